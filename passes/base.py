@@ -1,0 +1,65 @@
+"""What a pass is: a frozen dataclass whose fields are its options.
+
+`name{option=value ...}` in a pipeline's text and the dataclass convert both ways (`Pass.text`,
+`registry.parse_pass`). A pass changes a module in place and reports through the `State` it is given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from .._spelling import location_text
+from ..errors import Diagnostic, PassError
+from ..strategy import Decision
+
+
+@dataclass
+class State:
+    """What passes of one pipeline run share: what they found out, for the manifest and for reports."""
+
+    decisions: list[Decision] = field(default_factory=list)
+    notes: list[Diagnostic] = field(default_factory=list)  # remarks and warnings, shown once
+    # Loads the array behind a named parameter; set by the compiler when parameter files were given.
+    parameters: Callable[[str, str], Any] | None = None
+
+
+class Pass:
+    """Base of Python passes. Subclasses are frozen dataclasses with a `name` and a `summary`."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+
+    def run(self, module: Any, state: State) -> None:
+        """Change `module` (an `ir.Module`) in place.
+
+        Raises:
+            PassError: with one diagnostic for each place that stopped the pass.
+        """
+        raise NotImplementedError
+
+    def text(self) -> str:
+        """The pass as it is written in a pipeline, options that have their default left out."""
+        options = []
+        for f in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, f.name)
+            if value != f.default:
+                spelled = str(value).lower() if isinstance(value, bool) else str(value)
+                options.append(f"{f.name.replace('_', '-')}={spelled}")
+        return self.name + ("{" + " ".join(options) + "}" if options else "")
+
+
+def error_at(op: Any, message: str) -> Diagnostic:
+    """A diagnostic at `op`'s location."""
+    return Diagnostic(message, location_text(op.location))
+
+
+def fail(pass_name: str, diagnostics: list[Diagnostic]) -> None:
+    """Raise PassError when there is anything to report."""
+    if diagnostics:
+        raise PassError(diagnostics, pass_name=pass_name)
+
+
+__all__ = ["Diagnostic", "Pass", "PassError", "State", "dataclass", "error_at", "fail"]

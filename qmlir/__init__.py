@@ -1,0 +1,57 @@
+"""qmlir: a compiler for quantised linear algebra.
+
+Everything public is named here and loaded on first use, so that ``import qmlir`` costs milliseconds
+and loads neither the compiler nor the runtime.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path as _Path
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# In a source checkout `qmlir.dialect` and `qmlir.passes` live in the top-level folders dialect/ and
+# passes/; in an installed wheel they are ordinary subpackages and this does nothing.
+_root = _Path(__file__).resolve().parent.parent
+if (_root / "pyproject.toml").is_file() and (_root / "dialect" / "__init__.py").is_file():
+    __path__.append(str(_root))
+del _Path, _root
+
+if TYPE_CHECKING:
+    from . import ops as ops
+    from .artifact import Artifact as Artifact
+    from .compiler import compile as compile
+    from .dialect import reference as reference
+    from .errors import QmlirError as QmlirError
+    from .runtime import Program as Program
+    from .runtime import load as load
+    from .spec import TensorSpec as TensorSpec
+
+# public name -> (module, attribute); attribute None means the module itself.
+_PUBLIC: dict[str, tuple[str, str | None]] = {
+    "Artifact": (".artifact", "Artifact"),
+    "Program": (".runtime", "Program"),
+    "QmlirError": (".errors", "QmlirError"),
+    "TensorSpec": (".spec", "TensorSpec"),
+    "compile": (".compiler", "compile"),
+    "load": (".runtime", "load"),
+    "ops": (".ops", None),
+    "reference": (".dialect.reference", None),
+}
+__all__ = ["Artifact", "Program", "QmlirError", "TensorSpec", "compile", "load", "ops", "reference"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'qmlir' has no attribute {name!r}")
+    module, attribute = _PUBLIC[name]
+    loaded = importlib.import_module(module, __name__)
+    value = loaded if attribute is None else getattr(loaded, attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

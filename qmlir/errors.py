@@ -1,0 +1,75 @@
+"""The one error hierarchy. Every message says what, where, why and, where it can, what would work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One message about one place in the user's program."""
+
+    message: str
+    location: str = ""  # "file:line:col", or empty when the program was built in memory
+    severity: str = "error"
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.severity}: {self.message}" if self.location else self.message
+
+
+class QmlirError(Exception):
+    """Base of everything that this project raises on purpose."""
+
+
+class UsageError(QmlirError):
+    """The call itself is wrong: an unknown option, a value outside an enumeration, a missing argument."""
+
+
+class TargetError(QmlirError):
+    """An unknown target, a target that cannot do what is asked, or no device for it."""
+
+
+class DiagnosticsError(QmlirError):
+    """Base of errors that point into a program."""
+
+    def __init__(self, diagnostics: list[Diagnostic], headline: str = "") -> None:
+        self.diagnostics = list(diagnostics)
+        lines = [headline] if headline else []
+        lines += [str(d) for d in self.diagnostics]
+        super().__init__("\n".join(lines))
+
+
+class ParseError(DiagnosticsError):
+    """The input is no MLIR."""
+
+
+class VerifyError(DiagnosticsError):
+    """An op of the dialect is used against its definition."""
+
+
+class PassError(DiagnosticsError):
+    """A pass could not do its work. `reproducer` names the file that holds the IR and its command line."""
+
+    def __init__(
+        self, diagnostics: list[Diagnostic], headline: str = "", *, pass_name: str = "", reproducer: Path | None = None
+    ) -> None:
+        self.pass_name = pass_name
+        self.reproducer = reproducer
+        super().__init__(diagnostics, headline)
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text}\nreproducer: {self.reproducer}" if self.reproducer else text
+
+
+class CompileError(DiagnosticsError):
+    """IREE refused or crashed on a program that our passes accepted."""
+
+
+class ArtifactError(QmlirError):
+    """A .vmfb that is truncated, foreign, damaged, or made for a host that this is not."""
+
+
+class InputError(QmlirError):
+    """Arguments of a compiled function that do not fit its signature, or values out of range."""

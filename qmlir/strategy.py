@@ -1,0 +1,118 @@
+"""The strategy protocol: how a target says how a contraction is to be compiled.
+
+A pass (`qmlir-select`) finds the contractions of a module in linalg form, describes each as a
+`Contraction`, and asks the target's strategies in order. Each answers `Accept(plan, estimate)` or
+`Decline(reason, remedy)`; the first accepted plan is applied. Every answer is kept (`Decision`), so that
+errors and `explain` say what was considered and why.
+
+Targets know this module and the dialect, never the passes; passes know targets only through this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """One linalg contraction or convolution, described without its IR.
+
+    Sizes are `None` where dynamic. For a convolution, M is N*OH*OW, N is the filters per group, K is
+    KH*KW*C per group and `batch` holds the groups.
+    """
+
+    kind: str  # "matmul" | "conv2d" | "depthwise_conv2d"
+    batch: tuple[int | None, ...]
+    m: int | None
+    n: int | None
+    k: int | None
+    lhs: str  # element type, MLIR spelling: "i8", "f16", ...
+    rhs: str
+    acc: str
+    # Iteration dimensions in the op's own order, as letters: "b" batch, "m", "n", "k" (reduction).
+    roles: tuple[str, ...] = ()
+    sizes: tuple[int | None, ...] = ()  # of the iteration dimensions, same order
+    rhs_constant: bool = False
+    # Largest |code| that each integer side can hold (127 for s4 stored in s8 is 8): bounds exactness of
+    # routes through floating point.
+    lhs_magnitude: int = 128
+    rhs_magnitude: int = 128
+    location: str = ""
+    op: Any = field(default=None, compare=False, repr=False)  # the ir.Operation
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A cost from shapes: a lower bound in seconds where the target has figures, else None."""
+
+    seconds: float | None
+    note: str = ""
+
+
+class Plan(Protocol):
+    """What an accepting strategy will do."""
+
+    def apply(self, op: Any) -> None:
+        """Change the IR of the contraction `op` (attach `compilation_info`, or rewrite it)."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """JSON-able facts for the manifest: tile sizes, mma kind, ..."""
+
+
+@dataclass(frozen=True)
+class Accept:
+    plan: Plan
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Decline:
+    reason: str
+    remedy: str = ""  # what would make it fit
+
+
+class Strategy(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def consider(self, contraction: Contraction) -> Accept | Decline: ...
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answers of all strategies for one contraction; `chosen` is empty when all declined."""
+
+    contraction: Contraction
+    answers: tuple[tuple[str, Accept | Decline], ...]
+    chosen: str
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-able, for the manifest and for `explain`."""
+        c = self.contraction
+        rows: list[dict[str, Any]] = []
+        for name, answer in self.answers:
+            if isinstance(answer, Accept):
+                rows.append({"strategy": name, "accepted": True, "plan": dict(answer.plan.describe()),
+                             "seconds": answer.estimate.seconds, "note": answer.estimate.note})
+            else:
+                rows.append({"strategy": name, "accepted": False, "reason": answer.reason, "remedy": answer.remedy})
+        return {
+            "kind": c.kind, "batch": list(c.batch), "m": c.m, "n": c.n, "k": c.k,
+            "lhs": c.lhs, "rhs": c.rhs, "acc": c.acc, "location": c.location,
+            "chosen": self.chosen, "answers": rows,
+        }
+
+
+def decide(contraction: Contraction, strategies: Sequence[Strategy]) -> tuple[Decision, Plan | None]:
+    """Ask `strategies` in order; the first that accepts is chosen, the rest are still asked so that
+    `explain` can show the whole list."""
+    answers: list[tuple[str, Accept | Decline]] = []
+    chosen, plan = "", None
+    for strategy in strategies:
+        answer = strategy.consider(contraction)
+        answers.append((strategy.name, answer))
+        if plan is None and isinstance(answer, Accept):
+            chosen, plan = strategy.name, answer.plan
+    return Decision(contraction, tuple(answers), chosen), plan
