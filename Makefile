@@ -1,0 +1,79 @@
+# make demo: the digits model on the CPU.  make test: everything a change must pass.  See CONTRIBUTING.md.
+# Works in a fresh clone with no environment active; PYTHON=python3.12 make ... chooses the interpreter.
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+PY := $(VENV)/bin/python
+export PYTHON
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format typecheck bench vulkan clean distclean
+
+help:
+	@echo "make demo       compile the digits model for the CPU and classify the held-out digits"
+	@echo "make test       lit and pytest, with everything they need installed"
+	@echo "make test-slow  the slow tier"
+	@echo "make lint       ruff check, ruff format --check, mypy"
+	@echo "make bench      the benchmarks, quick settings"
+	@echo "make clean      remove what was built; distclean removes $(VENV) too"
+
+# An install is repeated only when the project's metadata or the script changed. Installing the larger
+# set makes the smaller one current as well.
+INSTALL := tools/bootstrap.sh venv $(VENV)
+NEEDS := pyproject.toml tools/bootstrap.sh
+
+$(VENV)/.installed-demo: $(NEEDS)
+	@echo "installing qmlir into $(VENV)"
+	@$(INSTALL) -e . "scikit-learn>=1.4"
+	@touch $@
+
+$(VENV)/.installed-test: $(NEEDS)
+	@echo "installing qmlir[test] into $(VENV)"
+	@$(INSTALL) -e ".[test]"
+	@touch $@ $(VENV)/.installed-demo
+
+$(VENV)/.installed-dev: $(NEEDS)
+	@echo "installing qmlir[dev] into $(VENV)"
+	@$(INSTALL) -e ".[dev]"
+	@touch $@ $(VENV)/.installed-test $(VENV)/.installed-demo
+
+demo: $(VENV)/.installed-demo
+	@$(PY) samples/01_digits/run.py
+
+vulkan:
+	@tools/bootstrap.sh vulkan
+
+# A missing Vulkan device fails the tests that need it: what was not run must not look like a pass.
+test test-slow: export QMLIR_REQUIRE_LAVAPIPE = 1
+
+test: $(VENV)/.installed-test vulkan
+	@$(PY) -m pytest -n $(JOBS) -m "not slow"
+
+test-slow: $(VENV)/.installed-dev vulkan
+	@$(PY) -m pytest -n $(JOBS) -m slow
+
+lint: $(VENV)/.installed-dev typecheck
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+format: $(VENV)/.installed-dev
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+# mypy reads folders, not package-dir: it finds qmlir.dialect and qmlir.passes through these links.
+typecheck: $(VENV)/.installed-dev
+	@mkdir -p build/typecheck/qmlir
+	@ln -sfn ../../../dialect build/typecheck/qmlir/dialect
+	@ln -sfn ../../../passes build/typecheck/qmlir/passes
+	MYPYPATH=build/typecheck $(PY) -m mypy
+
+bench: $(VENV)/.installed-test
+	@$(PY) benchmarks/run.py --quick
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis samples/*/*.vmfb
+	find . -name __pycache__ -not -path "./$(VENV)/*" -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

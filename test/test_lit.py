@@ -1,0 +1,29 @@
+"""Every lit file as one pytest item, so that one summary covers lit and pytest, and xdist spreads both."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_TEST = Path(__file__).resolve().parent
+# The same choice as lit.cfg.py makes: suffixes, and no Inputs folders.
+_FILES = sorted(
+    path.relative_to(_TEST).as_posix()
+    for suffix in ("*.mlir", "*.test")
+    for path in _TEST.rglob(suffix)
+    if not {"Inputs", "Output"} & set(path.parts)
+)
+
+
+@pytest.mark.parametrize("name", _FILES)
+def test_lit(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from lit.main import main; main()", "-v", "-j1", "--no-progress-bar"]
+    command += ["--skip-test-time-recording", "--param", f"exec_root={tmp_path}", str(_TEST / name)]
+    done = subprocess.run(command, cwd=_TEST.parent, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.fail(f"lit {name}\n{done.stdout}{done.stderr}", pytrace=False)
+    if "UNSUPPORTED" in done.stdout:
+        pytest.skip(f"lit: unsupported here: {name}")
