@@ -1,0 +1,135 @@
+"""Element types: one table of names, ranges and their numpy and MLIR spellings.
+
+Names are numpy-like and short: `i8`, `u8`, `i4` ... for integer codes, `f32`, `f16`, `bf16` for floats,
+`e4m3`, `e5m2`, `e4m3fnuz`, `e5m2fnuz`, `e8m0`, `e2m1` for the OCP and FNUZ small floats, `nf4` for
+QLoRA's normal-float codes and `codebook` for any 16-entry table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class DType:
+    """`lo`..`hi` is the range of the stored code; floats have none."""
+
+    name: str
+    bits: int
+    kind: str  # "int" | "float" | "table"
+    mlir: str  # element type of the tensor that holds it
+    lo: int = 0
+    hi: int = 0
+
+    @property
+    def is_int(self) -> bool:
+        return self.kind == "int"
+
+    @property
+    def signed(self) -> bool:
+        return self.lo < 0
+
+    @property
+    def numpy(self) -> np.dtype[Any]:
+        """numpy's type of the storage (one byte for every sub-byte code)."""
+        return _numpy(self.name)
+
+    @property
+    def per_byte(self) -> int:
+        return max(1, 8 // self.bits)
+
+    @property
+    def magnitude(self) -> int:
+        """Largest |value| a code stands for (a 1-bit signed code means 2q - 1)."""
+        return 1 if self.name == "i1" else max(abs(self.lo), abs(self.hi))
+
+
+def _int(name: str, bits: int, storage: str) -> DType:
+    signed = name[0] == "i"
+    if name == "i1":
+        return DType(name, 1, "int", storage, -1, 1)
+    lo, hi = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+    return DType(name, bits, "int", storage, lo, hi)
+
+
+DTYPES: dict[str, DType] = {
+    d.name: d
+    for d in (
+        *(_int(f"{s}{b}", b, "i8") for b in (8, 4, 2, 1) for s in "iu"),
+        _int("i16", 16, "i16"),
+        _int("i32", 32, "i32"),
+        _int("u32", 32, "i32"),
+        _int("i64", 64, "i64"),
+        DType("bool", 8, "int", "i1", 0, 1),
+        DType("f32", 32, "float", "f32"),
+        DType("f64", 64, "float", "f64"),
+        DType("f16", 16, "float", "f16"),
+        DType("bf16", 16, "float", "bf16"),
+        DType("e4m3", 8, "float", "f8E4M3FN"),
+        DType("e5m2", 8, "float", "f8E5M2"),
+        DType("e4m3fnuz", 8, "float", "f8E4M3FNUZ"),
+        DType("e5m2fnuz", 8, "float", "f8E5M2FNUZ"),
+        DType("e8m0", 8, "float", "f8E8M0FNU"),
+        DType("e2m1", 4, "table", "i8"),
+        DType("nf4", 4, "table", "i8"),
+        DType("codebook", 4, "table", "i8"),
+    )
+}
+
+# Storage types that a result or a code may have.
+CODES = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codebook")
+OUT = ("f32", "f16", "bf16", "i32", "i8", "u8")
+
+_NUMPY = {"i16": "int16", "i32": "int32", "u32": "uint32", "i64": "int64", "f32": "float32", "f64": "float64",
+          "f16": "float16", "bool": "bool"}  # fmt: skip
+_ML_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "e4m3fnuz": "float8_e4m3fnuz",
+              "e5m2fnuz": "float8_e5m2fnuz", "e8m0": "float8_e8m0fnu"}  # fmt: skip
+
+
+@cache
+def _numpy(name: str) -> np.dtype[Any]:
+    if name in _NUMPY:
+        return np.dtype(_NUMPY[name])
+    if name in _ML_DTYPES:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+    return np.dtype("uint8" if DTYPES[name].lo >= 0 else "int8")
+
+
+@cache
+def from_numpy(dtype: np.dtype[Any]) -> str:
+    """The name of a numpy dtype; KeyError when there is none here."""
+    plain = {np.dtype("int8"): "i8", np.dtype("uint8"): "u8"} | {np.dtype(v): k for k, v in _NUMPY.items()}
+    if dtype in plain:
+        return plain[dtype]
+    names = {v: k for k, v in _ML_DTYPES.items()}
+    return names[dtype.name]
+
+
+# fp4 e2m1 (OCP Microscaling Formats v1.0, section 5.3.3): sign, two exponent bits, one mantissa bit.
+E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+# NF4 (QLoRA, Dettmers et al. 2023, appendix E).
+NF4_VALUES = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0,
+)  # fmt: skip
+
+
+def table(name: str, codebook: Array | None = None) -> Array:
+    """The 16 values of a table dtype, f32. `codebook` serves the dtype of that name."""
+    if name == "e2m1":
+        return np.array(E2M1_VALUES, np.float32)
+    if name == "nf4":
+        return np.array(NF4_VALUES, np.float32)
+    assert codebook is not None
+    return np.asarray(codebook, np.float32)

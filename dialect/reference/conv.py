@@ -1,0 +1,130 @@
+"""conv2d_q (docs/semantics.md, section 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import Array
+from .epilogue import Epilogue
+from .matmul import make_side, normalize_epilogue
+from .values import F32
+
+_TO_FHWC = {"FHWC": (0, 1, 2, 3), "HWCF": (3, 0, 1, 2), "FCHW": (0, 2, 3, 1)}
+
+
+def filter_parameter(x: Array | None, layout: str) -> Array | None:
+    """A per-filter vector `[F]` in the filter's own layout: `[F,1,1,1]` or `[1,1,1,F]`."""
+    if x is None or np.ndim(x) != 1:
+        return x
+    return np.asarray(x).reshape((1, 1, 1, -1) if layout == "HWCF" else (-1, 1, 1, 1))
+
+
+def conv2d_q(
+    input: Array,
+    weight: Array,
+    *,
+    lhs_scale: Array | None = None,
+    rhs_scale: Array | None = None,
+    lhs_zero_point: Array | None = None,
+    rhs_zero_point: Array | None = None,
+    lhs_dtype: str | None = None,
+    rhs_dtype: str | None = None,
+    packing: str = "none",
+    zero_mode: str | None = None,
+    lhs_zero_mode: str | None = None,
+    input_layout: str = "NHWC",
+    filter_layout: str = "FHWC",
+    strides: tuple[int, int] = (1, 1),
+    dilations: tuple[int, int] = (1, 1),
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0),
+    groups: int = 1,
+    transposed: bool = False,
+    output_padding: tuple[int, int] = (0, 0),
+    codebook: Array | None = None,
+    compute_dtype: str | None = None,
+    **epilogue: Any,
+) -> Array:
+    """Input `[N,H,W,C]` or `[N,C,H,W]`; weight `[F,KH,KW,C/g]`, `[KH,KW,C/g,F]` or `[F,C/g,KH,KW]`.
+
+    `padding` is `(top, left, bottom, right)` and adds the real value 0. A transposed convolution takes the same
+    weight shapes, with F the output channels, and follows torch's ConvTranspose2d.
+    """
+    e = Epilogue(**normalize_epilogue(epilogue))
+    rhs_scale, rhs_zero_point = filter_parameter(rhs_scale, filter_layout), filter_parameter(rhs_zero_point, filter_layout)
+    a = make_side("lhs", np.asarray(input), lhs_dtype, lhs_scale, lhs_zero_point, lhs_zero_mode, "none", False, None)
+    b = make_side("rhs", np.asarray(weight), rhs_dtype, rhs_scale, rhs_zero_point, zero_mode, packing, False, None,
+                  codebook)  # fmt: skip
+    weight_only = a.plain or b.plain
+    if weight_only:
+        to = compute_dtype or (a if a.plain else b).dtype.name
+        x, w = a.real(to).astype(np.float64), b.real(to).astype(np.float64)
+    else:
+        x = (a.values - a.zero if a.zero is not None else a.values).astype(np.float64)
+        w = (b.values - b.zero if b.zero is not None else b.values).astype(np.float64)
+    x = np.moveaxis(x, 1, -1) if input_layout == "NCHW" else x
+    w = np.transpose(w, _TO_FHWC[filter_layout])
+    acc = _convolve(x, w, strides, dilations, padding, groups, transposed, output_padding)
+    if weight_only:
+        y = acc.astype(F32)
+    elif a.integer and b.integer:
+        acc = e.acc_bias(np.rint(acc).astype(np.int64))
+        y = acc.astype(F32)
+    else:
+        y = acc.astype(F32)
+    if e.out_dtype == "i32":
+        out = acc.astype(np.int32)
+    else:
+        if not weight_only and (a.scale is not None or b.scale is not None):
+            sa = F32(1) if a.scale is None else _one(a.scale)
+            sb = F32(1) if b.scale is None else np.transpose(b.scale, _TO_FHWC[filter_layout])[:, 0, 0, 0]
+            y = y * (sa * sb)
+        out = e.finish(y)
+    return np.ascontiguousarray(np.moveaxis(out, -1, 1)) if input_layout == "NCHW" else out
+
+
+def _one(scale: Array) -> Array:
+    """The input's scale: per tensor, or per image `[N,1,1,1]`."""
+    return scale[:, :1, :1, :1]
+
+
+def _convolve(
+    x: Array,
+    w: Array,
+    strides: tuple[int, int],
+    dilations: tuple[int, int],
+    padding: tuple[int, int, int, int],
+    groups: int,
+    transposed: bool,
+    output_padding: tuple[int, int],
+) -> Array:
+    """NHWC x FHWC in float64, by patches: exact for integers below 2^53."""
+    top, left, bottom, right = padding
+    (sh, sw), (dh, dw) = strides, dilations
+    n, h, width, c = x.shape
+    f, kh, kw, cg = w.shape
+    if transposed:
+        # A transposed convolution is a stride-1 convolution of the input spread by the stride, with the kernel
+        # turned around; padding p becomes dilation*(k-1) - p.
+        spread = np.zeros((n, max(0, (h - 1) * sh + 1), max(0, (width - 1) * sw + 1), c))
+        spread[:, ::sh, ::sw] = x
+        x, w = spread, w[:, ::-1, ::-1]
+        top, left = dh * (kh - 1) - top, dw * (kw - 1) - left
+        bottom = dh * (kh - 1) - bottom + output_padding[0]
+        right = dw * (kw - 1) - right + output_padding[1]
+        sh = sw = 1
+        crop = [max(0, -p) for p in (top, left, bottom, right)]
+        x = x[:, crop[0] : x.shape[1] - crop[2], crop[1] : x.shape[2] - crop[3]]
+        top, left, bottom, right = (max(0, p) for p in (top, left, bottom, right))
+    x = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(x, (dh * (kh - 1) + 1, dw * (kw - 1) + 1), (1, 2))
+    windows = windows[:, ::sh, ::sw, :, ::dh, ::dw]  # [N, OH, OW, C, KH, KW]
+    oh, ow = windows.shape[1:3]
+    out = np.empty((n, oh, ow, f))
+    fg = f // groups
+    for g in range(groups):
+        patch = windows[:, :, :, g * cg : (g + 1) * cg].reshape(n * oh * ow, -1)
+        kernel = np.transpose(w[g * fg : (g + 1) * fg], (0, 3, 1, 2)).reshape(fg, -1)
+        out[..., g * fg : (g + 1) * fg] = (patch @ kernel.T).reshape(n, oh, ow, fg)
+    return out

@@ -1,0 +1,74 @@
+"""dynamic_quantize: codes, scales and zero points from the data (docs/semantics.md, section 4)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..dtypes import DTYPES, Array
+from .values import F32, reciprocal, requantize
+
+
+def dynamic_quantize(
+    x: Array,
+    *,
+    out_dtype: str = "i8",
+    granularity: str = "token",
+    group_size: int | None = None,
+    symmetric: bool = True,
+    rounding: str = "half_even",
+    recipe: str = "torchao",
+) -> tuple[Array, Array, Array | None]:
+    """`x [.., M, K]` float to `(q, s, z)`; `z` (i32) is None when symmetric.
+
+    The scale's shape is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Recipes:
+    `torchao` (choose_qparams_affine), `onnx` (DynamicQuantizeLinear, operator set 11), `fbgemm`
+    (ChooseQuantizationParams), `amax` (symmetric).
+    """
+    d = DTYPES[out_dtype]
+    x = np.asarray(x).astype(F32)
+    k = x.shape[-1] if x.ndim else 1
+    if granularity == "tensor":
+        rows = x.reshape(1, -1)
+        scale_shape: tuple[int, ...] = ()
+    else:
+        g = k if granularity == "token" else int(group_size or k)
+        rows = x.reshape(-1, g) if x.size else np.zeros((int(np.prod(x.shape[:-1])) * (k // max(g, 1)), 0), F32)
+        scale_shape = (*x.shape[:-1], k // g if g else 1)
+    empty = rows.shape[1] == 0
+    finite = rows if not empty else np.zeros((rows.shape[0], 1), F32)
+    span = F32(d.hi - d.lo)
+    with np.errstate(all="ignore"):
+        if symmetric:
+            amax = np.abs(finite).max(1)
+            s = amax / F32(d.hi) if recipe == "amax" else amax / (span / F32(2))
+            if recipe == "amax":
+                s = np.where(amax == 0, F32(1), s)
+            z = None
+        else:
+            mn, mx = np.minimum(finite.min(1), F32(0)), np.maximum(finite.max(1), F32(0))
+            s, z = _affine(mn, mx, d.lo, d.hi, recipe)
+        s = s.astype(F32)
+        t = rows / s[:, None] if recipe == "onnx" else rows * reciprocal(s)[:, None]
+        q = requantize(t, np.ones((), F32), None if z is None else z[:, None], d, rounding, d.lo, d.hi)
+    q = q.reshape(x.shape)
+    return q, s.reshape(scale_shape), None if z is None else z.astype(np.int32).reshape(scale_shape)
+
+
+def _affine(mn: Array, mx: Array, lo: int, hi: int, recipe: str) -> tuple[Array, Array]:
+    """Scale (f32) and zero point (integers) of an asymmetric range that holds 0."""
+    if recipe == "fbgemm":
+        lo64, hi64, m, x = float(lo), float(hi), mn.astype(np.float64), mx.astype(np.float64)
+        s64 = (x - m) / (hi64 - lo64)
+        s64 = np.where(s64 == 0, 0.1, s64)
+        from_min, from_max = lo64 - m / s64, hi64 - x / s64
+        err_min, err_max = abs(lo64) + np.abs(m / s64), abs(hi64) + np.abs(x / s64)
+        z = np.rint(np.where(err_min < err_max, from_min, from_max))
+        return s64.astype(F32), np.clip(z, lo, hi).astype(np.int64)
+    s = (mx - mn) / F32(hi - lo)
+    if recipe == "onnx":
+        s = np.where(s == 0, F32(1), s)
+        z = np.rint(F32(lo) - mn / s)
+    else:
+        ratio = np.rint(mn / s)
+        z = F32(lo) - np.where(np.isnan(ratio), F32(0), ratio)
+    return s, np.clip(z, lo, hi).astype(np.int64)

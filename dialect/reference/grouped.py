@@ -1,0 +1,99 @@
+"""grouped_matmul: rows multiplied by the weight of their group (docs/semantics.md, section 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DTYPES, Array
+from .matmul import normalize_epilogue, scaled_matmul
+
+_PER_EXPERT = ("rhs_scale", "rhs_zero_point")
+
+
+def _of_group(x: Array | None, g: int, count: int) -> Array | None:
+    """Element `g` of a per-group parameter whose leading axis is the groups; shared ones as they are."""
+    if x is None or np.ndim(x) < 3:
+        return x
+    return np.asarray(x)[g if np.shape(x)[0] == count else 0]
+
+
+def _bias_of(bias: Array | None, g: int, count: int) -> Array | None:
+    """A bias `[G, N]` is per group, `[N]` shared."""
+    if bias is None or np.ndim(bias) < 2:
+        return bias
+    return np.asarray(bias)[g if np.shape(bias)[0] == count else 0]
+
+
+def grouped_matmul(
+    lhs: Array,
+    rhs: Array,
+    *,
+    group_sizes: Array | None = None,
+    expert_ids: Array | None = None,
+    routing_weights: Array | None = None,
+    skip_invalid: bool = False,
+    **kw: Any,
+) -> Array:
+    """Contiguous: `lhs [M, K]` sorted by group, `group_sizes [G]`, `rhs [G, K, N]`, out `[M, N]`.
+
+    Routed: `lhs [T, K]` (or `[T, topk, K]`), `expert_ids [T, topk]`, out `[T, topk, N]`, or `[T, N]` with
+    `routing_weights [T, topk]` (the f32 weighted sum in ascending slot order, then the cast). An id outside
+    `[0, G)` raises ValueError with its position, or gives a zero row when `skip_invalid`.
+    """
+    lhs, rhs = np.asarray(lhs), np.asarray(rhs)
+    count = rhs.shape[0]
+    if group_sizes is not None:
+        sizes = np.asarray(group_sizes)
+        if (sizes < 0).any() or sizes.sum() != lhs.shape[0]:
+            raise ValueError(f"group_sizes {sizes.tolist()} must be non-negative and add up to M = {lhs.shape[0]}")
+        owner = np.repeat(np.arange(count), sizes)
+        return _rows(lhs, rhs, owner, kw)
+    ids = np.asarray(expert_ids)
+    bad = (ids < 0) | (ids >= count)
+    if bad.any() and not skip_invalid:
+        t, slot = np.argwhere(bad)[0]
+        raise ValueError(f"expert_ids[{t}, {slot}] = {ids[t, slot]} is outside [0, {count})")
+    tokens, topk = ids.shape
+    rows = np.repeat(lhs, topk, 0) if lhs.ndim == 2 else lhs.reshape(-1, lhs.shape[-1])
+    kw = dict(kw)
+    for name in ("lhs_scale", "lhs_zero_point"):
+        value = kw.get(name)
+        if value is not None and np.ndim(value) == 2 and np.shape(value)[0] == tokens and lhs.ndim == 2:
+            kw[name] = np.repeat(np.asarray(value), topk, 0)
+        elif value is not None and np.ndim(value) == 3:
+            kw[name] = np.asarray(value).reshape(-1, np.shape(value)[-1])
+    out_dtype = kw.pop("out_dtype", "f32")
+    inner = out_dtype if routing_weights is None else "f32"
+    out = _rows(rows, rhs, np.where(bad, -1, ids).reshape(-1), {**kw, "out_dtype": inner})
+    out = out.reshape(tokens, topk, -1)
+    if routing_weights is None:
+        return out
+    total = np.zeros((tokens, out.shape[-1]), np.float32)
+    for slot in range(topk):
+        total = total + np.asarray(routing_weights)[:, slot : slot + 1].astype(np.float32) * out[:, slot]
+    return total.astype(DTYPES[out_dtype].numpy)
+
+
+def _rows(lhs: Array, rhs: Array, owner: Array, kw: dict[str, Any]) -> Array:
+    """Each row times the weight of its owner; rows of owner -1 are zero."""
+    count = rhs.shape[0]
+    kw = normalize_epilogue(kw)
+    out: Array | None = None
+    for g in range(count):
+        rows = np.flatnonzero(owner == g)
+        part = dict(kw)
+        for name in _PER_EXPERT:
+            part[name] = _of_group(kw.get(name), g, count)
+        part["bias"] = _bias_of(kw.get("bias"), g, count)
+        for name in ("lhs_scale", "lhs_zero_point", "c", "out_scale", "out_zero_point", "act_scale"):
+            value = kw.get(name)
+            if value is not None and np.ndim(value) == 2 and np.shape(value)[0] == lhs.shape[0]:
+                part[name] = np.asarray(value)[rows]
+        y = scaled_matmul(lhs[rows], rhs[g], **{k: v for k, v in part.items() if v is not None})
+        if out is None:
+            out = np.zeros((lhs.shape[0], y.shape[-1]), y.dtype)
+        out[rows] = y
+    assert out is not None
+    return out

@@ -1,0 +1,141 @@
+"""Codes, scales and zero points: dequant and quantize (docs/semantics.md, sections 1 and 2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DTYPES, Array, DType, from_numpy, table
+from ..shapes import blocks
+
+F32 = np.float32
+
+
+def expand(x: Array, shape: tuple[int, ...], name: str, of: str) -> Array:
+    """A scale or zero point, repeated in blocks so that it broadcasts against `shape` element by element."""
+    b = blocks(x.shape, shape, name, of)
+    x = x.reshape((1,) * (len(shape) - x.ndim) + x.shape)
+    for axis, size in enumerate(b):
+        if size is not None and size > 1:
+            x = np.repeat(x, size, axis)
+    return x
+
+
+def code_dtype(q: Array, dtype: str | None) -> DType:
+    """The dtype of codes: stated, or the one of the array."""
+    return DTYPES[dtype if dtype is not None else from_numpy(q.dtype)]
+
+
+def decode(q: Array, d: DType, codebook: Array | None = None) -> Array:
+    """Stored codes to the numbers they stand for, before scale and zero point: int64, or f32 for tables
+    and small floats."""
+    if d.kind == "table":
+        return table(d.name, codebook)[q.astype(np.int64) & 15]
+    if d.kind == "float":
+        return q.astype(F32)
+    if d.name == "i1":
+        return 2 * (q.astype(np.int64) & 1) - 1
+    return q.astype(np.int64)
+
+
+def zero_mode_of(mode: str | None, zero_point: Any) -> str:
+    """The mode that holds: `int` when a zero point is given and nothing is stated."""
+    return mode if mode is not None else ("none" if zero_point is None else "int")
+
+
+def offset_of(mode: str, d: DType) -> int:
+    """What the `offset_*` modes subtract from the unsigned code."""
+    return 1 << (d.bits - 1) if mode.startswith("offset") else 0
+
+
+def dequant(
+    q: Array,
+    scale: Array,
+    zero_point: Array | None = None,
+    *,
+    dtype: str | None = None,
+    zero_mode: str | None = None,
+    packing: str = "none",
+    length: int | None = None,
+    codebook: Array | None = None,
+    out_dtype: str = "f32",
+) -> Array:
+    """The float value of quantised codes: `(q - z) * s` and its kin, in f32, rounded once to `out_dtype`.
+
+    Args:
+        q: `[.., L]` codes, or packed bytes along the last axis (`length` gives the true L).
+        scale: broadcasts in blocks against `q`.
+        zero_point: shape of its scale.
+    """
+    from .packing import unpack
+
+    d = code_dtype(q, dtype)
+    q = unpack(q, d.name, packing, length)
+    mode = zero_mode_of(zero_mode, zero_point)
+    value = decode(q, d, codebook) - offset_of(mode, d) if d.is_int else decode(q, d, codebook)
+    s = expand(np.asarray(scale).astype(F32), q.shape, "scale", "input")
+    if zero_point is None or mode == "none":
+        y = value.astype(F32) * s
+    elif mode in ("int", "offset_int", "packed_int"):
+        z = zero_points(zero_point, np.shape(scale), d, mode, packing)
+        y = (value - expand(z, q.shape, "zero_point", "input")).astype(F32) * s
+    else:
+        z = expand(np.asarray(zero_point).astype(F32), q.shape, "zero_point", "input")
+        y = value.astype(F32) * s + z if mode == "offset_float" else value.astype(F32) * s - z
+    return y.astype(DTYPES[out_dtype].numpy)
+
+
+def zero_points(zero_point: Array, scale_shape: tuple[int, ...], d: DType, mode: str, packing: str) -> Array:
+    """Zero points as int64; `packed_int` ones are unpacked to the shape of their scale."""
+    from .packing import unpack
+
+    z = np.asarray(zero_point)
+    if mode == "packed_int":
+        z = unpack(z, d.name, packing, scale_shape[-1])
+    return z.astype(np.int64)
+
+
+def round_to(x: Array, mode: str) -> Array:
+    """Round f32 to integers, still f32."""
+    if mode == "half_even":
+        return np.rint(x)
+    if mode == "trunc":
+        return np.trunc(x)
+    # trunc(x) and x - trunc(x) are exact in f32, so this is the rounding of the real number: the formula
+    # floor(|x| + 0.5) evaluated in f32 would send 0.49999997 to 1.
+    t = np.trunc(x)
+    return t + np.copysign((np.abs(x - t) >= 0.5).astype(x.dtype), x)
+
+
+def requantize(y: Array, factor: Array, zero_point: Array | None, d: DType, rounding: str, lo: int, hi: int) -> Array:
+    """`clamp(round(y * factor) + z, lo, hi)`; NaN becomes `z` clamped, infinities saturate."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        t = round_to((y * factor).astype(F32), rounding)
+        z = F32(0) if zero_point is None else np.asarray(zero_point).astype(F32)
+        t = np.where(np.isnan(t), F32(0), t) + z
+        return np.clip(t, F32(lo), F32(hi)).astype(np.int64).astype(d.numpy)
+
+
+def reciprocal(scale: Array) -> Array:
+    """`1 / s` in f32."""
+    with np.errstate(divide="ignore"):
+        return (F32(1) / np.asarray(scale).astype(F32)).astype(F32)
+
+
+def quantize(
+    x: Array,
+    scale: Array,
+    zero_point: Array | None = None,
+    *,
+    out_dtype: str = "i8",
+    rounding: str = "half_even",
+    clamp: tuple[int, int] | None = None,
+) -> Array:
+    """`clamp(round(x * (1/s)) + z, lo, hi)`: floats `[..]` to 8-bit or sub-byte codes, one per element."""
+    d = DTYPES[out_dtype]
+    x = np.asarray(x).astype(F32)
+    lo, hi = clamp or (d.lo, d.hi)
+    s = expand(reciprocal(scale), x.shape, "scale", "input")
+    z = None if zero_point is None else expand(np.asarray(zero_point), x.shape, "zero_point", "input")
+    return requantize(x, s, z, d, rounding, lo, hi)

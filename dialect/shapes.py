@@ -1,0 +1,86 @@
+"""Shape algebra of scales, shared by the verifiers, the reference and the lowering.
+
+A scale is read by broadcasting its shape, right-aligned, against its operand's: each axis of the scale
+divides the operand's axis, and the quotient is the block that one scale covers. `[]` is per tensor,
+`[M, 1]` per token, `[1, N]` (for a `[K, N]` operand) per channel, `[K/g, N]` groups along K, and
+`[K/128, N/128]` blocks. Sizes are `None` where dynamic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Shape = tuple[int | None, ...]
+
+
+class ShapeError(ValueError):
+    """The message names the operand."""
+
+
+def show(shape: Sequence[int | None]) -> str:
+    return "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
+
+
+def blocks(scale: Sequence[int | None], operand: Sequence[int | None], name: str, of: str) -> tuple[int | None, ...]:
+    """For each axis of `operand`: how many elements one scale covers; None means the whole axis.
+
+    Raises:
+        ShapeError: when `scale` does not broadcast in blocks, with what would work.
+    """
+    if len(scale) > len(operand):
+        raise ShapeError(f"'{name}' has shape {show(scale)}, which has more axes than '{of}' {show(operand)}")
+    padded: list[int | None] = [1] * (len(operand) - len(scale)) + list(scale)
+    result: list[int | None] = []
+    for axis, (s, d) in enumerate(zip(padded, operand, strict=True)):
+        if s == 1:
+            result.append(None)
+        elif s is None and d is None:
+            result.append(1)
+        elif s is None or d is None:
+            raise ShapeError(
+                f"'{name}' has shape {show(scale)}: axis {axis} of '{of}' {show(operand)} and of its scale must "
+                "both be static or both be dynamic"
+            )
+        elif s == d:
+            result.append(1)
+        elif s > 0 and d % s == 0:
+            result.append(d // s)
+        else:
+            near = [g for g in (16, 32, 64, 128) if d % g == 0]
+            hint = f"; group sizes that divide {d}: {', '.join(map(str, near))}" if near else ""
+            raise ShapeError(
+                f"'{name}' has shape {show(scale)}, but axis {axis} of '{of}' {show(operand)} has {d} elements, "
+                f"which {s} groups do not divide{hint}"
+            )
+    return tuple(result)
+
+
+def broadcast(a: Sequence[int | None], b: Sequence[int | None]) -> Shape | None:
+    """numpy's broadcast of two shapes, None when they do not fit."""
+    out: list[int | None] = []
+    for i in range(max(len(a), len(b))):
+        x = a[len(a) - 1 - i] if i < len(a) else 1
+        y = b[len(b) - 1 - i] if i < len(b) else 1
+        if x == 1:
+            out.append(y)
+        elif y == 1 or x == y:
+            out.append(x)
+        elif x is None or y is None:
+            out.append(x if y is None else y)
+        else:
+            return None
+    return tuple(reversed(out))
+
+
+def conv_extent(size: int | None, kernel: int, stride: int, dilation: int, before: int, after: int) -> int | None:
+    """Output size of one spatial axis of a convolution."""
+    return None if size is None else (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
+
+
+def transposed_extent(
+    size: int | None, kernel: int, stride: int, dilation: int, before: int, after: int, output_padding: int
+) -> int | None:
+    """Output size of one spatial axis of a transposed convolution (torch's ConvTranspose2d formula)."""
+    if size is None:
+        return None
+    return (size - 1) * stride - before - after + dilation * (kernel - 1) + output_padding + 1
