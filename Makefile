@@ -51,7 +51,7 @@ test: $(VENV)/.installed-test vulkan
 	@$(PY) -m pytest -n $(JOBS) -m "not slow"
 
 test-slow: $(VENV)/.installed-dev vulkan
-	@$(PY) -m pytest -n $(JOBS) -m slow
+	@$(PY) -m pytest -n $(JOBS) --dist loadgroup -m slow
 
 lint: $(VENV)/.installed-dev typecheck
 	$(PY) -m ruff check .
