@@ -66,7 +66,7 @@ typecheck: $(VENV)/.installed-dev
 	@mkdir -p build/typecheck/qmlir
 	@ln -sfn ../../../dialect build/typecheck/qmlir/dialect
 	@ln -sfn ../../../passes build/typecheck/qmlir/passes
-	MYPYPATH=build/typecheck $(PY) -m mypy
+	MYPYPATH=build/typecheck $(PY) -m mypy -p qmlir -p qmlir.dialect -p qmlir.passes
 
 bench: $(VENV)/.installed-test
 	@$(PY) benchmarks/run.py --quick

@@ -38,8 +38,11 @@ make_venv() {
             say "$("$PYTHON" --version) is too old: qmlir needs 3.10 or newer (PYTHON=python3.11 make ...)"
             exit 1
         }
-        # Debian splits ensurepip out of the interpreter's package; venv imports without it but fails.
-        "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || apt_install "$PYTHON cannot make virtual environments" python3-venv
+        # Debian ships ensurepip apart from the interpreter; `import venv` works without it, venv does not.
+        "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || {
+            version=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+            apt_install "$PYTHON cannot make virtual environments" "python$version-venv"
+        }
         "$PYTHON" -m venv --clear "$dir"
     fi
     "$dir/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
