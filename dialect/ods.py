@@ -1,0 +1,416 @@
+"""The definition layer: one Python class per operation gives the OpView that parsing returns, a typed
+builder, the verifier and the upstream IRDL text.
+
+A class attribute declares each operand, attribute and result::
+
+    class QuantizeOp(Op, name="quantize"):
+        input = operand(FLOAT)
+        scale = operand(SCALE)
+        zero_point = operand(INT, optional=True)
+        rounding = attr(Enum(ROUNDING), default="half_even")
+        result = result(INT)
+
+Ops of an unregistered namespace get no C++ verifier: `verify_module` does that work and is run by the
+`qmlir-verify` pass. `irdl_text` gives the same structure to `iree-opt --irdl-file`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn
+
+from .._mlir import ir, register_dialect, register_operation
+from .._spelling import did_you_mean, location_text
+from ..errors import Diagnostic
+
+NAMESPACE = "qmlir"
+_SEGMENTS = "operandSegmentSizes"
+
+
+class OpError(Exception):
+    """A violated rule; the message names the operand or attribute."""
+
+
+# --------------------------------------------------------------------------------------------- constraints
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What a type or attribute must be. `irdl` is the nearest statement IRDL can make."""
+
+    description: str
+    irdl: str
+    check: Callable[[Any], bool]
+
+
+def tensor_of(description: str, element: Callable[[Any], bool]) -> Constraint:
+    """A ranked tensor whose element type satisfies `element`."""
+    return Constraint(
+        f"a ranked tensor of {description}",
+        'irdl.base "!builtin.tensor"',
+        lambda t: isinstance(t, ir.RankedTensorType) and element(t.element_type),
+    )
+
+
+def _is_float(t: Any) -> bool:
+    return isinstance(t, ir.FloatType)
+
+
+def _signless(*widths: int) -> Callable[[Any], bool]:
+    return lambda t: isinstance(t, ir.IntegerType) and t.is_signless and t.width in widths
+
+
+ANY = tensor_of("i8 codes or floats", lambda t: _signless(8)(t) or _is_float(t))
+CODE = tensor_of("i8 codes (or bytes that hold packed codes)", _signless(8))
+FLOAT = tensor_of("floats", _is_float)
+INT = tensor_of("i8 or i32 integers", _signless(8, 32))
+ZERO = tensor_of("i8 or i32 integers, or floats", lambda t: _signless(8, 32)(t) or _is_float(t))
+NUMBER = tensor_of("i32 integers or floats", lambda t: _signless(32)(t) or _is_float(t))
+INDEX = tensor_of("i32 or i64 integers", _signless(32, 64))
+RESULT = tensor_of("i8, i32 or floats", lambda t: _signless(8, 32)(t) or _is_float(t))
+
+
+class AttrKind:
+    """How an attribute is checked, read and built."""
+
+    description: str
+    irdl: str
+
+    def read(self, attribute: Any) -> Any:
+        """The Python value. Raises OpError when the attribute is of another kind."""
+        raise NotImplementedError
+
+    def build(self, value: Any) -> Any:
+        raise NotImplementedError
+
+
+class Enum(AttrKind):
+    irdl = 'irdl.base "#builtin.string"'
+
+    def __init__(self, values: Sequence[str]) -> None:
+        self.values = tuple(values)
+        self.description = "one of " + ", ".join(repr(v) for v in values)
+
+    def read(self, attribute: Any) -> str:
+        if not isinstance(attribute, ir.StringAttr):
+            raise OpError(f"must be {self.description}, but got {attribute}")
+        if attribute.value not in self.values:
+            raise OpError(f"is {attribute.value!r}, which is not known{did_you_mean(attribute.value, self.values)}")
+        return str(attribute.value)
+
+    def build(self, value: Any) -> Any:
+        return ir.StringAttr.get(str(value))
+
+
+class _Scalar(AttrKind):
+    def __init__(self, description: str, irdl: str, cls: Any, build: Callable[[Any], Any]) -> None:
+        self.description, self.irdl, self._cls, self._build = description, irdl, cls, build
+
+    def read(self, attribute: Any) -> Any:
+        if not isinstance(attribute, self._cls):
+            raise OpError(f"must be {self.description}, but got {attribute}")
+        return attribute.value
+
+    def build(self, value: Any) -> Any:
+        return self._build(value)
+
+
+BOOL: AttrKind = _Scalar("a bool", 'irdl.base "#builtin.integer"', ir.BoolAttr, lambda v: ir.BoolAttr.get(bool(v)))
+I64: AttrKind = _Scalar(
+    "an integer",
+    'irdl.base "#builtin.integer"',
+    ir.IntegerAttr,
+    lambda v: ir.IntegerAttr.get(ir.IntegerType.get_signless(64), int(v)),
+)
+F32: AttrKind = _Scalar(
+    "a float", 'irdl.base "#builtin.float"', ir.FloatAttr, lambda v: ir.FloatAttr.get(ir.F32Type.get(), float(v))
+)
+
+
+class _Array(AttrKind):
+    irdl = 'irdl.base "#builtin.dense_array"'
+
+    def __init__(self, length: int, what: str, cls: Any) -> None:
+        self.length, self._cls = length, cls
+        self.description = f"an array of {length} {what}"
+
+    def read(self, attribute: Any) -> tuple[Any, ...]:
+        if not isinstance(attribute, self._cls) or len(attribute) != self.length:
+            raise OpError(f"must be {self.description}, but got {attribute}")
+        return tuple(attribute)
+
+    def build(self, value: Any) -> Any:
+        return self._cls.get(list(value))
+
+
+def I64s(length: int) -> AttrKind:
+    """`array<i64: ...>` of `length` integers."""
+    return _Array(length, "i64 integers", ir.DenseI64ArrayAttr)
+
+
+def F64s(length: int) -> AttrKind:
+    """`array<f64: ...>` of `length` floats."""
+    return _Array(length, "f64 floats", ir.DenseF64ArrayAttr)
+
+
+# -------------------------------------------------------------------------------------------------- fields
+
+
+@dataclass
+class Field:
+    """One declared operand, attribute or result; `name` is filled in by the class."""
+
+    kind: str  # "operand" | "attr" | "result"
+    constraint: Constraint | None = None
+    attribute: AttrKind | None = None
+    optional: bool = False
+    default: Any = None
+    name: str = ""
+
+
+def operand(constraint: Constraint, optional: bool = False) -> Any:
+    return Field("operand", constraint, optional=optional)
+
+
+def result(constraint: Constraint, optional: bool = False) -> Any:
+    return Field("result", constraint, optional=optional)
+
+
+def attr(kind: AttrKind, default: Any = None, required: bool = False) -> Any:
+    """An attribute. Without `required` it may be left out and then reads as `default`."""
+    return Field("attr", attribute=kind, optional=not required, default=default)
+
+
+OPS: dict[str, type[Op]] = {}
+_dialect = register_dialect(type("QmlirDialect", (ir.Dialect,), {"DIALECT_NAMESPACE": NAMESPACE}))
+
+
+def _accessor(f: Field, index: int) -> property:
+    if f.kind == "operand":
+        return property(lambda self: self._segment(index), doc=f"operand: {f.constraint and f.constraint.description}")
+    if f.kind == "result":
+        return property(lambda self: self._result(index), doc=f"result: {f.constraint and f.constraint.description}")
+    return property(lambda self: self._attribute(f), doc=f"attribute: {f.attribute and f.attribute.description}")
+
+
+class Op(ir.OpView):
+    """Base of the dialect's ops. See the module's docstring."""
+
+    FIELDS: ClassVar[tuple[Field, ...]] = ()
+
+    def __init_subclass__(cls, *, name: str = "", **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        own = []
+        for key, value in list(cls.__dict__.items()):
+            if isinstance(value, Field):
+                value.name = key
+                own.append(value)
+        # Inherited fields (a product's epilogue) come where the base class put them; own ones follow.
+        cls.FIELDS = (*cls._order(own),)
+        for kind in ("operand", "result", "attr"):
+            for i, f in enumerate(f for f in cls.FIELDS if f.kind == kind):
+                setattr(cls, f.name, _accessor(f, i))
+        if not name:
+            return
+        operands = [f for f in cls.FIELDS if f.kind == "operand"]
+        results = [f for f in cls.FIELDS if f.kind == "result"]
+        cls.OPERATION_NAME = f"{NAMESPACE}.{name}"
+        cls._ODS_REGIONS = (0, True)
+        cls._ODS_OPERAND_SEGMENTS = (
+            [0 if f.optional else 1 for f in operands] if any(f.optional for f in operands) else None
+        )
+        cls._ODS_RESULT_SEGMENTS = None
+        cls.RESULTS = (sum(not f.optional for f in results), len(results))
+        OPS[cls.OPERATION_NAME] = cls
+        register_operation(_dialect)(cls)
+
+    @classmethod
+    def _order(cls, own: list[Field]) -> list[Field]:
+        """Own fields, then inherited ones that are not declared anew."""
+        names = {f.name for f in own}
+        return [*own, *(f for f in cls.FIELDS if f.name not in names)]
+
+    @classmethod
+    def build(cls, *, results: Sequence[Any], loc: Any = None, ip: Any = None, **values: Any) -> Any:
+        """Create the op. Operands are `ir.Value`s; attributes Python values; results types.
+
+        Raises:
+            OpError: for a name that the op does not have, or a missing operand.
+        """
+        operands: list[Any] = []
+        attributes: dict[str, Any] = {}
+        for f in cls.FIELDS:
+            value = values.pop(f.name, None)
+            if f.kind == "operand":
+                if value is None and not f.optional:
+                    raise OpError(f"operand '{f.name}' is missing")
+                operands.append(value)
+            elif f.kind == "attr" and f.attribute is not None and value is not None:
+                attributes[f.name] = f.attribute.build(value)
+        if values:
+            names = [f.name for f in cls.FIELDS]
+            first = sorted(values)[0]
+            raise OpError(f"{cls.OPERATION_NAME} has no operand or attribute {first!r}{did_you_mean(first, names)}")
+        if cls._ODS_OPERAND_SEGMENTS is None:
+            operands = [v for v in operands if v is not None]
+        op = ir.Operation.create(
+            cls.OPERATION_NAME,
+            results=list(results),
+            operands=[v for v in operands if v is not None],
+            attributes={
+                **attributes,
+                **(
+                    {_SEGMENTS: ir.DenseI32ArrayAttr.get([0 if v is None else 1 for v in operands])}
+                    if cls._ODS_OPERAND_SEGMENTS is not None
+                    else {}
+                ),
+            },
+            loc=loc,
+            ip=ip,
+        )
+        return op.opview
+
+    # ---- reading
+
+    def _segment(self, index: int) -> Any:
+        operands = self.operation.operands
+        if self._ODS_OPERAND_SEGMENTS is None:
+            return operands[index]
+        sizes = list(self.operation.attributes[_SEGMENTS])
+        return operands[sum(sizes[:index])] if sizes[index] else None
+
+    def _result(self, index: int) -> Any:
+        results = self.operation.results
+        return results[index] if index < len(results) else None
+
+    def _attribute(self, f: Field) -> Any:
+        attributes = self.operation.attributes
+        if f.name not in attributes:
+            return f.default
+        assert f.attribute is not None
+        return f.attribute.read(attributes[f.name])
+
+    def operands_by_name(self) -> dict[str, Any]:
+        """The operands that are present."""
+        named = {f.name: getattr(self, f.name) for f in self.FIELDS if f.kind == "operand"}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def attributes_by_name(self) -> dict[str, Any]:
+        """Every attribute, defaults included, as Python values."""
+        return {f.name: getattr(self, f.name) for f in self.FIELDS if f.kind == "attr"}
+
+    # ---- verification
+
+    def verify_structure(self) -> None:
+        """Counts, segments, types of operands, known attributes and their values."""
+        op = self.operation
+        fields = [f for f in self.FIELDS if f.kind == "operand"]
+        count = len(op.operands)
+        if self._ODS_OPERAND_SEGMENTS is None:
+            if count != len(fields):
+                raise OpError(f"expects {len(fields)} operands ({_names(fields)}), but got {count}")
+        else:
+            self._verify_segments(fields, count)
+        least, most = self.RESULTS
+        if not least <= len(op.results) <= most:
+            raise OpError(f"expects {least if least == most else f'{least} to {most}'} results, got {len(op.results)}")
+        known = [f.name for f in self.FIELDS if f.kind == "attr"]
+        for name in _attribute_names(op):
+            if "." not in name and name not in known and name != _SEGMENTS:
+                raise OpError(f"has no attribute '{name}'{did_you_mean(name, known)}")
+        for f in self.FIELDS:
+            if f.kind == "attr":
+                if f.name not in op.attributes:
+                    if not f.optional:
+                        raise OpError(f"requires attribute '{f.name}'")
+                    continue
+                try:
+                    getattr(self, f.name)
+                except OpError as e:
+                    raise OpError(f"attribute '{f.name}' {e}") from None
+                continue
+            value = getattr(self, f.name)
+            if value is not None and f.constraint is not None and not f.constraint.check(value.type):
+                raise OpError(f"{f.kind} '{f.name}' must be {f.constraint.description}, but is {value.type}")
+
+    def _verify_segments(self, fields: list[Field], count: int) -> None:
+        attributes = self.operation.attributes
+        if _SEGMENTS not in attributes:
+            raise OpError(f"requires attribute '{_SEGMENTS}'")
+        sizes = list(attributes[_SEGMENTS]) if isinstance(attributes[_SEGMENTS], ir.DenseI32ArrayAttr) else []
+        if len(sizes) != len(fields) or sum(sizes) != count:
+            raise OpError(
+                f"'{_SEGMENTS}' {sizes} does not match {count} operands; it needs {len(fields)} entries: {_names(fields)}"
+            )
+        for size, f in zip(sizes, fields, strict=True):
+            if size not in ((0, 1) if f.optional else (1,)):
+                raise OpError(f"operand '{f.name}' is {'given ' + str(size) + ' times' if size else 'missing'}")
+
+    def verify_semantics(self) -> None:
+        """Shape and type rules of the op. Raises OpError."""
+
+
+def _names(fields: Sequence[Field]) -> str:
+    return ", ".join(f.name + ("?" if f.optional else "") for f in fields)
+
+
+def _attribute_names(op: Any) -> list[str]:
+    return [a if isinstance(a, str) else a.name for a in op.attributes]
+
+
+# ------------------------------------------------------------------------------------- module verification
+
+
+def verify_module(module: Any) -> list[Diagnostic]:
+    """Check every op of the dialect below `module`; one diagnostic for each that breaks a rule."""
+    found: list[Diagnostic] = []
+
+    def visit(op: Any) -> Any:
+        if op.name.startswith(NAMESPACE + "."):
+            message = _problem(op)
+            if message:
+                found.append(Diagnostic(f"'{op.name}' op {message}", location_text(op.location)))
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def _problem(op: Any) -> str:
+    if op.name not in OPS:
+        known = [name.split(".", 1)[1] for name in OPS]
+        return f"is not an op of this dialect{did_you_mean(op.name.split('.', 1)[1], known)}"
+    view = op.opview
+    try:
+        view.verify_structure()
+        view.verify_semantics()
+    except OpError as e:
+        return str(e)
+    return ""
+
+
+def fail(message: str) -> NoReturn:
+    """Break a rule: for the bodies of verifiers."""
+    raise OpError(message)
+
+
+def irdl_text() -> str:
+    """The dialect as an upstream IRDL module. IRDL has no optional attributes: those are left out."""
+    lines = [f"irdl.dialect @{NAMESPACE} {{"]
+    for name, cls in OPS.items():
+        lines.append(f"  irdl.operation @{name.split('.', 1)[1]} {{")
+        lists: dict[str, list[str]] = {"operand": [], "result": [], "attr": []}
+        for number, f in enumerate(f for f in cls.FIELDS if f.kind != "attr" or not f.optional):
+            source = f.constraint if f.constraint is not None else f.attribute
+            assert source is not None
+            lines.append(f"    %{number} = {source.irdl}")
+            mark = "optional " if f.optional else ""
+            lists[f.kind].append(f'"{f.name}" = %{number}' if f.kind == "attr" else f"{f.name}: {mark}%{number}")
+        for kind in ("operand", "result"):
+            if lists[kind]:
+                lines.append(f"    irdl.{kind}s({', '.join(lists[kind])})")
+        if lists["attr"]:
+            lines.append(f"    irdl.attributes {{{', '.join(lists['attr'])}}}")
+        lines.append("  }")
+    return "\n".join([*lines, "}"]) + "\n"

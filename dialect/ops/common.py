@@ -1,0 +1,148 @@
+"""Rules that several operations share: element types, shapes of scales and zero points, exactness of sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._mlir import ir
+from ..dtypes import DTYPES, DType
+from ..ods import fail
+from ..reference.packing import packed_length
+from ..shapes import Shape, ShapeError, blocks, show
+
+_BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"} | {
+    "i8": DTYPES["i8"],
+    "i16": DTYPES["i16"],
+    "i32": DTYPES["i32"],
+    "i64": DTYPES["i64"],
+    "i1": DTYPES["bool"],
+}
+
+
+def shape_of(value: Any) -> Shape:
+    """Static sizes, `None` where dynamic."""
+    t = value if isinstance(value, ir.Type) else value.type
+    return tuple(None if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank))
+
+
+def element_of(value: Any) -> DType:
+    """The dtype that the element type alone tells (i8 is read as signed)."""
+    t = value if isinstance(value, ir.Type) else value.type
+    name = str(t.element_type)
+    if name not in _BY_MLIR:
+        fail(f"has an element type {name}, which has no meaning here")
+    return _BY_MLIR[name]
+
+
+def code_dtype(value: Any, stated: str | None, name: str) -> DType:
+    """The dtype of an operand: what the attribute states, else what the element type tells.
+
+    Raises OpError when the two contradict each other.
+    """
+    element = element_of(value)
+    if stated is None:
+        return element
+    d = DTYPES[stated]
+    if d.mlir != element.mlir:
+        fail(f"attribute '{name}_dtype' says '{stated}', which is stored as {d.mlir}, but '{name}' is {value.type}")
+    return d
+
+
+def logical_shape(shape: Shape, d: DType, packing: str, length: int | None, name: str) -> Shape:
+    """The shape in codes of an operand packed along its last axis. `length` is the true last size when
+    another operand or the result tells it."""
+    if packing == "none":
+        return shape
+    if not d.bits < 8:
+        fail(f"'{name}' has packing '{packing}', but {d.name} codes fill a byte; use packing 'none'")
+    last = shape[-1]
+    if length is None:
+        return (*shape[:-1], None if last is None else last * d.per_byte)
+    if last is not None and packed_length(length, d, packing) != last:
+        fail(
+            f"'{name}' has {last} bytes along its last axis, but {length} {d.name} codes packed '{packing}' take "
+            f"{packed_length(length, d, packing)}"
+        )
+    return (*shape[:-1], length)
+
+
+def scale_blocks(scale: Any, shape: Shape, name: str, of: str) -> tuple[int | None, ...]:
+    """`shapes.blocks` for a value, as a rule."""
+    if len(shape) == 0:
+        return ()
+    try:
+        return blocks(shape_of(scale), shape, name, of)
+    except ShapeError as e:
+        fail(str(e))
+
+
+def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) -> None:
+    """The zero point fits its mode. `name` is `lhs`, `rhs` or ""."""
+    prefix = f"{name}_" if name else ""
+    attribute = {"lhs": "lhs_zero_mode"}.get(name, "zero_mode")
+    if zero is None:
+        if mode not in ("none", "offset_int", "offset_float"):
+            fail(f"attribute '{attribute}' is '{mode}', which needs operand '{prefix}zero_point'")
+        return
+    if mode == "none":
+        fail(f"operand '{prefix}zero_point' is given, but '{attribute}' is 'none'; state 'int' or another mode")
+    is_float = element_of(zero).kind == "float"
+    if mode in ("offset_float", "rescale"):
+        if not is_float:
+            fail(f"operand '{prefix}zero_point' must be float in mode '{mode}', but is {zero.type}")
+    elif is_float:
+        fail(f"operand '{prefix}zero_point' must be integer in mode '{mode}', but is {zero.type}")
+    if mode.startswith("offset") and (not d.is_int or d.signed):
+        fail(f"attribute '{attribute}' is '{mode}', which reads unsigned codes, but they are {d.name}")
+    if mode == "packed_int" and packing == "none":
+        fail(f"attribute '{attribute}' is 'packed_int', but packing is 'none'; use 'int' for unpacked zero points")
+    if not d.is_int:
+        fail(f"operand '{prefix}zero_point' is given, but {d.name} values have no zero point")
+
+
+def magnitude(d: DType, mode: str, zero: Any) -> int:
+    """The largest |code - zero point| that can occur."""
+    from .constants import constant_array
+
+    lo, hi = d.lo, d.hi
+    if mode.startswith("offset"):
+        lo, hi = lo - (1 << (d.bits - 1)), hi - (1 << (d.bits - 1))
+    if zero is not None and mode in ("int", "offset_int", "packed_int"):
+        known = constant_array(zero)
+        zlo, zhi = (int(known.min()), int(known.max())) if known is not None and known.size else (d.lo, d.hi)
+        lo, hi = lo - zhi, hi - zlo
+    return max(abs(lo), abs(hi))
+
+
+def check_exact(k: int | None, lhs: int, rhs: int, group: bool) -> None:
+    """The exact i32 sum cannot wrap: `k * |lhs| * |rhs|` stays below 2^31."""
+    if k is None:
+        fail("K is dynamic, so that the i32 sum cannot be shown not to overflow; make K static")
+    worst = k * lhs * rhs
+    if worst > 2**31 - 1:
+        most = (2**31 - 1) // (lhs * rhs)
+        what = f"a group of {k}" if group else f"K = {k}"
+        fail(
+            f"the exact i32 sum over {what} can reach {worst}, which is more than 2^31 - 1; with these codes and "
+            f"zero points it is exact up to {most}: use scales in groups along K of at most that size"
+        )
+
+
+def check_broadcast(value: Any, shape: Shape, name: str) -> None:
+    """`value` broadcasts (numpy's rule) to `shape`."""
+    own = shape_of(value)
+    padded = (1,) * (len(shape) - len(own)) + own
+    if len(own) > len(shape) or any(s != 1 and d is not None and s is not None and s != d
+                                    for s, d in zip(padded, shape, strict=False)):  # fmt: skip
+        fail(f"'{name}' has shape {show(own)}, which does not broadcast to the result's {show(shape)}")
+
+
+def same(a: int | None, b: int | None) -> bool:
+    return a is None or b is None or a == b
+
+
+def check_result(value: Any, expected: Shape, what: str = "result") -> None:
+    """The declared result shape is what the operands give."""
+    own = shape_of(value)
+    if len(own) != len(expected) or not all(same(x, y) for x, y in zip(own, expected, strict=True)):
+        fail(f"{what} has shape {show(own)}, but the operands give {show(expected)}")

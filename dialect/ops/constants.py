@@ -1,0 +1,38 @@
+"""Reading constants back as numpy arrays: for verifiers that know more when a zero point is constant, and for
+the folding passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..._mlir import ir
+from ..dtypes import DTYPES, Array
+
+_FLOAT_BY_MLIR = {d.mlir: d.name for d in DTYPES.values() if d.kind == "float"}
+
+
+def constant_array(value: Any) -> Array | None:
+    """The array behind an `arith.constant` of tensor type, else None. Integers come as signed."""
+    owner = value.owner
+    operation = getattr(owner, "operation", None)
+    if operation is None or operation.name != "arith.constant":
+        return None
+    return attribute_array(operation.attributes["value"])
+
+
+def attribute_array(attribute: Any) -> Array | None:
+    """The array of a dense elements attribute, else None (resources cannot be read back)."""
+    if not isinstance(attribute, ir.DenseElementsAttr):
+        return None
+    t = ir.RankedTensorType(attribute.type)
+    name = _FLOAT_BY_MLIR.get(str(t.element_type))
+    if name in ("f32", "f16", "f64") or name is None:
+        array = np.array(attribute)
+    else:
+        # The bindings' buffer protocol knows no small floats; the iteration gives Python floats.
+        array = np.array([float(x) for x in attribute], np.float32).astype(DTYPES[name].numpy)
+    if array.dtype == np.uint8:
+        array = array.view(np.int8)
+    return np.broadcast_to(array, t.shape).copy() if attribute.is_splat else array.reshape(t.shape)

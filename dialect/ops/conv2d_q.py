@@ -1,0 +1,126 @@
+"""qmlir.conv2d_q: a two-dimensional convolution of quantised operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..enums import FILTER_LAYOUT, INPUT_LAYOUT
+from ..ods import ANY, BOOL, I64, RESULT, Enum, I64s, attr, fail, operand, result
+from ..shapes import Shape, conv_extent, show, transposed_extent
+from .common import (
+    check_exact,
+    check_result,
+    check_zero_point,
+    logical_shape,
+    magnitude,
+    same,
+    scale_blocks,
+    shape_of,
+)
+from .product import ProductOp
+
+# Axes of a filter as (F, KH, KW, C).
+FILTER_AXES = {"FHWC": (0, 1, 2, 3), "HWCF": (3, 0, 1, 2), "FCHW": (0, 2, 3, 1)}
+
+
+class Conv2dQOp(ProductOp, name="conv2d_q"):
+    """`input [N, H, W, C]` (or NCHW), `weight [F, KH, KW, C/groups]` (or HWCF, FCHW), result in the input's layout.
+
+    `padding` is `(top, left, bottom, right)`; it adds the real value 0, which is the code `lhs_zero_point`.
+    """
+
+    input = operand(ANY)
+    weight = operand(ANY)
+    input_layout = attr(Enum(INPUT_LAYOUT), default="NHWC")
+    filter_layout = attr(Enum(FILTER_LAYOUT), default="FHWC")
+    strides = attr(I64s(2), default=(1, 1))
+    dilations = attr(I64s(2), default=(1, 1))
+    padding = attr(I64s(4), default=(0, 0, 0, 0))
+    groups = attr(I64, default=1)
+    transposed = attr(BOOL, default=False)
+    output_padding = attr(I64s(2), default=(0, 0))
+    result = result(RESULT)
+
+    @property
+    def sides(self) -> tuple[Any, Any]:
+        return self.input, self.weight
+
+    def input_nhwc(self) -> Shape:
+        s = shape_of(self.input)
+        return s if self.input_layout == "NHWC" else (s[0], s[2], s[3], s[1])
+
+    def filter_codes_shape(self) -> Shape:
+        """The weight's own shape, in codes."""
+        last = None
+        if self.packing != "none":
+            if self.filter_layout != "FHWC":
+                fail("packed weights must be in layout 'FHWC', packed along C")
+            c = self.input_nhwc()[3]
+            last = None if c is None else c // self.groups
+        return logical_shape(shape_of(self.weight), self.rhs_code, self.packing, last, "weight")
+
+    def filter_fhwc(self) -> Shape:
+        s = self.filter_codes_shape()
+        return tuple(s[i] for i in FILTER_AXES[self.filter_layout])
+
+    def verify_semantics(self) -> None:
+        if len(shape_of(self.input)) != 4 or len(shape_of(self.weight)) != 4:
+            fail(f"'input' and 'weight' must have four axes, but are {self.input.type} and {self.weight.type}")
+        n, h, w, c = self.input_nhwc()
+        f, kh, kw, cg = self.filter_fhwc()
+        if kh is None or kw is None or f is None or cg is None or c is None:
+            fail("the weight's shape and the input's channels must be static")
+        for name in ("strides", "dilations"):
+            if min(getattr(self, name)) < 1:
+                fail(f"'{name}' {list(getattr(self, name))} must be at least 1")
+        if min(self.padding) < 0 or min(self.output_padding) < 0:
+            fail("'padding' and 'output_padding' must not be negative")
+        if self.groups < 1 or c != cg * self.groups or f % self.groups:
+            fail(f"'groups' = {self.groups} needs C = groups * {cg} (C is {c}) and F = {f} divisible by it")
+        top, left, bottom, right = self.padding
+        (sh, sw), (dh, dw) = self.strides, self.dilations
+        if self.transposed:
+            if any(p >= max(s, d) for p, s, d in zip(self.output_padding, self.strides, self.dilations, strict=True)):
+                fail(f"'output_padding' {list(self.output_padding)} must be smaller than the stride or the dilation")
+            oh = transposed_extent(h, kh, sh, dh, top, bottom, self.output_padding[0])
+            ow = transposed_extent(w, kw, sw, dw, left, right, self.output_padding[1])
+        else:
+            if self.output_padding != (0, 0):
+                fail("'output_padding' belongs to transposed convolutions")
+            oh, ow = conv_extent(h, kh, sh, dh, top, bottom), conv_extent(w, kw, sw, dw, left, right)
+        for size, axis in ((oh, "height"), (ow, "width")):
+            if size is not None and size < 0:
+                fail(f"the kernel {kh}x{kw} is larger than the padded input {show((h, w))}: negative output {axis}")
+        self._verify_values(kh * kw * cg)
+        nhwc = (n, oh, ow, f)
+        self.verify_epilogue(nhwc, f)
+        out = (n, oh, ow, f // 2 if self.gated else f)
+        check_result(self.result, out if self.input_layout == "NHWC" else (out[0], out[3], out[1], out[2]))
+
+    def _verify_values(self, k: int) -> None:
+        """Scales and zero points: per tensor for the input; per tensor or per filter for the weight."""
+        a, b = self.lhs_code, self.rhs_code
+        input_shape, weight_shape = shape_of(self.input), self.filter_codes_shape()
+        f_axis = FILTER_AXES[self.filter_layout][0]
+        for side, d, mode in (("lhs", a, self.lhs_zero_mode), ("rhs", b, self.zero_mode)):
+            check_zero_point(getattr(self, f"{side}_zero_point"), mode, d, side, "none")
+            for what in ("scale", "zero_point"):
+                value = getattr(self, f"{side}_{what}")
+                if value is None:
+                    continue
+                own = shape_of(value)
+                if side == "lhs":
+                    if any(s != 1 for s in own):
+                        fail(f"'lhs_{what}' of a convolution must be per tensor, but has shape {show(own)}")
+                elif len(own) != 1:
+                    covers = scale_blocks(value, weight_shape, f"rhs_{what}", "weight")
+                    if any(x is not None for i, x in enumerate(covers) if i != f_axis):
+                        fail(f"'rhs_{what}' has shape {show(own)}; weights of a convolution are scaled per tensor or per filter")
+                elif not same(own[0], weight_shape[f_axis]) and own[0] != 1:
+                    fail(f"'rhs_{what}' has {own[0]} values, but the weight has {weight_shape[f_axis]} filters")
+        if self.zero_mode in ("offset_float", "rescale", "packed_int"):
+            fail(f"zero_mode '{self.zero_mode}' has no meaning for a convolution; use 'int' or 'offset_int'")
+        self._grouped = False
+        if a.is_int and b.is_int:
+            check_exact(k, magnitude(a, self.lhs_zero_mode, self.lhs_zero_point),
+                        magnitude(b, self.zero_mode, self.rhs_zero_point), False)  # fmt: skip

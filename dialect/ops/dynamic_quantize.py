@@ -1,0 +1,58 @@
+"""qmlir.dynamic_quantize: floats to codes with scales from the data."""
+
+from __future__ import annotations
+
+from ..dtypes import CODES
+from ..enums import GRANULARITY, RECIPE, ROUNDING
+from ..ods import BOOL, CODE, FLOAT, I64, NUMBER, Enum, Op, attr, fail, operand, result
+from ..shapes import Shape, show
+from .common import check_result, shape_of
+
+
+class DynamicQuantizeOp(Op, name="dynamic_quantize"):
+    """`input [.., M, K]` to `codes [.., M, K]`, `scale` (f32) and, when not symmetric, `zero_point` (i32).
+
+    The scale is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group.
+    """
+
+    input = operand(FLOAT)
+    granularity = attr(Enum(GRANULARITY), default="token")
+    group_size = attr(I64)
+    symmetric = attr(BOOL, default=True)
+    rounding = attr(Enum(ROUNDING), default="half_even")
+    recipe = attr(Enum(RECIPE), default="torchao")
+    out_dtype = attr(Enum(CODES[:6]), default="i8")
+    codes = result(CODE)
+    scale = result(FLOAT)
+    zero_point = result(NUMBER, optional=True)
+
+    def scale_shape(self) -> Shape:
+        """Shape of `scale` and `zero_point`."""
+        shape = shape_of(self.input)
+        if self.granularity == "tensor":
+            return ()
+        if self.granularity == "token":
+            return (*shape[:-1], 1)
+        k = shape[-1]
+        return (*shape[:-1], None if k is None else k // self.group_size)
+
+    def verify_semantics(self) -> None:
+        shape = shape_of(self.input)
+        if self.granularity != "tensor" and not shape:
+            fail("'input' is a scalar; use granularity 'tensor'")
+        if (self.granularity == "group") != (self.group_size is not None):
+            fail("granularity 'group' and attribute 'group_size' go together")
+        if self.group_size is not None:
+            k = shape[-1]
+            if k is None or self.group_size < 1 or k % self.group_size:
+                fail(f"'group_size' {self.group_size} does not divide the last axis of 'input' {show(shape)}")
+        if self.recipe in ("onnx", "fbgemm") and self.symmetric:
+            fail(f"recipe '{self.recipe}' is asymmetric; state symmetric = false, or use 'torchao' or 'amax'")
+        if self.recipe == "amax" and not self.symmetric:
+            fail("recipe 'amax' is symmetric; state symmetric = true, or use 'torchao', 'onnx' or 'fbgemm'")
+        if (self.zero_point is None) != self.symmetric:
+            fail("an asymmetric quantisation has three results (codes, scale, zero_point), a symmetric one two")
+        check_result(self.codes, shape, "result 'codes'")
+        check_result(self.scale, self.scale_shape(), "result 'scale'")
+        if self.zero_point is not None:
+            check_result(self.zero_point, self.scale_shape(), "result 'zero_point'")

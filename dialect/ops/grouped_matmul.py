@@ -1,0 +1,91 @@
+"""qmlir.grouped_matmul: rows multiplied by the weight of their group, as in mixture-of-experts layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ods import ANY, BOOL, FLOAT, INDEX, RESULT, attr, fail, operand, result
+from ..shapes import Shape, show
+from .common import check_result, logical_shape, same, shape_of
+from .product import ProductOp
+
+
+class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
+    """Contiguous: `lhs [M, K]` sorted by group, `group_sizes [G]` at run time, `rhs [G, K, N]`, result `[M, N]`.
+
+    Routed: `lhs [T, K]` or `[T, topk, K]`, `expert_ids [T, topk]`, result `[T, topk, N]`, or `[T, N]` with
+    `routing_weights [T, topk]`. `rhs` is `[G, N, K]` with `rhs_transposed`.
+    """
+
+    lhs = operand(ANY)
+    rhs = operand(ANY)
+    group_sizes = operand(INDEX, optional=True)
+    expert_ids = operand(INDEX, optional=True)
+    routing_weights = operand(FLOAT, optional=True)
+    rhs_transposed = attr(BOOL, default=False)
+    skip_invalid = attr(BOOL, default=False)
+    result = result(RESULT)
+
+    @property
+    def sides(self) -> tuple[Any, Any]:
+        return self.lhs, self.rhs
+
+    def rhs_codes_shape(self) -> Shape:
+        """Shape of `rhs` in codes, packed or not."""
+        if self.rhs_transposed:
+            length = shape_of(self.lhs)[-1]
+        else:
+            n = shape_of(self.result)[-1]
+            length = n * 2 if n is not None and self.gated else n
+        return logical_shape(shape_of(self.rhs), self.rhs_code, self.packing, length, "rhs")
+
+    def verify_semantics(self) -> None:
+        lhs, rhs = shape_of(self.lhs), self.rhs_codes_shape()
+        routed = self.expert_ids is not None
+        if routed == (self.group_sizes is not None):
+            fail("needs either 'group_sizes' (contiguous rows) or 'expert_ids' (routed), and not both")
+        if len(rhs) != 3 or len(lhs) not in ((2, 3) if routed else (2,)):
+            fail(f"needs 'lhs' [M, K] and 'rhs' [G, K, N] or [G, N, K], but they are {self.lhs.type} and {self.rhs.type}")
+        experts, k, n = rhs[0], lhs[-1], rhs[1 if self.rhs_transposed else 2]
+        rhs_k = 2 if self.rhs_transposed else 1
+        if experts is None:
+            fail("the number of groups (axis 0 of 'rhs') must be static")
+        if not same(k, rhs[rhs_k]):
+            fail(f"K differs: 'lhs' {show(lhs)} has {k}, 'rhs' {show(rhs)} has {rhs[rhs_k]} along axis {rhs_k}")
+        self.verify_sides(lhs, rhs, len(lhs) - 1, rhs_k, k, ("lhs", "rhs"))
+        columns = n // 2 if self.gated and n is not None else n
+        if routed:
+            expected = self._routed_shape(lhs, columns)
+            self.verify_epilogue((*lhs[:1], shape_of(self.expert_ids)[1], n), n)
+        else:
+            if shape_of(self.group_sizes) != (experts,):
+                fail(f"'group_sizes' has shape {show(shape_of(self.group_sizes))}, but there are {experts} groups")
+            for name in ("routing_weights",):
+                if getattr(self, name) is not None:
+                    fail(f"'{name}' belongs to the routed form ('expert_ids')")
+            if self.skip_invalid:
+                fail("'skip_invalid' belongs to the routed form ('expert_ids')")
+            expected = (lhs[0], columns)
+            self._verify_contiguous_bias(experts, n)
+        check_result(self.result, expected)
+
+    def _verify_contiguous_bias(self, experts: int, n: int | None) -> None:
+        """A bias `[G, N]` is one row a group; anything else broadcasts as usual."""
+        m = shape_of(self.lhs)[0]
+        if self.bias is not None and len(shape_of(self.bias)) == 2:
+            if not same(shape_of(self.bias)[0], experts) or not same(shape_of(self.bias)[1], n):
+                fail(f"'bias' has shape {show(shape_of(self.bias))}; write [N], or [{experts}, N] for one a group")
+            self.verify_epilogue((experts, n), n)
+        else:
+            self.verify_epilogue((m, n), n)
+
+    def _routed_shape(self, lhs: Shape, n: int | None) -> Shape:
+        ids = shape_of(self.expert_ids)
+        if len(ids) != 2 or not same(ids[0], lhs[0]) or (len(lhs) == 3 and not same(ids[1], lhs[1])):
+            fail(f"'expert_ids' has shape {show(ids)}, but must be [T, topk] for 'lhs' {show(lhs)}")
+        if self.routing_weights is None:
+            return (lhs[0], ids[1], n)
+        weights = shape_of(self.routing_weights)
+        if len(weights) != 2 or not all(same(x, y) for x, y in zip(weights, ids, strict=True)):
+            fail(f"'routing_weights' has shape {show(weights)}, but 'expert_ids' has {show(ids)}")
+        return (lhs[0], n)

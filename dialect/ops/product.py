@@ -1,0 +1,203 @@
+"""What all products share: quantised operands and the epilogue (docs/semantics.md, sections 1 and 4)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..dtypes import CODES, DTYPES, OUT, DType
+from ..enums import ACTIVATION, BIAS_STAGE, GATE_LAYOUT, GATED, PACKING, ROUNDING, ZERO_MODE
+from ..ods import F32, F64s, FLOAT, I64s, NUMBER, ZERO, Enum, Op, attr, fail, operand
+from ..ods import INT as INT_TENSOR
+from ..shapes import Shape, show
+from .common import (
+    check_broadcast,
+    check_exact,
+    check_zero_point,
+    code_dtype,
+    element_of,
+    magnitude,
+    scale_blocks,
+    shape_of,
+)
+
+_PLAIN = ("f32", "f16", "bf16", "f64")
+
+
+class ProductOp(Op):
+    """Base of the products. Subclasses declare `lhs`, `rhs` (or `input`, `weight`) and `result`."""
+
+    lhs_scale = operand(FLOAT, optional=True)
+    rhs_scale = operand(FLOAT, optional=True)
+    lhs_zero_point = operand(ZERO, optional=True)
+    rhs_zero_point = operand(ZERO, optional=True)
+    bias = operand(NUMBER, optional=True)
+    c = operand(FLOAT, optional=True)
+    act_scale = operand(FLOAT, optional=True)
+    out_scale = operand(FLOAT, optional=True)
+    out_multiplier = operand(FLOAT, optional=True)
+    out_zero_point = operand(INT_TENSOR, optional=True)
+    # Sums over K of the stored rhs codes, i32, the rhs shape without K (`[G, N]` for groups along K). Written by
+    # `qmlir-fold` for constant weights, so that zero points on the lhs cost nothing at run time.
+    rhs_sum = operand(NUMBER, optional=True)
+    codebook = operand(FLOAT, optional=True)
+    lhs_global_scale = operand(FLOAT, optional=True)
+    rhs_global_scale = operand(FLOAT, optional=True)
+
+    lhs_dtype = attr(Enum(("i8", "u8", "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", *CODES[2:])))
+    rhs_dtype = attr(Enum((*CODES, "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
+    packing = attr(Enum(PACKING), default="none")
+    zero_mode = attr(Enum(ZERO_MODE), default="none")
+    lhs_zero_mode = attr(Enum(("none", "int", "offset_int")), default="none")
+    compute_dtype = attr(Enum(("f32", "f16", "bf16")))
+    bias_stage = attr(Enum(BIAS_STAGE), default="scaled")
+    alpha = attr(F32, default=1.0)
+    beta = attr(F32, default=0.0)
+    activation = attr(Enum(ACTIVATION), default="none")
+    act_clamp = attr(F64s(2))
+    gate_layout = attr(Enum(GATE_LAYOUT), default="halves")
+    out_dtype = attr(Enum(OUT))
+    rounding = attr(Enum(ROUNDING), default="half_even")
+    clamp = attr(I64s(2))
+
+    # ---- what the lowering and the verifier both ask
+
+    @property
+    def sides(self) -> tuple[Any, Any]:
+        """The two contracted operands."""
+        raise NotImplementedError
+
+    @property
+    def lhs_code(self) -> DType:
+        return code_dtype(self.sides[0], self.lhs_dtype, "lhs")
+
+    @property
+    def rhs_code(self) -> DType:
+        return code_dtype(self.sides[1], self.rhs_dtype, "rhs")
+
+    @property
+    def out_code(self) -> DType:
+        """The dtype of the result: stated, or told by its element type."""
+        return DTYPES[self.out_dtype] if self.out_dtype else element_of(self.results[0])
+
+    @property
+    def lhs_plain(self) -> bool:
+        """A float operand without a scale."""
+        return self.lhs_code.name in _PLAIN and self.lhs_scale is None
+
+    @property
+    def rhs_plain(self) -> bool:
+        return self.rhs_code.name in _PLAIN and self.rhs_scale is None
+
+    @property
+    def gated(self) -> bool:
+        return self.activation in GATED
+
+    # ---- rules
+
+    def verify_sides(
+        self, lhs_shape: Shape, rhs_shape: Shape, lhs_k: int, rhs_k: int, k: int | None, of: tuple[str, str]
+    ) -> None:
+        """Codes, scales and zero points. `lhs_k`, `rhs_k`: the axes of K; `of`: the operands' names."""
+        a, b = self.lhs_code, self.rhs_code
+        blocks_k: list[int | None] = []
+        for side, d, shape, axis, name in (("lhs", a, lhs_shape, lhs_k, of[0]), ("rhs", b, rhs_shape, rhs_k, of[1])):
+            scale, zero = getattr(self, f"{side}_scale"), getattr(self, f"{side}_zero_point")
+            mode = self.lhs_zero_mode if side == "lhs" else self.zero_mode
+            check_zero_point(zero, mode, d, side, self.packing if side == "rhs" else "none")
+            block: int | None = None
+            if scale is not None:
+                self._verify_rank(scale, shape, axis, f"{side}_scale")
+                block = scale_blocks(scale, shape, f"{side}_scale", name)[axis]
+            if zero is not None and mode != "packed_int":
+                self._verify_rank(zero, shape, axis, f"{side}_zero_point")
+                zero_block = scale_blocks(zero, shape, f"{side}_zero_point", name)[axis]
+                block = zero_block if block is None else block if zero_block is None else math.gcd(block, zero_block)
+            blocks_k.append(block)
+            if d.name == "codebook" and self.codebook is None:
+                fail(f"'{name}' has dtype 'codebook', which needs operand 'codebook' with 16 values")
+        if self.codebook is not None and shape_of(self.codebook) != (16,):
+            fail(f"'codebook' must have shape [16], but has {show(shape_of(self.codebook))}")
+        grouped = any(x is not None for x in blocks_k)
+        size = k
+        if grouped and k is not None:
+            size = math.gcd(*(x if x is not None else k for x in blocks_k))
+        if a.is_int and b.is_int and not (self.lhs_plain or self.rhs_plain):
+            check_exact(
+                size,
+                magnitude(a, self.lhs_zero_mode, self.lhs_zero_point),
+                magnitude(b, self.zero_mode, self.rhs_zero_point),
+                grouped,
+            )
+        self._grouped = grouped
+
+    def _verify_rank(self, value: Any, shape: Shape, axis: int, name: str) -> None:
+        """A one-axis scale aligns with the last axis; where that is K, the writer most likely meant the other."""
+        own = shape_of(value)
+        if len(own) == 1 and len(shape) > 1 and axis == len(shape) - 1 and own[0] != 1:
+            rows = "[N, 1] for one value a channel" if name.startswith("rhs") else "[M, 1] for one value a token"
+            fail(f"'{name}' has shape {show(own)}, which would align with K; write {rows}, or [1, G] for groups along K")
+
+    def verify_epilogue(self, shape: Shape, columns: int | None) -> None:
+        """Everything after the contraction. `shape` is the product's shape (before a gated activation)."""
+        out = self.out_code
+        integer = self.lhs_code.is_int and self.rhs_code.is_int
+        if str(self.results[0].type.element_type) != out.mlir:
+            fail(f"attribute 'out_dtype' says '{out.name}', but the result is {self.results[0].type}")
+        result = (*shape[:-1], None if columns is None else columns // 2) if self.gated else shape
+        self._verify_bias(shape, result, out, integer)
+        if self.gated and columns is not None and columns % 2:
+            fail(f"activation '{self.activation}' pairs columns, but N = {columns} is odd")
+        if (self.activation == "clamp") != (self.act_clamp is not None):
+            fail("activation 'clamp' and attribute 'act_clamp' go together")
+        if self.act_clamp is not None and not self.act_clamp[0] <= self.act_clamp[1]:
+            fail(f"'act_clamp' {list(self.act_clamp)} is an empty range")
+        if (self.c is None) != (self.beta == 0.0):
+            fail("operand 'c' and attribute 'beta' go together")
+        if self.c is not None:
+            check_broadcast(self.c, shape, "c")
+        if out.name == "i32":
+            if not integer:
+                fail(f"result i32 is the raw accumulator, but the operands are {self.lhs_code.name} x {self.rhs_code.name}")
+            extra = [n for n in ("lhs_scale", "rhs_scale", "c", "act_scale", "out_scale", "out_multiplier",
+                                 "out_zero_point") if getattr(self, n) is not None]  # fmt: skip
+            if extra or self.activation != "none" or self.alpha != 1.0:
+                fail(f"result i32 is the raw accumulator; it takes no {extra[0] if extra else 'activation or alpha'}")
+            if self._grouped or self.zero_mode in ("offset_float", "rescale"):
+                fail("result i32 is the raw accumulator; it takes no groups along K and no float zero points")
+        requantised = out.name in ("i8", "u8")
+        for name in ("out_scale", "out_multiplier", "out_zero_point"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not requantised:
+                fail(f"operand '{name}' requantises, but the result is {out.name}; use an i8 result")
+            scale_blocks(value, result, name, "result")
+        if self.out_scale is not None and self.out_multiplier is not None:
+            fail("'out_scale' and 'out_multiplier' exclude each other: the result is multiplied by 1/s or by m")
+        if self.act_scale is not None:
+            scale_blocks(self.act_scale, result, "act_scale", "result")
+        if self.clamp is not None:
+            lo, hi = self.clamp
+            if not requantised:
+                fail(f"'clamp' bounds requantised codes, but the result is {out.name}; use activation 'clamp' for floats")
+            if not out.lo <= lo <= hi <= out.hi:
+                fail(f"'clamp' [{lo}, {hi}] does not lie in the range [{out.lo}, {out.hi}] of {out.name}")
+
+    def _verify_bias(self, shape: Shape, result: Shape, out: DType, integer: bool) -> None:
+        if self.bias is None:
+            return
+        stage, d = self.bias_stage, element_of(self.bias)
+        check_broadcast(self.bias, result if stage == "out" else shape, "bias")
+        if stage == "acc":
+            if d.name != "i32":
+                fail(f"'bias' is added to the i32 accumulator (bias_stage 'acc'), but is {self.bias.type}")
+            if not integer or self._grouped:
+                fail("bias_stage 'acc' needs an integer product with scales constant along K; use 'scaled'")
+        elif stage == "scaled":
+            if d.kind != "float" or out.name == "i32":
+                fail(f"'bias' with bias_stage 'scaled' must be float and the result no raw i32, but is {self.bias.type}")
+        elif out.name in ("i8", "u8"):
+            fail("bias_stage 'out' adds after the cast, but the result is requantised; use 'scaled' or 'acc'")
+        elif (d.kind == "float") != (out.kind == "float"):
+            fail(f"'bias' with bias_stage 'out' is added in the result's type {out.name}, but is {self.bias.type}")

@@ -1,0 +1,30 @@
+"""qmlir.quantize: floats to codes with given scales."""
+
+from __future__ import annotations
+
+from ..dtypes import CODES, DTYPES
+from ..enums import ROUNDING
+from ..ods import CODE, FLOAT, INT, Enum, I64s, Op, attr, fail, operand, result
+from .common import check_result, scale_blocks, shape_of
+
+
+class QuantizeOp(Op, name="quantize"):
+    """`clamp(round(input * (1/scale)) + zero_point, lo, hi)`, `[..] -> [..]`, one code an element."""
+
+    input = operand(FLOAT)
+    scale = operand(FLOAT)
+    zero_point = operand(INT, optional=True)
+    out_dtype = attr(Enum(CODES[:8]), default="i8")
+    rounding = attr(Enum(ROUNDING), default="half_even")
+    clamp = attr(I64s(2))
+    result = result(CODE)
+
+    def verify_semantics(self) -> None:
+        shape = shape_of(self.input)
+        scale_blocks(self.scale, shape, "scale", "input")
+        if self.zero_point is not None:
+            scale_blocks(self.zero_point, shape, "zero_point", "input")
+        d = DTYPES[self.out_dtype]
+        if self.clamp is not None and not d.lo <= self.clamp[0] <= self.clamp[1] <= d.hi:
+            fail(f"'clamp' {list(self.clamp)} does not lie in the range [{d.lo}, {d.hi}] of {d.name}")
+        check_result(self.result, shape)

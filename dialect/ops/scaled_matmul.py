@@ -1,0 +1,56 @@
+"""qmlir.scaled_matmul: `epilogue(sum_k A[m,k] * B[k,n])` of quantised operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ods import ANY, BOOL, RESULT, attr, fail, operand, result
+from ..shapes import Shape, broadcast, show
+from .common import check_result, logical_shape, same, shape_of
+from .product import ProductOp
+
+
+class ScaledMatmulOp(ProductOp, name="scaled_matmul"):
+    """`lhs [B.., M, K]`, `rhs [B.., K, N]` (or `[.., N, K]` with `rhs_transposed`), result `[B.., M, N]`."""
+
+    lhs = operand(ANY)
+    rhs = operand(ANY)
+    lhs_transposed = attr(BOOL, default=False)
+    rhs_transposed = attr(BOOL, default=False)
+    result = result(RESULT)
+
+    @property
+    def sides(self) -> tuple[Any, Any]:
+        return self.lhs, self.rhs
+
+    def rhs_codes_shape(self) -> Shape:
+        """Shape of `rhs` in codes, packed or not."""
+        lhs = shape_of(self.lhs)
+        if self.rhs_transposed:
+            length = lhs[-2 if self.lhs_transposed else -1]
+        else:
+            n = shape_of(self.result)[-1]
+            length = n * 2 if n is not None and self.gated else n
+        return logical_shape(shape_of(self.rhs), self.rhs_code, self.packing, length, "rhs")
+
+    def verify_semantics(self) -> None:
+        lhs = shape_of(self.lhs)
+        if len(lhs) < 2 or len(shape_of(self.rhs)) < 2:
+            fail(f"'lhs' and 'rhs' must have at least two axes, but are {self.lhs.type} and {self.rhs.type}")
+        rhs = self.rhs_codes_shape()
+        lhs_k, rhs_k = len(lhs) - (2 if self.lhs_transposed else 1), len(rhs) - (1 if self.rhs_transposed else 2)
+        m = lhs[-1 if self.lhs_transposed else -2]
+        n = rhs[-2 if self.rhs_transposed else -1]
+        k = lhs[lhs_k]
+        if not same(k, rhs[rhs_k]):
+            fail(
+                f"K differs: 'lhs' {show(lhs)} has {k} along axis {lhs_k}, 'rhs' {show(rhs)} has {rhs[rhs_k]} along "
+                f"axis {rhs_k}"
+            )
+        batch = broadcast(lhs[:-2], rhs[:-2])
+        if batch is None:
+            fail(f"the batch axes of 'lhs' {show(lhs)} and 'rhs' {show(rhs)} do not broadcast")
+        self.verify_sides(lhs, rhs, lhs_k, rhs_k, k if k is not None else rhs[rhs_k], ("lhs", "rhs"))
+        shape = (*batch, m, n)
+        self.verify_epilogue(shape, n)
+        check_result(self.result, (*batch, m, n // 2 if self.gated and n is not None else n))
