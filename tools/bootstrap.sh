@@ -50,7 +50,11 @@ make_venv() {
 
 has_vulkan() {
     # A driver file that the caller names is the caller's choice of device.
-    [ -n "${VK_DRIVER_FILES:-}" ] || ls /usr/share/vulkan/icd.d/lvp_icd*.json /etc/vulkan/icd.d/lvp_icd*.json >/dev/null 2>&1
+    [ -z "${VK_DRIVER_FILES:-}" ] || return 0
+    for manifest in /usr/share/vulkan/icd.d/lvp_icd*.json /etc/vulkan/icd.d/lvp_icd*.json; do
+        [ ! -e "$manifest" ] || return 0
+    done
+    return 1
 }
 
 has_library() {
