@@ -1,0 +1,58 @@
+"""Choose, for every contraction, how the target compiles it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from ..errors import Diagnostic
+from ..strategy import Decision, Decline, decide
+from ..targets import resolve
+from .base import Pass, State, error_at, fail
+from .groups import LHS_MAGNITUDE, RHS_MAGNITUDE, find_contractions
+
+
+@dataclass(frozen=True)
+class SelectPass(Pass):
+    """Ask the target's strategies about each contraction, apply the first plan that is offered.
+
+    Sets `hal.device.targets` of the module too (where the target has a description of its own), so that
+    what comes out is complete: compiling it needs no flag that names the device.
+    """
+
+    name: ClassVar[str] = "qmlir-select"
+    summary: ClassVar[str] = "choose a strategy of the target for every contraction"
+
+    target: str = "cpu"
+
+    def run(self, module: Any, state: State) -> None:
+        target = resolve(self.target)
+        strategies = target.strategies()
+        failures: list[Diagnostic] = []
+        # Found first, changed afterwards: a plan may replace its op, and what it builds is not asked again.
+        for contraction in find_contractions(module):
+            decision, plan = decide(contraction, strategies)
+            # Without the op: it may be gone soon, and a report must not keep the context alive.
+            state.decisions.append(replace(decision, contraction=replace(contraction, op=None)))
+            op = contraction.op
+            for name in (LHS_MAGNITUDE, RHS_MAGNITUDE):
+                if name in op.attributes:
+                    del op.attributes[name]
+            if plan is None:
+                failures.append(error_at(op, _refusal(target.spelling, decision)))
+                continue
+            with op.context, op.location:
+                plan.apply(op)
+        fail(self.name, failures)
+        target.attach(module)
+
+
+def _refusal(target: str, decision: Decision) -> str:
+    """Every strategy's reason, and what would make it fit."""
+    c = decision.contraction
+    lines = [f"no strategy of {target} compiles this {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}:"]
+    for name, answer in decision.answers:
+        if isinstance(answer, Decline):
+            remedy = f" ({answer.remedy})" if answer.remedy else ""
+            lines.append(f"  {name}: {answer.reason}{remedy}")
+    return "\n".join(lines)

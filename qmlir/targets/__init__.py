@@ -1,0 +1,86 @@
+"""Targets: what programs are compiled for.
+
+One folder per backend, each with `description.py` (the table, plain data) and `strategies.py` (how
+contractions are compiled). Importing this package loads neither the compiler nor the runtime. Nothing
+here imports from `qmlir.passes`.
+
+A target is spelled `cpu`, `cpu:sapphirerapids`, `cuda:sm_90a`, `rocm:gfx942`, `vulkan:ada`. Bare `cpu` is
+this host; a bare GPU backend asks the device that is present.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Protocol, cast
+
+from .._spelling import did_you_mean
+from ..errors import TargetError
+from .base import COMPILED, RUNS, Peak, Target
+
+if TYPE_CHECKING:
+    from .devices import Device
+
+__all__ = ["COMPILED", "RUNS", "Peak", "Target", "all_targets", "resolve"]
+
+BACKENDS = ("cpu", "cuda", "rocm", "vulkan")
+
+
+class Description(Protocol):
+    """What a backend's `description.py` offers."""
+
+    TARGETS: tuple[Target, ...]
+
+    def names_for(self, device: Device) -> tuple[str, ...]:
+        """The names of the targets whose programs run on a present device, best first."""
+
+
+def backend_description(backend: str) -> Description:
+    """The description module of one backend."""
+    return cast(Description, importlib.import_module(f".{backend}.description", __name__))
+
+
+def all_targets() -> tuple[Target, ...]:
+    """Every named target, by backend, in the order of its table."""
+    return tuple(target for backend in BACKENDS for target in backend_description(backend).TARGETS)
+
+
+def resolve(spelling: str) -> Target:
+    """The target that `spelling` names.
+
+    Raises:
+        TargetError: an unknown backend or name (with near names), or a bare GPU backend on a machine that
+            has no such device (with the names that can be compiled for without one).
+    """
+    backend, _, name = spelling.strip().partition(":")
+    if backend not in BACKENDS:
+        near = did_you_mean(spelling, [*BACKENDS, *(t.spelling for t in all_targets())])
+        if near.startswith("; known"):  # the whole table helps nobody
+            near = f"; a target is one of {', '.join(BACKENDS)}, alone or with a name, such as rocm:gfx942"
+        raise TargetError(f"unknown target {spelling!r}{near}")
+    table = {target.name: target for target in backend_description(backend).TARGETS}
+    if name in table:
+        return table[name]
+    if name or spelling.strip().endswith(":"):
+        near = did_you_mean(f"{backend}:{name}", [t.spelling for t in table.values()])
+        raise TargetError(f"unknown target {spelling!r}{near}")
+    if backend == "cpu":
+        from .cpu.host import host_target
+
+        return host_target()
+    return _present(backend, table)
+
+
+def _present(backend: str, table: dict[str, Target]) -> Target:
+    """The target of the first present device of a GPU backend."""
+    from .devices import devices
+
+    driver = next(iter(table.values())).driver
+    known = ", ".join(target.spelling for target in table.values())
+    found = devices(driver)
+    for device in found:
+        for name in backend_description(backend).names_for(device):
+            return table[name]
+    if found:
+        seen = ", ".join(repr(f"{d.name} {d.arch}".strip()) for d in found)
+        raise TargetError(f"no target describes the present {backend} device {seen}; name one of: {known}")
+    raise TargetError(f"no {backend} device is present; name the target to compile for: {known}")

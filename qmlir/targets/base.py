@@ -1,0 +1,102 @@
+"""What a target is: plain data about one device architecture, and the strategies that compile for it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..strategy import Strategy
+
+RUNS = "runs in the tests"
+COMPILED = "compiled and its code inspected in the tests; never run here"
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Published peak figures of one product of the architecture, for the roofline estimate.
+
+    `rates` are dense multiply-accumulate rates in operations per second (two per multiply-accumulate) by
+    operand type; `bandwidth` is bytes per second.
+    """
+
+    product: str
+    rates: tuple[tuple[str, float], ...]
+    bandwidth: float
+
+    def rate(self, dtype: str) -> float | None:
+        """The peak for operands of `dtype`, None when there is no published figure."""
+        return dict(self.rates).get(dtype)
+
+
+@dataclass(frozen=True)
+class Target:
+    """One device architecture that programs can be compiled for.
+
+    `device_attribute` is the text of the `#hal.device.target` that goes into `hal.device.targets`: built by
+    us for every GPU, because IREE's flag leaves some architectures without a description and gives Vulkan a
+    default that compiles int8 programs to wrong results. It is empty for a CPU, which flags describe.
+    """
+
+    backend: str
+    name: str
+    driver: str  # of iree.runtime
+    summary: str
+    status: str
+    device_attribute: str = ""
+    compiler_flags: tuple[str, ...] = ()
+    mma: tuple[str, ...] = ()  # IREE's names, e.g. "MFMA_I32_16x16x32_I8"
+    int8_dot: bool = False  # an instruction that multiplies and adds int8 in groups of four
+    dtypes: tuple[str, ...] = ()  # operand types of contractions that compile, MLIR spelling
+    subgroup_sizes: tuple[int, ...] = ()
+    shared_memory: int = 0  # bytes that one workgroup may use
+    cpu_features: tuple[str, ...] = ()  # that the program needs of its host, LLVM spelling without "+"
+    host: str = ""  # model name of the CPU, only for the bare target `cpu`
+    peak: Peak | None = None
+
+    @property
+    def spelling(self) -> str:
+        """As a user writes it: `rocm:gfx942`, or `cpu` for this host."""
+        return self.backend if self.name == "host" else f"{self.backend}:{self.name}"
+
+    def strategies(self) -> tuple[Strategy, ...]:
+        """How contractions can be compiled for this target, best first."""
+        module = importlib.import_module(f".{self.backend}.strategies", __package__)
+        build: Callable[[Target], tuple[Strategy, ...]] = module.strategies
+        return build(self)
+
+    def attach(self, module: Any) -> None:
+        """Set `hal.device.targets` on an `ir.Module`; nothing to do where flags describe the target."""
+        if self.device_attribute:
+            from .._mlir import ir
+
+            attribute = ir.Attribute.parse(f"[{self.device_attribute}]", context=module.context)
+            module.operation.attributes["hal.device.targets"] = attribute
+
+    def device_present(self) -> str:
+        """The name of a device of this machine that runs the target's programs, "" when there is none."""
+        from .devices import present_device
+
+        return present_device(self)
+
+    def capabilities(self) -> dict[str, Any]:
+        """JSON-able facts for `qmlir targets` and the manifest."""
+        facts: dict[str, Any] = {
+            "target": self.spelling,
+            "driver": self.driver,
+            "summary": self.summary,
+            "status": self.status,
+            "mma": list(self.mma),
+            "int8_dot": self.int8_dot,
+            "dtypes": list(self.dtypes),
+        }
+        if self.subgroup_sizes:
+            facts["subgroup_sizes"] = list(self.subgroup_sizes)
+            facts["shared_memory"] = self.shared_memory
+        if self.backend == "cpu":
+            facts["cpu_features"] = list(self.cpu_features)
+        if self.host:
+            facts["host"] = self.host
+        return facts

@@ -1,0 +1,1 @@
+"""CPUs: x86-64 and AArch64, through IREE's llvm-cpu backend."""

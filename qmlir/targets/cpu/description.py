@@ -1,0 +1,79 @@
+"""The CPUs that have a name here: the names are LLVM's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..base import COMPILED, Target
+
+if TYPE_CHECKING:
+    from ..devices import Device
+
+# Data tiling is what takes an int8 matmul to VNNI (`vpdpwssd`) or to the AArch64 dot products; without it
+# IREE emits scalar-like `vpmulld`. The limit on stack allocations is raised from 32 KiB because
+# epilogues of large tiles need more, and the worker threads' stacks hold it.
+FLAGS = (
+    "--iree-hal-target-device=local",
+    "--iree-hal-local-target-device-backends=llvm-cpu",
+    "--iree-opt-data-tiling",
+    "--iree-llvmcpu-stack-allocation-limit=262144",
+)
+
+DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2")
+
+_V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt"
+_V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe"
+_V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
+_ICELAKE = (
+    f"{_V4} avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512bitalg avx512vpopcntdq gfni vaes vpclmulqdq"
+)
+_ARM_DOT = "neon dotprod fullfp16"
+_ARM_I8MM = f"{_ARM_DOT} i8mm bf16 sve"
+
+
+def _cpu(name: str, summary: str, features: str, *flags: str) -> Target:
+    feature_set = tuple(features.split())
+    dot = {"avx512vnni", "avxvnni", "dotprod", "amx-int8"}
+    return Target(
+        backend="cpu",
+        name=name,
+        driver="local-task",
+        summary=summary,
+        status=COMPILED,
+        compiler_flags=(*FLAGS, *(flags or (f"--iree-llvmcpu-target-cpu={name}",))),
+        int8_dot=bool(dot & set(feature_set)),
+        dtypes=DTYPES,
+        cpu_features=feature_set,
+    )
+
+
+def _arm(name: str, summary: str, features: str, cpu: str = "") -> Target:
+    triple = "--iree-llvmcpu-target-triple=aarch64-unknown-linux-gnu"
+    return _cpu(name, summary, features, triple, f"--iree-llvmcpu-target-cpu={cpu or name}")
+
+
+TARGETS: tuple[Target, ...] = (
+    _cpu("x86-64", "any 64-bit x86", "sse2"),
+    _cpu("x86-64-v3", "AVX2", _V3),
+    _cpu("x86-64-v4", "AVX-512 without VNNI", _V4),
+    _cpu("haswell", "Intel Haswell, AVX2", _V3),
+    _cpu("skylake-avx512", "Intel Skylake server, AVX-512", _V4),
+    _cpu("cascadelake", "Intel Cascade Lake, AVX512-VNNI", f"{_V4} avx512vnni"),
+    _cpu("icelake-server", "Intel Ice Lake server, AVX512-VNNI", _ICELAKE),
+    _cpu(
+        "sapphirerapids",
+        "Intel Sapphire Rapids, AVX512-VNNI and AMX",
+        f"{_ICELAKE} avxvnni avx512bf16 avx512fp16 amx-tile amx-int8 amx-bf16",
+    ),
+    _cpu("znver4", "AMD Zen 4, AVX512-VNNI", f"{_ICELAKE} avx512bf16"),
+    _cpu("znver5", "AMD Zen 5, AVX512-VNNI", f"{_ICELAKE} avx512bf16 avxvnni avx512vp2intersect"),
+    _arm("aarch64", "any 64-bit Arm", "neon", "generic"),
+    _arm("neoverse-n1", "Arm Neoverse N1 (Graviton2, Altra), dot products", _ARM_DOT),
+    _arm("neoverse-v1", "Arm Neoverse V1 (Graviton3), i8mm", _ARM_I8MM),
+    _arm("neoverse-v2", "Arm Neoverse V2 (Graviton4, Grace), i8mm", f"{_ARM_I8MM} sve2"),
+)
+
+
+def names_for(device: Device) -> tuple[str, ...]:
+    """Unused for CPUs: whether a program runs is a matter of features, not of a device's name."""
+    return ()

@@ -1,0 +1,82 @@
+"""What this host's CPU is and can do, from the operating system: cheap, and without the compiler."""
+
+from __future__ import annotations
+
+import platform
+from functools import cache
+from pathlib import Path
+
+from ..base import RUNS, Target
+from .description import DTYPES, FLAGS
+
+# Linux's names of CPU features that differ from LLVM's; the rest agree after "_" -> "".
+_LINUX_NAMES = {
+    "sse4_1": "sse4.1",
+    "sse4_2": "sse4.2",
+    "pni": "sse3",
+    "abm": "lzcnt",
+    "bmi1": "bmi",
+    "avx_vnni": "avxvnni",
+    "avx512vbmi": "avx512vbmi",
+    "avx512_vbmi2": "avx512vbmi2",
+    "amx_tile": "amx-tile",
+    "amx_int8": "amx-int8",
+    "amx_bf16": "amx-bf16",
+    "amx_fp16": "amx-fp16",
+    "asimd": "neon",
+    "asimddp": "dotprod",
+    "asimdhp": "fullfp16",
+}
+
+# The features that code generation makes use of; the others (virtualisation, security) are masked by
+# hypervisors now and then and say nothing about whether a program runs.
+_CODE_FEATURES = (
+    "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt avx avx2 fma f16c bmi bmi2 lzcnt movbe gfni vaes vpclmulqdq "
+    "avxvnni avx512f avx512bw avx512cd avx512dq avx512vl avx512ifma avx512vbmi avx512vbmi2 avx512vnni "
+    "avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 avx512vp2intersect amx-tile amx-int8 amx-bf16 "
+    "amx-fp16 neon dotprod fullfp16 i8mm bf16 sve sve2"
+)
+CODE_FEATURES = frozenset(_CODE_FEATURES.split())
+
+
+def _cpuinfo() -> dict[str, str]:
+    """The first processor's entry of /proc/cpuinfo, {} where there is none."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+@cache
+def host_name() -> str:
+    """The model name of the CPU, for people and manifests."""
+    info = _cpuinfo()
+    return info.get("model name") or platform.processor() or platform.machine()
+
+
+@cache
+def host_features() -> frozenset[str]:
+    """The CPU's features that code generation uses, in LLVM's spelling; empty where they cannot be read."""
+    info = _cpuinfo()
+    flags = (info.get("flags") or info.get("Features") or "").split()
+    names = {_LINUX_NAMES.get(flag, flag.replace("_", "")) for flag in flags}
+    return frozenset(names & CODE_FEATURES)
+
+
+def host_target() -> Target:
+    """The bare target `cpu`: compiled for exactly this host."""
+    features = host_features()
+    return Target(
+        backend="cpu",
+        name="host",
+        driver="local-task",
+        summary=f"this host: {host_name()}",
+        status=RUNS,
+        compiler_flags=(*FLAGS, "--iree-llvmcpu-target-cpu=host"),
+        int8_dot=bool(features & {"avx512vnni", "avxvnni", "dotprod"}),
+        dtypes=DTYPES,
+        cpu_features=tuple(sorted(features)),
+        host=host_name(),
+    )

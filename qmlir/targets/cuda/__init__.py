@@ -1,0 +1,1 @@
+"""NVIDIA GPUs through CUDA (PTX)."""

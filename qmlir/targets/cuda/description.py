@@ -1,0 +1,97 @@
+"""NVIDIA architectures through CUDA.
+
+IREE 3.13's flag fails for sm_90 and has no int8 MMA kind at all; the descriptions here are complete for
+every architecture. Shared memory is what one block may opt in to (CUDA programming guide, table "Technical
+specifications per compute capability").
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ..base import COMPILED, Peak, Target
+from ..gpu import Gpu
+
+if TYPE_CHECKING:
+    from ..devices import Device
+
+AMPERE = (
+    "NV_MMA_SYNC_F32_16x8x16_F16",
+    "NV_MMA_SYNC_F16_16x8x16_F16",
+    "NV_MMA_SYNC_F32_16x8x16_BF16",
+    "NV_WMMA_F32_16x16x16_F16",
+    "NV_WMMA_F16_16x16x16_F16",
+)
+ADA = (*AMPERE[:3], "NV_MMA_SYNC_F32_16x8x32_F8E4M3FN", "NV_MMA_SYNC_F32_16x8x32_F8E5M2", *AMPERE[3:])
+_BASE = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64")
+_FP8 = (*_BASE, "f8E4M3FN", "f8E5M2")
+
+# Dense rates with f32 (int32) accumulation. A100: NVIDIA A100 datasheet. RTX 3090: GA102 whitepaper, table 9.
+# RTX 4090: Ada whitepaper, appendix A. H100 SXM: H100 datasheet, without sparsity. RTX 5090: RTX Blackwell
+# whitepaper, appendix A.
+_A100 = Peak("A100 40GB", (("f16", 312e12), ("bf16", 312e12), ("i8", 624e12)), 1555e9)
+_RTX3090 = Peak("RTX 3090", (("f16", 71e12), ("bf16", 71e12), ("i8", 284e12)), 936e9)
+_RTX4090 = Peak(
+    "RTX 4090",
+    (("f16", 165.2e12), ("bf16", 165.2e12), ("i8", 660.6e12), ("f8E4M3FN", 330.3e12), ("f8E5M2", 330.3e12)),
+    1008e9,
+)
+_H100 = Peak(
+    "H100 SXM",
+    (("f16", 989e12), ("bf16", 989e12), ("i8", 1979e12), ("f8E4M3FN", 1979e12), ("f8E5M2", 1979e12)),
+    3350e9,
+)
+_RTX5090 = Peak(
+    "RTX 5090",
+    (("f16", 209.5e12), ("bf16", 209.5e12), ("i8", 838e12), ("f8E4M3FN", 419e12), ("f8E5M2", 419e12)),
+    1792e9,
+)
+
+
+def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ...], peak: Peak) -> Target:
+    gpu = Gpu(
+        device="cuda",
+        executable='"cuda", "cuda-nvptx-fb"',
+        arch=name,
+        features=f"+ptx{ptx}",
+        subgroup_sizes=(32,),
+        shared_memory=shared_kib * 1024,
+        mma=mma,
+        workgroup_sizes=(1024, 1024, 64),
+    )
+    return Target(
+        backend="cuda",
+        name=name,
+        driver="cuda",
+        summary=summary,
+        status=COMPILED,
+        device_attribute=gpu.attribute(),
+        mma=mma,
+        int8_dot=True,
+        dtypes=_FP8 if "F8" in "".join(mma) else _BASE,
+        subgroup_sizes=gpu.subgroup_sizes,
+        shared_memory=gpu.shared_memory,
+        peak=peak,
+    )
+
+
+TARGETS: tuple[Target, ...] = (
+    _cuda("sm_80", "NVIDIA A100", 76, 163, AMPERE, _A100),
+    _cuda("sm_86", "NVIDIA RTX 30, A10, A40", 76, 99, AMPERE, _RTX3090),
+    _cuda("sm_89", "NVIDIA RTX 40, L4, L40", 84, 99, ADA, _RTX4090),
+    _cuda("sm_90", "NVIDIA H100, H200", 80, 227, ADA, _H100),
+    _cuda("sm_90a", "NVIDIA H100, H200, with wgmma", 80, 227, ADA, _H100),
+    _cuda("sm_120", "NVIDIA RTX 50", 87, 99, ADA, _RTX5090),
+)
+
+
+def names_for(device: Device) -> tuple[str, ...]:
+    """PTX of an older architecture runs on a newer device; that of an `a` architecture on its own only."""
+    match = re.match(r"sm_(\d+)", device.arch)
+    if match is None:
+        return ()
+    own = int(match.group(1))
+    numbers = {target.name: int(target.name[3:].rstrip("a")) for target in TARGETS}
+    fitting = [n for n, v in numbers.items() if (v == own if n.endswith("a") else v <= own)]
+    return tuple(sorted(fitting, key=lambda n: (numbers[n], n), reverse=True))

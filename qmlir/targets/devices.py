@@ -1,0 +1,69 @@
+"""Which devices this machine has, through the runtime's own drivers.
+
+The runtime is imported on first use only. A driver whose library is missing (no CUDA, no Vulkan loader)
+is an ordinary "no device", never an exception.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+from .base import Target
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device as its driver reports it."""
+
+    driver: str
+    index: int
+    name: str
+    arch: str  # "sm_90", "gfx942"; "" where the driver does not say (Vulkan)
+
+    @property
+    def uri(self) -> str:
+        return f"{self.driver}://{self.index}"
+
+
+@cache
+def devices(driver: str) -> tuple[Device, ...]:
+    """The devices of one runtime driver; () when the driver or its library is missing."""
+    try:
+        import iree.runtime as rt
+
+        loaded = rt.get_driver(driver)
+        found = []
+        for index, info in enumerate(loaded.query_available_devices()):
+            name, arch = str(info.get("name", "")), ""
+            if driver in ("cuda", "hip"):
+                facts = str(loaded.dump_device_info(info["device_id"]))
+                match = re.search(r"\b(sm_\d+\w?|gfx[0-9a-f]+)", facts)
+                if match is None and (cc := re.search(r"compute[- ]capability: *(\d+)\.(\d+)", facts)):
+                    arch = f"sm_{cc.group(1)}{cc.group(2)}"
+                elif match is not None:
+                    arch = match.group(1)
+            found.append(Device(driver, index, name, arch))
+        return tuple(found)
+    except Exception:
+        # Whatever a driver's library does on a machine without its device (missing symbols, no permission,
+        # a driver too old), the answer to "is there a device?" is no.
+        return ()
+
+
+def present_device(target: Target) -> str:
+    """The name of a present device that `target`'s programs run on, "" when there is none."""
+    if target.backend == "cpu":
+        from .cpu.host import host_features, host_name
+
+        if target.name == "host":
+            return target.host or host_name()
+        missing = set(target.cpu_features) - host_features()
+        return host_name() if target.cpu_features and not missing else ""
+    from . import backend_description
+
+    for device in devices(target.driver):
+        if target.name in backend_description(target.backend).names_for(device):
+            return device.name
+    return ""

@@ -1,0 +1,180 @@
+"""AMD architectures through HIP.
+
+The MMA kinds are the ones that IREE 3.13 knows for the architecture and that our programs use; fp8 is FNUZ on
+gfx942 and OCP from gfx950 and gfx12 on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..base import COMPILED, Peak, Target
+from ..gpu import Gpu, parse_mma
+
+if TYPE_CHECKING:
+    from ..devices import Device
+
+_FNUZ = ("F8E5M2FNUZ", "F8E5M2FNUZ_F8E4M3FNUZ", "F8E4M3FNUZ", "F8E4M3FNUZ_F8E5M2FNUZ")
+_OCP = ("F8E5M2", "F8E5M2_F8E4M3FN", "F8E4M3FN", "F8E4M3FN_F8E5M2")
+
+_CDNA2 = (
+    "MFMA_F32_16x16x8_BF16",
+    "MFMA_F32_32x32x4_BF16",
+    "MFMA_F64_16x16x4_F64",
+    "MFMA_F32_16x16x4_F32",
+    "MFMA_F32_16x16x16_F16",
+    "MFMA_F32_32x32x8_F16",
+    "MFMA_I32_16x16x16_I8",
+    "MFMA_I32_32x32x8_I8",
+)
+_CDNA3 = (
+    "MFMA_F32_16x16x16_BF16",
+    "MFMA_F32_32x32x8_BF16",
+    *(f"MFMA_F32_16x16x32_{kind}" for kind in _FNUZ),
+    *(f"MFMA_F32_32x32x16_{kind}" for kind in _FNUZ),
+    "MFMA_I32_16x16x32_I8",
+    "MFMA_I32_32x32x16_I8",
+    "MFMA_F64_16x16x4_F64",
+    "MFMA_F32_16x16x4_F32",
+    "MFMA_F32_16x16x16_F16",
+    "MFMA_F32_32x32x8_F16",
+)
+_CDNA4 = (
+    "MFMA_F32_16x16x32_F16",
+    "MFMA_F32_32x32x16_F16",
+    "MFMA_F32_16x16x32_BF16",
+    "MFMA_F32_32x32x16_BF16",
+    *(f"MFMA_F32_16x16x128_{kind}" for kind in _OCP),
+    *(f"MFMA_F32_32x32x64_{kind}" for kind in _OCP),
+    "MFMA_I32_16x16x64_I8",
+    "MFMA_I32_32x32x32_I8",
+    "MFMA_F64_16x16x4_F64",
+    "MFMA_F32_16x16x4_F32",
+)
+RDNA3 = (
+    "WMMAR3_F32_16x16x16_F16",
+    "WMMAR3_F16_16x16x16_F16",
+    "WMMAR3_F32_16x16x16_BF16",
+    "WMMAR3_BF16_16x16x16_BF16",
+    "WMMAR3_I32_16x16x16_I8",
+)
+RDNA4 = (
+    "WMMAR4_F32_16x16x16_F16",
+    "WMMAR4_F16_16x16x16_F16",
+    "WMMAR4_F32_16x16x16_BF16",
+    "WMMAR4_BF16_16x16x16_BF16",
+    *(f"WMMAR4_F32_16x16x16_{kind}" for kind in _OCP),
+    "WMMAR4_I32_16x16x16_I8",
+)
+
+
+def _peak(product: str, f16: float, i8: float, fp8: tuple[str, float] | None, bandwidth: float) -> Peak:
+    """Rates in Tera-operations per second, dense; bandwidth in GB/s. AMD's product pages and data sheets."""
+    rates = [("f16", f16 * 1e12), ("bf16", f16 * 1e12), ("i8", i8 * 1e12)]
+    if fp8 is not None:
+        suffix, rate = fp8
+        rates += [(f"f8E4M3{suffix}", rate * 1e12), (f"f8E5M2{suffix.replace('FN', '', 1)}", rate * 1e12)]
+    return Peak(product, tuple(rates), bandwidth * 1e9)
+
+
+def _rocm(
+    name: str,
+    summary: str,
+    mma: tuple[str, ...],
+    peak: Peak,
+    *,
+    subgroups: tuple[int, ...] = (64,),
+    shared_kib: int = 64,
+    vgpr_bits: int = 16384,
+    banks: int = 32,
+    extra: str = "",
+) -> Target:
+    gpu = Gpu(
+        device="hip",
+        executable='"rocm", "rocm-hsaco-fb"',
+        arch=name,
+        features="",
+        subgroup_sizes=subgroups,
+        shared_memory=shared_kib * 1024,
+        mma=mma,
+        workgroup_counts=(2147483647, 2147483647, 2147483647),
+        wgp_extra=f"max_load_instruction_bits = 128, simds_per_wgp = 4, vgpr_space_bits = {vgpr_bits}, "
+        f"{extra}workgroup_memory_bank_count = {banks}",
+        configuration='abi = "hip", ukernels = "none", '
+        "iree.encoding.resolver = #iree_gpu.gpu_encoding_resolver<>",
+    )
+    fp8 = sorted({kind.lhs for kind in map(parse_mma, mma) if kind.lhs.startswith("f8")})
+    return Target(
+        backend="rocm",
+        name=name,
+        driver="hip",
+        summary=summary,
+        status=COMPILED,
+        device_attribute=gpu.attribute(),
+        mma=mma,
+        int8_dot=True,
+        dtypes=("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *fp8),
+        subgroup_sizes=subgroups,
+        shared_memory=gpu.shared_memory,
+        peak=peak,
+    )
+
+
+TARGETS: tuple[Target, ...] = (
+    # An MI250X is two devices; the figures are one of them.
+    _rocm(
+        "gfx90a",
+        "AMD MI200 series",
+        _CDNA2,
+        _peak("MI250X, one die", 191.5, 191.5, None, 1638),
+        vgpr_bits=8192,
+    ),
+    _rocm(
+        "gfx942",
+        "AMD MI300 series",
+        _CDNA3,
+        _peak("MI300X", 1307.4, 2614.9, ("FNUZ", 2614.9), 5300),
+        extra="dma_sizes = [32], ",
+    ),
+    _rocm(
+        "gfx950",
+        "AMD MI350 series",
+        _CDNA4,
+        _peak("MI355X", 2516.6, 5033.2, ("FN", 5033.2), 8000),
+        shared_kib=160,
+        banks=64,
+        extra="dma_sizes = [32, 128], ",
+    ),
+    _rocm(
+        "gfx1100",
+        "AMD RX 7900, W7900",
+        RDNA3,
+        _peak("RX 7900 XTX", 122.8, 122.8, None, 960),
+        subgroups=(32, 64),
+        vgpr_bits=8192,
+        banks=64,
+    ),
+    _rocm(
+        "gfx1151",
+        "AMD Strix Halo",
+        RDNA3,
+        _peak("Radeon 8060S", 59.4, 59.4, None, 256),
+        subgroups=(32, 64),
+        vgpr_bits=8192,
+        banks=64,
+    ),
+    _rocm(
+        "gfx1201",
+        "AMD RX 9070",
+        RDNA4,
+        _peak("RX 9070 XT", 194.6, 389.1, ("FN", 389.1), 640),
+        subgroups=(32, 64),
+        vgpr_bits=8192,
+        banks=64,
+    ),
+)
+
+
+def names_for(device: Device) -> tuple[str, ...]:
+    """HSACO runs on exactly its own architecture."""
+    return tuple(target.name for target in TARGETS if target.name == device.arch)

@@ -1,0 +1,38 @@
+"""A lower bound of a contraction's time: the larger of its arithmetic and its memory traffic at peak."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+
+from ..strategy import Contraction, Estimate
+from .base import Target
+
+
+def element_bytes(dtype: str) -> float:
+    """Bytes of one element of an MLIR element type (`i8`, `f16`, `f8E4M3FN`, `bf16`)."""
+    match = re.match(r"[a-z]+(\d+)", dtype)
+    return int(match.group(1)) / 8 if match else 4.0
+
+
+def roofline(target: Target, c: Contraction, *, rate_dtype: str = "", extra_bytes: float = 0) -> Estimate:
+    """The bound for `c` on the product whose figures the target carries.
+
+    `rate_dtype` names the type whose arithmetic rate counts when it is not the operands' own (an int8
+    product computed in f16); `extra_bytes` is traffic that the plan adds.
+    """
+    if target.peak is None:
+        return Estimate(None, "no published peak figures for this target")
+    sizes = [*c.batch, c.m, c.n, c.k]
+    if any(size is None for size in sizes):
+        return Estimate(None, "a size is dynamic")
+    m, n, k, batch = (float(x or 0) for x in (c.m, c.n, c.k, prod(b or 0 for b in c.batch)))
+    traffic = batch * (m * k * element_bytes(c.lhs) + k * n * element_bytes(c.rhs)) + extra_bytes
+    traffic += batch * m * n * element_bytes(c.acc)
+    memory = traffic / target.peak.bandwidth
+    rate = target.peak.rate(rate_dtype or c.lhs)
+    if rate is None:
+        return Estimate(memory, f"memory traffic alone, {target.peak.product}")
+    compute = 2 * batch * m * n * k / rate
+    side = "compute" if compute > memory else "memory"
+    return Estimate(max(compute, memory), f"{side} bound at the peak of {target.peak.product}")

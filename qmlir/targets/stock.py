@@ -1,0 +1,57 @@
+"""The stock route: the contraction goes to IREE as it is, and IREE's own heuristics choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..strategy import Accept, Contraction, Decline
+from .base import Target
+from .roofline import roofline
+
+
+@dataclass(frozen=True)
+class StockPlan:
+    """Leave the op alone. `facts` say what IREE is known to make of it."""
+
+    facts: tuple[tuple[str, Any], ...] = ()
+
+    def apply(self, op: Any) -> None:
+        """Nothing to change."""
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"route": "stock", **dict(self.facts)}
+
+
+def no_facts(target: Target, contraction: Contraction) -> dict[str, Any]:
+    """The default for `StockStrategy.facts`."""
+    return {}
+
+
+def unsupported_dtype(target: Target, c: Contraction) -> Decline | None:
+    """A Decline when the target cannot take one of the operand types, with the types that it can."""
+    for side, dtype in (("lhs", c.lhs), ("rhs", c.rhs)):
+        if dtype not in target.dtypes:
+            kin = [d for d in target.dtypes if d[:2] == dtype[:2]]
+            return Decline(
+                f"{target.spelling} has no {dtype} arithmetic ({side})",
+                f"use one of {', '.join(kin or target.dtypes)}, or another target",
+            )
+    return None
+
+
+@dataclass(frozen=True)
+class StockStrategy:
+    """Accepts everything whose types the target can compute with."""
+
+    target: Target
+    facts: Callable[[Target, Contraction], dict[str, Any]] = field(default=no_facts)
+    name: str = "stock"
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        declined = unsupported_dtype(self.target, contraction)
+        if declined is not None:
+            return declined
+        facts = self.facts(self.target, contraction)
+        return Accept(StockPlan(tuple(facts.items())), roofline(self.target, contraction))

@@ -1,0 +1,1 @@
+"""GPUs of any vendor, and lavapipe, through Vulkan (SPIR-V)."""

@@ -1,0 +1,146 @@
+"""Devices through Vulkan.
+
+Every description has `dot = dp4xi8toi32` and the device's own subgroup size: with either missing or wrong,
+IREE 3.13 compiles int8 programs to silently wrong results. So the default of its flag is never used.
+Shared memory is what the drivers report (`maxComputeSharedMemorySize`): 48 KiB on NVIDIA, less than CUDA has.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ..base import COMPILED, RUNS, Peak, Target
+from ..cuda.description import ADA, AMPERE
+from ..gpu import Gpu
+from ..rocm.description import RDNA3, RDNA4
+
+if TYPE_CHECKING:
+    from ..devices import Device
+
+_TURING = tuple(kind for kind in AMPERE if "BF16" not in kind)
+_AMD_WGP = (
+    "max_load_instruction_bits = 128, simds_per_wgp = 4, vgpr_space_bits = 8192, "
+    "workgroup_memory_bank_count = 64"
+)
+# No i4: IREE's i4 matmul does not compile to SPIR-V; codes are unpacked from bytes before.
+_DTYPES = ("i8", "i16", "i32", "f16", "f32")
+
+
+def _vulkan(
+    name: str,
+    summary: str,
+    arch: str,
+    subgroups: tuple[int, ...],
+    shared_kib: int,
+    mma: tuple[str, ...] = (),
+    *,
+    status: str = COMPILED,
+    compute: str = "fp64|fp32|fp16|int64|int32|int16|int8",
+    threads: int = 1024,
+    counts: tuple[int, int, int] = (2147483647, 65535, 65535),
+    extra: str = "",
+    peak: Peak | None = None,
+) -> Target:
+    gpu = Gpu(
+        device="vulkan",
+        executable='"vulkan-spirv", "vulkan-spirv-fb"',
+        arch=arch,
+        features="spirv:v1.6,cap:Shader",
+        subgroup_sizes=subgroups,
+        shared_memory=shared_kib * 1024,
+        mma=mma,
+        compute=compute,
+        threads=threads,
+        workgroup_sizes=(threads, threads, threads),
+        workgroup_counts=counts,
+        wgp_extra=extra,
+    )
+    return Target(
+        backend="vulkan",
+        name=name,
+        driver="vulkan",
+        summary=summary,
+        status=status,
+        device_attribute=gpu.attribute(),
+        mma=mma,
+        int8_dot=True,
+        dtypes=_DTYPES,
+        subgroup_sizes=subgroups,
+        shared_memory=gpu.shared_memory,
+        peak=peak,
+    )
+
+
+_AMD_COUNTS = (2147483647, 2147483647, 2147483647)
+# Figures as in the tables of the vendors' own backends. NVIDIA's int8 goes through the dot product
+# instruction here, whose rate the whitepapers do not state, so only f16 has one.
+_RTX2080TI = Peak("RTX 2080 Ti", (("f16", 53.8e12),), 616e9)  # Turing whitepaper, appendix A
+_RTX3090 = Peak("RTX 3090", (("f16", 71e12),), 936e9)
+_RTX4090 = Peak("RTX 4090", (("f16", 165.2e12),), 1008e9)
+_RX7900 = Peak("RX 7900 XTX", (("f16", 122.8e12), ("i8", 122.8e12)), 960e9)
+_RX9070 = Peak("RX 9070 XT", (("f16", 194.6e12), ("i8", 389.1e12)), 640e9)
+
+TARGETS: tuple[Target, ...] = (
+    _vulkan(
+        "lavapipe",
+        "Mesa's Vulkan on the CPU",
+        "lavapipe",
+        (8,),
+        32,
+        status=RUNS,
+        counts=(65535, 65535, 65535),
+    ),
+    _vulkan("turing", "NVIDIA RTX 20, GTX 16, T4", "sm_75", (32,), 48, _TURING, peak=_RTX2080TI),
+    _vulkan("ampere", "NVIDIA RTX 30, A10, A100", "sm_80", (32,), 48, AMPERE, peak=_RTX3090),
+    _vulkan("ada", "NVIDIA RTX 40, L4, L40", "sm_89", (32,), 48, ADA, peak=_RTX4090),
+    _vulkan(
+        "rdna3",
+        "AMD RX 7000",
+        "rdna3",
+        (32, 64),
+        64,
+        RDNA3,
+        counts=_AMD_COUNTS,
+        extra=_AMD_WGP,
+        peak=_RX7900,
+    ),
+    _vulkan(
+        "rdna4",
+        "AMD RX 9000",
+        "rdna4",
+        (32, 64),
+        64,
+        RDNA4,
+        counts=_AMD_COUNTS,
+        extra=_AMD_WGP,
+        peak=_RX9070,
+    ),
+    _vulkan(
+        "valhall4",
+        "Arm Mali-G615, G715 and kin",
+        "valhall4",
+        (16,),
+        32,
+        compute="fp32|fp16|int32|int16|int8",
+        threads=512,
+        counts=(65535, 65535, 65535),
+    ),
+)
+
+# What the drivers call their devices -> the description. Proprietary drivers give the product's name, Mesa
+# the chip's in brackets ("AMD Radeon RX 7900 XTX (RADV NAVI31)").
+_NAMES: tuple[tuple[str, str], ...] = (
+    ("lavapipe", r"llvmpipe|lavapipe"),
+    ("turing", r"NVIDIA.*(RTX 20\d0|GTX 16\d0|TITAN RTX|\bT4\b|Quadro RTX|T[12]?000\b)"),
+    ("ampere", r"NVIDIA.*(RTX 30\d0|RTX A\d{4}|\bA(2|10|16|30|40|100)\b)"),
+    ("ada", r"NVIDIA.*(RTX 40\d0|\bL(4|20|40S?)\b|\bAda\b)"),
+    ("rdna3", r"RX 7[6-9]\d0|NAVI3\d|GFX110\d|PRO W7\d00"),
+    ("rdna4", r"RX 90\d0|NAVI4\d|GFX120\d|AI PRO R9\d00"),
+    ("valhall4", r"Mali-G(615|715)|Immortalis-G715"),
+)
+
+
+def names_for(device: Device) -> tuple[str, ...]:
+    """By the device's name; () for a device that nothing here describes."""
+    return tuple(name for name, pattern in _NAMES if re.search(pattern, device.name, re.IGNORECASE))
