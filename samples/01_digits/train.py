@@ -88,7 +88,8 @@ def train(images: torch.Tensor, labels: torch.Tensor) -> Net:
             total += loss.item() * len(batch)
         if epoch % 10 == 9:
             print(f"epoch {epoch + 1:3}: loss {total / len(images):.4f}")
-    return net.eval()
+    net.eval()
+    return net
 
 
 def main() -> None:

@@ -79,7 +79,7 @@ def reference_layers(images: Any) -> list[Any]:
     outputs: list[Any] = []
     x, source = images, "input"
     for name, stride in (("conv1", 1), ("conv2", 2), ("conv3", 1)):
-        shape = {"strides": (stride, stride), "padding": (1, 1, 1, 1), "activation": "relu"}
+        shape: dict[str, Any] = {"strides": (stride, stride), "padding": (1, 1, 1, 1), "activation": "relu"}
         x = qmlir.reference.conv2d_q(x, t[f"{name}.weight"], **shape, **epilogue(name, source))
         outputs.append(x)
         source = name

@@ -112,7 +112,7 @@ def test_wheel_holds_the_package_and_nothing_else(distributions: tuple[Path, Pat
 def test_installs_and_imports(
     form: str, distributions: tuple[Path, Path], checkout: Path, python: Path, tmp_path: Path
 ) -> None:
-    install = [python, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"]
+    install: list[str | Path] = [python, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps"]
     # The dependencies once, with the resolver; each form then replaces the package alone.
     run(python, "-m", "pip", "install", "--quiet", distributions[1], cwd=tmp_path)
     if form == "wheel":
