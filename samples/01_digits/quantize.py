@@ -54,7 +54,8 @@ def accumulate(x: NDArray[np.float64], weight: NDArray[np.float64], stride: int)
     if weight.ndim == 2:
         return x.reshape(len(x), -1) @ weight.T
     x = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    patches = np.lib.stride_tricks.sliding_window_view(x, weight.shape[1:3], axis=(1, 2))[:, ::stride, ::stride]
+    patches = np.lib.stride_tricks.sliding_window_view(x, weight.shape[1:3], axis=(1, 2))
+    patches = patches[:, ::stride, ::stride]
     out: NDArray[np.float64] = np.einsum("nhwcyx,fyxc->nhwf", patches, weight, optimize=True)
     return out
 
