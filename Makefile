@@ -53,9 +53,10 @@ test: $(VENV)/.installed-test vulkan
 test-slow: $(VENV)/.installed-dev vulkan
 	@$(PY) -m pytest -n $(JOBS) --dist loadgroup -m slow
 
-lint: $(VENV)/.installed-dev typecheck
+lint: $(VENV)/.installed-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	@$(MAKE) --no-print-directory typecheck
 
 format: $(VENV)/.installed-dev
 	$(PY) -m ruff check --fix .
