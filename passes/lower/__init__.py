@@ -1,0 +1,73 @@
+"""qmlir-lower-to-linalg: each op of the dialect as contractions and elementwise generics on tensors.
+
+One form per meaning, the same for every target; `build` and `scalars` are the vocabulary, `values` what
+quantised operands share, and one file per op or family holds its rule. A new op is one line in `RULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..._mlir import ir
+from ...dialect.ods import OPS, OpError
+from ..base import Diagnostic, Pass, State, error_at, fail
+from .conv import lower_conv2d_q
+from .dynamic import lower_dynamic_quantize
+from .elementwise import lower_dequant, lower_quantize, lower_unpack
+from .grouped import lower_grouped_matmul
+from .matmul import lower_scaled_matmul
+
+Rule = Callable[[Any], list[Any]]  # the op's view -> its results' replacements
+
+RULES: dict[str, Rule] = {
+    "qmlir.dequant": lower_dequant,
+    "qmlir.quantize": lower_quantize,
+    "qmlir.dynamic_quantize": lower_dynamic_quantize,
+    "qmlir.unpack": lower_unpack,
+    "qmlir.scaled_matmul": lower_scaled_matmul,
+    "qmlir.conv2d_q": lower_conv2d_q,
+    "qmlir.grouped_matmul": lower_grouped_matmul,
+}
+
+
+@dataclass(frozen=True)
+class LowerToLinalgPass(Pass):
+    """Rewrites every qmlir op; raises for one that has no rule."""
+
+    name: ClassVar[str] = "qmlir-lower-to-linalg"
+    summary: ClassVar[str] = "lower qmlir ops to linalg, arith and tensor"
+
+    def run(self, module: Any, state: State) -> None:
+        found: list[Diagnostic] = []
+        targets: list[Any] = []
+
+        def visit(op: Any) -> Any:
+            if op.name in OPS:
+                targets.append(op)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(visit)
+        for op in targets:
+            try:
+                with ir.InsertionPoint(op), op.location:
+                    results = RULES[op.name](op.opview)
+            except OpError as e:
+                found.append(error_at(op, f"'{op.name}' op {e}"))
+                continue
+            for old, new in zip(op.results, results, strict=True):
+                old.replace_all_uses_with(_typed(new, old, op))
+            op.erase()
+        fail(self.name, found)
+
+
+def _typed(new: Any, old: Any, op: Any) -> Any:
+    """`new` with the declared type: static sizes that the rule derived are forgotten where the op says `?`, and
+    the other way round."""
+    if new.type == old.type:
+        return new
+    from ..._mlir import tensor
+
+    with ir.InsertionPoint(op), op.location:
+        return tensor.cast(old.type, new)

@@ -1,0 +1,260 @@
+"""A small vocabulary for building linalg on tensors readably.
+
+Sizes are ints where static and `ir.Value`s of index type where dynamic. `elementwise` and `contraction` state
+which result axis (or loop) each axis of an operand follows; an axis of size one that follows none is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..._mlir import arith, ir, linalg, tensor
+from ...dialect.dtypes import DTYPES, Array
+
+Size = Any  # int | ir.Value of index type
+Body = Callable[..., Any]
+
+
+# ------------------------------------------------------------------------------------------------ constants
+
+
+def element(name: str) -> Any:
+    """The MLIR element type that stores dtype `name`; also accepts MLIR's own spellings."""
+    return ir.Type.parse(DTYPES[name].mlir if name in DTYPES else name)
+
+
+def scalar(value: float | int, t: Any) -> Any:
+    """A scalar constant of type `t`."""
+    if isinstance(t, ir.FloatType):
+        return arith.constant(t, float(value))
+    return arith.constant(t, int(value))
+
+
+def index(value: int) -> Any:
+    return arith.constant(ir.IndexType.get(), value)
+
+
+def dense(array: Array, name: str | None = None) -> Any:
+    """A tensor constant. `name` gives the element type where numpy's is not MLIR's own (bf16, small floats)."""
+    array = np.ascontiguousarray(array)
+    if name is None or array.dtype.kind in "iu":
+        signless = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
+        if array.dtype.kind in "iu":
+            t = ir.RankedTensorType.get(array.shape, ir.Type.parse(signless[array.dtype.itemsize]))
+            if array.size == 0 or array.ndim == 0:
+                return _small_constant(array, t)
+            return arith.constant(t, ir.DenseElementsAttr.get(array.view(f"i{array.dtype.itemsize}"), type=t))
+    t = ir.RankedTensorType.get(array.shape, element(name) if name else element("f32"))
+    if array.size == 0 or array.ndim == 0:
+        return _small_constant(array, t)
+    raw = array
+    if array.dtype.kind not in "f" or array.dtype.name not in ("float16", "float32", "float64"):
+        raw = array.view(f"u{array.dtype.itemsize}")
+    return arith.constant(t, ir.DenseElementsAttr.get(raw, type=t))
+
+
+def _small_constant(array: Array, t: Any) -> Any:
+    """Scalars and empty tensors, which the buffer protocol of the bindings does not take."""
+    if array.size == 0:
+        return arith.constant(t, ir.Attribute.parse(f"dense<> : {t}"))
+    e = t.element_type
+    value = array.reshape(()).item()
+    attribute = ir.FloatAttr.get(e, float(value)) if isinstance(e, ir.FloatType) else ir.IntegerAttr.get(e, int(value))
+    return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute))
+
+
+# --------------------------------------------------------------------------------------------------- shapes
+
+
+def dims(value: Any) -> list[Size]:
+    """The sizes of a tensor value; dynamic ones as `tensor.dim`."""
+    t = value.type
+    return [tensor.dim(value, index(i)) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
+
+
+def static(sizes: Sequence[Size]) -> list[int]:
+    """Sizes for a type: dynamic ones as MLIR's marker."""
+    return [s if isinstance(s, int) else ir.ShapedType.get_dynamic_size() for s in sizes]
+
+
+def tensor_type(sizes: Sequence[Size], t: Any) -> Any:
+    return ir.RankedTensorType.get(static(sizes), t)
+
+
+def empty(sizes: Sequence[Size], t: Any) -> Any:
+    return tensor.empty(list(sizes), t)
+
+
+def filled(sizes: Sequence[Size], value: Any) -> Any:
+    """A tensor of `sizes` filled with the scalar `value`."""
+    return linalg.fill(value, outs=[empty(sizes, value.type)])
+
+
+def _product(sizes: Sequence[Size]) -> Size:
+    total: Size = 1
+    for s in sizes:
+        if isinstance(total, int) and isinstance(s, int):
+            total *= s
+        else:
+            total = arith.muli(as_index(total), as_index(s))
+    return total
+
+
+def as_index(size: Size) -> Any:
+    return index(size) if isinstance(size, int) else size
+
+
+def collapse(value: Any, groups: Sequence[Sequence[int]]) -> Any:
+    """Merge the axes of each group into one. Groups cover all axes in order."""
+    sizes = dims(value)
+    if all(len(g) == 1 for g in groups):
+        return value
+    out = [_product([sizes[i] for i in g]) for g in groups]
+    return tensor.collapse_shape(tensor_type(out, value.type.element_type), value, [list(g) for g in groups])
+
+
+def expand(value: Any, groups: Sequence[Sequence[Size]]) -> Any:
+    """Split each axis into the sizes of its group. At most one size a group is dynamic."""
+    if all(len(g) == 1 for g in groups):
+        return value
+    sizes = [s for g in groups for s in g]
+    reassociation, at = [], 0
+    for g in groups:
+        reassociation.append(list(range(at, at + len(g))))
+        at += len(g)
+    return tensor.expand_shape(
+        tensor_type(sizes, value.type.element_type),
+        value,
+        reassociation,
+        [s for s in sizes if not isinstance(s, int)],
+        static(sizes),
+    )
+
+
+def drop_axes(value: Any, axes: Sequence[int]) -> Any:
+    """Remove axes of size one."""
+    rank = value.type.rank
+    keep = [i for i in range(rank) if i not in axes]
+    if len(keep) == rank:
+        return value
+    if not keep:
+        t = ir.RankedTensorType.get([], value.type.element_type)
+        return tensor.collapse_shape(t, value, [])
+    # Each dropped axis joins the kept axis before it (the first ones join the first kept axis).
+    groups: list[list[int]] = [[] for _ in keep]
+    for i in range(rank):
+        at = max((j for j, k in enumerate(keep) if k <= i), default=0)
+        groups[at].append(i)
+    return collapse(value, groups)
+
+
+def transpose(value: Any, order: Sequence[int]) -> Any:
+    """Permute the axes."""
+    if list(order) == list(range(len(order))):
+        return value
+    sizes = dims(value)
+    out = [sizes[i] for i in order]
+    return linalg.transpose(value, outs=[empty(out, value.type.element_type)], permutation=list(order))
+
+
+def pad(value: Any, low: Sequence[int], high: Sequence[int], fill: Any) -> Any:
+    """Pad with the scalar `fill`."""
+    if not any(low) and not any(high):
+        return value
+    sizes = dims(value)
+    out = []
+    for s, a, b in zip(sizes, low, high, strict=True):
+        if isinstance(s, int):
+            out.append(s + a + b)
+        else:
+            out.append(s if a + b == 0 else arith.addi(s, index(a + b)))
+    op = tensor.PadOp(tensor_type(out, value.type.element_type), value, [], [], list(low), list(high))
+    block = op.regions[0].blocks.append(*[ir.IndexType.get()] * value.type.rank)
+    with ir.InsertionPoint(block):
+        tensor.YieldOp(fill)
+    return op.result
+
+
+def crop(value: Any, low: Sequence[int], sizes: Sequence[Size]) -> Any:
+    """The box of `sizes` that starts at `low`."""
+    return tensor.ExtractSliceOp(
+        tensor_type(sizes, value.type.element_type),
+        value,
+        [],
+        [s for s in sizes if not isinstance(s, int)],
+        [],
+        list(low),
+        static(sizes),
+        [1] * len(low),
+    ).result
+
+
+# -------------------------------------------------------------------------------------------------- generics
+
+
+@dataclass(frozen=True)
+class Arg:
+    """An operand of a generic: `axes[i]` is the loop that axis `i` follows, None for an axis of size one."""
+
+    value: Any
+    axes: tuple[int | None, ...]
+
+    @classmethod
+    def aligned(cls, value: Any, sizes: Sequence[Size]) -> Arg:
+        """Right-aligned with `sizes`, numpy's broadcast."""
+        t, offset = value.type, len(sizes) - value.type.rank
+        axes: list[int | None] = []
+        for i in range(t.rank):
+            one = not t.is_dynamic_dim(i) and t.get_dim_size(i) == 1
+            axes.append(None if one and sizes[offset + i] != 1 else offset + i)
+        return cls(value, tuple(axes))
+
+    def prepared(self) -> tuple[Any, list[int]]:
+        """The value without its unattached axes, and the loops of the rest."""
+        dropped = [i for i, a in enumerate(self.axes) if a is None]
+        return drop_axes(self.value, dropped), [a for a in self.axes if a is not None]
+
+
+def _map(loops: int, axes: Sequence[int]) -> Any:
+    return ir.AffineMapAttr.get(ir.AffineMap.get(loops, 0, [ir.AffineDimExpr.get(a) for a in axes]))
+
+
+def generic(
+    args: Sequence[Arg], init: Any, out_axes: Sequence[int], loops: int, body: Body, *, attributes: dict[str, int] | None = None
+) -> Any:
+    """A `linalg.generic`; loops that the result does not follow are reductions. `body` gets the scalars of the
+    operands and of the result and returns the new one."""
+    prepared = [a.prepared() for a in args]
+    values = [v for v, _ in prepared]
+    maps = [_map(loops, axes) for _, axes in prepared] + [_map(loops, out_axes)]
+    kinds = ["parallel" if i in out_axes else "reduction" for i in range(loops)]
+    iterators = ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{k}>") for k in kinds])
+    op = linalg.GenericOp([init.type], values, [init], ir.ArrayAttr.get(maps), iterators)
+    block = op.regions[0].blocks.append(*[v.type.element_type for v in values], init.type.element_type)
+    with ir.InsertionPoint(block):
+        linalg.YieldOp([body(*block.arguments)])
+    for key, value in (attributes or {}).items():
+        op.operation.attributes[key] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+    return op.results[0]
+
+
+def elementwise(args: Sequence[Arg], sizes: Sequence[Size], t: Any, body: Body) -> Any:
+    """One result element from one element of each operand. `body` gets only the operands' scalars."""
+    rank = len(sizes)
+    return generic(args, empty(sizes, t), range(rank), rank, lambda *xs: body(*xs[:-1]))
+
+
+def repeat(value: Any, axis: int, times: int) -> Any:
+    """Each element along `axis` `times` times over, as numpy.repeat."""
+    if times == 1:
+        return value
+    sizes = dims(value)
+    wide = [*sizes[: axis + 1], times, *sizes[axis + 1 :]]
+    arg = Arg(value, tuple(i if i <= axis else i + 1 for i in range(len(sizes))))
+    spread = elementwise([arg], wide, value.type.element_type, lambda x: x)
+    groups = [[i] for i in range(axis)] + [[axis, axis + 1]] + [[i] for i in range(axis + 2, len(wide))]
+    return collapse(spread, groups)

@@ -1,0 +1,117 @@
+"""dynamic_quantize to linalg: reductions, scales, codes (docs/semantics.md, section 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._mlir import arith, ir, math
+from ...dialect.dtypes import DTYPES
+from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp
+from .build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generic, scalar
+from .scalars import clamp, const, f32, i32, maximum, minimum, requantize, to_f32
+
+
+def lower_dynamic_quantize(op: DynamicQuantizeOp) -> list[Any]:
+    """Rows are what shares a scale: the whole tensor, a token, or a group."""
+    sizes = dims(op.input)
+    rank = len(sizes)
+    d = DTYPES[op.out_dtype]
+    x, wide, kept = op.input, sizes, list(range(rank - 1))
+    if op.granularity == "tensor":
+        kept = []
+    elif op.granularity == "group":
+        k = sizes[-1]
+        assert isinstance(k, int)
+        wide = [*sizes[:-1], k // op.group_size, op.group_size]
+        x = expand(op.input, [[s] for s in sizes[:-1]] + [wide[-2:]])
+        kept = list(range(rank))
+    rows: list[Size] = [wide[i] for i in kept]
+    loops = len(wide)
+
+    def reduce(start: float, body: Any) -> Any:
+        init = filled(rows, const(start))
+        return generic([Arg(x, tuple(range(loops)))], init, kept, loops, lambda v, acc: body(acc, to_f32(v)))
+
+    def on_rows(values: list[Any], t: Any, body: Any) -> Any:
+        return elementwise([Arg(v, tuple(range(len(rows)))) for v in values], rows, t, body)
+
+    zero = None
+    if op.symmetric:
+        amax = reduce(0.0, lambda acc, v: maximum(acc, math.absf(v)))
+        scale = on_rows([amax], f32(), lambda m: _symmetric(m, op.recipe, d.lo, d.hi))
+    else:
+        # The range holds 0 by starting there.
+        low = reduce(0.0, minimum)
+        high = reduce(0.0, maximum)
+        scale = on_rows([low, high], f32(), lambda a, b: _affine(a, b, op.recipe, d.lo, d.hi)[0])
+        zero = on_rows([low, high], i32(), lambda a, b: _affine(a, b, op.recipe, d.lo, d.hi)[1])
+    args = [Arg(x, tuple(range(loops))), Arg(scale, tuple(kept))]
+    if zero is not None:
+        args.append(Arg(zero, tuple(kept)))
+
+    def code(v: Any, s: Any, *z: Any) -> Any:
+        # ONNX divides, the others multiply by the reciprocal: the last bit differs.
+        t = arith.divf(to_f32(v), s) if op.recipe == "onnx" else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
+        return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, d.lo, d.hi, element("i8"))
+
+    codes = elementwise(args, wide, element("i8"), code)
+    if op.granularity == "group":
+        codes = collapse(codes, [[i] for i in range(rank - 1)] + [[rank - 1, rank]])
+    results = [codes, _keep_axis(scale, op, rows)]
+    if zero is not None:
+        results.append(_keep_axis(zero, op, rows))
+    return results
+
+
+def _keep_axis(value: Any, op: DynamicQuantizeOp, rows: list[Size]) -> Any:
+    """Per token, the scale keeps an axis of size one."""
+    if op.granularity != "token":
+        return value
+    if not rows:
+        from .values import _full_rank
+
+        return _full_rank(value, 1)
+    return expand(value, [[r] for r in rows[:-1]] + [[rows[-1], 1]])
+
+
+def _symmetric(amax: Any, recipe: str, lo: int, hi: int) -> Any:
+    if recipe == "amax":
+        s = arith.divf(amax, const(float(hi)))
+        empty = arith.cmpf(arith.CmpFPredicate.OEQ, amax, const(0.0))
+        return arith.select(empty, const(1.0), s)
+    return arith.divf(amax, const((hi - lo) / 2))
+
+
+def _affine(low: Any, high: Any, recipe: str, lo: int, hi: int) -> tuple[Any, Any]:
+    """Scale (f32) and zero point (i32) of a range that holds 0."""
+    if recipe == "fbgemm":
+        return _fbgemm(low, high, lo, hi)
+    s = arith.divf(arith.subf(high, low), const(float(hi - lo)))
+    eq = arith.CmpFPredicate.OEQ
+    if recipe == "onnx":
+        s = arith.select(arith.cmpf(eq, s, const(0.0)), const(1.0), s)
+        z = math.roundeven(arith.subf(const(float(lo)), arith.divf(low, s)))
+    else:
+        ratio = math.roundeven(arith.divf(low, s))
+        ratio = arith.select(arith.cmpf(arith.CmpFPredicate.UNO, ratio, ratio), const(0.0), ratio)
+        z = arith.subf(const(float(lo)), ratio)
+    return s, arith.fptosi(i32(), clamp(z, lo, hi))
+
+
+def _fbgemm(low: Any, high: Any, lo: int, hi: int) -> tuple[Any, Any]:
+    """fbgemm's ChooseQuantizationParams, in f64."""
+    f64 = ir.F64Type.get()
+
+    def c(value: float) -> Any:
+        return scalar(value, f64)
+
+    m, x = arith.extf(f64, low), arith.extf(f64, high)
+    s = arith.divf(arith.subf(x, m), c(hi - lo))
+    s = arith.select(arith.cmpf(arith.CmpFPredicate.OEQ, s, c(0.0)), c(0.1), s)
+    at_min, at_max = arith.divf(m, s), arith.divf(x, s)
+    from_min, from_max = arith.subf(c(lo), at_min), arith.subf(c(hi), at_max)
+    err_min = arith.addf(c(abs(lo)), math.absf(at_min))
+    err_max = arith.addf(c(abs(hi)), math.absf(at_max))
+    z = arith.select(arith.cmpf(arith.CmpFPredicate.OLT, err_min, err_max), from_min, from_max)
+    z = arith.minimumf(arith.maximumf(math.roundeven(z), c(lo)), c(hi))
+    return arith.truncf(f32(), s), arith.fptosi(i32(), z)

@@ -1,0 +1,147 @@
+"""Scalar arithmetic inside linalg bodies: conversions, rounding, activations.
+
+Every function takes and returns scalar `ir.Value`s; f32 unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import math as _math
+from typing import Any
+
+from ..._mlir import arith, ir, math
+from .build import scalar
+
+
+def f32() -> Any:
+    return ir.F32Type.get()
+
+
+def i32() -> Any:
+    return ir.IntegerType.get_signless(32)
+
+
+def _cmp_f(predicate: str, a: Any, b: Any) -> Any:
+    return arith.cmpf(getattr(arith.CmpFPredicate, predicate), a, b)
+
+
+def const(value: float) -> Any:
+    """An f32 constant."""
+    return scalar(value, f32())
+
+
+def to_f32(x: Any, *, unsigned: bool = False) -> Any:
+    """Any number to f32."""
+    t = x.type
+    if isinstance(t, ir.FloatType):
+        if t == f32():
+            return x
+        return arith.truncf(f32(), x) if t.width > 32 else arith.extf(f32(), x)
+    return arith.uitofp(f32(), x) if unsigned else arith.sitofp(f32(), x)
+
+
+def to_i32(x: Any, *, unsigned: bool = False) -> Any:
+    """An integer of up to 64 bits to i32."""
+    if x.type == i32():
+        return x
+    if x.type.width > 32:
+        return arith.trunci(i32(), x)
+    return arith.extui(i32(), x) if unsigned else arith.extsi(i32(), x)
+
+
+def cast_f(x: Any, t: Any) -> Any:
+    """f32 to another float type, one rounding."""
+    if x.type == t:
+        return x
+    return arith.truncf(t, x) if t.width < x.type.width else arith.extf(t, x)
+
+
+def add(a: Any, b: Any) -> Any:
+    """`a + b`, kept apart from a product that feeds it.
+
+    LLVM's CPU backend contracts `mulf` + `addf` into a fused multiply-add, which moves the last bit. It does so
+    only when the product has no other use: the comparison is that use. The value is unchanged (NaN where either
+    is NaN).
+    """
+    total = arith.addf(a, b)
+    unordered = _cmp_f("UNO", a, b)
+    return arith.select(unordered, const(float("nan")), total)
+
+
+def sub(a: Any, b: Any) -> Any:
+    """`a - b`, likewise."""
+    return add(a, arith.negf(b))
+
+
+def maximum(a: Any, b: Any) -> Any:
+    return arith.maximumf(a, b)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    return arith.minimumf(a, b)
+
+
+def clamp(x: Any, lo: float, hi: float) -> Any:
+    return minimum(maximum(x, const(lo)), const(hi))
+
+
+def round_to(x: Any, mode: str) -> Any:
+    """Round to integers, still f32 (docs/semantics.md, section 2)."""
+    if mode == "half_even":
+        return math.roundeven(x)
+    whole = math.trunc(x)
+    if mode == "trunc":
+        return whole
+    # Halves away from zero from exact steps: targets disagree about their own `round`.
+    rest = math.absf(arith.subf(x, whole))
+    up = math.copysign(const(1.0), x)
+    return arith.select(_cmp_f("OGE", rest, const(0.5)), arith.addf(whole, up), whole)
+
+
+def requantize(y: Any, factor: Any | None, zero: Any | None, rounding: str, lo: int, hi: int, t: Any) -> Any:
+    """`clamp(round(y * factor) + zero, lo, hi)` as an integer of type `t`; NaN gives `zero` clamped."""
+    x = y if factor is None else arith.mulf(y, factor)
+    rounded = round_to(x, rounding)
+    rounded = arith.select(_cmp_f("UNO", x, x), const(0.0), rounded)
+    if zero is not None:
+        rounded = arith.addf(rounded, zero)
+    bounded = clamp(rounded, lo, hi)
+    # Through i32: every target converts f32 to i32, and i32 holds u8 codes too.
+    return arith.trunci(t, arith.fptosi(i32(), bounded))
+
+
+def sigmoid(x: Any) -> Any:
+    """`1 / (1 + exp(-x))`."""
+    return arith.divf(const(1.0), arith.addf(const(1.0), math.exp(arith.negf(x))))
+
+
+def gelu(x: Any) -> Any:
+    """`x/2 * (1 + erf(x / sqrt 2))`."""
+    inner = math.erf(arith.mulf(x, const(1 / _math.sqrt(2))))
+    return arith.mulf(arith.mulf(const(0.5), x), arith.addf(const(1.0), inner))
+
+
+def gelu_tanh(x: Any) -> Any:
+    """The tanh form (Hendrycks and Gimpel 2016)."""
+    cube = arith.mulf(arith.mulf(x, x), x)
+    inner = arith.mulf(
+        const(_math.sqrt(2 / _math.pi)), arith.addf(x, arith.mulf(const(0.044715), cube))
+    )
+    return arith.mulf(arith.mulf(const(0.5), x), arith.addf(const(1.0), math.tanh(inner)))
+
+
+def activate(x: Any, name: str, bounds: tuple[float, float] | None) -> Any:
+    """An activation that keeps the shape."""
+    if name == "none":
+        return x
+    if name == "relu":
+        return maximum(x, const(0.0))
+    if name == "relu6":
+        return clamp(x, 0.0, 6.0)
+    if name == "clamp":
+        assert bounds is not None
+        return clamp(x, *bounds)
+    if name == "silu":
+        return arith.mulf(x, sigmoid(x))
+    if name == "tanh":
+        return math.tanh(x)
+    return {"gelu": gelu, "gelu_tanh": gelu_tanh}[name](x)

@@ -1,0 +1,156 @@
+"""Pipelines: text in which Python and C++ passes mix, and what runs them.
+
+`qmlir-verify,qmlir-fold,func.func(canonicalize,cse)`: a name that the registry knows is a Python pass; any
+other element goes to MLIR's own PassManager as it is written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import settings
+from .._mlir import PassManager, ir
+from .._spelling import location_text
+from ..errors import Diagnostic, DiagnosticsError, PassError, UsageError
+from .base import Pass, State
+from .registry import PASSES, parse_pass
+
+AfterPass = Callable[[str, Any], None]  # (text of the pass, module)
+
+
+@dataclass(frozen=True)
+class CxxPass:
+    """A pass, or a nest of passes, of MLIR or IREE."""
+
+    source: str
+
+    def text(self) -> str:
+        return self.source
+
+
+@dataclass
+class Pipeline:
+    """A sequence of passes over a `builtin.module`."""
+
+    steps: list[Pass | CxxPass]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Pipeline:
+        """Raises UsageError with the near names for an unknown pass or option."""
+        text = text.strip()
+        if text.startswith("builtin.module(") and text.endswith(")"):
+            text = text[len("builtin.module(") : -1]
+        steps: list[Pass | CxxPass] = []
+        for part in _split(text):
+            name = part.split("{", 1)[0].strip()
+            if name in PASSES or name.startswith("qmlir-"):
+                steps.append(parse_pass(part))
+            else:
+                _check_cxx(part)
+                steps.append(CxxPass(part))
+        return cls(steps)
+
+    def text(self) -> str:
+        return ",".join(step.text() for step in self.steps)
+
+    def run(self, module: Any, state: State, *, after: AfterPass | None = None, reproducer: bool = True) -> None:
+        """Run every pass on `module` in place.
+
+        Raises:
+            DiagnosticsError: from the pass that failed; a PassError names a reproducer file.
+        """
+        for i, step in enumerate(self.steps):
+            before = str(module) if reproducer and _small(module) else None
+            start = time.perf_counter()
+            try:
+                if isinstance(step, Pass):
+                    step.run(module, state)
+                else:
+                    _run_cxx(step, module)
+            except PassError as e:
+                e.pass_name = e.pass_name or step.text()
+                if before is not None:
+                    rest = ",".join(s.text() for s in self.steps[i:])
+                    e.reproducer = write_reproducer(before, rest)
+                raise
+            self.seconds[step.text()] = self.seconds.get(step.text(), 0.0) + time.perf_counter() - start
+            if after is not None:
+                after(step.text(), module)
+
+
+def _small(module: Any) -> bool:
+    """Whether printing the module for a reproducer is affordable: no constant above a mebibyte of elements."""
+    small = True
+
+    def visit(op: Any) -> Any:
+        nonlocal small
+        if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
+            t = op.results[0].type
+            count = 1
+            for i in range(t.rank):
+                count *= t.get_dim_size(i)
+            small = small and (count < 1 << 20 or op.attributes["value"].is_splat)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return small
+
+
+def write_reproducer(ir_text: str, pipeline: str) -> Path:
+    """A file whose first line is the command that repeats the failure."""
+    digest = hashlib.sha256((ir_text + pipeline).encode()).hexdigest()[:12]
+    folder = settings.reproducer_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"qmlir-reproducer-{digest}.mlir"
+    command = f"qmlir-opt --pass-pipeline={shlex.quote(pipeline)} {path}"
+    path.write_text(f"// {command}\n{ir_text}")
+    return path
+
+
+def _run_cxx(step: CxxPass, module: Any) -> None:
+    manager = PassManager.parse(f"builtin.module({step.source})")
+    try:
+        manager.run(module.operation)
+    except ir.MLIRError as e:
+        raise PassError(mlir_diagnostics(e), pass_name=step.source) from None
+
+
+def mlir_diagnostics(e: Any) -> list[Diagnostic]:
+    """The errors of an MLIRError as our own."""
+    found = [Diagnostic(d.message, location_text(d.location)) for d in e.error_diagnostics]
+    return found or [Diagnostic(str(e))]
+
+
+def _check_cxx(text: str) -> None:
+    with ir.Context():
+        try:
+            PassManager.parse(f"builtin.module({text})")
+        except ValueError as e:
+            known = ", ".join(PASSES)
+            reason = str(e).strip().splitlines()[0]
+            raise UsageError(f"cannot read the pass {text!r}: {reason}; passes of qmlir: {known}") from None
+
+
+def _split(text: str) -> Iterator[str]:
+    """Top-level elements of a pipeline, split at commas outside brackets."""
+    depth, start = 0, 0
+    for i, ch in enumerate(text):
+        depth += (ch in "({<[") - (ch in ")}>]")
+        if ch == "," and depth == 0:
+            if text[start:i].strip():
+                yield text[start:i].strip()
+            start = i + 1
+    if depth != 0:
+        raise UsageError(f"brackets do not match in the pipeline {text!r}")
+    if text[start:].strip():
+        yield text[start:].strip()
+
+
+__all__ = ["CxxPass", "DiagnosticsError", "Pipeline", "mlir_diagnostics", "write_reproducer"]

@@ -1,0 +1,41 @@
+"""The one place that reads the environment.
+
+| variable | meaning |
+|---|---|
+| `QMLIR_CACHE_DIR` | folder of the compilation cache |
+| `QMLIR_REPRODUCER_DIR` | where reproducers of failures go (default: the system's temporary folder) |
+| `QMLIR_THREADS` | worker threads of the CPU runtime (default: the CPUs this process may use) |
+| `QMLIR_REQUIRE_LAVAPIPE` | tests: a missing lavapipe is a failure, not a skip |
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """Folder of the compilation cache."""
+    given = os.environ.get("QMLIR_CACHE_DIR")
+    if given:
+        return Path(given)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("qmlir"))
+
+
+def reproducer_folder() -> Path:
+    """Folder for reproducers."""
+    return Path(os.environ.get("QMLIR_REPRODUCER_DIR") or tempfile.gettempdir())
+
+
+def threads() -> int:
+    """Worker threads of the CPU runtime."""
+    given = os.environ.get("QMLIR_THREADS", "")
+    return int(given) if given.isdigit() and int(given) > 0 else len(os.sched_getaffinity(0))
+
+
+def require_lavapipe() -> bool:
+    """Tests fail instead of skipping when lavapipe is missing."""
+    return os.environ.get("QMLIR_REQUIRE_LAVAPIPE", "") not in ("", "0")
