@@ -9,7 +9,7 @@ from .values import F32, reciprocal, requantize
 
 
 def dynamic_quantize(
-    x: Array,
+    input: Array,
     *,
     out_dtype: str = "i8",
     granularity: str = "token",
@@ -18,14 +18,14 @@ def dynamic_quantize(
     rounding: str = "half_even",
     recipe: str = "torchao",
 ) -> tuple[Array, Array, Array | None]:
-    """`x [.., M, K]` float to `(q, s, z)`; `z` (i32) is None when symmetric.
+    """`input [.., M, K]` float to `(q, s, z)`; `z` (i32) is None when symmetric.
 
     The scale's shape is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Recipes:
     `torchao` (choose_qparams_affine), `onnx` (DynamicQuantizeLinear, operator set 11), `fbgemm`
     (ChooseQuantizationParams), `amax` (symmetric).
     """
     d = DTYPES[out_dtype]
-    x = np.asarray(x).astype(F32)
+    x = np.asarray(input).astype(F32)
     k = x.shape[-1] if x.ndim else 1
     if granularity == "tensor":
         rows = x.reshape(1, -1)

@@ -49,7 +49,7 @@ def pack(codes: Array, dtype: str, packing: str = "low_first") -> Array:
     return (raw << shifts).sum(-1).astype(np.uint8)
 
 
-def unpack(bytes_: Array, dtype: str, packing: str = "low_first", length: int | None = None) -> Array:
+def unpack(input: Array, dtype: str, packing: str = "low_first", length: int | None = None) -> Array:
     """Bytes to codes, the inverse of `pack`: i8 for signed codes, u8 for unsigned and table codes.
 
     A 1-bit signed code comes back as the stored bit (0 or 1).
@@ -59,8 +59,8 @@ def unpack(bytes_: Array, dtype: str, packing: str = "low_first", length: int | 
     """
     d = DTYPES[dtype]
     if packing == "none" or d.bits == 8:
-        return np.asarray(bytes_) if length is None else np.asarray(bytes_)[..., :length]
-    raw = np.ascontiguousarray(bytes_).view(np.uint8)
+        return np.asarray(input) if length is None else np.asarray(input)[..., :length]
+    raw = np.ascontiguousarray(input).view(np.uint8)
     if packing == "interleaved":
         words = raw.view("<u4")
         codes = (words[..., None] >> _word_shifts(d.bits).astype(np.uint32)) & ((1 << d.bits) - 1)

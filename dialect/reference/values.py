@@ -50,7 +50,7 @@ def offset_of(mode: str, d: DType) -> int:
 
 
 def dequant(
-    q: Array,
+    input: Array,
     scale: Array,
     zero_point: Array | None = None,
     *,
@@ -64,14 +64,14 @@ def dequant(
     """The float value of quantised codes: `(q - z) * s` and its kin, in f32, rounded once to `out_dtype`.
 
     Args:
-        q: `[.., L]` codes, or packed bytes along the last axis (`length` gives the true L).
-        scale: broadcasts in blocks against `q`.
+        input: `[.., L]` codes, or packed bytes along the last axis (`length` gives the true L).
+        scale: broadcasts in blocks against `input`.
         zero_point: shape of its scale.
     """
     from .packing import unpack
 
-    d = code_dtype(q, dtype)
-    q = unpack(q, d.name, packing, length)
+    d = code_dtype(np.asarray(input), dtype)
+    q = unpack(np.asarray(input), d.name, packing, length)
     mode = zero_mode_of(zero_mode, zero_point)
     value = decode(q, d, codebook) - offset_of(mode, d) if d.is_int else decode(q, d, codebook)
     s = expand(np.asarray(scale).astype(F32), q.shape, "scale", "input")
@@ -124,7 +124,7 @@ def reciprocal(scale: Array) -> Array:
 
 
 def quantize(
-    x: Array,
+    input: Array,
     scale: Array,
     zero_point: Array | None = None,
     *,
@@ -134,7 +134,7 @@ def quantize(
 ) -> Array:
     """`clamp(round(x * (1/s)) + z, lo, hi)`: floats `[..]` to 8-bit or sub-byte codes, one per element."""
     d = DTYPES[out_dtype]
-    x = np.asarray(x).astype(F32)
+    x = np.asarray(input).astype(F32)
     lo, hi = clamp or (d.lo, d.hi)
     s = expand(reciprocal(scale), x.shape, "scale", "input")
     z = None if zero_point is None else expand(np.asarray(zero_point), x.shape, "zero_point", "input")

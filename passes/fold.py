@@ -1,0 +1,198 @@
+"""qmlir-fold: what can be known about constant weights is computed now, in numpy.
+
+* packed or sub-byte constant weights become one signed code a byte (the stock route multiplies bytes);
+* constant convolution weights go to the layout FHWC;
+* unsigned constant codes become signed ones, their zero point moved along;
+* two constant scales that are constant along K become one (their f32 product, as the contract forms it);
+* weight sums for zero points on the other side become the constant operand `rhs_sum`.
+
+Folding runs before the lowering, on the dialect's own ops, so that its effect is visible in the IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .._mlir import ir
+from ..dialect.dtypes import DTYPES, Array
+from ..dialect.ods import Op
+from ..dialect.ops.common import shape_of
+from ..dialect.ops.constants import constant_array
+from ..dialect.ops.conv2d_q import FILTER_AXES, Conv2dQOp
+from ..dialect.ops.grouped_matmul import GroupedMatmulOp
+from ..dialect.ops.product import ProductOp
+from ..dialect.ops.scaled_matmul import ScaledMatmulOp
+from ..dialect.reference.conv import filter_parameter
+from ..dialect.reference.packing import unpack
+from .base import Pass, State
+from .lower.build import dense
+
+
+@dataclass(frozen=True)
+class FoldPass(Pass):
+    """See the module's docstring. Every step keeps the op's meaning to the bit."""
+
+    name: ClassVar[str] = "qmlir-fold"
+    summary: ClassVar[str] = "fold constant weights, scales and weight sums"
+
+    unpack_weights: bool = True
+
+    def run(self, module: Any, state: State) -> None:
+        products: list[Any] = []
+
+        def visit(op: Any) -> Any:
+            if isinstance(op.opview, ProductOp):
+                products.append(op)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(visit)
+        for op in products:
+            with ir.InsertionPoint(op), op.location:
+                for step in self._steps():
+                    op = step(op.opview).operation
+
+    def _steps(self) -> list[Callable[[Any], Any]]:
+        steps = [fold_filter_layout]
+        if self.unpack_weights:
+            steps.append(fold_packing)
+        return [*steps, fold_unsigned, fold_scales, fold_sums]
+
+
+def rebuilt(view: Any, **changes: Any) -> Any:
+    """The op with some operands and attributes changed, in the place of the old one."""
+    values = {**view.operands_by_name(), **view.attributes_by_name(), **changes}
+    new = type(view).build(results=[r.type for r in view.operation.results], loc=view.operation.location,
+                           **{k: v for k, v in values.items() if v is not None})  # fmt: skip
+    for old, fresh in zip(view.operation.results, new.operation.results, strict=True):
+        old.replace_all_uses_with(fresh)
+    view.operation.erase()
+    return new
+
+
+def _weight_name(view: Op) -> str:
+    return "weight" if isinstance(view, Conv2dQOp) else "rhs"
+
+
+def _float_name(value: Any) -> str | None:
+    t = value.type.element_type
+    return str(t) if isinstance(t, ir.FloatType) else None
+
+
+def fold_filter_layout(view: Any) -> Any:
+    """A constant filter in HWCF or FCHW goes to FHWC, its scale and zero point with it."""
+    if not isinstance(view, Conv2dQOp) or view.filter_layout == "FHWC" or view.packing != "none":
+        return view
+    weight = constant_array(view.weight)
+    if weight is None:
+        return view
+    order = FILTER_AXES[view.filter_layout]
+    changes: dict[str, Any] = {"filter_layout": "FHWC"}
+    for name in ("rhs_scale", "rhs_zero_point"):
+        value = getattr(view, name)
+        if value is None or len(shape_of(value)) == 0:
+            continue
+        array = constant_array(value)
+        if array is None:
+            return view
+        array = filter_parameter(array, view.filter_layout)
+        assert array is not None
+        if array.ndim == 4:
+            array = np.transpose(array, order)
+        changes[name] = dense(array, _float_name(value))
+    changes["weight"] = dense(np.transpose(weight, order), _float_name(view.weight))
+    return rebuilt(view, **changes)
+
+
+def fold_packing(view: Any) -> Any:
+    """Packed or sub-byte constant codes, one a byte, read as i8. Table codes stay 4-bit codes, unpacked."""
+    d = view.rhs_code
+    weight = constant_array(getattr(view, _weight_name(view)))
+    if weight is None or d.bits == 8 or d.kind == "float" or (not d.is_int and view.packing == "none"):
+        return view
+    if view.zero_mode == "packed_int":
+        return view
+    shape = view.filter_codes_shape() if isinstance(view, Conv2dQOp) else view.rhs_codes_shape()
+    codes = unpack(weight.view(np.uint8), d.name, view.packing, shape[-1]).astype(np.int8)
+    if d.name == "i1":
+        codes = (2 * (codes & 1) - 1).astype(np.int8)
+    changes: dict[str, Any] = {_weight_name(view): dense(codes), "packing": "none"}
+    if d.is_int and not view.zero_mode.startswith("offset"):
+        # The sub-byte name stays where it bounds the codes; a 1-bit code now stands for itself.
+        changes["rhs_dtype"] = "i8" if d.name == "i1" else d.name
+    return rebuilt(view, **changes)
+
+
+def fold_unsigned(view: Any) -> Any:
+    """Constant u8 codes as i8 codes less 128: the zero point (an integer constant, or absent) moves along."""
+    if view.rhs_code.name != "u8" or view.zero_mode not in ("none", "int") or view.rhs_plain:
+        return view
+    weight = constant_array(getattr(view, _weight_name(view)))
+    zero = None if view.rhs_zero_point is None else constant_array(view.rhs_zero_point)
+    if weight is None or (view.rhs_zero_point is not None and zero is None):
+        return view
+    if zero is not None and zero.dtype == np.int8:
+        zero = zero.view(np.uint8)
+    moved = np.asarray(-128, np.int32) if zero is None else (zero.astype(np.int32) - 128)
+    return rebuilt(view, **{_weight_name(view): dense((weight.view(np.uint8) ^ 0x80).view(np.int8)), "rhs_dtype": "i8",
+                            "rhs_zero_point": dense(moved), "zero_mode": "int"})  # fmt: skip
+
+
+def fold_scales(view: Any) -> Any:
+    """`s_a * s_b` of constants, where both sides are quantised and neither has groups along K."""
+    if view.lhs_scale is None or view.rhs_scale is None or view.lhs_plain or view.rhs_plain:
+        return view
+    lhs, rhs = constant_array(view.lhs_scale), constant_array(view.rhs_scale)
+    if lhs is None or rhs is None or lhs.size != 1 or view.zero_mode in ("offset_float", "rescale"):
+        return view
+    with np.errstate(over="ignore", under="ignore"):
+        product = lhs.reshape(()).astype(np.float32) * rhs.astype(np.float32)
+    return rebuilt(view, lhs_scale=None, rhs_scale=dense(np.asarray(product, np.float32), "f32"), **_drop("lhs_scale"))
+
+
+def _drop(*names: str) -> dict[str, Any]:
+    return dict.fromkeys(names)
+
+
+def fold_sums(view: Any) -> Any:
+    """Sums over K of constant codes, when the other side has a zero point (or unsigned codes)."""
+    needed = view.lhs_zero_point is not None or view.lhs_code.name == "u8" or view.lhs_zero_mode.startswith("offset")
+    d = view.rhs_code
+    if not needed or view.rhs_sum is not None or not d.is_int or not view.lhs_code.is_int or view.packing != "none":
+        return view
+    weight = constant_array(getattr(view, _weight_name(view)))
+    if weight is None or d.name in ("u8", "i1"):
+        return view
+    codes = weight.astype(np.int32)
+    if isinstance(view, Conv2dQOp):
+        axes: tuple[int, ...] = tuple(FILTER_AXES[view.filter_layout][1:])
+        return rebuilt(view, rhs_sum=dense(codes.sum(axes, dtype=np.int32)))
+    if _grouped(view):
+        return view  # one sum a group: the lowering forms it with the groups it decides on
+    k_axis = codes.ndim - (1 if view.rhs_transposed else 2)
+    return rebuilt(view, rhs_sum=dense(codes.sum(k_axis, dtype=np.int32)))
+
+
+def _grouped(view: ScaledMatmulOp | GroupedMatmulOp) -> bool:
+    """Whether some scale or zero point varies along K."""
+    rhs_k = len(shape_of(view.rhs)) - (1 if view.rhs_transposed else 2)
+    lhs_rank = len(shape_of(view.lhs))
+    lhs_k = lhs_rank - (2 if getattr(view, "lhs_transposed", False) else 1)
+    for side, axis, rank in (("lhs", lhs_k, lhs_rank), ("rhs", rhs_k, len(shape_of(view.rhs)))):
+        for what in ("scale", "zero_point"):
+            value = getattr(view, f"{side}_{what}")
+            if value is None or len(shape_of(value)) == 0:
+                continue
+            own = (1,) * (rank - len(shape_of(value))) + shape_of(value)
+            if own[axis] != 1:
+                return True
+    return False
+
+
+def constant_codes(value: Any, dtype: str) -> Array | None:
+    """Constant codes with the signedness of `dtype`."""
+    array = constant_array(value)
+    return array.view(DTYPES[dtype].numpy) if array is not None else None

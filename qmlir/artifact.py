@@ -1,0 +1,151 @@
+"""Artifacts: a compiled program, one `.vmfb`, with its manifest inside.
+
+The manifest is the reflection attribute `qmlir.manifest` of the first function, so that the file stays a plain
+IREE module that `iree-run-module` runs too.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .errors import ArtifactError, UsageError
+from .spec import TensorSpec
+
+MANIFEST_KEY = "qmlir.manifest"
+
+# Text forms of a program on its way down, in order; see docs/pipeline.md.
+LEVELS = ("import", "qmlir", "linalg", "configured")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Names and specs of a function's arguments and results."""
+
+    inputs: tuple[tuple[str, TensorSpec], ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def __str__(self) -> str:
+        inputs = ", ".join(f"{name}: {spec}" for name, spec in self.inputs)
+        return f"({inputs}) -> ({', '.join(map(str, self.outputs))})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "inputs": [{"name": name, **spec.to_json()} for name, spec in self.inputs],
+            "outputs": [spec.to_json() for spec in self.outputs],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Signature:
+        return cls(
+            tuple((i["name"], TensorSpec.from_json(i)) for i in data["inputs"]),
+            tuple(TensorSpec.from_json(o) for o in data["outputs"]),
+        )
+
+
+@dataclass
+class Artifact:
+    """What `qmlir.compile` returns."""
+
+    vmfb: bytes = field(repr=False)
+    manifest: dict[str, Any] = field(repr=False)
+    path: Path | None = None
+    # Compiles the same source again, keeping what a level asks for: {level: text}.
+    rebuild: Callable[[str], str] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def target(self) -> str:
+        return str(self.manifest["target"])
+
+    @property
+    def functions(self) -> dict[str, Signature]:
+        return {name: Signature.from_json(f) for name, f in self.manifest["functions"].items()}
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the `.vmfb`, all of it or nothing. Raises UsageError when the place cannot be written."""
+        self.path = write_atomically(Path(path), self.vmfb)
+        return self.path
+
+    def source(self, level: str) -> str:
+        """The program at a level: `import`, `qmlir`, `linalg`, `configured`, or the device code `asm`, `ptx`,
+        `isa`, `spirv`. Rebuilt from the source, which only an artifact of this process still has.
+        """
+        if self.rebuild is None:
+            raise UsageError("this artifact was loaded from a file and no longer has its source; compile it again")
+        return self.rebuild(level)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Artifact:
+        """Read a `.vmfb` that qmlir made.
+
+        Raises:
+            ArtifactError: missing, truncated, damaged or foreign.
+        """
+        p = Path(path)
+        try:
+            data = p.read_bytes()
+        except OSError as e:
+            raise ArtifactError(f"cannot read {p}: {e.strerror or e}") from None
+        check_container(data, str(p))
+        return cls(data, read_manifest(data, str(p)), p)
+
+
+def check_container(data: bytes, name: str) -> None:
+    """A `.vmfb` is also a zip archive: its directory at the end and its checksums find truncation and damage,
+    which IREE's own check of the flatbuffer does not."""
+    if len(data) < 64:
+        raise ArtifactError(f"{name} is no .vmfb: it has {len(data)} bytes")
+    if not zipfile.is_zipfile(io.BytesIO(data)):
+        raise ArtifactError(f"{name} is truncated or no .vmfb: the archive directory at its end is missing")
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            broken = archive.testzip()
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, RuntimeError) as e:
+        raise ArtifactError(f"{name} is damaged: {e}") from None
+    if broken is not None:
+        raise ArtifactError(f"{name} is damaged: the checksum of its part {broken!r} does not match")
+    if "module.fb" not in names:
+        raise ArtifactError(f"{name} is no .vmfb: it is an archive without a module")
+
+
+def read_manifest(data: bytes, name: str) -> dict[str, Any]:
+    """The manifest inside a `.vmfb`."""
+    from .runtime import reflection
+
+    text = reflection(data, name, MANIFEST_KEY)
+    if text is None:
+        raise ArtifactError(f"{name} was not made by qmlir: it is an IREE module without a manifest")
+    try:
+        manifest = json.loads(text)
+    except ValueError:
+        raise ArtifactError(f"{name} is damaged: its manifest is no JSON") from None
+    if not isinstance(manifest, dict) or "functions" not in manifest or "target" not in manifest:
+        raise ArtifactError(f"{name} is damaged: its manifest lacks functions or target")
+    return manifest
+
+
+def write_atomically(path: Path, data: bytes) -> Path:
+    """Write under a temporary name beside `path`, then rename: no reader ever sees half a file."""
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with os.fdopen(handle, "wb") as f:
+            f.write(data)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except OSError as e:
+        raise UsageError(f"cannot write {path}: {e.strerror or e}") from None
+    finally:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+    return path

@@ -1,0 +1,427 @@
+"""From a source to an artifact: import, our passes, IREE, all in this process."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from . import __version__
+from .artifact import LEVELS, MANIFEST_KEY, Artifact
+from .cache import Cache, key_of
+from .errors import CompileError, Diagnostic, ParseError, QmlirError, UsageError
+from .targets import Target, resolve
+
+# The passes behind each level; a program is at the level once they have run.
+_STAGES: dict[str, str] = {
+    "qmlir": "qmlir-verify,qmlir-bake-parameters,qmlir-fold",
+    "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
+    "configured": "qmlir-select{{target={target}}},qmlir-guard",
+}
+# Files that IREE dumps for each kind of device code.
+_DEVICE_CODE = {"asm": (".s",), "ptx": (".ptx",), "isa": (".rocmasm", ".s"), "spirv": (".spv",)}
+
+AfterStage = Callable[[str, Any], None]
+
+
+def default_pipeline(target: str, start: str = "import") -> str:
+    """The text of the passes that a program at level `start` still has to go through."""
+    stages = list(_STAGES)[LEVELS.index(start) :]
+    return ",".join(_STAGES[s].format(target=target) for s in stages)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compile.
+
+    Attributes:
+        pipeline: text of the passes instead of the default one.
+        start: level that the source is at (a dumped stage to restart from).
+        parameters: `{scope: file}` of weights (.safetensors, .irpa, .gguf): baked in as constants.
+        flags: more flags for IREE.
+        dump_stages: folder that gets one file a stage.
+        cache: whether compiled programs are kept on disk.
+    """
+
+    pipeline: str | None = None
+    start: str = "import"
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    keep_parameters: bool = False
+    flags: tuple[str, ...] = ()
+    dump_stages: Path | None = None
+    cache: bool = True
+
+
+def compile(
+    source: Any,
+    *,
+    target: str = "cpu",
+    pipeline: str | None = None,
+    start: str = "import",
+    parameters: Mapping[str, str] | None = None,
+    keep_parameters: bool = False,
+    flags: Sequence[str] = (),
+    dump_stages: str | os.PathLike[str] | None = None,
+    cache: bool = True,
+) -> Artifact:
+    """Compile a program for one target.
+
+    Args:
+        source: path of an `.mlir` file, MLIR text, or an `ir.Module`.
+        target: `cpu`, `cpu:znver4`, `cuda:sm_90a`, `rocm:gfx942`, `vulkan:ada`, ...
+        pipeline: passes to run instead of the default ones.
+        start: level of the source when it is a dumped stage: `import`, `qmlir`, `linalg`, `configured`.
+        parameters: weight files by the scope that the program's `#flow.parameter.named` attributes name.
+        keep_parameters: load weights when the program is loaded instead of baking them in.
+        flags: more flags for IREE.
+        dump_stages: folder for the IR at every level and the device code.
+        cache: keep the result in the compilation cache.
+
+    Raises:
+        ParseError, VerifyError, PassError, CompileError: with the places in the source.
+        TargetError: for an unknown target. UsageError: for a source or option that makes no sense.
+    """
+    if start not in LEVELS:
+        raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
+    options = Options(
+        pipeline, start, dict(parameters or {}), keep_parameters, tuple(flags),
+        Path(dump_stages) if dump_stages is not None else None, cache,
+    )  # fmt: skip
+    text, name = _source_text(source)
+    resolved = resolve(target)
+    spelling = resolved.spelling
+
+    def build(ctx: Any) -> Any:
+        return parse(text, name)
+
+    key = None
+    if cache and options.dump_stages is None:
+        files = {scope: _file_digest(path) for scope, path in options.parameters.items()}
+        key = key_of([text, name, spelling, resolved.capabilities(), options.pipeline, options.start, files,
+                      options.keep_parameters, options.flags])  # fmt: skip
+    return compile_built(build, resolved, options, key)
+
+
+def compile_built(build: Callable[[Any], Any], target: Target, options: Options, key: str | None) -> Artifact:
+    """Compile what `build(context)` makes. `key` is its cache key, None to leave the cache alone."""
+    from .artifact import read_manifest
+
+    def fresh() -> bytes:
+        return run_compiler(build, target, options).vmfb
+
+    if key is not None:
+        vmfb = Cache().get_or_build(key, fresh)
+    else:
+        vmfb = fresh()
+    artifact = Artifact(vmfb, read_manifest(vmfb, "the compiled program"))
+    artifact.rebuild = lambda level: rebuild(build, target, options, level)
+    return artifact
+
+
+def rebuild(build: Callable[[Any], Any], target: Target, options: Options, level: str) -> str:
+    """The text of a program at `level`, or its device code."""
+    if level in LEVELS:
+        found: dict[str, str] = {}
+        run_compiler(build, target, options, until=level, after=lambda s, m: found.__setitem__(s, show(m)))
+        return found[level]
+    if level not in _DEVICE_CODE:
+        raise UsageError(f"unknown level {level!r}; levels are {', '.join((*LEVELS, *_DEVICE_CODE))}")
+    with tempfile.TemporaryDirectory() as folder:
+        run_compiler(build, target, options, code=Path(folder))
+        return device_code(Path(folder), level)
+
+
+def device_code(folder: Path, kind: str) -> str:
+    """The text of the dumped executables of one kind."""
+    found = [p for p in sorted(folder.iterdir()) if p.suffix in _DEVICE_CODE[kind]]
+    if not found:
+        have = ", ".join(sorted({p.suffix for p in folder.iterdir()})) or "none"
+        raise UsageError(f"this target makes no {kind} (its files: {have})")
+    texts = []
+    for p in found:
+        texts.append(_disassemble(p) if p.suffix == ".spv" else p.read_text(errors="replace"))
+    return "\n".join(texts)
+
+
+def _disassemble(path: Path) -> str:
+    import shutil
+    import subprocess
+
+    tool = shutil.which("spirv-dis")
+    if tool is None:
+        raise UsageError("spirv-dis is needed to show SPIR-V; Debian has it in the package spirv-tools")
+    return subprocess.run([tool, str(path)], capture_output=True, text=True, check=True).stdout
+
+
+def show(module: Any) -> str:
+    """A module as text with locations; large constants elided only where the text is for reading."""
+    return str(module.operation.get_asm(enable_debug_info=True))
+
+
+# ------------------------------------------------------------------------------------------------- the source
+
+
+def _source_text(source: Any) -> tuple[str, str]:
+    """Text and name of a source."""
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source):
+        path = Path(source)
+        try:
+            return path.read_text(), str(path)
+        except UnicodeDecodeError:
+            raise ParseError([Diagnostic("the file is no MLIR text", f"{path}:1:1")]) from None
+        except OSError as e:
+            if isinstance(source, str) and "@" in source:
+                return source, "-"
+            raise UsageError(f"cannot read {path}: {e.strerror or e}") from None
+    if isinstance(source, str):
+        return source, "-"
+    if hasattr(source, "operation"):
+        return show(source), "-"
+    raise UsageError(
+        f"cannot compile a {type(source).__module__}.{type(source).__qualname__}; give the path of an .mlir file, MLIR "
+        "text, or an ir.Module"
+    )
+
+
+def parse(text: str, name: str) -> Any:
+    """Parse in the current context. Raises ParseError with `name`:line:col."""
+    from ._mlir import ir
+    from ._spelling import location_text
+
+    if "\0" in text:
+        raise ParseError([Diagnostic("the file is no MLIR text: it holds NUL characters", f"{name}:1:1")])
+    try:
+        located = ir.Module.parse(text) if name == "-" else _parse_named(text, name)
+    except ir.MLIRError as e:
+        found = [Diagnostic(d.message, _renamed(location_text(d.location), name)) for d in e.error_diagnostics]
+        raise ParseError(found or [Diagnostic(str(e).splitlines()[0], name)]) from None
+    return located
+
+
+def _parse_named(text: str, name: str) -> Any:
+    """Parse so that locations carry the file's name."""
+    from ._mlir import ir
+
+    path = Path(name)
+    if path.is_file():
+        return ir.Module.parseFile(str(path))
+    return ir.Module.parse(text)
+
+
+def _renamed(location: str, name: str) -> str:
+    return location.replace("-:", f"{name}:", 1) if location.startswith("-:") and name != "-" else location
+
+
+def _file_digest(path: str) -> str:
+    import hashlib
+
+    try:
+        with open(path, "rb") as f:
+            return hashlib.file_digest(f, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else (
+                hashlib.sha256(f.read()).hexdigest()
+            )
+    except OSError as e:
+        raise UsageError(f"cannot read the parameter file {path}: {e.strerror or e}") from None
+
+
+# ----------------------------------------------------------------------------------------------- the compiler
+
+
+@dataclass
+class Compiled:
+    vmfb: bytes
+    manifest: dict[str, Any]
+
+
+# Sessions of one process share LLVM's global options: flags are parsed one session at a time.
+_SESSION_LOCK = threading.Lock()
+
+
+def run_compiler(
+    build: Callable[[Any], Any],
+    target: Target,
+    options: Options,
+    *,
+    until: str | None = None,
+    after: AfterStage | None = None,
+    code: Path | None = None,
+) -> Compiled:
+    """Build, run our passes, run IREE.
+
+    Args:
+        until: stop after this level (the result's vmfb is empty then).
+        after: called with each level's name and module.
+        code: folder for the device code.
+    """
+    from ._mlir import Session, ir, load_dialects
+    from .passes.base import State
+    from .passes.pipeline import Pipeline
+    from .passes.verify import VerifyPass
+
+    dump = options.dump_stages
+    if dump is not None:
+        _make_folder(dump)
+        code = code or dump / "executable"
+
+    def done(level: str, module: Any) -> None:
+        if after is not None:
+            after(level, module)
+        if dump is not None:
+            (dump / f"{LEVELS.index(level)}-{level}.mlir").write_text(show(module) + "\n")
+
+    flags = [*target.compiler_flags, *options.flags]
+    if code is not None:
+        _make_folder(code)
+        flags.append(f"--iree-hal-dump-executable-files-to={code}")
+    with _SESSION_LOCK:
+        session = Session()
+        try:
+            session.set_flags(*flags)
+        except ValueError as e:
+            raise UsageError(f"IREE does not take the flags {' '.join(options.flags)}: {e}") from None
+    ctx = session.context
+    load_dialects(ctx)
+    with ctx, ir.Location.unknown():
+        module = build(ctx)
+        if dump is not None or after is not None:
+            done(options.start, module)
+        state = State(parameters=_parameter_loader(options))
+        VerifyPass().run(module, state)  # what follows reads the ops
+        manifest = describe(module, target, options)
+        text = options.pipeline
+        if text is not None:
+            Pipeline.parse(text).run(module, state)
+        else:
+            text = default_pipeline(target.spelling, options.start)
+            for level in list(_STAGES)[LEVELS.index(options.start) :]:
+                Pipeline.parse(_STAGES[level].format(target=target.spelling)).run(module, state)
+                done(level, module)
+                if level == until:
+                    return Compiled(b"", manifest)
+        if until is not None:
+            return Compiled(b"", manifest)
+        manifest["pipeline"] = text
+        manifest["strategies"] = [d.summary() for d in state.decisions]
+        manifest["work"] = _work(manifest["strategies"])
+        attach_manifest(module, manifest)
+        return Compiled(_invoke(session, module), manifest)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise UsageError(f"cannot make the folder {path}: {e.strerror or e}") from None
+
+
+def _work(strategies: list[dict[str, Any]]) -> int | None:
+    """Multiply-adds of one call; None when some size is dynamic."""
+    total = 0
+    for s in strategies:
+        sizes = [*s["batch"], s["m"], s["n"], s["k"]]
+        if any(x is None for x in sizes):
+            return None
+        product = 1
+        for x in sizes:
+            product *= x
+        total += product
+    return total
+
+
+_DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+
+
+def _invoke(session: Any, module: Any) -> bytes:
+    """IREE's own pipeline; its diagnostics become a CompileError."""
+    from ._mlir import Output, ctypes_dl
+
+    found: list[str] = []
+
+    @_DIAGNOSTIC
+    def collect(severity: int, message: int, length: int, _: Any) -> None:
+        if severity == 2:
+            found.append(ctypes.string_at(message, length).decode(errors="replace"))
+
+    invocation = session.invocation()
+    # In the C API, but not wrapped by the bindings. A handler attached to the context instead crashes in
+    # `execute`, which has released the GIL.
+    library = ctypes_dl._dylib
+    enable = library.ireeCompilerInvocationEnableCallbackDiagnostics
+    enable.restype = None
+    enable.argtypes = [ctypes.c_void_p, ctypes.c_int, _DIAGNOSTIC, ctypes.c_void_p]
+    enable(invocation._inv_p, 0, collect, None)
+    output = None
+    try:
+        invocation.import_module(module.operation)
+        if not invocation.execute():
+            raise CompileError([_iree_diagnostic(m) for m in found[:4]] or [Diagnostic("IREE failed without a reason")],
+                               "IREE could not compile the program:")  # fmt: skip
+        output = Output.open_membuffer()
+        invocation.output_vm_bytecode(output)
+        return bytes(output.map_memory())
+    finally:
+        if output is not None:
+            output.close()
+        invocation.close()
+
+
+def _iree_diagnostic(text: str) -> Diagnostic:
+    """The first line, without the dump of IR that IREE appends."""
+    first = text.strip().splitlines()[0][:400] if text.strip() else "unknown error"
+    match = re.match(r'(?:loc\()?"?([^"\s]+?)"?:(\d+):(\d+)\)?:\s*(?:error:\s*)?(.*)', first)
+    if match:
+        return Diagnostic(match.group(4), f"{match.group(1)}:{match.group(2)}:{match.group(3)}")
+    return Diagnostic(first.removeprefix("error: "))
+
+
+def _parameter_loader(options: Options) -> Callable[[str, str], Any] | None:
+    """Reads arrays of parameter files by scope and key."""
+    if not options.parameters or options.keep_parameters:
+        return None
+    from .parameters import ParameterFiles
+
+    return ParameterFiles(options.parameters).load
+
+
+# ----------------------------------------------------------------------------------------------- the manifest
+
+
+def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
+    """The manifest but for what the passes find out. Drops our attributes from the functions' arguments."""
+    from .signature import function_signatures, schemes
+
+    return {
+        "qmlir": __version__,
+        "iree": version("iree-base-compiler"),
+        "target": target.spelling,
+        "capabilities": target.capabilities(),
+        "driver": target.driver,
+        "cpu_features": list(target.cpu_features),
+        "functions": {name: s.to_json() for name, s in function_signatures(module).items()},
+        "schemes": schemes(module),
+        "parameters": sorted(options.parameters) if options.keep_parameters else [],
+    }
+
+
+def attach_manifest(module: Any, manifest: dict[str, Any]) -> None:
+    """Store the manifest as a reflection attribute of the first public function."""
+    from ._mlir import ir
+    from .signature import public_functions
+
+    for f in public_functions(module):
+        f.attributes["iree.reflection"] = ir.DictAttr.get(
+            {MANIFEST_KEY: ir.StringAttr.get(json.dumps(manifest, separators=(",", ":")))}
+        )
+        return
+    raise CompileError([Diagnostic("the program has no public function")])
+
+
+__all__ = ["Options", "QmlirError", "compile", "compile_built", "default_pipeline", "run_compiler"]

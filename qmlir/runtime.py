@@ -1,0 +1,390 @@
+"""Loading and calling compiled programs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import settings
+from .artifact import MANIFEST_KEY, Artifact, Signature, check_container, read_manifest
+from .dialect.dtypes import DTYPES, Array, from_numpy
+from .errors import ArtifactError, InputError, QmlirError, TargetError
+from .spec import TensorSpec
+
+# A call below this many multiply-adds is over before a worker thread has woken up (40 to 130 microseconds).
+_SMALL_WORK = 2_000_000
+
+_lock = threading.RLock()
+_devices: dict[tuple[str, str], Any] = {}
+_instance: Any = None
+_flags_set = False
+
+
+def _binding() -> Any:
+    from iree.runtime import _binding
+
+    return _binding
+
+
+def _vm_instance() -> Any:
+    global _instance
+    with _lock:
+        if _instance is None:
+            # Devices live as long as the process; the bindings would report them as leaks at its end.
+            _binding().disable_leak_checker()
+            _instance = _binding().VmInstance()
+        return _instance
+
+
+def device(driver: str, uri: str = "") -> Any:
+    """The device of a driver, made once a process.
+
+    Raises:
+        TargetError: when the driver is missing or has no device.
+    """
+    global _flags_set
+    with _lock:
+        if (driver, uri) in _devices:
+            return _devices[driver, uri]
+        b = _binding()
+        if driver == "local-task" and not _flags_set:
+            # The default topology is bimodal: workers land on one CPU and stay there. Pinned ones do not.
+            cpus = sorted(os.sched_getaffinity(0))[: settings.threads()]
+            b.parse_flags("--task_topology_cpu_ids=" + ",".join(map(str, cpus)))
+            _flags_set = True
+        try:
+            made = b.get_cached_hal_driver(driver)
+            found = _create(made, uri)
+        except (RuntimeError, ValueError) as e:
+            reason = str(e).splitlines()[0].rsplit(";", 1)[-1].strip()[:200]
+            raise TargetError(f"no device for the driver {driver!r}: {reason}") from None
+        _devices[driver, uri] = found
+        return found
+
+
+def _create(driver: Any, uri: str) -> Any:
+    """A device by `driver://number`, by a URI of IREE's own, or the default one."""
+    path = uri.partition("://")[2]
+    if path.isdigit():
+        known = driver.query_available_devices()
+        if int(path) >= len(known):
+            raise ValueError(f"there is no {uri}; devices: {len(known)}")
+        return driver.create_device(known[int(path)]["device_id"])
+    return driver.create_device_by_uri(uri) if path else driver.create_default_device()
+
+
+def reflection(data: bytes, name: str, key: str) -> str | None:
+    """A reflection attribute of a module's functions, None when none has it."""
+    b = _binding()
+    try:
+        module = b.VmModule.copy_buffer(_vm_instance(), data)
+    except (ValueError, RuntimeError) as e:
+        raise ArtifactError(f"{name} is no IREE module: {str(e).splitlines()[0].split(';')[-1].strip()}") from None
+    for function in module.function_names:
+        if not function.startswith("_"):
+            found = module.lookup_function(function).reflection.get(key)
+            if found is not None:
+                return str(found)
+    return None
+
+
+def load(
+    artifact: Artifact | str | os.PathLike[str],
+    *,
+    device: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+) -> Program:
+    """Load a program for calling.
+
+    Args:
+        artifact: what `qmlir.compile` returned, or the path of a `.vmfb` that qmlir made.
+        device: `vulkan://0`, `local-sync`, ...; default: what the target names. On a CPU, programs with little
+            work run on the calling thread (`local-sync`), others on pinned worker threads (`local-task`).
+        parameters: weight files by scope, for a program that was compiled with its parameters kept apart.
+
+    Raises:
+        ArtifactError: a file that is truncated, foreign, damaged, or made for a CPU with features that this one
+            lacks.
+        TargetError: no such device.
+    """
+    if not isinstance(artifact, Artifact):
+        artifact = Artifact.open(artifact)
+    return Program(artifact, device, parameters or {})
+
+
+class Program:
+    """A loaded program: its functions are attributes (`program.main(x)`)."""
+
+    def __init__(self, artifact: Artifact, where: str | None, parameters: Mapping[str, str]) -> None:
+        self.manifest = artifact.manifest
+        self._check_host()
+        driver, uri = self._choose(where)
+        self.device_driver = driver
+        self._device = device(driver, uri)
+        b = _binding()
+        instance = _vm_instance()
+        name = str(artifact.path or "the program")
+        try:
+            modules = [b.create_hal_module(instance, self._device)]
+            providers = self._providers(parameters)
+            if providers:
+                modules.insert(0, b.create_io_parameters_module(instance, *providers))
+            module = b.VmModule.copy_buffer(instance, artifact.vmfb)
+            self._context = b.VmContext(instance, modules=[*modules, module])
+        except (ValueError, RuntimeError) as e:
+            raise ArtifactError(f"cannot load {name} on {driver}: {_reason(e)}") from None
+        self.functions: dict[str, Function] = {
+            n: Function(n, s, self, module.lookup_function(n)) for n, s in artifact.functions.items()
+        }
+
+    def __getattr__(self, name: str) -> Function:
+        functions = self.__dict__.get("functions", {})
+        if name in functions:
+            found: Function = functions[name]
+            return found
+        raise AttributeError(f"the program has no function {name!r}; it has {', '.join(functions) or 'none'}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.functions]
+
+    def _check_host(self) -> None:
+        """Refuse code that this CPU cannot run, instead of dying of an illegal instruction."""
+        needed = self.manifest.get("cpu_features") or []
+        if not needed or not str(self.manifest["target"]).startswith("cpu"):
+            return
+        from .targets.cpu.host import missing_features
+
+        missing = missing_features(needed)
+        if missing:
+            raise ArtifactError(
+                f"the program was compiled for {self.manifest['target']}, which has CPU features that this host lacks: "
+                f"{', '.join(missing)}; compile it for this host (--target cpu)"
+            )
+
+    def _choose(self, where: str | None) -> tuple[str, str]:
+        """Driver and URI of the device."""
+        driver = str(self.manifest["driver"])
+        if where:
+            scheme, _, path = where.partition("://")
+            if scheme != driver and not (driver == "local-task" and scheme == "local-sync"):
+                raise TargetError(f"the program was compiled for {self.manifest['target']} ({driver}), not for {where!r}")
+            return scheme, where if path else ""
+        if driver == "local-task":
+            work = self.manifest.get("work")
+            if settings.threads() == 1 or (work is not None and work < _SMALL_WORK):
+                return "local-sync", ""
+        if driver == "vulkan":
+            from .targets import resolve
+            from .targets.devices import runtime_uri
+
+            return driver, runtime_uri(resolve(str(self.manifest["target"])))
+        return driver, ""
+
+    def _providers(self, files: Mapping[str, str]) -> list[Any]:
+        """Parameter providers for the scopes that the program names."""
+        from .errors import UsageError
+
+        providers = []
+        for scope in self.manifest.get("parameters", []):
+            if scope not in files:
+                raise UsageError(f"the program needs a parameter file for scope {scope!r}: load(..., parameters=...)")
+        for scope, path in files.items():
+            index = _binding().ParameterIndex()
+            try:
+                from iree.runtime import io as rt_io  # registers the loaders of the formats
+
+                del rt_io
+                index.load(str(Path(path)))
+            except (ValueError, RuntimeError, OSError) as e:
+                raise UsageError(f"cannot read the parameter file {path}: {_reason(e)}") from None
+            providers.append(index.create_provider(scope=scope))
+        return providers
+
+
+def _reason(e: Exception) -> str:
+    """IREE's message without the place in IREE's sources."""
+    first = str(e).splitlines()[0] if str(e) else type(e).__name__
+    parts = [p.strip() for p in first.split(";")]
+    return parts[-1] if len(parts) > 1 else first
+
+
+class Function:
+    """A function of a loaded program."""
+
+    def __init__(self, name: str, signature: Signature, program: Program, vm_function: Any) -> None:
+        b = _binding()
+        self.name, self.signature = name, signature
+        self._program, self._function = program, vm_function
+        self._context, self._device = program._context, program._device
+        self._allocator = program._device.allocator
+        self._list, self._view = b.VmVariantList, b.HalBufferView
+        self._memory = int(b.MemoryType.DEVICE_LOCAL)
+        self._usage = int(b.BufferUsage.DEFAULT) | (
+            int(b.BufferUsage.MAPPING) if program.device_driver.startswith("local") else 0
+        )
+        self._inputs = [(spec, _element_type(b, spec.dtype)) for _, spec in signature.inputs]
+        self._outputs = [(spec, DTYPES[spec.dtype].numpy) for spec in signature.outputs]
+        self._local = program.device_driver.startswith("local")
+        self.__doc__ = f"{name}{signature}"
+
+    def __repr__(self) -> str:
+        return f"<qmlir function {self.name}{self.signature}>"
+
+    def __call__(self, *args: Any) -> Any:
+        """Call with numpy arrays, torch tensors or anything with `__dlpack__`; results are torch tensors when an
+        argument is one, else numpy arrays.
+
+        Raises:
+            InputError: wrong count, shape or dtype, with the argument's name; or what the program itself refuses.
+        """
+        if len(args) != len(self._inputs):
+            names = ", ".join(f"{n}: {s}" for n, s in self.signature.inputs)
+            raise InputError(f"{self.name} takes {len(self._inputs)} arguments ({names}), but got {len(args)}")
+        inputs = self._list(len(args))
+        torch_result = False
+        for i, arg in enumerate(args):
+            if type(arg) is not np.ndarray:
+                torch_result = torch_result or type(arg).__module__ == "torch"
+                arg = _to_numpy(arg, self.signature.inputs[i][0])
+            inputs.push_ref(self._buffer(i, arg))
+        outputs = self._list(len(self._outputs))
+        try:
+            self._context.invoke(self._function, inputs, outputs)
+        except (RuntimeError, ValueError) as e:
+            raise InputError(f"{self.name} failed: {_reason(e)}") from None
+        results = [self._result(outputs, i) for i in range(len(self._outputs))]
+        if torch_result:
+            results = [_to_torch(r) for r in results]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _buffer(self, i: int, array: Array) -> Any:
+        """A device buffer with the argument's data, checked against the signature."""
+        spec, element = self._inputs[i]
+        want = DTYPES[spec.dtype].numpy
+        if array.dtype != want:
+            raise InputError(
+                f"argument {i} ({self.signature.inputs[i][0]!r}) of {self.name} must be {spec}, but has dtype "
+                f"{_dtype_name(array.dtype)}"
+            )
+        if not spec.accepts(array.shape):
+            raise InputError(
+                f"argument {i} ({self.signature.inputs[i][0]!r}) of {self.name} must be {spec}, but has shape "
+                f"{'x'.join(map(str, array.shape)) or 'scalar'}"
+            )
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        if want.kind == "V" or want.name not in _PLAIN:
+            array = array.view(f"u{want.itemsize}")  # small floats have no buffer protocol
+        if array.size == 0:
+            return self._empty(array.shape, element)
+        return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
+
+    def _empty(self, shape: tuple[int, ...], element: int) -> Any:
+        buffer = self._allocator.allocate_buffer(self._memory, self._usage, 1)
+        return self._view(buffer, list(shape), element)
+
+    def _result(self, outputs: Any, i: int) -> Array:
+        spec, dtype = self._outputs[i]
+        view = outputs.get_as_object(i, self._view)
+        shape = tuple(view.shape)
+        if 0 in shape:
+            return np.zeros(shape, dtype)
+        raw = dtype if dtype.name in _PLAIN else np.dtype(f"u{dtype.itemsize}")
+        if self._local:
+            array = view.map().asarray(shape, raw)
+        else:
+            array = self._staged(view, shape, raw)
+        return array if raw is dtype else array.view(dtype)
+
+    def _staged(self, view: Any, shape: tuple[int, ...], raw: np.dtype[Any]) -> Array:
+        """Copy to the host through a staging buffer: the direct way fails on Vulkan devices that cannot import
+        host memory at the alignment of numpy's buffers (seen with IREE 3.12 and 3.13)."""
+        b = _binding()
+        source = view.get_buffer()
+        staging = self._allocator.allocate_buffer(
+            int(b.MemoryType.HOST_LOCAL) | int(b.MemoryType.DEVICE_VISIBLE),
+            int(b.BufferUsage.TRANSFER_TARGET) | int(b.BufferUsage.MAPPING_SCOPED),
+            source.byte_length(),
+        )
+        semaphore = self._device.create_semaphore(0)
+        done = b.HalFence.create_at(semaphore, 1)
+        self._device.queue_copy(
+            source, staging, wait_semaphores=b.HalFence.create_at(semaphore, 0), signal_semaphores=done
+        )
+        done.wait()
+        return np.array(staging.map().asarray(shape, raw))
+
+
+# numpy types that the runtime's buffer protocol takes as they are.
+_PLAIN = frozenset({"int8", "uint8", "int16", "int32", "uint32", "int64", "float16", "float32", "float64"})
+
+_ELEMENT = {
+    "i16": "SINT_16", "i32": "SINT_32", "u32": "UINT_32", "i64": "SINT_64", "bool": "BOOL_8", "f32": "FLOAT_32",
+    "f64": "FLOAT_64", "f16": "FLOAT_16", "bf16": "BFLOAT_16", "e4m3": "FLOAT_8_E4M3_FN", "e5m2": "FLOAT_8_E5M2",
+    "e4m3fnuz": "FLOAT_8_E4M3_FNUZ", "e5m2fnuz": "FLOAT_8_E5M2_FNUZ", "e8m0": "FLOAT_8_E8M0_FNU",
+}  # fmt: skip
+
+
+def _element_type(b: Any, dtype: str) -> int:
+    """The HAL element type of a dtype. IREE's programs are signless and accept either sign of an integer."""
+    name = _ELEMENT.get(dtype, "INT_8")
+    if name.startswith(("SINT", "UINT")):
+        name = name[1:]
+    return int(getattr(b.HalElementType, name))
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    try:
+        return from_numpy(dtype)
+    except KeyError:
+        return str(dtype)
+
+
+def _to_numpy(value: Any, name: str) -> Array:
+    """An argument as a numpy array."""
+    if type(value).__module__ == "torch":
+        t = value.detach().cpu().contiguous()
+        kind = str(t.dtype)
+        if kind in _TORCH_RAW:
+            import torch
+
+            dtype, signed = _TORCH_RAW[kind]
+            return np.asarray(t.view(getattr(torch, signed)).numpy()).view(DTYPES[dtype].numpy)
+        return np.asarray(t.numpy())
+    if isinstance(value, (np.ndarray, np.generic, int, float)):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):
+        raise InputError(f"argument {name!r} is a {type(value).__name__}, which is no array") from None
+
+
+# torch types that numpy lacks: our dtype, and the integer type with the same bits.
+_TORCH_RAW = {
+    "torch.bfloat16": ("bf16", "int16"),
+    "torch.float8_e4m3fn": ("e4m3", "uint8"),
+    "torch.float8_e5m2": ("e5m2", "uint8"),
+    "torch.float8_e4m3fnuz": ("e4m3fnuz", "uint8"),
+    "torch.float8_e5m2fnuz": ("e5m2fnuz", "uint8"),
+}
+
+
+def _to_torch(array: Array) -> Any:
+    import torch
+
+    name = _dtype_name(array.dtype)
+    for torch_name, (dtype, raw) in _TORCH_RAW.items():
+        if dtype == name:
+            bits = torch.from_numpy(np.array(array).view(getattr(np, raw)))
+            return bits.view(getattr(torch, torch_name.split(".")[1]))
+    return torch.from_numpy(np.array(array))
+
+
+__all__ = ["MANIFEST_KEY", "Function", "Program", "QmlirError", "TensorSpec", "check_container", "load", "read_manifest"]

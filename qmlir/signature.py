@@ -1,0 +1,134 @@
+"""Signatures of a module's functions, with the signedness that MLIR's types do not carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._mlir import ir
+from .artifact import Signature
+from .dialect.ods import OPS
+from .dialect.ops.common import element_of, shape_of
+from .dialect.ops.product import ProductOp
+from .errors import Diagnostic, ParseError
+from .spec import TensorSpec
+
+# `func.func @f(%x: tensor<4xi8> {qmlir.dtype = "u8", qmlir.name = "image"})`
+DTYPE, NAME = "qmlir.dtype", "qmlir.name"
+
+
+def public_functions(module: Any) -> list[Any]:
+    """The `func.func`s that a user can call."""
+    found = []
+    for op in module.body.operations:
+        operation = op.operation
+        if operation.name == "func.func" and not operation.regions[0].blocks:
+            continue
+        if operation.name == "func.func":
+            visibility = operation.attributes["sym_visibility"].value if "sym_visibility" in operation.attributes else ""
+            if visibility != "private":
+                found.append(operation)
+    return found
+
+
+def function_signatures(module: Any) -> dict[str, Signature]:
+    """Signatures by name. Our attributes on arguments and results are read and dropped: IREE does not know them."""
+    result: dict[str, Signature] = {}
+    for f in public_functions(module):
+        name = f.attributes["sym_name"].value
+        t = ir.FunctionType(ir.TypeAttr(f.attributes["function_type"]).value)
+        for v in (*t.inputs, *t.results):
+            if not isinstance(v, ir.RankedTensorType):
+                where = str(f.location)
+                raise ParseError([Diagnostic(f"function @{name} has an argument or result {v}; ranked tensors only",
+                                             where.removeprefix("loc(").removesuffix(")").replace('"', ""))])  # fmt: skip
+        args, results = _attributes(f, "arg_attrs", len(t.inputs)), _attributes(f, "res_attrs", len(t.results))
+        block = f.regions[0].blocks[0]
+        inputs = []
+        for i, (type_, attrs) in enumerate(zip(t.inputs, args, strict=True)):
+            dtype = attrs.get(DTYPE) or _argument_dtype(block.arguments[i]) or element_of(type_).name
+            inputs.append((attrs.get(NAME) or f"arg{i}", TensorSpec(shape_of(type_), dtype)))
+        returned = list(block.operations)[-1].operation.operands
+        outputs = []
+        for i, (type_, attrs) in enumerate(zip(t.results, results, strict=True)):
+            dtype = attrs.get(DTYPE) or _value_dtype(returned[i]) or element_of(type_).name
+            outputs.append(TensorSpec(shape_of(type_), dtype))
+        result[name] = Signature(tuple(inputs), tuple(outputs))
+    return result
+
+
+def _attributes(f: Any, which: str, count: int) -> list[dict[str, str]]:
+    """Our attributes of each argument or result, removed from the function."""
+    if which not in f.attributes:
+        return [{} for _ in range(count)]
+    ours: list[dict[str, str]] = []
+    rest = []
+    for d in f.attributes[which]:
+        named = {a.name: a.attr for a in d}
+        ours.append({k: v.value for k, v in named.items() if k in (DTYPE, NAME)})
+        rest.append(ir.DictAttr.get({k: v for k, v in named.items() if k not in (DTYPE, NAME)}))
+    f.attributes[which] = ir.ArrayAttr.get(rest)
+    return ours
+
+
+def _argument_dtype(value: Any) -> str | None:
+    """u8 when the ops that use an argument read it so."""
+    for use in value.uses:
+        view = use.owner.operation.opview
+        if isinstance(view, ProductOp):
+            lhs, rhs = view.sides
+            for side, dtype in ((lhs, view.lhs_dtype), (rhs, view.rhs_dtype)):
+                if side == value and dtype in ("u8", "u4", "u2", "u1", "e2m1", "nf4", "codebook"):
+                    return "u8"
+                if side == value and dtype is not None and view.packing != "none" and side == rhs:
+                    return "u8"
+            out_zero = view.out_zero_point
+            if out_zero is not None and out_zero == value and view.out_dtype == "u8" and element_of(value).name == "i8":
+                return "u8"
+        elif use.owner.operation.name == "qmlir.unpack":
+            return "u8"
+        elif use.owner.operation.name in ("qmlir.dequant",) and view.input == value:
+            if view.packing != "none" or (view.dtype or "").startswith("u"):
+                return "u8"
+    return None
+
+
+_SHAPE_OPS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor.extract_slice")
+
+
+def _value_dtype(value: Any) -> str | None:
+    """u8 when the op that makes a result says so."""
+    owner = value.owner
+    while getattr(owner, "operation", None) is not None and owner.operation.name in _SHAPE_OPS:
+        owner = owner.operation.operands[0].owner
+    operation = getattr(owner, "operation", None)
+    if operation is None or operation.name not in OPS:
+        return None
+    view = operation.opview
+    stated = getattr(view, "out_dtype", None) or (getattr(view, "dtype", None) if operation.name == "qmlir.unpack" else None)
+    if stated in ("u8", "u4", "u2", "u1", "i1", "nf4", "e2m1", "codebook") and element_of(value).name == "i8":
+        return "u8"
+    return None
+
+
+def schemes(module: Any) -> list[dict[str, Any]]:
+    """What is quantised how: one row a product, for the manifest."""
+    rows: list[dict[str, Any]] = []
+
+    def visit(op: Any) -> Any:
+        if op.name in OPS and isinstance(op.opview, ProductOp):
+            view = op.opview
+            rows.append({
+                "op": op.name,
+                "lhs": view.lhs_code.name,
+                "rhs": view.rhs_code.name,
+                "out": view.out_code.name,
+                "lhs_scale": None if view.lhs_scale is None else list(shape_of(view.lhs_scale)),
+                "rhs_scale": None if view.rhs_scale is None else list(shape_of(view.rhs_scale)),
+                "zero_points": [n for n in ("lhs", "rhs") if getattr(view, f"{n}_zero_point") is not None],
+                "activation": view.activation,
+                "rounding": view.rounding,
+            })  # fmt: skip
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return rows
