@@ -1,0 +1,123 @@
+"""Result shapes and dtypes of the operations from those of their operands: for builders that start from arrays
+or specs (eager calls, front ends). The verifier checks what is declared here against the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .dtypes import DTYPES
+from .shapes import Shape, broadcast, conv_extent, transposed_extent
+
+Spec = tuple[Shape, str]
+Operands = Mapping[str, Spec]
+Attributes = Mapping[str, Any]
+
+_FILTER_AXES = {"FHWC": (0, 1, 2, 3), "HWCF": (3, 0, 1, 2), "FCHW": (0, 2, 3, 1)}
+
+
+def _columns(operands: Operands, attributes: Attributes, axis: int) -> int | None:
+    """N of `rhs` whose row axis is `axis`, packed or not."""
+    shape = operands["rhs"][0]
+    n = shape[axis]
+    if attributes.get("packing", "none") == "none" or axis != len(shape) - 1 or n is None:
+        return n
+    # Packed along N: an odd N shows in the scale or the bias.
+    per = DTYPES[attributes["rhs_dtype"]].per_byte
+    for name in ("rhs_scale", "bias"):
+        if name in operands and operands[name][0]:
+            width = operands[name][0][-1]
+            if width is not None and width > 1 and -(-width // per) == n:
+                return width
+    return n * per
+
+
+def _gated(n: int | None, attributes: Attributes) -> int | None:
+    return n // 2 if n is not None and attributes.get("activation") in ("swiglu", "geglu") else n
+
+
+def scaled_matmul(operands: Operands, attributes: Attributes) -> list[Spec]:
+    lhs, rhs = operands["lhs"][0], operands["rhs"][0]
+    m = lhs[-1 if attributes.get("lhs_transposed") else -2]
+    n = _columns(operands, attributes, len(rhs) - (2 if attributes.get("rhs_transposed") else 1))
+    batch = broadcast(lhs[:-2], rhs[:-2]) or ()
+    return [((*batch, m, _gated(n, attributes)), attributes.get("out_dtype", "f32"))]
+
+
+def grouped_matmul(operands: Operands, attributes: Attributes) -> list[Spec]:
+    n = _gated(_columns(operands, attributes, 1 if attributes.get("rhs_transposed") else 2), attributes)
+    rows = operands["lhs"][0][0]
+    out = attributes.get("out_dtype", "f32")
+    if "expert_ids" not in operands or "routing_weights" in operands:
+        return [((rows, n), out)]
+    return [((rows, operands["expert_ids"][0][1], n), out)]
+
+
+def conv2d_q(operands: Operands, attributes: Attributes) -> list[Spec]:
+    s = operands["input"][0]
+    nchw = attributes.get("input_layout", "NHWC") == "NCHW"
+    n, h, w = (s[0], s[2], s[3]) if nchw else s[:3]
+    f, kh, kw = (operands["weight"][0][i] for i in _FILTER_AXES[attributes.get("filter_layout", "FHWC")][:3])
+    top, left, bottom, right = attributes.get("padding", (0, 0, 0, 0))
+    strides, dilations = attributes.get("strides", (1, 1)), attributes.get("dilations", (1, 1))
+    extra = attributes.get("output_padding", (0, 0))
+    spatial = []
+    for i, (size, k, before, after) in enumerate(((h, kh, top, bottom), (w, kw, left, right))):
+        assert k is not None
+        if attributes.get("transposed"):
+            spatial.append(transposed_extent(size, k, strides[i], dilations[i], before, after, extra[i]))
+        else:
+            spatial.append(conv_extent(size, k, strides[i], dilations[i], before, after))
+    f = _gated(f, attributes)
+    shape = (n, f, *spatial) if nchw else (n, *spatial, f)
+    return [(shape, attributes.get("out_dtype", "f32"))]
+
+
+def _unpacked(operands: Operands, attributes: Attributes, dtype: str | None) -> Shape:
+    shape = operands["input"][0]
+    if attributes.get("packing", "none") == "none" or dtype is None:
+        return shape
+    length = attributes.get("length")
+    last = shape[-1]
+    return (*shape[:-1], length if length is not None else None if last is None else last * DTYPES[dtype].per_byte)
+
+
+def dequant(operands: Operands, attributes: Attributes) -> list[Spec]:
+    return [(_unpacked(operands, attributes, attributes.get("dtype")), attributes.get("out_dtype", "f32"))]
+
+
+def unpack(operands: Operands, attributes: Attributes) -> list[Spec]:
+    d = DTYPES[attributes["dtype"]]
+    signed = d.is_int and d.signed and d.bits > 1
+    packed = {"packing": "low_first", **attributes}
+    return [(_unpacked(operands, packed, d.name), "i8" if signed else "u8")]
+
+
+def quantize(operands: Operands, attributes: Attributes) -> list[Spec]:
+    out = DTYPES[attributes.get("out_dtype", "i8")]
+    return [(operands["input"][0], "i8" if out.signed else "u8")]
+
+
+def dynamic_quantize(operands: Operands, attributes: Attributes) -> list[Spec]:
+    shape = operands["input"][0]
+    granularity = attributes.get("granularity", "token")
+    if granularity == "tensor":
+        scale: Shape = ()
+    else:
+        k = shape[-1]
+        groups = 1 if granularity == "token" else None if k is None else k // attributes.get("group_size", 1)
+        scale = (*shape[:-1], groups)
+    codes = quantize(operands, attributes)
+    symmetric = attributes.get("symmetric", True)
+    return [*codes, (scale, "f32"), *([] if symmetric else [(scale, "i32")])]
+
+
+RESULTS: dict[str, Callable[[Operands, Attributes], list[Spec]]] = {
+    "scaled_matmul": scaled_matmul,
+    "grouped_matmul": grouped_matmul,
+    "conv2d_q": conv2d_q,
+    "dequant": dequant,
+    "quantize": quantize,
+    "dynamic_quantize": dynamic_quantize,
+    "unpack": unpack,
+}

@@ -1,0 +1,344 @@
+"""The operations as functions: eager calls on arrays, and ahead-of-time compilation.
+
+`qmlir.ops.scaled_matmul(lhs, rhs, lhs_scale=..., target="cpu")` compiles once a signature (kept in memory and in
+the cache on disk) and runs. `.compile(...)` takes `TensorSpec`s for what is not known yet and arrays for
+constants, such as weights, and returns an artifact. Keyword arguments are the operands and attributes of the
+dialect's op, and those of `qmlir.reference`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ._spelling import did_you_mean
+from .artifact import Artifact
+from .dialect import enums, infer
+from .dialect.dtypes import DTYPES, from_numpy
+from .dialect.reference.matmul import normalize_epilogue
+from .errors import Diagnostic, UsageError, VerifyError
+from .spec import TensorSpec
+
+Specs = dict[str, TensorSpec]
+
+_EPILOGUE_OPERANDS = ("bias", "c", "act_scale", "out_scale", "out_multiplier", "out_zero_point", "codebook",
+                      "lhs_global_scale", "rhs_global_scale")  # fmt: skip
+_QUANTISED = ("lhs_scale", "rhs_scale", "lhs_zero_point", "rhs_zero_point")
+_PRODUCT_ATTRIBUTES = ("lhs_dtype", "rhs_dtype", "packing", "zero_mode", "lhs_zero_mode", "compute_dtype", "bias_stage",
+                       "alpha", "beta", "activation", "act_clamp", "gate_layout", "out_dtype", "rounding",
+                       "clamp")  # fmt: skip
+_CHOICES = {
+    "packing": enums.PACKING, "zero_mode": enums.ZERO_MODE, "bias_stage": enums.BIAS_STAGE,
+    "activation": enums.ACTIVATION, "gate_layout": enums.GATE_LAYOUT, "rounding": enums.ROUNDING,
+    "recipe": enums.RECIPE, "granularity": enums.GRANULARITY, "input_layout": enums.INPUT_LAYOUT,
+    "filter_layout": enums.FILTER_LAYOUT,
+}  # fmt: skip
+
+
+class Operation:
+    """One operation of the dialect as a function. See the module's docstring."""
+
+    def __init__(
+        self, name: str, positional: tuple[str, ...], operands: tuple[str, ...], attributes: tuple[str, ...], doc: str
+    ) -> None:
+        self.name = self.__name__ = name
+        self._positional = positional
+        self._operands = (*positional, *(o for o in operands if o not in positional))
+        self._attributes = attributes
+        self.__doc__ = doc
+        self._programs: dict[Any, Any] = {}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"<qmlir operation {self.name}>"
+
+    # ---- calls
+
+    def __call__(self, *args: Any, target: str = "cpu", **kw: Any) -> Any:
+        """Run on arrays (numpy, torch, dlpack).
+
+        Raises:
+            UsageError, VerifyError: arguments that do not fit the op's definition.
+            InputError: values that the program refuses.
+        """
+        arrays: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
+        key: list[Any] = [target]
+        for i, arg in enumerate(args):
+            arrays[self._name_of(i)] = arg
+        for name, value in kw.items():
+            if value is None:
+                continue
+            if name in self._operands:
+                arrays[name] = value
+            else:
+                attributes[name] = value
+                key.append((name, tuple(value) if isinstance(value, list) else value))
+        for name, value in arrays.items():
+            if type(value) is not np.ndarray:
+                if isinstance(value, (int, float, np.generic)):
+                    value = arrays[name] = _scalar(name, value)
+                key.append((name, tuple(value.shape), str(value.dtype)))
+            else:
+                key.append((name, value.shape, value.dtype))
+        found = self._programs.get(tuple(key))
+        if found is None:
+            found = self._prepare(arrays, attributes, target, tuple(key))
+        function, order = found
+        return function(*[arrays[name] for name in order])
+
+    def _name_of(self, i: int) -> str:
+        if i >= len(self._positional):
+            raise UsageError(f"{self.name} takes {len(self._positional)} positional arguments: "
+                             f"{', '.join(self._positional)}")  # fmt: skip
+        return self._positional[i]
+
+    def _prepare(self, arrays: dict[str, Any], attributes: dict[str, Any], target: str, key: Any) -> Any:
+        from .runtime import load
+
+        with self._lock:
+            if key in self._programs:
+                return self._programs[key]
+        specs = {name: _spec_of(name, value) for name, value in arrays.items()}
+        artifact = self._compile(specs, {}, attributes, target, {})
+        made = (load(artifact).main, [n for n in self._operands if n in specs])
+        with self._lock:
+            return self._programs.setdefault(key, made)
+
+    def compile(self, *args: Any, target: str = "cpu", flags: tuple[str, ...] = (), **kw: Any) -> Artifact:
+        """Compile for given specs: `TensorSpec`s become arguments of the program's `main`, in the order of the op's
+        operands; arrays become constants, folded and packed at compile time."""
+        specs: Specs = {}
+        constants: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
+        for i, arg in enumerate(args):
+            kw[self._name_of(i)] = arg
+        for name, value in kw.items():
+            if value is None:
+                continue
+            if name not in self._operands:
+                attributes[name] = value
+            elif isinstance(value, TensorSpec):
+                specs[name] = value
+            else:
+                constants[name] = _array(name, value)
+        return self._compile(specs, constants, attributes, target, {"flags": flags})
+
+    # ---- building
+
+    def _compile(
+        self, specs: Specs, constants: dict[str, Any], attributes: dict[str, Any], target: str, options: dict[str, Any]
+    ) -> Artifact:
+        from .cache import key_of
+        from .compiler import Options, compile_built
+        from .targets import resolve
+
+        every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
+        self._check_names(every, attributes)
+        attributes = self._normalized(every, attributes)
+        resolved = resolve(target)
+        digests = {n: [str(a.dtype), a.shape, hashlib.sha256(np.ascontiguousarray(a).view(np.uint8)).hexdigest()
+                       if a.size and a.ndim else str(a)] for n, a in constants.items()}  # fmt: skip
+        key = key_of([self.name, {n: str(s) for n, s in specs.items()}, digests, attributes, resolved.spelling,
+                      resolved.capabilities(), options])  # fmt: skip
+        return compile_built(
+            lambda ctx: self.module(specs, constants, attributes), resolved, Options(**options), key
+        )
+
+    def module(self, specs: Specs, constants: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
+        """An `ir.Module` in the current context: `@main` takes the specs and returns the op's results."""
+        from ._mlir import func, ir
+        from .dialect import ops as _ops  # noqa: F401  (defines the dialect)
+        from .dialect.ods import OPS
+        from .passes.lower.build import dense
+        from .signature import DTYPE, NAME
+
+        every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
+        results = infer.RESULTS[self.name]({n: (s.shape, s.dtype) for n, s in every.items()}, attributes)
+        order = [n for n in self._operands if n in specs]
+        module = ir.Module.create()
+        types = [_type(specs[n]) for n in order]
+        result_types = [_type(TensorSpec(shape, dtype)) for shape, dtype in results]
+        with ir.InsertionPoint(module.body):
+            f = func.FuncOp("main", ir.FunctionType.get(types, result_types))
+            f.attributes["arg_attrs"] = ir.ArrayAttr.get([
+                ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in order
+            ])  # fmt: skip
+            f.attributes["res_attrs"] = ir.ArrayAttr.get(
+                [ir.DictAttr.get({DTYPE: ir.StringAttr.get(dtype)}) for _, dtype in results]
+            )
+            with ir.InsertionPoint(f.add_entry_block()):
+                values = dict(zip(order, f.arguments, strict=True))
+                for n, array in constants.items():
+                    values[n] = dense(array, every[n].dtype if DTYPES[every[n].dtype].kind == "float" else None)
+                cls = OPS[f"qmlir.{self.name}"]
+                known = {field.name for field in cls.FIELDS}
+                op = cls.build(results=result_types, **values, **{k: v for k, v in attributes.items() if k in known})
+                func.ReturnOp(list(op.operation.results))
+        return module
+
+    def _check_names(self, specs: Specs, attributes: Mapping[str, Any]) -> None:
+        for name in attributes:
+            if name not in self._attributes:
+                known = [*self._operands, *self._attributes]
+                raise UsageError(f"{self.name} has no argument {name!r}{did_you_mean(name, known)}")
+        for name in self._positional:
+            if name not in specs:
+                raise UsageError(f"{self.name} needs the argument {name!r}")
+        for name, choices in _CHOICES.items():
+            value = attributes.get(name)
+            if value is not None and value not in choices and not (name == "activation" and str(value).startswith("clamp(")):
+                raise UsageError(f"{name}={value!r} is not known{did_you_mean(str(value), choices)}")
+        for name in ("lhs_dtype", "rhs_dtype", "out_dtype", "dtype", "compute_dtype"):
+            value = attributes.get(name)
+            if value is not None and value not in DTYPES:
+                raise UsageError(f"{name}={value!r} is not known{did_you_mean(str(value), DTYPES)}")
+
+    def _normalized(self, specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """Every implicit choice made explicit: dtypes from arrays, the mode of a zero point, the bias's stage."""
+        out = {k: tuple(v) if isinstance(v, list) else v for k, v in attributes.items() if v is not None}
+        if "activation" in out:
+            try:
+                out = normalize_epilogue(out)
+            except ValueError as e:
+                raise UsageError(str(e)) from None
+        if self.name in ("scaled_matmul", "grouped_matmul", "conv2d_q"):
+            for side, operand in zip(("lhs", "rhs"), self._positional, strict=False):
+                d = specs[operand].dtype
+                if f"{side}_dtype" not in out and not (d == "u8" and side == "rhs" and out.get("packing", "none") != "none"):
+                    out[f"{side}_dtype"] = d
+                mode = "zero_mode" if side == "rhs" else "lhs_zero_mode"
+                if f"{side}_zero_point" in specs and mode not in out:
+                    out[mode] = "int"
+            if "bias" in specs and "bias_stage" not in out:
+                out["bias_stage"] = "acc" if specs["bias"].dtype == "i32" else "scaled"
+            out.setdefault("out_dtype", "f32")
+            if "rhs_dtype" not in out:
+                raise UsageError(f"packed {self._positional[1]!r} needs rhs_dtype, such as rhs_dtype='i4'")
+            for name in ("lhs_dtype", "rhs_dtype"):
+                if out[name] not in (*_STORABLE, "f32", "f16", "bf16"):
+                    operand = self._positional[0 if name == "lhs_dtype" else 1]
+                    raise UsageError(f"{operand!r} is {out[name]}, which a product cannot take; use i8 or u8 codes, or floats")
+        elif "zero_point" in specs and self.name == "dequant":
+            out.setdefault("zero_mode", "int")
+            if specs["input"].dtype == "u8":
+                out.setdefault("dtype", "u8")
+        if self.name == "dequant" and specs["input"].dtype == "u8":
+            out.setdefault("dtype", "u8")
+        return out
+
+
+_STORABLE = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codebook", "e4m3", "e5m2", "e4m3fnuz",
+             "e5m2fnuz")  # fmt: skip
+
+
+def _type(spec: TensorSpec) -> Any:
+    from ._mlir import ir
+
+    dynamic = ir.ShapedType.get_dynamic_size()
+    shape = [dynamic if s is None else s for s in spec.shape]
+    return ir.RankedTensorType.get(shape, ir.Type.parse(DTYPES[spec.dtype].mlir))
+
+
+def _scalar(name: str, value: Any) -> Any:
+    """A Python number: zero points are i32, everything else f32."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    return np.asarray(value, np.int32 if name.endswith("zero_point") else np.float32)
+
+
+def _array(name: str, value: Any) -> Any:
+    if isinstance(value, (int, float, np.generic)):
+        return _scalar(name, value)
+    if isinstance(value, np.ndarray):
+        return value
+    from .runtime import _to_numpy
+
+    return _to_numpy(value, name)
+
+
+def _spec_of(name: str, value: Any) -> TensorSpec:
+    """Shape and dtype of an array-like."""
+    if isinstance(value, TensorSpec):
+        return value
+    if type(value).__module__ == "torch":
+        text = str(value.dtype).removeprefix("torch.")
+        names = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8", "int32": "i32",
+                 "int64": "i64", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float64": "f64"}  # fmt: skip
+        if text not in names:
+            raise UsageError(f"argument {name!r} has dtype {text}, which has no meaning here")
+        return TensorSpec(tuple(value.shape), names[text])
+    array = _array(name, value)
+    try:
+        return TensorSpec(array.shape, from_numpy(array.dtype))
+    except KeyError:
+        raise UsageError(f"argument {name!r} has dtype {array.dtype}, which has no meaning here") from None
+
+
+scaled_matmul = Operation(
+    "scaled_matmul",
+    ("lhs", "rhs"),
+    (*_QUANTISED, *_EPILOGUE_OPERANDS),
+    (*_PRODUCT_ATTRIBUTES, "lhs_transposed", "rhs_transposed"),
+    """`epilogue(sum_k A[m,k] * B[k,n])` of quantised operands.
+
+    lhs: [B.., M, K]; rhs: [B.., K, N], or [.., N, K] with rhs_transposed; scales broadcast in blocks: [] per tensor,
+    [M, 1] per token, [1, N] per channel, [K/g, N] groups along K. Result: [B.., M, N].
+    Raises UsageError and VerifyError for arguments that do not fit. Source: docs/semantics.md, section 4.
+    """,
+)
+grouped_matmul = Operation(
+    "grouped_matmul",
+    ("lhs", "rhs"),
+    ("group_sizes", "expert_ids", "routing_weights", *_QUANTISED, *_EPILOGUE_OPERANDS),
+    (*_PRODUCT_ATTRIBUTES, "rhs_transposed", "skip_invalid"),
+    """Rows times the weight of their group: lhs [M, K] sorted by group, rhs [G, K, N], group_sizes [G]; or routed by
+    expert_ids [T, topk], with routing_weights [T, topk] for the weighted sum. Result: [M, N], [T, topk, N] or [T, N].
+    Raises InputError when group_sizes do not add up to M or an id is outside [0, G).
+    """,
+)
+conv2d_q = Operation(
+    "conv2d_q",
+    ("input", "weight"),
+    (*_QUANTISED, *_EPILOGUE_OPERANDS),
+    (*_PRODUCT_ATTRIBUTES, "input_layout", "filter_layout", "strides", "dilations", "padding", "groups", "transposed",
+     "output_padding"),
+    """A quantised convolution: input [N, H, W, C] (or NCHW), weight [F, KH, KW, C/groups] (or HWCF, FCHW), padding
+    (top, left, bottom, right) with the real value 0.
+    """,
+)  # fmt: skip
+dequant = Operation(
+    "dequant",
+    ("input", "scale", "zero_point"),
+    ("codebook",),
+    ("dtype", "zero_mode", "packing", "length", "out_dtype"),
+    """Codes [.., L] (or packed bytes) to floats: `(q - z) * s` and its kin, see zero_mode.""",
+)
+quantize = Operation(
+    "quantize",
+    ("input", "scale", "zero_point"),
+    (),
+    ("out_dtype", "rounding", "clamp"),
+    """Floats to codes: `clamp(round(x * (1/s)) + z, lo, hi)`.""",
+)
+dynamic_quantize = Operation(
+    "dynamic_quantize",
+    ("input",),
+    (),
+    ("out_dtype", "granularity", "group_size", "symmetric", "rounding", "recipe"),
+    """Floats [.., M, K] to (codes, scale) or, when not symmetric, (codes, scale, zero_point).""",
+)
+unpack = Operation(
+    "unpack",
+    ("input",),
+    (),
+    ("dtype", "packing", "length"),
+    """Bytes to sub-byte codes, one a byte.""",
+)
+
+__all__ = ["Diagnostic", "Operation", "VerifyError", "conv2d_q", "dequant", "dynamic_quantize", "grouped_matmul",
+           "quantize", "scaled_matmul", "unpack"]  # fmt: skip
