@@ -79,7 +79,10 @@ def _unpacked(operands: Operands, attributes: Attributes, dtype: str | None) -> 
         return shape
     length = attributes.get("length")
     last = shape[-1]
-    return (*shape[:-1], length if length is not None else None if last is None else last * DTYPES[dtype].per_byte)
+    return (
+        *shape[:-1],
+        length if length is not None else None if last is None else last * DTYPES[dtype].per_byte,
+    )
 
 
 def dequant(operands: Operands, attributes: Attributes) -> list[Spec]:

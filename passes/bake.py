@@ -36,7 +36,11 @@ class BakeParametersPass(Pass):
             if operation.name == "util.global" and "initial_value" in operation.attributes:
                 match = _NAMED.search(str(operation.attributes["initial_value"]))
                 if match:
-                    named[operation.attributes["sym_name"].value] = (match.group(1) or "", match.group(2), operation)
+                    named[operation.attributes["sym_name"].value] = (
+                        match.group(1) or "",
+                        match.group(2),
+                        operation,
+                    )
         found: list[Diagnostic] = []
         loads: list[Any] = []
 
@@ -68,9 +72,13 @@ def _fitting(array: Any, t: Any, key: str) -> Any:
     shape = tuple(t.get_dim_size(i) for i in range(t.rank))
     element = str(t.element_type)
     d = _BY_MLIR.get(element)
-    fits = array.dtype == d.numpy if d is not None else (
-        array.dtype.kind in "iu" and f"i{array.dtype.itemsize * 8}" == element
+    fits = (
+        array.dtype == d.numpy
+        if d is not None
+        else (array.dtype.kind in "iu" and f"i{array.dtype.itemsize * 8}" == element)
     )
     if array.shape != shape or not fits:
-        raise UsageError(f"parameter {key!r} is {array.dtype} {list(array.shape)}, but the program declares {t}")
+        raise UsageError(
+            f"parameter {key!r} is {array.dtype} {list(array.shape)}, but the program declares {t}"
+        )
     return np.asarray(array)

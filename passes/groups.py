@@ -89,6 +89,14 @@ def _multiplies_and_adds(block: Any) -> bool:
     return {left, right} == {lhs, rhs}
 
 
+def _unsigned_operands(op: Any) -> set[int]:
+    """Which operands the body extends as unsigned integers."""
+    block = op.regions[0].blocks[0]
+    extended = [o.operation for o in block.operations if o.operation.name in ("arith.extui", "arith.uitofp")]
+    arguments = list(block.arguments)
+    return {position for position in (0, 1) if any(arguments[position] == o.operands[0] for o in extended)}
+
+
 def _definition(value: Any) -> Any:
     """The operation that defines `value`, None for a block argument."""
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
@@ -156,7 +164,11 @@ def _contraction(
     roles: tuple[str, ...] = (),
     sizes: tuple[int | None, ...] = (),
 ) -> Contraction:
-    lhs, rhs, acc = (str(_type(value).element_type) for value in op.operands)
+    unsigned = _unsigned_operands(op)
+    lhs, rhs, acc = (
+        ("u" if position in unsigned else "") + str(_type(value).element_type)
+        for position, value in enumerate(op.operands)
+    )
     return Contraction(
         kind=kind,
         batch=batch,
@@ -177,10 +189,13 @@ def _contraction(
 
 
 def _magnitude(op: Any, name: str, dtype: str) -> int:
-    """The bound that the op carries, else that of the type (128 for i8)."""
+    """The bound that the op carries, else that of the type: 128 for i8, 255 for ui8 (extended as unsigned)."""
     if name in op.attributes:
         return int(op.attributes[name].value)
-    return 1 << (int(dtype[1:]) - 1) if dtype[:1] == "i" and dtype[1:].isdigit() else 128
+    bits = dtype.lstrip("ui")
+    if not bits.isdigit():
+        return 128
+    return (1 << int(bits)) - 1 if dtype.startswith("u") else 1 << (int(bits) - 1)
 
 
 def _type(value: Any) -> Any:

@@ -60,7 +60,9 @@ class Pipeline:
     def text(self) -> str:
         return ",".join(step.text() for step in self.steps)
 
-    def run(self, module: Any, state: State, *, after: AfterPass | None = None, reproducer: bool = True) -> None:
+    def run(
+        self, module: Any, state: State, *, after: AfterPass | None = None, reproducer: bool = True
+    ) -> None:
         """Run every pass on `module` in place.
 
         Raises:
@@ -72,6 +74,7 @@ class Pipeline:
             try:
                 if isinstance(step, Pass):
                     step.run(module, state)
+                    _check(step, module)
                 else:
                     _run_cxx(step, module)
             except PassError as e:
@@ -112,6 +115,16 @@ def write_reproducer(ir_text: str, pipeline: str) -> Path:
     command = f"qmlir-opt --pass-pipeline={shlex.quote(pipeline)} {path}"
     path.write_text(f"// {command}\n{ir_text}")
     return path
+
+
+def _check(step: Pass, module: Any) -> None:
+    """What a Python pass built is valid: C++ passes crash on IR that is not."""
+    try:
+        module.operation.verify()
+    except ir.MLIRError as e:
+        raise PassError(
+            mlir_diagnostics(e), f"pass {step.text()} built invalid IR:", pass_name=step.text()
+        ) from None
 
 
 def _run_cxx(step: CxxPass, module: Any) -> None:

@@ -45,18 +45,14 @@ register_operation: Any = _cext.register_operation
 
 # Building an op of a dialect that its context has not loaded crashes the process, and a compiler session's
 # context starts with none loaded.
-_DIALECTS = ("arith", "cf", "func", "linalg", "math", "scf", "tensor", "util")
+_DIALECTS = ("arith", "cf", "func", "iree_linalg_ext", "linalg", "math", "scf", "tensor", "util")
 
 
 def load_dialects(ctx: Any) -> None:
     """Make `ctx` ready for our passes: load what they build, allow our Python-defined ops."""
     ctx.allow_unregistered_dialects = True
     for name in _DIALECTS:
-        try:
-            ctx.dialects[name]
-        except (IndexError, KeyError):
-            # No Python classes for it (`util` in some builds): parsing one op loads the C++ dialect.
-            ctx.get_dialect_descriptor(name)
+        ctx.get_dialect_descriptor(name)
 
 
 @contextmanager

@@ -201,7 +201,9 @@ def parse(text: str, name: str) -> Any:
     try:
         located = ir.Module.parse(text) if name == "-" else _parse_named(text, name)
     except ir.MLIRError as e:
-        found = [Diagnostic(d.message, _renamed(location_text(d.location), name)) for d in e.error_diagnostics]
+        found = [
+            Diagnostic(d.message, _renamed(location_text(d.location), name)) for d in e.error_diagnostics
+        ]
         raise ParseError(found or [Diagnostic(str(e).splitlines()[0], name)]) from None
     return located
 
@@ -225,8 +227,10 @@ def _file_digest(path: str) -> str:
 
     try:
         with open(path, "rb") as f:
-            return hashlib.file_digest(f, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else (
-                hashlib.sha256(f.read()).hexdigest()
+            return (
+                hashlib.file_digest(f, "sha256").hexdigest()
+                if hasattr(hashlib, "file_digest")
+                else (hashlib.sha256(f.read()).hexdigest())
             )
     except OSError as e:
         raise UsageError(f"cannot read the parameter file {path}: {e.strerror or e}") from None
@@ -277,7 +281,8 @@ def run_compiler(
         if dump is not None:
             (dump / f"{LEVELS.index(level)}-{level}.mlir").write_text(show(module) + "\n")
 
-    flags = [*target.compiler_flags, *options.flags]
+    # fbgemm's recipe is stated in f64; IREE would demote it silently.
+    flags = ["--iree-input-demote-f64-to-f32=false", *target.compiler_flags, *options.flags]
     if code is not None:
         _make_folder(code)
         flags.append(f"--iree-hal-dump-executable-files-to={code}")

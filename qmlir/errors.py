@@ -52,7 +52,12 @@ class PassError(DiagnosticsError):
     """A pass could not do its work. `reproducer` names the file that holds the IR and its command line."""
 
     def __init__(
-        self, diagnostics: list[Diagnostic], headline: str = "", *, pass_name: str = "", reproducer: Path | None = None
+        self,
+        diagnostics: list[Diagnostic],
+        headline: str = "",
+        *,
+        pass_name: str = "",
+        reproducer: Path | None = None,
     ) -> None:
         self.pass_name = pass_name
         self.reproducer = reproducer

@@ -43,11 +43,17 @@ class Operation:
     """One operation of the dialect as a function. See the module's docstring."""
 
     def __init__(
-        self, name: str, positional: tuple[str, ...], operands: tuple[str, ...], attributes: tuple[str, ...], doc: str
+        self,
+        name: str,
+        positional: tuple[str, ...],
+        operands: tuple[str, ...],
+        attributes: tuple[str, ...],
+        doc: str,
     ) -> None:
         self.name = self.__name__ = name
         self._positional = positional
         self._operands = (*positional, *(o for o in operands if o not in positional))
+        self._required = tuple(n for n in positional if n != "zero_point")
         self._attributes = attributes
         self.__doc__ = doc
         self._programs: dict[Any, Any] = {}
@@ -131,7 +137,12 @@ class Operation:
     # ---- building
 
     def _compile(
-        self, specs: Specs, constants: dict[str, Any], attributes: dict[str, Any], target: str, options: dict[str, Any]
+        self,
+        specs: Specs,
+        constants: dict[str, Any],
+        attributes: dict[str, Any],
+        target: str,
+        options: dict[str, Any],
     ) -> Artifact:
         from .cache import key_of
         from .compiler import Options, compile_built
@@ -174,10 +185,14 @@ class Operation:
             with ir.InsertionPoint(f.add_entry_block()):
                 values = dict(zip(order, f.arguments, strict=True))
                 for n, array in constants.items():
-                    values[n] = dense(array, every[n].dtype if DTYPES[every[n].dtype].kind == "float" else None)
+                    values[n] = dense(
+                        array, every[n].dtype if DTYPES[every[n].dtype].kind == "float" else None
+                    )
                 cls = OPS[f"qmlir.{self.name}"]
                 known = {field.name for field in cls.FIELDS}
-                op = cls.build(results=result_types, **values, **{k: v for k, v in attributes.items() if k in known})
+                op = cls.build(
+                    results=result_types, **values, **{k: v for k, v in attributes.items() if k in known}
+                )
                 func.ReturnOp(list(op.operation.results))
         return module
 
@@ -186,12 +201,16 @@ class Operation:
             if name not in self._attributes:
                 known = [*self._operands, *self._attributes]
                 raise UsageError(f"{self.name} has no argument {name!r}{did_you_mean(name, known)}")
-        for name in self._positional:
+        for name in self._required:
             if name not in specs:
                 raise UsageError(f"{self.name} needs the argument {name!r}")
         for name, choices in _CHOICES.items():
             value = attributes.get(name)
-            if value is not None and value not in choices and not (name == "activation" and str(value).startswith("clamp(")):
+            if (
+                value is not None
+                and value not in choices
+                and not (name == "activation" and str(value).startswith("clamp("))
+            ):
                 raise UsageError(f"{name}={value!r} is not known{did_you_mean(str(value), choices)}")
         for name in ("lhs_dtype", "rhs_dtype", "out_dtype", "dtype", "compute_dtype"):
             value = attributes.get(name)
@@ -209,7 +228,9 @@ class Operation:
         if self.name in ("scaled_matmul", "grouped_matmul", "conv2d_q"):
             for side, operand in zip(("lhs", "rhs"), self._positional, strict=False):
                 d = specs[operand].dtype
-                if f"{side}_dtype" not in out and not (d == "u8" and side == "rhs" and out.get("packing", "none") != "none"):
+                if f"{side}_dtype" not in out and not (
+                    d == "u8" and side == "rhs" and out.get("packing", "none") != "none"
+                ):
                     out[f"{side}_dtype"] = d
                 mode = "zero_mode" if side == "rhs" else "lhs_zero_mode"
                 if f"{side}_zero_point" in specs and mode not in out:
@@ -222,7 +243,9 @@ class Operation:
             for name in ("lhs_dtype", "rhs_dtype"):
                 if out[name] not in (*_STORABLE, "f32", "f16", "bf16"):
                     operand = self._positional[0 if name == "lhs_dtype" else 1]
-                    raise UsageError(f"{operand!r} is {out[name]}, which a product cannot take; use i8 or u8 codes, or floats")
+                    raise UsageError(
+                        f"{operand!r} is {out[name]}, which a product cannot take; use i8 or u8 codes, or floats"
+                    )
         elif "zero_point" in specs and self.name == "dequant":
             out.setdefault("zero_mode", "int")
             if specs["input"].dtype == "u8":

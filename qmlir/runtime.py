@@ -84,7 +84,9 @@ def reflection(data: bytes, name: str, key: str) -> str | None:
     try:
         module = b.VmModule.copy_buffer(_vm_instance(), data)
     except (ValueError, RuntimeError) as e:
-        raise ArtifactError(f"{name} is no IREE module: {str(e).splitlines()[0].split(';')[-1].strip()}") from None
+        raise ArtifactError(
+            f"{name} is no IREE module: {str(e).splitlines()[0].split(';')[-1].strip()}"
+        ) from None
     for function in module.function_names:
         if not function.startswith("_"):
             found = module.lookup_function(function).reflection.get(key)
@@ -172,7 +174,9 @@ class Program:
         if where:
             scheme, _, path = where.partition("://")
             if scheme != driver and not (driver == "local-task" and scheme == "local-sync"):
-                raise TargetError(f"the program was compiled for {self.manifest['target']} ({driver}), not for {where!r}")
+                raise TargetError(
+                    f"the program was compiled for {self.manifest['target']} ({driver}), not for {where!r}"
+                )
             return scheme, where if path else ""
         if driver == "local-task":
             work = self.manifest.get("work")
@@ -192,7 +196,9 @@ class Program:
         providers = []
         for scope in self.manifest.get("parameters", []):
             if scope not in files:
-                raise UsageError(f"the program needs a parameter file for scope {scope!r}: load(..., parameters=...)")
+                raise UsageError(
+                    f"the program needs a parameter file for scope {scope!r}: load(..., parameters=...)"
+                )
         for scope, path in files.items():
             index = _binding().ParameterIndex()
             try:
@@ -244,7 +250,9 @@ class Function:
         """
         if len(args) != len(self._inputs):
             names = ", ".join(f"{n}: {s}" for n, s in self.signature.inputs)
-            raise InputError(f"{self.name} takes {len(self._inputs)} arguments ({names}), but got {len(args)}")
+            raise InputError(
+                f"{self.name} takes {len(self._inputs)} arguments ({names}), but got {len(args)}"
+            )
         inputs = self._list(len(args))
         torch_result = False
         for i, arg in enumerate(args):
@@ -387,4 +395,13 @@ def _to_torch(array: Array) -> Any:
     return torch.from_numpy(np.array(array))
 
 
-__all__ = ["MANIFEST_KEY", "Function", "Program", "QmlirError", "TensorSpec", "check_container", "load", "read_manifest"]
+__all__ = [
+    "MANIFEST_KEY",
+    "Function",
+    "Program",
+    "QmlirError",
+    "TensorSpec",
+    "check_container",
+    "load",
+    "read_manifest",
+]

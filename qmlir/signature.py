@@ -24,7 +24,11 @@ def public_functions(module: Any) -> list[Any]:
         if operation.name == "func.func" and not operation.regions[0].blocks:
             continue
         if operation.name == "func.func":
-            visibility = operation.attributes["sym_visibility"].value if "sym_visibility" in operation.attributes else ""
+            visibility = (
+                operation.attributes["sym_visibility"].value
+                if "sym_visibility" in operation.attributes
+                else ""
+            )
             if visibility != "private":
                 found.append(operation)
     return found
@@ -41,7 +45,10 @@ def function_signatures(module: Any) -> dict[str, Signature]:
                 where = str(f.location)
                 raise ParseError([Diagnostic(f"function @{name} has an argument or result {v}; ranked tensors only",
                                              where.removeprefix("loc(").removesuffix(")").replace('"', ""))])  # fmt: skip
-        args, results = _attributes(f, "arg_attrs", len(t.inputs)), _attributes(f, "res_attrs", len(t.results))
+        args, results = (
+            _attributes(f, "arg_attrs", len(t.inputs)),
+            _attributes(f, "res_attrs", len(t.results)),
+        )
         block = f.regions[0].blocks[0]
         inputs = []
         for i, (type_, attrs) in enumerate(zip(t.inputs, args, strict=True)):
@@ -82,7 +89,12 @@ def _argument_dtype(value: Any) -> str | None:
                 if side == value and dtype is not None and view.packing != "none" and side == rhs:
                     return "u8"
             out_zero = view.out_zero_point
-            if out_zero is not None and out_zero == value and view.out_dtype == "u8" and element_of(value).name == "i8":
+            if (
+                out_zero is not None
+                and out_zero == value
+                and view.out_dtype == "u8"
+                and element_of(value).name == "i8"
+            ):
                 return "u8"
         elif use.owner.operation.name == "qmlir.unpack":
             return "u8"
@@ -104,7 +116,9 @@ def _value_dtype(value: Any) -> str | None:
     if operation is None or operation.name not in OPS:
         return None
     view = operation.opview
-    stated = getattr(view, "out_dtype", None) or (getattr(view, "dtype", None) if operation.name == "qmlir.unpack" else None)
+    stated = getattr(view, "out_dtype", None) or (
+        getattr(view, "dtype", None) if operation.name == "qmlir.unpack" else None
+    )
     if stated in ("u8", "u4", "u2", "u1", "i1", "nf4", "e2m1", "codebook") and element_of(value).name == "i8":
         return "u8"
     return None

@@ -94,14 +94,31 @@ class Decision:
         rows: list[dict[str, Any]] = []
         for name, answer in self.answers:
             if isinstance(answer, Accept):
-                rows.append({"strategy": name, "accepted": True, "plan": dict(answer.plan.describe()),
-                             "seconds": answer.estimate.seconds, "note": answer.estimate.note})
+                rows.append(
+                    {
+                        "strategy": name,
+                        "accepted": True,
+                        "plan": dict(answer.plan.describe()),
+                        "seconds": answer.estimate.seconds,
+                        "note": answer.estimate.note,
+                    }
+                )
             else:
-                rows.append({"strategy": name, "accepted": False, "reason": answer.reason, "remedy": answer.remedy})
+                rows.append(
+                    {"strategy": name, "accepted": False, "reason": answer.reason, "remedy": answer.remedy}
+                )
         return {
-            "kind": c.kind, "batch": list(c.batch), "m": c.m, "n": c.n, "k": c.k,
-            "lhs": c.lhs, "rhs": c.rhs, "acc": c.acc, "location": c.location,
-            "chosen": self.chosen, "answers": rows,
+            "kind": c.kind,
+            "batch": list(c.batch),
+            "m": c.m,
+            "n": c.n,
+            "k": c.k,
+            "lhs": c.lhs,
+            "rhs": c.rhs,
+            "acc": c.acc,
+            "location": c.location,
+            "chosen": self.chosen,
+            "answers": rows,
         }
 
 

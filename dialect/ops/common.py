@@ -44,7 +44,9 @@ def code_dtype(value: Any, stated: str | None, name: str) -> DType:
         return element
     d = DTYPES[stated]
     if d.mlir != element.mlir:
-        fail(f"attribute '{name}_dtype' says '{stated}', which is stored as {d.mlir}, but '{name}' is {value.type}")
+        fail(
+            f"attribute '{name}_dtype' says '{stated}', which is stored as {d.mlir}, but '{name}' is {value.type}"
+        )
     return d
 
 
@@ -68,10 +70,13 @@ def logical_shape(shape: Shape, d: DType, packing: str, length: int | None, name
 
 def scale_blocks(scale: Any, shape: Shape, name: str, of: str) -> tuple[int | None, ...]:
     """`shapes.blocks` for a value, as a rule."""
-    if len(shape) == 0:
-        return ()
+    return shape_blocks(shape_of(scale), shape, name, of)
+
+
+def shape_blocks(scale: Shape, shape: Shape, name: str, of: str) -> tuple[int | None, ...]:
+    """`shapes.blocks`, as a rule."""
     try:
-        return blocks(shape_of(scale), shape, name, of)
+        return blocks(scale, shape, name, of)
     except ShapeError as e:
         fail(str(e))
 
@@ -85,7 +90,9 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
             fail(f"attribute '{attribute}' is '{mode}', which needs operand '{prefix}zero_point'")
         return
     if mode == "none":
-        fail(f"operand '{prefix}zero_point' is given, but '{attribute}' is 'none'; state 'int' or another mode")
+        fail(
+            f"operand '{prefix}zero_point' is given, but '{attribute}' is 'none'; state 'int' or another mode"
+        )
     is_float = element_of(zero).kind == "float"
     if mode in ("offset_float", "rescale"):
         if not is_float:
@@ -95,7 +102,9 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
     if mode.startswith("offset") and (not d.is_int or d.signed):
         fail(f"attribute '{attribute}' is '{mode}', which reads unsigned codes, but they are {d.name}")
     if mode == "packed_int" and packing == "none":
-        fail(f"attribute '{attribute}' is 'packed_int', but packing is 'none'; use 'int' for unpacked zero points")
+        fail(
+            f"attribute '{attribute}' is 'packed_int', but packing is 'none'; use 'int' for unpacked zero points"
+        )
     if not d.is_int:
         fail(f"operand '{prefix}zero_point' is given, but {d.name} values have no zero point")
 
@@ -128,9 +137,8 @@ def check_exact(k: int | None, lhs: int, rhs: int, group: bool) -> None:
         )
 
 
-def check_broadcast(value: Any, shape: Shape, name: str) -> None:
-    """`value` broadcasts (numpy's rule) to `shape`."""
-    own = shape_of(value)
+def check_broadcast(own: Shape, shape: Shape, name: str) -> None:
+    """`own` broadcasts (numpy's rule) to `shape`."""
     padded = (1,) * (len(shape) - len(own)) + own
     if len(own) > len(shape) or any(s != 1 and d is not None and s is not None and s != d
                                     for s, d in zip(padded, shape, strict=False)):  # fmt: skip

@@ -45,13 +45,17 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
         if routed == (self.group_sizes is not None):
             fail("needs either 'group_sizes' (contiguous rows) or 'expert_ids' (routed), and not both")
         if len(rhs) != 3 or len(lhs) not in ((2, 3) if routed else (2,)):
-            fail(f"needs 'lhs' [M, K] and 'rhs' [G, K, N] or [G, N, K], but they are {self.lhs.type} and {self.rhs.type}")
+            fail(
+                f"needs 'lhs' [M, K] and 'rhs' [G, K, N] or [G, N, K], but they are {self.lhs.type} and {self.rhs.type}"
+            )
         experts, k, n = rhs[0], lhs[-1], rhs[1 if self.rhs_transposed else 2]
         rhs_k = 2 if self.rhs_transposed else 1
         if experts is None:
             fail("the number of groups (axis 0 of 'rhs') must be static")
         if not same(k, rhs[rhs_k]):
-            fail(f"K differs: 'lhs' {show(lhs)} has {k}, 'rhs' {show(rhs)} has {rhs[rhs_k]} along axis {rhs_k}")
+            fail(
+                f"K differs: 'lhs' {show(lhs)} has {k}, 'rhs' {show(rhs)} has {rhs[rhs_k]} along axis {rhs_k}"
+            )
         self.verify_sides(lhs, rhs, len(lhs) - 1, rhs_k, k, ("lhs", "rhs"))
         columns = n // 2 if self.gated and n is not None else n
         if routed:
@@ -59,7 +63,9 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
             self.verify_epilogue((*lhs[:1], shape_of(self.expert_ids)[1], n), n)
         else:
             if shape_of(self.group_sizes) != (experts,):
-                fail(f"'group_sizes' has shape {show(shape_of(self.group_sizes))}, but there are {experts} groups")
+                fail(
+                    f"'group_sizes' has shape {show(shape_of(self.group_sizes))}, but there are {experts} groups"
+                )
             for name in ("routing_weights",):
                 if getattr(self, name) is not None:
                     fail(f"'{name}' belongs to the routed form ('expert_ids')")
@@ -74,7 +80,9 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
         m = shape_of(self.lhs)[0]
         if self.bias is not None and len(shape_of(self.bias)) == 2:
             if not same(shape_of(self.bias)[0], experts) or not same(shape_of(self.bias)[1], n):
-                fail(f"'bias' has shape {show(shape_of(self.bias))}; write [N], or [{experts}, N] for one a group")
+                fail(
+                    f"'bias' has shape {show(shape_of(self.bias))}; write [N], or [{experts}, N] for one a group"
+                )
             self.verify_epilogue((experts, n), n)
         else:
             self.verify_epilogue((m, n), n)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..dtypes import CODES, DTYPES, OUT, DType
 from ..enums import ACTIVATION, BIAS_STAGE, GATE_LAYOUT, GATED, PACKING, ROUNDING, ZERO_MODE
-from ..ods import F32, F64s, FLOAT, I64s, NUMBER, ZERO, Enum, Op, attr, fail, operand
+from ..ods import F32, FLOAT, NUMBER, ZERO, Enum, F64s, I64s, Op, attr, fail, operand
 from ..ods import INT as INT_TENSOR
 from ..shapes import Shape, show
 from .common import (
@@ -18,6 +18,7 @@ from .common import (
     element_of,
     magnitude,
     scale_blocks,
+    shape_blocks,
     shape_of,
 )
 
@@ -44,7 +45,9 @@ class ProductOp(Op):
     lhs_global_scale = operand(FLOAT, optional=True)
     rhs_global_scale = operand(FLOAT, optional=True)
 
-    lhs_dtype = attr(Enum(("i8", "u8", "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", *CODES[2:])))
+    lhs_dtype = attr(
+        Enum(("i8", "u8", "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", *CODES[2:]))
+    )
     rhs_dtype = attr(Enum((*CODES, "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
     packing = attr(Enum(PACKING), default="none")
     zero_mode = attr(Enum(ZERO_MODE), default="none")
@@ -93,6 +96,10 @@ class ProductOp(Op):
     def gated(self) -> bool:
         return self.activation in GATED
 
+    def epilogue_shape(self, value: Any) -> Shape:
+        """Shape of an epilogue operand, in the axes that the rules are stated in."""
+        return shape_of(value)
+
     # ---- rules
 
     def verify_sides(
@@ -101,7 +108,10 @@ class ProductOp(Op):
         """Codes, scales and zero points. `lhs_k`, `rhs_k`: the axes of K; `of`: the operands' names."""
         a, b = self.lhs_code, self.rhs_code
         blocks_k: list[int | None] = []
-        for side, d, shape, axis, name in (("lhs", a, lhs_shape, lhs_k, of[0]), ("rhs", b, rhs_shape, rhs_k, of[1])):
+        for side, d, shape, axis, name in (
+            ("lhs", a, lhs_shape, lhs_k, of[0]),
+            ("rhs", b, rhs_shape, rhs_k, of[1]),
+        ):
             scale, zero = getattr(self, f"{side}_scale"), getattr(self, f"{side}_zero_point")
             mode = self.lhs_zero_mode if side == "lhs" else self.zero_mode
             check_zero_point(zero, mode, d, side, self.packing if side == "rhs" else "none")
@@ -112,7 +122,13 @@ class ProductOp(Op):
             if zero is not None and mode != "packed_int":
                 self._verify_rank(zero, shape, axis, f"{side}_zero_point")
                 zero_block = scale_blocks(zero, shape, f"{side}_zero_point", name)[axis]
-                block = zero_block if block is None else block if zero_block is None else math.gcd(block, zero_block)
+                block = (
+                    zero_block
+                    if block is None
+                    else block
+                    if zero_block is None
+                    else math.gcd(block, zero_block)
+                )
             blocks_k.append(block)
             if d.name == "codebook" and self.codebook is None:
                 fail(f"'{name}' has dtype 'codebook', which needs operand 'codebook' with 16 values")
@@ -135,8 +151,12 @@ class ProductOp(Op):
         """A one-axis scale aligns with the last axis; where that is K, the writer most likely meant the other."""
         own = shape_of(value)
         if len(own) == 1 and len(shape) > 1 and axis == len(shape) - 1 and own[0] != 1:
-            rows = "[N, 1] for one value a channel" if name.startswith("rhs") else "[M, 1] for one value a token"
-            fail(f"'{name}' has shape {show(own)}, which would align with K; write {rows}, or [1, G] for groups along K")
+            rows = (
+                "[N, 1] for one value a channel" if name.startswith("rhs") else "[M, 1] for one value a token"
+            )
+            fail(
+                f"'{name}' has shape {show(own)}, which would align with K; write {rows}, or [1, G] for groups along K"
+            )
 
     def verify_epilogue(self, shape: Shape, columns: int | None) -> None:
         """Everything after the contraction. `shape` is the product's shape (before a gated activation)."""
@@ -155,14 +175,18 @@ class ProductOp(Op):
         if (self.c is None) != (self.beta == 0.0):
             fail("operand 'c' and attribute 'beta' go together")
         if self.c is not None:
-            check_broadcast(self.c, shape, "c")
+            check_broadcast(self.epilogue_shape(self.c), shape, "c")
         if out.name == "i32":
             if not integer:
-                fail(f"result i32 is the raw accumulator, but the operands are {self.lhs_code.name} x {self.rhs_code.name}")
+                fail(
+                    f"result i32 is the raw accumulator, but the operands are {self.lhs_code.name} x {self.rhs_code.name}"
+                )
             extra = [n for n in ("lhs_scale", "rhs_scale", "c", "act_scale", "out_scale", "out_multiplier",
                                  "out_zero_point") if getattr(self, n) is not None]  # fmt: skip
             if extra or self.activation != "none" or self.alpha != 1.0:
-                fail(f"result i32 is the raw accumulator; it takes no {extra[0] if extra else 'activation or alpha'}")
+                fail(
+                    f"result i32 is the raw accumulator; it takes no {extra[0] if extra else 'activation or alpha'}"
+                )
             if self._grouped or self.zero_mode in ("offset_float", "rescale"):
                 fail("result i32 is the raw accumulator; it takes no groups along K and no float zero points")
         requantised = out.name in ("i8", "u8")
@@ -172,15 +196,19 @@ class ProductOp(Op):
                 continue
             if not requantised:
                 fail(f"operand '{name}' requantises, but the result is {out.name}; use an i8 result")
-            scale_blocks(value, result, name, "result")
+            shape_blocks(self.epilogue_shape(value), result, name, "result")
         if self.out_scale is not None and self.out_multiplier is not None:
-            fail("'out_scale' and 'out_multiplier' exclude each other: the result is multiplied by 1/s or by m")
+            fail(
+                "'out_scale' and 'out_multiplier' exclude each other: the result is multiplied by 1/s or by m"
+            )
         if self.act_scale is not None:
-            scale_blocks(self.act_scale, result, "act_scale", "result")
+            shape_blocks(self.epilogue_shape(self.act_scale), result, "act_scale", "result")
         if self.clamp is not None:
             lo, hi = self.clamp
             if not requantised:
-                fail(f"'clamp' bounds requantised codes, but the result is {out.name}; use activation 'clamp' for floats")
+                fail(
+                    f"'clamp' bounds requantised codes, but the result is {out.name}; use activation 'clamp' for floats"
+                )
             if not out.lo <= lo <= hi <= out.hi:
                 fail(f"'clamp' [{lo}, {hi}] does not lie in the range [{out.lo}, {out.hi}] of {out.name}")
 
@@ -188,7 +216,7 @@ class ProductOp(Op):
         if self.bias is None:
             return
         stage, d = self.bias_stage, element_of(self.bias)
-        check_broadcast(self.bias, result if stage == "out" else shape, "bias")
+        check_broadcast(self.epilogue_shape(self.bias), result if stage == "out" else shape, "bias")
         if stage == "acc":
             if d.name != "i32":
                 fail(f"'bias' is added to the i32 accumulator (bias_stage 'acc'), but is {self.bias.type}")
@@ -196,8 +224,12 @@ class ProductOp(Op):
                 fail("bias_stage 'acc' needs an integer product with scales constant along K; use 'scaled'")
         elif stage == "scaled":
             if d.kind != "float" or out.name == "i32":
-                fail(f"'bias' with bias_stage 'scaled' must be float and the result no raw i32, but is {self.bias.type}")
+                fail(
+                    f"'bias' with bias_stage 'scaled' must be float and the result no raw i32, but is {self.bias.type}"
+                )
         elif out.name in ("i8", "u8"):
             fail("bias_stage 'out' adds after the cast, but the result is requantised; use 'scaled' or 'acc'")
         elif (d.kind == "float") != (out.kind == "float"):
-            fail(f"'bias' with bias_stage 'out' is added in the result's type {out.name}, but is {self.bias.type}")
+            fail(
+                f"'bias' with bias_stage 'out' is added in the result's type {out.name}, but is {self.bias.type}"
+            )

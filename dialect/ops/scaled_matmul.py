@@ -38,7 +38,10 @@ class ScaledMatmulOp(ProductOp, name="scaled_matmul"):
         if len(lhs) < 2 or len(shape_of(self.rhs)) < 2:
             fail(f"'lhs' and 'rhs' must have at least two axes, but are {self.lhs.type} and {self.rhs.type}")
         rhs = self.rhs_codes_shape()
-        lhs_k, rhs_k = len(lhs) - (2 if self.lhs_transposed else 1), len(rhs) - (1 if self.rhs_transposed else 2)
+        lhs_k, rhs_k = (
+            len(lhs) - (2 if self.lhs_transposed else 1),
+            len(rhs) - (1 if self.rhs_transposed else 2),
+        )
         m = lhs[-1 if self.lhs_transposed else -2]
         n = rhs[-2 if self.rhs_transposed else -1]
         k = lhs[lhs_k]

@@ -21,6 +21,17 @@ def filter_parameter(x: Array | None, layout: str) -> Array | None:
     return np.asarray(x).reshape((1, 1, 1, -1) if layout == "HWCF" else (-1, 1, 1, 1))
 
 
+def _to_nhwc(epilogue: dict[str, Any]) -> dict[str, Any]:
+    """Epilogue operands of two axes and more are in the result's layout; `[F]` is one value a filter."""
+    out = dict(epilogue)
+    for name in ("bias", "c", "act_scale", "out_scale", "out_multiplier", "out_zero_point"):
+        value = out.get(name)
+        if value is not None and np.ndim(value) >= 2:
+            full = np.asarray(value).reshape((1,) * (4 - np.ndim(value)) + np.shape(value))
+            out[name] = np.moveaxis(full, 1, -1)
+    return out
+
+
 def conv2d_q(
     input: Array,
     weight: Array,
@@ -51,9 +62,14 @@ def conv2d_q(
     `padding` is `(top, left, bottom, right)` and adds the real value 0. A transposed convolution takes the same
     weight shapes, with F the output channels, and follows torch's ConvTranspose2d.
     """
-    e = Epilogue(**normalize_epilogue(epilogue))
-    rhs_scale, rhs_zero_point = filter_parameter(rhs_scale, filter_layout), filter_parameter(rhs_zero_point, filter_layout)
-    a = make_side("lhs", np.asarray(input), lhs_dtype, lhs_scale, lhs_zero_point, lhs_zero_mode, "none", False, None)
+    e = Epilogue(**normalize_epilogue(_to_nhwc(epilogue) if input_layout == "NCHW" else epilogue))
+    rhs_scale, rhs_zero_point = (
+        filter_parameter(rhs_scale, filter_layout),
+        filter_parameter(rhs_zero_point, filter_layout),
+    )
+    a = make_side(
+        "lhs", np.asarray(input), lhs_dtype, lhs_scale, lhs_zero_point, lhs_zero_mode, "none", False, None
+    )
     b = make_side("rhs", np.asarray(weight), rhs_dtype, rhs_scale, rhs_zero_point, zero_mode, packing, False, None,
                   codebook)  # fmt: skip
     weight_only = a.plain or b.plain

@@ -12,7 +12,7 @@ from ..dtypes import DTYPES, Array, DType
 from ..shapes import blocks
 from .epilogue import Epilogue
 from .packing import unpack
-from .values import F32, code_dtype, decode, dequant, expand, offset_of, zero_mode_of, zero_points
+from .values import F32, code_dtype, decode, expand, offset_of, zero_mode_of, zero_points
 
 _FLOATS = ("f32", "f16", "bf16", "f64")
 

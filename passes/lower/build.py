@@ -63,7 +63,11 @@ def _small_constant(array: Array, t: Any) -> Any:
         return arith.constant(t, ir.Attribute.parse(f"dense<> : {t}"))
     e = t.element_type
     value = array.reshape(()).item()
-    attribute = ir.FloatAttr.get(e, float(value)) if isinstance(e, ir.FloatType) else ir.IntegerAttr.get(e, int(value))
+    attribute = (
+        ir.FloatAttr.get(e, float(value))
+        if isinstance(e, ir.FloatType)
+        else ir.IntegerAttr.get(e, int(value))
+    )
     return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute))
 
 
@@ -158,7 +162,7 @@ def transpose(value: Any, order: Sequence[int]) -> Any:
         return value
     sizes = dims(value)
     out = [sizes[i] for i in order]
-    return linalg.transpose(value, outs=[empty(out, value.type.element_type)], permutation=list(order))
+    return linalg.transpose(value, outs=[empty(out, value.type.element_type)], permutation=list(order)).results[0]
 
 
 def pad(value: Any, low: Sequence[int], high: Sequence[int], fill: Any) -> Any:
@@ -224,7 +228,13 @@ def _map(loops: int, axes: Sequence[int]) -> Any:
 
 
 def generic(
-    args: Sequence[Arg], init: Any, out_axes: Sequence[int], loops: int, body: Body, *, attributes: dict[str, int] | None = None
+    args: Sequence[Arg],
+    init: Any,
+    out_axes: Sequence[int],
+    loops: int,
+    body: Body,
+    *,
+    attributes: dict[str, int] | None = None,
 ) -> Any:
     """A `linalg.generic`; loops that the result does not follow are reductions. `body` gets the scalars of the
     operands and of the result and returns the new one."""
@@ -240,6 +250,11 @@ def generic(
     for key, value in (attributes or {}).items():
         op.operation.attributes[key] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
     return op.results[0]
+
+
+def loop_index(i: int) -> Any:
+    """The running index of loop `i`, inside a body."""
+    return linalg.IndexOp(i).result
 
 
 def elementwise(args: Sequence[Arg], sizes: Sequence[Size], t: Any, body: Body) -> Any:

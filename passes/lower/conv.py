@@ -29,14 +29,15 @@ from .build import (
     expand,
     filled,
     generic,
+    loop_index,
     pad,
     scalar,
     transpose,
 )
 from .epilogue import Inputs, Named, finish
 from .matmul import apply_globals, scaled
-from .scalars import const, i32, to_f32, to_i32
-from .values import Side, dequantized, make_side, unpack_codes
+from .scalars import i32, to_f32, to_i32
+from .values import Side, dequantized, full_rank, make_side, unpack_codes
 
 
 def lower_conv2d_q(op: Conv2dQOp) -> list[Any]:
@@ -111,8 +112,9 @@ def _convolution(op: Conv2dQOp, a: Side, b: Side) -> Any:
     inputs = Inputs()
     inputs.add("acc", acc, range(4))
     correction = _corrections(op, inputs, a, b, x, w, strides) if integer else None
+    nchw = op.input_layout == "NCHW"
     if op.bias is not None and op.bias_stage == "acc":
-        inputs.aligned("acc_bias", op.bias, sizes)
+        inputs.aligned("acc_bias", _from_nchw(op.bias) if nchw else op.bias, sizes)
     raw = op.out_code.name == "i32"
     if integer and not raw:
         for side in (a, b):
@@ -127,9 +129,13 @@ def _convolution(op: Conv2dQOp, a: Side, b: Side) -> Any:
             value = arith.addi(value, named["acc_bias"])
         return value if raw or not integer else apply_globals(scaled(to_f32(value), named), named)
 
-    nchw = op.input_layout == "NCHW"
-    fit = (lambda v: transpose(v, (0, 2, 3, 1)) if v.type.rank == 4 else v) if nchw else None
+    fit = _from_nchw if nchw else None
     return finish(op, sizes, inputs, start, fit)
+
+
+def _from_nchw(value: Any) -> Any:
+    """An epilogue operand in the result's layout NCHW as NHWC; `[F]` and `[]` fit as they are."""
+    return value if value.type.rank < 2 else transpose(full_rank(value, 4), (0, 2, 3, 1))
 
 
 def _filter_axes(value: Any) -> tuple[int | None, ...]:
@@ -197,7 +203,7 @@ def _turned(w: Any) -> Any:
     t = w.type.element_type
 
     def body(_: Any) -> Any:
-        at = [linalg.index(i) for i in range(4)]
+        at = [loop_index(i) for i in range(4)]
         for axis in (1, 2):
             at[axis] = arith.subi(as_index(sizes[axis] - 1), at[axis])
         return tensor.extract(w, at)
@@ -206,12 +212,21 @@ def _turned(w: Any) -> Any:
 
 
 def _convolve(
-    x: Any, w: Any, strides: Sequence[int], dilations: Sequence[int], groups: int, t: Any, bounds: tuple[int, int] | None
+    x: Any,
+    w: Any,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+    t: Any,
+    bounds: tuple[int, int] | None,
 ) -> Any:
     """NHWC x FHWC -> NHWF with the accumulator type `t`."""
     n, h, width, c = dims(x)
     f, kh, kw, cg = dims(w)
-    out = [n, *(_extent(s, k, st, d) for s, k, st, d in zip((h, width), (kh, kw), strides, dilations, strict=True))]
+    out = [
+        n,
+        *(_extent(s, k, st, d) for s, k, st, d in zip((h, width), (kh, kw), strides, dilations, strict=True)),
+    ]
     zero = scalar(0, t)
     options = {"strides": list(strides), "dilations": list(dilations)}
     if groups == 1:
@@ -254,14 +269,16 @@ def _extent(size: Size, kernel: int, stride: int, dilation: int) -> Size:
     return arith.addi(arith.divsi(arith.subi(size, as_index(reach)), as_index(stride)), as_index(1))
 
 
-def _corrections(op: Conv2dQOp, inputs: Inputs, a: Side, b: Side, x: Any, w: Any, strides: Sequence[int]) -> Any:
+def _corrections(
+    op: Conv2dQOp, inputs: Inputs, a: Side, b: Side, x: Any, w: Any, strides: Sequence[int]
+) -> Any:
     """`sum (x - zx)(w - zw)` from `sum x*w`: the body that corrects `acc`. See matmul.add_corrections."""
     f, kh, kw, cg = dims(w)
     groups = op.groups
     if not (a.int_zero or b.int_zero):
         return None
     if a.zero is not None:
-        inputs.add("lhs_zero", a.zero, ())
+        inputs.add("lhs_zero", a.zero, (None,) * a.zero.type.rank)
     if b.zero is not None:
         inputs.add("rhs_zero", b.zero, _filter_axes(b.zero))
     if a.int_zero:
@@ -272,7 +289,9 @@ def _corrections(op: Conv2dQOp, inputs: Inputs, a: Side, b: Side, x: Any, w: Any
         if groups > 1:
             # [N, OH, OW, G] to one value a filter.
             n, oh, ow, _ = dims(window)
-            spread = elementwise([Arg(window, (0, 1, 2, 3))], [n, oh, ow, groups, f // groups], i32(), lambda v: v)
+            spread = elementwise(
+                [Arg(window, (0, 1, 2, 3))], [n, oh, ow, groups, f // groups], i32(), lambda v: v
+            )
             window = collapse(spread, [[0], [1], [2], [3, 4]])
         inputs.add("lhs_sum", window, (0, 1, 2, 3 if groups > 1 else None))
 
@@ -318,8 +337,9 @@ def _window_sums(
     # A depthwise convolution with ones: targets vectorise it like any other.
     ones = filled([kh, kw, groups], scalar(1, i32()))
     return linalg.depthwise_conv_2d_nhwc_hwc(
-        sums, ones, outs=[filled([n, *out, groups], scalar(0, i32()))], strides=list(strides), dilations=list(dilations)
+        sums,
+        ones,
+        outs=[filled([n, *out, groups], scalar(0, i32()))],
+        strides=list(strides),
+        dilations=list(dilations),
     )
-
-
-__all__ = ["const", "lower_conv2d_q"]

@@ -51,7 +51,11 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp) -> list[Any]:
 
     def code(v: Any, s: Any, *z: Any) -> Any:
         # ONNX divides, the others multiply by the reciprocal: the last bit differs.
-        t = arith.divf(to_f32(v), s) if op.recipe == "onnx" else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
+        t = (
+            arith.divf(to_f32(v), s)
+            if op.recipe == "onnx"
+            else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
+        )
         return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, d.lo, d.hi, element("i8"))
 
     codes = elementwise(args, wide, element("i8"), code)
@@ -68,9 +72,9 @@ def _keep_axis(value: Any, op: DynamicQuantizeOp, rows: list[Size]) -> Any:
     if op.granularity != "token":
         return value
     if not rows:
-        from .values import _full_rank
+        from .values import full_rank
 
-        return _full_rank(value, 1)
+        return full_rank(value, 1)
     return expand(value, [[r] for r in rows[:-1]] + [[rows[-1], 1]])
 
 

@@ -10,8 +10,8 @@ from ...dialect.dtypes import DType
 from ...dialect.ops.constants import constant_array
 from ...dialect.ops.product import ProductOp
 from ...dialect.reference.values import reciprocal
-from .build import Arg, Size, crop, dense, dims, element, elementwise, expand, index
-from .scalars import activate, add, cast_f, const, f32, requantize, to_f32, to_i32
+from .build import Arg, Size, crop, dense, element, elementwise, expand
+from .scalars import activate, add, cast_f, const, f32, requantize, to_f32
 
 Named = dict[str, Any]
 Start = Callable[[Named], Any]
@@ -39,7 +39,9 @@ class Inputs:
         return dict(zip(self.names, scalars, strict=True))
 
 
-def finish(op: ProductOp, sizes: list[Size], inputs: Inputs, start: Start, align: Callable[[Any], Any] | None = None) -> Any:
+def finish(
+    op: ProductOp, sizes: list[Size], inputs: Inputs, start: Start, align: Callable[[Any], Any] | None = None
+) -> Any:
     """The result of a product.
 
     Args:
@@ -66,7 +68,9 @@ def finish(op: ProductOp, sizes: list[Size], inputs: Inputs, start: Start, align
     return elementwise(inputs.args, sizes, element(out.name), body)
 
 
-def _before_activation(op: ProductOp, inputs: Inputs, start: Start, fit: Callable[[Any], Any], sizes: list[Size]) -> Start:
+def _before_activation(
+    op: ProductOp, inputs: Inputs, start: Start, fit: Callable[[Any], Any], sizes: list[Size]
+) -> Start:
     """Steps 3 and 4."""
     if op.bias is not None and op.bias_stage != "acc":
         inputs.aligned("bias", fit(op.bias), sizes)
@@ -162,9 +166,7 @@ def _gated(op: ProductOp, y: Any, sizes: list[Size], out: DType, fit: Callable[[
         up = crop(y, [0] * (rank - 1) + [half], [*outer, half])
     else:
         pairs = expand(y, [[s] for s in outer] + [[half, 2]])
-        gate, up = (
-            _column(pairs, outer, half, which) for which in (0, 1)
-        )
+        gate, up = (_column(pairs, outer, half, which) for which in (0, 1))
     inputs = Inputs()
     inner = [*outer, half]
     inputs.add("gate", gate, range(rank))
@@ -188,6 +190,3 @@ def _column(pairs: Any, outer: list[Size], half: int, which: int) -> Any:
     rank = len(outer) + 2
     one = crop(pairs, [0] * (rank - 1) + [which], [*outer, half, 1])
     return drop_axes(one, [rank - 1])
-
-
-__all__ = ["Inputs", "Named", "dims", "finish", "index", "to_i32"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._mlir import arith, ir, linalg, tensor
+from ..._mlir import arith, ir, tensor
 from ...dialect.ods import OpError
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.grouped_matmul import GroupedMatmulOp
@@ -20,7 +20,6 @@ from .build import (
     as_index,
     collapse,
     dims,
-    drop_axes,
     element,
     elementwise,
     empty,
@@ -28,14 +27,14 @@ from .build import (
     filled,
     generic,
     index,
+    loop_index,
     repeat,
     scalar,
-    static,
     tensor_type,
 )
 from .matmul import product
 from .scalars import add, cast_f, const, f32, i32, to_f32, to_i32
-from .values import _full_rank, make_side, unpack_codes
+from .values import make_side, unpack_codes
 
 _SLT, _SLE, _EQ, _NE, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "ne", "sge"))
 
@@ -67,7 +66,7 @@ def _as_i32(value: Any) -> Any:
 
 def _loop(i: int) -> Any:
     """The running index of loop `i`, i32."""
-    return arith.index_cast(i32(), linalg.index(i))
+    return arith.index_cast(i32(), loop_index(i))
 
 
 def _count(args: list[Arg], sizes: list[Size], out: list[int], body: Any) -> Any:
@@ -98,9 +97,7 @@ def gather(source: Any, rows: Any) -> Any:
 
 
 def _assert(condition: Any, message: str) -> None:
-    ir.Operation.create(
-        "cf.assert", operands=[condition], attributes={"msg": ir.StringAttr.get(message)}
-    )
+    ir.Operation.create("cf.assert", operands=[condition], attributes={"msg": ir.StringAttr.get(message)})
 
 
 # ------------------------------------------------------------------------------------------ owners and positions
@@ -108,13 +105,15 @@ def _assert(condition: Any, message: str) -> None:
 
 def _assert_sizes(sizes: Any, rows: Size) -> None:
     """`group_sizes` are not negative and add up to the rows: anything else would leave rows without a result."""
-    n = dims(sizes)
-    total = generic([Arg(sizes, (0,))], filled([], scalar(0, i32())), [], 1, lambda s, acc: arith.addi(acc, s))
-    least = generic([Arg(sizes, (0,))], filled([], scalar(0, i32())), [], 1, lambda s, acc: arith.minsi(acc, s))
+    total = generic(
+        [Arg(sizes, (0,))], filled([], scalar(0, i32())), [], 1, lambda s, acc: arith.addi(acc, s)
+    )
+    least = generic(
+        [Arg(sizes, (0,))], filled([], scalar(0, i32())), [], 1, lambda s, acc: arith.minsi(acc, s)
+    )
     expected = arith.index_cast(i32(), as_index(rows))
     fits = arith.cmpi(_EQ, tensor.extract(total, []), expected)
     positive = arith.cmpi(_EQ, tensor.extract(least, []), scalar(0, i32()))
-    del n
     _assert(arith.andi(fits, positive), "group_sizes must be non-negative and add up to the rows of lhs")
 
 
@@ -173,9 +172,9 @@ class _Blocks:
         self.rows, self.groups, self.owner = rows, groups, owner
         self.width = width = _block_width(rows, groups)
         self.count = count = _block_count(rows, groups, width)
-        w = scalar(width, i32())
-        per_group = elementwise([Arg(sizes, (0,))], [groups], i32(), lambda s: arith.ceildivsi(s, scalar(width, i32())))
-        del w
+        per_group = elementwise(
+            [Arg(sizes, (0,))], [groups], i32(), lambda s: arith.ceildivsi(s, scalar(width, i32()))
+        )
         start = _before(per_group, groups)
         self.group_of = _count(
             [Arg(start, (1,)), Arg(per_group, (1,))], [count, groups], [0],
@@ -186,15 +185,22 @@ class _Blocks:
             [Arg(owner, (0,)), Arg(position, (0,))], [rows], i32(),
             lambda o, p: arith.addi(_at(start, _bounded(o, groups)), arith.divsi(p, scalar(width, i32()))),
         )  # fmt: skip
-        self.slot_of = elementwise([Arg(position, (0,))], [rows], i32(), lambda p: arith.remsi(p, scalar(width, i32())))
+        self.slot_of = elementwise(
+            [Arg(position, (0,))], [rows], i32(), lambda p: arith.remsi(p, scalar(width, i32()))
+        )
 
         def mine(block: Any, slot: Any, o: Any) -> Any:
             here = arith.andi(arith.cmpi(_EQ, block, _loop(0)), arith.cmpi(_EQ, slot, _loop(1)))
-            valid = arith.andi(arith.cmpi(_SGE, o, scalar(0, i32())), arith.cmpi(_SLT, o, scalar(groups, i32())))
+            valid = arith.andi(
+                arith.cmpi(_SGE, o, scalar(0, i32())), arith.cmpi(_SLT, o, scalar(groups, i32()))
+            )
             return arith.select(arith.andi(here, valid), _loop(2), scalar(0, i32()))
 
         self.row_of = _count(
-            [Arg(self.block_of, (2,)), Arg(self.slot_of, (2,)), Arg(owner, (2,))], [count, width, rows], [0, 1], mine
+            [Arg(self.block_of, (2,)), Arg(self.slot_of, (2,)), Arg(owner, (2,))],
+            [count, width, rows],
+            [0, 1],
+            mine,
         )
         return self
 
@@ -209,18 +215,19 @@ class _Blocks:
     def back(self, y: Any, skipped: Any | None) -> Any:
         """`[NB, B, N]` to `[R, N]`; rows without an owner get the scalar `skipped`."""
         n = dims(y)[2]
-        width, groups = self.width, self.groups
+        groups = self.groups
         t = y.type.element_type
 
         def body(block: Any, slot: Any, owner: Any) -> Any:
             at = [arith.index_cast(ir.IndexType.get(), v) for v in (block, slot)]
-            value = tensor.extract(y, [*at, linalg.index(1)])
+            value = tensor.extract(y, [*at, loop_index(1)])
             if skipped is None:
                 return value
-            valid = arith.andi(arith.cmpi(_SGE, owner, scalar(0, i32())), arith.cmpi(_SLT, owner, scalar(groups, i32())))
+            valid = arith.andi(
+                arith.cmpi(_SGE, owner, scalar(0, i32())), arith.cmpi(_SLT, owner, scalar(groups, i32()))
+            )
             return arith.select(valid, value, skipped)
 
-        del width
         args = [Arg(self.block_of, (0,)), Arg(self.slot_of, (0,)), Arg(self.owner, (0,))]
         return elementwise(args, [self.rows, n], t, body)
 
@@ -351,7 +358,15 @@ def _routed(op: GroupedMatmulOp, groups: int) -> Any:
     lhs = repeat(op.lhs, 0, topk) if per_token else collapse(op.lhs, [[0, 1], [2]])
     weighted = op.routing_weights is not None
     view = _Rows(op, rows, "f32" if weighted else None)
-    for name in ("lhs_scale", "lhs_zero_point", "c", "out_scale", "out_multiplier", "out_zero_point", "act_scale"):
+    for name in (
+        "lhs_scale",
+        "lhs_zero_point",
+        "c",
+        "out_scale",
+        "out_multiplier",
+        "out_zero_point",
+        "act_scale",
+    ):
         view.set(name, by_row(getattr(op, name)))
     y = _blocked_product(op, blocks, lhs, view)
     zero = scalar(0, y.type.element_type)
@@ -381,6 +396,3 @@ def _assert_ids(owner: Any, groups: int) -> None:
     bad = _count([Arg(owner, (0,))], [dims(owner)[0]], [], outside)
     none = arith.cmpi(_EQ, tensor.extract(bad, []), scalar(0, i32()))
     _assert(none, f"an id of expert_ids is outside [0, {groups})")
-
-
-__all__ = ["_full_rank", "drop_axes", "gather", "lower_grouped_matmul", "static"]

@@ -15,12 +15,11 @@ from dataclasses import replace
 from typing import Any
 
 from ..._mlir import arith
-from ...dialect.dtypes import DType
 from ...dialect.ods import OpError
 from ...dialect.ops.scaled_matmul import ScaledMatmulOp
 from .build import Arg, Size, dims, element, filled, generic, scalar
 from .epilogue import Inputs, Named, finish
-from .scalars import add, const, f32, i32, sub, to_f32, to_i32
+from .scalars import add, const, i32, sub, to_f32, to_i32
 from .values import Side, dequantized, make_side, split_groups
 
 
@@ -84,7 +83,9 @@ def _batch_axes(side: Side, nb: int) -> list[int | None]:
     return axes
 
 
-def side_axes(side: Side, nb: int, row: int, k: int | None, group: int | None = None) -> tuple[int | None, ...]:
+def side_axes(
+    side: Side, nb: int, row: int, k: int | None, group: int | None = None
+) -> tuple[int | None, ...]:
     """Loops of the axes of a side's codes; with `group`, K is split into (group, k)."""
     axes: list[int | None] = [*_batch_axes(side, nb)]
     for i in range(side.batch, side.batch + 2):
@@ -126,7 +127,7 @@ def contract(
                    attributes=notes)  # fmt: skip
 
 
-def row_sums(side: Side, codes: Any, axes: Sequence[int | None], sizes: list[Size], keep: Sequence[int], loops: int) -> Any:
+def row_sums(codes: Any, axes: Sequence[int | None], sizes: list[Size], keep: Sequence[int]) -> Any:
     """Sums over K of stored codes, i32, over the loops `keep`."""
     used = sorted({x for x in axes if x is not None})
     order = {loop: i for i, loop in enumerate(used)}
@@ -134,7 +135,6 @@ def row_sums(side: Side, codes: Any, axes: Sequence[int | None], sizes: list[Siz
     renamed = tuple(None if x is None else order[x] for x in axes)
     out = [sizes[keep.index(x)] for x in kept]
     init = filled(out, scalar(0, i32()))
-    del loops
     return generic([Arg(codes, renamed)], init, [order[x] for x in kept], len(used),
                    lambda x, acc: arith.addi(acc, to_i32(x)))  # fmt: skip
 
@@ -248,10 +248,10 @@ def add_corrections(
         if due and side.zero is not None and not side.float_zero:
             inputs.add(f"{side.name}_zero", side.zero, parameter_axes(side, side.zero, nb, row, g_loop))
     if zb_due:
-        sums = row_sums(a, a_codes, a_axes, sizes, keep, 0)
+        sums = row_sums(a_codes, a_axes, sizes, keep)
         inputs.add("lhs_sum", sums, [x for x in keep if x in a_axes])
     if za_due:
-        sums = b.sum if b.sum is not None and b.d.name != "u8" else row_sums(b, b_codes, b_axes, sizes, keep, 0)
+        sums = b.sum if b.sum is not None and b.d.name != "u8" else row_sums(b_codes, b_axes, sizes, keep)
         inputs.add("rhs_sum", sums, [x for x in keep if x in b_axes])
 
     def zero_of(side: Side, named: Named) -> Any:
@@ -299,7 +299,7 @@ def _many_groups(op: Any, a: Side, b: Side, sizes: list[Size], k: int, group: in
         correction = add_corrections(inputs, a, b, a_codes, b_codes, a_axes, b_axes, wide, keep, nb, m_loop, n_loop,
                                      g_loop, group)  # fmt: skip
         if b.float_zero and "lhs_sum" not in inputs.names:
-            sums = row_sums(a, a_codes, a_axes, wide, keep, 0)
+            sums = row_sums(a_codes, a_axes, wide, keep)
             inputs.add("lhs_sum", sums, [x for x in keep if x in a_axes])
     for side, row in ((a, m_loop), (b, n_loop)):
         if side.scale is not None:
@@ -350,6 +350,3 @@ def _plain_codes(side: Side, codes: Any) -> Any:
 
     sizes = dims(codes)
     return elementwise([Arg.aligned(codes, sizes)], sizes, element("f32"), to_f32)
-
-
-__all__ = ["DType", "Side", "add_corrections", "contract", "lower_scaled_matmul", "product", "row_sums"]

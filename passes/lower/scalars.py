@@ -123,9 +123,7 @@ def gelu(x: Any) -> Any:
 def gelu_tanh(x: Any) -> Any:
     """The tanh form (Hendrycks and Gimpel 2016)."""
     cube = arith.mulf(arith.mulf(x, x), x)
-    inner = arith.mulf(
-        const(_math.sqrt(2 / _math.pi)), arith.addf(x, arith.mulf(const(0.044715), cube))
-    )
+    inner = arith.mulf(const(_math.sqrt(2 / _math.pi)), arith.addf(x, arith.mulf(const(0.044715), cube)))
     return arith.mulf(arith.mulf(const(0.5), x), arith.addf(const(1.0), math.tanh(inner)))
 
 

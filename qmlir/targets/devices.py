@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from ..errors import TargetError
 from .base import Target
 
 
@@ -67,3 +68,19 @@ def present_device(target: Target) -> str:
         if target.name in backend_description(target.backend).names_for(device):
             return device.name
     return ""
+
+
+def runtime_uri(target: Target) -> str:
+    """The URI of the first present device that runs `target`'s programs.
+
+    Raises:
+        TargetError: when there is none, with the devices that there are.
+    """
+    from . import backend_description
+
+    found = devices(target.driver)
+    for device in found:
+        if target.name in backend_description(target.backend).names_for(device):
+            return device.uri
+    there = ", ".join(device.name for device in found) or "none"
+    raise TargetError(f"no device here runs programs for {target.spelling}; devices of {target.driver}: {there}")

@@ -88,9 +88,7 @@ class Gpu:
         ]
         if self.wgp_extra:
             wgp.append(self.wgp_extra)
-        description = (
-            f'#iree_gpu.target<arch = "{self.arch}", features = "{self.features}", wgp = <{", ".join(wgp)}>>'
-        )
+        description = f'#iree_gpu.target<arch = "{self.arch}", features = "{self.features}", wgp = <{", ".join(wgp)}>>'
         entries = [self.configuration] if self.configuration else []
         entries.append(f"iree_codegen.target_info = {description}")
         return (

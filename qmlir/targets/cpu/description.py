@@ -24,9 +24,7 @@ DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", "f8E4M3FN", "f8
 _V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe"
 _V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
-_ICELAKE = (
-    f"{_V4} avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512bitalg avx512vpopcntdq gfni vaes vpclmulqdq"
-)
+_ICELAKE = f"{_V4} avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512bitalg avx512vpopcntdq gfni vaes vpclmulqdq"
 _ARM_DOT = "neon dotprod fullfp16"
 _ARM_I8MM = f"{_ARM_DOT} i8mm bf16 sve"
 

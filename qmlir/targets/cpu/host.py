@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -63,6 +64,12 @@ def host_features() -> frozenset[str]:
     flags = (info.get("flags") or info.get("Features") or "").split()
     names = {_LINUX_NAMES.get(flag, flag.replace("_", "")) for flag in flags}
     return frozenset(names & CODE_FEATURES)
+
+
+def missing_features(needed: Iterable[str]) -> list[str]:
+    """Which of the features a program was compiled for this host lacks; none where they cannot be read."""
+    have = host_features()
+    return sorted(set(needed) - have) if have else []
 
 
 def host_target() -> Target:

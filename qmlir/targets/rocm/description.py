@@ -100,8 +100,7 @@ def _rocm(
         workgroup_counts=(2147483647, 2147483647, 2147483647),
         wgp_extra=f"max_load_instruction_bits = 128, simds_per_wgp = 4, vgpr_space_bits = {vgpr_bits}, "
         f"{extra}workgroup_memory_bank_count = {banks}",
-        configuration='abi = "hip", ukernels = "none", '
-        "iree.encoding.resolver = #iree_gpu.gpu_encoding_resolver<>",
+        configuration='abi = "hip", ukernels = "none", iree.encoding.resolver = #iree_gpu.gpu_encoding_resolver<>',
     )
     fp8 = sorted({kind.lhs for kind in map(parse_mma, mma) if kind.lhs.startswith("f8")})
     return Target(

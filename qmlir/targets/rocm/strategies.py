@@ -1,12 +1,37 @@
-"""How contractions are compiled for this backend."""
+"""How contractions are compiled for AMD GPUs."""
 
 from __future__ import annotations
 
-from ...strategy import Strategy
+from typing import Any
+
+from ...strategy import Contraction, Strategy
 from ..base import Target
 from ..stock import StockStrategy
+from ..tile_and_fuse import Machine, MmaStrategy
+
+# Compute units of the products in the description's table (AMD's data sheets). Registers: on CDNA a lane
+# has 512 and the accumulators live in the second half; on RDNA it has 256 for everything, and IREE's own
+# choice of 64 x 128 with twice these accumulators spills in f16.
+_CDNA = {"gfx90a": 110, "gfx942": 304, "gfx950": 256}
+_RDNA = {"gfx1100": 96, "gfx1151": 40, "gfx1201": 64}
+
+
+def machine(target: Target) -> Machine:
+    """The architecture's limits; half of the shared memory, so that two workgroups fit a unit."""
+    if target.name in _CDNA:
+        return Machine(64, _CDNA[target.name], 64, target.shared_memory * 3 // 4)
+    return Machine(32, _RDNA[target.name], 64, target.shared_memory // 2, k_bytes=64, ragged_accumulators=32)
+
+
+def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
+    """What IREE makes of the contractions that are left to it."""
+    if c.kind == "conv2d":
+        return {"codegen": "implicit GEMM on matrix instructions"}
+    if c.kind == "depthwise_conv2d":
+        return {"codegen": "scalar multiply-add: a depthwise convolution has no matrix product"}
+    return {"codegen": "reduction across lanes" if 1 in (c.m, c.n) else "IREE's choice"}
 
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-    return (StockStrategy(target),)
+    return (MmaStrategy(target, machine(target)), StockStrategy(target, stock_facts))

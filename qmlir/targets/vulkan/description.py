@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 _TURING = tuple(kind for kind in AMPERE if "BF16" not in kind)
 _AMD_WGP = (
-    "max_load_instruction_bits = 128, simds_per_wgp = 4, vgpr_space_bits = 8192, "
-    "workgroup_memory_bank_count = 64"
+    "max_load_instruction_bits = 128, simds_per_wgp = 4, vgpr_space_bits = 8192, workgroup_memory_bank_count = 64"
 )
 # No i4: IREE's i4 matmul does not compile to SPIR-V; codes are unpacked from bytes before.
 _DTYPES = ("i8", "i16", "i32", "f16", "f32")

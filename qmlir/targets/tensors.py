@@ -1,0 +1,154 @@
+"""Building blocks of plans that rewrite a contraction: casts, padding, splitting of a dim, sums.
+
+Each works at the current insertion point and on tensors with dynamic sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .._mlir import arith, ir, linalg, tensor
+
+
+def type_of(value: Any) -> Any:
+    return ir.RankedTensorType(value.type)
+
+
+def sizes_of(value: Any) -> list[Any]:
+    """The sizes of a tensor: ints where static, `tensor.dim` where not."""
+    kind = type_of(value)
+    return [
+        tensor.dim(value, arith.constant(ir.IndexType.get(), d)) if kind.is_dynamic_dim(d) else kind.get_dim_size(d)
+        for d in range(kind.rank)
+    ]
+
+
+def _tensor_type(sizes: Sequence[Any], element: Any) -> Any:
+    dynamic = ir.ShapedType.get_dynamic_size()
+    return ir.RankedTensorType.get([s if isinstance(s, int) else dynamic for s in sizes], element)
+
+
+def zero(element: Any) -> Any:
+    return arith.constant(element, 0.0 if isinstance(element, ir.FloatType) else 0)
+
+
+def filled(sizes: Sequence[Any], element: Any) -> Any:
+    """A tensor of zeros."""
+    return linalg.fill(zero(element), outs=[tensor.empty(list(sizes), element)])
+
+
+def is_zero_fill(value: Any) -> bool:
+    """Whether a tensor is a `linalg.fill` of zero or a splat of it."""
+    if isinstance(value.owner, ir.Block):
+        return False
+    op = value.owner.operation
+    if op.name == "linalg.fill":
+        return is_zero_fill(op.operands[0])
+    if op.name != "arith.constant":
+        return False
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        if not attribute.is_splat:
+            return False
+        attribute = attribute.get_splat_value()
+    return isinstance(attribute, (ir.IntegerAttr, ir.FloatAttr)) and attribute.value == 0
+
+
+def _iterators(kinds: Sequence[str]) -> Any:
+    return ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds])
+
+
+def generic(
+    inputs: Sequence[Any],
+    init: Any,
+    maps: Sequence[Any],
+    iterators: Sequence[str],
+    body: Callable[..., Any],
+) -> Any:
+    """A `linalg.generic` with one result; `body` gets one scalar per input and the accumulator."""
+    attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
+    op = linalg.GenericOp([init.type], list(inputs), [init], attributes, _iterators(iterators))
+    arguments = [type_of(value).element_type for value in (*inputs, init)]
+    block = op.regions[0].blocks.append(*arguments)
+    with ir.InsertionPoint(block):
+        linalg.yield_([body(*block.arguments)])
+    return op.results[0]
+
+
+def elementwise(value: Any, element: Any, body: Callable[[Any], Any]) -> Any:
+    """`body` of every element, as a tensor of `element`."""
+    rank = type_of(value).rank
+    identity = ir.AffineMap.get_identity(rank)
+    init = tensor.empty(sizes_of(value), element)
+    return generic([value], init, [identity, identity], ["parallel"] * rank, lambda x, _: body(x))
+
+
+def pad_end(value: Any, dim: int, amount: Any) -> Any:
+    """Zeros behind the end of one dim; `amount` is an int or an index value."""
+    if isinstance(amount, int) and amount == 0:
+        return value
+    kind = type_of(value)
+    sizes = [
+        ir.ShapedType.get_dynamic_size() if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)
+    ]
+    if isinstance(amount, int):
+        static_high, high = [amount if d == dim else 0 for d in range(kind.rank)], []
+        sizes[dim] = sizes[dim] + amount
+    else:
+        marker = ir.ShapedType.get_dynamic_size()
+        static_high, high = [marker if d == dim else 0 for d in range(kind.rank)], [amount]
+        sizes[dim] = marker
+    result = ir.RankedTensorType.get(sizes, kind.element_type)
+    op = tensor.PadOp(result, value, [], high, [0] * kind.rank, static_high)
+    block = op.regions[0].blocks.append(*[ir.IndexType.get()] * kind.rank)
+    with ir.InsertionPoint(block):
+        tensor.yield_(zero(kind.element_type))
+    return op.result
+
+
+def split(value: Any, dim: int, outer: Any, inner: int) -> Any:
+    """`[.., outer * inner, ..]` -> `[.., outer, inner, ..]`; `outer` is an int or an index value."""
+    sizes = sizes_of(value)
+    sizes[dim : dim + 1] = [outer, inner]
+    groups: list[list[int]] = []
+    for d in range(len(sizes)):
+        if d == dim + 1:
+            groups[-1].append(d)
+        else:
+            groups.append([d])
+    result = _tensor_type(sizes, type_of(value).element_type)
+    dynamic = [s for s in sizes if not isinstance(s, int)]
+    static = [s if isinstance(s, int) else ir.ShapedType.get_dynamic_size() for s in sizes]
+    return tensor.expand_shape(result, value, groups, dynamic, static)
+
+
+def merge(value: Any, dim: int) -> Any:
+    """`[.., a, b, ..]` -> `[.., a * b, ..]` for the dims `dim` and `dim + 1`; the inverse of `split`."""
+    kind = type_of(value)
+    marker = ir.ShapedType.get_dynamic_size()
+    sizes = [marker if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
+    merged = marker if marker in sizes[dim : dim + 2] else sizes[dim] * sizes[dim + 1]
+    result = ir.RankedTensorType.get([*sizes[:dim], merged, *sizes[dim + 2 :]], kind.element_type)
+    groups = [[d] for d in range(dim)] + [[dim, dim + 1]] + [[d] for d in range(dim + 2, kind.rank)]
+    return tensor.collapse_shape(result, value, groups)
+
+
+def permuted(value: Any, order: Sequence[int]) -> Any:
+    """The tensor whose dim `i` is `value`'s dim `order[i]`."""
+    sizes = sizes_of(value)
+    init = tensor.empty([sizes[d] for d in order], type_of(value).element_type)
+    rank = len(order)
+    source = ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(list(order).index(d)) for d in range(rank)])
+    identity = ir.AffineMap.get_identity(rank)
+    return generic([value], init, [source, identity], ["parallel"] * rank, lambda x, _: x)
+
+
+def sum_over(value: Any, dim: int, init: Any, convert: Callable[[Any], Any]) -> Any:
+    """`init + sum` of `convert(element)` over one dim, in `init`'s integer type."""
+    rank = type_of(value).rank
+    kept = [d for d in range(rank) if d != dim]
+    target = ir.AffineMap.get(rank, 0, [ir.AffineDimExpr.get(d) for d in kept])
+    iterators = ["reduction" if d == dim else "parallel" for d in range(rank)]
+    maps = [ir.AffineMap.get_identity(rank), target]
+    return generic([value], init, maps, iterators, lambda x, acc: arith.addi(convert(x), acc))

@@ -1,0 +1,247 @@
+"""Tiles for matrix instructions on IREE's TileAndFuse pipeline, chosen from shapes.
+
+A `Config` is what `compilation_info` says: which MMA kind, the workgroup's tile, how its subgroups share
+it, the step along K, and padding. The attribute set on the linalg op of a program survives to code
+generation (IREE 3.13; a `lowering_config` alone is dropped).
+
+Facts of IREE 3.13 that the text here answers to, each seen on gfx942:
+  * a dim that its tile does not divide, or that is dynamic, needs `padding`, else "op was not bufferized";
+  * with `padding` and an accumulator that is not a fill, `convert_acc_gemm` is needed, else the compiler
+    unrolls without bound (minutes of compilation, kilobytes of spills).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..strategy import Accept, Contraction, Decline
+from .base import Target
+from .gpu import Mma, parse_mma
+from .roofline import element_bytes, roofline
+
+
+@dataclass(frozen=True)
+class Config:
+    """One way to run a contraction on matrix instructions; sizes in elements."""
+
+    mma: Mma
+    subgroup_size: int
+    waves: tuple[int, int]  # subgroups of a workgroup along M and N
+    tiles: tuple[int, int]  # instructions per subgroup along M and N
+    k_steps: int  # instructions along K per step of the main loop
+    prefetch_stages: int = 2
+
+    @property
+    def m(self) -> int:
+        return self.waves[0] * self.tiles[0] * self.mma.m
+
+    @property
+    def n(self) -> int:
+        return self.waves[1] * self.tiles[1] * self.mma.n
+
+    @property
+    def k(self) -> int:
+        return self.k_steps * self.mma.k
+
+    @property
+    def threads(self) -> int:
+        return self.waves[0] * self.waves[1] * self.subgroup_size
+
+    @property
+    def accumulators(self) -> int:
+        """32-bit registers per lane that hold the result's tile."""
+        return self.tiles[0] * self.tiles[1] * self.mma.m * self.mma.n // self.subgroup_size
+
+    def shared_bytes(self) -> float:
+        """Shared memory of the two operands' tiles; rows are padded against bank conflicts."""
+        return (self.m + self.n) * (self.k * element_bytes(self.mma.lhs) + 16)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which iteration dim is tiled along M, N and K; the others are walked one by one."""
+
+    m: int
+    n: int
+    k: int
+
+
+def place(c: Contraction) -> Placement | None:
+    """The largest M and N dims and the innermost K dim; None when one of them is missing."""
+
+    def largest(role: str) -> int | None:
+        dims = [d for d, r in enumerate(c.roles) if r == role]
+        if not dims:
+            return None
+        # A dynamic dim counts as the largest: it is the number of rows of the program.
+        return max(dims, key=lambda d: (c.sizes[d] is None, c.sizes[d] or 0, d))
+
+    m, n = largest("m"), largest("n")
+    ks = [d for d, r in enumerate(c.roles) if r == "k"]
+    return None if m is None or n is None or not ks else Placement(m, n, ks[-1])
+
+
+def compilation_info(config: Config, c: Contraction, where: Placement) -> str:
+    """The text of the `#iree_codegen.compilation_info` for `c`."""
+
+    def row(default: int, outer_k: int, **chosen: int) -> list[int]:
+        values = [outer_k if role == "k" else default for role in c.roles]
+        for letter, value in chosen.items():
+            values[getattr(where, letter)] = value
+        return values
+
+    tile = {"m": config.m, "n": config.n, "k": config.k}
+    padded = any((size := c.sizes[getattr(where, d)]) is None or size % step for d, step in tile.items())
+    fields = [
+        f"workgroup = {row(1, 0, m=config.m, n=config.n, k=0)}",
+        f"reduction = {row(0, 1, m=0, n=0, k=config.k_steps)}",
+        f"subgroup = {row(0, 0, m=config.tiles[0], n=config.tiles[1], k=0)}",
+        f"mma_kind = #iree_gpu.mma_layout<{config.mma.name}>",
+        "promote_operands = [0, 1]",
+    ]
+    if padded:
+        fields += [f"padding = {row(1, 1, **tile)}", "convert_acc_gemm"]
+    return (
+        "#iree_codegen.compilation_info<"
+        f"lowering_config = #iree_gpu.lowering_config<{{{', '.join(fields)}}}>, "
+        "translation_info = <pipeline = #iree_gpu.pipeline<TileAndFuse> "
+        f"workgroup_size = [{config.threads}, 1, 1] subgroup_size = {config.subgroup_size}, "
+        "{gpu_pipeline_options = #iree_gpu.pipeline_options<"
+        f"prefetch_num_stages = {config.prefetch_stages}>}}>>"
+    )
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the choice of a config needs to know of an architecture."""
+
+    subgroup_size: int
+    units: int  # compute units (multiprocessors) of the product in the table
+    accumulators: int  # registers per lane that the result's tile may take: more of them spill
+    shared_memory: int
+    k_bytes: int = 128  # of one row per step of the main loop
+    # Bounds checks of a ragged or dynamic problem take registers; where the accumulators come out of the
+    # same file as everything else (RDNA), 16-bit operands leave only this many for them.
+    ragged_accumulators: int | None = None
+
+
+# Rows and columns loaded, in multiply-accumulates: what one more row of a tile costs against its arithmetic.
+_LOAD_COST = 32
+
+
+def candidates(mma: Mma, machine: Machine, c: Contraction, where: Placement) -> Iterator[Config]:
+    """Configs that fit the registers and the shared memory, no larger than the problem asks for."""
+    m, n, k = (c.sizes[d] for d in (where.m, where.n, where.k))
+
+    def steps(size: int | None, unit: int) -> int:
+        return 1 << 30 if size is None else -(-size // unit)
+
+    budget = machine.accumulators
+    if machine.ragged_accumulators is not None and None in c.sizes and element_bytes(mma.lhs) > 1:
+        budget = machine.ragged_accumulators
+    k_steps = max(1, min(int(machine.k_bytes / element_bytes(mma.lhs)) // mma.k, steps(k, mma.k)))
+    for waves in ((2, 2), (1, 4), (4, 1), (1, 2), (2, 1), (1, 1)):
+        for tiles in ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (4, 1), (1, 2), (2, 1), (1, 1)):
+            config = Config(mma, machine.subgroup_size, waves, tiles, k_steps)
+            # One tile more than the problem has is waste, and so is a wave without a tile.
+            wasteful = waves[0] * tiles[0] > 2 * steps(m, mma.m) or waves[1] * tiles[1] > 2 * steps(n, mma.n)
+            fits = config.accumulators <= budget
+            if fits and not wasteful and config.shared_bytes() <= machine.shared_memory:
+                yield config
+
+
+# A dynamic size is taken as this many elements when configs are compared.
+_TYPICAL = 512
+
+
+def cost(config: Config, machine: Machine, c: Contraction, where: Placement) -> float:
+    """Relative time: rounds of workgroups over the machine, times one workgroup's work per element of K."""
+    workgroups = 1.0
+    for dim, (role, size) in enumerate(zip(c.roles, c.sizes, strict=True)):
+        tile = config.m if dim == where.m else config.n if dim == where.n else 1
+        if role != "k":
+            workgroups *= -(-(size if size is not None else _TYPICAL) // tile)
+    rounds = -(-workgroups // machine.units)
+    waves = config.waves[0] * config.waves[1]
+    # Fewer than four subgroups leave SIMDs of a unit idle.
+    work = config.m * config.n * 4 / min(4, waves) + _LOAD_COST * (config.m + config.n)
+    return float(rounds * work)
+
+
+def choose(kinds: Sequence[Mma], machine: Machine, c: Contraction, where: Placement) -> Config | None:
+    """The cheapest config; among equals the first, and kinds come preferred first."""
+    every = [config for mma in kinds for config in candidates(mma, machine, c, where)]
+    return min(every, key=lambda config: cost(config, machine, c, where), default=None)
+
+
+@dataclass(frozen=True)
+class MmaPlan:
+    """Set `compilation_info` on the op."""
+
+    config: Config
+    info: str
+    padded: bool
+
+    def apply(self, op: Any) -> None:
+        from .._mlir import ir
+
+        op.attributes["compilation_info"] = ir.Attribute.parse(self.info, context=op.context)
+
+    def describe(self) -> Mapping[str, Any]:
+        c = self.config
+        return {
+            "route": "compilation_info",
+            "mma": c.mma.name,
+            "workgroup": [c.m, c.n, c.k],
+            "threads": c.threads,
+            "subgroup_size": c.subgroup_size,
+            "padded": self.padded,
+        }
+
+
+def _any(mma: Mma) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class MmaStrategy:
+    """Matmuls on matrix instructions, with tiles chosen here.
+
+    Convolutions are left to the stock route, which maps them to implicit GEMM with the same instructions.
+    """
+
+    target: Target
+    machine: Machine
+    name: str = "mma"
+    usable: Callable[[Mma], bool] = _any  # which of the target's kinds the pipeline can lower
+
+    def kinds(self, c: Contraction) -> list[Mma]:
+        """The target's MMA kinds for the operands' types, preferred first."""
+        every = [parse_mma(name) for name in self.target.mma]
+        fitting = [k for k in every if (k.lhs, k.rhs, k.acc) == (c.lhs, c.rhs, c.acc) and self.usable(k)]
+        # 16 x 16 first: as fast as 32 x 32, and it wastes less of a ragged edge.
+        return sorted(fitting, key=lambda k: (k.m, -k.k))
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        c = contraction
+        if c.kind != "matmul":
+            return Decline(f"a {c.kind}: IREE's own implicit GEMM serves it", "write it as a matmul")
+        kinds = self.kinds(c)
+        if not kinds:
+            return Decline(
+                f"{self.target.spelling} has no matrix instruction for {c.lhs} x {c.rhs} -> {c.acc}",
+                f"it has {', '.join(self.target.mma) or 'none at all'}",
+            )
+        where = place(c)
+        if where is None or c.m == 1 or c.n == 1:
+            return Decline(
+                "one row or column: a matrix instruction would compute a tile for it",
+                "the stock route reduces across lanes, which is bound by memory as it must be",
+            )
+        config = choose(kinds, self.machine, c, where)
+        if config is None:
+            return Decline("no tile fits the registers and the shared memory", "smaller sizes")
+        info = compilation_info(config, c, where)
+        return Accept(MmaPlan(config, info, "padding" in info), roofline(self.target, c))
