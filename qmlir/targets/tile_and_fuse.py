@@ -141,7 +141,10 @@ def candidates(mma: Mma, machine: Machine, c: Contraction, where: Placement) -> 
     budget = machine.accumulators
     if machine.ragged_accumulators is not None and None in c.sizes and element_bytes(mma.lhs) > 1:
         budget = machine.ragged_accumulators
-    k_steps = max(1, min(int(machine.k_bytes / element_bytes(mma.lhs)) // mma.k, steps(k, mma.k)))
+    most = max(1, min(int(machine.k_bytes / element_bytes(mma.lhs)) // mma.k, steps(k, mma.k)))
+    # A step that divides K needs no padding; it may be half as long for that.
+    whole = [s for s in range(most, most // 2, -1) if k is not None and k % (s * mma.k) == 0]
+    k_steps = whole[0] if whole else most
     for waves in ((2, 2), (1, 4), (4, 1), (1, 2), (2, 1), (1, 1)):
         for tiles in ((4, 4), (2, 4), (4, 2), (2, 2), (1, 4), (4, 1), (1, 2), (2, 1), (1, 1)):
             config = Config(mma, machine.subgroup_size, waves, tiles, k_steps)

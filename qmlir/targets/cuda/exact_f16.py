@@ -37,6 +37,10 @@ class Split:
     length: int
 
 
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
 def split_k(k: int, limit: int, unit: int = 16) -> Split:
     """The fewest chunks within `limit`; up to twice as many when that needs no padding.
 
@@ -45,12 +49,12 @@ def split_k(k: int, limit: int, unit: int = 16) -> Split:
     if k <= limit:
         return Split(1, k)
     limit = max(limit // unit * unit, 1)
-    fewest = -(-k // limit)
+    fewest = ceil_div(k, limit)
     for chunks in range(fewest, 2 * fewest + 1):
         if k % chunks == 0 and (k // chunks) % unit == 0:
             return Split(chunks, k // chunks)
-    length = min(limit, -(-(-(-k // fewest)) // unit) * unit)
-    return Split(-(-k // length), length)
+    length = min(limit, ceil_div(ceil_div(k, fewest), unit) * unit)
+    return Split(ceil_div(k, length), length)
 
 
 @dataclass(frozen=True)
