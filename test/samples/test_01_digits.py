@@ -101,8 +101,7 @@ def test_parameters_match_the_model() -> None:
     declared = dict(re.findall(r'"digits"::"([^"]+)"> : tensor<([^>]+)>', text))
     kinds = {"int8": "i8", "int32": "i32", "float32": "f32"}
     stored = {
-        name: "x".join([*map(str, array.shape), kinds[array.dtype.name]])
-        for name, array in load_file(WEIGHTS).items()
+        name: "x".join([*map(str, array.shape), kinds[array.dtype.name]]) for name, array in load_file(WEIGHTS).items()
     }
     assert declared == stored
 
@@ -130,21 +129,29 @@ def test_recorded_accuracy_is_true(sample: SimpleNamespace, images: Any) -> None
     assert recorded["split"] == sample.dataset.SPLIT
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_every_layer_is_exact(target: str, images: Any, tmp_path: Path) -> None:
-    vmfb = tmp_path / "digits.vmfb"
-    command = [sys.executable, "-m", "qmlir", "compile", str(SAMPLE / "digits.mlir"), "--target", target]
+@pytest.fixture(scope="module", params=TARGETS)
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The compiled model, by the command line."""
+    vmfb = tmp_path_factory.mktemp("digits") / "digits.vmfb"
+    command = [sys.executable, "-m", "qmlir", "compile", str(SAMPLE / "digits.mlir"), "--target", request.param]
     command += ["--parameters", f"digits={WEIGHTS}", "-o", str(vmfb)]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    program = qmlir.load(vmfb)
-    # One image, an odd number, and none at all: the batch is known only at run time.
-    for count in (1, 37, 0):
-        batch = images[:count]
-        layers = program.layers(batch)
-        for name, ours, oracle in zip(LAYERS, layers, reference_layers(batch), strict=True):
-            np.testing.assert_array_equal(np.asarray(ours), oracle, err_msg=f"{name}, {count} images")
-        np.testing.assert_array_equal(np.asarray(program.main(batch)), np.asarray(layers[-1]))
+    return qmlir.load(vmfb)
+
+
+# The batch is known only at run time: one image, and a number that is no multiple of anything.
+@pytest.mark.parametrize("count", [1, 37])
+def test_every_layer_is_exact(count: int, program: Any, images: Any) -> None:
+    batch = images[:count]
+    layers = program.layers(batch)
+    for name, ours, oracle in zip(LAYERS, layers, reference_layers(batch), strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), oracle, err_msg=name)
+    np.testing.assert_array_equal(np.asarray(program.main(batch)), np.asarray(layers[-1]))
+
+
+def test_no_images_give_no_scores(program: Any, images: Any) -> None:
+    assert np.asarray(program.main(images[:0])).shape == (0, 10)
 
 
 @pytest.mark.parametrize("target", TARGETS)
