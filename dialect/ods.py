@@ -96,9 +96,7 @@ class Enum(AttrKind):
         if not isinstance(attribute, ir.StringAttr):
             raise OpError(f"must be {self.description}, but got {attribute}")
         if attribute.value not in self.values:
-            raise OpError(
-                f"is {attribute.value!r}, which is not known{did_you_mean(attribute.value, self.values)}"
-            )
+            raise OpError(f"is {attribute.value!r}, which is not known{did_you_mean(attribute.value, self.values)}")
         return str(attribute.value)
 
     def build(self, value: Any) -> Any:
@@ -118,9 +116,7 @@ class _Scalar(AttrKind):
         return self._build(value)
 
 
-BOOL: AttrKind = _Scalar(
-    "a bool", 'irdl.base "#builtin.integer"', ir.BoolAttr, lambda v: ir.BoolAttr.get(bool(v))
-)
+BOOL: AttrKind = _Scalar("a bool", 'irdl.base "#builtin.integer"', ir.BoolAttr, lambda v: ir.BoolAttr.get(bool(v)))
 I64: AttrKind = _Scalar(
     "an integer",
     'irdl.base "#builtin.integer"',
@@ -195,16 +191,10 @@ _dialect = register_dialect(type("QmlirDialect", (ir.Dialect,), {"DIALECT_NAMESP
 
 def _accessor(f: Field, index: int) -> property:
     if f.kind == "operand":
-        return property(
-            lambda self: self._segment(index), doc=f"operand: {f.constraint and f.constraint.description}"
-        )
+        return property(lambda self: self._segment(index), doc=f"operand: {f.constraint and f.constraint.description}")
     if f.kind == "result":
-        return property(
-            lambda self: self._result(index), doc=f"result: {f.constraint and f.constraint.description}"
-        )
-    return property(
-        lambda self: self._attribute(f), doc=f"attribute: {f.attribute and f.attribute.description}"
-    )
+        return property(lambda self: self._result(index), doc=f"result: {f.constraint and f.constraint.description}")
+    return property(lambda self: self._attribute(f), doc=f"attribute: {f.attribute and f.attribute.description}")
 
 
 class Op(ir.OpView):
@@ -264,9 +254,7 @@ class Op(ir.OpView):
         if values:
             names = [f.name for f in cls.FIELDS]
             first = sorted(values)[0]
-            raise OpError(
-                f"{cls.OPERATION_NAME} has no operand or attribute {first!r}{did_you_mean(first, names)}"
-            )
+            raise OpError(f"{cls.OPERATION_NAME} has no operand or attribute {first!r}{did_you_mean(first, names)}")
         if cls._ODS_OPERAND_SEGMENTS is None:
             operands = [v for v in operands if v is not None]
         op = ir.Operation.create(
@@ -329,9 +317,7 @@ class Op(ir.OpView):
             self._verify_segments(fields, count)
         least, most = self.RESULTS
         if not least <= len(op.results) <= most:
-            raise OpError(
-                f"expects {least if least == most else f'{least} to {most}'} results, got {len(op.results)}"
-            )
+            raise OpError(f"expects {least if least == most else f'{least} to {most}'} results, got {len(op.results)}")
         known = [f.name for f in self.FIELDS if f.kind == "attr"]
         for name in _attribute_names(op):
             if "." not in name and name not in known and name != _SEGMENTS:
@@ -358,13 +344,12 @@ class Op(ir.OpView):
         sizes = list(attributes[_SEGMENTS]) if isinstance(attributes[_SEGMENTS], ir.DenseI32ArrayAttr) else []
         if len(sizes) != len(fields) or sum(sizes) != count:
             raise OpError(
-                f"'{_SEGMENTS}' {sizes} does not match {count} operands; it needs {len(fields)} entries: {_names(fields)}"
+                f"'{_SEGMENTS}' {sizes} does not match {count} operands; it needs {len(fields)} entries: "
+                f"{_names(fields)}"
             )
         for size, f in zip(sizes, fields, strict=True):
             if size not in ((0, 1) if f.optional else (1,)):
-                raise OpError(
-                    f"operand '{f.name}' is {'given ' + str(size) + ' times' if size else 'missing'}"
-                )
+                raise OpError(f"operand '{f.name}' is {'given ' + str(size) + ' times' if size else 'missing'}")
 
     def verify_semantics(self) -> None:
         """Shape and type rules of the op. Raises OpError."""
@@ -425,9 +410,7 @@ def irdl_text() -> str:
             assert source is not None
             lines.append(f"    %{number} = {source.irdl}")
             mark = "optional " if f.optional else ""
-            lists[f.kind].append(
-                f'"{f.name}" = %{number}' if f.kind == "attr" else f"{f.name}: {mark}%{number}"
-            )
+            lists[f.kind].append(f'"{f.name}" = %{number}' if f.kind == "attr" else f"{f.name}: {mark}%{number}")
         for kind in ("operand", "result"):
             if lists[kind]:
                 lines.append(f"    irdl.{kind}s({', '.join(lists[kind])})")

@@ -21,9 +21,7 @@ def show(shape: Sequence[int | None]) -> str:
     return "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
 
 
-def blocks(
-    scale: Sequence[int | None], operand: Sequence[int | None], name: str, of: str
-) -> tuple[int | None, ...]:
+def blocks(scale: Sequence[int | None], operand: Sequence[int | None], name: str, of: str) -> tuple[int | None, ...]:
     """For each axis of `operand`: how many elements one scale covers; None means the whole axis.
 
     Raises:
@@ -74,9 +72,7 @@ def broadcast(a: Sequence[int | None], b: Sequence[int | None]) -> Shape | None:
     return tuple(reversed(out))
 
 
-def conv_extent(
-    size: int | None, kernel: int, stride: int, dilation: int, before: int, after: int
-) -> int | None:
+def conv_extent(size: int | None, kernel: int, stride: int, dilation: int, before: int, after: int) -> int | None:
     """Output size of one spatial axis of a convolution."""
     return None if size is None else (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
 

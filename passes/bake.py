@@ -78,7 +78,5 @@ def _fitting(array: Any, t: Any, key: str) -> Any:
         else (array.dtype.kind in "iu" and f"i{array.dtype.itemsize * 8}" == element)
     )
     if array.shape != shape or not fits:
-        raise UsageError(
-            f"parameter {key!r} is {array.dtype} {list(array.shape)}, but the program declares {t}"
-        )
+        raise UsageError(f"parameter {key!r} is {array.dtype} {list(array.shape)}, but the program declares {t}")
     return np.asarray(array)

@@ -150,9 +150,7 @@ def fold_scales(view: Any) -> Any:
         return view
     with np.errstate(over="ignore", under="ignore"):
         product = lhs.reshape(()).astype(np.float32) * rhs.astype(np.float32)
-    return rebuilt(
-        view, lhs_scale=None, rhs_scale=dense(np.asarray(product, np.float32), "f32"), **_drop("lhs_scale")
-    )
+    return rebuilt(view, lhs_scale=None, rhs_scale=dense(np.asarray(product, np.float32), "f32"), **_drop("lhs_scale"))
 
 
 def _drop(*names: str) -> dict[str, Any]:
@@ -161,19 +159,9 @@ def _drop(*names: str) -> dict[str, Any]:
 
 def fold_sums(view: Any) -> Any:
     """Sums over K of constant codes, when the other side has a zero point (or unsigned codes)."""
-    needed = (
-        view.lhs_zero_point is not None
-        or view.lhs_code.name == "u8"
-        or view.lhs_zero_mode.startswith("offset")
-    )
+    needed = view.lhs_zero_point is not None or view.lhs_code.name == "u8" or view.lhs_zero_mode.startswith("offset")
     d = view.rhs_code
-    if (
-        not needed
-        or view.rhs_sum is not None
-        or not d.is_int
-        or not view.lhs_code.is_int
-        or view.packing != "none"
-    ):
+    if not needed or view.rhs_sum is not None or not d.is_int or not view.lhs_code.is_int or view.packing != "none":
         return view
     weight = constant_array(getattr(view, _weight_name(view)))
     if weight is None or d.name in ("u8", "i1"):

@@ -60,9 +60,7 @@ class Pipeline:
     def text(self) -> str:
         return ",".join(step.text() for step in self.steps)
 
-    def run(
-        self, module: Any, state: State, *, after: AfterPass | None = None, reproducer: bool = True
-    ) -> None:
+    def run(self, module: Any, state: State, *, after: AfterPass | None = None, reproducer: bool = True) -> None:
         """Run every pass on `module` in place.
 
         Raises:
@@ -122,9 +120,7 @@ def _check(step: Pass, module: Any) -> None:
     try:
         module.operation.verify()
     except ir.MLIRError as e:
-        raise PassError(
-            mlir_diagnostics(e), f"pass {step.text()} built invalid IR:", pass_name=step.text()
-        ) from None
+        raise PassError(mlir_diagnostics(e), f"pass {step.text()} built invalid IR:", pass_name=step.text()) from None
 
 
 def _run_cxx(step: CxxPass, module: Any) -> None:

@@ -54,9 +54,7 @@ def parse_pass(text: str) -> Pass:
     for item in body.split():
         key, eq, value = item.partition("=")
         if key not in fields:
-            raise UsageError(
-                f"pass {name} has no option {key!r}{did_you_mean(key, fields) if fields else ''}"
-            )
+            raise UsageError(f"pass {name} has no option {key!r}{did_you_mean(key, fields) if fields else ''}")
         if not eq:
             raise UsageError(f"pass {name}: option {key} needs a value")
         options[fields[key].name] = _convert(value, fields[key].default, f"pass {name}, option {key}")

@@ -78,9 +78,7 @@ class Artifact:
         `isa`, `spirv`. Rebuilt from the source, which only an artifact of this process still has.
         """
         if self.rebuild is None:
-            raise UsageError(
-                "this artifact was loaded from a file and no longer has its source; compile it again"
-            )
+            raise UsageError("this artifact was loaded from a file and no longer has its source; compile it again")
         return self.rebuild(level)
 
     @classmethod

@@ -126,6 +126,14 @@ def compile_built(build: Callable[[Any], Any], target: Target, options: Options,
     return artifact
 
 
+def text_at(source: Any, level: str, *, target: str = "cpu", **options: Any) -> str:
+    """The program as text at `level`, without compiling it. Options are those of `compile`."""
+    text, name = _source_text(source)
+    options["flags"] = tuple(options.get("flags", ()))
+    options["parameters"] = dict(options.get("parameters") or {})
+    return rebuild(lambda ctx: parse(text, name), resolve(target), Options(**options), level)
+
+
 def rebuild(build: Callable[[Any], Any], target: Target, options: Options, level: str) -> str:
     """The text of a program at `level`, or its device code."""
     if level in LEVELS:
@@ -201,9 +209,7 @@ def parse(text: str, name: str) -> Any:
     try:
         located = ir.Module.parse(text) if name == "-" else _parse_named(text, name)
     except ir.MLIRError as e:
-        found = [
-            Diagnostic(d.message, _renamed(location_text(d.location), name)) for d in e.error_diagnostics
-        ]
+        found = [Diagnostic(d.message, _renamed(location_text(d.location), name)) for d in e.error_diagnostics]
         raise ParseError(found or [Diagnostic(str(e).splitlines()[0], name)]) from None
     return located
 

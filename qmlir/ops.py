@@ -156,9 +156,7 @@ class Operation:
                        if a.size and a.ndim else str(a)] for n, a in constants.items()}  # fmt: skip
         key = key_of([self.name, {n: str(s) for n, s in specs.items()}, digests, attributes, resolved.spelling,
                       resolved.capabilities(), options])  # fmt: skip
-        return compile_built(
-            lambda ctx: self.module(specs, constants, attributes), resolved, Options(**options), key
-        )
+        return compile_built(lambda ctx: self.module(specs, constants, attributes), resolved, Options(**options), key)
 
     def module(self, specs: Specs, constants: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
         """An `ir.Module` in the current context: `@main` takes the specs and returns the op's results."""
@@ -185,14 +183,10 @@ class Operation:
             with ir.InsertionPoint(f.add_entry_block()):
                 values = dict(zip(order, f.arguments, strict=True))
                 for n, array in constants.items():
-                    values[n] = dense(
-                        array, every[n].dtype if DTYPES[every[n].dtype].kind == "float" else None
-                    )
+                    values[n] = dense(array, every[n].dtype if DTYPES[every[n].dtype].kind == "float" else None)
                 cls = OPS[f"qmlir.{self.name}"]
                 known = {field.name for field in cls.FIELDS}
-                op = cls.build(
-                    results=result_types, **values, **{k: v for k, v in attributes.items() if k in known}
-                )
+                op = cls.build(results=result_types, **values, **{k: v for k, v in attributes.items() if k in known})
                 func.ReturnOp(list(op.operation.results))
         return module
 

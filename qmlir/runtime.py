@@ -84,9 +84,7 @@ def reflection(data: bytes, name: str, key: str) -> str | None:
     try:
         module = b.VmModule.copy_buffer(_vm_instance(), data)
     except (ValueError, RuntimeError) as e:
-        raise ArtifactError(
-            f"{name} is no IREE module: {str(e).splitlines()[0].split(';')[-1].strip()}"
-        ) from None
+        raise ArtifactError(f"{name} is no IREE module: {str(e).splitlines()[0].split(';')[-1].strip()}") from None
     for function in module.function_names:
         if not function.startswith("_"):
             found = module.lookup_function(function).reflection.get(key)
@@ -196,9 +194,7 @@ class Program:
         providers = []
         for scope in self.manifest.get("parameters", []):
             if scope not in files:
-                raise UsageError(
-                    f"the program needs a parameter file for scope {scope!r}: load(..., parameters=...)"
-                )
+                raise UsageError(f"the program needs a parameter file for scope {scope!r}: load(..., parameters=...)")
         for scope, path in files.items():
             index = _binding().ParameterIndex()
             try:
@@ -250,9 +246,7 @@ class Function:
         """
         if len(args) != len(self._inputs):
             names = ", ".join(f"{n}: {s}" for n, s in self.signature.inputs)
-            raise InputError(
-                f"{self.name} takes {len(self._inputs)} arguments ({names}), but got {len(args)}"
-            )
+            raise InputError(f"{self.name} takes {len(self._inputs)} arguments ({names}), but got {len(args)}")
         inputs = self._list(len(args))
         torch_result = False
         for i, arg in enumerate(args):
@@ -297,7 +291,7 @@ class Function:
         return self._view(buffer, list(shape), element)
 
     def _result(self, outputs: Any, i: int) -> Array:
-        spec, dtype = self._outputs[i]
+        dtype = self._outputs[i][1]
         view = outputs.get_as_object(i, self._view)
         shape = tuple(view.shape)
         if 0 in shape:

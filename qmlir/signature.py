@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ._mlir import ir
+from ._spelling import location_text
 from .artifact import Signature
 from .dialect.ods import OPS
 from .dialect.ops.common import element_of, shape_of
@@ -25,9 +26,7 @@ def public_functions(module: Any) -> list[Any]:
             continue
         if operation.name == "func.func":
             visibility = (
-                operation.attributes["sym_visibility"].value
-                if "sym_visibility" in operation.attributes
-                else ""
+                operation.attributes["sym_visibility"].value if "sym_visibility" in operation.attributes else ""
             )
             if visibility != "private":
                 found.append(operation)
@@ -42,9 +41,8 @@ def function_signatures(module: Any) -> dict[str, Signature]:
         t = ir.FunctionType(ir.TypeAttr(f.attributes["function_type"]).value)
         for v in (*t.inputs, *t.results):
             if not isinstance(v, ir.RankedTensorType):
-                where = str(f.location)
-                raise ParseError([Diagnostic(f"function @{name} has an argument or result {v}; ranked tensors only",
-                                             where.removeprefix("loc(").removesuffix(")").replace('"', ""))])  # fmt: skip
+                message = f"function @{name} has an argument or result {v}; ranked tensors only"
+                raise ParseError([Diagnostic(message, location_text(f.location))])
         args, results = (
             _attributes(f, "arg_attrs", len(t.inputs)),
             _attributes(f, "res_attrs", len(t.results)),
@@ -89,18 +87,12 @@ def _argument_dtype(value: Any) -> str | None:
                 if side == value and dtype is not None and view.packing != "none" and side == rhs:
                     return "u8"
             out_zero = view.out_zero_point
-            if (
-                out_zero is not None
-                and out_zero == value
-                and view.out_dtype == "u8"
-                and element_of(value).name == "i8"
-            ):
+            if out_zero is not None and out_zero == value and view.out_dtype == "u8" and element_of(value).name == "i8":
                 return "u8"
         elif use.owner.operation.name == "qmlir.unpack":
             return "u8"
-        elif use.owner.operation.name in ("qmlir.dequant",) and view.input == value:
-            if view.packing != "none" or (view.dtype or "").startswith("u"):
-                return "u8"
+        elif use.owner.operation.name == "qmlir.dequant" and view.input == value:
+            return "u8" if view.packing != "none" or (view.dtype or "").startswith("u") else None
     return None
 
 

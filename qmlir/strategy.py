@@ -104,9 +104,7 @@ class Decision:
                     }
                 )
             else:
-                rows.append(
-                    {"strategy": name, "accepted": False, "reason": answer.reason, "remedy": answer.remedy}
-                )
+                rows.append({"strategy": name, "accepted": False, "reason": answer.reason, "remedy": answer.remedy})
         return {
             "kind": c.kind,
             "batch": list(c.batch),

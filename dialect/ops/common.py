@@ -44,9 +44,7 @@ def code_dtype(value: Any, stated: str | None, name: str) -> DType:
         return element
     d = DTYPES[stated]
     if d.mlir != element.mlir:
-        fail(
-            f"attribute '{name}_dtype' says '{stated}', which is stored as {d.mlir}, but '{name}' is {value.type}"
-        )
+        fail(f"attribute '{name}_dtype' says '{stated}', which is stored as {d.mlir}, but '{name}' is {value.type}")
     return d
 
 
@@ -90,9 +88,7 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
             fail(f"attribute '{attribute}' is '{mode}', which needs operand '{prefix}zero_point'")
         return
     if mode == "none":
-        fail(
-            f"operand '{prefix}zero_point' is given, but '{attribute}' is 'none'; state 'int' or another mode"
-        )
+        fail(f"operand '{prefix}zero_point' is given, but '{attribute}' is 'none'; state 'int' or another mode")
     is_float = element_of(zero).kind == "float"
     if mode in ("offset_float", "rescale"):
         if not is_float:
@@ -102,9 +98,7 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
     if mode.startswith("offset") and (not d.is_int or d.signed):
         fail(f"attribute '{attribute}' is '{mode}', which reads unsigned codes, but they are {d.name}")
     if mode == "packed_int" and packing == "none":
-        fail(
-            f"attribute '{attribute}' is 'packed_int', but packing is 'none'; use 'int' for unpacked zero points"
-        )
+        fail(f"attribute '{attribute}' is 'packed_int', but packing is 'none'; use 'int' for unpacked zero points")
     if not d.is_int:
         fail(f"operand '{prefix}zero_point' is given, but {d.name} values have no zero point")
 

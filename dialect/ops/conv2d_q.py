@@ -73,9 +73,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
 
     def verify_semantics(self) -> None:
         if len(shape_of(self.input)) != 4 or len(shape_of(self.weight)) != 4:
-            fail(
-                f"'input' and 'weight' must have four axes, but are {self.input.type} and {self.weight.type}"
-            )
+            fail(f"'input' and 'weight' must have four axes, but are {self.input.type} and {self.weight.type}")
         n, h, w, c = self.input_nhwc()
         f, kh, kw, cg = self.filter_fhwc()
         if kh is None or kw is None or f is None or cg is None or c is None:
@@ -90,13 +88,8 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
         top, left, bottom, right = self.padding
         (sh, sw), (dh, dw) = self.strides, self.dilations
         if self.transposed:
-            if any(
-                p >= max(s, d)
-                for p, s, d in zip(self.output_padding, self.strides, self.dilations, strict=True)
-            ):
-                fail(
-                    f"'output_padding' {list(self.output_padding)} must be smaller than the stride or the dilation"
-                )
+            if any(p >= max(s, d) for p, s, d in zip(self.output_padding, self.strides, self.dilations, strict=True)):
+                fail(f"'output_padding' {list(self.output_padding)} must be smaller than the stride or the dilation")
             oh = transposed_extent(h, kh, sh, dh, top, bottom, self.output_padding[0])
             ow = transposed_extent(w, kw, sw, dw, left, right, self.output_padding[1])
         else:
@@ -105,9 +98,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
             oh, ow = conv_extent(h, kh, sh, dh, top, bottom), conv_extent(w, kw, sw, dw, left, right)
         for size, axis in ((oh, "height"), (ow, "width")):
             if size is not None and size < 0:
-                fail(
-                    f"the kernel {kh}x{kw} is larger than the padded input {show((h, w))}: negative output {axis}"
-                )
+                fail(f"the kernel {kh}x{kw} is larger than the padded input {show((h, w))}: negative output {axis}")
         self._verify_values(kh * kw * cg)
         nhwc = (n, oh, ow, f)
         self.verify_epilogue(nhwc, f)
@@ -117,7 +108,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
     def _verify_values(self, k: int) -> None:
         """Scales and zero points: per tensor for the input; per tensor or per filter for the weight."""
         a, b = self.lhs_code, self.rhs_code
-        input_shape, weight_shape = shape_of(self.input), self.filter_codes_shape()
+        weight_shape = self.filter_codes_shape()
         f_axis = FILTER_AXES[self.filter_layout][0]
         for side, d, mode in (("lhs", a, self.lhs_zero_mode), ("rhs", b, self.zero_mode)):
             check_zero_point(getattr(self, f"{side}_zero_point"), mode, d, side, "none")
@@ -133,12 +124,11 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
                     covers = scale_blocks(value, weight_shape, f"rhs_{what}", "weight")
                     if any(x is not None for i, x in enumerate(covers) if i != f_axis):
                         fail(
-                            f"'rhs_{what}' has shape {show(own)}; weights of a convolution are scaled per tensor or per filter"
+                            f"'rhs_{what}' has shape {show(own)}; weights of a convolution are scaled per tensor or "
+                            "per filter"
                         )
                 elif not same(own[0], weight_shape[f_axis]) and own[0] != 1:
-                    fail(
-                        f"'rhs_{what}' has {own[0]} values, but the weight has {weight_shape[f_axis]} filters"
-                    )
+                    fail(f"'rhs_{what}' has {own[0]} values, but the weight has {weight_shape[f_axis]} filters")
         if self.zero_mode in ("offset_float", "rescale", "packed_int"):
             fail(f"zero_mode '{self.zero_mode}' has no meaning for a convolution; use 'int' or 'offset_int'")
         self._grouped = False

@@ -51,9 +51,7 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
         if self.recipe == "amax" and not self.symmetric:
             fail("recipe 'amax' is symmetric; state symmetric = true, or use 'torchao', 'onnx' or 'fbgemm'")
         if (self.zero_point is None) != self.symmetric:
-            fail(
-                "an asymmetric quantisation has three results (codes, scale, zero_point), a symmetric one two"
-            )
+            fail("an asymmetric quantisation has three results (codes, scale, zero_point), a symmetric one two")
         check_result(self.codes, shape, "result 'codes'")
         check_result(self.scale, self.scale_shape(), "result 'scale'")
         if self.zero_point is not None:

@@ -53,9 +53,7 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
         if experts is None:
             fail("the number of groups (axis 0 of 'rhs') must be static")
         if not same(k, rhs[rhs_k]):
-            fail(
-                f"K differs: 'lhs' {show(lhs)} has {k}, 'rhs' {show(rhs)} has {rhs[rhs_k]} along axis {rhs_k}"
-            )
+            fail(f"K differs: 'lhs' {show(lhs)} has {k}, 'rhs' {show(rhs)} has {rhs[rhs_k]} along axis {rhs_k}")
         self.verify_sides(lhs, rhs, len(lhs) - 1, rhs_k, k, ("lhs", "rhs"))
         columns = n // 2 if self.gated and n is not None else n
         if routed:
@@ -63,9 +61,7 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
             self.verify_epilogue((*lhs[:1], shape_of(self.expert_ids)[1], n), n)
         else:
             if shape_of(self.group_sizes) != (experts,):
-                fail(
-                    f"'group_sizes' has shape {show(shape_of(self.group_sizes))}, but there are {experts} groups"
-                )
+                fail(f"'group_sizes' has shape {show(shape_of(self.group_sizes))}, but there are {experts} groups")
             for name in ("routing_weights",):
                 if getattr(self, name) is not None:
                     fail(f"'{name}' belongs to the routed form ('expert_ids')")
@@ -80,9 +76,7 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
         m = shape_of(self.lhs)[0]
         if self.bias is not None and len(shape_of(self.bias)) == 2:
             if not same(shape_of(self.bias)[0], experts) or not same(shape_of(self.bias)[1], n):
-                fail(
-                    f"'bias' has shape {show(shape_of(self.bias))}; write [N], or [{experts}, N] for one a group"
-                )
+                fail(f"'bias' has shape {show(shape_of(self.bias))}; write [N], or [{experts}, N] for one a group")
             self.verify_epilogue((experts, n), n)
         else:
             self.verify_epilogue((m, n), n)

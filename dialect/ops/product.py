@@ -45,9 +45,7 @@ class ProductOp(Op):
     lhs_global_scale = operand(FLOAT, optional=True)
     rhs_global_scale = operand(FLOAT, optional=True)
 
-    lhs_dtype = attr(
-        Enum(("i8", "u8", "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", *CODES[2:]))
-    )
+    lhs_dtype = attr(Enum(("i8", "u8", "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", *CODES[2:])))
     rhs_dtype = attr(Enum((*CODES, "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
     packing = attr(Enum(PACKING), default="none")
     zero_mode = attr(Enum(ZERO_MODE), default="none")
@@ -122,13 +120,7 @@ class ProductOp(Op):
             if zero is not None and mode != "packed_int":
                 self._verify_rank(zero, shape, axis, f"{side}_zero_point")
                 zero_block = scale_blocks(zero, shape, f"{side}_zero_point", name)[axis]
-                block = (
-                    zero_block
-                    if block is None
-                    else block
-                    if zero_block is None
-                    else math.gcd(block, zero_block)
-                )
+                block = zero_block if block is None else block if zero_block is None else math.gcd(block, zero_block)
             blocks_k.append(block)
             if d.name == "codebook" and self.codebook is None:
                 fail(f"'{name}' has dtype 'codebook', which needs operand 'codebook' with 16 values")
@@ -151,9 +143,7 @@ class ProductOp(Op):
         """A one-axis scale aligns with the last axis; where that is K, the writer most likely meant the other."""
         own = shape_of(value)
         if len(own) == 1 and len(shape) > 1 and axis == len(shape) - 1 and own[0] != 1:
-            rows = (
-                "[N, 1] for one value a channel" if name.startswith("rhs") else "[M, 1] for one value a token"
-            )
+            rows = "[N, 1] for one value a channel" if name.startswith("rhs") else "[M, 1] for one value a token"
             fail(
                 f"'{name}' has shape {show(own)}, which would align with K; write {rows}, or [1, G] for groups along K"
             )
@@ -179,14 +169,13 @@ class ProductOp(Op):
         if out.name == "i32":
             if not integer:
                 fail(
-                    f"result i32 is the raw accumulator, but the operands are {self.lhs_code.name} x {self.rhs_code.name}"
+                    "result i32 is the raw accumulator, but the operands are "
+                    f"{self.lhs_code.name} x {self.rhs_code.name}"
                 )
             extra = [n for n in ("lhs_scale", "rhs_scale", "c", "act_scale", "out_scale", "out_multiplier",
                                  "out_zero_point") if getattr(self, n) is not None]  # fmt: skip
             if extra or self.activation != "none" or self.alpha != 1.0:
-                fail(
-                    f"result i32 is the raw accumulator; it takes no {extra[0] if extra else 'activation or alpha'}"
-                )
+                fail(f"result i32 is the raw accumulator; it takes no {extra[0] if extra else 'activation or alpha'}")
             if self._grouped or self.zero_mode in ("offset_float", "rescale"):
                 fail("result i32 is the raw accumulator; it takes no groups along K and no float zero points")
         requantised = out.name in ("i8", "u8")
@@ -198,9 +187,7 @@ class ProductOp(Op):
                 fail(f"operand '{name}' requantises, but the result is {out.name}; use an i8 result")
             shape_blocks(self.epilogue_shape(value), result, name, "result")
         if self.out_scale is not None and self.out_multiplier is not None:
-            fail(
-                "'out_scale' and 'out_multiplier' exclude each other: the result is multiplied by 1/s or by m"
-            )
+            fail("'out_scale' and 'out_multiplier' exclude each other: the result is multiplied by 1/s or by m")
         if self.act_scale is not None:
             shape_blocks(self.epilogue_shape(self.act_scale), result, "act_scale", "result")
         if self.clamp is not None:
@@ -230,6 +217,4 @@ class ProductOp(Op):
         elif out.name in ("i8", "u8"):
             fail("bias_stage 'out' adds after the cast, but the result is requantised; use 'scaled' or 'acc'")
         elif (d.kind == "float") != (out.kind == "float"):
-            fail(
-                f"'bias' with bias_stage 'out' is added in the result's type {out.name}, but is {self.bias.type}"
-            )
+            fail(f"'bias' with bias_stage 'out' is added in the result's type {out.name}, but is {self.bias.type}")

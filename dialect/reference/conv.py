@@ -67,9 +67,7 @@ def conv2d_q(
         filter_parameter(rhs_scale, filter_layout),
         filter_parameter(rhs_zero_point, filter_layout),
     )
-    a = make_side(
-        "lhs", np.asarray(input), lhs_dtype, lhs_scale, lhs_zero_point, lhs_zero_mode, "none", False, None
-    )
+    a = make_side("lhs", np.asarray(input), lhs_dtype, lhs_scale, lhs_zero_point, lhs_zero_mode, "none", False, None)
     b = make_side("rhs", np.asarray(weight), rhs_dtype, rhs_scale, rhs_zero_point, zero_mode, packing, False, None,
                   codebook)  # fmt: skip
     weight_only = a.plain or b.plain

@@ -32,9 +32,7 @@ def dynamic_quantize(
         scale_shape: tuple[int, ...] = ()
     else:
         g = k if granularity == "token" else int(group_size or k)
-        rows = (
-            x.reshape(-1, g) if x.size else np.zeros((int(np.prod(x.shape[:-1])) * (k // max(g, 1)), 0), F32)
-        )
+        rows = x.reshape(-1, g) if x.size else np.zeros((int(np.prod(x.shape[:-1])) * (k // max(g, 1)), 0), F32)
         scale_shape = (*x.shape[:-1], k // g if g else 1)
     empty = rows.shape[1] == 0
     finite = rows if not empty else np.zeros((rows.shape[0], 1), F32)

@@ -47,9 +47,7 @@ def grouped_matmul(
     if group_sizes is not None:
         sizes = np.asarray(group_sizes)
         if (sizes < 0).any() or sizes.sum() != lhs.shape[0]:
-            raise ValueError(
-                f"group_sizes {sizes.tolist()} must be non-negative and add up to M = {lhs.shape[0]}"
-            )
+            raise ValueError(f"group_sizes {sizes.tolist()} must be non-negative and add up to M = {lhs.shape[0]}")
         owner = np.repeat(np.arange(count), sizes)
         return _rows(lhs, rhs, owner, kw)
     ids = np.asarray(expert_ids)

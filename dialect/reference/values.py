@@ -108,9 +108,7 @@ def round_to(x: Array, mode: str) -> Array:
     return t + np.copysign((np.abs(x - t) >= 0.5).astype(x.dtype), x)
 
 
-def requantize(
-    y: Array, factor: Array, zero_point: Array | None, d: DType, rounding: str, lo: int, hi: int
-) -> Array:
+def requantize(y: Array, factor: Array, zero_point: Array | None, d: DType, rounding: str, lo: int, hi: int) -> Array:
     """`clamp(round(y * factor) + z, lo, hi)`; NaN becomes `z` clamped, infinities saturate."""
     with np.errstate(invalid="ignore", over="ignore"):
         t = round_to((y * factor).astype(F32), rounding)

@@ -63,11 +63,7 @@ def _small_constant(array: Array, t: Any) -> Any:
         return arith.constant(t, ir.Attribute.parse(f"dense<> : {t}"))
     e = t.element_type
     value = array.reshape(()).item()
-    attribute = (
-        ir.FloatAttr.get(e, float(value))
-        if isinstance(e, ir.FloatType)
-        else ir.IntegerAttr.get(e, int(value))
-    )
+    attribute = ir.FloatAttr.get(e, float(value)) if isinstance(e, ir.FloatType) else ir.IntegerAttr.get(e, int(value))
     return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute))
 
 

@@ -163,7 +163,8 @@ def _prepare_input(op: Conv2dQOp, x: Any, fill: Any) -> Any:
         return pad(x, (0, top, left, 0), (0, bottom, right, 0), fill)
     _, kh, kw, _ = op.filter_fhwc()
     (sh, sw), (dh, dw) = op.strides, op.dilations
-    assert kh is not None and kw is not None
+    assert kh is not None
+    assert kw is not None
     x = _spread(x, sh, sw, fill)
     edges = [
         dh * (kh - 1) - top,
@@ -221,7 +222,7 @@ def _convolve(
     bounds: tuple[int, int] | None,
 ) -> Any:
     """NHWC x FHWC -> NHWF with the accumulator type `t`."""
-    n, h, width, c = dims(x)
+    n, h, width, _ = dims(x)
     f, kh, kw, cg = dims(w)
     out = [
         n,
@@ -269,9 +270,7 @@ def _extent(size: Size, kernel: int, stride: int, dilation: int) -> Size:
     return arith.addi(arith.divsi(arith.subi(size, as_index(reach)), as_index(stride)), as_index(1))
 
 
-def _corrections(
-    op: Conv2dQOp, inputs: Inputs, a: Side, b: Side, x: Any, w: Any, strides: Sequence[int]
-) -> Any:
+def _corrections(op: Conv2dQOp, inputs: Inputs, a: Side, b: Side, x: Any, w: Any, strides: Sequence[int]) -> Any:
     """`sum (x - zx)(w - zw)` from `sum x*w`: the body that corrects `acc`. See matmul.add_corrections."""
     f, kh, kw, cg = dims(w)
     groups = op.groups
@@ -289,9 +288,7 @@ def _corrections(
         if groups > 1:
             # [N, OH, OW, G] to one value a filter.
             n, oh, ow, _ = dims(window)
-            spread = elementwise(
-                [Arg(window, (0, 1, 2, 3))], [n, oh, ow, groups, f // groups], i32(), lambda v: v
-            )
+            spread = elementwise([Arg(window, (0, 1, 2, 3))], [n, oh, ow, groups, f // groups], i32(), lambda v: v)
             window = collapse(spread, [[0], [1], [2], [3, 4]])
         inputs.add("lhs_sum", window, (0, 1, 2, 3 if groups > 1 else None))
 

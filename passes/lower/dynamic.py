@@ -51,11 +51,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp) -> list[Any]:
 
     def code(v: Any, s: Any, *z: Any) -> Any:
         # ONNX divides, the others multiply by the reciprocal: the last bit differs.
-        t = (
-            arith.divf(to_f32(v), s)
-            if op.recipe == "onnx"
-            else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
-        )
+        t = arith.divf(to_f32(v), s) if op.recipe == "onnx" else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
         return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, d.lo, d.hi, element("i8"))
 
     codes = elementwise(args, wide, element("i8"), code)

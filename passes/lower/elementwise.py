@@ -77,9 +77,7 @@ def lower_dequant(op: DequantOp) -> list[Any]:
     names, args = ["code", "scale"], [split.split(side.codes), split.parameter(op.scale)]
     if zero is not None:
         if d.name == "u8" and str(zero.type.element_type) == "i8":
-            zero = elementwise(
-                [Arg.aligned(zero, dims(zero))], dims(zero), i32(), lambda x: to_i32(x, unsigned=True)
-            )
+            zero = elementwise([Arg.aligned(zero, dims(zero))], dims(zero), i32(), lambda x: to_i32(x, unsigned=True))
         names.append("zero")
         args.append(split.parameter(zero))
     meaning = replace(side, zero=zero)

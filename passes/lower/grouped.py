@@ -22,7 +22,6 @@ from .build import (
     dims,
     element,
     elementwise,
-    empty,
     expand,
     filled,
     generic,
@@ -30,7 +29,6 @@ from .build import (
     loop_index,
     repeat,
     scalar,
-    tensor_type,
 )
 from .matmul import product
 from .scalars import add, cast_f, const, f32, i32, to_f32, to_i32
@@ -81,19 +79,18 @@ def _at(source: Any, *where: Any) -> Any:
 
 
 def gather(source: Any, rows: Any) -> Any:
-    """`source [R, ...]` at `rows [..]` (i32) -> `[.., ...]`."""
-    out = [*dims(rows), *dims(source)[1:]]
-    t = source.type.element_type
-    init = empty(out, t)
-    return ir.Operation.create(
-        "iree_linalg_ext.gather",
-        results=[tensor_type(out, t)],
-        operands=[source, rows, init],
-        attributes={
-            "dimension_map": ir.DenseI64ArrayAttr.get([0]),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([2, 1]),
-        },
-    ).results[0]
+    """`source [R, ...]` at `rows [..]` (i32) -> `[.., ...]`.
+
+    A generic that reads: `iree_linalg_ext.gather` does not get a lowering configuration on Vulkan.
+    """
+    depth = rows.type.rank
+
+    def body(row: Any) -> Any:
+        at = arith.index_cast(ir.IndexType.get(), row)
+        return tensor.extract(source, [at, *(loop_index(depth + i) for i in range(source.type.rank - 1))])
+
+    sizes = [*dims(rows), *dims(source)[1:]]
+    return elementwise([Arg(rows, tuple(range(depth)))], sizes, source.type.element_type, body)
 
 
 def _assert(condition: Any, message: str) -> None:
@@ -105,12 +102,8 @@ def _assert(condition: Any, message: str) -> None:
 
 def _assert_sizes(sizes: Any, rows: Size) -> None:
     """`group_sizes` are not negative and add up to the rows: anything else would leave rows without a result."""
-    total = generic(
-        [Arg(sizes, (0,))], filled([], scalar(0, i32())), [], 1, lambda s, acc: arith.addi(acc, s)
-    )
-    least = generic(
-        [Arg(sizes, (0,))], filled([], scalar(0, i32())), [], 1, lambda s, acc: arith.minsi(acc, s)
-    )
+    total = generic([Arg(sizes, (0,))], filled([], scalar(0, i32())), [], 1, lambda s, acc: arith.addi(acc, s))
+    least = generic([Arg(sizes, (0,))], filled([], scalar(0, i32())), [], 1, lambda s, acc: arith.minsi(acc, s))
     expected = arith.index_cast(i32(), as_index(rows))
     fits = arith.cmpi(_EQ, tensor.extract(total, []), expected)
     positive = arith.cmpi(_EQ, tensor.extract(least, []), scalar(0, i32()))
@@ -172,9 +165,7 @@ class _Blocks:
         self.rows, self.groups, self.owner = rows, groups, owner
         self.width = width = _block_width(rows, groups)
         self.count = count = _block_count(rows, groups, width)
-        per_group = elementwise(
-            [Arg(sizes, (0,))], [groups], i32(), lambda s: arith.ceildivsi(s, scalar(width, i32()))
-        )
+        per_group = elementwise([Arg(sizes, (0,))], [groups], i32(), lambda s: arith.ceildivsi(s, scalar(width, i32())))
         start = _before(per_group, groups)
         self.group_of = _count(
             [Arg(start, (1,)), Arg(per_group, (1,))], [count, groups], [0],
@@ -185,15 +176,11 @@ class _Blocks:
             [Arg(owner, (0,)), Arg(position, (0,))], [rows], i32(),
             lambda o, p: arith.addi(_at(start, _bounded(o, groups)), arith.divsi(p, scalar(width, i32()))),
         )  # fmt: skip
-        self.slot_of = elementwise(
-            [Arg(position, (0,))], [rows], i32(), lambda p: arith.remsi(p, scalar(width, i32()))
-        )
+        self.slot_of = elementwise([Arg(position, (0,))], [rows], i32(), lambda p: arith.remsi(p, scalar(width, i32())))
 
         def mine(block: Any, slot: Any, o: Any) -> Any:
             here = arith.andi(arith.cmpi(_EQ, block, _loop(0)), arith.cmpi(_EQ, slot, _loop(1)))
-            valid = arith.andi(
-                arith.cmpi(_SGE, o, scalar(0, i32())), arith.cmpi(_SLT, o, scalar(groups, i32()))
-            )
+            valid = arith.andi(arith.cmpi(_SGE, o, scalar(0, i32())), arith.cmpi(_SLT, o, scalar(groups, i32())))
             return arith.select(arith.andi(here, valid), _loop(2), scalar(0, i32()))
 
         self.row_of = _count(
@@ -341,9 +328,7 @@ def _routed(op: GroupedMatmulOp, groups: int) -> Any:
     rows = dims(owner)[0]
     if not op.skip_invalid:
         _assert_ids(owner, groups)
-    sizes = _count(
-        [Arg(owner, (1,))], [groups, rows], [0], lambda o: arith.extui(i32(), arith.cmpi(_EQ, o, _loop(0)))
-    )
+    sizes = _count([Arg(owner, (1,))], [groups, rows], [0], lambda o: arith.extui(i32(), arith.cmpi(_EQ, o, _loop(0))))
     blocks = _Blocks.of(rows, groups, owner, _ranked(owner, rows), sizes)
     per_token = op.lhs.type.rank == 2
 

@@ -83,9 +83,7 @@ def _batch_axes(side: Side, nb: int) -> list[int | None]:
     return axes
 
 
-def side_axes(
-    side: Side, nb: int, row: int, k: int | None, group: int | None = None
-) -> tuple[int | None, ...]:
+def side_axes(side: Side, nb: int, row: int, k: int | None, group: int | None = None) -> tuple[int | None, ...]:
     """Loops of the axes of a side's codes; with `group`, K is split into (group, k)."""
     axes: list[int | None] = [*_batch_axes(side, nb)]
     for i in range(side.batch, side.batch + 2):
@@ -102,9 +100,7 @@ def parameter_axes(side: Side, value: Any, nb: int, row: int, group: int | None)
     """Loops of the axes of a side's scale or zero point; None for axes of size one."""
     full = side_axes(side, nb, row, group)
     t = value.type
-    return tuple(
-        None if not t.is_dynamic_dim(i) and t.get_dim_size(i) == 1 else axis for i, axis in enumerate(full)
-    )
+    return tuple(None if not t.is_dynamic_dim(i) and t.get_dim_size(i) == 1 else axis for i, axis in enumerate(full))
 
 
 def _mul_add_int(x: Any, y: Any, acc: Any) -> Any:

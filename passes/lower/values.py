@@ -45,9 +45,7 @@ def unpack_codes(value: Any, d: DType, packing: str, length: Size | None) -> Any
     ones; a 1-bit signed code becomes 2q - 1."""
     known = constant_array(value)
     if known is not None:
-        codes = unpack_array(
-            known.view(np.uint8), d.name, packing, length if isinstance(length, int) else None
-        )
+        codes = unpack_array(known.view(np.uint8), d.name, packing, length if isinstance(length, int) else None)
         if d.name == "i1":
             codes = (2 * (codes.astype(np.int8) & 1) - 1).astype(np.int8)
         return dense(codes.view(np.int8))
@@ -97,9 +95,7 @@ def _unpack_interleaved(value: Any, d: DType, outer: list[Size], last: Size, len
         Arg(halves, (*range(n + 1), n + 3, n + 1)),
         Arg(shifts, (n + 2,)),
     ]
-    wide = elementwise(
-        args, sizes, element("i8"), lambda b, s: _field(to_i32(b, unsigned=True), to_i32(s), d)
-    )
+    wide = elementwise(args, sizes, element("i8"), lambda b, s: _field(to_i32(b, unsigned=True), to_i32(s), d))
     flat = collapse(wide, [[i] for i in range(n)] + [list(range(n, n + 4))])
     return _cut(flat, outer, length, last // 4, per)
 
@@ -256,14 +252,10 @@ def make_side(
         last = dims(scale)[-1] if scale is not None else None
         zero = unpack_codes(zero, d, packing, last)
         if d.name == "u8":
-            zero = elementwise(
-                [Arg.aligned(zero, dims(zero))], dims(zero), i32(), lambda x: to_i32(x, unsigned=True)
-            )
+            zero = elementwise([Arg.aligned(zero, dims(zero))], dims(zero), i32(), lambda x: to_i32(x, unsigned=True))
     elif zero is not None and d.name == "u8" and str(zero.type.element_type) == "i8":
         # A zero point of u8 codes is itself u8.
-        zero = elementwise(
-            [Arg.aligned(zero, dims(zero))], dims(zero), i32(), lambda x: to_i32(x, unsigned=True)
-        )
+        zero = elementwise([Arg.aligned(zero, dims(zero))], dims(zero), i32(), lambda x: to_i32(x, unsigned=True))
     per_row: list[Any] = []
     block: int | None = None
     for what, x in (("scale", scale), ("zero_point", zero)):
@@ -275,17 +267,11 @@ def make_side(
         for axis, size in enumerate(covered):
             if axis != k and size is not None and size > 1:
                 known = constant_array(x)
-                x = (
-                    dense(np.repeat(known, size, axis), _float_name(x))
-                    if known is not None
-                    else repeat(x, axis, size)
-                )
+                x = dense(np.repeat(known, size, axis), _float_name(x)) if known is not None else repeat(x, axis, size)
         if covered[k] is not None:
             block = covered[k] if block is None else math.gcd(block, covered[k] or 0)
         per_row.append(x)
-    return Side(
-        name, d, codes, row, k, offset, per_row[0], per_row[1], mode, block, sum_, codebook, global_scale
-    )
+    return Side(name, d, codes, row, k, offset, per_row[0], per_row[1], mode, block, sum_, codebook, global_scale)
 
 
 def full_rank(x: Any, rank: int) -> Any:
@@ -314,9 +300,7 @@ def bias_unsigned(codes: Any) -> Any:
     if known is not None:
         return dense((known.view(np.uint8) ^ 0x80).view(np.int8))
     sizes = dims(codes)
-    return elementwise(
-        [Arg.aligned(codes, sizes)], sizes, element("i8"), lambda x: arith.xori(x, scalar(-128, x.type))
-    )
+    return elementwise([Arg.aligned(codes, sizes)], sizes, element("i8"), lambda x: arith.xori(x, scalar(-128, x.type)))
 
 
 def dequantized(side: Side, t_name: str) -> Any:
@@ -324,7 +308,6 @@ def dequantized(side: Side, t_name: str) -> Any:
     t = element(t_name)
     if side.plain and str(side.codes.type.element_type) == str(t):
         return side.codes
-    sizes = dims(side.codes)
     codes, k, group = side.codes, side.k, side.block
     grouped = group is not None
     if grouped:
@@ -345,11 +328,7 @@ def dequantized(side: Side, t_name: str) -> Any:
     if side.global_scale is not None:
         args.append(Arg(side.global_scale, (None,) * side.global_scale.type.rank))
         parts.append("global")
-    values = (
-        None
-        if side.d.kind != "table" or side.d.name == "codebook"
-        else [float(v) for v in table(side.d.name)]
-    )
+    values = None if side.d.kind != "table" or side.d.name == "codebook" else [float(v) for v in table(side.d.name)]
 
     def body(*scalars: Any) -> Any:
         named = dict(zip(parts, scalars, strict=True))
@@ -369,14 +348,10 @@ def _split_axis(value: Any, axis: int, group: int) -> Any:
     size = sizes[axis]
     if not isinstance(size, int):
         raise OpError("groups along a dynamic axis are not supported; make K static")
-    return expand(
-        value, [[s] for s in sizes[:axis]] + [[size // group, group]] + [[s] for s in sizes[axis + 1 :]]
-    )
+    return expand(value, [[s] for s in sizes[:axis]] + [[size // group, group]] + [[s] for s in sizes[axis + 1 :]])
 
 
-def real_value(
-    code: Any, scale: Any | None, zero: Any | None, side: Side, values: Sequence[float] | None
-) -> Any:
+def real_value(code: Any, scale: Any | None, zero: Any | None, side: Side, values: Sequence[float] | None) -> Any:
     """The f32 value of one code (docs/semantics.md, section 1)."""
     if side.d.kind == "table":
         y = decode_table(code, values or (), side.codebook)

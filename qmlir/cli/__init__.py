@@ -1,0 +1,67 @@
+"""The command line: `qmlir compile | run | targets | cache`, and `qmlir-opt` (module `opt`).
+
+Each command is one file with `add(subparsers)` and `run(args) -> int`. Commands call the public API only. Exit
+codes: 0 ok, 1 failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+
+from .. import __version__
+
+COMMANDS = ("compile", "run", "targets", "cache")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of `qmlir`."""
+    parser = argparse.ArgumentParser(
+        prog="qmlir",
+        description="Compile and run quantised linear algebra.",
+        epilog="exit codes: 0 ok, 1 failed, 2 wrong usage",
+    )
+    parser.add_argument("--version", action="store_true", help="print the versions of qmlir and IREE")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name in COMMANDS:
+        importlib.import_module(f".{name}", __name__).add(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Errors are one message on stderr, never a traceback."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.version:
+        from importlib.metadata import version
+
+        print(f"qmlir {__version__} (IREE compiler {version('iree-base-compiler')}, "
+              f"runtime {version('iree-base-runtime')})")  # fmt: skip
+        return 0
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    return guarded(lambda: int(args.run(args)), "qmlir")
+
+
+def guarded(body: Callable[[], int], program: str) -> int:
+    """Turn our errors into messages and exit codes."""
+    from ..errors import QmlirError
+
+    try:
+        return body()
+    except QmlirError as e:
+        print(f"{program}: {_prefixed(str(e))}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 1
+
+
+def _prefixed(text: str) -> str:
+    """`error: ...`, unless the message brings a place and the word itself."""
+    return text if ": error: " in text.splitlines()[0] else f"error: {text}"

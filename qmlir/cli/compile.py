@@ -1,0 +1,112 @@
+"""`qmlir compile`: a program to one .vmfb."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+
+
+def add(commands: Any) -> None:
+    """The command's arguments."""
+    p = commands.add_parser("compile", help="compile a program to one .vmfb", description=__doc__)
+    p.add_argument("input", help="an .mlir file")
+    p.add_argument("-o", "--output", help="the .vmfb to write (default: the input's name with .vmfb)")
+    p.add_argument("-t", "--target", default="cpu", help="cpu, cuda:sm_90a, rocm:gfx942, vulkan:ada, ...")
+    p.add_argument("--parameters", action="append", default=[], metavar="SCOPE=FILE",
+                   help="weights for a parameter scope: .safetensors, .irpa or .gguf")  # fmt: skip
+    p.add_argument("--keep-parameters", action="store_true", help="load the weights at run time")
+    p.add_argument("--pipeline", help="passes to run instead of the default ones")
+    p.add_argument("--start", default="import", help="level of the input: import, qmlir, linalg, configured")
+    p.add_argument("--stop", help="stop at a level and write its text: qmlir, linalg, configured")
+    p.add_argument("--dump-stages", metavar="DIR", help="write the IR of every level and the device code to a folder")
+    p.add_argument("--iree-flag", action="append", default=[], metavar="FLAG",
+                   help="a flag for IREE, such as =--iree-opt-level=O3")  # fmt: skip
+    p.add_argument("--timeout", type=float, help="seconds after which compilation is given up")
+    p.add_argument("--no-cache", action="store_true", help="neither read nor write the compilation cache")
+    p.add_argument("--json", action="store_true", help="print the manifest")
+    p.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    p.set_defaults(run=run)
+
+
+def parameter_files(items: list[str]) -> dict[str, str]:
+    """`SCOPE=FILE` items as a mapping."""
+    files = {}
+    for item in items:
+        scope, eq, path = item.partition("=")
+        if not eq or not path:
+            raise UsageError(f"--parameters {item!r}: write SCOPE=FILE")
+        files[scope] = path
+    return files
+
+
+def run(args: argparse.Namespace) -> int:
+    from .child import in_child, run_in_child
+
+    if not in_child():
+        argv = sys.argv[1:] if Path(sys.argv[0]).stem in ("qmlir", "__main__") else _argv(args)
+        return run_in_child("qmlir", argv, "qmlir", args.input, args.timeout)
+    return _compile(args)
+
+
+def _argv(args: argparse.Namespace) -> list[str]:
+    """The command's words again, for a caller that used `main([...])`."""
+    argv = ["compile", args.input, "--target", args.target, "--start", args.start]
+    for name in ("output", "pipeline", "stop", "dump_stages"):
+        if getattr(args, name) is not None:
+            argv += [f"--{name.replace('_', '-')}", getattr(args, name)]
+    argv += [word for item in args.parameters for word in ("--parameters", item)]
+    argv += [f"--iree-flag={flag}" for flag in args.iree_flag]
+    argv += [f"--{n.replace('_', '-')}" for n in ("keep_parameters", "no_cache", "json", "quiet") if getattr(args, n)]
+    return argv
+
+
+def _compile(args: argparse.Namespace) -> int:
+    import time
+
+    import qmlir
+
+    from ..compiler import text_at
+    from .child import breadcrumb
+
+    output = Path(args.output) if args.output else Path(args.input).with_suffix(".mlir.out" if args.stop else ".vmfb")
+    _check_writable(output)
+    breadcrumb(f"the compilation for {args.target}\n")
+    start = time.perf_counter()
+    options: dict[str, Any] = {
+        "target": args.target, "pipeline": args.pipeline, "start": args.start,
+        "parameters": parameter_files(args.parameters), "keep_parameters": args.keep_parameters,
+        "flags": tuple(args.iree_flag),
+    }  # fmt: skip
+    source = Path(args.input)
+    if args.stop:
+        from ..artifact import write_atomically
+
+        write_atomically(output, text_at(source, args.stop, **options).encode())
+        return 0
+    artifact = qmlir.compile(source, dump_stages=args.dump_stages, cache=not args.no_cache, **options)
+    artifact.save(output)
+    if args.json:
+        print(json.dumps(artifact.manifest, indent=2))
+    elif not args.quiet:
+        seconds = time.perf_counter() - start
+        print(f"{output}: {artifact.target}, {len(artifact.vmfb):,} bytes, {seconds:.2f} s")
+        for name, signature in artifact.functions.items():
+            print(f"  {name}{signature}")
+    return 0
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a hopeless output before the work."""
+    import os
+
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise UsageError(f"cannot write {path}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"cannot write {path}: no permission in {path.parent}")

@@ -1,0 +1,104 @@
+"""`qmlir run`: call a function of a compiled program."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, UsageError
+
+
+def add(commands: Any) -> None:
+    """The command's arguments."""
+    p = commands.add_parser("run", help="run a compiled program", description=__doc__)
+    p.add_argument("program", help="a .vmfb that qmlir made")
+    p.add_argument("-f", "--function", default="main", help="the function to call")
+    p.add_argument("-i", "--input", action="append", default=[], metavar="FILE",
+                   help="an argument: an .npy file, or an .npz file with all arguments by name or in order")  # fmt: skip
+    p.add_argument("-o", "--output", action="append", default=[], metavar="FILE",
+                   help="write a result to an .npy file (default: print)")  # fmt: skip
+    p.add_argument("--device", help="local-sync, local-task, vulkan://0, ...")
+    p.add_argument("--parameters", action="append", default=[], metavar="SCOPE=FILE", help="weights kept apart")
+    p.add_argument("--repeat", type=int, default=1, metavar="N", help="call N times and print the time of a call")
+    p.add_argument("--json", action="store_true", help="print shapes, dtypes and the time as JSON")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    import numpy as np
+
+    import qmlir
+
+    from .compile import parameter_files
+
+    if args.repeat < 1:
+        raise UsageError("--repeat must be at least 1")
+    program = qmlir.load(args.program, device=args.device, parameters=parameter_files(args.parameters))
+    if args.function not in program.functions:
+        raise UsageError(f"{args.program} has no function {args.function!r}; it has {', '.join(program.functions)}")
+    function = program.functions[args.function]
+    arrays = _arguments(args.input, [name for name, _ in function.signature.inputs])
+    for path in args.output:
+        if not Path(path).parent.is_dir():
+            raise UsageError(f"cannot write {path}: there is no folder {Path(path).parent}")
+    if args.output and len(args.output) != len(function.signature.outputs):
+        count = len(function.signature.outputs)
+        raise UsageError(f"{args.function} has {count} results, but -o names {len(args.output)} files")
+    times = []
+    for _ in range(args.repeat):
+        start = time.perf_counter()
+        results = function(*arrays)
+        times.append(time.perf_counter() - start)
+    results = results if isinstance(results, tuple) else (results,)
+    for path, array in zip(args.output, results, strict=False):
+        _save(path, array)
+    median = sorted(times)[len(times) // 2]
+    if args.json:
+        rows = [{"shape": list(r.shape), "dtype": str(r.dtype)} for r in results]
+        print(json.dumps({"results": rows, "seconds": median, "calls": args.repeat}))
+        return 0
+    if not args.output:
+        for i, array in enumerate(results):
+            print(f"result {i}: {function.signature.outputs[i]}")
+            print(np.asarray(array))
+    if args.repeat > 1:
+        print(f"{median * 1e6:.1f} us a call (median of {args.repeat})", file=sys.stderr)
+    return 0
+
+
+def _save(path: str, array: Any) -> None:
+    """All of the file or nothing."""
+    import io
+
+    import numpy as np
+
+    from ..artifact import write_atomically
+
+    data = io.BytesIO()
+    np.save(data, np.asarray(array), allow_pickle=False)
+    write_atomically(Path(path), data.getvalue())
+
+
+def _arguments(paths: list[str], names: list[str]) -> list[Any]:
+    """The arrays of .npy and .npz files, in the order of the arguments."""
+    import numpy as np
+
+    arrays: list[Any] = []
+    for path in paths:
+        try:
+            loaded = np.load(path, allow_pickle=False)
+        except FileNotFoundError:
+            raise InputError(f"cannot read {path}: there is no such file") from None
+        except (OSError, ValueError, EOFError) as e:
+            raise InputError(f"cannot read {path}: it is no .npy or .npz file ({e})") from None
+        if isinstance(loaded, np.ndarray):
+            arrays.append(loaded)
+        elif set(names) <= set(loaded.files):
+            arrays += [loaded[name] for name in names]
+        else:
+            arrays += [loaded[name] for name in loaded.files]
+    return arrays

@@ -1,0 +1,40 @@
+"""`qmlir targets`: what programs can be compiled for, and which devices are here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """The command's arguments."""
+    p = commands.add_parser("targets", help="list the targets", description=__doc__)
+    p.add_argument("backend", nargs="?", choices=("cpu", "cuda", "rocm", "vulkan"), help="only this backend")
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from ..targets import all_targets, resolve
+
+    listed = [resolve("cpu"), *all_targets()]
+    rows = [{**t.capabilities(), "device": t.device_present()} for t in listed
+            if args.backend in (None, t.backend)]  # fmt: skip
+    if args.json:
+        print(json.dumps(rows, indent=2))
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("target", "what it is", "int8 with", "device", "status"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        kinds = [m for m in row["mma"] if m.endswith("I8")]
+        # Two kinds say enough; --json has them all.
+        int8 = ", ".join(kinds[:2]) + (", ..." if len(kinds) > 2 else "")
+        int8 = int8 or ("dot products" if row["int8_dot"] else "f16 MMA" if row["mma"] else "vectors")
+        table.add_row(row["target"], row["summary"], int8, row["device"] or "-", row["status"])
+    Console().print(table)
+    return 0
