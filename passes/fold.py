@@ -51,8 +51,8 @@ class FoldPass(Pass):
 
         module.operation.walk(visit)
         for op in products:
-            with ir.InsertionPoint(op), op.location:
-                for step in self._steps():
+            for step in self._steps():
+                with ir.InsertionPoint(op), op.location:
                     op = step(op.opview).operation
 
     def _steps(self) -> list[Callable[[Any], Any]]:
@@ -150,11 +150,7 @@ def fold_scales(view: Any) -> Any:
         return view
     with np.errstate(over="ignore", under="ignore"):
         product = lhs.reshape(()).astype(np.float32) * rhs.astype(np.float32)
-    return rebuilt(view, lhs_scale=None, rhs_scale=dense(np.asarray(product, np.float32), "f32"), **_drop("lhs_scale"))
-
-
-def _drop(*names: str) -> dict[str, Any]:
-    return dict.fromkeys(names)
+    return rebuilt(view, lhs_scale=None, rhs_scale=dense(np.asarray(product, np.float32), "f32"))
 
 
 def fold_sums(view: Any) -> Any:

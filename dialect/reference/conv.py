@@ -138,7 +138,7 @@ def _convolve(
     out = np.empty((n, oh, ow, f))
     fg = f // groups
     for g in range(groups):
-        patch = windows[:, :, :, g * cg : (g + 1) * cg].reshape(n * oh * ow, -1)
+        patch = windows[:, :, :, g * cg : (g + 1) * cg].reshape(n * oh * ow, cg * kh * kw)
         kernel = np.transpose(w[g * fg : (g + 1) * fg], (0, 3, 1, 2)).reshape(fg, -1)
         out[..., g * fg : (g + 1) * fg] = (patch @ kernel.T).reshape(n, oh, ow, fg)
     return out

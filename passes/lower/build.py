@@ -40,7 +40,7 @@ def index(value: int) -> Any:
 
 def dense(array: Array, name: str | None = None) -> Any:
     """A tensor constant. `name` gives the element type where numpy's is not MLIR's own (bf16, small floats)."""
-    array = np.ascontiguousarray(array)
+    array = np.asarray(array, order="C")
     if name is None or array.dtype.kind in "iu":
         signless = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
         if array.dtype.kind in "iu":

@@ -60,6 +60,24 @@ def guarded(body: Callable[[], int], program: str) -> int:
         return 130
     except BrokenPipeError:
         return 1
+    except Exception as e:
+        print(f"{program}: {_internal(e)}", file=sys.stderr)
+        return 1
+
+
+def _internal(e: Exception) -> str:
+    """A defect of ours: one line for the person, the traceback in a file for the report."""
+    import tempfile
+    import traceback
+
+    from .. import settings
+
+    folder = settings.reproducer_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, path = tempfile.mkstemp(prefix="qmlir-internal-", suffix=".log", dir=folder)
+    with open(handle, "w") as f:
+        f.write("".join(traceback.format_exception(e)))
+    return f"error: internal error ({type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}); details: {path}"
 
 
 def _prefixed(text: str) -> str:

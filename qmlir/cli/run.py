@@ -18,7 +18,7 @@ def add(commands: Any) -> None:
     p.add_argument("program", help="a .vmfb that qmlir made")
     p.add_argument("-f", "--function", default="main", help="the function to call")
     p.add_argument("-i", "--input", action="append", default=[], metavar="FILE",
-                   help="an argument: an .npy file, or an .npz file with all arguments by name or in order")  # fmt: skip
+                   help="an argument (.npy), or all arguments by name or in order (.npz)")  # fmt: skip
     p.add_argument("-o", "--output", action="append", default=[], metavar="FILE",
                    help="write a result to an .npy file (default: print)")  # fmt: skip
     p.add_argument("--device", help="local-sync, local-task, vulkan://0, ...")
