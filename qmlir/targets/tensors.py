@@ -76,6 +76,31 @@ def generic(
     return op.results[0]
 
 
+def generic_like(op: Any, operands: Sequence[Any], maps: Sequence[Any], iterators: Sequence[str]) -> Any:
+    """A `linalg.generic` with the body of the linalg op `op` on other operands; the last one is the init."""
+    *inputs, init = operands
+    old = op.regions[0].blocks[0]
+
+    def body(*arguments: Any) -> Any:
+        # Cloned op by op, operands renamed: the bindings have no mapping for clones.
+        names = list(zip(old.arguments, arguments, strict=True))
+
+        def renamed(value: Any) -> Any:
+            return next((new for known, new in names if known == value), value)
+
+        for inner in old.operations:
+            source = inner.operation
+            if source.name == "linalg.yield":
+                return renamed(source.operands[0])
+            copy = source.clone()
+            for position, value in enumerate(source.operands):
+                copy.operation.operands[position] = renamed(value)
+            names += zip(source.results, copy.operation.results, strict=True)
+        raise AssertionError("a linalg body ends in a yield")
+
+    return generic(inputs, init, maps, iterators, body)
+
+
 def elementwise(value: Any, element: Any, body: Callable[[Any], Any]) -> Any:
     """`body` of every element, as a tensor of `element`."""
     rank = type_of(value).rank

@@ -59,6 +59,7 @@ def _vulkan(
         backend="vulkan",
         name=name,
         driver="vulkan",
+        passes=("qmlir-guard-empty",),
         summary=summary,
         status=status,
         device_attribute=gpu.attribute(),

@@ -1,12 +1,106 @@
-"""How contractions are compiled for this backend."""
+"""How contractions are compiled for Vulkan.
+
+IREE's SPIR-V path is good at plain layouts and whole tiles, and one thread per element otherwise. So sizes are
+aligned and layouts made plain, and convolutions become matmuls of patches. There is no cure here for a dynamic
+M: it is correct, a reduction by one workgroup per output element, and the plan says so.
+"""
 
 from __future__ import annotations
 
-from ...strategy import Strategy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...strategy import Accept, Contraction, Decline, Strategy
+from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
-from ..stock import StockStrategy
+from ..gpu import parse_mma
+from ..im2col import Im2colStrategy
+from ..roofline import roofline
+from ..stock import StockPlan, StockStrategy
+
+
+def is_plain(c: Contraction) -> bool:
+    """Whether the operands are `[b.., m, k]`, `[b.., n, k]` and the result `[b.., m, n]`."""
+    if c.op is None:
+        return True  # described only: it will be built plain
+    from ..._mlir import ir, linalg
+
+    space = [d for role in "bmnk" for d, r in enumerate(c.roles) if r == role]
+    for attribute in linalg.get_indexing_maps(c.op):
+        places = [space.index(ir.AffineDimExpr(result).position) for result in attribute.value.results]
+        if places != sorted(places):
+            return False
+    return True
+
+
+def consider_aligned(target: Target, c: Contraction, units: Mapping[str, int], codegen: str) -> Accept | Decline:
+    """The aligned plan, or the op as it is when there is nothing to align."""
+    if c.kind != "matmul":
+        return Decline(f"a {c.kind}, not a matmul", "im2col makes a convolution one")
+    if None in c.sizes:
+        return Decline(
+            "a size is dynamic, and IREE's SPIR-V path tiles static sizes only",
+            "a static size, or one program for each of the usual sizes",
+        )
+    if c.m == 1 or c.n == 1:
+        return Decline("one row or column: a tile would be computed for it", "the stock reduction fits")
+    blocks = tuple(
+        fitting_block(size or 1, units[role]) if role in units and (role != "k" or d == c.roles.index("k")) else 1
+        for d, (role, size) in enumerate(zip(c.roles, c.sizes, strict=True))
+    )
+    whole = all((size or 0) % block == 0 for size, block in zip(c.sizes, blocks, strict=True))
+    estimate = roofline(target, c)
+    if whole and is_plain(c):
+        return Accept(StockPlan((("codegen", codegen),)), estimate)
+    return Accept(AlignedPlan(c, blocks, codegen), estimate)
+
+
+@dataclass(frozen=True)
+class CooperativeMatrixStrategy:
+    """Matmuls on cooperative matrices, where the device has them for the operands' types."""
+
+    target: Target
+    name: str = "cooperative-matrix"
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        c = contraction
+        kinds = [parse_mma(name) for name in self.target.mma]
+        fitting = [k for k in kinds if (k.lhs, k.rhs, k.acc) == (c.lhs, c.rhs, c.acc)]
+        if not fitting:
+            return Decline(
+                f"{self.target.spelling} has no cooperative matrix for {c.lhs} x {c.rhs} -> {c.acc}",
+                f"it has {', '.join(self.target.mma) or 'none at all'}",
+            )
+        return consider_aligned(self.target, c, {"m": 16, "n": 16, "k": 16}, "cooperative matrix")
+
+
+@dataclass(frozen=True)
+class DotStrategy:
+    """int8 matmuls by the packed dot product instruction (`OpSDotAccSat` of four codes)."""
+
+    target: Target
+    name: str = "dot"
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        c = contraction
+        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
+            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc} is no signed int8 product", "cast the codes to i8")
+        rows = 16 if (c.m or 0) > 8 else 4
+        return consider_aligned(self.target, c, {"m": rows, "n": 32, "k": 16}, "packed int8 dot product")
+
+
+def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
+    """What IREE makes of the contractions that are left to it."""
+    if c.kind != "matmul":
+        return {"codegen": "one thread per element"}
+    if None in c.sizes:
+        return {"codegen": "one workgroup per output element", "slow": "a size is dynamic"}
+    return {"codegen": "reduction across lanes" if 1 in (c.m, c.n) else "IREE's choice"}
 
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-    return (StockStrategy(target),)
+    stock = StockStrategy(target, stock_facts)
+    matmuls = (CooperativeMatrixStrategy(target), DotStrategy(target))
+    return (*matmuls, Im2colStrategy((*matmuls, stock)), stock)
