@@ -14,7 +14,7 @@ from typing import Any
 import iree.compiler
 from iree.compiler import ir, rewrite
 from iree.compiler.api import Invocation, Output, Session, Source, ctypes_dl
-from iree.compiler.dialects import arith, func, linalg, math, tensor, util
+from iree.compiler.dialects import arith, func, linalg, math, scf, tensor, util
 from iree.compiler.dialects._ods_common import _cext
 from iree.compiler.passmanager import PassManager
 
@@ -35,6 +35,7 @@ __all__ = [
     "register_dialect",
     "register_operation",
     "rewrite",
+    "scf",
     "tensor",
     "tool_path",
     "util",

@@ -24,7 +24,7 @@ from .targets import Target, resolve
 _STAGES: dict[str, str] = {
     "qmlir": "qmlir-verify,qmlir-bake-parameters,qmlir-fold",
     "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
-    "configured": "qmlir-select{{target={target}}},qmlir-guard",
+    "configured": "qmlir-select{{target={target}}},{target_passes}qmlir-guard",
 }
 # Files that IREE dumps for each kind of device code.
 _DEVICE_CODE = {"asm": (".s",), "ptx": (".ptx",), "isa": (".rocmasm", ".s"), "spirv": (".spv",)}
@@ -32,10 +32,15 @@ _DEVICE_CODE = {"asm": (".s",), "ptx": (".ptx",), "isa": (".rocmasm", ".s"), "sp
 AfterStage = Callable[[str, Any], None]
 
 
-def default_pipeline(target: str, start: str = "import") -> str:
+def stage_pipeline(target: Target, level: str) -> str:
+    """The text of the passes that bring a program to `level`."""
+    own = "".join(f"{p}," for p in target.passes)
+    return _STAGES[level].format(target=target.spelling, target_passes=own)
+
+
+def default_pipeline(target: Target, start: str = "import") -> str:
     """The text of the passes that a program at level `start` still has to go through."""
-    stages = list(_STAGES)[LEVELS.index(start) :]
-    return ",".join(_STAGES[s].format(target=target) for s in stages)
+    return ",".join(stage_pipeline(target, s) for s in list(_STAGES)[LEVELS.index(start) :])
 
 
 @dataclass(frozen=True)
@@ -311,9 +316,9 @@ def run_compiler(
         if text is not None:
             Pipeline.parse(text).run(module, state)
         else:
-            text = default_pipeline(target.spelling, options.start)
+            text = default_pipeline(target, options.start)
             for level in list(_STAGES)[LEVELS.index(options.start) :]:
-                Pipeline.parse(_STAGES[level].format(target=target.spelling)).run(module, state)
+                Pipeline.parse(stage_pipeline(target, level)).run(module, state)
                 done(level, module)
                 if level == until:
                     return Compiled(b"", manifest)

@@ -1,0 +1,109 @@
+"""qmlir-guard-empty: a call with an empty dynamic axis does not reach the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from .._mlir import PassManager, arith, func, ir, scf, tensor
+from .base import Pass, State
+from .lower.build import index
+
+
+@dataclass(frozen=True)
+class GuardEmptyPass(Pass):
+    """IREE's Vulkan driver refuses a dispatch that binds an empty buffer ("resolved to an empty buffer range", 3.13).
+
+    Each public function with dynamic axes becomes a choice: when an axis of an argument is 0, empty results of the
+    right shape, else the function as it was. What the shapes are is found by running the function's copy through
+    MLIR's shape resolution, which leaves index arithmetic only.
+    """
+
+    name: ClassVar[str] = "qmlir-guard-empty"
+    summary: ClassVar[str] = "answer calls with an empty axis without a dispatch"
+
+    def run(self, module: Any, state: State) -> None:
+        for op in list(module.body.operations):
+            operation = op.operation
+            if operation.name != "func.func" or not operation.regions[0].blocks:
+                continue
+            private = "sym_visibility" in operation.attributes
+            results = ir.FunctionType(ir.TypeAttr(operation.attributes["function_type"]).value).results
+            # A result without a dynamic axis would not be empty: what it holds is the program's to say.
+            if not private and any(map(_axes, op.arguments)) and all(_type_axes(t) for t in results):
+                _guard(module, op)
+
+
+def _axes(value: Any) -> list[int]:
+    """The dynamic axes of a value."""
+    return _type_axes(value.type)
+
+
+def _type_axes(t: Any) -> list[int]:
+    return [i for i in range(t.rank) if t.is_dynamic_dim(i)] if isinstance(t, ir.RankedTensorType) else []
+
+
+def _guard(module: Any, body: Any) -> None:
+    name = body.operation.attributes["sym_name"].value
+    t = ir.FunctionType(ir.TypeAttr(body.operation.attributes["function_type"]).value)
+    with body.operation.location:
+        shapes = _shape_function(body, name, t)
+        body.operation.attributes["sym_name"] = ir.StringAttr.get(f"{name}__body")
+        body.operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        with ir.InsertionPoint.at_block_begin(module.body):
+            outer = func.FuncOp(name, t)
+            for which in ("arg_attrs", "res_attrs"):
+                if which in body.operation.attributes:
+                    outer.operation.attributes[which] = body.operation.attributes[which]
+            with ir.InsertionPoint(outer.add_entry_block()):
+                choice = scf.IfOp(_any_empty(list(outer.arguments)), list(t.results), has_else=True)
+                with ir.InsertionPoint(choice.then_block):
+                    scf.YieldOp(_empty_results(list(t.results), shapes, f"{name}__shapes", outer.arguments))
+                with ir.InsertionPoint(choice.else_block):
+                    call = func.CallOp(list(t.results), f"{name}__body", list(outer.arguments))
+                    scf.YieldOp(list(call.results))
+                func.ReturnOp(list(choice.results))
+
+
+def _any_empty(arguments: list[Any]) -> Any:
+    """Whether some dynamic axis is 0."""
+    found = None
+    for value in arguments:
+        for axis in _axes(value):
+            empty = arith.cmpi(arith.CmpIPredicate.eq, tensor.dim(value, index(axis)), index(0))
+            found = empty if found is None else arith.ori(found, empty)
+    return found
+
+
+def _shape_function(body: Any, name: str, t: Any) -> int:
+    """A private copy of the function that returns the sizes of the dynamic axes of its results; how many."""
+    copy = body.operation.clone(ip=ir.InsertionPoint(body.operation))
+    copy.attributes["sym_name"] = ir.StringAttr.get(f"{name}__shapes")
+    copy.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    for which in ("arg_attrs", "res_attrs"):
+        if which in copy.attributes:
+            del copy.attributes[which]
+    operations = list(copy.regions[0].blocks[0].operations)
+    for op in operations:
+        if op.operation.name == "cf.assert":  # a side effect that would keep the computation alive
+            op.operation.erase()
+    last = operations[-1]
+    with ir.InsertionPoint(last):
+        sizes = [tensor.dim(v, index(i)) for v in last.operation.operands for i in _axes(v)]
+        func.ReturnOp(sizes)
+    last.operation.erase()
+    copy.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get(list(t.inputs), [ir.IndexType.get()] * len(sizes))
+    )
+    PassManager.parse("func.func(resolve-ranked-shaped-type-result-dims,canonicalize,cse,canonicalize)").run(copy)
+    return len(sizes)
+
+
+def _empty_results(types: list[Any], count: int, shapes: str, arguments: Any) -> list[Any]:
+    """Tensors of the shapes that the function would give, which have an empty axis."""
+    sizes = list(func.CallOp([ir.IndexType.get()] * count, shapes, list(arguments)).results)
+    results = []
+    for t in types:
+        own = [sizes.pop(0) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
+        results.append(tensor.empty(own, t.element_type))
+    return results
