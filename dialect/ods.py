@@ -16,6 +16,7 @@ Ops of an unregistered namespace get no C++ verifier: `verify_module` does that 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
@@ -26,6 +27,9 @@ from ..errors import Diagnostic
 
 NAMESPACE = "qmlir"
 _SEGMENTS = "operandSegmentSizes"
+# `%0 = "name"(%operands)[successors] <{...}>`: MLIR keeps these attributes of an unregistered op where its bindings
+# do not show them.
+_PROPERTIES = re.compile(r'[^"]*"[^"]*"\([^)]*\)\s*(?:\[[^\]]*\])?\s*<\{')
 
 
 class OpError(Exception):
@@ -308,6 +312,11 @@ class Op(ir.OpView):
     def verify_structure(self) -> None:
         """Counts, segments, types of operands, known attributes and their values."""
         op = self.operation
+        if len(op.regions) or len(op.successors):
+            raise OpError("takes no regions and no successors")
+        if _PROPERTIES.match(op.get_asm(print_generic_op_form=True, use_local_scope=True)):
+            raise OpError("has attributes in <{...}>, which hides them from an op that MLIR has not registered; "
+                          "write {...}")  # fmt: skip
         fields = [f for f in self.FIELDS if f.kind == "operand"]
         count = len(op.operands)
         if self._ODS_OPERAND_SEGMENTS is None:
@@ -319,8 +328,9 @@ class Op(ir.OpView):
         if not least <= len(op.results) <= most:
             raise OpError(f"expects {least if least == most else f'{least} to {most}'} results, got {len(op.results)}")
         known = [f.name for f in self.FIELDS if f.kind == "attr"]
+        segments = () if self._ODS_OPERAND_SEGMENTS is None else (_SEGMENTS,)
         for name in _attribute_names(op):
-            if "." not in name and name not in known and name != _SEGMENTS:
+            if "." not in name and name not in (*known, *segments):
                 raise OpError(f"has no attribute '{name}'{did_you_mean(name, known)}")
         for f in self.FIELDS:
             if f.kind == "attr":

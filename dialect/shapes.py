@@ -43,10 +43,10 @@ def blocks(scale: Sequence[int | None], operand: Sequence[int | None], name: str
             )
         elif s == d:
             result.append(1)
-        elif s > 0 and d % s == 0:
+        elif s > 0 and d > 0 and d % s == 0:
             result.append(d // s)
         else:
-            near = [g for g in (16, 32, 64, 128) if d % g == 0]
+            near = [g for g in (16, 32, 64, 128) if d and d % g == 0]
             hint = f"; group sizes that divide {d}: {', '.join(map(str, near))}" if near else ""
             raise ShapeError(
                 f"'{name}' has shape {show(scale)}, but axis {axis} of '{of}' {show(operand)} has {d} elements, "

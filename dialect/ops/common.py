@@ -55,7 +55,11 @@ def logical_shape(shape: Shape, d: DType, packing: str, length: int | None, name
         return shape
     if not d.bits < 8:
         fail(f"'{name}' has packing '{packing}', but {d.name} codes fill a byte; use packing 'none'")
+    if not shape:
+        fail(f"'{name}' has packing '{packing}', but no axis to be packed along")
     last = shape[-1]
+    if packing == "interleaved" and last is not None and last % 4:
+        fail(f"'{name}' has {last} bytes along its last axis, but packing 'interleaved' fills words of 4")
     if length is None:
         return (*shape[:-1], None if last is None else last * d.per_byte)
     if last is not None and packed_length(length, d, packing) != last:
@@ -77,6 +81,25 @@ def shape_blocks(scale: Shape, shape: Shape, name: str, of: str) -> tuple[int | 
         return blocks(scale, shape, name, of)
     except ShapeError as e:
         fail(str(e))
+
+
+def packed_zero_shape(zero: Any, scale: Any, d: DType, packing: str, name: str) -> Shape:
+    """The shape of a zero point in mode `packed_int`, in codes: packed like the codes, one a scale."""
+    if scale is None or not shape_of(scale):
+        fail(f"'{name}' is packed along its last axis, which a scale of the same shape must tell")
+    return logical_shape(shape_of(zero), d, packing, shape_of(scale)[-1], name)
+
+
+def check_codebook(codebook: Any, d: DType, name: str) -> None:
+    """A codebook goes with dtype `codebook`. `name` is the operand that holds the codes."""
+    if d.name == "codebook" and codebook is None:
+        fail(f"'{name}' has dtype 'codebook', which needs operand 'codebook' with 16 values")
+    if codebook is None:
+        return
+    if d.name != "codebook":
+        fail(f"operand 'codebook' is given, but '{name}' has dtype '{d.name}'; state 'codebook'")
+    if shape_of(codebook) != (16,):
+        fail(f"'codebook' must have shape [16], but has {show(shape_of(codebook))}")
 
 
 def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) -> None:

@@ -96,10 +96,16 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
             if self.output_padding != (0, 0):
                 fail("'output_padding' belongs to transposed convolutions")
             oh, ow = conv_extent(h, kh, sh, dh, top, bottom), conv_extent(w, kw, sw, dw, left, right)
+            for size, reach, pads in ((h, dh * (kh - 1) + 1, top + bottom), (w, dw * (kw - 1) + 1, left + right)):
+                if size is not None and size + pads < reach:
+                    fail(f"a kernel {kh}x{kw} with dilations {list(self.dilations)} is larger than the padded input: "
+                         f"it needs {reach} elements, but there are {size} + {pads}")  # fmt: skip
         for size, axis in ((oh, "height"), (ow, "width")):
             if size is not None and size < 0:
-                fail(f"the kernel {kh}x{kw} is larger than the padded input {show((h, w))}: negative output {axis}")
+                fail(f"'padding' {list(self.padding)} leaves a negative {axis} of the result")
         self._verify_values(kh * kw * cg)
+        self.verify_shared(("input", "weight"))
+        self.verify_sum((f,))
         nhwc = (n, oh, ow, f)
         self.verify_epilogue(nhwc, f)
         out = (n, oh, ow, f // 2 if self.gated else f)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from ..dtypes import CODES
 from ..enums import PACKING, ZERO_MODE
 from ..ods import ANY, FLOAT, ZERO, Enum, Op, attr, fail, operand, result
-from .common import check_result, check_zero_point, code_dtype, logical_shape, scale_blocks, shape_of
+from .common import (
+    check_codebook,
+    check_result,
+    check_zero_point,
+    code_dtype,
+    logical_shape,
+    packed_zero_shape,
+    scale_blocks,
+    shape_blocks,
+    shape_of,
+)
 
 
 class DequantOp(Op, name="dequant"):
@@ -30,6 +40,8 @@ class DequantOp(Op, name="dequant"):
         scale_blocks(self.scale, shape, "scale", "input")
         if self.zero_point is not None and self.zero_mode != "packed_int":
             scale_blocks(self.zero_point, shape, "zero_point", "input")
-        if d.name == "codebook" and self.codebook is None:
-            fail("dtype 'codebook' needs operand 'codebook' with 16 values")
+        elif self.zero_point is not None:
+            zero = packed_zero_shape(self.zero_point, self.scale, d, self.packing, "zero_point")
+            shape_blocks(zero, shape, "zero_point", "input")
+        check_codebook(self.codebook, d, "input")
         check_result(self.result, shape)

@@ -6,7 +6,7 @@ from ..dtypes import CODES
 from ..enums import GRANULARITY, RECIPE, ROUNDING
 from ..ods import BOOL, CODE, FLOAT, I64, NUMBER, Enum, Op, attr, fail, operand, result
 from ..shapes import Shape, show
-from .common import check_result, shape_of
+from .common import check_result, element_of, shape_of
 
 
 class DynamicQuantizeOp(Op, name="dynamic_quantize"):
@@ -52,6 +52,10 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
             fail("recipe 'amax' is symmetric; state symmetric = true, or use 'torchao', 'onnx' or 'fbgemm'")
         if (self.zero_point is None) != self.symmetric:
             fail("an asymmetric quantisation has three results (codes, scale, zero_point), a symmetric one two")
+        for name, dtype in (("scale", "f32"), ("zero_point", "i32")):
+            value = getattr(self, name)
+            if value is not None and element_of(value).name != dtype:
+                fail(f"result '{name}' must be a tensor of {dtype}, but is {value.type}")
         check_result(self.codes, shape, "result 'codes'")
         check_result(self.scale, self.scale_shape(), "result 'scale'")
         if self.zero_point is not None:

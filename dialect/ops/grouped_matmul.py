@@ -55,10 +55,17 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
         if not same(k, rhs[rhs_k]):
             fail(f"K differs: 'lhs' {show(lhs)} has {k}, 'rhs' {show(rhs)} has {rhs[rhs_k]} along axis {rhs_k}")
         self.verify_sides(lhs, rhs, len(lhs) - 1, rhs_k, k, ("lhs", "rhs"))
+        self.verify_sum((experts, n))
         columns = n // 2 if self.gated and n is not None else n
         if routed:
             expected = self._routed_shape(lhs, columns)
-            self.verify_epilogue((*lhs[:1], shape_of(self.expert_ids)[1], n), n)
+            self._verify_group_bias(experts, (*lhs[:1], shape_of(self.expert_ids)[1], n), n)
+            for name in ("c", "act_scale", "out_scale", "out_multiplier", "out_zero_point"):
+                value = getattr(self, name)
+                if value is not None and len(shape_of(value)) == 2 and shape_of(value)[0] != 1:
+                    fail(f"'{name}' has shape {show(shape_of(value))}; the routed form takes [N] or [T, topk, N]")
+            if self.routing_weights is not None and self.out_code.is_int:
+                fail(f"a sum weighted by 'routing_weights' is float, but the result is {self.result.type}")
         else:
             if shape_of(self.group_sizes) != (experts,):
                 fail(f"'group_sizes' has shape {show(shape_of(self.group_sizes))}, but there are {experts} groups")
@@ -68,18 +75,15 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
             if self.skip_invalid:
                 fail("'skip_invalid' belongs to the routed form ('expert_ids')")
             expected = (lhs[0], columns)
-            self._verify_contiguous_bias(experts, n)
+            self._verify_group_bias(experts, (lhs[0], n), n)
         check_result(self.result, expected)
 
-    def _verify_contiguous_bias(self, experts: int, n: int | None) -> None:
+    def _verify_group_bias(self, experts: int, shape: Shape, n: int | None) -> None:
         """A bias `[G, N]` is one row a group; anything else broadcasts as usual."""
-        m = shape_of(self.lhs)[0]
-        if self.bias is not None and len(shape_of(self.bias)) == 2:
-            if not same(shape_of(self.bias)[0], experts) or not same(shape_of(self.bias)[1], n):
-                fail(f"'bias' has shape {show(shape_of(self.bias))}; write [N], or [{experts}, N] for one a group")
-            self.verify_epilogue((experts, n), n)
-        else:
-            self.verify_epilogue((m, n), n)
+        per_group = self.bias is not None and len(shape_of(self.bias)) > 1
+        if per_group and shape_of(self.bias)[:-1] not in ((experts,), (1,)):
+            fail(f"'bias' has shape {show(shape_of(self.bias))}; write [N], or [{experts}, N] for one row a group")
+        self.verify_epilogue(shape, n, bias_rows=(experts,) if per_group else None)
 
     def _routed_shape(self, lhs: Shape, n: int | None) -> Shape:
         ids = shape_of(self.expert_ids)

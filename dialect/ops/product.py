@@ -12,11 +12,13 @@ from ..ods import INT as INT_TENSOR
 from ..shapes import Shape, show
 from .common import (
     check_broadcast,
+    check_codebook,
     check_exact,
     check_zero_point,
     code_dtype,
     element_of,
     magnitude,
+    packed_zero_shape,
     scale_blocks,
     shape_blocks,
     shape_of,
@@ -121,11 +123,11 @@ class ProductOp(Op):
                 self._verify_rank(zero, shape, axis, f"{side}_zero_point")
                 zero_block = scale_blocks(zero, shape, f"{side}_zero_point", name)[axis]
                 block = zero_block if block is None else block if zero_block is None else math.gcd(block, zero_block)
+            elif zero is not None:
+                zero_shape = packed_zero_shape(zero, scale, d, self.packing, f"{side}_zero_point")
+                shape_blocks(zero_shape, shape, f"{side}_zero_point", name)
             blocks_k.append(block)
-            if d.name == "codebook" and self.codebook is None:
-                fail(f"'{name}' has dtype 'codebook', which needs operand 'codebook' with 16 values")
-        if self.codebook is not None and shape_of(self.codebook) != (16,):
-            fail(f"'codebook' must have shape [16], but has {show(shape_of(self.codebook))}")
+        self.verify_shared(of)
         grouped = any(x is not None for x in blocks_k)
         size = k
         if grouped and k is not None:
@@ -139,6 +141,31 @@ class ProductOp(Op):
             )
         self._grouped = grouped
 
+    def verify_shared(self, of: tuple[str, str]) -> None:
+        """The codebook and the scales of whole tensors. `of`: the operands' names."""
+        for d, name in ((self.lhs_code, of[0]), (self.rhs_code, of[1])):
+            if d.name == "f64":
+                fail(f"'{name}' is f64, which a product does not take; use f32, f16 or bf16")
+        if self.lhs_code.name == "codebook":
+            fail(f"'{of[0]}' has dtype 'codebook', which is for '{of[1]}'")
+        check_codebook(self.codebook, self.rhs_code, of[1])
+        if self.compute_dtype is not None and not (self.lhs_plain or self.rhs_plain):
+            fail("'compute_dtype' belongs to products with a plain float side; both sides of this one are quantised")
+        for name in ("lhs_global_scale", "rhs_global_scale"):
+            value = getattr(self, name)
+            if value is not None and any(s != 1 for s in shape_of(value)):
+                fail(f"'{name}' is one value a tensor, but has shape {show(shape_of(value))}")
+
+    def verify_sum(self, expected: Shape) -> None:
+        """`rhs_sum` is what `qmlir-fold` would write."""
+        if self.rhs_sum is None:
+            return
+        own = shape_of(self.rhs_sum)
+        if element_of(self.rhs_sum).name != "i32" or own != expected:
+            fail(f"'rhs_sum' holds the i32 sums of the codes along K, {show(expected)}, but is {self.rhs_sum.type}")
+        if not self.rhs_code.is_int:
+            fail(f"'rhs_sum' holds sums of integer codes, but they are {self.rhs_code.name}")
+
     def _verify_rank(self, value: Any, shape: Shape, axis: int, name: str) -> None:
         """A one-axis scale aligns with the last axis; where that is K, the writer most likely meant the other."""
         own = shape_of(value)
@@ -148,14 +175,15 @@ class ProductOp(Op):
                 f"'{name}' has shape {show(own)}, which would align with K; write {rows}, or [1, G] for groups along K"
             )
 
-    def verify_epilogue(self, shape: Shape, columns: int | None) -> None:
-        """Everything after the contraction. `shape` is the product's shape (before a gated activation)."""
+    def verify_epilogue(self, shape: Shape, columns: int | None, bias_rows: Shape | None = None) -> None:
+        """Everything after the contraction. `shape` is the product's shape (before a gated activation);
+        `bias_rows` replaces its leading axes for the bias."""
         out = self.out_code
         integer = self.lhs_code.is_int and self.rhs_code.is_int
         if str(self.results[0].type.element_type) != out.mlir:
             fail(f"attribute 'out_dtype' says '{out.name}', but the result is {self.results[0].type}")
         result = (*shape[:-1], None if columns is None else columns // 2) if self.gated else shape
-        self._verify_bias(shape, result, out, integer)
+        self._verify_bias(result if self.bias_stage == "out" else shape, bias_rows, out, integer)
         if self.gated and columns is not None and columns % 2:
             fail(f"activation '{self.activation}' pairs columns, but N = {columns} is odd")
         if (self.activation == "clamp") != (self.act_clamp is not None):
@@ -199,11 +227,11 @@ class ProductOp(Op):
             if not out.lo <= lo <= hi <= out.hi:
                 fail(f"'clamp' [{lo}, {hi}] does not lie in the range [{out.lo}, {out.hi}] of {out.name}")
 
-    def _verify_bias(self, shape: Shape, result: Shape, out: DType, integer: bool) -> None:
+    def _verify_bias(self, shape: Shape, rows: Shape | None, out: DType, integer: bool) -> None:
         if self.bias is None:
             return
         stage, d = self.bias_stage, element_of(self.bias)
-        check_broadcast(self.epilogue_shape(self.bias), result if stage == "out" else shape, "bias")
+        check_broadcast(self.epilogue_shape(self.bias), shape if rows is None else (*rows, shape[-1]), "bias")
         if stage == "acc":
             if d.name != "i32":
                 fail(f"'bias' is added to the i32 accumulator (bias_stage 'acc'), but is {self.bias.type}")

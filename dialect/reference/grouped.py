@@ -64,6 +64,11 @@ def grouped_matmul(
             kw[name] = np.repeat(np.asarray(value), topk, 0)
         elif value is not None and np.ndim(value) == 3:
             kw[name] = np.asarray(value).reshape(-1, np.shape(value)[-1])
+    for name in ("c", "act_scale", "out_scale", "out_multiplier", "out_zero_point"):
+        value = kw.get(name)
+        if value is not None and np.ndim(value) == 3:
+            width = np.shape(value)[-1]
+            kw[name] = np.broadcast_to(value, (tokens, topk, width)).reshape(-1, width)
     out_dtype = kw.pop("out_dtype", "f32")
     inner = out_dtype if routing_weights is None else "f32"
     out = _rows(rows, rhs, np.where(bad, -1, ids).reshape(-1), {**kw, "out_dtype": inner})
@@ -87,7 +92,7 @@ def _rows(lhs: Array, rhs: Array, owner: Array, kw: dict[str, Any]) -> Array:
         for name in _PER_EXPERT:
             part[name] = _of_group(kw.get(name), g, count)
         part["bias"] = _bias_of(kw.get("bias"), g, count)
-        for name in ("lhs_scale", "lhs_zero_point", "c", "out_scale", "out_zero_point", "act_scale"):
+        for name in ("lhs_scale", "lhs_zero_point", "c", "out_scale", "out_multiplier", "out_zero_point", "act_scale"):
             value = kw.get(name)
             if value is not None and np.ndim(value) == 2 and np.shape(value)[0] == lhs.shape[0]:
                 part[name] = np.asarray(value)[rows]

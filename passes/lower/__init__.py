@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from ..._mlir import ir
 from ...dialect.ods import OPS, OpError
+from ...dialect.shapes import ShapeError
 from ..base import Diagnostic, Pass, State, error_at, fail
 from .conv import lower_conv2d_q
 from .dynamic import lower_dynamic_quantize
@@ -53,7 +54,7 @@ class LowerToLinalgPass(Pass):
             try:
                 with ir.InsertionPoint(op), op.location:
                     results = RULES[op.name](op.opview)
-            except OpError as e:
+            except (OpError, ShapeError) as e:
                 found.append(error_at(op, f"'{op.name}' op {e}"))
                 continue
             for old, new in zip(op.results, results, strict=True):

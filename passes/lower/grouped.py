@@ -334,10 +334,17 @@ def _routed(op: GroupedMatmulOp, groups: int) -> Any:
 
     def by_row(value: Any | None) -> Any | None:
         """A parameter of the tokens, `[T, X]` or `[T, topk, X]`, with one row a slot."""
-        if value is None or value.type.rank < 2 or shape_of(value)[0] == 1:
+        if value is None or value.type.rank < 2:
             return value
         if value.type.rank == 3:
+            for axis, size in ((0, tokens), (1, topk)) if set(shape_of(value)[:2]) != {1} else ():
+                if shape_of(value)[axis] == 1:
+                    if not isinstance(size, int):
+                        raise OpError("a parameter with one row for a dynamic number of tokens is not supported")
+                    value = repeat(value, axis, size)
             return collapse(value, [[0, 1], [2]])
+        if shape_of(value)[0] == 1:
+            return value
         return repeat(value, 0, topk) if per_token else value
 
     lhs = repeat(op.lhs, 0, topk) if per_token else collapse(op.lhs, [[0, 1], [2]])
