@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._mlir import ir, linalg, tensor, util
+from .._mlir import ir, linalg, tensor
 from ..strategy import Contraction
-from .tensors import filled, generic_like, is_zero_fill, pad_end, permuted, sizes_of, type_of
-
-
-def _barrier(value: Any) -> Any:
-    return util.OptimizationBarrierOp([value.type], [value]).results[0]
+from .tensors import barrier, filled, generic_like, is_zero_fill, pad_end, permuted, sizes_of, type_of
 
 
 def _positions(affine_map: Any) -> list[int]:
@@ -41,13 +37,13 @@ def aligned(op: Any, c: Contraction, blocks: tuple[int, ...]) -> Any:
         if number == 2 and is_zero_fill(init):
             value = filled(sizes_of(value), type_of(value).element_type)
         elif value != source:
-            value = _barrier(value)
+            value = barrier(value)
         operands.append(value)
         exprs = [ir.AffineDimExpr.get(space.index(dims[axis])) for axis in order]
         new_maps.append(ir.AffineMap.get(len(space), 0, exprs))
 
     kinds = ["reduction" if c.roles[d] == "k" else "parallel" for d in space]
-    result = _barrier(generic_like(op, operands, new_maps, kinds))
+    result = barrier(generic_like(op, operands, new_maps, kinds))
     dims = _positions(maps[2])
     order = sorted(range(len(dims)), key=lambda axis: space.index(dims[axis]))
     if order != list(range(len(dims))):

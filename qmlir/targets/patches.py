@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._mlir import arith, ir, tensor, util
-from .tensors import filled, generic, is_zero_fill, merge, permuted, sizes_of, split, type_of
+from .._mlir import arith, ir, tensor
+from .tensors import barrier, filled, generic, is_zero_fill, merge, opaque, permuted, sizes_of, split, type_of
 
 
 def _window(op: Any, name: str) -> tuple[int, int]:
@@ -35,8 +35,8 @@ def _rows(value: Any, first: int) -> Any:
     return merge(merge(value, first), first)
 
 
-def convolution_as_matmul(op: Any) -> tuple[Any, Any]:
-    """The result of a 2-D convolution as a matmul, and the matmul's op."""
+def convolution_as_matmul(op: Any, keep: bool) -> tuple[Any, Any]:
+    """The result of a 2-D convolution as a matmul, and the matmul's op; `keep` puts a barrier behind it."""
     data, weight, init = op.operands
     grouped = "nhwgc" in op.name
     if "hwcf" in op.name:
@@ -47,18 +47,23 @@ def convolution_as_matmul(op: Any) -> tuple[Any, Any]:
     lead = 1 if grouped else 0
     columns = _patches(data, image, kernel, _window(op, "strides"), _window(op, "dilations"), grouped)
     columns = _rows(_rows(columns, lead + 3), lead)
+    groups = sizes_of(weight)[:lead]
     # IREE would push the patches back into the product, and be at the convolution again.
-    columns = util.OptimizationBarrierOp([columns.type], [columns]).results[0]
+    rows = sizes_of(columns)[lead]
+    hidden = opaque(rows) if keep else rows
+    columns = barrier(columns, [*groups, hidden, sizes_of(columns)[-1]])
     weight = _rows(weight, lead + 1)
     filters = sizes_of(weight)[lead]
     element = type_of(init).element_type
     if is_zero_fill(init):
-        start = filled([*sizes_of(weight)[:lead], sizes_of(columns)[lead], filters], element)
+        start = filled([*groups, hidden, filters], element)
     else:
         start = _rows(permuted(init, (3, 0, 1, 2, 4)) if grouped else init, lead)
     product = _matmul(columns, weight, start, lead)
-    rows = permuted(product, (1, 0, 2)) if grouped else product
-    return _image(rows, image), product.owner.operation
+    matmul = product.owner.operation
+    product = barrier(product, [*groups, rows, filters]) if keep else product
+    back = permuted(product, (1, 0, 2)) if grouped else product
+    return _image(back, image), matmul
 
 
 def _patches(

@@ -6,9 +6,10 @@ Each works at the current insertion point and on tensors with dynamic sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
-from .._mlir import arith, ir, linalg, tensor
+from .._mlir import arith, ir, linalg, tensor, util
 
 
 def type_of(value: Any) -> Any:
@@ -57,6 +58,47 @@ def is_zero_fill(value: Any) -> bool:
 
 def _iterators(kinds: Sequence[str]) -> Any:
     return ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds])
+
+
+def barrier(value: Any, sizes: Sequence[Any] | None = None) -> Any:
+    """The same tensor, but IREE moves no slice, transpose or producer across. Free at run time.
+
+    `sizes` are its sizes as they are to be known from here on; the tensor's own when not given.
+    """
+    dynamic = [s for s in (sizes_of(value) if sizes is None else sizes) if not isinstance(s, int)]
+    result = util.OptimizationBarrierOp([value.type], [value]).results[0]
+    if not dynamic:
+        return result
+    # The sizes cannot be asked of what is behind a barrier, so they are tied to it.
+    result.context.get_dialect_descriptor("flow")
+    tie = ir.Operation.create("flow.tensor.tie_shape", results=[result.type], operands=[result, *dynamic])
+    return tie.results[0]
+
+
+def opaque(size: Any) -> Any:
+    """The same size, but nothing is known of it (that it is a multiple of something); ints stay."""
+    return size if isinstance(size, int) else util.OptimizationBarrierOp([size.type], [size]).results[0]
+
+
+def known_multiple(value: Any, axis: int) -> int:
+    """What a dynamic size is known to be a multiple of, because reshapes made it; 1 when nothing is known."""
+    if isinstance(value.owner, ir.Block):
+        return 1
+    op = value.owner.operation
+    if op.name == "tensor.collapse_shape":
+        source = type_of(op.operands[0])
+        group = [ir.IntegerAttr(d).value for d in ir.ArrayAttr(op.attributes["reassociation"][axis])]
+        sizes = [(d, source.is_dynamic_dim(d)) for d in group]
+        return prod(known_multiple(op.operands[0], d) if dyn else source.get_dim_size(d) for d, dyn in sizes)
+    if op.name == "linalg.generic":
+        maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+        dim = maps[-1].results[axis]
+        for operand, affine_map in zip(op.operands, maps[:-1], strict=False):
+            if dim in list(affine_map.results):
+                return known_multiple(operand, list(affine_map.results).index(dim))
+    if op.name in ("tensor.cast", "tensor.pad") and len(op.operands) == 1:
+        return known_multiple(op.operands[0], axis)
+    return 1
 
 
 def generic(

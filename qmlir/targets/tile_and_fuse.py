@@ -189,7 +189,9 @@ class MmaPlan:
 
     def apply(self, op: Any) -> None:
         from .._mlir import ir
+        from .detach import detached
 
+        op = detached(op)
         op.attributes["compilation_info"] = ir.Attribute.parse(self.info, context=op.context)
 
     def describe(self) -> Mapping[str, Any]:

@@ -37,4 +37,4 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = StockStrategy(target, stock_facts)
-    return (Im2colStrategy((stock,)), stock)
+    return (Im2colStrategy((stock,), keep=False), stock)

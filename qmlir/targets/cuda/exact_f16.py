@@ -68,8 +68,10 @@ class ExactF16Plan:
 
     def apply(self, op: Any) -> None:
         from ..._mlir import ir
+        from ..detach import detached
         from .rewrite import matmul_in_f16
 
+        op = detached(op)  # here, where what a barrier keeps in memory is int8
         with ir.InsertionPoint(op):
             result, inner = matmul_in_f16(op, self.contraction, self.split, self.split_dim)
         if self.mma is not None:

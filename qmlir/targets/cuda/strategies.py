@@ -7,6 +7,7 @@ from typing import Any
 from ...strategy import Contraction, Strategy
 from ..base import Target
 from ..gpu import Mma
+from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
 from ..tile_and_fuse import Machine, MmaStrategy
 from .exact_f16 import ExactF16Strategy
@@ -38,4 +39,6 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     mma = MmaStrategy(target, machine(target), usable=_mma_sync)
-    return (ExactF16Strategy(target, mma), mma, StockStrategy(target, stock_facts))
+    exact = ExactF16Strategy(target, mma)
+    patches = Im2colStrategy((exact, mma), only_dynamic=True)
+    return (patches, exact, mma, StockStrategy(target, stock_facts))

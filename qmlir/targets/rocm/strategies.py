@@ -6,6 +6,7 @@ from typing import Any
 
 from ...strategy import Contraction, Strategy
 from ..base import Target
+from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
 from ..tile_and_fuse import Machine, MmaStrategy
 
@@ -34,4 +35,5 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-    return (MmaStrategy(target, machine(target)), StockStrategy(target, stock_facts))
+    mma = MmaStrategy(target, machine(target))
+    return (Im2colStrategy((mma,), only_dynamic=True), mma, StockStrategy(target, stock_facts))

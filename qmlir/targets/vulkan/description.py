@@ -59,7 +59,7 @@ def _vulkan(
         backend="vulkan",
         name=name,
         driver="vulkan",
-        passes=("inline", "qmlir-guard-empty"),
+        passes=("inline", "qmlir-explicit-sign", "qmlir-guard-empty"),
         summary=summary,
         status=status,
         device_attribute=gpu.attribute(),

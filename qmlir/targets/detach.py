@@ -1,0 +1,59 @@
+"""Keep a tiled contraction what it is when IREE knows too much of its dynamic sizes.
+
+A dynamic size that is a known multiple (`B * 196`, from a collapsed batch) is split by IREE's code generation into
+`B x 196`, which drops the `compilation_info` (IREE 3.13, "block dynamic dimensions"); what its own heuristics then make
+of an odd multiple is a scalar loop. Where the multiple is one of 16 they find the matrix instruction themselves,
+and the epilogue stays fused, so that is left alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._mlir import ir, linalg
+from .tensors import (
+    barrier,
+    filled,
+    generic_like,
+    is_zero_fill,
+    known_multiple,
+    opaque,
+    sizes_of,
+    type_of,
+)
+
+
+def _harmful(op: Any) -> bool:
+    for value in op.operands[:2]:
+        kind = type_of(value)
+        for axis in range(kind.rank):
+            if kind.is_dynamic_dim(axis) and (multiple := known_multiple(value, axis)) > 1 and multiple % 16:
+                return True
+    return False
+
+
+def detached(op: Any) -> Any:
+    """`op`, or its replacement whose dynamic sizes are opaque, between barriers."""
+    if not _harmful(op):
+        return op
+    with ir.InsertionPoint(op):
+        maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+        positions = [[ir.AffineDimExpr(r).position for r in affine_map.results] for affine_map in maps]
+        hidden: dict[int, Any] = {}
+        for value, dims in zip(op.operands, positions, strict=True):
+            for dim, size in zip(dims, sizes_of(value), strict=True):
+                if dim not in hidden:
+                    hidden[dim] = opaque(size)
+        operands = [
+            barrier(value, [hidden[d] for d in dims])
+            for value, dims in zip(op.operands[:2], positions[:2], strict=True)
+        ]
+        init, out = op.operands[2], [hidden[d] for d in positions[2]]
+        start = filled(out, type_of(init).element_type) if is_zero_fill(init) else barrier(init, out)
+        reductions = set(range(len(hidden))) - set(positions[2])
+        kinds = ["reduction" if d in reductions else "parallel" for d in range(len(hidden))]
+        new = generic_like(op, [*operands, start], maps, kinds)
+        result = barrier(new, sizes_of(init))
+    op.results[0].replace_all_uses_with(result)
+    op.erase()
+    return new.owner.operation
