@@ -14,6 +14,8 @@ from .lower.build import index
 class GuardEmptyPass(Pass):
     """IREE's Vulkan driver refuses a dispatch that binds an empty buffer ("resolved to an empty buffer range", 3.13).
 
+    Results of an empty static type are made without a computation.
+
     Each public function with dynamic axes becomes a choice: when an axis of an argument is 0, empty results of the
     right shape, else the function as it was. What the shapes are is found by running the function's copy through
     MLIR's shape resolution, which leaves index arithmetic only.
@@ -28,10 +30,22 @@ class GuardEmptyPass(Pass):
             if operation.name != "func.func" or not operation.regions[0].blocks:
                 continue
             private = "sym_visibility" in operation.attributes
+            _fold_static(op)
             results = ir.FunctionType(ir.TypeAttr(operation.attributes["function_type"]).value).results
             # A result without a dynamic axis would not be empty: what it holds is the program's to say.
             if not private and any(map(_axes, op.arguments)) and all(_type_axes(t) for t in results):
                 _guard(module, op)
+
+
+def _fold_static(f: Any) -> None:
+    """A result whose type says that it is empty needs no computation."""
+    last = list(f.regions[0].blocks[0].operations)[-1]
+    for i, value in enumerate(last.operation.operands):
+        t = value.type
+        if isinstance(t, ir.RankedTensorType) and not _type_axes(t) and 0 in t.shape:
+            with ir.InsertionPoint(last), last.location:
+                last.operation.operands[i] = tensor.empty(list(t.shape), t.element_type)
+    PassManager.parse("func.func(canonicalize)").run(f.operation)
 
 
 def _axes(value: Any) -> list[int]:

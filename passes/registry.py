@@ -18,6 +18,7 @@ PASSES: dict[str, str] = {
     "qmlir-fold": "fold:FoldPass",
     "qmlir-lower-to-linalg": "lower:LowerToLinalgPass",
     "qmlir-select": "select:SelectPass",
+    "qmlir-explicit-sign": "sign:ExplicitSignPass",
     "qmlir-guard-empty": "empty:GuardEmptyPass",
     "qmlir-guard": "guard:GuardPass",
 }

@@ -31,6 +31,8 @@ class SelectPass(Pass):
         failures: list[Diagnostic] = []
         # Found first, changed afterwards: a plan may replace its op, and what it builds is not asked again.
         for contraction in find_contractions(module):
+            if 0 in contraction.sizes:
+                continue  # nothing to multiply: what is left of it is a fill
             decision, plan = decide(contraction, strategies)
             # Without the op: it may be gone soon, and a report must not keep the context alive.
             state.decisions.append(replace(decision, contraction=replace(contraction, op=None)))

@@ -1,0 +1,50 @@
+"""Shared by all tests: where compiled programs go, and which targets run here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from qmlir import settings
+
+
+def have_lavapipe() -> bool:
+    """Whether Mesa's software Vulkan device is installed; on CI a missing one is a failure, not a skip."""
+    if settings.require_lavapipe():
+        return True
+    folders = (Path("/usr/share/vulkan/icd.d"), Path("/etc/vulkan/icd.d"))
+    return any(list(f.glob("lvp_icd*.json")) for f in folders)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # One device and one cache for the whole run: nothing of the user's is read or written.
+    for folder in (Path("/usr/share/vulkan/icd.d"), Path("/etc/vulkan/icd.d")):
+        for driver in folder.glob("lvp_icd*.json"):
+            os.environ.setdefault("VK_DRIVER_FILES", str(driver))
+    if "QMLIR_CACHE_DIR" not in os.environ:
+        import tempfile
+
+        os.environ["QMLIR_CACHE_DIR"] = tempfile.mkdtemp(prefix="qmlir-test-cache-")
+        config.stash[_OWN_CACHE] = Path(os.environ["QMLIR_CACHE_DIR"])
+
+
+_OWN_CACHE = pytest.StashKey[Path]()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    folder = config.stash.get(_OWN_CACHE, None)
+    if folder is not None:
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=["cpu", "vulkan:lavapipe"])
+def target(request: pytest.FixtureRequest) -> str:
+    """Each target whose programs run on this machine."""
+    name = str(request.param)
+    if name == "vulkan:lavapipe" and not have_lavapipe():
+        pytest.skip("lavapipe is not installed")
+    return name
