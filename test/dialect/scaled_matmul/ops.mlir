@@ -1,0 +1,264 @@
+// RUN: qmlir-opt %s --pass-pipeline=qmlir-verify | qmlir-opt - --pass-pipeline=qmlir-verify | filecheck %s
+
+// The raw accumulator.
+// CHECK-LABEL: func.func @raw(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}
+// CHECK-SAME: : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xi32>
+func.func @raw(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi32> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xi32>
+  return %0 : tensor<4x16xi32>
+}
+
+// Per token and per channel, zero points on both sides, dynamic M.
+// CHECK-LABEL: func.func @w8a8(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {lhs_zero_mode = "int",
+// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>, zero_mode = "int"}
+// CHECK-SAME: : (tensor<?x64xi8>, tensor<64x32xi8>, tensor<?x1xf32>, tensor<1x32xf32>, tensor<?x1xi32>,
+// CHECK-SAME: tensor<1x32xi8>) -> tensor<?x32xf32>
+func.func @w8a8(%lhs: tensor<?x64xi8>, %rhs: tensor<64x32xi8>, %lhs_scale: tensor<?x1xf32>,
+    %rhs_scale: tensor<1x32xf32>, %lhs_zero_point: tensor<?x1xi32>, %rhs_zero_point: tensor<1x32xi8>)
+    -> tensor<?x32xf32> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale, %lhs_zero_point, %rhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_zero_mode = "int", zero_mode = "int"
+  }
+      : (tensor<?x64xi8>, tensor<64x32xi8>, tensor<?x1xf32>, tensor<1x32xf32>, tensor<?x1xi32>, tensor<1x32xi8>)
+          -> tensor<?x32xf32>
+  return %0 : tensor<?x32xf32>
+}
+
+// Every step of the epilogue that an int8 result takes.
+// CHECK-LABEL: func.func @requantized(
+// CHECK: "qmlir.scaled_matmul"(
+// CHECK-SAME: {activation = "relu", bias_stage = "acc", clamp = array<i64: -100, 100>,
+// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0>, out_dtype = "i8",
+// CHECK-SAME: rhs_transposed = true, rounding = "half_away"}
+// CHECK-SAME: : (tensor<4x8xi8>, tensor<16x8xi8>, tensor<f32>, tensor<16x1xf32>, tensor<16xi32>, tensor<f32>,
+// CHECK-SAME: tensor<i8>) -> tensor<4x16xi8>
+func.func @requantized(%lhs: tensor<4x8xi8>, %rhs: tensor<16x8xi8>, %lhs_scale: tensor<f32>,
+    %rhs_scale: tensor<16x1xf32>, %bias: tensor<16xi32>, %out_scale: tensor<f32>, %out_zero_point: tensor<i8>)
+    -> tensor<4x16xi8> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale, %bias, %out_scale, %out_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0>,
+    rhs_transposed = true, bias_stage = "acc", activation = "relu", rounding = "half_away",
+        clamp = array<i64: -100, 100>, out_dtype = "i8"
+  }
+      : (tensor<4x8xi8>, tensor<16x8xi8>, tensor<f32>, tensor<16x1xf32>, tensor<16xi32>, tensor<f32>, tensor<i8>)
+          -> tensor<4x16xi8>
+  return %0 : tensor<4x16xi8>
+}
+
+// A multiplier instead of a scale, unsigned codes, CK's rounding.
+// CHECK-LABEL: func.func @multiplier(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {lhs_dtype = "u8", operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0>,
+// CHECK-SAME: out_dtype = "u8", rounding = "trunc"}
+// CHECK-SAME: : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<1x16xf32>, tensor<i32>) -> tensor<4x16xi8>
+func.func @multiplier(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_multiplier: tensor<1x16xf32>,
+    %out_zero_point: tensor<i32>) -> tensor<4x16xi8> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %out_multiplier, %out_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0>,
+    lhs_dtype = "u8", out_dtype = "u8", rounding = "trunc"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<1x16xf32>, tensor<i32>) -> tensor<4x16xi8>
+  return %0 : tensor<4x16xi8>
+}
+
+// Packed int4 weights with scales in groups of 32 along K.
+// CHECK-LABEL: func.func @groups_int4(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+// CHECK-SAME: packing = "low_first", rhs_dtype = "i4"}
+// CHECK-SAME: : (tensor<2x128xi8>, tensor<128x8xi8>, tensor<2x1xf32>, tensor<4x16xf32>) -> tensor<2x16xf32>
+func.func @groups_int4(%lhs: tensor<2x128xi8>, %rhs: tensor<128x8xi8>, %lhs_scale: tensor<2x1xf32>,
+    %rhs_scale: tensor<4x16xf32>) -> tensor<2x16xf32> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "i4", packing = "low_first"
+  }
+      : (tensor<2x128xi8>, tensor<128x8xi8>, tensor<2x1xf32>, tensor<4x16xf32>) -> tensor<2x16xf32>
+  return %0 : tensor<2x16xf32>
+}
+
+// f16 activations, int4 codes with a float zero point a group.
+// CHECK-LABEL: func.func @weight_only(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {bias_stage = "out", compute_dtype = "f32",
+// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+// CHECK-SAME: packing = "high_first", rhs_dtype = "u4", rhs_transposed = true, zero_mode = "offset_float"}
+// CHECK-SAME: : (tensor<2x128xf16>, tensor<16x64xi8>, tensor<16x4xf16>, tensor<16x4xf16>,
+// CHECK-SAME: tensor<16xf16>) -> tensor<2x16xf16>
+func.func @weight_only(%lhs: tensor<2x128xf16>, %rhs: tensor<16x64xi8>, %rhs_scale: tensor<16x4xf16>,
+    %rhs_zero_point: tensor<16x4xf16>, %bias: tensor<16xf16>) -> tensor<2x16xf16> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %rhs_zero_point, %bias) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u4", packing = "high_first", zero_mode = "offset_float", rhs_transposed = true, bias_stage = "out",
+        compute_dtype = "f32"
+  }
+      : (tensor<2x128xf16>, tensor<16x64xi8>, tensor<16x4xf16>, tensor<16x4xf16>, tensor<16xf16>) -> tensor<2x16xf16>
+  return %0 : tensor<2x16xf16>
+}
+
+// Zero points packed like the weights.
+// CHECK-LABEL: func.func @packed_zero_points(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+// CHECK-SAME: packing = "low_first", rhs_dtype = "u4", zero_mode = "packed_int"}
+// CHECK-SAME: : (tensor<2x128xf32>, tensor<128x8xi8>, tensor<4x16xf32>, tensor<4x8xi8>) -> tensor<2x16xf32>
+func.func @packed_zero_points(%lhs: tensor<2x128xf32>, %rhs: tensor<128x8xi8>, %rhs_scale: tensor<4x16xf32>,
+    %rhs_zero_point: tensor<4x8xi8>) -> tensor<2x16xf32> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %rhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
+  }
+      : (tensor<2x128xf32>, tensor<128x8xi8>, tensor<4x16xf32>, tensor<4x8xi8>) -> tensor<2x16xf32>
+  return %0 : tensor<2x16xf32>
+}
+
+// Any table of 16 values.
+// CHECK-LABEL: func.func @codebook(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0>,
+// CHECK-SAME: rhs_dtype = "codebook"}
+// CHECK-SAME: : (tensor<2x32xbf16>, tensor<32x16xi8>, tensor<1x16xf32>, tensor<16xf32>) -> tensor<2x16xbf16>
+func.func @codebook(%lhs: tensor<2x32xbf16>, %rhs: tensor<32x16xi8>, %rhs_scale: tensor<1x16xf32>,
+    %codebook: tensor<16xf32>) -> tensor<2x16xbf16> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %codebook) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0>,
+    rhs_dtype = "codebook"
+  }
+      : (tensor<2x32xbf16>, tensor<32x16xi8>, tensor<1x16xf32>, tensor<16xf32>) -> tensor<2x16xbf16>
+  return %0 : tensor<2x16xbf16>
+}
+
+// Small floats: a scale every 16 codes and one a tensor.
+// CHECK-LABEL: func.func @nvfp4(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {lhs_dtype = "e2m1",
+// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1>, rhs_dtype = "e2m1",
+// CHECK-SAME: rhs_transposed = true}
+// CHECK-SAME: : (tensor<2x64xi8>, tensor<16x64xi8>, tensor<2x4xf8E4M3FN>, tensor<16x4xf8E4M3FN>, tensor<f32>,
+// CHECK-SAME: tensor<f32>) -> tensor<2x16xf32>
+func.func @nvfp4(%lhs: tensor<2x64xi8>, %rhs: tensor<16x64xi8>, %lhs_scale: tensor<2x4xf8E4M3FN>,
+    %rhs_scale: tensor<16x4xf8E4M3FN>, %lhs_global_scale: tensor<f32>, %rhs_global_scale: tensor<f32>)
+    -> tensor<2x16xf32> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale, %lhs_global_scale, %rhs_global_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1>,
+    lhs_dtype = "e2m1", rhs_dtype = "e2m1", rhs_transposed = true
+  }
+      : (tensor<2x64xi8>, tensor<16x64xi8>, tensor<2x4xf8E4M3FN>, tensor<16x4xf8E4M3FN>, tensor<f32>, tensor<f32>)
+          -> tensor<2x16xf32>
+  return %0 : tensor<2x16xf32>
+}
+
+// Float codes.
+// CHECK-LABEL: func.func @fp8(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}
+// CHECK-SAME: : (tensor<4x8xf8E4M3FN>, tensor<8x16xf8E5M2>, tensor<f32>, tensor<f32>) -> tensor<4x16xbf16>
+func.func @fp8(%lhs: tensor<4x8xf8E4M3FN>, %rhs: tensor<8x16xf8E5M2>, %lhs_scale: tensor<f32>,
+    %rhs_scale: tensor<f32>) -> tensor<4x16xbf16> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xf8E4M3FN>, tensor<8x16xf8E5M2>, tensor<f32>, tensor<f32>) -> tensor<4x16xbf16>
+  return %0 : tensor<4x16xbf16>
+}
+
+// Batch axes broadcast; both operands transposed; alpha, beta and C.
+// CHECK-LABEL: func.func @batched(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {alpha = 5.000000e-01 : f32, beta = 2.000000e+00 : f32, lhs_transposed = true,
+// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0>,
+// CHECK-SAME: rhs_transposed = true}
+// CHECK-SAME: : (tensor<2x1x8x4xi8>, tensor<3x16x8xi8>, tensor<f32>, tensor<f32>,
+// CHECK-SAME: tensor<4x16xf32>) -> tensor<2x3x4x16xf32>
+func.func @batched(%lhs: tensor<2x1x8x4xi8>, %rhs: tensor<3x16x8xi8>, %lhs_scale: tensor<f32>,
+    %rhs_scale: tensor<f32>, %c: tensor<4x16xf32>) -> tensor<2x3x4x16xf32> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale, %c) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_transposed = true, rhs_transposed = true, alpha = 5.000000e-01 : f32, beta = 2.000000e+00 : f32
+  }
+      : (tensor<2x1x8x4xi8>, tensor<3x16x8xi8>, tensor<f32>, tensor<f32>, tensor<4x16xf32>) -> tensor<2x3x4x16xf32>
+  return %0 : tensor<2x3x4x16xf32>
+}
+
+// Pairs of columns become one.
+// CHECK-LABEL: func.func @gated(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {activation = "swiglu", gate_layout = "interleaved",
+// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0>}
+// CHECK-SAME: : (tensor<4x8xi8>, tensor<8x32xi8>, tensor<f32>, tensor<f32>, tensor<f32>) -> tensor<4x16xf16>
+func.func @gated(%lhs: tensor<4x8xi8>, %rhs: tensor<8x32xi8>, %lhs_scale: tensor<f32>, %rhs_scale: tensor<f32>,
+    %act_scale: tensor<f32>) -> tensor<4x16xf16> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale, %act_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0>,
+    activation = "swiglu", gate_layout = "interleaved"
+  }
+      : (tensor<4x8xi8>, tensor<8x32xi8>, tensor<f32>, tensor<f32>, tensor<f32>) -> tensor<4x16xf16>
+  return %0 : tensor<4x16xf16>
+}
+
+// An activation with bounds, in blocks of 2x4 scales.
+// CHECK-LABEL: func.func @clamped(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {act_clamp = array<f64: -1.000000e+00, 6.500000e+00>, activation = "clamp", bias_stage = "scaled",
+// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>}
+// CHECK-SAME: : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<2x1xf32>, tensor<1x4xf32>,
+// CHECK-SAME: tensor<16xf32>) -> tensor<4x16xf32>
+func.func @clamped(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<2x1xf32>,
+    %rhs_scale: tensor<1x4xf32>, %bias: tensor<16xf32>) -> tensor<4x16xf32> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale, %bias) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    activation = "clamp", act_clamp = array<f64: -1.000000e+00, 6.500000e+00>, bias_stage = "scaled"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<2x1xf32>, tensor<1x4xf32>, tensor<16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// As qmlir-fold leaves it.
+// CHECK-LABEL: func.func @folded(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {lhs_zero_mode = "int",
+// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0>}
+// CHECK-SAME: : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<1x16xf32>, tensor<i32>, tensor<16xi32>) -> tensor<4x16xf32>
+func.func @folded(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<1x16xf32>,
+    %lhs_zero_point: tensor<i32>, %rhs_sum: tensor<16xi32>) -> tensor<4x16xf32> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %lhs_zero_point, %rhs_sum) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0>,
+    lhs_zero_mode = "int"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<1x16xf32>, tensor<i32>, tensor<16xi32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// The largest K whose worst case is exact in i32: 128 * 128 * 131071.
+// CHECK-LABEL: func.func @longest_sum(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}
+// CHECK-SAME: : (tensor<4x131071xi8>, tensor<131071x16xi8>) -> tensor<4x16xi32>
+func.func @longest_sum(%lhs: tensor<4x131071xi8>, %rhs: tensor<131071x16xi8>) -> tensor<4x16xi32> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x131071xi8>, tensor<131071x16xi8>) -> tensor<4x16xi32>
+  return %0 : tensor<4x16xi32>
+}
+
+// No rows, and no K.
+// CHECK-LABEL: func.func @empty(
+// CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}})
+// CHECK-SAME: {operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}
+// CHECK-SAME: : (tensor<0x0xi8>, tensor<0x16xi8>) -> tensor<0x16xi32>
+func.func @empty(%lhs: tensor<0x0xi8>, %rhs: tensor<0x16xi8>) -> tensor<0x16xi32> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<0x0xi8>, tensor<0x16xi8>) -> tensor<0x16xi32>
+  return %0 : tensor<0x16xi32>
+}

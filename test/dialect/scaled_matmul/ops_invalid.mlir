@@ -1,0 +1,1338 @@
+// RUN: qmlir-opt %s --split-input-file --verify-diagnostics --pass-pipeline=qmlir-verify
+
+// === Structure
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'qmlir.scaled_matmul' op requires attribute 'operandSegmentSizes'}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs)
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'operandSegmentSizes' [1, 1] does not match 2 operands; it needs 16 entries: lhs, rhs, lhs_scale?}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{does not match 2 operands; it needs 16 entries}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'operandSegmentSizes' [] does not match 2 operands}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i64: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'rhs' is missing}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'lhs' is given 2 times}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<f32>, %rhs_scale: tensor<f32>)
+    -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'lhs_scale' is given 2 times}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<f32>, tensor<f32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{expects 1 results, got 2}}
+  %0:2 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> (tensor<4x16xf32>, tensor<i8>)
+  return %0#0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{takes no regions and no successors}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) ({^bb0(%x: i8):}) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{has attributes in <{...}>, which hides them from an op that MLIR has not registered; write {...}}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) <{rhs_transposed = true}> {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// === Names and kinds of attributes
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{has no attribute 'actvation'; did you mean 'activation' or 'packing'?}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    actvation = "relu"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{has no attribute 'groups'; known: lhs_transposed, rhs_transposed, lhs_dtype}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    groups = 2
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'rounding' is 'half_evn', which is not known; did you mean 'half_even' or 'half_away'?}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rounding = "half_evn"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'activation' is 'hardswish', which is not known; known: none, relu, relu6, gelu}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    activation = "hardswish"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'packing' is 'xyz', which is not known; known: none, low_first, high_first, interleaved}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    packing = "xyz"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'zero_mode' is 'offset', which is not known; did you mean 'offset_int' or 'offset_float'?}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    zero_mode = "offset"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'lhs_zero_mode' is 'rescale', which is not known}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_zero_mode = "rescale"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'bias_stage' is 'after', which is not known}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    bias_stage = "after"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'gate_layout' is 'half', which is not known; did you mean 'halves'?}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    gate_layout = "half"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'lhs_dtype' is 'int8', which is not known}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_dtype = "int8"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'rhs_dtype' is 'i3', which is not known; did you mean 'i8' or 'i4'}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "i3"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'out_dtype' is 'i16', which is not known}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    out_dtype = "i16"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'compute_dtype' is 'f64', which is not known}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    compute_dtype = "f64"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'rounding' must be one of 'half_even', 'half_away', 'trunc', but got 0 : i32}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rounding = 0 : i32
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'rhs_transposed' must be a bool, but got 1 : i64}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_transposed = 1
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'alpha' must be a float, but got 2 : i64}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    alpha = 2
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'act_clamp' must be an array of 2 f64 floats, but got array<f64: 0.000000e+00>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    activation = "clamp", act_clamp = array<f64: 0.0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'clamp' must be an array of 2 i64 integers, but got [0, 1]}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    clamp = [0, 1]
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// === Types
+
+func.func @f(%lhs: tensor<4x8xi32>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'lhs' must be a ranked tensor of i8 codes or floats, but is tensor<4x8xi32>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi32>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi4>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'rhs' must be a ranked tensor of i8 codes or floats, but is tensor<8x16xi4>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi4>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<*xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'lhs' must be a ranked tensor of i8 codes or floats, but is tensor<*xi8>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<*xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: vector<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'lhs' must be a ranked tensor of i8 codes or floats, but is vector<4x8xi8>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (vector<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: f32) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'lhs_scale' must be a ranked tensor of floats, but is f32}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, f32) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_zero_point: tensor<i16>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'lhs_zero_point' must be a ranked tensor of i8 or i32 integers, or floats, but is tensor<i16>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_zero_mode = "int"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<i16>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %bias: tensor<16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'bias' must be a ranked tensor of i32 integers or floats, but is tensor<16xi8>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %bias) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_zero_point: tensor<f32>) -> tensor<4x16xi8> {
+  // expected-error@+1 {{operand 'out_zero_point' must be a ranked tensor of i8 or i32 integers, but is tensor<f32>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %out_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<f32>) -> tensor<4x16xi8>
+  return %0 : tensor<4x16xi8>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi64> {
+  // expected-error@+1 {{result 'result' must be a ranked tensor of i8, i32 or floats, but is tensor<4x16xi64>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xi64>
+  return %0 : tensor<4x16xi64>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'lhs_dtype' says 'f16', which is stored as f16, but 'lhs' is tensor<4x8xi8>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_dtype = "f16"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'rhs_dtype' says 'i4', which is stored as i8, but 'rhs' is tensor<8x16xf32>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "i4"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xf64>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'lhs' is f64, which a product does not take; use f32, f16 or bf16}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xf64>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'out_dtype' says 'f16', but the result is tensor<4x16xf32>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    out_dtype = "f16"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'compute_dtype' belongs to products with a plain float side; both sides of this one are quantised}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    compute_dtype = "f16"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// === Shapes
+
+func.func @f(%lhs: tensor<8xi8>, %rhs: tensor<8x16xi8>) -> tensor<16xf32> {
+  // expected-error@+1 {{'lhs' and 'rhs' must have at least two axes, but are tensor<8xi8> and tensor<8x16xi8>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<8xi8>, tensor<8x16xi8>) -> tensor<16xf32>
+  return %0 : tensor<16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<9x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{K differs: 'lhs' [4, 8] has 8 along axis 1, 'rhs' [9, 16] has 9 along axis 0}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<9x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<8x4xi8>, %rhs: tensor<16x9xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{K differs: 'lhs' [8, 4] has 8 along axis 0, 'rhs' [16, 9] has 9 along axis 1}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_transposed = true, rhs_transposed = true
+  }
+      : (tensor<8x4xi8>, tensor<16x9xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<2x4x8xi8>, %rhs: tensor<3x8x16xi8>) -> tensor<2x4x16xf32> {
+  // expected-error@+1 {{the batch axes of 'lhs' [2, 4, 8] and 'rhs' [3, 8, 16] do not broadcast}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<2x4x8xi8>, tensor<3x8x16xi8>) -> tensor<2x4x16xf32>
+  return %0 : tensor<2x4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x15xf32> {
+  // expected-error@+1 {{result has shape [4, 15], but the operands give [4, 16]}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x15xf32>
+  return %0 : tensor<4x15xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<1x4x16xf32> {
+  // expected-error@+1 {{result has shape [1, 4, 16], but the operands give [4, 16]}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<1x4x16xf32>
+  return %0 : tensor<1x4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x9xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs' has 9 bytes along its last axis, but 16 i4 codes packed 'low_first' take 8}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "i4", packing = "low_first"
+  }
+      : (tensor<4x8xi8>, tensor<8x9xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs' has packing 'low_first', but i8 codes fill a byte; use packing 'none'}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    packing = "low_first"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x2xi8>) -> tensor<4x4xf32> {
+  // expected-error@+1 {{'rhs' has 2 bytes along its last axis, but packing 'interleaved' fills words of 4}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "i4", packing = "interleaved"
+  }
+      : (tensor<4x8xi8>, tensor<8x2xi8>) -> tensor<4x4xf32>
+  return %0 : tensor<4x4xf32>
+}
+
+// -----
+
+// === Scales
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<3x1xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'lhs_scale' has shape [3, 1], but axis 0 of 'lhs' [4, 8] has 4 elements, which 3 groups do not divide}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<3x1xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<1x1x16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_scale' has shape [1, 1, 16], which has more axes than 'rhs' [8, 16]}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<1x1x16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// A group size that does not divide K.
+func.func @f(%lhs: tensor<4x128xi8>, %rhs: tensor<128x16xi8>, %rhs_scale: tensor<3x16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_scale' has shape [3, 16], but axis 0 of 'rhs' [128, 16] has 128 elements, which 3 groups do not divide; group sizes that divide 128: 16, 32, 64, 128}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x128xi8>, tensor<128x16xi8>, tensor<3x16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<0x16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_scale' has shape [0, 16], but axis 0 of 'rhs' [8, 16] has 8 elements, which 0 groups do not divide}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<0x16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x0xi8>, %rhs: tensor<0x16xi8>, %rhs_scale: tensor<2x16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_scale' has shape [2, 16], but axis 0 of 'rhs' [0, 16] has 0 elements, which 2 groups do not divide}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x0xi8>, tensor<0x16xi8>, tensor<2x16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<?x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<4x1xf32>) -> tensor<?x16xf32> {
+  // expected-error@+1 {{'lhs_scale' has shape [4, 1]: axis 0 of 'lhs' [?, 8] and of its scale must both be static or both be dynamic}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<?x8xi8>, tensor<8x16xi8>, tensor<4x1xf32>) -> tensor<?x16xf32>
+  return %0 : tensor<?x16xf32>
+}
+
+// -----
+
+// The hint for a vector that would align with K.
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<4xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'lhs_scale' has shape [4], which would align with K; write [M, 1] for one value a token, or [1, G] for groups along K}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<4xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<16x8xi8>, %rhs_scale: tensor<16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_scale' has shape [16], which would align with K; write [N, 1] for one value a channel}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_transposed = true
+  }
+      : (tensor<4x8xi8>, tensor<16x8xi8>, tensor<16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_global_scale: tensor<4xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'lhs_global_scale' is one value a tensor, but has shape [4]}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_global_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<4xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// === Zero points
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'lhs_zero_mode' is 'int', which needs operand 'lhs_zero_point'}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_zero_mode = "int"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'zero_mode' is 'rescale', which needs operand 'rhs_zero_point'}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    zero_mode = "rescale"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tensor<i32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'rhs_zero_point' is given, but 'zero_mode' is 'none'; state 'int' or another mode}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<i32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tensor<f32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'rhs_zero_point' must be integer in mode 'int', but is tensor<f32>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    zero_mode = "int"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<f32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tensor<i32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'rhs_zero_point' must be float in mode 'offset_float', but is tensor<i32>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u8", zero_mode = "offset_float"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<i32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tensor<i32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'zero_mode' is 'offset_int', which reads unsigned codes, but they are i8}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    zero_mode = "offset_int"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<i32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<1x16xf32>,
+    %rhs_zero_point: tensor<1x8xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{attribute 'zero_mode' is 'packed_int', but packing is 'none'; use 'int' for unpacked zero points}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %rhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u4", zero_mode = "packed_int"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<1x16xf32>, tensor<1x8xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>, %lhs_zero_point: tensor<i32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'lhs_zero_point' is given, but f32 values have no zero point}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_zero_mode = "int"
+  }
+      : (tensor<4x8xf32>, tensor<8x16xi8>, tensor<i32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tensor<3x16xi32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_zero_point' has shape [3, 16], but axis 0 of 'rhs' [8, 16] has 8 elements, which 3 groups do not divide}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    zero_mode = "int"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<3x16xi32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x8xi8>, %rhs_scale: tensor<2x16xf32>,
+    %rhs_zero_point: tensor<2x5xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_zero_point' has 5 bytes along its last axis, but 16 u4 codes packed 'low_first' take 8}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %rhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
+  }
+      : (tensor<4x8xi8>, tensor<8x8xi8>, tensor<2x16xf32>, tensor<2x5xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x8xi8>, %rhs_zero_point: tensor<2x8xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_zero_point' is packed along its last axis, which a scale of the same shape must tell}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
+  }
+      : (tensor<4x8xi8>, tensor<8x8xi8>, tensor<2x8xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x8xi8>, %rhs_scale: tensor<2x16xf32>,
+    %rhs_zero_point: tensor<5x8xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_zero_point' has shape [5, 16], but axis 0 of 'rhs' [8, 16] has 8 elements, which 5 groups do not divide}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %rhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
+  }
+      : (tensor<4x8xi8>, tensor<8x8xi8>, tensor<2x16xf32>, tensor<5x8xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// === Codebooks and sums
+
+func.func @f(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs' has dtype 'codebook', which needs operand 'codebook' with 16 values}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "codebook"
+  }
+      : (tensor<4x8xf32>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>, %codebook: tensor<8xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'codebook' must have shape [16], but has [8]}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %codebook) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0>,
+    rhs_dtype = "codebook"
+  }
+      : (tensor<4x8xf32>, tensor<8x16xi8>, tensor<8xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>, %codebook: tensor<16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'codebook' is given, but 'rhs' has dtype 'nf4'; state 'codebook'}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %codebook) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0>,
+    rhs_dtype = "nf4"
+  }
+      : (tensor<4x8xf32>, tensor<8x16xi8>, tensor<16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xf32>, %codebook: tensor<16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'lhs' has dtype 'codebook', which is for 'rhs'}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %codebook) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0>,
+    lhs_dtype = "codebook"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xf32>, tensor<16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_sum: tensor<8xi32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_sum' holds the i32 sums of the codes along K, [16], but is tensor<8xi32>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_sum) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<8xi32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_sum: tensor<16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_sum' holds the i32 sums of the codes along K, [16], but is tensor<16xf32>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_sum) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xf32>, %rhs_sum: tensor<16xi32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_sum' holds sums of integer codes, but they are f32}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_sum) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xf32>, tensor<16xi32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// === Exactness of the sum
+
+// A K whose worst case overflows i32: 2^17 * 128 * 128.
+func.func @f(%lhs: tensor<4x131072xi8>, %rhs: tensor<131072x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{the exact i32 sum over K = 131072 can reach 2147483648, which is more than 2^31 - 1; with these codes and zero points it is exact up to 131071: use scales in groups along K of at most that size}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x131072xi8>, tensor<131072x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x262144xi8>, %rhs: tensor<262144x16xi8>, %rhs_scale: tensor<2x16xf32>)
+    -> tensor<4x16xf32> {
+  // expected-error@+1 {{the exact i32 sum over a group of 131072 can reach 2147483648}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x262144xi8>, tensor<262144x16xi8>, tensor<2x16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// A zero point that is not constant widens the codes to 256 values on either side.
+func.func @f(%lhs: tensor<4x65794xi8>, %rhs: tensor<65794x16xi8>, %lhs_zero_point: tensor<i32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{the exact i32 sum over K = 65794 can reach 2147516160, which is more than 2^31 - 1; with these codes and zero points it is exact up to 65793}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_zero_mode = "int"
+  }
+      : (tensor<4x65794xi8>, tensor<65794x16xi8>, tensor<i32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x?xi8>, %rhs: tensor<?x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{K is dynamic, so that the i32 sum cannot be shown not to overflow; make K static}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x?xi8>, tensor<?x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// === Bias
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %bias: tensor<16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'bias' is added to the i32 accumulator (bias_stage 'acc'), but is tensor<16xf32>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %bias) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    bias_stage = "acc"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xf32>, %bias: tensor<16xi32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{bias_stage 'acc' needs an integer product with scales constant along K; use 'scaled'}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %bias) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    bias_stage = "acc"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xf32>, tensor<16xi32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<2x16xf32>, %bias: tensor<16xi32>)
+    -> tensor<4x16xf32> {
+  // expected-error@+1 {{bias_stage 'acc' needs an integer product with scales constant along K; use 'scaled'}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %bias) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    bias_stage = "acc"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<2x16xf32>, tensor<16xi32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %bias: tensor<16xi32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'bias' with bias_stage 'scaled' must be float and the result no raw i32, but is tensor<16xi32>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %bias) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<16xi32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %bias: tensor<16xf32>) -> tensor<4x16xi32> {
+  // expected-error@+1 {{'bias' with bias_stage 'scaled' must be float and the result no raw i32, but is tensor<16xf32>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %bias) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<16xf32>) -> tensor<4x16xi32>
+  return %0 : tensor<4x16xi32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %bias: tensor<16xf32>) -> tensor<4x16xi8> {
+  // expected-error@+1 {{bias_stage 'out' adds after the cast, but the result is requantised; use 'scaled' or 'acc'}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %bias) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    bias_stage = "out"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<16xf32>) -> tensor<4x16xi8>
+  return %0 : tensor<4x16xi8>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %bias: tensor<16xf32>) -> tensor<4x16xi32> {
+  // expected-error@+1 {{'bias' with bias_stage 'out' is added in the result's type i32, but is tensor<16xf32>}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %bias) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    bias_stage = "out"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<16xf32>) -> tensor<4x16xi32>
+  return %0 : tensor<4x16xi32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %bias: tensor<15xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'bias' has shape [15], which does not broadcast to the result's [4, 16]}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %bias) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<15xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// After a gated activation there are half as many columns.
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %bias: tensor<16xf32>) -> tensor<4x8xf32> {
+  // expected-error@+1 {{'bias' has shape [16], which does not broadcast to the result's [4, 8]}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %bias) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    activation = "swiglu", bias_stage = "out"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<16xf32>) -> tensor<4x8xf32>
+  return %0 : tensor<4x8xf32>
+}
+
+// -----
+
+// === Alpha, beta and C
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %c: tensor<4x16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'c' and attribute 'beta' go together}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %c) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<4x16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'c' and attribute 'beta' go together}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    beta = 1.0 : f32
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %c: tensor<5x16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'c' has shape [5, 16], which does not broadcast to the result's [4, 16]}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %c) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0>,
+    beta = 1.0 : f32
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<5x16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// === Activations
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{activation 'clamp' and attribute 'act_clamp' go together}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    activation = "clamp"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{activation 'clamp' and attribute 'act_clamp' go together}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    act_clamp = array<f64: 0.0, 6.0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'act_clamp' [6.0, 0.0] is an empty range}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    activation = "clamp", act_clamp = array<f64: 6.0, 0.0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x15xi8>) -> tensor<4x7xf32> {
+  // expected-error@+1 {{activation 'swiglu' pairs columns, but N = 15 is odd}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    activation = "swiglu"
+  }
+      : (tensor<4x8xi8>, tensor<8x15xi8>) -> tensor<4x7xf32>
+  return %0 : tensor<4x7xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{result has shape [4, 16], but the operands give [4, 8]}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    activation = "geglu"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %act_scale: tensor<3x1xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'act_scale' has shape [3, 1], but axis 0 of 'result' [4, 16] has 4 elements, which 3 groups do not divide}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %act_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<3x1xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// === Requantised and raw results
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_scale: tensor<f32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'out_scale' requantises, but the result is f32; use an i8 result}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %out_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<f32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_multiplier: tensor<f32>) -> tensor<4x16xbf16> {
+  // expected-error@+1 {{operand 'out_multiplier' requantises, but the result is bf16; use an i8 result}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %out_multiplier) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<f32>) -> tensor<4x16xbf16>
+  return %0 : tensor<4x16xbf16>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_zero_point: tensor<i32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{operand 'out_zero_point' requantises, but the result is f32; use an i8 result}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %out_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<i32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_scale: tensor<f32>, %out_multiplier: tensor<f32>)
+    -> tensor<4x16xi8> {
+  // expected-error@+1 {{'out_scale' and 'out_multiplier' exclude each other: the result is multiplied by 1/s or by m}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %out_scale, %out_multiplier) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<f32>, tensor<f32>) -> tensor<4x16xi8>
+  return %0 : tensor<4x16xi8>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_scale: tensor<1x3xf32>) -> tensor<4x16xi8> {
+  // expected-error@+1 {{'out_scale' has shape [1, 3], but axis 1 of 'result' [4, 16] has 16 elements, which 3 groups do not divide}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %out_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<1x3xf32>) -> tensor<4x16xi8>
+  return %0 : tensor<4x16xi8>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'clamp' bounds requantised codes, but the result is f32; use activation 'clamp' for floats}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    clamp = array<i64: 0, 6>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi8> {
+  // expected-error@+1 {{'clamp' [-1, 127] does not lie in the range [0, 255] of u8}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    out_dtype = "u8", clamp = array<i64: -1, 127>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xi8>
+  return %0 : tensor<4x16xi8>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi8> {
+  // expected-error@+1 {{'clamp' [5, 4] does not lie in the range [-128, 127] of i8}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    clamp = array<i64: 5, 4>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xi8>
+  return %0 : tensor<4x16xi8>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi32> {
+  // expected-error@+1 {{result i32 is the raw accumulator, but the operands are f32 x i8}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xf32>, tensor<8x16xi8>) -> tensor<4x16xi32>
+  return %0 : tensor<4x16xi32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<f32>) -> tensor<4x16xi32> {
+  // expected-error@+1 {{result i32 is the raw accumulator; it takes no rhs_scale}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<f32>) -> tensor<4x16xi32>
+  return %0 : tensor<4x16xi32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi32> {
+  // expected-error@+1 {{result i32 is the raw accumulator; it takes no activation or alpha}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    activation = "relu"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xi32>
+  return %0 : tensor<4x16xi32>
+}
+
+// -----
+
+func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tensor<2x16xi32>) -> tensor<4x16xi32> {
+  // expected-error@+1 {{result i32 is the raw accumulator; it takes no groups along K and no float zero points}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    zero_mode = "int"
+  }
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<2x16xi32>) -> tensor<4x16xi32>
+  return %0 : tensor<4x16xi32>
+}
