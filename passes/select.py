@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -45,8 +46,18 @@ class SelectPass(Pass):
                 continue
             with op.context, op.location:
                 plan.apply(op)
+            if slow := _slow(plan.describe()):
+                text = f"{target.spelling} compiles this {contraction.kind} to slow code: {slow}"
+                state.notes.append(Diagnostic(text, contraction.location, "warning"))
         fail(self.name, failures)
         target.attach(module)
+
+
+def _slow(facts: Mapping[str, Any]) -> str:
+    """Why a plan is expected to be slow, from wherever in its description that stands; "" when it is not."""
+    if "slow" in facts:
+        return str(facts["slow"])
+    return next((s for v in facts.values() if isinstance(v, Mapping) and (s := _slow(v))), "")
 
 
 def _refusal(target: str, decision: Decision) -> str:

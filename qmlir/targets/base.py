@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..strategy import Strategy
 
 RUNS = "runs in the tests"
-COMPILED = "compiled and its code inspected in the tests; never run here"
+COMPILED = "compiled"  # and the instructions looked at in the tests; no such device has run it
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from .roofline import roofline
 
 @dataclass(frozen=True)
 class StockPlan:
-    """Leave the op alone. `facts` say what IREE is known to make of it."""
+    """Leave the op alone. `facts` say what IREE is known to make of it; a fact named `slow` is a warning."""
 
     facts: tuple[tuple[str, Any], ...] = ()
 

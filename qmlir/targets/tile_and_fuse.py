@@ -245,6 +245,8 @@ class MmaStrategy:
                 "one row or column: a matrix instruction would compute a tile for it",
                 "the stock route reduces across lanes, which is bound by memory as it must be",
             )
+        if c.k == 1:
+            return Decline("K is one: an outer product, nothing to sum", "none needed: elementwise code fits")
         config = choose(kinds, self.machine, c, where)
         if config is None:
             return Decline("no tile fits the registers and the shared memory", "smaller sizes")

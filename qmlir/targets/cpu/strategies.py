@@ -31,7 +31,9 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
     """What IREE makes of the contraction with the target's flags."""
     if c.kind == "matmul":
         return {"codegen": f"data tiling, {instruction(target, c)}"}
-    return {"codegen": "vectorised loops over the window" if c.kind == "depthwise_conv2d" else "scalar loops"}
+    if c.kind == "depthwise_conv2d":
+        return {"codegen": "vectorised loops over the window"}
+    return {"codegen": "scalar loops", "slow": "the size of the image is dynamic"}
 
 
 def strategies(target: Target) -> tuple[Strategy, ...]:

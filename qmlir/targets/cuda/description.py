@@ -1,6 +1,6 @@
 """NVIDIA architectures through CUDA.
 
-IREE 3.13's flag fails for sm_90 and has no int8 MMA kind at all; the descriptions here are complete for
+IREE 3.13's flag fails for sm_90, and IREE has no int8 MMA kind at all; the descriptions here are complete for
 every architecture. Shared memory is what one block may opt in to (CUDA programming guide, table "Technical
 specifications per compute capability").
 """
@@ -80,8 +80,8 @@ TARGETS: tuple[Target, ...] = (
     _cuda("sm_80", "NVIDIA A100", 76, 163, AMPERE, _A100),
     _cuda("sm_86", "NVIDIA RTX 30, A10, A40", 76, 99, AMPERE, _RTX3090),
     _cuda("sm_89", "NVIDIA RTX 40, L4, L40", 84, 99, ADA, _RTX4090),
-    _cuda("sm_90", "NVIDIA H100, H200", 80, 227, ADA, _H100),
-    _cuda("sm_90a", "NVIDIA H100, H200, with wgmma", 80, 227, ADA, _H100),
+    _cuda("sm_90", "NVIDIA H100, H200", 84, 227, ADA, _H100),
+    _cuda("sm_90a", "NVIDIA H100, H200, with wgmma", 84, 227, ADA, _H100),
     _cuda("sm_120", "NVIDIA RTX 50", 87, 99, ADA, _RTX5090),
 )
 

@@ -32,7 +32,7 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
     if c.kind == "depthwise_conv2d":
         return {"codegen": "scalar multiply-add: a depthwise convolution has no matrix product"}
     if c.lhs.lstrip("u").startswith("i"):
-        return {"codegen": "scalar multiply-add: IREE has no int8 tensor core instruction"}
+        return {"codegen": "scalar multiply-add", "slow": "IREE has no int8 tensor core instruction for NVIDIA"}
     return {"codegen": "implicit GEMM on tensor cores" if c.kind == "conv2d" else "IREE's choice"}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...strategy import Contraction, Strategy
 from ..base import Target
+from ..gpu import parse_mma
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
 from ..tile_and_fuse import Machine, MmaStrategy
@@ -26,10 +27,14 @@ def machine(target: Target) -> Machine:
 
 def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
     """What IREE makes of the contractions that are left to it."""
-    if c.kind == "conv2d":
-        return {"codegen": "implicit GEMM on matrix instructions"}
     if c.kind == "depthwise_conv2d":
         return {"codegen": "scalar multiply-add: a depthwise convolution has no matrix product"}
+    if not any((k.lhs, k.rhs, k.acc) == (c.lhs, c.rhs, c.acc) for k in map(parse_mma, target.mma)):
+        return {"codegen": "scalar multiply-add", "slow": f"no matrix instruction takes {c.lhs} x {c.rhs}"}
+    if c.kind == "conv2d":
+        if c.m is None:
+            return {"codegen": "scalar multiply-add", "slow": "the size of the image is dynamic"}
+        return {"codegen": "implicit GEMM on matrix instructions"}
     return {"codegen": "reduction across lanes" if 1 in (c.m, c.n) else "IREE's choice"}
 
 

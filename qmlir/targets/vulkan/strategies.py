@@ -93,9 +93,13 @@ class DotStrategy:
 def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
     """What IREE makes of the contractions that are left to it."""
     if c.kind != "matmul":
-        return {"codegen": "one thread per element"}
+        facts = {"codegen": "one thread per element"}
+        return facts if c.kind == "depthwise_conv2d" else {**facts, "slow": "the size of the image is dynamic"}
     if None in c.sizes:
-        return {"codegen": "one workgroup per output element", "slow": "a size is dynamic"}
+        return {
+            "codegen": "one workgroup per output element",
+            "slow": "a size is dynamic, and IREE's SPIR-V path tiles static sizes only",
+        }
     return {"codegen": "reduction across lanes" if 1 in (c.m, c.n) else "IREE's choice"}
 
 

@@ -1,0 +1,135 @@
+"""The table of targets: spellings, errors, descriptions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from qmlir import targets
+from qmlir._mlir import context, ir
+from qmlir.errors import TargetError
+from qmlir.targets import all_targets, devices, resolve
+from qmlir.targets.devices import Device
+from qmlir.targets.gpu import parse_mma
+
+ALL = [target.spelling for target in all_targets()]
+
+
+@pytest.mark.parametrize("spelling", ALL)
+def test_every_target_is_complete(spelling: str) -> None:
+    target = resolve(spelling)
+    assert target.spelling == spelling
+    assert target.status in (targets.RUNS, targets.COMPILED)
+    json.dumps(target.capabilities())
+    names = [strategy.name for strategy in target.strategies()]
+    assert names[-1] == "stock"
+    assert len(set(names)) == len(names)
+    for name in target.mma:
+        parse_mma(name)
+    with context():
+        module = ir.Module.create()
+        target.attach(module)
+        assert module.operation.verify()
+        assert ("hal.device.targets" in module.operation.attributes) == (target.backend != "cpu")
+
+
+@pytest.mark.parametrize("spelling", [s for s in ALL if s.startswith("vulkan:")])
+def test_vulkan_descriptions_are_the_ones_that_give_right_int8(spelling: str) -> None:
+    target = resolve(spelling)
+    assert "dot = dp4xi8toi32" in target.device_attribute
+    own = {"lavapipe": (8,), "valhall4": (16,), "rdna3": (32, 64), "rdna4": (32, 64)}
+    assert target.subgroup_sizes == own.get(target.name, (32,))
+
+
+def test_importing_loads_neither_compiler_nor_runtime() -> None:
+    code = (
+        "import sys; from qmlir import targets; targets.all_targets(); targets.resolve('rocm:gfx942').strategies();"
+        "assert not [m for m in sys.modules if m.startswith('iree')], 'iree was imported'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "hint"),
+    [
+        ("rocm:gfx94", "rocm:gfx942"),
+        ("cuda:sm_81", "cuda:sm_80"),
+        ("vulkn:ada", "vulkan:ada"),
+        ("cpu:saphirerapids", "cpu:sapphirerapids"),
+        ("cpu:", "cpu:"),
+        ("metal", "cpu, cuda, rocm, vulkan"),
+        ("", "cpu, cuda, rocm, vulkan"),
+    ],
+)
+def test_unknown_names_get_near_ones(spelling: str, hint: str) -> None:
+    with pytest.raises(TargetError, match=hint) as error:
+        resolve(spelling)
+    assert repr(spelling) in str(error.value)
+
+
+def test_bare_cpu_is_this_host() -> None:
+    target = resolve("cpu")
+    assert (target.spelling, target.name) == ("cpu", "host")
+    assert target.host
+    assert target.device_present() == target.host
+
+
+@pytest.mark.parametrize("backend", ["cuda", "rocm", "vulkan"])
+def test_bare_gpu_without_a_device_lists_the_names(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "devices", lambda driver: ())
+    with pytest.raises(TargetError, match=r"no .* device is present") as error:
+        resolve(backend)
+    for spelling in ALL:
+        if spelling.startswith(backend):
+            assert spelling in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("backend", "driver", "name", "arch", "expected"),
+    [
+        ("cuda", "cuda", "NVIDIA H200", "sm_90", "cuda:sm_90a"),
+        ("cuda", "cuda", "NVIDIA B200", "sm_100", "cuda:sm_90"),
+        ("cuda", "cuda", "Orin", "sm_87", "cuda:sm_86"),
+        ("rocm", "hip", "AMD Instinct MI300X", "gfx942", "rocm:gfx942"),
+        ("vulkan", "vulkan", "llvmpipe (LLVM 15.0.6, 256 bits)", "", "vulkan:lavapipe"),
+        ("vulkan", "vulkan", "NVIDIA GeForce RTX 4090", "", "vulkan:ada"),
+        ("vulkan", "vulkan", "NVIDIA GeForce RTX 3060 Laptop GPU", "", "vulkan:ampere"),
+        ("vulkan", "vulkan", "AMD Radeon RX 7900 XTX (RADV NAVI31)", "", "vulkan:rdna3"),
+        ("vulkan", "vulkan", "AMD Radeon RX 9070 XT (RADV GFX1201)", "", "vulkan:rdna4"),
+        ("vulkan", "vulkan", "Mali-G715", "", "vulkan:valhall4"),
+    ],
+)
+def test_bare_gpu_is_the_present_device(
+    backend: str, driver: str, name: str, arch: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "devices", lambda asked: (Device(asked, 0, name, arch),) if asked == driver else ())
+    assert resolve(backend).spelling == expected
+    assert resolve(expected).device_present() == name
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "arch"),
+    [("vulkan", "Adreno (TM) 740", ""), ("rocm", "AMD Radeon VII", "gfx906"), ("cuda", "Quadro P400", "sm_61")],
+)
+def test_a_device_that_nothing_describes(backend: str, name: str, arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "devices", lambda driver: (Device(driver, 0, name, arch),))
+    with pytest.raises(TargetError, match="no target describes") as error:
+        resolve(backend)
+    assert name in str(error.value)
+
+
+def test_asking_for_devices_never_raises() -> None:
+    for driver in ("cuda", "hip", "vulkan", "no-such-driver"):
+        assert isinstance(devices.devices(driver), tuple)
+
+
+def test_a_cpu_program_that_this_host_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from qmlir.targets.cpu import host
+
+    monkeypatch.setattr(host, "host_features", lambda: frozenset({"sse2", "sse3"}))
+    assert resolve("cpu:x86-64").device_present()
+    assert not resolve("cpu:sapphirerapids").device_present()
+    assert not resolve("cpu:aarch64").device_present()

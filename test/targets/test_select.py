@@ -1,0 +1,123 @@
+"""The pass `qmlir-select`: what is chosen, what is said about it, and refusals."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from qmlir.passes.base import State
+from qmlir.passes.registry import parse_pass
+from qmlir.passes.select import SelectPass
+
+from qmlir._mlir import context, ir
+from qmlir.errors import PassError, TargetError
+
+
+def test_options_are_read_from_a_pipeline() -> None:
+    parsed = parse_pass("qmlir-select{target=rocm:gfx942}")
+    assert parsed == SelectPass("rocm:gfx942")
+    assert parsed.text() == "qmlir-select{target=rocm:gfx942}"
+
+
+@pytest.mark.parametrize(
+    ("target", "form", "chosen"),
+    [
+        ("cpu", "matmul", "stock"),
+        ("cpu", "conv", "im2col"),
+        ("cpu", "depthwise", "stock"),
+        ("rocm:gfx942", "matmul", "mma"),
+        ("rocm:gfx942", "row", "stock"),
+        ("rocm:gfx942", "conv", "stock"),
+        ("rocm:gfx942", "dynamic conv", "im2col"),
+        ("rocm:gfx1100", "k groups", "mma"),
+        ("cuda:sm_80", "matmul", "exact-f16"),
+        ("cuda:sm_80", "row", "stock"),
+        ("cuda:sm_80", "conv", "exact-f16"),
+        ("cuda:sm_80", "dynamic conv", "im2col"),
+        ("cuda:sm_80", "depthwise", "stock"),
+        ("cuda:sm_80", "f16", "mma"),
+        ("vulkan:rdna3", "matmul", "cooperative-matrix"),
+        ("vulkan:rdna3", "conv", "im2col"),
+        ("vulkan:ada", "matmul", "dot"),
+        ("vulkan:ada", "f16", "cooperative-matrix"),
+        ("vulkan:lavapipe", "row", "stock"),
+        ("vulkan:lavapipe", "dynamic", "stock"),
+    ],
+)
+def test_choices(forms: Any, select: Any, target: str, form: str, chosen: str) -> None:
+    text = {
+        "matmul": lambda: forms.matmul(128, 256, 512),
+        "row": lambda: forms.matmul(1, 256, 512),
+        "dynamic": lambda: forms.matmul(None, 256, 512),
+        "f16": lambda: forms.matmul(128, 256, 512, dtype="f16"),
+        "conv": lambda: forms.conv(),
+        "dynamic conv": lambda: forms.conv(n=None),
+        "depthwise": lambda: forms.depthwise(),
+        "k groups": lambda: forms.k_groups(128, 256, 4, 128),
+    }[form]()
+    selected = select(text, target)
+    assert selected.chosen == chosen
+    json.dumps(selected.decisions)  # what the manifest holds
+    declined = [a for a in selected.decisions[0]["answers"] if not a["accepted"]]
+    assert all(answer["reason"] for answer in declined)
+
+
+def test_magnitude_attributes_are_removed(forms: Any, select: Any) -> None:
+    attributes = "qmlir.lhs_magnitude = 127 : i64, qmlir.rhs_magnitude = 8 : i64"
+    for target in ("cpu", "cuda:sm_80", "rocm:gfx942"):
+        assert "_magnitude" not in select(forms.matmul(8, 16, 32, attributes=attributes), target).text
+
+
+def test_small_codes_make_long_sums_exact(forms: Any, select: Any) -> None:
+    wide = select(forms.matmul(64, 64, 8192), "cuda:sm_80")
+    narrow = select(forms.matmul(64, 64, 8192, attributes="qmlir.rhs_magnitude = 8 : i64"), "cuda:sm_80")
+    assert (wide.plan["k_chunks"], narrow.plan["k_chunks"]) == (8, 1)
+
+
+def test_the_device_is_attached(forms: Any, select: Any) -> None:
+    assert "hal.device.targets" in select(forms.matmul(8, 16, 32), "vulkan:ada").text
+    assert "hal.device.targets" not in select(forms.matmul(8, 16, 32), "cpu").text
+
+
+def test_slow_fallbacks_are_said_once(forms: Any, select: Any) -> None:
+    slow = select(forms.matmul(None, 256, 512), "vulkan:ada")
+    (note,) = slow.notes
+    assert note.severity == "warning"
+    assert "dynamic" in note.message
+    assert note.location
+    assert not select(forms.matmul(128, 256, 512), "vulkan:ada").notes
+
+
+@pytest.mark.parametrize(
+    ("target", "form", "words"),
+    [
+        ("rocm:gfx942", {"dtype": "f8E4M3FN"}, ["stock", "f8E4M3FN", "f8E4M3FNUZ"]),
+        ("rocm:gfx950", {"dtype": "f8E4M3FNUZ"}, ["stock", "f8E4M3FNUZ", "f8E4M3FN"]),
+        ("cuda:sm_80", {"dtype": "f8E4M3FN"}, ["exact-f16", "mma", "stock"]),
+        ("vulkan:lavapipe", {"dtype": "bf16"}, ["cooperative-matrix", "dot", "stock"]),
+        ("rocm:gfx1100", {"extension": "arith.extui"}, ["stock", "as if it were signed", "xor with 128"]),
+    ],
+)
+def test_refusals_list_every_reason(forms: Any, select: Any, target: str, form: Any, words: list[str]) -> None:
+    with pytest.raises(PassError) as error:
+        select(forms.matmul(16, 16, 64, **form), target)
+    text = str(error.value)
+    assert all(word in text for word in [*words, target])
+    assert text.startswith("-:")  # the place
+    assert "linalg.generic" not in text  # no IR in messages
+
+
+def test_every_refusal_is_reported_with_its_place(forms: Any) -> None:
+    one = forms.matmul(16, 16, 64, dtype="f8E4M3FN")
+    with context():
+        module = ir.Module.parse(one + one.replace("@f", "@g"))
+        with pytest.raises(PassError) as error:
+            SelectPass("rocm:gfx942").run(module, State())
+    places = {d.location for d in error.value.diagnostics}
+    assert len(error.value.diagnostics) == len(places) == 2
+
+
+def test_an_unknown_target_is_a_target_error(forms: Any, select: Any) -> None:
+    with pytest.raises(TargetError, match="gfx942"):
+        select(forms.matmul(8, 16, 32), "rocm:gfx943")
