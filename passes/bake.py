@@ -18,6 +18,13 @@ _NAMED = re.compile(r'#flow\.parameter\.named<(?:"([^"]*)"::)?"([^"]*)">')
 _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"}
 
 
+def parameter_scopes(module: Any) -> list[str]:
+    """The scopes of the parameters that a program names."""
+    values = (str(op.operation.attributes["initial_value"]) for op in module.body.operations
+              if op.operation.name == "util.global" and "initial_value" in op.operation.attributes)  # fmt: skip
+    return sorted({m.group(1) or "" for m in map(_NAMED.search, values) if m})
+
+
 @dataclass(frozen=True)
 class BakeParametersPass(Pass):
     """Replaces loads of globals that are initialised by `#flow.parameter.named` with the parameter's array, read

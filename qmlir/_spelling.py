@@ -1,4 +1,4 @@
-"""Spellings shared by all layers: locations, near-name suggestions."""
+"""Spellings shared by all layers: levels, locations, near-name suggestions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+# Text forms of a program on its way down, in order; see docs/pipeline.md.
+LEVELS = ("import", "qmlir", "linalg", "configured")
+# What can be shown: the levels, and the device code of the kinds that IREE dumps.
+CODE_LEVELS = (*LEVELS, "asm", "ptx", "isa", "spirv")
+
 
 def location_text(location: Any) -> str:
     """`file:line:col` of an MLIR location, or "" when it is unknown."""
     try:
         if location.filename:
-            return f"{location.filename}:{location.start_line}:{location.start_col}"
+            # A module that is not written out (an empty file) is at line 0.
+            return f"{location.filename}:{max(location.start_line, 1)}:{max(location.start_col, 1)}"
     except (AttributeError, ValueError):
         pass
     text = str(location)

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import tempfile
+import threading
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,8 +22,8 @@ from .spec import TensorSpec
 
 MANIFEST_KEY = "qmlir.manifest"
 
-# Text forms of a program on its way down, in order; see docs/pipeline.md.
-LEVELS = ("import", "qmlir", "linalg", "configured")
+# Held while a file is being written; whoever ends the process from another thread takes it first.
+WRITING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,11 @@ def read_manifest(data: bytes, name: str) -> dict[str, Any]:
 
 def write_atomically(path: Path, data: bytes) -> Path:
     """Write under a temporary name beside `path`, then rename: no reader ever sees half a file."""
+    with WRITING:
+        return _write(path, data)
+
+
+def _write(path: Path, data: bytes) -> Path:
     temporary = None
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)

@@ -18,6 +18,9 @@ from . import __version__, settings
 from .artifact import write_atomically
 from .errors import UsageError
 
+# Lock files of this process, for whoever ends it early.
+HELD: set[Path] = set()
+
 
 @lru_cache(maxsize=1)
 def toolchain() -> str:
@@ -95,18 +98,21 @@ class Cache:
         import filelock
 
         place = self.folder / key[:2]
+        path = place / f"{key}.lock"
         try:
             place.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(str(place / f"{key}.lock"))
+            lock = filelock.FileLock(str(path))
             lock.acquire()
         except OSError:
             yield
             return
+        HELD.add(path)
         try:
             yield
         finally:
             lock.release()
-            Path(lock.lock_file).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            HELD.discard(path)
 
     def entries(self) -> list[Path]:
         return sorted(self.folder.glob("??/*.vmfb"))

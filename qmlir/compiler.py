@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__
-from .artifact import LEVELS, MANIFEST_KEY, Artifact
+from ._spelling import LEVELS
+from .artifact import MANIFEST_KEY, Artifact, write_atomically
 from .cache import Cache, key_of
 from .errors import CompileError, Diagnostic, ParseError, QmlirError, UsageError
 from .targets import Target, resolve
@@ -142,6 +143,10 @@ def text_at(source: Any, level: str, *, target: str = "cpu", **options: Any) -> 
 def rebuild(build: Callable[[Any], Any], target: Target, options: Options, level: str) -> str:
     """The text of a program at `level`, or its device code."""
     if level in LEVELS:
+        if options.pipeline is not None and level != options.start:
+            raise UsageError(f"a pipeline of one's own has no level {level!r}; qmlir-opt shows what a pipeline makes")
+        if LEVELS.index(level) < LEVELS.index(options.start):
+            raise UsageError(f"the program starts at level {options.start!r}, which comes after {level!r}")
         found: dict[str, str] = {}
         run_compiler(build, target, options, until=level, after=lambda s, m: found.__setitem__(s, show(m)))
         return found[level]
@@ -224,7 +229,7 @@ def _parse_named(text: str, name: str) -> Any:
     from ._mlir import ir
 
     path = Path(name)
-    if path.is_file():
+    if path.is_file() and path.read_text() == text:
         return ir.Module.parseFile(str(path))
     return ir.Module.parse(text)
 
@@ -278,8 +283,10 @@ def run_compiler(
     """
     from ._mlir import Session, ir, load_dialects
     from .passes.base import State
+    from .passes.guard import GuardPass
     from .passes.pipeline import Pipeline
     from .passes.verify import VerifyPass
+    from .signature import drop_attributes
 
     dump = options.dump_stages
     if dump is not None:
@@ -290,7 +297,7 @@ def run_compiler(
         if after is not None:
             after(level, module)
         if dump is not None:
-            (dump / f"{LEVELS.index(level)}-{level}.mlir").write_text(show(module) + "\n")
+            write_atomically(dump / f"{LEVELS.index(level)}-{level}.mlir", f"{show(module)}\n".encode())
 
     # fbgemm's recipe is stated in f64; IREE would demote it silently.
     flags = ["--iree-input-demote-f64-to-f32=false", *target.compiler_flags, *options.flags]
@@ -309,12 +316,15 @@ def run_compiler(
         module = build(ctx)
         if dump is not None or after is not None:
             done(options.start, module)
+        if until == options.start:
+            return Compiled(b"", {})
         state = State(parameters=_parameter_loader(options))
         VerifyPass().run(module, state)  # what follows reads the ops
         manifest = describe(module, target, options)
         text = options.pipeline
         if text is not None:
             Pipeline.parse(text).run(module, state)
+            GuardPass().run(module, state)  # what it refuses would crash IREE
         else:
             text = default_pipeline(target, options.start)
             for level in list(_STAGES)[LEVELS.index(options.start) :]:
@@ -326,7 +336,9 @@ def run_compiler(
             return Compiled(b"", manifest)
         manifest["pipeline"] = text
         manifest["strategies"] = [d.summary() for d in state.decisions]
-        manifest["work"] = _work(manifest["strategies"])
+        # A program that comes configured has had its contractions chosen before: how many there are is not known.
+        manifest["work"] = _work(manifest["strategies"]) if options.start != "configured" else None
+        drop_attributes(module)
         attach_manifest(module, manifest)
         return Compiled(_invoke(session, module), manifest)
 
@@ -411,9 +423,21 @@ def _parameter_loader(options: Options) -> Callable[[str, str], Any] | None:
 
 
 def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
-    """The manifest but for what the passes find out. Drops our attributes from the functions' arguments."""
+    """The manifest but for what the passes find out."""
+    from ._spelling import location_text
+    from .passes.bake import parameter_scopes
     from .signature import function_signatures, schemes
 
+    functions = function_signatures(module)
+    if not functions:
+        place = location_text(module.operation.location)
+        raise ParseError([Diagnostic("the program has no public function", place)])
+    scopes = parameter_scopes(module)
+    unused = sorted(set(options.parameters) - set(scopes))
+    if unused and options.start == "import":
+        raise UsageError(
+            f"the program has no parameters of scope {unused[0]!r}; its scopes: {', '.join(scopes) or 'none'}"
+        )
     return {
         "qmlir": __version__,
         "iree": version("iree-base-compiler"),
@@ -421,9 +445,9 @@ def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
         "capabilities": target.capabilities(),
         "driver": target.driver,
         "cpu_features": list(target.cpu_features),
-        "functions": {name: s.to_json() for name, s in function_signatures(module).items()},
+        "functions": {name: s.to_json() for name, s in functions.items()},
         "schemes": schemes(module),
-        "parameters": sorted(options.parameters) if options.keep_parameters else [],
+        "parameters": scopes if options.keep_parameters or not options.parameters else [],
     }
 
 
@@ -432,12 +456,10 @@ def attach_manifest(module: Any, manifest: dict[str, Any]) -> None:
     from ._mlir import ir
     from .signature import public_functions
 
-    for f in public_functions(module):
-        f.attributes["iree.reflection"] = ir.DictAttr.get(
-            {MANIFEST_KEY: ir.StringAttr.get(json.dumps(manifest, separators=(",", ":")))}
-        )
-        return
-    raise CompileError([Diagnostic("the program has no public function")])
+    f = public_functions(module)[0]
+    f.attributes["iree.reflection"] = ir.DictAttr.get(
+        {MANIFEST_KEY: ir.StringAttr.get(json.dumps(manifest, separators=(",", ":")))}
+    )
 
 
 __all__ = ["Options", "QmlirError", "compile", "compile_built", "default_pipeline", "run_compiler"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
@@ -35,9 +35,18 @@ class DiagnosticsError(QmlirError):
 
     def __init__(self, diagnostics: list[Diagnostic], headline: str = "") -> None:
         self.diagnostics = list(diagnostics)
-        lines = [headline] if headline else []
-        lines += [str(d) for d in self.diagnostics]
-        super().__init__("\n".join(lines))
+        self.headline = headline
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        return "\n".join([*([self.headline] if self.headline else []), *map(str, self.diagnostics)])
+
+    def rename(self, old: str, new: str) -> None:
+        """Say `new` instead of the file `old` in every place."""
+        self.diagnostics = [
+            replace(d, location=new + d.location[len(old) :]) if d.location.startswith(f"{old}:") else d
+            for d in self.diagnostics
+        ]
 
 
 class ParseError(DiagnosticsError):

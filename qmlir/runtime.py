@@ -194,7 +194,10 @@ class Program:
         providers = []
         for scope in self.manifest.get("parameters", []):
             if scope not in files:
-                raise UsageError(f"the program needs a parameter file for scope {scope!r}: load(..., parameters=...)")
+                raise UsageError(
+                    f"the program needs a parameter file for scope {scope!r}: "
+                    f"load(..., parameters={{{scope!r}: path}}), or --parameters {scope}=FILE"
+                )
         for scope, path in files.items():
             index = _binding().ParameterIndex()
             try:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ._mlir import ir
-from ._spelling import location_text
+from ._spelling import did_you_mean, location_text
 from .artifact import Signature
-from .dialect.ods import OPS
+from .dialect.dtypes import DTYPES
+from .dialect.ods import OPS, OpError
 from .dialect.ops.common import element_of, shape_of
 from .dialect.ops.product import ProductOp
 from .errors import Diagnostic, ParseError
@@ -34,15 +35,19 @@ def public_functions(module: Any) -> list[Any]:
 
 
 def function_signatures(module: Any) -> dict[str, Signature]:
-    """Signatures by name. Our attributes on arguments and results are read and dropped: IREE does not know them."""
+    """Signatures by name. What our attributes on arguments and results leave unsaid is written out, because later
+    levels no longer have the ops that tell it; `drop_attributes` removes them before IREE, which does not know them.
+
+    Raises:
+        ParseError: for a type or an attribute that a caller could not make sense of.
+    """
     result: dict[str, Signature] = {}
     for f in public_functions(module):
         name = f.attributes["sym_name"].value
         t = ir.FunctionType(ir.TypeAttr(f.attributes["function_type"]).value)
         for v in (*t.inputs, *t.results):
             if not isinstance(v, ir.RankedTensorType):
-                message = f"function @{name} has an argument or result {v}; ranked tensors only"
-                raise ParseError([Diagnostic(message, location_text(f.location))])
+                raise _error(f, f"has an argument or result {v}; ranked tensors only")
         args, results = (
             _attributes(f, "arg_attrs", len(t.inputs)),
             _attributes(f, "res_attrs", len(t.results)),
@@ -50,29 +55,72 @@ def function_signatures(module: Any) -> dict[str, Signature]:
         block = f.regions[0].blocks[0]
         inputs = []
         for i, (type_, attrs) in enumerate(zip(t.inputs, args, strict=True)):
-            dtype = attrs.get(DTYPE) or _argument_dtype(block.arguments[i]) or element_of(type_).name
-            inputs.append((attrs.get(NAME) or f"arg{i}", TensorSpec(shape_of(type_), dtype)))
+            dtype = attrs.get(DTYPE) or _argument_dtype(block.arguments[i])
+            inputs.append((attrs.get(NAME) or f"arg{i}", _spec(f, type_, dtype)))
         returned = list(block.operations)[-1].operation.operands
         outputs = []
         for i, (type_, attrs) in enumerate(zip(t.results, results, strict=True)):
-            dtype = attrs.get(DTYPE) or _value_dtype(returned[i]) or element_of(type_).name
-            outputs.append(TensorSpec(shape_of(type_), dtype))
+            outputs.append(_spec(f, type_, attrs.get(DTYPE) or _value_dtype(returned[i])))
+        _write(f, "arg_attrs", [{NAME: n, DTYPE: s.dtype} for n, s in inputs], t.inputs)
+        _write(f, "res_attrs", [{DTYPE: s.dtype} for s in outputs], t.results)
         result[name] = Signature(tuple(inputs), tuple(outputs))
     return result
 
 
+def _error(f: Any, message: str) -> ParseError:
+    name = f.attributes["sym_name"].value
+    return ParseError([Diagnostic(f"function @{name} {message}", location_text(f.location))])
+
+
+def _spec(f: Any, t: Any, dtype: str | None) -> TensorSpec:
+    """The spec of an argument or result of type `t`, stated to be `dtype`."""
+    try:
+        element = element_of(t)
+    except OpError as e:
+        raise _error(f, f"has an argument or result {t}, which {e}") from None
+    if dtype is not None and dtype not in DTYPES:
+        raise _error(f, f"has attribute '{DTYPE}' = {dtype!r}, which is not known{did_you_mean(dtype, DTYPES)}")
+    if dtype is not None and DTYPES[dtype].mlir != element.mlir:
+        raise _error(f, f"says '{DTYPE}' = {dtype!r}, which is stored as {DTYPES[dtype].mlir}, but the type is {t}")
+    return TensorSpec(shape_of(t), dtype or element.name)
+
+
 def _attributes(f: Any, which: str, count: int) -> list[dict[str, str]]:
-    """Our attributes of each argument or result, removed from the function."""
+    """Our attributes of each argument or result."""
     if which not in f.attributes:
         return [{} for _ in range(count)]
-    ours: list[dict[str, str]] = []
-    rest = []
+    found: list[dict[str, str]] = []
     for d in f.attributes[which]:
-        named = {a.name: a.attr for a in d}
-        ours.append({k: v.value for k, v in named.items() if k in (DTYPE, NAME)})
-        rest.append(ir.DictAttr.get({k: v for k, v in named.items() if k not in (DTYPE, NAME)}))
-    f.attributes[which] = ir.ArrayAttr.get(rest)
-    return ours
+        ours = {a.name: a.attr for a in d if a.name in (DTYPE, NAME)}
+        for name, value in ours.items():
+            if not isinstance(value, ir.StringAttr):
+                raise _error(f, f"has attribute '{name}' = {value}, which must be a string")
+        found.append({name: value.value for name, value in ours.items()})
+    return found
+
+
+def _write(f: Any, which: str, ours: list[dict[str, str]], types: Any) -> None:
+    """Write our attributes where they say more than the type and the position."""
+    if not ours:
+        return
+    old = f.attributes[which] if which in f.attributes else [{} for _ in ours]
+    new = []
+    for i, (theirs, values, t) in enumerate(zip(old, ours, types, strict=True)):
+        known = {DTYPE: element_of(t).name, NAME: f"arg{i}"}
+        kept = {a.name: a.attr for a in theirs if a.name not in (DTYPE, NAME)}
+        said = {k: ir.StringAttr.get(v) for k, v in values.items() if v != known[k]}
+        new.append(ir.DictAttr.get({**kept, **said}))
+    f.attributes[which] = ir.ArrayAttr.get(new)
+
+
+def drop_attributes(module: Any) -> None:
+    """Remove our attributes from the arguments and results of every function."""
+    for op in module.body.operations:
+        for which in ("arg_attrs", "res_attrs"):
+            if which in op.operation.attributes:
+                kept = [{a.name: a.attr for a in d if a.name not in (DTYPE, NAME)}
+                        for d in op.operation.attributes[which]]  # fmt: skip
+                op.operation.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in kept])
 
 
 def _argument_dtype(value: Any) -> str | None:

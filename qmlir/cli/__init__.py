@@ -32,18 +32,28 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Errors are one message on stderr, never a traceback."""
-    parser = build_parser()
-    args = parser.parse_args(argv)
-    if args.version:
-        from importlib.metadata import version
+    words = list(sys.argv[1:] if argv is None else argv)
 
-        print(f"qmlir {__version__} (IREE compiler {version('iree-base-compiler')}, "
-              f"runtime {version('iree-base-runtime')})")  # fmt: skip
-        return 0
-    if args.command is None:
-        parser.print_help(sys.stderr)
-        return 2
-    return guarded(lambda: int(args.run(args)), "qmlir")
+    def body() -> int:
+        from .child import in_child, obey_parent
+
+        if in_child():
+            obey_parent()
+        parser = build_parser()
+        args = parser.parse_args(words)
+        if args.version:
+            from importlib.metadata import version
+
+            print(f"qmlir {__version__} (IREE compiler {version('iree-base-compiler')}, "
+                  f"runtime {version('iree-base-runtime')})")  # fmt: skip
+            return 0
+        if args.command is None:
+            parser.print_help(sys.stderr)
+            return 2
+        args.words = words
+        return int(args.run(args))
+
+    return guarded(body, "qmlir")
 
 
 def guarded(body: Callable[[], int], program: str) -> int:

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 IN_CHILD = "QMLIR_IN_CHILD"
 
@@ -27,6 +29,60 @@ def breadcrumb(text: str) -> None:
         Path(path).write_text(text)
 
 
+def obey_parent() -> None:
+    """In the child: the parent alone decides about interrupts, and ends us by SIGTERM without half a file.
+
+    Runs before anything makes threads, which inherit that SIGTERM is blocked.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def watch() -> None:
+        signal.sigwait({signal.SIGTERM})
+        from ..artifact import WRITING
+
+        with WRITING:
+            cache = sys.modules.get("qmlir.cache")
+            for lock in list(cache.HELD) if cache else ():
+                lock.unlink(missing_ok=True)
+            os._exit(128 + signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class _Interrupts:
+    """SIGINT and SIGTERM as KeyboardInterrupt, but only between `arm` and the first of them: what starts and what
+    cleans up is not interrupted."""
+
+    def __init__(self) -> None:
+        self._armed = self._seen = False
+        self._old: dict[int, Any] = {}
+
+    def __enter__(self) -> _Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            self._old = {s: signal.signal(s, self._handle) for s in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+    def _handle(self, *_: object) -> None:
+        self._seen = True
+        if self._armed:
+            self.disarm()
+            raise KeyboardInterrupt
+
+    def arm(self) -> None:
+        self._armed = True
+        if self._seen:
+            self.disarm()
+            raise KeyboardInterrupt
+
+    def disarm(self) -> None:
+        self._armed = False
+
+
 def run_in_child(module: str, argv: Sequence[str], program: str, what: str, timeout: float | None = None) -> int:
     """Run `python -m module argv` and return its exit code; a crash becomes a message and exit code 1.
 
@@ -34,32 +90,43 @@ def run_in_child(module: str, argv: Sequence[str], program: str, what: str, time
         what: the file that is being compiled, for messages.
         timeout: seconds after which the child is stopped.
     """
-    with tempfile.TemporaryDirectory(prefix="qmlir-") as folder:
+    from .. import settings
+
+    # The child's temporary files, IREE's too, go with the folder, whatever becomes of the child.
+    with _Interrupts() as interrupts, tempfile.TemporaryDirectory(prefix="qmlir-") as folder:
         crumb = Path(folder) / "step"
+        reports = str(settings.reproducer_folder())
         child = subprocess.Popen(
             [sys.executable, "-m", module, *argv],
-            env={**os.environ, IN_CHILD: str(crumb)},
+            env={**os.environ, IN_CHILD: str(crumb), "TMPDIR": folder, "QMLIR_REPRODUCER_DIR": reports},
             stderr=subprocess.PIPE,
         )
         try:
+            interrupts.arm()
             _, errors = child.communicate(timeout=timeout)
+            interrupts.disarm()
         except subprocess.TimeoutExpired:
-            child.kill()
-            child.communicate()
+            interrupts.disarm()
+            _stop(child)
             print(f"{program}: error: {what}: the compiler did not finish in {timeout:g} s", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
-            child.terminate()
-            try:
-                child.wait(5)
-            except subprocess.TimeoutExpired:
-                child.kill()
+            _stop(child)
             raise
         text = errors.decode(errors="replace")
         if child.returncode >= 0 and child.returncode != 134:
             sys.stderr.write(text)
             return child.returncode
         return _report_crash(child.returncode, crumb, program, what, text, [module, *argv])
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.communicate(timeout=5)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.communicate()
 
 
 def _report_crash(code: int, crumb: Path, program: str, what: str, errors: str, command: Sequence[str]) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
+from .._spelling import CODE_LEVELS, LEVELS
 from ..errors import UsageError
 
 
@@ -17,12 +17,14 @@ def add(commands: Any) -> None:
     p.add_argument("input", help="an .mlir file")
     p.add_argument("-o", "--output", help="the .vmfb to write (default: the input's name with .vmfb)")
     p.add_argument("-t", "--target", default="cpu", help="cpu, cuda:sm_90a, rocm:gfx942, vulkan:ada, ...")
-    p.add_argument("--parameters", action="append", default=[], metavar="SCOPE=FILE",
+    p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
                    help="weights for a parameter scope: .safetensors, .irpa or .gguf")  # fmt: skip
     p.add_argument("--keep-parameters", action="store_true", help="load the weights at run time")
     p.add_argument("--pipeline", help="passes to run instead of the default ones")
-    p.add_argument("--start", default="import", help="level of the input: import, qmlir, linalg, configured")
-    p.add_argument("--stop", help="stop at a level and write its text: qmlir, linalg, configured")
+    p.add_argument("--start", default="import", metavar="LEVEL", choices=LEVELS,
+                   help=f"level of the input: {', '.join(LEVELS)}")  # fmt: skip
+    p.add_argument("--stop", metavar="LEVEL", choices=CODE_LEVELS,
+                   help=f"stop at a level and write its text: {', '.join(CODE_LEVELS)}")  # fmt: skip
     p.add_argument("--dump-stages", metavar="DIR", help="write the IR of every level and the device code to a folder")
     p.add_argument("--iree-flag", action="append", default=[], metavar="FLAG",
                    help="a flag for IREE, such as =--iree-opt-level=O3")  # fmt: skip
@@ -33,36 +35,20 @@ def add(commands: Any) -> None:
     p.set_defaults(run=run)
 
 
-def parameter_files(items: list[str]) -> dict[str, str]:
-    """`SCOPE=FILE` items as a mapping."""
-    files = {}
-    for item in items:
-        scope, eq, path = item.partition("=")
-        if not eq or not path:
-            raise UsageError(f"--parameters {item!r}: write SCOPE=FILE")
-        files[scope] = path
-    return files
+def parameter_file(item: str) -> tuple[str, str]:
+    """`SCOPE=FILE` as a pair."""
+    scope, eq, path = item.partition("=")
+    if not eq or not path:
+        raise argparse.ArgumentTypeError(f"{item!r}: write SCOPE=FILE")
+    return scope, path
 
 
 def run(args: argparse.Namespace) -> int:
     from .child import in_child, run_in_child
 
     if not in_child():
-        argv = sys.argv[1:] if Path(sys.argv[0]).stem in ("qmlir", "__main__") else _argv(args)
-        return run_in_child("qmlir", argv, "qmlir", args.input, args.timeout)
+        return run_in_child("qmlir", args.words, "qmlir", args.input, args.timeout)
     return _compile(args)
-
-
-def _argv(args: argparse.Namespace) -> list[str]:
-    """The command's words again, for a caller that used `main([...])`."""
-    argv = ["compile", args.input, "--target", args.target, "--start", args.start]
-    for name in ("output", "pipeline", "stop", "dump_stages"):
-        if getattr(args, name) is not None:
-            argv += [f"--{name.replace('_', '-')}", getattr(args, name)]
-    argv += [word for item in args.parameters for word in ("--parameters", item)]
-    argv += [f"--iree-flag={flag}" for flag in args.iree_flag]
-    argv += [f"--{n.replace('_', '-')}" for n in ("keep_parameters", "no_cache", "json", "quiet") if getattr(args, n)]
-    return argv
 
 
 def _compile(args: argparse.Namespace) -> int:
@@ -73,16 +59,18 @@ def _compile(args: argparse.Namespace) -> int:
     from ..compiler import text_at
     from .child import breadcrumb
 
-    output = Path(args.output) if args.output else Path(args.input).with_suffix(".mlir.out" if args.stop else ".vmfb")
+    source = Path(args.input)
+    if source.is_dir():
+        raise UsageError(f"cannot read {source}: it is a folder")
+    output = Path(args.output) if args.output else source.with_suffix(".mlir.out" if args.stop else ".vmfb")
     _check_writable(output)
     breadcrumb(f"the compilation for {args.target}\n")
     start = time.perf_counter()
     options: dict[str, Any] = {
         "target": args.target, "pipeline": args.pipeline, "start": args.start,
-        "parameters": parameter_files(args.parameters), "keep_parameters": args.keep_parameters,
+        "parameters": dict(args.parameters), "keep_parameters": args.keep_parameters,
         "flags": tuple(args.iree_flag),
     }  # fmt: skip
-    source = Path(args.input)
     if args.stop:
         from ..artifact import write_atomically
 

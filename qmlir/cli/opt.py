@@ -37,13 +37,20 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 when every part went through (or failed as expected)."""
     from . import guarded
-    from .child import in_child, run_in_child
+    from .child import in_child, obey_parent, run_in_child
 
     words = list(sys.argv[1:] if argv is None else argv)
-    args = build_parser().parse_args(words)
-    if not in_child() and not (args.list_passes or args.irdl):
-        return guarded(lambda: run_in_child("qmlir.cli.opt", words, "qmlir-opt", args.input), "qmlir-opt")
-    return guarded(lambda: run(args), "qmlir-opt")
+
+    def body() -> int:
+        args = build_parser().parse_args(words)
+        if args.list_passes or args.irdl:
+            return run(args)
+        if in_child():
+            obey_parent()
+            return run(args)
+        return run_in_child("qmlir.cli.opt", words, "qmlir-opt", args.input)
+
+    return guarded(body, "qmlir-opt")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -113,7 +120,7 @@ def _process(text: str, lines_before: int, args: argparse.Namespace) -> str:
     padded = "\n" * lines_before + text
     with _mlir.context():
         try:
-            module = parse_named(padded, args.input, parse)
+            module = parse(padded, "-")
             state = State()
             breadcrumb(f"the pipeline {args.pass_pipeline!r}\n{text}")
 
@@ -124,6 +131,7 @@ def _process(text: str, lines_before: int, args: argparse.Namespace) -> str:
             pipeline.run(module, state, after=after, reproducer=not args.verify_diagnostics)
         except DiagnosticsError as e:
             if not args.verify_diagnostics:
+                e.rename("-", "<stdin>" if args.input == "-" else args.input)
                 raise
             _check_expected(expected, e.diagnostics, lines_before)
             return ""
@@ -133,18 +141,6 @@ def _process(text: str, lines_before: int, args: argparse.Namespace) -> str:
             enable_debug_info=args.mlir_print_debuginfo, print_generic_op_form=args.mlir_print_op_generic,
             large_elements_limit=args.elide,
         )).rstrip("\n") + "\n"  # fmt: skip
-
-
-def parse_named(text: str, name: str, parse: Any) -> Any:
-    """Parse text that stands for (part of) a file, with the file's name in locations."""
-    from ..errors import ParseError
-
-    try:
-        return parse(text, "-")
-    except ParseError as e:
-        shown = "<stdin>" if name == "-" else name
-        found = [Diagnostic(d.message, d.location.replace("-:", f"{shown}:", 1)) for d in e.diagnostics]
-        raise ParseError(found) from None
 
 
 @dataclass

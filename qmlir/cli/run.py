@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UsageError
+from .compile import parameter_file
 
 
 def add(commands: Any) -> None:
@@ -22,10 +23,17 @@ def add(commands: Any) -> None:
     p.add_argument("-o", "--output", action="append", default=[], metavar="FILE",
                    help="write a result to an .npy file (default: print)")  # fmt: skip
     p.add_argument("--device", help="local-sync, local-task, vulkan://0, ...")
-    p.add_argument("--parameters", action="append", default=[], metavar="SCOPE=FILE", help="weights kept apart")
-    p.add_argument("--repeat", type=int, default=1, metavar="N", help="call N times and print the time of a call")
+    p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
+                   help="weights kept apart")  # fmt: skip
+    p.add_argument("--repeat", type=_count, default=1, metavar="N", help="call N times and print the time of a call")
     p.add_argument("--json", action="store_true", help="print shapes, dtypes and the time as JSON")
     p.set_defaults(run=run)
+
+
+def _count(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,11 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     import qmlir
 
-    from .compile import parameter_files
-
-    if args.repeat < 1:
-        raise UsageError("--repeat must be at least 1")
-    program = qmlir.load(args.program, device=args.device, parameters=parameter_files(args.parameters))
+    program = qmlir.load(args.program, device=args.device, parameters=dict(args.parameters))
     if args.function not in program.functions:
         raise UsageError(f"{args.program} has no function {args.function!r}; it has {', '.join(program.functions)}")
     function = program.functions[args.function]
