@@ -23,7 +23,7 @@ from .spec import TensorSpec
 MANIFEST_KEY = "qmlir.manifest"
 
 # Held while a file is being written; whoever ends the process from another thread takes it first.
-WRITING = threading.Lock()
+WRITING = threading.RLock()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +40,32 @@ def obey_parent() -> None:
 
     def watch() -> None:
         signal.sigwait({signal.SIGTERM})
-        from ..artifact import WRITING
-
-        with WRITING:
+        with publishing():
+            if _published.is_set():
+                return  # the result is there: end as if nothing had come
             cache = sys.modules.get("qmlir.cache")
-            for lock in list(cache.HELD) if cache else ():
+            for lock in list(getattr(cache, "HELD", ())):
                 lock.unlink(missing_ok=True)
             os._exit(128 + signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+_published = threading.Event()
+
+
+@contextmanager
+def publishing() -> Iterator[None]:
+    """Around the writing of what a command is run for: an interrupt comes before it or after it."""
+    from ..artifact import WRITING
+
+    with WRITING:
+        yield
+
+
+def published() -> None:
+    """Within `publishing`, once it is written: from now on the command ends well."""
+    _published.set()
 
 
 class _Interrupts:
@@ -111,8 +129,9 @@ def run_in_child(module: str, argv: Sequence[str], program: str, what: str, time
             print(f"{program}: error: {what}: the compiler did not finish in {timeout:g} s", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
-            _stop(child)
-            raise
+            errors = _stop(child)
+            if child.returncode:
+                raise
         text = errors.decode(errors="replace")
         if child.returncode >= 0 and child.returncode != 134:
             sys.stderr.write(text)
@@ -120,13 +139,14 @@ def run_in_child(module: str, argv: Sequence[str], program: str, what: str, time
         return _report_crash(child.returncode, crumb, program, what, text, [module, *argv])
 
 
-def _stop(child: subprocess.Popen[bytes]) -> None:
+def _stop(child: subprocess.Popen[bytes]) -> bytes:
+    """End the child; what it wrote to stderr."""
     child.terminate()
     try:
-        child.communicate(timeout=5)
+        return child.communicate(timeout=5)[1]
     except subprocess.TimeoutExpired:
         child.kill()
-        child.communicate()
+        return child.communicate()[1]
 
 
 def _report_crash(code: int, crumb: Path, program: str, what: str, errors: str, command: Sequence[str]) -> int:

@@ -57,7 +57,7 @@ def _compile(args: argparse.Namespace) -> int:
     import qmlir
 
     from ..compiler import text_at
-    from .child import breadcrumb
+    from .child import breadcrumb, published, publishing
 
     source = Path(args.input)
     if source.is_dir():
@@ -74,10 +74,15 @@ def _compile(args: argparse.Namespace) -> int:
     if args.stop:
         from ..artifact import write_atomically
 
-        write_atomically(output, text_at(source, args.stop, **options).encode())
+        text = text_at(source, args.stop, **options).encode()
+        with publishing():
+            write_atomically(output, text)
+            published()
         return 0
     artifact = qmlir.compile(source, dump_stages=args.dump_stages, cache=not args.no_cache, **options)
-    artifact.save(output)
+    with publishing():
+        artifact.save(output)
+        published()
     if args.json:
         print(json.dumps(artifact.manifest, indent=2))
     elif not args.quiet:

@@ -67,7 +67,10 @@ def run(args: argparse.Namespace) -> int:
 
         sys.stdout.write(irdl_text())
         return 0
+    from ..passes.pipeline import Pipeline
+
     text = _read(args.input)
+    Pipeline.parse(args.pass_pipeline)  # a mistake in it is one message, not one for each part
     outputs: list[str] = []
     failed = False
     for first_line, part in _parts(text, args.split_input_file):
@@ -81,8 +84,11 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(result)
     elif not failed:
         from ..artifact import write_atomically
+        from .child import published, publishing
 
-        write_atomically(Path(args.output), result.encode())
+        with publishing():
+            write_atomically(Path(args.output), result.encode())
+            published()
     return 1 if failed else 0
 
 
