@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .artifact import Artifact as Artifact
     from .compiler import compile as compile
     from .dialect import reference as reference
+    from .errors import InputError as InputError
     from .errors import QmlirError as QmlirError
     from .runtime import Program as Program
     from .runtime import load as load
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Artifact": (".artifact", "Artifact"),
     "Program": (".runtime", "Program"),
+    "InputError": (".errors", "InputError"),
     "QmlirError": (".errors", "QmlirError"),
     "TensorSpec": (".spec", "TensorSpec"),
     "compile": (".compiler", "compile"),
@@ -40,7 +42,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "ops": (".ops", None),
     "reference": (".dialect.reference", None),
 }
-__all__ = ["Artifact", "Program", "QmlirError", "TensorSpec", "compile", "load", "ops", "reference"]
+__all__ = ["Artifact", "InputError", "Program", "QmlirError", "TensorSpec", "compile", "load", "ops", "reference"]
 
 
 def __getattr__(name: str) -> Any:

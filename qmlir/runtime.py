@@ -61,8 +61,7 @@ def device(driver: str, uri: str = "") -> Any:
             made = b.get_cached_hal_driver(driver)
             found = _create(made, uri)
         except (RuntimeError, ValueError) as e:
-            reason = str(e).splitlines()[0].rsplit(";", 1)[-1].strip()[:200]
-            raise TargetError(f"no device for the driver {driver!r}: {reason}") from None
+            raise TargetError(f"no device for the driver {driver!r}: {_reason(e)[:200]}") from None
         _devices[driver, uri] = found
         return found
 
@@ -212,10 +211,10 @@ class Program:
 
 
 def _reason(e: Exception) -> str:
-    """IREE's message without the place in IREE's sources."""
+    """IREE's message without the places in IREE's sources: `where: STATUS; message; while ...`."""
     first = str(e).splitlines()[0] if str(e) else type(e).__name__
-    parts = [p.strip() for p in first.split(";")]
-    return parts[-1] if len(parts) > 1 else first
+    parts = [p.strip() for p in first.split(";") if p.strip()]
+    return parts[1] if len(parts) > 1 else first
 
 
 class Function:

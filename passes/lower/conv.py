@@ -25,7 +25,6 @@ from .build import (
     dense,
     dims,
     element,
-    elementwise,
     expand,
     filled,
     generic,
@@ -284,13 +283,12 @@ def _corrections(op: Conv2dQOp, inputs: Inputs, a: Side, b: Side, x: Any, w: Any
         sums = b.sum if b.sum is not None and b.d.name != "u8" else _filter_sums(w)
         inputs.add("rhs_sum", sums, (3,))
     if b.int_zero:
-        window = _window_sums(x, kh, kw, strides, op.dilations, groups, cg)
-        if groups > 1:
-            # [N, OH, OW, G] to one value a filter.
-            n, oh, ow, _ = dims(window)
-            spread = elementwise([Arg(window, (0, 1, 2, 3))], [n, oh, ow, groups, f // groups], i32(), lambda v: v)
-            window = collapse(spread, [[0], [1], [2], [3, 4]])
-        inputs.add("lhs_sum", window, (0, 1, 2, 3 if groups > 1 else None))
+        # The sums under each window are a convolution with ones: one filter, or as many as there are where each
+        # group sees channels of its own.
+        shape = [1 if groups == 1 else f, kh, kw, cg]
+        ones = dense(np.ones(shape, np.int8))
+        window = _convolve(x, ones, strides, op.dilations, groups, i32(), (a.magnitude(), 1))
+        inputs.add("lhs_sum", window, (0, 1, 2, None if groups == 1 else 3))
 
     def zero_of(side: Side, named: Named) -> Any:
         zero = named.get(f"{side.name}_zero")
@@ -320,23 +318,3 @@ def _filter_sums(w: Any) -> Any:
         return dense(known.astype(np.int32).sum((1, 2, 3), dtype=np.int32))
     init = filled([dims(w)[0]], scalar(0, i32()))
     return generic([Arg(w, (0, 1, 2, 3))], init, [0], 4, lambda v, acc: arith.addi(acc, to_i32(v)))
-
-
-def _window_sums(
-    x: Any, kh: int, kw: int, strides: Sequence[int], dilations: Sequence[int], groups: int, cg: int
-) -> Any:
-    """Sum of the codes under each window and group of channels, i32 `[N, OH, OW, G]`."""
-    n, h, width, _ = dims(x)
-    split = expand(x, [[n], [h], [width], [groups, cg]])
-    sums = generic([Arg(split, (0, 1, 2, 3, 4))], filled([n, h, width, groups], scalar(0, i32())), [0, 1, 2, 3], 5,
-                   lambda v, acc: arith.addi(acc, to_i32(v)))  # fmt: skip
-    out = [_extent(s, k, st, d) for s, k, st, d in zip((h, width), (kh, kw), strides, dilations, strict=True)]
-    # A depthwise convolution with ones: targets vectorise it like any other.
-    ones = filled([kh, kw, groups], scalar(1, i32()))
-    return linalg.depthwise_conv_2d_nhwc_hwc(
-        sums,
-        ones,
-        outs=[filled([n, *out, groups], scalar(0, i32()))],
-        strides=list(strides),
-        dilations=list(dilations),
-    )

@@ -45,8 +45,8 @@ def lower_grouped_matmul(op: GroupedMatmulOp) -> list[Any]:
         rows = dims(op.lhs)[0]
         sizes = _as_i32(op.group_sizes)
         _assert_sizes(sizes, rows)
-        owner, position = _contiguous(sizes, rows, groups)
-        blocks = _Blocks.of(rows, groups, owner, position, sizes)
+        owner, position, first_row = _contiguous(sizes, rows, groups)
+        blocks = _Blocks.of(rows, groups, owner, position, sizes, first_row)
         y = _blocked_product(op, blocks, op.lhs, _Rows(op, rows, None))
         return [blocks.back(y, None)]
     return [_routed(op, groups)]
@@ -68,9 +68,18 @@ def _loop(i: int) -> Any:
 
 
 def _count(args: list[Arg], sizes: list[Size], out: list[int], body: Any) -> Any:
-    """i32 sums over the loops that `out` leaves out; `sizes` are those of the loops."""
+    """i32 sums over the loops that `out` leaves out; `sizes` are those of the loops. `body` gets a function from a
+    loop to its running index, and the operands' scalars.
+
+    The summed loops are the outer ones: as inner ones they become subgroup reductions on Vulkan, which IREE's SPIR-V
+    route does not legalise for some sizes.
+    """
+    order = [i for i in range(len(sizes)) if i not in out] + out
+    place = {loop: i for i, loop in enumerate(order)}
+    moved = [Arg(a.value, tuple(None if x is None else place[x] for x in a.axes)) for a in args]
     init = filled([sizes[i] for i in out], scalar(0, i32()))
-    return generic(args, init, out, len(sizes), lambda *xs: arith.addi(xs[-1], body(*xs[:-1])))
+    return generic(moved, init, [place[i] for i in out], len(sizes),
+                   lambda *xs: arith.addi(xs[-1], body(lambda i: _loop(place[i]), *xs[:-1])))  # fmt: skip
 
 
 def _at(source: Any, *where: Any) -> Any:
@@ -113,18 +122,18 @@ def _assert_sizes(sizes: Any, rows: Size) -> None:
 def _before(sizes: Any, groups: int) -> Any:
     """Exclusive prefix sums, `[G]`."""
     return _count([Arg(sizes, (1,))], [groups, groups], [0],
-                  lambda s: arith.select(arith.cmpi(_SLT, _loop(1), _loop(0)), s, scalar(0, i32())))  # fmt: skip
+                  lambda at, s: arith.select(arith.cmpi(_SLT, at(1), at(0)), s, scalar(0, i32())))  # fmt: skip
 
 
-def _contiguous(sizes: Any, rows: Size, groups: int) -> tuple[Any, Any]:
-    """Owner and position in its group of each row, `[R]`."""
+def _contiguous(sizes: Any, rows: Size, groups: int) -> tuple[Any, Any, Any]:
+    """Owner and position in its group of each row, `[R]`, and the first row of each group, `[G]`."""
     start = _before(sizes, groups)
     # The owner is the number of groups that end at or before the row.
     owner = _count([Arg(start, (1,)), Arg(sizes, (1,))], [rows, groups], [0],
-                   lambda s, n: arith.extui(i32(), arith.cmpi(_SLE, arith.addi(s, n), _loop(0))))  # fmt: skip
+                   lambda at, s, n: arith.extui(i32(), arith.cmpi(_SLE, arith.addi(s, n), at(0))))  # fmt: skip
     position = elementwise([Arg(owner, (0,))], [rows], i32(),
                            lambda o: arith.subi(_loop(0), _at(start, _bounded(o, groups))))  # fmt: skip
-    return owner, position
+    return owner, position, start
 
 
 def _bounded(x: Any, count: int) -> Any:
@@ -135,9 +144,9 @@ def _bounded(x: Any, count: int) -> Any:
 def _ranked(owner: Any, rows: Size) -> Any:
     """Position of each row among the rows of the same owner, in their order."""
 
-    def earlier(mine: Any, other: Any) -> Any:
+    def earlier(at: Any, mine: Any, other: Any) -> Any:
         same = arith.cmpi(_EQ, mine, other)
-        return arith.extui(i32(), arith.andi(same, arith.cmpi(_SLT, _loop(1), _loop(0))))
+        return arith.extui(i32(), arith.andi(same, arith.cmpi(_SLT, at(1), at(0))))
 
     return _count([Arg(owner, (0,)), Arg(owner, (1,))], [rows, rows], [0], earlier)
 
@@ -160,7 +169,10 @@ class _Blocks:
     groups: int
 
     @classmethod
-    def of(cls, rows: Size, groups: int, owner: Any, position: Any, sizes: Any) -> _Blocks:
+    def of(
+        cls, rows: Size, groups: int, owner: Any, position: Any, sizes: Any, first_row: Any | None = None
+    ) -> _Blocks:
+        """From the owner and the position in its group of each row `[R]`; `first_row [G]` where rows are sorted."""
         self = cls()
         self.rows, self.groups, self.owner = rows, groups, owner
         self.width = width = _block_width(rows, groups)
@@ -169,7 +181,7 @@ class _Blocks:
         start = _before(per_group, groups)
         self.group_of = _count(
             [Arg(start, (1,)), Arg(per_group, (1,))], [count, groups], [0],
-            lambda s, n: arith.extui(i32(), arith.cmpi(_SLE, arith.addi(s, n), _loop(0))),
+            lambda at, s, n: arith.extui(i32(), arith.cmpi(_SLE, arith.addi(s, n), at(0))),
         )  # fmt: skip
         self.group_of = elementwise([Arg(self.group_of, (0,))], [count], i32(), lambda g: _bounded(g, groups))
         self.block_of = elementwise(
@@ -178,10 +190,20 @@ class _Blocks:
         )  # fmt: skip
         self.slot_of = elementwise([Arg(position, (0,))], [rows], i32(), lambda p: arith.remsi(p, scalar(width, i32())))
 
-        def mine(block: Any, slot: Any, o: Any) -> Any:
-            here = arith.andi(arith.cmpi(_EQ, block, _loop(0)), arith.cmpi(_EQ, slot, _loop(1)))
+        if first_row is not None:
+            # Sorted rows: a slot's row follows from where its block and its group start.
+            def row(g: Any) -> Any:
+                inside = arith.addi(arith.muli(arith.subi(_loop(0), _at(start, g)), scalar(width, i32())), _loop(1))
+                last = arith.subi(arith.index_cast(i32(), as_index(rows)), scalar(1, i32()))
+                return arith.maxsi(arith.minsi(arith.addi(_at(first_row, g), inside), last), scalar(0, i32()))
+
+            self.row_of = elementwise([Arg(self.group_of, (0,))], [count, width], i32(), row)
+            return self
+
+        def mine(at: Any, block: Any, slot: Any, o: Any) -> Any:
+            here = arith.andi(arith.cmpi(_EQ, block, at(0)), arith.cmpi(_EQ, slot, at(1)))
             valid = arith.andi(arith.cmpi(_SGE, o, scalar(0, i32())), arith.cmpi(_SLT, o, scalar(groups, i32())))
-            return arith.select(arith.andi(here, valid), _loop(2), scalar(0, i32()))
+            return arith.select(arith.andi(here, valid), at(2), scalar(0, i32()))
 
         self.row_of = _count(
             [Arg(self.block_of, (2,)), Arg(self.slot_of, (2,)), Arg(owner, (2,))],
@@ -328,7 +350,7 @@ def _routed(op: GroupedMatmulOp, groups: int) -> Any:
     rows = dims(owner)[0]
     if not op.skip_invalid:
         _assert_ids(owner, groups)
-    sizes = _count([Arg(owner, (1,))], [groups, rows], [0], lambda o: arith.extui(i32(), arith.cmpi(_EQ, o, _loop(0))))
+    sizes = _count([Arg(owner, (1,))], [groups, rows], [0], lambda at, o: arith.extui(i32(), arith.cmpi(_EQ, o, at(0))))
     blocks = _Blocks.of(rows, groups, owner, _ranked(owner, rows), sizes)
     per_token = op.lhs.type.rank == 2
 
@@ -381,7 +403,7 @@ def _routed(op: GroupedMatmulOp, groups: int) -> Any:
 def _assert_ids(owner: Any, groups: int) -> None:
     """Every id names an expert."""
 
-    def outside(o: Any) -> Any:
+    def outside(_: Any, o: Any) -> Any:
         good = arith.andi(arith.cmpi(_SGE, o, scalar(0, i32())), arith.cmpi(_SLT, o, scalar(groups, i32())))
         return arith.subi(scalar(1, i32()), arith.extui(i32(), good))
 

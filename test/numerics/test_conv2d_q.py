@@ -1,0 +1,116 @@
+"""conv2d_q against the reference: geometries x schemes, on every target that runs here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import qmlir
+from qmlir import TensorSpec
+
+R = qmlir.reference
+
+# name -> input [N, H, W, C], filters, kernel, keywords
+GEOMETRIES: dict[str, tuple[tuple[int, int, int, int], int, tuple[int, int], dict[str, Any]]] = {
+    "1x1": ((2, 7, 5, 16), 24, (1, 1), {}),
+    "1x1_stride2": ((2, 8, 6, 16), 24, (1, 1), {"strides": (2, 2)}),
+    "3x3_pad": ((2, 9, 8, 16), 24, (3, 3), {"padding": (1, 1, 1, 1)}),
+    "3x3_one_channel": ((3, 8, 8, 1), 16, (3, 3), {"padding": (1, 1, 1, 1)}),
+    "3x3_odd": ((1, 7, 11, 5), 7, (3, 3), {"padding": (1, 0, 2, 1), "strides": (2, 1)}),
+    "dilated": ((1, 12, 13, 8), 8, (3, 3), {"padding": (2, 3, 2, 3), "dilations": (2, 3)}),
+    "7x7_stem": ((1, 32, 32, 3), 16, (7, 7), {"padding": (3, 3, 3, 3), "strides": (2, 2)}),
+    "1x5": ((1, 4, 20, 4), 8, (1, 5), {"padding": (0, 2, 0, 2)}),
+    "groups4": ((2, 6, 6, 16), 8, (3, 3), {"padding": (1, 1, 1, 1), "groups": 4}),
+    "depthwise": ((1, 14, 14, 32), 32, (3, 3), {"padding": (1, 1, 1, 1), "groups": 32}),
+    "depthwise_stride2": ((1, 15, 15, 24), 24, (3, 3), {"padding": (1, 1, 1, 1), "groups": 24, "strides": (2, 2)}),
+    "depthwise_multiplier2": ((1, 7, 7, 6), 12, (3, 3), {"groups": 6}),
+    "transposed": ((1, 5, 6, 8), 6, (3, 3), {"transposed": True, "strides": (2, 2), "padding": (1, 1, 1, 1),
+                                            "output_padding": (1, 0)}),
+}  # fmt: skip
+
+
+def _symmetric(d: Any, f: int) -> dict[str, Any]:
+    return {"lhs_scale": 0.02, "rhs_scale": d.scales(f)}
+
+
+def _input_zero(d: Any, f: int) -> dict[str, Any]:
+    return {**_symmetric(d, f), "lhs_zero_point": 7, "bias": d.floats(f) * 30}
+
+
+def _both_zeros(d: Any, f: int) -> dict[str, Any]:
+    return {**_symmetric(d, f), "lhs_zero_point": np.int8(-128), "rhs_zero_point": d.zeros(f, lo=-9, hi=9),
+            "out_dtype": "bf16"}  # fmt: skip
+
+
+def _requantised(d: Any, f: int) -> dict[str, Any]:
+    return {**_symmetric(d, f), "lhs_zero_point": np.int8(-3), "bias": d.rng.integers(-500, 500, f).astype(np.int32),
+            "activation": "relu", "out_dtype": "i8", "out_scale": 0.4, "out_zero_point": np.int8(-128)}  # fmt: skip
+
+
+def _raw(d: Any, f: int) -> dict[str, Any]:
+    return {"out_dtype": "i32", "lhs_zero_point": 3}
+
+
+SCHEMES = {"symmetric": _symmetric, "input_zero": _input_zero, "both_zeros": _both_zeros, "requantised": _requantised,
+           "raw": _raw}  # fmt: skip
+
+
+def _operands(geometry: str, d: Any) -> tuple[Any, Any, dict[str, Any]]:
+    shape, filters, kernel, kw = GEOMETRIES[geometry]
+    weight = d.codes(filters, *kernel, shape[3] // kw.get("groups", 1))
+    return d.codes(*shape), weight, kw
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_constant_weights(geometry: str, scheme: str, target: str, data: Any, same: Any) -> None:
+    x, weight, kw = _operands(geometry, data)
+    kw = {**kw, **SCHEMES[scheme](data, weight.shape[0])}
+    program = qmlir.load(qmlir.ops.conv2d_q.compile(TensorSpec(x.shape, "i8"), weight, target=target, **kw))
+    same(program.main(x), R.conv2d_q(x, weight, **kw))
+
+
+@pytest.mark.parametrize("geometry", ["3x3_pad", "depthwise", "transposed"])
+def test_everything_at_run_time(geometry: str, target: str, data: Any, same: Any) -> None:
+    x, weight, kw = _operands(geometry, data)
+    kw = {**kw, **_both_zeros(data, weight.shape[0])}
+    same(qmlir.ops.conv2d_q(x, weight, target=target, **kw), R.conv2d_q(x, weight, **kw))
+
+
+@pytest.mark.parametrize("batch", [0, 1, 5])
+def test_dynamic_batch(batch: int, target: str, data: Any, same: Any) -> None:
+    weight = data.codes(8, 3, 3, 4)
+    kw = {"padding": (1, 1, 1, 1), **_requantised(data, 8)}
+    program = qmlir.load(qmlir.ops.conv2d_q.compile(TensorSpec((None, 6, 6, 4), "i8"), weight, target=target, **kw))
+    x = data.codes(batch, 6, 6, 4)
+    same(program.main(x), R.conv2d_q(x, weight, **kw))
+
+
+@pytest.mark.parametrize("filter_layout", ["FHWC", "HWCF", "FCHW"])
+@pytest.mark.parametrize("input_layout", ["NHWC", "NCHW"])
+def test_layouts(input_layout: str, filter_layout: str, target: str, data: Any, same: Any) -> None:
+    x = data.codes(2, 7, 6, 8, dtype="u8")
+    weight = data.codes(5, 3, 2, 8)
+    kw = {"strides": (2, 1), "padding": (1, 0, 1, 1), "input_layout": input_layout, "filter_layout": filter_layout,
+          **_symmetric(data, 5), "lhs_zero_point": np.uint8(120), "bias": data.floats(5)}  # fmt: skip
+    expected = R.conv2d_q(x, weight, **{**kw, "input_layout": "NHWC", "filter_layout": "FHWC"})
+    order = {"FHWC": (0, 1, 2, 3), "HWCF": (1, 2, 3, 0), "FCHW": (0, 3, 1, 2)}[filter_layout]
+    given = np.ascontiguousarray(np.transpose(weight, order))
+    if input_layout == "NCHW":
+        x = np.ascontiguousarray(np.moveaxis(x, -1, 1))
+        expected = np.ascontiguousarray(np.moveaxis(expected, -1, 1))
+    same(R.conv2d_q(x, given, **kw), expected)
+    program = qmlir.load(qmlir.ops.conv2d_q.compile(TensorSpec(x.shape, "u8"), given, target=target, **kw))
+    same(program.main(x), expected)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_weight_only(kind: Any, target: str, data: Any, near: Any) -> None:
+    x = data.floats(1, 6, 6, 16).astype(kind)
+    weight = data.codes(8, 3, 3, 16)
+    kw = {"rhs_scale": data.scales(8), "padding": (1, 1, 1, 1)}
+    expected = R.conv2d_q(x, weight, **kw)
+    terms = 144 * R.conv2d_q(np.abs(x.astype(np.float32)), np.abs(weight.astype(np.int32)).clip(0, 127).astype(np.int8), **kw)
+    near(qmlir.ops.conv2d_q(x, weight, target=target, **kw), expected, terms)

@@ -1,0 +1,128 @@
+"""grouped_matmul against the reference (a loop of products), on every target that runs here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import qmlir
+from qmlir import InputError, TensorSpec
+
+R = qmlir.reference
+
+# Rows of each group: empty groups, one group with everything, single rows, more rows than a block.
+SIZES: dict[str, list[int]] = {
+    "none": [0, 0, 0, 0],
+    "one_row": [0, 1, 0, 0],
+    "two": [1, 0, 0, 1],
+    "three": [0, 3, 0, 0],
+    "seventeen": [5, 0, 8, 4],
+    "first_only": [31, 0, 0, 0],
+    "last_only": [0, 0, 0, 33],
+    "many": [50, 1, 0, 77],
+}
+G = 4
+
+
+def _scheme(name: str, d: Any, m: int, n: int, k: int) -> dict[str, Any]:
+    kw: dict[str, Any] = {"lhs": d.codes(m, k), "rhs": d.codes(G, k, n), "lhs_scale": d.scales(m, 1),
+                          "rhs_scale": d.scales(G, 1, n)}  # fmt: skip
+    if name == "bias_relu_f16":
+        kw |= {"bias": d.floats(G, n), "activation": "relu", "out_dtype": "f16"}
+    elif name == "asymmetric":
+        kw |= {"lhs_zero_point": d.zeros(m, 1), "rhs_zero_point": d.zeros(G, 1, n)}
+    elif name == "requantised":
+        kw |= {"out_dtype": "i8", "out_scale": 0.05, "out_zero_point": 5, "rounding": "half_away"}
+    elif name == "raw":
+        kw = {"lhs": kw["lhs"], "rhs": kw["rhs"], "out_dtype": "i32"}
+    elif name == "w4a8_g16":
+        kw |= {"rhs": R.pack(d.codes(G, n, k, dtype="i4"), "i4"), "rhs_dtype": "i4", "packing": "low_first",
+               "rhs_transposed": True, "rhs_scale": d.scales(G, n, k // 16)}  # fmt: skip
+    return kw
+
+
+SCHEMES = ("plain", "bias_relu_f16", "asymmetric", "requantised", "raw", "w4a8_g16")
+
+
+def _compiled(kw: dict[str, Any], target: str, dynamic: bool) -> Any:
+    from qmlir.dialect.dtypes import from_numpy
+
+    specs: dict[str, Any] = {"group_sizes": TensorSpec((G,), "i32")}
+    for name, value in kw.items():
+        if isinstance(value, np.ndarray):
+            per_row = dynamic and name in ("lhs", "lhs_scale", "lhs_zero_point")
+            specs[name] = TensorSpec((None, *value.shape[1:]) if per_row else value.shape, from_numpy(value.dtype))
+        else:
+            specs[name] = value
+    return qmlir.load(qmlir.ops.grouped_matmul.compile(target=target, **specs)).main
+
+
+def _call(function: Any, kw: dict[str, Any], sizes: list[int]) -> Any:
+    every = {**kw, "group_sizes": np.array(sizes, np.int32)}
+    return function(*[every[name] for name, _ in function.signature.inputs])
+
+
+@pytest.mark.parametrize("shape", [(33, 48), (64, 128)], ids=lambda s: f"{s[0]}x{s[1]}")
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_group_sizes_at_run_time(scheme: str, shape: tuple[int, int], target: str, data: Any, same: Any) -> None:
+    n, k = shape
+    first = _scheme(scheme, data, 4, n, k)
+    first = {name: v if isinstance(v, np.ndarray) or isinstance(v, (str, bool)) else _scalar(name, v)
+             for name, v in first.items()}  # fmt: skip
+    function = _compiled(first, target, dynamic=True)
+    for sizes in SIZES.values():
+        kw = _scheme(scheme, data, sum(sizes), n, k)
+        arrays = {name: v if isinstance(v, (np.ndarray, str, bool)) else _scalar(name, v) for name, v in kw.items()}
+        same(_call(function, arrays, sizes), R.grouped_matmul(**kw, group_sizes=np.array(sizes)))
+
+
+def _scalar(name: str, value: Any) -> Any:
+    return np.asarray(value, np.int32 if name.endswith("zero_point") else np.float32)
+
+
+@pytest.mark.parametrize("sizes", ["none", "seventeen", "many"])
+def test_static_rows(sizes: str, target: str, data: Any, same: Any) -> None:
+    kw = _scheme("plain", data, sum(SIZES[sizes]), 40, 64)
+    expected = R.grouped_matmul(**kw, group_sizes=np.array(SIZES[sizes]))
+    actual = qmlir.ops.grouped_matmul(**kw, group_sizes=np.array(SIZES[sizes], np.int64), target=target)
+    same(actual, expected)
+
+
+def test_one_group_and_many_groups(target: str, data: Any, same: Any) -> None:
+    for groups, rows in ((1, 20), (17, 40)):
+        sizes = np.bincount(data.rng.integers(0, groups, rows), minlength=groups).astype(np.int32)
+        kw = {"lhs": data.codes(rows, 32), "rhs": data.codes(groups, 32, 24), "lhs_scale": data.scales(rows, 1)}
+        same(qmlir.ops.grouped_matmul(**kw, group_sizes=sizes, target=target), R.grouped_matmul(**kw, group_sizes=sizes))
+
+
+@pytest.mark.parametrize("sizes", [[5, 5, 5, 5], [10, -3, 5, 5], [0, 0, 0, 0]])
+def test_sizes_that_do_not_add_up(sizes: list[int], target: str, data: Any) -> None:
+    kw = _scheme("plain", data, 17, 8, 16)
+    with pytest.raises(InputError, match="group_sizes must be non-negative and add up"):
+        qmlir.ops.grouped_matmul(**kw, group_sizes=np.array(sizes, np.int32), target=target)
+
+
+@pytest.mark.parametrize("topk", [1, 2])
+def test_routed(topk: int, target: str, data: Any, same: Any) -> None:
+    kw = _scheme("plain", data, 19, 24, 32)
+    ids = data.rng.integers(0, G, (19, topk)).astype(np.int32)
+    same(qmlir.ops.grouped_matmul(**kw, expert_ids=ids, target=target), R.grouped_matmul(**kw, expert_ids=ids))
+    weights = data.rng.random((19, topk), dtype=np.float32)
+    same(
+        qmlir.ops.grouped_matmul(**kw, expert_ids=ids, routing_weights=weights, target=target),
+        R.grouped_matmul(**kw, expert_ids=ids, routing_weights=weights),
+    )
+
+
+def test_an_id_out_of_range_is_an_error_or_skipped(target: str, data: Any, same: Any) -> None:
+    kw = _scheme("plain", data, 9, 24, 32)
+    ids = data.rng.integers(0, G, (9, 2)).astype(np.int32)
+    ids[3, 1], ids[5, 0] = G, -1
+    with pytest.raises(InputError, match="expert_ids"):
+        qmlir.ops.grouped_matmul(**kw, expert_ids=ids, target=target)
+    same(
+        qmlir.ops.grouped_matmul(**kw, expert_ids=ids, skip_invalid=True, target=target),
+        R.grouped_matmul(**kw, expert_ids=ids, skip_invalid=True),
+    )
