@@ -143,8 +143,10 @@ def fold_unsigned(view: Any) -> Any:
 
 def fold_scales(view: Any) -> Any:
     """`s_a * s_b` of constants, where both sides are quantised and neither has groups along K."""
-    if view.lhs_scale is None or view.rhs_scale is None or view.lhs_plain or view.rhs_plain:
+    if view.lhs_scale is None or view.rhs_scale is None or view.rhs_plain:
         return view
+    if view.lhs_code.name in ("f32", "f16", "bf16"):
+        return view  # without its scale it would be plain, and the rhs be dequantised before the product
     lhs, rhs = constant_array(view.lhs_scale), constant_array(view.rhs_scale)
     if lhs is None or rhs is None or lhs.size != 1 or view.zero_mode in ("offset_float", "rescale"):
         return view

@@ -1,0 +1,311 @@
+// RUN: qmlir-opt %s --pass-pipeline=qmlir-verify,qmlir-fold,qmlir-verify | filecheck %s
+// RUN: qmlir-opt %s --pass-pipeline='qmlir-fold{unpack-weights=false}' | filecheck %s --check-prefix=PACKED
+
+// Packed int4 codes, an odd N: one code a byte.
+// CHECK-LABEL: func.func @packed(
+// CHECK: %[[W:.*]] = arith.constant dense<{{\[}}[1, 2, 3], [3, 4, 4], [5, 6, 5], [7, -8, 6]]> : tensor<4x3xi8>
+// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]]) {{.*}}packing = "none", rhs_dtype = "i4"
+// PACKED-LABEL: func.func @packed(
+// PACKED: packing = "low_first"
+func.func @packed(%x: tensor<2x4xi8>) -> tensor<2x3xf32> {
+  %w = arith.constant dense<[[33, 3], [67, 4], [101, 5], [-121, 6]]> : tensor<4x2xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "i4", packing = "low_first"
+  } : (tensor<2x4xi8>, tensor<4x2xi8>) -> tensor<2x3xf32>
+  return %0 : tensor<2x3xf32>
+}
+
+// High nibble first, unsigned.
+// CHECK-LABEL: func.func @packed_high(
+// CHECK: arith.constant dense<{{\[}}[1, 2, 3, 4], [15, 15, 0, 15]]> : tensor<2x4xi8>
+// CHECK: packing = "none", rhs_dtype = "u4"
+func.func @packed_high(%x: tensor<2x2xi8>) -> tensor<2x4xi32> {
+  %w = arith.constant dense<[[18, 52], [-1, 15]]> : tensor<2x2xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u4", packing = "high_first"
+  } : (tensor<2x2xi8>, tensor<2x2xi8>) -> tensor<2x4xi32>
+  return %0 : tensor<2x4xi32>
+}
+
+// A 1-bit code q stands for 2q - 1.
+// CHECK-LABEL: func.func @one_bit(
+// CHECK: arith.constant dense<{{\[}}[1, -1, 1, -1, -1, 1, -1, 1]]> : tensor<1x8xi8>
+// CHECK: packing = "none", rhs_dtype = "i8"
+func.func @one_bit(%x: tensor<2x1xi8>) -> tensor<2x8xi32> {
+  %w = arith.constant dense<[[-91]]> : tensor<1x1xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "i1", packing = "low_first"
+  } : (tensor<2x1xi8>, tensor<1x1xi8>) -> tensor<2x8xi32>
+  return %0 : tensor<2x8xi32>
+}
+
+// Table codes are unpacked, but stay codes.
+// CHECK-LABEL: func.func @table(
+// CHECK: arith.constant dense<{{\[}}[1, 2]]> : tensor<1x2xi8>
+// CHECK: packing = "none", rhs_dtype = "nf4"
+func.func @table(%x: tensor<2x1xf32>) -> tensor<2x2xf32> {
+  %w = arith.constant dense<[[33]]> : tensor<1x1xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "nf4", packing = "low_first"
+  } : (tensor<2x1xf32>, tensor<1x1xi8>) -> tensor<2x2xf32>
+  return %0 : tensor<2x2xf32>
+}
+
+// Weights that are not constant stay packed.
+// CHECK-LABEL: func.func @packed_argument(
+// CHECK: "qmlir.scaled_matmul"(%arg0, %arg1) {{.*}}packing = "low_first"
+func.func @packed_argument(%x: tensor<2x4xi8>, %w: tensor<4x2xi8>) -> tensor<2x3xf32> {
+  %0 = "qmlir.scaled_matmul"(%x, %w) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "i4", packing = "low_first"
+  } : (tensor<2x4xi8>, tensor<4x2xi8>) -> tensor<2x3xf32>
+  return %0 : tensor<2x3xf32>
+}
+
+// Packed zero points stay with the weights that tell how.
+// CHECK-LABEL: func.func @packed_zero(
+// CHECK: packing = "low_first"
+func.func @packed_zero(%x: tensor<2x2xf32>) -> tensor<2x2xf32> {
+  %w = arith.constant dense<[[18], [52]]> : tensor<2x1xi8>
+  %s = arith.constant dense<1.0> : tensor<1x2xf32>
+  %z = arith.constant dense<[[18]]> : tensor<1x1xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w, %s, %z) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
+  } : (tensor<2x2xf32>, tensor<2x1xi8>, tensor<1x2xf32>, tensor<1x1xi8>) -> tensor<2x2xf32>
+  return %0 : tensor<2x2xf32>
+}
+
+// A constant filter goes to FHWC, its scale and zero point with it.
+// CHECK-LABEL: func.func @filter(
+// CHECK-DAG: %[[S:.*]] = arith.constant dense<{{\[\[\[\[}}1.000000e+00]]], {{\[\[\[}}2.000000e+00]]], {{\[\[\[}}3.000000e+00]]]]> : tensor<3x1x1x1xf32>
+// CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[\[\[\[}}1, 4]], {{\[\[}}7, 10]]], {{\[\[\[}}2, 5]], {{\[\[}}8, 11]]], {{\[\[\[}}3, 6]], {{\[\[}}9, 12]]]]> : tensor<3x2x1x2xi8>
+// CHECK: "qmlir.conv2d_q"(%{{[^,]*}}, %[[W]], %[[S]], %{{[^,]*}}) {{.*}}filter_layout = "FHWC"
+func.func @filter(%x: tensor<1x4x4x2xi8>) -> tensor<1x3x4x3xf32> {
+  %w = arith.constant dense<[[[[1, 2, 3], [4, 5, 6]]], [[[7, 8, 9], [10, 11, 12]]]]> : tensor<2x1x2x3xi8>
+  %s = arith.constant dense<[[[[1.0, 2.0, 3.0]]]]> : tensor<1x1x1x3xf32>
+  %z = arith.constant dense<[[[[1, 2, 3]]]]> : tensor<1x1x1x3xi32>
+  %0 = "qmlir.conv2d_q"(%x, %w, %s, %z) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    filter_layout = "HWCF", zero_mode = "int"
+  } : (tensor<1x4x4x2xi8>, tensor<2x1x2x3xi8>, tensor<1x1x1x3xf32>, tensor<1x1x1x3xi32>) -> tensor<1x3x4x3xf32>
+  return %0 : tensor<1x3x4x3xf32>
+}
+
+// A filter that is not constant keeps its layout.
+// CHECK-LABEL: func.func @filter_argument(
+// CHECK: "qmlir.conv2d_q"(%arg0, %arg1) {{.*}}filter_layout = "HWCF"
+func.func @filter_argument(%x: tensor<1x4x4x2xi8>, %w: tensor<2x1x2x3xi8>) -> tensor<1x3x4x3xi32> {
+  %0 = "qmlir.conv2d_q"(%x, %w) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    filter_layout = "HWCF"
+  } : (tensor<1x4x4x2xi8>, tensor<2x1x2x3xi8>) -> tensor<1x3x4x3xi32>
+  return %0 : tensor<1x3x4x3xi32>
+}
+
+// Nor does one whose scale is not constant.
+// CHECK-LABEL: func.func @filter_scale(
+// CHECK: "qmlir.conv2d_q"({{.*}}) {{.*}}filter_layout = "HWCF"
+func.func @filter_scale(%x: tensor<1x4x4x2xi8>, %s: tensor<1x1x1x3xf32>) -> tensor<1x3x4x3xf32> {
+  %w = arith.constant dense<1> : tensor<2x1x2x3xi8>
+  %0 = "qmlir.conv2d_q"(%x, %w, %s) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    filter_layout = "HWCF"
+  } : (tensor<1x4x4x2xi8>, tensor<2x1x2x3xi8>, tensor<1x1x1x3xf32>) -> tensor<1x3x4x3xf32>
+  return %0 : tensor<1x3x4x3xf32>
+}
+
+// u8 codes as i8 codes less 128; the zero point 253 (stored as -3) moves along.
+// CHECK-LABEL: func.func @unsigned(
+// CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[}}[-128, -127, -1], [0, 1, 127]]> : tensor<2x3xi8>
+// CHECK-DAG: %[[Z:.*]] = arith.constant dense<125> : tensor<i32>
+// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]], %[[Z]]) {{.*}}rhs_dtype = "i8"{{.*}}zero_mode = "int"
+func.func @unsigned(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
+  %w = arith.constant dense<[[0, 1, 127], [-128, -127, -1]]> : tensor<2x3xi8>
+  %z = arith.constant dense<-3> : tensor<i8>
+  %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u8", zero_mode = "int"
+  } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<i8>) -> tensor<2x3xi32>
+  return %0 : tensor<2x3xi32>
+}
+
+// Without a zero point there is one now.
+// CHECK-LABEL: func.func @unsigned_plain(
+// CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[}}[-128, 127]]> : tensor<1x2xi8>
+// CHECK-DAG: %[[Z:.*]] = arith.constant dense<-128> : tensor<i32>
+// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]], %[[Z]]) {{.*}}zero_mode = "int"
+func.func @unsigned_plain(%x: tensor<2x1xi8>) -> tensor<2x2xi32> {
+  %w = arith.constant dense<[[0, -1]]> : tensor<1x2xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u8"
+  } : (tensor<2x1xi8>, tensor<1x2xi8>) -> tensor<2x2xi32>
+  return %0 : tensor<2x2xi32>
+}
+
+// A zero point that is not constant, and one that reads the codes as they are stored.
+// CHECK-LABEL: func.func @unsigned_argument(
+// CHECK: rhs_dtype = "u8"
+func.func @unsigned_argument(%x: tensor<2x1xi8>, %z: tensor<i32>) -> tensor<2x2xi32> {
+  %w = arith.constant dense<[[0, -1]]> : tensor<1x2xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u8", zero_mode = "int"
+  } : (tensor<2x1xi8>, tensor<1x2xi8>, tensor<i32>) -> tensor<2x2xi32>
+  return %0 : tensor<2x2xi32>
+}
+
+// Likewise.
+// CHECK-LABEL: func.func @unsigned_offset(
+// CHECK: rhs_dtype = "u8"{{.*}}zero_mode = "offset_int"
+func.func @unsigned_offset(%x: tensor<2x1xi8>) -> tensor<2x2xi32> {
+  %w = arith.constant dense<[[0, -1]]> : tensor<1x2xi8>
+  %z = arith.constant dense<3> : tensor<i32>
+  %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u8", zero_mode = "offset_int"
+  } : (tensor<2x1xi8>, tensor<1x2xi8>, tensor<i32>) -> tensor<2x2xi32>
+  return %0 : tensor<2x2xi32>
+}
+
+// Two constant scales are one.
+// CHECK-LABEL: func.func @scales(
+// CHECK: %[[S:.*]] = arith.constant dense<{{\[}}[5.000000e-01, 1.000000e+00, 1.500000e+00]]> : tensor<1x3xf32>
+// CHECK: "qmlir.scaled_matmul"(%arg0, %arg1, %[[S]]) {{.*}}operandSegmentSizes = array<i32: 1, 1, 0, 1,
+func.func @scales(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>) -> tensor<2x3xf32> {
+  %a = arith.constant dense<0.5> : tensor<f32>
+  %b = arith.constant dense<[[1.0, 2.0, 3.0]]> : tensor<1x3xf32>
+  %0 = "qmlir.scaled_matmul"(%x, %w, %a, %b) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<f32>, tensor<1x3xf32>) -> tensor<2x3xf32>
+  return %0 : tensor<2x3xf32>
+}
+
+// One of them is not constant.
+// CHECK-LABEL: func.func @scales_argument(
+// CHECK: operandSegmentSizes = array<i32: 1, 1, 1, 1,
+func.func @scales_argument(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>, %a: tensor<f32>) -> tensor<2x3xf32> {
+  %b = arith.constant dense<1.0> : tensor<1x3xf32>
+  %0 = "qmlir.scaled_matmul"(%x, %w, %a, %b) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<f32>, tensor<1x3xf32>) -> tensor<2x3xf32>
+  return %0 : tensor<2x3xf32>
+}
+
+// A scale a token.
+// CHECK-LABEL: func.func @scales_token(
+// CHECK: operandSegmentSizes = array<i32: 1, 1, 1, 1,
+func.func @scales_token(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>) -> tensor<2x3xf32> {
+  %a = arith.constant dense<[[0.5], [0.25]]> : tensor<2x1xf32>
+  %b = arith.constant dense<1.0> : tensor<1x3xf32>
+  %0 = "qmlir.scaled_matmul"(%x, %w, %a, %b) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<2x1xf32>, tensor<1x3xf32>) -> tensor<2x3xf32>
+  return %0 : tensor<2x3xf32>
+}
+
+// Without its scale a float side would be plain.
+// CHECK-LABEL: func.func @scales_float(
+// CHECK: operandSegmentSizes = array<i32: 1, 1, 1, 1,
+func.func @scales_float(%x: tensor<2x2xf32>, %w: tensor<2x3xi8>) -> tensor<2x3xf32> {
+  %a = arith.constant dense<0.5> : tensor<f32>
+  %b = arith.constant dense<1.0> : tensor<1x3xf32>
+  %0 = "qmlir.scaled_matmul"(%x, %w, %a, %b) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  } : (tensor<2x2xf32>, tensor<2x3xi8>, tensor<f32>, tensor<1x3xf32>) -> tensor<2x3xf32>
+  return %0 : tensor<2x3xf32>
+}
+
+// The sums of the weights for a zero point on the other side.
+// CHECK-LABEL: func.func @sums(
+// CHECK: %[[SUM:.*]] = arith.constant dense<[11, -18, 103]> : tensor<3xi32>
+// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %{{.*}}, %{{.*}}, %[[SUM]])
+func.func @sums(%x: tensor<2x2xi8>, %z: tensor<i32>) -> tensor<2x3xi32> {
+  %w = arith.constant dense<[[1, 2, 3], [10, -20, 100]]> : tensor<2x3xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_zero_mode = "int"
+  } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<i32>) -> tensor<2x3xi32>
+  return %0 : tensor<2x3xi32>
+}
+
+// Unsigned codes on the other side need them too; transposed, K is the last axis.
+// CHECK-LABEL: func.func @sums_unsigned(
+// CHECK: arith.constant dense<[3, 13, 80]> : tensor<3xi32>
+func.func @sums_unsigned(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
+  %w = arith.constant dense<[[1, 2], [3, 10], [-20, 100]]> : tensor<3x2xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_dtype = "u8", rhs_transposed = true
+  } : (tensor<2x2xi8>, tensor<3x2xi8>) -> tensor<2x3xi32>
+  return %0 : tensor<2x3xi32>
+}
+
+// A filter's sums.
+// CHECK-LABEL: func.func @sums_filter(
+// CHECK: arith.constant dense<[3, 1]> : tensor<2xi32>
+func.func @sums_filter(%x: tensor<1x2x2x2xi8>) -> tensor<1x2x2x2xi32> {
+  %w = arith.constant dense<[[[[1, 2]]], [[[-3, 4]]]]> : tensor<2x1x1x2xi8>
+  %0 = "qmlir.conv2d_q"(%x, %w) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_dtype = "u8"
+  } : (tensor<1x2x2x2xi8>, tensor<2x1x1x2xi8>) -> tensor<1x2x2x2xi32>
+  return %0 : tensor<1x2x2x2xi32>
+}
+
+// No zero point on the other side: no sums.
+// CHECK-LABEL: func.func @no_sums(
+// CHECK: operandSegmentSizes = array<i32: 1, 1, {{[01], [01], [01], [01], 0, 0, 0, 0, 0, 0}}, 0,
+func.func @no_sums(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
+  %w = arith.constant dense<1> : tensor<2x3xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  } : (tensor<2x2xi8>, tensor<2x3xi8>) -> tensor<2x3xi32>
+  return %0 : tensor<2x3xi32>
+}
+
+// Groups along K: the lowering forms the sums with the groups that it decides on.
+// CHECK-LABEL: func.func @no_sums_groups(
+// CHECK: operandSegmentSizes = array<i32: 1, 1, {{[01], [01], [01], [01], 0, 0, 0, 0, 0, 0}}, 0,
+func.func @no_sums_groups(%x: tensor<2x4xi8>, %z: tensor<i32>, %s: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %w = arith.constant dense<1> : tensor<4x3xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w, %s, %z) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_zero_mode = "int"
+  } : (tensor<2x4xi8>, tensor<4x3xi8>, tensor<2x3xf32>, tensor<i32>) -> tensor<2x3xf32>
+  return %0 : tensor<2x3xf32>
+}
+
+// Weights that are not constant.
+// CHECK-LABEL: func.func @no_sums_argument(
+// CHECK: operandSegmentSizes = array<i32: 1, 1, {{[01], [01], [01], [01], 0, 0, 0, 0, 0, 0}}, 0,
+func.func @no_sums_argument(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>, %z: tensor<i32>) -> tensor<2x3xi32> {
+  %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_zero_mode = "int"
+  } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<i32>) -> tensor<2x3xi32>
+  return %0 : tensor<2x3xi32>
+}
+
+// All of it at once: packed u4 weights are unpacked and summed, the scales multiplied.
+// CHECK-LABEL: func.func @together(
+// CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[}}[2, 1], [4, 3]]> : tensor<2x2xi8>
+// CHECK-DAG: %[[S:.*]] = arith.constant dense<{{\[}}[1.000000e+00, 2.000000e+00]]> : tensor<1x2xf32>
+// CHECK-DAG: %[[SUM:.*]] = arith.constant dense<[6, 4]> : tensor<2xi32>
+// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]], %[[S]], %{{.*}}, %[[SUM]])
+func.func @together(%x: tensor<2x2xi8>) -> tensor<2x2xf32> {
+  %w = arith.constant dense<[[18], [52]]> : tensor<2x1xi8>
+  %a = arith.constant dense<0.5> : tensor<f32>
+  %b = arith.constant dense<[[2.0, 4.0]]> : tensor<1x2xf32>
+  %z = arith.constant dense<7> : tensor<i32>
+  %0 = "qmlir.scaled_matmul"(%x, %w, %a, %b, %z) {
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u4", packing = "low_first", lhs_zero_mode = "int"
+  } : (tensor<2x2xi8>, tensor<2x1xi8>, tensor<f32>, tensor<1x2xf32>, tensor<i32>) -> tensor<2x2xf32>
+  return %0 : tensor<2x2xf32>
+}
