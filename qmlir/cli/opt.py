@@ -136,8 +136,8 @@ def _process(text: str, lines_before: int, args: argparse.Namespace) -> str:
 
             pipeline.run(module, state, after=after, reproducer=not args.verify_diagnostics)
         except DiagnosticsError as e:
+            e.rename("-", "<stdin>" if args.input == "-" else args.input)
             if not args.verify_diagnostics:
-                e.rename("-", "<stdin>" if args.input == "-" else args.input)
                 raise
             _check_expected(expected, e.diagnostics, lines_before)
             return ""
