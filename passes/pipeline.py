@@ -7,6 +7,7 @@ other element goes to MLIR's own PassManager as it is written.
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -143,7 +144,11 @@ def _check_cxx(text: str) -> None:
             PassManager.parse(f"builtin.module({text})")
         except ValueError as e:
             known = ", ".join(PASSES)
-            reason = str(e).strip().splitlines()[0]
+            inner = next((name for name in re.findall(r"[\w.-]+", text) if name in PASSES), None)
+            if inner is not None:
+                raise UsageError(f"pass {inner!r} runs on the whole module; write it outside of {text!r}") from None
+            # MLIR's first line is "MLIR Textual PassPipeline Parser:1:1: error: ...".
+            reason = str(e).strip().splitlines()[0].rpartition(": error: ")[2]
             raise UsageError(f"cannot read the pass {text!r}: {reason}; passes of qmlir: {known}") from None
 
 
@@ -152,6 +157,8 @@ def _split(text: str) -> Iterator[str]:
     depth, start = 0, 0
     for i, ch in enumerate(text):
         depth += (ch in "({<[") - (ch in ")}>]")
+        if depth < 0:
+            break
         if ch == "," and depth == 0:
             if text[start:i].strip():
                 yield text[start:i].strip()

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             outputs.append(_process(part, first_line, args))
         except QmlirError as e:
-            print(e, file=sys.stderr)
+            print(e if isinstance(e, DiagnosticsError) else f"qmlir-opt: error: {e}", file=sys.stderr)
             failed = True
     result = "// -----\n".join(outputs)
     if args.output == "-":
