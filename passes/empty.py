@@ -98,9 +98,14 @@ def _shape_function(body: Any, name: str, t: Any) -> int:
         if which in copy.attributes:
             del copy.attributes[which]
     operations = list(copy.regions[0].blocks[0].operations)
+    # What would keep the computation alive: assertions go, barriers and ties let their tensor through.
     for op in operations:
-        if op.operation.name == "cf.assert":  # a side effect that would keep the computation alive
-            op.operation.erase()
+        operation = op.operation
+        if operation.name in ("util.optimization_barrier", "flow.tensor.tie_shape"):
+            for result, operand in zip(operation.results, operation.operands, strict=False):
+                result.replace_all_uses_with(operand)
+        if operation.name in ("cf.assert", "util.optimization_barrier", "flow.tensor.tie_shape"):
+            operation.erase()
     last = operations[-1]
     with ir.InsertionPoint(last):
         sizes = [tensor.dim(v, index(i)) for v in last.operation.operands for i in _axes(v)]

@@ -300,7 +300,7 @@ class Function:
             return np.zeros(shape, dtype)
         raw = dtype if dtype.name in _PLAIN else np.dtype(f"u{dtype.itemsize}")
         if self._local:
-            array = view.map().asarray(shape, raw)
+            array = np.asarray(_Mapped(view.map(), shape, raw))
         else:
             array = self._staged(view, shape, raw)
         return array if raw is dtype else array.view(dtype)
@@ -322,6 +322,16 @@ class Function:
         )
         done.wait()
         return np.array(staging.map().asarray(shape, raw))
+
+
+class _Mapped:
+    """A mapped result. The array that the bindings make keeps its mapping alive only itself: a slice or a view of it
+    reads freed memory once it is gone (seen with IREE 3.13). Arrays made of this object hold it as their base."""
+
+    def __init__(self, memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._memory = memory
+        self._array = memory.asarray(shape, dtype)
+        self.__array_interface__ = self._array.__array_interface__
 
 
 # numpy types that the runtime's buffer protocol takes as they are.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
-from ..._mlir import ir
+from ..._mlir import arith, ir, util
 from ...dialect.ods import OPS, OpError
 from ...dialect.shapes import ShapeError
 from ..base import Diagnostic, Pass, State, error_at, fail
@@ -19,6 +20,7 @@ from .dynamic import lower_dynamic_quantize
 from .elementwise import lower_dequant, lower_quantize, lower_unpack
 from .grouped import lower_grouped_matmul
 from .matmul import lower_scaled_matmul
+from .scalars import OPAQUE_ZERO, i32
 
 Rule = Callable[[Any], list[Any]]  # the op's view -> its results' replacements
 
@@ -50,17 +52,43 @@ class LowerToLinalgPass(Pass):
             return ir.WalkResult.ADVANCE
 
         module.operation.walk(visit)
+        zeros = _OpaqueZeros()
         for op in targets:
+            token = OPAQUE_ZERO.set(partial(zeros.of, op))
             try:
                 with ir.InsertionPoint(op), op.location:
                     results = RULES[op.name](op.opview)
             except (OpError, ShapeError) as e:
                 found.append(error_at(op, f"'{op.name}' op {e}"))
                 continue
+            finally:
+                OPAQUE_ZERO.reset(token)
             for old, new in zip(op.results, results, strict=True):
                 old.replace_all_uses_with(_typed(new, old, op))
             op.erase()
         fail(self.name, found)
+
+
+class _OpaqueZeros:
+    """One 0 : i32 behind a barrier a function, made at its start when first asked for."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[Any, Any]] = []
+
+    def of(self, op: Any) -> Any:
+        """The zero of the function that holds `op`."""
+        function = op.parent
+        while function.operation.name != "func.func":
+            function = function.operation.parent
+        function = function.operation
+        for known, zero in self._made:
+            if known == function:
+                return zero
+        with ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]), function.location:
+            constant = arith.constant(i32(), 0)
+            zero = util.OptimizationBarrierOp([constant.type], [constant]).results[0]
+        self._made.append((function, zero))
+        return zero
 
 
 def _typed(new: Any, old: Any, op: Any) -> Any:

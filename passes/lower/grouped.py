@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._mlir import arith, ir, tensor
+from ..._mlir import arith, ir, tensor, util
 from ...dialect.ods import OpError
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.grouped_matmul import GroupedMatmulOp
@@ -284,6 +284,17 @@ class _Rows:
         self._replaced[name] = value
 
 
+def _apart(value: Any) -> Any:
+    """Keep a small gather out of the product's dispatch: fused into its epilogue, IREE's SPIR-V route vectorises it
+    to widths that it cannot legalise."""
+    sizes = [s for s in dims(value) if not isinstance(s, int)]
+    hidden = util.OptimizationBarrierOp([value.type], [value]).results[0]
+    if not sizes:
+        return hidden
+    # The sizes cannot be asked of what is behind a barrier, so they are tied to it.
+    return ir.Operation.create("flow.tensor.tie_shape", results=[hidden.type], operands=[hidden, *sizes]).results[0]
+
+
 def _row_parameter(blocks: _Blocks, value: Any | None) -> Any | None:
     """A per-token parameter `[R, X]` to `[NB, B, X]`; `[]` and `[1, X]` stay, right-aligned."""
     if value is None or value.type.rank == 0:
@@ -291,14 +302,14 @@ def _row_parameter(blocks: _Blocks, value: Any | None) -> Any | None:
     s = shape_of(value)
     if len(s) == 1 or s[0] == 1:
         return value
-    return blocks.rows_of(value)
+    return _apart(blocks.rows_of(value))
 
 
 def _group_parameter(blocks: _Blocks, value: Any | None) -> Any | None:
     """A per-group parameter `[G, X, Y]` to `[NB, X, Y]`; shared ones stay."""
     if value is None or value.type.rank < 3 or shape_of(value)[0] == 1:
         return value
-    return blocks.weights_of(value)
+    return _apart(blocks.weights_of(value))
 
 
 def _blocked_product(op: GroupedMatmulOp, blocks: _Blocks, lhs: Any, view: _Rows) -> Any:
@@ -324,7 +335,7 @@ def _blocked_product(op: GroupedMatmulOp, blocks: _Blocks, lhs: Any, view: _Rows
                   packing="none", sum_=None if op.rhs_sum is None else blocks.weights_of(op.rhs_sum),
                   codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
     if op.bias is not None and op.bias.type.rank == 2 and shape_of(op.bias)[0] != 1:
-        per_block = blocks.weights_of(op.bias)
+        per_block = _apart(blocks.weights_of(op.bias))
         n, width = dims(per_block)
         view.set("bias", expand(per_block, [[n], [1, width]]))
     for name in ("c", "out_scale", "out_multiplier", "out_zero_point", "act_scale"):

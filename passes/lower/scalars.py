@@ -6,6 +6,8 @@ Every function takes and returns scalar `ir.Value`s; f32 unless said otherwise.
 from __future__ import annotations
 
 import math as _math
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from ..._mlir import arith, ir, math
@@ -55,21 +57,30 @@ def cast_f(x: Any, t: Any) -> Any:
     return arith.truncf(t, x) if t.width < x.type.width else arith.extf(t, x)
 
 
-def add(a: Any, b: Any) -> Any:
-    """`a + b`, kept apart from a product that feeds it.
+# The value 0 : i32 of the function that is being lowered, behind a barrier: no compiler knows that it is 0.
+OPAQUE_ZERO: ContextVar[Callable[[], Any]] = ContextVar("OPAQUE_ZERO")
 
-    LLVM's CPU backend contracts `mulf` + `addf` into a fused multiply-add, which moves the last bit. It does so
-    only when the product has no other use: the comparison is that use. The value is unchanged (NaN where either
-    is NaN).
+
+def pinned(x: Any) -> Any:
+    """The same f32, but no compiler sees that a product made it.
+
+    LLVM contracts `mulf` + `addf` into a fused multiply-add on every target, which moves the last bit, and no flag of
+    IREE turns that off. An exclusive or with a zero that only the run time knows keeps the rounding of the product.
     """
-    total = arith.addf(a, b)
-    unordered = _cmp_f("UNO", a, b)
-    return arith.select(unordered, const(float("nan")), total)
+    if getattr(x.owner, "name", "") != "arith.mulf":
+        return x
+    bits = arith.xori(arith.bitcast(i32(), x), OPAQUE_ZERO.get()())
+    return arith.bitcast(x.type, bits)
+
+
+def add(a: Any, b: Any) -> Any:
+    """`a + b`, each rounded on its own where it is a product."""
+    return arith.addf(pinned(a), pinned(b))
 
 
 def sub(a: Any, b: Any) -> Any:
     """`a - b`, likewise."""
-    return add(a, arith.negf(b))
+    return arith.subf(pinned(a), pinned(b))
 
 
 def maximum(a: Any, b: Any) -> Any:

@@ -69,17 +69,20 @@ def _call(function: Any, kw: dict[str, Any], sizes: list[int]) -> Any:
 def test_group_sizes_at_run_time(scheme: str, shape: tuple[int, int], target: str, data: Any, same: Any) -> None:
     n, k = shape
     first = _scheme(scheme, data, 4, n, k)
-    first = {name: v if isinstance(v, np.ndarray) or isinstance(v, (str, bool)) else _scalar(name, v)
-             for name, v in first.items()}  # fmt: skip
-    function = _compiled(first, target, dynamic=True)
+    function = _compiled(_arrays(first), target, dynamic=True)
     for sizes in SIZES.values():
         kw = _scheme(scheme, data, sum(sizes), n, k)
-        arrays = {name: v if isinstance(v, (np.ndarray, str, bool)) else _scalar(name, v) for name, v in kw.items()}
-        same(_call(function, arrays, sizes), R.grouped_matmul(**kw, group_sizes=np.array(sizes)))
+        same(_call(function, _arrays(kw), sizes), R.grouped_matmul(**kw, group_sizes=np.array(sizes)))
 
 
-def _scalar(name: str, value: Any) -> Any:
-    return np.asarray(value, np.int32 if name.endswith("zero_point") else np.float32)
+def _arrays(kw: dict[str, Any]) -> dict[str, Any]:
+    """Numbers as the arrays that the eager call makes of them."""
+    return {
+        name: np.asarray(v, np.int32 if name.endswith("zero_point") else np.float32)
+        if isinstance(v, (int, float)) and not isinstance(v, bool)
+        else v
+        for name, v in kw.items()
+    }
 
 
 @pytest.mark.parametrize("sizes", ["none", "seventeen", "many"])
@@ -93,8 +96,8 @@ def test_static_rows(sizes: str, target: str, data: Any, same: Any) -> None:
 def test_one_group_and_many_groups(target: str, data: Any, same: Any) -> None:
     for groups, rows in ((1, 20), (17, 40)):
         sizes = np.bincount(data.rng.integers(0, groups, rows), minlength=groups).astype(np.int32)
-        kw = {"lhs": data.codes(rows, 32), "rhs": data.codes(groups, 32, 24), "lhs_scale": data.scales(rows, 1)}
-        same(qmlir.ops.grouped_matmul(**kw, group_sizes=sizes, target=target), R.grouped_matmul(**kw, group_sizes=sizes))
+        kw = {"lhs": data.codes(rows, 32), "rhs": data.codes(groups, 32, 24), "group_sizes": sizes}
+        same(qmlir.ops.grouped_matmul(**kw, target=target), R.grouped_matmul(**kw))
 
 
 @pytest.mark.parametrize("sizes", [[5, 5, 5, 5], [10, -3, 5, 5], [0, 0, 0, 0]])

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from qmlir.dialect.dtypes import from_numpy
 
 import qmlir
 from qmlir import TensorSpec
-from qmlir.dialect.dtypes import from_numpy
 
 ROWS = (0, 1, 2, 3, 17, 31, 33, 128)
 R = qmlir.reference
@@ -110,7 +110,8 @@ def compiled(target: str, kw: dict[str, Any], dynamic: bool) -> Any:
         if isinstance(value, (str, bool)) or name == "clamp":
             specs[name] = value
             continue
-        array = np.asarray(value, np.int32 if isinstance(value, int) else np.float32 if isinstance(value, float) else None)
+        number = np.int32 if isinstance(value, int) else np.float32 if isinstance(value, float) else None
+        array = np.asarray(value, number)
         per_row = dynamic and name in ("lhs", "lhs_scale", "lhs_zero_point") and array.ndim == 2
         assert not per_row or array.shape[0] == m
         specs[name] = TensorSpec((None, *array.shape[1:]) if per_row else array.shape, from_numpy(array.dtype))

@@ -1,0 +1,99 @@
+"""Calling programs: lifetimes, types in and out, small and large work."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import qmlir
+from qmlir import TensorSpec
+
+R = qmlir.reference
+
+
+@pytest.fixture(scope="module")
+def program() -> Any:
+    w = np.arange(-32, 32, dtype=np.int8).reshape(8, 8)
+    artifact = qmlir.ops.scaled_matmul.compile(
+        TensorSpec((None, 8), "i8"), w, lhs_scale=TensorSpec((None, 1), "f32"), out_dtype="bf16"
+    )
+    return qmlir.load(artifact)
+
+
+def test_a_slice_of_a_result_outlives_it(program: Any) -> None:
+    """Regression: the memory behind views of a result was freed with the array that the runtime returned."""
+    x, s = np.full((64, 8), 3, np.int8), np.ones((64, 1), np.float32)
+    expected = R.scaled_matmul(x, np.arange(-32, 32, dtype=np.int8).reshape(8, 8), lhs_scale=s, out_dtype="bf16")
+    kept = [program.main(x, s)[1:3].view(np.uint16) for _ in range(50)]
+    gc.collect()
+    junk = [np.random.default_rng(0).random(1000) for _ in range(200)]
+    assert all(np.array_equal(k, expected[1:3].view(np.uint16)) for k in kept)
+    del junk
+
+
+def test_arguments_need_not_be_contiguous(program: Any) -> None:
+    wide = np.arange(-64, 64, dtype=np.int8).reshape(8, 16)
+    s = np.ones((8, 2), np.float32)
+    same = program.main(np.ascontiguousarray(wide[:, ::2]), np.ascontiguousarray(s[:, :1]))
+    assert np.array_equal(program.main(wide[:, ::2], s[:, :1]), same)
+
+
+def test_unsigned_types_come_back_unsigned() -> None:
+    x = np.array([[0, 255], [128, 7]], np.uint8)
+    w = np.eye(2, dtype=np.int8)
+    y = qmlir.ops.scaled_matmul(x, w, out_dtype="u8")
+    assert y.dtype == np.uint8
+    assert np.array_equal(y, x)
+
+
+def test_dlpack_in(program: Any) -> None:
+    class Foreign:
+        def __init__(self, array: Any) -> None:
+            self._array = array
+
+        def __dlpack__(self, **kw: Any) -> Any:
+            return self._array.__dlpack__(**kw)
+
+        def __dlpack_device__(self) -> Any:
+            return self._array.__dlpack_device__()
+
+    x, s = np.ones((2, 8), np.int8), np.ones((2, 1), np.float32)
+    assert np.array_equal(program.main(Foreign(x), s), program.main(x, s))
+
+
+def test_torch_in_and_out(program: Any) -> None:
+    torch = pytest.importorskip("torch")
+    x, s = torch.ones((2, 8), dtype=torch.int8), torch.ones((2, 1))
+    y = program.main(x, s)
+    assert y.dtype == torch.bfloat16
+    assert np.array_equal(y.float().numpy(), program.main(x.numpy(), s.numpy()).astype(np.float32))
+
+
+def test_small_programs_run_on_the_calling_thread() -> None:
+    small = qmlir.ops.scaled_matmul.compile(TensorSpec((1, 64), "i8"), TensorSpec((64, 64), "i8"), out_dtype="i32")
+    assert qmlir.load(small).device_driver == "local-sync"
+    assert qmlir.load(small, device="local-task").device_driver == "local-task"
+
+
+def test_large_programs_use_the_worker_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QMLIR_THREADS", "2")
+    large = qmlir.ops.scaled_matmul.compile(TensorSpec((256, 256), "i8"), TensorSpec((256, 256), "i8"), out_dtype="i32")
+    assert qmlir.load(large).device_driver == "local-task"
+
+
+def test_threads_call_one_program_at_once(program: Any) -> None:
+    import concurrent.futures
+
+    rng = np.random.default_rng(1)
+    cases = [rng.integers(-128, 128, (m, 8), dtype=np.int8) for m in range(1, 41)]
+    w = np.arange(-32, 32, dtype=np.int8).reshape(8, 8)
+
+    def check(x: Any) -> bool:
+        s = np.ones((len(x), 1), np.float32)
+        return bool(np.array_equal(program.main(x, s), R.scaled_matmul(x, w, lhs_scale=s, out_dtype="bf16")))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(check, cases * 5))
