@@ -63,7 +63,7 @@ def _compile(args: argparse.Namespace) -> int:
     if source.is_dir():
         raise UsageError(f"cannot read {source}: it is a folder")
     output = Path(args.output) if args.output else source.with_suffix(".mlir.out" if args.stop else ".vmfb")
-    _check_writable(output)
+    check_writable(output)
     breadcrumb(f"the compilation for {args.target}\n")
     start = time.perf_counter()
     options: dict[str, Any] = {
@@ -93,7 +93,7 @@ def _compile(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_writable(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Refuse a hopeless output before the work."""
     import os
 

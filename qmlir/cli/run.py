@@ -6,11 +6,13 @@ import argparse
 import json
 import sys
 import time
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UsageError
-from .compile import parameter_file
+from .compile import check_writable, parameter_file
 
 
 def add(commands: Any) -> None:
@@ -47,8 +49,7 @@ def run(args: argparse.Namespace) -> int:
     function = program.functions[args.function]
     arrays = _arguments(args.input, [name for name, _ in function.signature.inputs])
     for path in args.output:
-        if not Path(path).parent.is_dir():
-            raise UsageError(f"cannot write {path}: there is no folder {Path(path).parent}")
+        check_writable(Path(path))
     if args.output and len(args.output) != len(function.signature.outputs):
         count = len(function.signature.outputs)
         raise UsageError(f"{args.function} has {count} results, but -o names {len(args.output)} files")
@@ -89,20 +90,23 @@ def _save(path: str, array: Any) -> None:
 
 def _arguments(paths: list[str], names: list[str]) -> list[Any]:
     """The arrays of .npy and .npz files, in the order of the arguments."""
-    import numpy as np
-
     arrays: list[Any] = []
     for path in paths:
         try:
-            loaded = np.load(path, allow_pickle=False)
+            arrays += _load(path, names)
         except FileNotFoundError:
             raise InputError(f"cannot read {path}: there is no such file") from None
-        except (OSError, ValueError, EOFError) as e:
-            raise InputError(f"cannot read {path}: it is no .npy or .npz file ({e})") from None
-        if isinstance(loaded, np.ndarray):
-            arrays.append(loaded)
-        elif set(names) <= set(loaded.files):
-            arrays += [loaded[name] for name in names]
-        else:
-            arrays += [loaded[name] for name in loaded.files]
+        except (OSError, ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as e:
+            reason = "Python objects in it are not read" if "allow_pickle" in str(e) else str(e)
+            raise InputError(f"cannot read {path}: it is damaged or no .npy or .npz file ({reason})") from None
     return arrays
+
+
+def _load(path: str, names: list[str]) -> list[Any]:
+    import numpy as np
+
+    loaded = np.load(path, allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        return [loaded]
+    with loaded:
+        return [loaded[name] for name in (names if set(names) <= set(loaded.files) else loaded.files)]

@@ -1,4 +1,4 @@
-// RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-select{target=rocm:gfx942}' 2> %t.err | filecheck %s
+// RUN: not qmlir-opt %s --split-input-file --pass-pipeline='qmlir-select{target=rocm:gfx942}' 2> %t.err | filecheck %s
 // RUN: not qmlir-opt %s --split-input-file --pass-pipeline='qmlir-select{target=vulkan:lavapipe}' 2>&1 | filecheck %s --check-prefix=VULKAN
 
 #a = affine_map<(m, n, k) -> (m, k)>
