@@ -1,7 +1,7 @@
 """Writes docs/pipeline.md: one operation at every stage, taken from the compiler itself.
 
-    python docs/generate.py           # write
-    python docs/generate.py --check   # exit 1 when the page is out of date
+python docs/generate.py           # write
+python docs/generate.py --check   # exit 1 when the page is out of date
 """
 
 from __future__ import annotations

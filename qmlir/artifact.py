@@ -9,9 +9,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import struct
 import tempfile
 import threading
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,13 +105,14 @@ def check_container(data: bytes, name: str) -> None:
     which IREE's own check of the flatbuffer does not."""
     if len(data) < 64:
         raise ArtifactError(f"{name} is no .vmfb: it has {len(data)} bytes")
-    if not zipfile.is_zipfile(io.BytesIO(data)):
-        raise ArtifactError(f"{name} is truncated or no .vmfb: the archive directory at its end is missing")
     try:
+        if not zipfile.is_zipfile(io.BytesIO(data)):
+            raise ArtifactError(f"{name} is truncated or no .vmfb: the archive directory at its end is missing")
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             broken = archive.testzip()
             names = archive.namelist()
-    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError, RuntimeError) as e:
+    except (zipfile.BadZipFile, OSError, ValueError, ArithmeticError, EOFError, MemoryError, RuntimeError,
+            struct.error, zlib.error) as e:  # fmt: skip
         raise ArtifactError(f"{name} is damaged: {e}") from None
     if broken is not None:
         raise ArtifactError(f"{name} is damaged: the checksum of its part {broken!r} does not match")

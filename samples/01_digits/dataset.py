@@ -23,9 +23,7 @@ def load() -> tuple[Digits, Digits]:
     """The digits to train on, and the held-out ones."""
     images, labels = load_digits(return_X_y=True)
     shaped = images.astype(np.int64).reshape(-1, 8, 8, 1)
-    train_x, test_x, train_y, test_y = train_test_split(
-        shaped, labels, test_size=0.25, stratify=labels, random_state=0
-    )
+    train_x, test_x, train_y, test_y = train_test_split(shaped, labels, test_size=0.25, stratify=labels, random_state=0)
     return Digits(train_x, train_y), Digits(test_x, test_y)
 
 

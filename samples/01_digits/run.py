@@ -55,9 +55,7 @@ def median_seconds(call: Callable[[], Any], budget: float = 0.5) -> float:
 
 def main() -> int:
     """The sample; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="cpu", help="what to compile for (default: cpu)")
     parser.add_argument("-o", "--output", type=Path, help="keep the compiled program in this file")
     arguments = parser.parse_args()

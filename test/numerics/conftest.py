@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from qmlir.dialect.reference.matmul import make_side
 
 # |err| <= relative * |ref| + K * eps * sum|terms|, by output type. For f16 and bf16 the first term is the one

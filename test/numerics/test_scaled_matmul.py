@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from qmlir.dialect.dtypes import from_numpy
 
 import qmlir
 from qmlir import TensorSpec
+from qmlir.dialect.dtypes import from_numpy
 
 ROWS = (0, 1, 2, 3, 17, 31, 33, 128)
 R = qmlir.reference

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+
+from qmlir._mlir import context, ir, tool_path
 from qmlir.passes.base import State
 from qmlir.passes.groups import find_contractions
 from qmlir.passes.select import SelectPass
-
-from qmlir._mlir import context, ir, tool_path
 from qmlir.targets import resolve
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from qmlir.passes.groups import find_contractions
 
 from qmlir._mlir import context, ir
+from qmlir.passes.groups import find_contractions
 from qmlir.strategy import Contraction
 
 

@@ -50,9 +50,7 @@ def test_every_package_has_an_init() -> None:
 
 def run(*command: str | Path, cwd: Path) -> str:
     # Nothing of this checkout may be visible to the installed package.
-    environment = {
-        k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
-    }
+    environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}}
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}"
     return done.stdout
@@ -62,9 +60,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the sources, so that building leaves nothing in the checkout."""
     copy = tmp_path_factory.mktemp("packaging") / "checkout"
-    skip = shutil.ignore_patterns(
-        ".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", "test"
-    )
+    skip = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", "test")
     shutil.copytree(ROOT, copy, ignore=skip)
     return copy
 
@@ -92,9 +88,7 @@ def distributions(checkout: Path, python: Path) -> tuple[Path, Path]:
 def test_sdist_holds_the_sources(distributions: tuple[Path, Path]) -> None:
     with tarfile.open(distributions[0]) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    sources = {
-        path.relative_to(ROOT).as_posix() for folder in MAPPED for path in (ROOT / folder).rglob("*.py")
-    }
+    sources = {path.relative_to(ROOT).as_posix() for folder in MAPPED for path in (ROOT / folder).rglob("*.py")}
     assert sources | DATA | {"pyproject.toml", "LICENSE", "README.md"} <= inside
 
 
