@@ -100,14 +100,16 @@ def _numpy(name: str) -> np.dtype[Any]:
     if name in _ML_DTYPES:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_DTYPES[name]))
+        return found
     return np.dtype("uint8" if DTYPES[name].lo >= 0 else "int8")
 
 
 @cache
 def from_numpy(dtype: np.dtype[Any]) -> str:
     """The name of a numpy dtype; KeyError when there is none here."""
-    plain = {np.dtype("int8"): "i8", np.dtype("uint8"): "u8"} | {np.dtype(v): k for k, v in _NUMPY.items()}
+    plain: dict[np.dtype[Any], str] = {np.dtype("int8"): "i8", np.dtype("uint8"): "u8"}
+    plain |= {np.dtype(v): k for k, v in _NUMPY.items()}
     if dtype in plain:
         return plain[dtype]
     names = {v: k for k, v in _ML_DTYPES.items()}

@@ -29,7 +29,7 @@ def blocks(scale: Sequence[int | None], operand: Sequence[int | None], name: str
     """
     if len(scale) > len(operand):
         raise ShapeError(f"'{name}' has shape {show(scale)}, which has more axes than '{of}' {show(operand)}")
-    padded: list[int | None] = [1] * (len(operand) - len(scale)) + list(scale)
+    padded: list[int | None] = [*[1] * (len(operand) - len(scale)), *scale]
     result: list[int | None] = []
     for axis, (s, d) in enumerate(zip(padded, operand, strict=True)):
         if s == 1:

@@ -57,7 +57,7 @@ The text of the passes that run for `{target}`:
 An int8 product with a zero point on the activations, relu, and an int8 result. The sums that the zero point needs are
 constants by the stage `qmlir` (operand `rhs_sum`), and at `linalg` the whole epilogue is one generic, which IREE fuses
 with the contraction.
-"""
+"""  # noqa: E501  (rows of a table)
 
 
 def page() -> str:

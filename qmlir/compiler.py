@@ -373,7 +373,6 @@ def _invoke(session: Any, module: Any) -> bytes:
 
     found: list[str] = []
 
-    @_DIAGNOSTIC
     def collect(severity: int, message: int, length: int, _: Any) -> None:
         if severity == 2:
             found.append(ctypes.string_at(message, length).decode(errors="replace"))
@@ -385,7 +384,8 @@ def _invoke(session: Any, module: Any) -> bytes:
     enable = library.ireeCompilerInvocationEnableCallbackDiagnostics
     enable.restype = None
     enable.argtypes = [ctypes.c_void_p, ctypes.c_int, _DIAGNOSTIC, ctypes.c_void_p]
-    enable(invocation._inv_p, 0, collect, None)
+    handler = _DIAGNOSTIC(collect)  # lives until the invocation is closed
+    enable(invocation._inv_p, 0, handler, None)
     output = None
     try:
         invocation.import_module(module.operation)

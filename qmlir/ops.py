@@ -152,7 +152,7 @@ class Operation:
         self._check_names(every, attributes)
         attributes = self._normalized(every, attributes)
         resolved = resolve(target)
-        digests = {n: [str(a.dtype), a.shape, hashlib.sha256(np.ascontiguousarray(a).view(np.uint8)).hexdigest()
+        digests = {n: [str(a.dtype), a.shape, hashlib.sha256(np.ascontiguousarray(a).view(np.uint8).data).hexdigest()
                        if a.size and a.ndim else str(a)] for n, a in constants.items()}  # fmt: skip
         key = key_of([self.name, {n: str(s) for n, s in specs.items()}, digests, attributes, resolved.spelling,
                       resolved.capabilities(), options])  # fmt: skip

@@ -60,10 +60,11 @@ class Epilogue:
         d = DTYPES[self.out_dtype]
         if d.is_int:
             lo, hi = self.clamp or (d.lo, d.hi)
-            factor = self.out_multiplier if self.out_multiplier is not None else None
-            if factor is None:
-                factor = F32(1) if self.out_scale is None else reciprocal(self.out_scale)
-            f = expand(np.asarray(factor).astype(F32), y.shape, "out_scale", "result")
+            if self.out_multiplier is not None:
+                factor = np.asarray(self.out_multiplier)
+            else:
+                factor = np.asarray(F32(1) if self.out_scale is None else reciprocal(self.out_scale))
+            f = expand(factor.astype(F32), y.shape, "out_scale", "result")
             z = self.out_zero_point
             z = None if z is None else expand(np.asarray(z), y.shape, "out_zero_point", "result")
             return requantize(y, f, z, d, self.rounding, lo, hi)

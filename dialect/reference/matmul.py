@@ -88,7 +88,7 @@ def make_side(
         if mode in ("offset_float", "rescale"):
             z = expand(np.asarray(zero_point).astype(F32), q.shape, f"{name}_zero_point", name)
         else:
-            z = zero_points(zero_point, np.shape(scale), d, mode, packing)
+            z = zero_points(zero_point, () if scale is None else scale.shape, d, mode, packing)
             zb = blocks(z.shape, q.shape, f"{name}_zero_point", name)[k_axis]
             k_block = zb if k_block is None else k_block if zb is None else math.gcd(k_block, zb)
             z = expand(z, q.shape, f"{name}_zero_point", name)

@@ -32,7 +32,7 @@ class Blocks:
         groups: list[list[Size]] = []
         for s, block in zip(sizes, blocks(shape_of(scale), shape, "scale", "input"), strict=True):
             split = block is not None and block > 1 and isinstance(s, int)
-            groups.append([s // block, block] if split else [s])  # type: ignore[operator, list-item]
+            groups.append([s // block, block] if split else [s])
         return cls(groups)
 
     @property
