@@ -74,7 +74,7 @@ def _compile(args: argparse.Namespace) -> int:
     if args.stop:
         from ..artifact import write_atomically
 
-        text = text_at(source, args.stop, **options).encode()
+        text = (text_at(source, args.stop, **options).rstrip("\n") + "\n").encode()
         with publishing():
             write_atomically(output, text)
             published()
