@@ -18,7 +18,9 @@ PASSES: dict[str, str] = {
     "qmlir-fold": "fold:FoldPass",
     "qmlir-lower-to-linalg": "lower:LowerToLinalgPass",
     "qmlir-select": "select:SelectPass",
+    "qmlir-check-loops": "loops:CheckLoopsPass",
     "qmlir-explicit-sign": "sign:ExplicitSignPass",
+    "qmlir-bf16-as-bits": "bf16:Bf16AsBitsPass",
     "qmlir-guard-empty": "empty:GuardEmptyPass",
     "qmlir-guard": "guard:GuardPass",
 }

@@ -39,7 +39,7 @@ def pack(codes: Array, dtype: str, packing: str = "low_first") -> Array:
     per = 32 // d.bits if packing == "interleaved" else d.per_byte
     pad = -length % per
     raw = np.pad(raw, [(0, 0)] * (raw.ndim - 1) + [(0, pad)])
-    raw = raw.reshape(*raw.shape[:-1], -1, per)
+    raw = raw.reshape(*raw.shape[:-1], raw.shape[-1] // per, per)
     if packing == "interleaved":
         words = (raw << _word_shifts(d.bits).astype(np.uint32)).sum(-1, dtype=np.uint32)
         return np.ascontiguousarray(words.astype("<u4")).view(np.uint8)
@@ -69,7 +69,7 @@ def unpack(input: Array, dtype: str, packing: str = "low_first", length: int | N
         if packing == "high_first":
             shifts = shifts[::-1]
         codes = (raw[..., None] >> shifts) & ((1 << d.bits) - 1)
-    codes = codes.reshape(*raw.shape[:-1], -1).astype(np.uint8)
+    codes = codes.reshape(*raw.shape[:-1], codes.shape[-2] * codes.shape[-1]).astype(np.uint8)
     if length is not None:
         codes = codes[..., :length]
     if d.is_int and d.signed and d.bits > 1:

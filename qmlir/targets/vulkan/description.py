@@ -59,7 +59,14 @@ def _vulkan(
         backend="vulkan",
         name=name,
         driver="vulkan",
-        passes=("inline", "qmlir-explicit-sign", "qmlir-guard-empty"),
+        # lavapipe's loops stop after 65535 iterations; see passes/loops.py.
+        passes=(
+            "inline",
+            *(("qmlir-check-loops",) if name == "lavapipe" else ()),
+            "qmlir-explicit-sign",
+            "qmlir-bf16-as-bits",
+            "qmlir-guard-empty",
+        ),
         summary=summary,
         status=status,
         device_attribute=gpu.attribute(),

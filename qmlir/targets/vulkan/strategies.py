@@ -19,6 +19,32 @@ from ..im2col import Im2colStrategy
 from ..roofline import roofline
 from ..stock import StockPlan, StockStrategy
 
+# Mesa's llvmpipe, on which lavapipe stands, leaves a loop after so many iterations (LP_MAX_TGSI_LOOP_ITERATIONS): a
+# sum of one term an iteration would silently lack its rest.
+LAVAPIPE_LOOP = 65535
+
+
+def too_long(target: Target, c: Contraction) -> bool:
+    """Whether the stock reduction over K could be cut short."""
+    return target.name == "lavapipe" and c.kind == "matmul" and (c.k is None or c.k > LAVAPIPE_LOOP)
+
+
+@dataclass(frozen=True)
+class ShortReductionStrategy:
+    """The stock route, but for sums that the device would cut short."""
+
+    target: Target
+    stock: StockStrategy
+    name: str = "stock"
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        if too_long(self.target, contraction):
+            return Decline(
+                f"K is {contraction.k or 'dynamic'}, and loops of {self.target.spelling} stop after {LAVAPIPE_LOOP}",
+                "make M, N and K static, or use scales in groups along K",
+            )
+        return self.stock.consider(contraction)
+
 
 def is_plain(c: Contraction) -> bool:
     """Whether the operands are `[b.., m, k]`, `[b.., n, k]` and the result `[b.., m, n]`."""
@@ -43,7 +69,7 @@ def consider_aligned(target: Target, c: Contraction, units: Mapping[str, int], c
             "a size is dynamic, and IREE's SPIR-V path tiles static sizes only",
             "a static size, or one program for each of the usual sizes",
         )
-    if c.m == 1 or c.n == 1:
+    if (c.m == 1 or c.n == 1) and not too_long(target, c):
         return Decline("one row or column: a tile would be computed for it", "the stock reduction fits")
     blocks = tuple(
         fitting_block(size or 1, units[role]) if role in units and (role != "k" or d == c.roles.index("k")) else 1
@@ -105,6 +131,6 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-    stock = StockStrategy(target, stock_facts)
+    stock = ShortReductionStrategy(target, StockStrategy(target, stock_facts))
     matmuls = (CooperativeMatrixStrategy(target), DotStrategy(target))
     return (*matmuls, Im2colStrategy((*matmuls, stock)), stock)

@@ -1,0 +1,96 @@
+"""qmlir-bf16-as-bits: results in bf16 are computed and stored as their bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from .._mlir import arith, ir, linalg, tensor
+from .base import Pass, State
+
+
+@dataclass(frozen=True)
+class Bf16AsBitsPass(Pass):
+    """A generic that rounds f32 to bf16 becomes one that makes the i16 bits, and the tensor is reinterpreted.
+
+    IREE's SPIR-V route cannot legalise stores of bf16 vectors (3.13: `vector.bitcast` of bf16 to f32). The rounding is
+    to nearest, ties to even, written out on the bits of the f32; NaN stays a NaN.
+    """
+
+    name: ClassVar[str] = "qmlir-bf16-as-bits"
+    summary: ClassVar[str] = "compute bf16 results as i16 bits"
+
+    def run(self, module: Any, state: State) -> None:
+        found: list[Any] = []
+
+        def visit(op: Any) -> Any:
+            if op.name == "linalg.generic" and len(op.results) == 1 and _rounding(op) is not None:
+                found.append(op)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(visit)
+        for op in found:
+            _rewrite(op)
+
+
+def _rounding(op: Any) -> Any | None:
+    """The `arith.truncf` to bf16 that makes the result, when the body reads no old value of it."""
+    if str(op.results[0].type.element_type) != "bf16":
+        return None
+    block = op.regions[0].blocks[0]
+    last = list(block.operations)[-1].operation
+    owner = last.operands[0].owner
+    if getattr(owner, "name", "") != "arith.truncf" or list(block.arguments[len(block.arguments) - 1].uses):
+        return None
+    return owner.operation if str(owner.operation.operands[0].type) == "f32" else None
+
+
+def _rewrite(op: Any) -> None:
+    i16 = ir.IntegerType.get_signless(16)
+    old_type = op.results[0].type
+    with ir.InsertionPoint(op), op.location:
+        sizes = [
+            tensor.dim(op.operands[len(op.operands) - 1], arith.constant(ir.IndexType.get(), i))
+            if old_type.is_dynamic_dim(i)
+            else old_type.get_dim_size(i)
+            for i in range(old_type.rank)
+        ]
+        init = tensor.empty(sizes, i16)
+        inputs = list(op.operands)[:-1]
+        new = linalg.GenericOp(
+            [init.type], inputs, [init], op.attributes["indexing_maps"], op.attributes["iterator_types"]
+        )
+        source = op.regions[0].blocks[0]
+        body = new.operation.regions[0].blocks.append(*[v.type.element_type for v in inputs], i16)
+        rounding = _rounding(op)
+        assert rounding is not None
+        value = rounding.operands[0]
+        # The body moves as it is; only its end changes.
+        last = list(source.operations)[-1].operation
+        for old, fresh in zip(source.arguments, body.arguments, strict=True):
+            if str(old.type) == str(fresh.type):
+                old.replace_all_uses_with(fresh)
+        last.erase()
+        rounding.erase()
+        for inner in list(source.operations):
+            body.append(inner)
+        with ir.InsertionPoint(body):
+            linalg.YieldOp([_bits(value)])
+        result = tensor.bitcast(old_type, new.operation.results[0])
+    op.results[0].replace_all_uses_with(result)
+    op.erase()
+
+
+def _bits(x: Any) -> Any:
+    """The i16 bits of f32 `x` rounded to bf16."""
+    i32, i16 = ir.IntegerType.get_signless(32), ir.IntegerType.get_signless(16)
+
+    def c(value: int) -> Any:
+        return arith.constant(i32, value)
+
+    bits = arith.bitcast(i32, x)
+    odd = arith.andi(arith.shrui(bits, c(16)), c(1))
+    rounded = arith.shrui(arith.addi(arith.addi(bits, c(0x7FFF)), odd), c(16))
+    nan = arith.cmpf(arith.CmpFPredicate.UNO, x, x)
+    quiet = arith.ori(arith.shrui(bits, c(16)), c(0x0040))
+    return arith.trunci(i16, arith.select(nan, quiet, rounded))

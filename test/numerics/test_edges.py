@@ -1,0 +1,93 @@
+"""Values at the edges, with what docs/semantics.md says about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import qmlir
+
+R = qmlir.reference
+F = np.float32
+
+
+def _both(name: str, *args: Any, target: str, **kw: Any) -> tuple[Any, Any]:
+    return getattr(qmlir.ops, name)(*args, target=target, **kw), getattr(R, name)(*args, **kw)
+
+
+@pytest.mark.parametrize("rounding", ["half_even", "half_away", "trunc"])
+def test_quantize_at_the_edges(rounding: str, target: str, same: Any) -> None:
+    x = np.array(
+        [[0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.49999997, -0.49999997, 126.5, 127.5, 128.5, -128.5, -129.0, 1e30, -1e30,
+          np.inf, -np.inf, np.nan, 1e-45, -0.0]], F)  # fmt: skip
+    actual, expected = _both("quantize", x, F(1.0), np.int32(3), rounding=rounding, target=target)
+    same(actual, expected)
+    # By hand, from section 2: NaN gives z, infinities saturate.
+    assert expected[0, 15:18].tolist() == [127, -128, 3]
+    by_hand = {"half_even": [3, 5, 5, 3, 1, 1], "half_away": [4, 5, 6, 2, 1, 0], "trunc": [3, 4, 5, 3, 2, 1]}
+    assert expected[0, :6].tolist() == by_hand[rounding]
+    assert expected[0, 6:8].tolist() == [3, 3]
+
+
+def test_minus_128_on_both_sides(target: str, same: Any) -> None:
+    a = np.full((3, 512), -128, np.int8)
+    actual, expected = _both("scaled_matmul", a, a.T.copy(), out_dtype="i32", target=target)
+    same(actual, expected)
+    assert (expected == 512 * 128 * 128).all()
+
+
+def test_the_largest_sum_that_fits_in_i32(target: str, same: Any) -> None:
+    k = 131071  # (2^31 - 1) // 2^14
+    a = np.full((1, k), -128, np.int8)
+    actual, expected = _both("scaled_matmul", a, a.T.copy(), out_dtype="i32", target=target)
+    same(actual, expected)
+    assert expected[0, 0] == k * 16384
+    with pytest.raises(qmlir.QmlirError, match="2147483648, which is more than"):
+        qmlir.ops.scaled_matmul(np.zeros((1, k + 1), np.int8), np.zeros((k + 1, 1), np.int8), out_dtype="i32")
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-42, 3e38])
+def test_zero_denormal_and_huge_scales(scale: float, target: str, data: Any) -> None:
+    a, b = data.codes(4, 32), data.codes(32, 8)
+    actual, expected = _both("scaled_matmul", a, b, lhs_scale=F(scale), target=target)
+    if 0 < scale < np.finfo(F).tiny and not actual.any():
+        return  # a device may flush denormals, which makes the scale 0; nothing else may differ
+    assert np.array_equal(actual, expected)
+
+
+def test_k_of_zero_leaves_the_bias(target: str, same: Any) -> None:
+    bias = np.array([1.5, -2.0, 3.0], F)
+    actual, expected = _both(
+        "scaled_matmul", np.zeros((2, 0), np.int8), np.zeros((0, 3), np.int8), lhs_scale=0.5, bias=bias, target=target
+    )
+    same(actual, expected)
+    assert expected.tolist() == [[1.5, -2.0, 3.0]] * 2
+
+
+@pytest.mark.parametrize("recipe", ["torchao", "onnx", "fbgemm", "amax"])
+def test_constant_rows_in_dynamic_quantisation(recipe: str, target: str, same: Any) -> None:
+    x = np.array([[0.0] * 8, [2.5] * 8, [-2.5] * 8, [1e-30] * 8], F)
+    kw = {"recipe": recipe, "symmetric": recipe == "amax", "out_dtype": "u8" if recipe == "onnx" else "i8"}
+    actual, expected = _both("dynamic_quantize", x, target=target, **kw)
+    for got, want in zip(actual, [e for e in expected if e is not None], strict=True):
+        same(got, want)
+
+
+def test_nan_and_infinity_in_weight_only_products(target: str) -> None:
+    x = np.array([[np.nan, 1, 2, 3], [np.inf, 1, 1, 1], [1, 1, 1, 1]], F)
+    w = np.ones((4, 2), np.int8)
+    y = qmlir.ops.scaled_matmul(x, w, rhs_scale=F(0.5), target=target)
+    assert np.isnan(y[0]).all()
+    assert np.isposinf(y[1]).all()
+    assert y[2].tolist() == [2.0, 2.0]
+
+
+def test_requantised_nan_and_infinity(target: str, same: Any) -> None:
+    a, b = np.array([[100], [0], [-100]], np.int8), np.array([[100, 1]], np.int8)
+    kw = {"lhs_scale": F(3e38), "rhs_scale": F(3e38), "out_dtype": "i8", "out_zero_point": np.int32(5)}
+    actual, expected = _both("scaled_matmul", a, b, target=target, **kw)
+    same(actual, expected)
+    assert expected[0].tolist() == [127, 127]  # the scales' product is infinite
+    assert expected[1].tolist() == [5, 5]  # 0 * inf is NaN, which is the zero point

@@ -1,0 +1,108 @@
+"""Hypothesis: packing, quantisation, and random schemes and shapes of scaled_matmul."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import qmlir
+from qmlir.dialect.dtypes import DTYPES
+
+R = qmlir.reference
+SUB_BYTE = ("i4", "u4", "i2", "u2", "i1", "u1", "nf4", "e2m1")
+
+
+@st.composite
+def packed(draw: Any) -> tuple[Any, str, str]:
+    """Codes of a sub-byte type, any shape (odd lengths and empty axes too), and an order."""
+    dtype = draw(st.sampled_from(SUB_BYTE))
+    shape = (draw(st.integers(0, 3)), draw(st.integers(0, 40)))
+    d = DTYPES[dtype]
+    lo, hi = (d.lo, d.hi) if d.is_int and dtype != "i1" else (0, (1 << d.bits) - 1)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    codes = rng.integers(lo, hi + 1, shape).astype(np.int8 if lo < 0 else np.uint8)
+    return codes, dtype, draw(st.sampled_from(("low_first", "high_first", "interleaved")))
+
+
+@given(packed())
+@settings(max_examples=300, deadline=None)
+def test_unpack_undoes_pack(case: tuple[Any, str, str]) -> None:
+    codes, dtype, order = case
+    back = R.unpack(R.pack(codes, dtype, order), dtype, order, codes.shape[-1])
+    assert back.dtype == codes.dtype
+    assert np.array_equal(back, codes)
+
+
+@given(packed())
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_compiled_unpack(case: tuple[Any, str, str]) -> None:
+    codes, dtype, order = case
+    given_bytes = R.pack(codes, dtype, order)
+    actual = qmlir.ops.unpack(given_bytes, dtype=dtype, packing=order, length=codes.shape[-1])
+    assert np.array_equal(actual, codes)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(("i8", "u8", "i4", "u4")), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_quantize_undoes_dequant(seed: int, dtype: str, zero: bool) -> None:
+    rng = np.random.default_rng(seed)
+    d = DTYPES[dtype]
+    q = rng.integers(d.lo, d.hi + 1, (5, 8)).astype(d.numpy)
+    scale = (2.0 ** rng.integers(-20, 20, (5, 1))).astype(np.float32)
+    z = rng.integers(d.lo, d.hi + 1, (5, 1)).astype(np.int32) if zero else None
+    x = R.dequant(q, scale, z, dtype=dtype)
+    assert np.array_equal(R.quantize(x, scale, z, out_dtype=dtype), q)
+
+
+@st.composite
+def products(draw: Any) -> dict[str, Any]:
+    """A random scheme and shape of scaled_matmul with integer codes on both sides."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    m, n = draw(st.integers(0, 40)), draw(st.integers(1, 40))
+    group = draw(st.sampled_from((8, 16, 24)))
+    k = group * draw(st.integers(1, 5))
+    transposed = draw(st.booleans())
+    kind = draw(st.sampled_from(("i8", "i4", "u4", "i2")))
+    grouped = draw(st.booleans())
+    d = DTYPES[kind]
+    w = rng.integers(d.lo, d.hi + 1, (n, k)).astype(d.numpy)
+    scale = (rng.random((n, k // group if grouped else 1)) * 0.02 + 1e-3).astype(np.float32)
+    kw: dict[str, Any] = {"lhs_scale": (rng.random((m, 1)) * 0.02 + 1e-3).astype(np.float32), "rhs_dtype": kind}
+    if draw(st.booleans()):
+        kw["lhs_zero_point"] = rng.integers(-40, 40, (m, 1)).astype(np.int32)
+    if draw(st.booleans()):
+        kw["rhs_zero_point"] = rng.integers(d.lo, d.hi + 1, scale.shape).astype(np.int32)
+    if draw(st.booleans()):
+        kw["bias"] = rng.standard_normal(n).astype(np.float32)
+    if transposed and kind != "i8" and draw(st.booleans()):
+        kw["packing"] = draw(st.sampled_from(("low_first", "high_first")))
+        w = R.pack(w, kind, kw["packing"])
+    if transposed:
+        kw |= {"rhs": w, "rhs_scale": scale, "rhs_transposed": True}
+    else:
+        kw |= {"rhs": np.ascontiguousarray(w.T), "rhs_scale": np.ascontiguousarray(scale.T)}
+        if "rhs_zero_point" in kw:
+            kw["rhs_zero_point"] = np.ascontiguousarray(kw["rhs_zero_point"].T)
+    return {"lhs": rng.integers(-128, 128, (m, k)).astype(np.int8), **kw}
+
+
+def _close_to_float64(kw: dict[str, Any], terms: Any, near: Any) -> None:
+    actual = qmlir.ops.scaled_matmul(**kw)
+    near(actual, R.scaled_matmul(**kw), terms(kw["lhs"], kw["rhs"], kw))
+
+
+@given(kw=products())
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_random_products(kw: dict[str, Any], terms: Any, near: Any) -> None:
+    _close_to_float64(kw, terms, near)
+
+
+@pytest.mark.slow
+@given(kw=products())
+@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+def test_many_random_products(kw: dict[str, Any], terms: Any, near: Any) -> None:
+    _close_to_float64(kw, terms, near)
