@@ -132,7 +132,7 @@ class Operation:
                 specs[name] = value
             else:
                 constants[name] = _array(name, value)
-        return self._compile(specs, constants, attributes, target, {"flags": flags})
+        return self._compile(specs, constants, attributes, target, {"flags": tuple(flags)} if flags else {})
 
     # ---- building
 

@@ -231,8 +231,9 @@ class Function:
         self._usage = int(b.BufferUsage.DEFAULT) | (
             int(b.BufferUsage.MAPPING) if program.device_driver.startswith("local") else 0
         )
-        self._inputs = [(spec, _element_type(b, spec.dtype)) for _, spec in signature.inputs]
-        self._outputs = [(spec, DTYPES[spec.dtype].numpy) for spec in signature.outputs]
+        # What a call needs to know of each argument and result, found out once.
+        self._inputs = [_input(b, spec) for _, spec in signature.inputs]
+        self._outputs = [_output(spec) for spec in signature.outputs]
         self._local = program.device_driver.startswith("local")
         self.__doc__ = f"{name}{signature}"
 
@@ -268,8 +269,10 @@ class Function:
 
     def _buffer(self, i: int, array: Array) -> Any:
         """A device buffer with the argument's data, checked against the signature."""
-        spec, element = self._inputs[i]
-        want = DTYPES[spec.dtype].numpy
+        want, shape, element = self._inputs[i]
+        if array.shape == shape and array.dtype == want and array.flags.c_contiguous:  # as most arguments are
+            return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
+        spec = self.signature.inputs[i][1]
         if array.dtype != want:
             raise InputError(
                 f"argument {i} ({self.signature.inputs[i][0]!r}) of {self.name} must be {spec}, but has dtype "
@@ -293,12 +296,12 @@ class Function:
         return self._view(buffer, list(shape), element)
 
     def _result(self, outputs: Any, i: int) -> Array:
-        dtype = self._outputs[i][1]
+        shape, dtype, raw = self._outputs[i]
         view = outputs.get_as_object(i, self._view)
-        shape = tuple(view.shape)
+        if shape is None:
+            shape = tuple(view.shape)
         if 0 in shape:
             return np.zeros(shape, dtype)
-        raw = dtype if dtype.name in _PLAIN else np.dtype(f"u{dtype.itemsize}")
         if self._local:
             array = np.asarray(_Mapped(view.map(), shape, raw))
         else:
@@ -328,10 +331,31 @@ class _Mapped:
     """A mapped result. The array that the bindings make keeps its mapping alive only itself: a slice or a view of it
     reads freed memory once it is gone (seen with IREE 3.13). Arrays made of this object hold it as their base."""
 
+    __slots__ = ("__array_struct__", "_array", "_memory")
+
     def __init__(self, memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self._memory = memory
         self._array = memory.asarray(shape, dtype)
-        self.__array_interface__ = self._array.__array_interface__
+        self.__array_struct__ = self._array.__array_struct__
+
+
+def _input(b: Any, spec: TensorSpec) -> tuple[np.dtype[Any], tuple[int | None, ...] | None, int]:
+    """Dtype, the one shape whose arrays can be handed in as they are (None when there is no such shape), and the
+    HAL's element type."""
+    want = DTYPES[spec.dtype].numpy
+    easy = want.name in _PLAIN and None not in spec.shape and 0 not in spec.shape
+    return want, spec.shape if easy else None, _element_type(b, spec.dtype)
+
+
+def _output(spec: TensorSpec) -> tuple[tuple[int, ...] | None, np.dtype[Any], np.dtype[Any]]:
+    """Shape (None when some size is dynamic), dtype, and the plain dtype with the same bits."""
+    dtype = DTYPES[spec.dtype].numpy
+    static = tuple(s for s in spec.shape if s is not None)
+    return (
+        static if len(static) == len(spec.shape) else None,
+        dtype,
+        dtype if dtype.name in _PLAIN else np.dtype(f"u{dtype.itemsize}"),
+    )
 
 
 # numpy types that the runtime's buffer protocol takes as they are.

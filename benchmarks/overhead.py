@@ -1,0 +1,200 @@
+"""What a cached eager call costs over the bare runtime call, and what `import qmlir` costs.
+
+    python -m benchmarks.overhead [--json OUT] [--quick]
+
+Bare: `VmContext.invoke` of the same program with buffer views made before, its result not read. The two calls
+alternate in one process, so that both see the same machine. Times are microseconds: median, 10 % and 90 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+# What issue 2 asks for.
+LIMIT_CALL_US = 50.0
+LIMIT_IMPORT_S = 0.3
+
+_M, _N, _K = 1, 64, 64
+
+
+def environment() -> dict[str, Any]:
+    """What the figures were measured on."""
+    from qmlir import __version__, settings
+
+    model = ""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        model = next((line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line), "")
+    return {
+        "cpu": model or platform.processor(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "threads": settings.threads(),
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "qmlir": __version__,
+        "iree-base-compiler": version("iree-base-compiler"),
+        "iree-base-runtime": version("iree-base-runtime"),
+        "numpy": version("numpy"),
+    }
+
+
+def summary(samples: Sequence[float]) -> dict[str, float]:
+    """Median and the tenths at both ends."""
+    tenths = statistics.quantiles(samples, n=10)
+    return {"median": statistics.median(samples), "p10": tenths[0], "p90": tenths[-1]}
+
+
+def alternate(first: Callable[[], Any], second: Callable[[], Any], count: int) -> tuple[list[float], list[float]]:
+    """Microseconds of each call, the two taking turns."""
+    clock = time.perf_counter_ns
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(count):
+        start = clock()
+        first()
+        middle = clock()
+        second()
+        end = clock()
+        times[0].append((middle - start) / 1000)
+        times[1].append((end - middle) / 1000)
+    return times
+
+
+def calls() -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """The eager call and the bare call of the same w8a8 product with per-token and per-channel scales."""
+    import numpy as np
+    from iree import runtime as rt
+
+    import qmlir
+
+    rng = np.random.default_rng(0)
+    lhs = rng.integers(-128, 128, (_M, _K), dtype=np.int8)
+    rhs = rng.integers(-128, 128, (_K, _N), dtype=np.int8)
+    lhs_scale = rng.uniform(0.01, 0.02, (_M, 1)).astype(np.float32)
+    rhs_scale = rng.uniform(0.01, 0.02, (1, _N)).astype(np.float32)
+
+    def eager() -> Any:
+        return qmlir.ops.scaled_matmul(lhs, rhs, lhs_scale=lhs_scale, rhs_scale=rhs_scale)
+
+    T = qmlir.TensorSpec
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((_M, _K), "i8"), T((_K, _N), "i8"), lhs_scale=T((_M, 1), "f32"), rhs_scale=T((1, _N), "f32")
+    )
+    instance = rt.VmInstance()
+    device = rt.get_driver("local-sync").create_default_device()
+    module = rt.VmModule.copy_buffer(instance, artifact.vmfb)
+    context = rt.VmContext(instance, modules=[rt.create_hal_module(instance, device), module])
+    function = module.lookup_function("main")
+    inputs = rt.VmVariantList(4)
+    kinds = (rt.HalElementType.INT_8, rt.HalElementType.INT_8, rt.HalElementType.FLOAT_32, rt.HalElementType.FLOAT_32)
+    views = [
+        device.allocator.allocate_buffer_copy(
+            rt.MemoryType.DEVICE_LOCAL, rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING, device, array, kind
+        )
+        for array, kind in zip((lhs, rhs, lhs_scale, rhs_scale), kinds, strict=True)
+    ]
+    for view in views:
+        inputs.push_ref(view)
+    outputs_of, invoke = rt.VmVariantList, context.invoke
+
+    def bare() -> Any:
+        outputs = outputs_of(1)
+        invoke(function, inputs, outputs)
+        return outputs
+
+    expected = qmlir.reference.scaled_matmul(lhs, rhs, lhs_scale=lhs_scale, rhs_scale=rhs_scale)
+    np.testing.assert_array_equal(eager(), expected)
+    result = bare().get_as_object(0, rt.HalBufferView)
+    np.testing.assert_array_equal(result.map().asarray((_M, _N), np.dtype(np.float32)), expected)
+    return eager, bare
+
+
+def call_overhead(count: int) -> dict[str, Any]:
+    """Eager and bare call, and what the one costs over the other."""
+    eager, bare = calls()
+    alternate(eager, bare, count // 10 + 1)  # warm
+    eager_us, bare_us = alternate(eager, bare, count)
+    found = {"eager_us": summary(eager_us), "bare_us": summary(bare_us)}
+    over = found["eager_us"]["median"] - found["bare_us"]["median"]
+    return {
+        "product": f"{_M}x{_K}x{_N} i8 x i8 -> f32, scales per token and per channel",
+        "driver": "local-sync",
+        "count": count,
+        **found,
+        "overhead_us": over,
+        "limit_us": LIMIT_CALL_US,
+        "ok": over < LIMIT_CALL_US,
+    }
+
+
+def import_time(count: int) -> dict[str, Any]:
+    """Seconds that `import qmlir` takes in a new process, without the start of the interpreter."""
+    code = "import time; t = time.perf_counter(); import qmlir; print(time.perf_counter() - t)"
+    command = [sys.executable, "-c", code]
+    times = [float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(count)]
+    median = statistics.median(times)
+    return {
+        "count": count,
+        "median_s": median,
+        "min_s": min(times),
+        "max_s": max(times),
+        "limit_s": LIMIT_IMPORT_S,
+        "ok": median < LIMIT_IMPORT_S,
+    }
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    """Both measurements and what they were measured on."""
+    return {
+        "environment": environment(),
+        "call": call_overhead(2_000 if quick else 20_000),
+        "import": import_time(5 if quick else 15),
+    }
+
+
+def text(result: dict[str, Any]) -> str:
+    """The result for a person."""
+    call, imported, e = result["call"], result["import"], result["environment"]
+    rows = [
+        f"{name:5} call  {s['median']:7.1f} us   (p10 {s['p10']:.1f}, p90 {s['p90']:.1f})"
+        for name, s in (("eager", call["eager_us"]), ("bare", call["bare_us"]))
+    ]
+    return "\n".join([
+        f"{call['product']}, {call['driver']}, {call['count']} calls of each in turn",
+        *rows,
+        f"overhead    {call['overhead_us']:7.1f} us   (limit {call['limit_us']:g} us: {_verdict(call['ok'])})",
+        f"import      {imported['median_s'] * 1e3:7.1f} ms   (limit {imported['limit_s'] * 1e3:g} ms: "
+        f"{_verdict(imported['ok'])})",
+        f"{e['cpu']}, {e['cpus']} CPUs, {e['threads']} threads, load {e['load']:.2f}; Python {e['python']}, "
+        f"qmlir {e['qmlir']}, IREE {e['iree-base-runtime']}, numpy {e['numpy']}",
+    ])  # fmt: skip
+
+
+def _verdict(ok: bool) -> str:
+    return "kept" if ok else "MISSED"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures to a file")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the calls")
+    args = parser.parse_args(argv)
+    result = measure(args.quick)
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=2) + "\n")
+    print(text(result))
+    return 0 if result["call"]["ok"] and result["import"]["ok"] else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
