@@ -412,12 +412,15 @@ def _invoke(session: Any, module: Any) -> bytes:
     output = None
     try:
         invocation.import_module(module.operation)
-        if not invocation.execute():
-            raise CompileError([_iree_diagnostic(m) for m in found[:4]] or [Diagnostic("IREE failed without a reason")],
-                               "IREE could not compile the program:")  # fmt: skip
-        output = Output.open_membuffer()
-        invocation.output_vm_bytecode(output)
-        return bytes(output.map_memory())
+        if invocation.execute():
+            output = Output.open_membuffer()
+            try:
+                invocation.output_vm_bytecode(output)
+                return bytes(output.map_memory())
+            except ValueError as e:
+                found = found or [str(e)]
+        raise CompileError([_iree_diagnostic(m) for m in found[:4]] or [Diagnostic("IREE failed without a reason")],
+                           "IREE could not compile the program:")  # fmt: skip
     finally:
         if output is not None:
             output.close()
@@ -426,7 +429,8 @@ def _invoke(session: Any, module: Any) -> bytes:
 
 def _iree_diagnostic(text: str) -> Diagnostic:
     """The first line, without the dump of IR that IREE appends."""
-    first = text.strip().splitlines()[0][:400] if text.strip() else "unknown error"
+    first = text.strip().splitlines()[0] if text.strip() else "unknown error"
+    first = re.sub(r":? *(%[\w#:]+ = .*|#hal\..*|<\{.*)$", "", first)[:400]
     match = re.match(r'(?:loc\()?"?([^"\s]+?)"?:(\d+):(\d+)\)?:\s*(?:error:\s*)?(.*)', first)
     if match:
         return Diagnostic(match.group(4), f"{match.group(1)}:{match.group(2)}:{match.group(3)}")
