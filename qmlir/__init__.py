@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .dialect import reference as reference
     from .errors import InputError as InputError
     from .errors import QmlirError as QmlirError
+    from .errors import SlowFallbackWarning as SlowFallbackWarning
     from .runtime import Program as Program
     from .runtime import load as load
     from .spec import TensorSpec as TensorSpec
@@ -36,13 +37,25 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Program": (".runtime", "Program"),
     "InputError": (".errors", "InputError"),
     "QmlirError": (".errors", "QmlirError"),
+    "SlowFallbackWarning": (".errors", "SlowFallbackWarning"),
     "TensorSpec": (".spec", "TensorSpec"),
     "compile": (".compiler", "compile"),
     "load": (".runtime", "load"),
     "ops": (".ops", None),
     "reference": (".dialect.reference", None),
 }
-__all__ = ["Artifact", "InputError", "Program", "QmlirError", "TensorSpec", "compile", "load", "ops", "reference"]
+__all__ = [
+    "Artifact",
+    "InputError",
+    "Program",
+    "QmlirError",
+    "SlowFallbackWarning",
+    "TensorSpec",
+    "compile",
+    "load",
+    "ops",
+    "reference",
+]
 
 
 def __getattr__(name: str) -> Any:

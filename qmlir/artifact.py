@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .errors import ArtifactError, UsageError
+from .errors import ArtifactError, Diagnostic, UsageError
 from .spec import TensorSpec
 
 MANIFEST_KEY = "qmlir.manifest"
@@ -70,6 +70,11 @@ class Artifact:
     @property
     def functions(self) -> dict[str, Signature]:
         return {name: Signature.from_json(f) for name, f in self.manifest["functions"].items()}
+
+    @property
+    def notes(self) -> list[Diagnostic]:
+        """What the compiler had to say of the program: parts that are known to be slow on the target."""
+        return [Diagnostic(**n) for n in self.manifest.get("notes", [])]
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the `.vmfb`, all of it or nothing. Raises UsageError when the place cannot be written."""

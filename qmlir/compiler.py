@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
 import os
 import re
+import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from . import __version__
 from ._spelling import LEVELS
 from .artifact import MANIFEST_KEY, Artifact, write_atomically
 from .cache import Cache, key_of
-from .errors import CompileError, Diagnostic, ParseError, QmlirError, UsageError
+from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, UsageError
 from .targets import Target, resolve
 
 # The passes behind each level; a program is at the level once they have run.
@@ -55,6 +58,7 @@ class Options:
         flags: more flags for IREE.
         dump_stages: folder that gets one file a stage.
         cache: whether compiled programs are kept on disk.
+        strict: refuse a program of which a part is known to be slow on the target.
     """
 
     pipeline: str | None = None
@@ -64,6 +68,7 @@ class Options:
     flags: tuple[str, ...] = ()
     dump_stages: Path | None = None
     cache: bool = True
+    strict: bool = False
 
 
 def compile(
@@ -77,6 +82,7 @@ def compile(
     flags: Sequence[str] = (),
     dump_stages: str | os.PathLike[str] | None = None,
     cache: bool = True,
+    strict: bool = False,
 ) -> Artifact:
     """Compile a program for one target.
 
@@ -90,6 +96,7 @@ def compile(
         flags: more flags for IREE.
         dump_stages: folder for the IR at every level and the device code.
         cache: keep the result in the compilation cache.
+        strict: what would be a `SlowFallbackWarning` is a CompileError.
 
     Raises:
         ParseError, VerifyError, PassError, CompileError: with the places in the source.
@@ -99,7 +106,7 @@ def compile(
         raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
     options = Options(
         pipeline, start, dict(parameters or {}), keep_parameters, tuple(flags),
-        Path(dump_stages) if dump_stages is not None else None, cache,
+        Path(dump_stages) if dump_stages is not None else None, cache, strict,
     )  # fmt: skip
     text, name = _source_text(source)
     resolved = resolve(target)
@@ -128,8 +135,36 @@ def compile_built(build: Callable[[Any], Any], target: Target, options: Options,
     else:
         vmfb = fresh()
     artifact = Artifact(vmfb, read_manifest(vmfb, "the compiled program"))
+    if options.strict:  # the program may come from the cache
+        refuse_notes(artifact.notes)
+    warn_once(artifact.notes)
     artifact.rebuild = lambda level: rebuild(build, target, options, level)
     return artifact
+
+
+_warned: set[str] = set()
+
+
+def warn_once(notes: Sequence[Diagnostic]) -> None:
+    """Warn of each note, in the name of whoever called this package, once a process."""
+    for note in notes:
+        if str(note) not in _warned:
+            warnings.warn(str(note).replace(": warning: ", ": ", 1), SlowFallbackWarning, stacklevel=_caller())
+            _warned.add(str(note))
+
+
+def _caller() -> int:
+    """The `stacklevel` of the first frame outside of this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "qmlir":
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def refuse_notes(notes: Sequence[Diagnostic]) -> None:
+    """Raise a CompileError when there is any."""
+    if notes:
+        raise CompileError([replace(n, severity="error") for n in notes])
 
 
 def text_at(source: Any, level: str, *, target: str = "cpu", **options: Any) -> str:
@@ -184,8 +219,10 @@ def _disassemble(path: Path) -> str:
 
 
 # The opcodes that a reader of a listing looks for (SPIR-V registry).
-_OPCODES = {4450: "OpSDot", 4453: "OpSDotAccSat", 4456: "OpTypeCooperativeMatrixKHR", 4457: "OpCooperativeMatrixLoadKHR",
-            4458: "OpCooperativeMatrixStoreKHR", 4459: "OpCooperativeMatrixMulAddKHR"}  # fmt: skip
+_OPCODES = {
+    4450: "OpSDot", 4453: "OpSDotAccSat", 4456: "OpTypeCooperativeMatrixKHR", 4457: "OpCooperativeMatrixLoadKHR",
+    4458: "OpCooperativeMatrixStoreKHR", 4459: "OpCooperativeMatrixMulAddKHR",
+}  # fmt: skip
 
 
 def spirv_listing(data: bytes) -> str:
@@ -347,17 +384,22 @@ def run_compiler(
         text = options.pipeline
         if text is not None:
             Pipeline.parse(text).run(module, state)
+            if options.strict:
+                refuse_notes(state.notes)
             GuardPass().run(module, state)  # what it refuses would crash IREE
         else:
             text = default_pipeline(target, options.start)
             for level in list(_STAGES)[LEVELS.index(options.start) :]:
                 Pipeline.parse(stage_pipeline(target, level)).run(module, state)
+                if options.strict:
+                    refuse_notes(state.notes)
                 done(level, module)
                 if level == until:
                     return Compiled(b"", manifest)
         if until is not None:
             return Compiled(b"", manifest)
         manifest["pipeline"] = text
+        manifest["notes"] = [dataclasses.asdict(n) for n in state.notes]
         manifest["strategies"] = [d.summary() for d in state.decisions]
         # A program that comes configured has had its contractions chosen before: how many there are is not known.
         manifest["work"] = _work(manifest["strategies"]) if options.start != "configured" else None

@@ -18,6 +18,10 @@ class Diagnostic:
         return f"{self.location}: {self.severity}: {self.message}" if self.location else self.message
 
 
+class SlowFallbackWarning(UserWarning):
+    """A part of a program is known to be compiled to slow code. `strict` makes it an error."""
+
+
 class QmlirError(Exception):
     """Base of everything that this project raises on purpose."""
 

@@ -115,9 +115,12 @@ class Operation:
         with self._lock:
             return self._programs.setdefault(key, made)
 
-    def compile(self, *args: Any, target: str = "cpu", flags: tuple[str, ...] = (), **kw: Any) -> Artifact:
+    def compile(
+        self, *args: Any, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False, **kw: Any
+    ) -> Artifact:
         """Compile for given specs: `TensorSpec`s become arguments of the program's `main`, in the order of the op's
-        operands; arrays become constants, folded and packed at compile time."""
+        operands; arrays become constants, folded and packed at compile time. `strict`: a part that is known to be
+        slow on the target is an error."""
         specs: Specs = {}
         constants: dict[str, Any] = {}
         attributes: dict[str, Any] = {}
@@ -132,7 +135,7 @@ class Operation:
                 specs[name] = value
             else:
                 constants[name] = _array(name, value)
-        return self._compile(specs, constants, attributes, target, {"flags": tuple(flags)} if flags else {})
+        return self._compile(specs, constants, attributes, target, {"flags": tuple(flags)} if flags else {}, strict)
 
     # ---- building
 
@@ -143,6 +146,7 @@ class Operation:
         attributes: dict[str, Any],
         target: str,
         options: dict[str, Any],
+        strict: bool = False,
     ) -> Artifact:
         from .cache import key_of
         from .compiler import Options, compile_built
@@ -156,7 +160,8 @@ class Operation:
                        if a.size and a.ndim else str(a)] for n, a in constants.items()}  # fmt: skip
         key = key_of([self.name, {n: str(s) for n, s in specs.items()}, digests, attributes, resolved.spelling,
                       resolved.capabilities(), options])  # fmt: skip
-        return compile_built(lambda ctx: self.module(specs, constants, attributes), resolved, Options(**options), key)
+        made = Options(**options, strict=strict)
+        return compile_built(lambda ctx: self.module(specs, constants, attributes), resolved, made, key)
 
     def module(self, specs: Specs, constants: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
         """An `ir.Module` in the current context: `@main` takes the specs and returns the op's results."""

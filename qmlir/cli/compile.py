@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ def add(commands: Any) -> None:
                    help="a flag for IREE, such as =--iree-opt-level=O3")  # fmt: skip
     p.add_argument("--timeout", type=float, help="seconds after which compilation is given up")
     p.add_argument("--no-cache", action="store_true", help="neither read nor write the compilation cache")
+    p.add_argument("--strict", action="store_true", help="fail where a part would be slow on the target")
     p.add_argument("--json", action="store_true", help="print the manifest")
     p.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     p.set_defaults(run=run)
@@ -69,7 +72,7 @@ def _compile(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {
         "target": args.target, "pipeline": args.pipeline, "start": args.start,
         "parameters": dict(args.parameters), "keep_parameters": args.keep_parameters,
-        "flags": tuple(args.iree_flag),
+        "flags": tuple(args.iree_flag), "strict": args.strict,
     }  # fmt: skip
     if args.stop:
         from ..artifact import write_atomically
@@ -79,7 +82,12 @@ def _compile(args: argparse.Namespace) -> int:
             write_atomically(output, text)
             published()
         return 0
-    artifact = qmlir.compile(source, dump_stages=args.dump_stages, cache=not args.no_cache, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", qmlir.SlowFallbackWarning)  # told below, in the words of a compiler
+        artifact = qmlir.compile(source, dump_stages=args.dump_stages, cache=not args.no_cache, **options)
+    if not args.quiet:
+        for note in artifact.notes:
+            print(": ".join(filter(None, ("qmlir", note.severity, note.location, note.message))), file=sys.stderr)
     with publishing():
         artifact.save(output)
         published()

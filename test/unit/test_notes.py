@@ -1,0 +1,93 @@
+"""What is known to be slow is said once, also of a program from the cache, and is an error where asked."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import qmlir
+from qmlir import compiler
+from qmlir.errors import CompileError
+
+# lavapipe has no good code for a dynamic M, see qmlir/targets/vulkan/strategies.py.
+PROGRAM = """\
+func.func @main(%x: tensor<?x16xi8>, %w: tensor<16x8xi8>) -> tensor<?x8xi32> {
+  %y = "qmlir.scaled_matmul"(%x, %w) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  } : (tensor<?x16xi8>, tensor<16x8xi8>) -> tensor<?x8xi32>
+  return %y : tensor<?x8xi32>
+}
+"""
+TARGET = "vulkan:lavapipe"
+REASON = "compiles this matmul to slow code: a size is dynamic"
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiler, "_warned", set())
+    path = tmp_path / "slow.mlir"
+    path.write_text(PROGRAM)
+    return path
+
+
+def test_said_once_and_again_from_the_cache(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(qmlir.SlowFallbackWarning, match=REASON) as caught:
+        artifact = qmlir.compile(program, target=TARGET)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__  # in the name of the caller
+    assert str(caught[0].message).startswith(f"{program}:2:8: {TARGET} ")
+    assert [n.location for n in artifact.notes] == [f"{program}:2:8"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        qmlir.compile(program, target=TARGET)  # said already
+
+    monkeypatch.setattr(compiler, "_warned", set())  # as in a new process
+    monkeypatch.setattr(compiler, "run_compiler", None)  # from the cache, then
+    with pytest.warns(qmlir.SlowFallbackWarning, match=REASON):
+        qmlir.compile(program, target=TARGET)
+    with pytest.raises(CompileError, match=f"slow.mlir:2:8: error: .*{REASON}"):
+        qmlir.compile(program, target=TARGET, strict=True)
+
+
+def test_strict_stops_before_iree(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_invoke", None)
+    with pytest.raises(CompileError, match=f"slow.mlir:2:8: error: .*{REASON}"):
+        qmlir.compile(program, target=TARGET, strict=True)
+    T = qmlir.TensorSpec
+    with pytest.raises(CompileError, match=REASON):
+        qmlir.ops.scaled_matmul.compile(
+            T((None, 16), "i8"), T((16, 8), "i8"), out_dtype="i32", target=TARGET, strict=True
+        )
+
+
+def test_nothing_is_said_of_what_is_not_slow(program: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert qmlir.compile(program, target="cpu", strict=True).notes == []
+
+
+def test_command_line(program: Path) -> None:
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "qmlir", "compile", str(program), "--target", TARGET, *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    output = program.with_suffix(".vmfb")
+    refused = run("--strict")
+    assert refused.returncode == 1
+    assert f"{program}:2:8: error: {TARGET} {REASON}" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not output.exists()
+
+    told = run()
+    assert told.returncode == 0
+    assert told.stderr.startswith(f"qmlir: warning: {program}:2:8: {TARGET} {REASON}")
+    assert told.stderr.count("\n") == 1
+    assert output.exists()
+
+    quiet = run("--quiet")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
