@@ -1,0 +1,40 @@
+// RUN: qmlir-opt %s --pass-pipeline=qmlir-bf16-as-bits | filecheck %s
+
+#id = affine_map<(m) -> (m)>
+
+// Rounded to nearest, ties to even, on the bits of the f32; a NaN keeps one bit of its payload.
+// CHECK-LABEL: func.func @rounds(
+// CHECK: tensor.empty(%{{.*}}) : tensor<?xi16>
+// CHECK: linalg.generic
+// CHECK: ^bb0(%[[X:.*]]: f32, %{{.*}}: i16):
+// CHECK: %[[Y:.*]] = arith.addf %[[X]], %[[X]]
+// CHECK: arith.bitcast %[[Y]] : f32 to i32
+// CHECK: arith.constant 32767 : i32
+// CHECK: arith.cmpf uno, %[[Y]], %[[Y]]
+// CHECK: arith.select
+// CHECK: arith.trunci %{{.*}} : i32 to i16
+// CHECK: tensor.bitcast %{{.*}} : tensor<?xi16> to tensor<?xbf16>
+func.func @rounds(%x: tensor<?xf32>, %init: tensor<?xbf16>) -> tensor<?xbf16> {
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
+      ins(%x : tensor<?xf32>) outs(%init : tensor<?xbf16>) {
+  ^bb0(%a: f32, %o: bf16):
+    %1 = arith.addf %a, %a : f32
+    %2 = arith.truncf %1 : f32 to bf16
+    linalg.yield %2 : bf16
+  } -> tensor<?xbf16>
+  return %0 : tensor<?xbf16>
+}
+
+// Results of other types are left alone.
+// CHECK-LABEL: func.func @half(
+// CHECK: arith.truncf
+// CHECK-NOT: tensor.bitcast
+func.func @half(%x: tensor<4xf32>, %init: tensor<4xf16>) -> tensor<4xf16> {
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
+      ins(%x : tensor<4xf32>) outs(%init : tensor<4xf16>) {
+  ^bb0(%a: f32, %o: f16):
+    %1 = arith.truncf %a : f32 to f16
+    linalg.yield %1 : f16
+  } -> tensor<4xf16>
+  return %0 : tensor<4xf16>
+}

@@ -1,0 +1,80 @@
+"""Every op and every pass has all its parts: a forgotten one is a failure here, not a surprise later."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import qmlir
+from qmlir.dialect import infer, reference
+from qmlir.dialect import ops as _defines_the_dialect  # noqa: F401
+from qmlir.dialect.ods import OPS, Op
+from qmlir.passes.lower import RULES
+from qmlir.passes.registry import PASSES, pass_class
+
+TEST = Path(__file__).resolve().parent.parent
+NAMES = sorted(name.removeprefix("qmlir.") for name in OPS)
+
+
+def texts(*folders: str, suffixes: tuple[str, ...]) -> str:
+    """All files of the folders with these endings, but what lit left behind."""
+    return "\n".join(
+        path.read_text()
+        for folder in folders
+        for path in sorted((TEST / folder).rglob("*"))
+        if path.suffix in suffixes and "Output" not in path.parts
+    )
+
+
+def test_the_dialect_has_its_ops() -> None:
+    assert {"dequant", "quantize", "dynamic_quantize", "unpack", "scaled_matmul", "conv2d_q", "grouped_matmul"} <= set(
+        NAMES
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_op_is_complete(name: str) -> None:
+    cls = OPS[f"qmlir.{name}"]
+    assert cls.__doc__
+    assert cls.__doc__ != Op.__doc__
+    assert cls.verify_semantics is not Op.verify_semantics, "it has no verifier"
+    assert callable(getattr(reference, name))
+    assert getattr(reference, name).__doc__
+    assert name in reference.__all__
+    assert name in infer.RESULTS, "its result types are not inferred"
+    assert f"qmlir.{name}" in RULES, "it is not lowered"
+    operation = getattr(qmlir.ops, name)
+    assert isinstance(operation, qmlir.ops.Operation)
+    assert operation.__doc__
+    assert name in qmlir.ops.__all__
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_op_is_tested(name: str) -> None:
+    folder = TEST / "dialect" / name
+    assert f'"qmlir.{name}"' in (folder / "ops.mlir").read_text()
+    assert f'"qmlir.{name}"' in (folder / "ops_invalid.mlir").read_text()
+    assert "expected-error" in (folder / "ops_invalid.mlir").read_text()
+    assert re.search(rf"\b{name}\b", texts("numerics", suffixes=(".py",))), "no numeric test mentions it"
+
+
+def test_nothing_is_defined_for_ops_that_are_not_there() -> None:
+    assert set(RULES) == set(OPS)
+    assert set(infer.RESULTS) == set(NAMES)
+    assert {n for n in qmlir.ops.__all__ if isinstance(getattr(qmlir.ops, n), qmlir.ops.Operation)} == set(NAMES)
+
+
+@pytest.mark.parametrize("name", sorted(PASSES))
+def test_pass_is_complete(name: str) -> None:
+    cls = pass_class(name)
+    assert cls.name == name
+    assert cls.summary
+    # A dataclass without a docstring gets its signature for one.
+    assert cls.__doc__
+    assert not cls.__doc__.startswith(f"{cls.__name__}(")
+    assert importlib.import_module(cls.__module__).__doc__
+    lit = texts("passes", "dialect", "targets", "cli", suffixes=(".mlir", ".test"))
+    assert re.search(rf"{re.escape(name)}(?![\w-])", lit), "no lit test runs it"
