@@ -86,8 +86,8 @@ class Operation:
                 key.append((name, tuple(value) if isinstance(value, list) else value))
         for name, value in arrays.items():
             if type(value) is not np.ndarray:
-                if isinstance(value, (int, float, np.generic)):
-                    value = arrays[name] = _scalar(name, value)
+                if isinstance(value, (int, float, np.generic)) or not hasattr(value, "shape"):
+                    value = arrays[name] = _array(name, value)
                 key.append((name, tuple(value.shape), str(value.dtype)))
             else:
                 key.append((name, value.shape, value.dtype))
