@@ -47,7 +47,8 @@ PRODUCTS: dict[str, Any] = {
     "bias_out": lambda d: {**_int8(d), "rhs": d.codes(K, N), "bias": d.floats(N).astype(np.float16),
                            "bias_stage": "out", "out_dtype": "f16"},
     "relu6": lambda d: {**_int8(d), "rhs": d.codes(K, N), "activation": "relu6"},
-    "requant_per_token": lambda d: {**_int8(d), "rhs": d.codes(K, N), "out_dtype": "i8", "out_scale": d.scales(M, 1) * 30,
+    "requant_per_token": lambda d: {**_int8(d), "rhs": d.codes(K, N), "out_dtype": "i8",
+                                    "out_scale": d.scales(M, 1) * 30,
                                     "out_zero_point": d.zeros(M, 1), "clamp": (-100, 90)},
     "requant_per_channel": lambda d: {**_int8(d), "rhs": d.codes(K, N), "out_dtype": "u8",
                                       "out_multiplier": d.scales(1, N)},
@@ -58,8 +59,9 @@ CLOSE: dict[str, Any] = {
     "offset_float": lambda d: {**_int8(d), **_weights(d, "u4", "high_first", 16, rhs_scale=d.scales(N, K // G)),
                                "rhs_zero_point": d.floats(N, K // G) * 0.01, "zero_mode": "offset_float",
                                "lhs_zero_point": d.zeros(M, 1)},
-    "rescale_w4a32": lambda d: {"lhs": d.floats(M, K), **_weights(d, "u4", "low_first", 16, rhs_scale=d.scales(N, K // G)),
-                                "rhs_zero_point": d.floats(N, K // G) * 0.01, "zero_mode": "rescale"},
+    "rescale_w4a32": lambda d: {"lhs": d.floats(M, K), **_weights(d, "u4", "low_first", 16),
+                                "rhs_scale": d.scales(N, K // G), "rhs_zero_point": d.floats(N, K // G) * 0.01,
+                                "zero_mode": "rescale"},
     "packed_int": lambda d: {"lhs": d.floats(M, K), **_weights(d, "u4", "low_first", 16, rhs_scale=d.scales(N, 2)),
                              "rhs_zero_point": R.pack(d.codes(N, 2, dtype="u4"), "u4"), "zero_mode": "packed_int"},
     "nf4": lambda d: {"lhs": d.floats(M, K), **_weights(d, "nf4", "low_first", 16, rhs_scale=d.scales(N, K // G))},
@@ -67,14 +69,13 @@ CLOSE: dict[str, Any] = {
                        "rhs_global_scale": 0.25},
     "codebook": lambda d: {"lhs": d.floats(M, K), **_weights(d, "codebook", "low_first", 16, rhs_scale=d.scales(N, 1)),
                            "codebook": d.floats(16)},
-    "w8a16_bf16": lambda d: {"lhs": d.floats(M, K).astype(ml_dtypes.bfloat16), "rhs": d.codes(K, N),
-                             "rhs_scale": d.scales(1, N)},
     "gelu": lambda d: {**_int8(d), "rhs": d.codes(K, N), "activation": "gelu"},
     "gelu_tanh": lambda d: {**_int8(d), "rhs": d.codes(K, N), "activation": "gelu_tanh"},
     "silu": lambda d: {**_int8(d), "rhs": d.codes(K, N), "activation": "silu", "bias": d.floats(N)},
     "tanh_scaled": lambda d: {**_int8(d), "rhs": d.codes(K, N), "activation": "tanh", "act_scale": 3.0},
     "swiglu": lambda d: {**_int8(d), "rhs": d.codes(K, N), "activation": "swiglu"},
-    "geglu_interleaved": lambda d: {**_int8(d), "rhs": d.codes(K, N), "activation": "geglu", "gate_layout": "interleaved"},
+    "geglu_interleaved": lambda d: {**_int8(d), "rhs": d.codes(K, N), "activation": "geglu",
+                                    "gate_layout": "interleaved"},
 }  # fmt: skip
 
 
@@ -99,6 +100,12 @@ def test_fp8_on_the_cpu(kind: str, data: Any, same: Any) -> None:
     a, b = (data.rng.integers(-4, 5, s).astype(F).astype(dtype) for s in ((M, K), (K, N)))
     kw = {"lhs_scale": data.scales(M, 1), "rhs_scale": data.scales(1, N), "out_dtype": "bf16"}
     same(qmlir.ops.scaled_matmul(a, b, **kw), R.scaled_matmul(a, b, **kw))  # sums of small integers are exact
+
+
+def test_bf16_on_the_cpu(data: Any) -> None:
+    kw = {"lhs": data.floats(M, K).astype(ml_dtypes.bfloat16), "rhs": data.codes(K, N), "rhs_scale": data.scales(1, N)}
+    actual, expected = qmlir.ops.scaled_matmul(**kw), R.scaled_matmul(**kw)
+    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5 * float(np.abs(expected).max()))
 
 
 def test_fp8_is_refused_where_the_target_has_none(data: Any) -> None:
@@ -137,7 +144,8 @@ def test_quantize(rounding: str, target: str, data: Any, same: Any) -> None:
     same(qmlir.ops.quantize(*args, target=target, **kw), R.quantize(*args, **kw))
 
 
-DYNAMIC = [("torchao", True, "token"), ("torchao", False, "token"), ("torchao", True, "group"), ("amax", True, "tensor"),
+DYNAMIC = [("torchao", True, "token"), ("torchao", False, "token"), ("torchao", True, "group"),
+           ("amax", True, "tensor"),
            ("onnx", False, "tensor"), ("fbgemm", False, "token")]  # fmt: skip
 
 
