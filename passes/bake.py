@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,8 +11,9 @@ import numpy as np
 
 from .._mlir import ir
 from ..dialect.dtypes import DTYPES
-from ..errors import UsageError
-from .base import Diagnostic, Pass, State, error_at, fail
+from ..errors import DiagnosticsError, UsageError
+from ..parameters import RAW
+from .base import Diagnostic, Pass, State, error_at
 from .lower.build import dense
 
 _NAMED = re.compile(r'#flow\.parameter\.named<(?:"([^"]*)"::)?"([^"]*)">')
@@ -20,9 +22,22 @@ _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"}
 
 def parameter_scopes(module: Any) -> list[str]:
     """The scopes of the parameters that a program names."""
-    values = (str(op.operation.attributes["initial_value"]) for op in module.body.operations
-              if op.operation.name == "util.global" and "initial_value" in op.operation.attributes)  # fmt: skip
-    return sorted({m.group(1) or "" for m in map(_NAMED.search, values) if m})
+    return sorted({p["scope"] for p in named_parameters(module)})
+
+
+def named_parameters(module: Any) -> list[dict[str, Any]]:
+    """Scope, key, shape and element type of each parameter that a program names, JSON-able."""
+    found = []
+    for op in module.body.operations:
+        attributes = op.operation.attributes
+        if op.operation.name != "util.global" or "initial_value" not in attributes:
+            continue
+        match = _NAMED.search(str(attributes["initial_value"]))
+        t = attributes["type"].value if match else None
+        if match and isinstance(t, ir.RankedTensorType):
+            found.append({"scope": match.group(1) or "", "key": match.group(2), "shape": list(t.shape),
+                          "element": str(t.element_type)})  # fmt: skip
+    return found
 
 
 @dataclass(frozen=True)
@@ -69,7 +84,9 @@ class BakeParametersPass(Pass):
                 constant = dense(array, str(t) if isinstance(t, ir.FloatType) else None)
             op.results[0].replace_all_uses_with(constant)
             op.erase()
-        fail(self.name, found)
+        if found:
+            # No PassError: its reproducer would lack the parameter files.
+            raise DiagnosticsError(found)
         for _, _, operation in named.values():
             operation.erase()
 
@@ -79,6 +96,11 @@ def _fitting(array: Any, t: Any, key: str) -> Any:
     shape = tuple(t.get_dim_size(i) for i in range(t.rank))
     element = str(t.element_type)
     d = _BY_MLIR.get(element)
+    if array.dtype == RAW:
+        numpy = d.numpy if d is not None else np.dtype(f"i{t.element_type.width // 8}")
+        if array.size != math.prod(shape) * numpy.itemsize:
+            raise UsageError(f"parameter {key!r} has {array.size} bytes, but the program declares {t}")
+        array = array.view(numpy).reshape(shape)
     fits = (
         array.dtype == d.numpy
         if d is not None

@@ -494,7 +494,7 @@ def _parameter_loader(options: Options) -> Callable[[str, str], Any] | None:
 def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
     """The manifest but for what the passes find out."""
     from ._spelling import location_text
-    from .passes.bake import parameter_scopes
+    from .passes.bake import named_parameters, parameter_scopes
     from .signature import function_signatures, schemes
 
     functions = function_signatures(module)
@@ -502,6 +502,7 @@ def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
         place = location_text(module.operation.location)
         raise ParseError([Diagnostic("the program has no public function", place)])
     scopes = parameter_scopes(module)
+    kept = options.keep_parameters or not options.parameters
     unused = sorted(set(options.parameters) - set(scopes))
     if unused and options.start == "import":
         raise UsageError(
@@ -516,7 +517,8 @@ def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
         "cpu_features": list(target.cpu_features),
         "functions": {name: s.to_json() for name, s in functions.items()},
         "schemes": schemes(module),
-        "parameters": scopes if options.keep_parameters or not options.parameters else [],
+        "parameters": scopes if kept else [],
+        "parameter_types": named_parameters(module) if kept else [],
     }
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ._spelling import did_you_mean
 from .errors import UsageError
+
+# The dtype of bytes whose type the file does not tell.
+RAW = np.dtype("V1")
 
 
 class ParameterFiles:
@@ -47,11 +54,54 @@ def _iree(path: Path, key: str) -> Any:
     index = rt.ParameterIndex()
     try:
         index.load(str(path))
-    except (ValueError, RuntimeError) as e:
+    except (ValueError, RuntimeError, IndexError) as e:
         raise UsageError(f"cannot read {path}: {str(e).splitlines()[0]}") from None
     entries = dict(index.items())
     if key not in entries:
         raise UsageError(f"{path} has no parameter {key!r}{did_you_mean(key, entries)}")
-    import numpy as np
+    entry = entries[key]
+    if entry.is_file:
+        return np.frombuffer(entry.file_view, RAW)
+    pattern = bytes(entry.splat_pattern)
+    return np.frombuffer(pattern * (entry.length // len(pattern)), RAW)
 
-    return np.frombuffer(entries[key].file_view if entries[key].is_file else b"", np.uint8)
+
+# safetensors' names of the element types that a program may declare.
+_SAFETENSORS = {
+    "i1": ("BOOL",), "i8": ("I8", "U8"), "i16": ("I16", "U16"), "i32": ("I32", "U32"), "i64": ("I64", "U64"),
+    "f16": ("F16",), "bf16": ("BF16",), "f32": ("F32",), "f64": ("F64",), "f8E4M3FN": ("F8_E4M3",),
+    "f8E5M2": ("F8_E5M2",), "f8E8M0FNU": ("F8_E8M0",),
+}  # fmt: skip
+
+
+def check(entries: Mapping[str, Any], path: Path, declared: Sequence[Mapping[str, Any]]) -> None:
+    """What a program is about to load is what it declares: IREE looks at the key and at the end of the range only.
+
+    Args:
+        entries: the file's parameters by key, each with its `length` in bytes.
+        declared: `key`, `shape` and `element` (MLIR's spelling) of each parameter.
+
+    Raises:
+        UsageError: a key that is missing, with the near names, or a parameter of another size, shape or type.
+    """
+    for p in declared:
+        key, shape, element = p["key"], list(p["shape"]), p["element"]
+        if key not in entries:
+            raise UsageError(f"{path} has no parameter {key!r}{did_you_mean(key, entries)}")
+        bits = re.search(r"\d+", element)
+        expected = math.prod(shape) * ((int(bits[0]) + 7) // 8) if bits else None
+        wanted = f"the program declares {'x'.join([*map(str, shape), element])}"
+        if path.suffix == ".safetensors":
+            own_shape, own = _safetensors_type(path, key)
+            if own_shape != shape or own not in _SAFETENSORS.get(element, (own,)):
+                raise UsageError(f"parameter {key!r} of {path} is {own} {own_shape}, but {wanted}")
+        if expected is not None and entries[key].length != expected:
+            raise UsageError(f"parameter {key!r} of {path} has {entries[key].length} bytes, but {wanted}")
+
+
+def _safetensors_type(path: Path, key: str) -> tuple[list[int], str]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="numpy") as f:
+        found = f.get_slice(key)
+        return list(found.get_shape()), str(found.get_dtype())

@@ -135,7 +135,7 @@ class Program:
                 modules.insert(0, b.create_io_parameters_module(instance, *providers))
             module = b.VmModule.copy_buffer(instance, artifact.vmfb)
             self._context = b.VmContext(instance, modules=[*modules, module])
-        except (ValueError, RuntimeError) as e:
+        except (ValueError, RuntimeError, IndexError) as e:
             raise ArtifactError(f"cannot load {name} on {driver}: {_reason(e)}") from None
         self.functions: dict[str, Function] = {
             n: Function(n, s, self, module.lookup_function(n)) for n, s in artifact.functions.items()
@@ -189,6 +189,7 @@ class Program:
     def _providers(self, files: Mapping[str, str]) -> list[Any]:
         """Parameter providers for the scopes that the program names."""
         from .errors import UsageError
+        from .parameters import check
 
         providers = []
         for scope in self.manifest.get("parameters", []):
@@ -197,6 +198,8 @@ class Program:
                     f"the program needs a parameter file for scope {scope!r}: "
                     f"load(..., parameters={{{scope!r}: path}}), or --parameters {scope}=FILE"
                 )
+        if unused := sorted(set(files) - set(self.manifest.get("parameters", []))):
+            raise UsageError(f"the program loads no parameters of scope {unused[0]!r}")
         for scope, path in files.items():
             index = _binding().ParameterIndex()
             try:
@@ -204,8 +207,10 @@ class Program:
 
                 del rt_io
                 index.load(str(Path(path)))
-            except (ValueError, RuntimeError, OSError) as e:
+            except (ValueError, RuntimeError, OSError, IndexError) as e:
                 raise UsageError(f"cannot read the parameter file {path}: {_reason(e)}") from None
+            declared = [p for p in self.manifest.get("parameter_types", []) if p["scope"] == scope]
+            check(dict(index.items()), Path(path), declared)
             providers.append(index.create_provider(scope=scope))
         return providers
 

@@ -20,6 +20,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
+
+import qmlir
+from qmlir.errors import QmlirError, UsageError
 
 SEGMENTS = "operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>"
 MATMUL = f"""func.func @main(%x: tensor<4x8xi8>, %w: tensor<8x16xi8>) -> tensor<4x16xi32> {{
@@ -443,3 +447,85 @@ def test_standard_input_of_qmlir_opt(tmp_path: Path) -> None:
                  input=edited(("8x16xi8", "9x16xi8")))  # fmt: skip
     assert result.code == 1
     assert result.err.startswith("<stdin>:2:8: error: 'qmlir.scaled_matmul' op K differs")
+
+
+# ------------------------------------------------------------------------------------- parameters at load time
+
+WEIGHTS = """
+util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<2x3xi8>
+util.global private @s = #flow.parameter.named<"model"::"s"> : tensor<f32>
+func.func @main(%x: tensor<4x2xi8>) -> tensor<4x3xf32> {
+  %w = util.global.load @w : tensor<2x3xi8>
+  %s = util.global.load @s : tensor<f32>
+  %0 = "qmlir.scaled_matmul"(%x, %w, %s) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  } : (tensor<4x2xi8>, tensor<2x3xi8>, tensor<f32>) -> tensor<4x3xf32>
+  return %0 : tensor<4x3xf32>
+}
+"""
+W, S = np.arange(6, dtype=np.int8).reshape(2, 3), np.array(0.5, np.float32)
+X = np.ones((4, 2), np.int8)
+
+
+@pytest.fixture(scope="module")
+def kept() -> Any:
+    """A program that loads its weights when it is loaded."""
+    return qmlir.compile(WEIGHTS)
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "irpa"])
+def test_parameters_baked_in_and_loaded_agree(suffix: str, kept: Any, tmp_path: Path) -> None:
+    path = str(parameter_file(tmp_path, suffix, {"w": W, "s": S}))
+    expected = X.astype(np.float32) @ W.astype(np.float32) * S
+    np.testing.assert_array_equal(qmlir.load(kept, parameters={"model": path}).main(X), expected)
+    baked = qmlir.compile(WEIGHTS, parameters={"model": path})
+    np.testing.assert_array_equal(qmlir.load(baked).main(X), expected)
+
+
+def parameter_file(folder: Path, suffix: str, arrays: dict[str, Any]) -> Path:
+    path = folder / "p.safetensors"
+    save_file(arrays, path)
+    if suffix == "irpa":
+        tool = str(Path(sys.executable).parent / "iree-convert-parameters")
+        subprocess.run([tool, f"--parameters={path}", f"--output={folder / 'p.irpa'}"], check=True, capture_output=True)
+    return folder / f"p.{suffix}"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "arrays", "message"),
+    [
+        ("safetensors", {"W": W, "s": S}, r"p\.safetensors has no parameter 'w'; known: s, W"),
+        ("safetensors", {"w": W[:1], "s": S}, r"'w' of .* is I8 \[1, 3\], but the program declares 2x3xi8"),
+        ("safetensors", {"w": W.T.copy(), "s": S}, r"'w' of .* is I8 \[3, 2\], but the program declares 2x3xi8"),
+        ("safetensors", {"w": W.astype(np.int32), "s": S}, r"'w' of .* is I32 \[2, 3\], but the program declares"),
+        ("safetensors", {"w": W, "s": S.astype(np.int32)}, r"'s' of .* is I32 \[\], but the program declares f32"),
+        ("irpa", {"W": W, "s": S}, r"p\.irpa has no parameter 'w'; known: s, W"),
+        ("irpa", {"w": W[:1], "s": S}, r"'w' of .*p\.irpa has 3 bytes, but the program declares 2x3xi8"),
+        ("irpa", {"w": W, "s": S.astype(np.float64)}, r"'s' of .*p\.irpa has 8 bytes, but the program declares f32"),
+    ],
+)
+def test_parameters_that_do_not_fit(
+    suffix: str, arrays: dict[str, Any], message: str, kept: Any, tmp_path: Path
+) -> None:
+    path = parameter_file(tmp_path, suffix, arrays)
+    with pytest.raises(UsageError, match=message):
+        qmlir.load(kept, parameters={"model": str(path)})
+    with pytest.raises(QmlirError, match=r"-:5:\d+: error: .*p\.\w+ has no|-:\d:\d+: error: parameter '[ws]' "):
+        qmlir.compile(WEIGHTS, parameters={"model": str(path)})
+
+
+def test_parameter_files_that_are_none(kept: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"needs a parameter file for scope 'model'.*--parameters model=FILE"):
+        qmlir.load(kept)
+    with pytest.raises(UsageError, match=r"cannot read the parameter file .*none\.irpa"):
+        qmlir.load(kept, parameters={"model": str(tmp_path / "none.irpa")})
+    for name in ("junk.safetensors", "junk.irpa", "junk.gguf", "junk.txt"):
+        (tmp_path / name).write_bytes(b"junk")
+        with pytest.raises(UsageError, match=rf"cannot read the parameter file .*{name}"):
+            qmlir.load(kept, parameters={"model": str(tmp_path / name)})
+    whole = parameter_file(tmp_path, "safetensors", {"w": W, "s": S})
+    with pytest.raises(UsageError, match="the program loads no parameters of scope 'extra'"):
+        qmlir.load(kept, parameters={"model": str(whole), "extra": str(whole)})
+    whole.write_bytes(whole.read_bytes()[:-3])
+    with pytest.raises(UsageError, match=r"cannot read the parameter file .*p\.safetensors"):
+        qmlir.load(kept, parameters={"model": str(whole)})
