@@ -41,6 +41,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture
+def lavapipe() -> str:
+    """The software Vulkan target."""
+    if not have_lavapipe():
+        pytest.skip("lavapipe is not installed")
+    return "vulkan:lavapipe"
+
+
 @pytest.fixture(params=["cpu", "vulkan:lavapipe"])
 def target(request: pytest.FixtureRequest) -> str:
     """Each target whose programs run on this machine."""

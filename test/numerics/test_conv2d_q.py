@@ -63,9 +63,27 @@ def _operands(geometry: str, d: Any) -> tuple[Any, Any, dict[str, Any]]:
     return d.codes(*shape), weight, kw
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("geometry", GEOMETRIES)
-def test_constant_weights(geometry: str, scheme: str, target: str, data: Any, same: Any) -> None:
+# Every pair on the CPU; on lavapipe, which compiles each program a second time when it is loaded, the two schemes that
+# hold all steps, and the rest in the slow tier.
+FAST_ON_LAVAPIPE = ("requantised", "both_zeros")
+
+
+def _pairs(on: str) -> list[Any]:
+    slow = [s for s in SCHEMES if on != "cpu" and s not in FAST_ON_LAVAPIPE]
+    return [pytest.param(g, s, marks=pytest.mark.slow if s in slow else ()) for g in GEOMETRIES for s in SCHEMES]
+
+
+@pytest.mark.parametrize(("geometry", "scheme"), _pairs("cpu"))
+def test_constant_weights_on_the_cpu(geometry: str, scheme: str, data: Any, same: Any) -> None:
+    _constant_weights(geometry, scheme, "cpu", data, same)
+
+
+@pytest.mark.parametrize(("geometry", "scheme"), _pairs("vulkan:lavapipe"))
+def test_constant_weights_on_lavapipe(geometry: str, scheme: str, lavapipe: str, data: Any, same: Any) -> None:
+    _constant_weights(geometry, scheme, lavapipe, data, same)
+
+
+def _constant_weights(geometry: str, scheme: str, target: str, data: Any, same: Any) -> None:
     x, weight, kw = _operands(geometry, data)
     kw = {**kw, **SCHEMES[scheme](data, weight.shape[0])}
     program = qmlir.load(qmlir.ops.conv2d_q.compile(TensorSpec(x.shape, "i8"), weight, target=target, **kw))
