@@ -269,8 +269,8 @@ def write_inputs(d: Path) -> None:
     flipped = bytearray(whole)
     flipped[start + 100] ^= 0xFF
     (d / "flipped.npz").write_bytes(flipped)
-    huge = (d / "x.npy").read_bytes().replace(b"(4, 8), }        ", b"(4, 8888888888), }")
-    assert b"8888888888" in huge
+    huge = (d / "x.npy").read_bytes().replace(b"(4, 8), }               ", b"(4, 88888888888888888), }")
+    assert b"88888888888888888" in huge
     (d / "huge.npy").write_bytes(huge)
 
 
