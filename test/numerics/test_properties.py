@@ -29,7 +29,7 @@ def packed(draw: Any) -> tuple[Any, str, str]:
 
 
 @given(packed())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_unpack_undoes_pack(case: tuple[Any, str, str]) -> None:
     codes, dtype, order = case
     back = R.unpack(R.pack(codes, dtype, order), dtype, order, codes.shape[-1])
@@ -47,7 +47,7 @@ def test_compiled_unpack(case: tuple[Any, str, str]) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(("i8", "u8", "i4", "u4")), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_quantize_undoes_dequant(seed: int, dtype: str, zero: bool) -> None:
     rng = np.random.default_rng(seed)
     d = DTYPES[dtype]
