@@ -14,7 +14,7 @@ from ..dialect.dtypes import DTYPES
 from ..errors import DiagnosticsError, UsageError
 from ..parameters import RAW
 from .base import Diagnostic, Pass, State, error_at
-from .lower.build import dense
+from .lower.build import dense_like
 
 _NAMED = re.compile(r'#flow\.parameter\.named<(?:"([^"]*)"::)?"([^"]*)">')
 _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"}
@@ -80,8 +80,7 @@ class BakeParametersPass(Pass):
                 found.append(error_at(op, str(e)))
                 continue
             with ir.InsertionPoint(op), op.location:
-                t = op.results[0].type.element_type
-                constant = dense(array, str(t) if isinstance(t, ir.FloatType) else None)
+                constant = dense_like(array, op.results[0])
             op.results[0].replace_all_uses_with(constant)
             op.erase()
         if found:

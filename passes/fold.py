@@ -29,7 +29,7 @@ from ..dialect.ops.scaled_matmul import ScaledMatmulOp
 from ..dialect.reference.conv import filter_parameter
 from ..dialect.reference.packing import unpack
 from .base import Pass, State
-from .lower.build import dense
+from .lower.build import dense, dense_like
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,6 @@ def _weight_name(view: Op) -> str:
     return "weight" if isinstance(view, Conv2dQOp) else "rhs"
 
 
-def _float_name(value: Any) -> str | None:
-    t = value.type.element_type
-    return str(t) if isinstance(t, ir.FloatType) else None
-
-
 def fold_filter_layout(view: Any) -> Any:
     """A constant filter in HWCF or FCHW goes to FHWC, its scale and zero point with it."""
     if not isinstance(view, Conv2dQOp) or view.filter_layout == "FHWC" or view.packing != "none":
@@ -102,8 +97,8 @@ def fold_filter_layout(view: Any) -> Any:
         assert array is not None
         if array.ndim == 4:
             array = np.transpose(array, order)
-        changes[name] = dense(array, _float_name(value))
-    changes["weight"] = dense(np.transpose(weight, order), _float_name(view.weight))
+        changes[name] = dense_like(array, value)
+    changes["weight"] = dense_like(np.transpose(weight, order), view.weight)
     return rebuilt(view, **changes)
 
 

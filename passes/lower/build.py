@@ -57,6 +57,12 @@ def dense(array: Array, name: str | None = None) -> Any:
     return arith.constant(t, ir.DenseElementsAttr.get(raw, type=t))
 
 
+def dense_like(array: Array, value: Any) -> Any:
+    """A tensor constant with the element type of `value`."""
+    t = value.type.element_type
+    return dense(array, str(t) if isinstance(t, ir.FloatType) else None)
+
+
 def _small_constant(array: Array, t: Any) -> Any:
     """Scalars and empty tensors, which the buffer protocol of the bindings does not take."""
     if array.size == 0:

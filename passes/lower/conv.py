@@ -23,6 +23,7 @@ from .build import (
     collapse,
     crop,
     dense,
+    dense_like,
     dims,
     element,
     expand,
@@ -34,7 +35,7 @@ from .build import (
     transpose,
 )
 from .epilogue import Inputs, Named, finish
-from .matmul import apply_globals, scaled
+from .matmul import apply_globals, correction_body, scaled
 from .scalars import i32, to_f32, to_i32
 from .values import Side, dequantized, full_rank, make_side, unpack_codes
 
@@ -61,8 +62,7 @@ def _scalar(value: Any | None) -> Any | None:
         return value
     known = constant_array(value)
     if known is not None:
-        t = value.type.element_type
-        return dense(known.reshape(()), str(t) if isinstance(t, ir.FloatType) else None)
+        return dense_like(known.reshape(()), value)
     return tensor.collapse_shape(ir.RankedTensorType.get([], value.type.element_type), value, [])
 
 
@@ -70,8 +70,7 @@ def _to_fhwc(value: Any, layout: str) -> Any:
     order = FILTER_AXES[layout]
     known = constant_array(value)
     if known is not None and order != (0, 1, 2, 3):
-        t = value.type.element_type
-        return dense(np.transpose(known, order), str(t) if isinstance(t, ir.FloatType) else None)
+        return dense_like(np.transpose(known, order), value)
     return transpose(value, order)
 
 
@@ -84,8 +83,7 @@ def _per_filter(value: Any | None, layout: str) -> Any | None:
     if value.type.rank == 1:
         known = constant_array(value)
         if known is not None:
-            t = value.type.element_type
-            return dense(known.reshape(-1, 1, 1, 1), str(t) if isinstance(t, ir.FloatType) else None)
+            return dense_like(known.reshape(-1, 1, 1, 1), value)
         return expand(value, [[dims(value)[0], 1, 1, 1]])
     return _to_fhwc(value, layout)
 
@@ -197,8 +195,7 @@ def _turned(w: Any) -> Any:
     """The kernel turned by 180 degrees."""
     known = constant_array(w)
     if known is not None:
-        t = w.type.element_type
-        return dense(known[:, ::-1, ::-1].copy(), str(t) if isinstance(t, ir.FloatType) else None)
+        return dense_like(known[:, ::-1, ::-1].copy(), w)
     sizes = dims(w)
     t = w.type.element_type
 
@@ -256,8 +253,7 @@ def _drop_first_kept(w: Any) -> Any:
     """A depthwise weight `[C, KH, KW, 1]` as `[KH, KW, C]`."""
     known = constant_array(w)
     if known is not None:
-        t = w.type.element_type
-        return dense(np.transpose(known[..., 0], (1, 2, 0)), str(t) if isinstance(t, ir.FloatType) else None)
+        return dense_like(np.transpose(known[..., 0], (1, 2, 0)), w)
     return transpose(collapse(w, [[0], [1], [2, 3]]), (1, 2, 0))
 
 
@@ -290,25 +286,7 @@ def _corrections(op: Conv2dQOp, inputs: Inputs, a: Side, b: Side, x: Any, w: Any
         window = _convolve(x, ones, strides, op.dilations, groups, i32(), (a.magnitude(), 1))
         inputs.add("lhs_sum", window, (0, 1, 2, None if groups == 1 else 3))
 
-    def zero_of(side: Side, named: Named) -> Any:
-        zero = named.get(f"{side.name}_zero")
-        if zero is None:
-            return scalar(-side.offset, i32())
-        return arith.subi(to_i32(zero), scalar(side.offset, i32())) if side.offset else to_i32(zero)
-
-    def body(named: Named) -> Any:
-        value = named["acc"]
-        zx = zero_of(a, named) if a.int_zero else None
-        zw = zero_of(b, named) if b.int_zero else None
-        if zx is not None:
-            value = arith.subi(value, arith.muli(zx, named["rhs_sum"]))
-        if zw is not None:
-            value = arith.subi(value, arith.muli(zw, named["lhs_sum"]))
-        if zx is not None and zw is not None:
-            value = arith.addi(value, arith.muli(scalar(kh * kw * cg, i32()), arith.muli(zx, zw)))
-        return value
-
-    return body
+    return correction_body(a, b, a.int_zero, b.int_zero, kh * kw * cg)
 
 
 def _filter_sums(w: Any) -> Any:

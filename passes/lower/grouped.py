@@ -34,7 +34,7 @@ from .matmul import product
 from .scalars import add, cast_f, const, f32, i32, to_f32, to_i32
 from .values import make_side, unpack_codes
 
-_SLT, _SLE, _EQ, _NE, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "ne", "sge"))
+_SLT, _SLE, _EQ, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "sge"))
 
 
 def lower_grouped_matmul(op: GroupedMatmulOp) -> list[Any]:
@@ -47,7 +47,7 @@ def lower_grouped_matmul(op: GroupedMatmulOp) -> list[Any]:
         _assert_sizes(sizes, rows)
         owner, position, first_row = _contiguous(sizes, rows, groups)
         blocks = _Blocks.of(rows, groups, owner, position, sizes, first_row)
-        y = _blocked_product(op, blocks, op.lhs, _Rows(op, rows, None))
+        y = _blocked_product(op, blocks, op.lhs, _Rows(op, None))
         return [blocks.back(y, None)]
     return [_routed(op, groups)]
 
@@ -141,6 +141,11 @@ def _bounded(x: Any, count: int) -> Any:
     return arith.maxsi(arith.minsi(x, scalar(count - 1, i32())), scalar(0, i32()))
 
 
+def _names_a_group(owner: Any, groups: int) -> Any:
+    """Whether an i32 lies in `[0, groups)`."""
+    return arith.andi(arith.cmpi(_SGE, owner, scalar(0, i32())), arith.cmpi(_SLT, owner, scalar(groups, i32())))
+
+
 def _ranked(owner: Any, rows: Size) -> Any:
     """Position of each row among the rows of the same owner, in their order."""
 
@@ -202,8 +207,7 @@ class _Blocks:
 
         def mine(at: Any, block: Any, slot: Any, o: Any) -> Any:
             here = arith.andi(arith.cmpi(_EQ, block, at(0)), arith.cmpi(_EQ, slot, at(1)))
-            valid = arith.andi(arith.cmpi(_SGE, o, scalar(0, i32())), arith.cmpi(_SLT, o, scalar(groups, i32())))
-            return arith.select(arith.andi(here, valid), at(2), scalar(0, i32()))
+            return arith.select(arith.andi(here, _names_a_group(o, groups)), at(2), scalar(0, i32()))
 
         self.row_of = _count(
             [Arg(self.block_of, (2,)), Arg(self.slot_of, (2,)), Arg(owner, (2,))],
@@ -232,10 +236,7 @@ class _Blocks:
             value = tensor.extract(y, [*at, loop_index(1)])
             if skipped is None:
                 return value
-            valid = arith.andi(
-                arith.cmpi(_SGE, owner, scalar(0, i32())), arith.cmpi(_SLT, owner, scalar(groups, i32()))
-            )
-            return arith.select(valid, value, skipped)
+            return arith.select(_names_a_group(owner, groups), value, skipped)
 
         args = [Arg(self.block_of, (0,)), Arg(self.slot_of, (0,)), Arg(self.owner, (0,))]
         return elementwise(args, [self.rows, n], t, body)
@@ -265,8 +266,8 @@ class _Rows:
     """The op's parameters in block form. Behaves like the op for the product's epilogue, with every operand that
     has one row a token or a group already gathered."""
 
-    def __init__(self, op: GroupedMatmulOp, rows: Size, out: str | None) -> None:
-        self._op, self._rows, self._out = op, rows, out
+    def __init__(self, op: GroupedMatmulOp, out: str | None) -> None:
+        self._op, self._out = op, out
         self._replaced: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -382,7 +383,7 @@ def _routed(op: GroupedMatmulOp, groups: int) -> Any:
 
     lhs = repeat(op.lhs, 0, topk) if per_token else collapse(op.lhs, [[0, 1], [2]])
     weighted = op.routing_weights is not None
-    view = _Rows(op, rows, "f32" if weighted else None)
+    view = _Rows(op, "f32" if weighted else None)
     for name in (
         "lhs_scale",
         "lhs_zero_point",
@@ -415,8 +416,7 @@ def _assert_ids(owner: Any, groups: int) -> None:
     """Every id names an expert."""
 
     def outside(_: Any, o: Any) -> Any:
-        good = arith.andi(arith.cmpi(_SGE, o, scalar(0, i32())), arith.cmpi(_SLT, o, scalar(groups, i32())))
-        return arith.subi(scalar(1, i32()), arith.extui(i32(), good))
+        return arith.subi(scalar(1, i32()), arith.extui(i32(), _names_a_group(o, groups)))
 
     bad = _count([Arg(owner, (0,))], [dims(owner)[0]], [], outside)
     none = arith.cmpi(_EQ, tensor.extract(bad, []), scalar(0, i32()))

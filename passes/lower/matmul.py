@@ -10,14 +10,14 @@ Three forms, by what is multiplied:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..._mlir import arith
 from ...dialect.ods import OpError
 from ...dialect.ops.scaled_matmul import ScaledMatmulOp
-from .build import Arg, Size, dims, element, filled, generic, scalar
+from .build import Arg, Size, dims, element, elementwise, filled, generic, scalar
 from .epilogue import Inputs, Named, finish
 from .scalars import add, const, i32, sub, to_f32, to_i32
 from .values import Side, dequantized, make_side, split_groups
@@ -61,13 +61,13 @@ def product(op: Any, a: Side, b: Side, batch: list[Size], m: Size, n: Size, k: S
     sizes = [*batch, m, n]
     if a.plain or b.plain:
         to = op.compute_dtype or (a if a.plain else b).d.name
-        return _float_product(op, a, b, sizes, k, to)
+        return _float_product(op, a, b, sizes, to)
     if not isinstance(k, int):
         raise OpError("K is dynamic; make it static")
     group = math.gcd(a.block or k, b.block or k)
     if a.block is None and b.block is None and not b.float_zero:
         return _one_group(op, a, b, sizes, k)
-    return _many_groups(op, a.with_group(group, k), b.with_group(group, k), sizes, k, group)
+    return _many_groups(op, a.with_group(group), b.with_group(group), sizes, k, group)
 
 
 # ------------------------------------------------------------------------------------------------ contraction
@@ -138,7 +138,7 @@ def row_sums(codes: Any, axes: Sequence[int | None], sizes: list[Size], keep: Se
 # ------------------------------------------------------------------------------------------------- the forms
 
 
-def _float_product(op: Any, a: Side, b: Side, sizes: list[Size], k: Size, to: str) -> Any:
+def _float_product(op: Any, a: Side, b: Side, sizes: list[Size], to: str) -> Any:
     nb = len(sizes) - 2
     m_loop, n_loop, k_loop = nb, nb + 1, nb + 2
     x, y = dequantized(a, to), dequantized(b, to)
@@ -250,6 +250,13 @@ def add_corrections(
         sums = b.sum if b.sum is not None and b.d.name != "u8" else row_sums(b_codes, b_axes, sizes, keep)
         inputs.add("rhs_sum", sums, [x for x in keep if x in b_axes])
 
+    return correction_body(a, b, za_due, zb_due, k)
+
+
+def correction_body(a: Side, b: Side, za_due: bool, zb_due: bool, k: int) -> Callable[[Named], Any]:
+    """The body that corrects `acc`, of a product as of a convolution: from the scalars `lhs_zero`, `rhs_zero` (absent:
+    only the stored codes' offset), `lhs_sum` and `rhs_sum`. `k` is the number of terms of one accumulator."""
+
     def zero_of(side: Side, named: Named) -> Any:
         zero = named.get(f"{side.name}_zero")
         if zero is None:
@@ -342,7 +349,5 @@ def _plain_codes(side: Side, codes: Any) -> Any:
         return codes
     if side.int_zero:
         raise OpError(f"'{side.name}' has an integer zero point, but the other side has float codes")
-    from .build import elementwise
-
     sizes = dims(codes)
     return elementwise([Arg.aligned(codes, sizes)], sizes, element("f32"), to_f32)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..._mlir import arith, ir
-from ...dialect.dtypes import DTYPES, Array, DType, table
+from ..._mlir import arith, ir, tensor
+from ...dialect.dtypes import Array, DType, table
 from ...dialect.ods import OpError
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.constants import constant_array
@@ -27,6 +27,7 @@ from .build import (
     collapse,
     crop,
     dense,
+    dense_like,
     dims,
     element,
     elementwise,
@@ -127,13 +128,10 @@ def _one_bit(bit: Any) -> Any:
 
 def decode_table(code: Any, values: Sequence[float], lookup: Any | None) -> Any:
     """A 4-bit code (scalar i8) to its f32 value: a chain of selects over constants, or a read of `lookup`."""
+    low = arith.andi(to_i32(code), scalar(15, i32()))
     if lookup is not None:
-        from ..._mlir import tensor
-
-        low = arith.andi(to_i32(code), scalar(15, i32()))
         at = arith.index_cast(ir.IndexType.get(), low)
         return to_f32(tensor.extract(lookup, [at]))
-    low = arith.andi(to_i32(code), scalar(15, i32()))
     result = const(values[0])
     for i, v in enumerate(values[1:], 1):
         hit = arith.cmpi(arith.CmpIPredicate.eq, low, scalar(i, i32()))
@@ -193,7 +191,7 @@ class Side:
         """Largest |stored signed code|."""
         return 128 if self.d.bits == 8 else self.d.magnitude
 
-    def with_group(self, group: int, k: Size) -> Side:
+    def with_group(self, group: int) -> Side:
         """Scales and zero points repeated so that each holds for `group` elements of K."""
         if self.block is None or self.block == group:
             return self
@@ -210,16 +208,8 @@ class Side:
             return value
         known = constant_array(value)
         if known is not None:
-            return dense(np.repeat(known, times, self.k), _float_name(value))
+            return dense_like(np.repeat(known, times, self.k), value)
         return repeat(value, self.k, times)
-
-
-def _float_name(value: Any) -> str | None:
-    """dtype name of a float tensor, None for integers."""
-    t = value.type.element_type
-    if not isinstance(t, ir.FloatType):
-        return None
-    return str(t)
 
 
 def make_side(
@@ -267,7 +257,7 @@ def make_side(
         for axis, size in enumerate(covered):
             if axis != k and size is not None and size > 1:
                 known = constant_array(x)
-                x = dense(np.repeat(known, size, axis), _float_name(x)) if known is not None else repeat(x, axis, size)
+                x = dense_like(np.repeat(known, size, axis), x) if known is not None else repeat(x, axis, size)
         if covered[k] is not None:
             block = covered[k] if block is None else math.gcd(block, covered[k] or 0)
         per_row.append(x)
@@ -281,17 +271,11 @@ def full_rank(x: Any, rank: int) -> Any:
         return x
     known = constant_array(x)
     if known is not None:
-        return dense(known.reshape((1,) * missing + known.shape), _float_name(x))
+        return dense_like(known.reshape((1,) * missing + known.shape), x)
     if x.type.rank == 0:
-        return _expand_scalar(x, rank)
+        return tensor.expand_shape(tensor_type([1] * rank, x.type.element_type), x, [], [], [1] * rank)
     sizes = dims(x)
     return expand(x, [[1] * missing + [sizes[0]]] + [[s] for s in sizes[1:]])
-
-
-def _expand_scalar(x: Any, rank: int) -> Any:
-    from ..._mlir import tensor
-
-    return tensor.expand_shape(tensor_type([1] * rank, x.type.element_type), x, [], [], [1] * rank)
 
 
 def bias_unsigned(codes: Any) -> Any:
@@ -375,6 +359,3 @@ def real_value(code: Any, scale: Any | None, zero: Any | None, side: Side, value
 def split_groups(side: Side, group: int) -> Any:
     """Codes with K split into (groups, `group`)."""
     return _split_axis(side.codes, side.k, group)
-
-
-__all__ = ["DTYPES", "Side", "dequantized", "make_side", "real_value", "split_groups", "unpack_codes"]
