@@ -5,9 +5,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from qmlir import settings
+
+# The fast tier tries the same examples in every run, so that a change is judged by what it changed; the slow tier
+# explores (its tests say derandomize=False). Compiling is slow, and slower on a loaded machine: that is no failure.
+hypothesis.settings.register_profile(
+    "qmlir", derandomize=True, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
+)
+hypothesis.settings.load_profile("qmlir")
 
 
 def have_lavapipe() -> bool:

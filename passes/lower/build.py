@@ -187,6 +187,8 @@ def pad(value: Any, low: Sequence[int], high: Sequence[int], fill: Any) -> Any:
 
 def crop(value: Any, low: Sequence[int], sizes: Sequence[Size]) -> Any:
     """The box of `sizes` that starts at `low`."""
+    if 0 in sizes:  # tensor.extract_slice has no valid offset in an axis of size 0
+        return empty(sizes, value.type.element_type)
     return tensor.ExtractSliceOp(
         tensor_type(sizes, value.type.element_type),
         value,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ..base import COMPILED, Target
@@ -9,15 +10,24 @@ from ..base import COMPILED, Target
 if TYPE_CHECKING:
     from ..devices import Device
 
-# Data tiling is what takes an int8 matmul to VNNI (`vpdpwssd`) or to the AArch64 dot products; without it
-# IREE emits scalar-like `vpmulld`. The limit on stack allocations is raised from 32 KiB because
-# epilogues of large tiles need more, and the worker threads' stacks hold it.
-FLAGS = (
+# The limit on stack allocations is raised from 32 KiB because epilogues of large tiles need more, and the worker
+# threads' stacks hold it.
+_FLAGS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
-    "--iree-opt-data-tiling",
     "--iree-llvmcpu-stack-allocation-limit=262144",
 )
+
+
+def flags_for(features: Collection[str]) -> tuple[str, ...]:
+    """IREE's flags for a CPU that has these features.
+
+    Data tiling takes an int8 matmul to VNNI (`vpdpwssd`) or to the AArch64 dot products; without it IREE emits
+    `vpmulld`, a lane at a time. For an x86 without AVX it has no tiles and leaves scalar loops.
+    """
+    tiled = "neon" in features or "avx" in features
+    return (*_FLAGS, "--iree-opt-data-tiling") if tiled else _FLAGS
+
 
 DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2")
 
@@ -38,7 +48,7 @@ def _cpu(name: str, summary: str, features: str, *flags: str) -> Target:
         driver="local-task",
         summary=summary,
         status=COMPILED,
-        compiler_flags=(*FLAGS, *(flags or (f"--iree-llvmcpu-target-cpu={name}",))),
+        compiler_flags=(*flags_for(feature_set), *(flags or (f"--iree-llvmcpu-target-cpu={name}",))),
         int8_dot=bool(dot & set(feature_set)),
         dtypes=DTYPES,
         cpu_features=feature_set,

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from ..base import RUNS, Target
-from .description import DTYPES, FLAGS
+from .description import DTYPES, flags_for
 
 # Linux's names of CPU features that differ from LLVM's; the rest agree after "_" -> "".
 _LINUX_NAMES = {
@@ -81,7 +81,7 @@ def host_target() -> Target:
         driver="local-task",
         summary=f"this host: {host_name()}",
         status=RUNS,
-        compiler_flags=(*FLAGS, "--iree-llvmcpu-target-cpu=host"),
+        compiler_flags=(*flags_for(features), "--iree-llvmcpu-target-cpu=host"),
         int8_dot=bool(features & {"avx512vnni", "avxvnni", "dotprod"}),
         dtypes=DTYPES,
         cpu_features=tuple(sorted(features)),

@@ -30,7 +30,8 @@ def instruction(target: Target, c: Contraction) -> str:
 def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
     """What IREE makes of the contraction with the target's flags."""
     if c.kind == "matmul":
-        return {"codegen": f"data tiling, {instruction(target, c)}"}
+        tiled = "--iree-opt-data-tiling" in target.compiler_flags
+        return {"codegen": f"{'data tiling' if tiled else 'vector loops'}, {instruction(target, c)}"}
     if c.kind == "depthwise_conv2d":
         return {"codegen": "vectorised loops over the window"}
     return {"codegen": "scalar loops", "slow": "the size of the image is dynamic"}
