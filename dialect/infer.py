@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .dtypes import DTYPES
-from .shapes import Shape, broadcast, conv_extent, transposed_extent
+from .shapes import Shape, block_count, broadcast, conv_extent, transposed_extent
 
 Spec = tuple[Shape, str]
 Operands = Mapping[str, Spec]
@@ -115,6 +115,28 @@ def dynamic_quantize(operands: Operands, attributes: Attributes) -> list[Spec]:
     return [*codes, (scale, "f32"), *([] if symmetric else [(scale, "i32")])]
 
 
+def route(operands: Operands, attributes: Attributes) -> list[Spec]:
+    shape = (operands["logits"][0][0], attributes["topk"])
+    return [(shape, "i32"), (shape, "f32")]
+
+
+def moe_align_block_size(operands: Operands, attributes: Attributes) -> list[Spec]:
+    tokens, topk = operands["expert_ids"][0]
+    slots = None if tokens is None or topk is None else tokens * topk
+    width = attributes["block_size"]
+    blocks = block_count(slots, attributes["experts"], width)
+    return [((None if blocks is None else blocks * width,), "i32"), ((blocks,), "i32"), ((), "i32")]
+
+
+def moe(operands: Operands, attributes: Attributes) -> list[Spec]:
+    w2 = {"rhs": operands["w2"]} | {
+        name: operands[mine] for mine, name in (("w2_scale", "rhs_scale"), ("w2_bias", "bias")) if mine in operands
+    }
+    packed = {**attributes, "rhs_dtype": attributes.get("weight_dtype", "i8")}
+    n = _columns(w2, packed, 1 if attributes.get("weights_transposed") else 2)
+    return [((operands["input"][0][0], n), attributes.get("out_dtype", "f32"))]
+
+
 RESULTS: dict[str, Callable[[Operands, Attributes], list[Spec]]] = {
     "scaled_matmul": scaled_matmul,
     "grouped_matmul": grouped_matmul,
@@ -123,4 +145,7 @@ RESULTS: dict[str, Callable[[Operands, Attributes], list[Spec]]] = {
     "quantize": quantize,
     "dynamic_quantize": dynamic_quantize,
     "unpack": unpack,
+    "route": route,
+    "moe_align_block_size": moe_align_block_size,
+    "moe": moe,
 }

@@ -84,3 +84,9 @@ def transposed_extent(
     if size is None:
         return None
     return (size - 1) * stride - before - after + dilation * (kernel - 1) + output_padding + 1
+
+
+def block_count(slots: int | None, experts: int, block_size: int) -> int | None:
+    """The most blocks that `slots` rows can take when each expert's are padded to whole blocks: an expert wastes less
+    than one block, and every block holds a row."""
+    return None if slots is None else min(slots, -(-slots // block_size) + experts - 1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ _CHOICES = {
     "packing": enums.PACKING, "zero_mode": enums.ZERO_MODE, "bias_stage": enums.BIAS_STAGE,
     "activation": enums.ACTIVATION, "gate_layout": enums.GATE_LAYOUT, "rounding": enums.ROUNDING,
     "recipe": enums.RECIPE, "granularity": enums.GRANULARITY, "input_layout": enums.INPUT_LAYOUT,
-    "filter_layout": enums.FILTER_LAYOUT,
+    "filter_layout": enums.FILTER_LAYOUT, "scoring": enums.SCORING, "routing_stage": enums.ROUTING_STAGE,
 }  # fmt: skip
 
 
@@ -211,7 +212,7 @@ class Operation:
                 and not (name == "activation" and str(value).startswith("clamp("))
             ):
                 raise UsageError(f"{name}={value!r} is not known{did_you_mean(str(value), choices)}")
-        for name in ("lhs_dtype", "rhs_dtype", "out_dtype", "dtype", "compute_dtype"):
+        for name in (n for n in self._attributes if n.endswith("dtype")):
             value = attributes.get(name)
             if value is not None and value not in DTYPES:
                 raise UsageError(f"{name}={value!r} is not known{did_you_mean(str(value), DTYPES)}")
@@ -224,27 +225,25 @@ class Operation:
                 out = normalize_epilogue(out)
             except ValueError as e:
                 raise UsageError(str(e)) from None
-        if self.name in ("scaled_matmul", "grouped_matmul", "conv2d_q"):
-            for side, operand in zip(("lhs", "rhs"), self._positional, strict=False):
-                d = specs[operand].dtype
-                if f"{side}_dtype" not in out and not (
-                    d == "u8" and side == "rhs" and out.get("packing", "none") != "none"
-                ):
-                    out[f"{side}_dtype"] = d
-                mode = "zero_mode" if side == "rhs" else "lhs_zero_mode"
-                if f"{side}_zero_point" in specs and mode not in out:
-                    out[mode] = "int"
+        sides = _SIDES.get(self.name)
+        if sides is not None:
+            out.setdefault("out_dtype", "f32")
+            for side in sides:
+                d = specs[side.operand].dtype
+                packed = side is sides[1] and out.get("packing", "none") != "none"
+                if side.dtype not in out and not (d == "u8" and packed):
+                    out[side.dtype] = d
+                if side.mode not in out and any(z in specs for z in side.zero_points):
+                    out[side.mode] = "int"
+                if side.dtype not in out:
+                    raise UsageError(f"packed {side.operand!r} needs {side.dtype}, such as {side.dtype}='i4'")
+                if out[side.dtype] not in (*_STORABLE, "f32", "f16", "bf16"):
+                    raise UsageError(
+                        f"{side.operand!r} is {out[side.dtype]}, which a product cannot take; use i8 or u8 codes, or "
+                        "floats"
+                    )
             if "bias" in specs and "bias_stage" not in out:
                 out["bias_stage"] = "acc" if specs["bias"].dtype == "i32" else "scaled"
-            out.setdefault("out_dtype", "f32")
-            if "rhs_dtype" not in out:
-                raise UsageError(f"packed {self._positional[1]!r} needs rhs_dtype, such as rhs_dtype='i4'")
-            for name in ("lhs_dtype", "rhs_dtype"):
-                if out[name] not in (*_STORABLE, "f32", "f16", "bf16"):
-                    operand = self._positional[0 if name == "lhs_dtype" else 1]
-                    raise UsageError(
-                        f"{operand!r} is {out[name]}, which a product cannot take; use i8 or u8 codes, or floats"
-                    )
         elif "zero_point" in specs and self.name == "dequant":
             out.setdefault("zero_mode", "int")
             if specs["input"].dtype == "u8":
@@ -253,6 +252,34 @@ class Operation:
             out.setdefault("dtype", "u8")
         return out
 
+
+@dataclass(frozen=True)
+class _Side:
+    """A contracted operand, the attribute of its dtype, its zero points, and the attribute of their mode."""
+
+    operand: str
+    dtype: str
+    zero_points: tuple[str, ...]
+    mode: str
+
+
+def _sides(lhs: str, rhs: str) -> tuple[_Side, _Side]:
+    """The activations, then the weights, which may be packed."""
+    return (
+        _Side(lhs, "lhs_dtype", ("lhs_zero_point",), "lhs_zero_mode"),
+        _Side(rhs, "rhs_dtype", ("rhs_zero_point",), "zero_mode"),
+    )
+
+
+_SIDES = {
+    "scaled_matmul": _sides("lhs", "rhs"),
+    "grouped_matmul": _sides("lhs", "rhs"),
+    "conv2d_q": _sides("input", "weight"),
+    "moe": (
+        _Side("input", "input_dtype", ("input_zero_point",), "input_zero_mode"),
+        _Side("w1", "weight_dtype", ("w1_zero_point", "w2_zero_point"), "zero_mode"),
+    ),
+}
 
 _STORABLE = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codebook", "e4m3", "e5m2", "e4m3fnuz",
              "e5m2fnuz")  # fmt: skip
@@ -323,6 +350,41 @@ grouped_matmul = Operation(
     Raises InputError when group_sizes do not add up to M or an id is outside [0, G).
     """,
 )
+route = Operation(
+    "route",
+    ("logits",),
+    (),
+    ("topk", "scoring", "renormalize"),
+    """A router: logits [T, E] to (expert_ids [T, topk] i32, best first, routing_weights [T, topk] f32): softmax (or
+    sigmoid) scores of the topk experts, divided by their sum with renormalize.
+    """,
+)
+moe_align_block_size = Operation(
+    "moe_align_block_size",
+    ("expert_ids",),
+    (),
+    ("experts", "block_size", "skip_invalid"),
+    """expert_ids [T, topk] to (sorted_token_ids [NB * block_size], block_expert_ids [NB], num_tokens_post_padded []):
+    the slots sorted by expert, each expert padded to whole blocks with T * topk; unused blocks have expert -1.
+    Raises InputError for an id outside [0, experts) unless skip_invalid. Source: vLLM, moe_align_block_size.
+    """,
+)
+moe = Operation(
+    "moe",
+    ("input", "w1", "w2", "expert_ids", "routing_weights"),
+    ("input_scale", "input_zero_point", "w1_scale", "w1_zero_point", "w1_bias", "w2_scale", "w2_zero_point", "w2_bias",
+     "intermediate_scale", "intermediate_zero_point", "codebook"),
+    ("input_dtype", "weight_dtype", "packing", "zero_mode", "input_zero_mode", "compute_dtype", "weights_transposed",
+     "activation", "act_clamp", "gate_layout", "intermediate_dtype", "recipe", "rounding", "routing_stage",
+     "skip_invalid", "out_dtype"),
+    """A mixture-of-experts layer: `out[t] = sum_k routing_weights[t,k] * (act(input[t] @ W1[e] + b1) @ W2[e] + b2)`.
+
+    input: [T, H]; w1: [E, H, F] ([E, H, 2F] for swiglu and geglu); w2: [E, F, N]; or [E, F, H] and [E, N, F] with
+    weights_transposed; expert_ids, routing_weights: [T, topk]. intermediate_dtype "i8" or "u8" requantises between the
+    products, by intermediate_scale or, without one, per token from the data. Result: [T, N].
+    Raises InputError for an id outside [0, E) unless skip_invalid. Source: docs/semantics.md, section 4.
+    """,
+)  # fmt: skip
 conv2d_q = Operation(
     "conv2d_q",
     ("input", "weight"),
@@ -363,4 +425,4 @@ unpack = Operation(
 )
 
 __all__ = ["Diagnostic", "Operation", "VerifyError", "conv2d_q", "dequant", "dynamic_quantize", "grouped_matmul",
-           "quantize", "scaled_matmul", "unpack"]  # fmt: skip
+           "moe", "moe_align_block_size", "quantize", "route", "scaled_matmul", "unpack"]  # fmt: skip

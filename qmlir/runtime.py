@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -222,6 +223,24 @@ def _reason(e: Exception) -> str:
     return parts[1] if len(parts) > 1 else first
 
 
+# What passes/lower/blocks.py says of ids; a program cannot put a number into its message.
+_OUTSIDE = re.compile(r"an id of (\w+) \(argument (\d+)\) is outside \[0, (\d+)\)")
+
+
+def _with_position(reason: str, args: tuple[Any, ...]) -> str:
+    """The reason with the first id that is outside its range, where the arguments show it."""
+    found = _OUTSIDE.search(reason)
+    if found is None or int(found[2]) >= len(args):
+        return reason
+    ids = _to_numpy(args[int(found[2])], found[1])
+    bad = np.argwhere((ids < 0) | (ids >= int(found[3])))
+    if not len(bad):
+        return reason
+    position = tuple(bad[0].tolist())
+    told = f"{found[1]}[{', '.join(map(str, position))}] = {ids[position]} is outside [0, {found[3]})"
+    return reason.replace(found[0], told)
+
+
 class Function:
     """A function of a loaded program."""
 
@@ -266,7 +285,7 @@ class Function:
         try:
             self._context.invoke(self._function, inputs, outputs)
         except (RuntimeError, ValueError) as e:
-            raise InputError(f"{self.name} failed: {_reason(e)}") from None
+            raise InputError(f"{self.name} failed: {_with_position(_reason(e), args)}") from None
         results = [self._result(outputs, i) for i in range(len(self._outputs))]
         if torch_result:
             results = [_to_torch(r) for r in results]

@@ -5,7 +5,10 @@ from .conv2d_q import Conv2dQOp
 from .dequant import DequantOp
 from .dynamic_quantize import DynamicQuantizeOp
 from .grouped_matmul import GroupedMatmulOp
+from .moe import MoeOp
+from .moe_align_block_size import MoeAlignBlockSizeOp
 from .quantize import QuantizeOp
+from .route import RouteOp
 from .scaled_matmul import ScaledMatmulOp
 from .unpack import UnpackOp
 
@@ -14,7 +17,10 @@ __all__ = [
     "DequantOp",
     "DynamicQuantizeOp",
     "GroupedMatmulOp",
+    "MoeAlignBlockSizeOp",
+    "MoeOp",
     "QuantizeOp",
+    "RouteOp",
     "ScaledMatmulOp",
     "UnpackOp",
 ]

@@ -9,6 +9,7 @@ from .conv import conv2d_q
 from .dynamic import dynamic_quantize
 from .grouped import grouped_matmul
 from .matmul import scaled_matmul
+from .moe import moe, moe_align_block_size, route
 from .packing import pack, unpack
 from .values import dequant, quantize
 
@@ -17,8 +18,11 @@ __all__ = [
     "dequant",
     "dynamic_quantize",
     "grouped_matmul",
+    "moe",
+    "moe_align_block_size",
     "pack",
     "quantize",
+    "route",
     "scaled_matmul",
     "unpack",
 ]

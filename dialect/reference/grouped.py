@@ -26,6 +26,17 @@ def _bias_of(bias: Array | None, g: int, count: int) -> Array | None:
     return np.asarray(bias)[g if np.shape(bias)[0] == count else 0]
 
 
+def check_ids(expert_ids: Array, experts: int, skip_invalid: bool) -> Array:
+    """The ids, -1 for those outside `[0, experts)`. Raises ValueError with the position of the first one, unless
+    `skip_invalid`."""
+    ids = np.asarray(expert_ids)
+    bad = (ids < 0) | (ids >= experts)
+    if bad.any() and not skip_invalid:
+        t, slot = np.argwhere(bad)[0]
+        raise ValueError(f"expert_ids[{t}, {slot}] = {ids[t, slot]} is outside [0, {experts})")
+    return np.where(bad, -1, ids)
+
+
 def grouped_matmul(
     lhs: Array,
     rhs: Array,
@@ -50,11 +61,8 @@ def grouped_matmul(
             raise ValueError(f"group_sizes {sizes.tolist()} must be non-negative and add up to M = {lhs.shape[0]}")
         owner = np.repeat(np.arange(count), sizes)
         return _rows(lhs, rhs, owner, kw)
-    ids = np.asarray(expert_ids)
-    bad = (ids < 0) | (ids >= count)
-    if bad.any() and not skip_invalid:
-        t, slot = np.argwhere(bad)[0]
-        raise ValueError(f"expert_ids[{t}, {slot}] = {ids[t, slot]} is outside [0, {count})")
+    assert expert_ids is not None
+    ids = check_ids(expert_ids, count, skip_invalid)
     tokens, topk = ids.shape
     rows = np.repeat(lhs, topk, 0) if lhs.ndim == 2 else lhs.reshape(-1, lhs.shape[-1])
     kw = dict(kw)
@@ -71,7 +79,7 @@ def grouped_matmul(
             kw[name] = np.broadcast_to(value, (tokens, topk, width)).reshape(-1, width)
     out_dtype = kw.pop("out_dtype", "f32")
     inner = out_dtype if routing_weights is None else "f32"
-    out = _rows(rows, rhs, np.where(bad, -1, ids).reshape(-1), {**kw, "out_dtype": inner})
+    out = _rows(rows, rhs, ids.reshape(-1), {**kw, "out_dtype": inner})
     out = out.reshape(tokens, topk, -1)
     if routing_weights is None:
         return out

@@ -20,6 +20,7 @@ from .dynamic import lower_dynamic_quantize
 from .elementwise import lower_dequant, lower_quantize, lower_unpack
 from .grouped import lower_grouped_matmul
 from .matmul import lower_scaled_matmul
+from .moe import lower_moe, lower_moe_align_block_size, lower_route
 from .scalars import OPAQUE_ZERO, i32
 
 Rule = Callable[[Any], list[Any]]  # the op's view -> its results' replacements
@@ -32,6 +33,9 @@ RULES: dict[str, Rule] = {
     "qmlir.scaled_matmul": lower_scaled_matmul,
     "qmlir.conv2d_q": lower_conv2d_q,
     "qmlir.grouped_matmul": lower_grouped_matmul,
+    "qmlir.route": lower_route,
+    "qmlir.moe_align_block_size": lower_moe_align_block_size,
+    "qmlir.moe": lower_moe,
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._mlir import arith, ir, linalg, tensor
+from ..._mlir import arith, ir, linalg, tensor, util
 from ...dialect.dtypes import DTYPES, Array
 
 Size = Any  # int | ir.Value of index type
@@ -71,6 +71,17 @@ def _small_constant(array: Array, t: Any) -> Any:
     value = array.reshape(()).item()
     attribute = ir.FloatAttr.get(e, float(value)) if isinstance(e, ir.FloatType) else ir.IntegerAttr.get(e, int(value))
     return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute))
+
+
+def apart(value: Any) -> Any:
+    """The same tensor, computed in a dispatch of its own: IREE sees no producer to fuse with its readers. For tables
+    that bodies read by index (fused, they become allocations that GPUs do not have) and for small gathers."""
+    sizes = [s for s in dims(value) if not isinstance(s, int)]
+    hidden = util.OptimizationBarrierOp([value.type], [value]).results[0]
+    if not sizes:
+        return hidden
+    # The sizes cannot be asked of what is behind a barrier, so they are tied to it.
+    return ir.Operation.create("flow.tensor.tie_shape", results=[hidden.type], operands=[hidden, *sizes]).results[0]
 
 
 # --------------------------------------------------------------------------------------------------- shapes

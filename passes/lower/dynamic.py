@@ -6,12 +6,13 @@ from typing import Any
 
 from ..._mlir import arith, ir, math
 from ...dialect.dtypes import DTYPES
+from ...dialect.ods import View
 from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp
 from .build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generic, scalar
 from .scalars import clamp, const, f32, i32, maximum, minimum, requantize, to_f32
 
 
-def lower_dynamic_quantize(op: DynamicQuantizeOp) -> list[Any]:
+def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
     """Rows are what shares a scale: the whole tensor, a token, or a group."""
     sizes = dims(op.input)
     rank = len(sizes)
@@ -63,7 +64,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp) -> list[Any]:
     return results
 
 
-def _keep_axis(value: Any, op: DynamicQuantizeOp, rows: list[Size]) -> Any:
+def _keep_axis(value: Any, op: DynamicQuantizeOp | View, rows: list[Size]) -> Any:
     """Per token, the scale keeps an axis of size one."""
     if op.granularity != "token":
         return value

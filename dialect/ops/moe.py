@@ -1,0 +1,215 @@
+"""qmlir.moe: a mixture-of-experts layer, two grouped products with what lies between them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from ..._mlir import ir
+from ..dtypes import CODES, DTYPES, DType
+from ..enums import ACTIVATION, GATE_LAYOUT, GATED, PACKING, RECIPE, ROUNDING, ROUTING_STAGE, ZERO_MODE
+from ..ods import ANY, BOOL, FLOAT, INDEX, NUMBER, RESULT, ZERO, Enum, F64s, Op, OpError, View, attr, fail, operand
+from ..ods import INT as INT_TENSOR
+from ..ods import result as result_field
+from ..shapes import Shape, show
+from .common import check_result, element_of, shape_of
+from .grouped_matmul import GroupedMatmulOp
+
+INTERMEDIATE = ("f32", "f16", "bf16", "i8", "u8")
+
+
+@dataclass(frozen=True)
+class Intermediate:
+    """A value between the products, of which only the type is known: no constant, made by no op."""
+
+    type: Any
+    owner: None = None
+
+
+class MoeOp(Op, name="moe"):
+    """`out[t] = sum_k routing_weights[t,k] * (act(input[t] @ W1[e] + b1) @ W2[e] + b2)`, `e = expert_ids[t,k]`.
+
+    `input [T, H]`, or `[T, topk, H]` with one row a slot; `w1 [E, H, F]` (`[E, H, 2F]` for a gated activation) and
+    `w2 [E, F, N]`, or `[E, F, H]` and `[E, N, F]` with `weights_transposed`; biases `[F]` or `[E, F]`; result `[T, N]`.
+
+    The intermediate `[T, topk, F]` is a float, or codes: with `intermediate_scale []` requantised by it, without by
+    `dynamic_quantize` per token (`recipe`; symmetric, asymmetric for the recipes that are).
+    """
+
+    input = operand(ANY)
+    w1 = operand(ANY)
+    w2 = operand(ANY)
+    expert_ids = operand(INDEX)
+    routing_weights = operand(FLOAT)
+    input_scale = operand(FLOAT, optional=True)
+    input_zero_point = operand(ZERO, optional=True)
+    w1_scale = operand(FLOAT, optional=True)
+    w1_zero_point = operand(ZERO, optional=True)
+    w1_bias = operand(NUMBER, optional=True)
+    w2_scale = operand(FLOAT, optional=True)
+    w2_zero_point = operand(ZERO, optional=True)
+    w2_bias = operand(NUMBER, optional=True)
+    intermediate_scale = operand(FLOAT, optional=True)
+    intermediate_zero_point = operand(INT_TENSOR, optional=True)
+    codebook = operand(FLOAT, optional=True)
+
+    input_dtype = attr(Enum(("i8", "u8", "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
+    weight_dtype = attr(Enum((*CODES, "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
+    packing = attr(Enum(PACKING), default="none")
+    zero_mode = attr(Enum(ZERO_MODE), default="none")
+    input_zero_mode = attr(Enum(("none", "int")), default="none")
+    compute_dtype = attr(Enum(("f32", "f16", "bf16")))
+    weights_transposed = attr(BOOL, default=False)
+    activation = attr(Enum(ACTIVATION), default="none")
+    act_clamp = attr(F64s(2))
+    gate_layout = attr(Enum(GATE_LAYOUT), default="halves")
+    intermediate_dtype = attr(Enum(INTERMEDIATE), default="f32")
+    recipe = attr(Enum(RECIPE), default="torchao")
+    rounding = attr(Enum(ROUNDING), default="half_even")
+    routing_stage = attr(Enum(ROUTING_STAGE), default="output")
+    skip_invalid = attr(BOOL, default=False)
+    out_dtype = attr(Enum(("f32", "f16", "bf16")))
+    result = result_field(RESULT)
+
+    # ---- the parts, for the verifier and the lowering
+
+    @property
+    def out_code(self) -> DType:
+        """The dtype of the result: stated, or told by its element type."""
+        return DTYPES[self.out_dtype] if self.out_dtype else element_of(self.result)
+
+    @property
+    def intermediate_width(self) -> int | None:
+        """F."""
+        if not self.weights_transposed:
+            return shape_of(self.w2)[1]
+        n = shape_of(self.w1)[1]
+        return n // 2 if n is not None and self.activation in GATED else n
+
+    @property
+    def quantises_dynamically(self) -> bool:
+        """Whether the intermediate gets its scale from the data."""
+        return DTYPES[self.intermediate_dtype].is_int and self.intermediate_scale is None
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether a dynamically quantised intermediate has no zero point: as the recipe has it."""
+        return self.intermediate_dtype == "i8" and self.recipe in ("torchao", "amax")
+
+    def first(self, **replaced: Any) -> View:
+        """The product with W1, as a `grouped_matmul` whose result is the intermediate (f32 before a dynamic
+        quantisation)."""
+        slots = shape_of(self.expert_ids)
+        out = "f32" if self.quantises_dynamically else self.intermediate_dtype
+        t = _tensor((*slots, self.intermediate_width), out)
+        values = {
+            "lhs": self.input, "rhs": self.w1, "lhs_dtype": self.input_dtype, "lhs_scale": self.input_scale,
+            "lhs_zero_point": self.input_zero_point, "lhs_zero_mode": self.input_zero_mode,
+            "rhs_scale": self.w1_scale, "rhs_zero_point": self.w1_zero_point, "bias": self.w1_bias,
+            "zero_mode": self._mode(self.w1_zero_point), "activation": self.activation, "act_clamp": self.act_clamp,
+            "gate_layout": self.gate_layout, "out_dtype": out, "out_scale": self.intermediate_scale,
+            "out_zero_point": self.intermediate_zero_point, "result": Intermediate(t), "results": [Intermediate(t)],
+        }  # fmt: skip
+        return self._product(values, replaced)
+
+    def second(self, hidden: Any, scale: Any | None, zero: Any | None, **replaced: Any) -> View:
+        """The product with W2, as a `grouped_matmul` of the intermediate `hidden` with its scale and zero point."""
+        weighted = self.routing_stage == "output"
+        t = self.result.type if weighted else _tensor((*shape_of(self.expert_ids), shape_of(self.result)[-1]), "f32")
+        values = {
+            "lhs": hidden, "rhs": self.w2, "lhs_dtype": self.intermediate_dtype, "lhs_scale": scale,
+            "lhs_zero_point": zero, "lhs_zero_mode": "none" if zero is None else "int",
+            "rhs_scale": self.w2_scale, "rhs_zero_point": self.w2_zero_point, "bias": self.w2_bias,
+            "zero_mode": self._mode(self.w2_zero_point), "result": Intermediate(t), "results": [Intermediate(t)],
+            "routing_weights": self.routing_weights if weighted else None,
+            "out_dtype": self.out_dtype if weighted else "f32",
+        }  # fmt: skip
+        return self._product(values, replaced)
+
+    def _product(self, values: dict[str, Any], replaced: dict[str, Any]) -> View:
+        shared = {
+            "expert_ids": self.expert_ids, "rhs_dtype": self.weight_dtype, "packing": self.packing,
+            "codebook": self.codebook, "compute_dtype": self.compute_dtype, "rounding": self.rounding,
+            "rhs_transposed": self.weights_transposed, "skip_invalid": self.skip_invalid,
+            "bias_stage": "acc" if values["bias"] is not None and element_of(values["bias"]).is_int else "scaled",
+        }  # fmt: skip
+        return View(GroupedMatmulOp, {**shared, **values, **replaced})
+
+    def _mode(self, zero: Any) -> str:
+        """The zero mode of a weight: the offset forms hold without a zero point too."""
+        return str(self.zero_mode) if zero is not None or self.zero_mode.startswith("offset") else "none"
+
+    # ---- rules
+
+    def verify_semantics(self) -> None:
+        w1, w2 = shape_of(self.w1), shape_of(self.w2)
+        ids, weights = shape_of(self.expert_ids), shape_of(self.routing_weights)
+        if len(w1) != 3 or len(w2) != 3:
+            fail(f"'w1' and 'w2' must have three axes, experts first, but are {self.w1.type} and {self.w2.type}")
+        if w1[0] != w2[0]:
+            fail(f"'w1' {show(w1)} holds {w1[0]} experts, but 'w2' {show(w2)} holds {w2[0]}")
+        if len(ids) != 2 or ids[1] is None:
+            fail(f"'expert_ids' has shape {show(ids)}, but must be [T, topk] with a static topk")
+        if weights != ids:
+            fail(f"'routing_weights' has shape {show(weights)}, but 'expert_ids' has {show(ids)}")
+        if self.zero_mode not in ("none", "offset_int", "offset_float") and not (
+            self.w1_zero_point or self.w2_zero_point
+        ):
+            fail(f"attribute 'zero_mode' is '{self.zero_mode}', which needs operand 'w1_zero_point' or 'w2_zero_point'")
+        self._verify_intermediate()
+        t = _tensor((*ids, self.intermediate_width), self.intermediate_dtype)
+        scale, zero = self.intermediate_scale, self.intermediate_zero_point
+        if self.quantises_dynamically:
+            scale = Intermediate(_tensor((*ids, 1), "f32"))
+            zero = None if self.symmetric else Intermediate(_tensor((*ids, 1), "i32"))
+        _rules(self.first(), _FIRST)
+        _rules(self.second(Intermediate(t), scale, zero), _SECOND)
+        rows = shape_of(self.input)[0]
+        check_result(self.result, (rows, shape_of(self.result)[-1]))
+
+    def _verify_intermediate(self) -> None:
+        if not DTYPES[self.intermediate_dtype].is_int:
+            for name in ("intermediate_scale", "intermediate_zero_point"):
+                if getattr(self, name) is not None:
+                    fail(
+                        f"'{name}' requantises the intermediate, which is {self.intermediate_dtype}; state 'i8' or 'u8'"
+                    )
+            return
+        if self.quantises_dynamically and self.recipe == "amax" and self.intermediate_dtype == "u8":
+            fail("recipe 'amax' is symmetric, which u8 codes cannot be; use 'torchao', 'onnx' or 'fbgemm', or i8")
+        for name in ("intermediate_scale", "intermediate_zero_point"):
+            value = getattr(self, name)
+            if value is not None and any(s != 1 for s in shape_of(value)):
+                fail(f"'{name}' is one value, because it is constant along the second product's K, but has shape "
+                     f"{show(shape_of(value))}")  # fmt: skip
+        if self.intermediate_zero_point is not None and self.intermediate_scale is None:
+            fail("'intermediate_zero_point' goes with 'intermediate_scale'; a dynamic quantisation finds its own")
+
+
+def _tensor(shape: Shape, dtype: str) -> Any:
+    dynamic = ir.ShapedType.get_dynamic_size()
+    return ir.RankedTensorType.get([dynamic if s is None else s for s in shape], ir.Type.parse(DTYPES[dtype].mlir))
+
+
+# What the rules of grouped_matmul call its operands, and what they are here.
+_COMMON = {"rhs_dtype": "weight_dtype", "rhs_transposed": "weights_transposed"}
+_FIRST = _COMMON | {
+    "lhs": "input", "rhs": "w1", "lhs_dtype": "input_dtype", "lhs_scale": "input_scale",
+    "lhs_zero_point": "input_zero_point", "lhs_zero_mode": "input_zero_mode", "rhs_scale": "w1_scale",
+    "rhs_zero_point": "w1_zero_point", "bias": "w1_bias", "out_scale": "intermediate_scale",
+    "out_zero_point": "intermediate_zero_point", "out_dtype": "intermediate_dtype",
+}  # fmt: skip
+_SECOND = _COMMON | {
+    "lhs": "intermediate", "rhs": "w2", "lhs_dtype": "intermediate_dtype", "lhs_scale": "intermediate_scale",
+    "lhs_zero_point": "intermediate_zero_point", "rhs_scale": "w2_scale", "rhs_zero_point": "w2_zero_point",
+    "bias": "w2_bias",
+}  # fmt: skip
+
+
+def _rules(product: View, names: dict[str, str]) -> None:
+    """The rules of one product, with this op's names of the operands in the message."""
+    try:
+        product.verify_semantics()
+    except OpError as e:
+        fail(re.sub(r"'(\w+)'", lambda m: f"'{names.get(m[1], m[1])}'", str(e)))

@@ -1,0 +1,45 @@
+"""qmlir.moe_align_block_size: slots of tokens sorted by expert, each expert padded to whole blocks."""
+
+from __future__ import annotations
+
+from ..ods import BOOL, I64, INDEX, Op, attr, fail, operand, result
+from ..shapes import block_count, show
+from .common import check_result, element_of, shape_of
+
+
+class MoeAlignBlockSizeOp(Op, name="moe_align_block_size"):
+    """`expert_ids [T, topk]` to the layout that block-wise grouped products read (vLLM, AITER).
+
+    A slot is `token * topk + k`. `sorted_token_ids [NB * block_size]` (i32) lists the slots of expert 0, then 1, ...,
+    in ascending order; the places that pad an expert's last block, and the unused blocks at the end, hold T * topk.
+    `block_expert_ids [NB]` (i32) is the expert of each block, -1 for unused ones, and `num_tokens_post_padded []`
+    (i32) the number of places in used blocks. NB = min(T * topk, ceil(T * topk / block_size) + experts - 1).
+    """
+
+    expert_ids = operand(INDEX)
+    experts = attr(I64, required=True)
+    block_size = attr(I64, required=True)
+    skip_invalid = attr(BOOL, default=False)
+    sorted_token_ids = result(INDEX)
+    block_expert_ids = result(INDEX)
+    num_tokens_post_padded = result(INDEX)
+
+    def verify_semantics(self) -> None:
+        ids = shape_of(self.expert_ids)
+        if len(ids) != 2 or ids[1] is None:
+            fail(f"'expert_ids' has shape {show(ids)}, but must be [T, topk] with a static topk")
+        for name in ("experts", "block_size"):
+            if getattr(self, name) < 1:
+                fail(f"'{name}' is {getattr(self, name)}, but must be at least 1")
+        slots = None if ids[0] is None else ids[0] * ids[1]
+        blocks = block_count(slots, self.experts, self.block_size)
+        places = None if blocks is None else blocks * self.block_size
+        for name, shape in (
+            ("sorted_token_ids", (places,)),
+            ("block_expert_ids", (blocks,)),
+            ("num_tokens_post_padded", ()),
+        ):
+            value = getattr(self, name)
+            if element_of(value).name != "i32":
+                fail(f"result '{name}' holds i32 integers, but is {value.type}")
+            check_result(value, shape, f"result '{name}'")

@@ -1,0 +1,135 @@
+"""The mixture-of-experts layer and its router (docs/semantics.md, section 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DTYPES, Array
+from ..shapes import block_count
+from .dynamic import dynamic_quantize
+from .grouped import check_ids, grouped_matmul
+from .values import F32
+
+
+def route(logits: Array, *, topk: int, scoring: str = "softmax", renormalize: bool = False) -> tuple[Array, Array]:
+    """`logits [T, E]` to `expert_ids [T, topk]` (i32) and `routing_weights [T, topk]` (f32).
+
+    The experts with the largest logits, best first; of equal ones the lower id; NaN counts as the least. Their weights
+    are the scores over all experts: softmax (`exp(x - max) / sum`) or sigmoid, with `renormalize` divided by the sum
+    of those chosen.
+    """
+    x = np.asarray(logits).astype(np.float64)
+    order = np.argsort(-np.where(np.isnan(x), -np.inf, x), axis=1, kind="stable")
+    ids = order[:, :topk]
+    with np.errstate(all="ignore"):
+        if scoring == "sigmoid":
+            scores = 1 / (1 + np.exp(-x))
+        else:
+            e = np.exp(x - x.max(1, keepdims=True)) if x.size else x
+            scores = e / e.sum(1, keepdims=True)
+        weights = np.take_along_axis(scores, ids, 1)
+        if renormalize:
+            weights = weights / weights.sum(1, keepdims=True)
+    return ids.astype(np.int32), weights.astype(F32)
+
+
+def moe_align_block_size(
+    expert_ids: Array, *, experts: int, block_size: int, skip_invalid: bool = False
+) -> tuple[Array, Array, Array]:
+    """`expert_ids [T, topk]` to `sorted_token_ids [NB * block_size]`, `block_expert_ids [NB]` and
+    `num_tokens_post_padded []`, all i32; see the op. Source: vLLM's `moe_align_block_size`."""
+    flat = check_ids(expert_ids, experts, skip_invalid).reshape(-1)
+    count = block_count(flat.size, experts, block_size) or 0
+    places = np.full((count, block_size), flat.size, np.int32)
+    owners = np.full(count, -1, np.int32)
+    at = 0
+    for e in range(experts):
+        slots = np.flatnonzero(flat == e)
+        for first in range(0, slots.size, block_size):
+            part = slots[first : first + block_size]
+            places[at, : part.size], owners[at] = part, e
+            at += 1
+    return places.reshape(-1), owners, np.array(at * block_size, np.int32)
+
+
+def moe(
+    input: Array,
+    w1: Array,
+    w2: Array,
+    expert_ids: Array,
+    routing_weights: Array,
+    *,
+    input_scale: Array | None = None,
+    input_zero_point: Array | None = None,
+    w1_scale: Array | None = None,
+    w1_zero_point: Array | None = None,
+    w1_bias: Array | None = None,
+    w2_scale: Array | None = None,
+    w2_zero_point: Array | None = None,
+    w2_bias: Array | None = None,
+    intermediate_scale: Array | None = None,
+    intermediate_zero_point: Array | None = None,
+    codebook: Array | None = None,
+    input_dtype: str | None = None,
+    weight_dtype: str | None = None,
+    packing: str = "none",
+    zero_mode: str | None = None,
+    input_zero_mode: str | None = None,
+    compute_dtype: str | None = None,
+    weights_transposed: bool = False,
+    activation: str = "none",
+    act_clamp: tuple[float, float] | None = None,
+    gate_layout: str = "halves",
+    intermediate_dtype: str = "f32",
+    recipe: str = "torchao",
+    rounding: str = "half_even",
+    routing_stage: str = "output",
+    skip_invalid: bool = False,
+    out_dtype: str = "f32",
+) -> Array:
+    """`out[t] = sum_k routing_weights[t,k] * (act(input[t] @ W1[e] + b1) @ W2[e] + b2)`: two grouped products.
+
+    Shapes and the forms of the intermediate are those of the op. With `routing_stage` "input" the weight multiplies
+    the token instead: its scale (`f32(w) * s`), or the value itself where it has none.
+    """
+    x, weights = np.asarray(input), np.asarray(routing_weights).astype(F32)
+    shared: dict[str, Any] = {"expert_ids": expert_ids, "rhs_dtype": weight_dtype, "packing": packing,
+                              "codebook": codebook, "compute_dtype": compute_dtype, "skip_invalid": skip_invalid,
+                              "rhs_transposed": weights_transposed}  # fmt: skip
+    d = DTYPES[intermediate_dtype]
+    dynamic = d.is_int and intermediate_scale is None
+    if routing_stage == "input":
+        x, input_scale = _weighted(x, input_scale, weights)
+    first = {"lhs_dtype": input_dtype, "lhs_scale": input_scale, "lhs_zero_point": input_zero_point,
+             "lhs_zero_mode": input_zero_mode, "rhs_scale": w1_scale, "rhs_zero_point": w1_zero_point,
+             "zero_mode": zero_mode, "bias": w1_bias, "activation": activation, "act_clamp": act_clamp,
+             "gate_layout": gate_layout, "rounding": rounding, "out_scale": intermediate_scale,
+             "out_zero_point": intermediate_zero_point,
+             "out_dtype": "f32" if dynamic else intermediate_dtype}  # fmt: skip
+    hidden = grouped_matmul(x, w1, **_given(shared | first))
+    scale, zero = intermediate_scale, intermediate_zero_point
+    if dynamic:
+        symmetric = d.signed and recipe in ("torchao", "amax")
+        hidden, scale, zero = dynamic_quantize(hidden, out_dtype=intermediate_dtype, symmetric=symmetric,
+                                               rounding=rounding, recipe=recipe)  # fmt: skip
+    second = {"lhs_dtype": intermediate_dtype, "lhs_scale": scale, "lhs_zero_point": zero, "rhs_scale": w2_scale,
+              "rhs_zero_point": w2_zero_point, "zero_mode": zero_mode, "bias": w2_bias}  # fmt: skip
+    if routing_stage == "input":
+        weights = np.ones_like(weights)
+    return grouped_matmul(hidden, w2, **_given(shared | second), routing_weights=weights, out_dtype=out_dtype)
+
+
+def _given(kw: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in kw.items() if v is not None}
+
+
+def _weighted(x: Array, scale: Array | None, weights: Array) -> tuple[Array, Array | None]:
+    """The rows of each slot times their weight: `[T, topk, H]`, or the scale `[T, topk, 1]`."""
+    if scale is None:
+        rows = x if x.ndim == 3 else np.broadcast_to(x[:, None], (*weights.shape, x.shape[-1]))
+        return (rows.astype(F32) * weights[..., None]).astype(x.dtype), None
+    s = np.asarray(scale, F32)
+    s = s[:, None] if s.ndim == 2 and x.ndim == 2 else s
+    return x, s * weights[..., None]
