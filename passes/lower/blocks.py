@@ -219,8 +219,9 @@ class Ranked:
             mine = arith.cmpi(_EQ, _at(self._table, c, _loop(2)), g)
             return flag(arith.andi(mine, arith.cmpi(_EQ, _at(self._local, c, _loop(2)), inside)))
 
-        hits = elementwise([Arg(chunk, (0, 1)), Arg(group, (0,)), Arg(place, (0, 1))], [blocks, width, self._width],
-                           i32(), hit)  # fmt: skip
+        # Apart: reads by index inside a reduction do not distribute on GPUs.
+        hits = apart(elementwise([Arg(chunk, (0, 1)), Arg(group, (0,)), Arg(place, (0, 1))],
+                                 [blocks, width, self._width], i32(), hit))  # fmt: skip
 
         def row(at: Any, h: Any, c: Any) -> Any:
             return arith.muli(h, arith.addi(arith.muli(c, constant(self._width)), at(2)))
@@ -229,11 +230,11 @@ class Ranked:
 
 
 def _chunk_width(rows: Size) -> int:
-    """The power of two at or above the root of the rows, from 8 to 256; 64 where the rows are dynamic."""
+    """The power of two at or above the root of the rows, from 8 to 128; 64 where the rows are dynamic."""
     if not isinstance(rows, int):
         return 64
     width = 8
-    while width < 256 and width * width < rows:
+    while width < 128 and width * width < rows:
         width *= 2
     return width
 
