@@ -22,6 +22,7 @@ PASSES: dict[str, str] = {
     "qmlir-explicit-sign": "sign:ExplicitSignPass",
     "qmlir-bf16-as-bits": "bf16:Bf16AsBitsPass",
     "qmlir-guard-empty": "empty:GuardEmptyPass",
+    "qmlir-fuse-rows": "rows:FuseRowsPass",
     "qmlir-guard": "guard:GuardPass",
 }
 

@@ -253,18 +253,31 @@ def generic(
 ) -> Any:
     """A `linalg.generic`; loops that the result does not follow are reductions. `body` gets the scalars of the
     operands and of the result and returns the new one."""
+    return generics(args, [init], out_axes, loops, lambda *xs: [body(*xs)], attributes=attributes)[0]
+
+
+def generics(
+    args: Sequence[Arg],
+    inits: Sequence[Any],
+    out_axes: Sequence[int],
+    loops: int,
+    body: Body,
+    *,
+    attributes: dict[str, int] | None = None,
+) -> list[Any]:
+    """`generic` with several results over the same axes; `body` returns a list."""
     prepared = [a.prepared() for a in args]
     values = [v for v, _ in prepared]
-    maps = [_map(loops, axes) for _, axes in prepared] + [_map(loops, out_axes)]
+    maps = [_map(loops, axes) for _, axes in prepared] + [_map(loops, out_axes)] * len(inits)
     kinds = ["parallel" if i in out_axes else "reduction" for i in range(loops)]
     iterators = ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{k}>") for k in kinds])
-    op = linalg.GenericOp([init.type], values, [init], ir.ArrayAttr.get(maps), iterators)
-    block = op.regions[0].blocks.append(*[v.type.element_type for v in values], init.type.element_type)
+    op = linalg.GenericOp([i.type for i in inits], values, list(inits), ir.ArrayAttr.get(maps), iterators)
+    block = op.regions[0].blocks.append(*[v.type.element_type for v in [*values, *inits]])
     with ir.InsertionPoint(block):
-        linalg.YieldOp([body(*block.arguments)])
+        linalg.YieldOp(body(*block.arguments))
     for key, value in (attributes or {}).items():
         op.operation.attributes[key] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-    return op.results[0]
+    return list(op.results)
 
 
 def loop_index(i: int) -> Any:
@@ -272,10 +285,12 @@ def loop_index(i: int) -> Any:
     return linalg.IndexOp(i).result
 
 
-def elementwise(args: Sequence[Arg], sizes: Sequence[Size], t: Any, body: Body) -> Any:
+def elementwise(
+    args: Sequence[Arg], sizes: Sequence[Size], t: Any, body: Body, *, attributes: dict[str, int] | None = None
+) -> Any:
     """One result element from one element of each operand. `body` gets only the operands' scalars."""
     rank = len(sizes)
-    return generic(args, empty(sizes, t), range(rank), rank, lambda *xs: body(*xs[:-1]))
+    return generic(args, empty(sizes, t), range(rank), rank, lambda *xs: body(*xs[:-1]), attributes=attributes)
 
 
 def repeat(value: Any, axis: int, times: int) -> Any:

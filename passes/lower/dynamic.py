@@ -8,8 +8,11 @@ from ..._mlir import arith, ir, math
 from ...dialect.dtypes import DTYPES
 from ...dialect.ods import View
 from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp
-from .build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generic, scalar
+from .build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generics, scalar
 from .scalars import clamp, const, f32, i32, maximum, minimum, requantize, to_f32
+
+# Marks the operations of one dynamic quantisation, for `qmlir-fuse-rows`.
+ROWS = "qmlir.rows"
 
 
 def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
@@ -29,21 +32,26 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
     rows: list[Size] = [wide[i] for i in kept]
     loops = len(wide)
 
-    def reduce(start: float, body: Any) -> Any:
-        init = filled(rows, const(start))
-        return generic([Arg(x, tuple(range(loops)))], init, kept, loops, lambda v, acc: body(acc, to_f32(v)))
+    def reduce(*bodies: Any) -> list[Any]:
+        """One pass over the rows, each result starting at 0."""
+        inits = [filled(rows, const(0.0)) for _ in bodies]
+
+        def step(v: Any, *accs: Any) -> list[Any]:
+            return [body(acc, to_f32(v)) for body, acc in zip(bodies, accs, strict=True)]
+
+        return generics([Arg(x, tuple(range(loops)))], inits, kept, loops, step, attributes={ROWS: 1})
 
     def on_rows(values: list[Any], t: Any, body: Any) -> Any:
-        return elementwise([Arg(v, tuple(range(len(rows)))) for v in values], rows, t, body)
+        args = [Arg(v, tuple(range(len(rows)))) for v in values]
+        return elementwise(args, rows, t, body, attributes={ROWS: 1})
 
     zero = None
     if op.symmetric:
-        amax = reduce(0.0, lambda acc, v: maximum(acc, math.absf(v)))
+        (amax,) = reduce(lambda acc, v: maximum(acc, math.absf(v)))
         scale = on_rows([amax], f32(), lambda m: _symmetric(m, op.recipe, d.lo, d.hi))
     else:
         # The range holds 0 by starting there.
-        low = reduce(0.0, minimum)
-        high = reduce(0.0, maximum)
+        low, high = reduce(minimum, maximum)
         scale = on_rows([low, high], f32(), lambda a, b: _affine(a, b, op.recipe, d.lo, d.hi)[0])
         zero = on_rows([low, high], i32(), lambda a, b: _affine(a, b, op.recipe, d.lo, d.hi)[1])
     args = [Arg(x, tuple(range(loops))), Arg(scale, tuple(kept))]
@@ -55,7 +63,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
         t = arith.divf(to_f32(v), s) if op.recipe == "onnx" else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
         return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, d.lo, d.hi, element("i8"))
 
-    codes = elementwise(args, wide, element("i8"), code)
+    codes = elementwise(args, wide, element("i8"), code, attributes={ROWS: 1})
     if op.granularity == "group":
         codes = collapse(codes, [[i] for i in range(rank - 1)] + [[rank - 1, rank]])
     results = [codes, _keep_axis(scale, op, rows)]

@@ -47,7 +47,7 @@ class Target:
     status: str
     device_attribute: str = ""
     compiler_flags: tuple[str, ...] = ()
-    passes: tuple[str, ...] = ()  # passes that the backend needs behind the selection of strategies
+    passes: tuple[str, ...] = ("qmlir-fuse-rows",)  # passes that the backend needs behind the selection of strategies
     mma: tuple[str, ...] = ()  # IREE's names, e.g. "MFMA_I32_16x16x32_I8"
     int8_dot: bool = False  # an instruction that multiplies and adds int8 in groups of four
     dtypes: tuple[str, ...] = ()  # operand types of contractions that compile, MLIR spelling

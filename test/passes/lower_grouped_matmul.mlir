@@ -52,7 +52,7 @@ func.func @bias(%lhs: tensor<24x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: te
 
 // Ids are checked at run time; tokens are repeated topk times.
 // CHECK-LABEL: func.func @routed(
-// CHECK: cf.assert %{{.*}}, "an id of expert_ids is outside [0, 4)"
+// CHECK: cf.assert %{{.*}}, "an id of expert_ids (argument 2) is outside [0, 4)"
 // CHECK: arith.muli
 // CHECK: tensor.expand_shape %{{.*}} output_shape [6, 2, 16]
 func.func @routed(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<6x2xi32>) -> tensor<6x2x16xi32> {
