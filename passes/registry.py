@@ -19,6 +19,7 @@ PASSES: dict[str, str] = {
     "qmlir-lower-to-linalg": "lower:LowerToLinalgPass",
     "qmlir-select": "select:SelectPass",
     "qmlir-check-loops": "loops:CheckLoopsPass",
+    "qmlir-split-broadcast": "broadcast:SplitBroadcastPass",
     "qmlir-explicit-sign": "sign:ExplicitSignPass",
     "qmlir-bf16-as-bits": "bf16:Bf16AsBitsPass",
     "qmlir-guard-empty": "empty:GuardEmptyPass",

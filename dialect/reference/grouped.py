@@ -64,7 +64,7 @@ def grouped_matmul(
     assert expert_ids is not None
     ids = check_ids(expert_ids, count, skip_invalid)
     tokens, topk = ids.shape
-    rows = np.repeat(lhs, topk, 0) if lhs.ndim == 2 else lhs.reshape(-1, lhs.shape[-1])
+    rows = np.repeat(lhs, topk, 0) if lhs.ndim == 2 else lhs.reshape(tokens * topk, lhs.shape[-1])
     kw = dict(kw)
     for name in ("lhs_scale", "lhs_zero_point"):
         value = kw.get(name)
@@ -80,7 +80,7 @@ def grouped_matmul(
     out_dtype = kw.pop("out_dtype", "f32")
     inner = out_dtype if routing_weights is None else "f32"
     out = _rows(rows, rhs, ids.reshape(-1), {**kw, "out_dtype": inner})
-    out = out.reshape(tokens, topk, -1)
+    out = out.reshape(tokens, topk, out.shape[-1])
     if routing_weights is None:
         return out
     total = np.zeros((tokens, out.shape[-1]), np.float32)

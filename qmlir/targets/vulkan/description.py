@@ -63,11 +63,10 @@ def _vulkan(
         passes=(
             "inline",
             *(("qmlir-check-loops",) if name == "lavapipe" else ()),
+            "qmlir-split-broadcast",
             "qmlir-explicit-sign",
             "qmlir-bf16-as-bits",
             "qmlir-guard-empty",
-            # Subgroups of 8 make float reductions in vectors of 8, which IREE does not legalise when they are fused.
-            *(() if name == "lavapipe" else ("qmlir-fuse-rows",)),
         ),
         summary=summary,
         status=status,
