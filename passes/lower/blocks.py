@@ -273,7 +273,7 @@ class Blocks:
             [Arg(self.group_of, (0,))], [self.count, width], i32(),
             lambda g: arith.addi(arith.muli(arith.subi(_loop(0), _at(start, g)), constant(width)), _loop(1)),
         )  # fmt: skip
-        self.row_of = routing.find(self.group_of, self.place_of)
+        self.row_of = apart(routing.find(self.group_of, self.place_of))
 
     def rows_of(self, value: Any) -> Any:
         """`[R, ...]` to `[NB, B, ...]`."""
