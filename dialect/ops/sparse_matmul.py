@@ -59,7 +59,7 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
     @property
     def stored(self) -> int:
         """Number of entries (`bsr`: blocks) of the indices."""
-        return int(shape_of(self.indices)[-1] or 0)
+        return int((shape_of(self.indices) or (0,))[-1] or 0)
 
     def values_shape(self) -> tuple[int, ...]:
         """Shape of `values` in codes, packed or not."""
@@ -127,8 +127,6 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
                 "a sparse weight takes no zero point: what is not stored is the real value 0, which would be another "
                 "code; quantise the weight symmetrically (zero_mode 'none')"
             )
-        if self.rhs_sum is not None and not self.rhs_code.is_int:
-            fail(f"'rhs_sum' holds sums of integer codes, but they are {self.rhs_code.name}")
         self.verify_sides(lhs, tuple(shape), len(lhs) - 1, rhs_k, k, ("lhs", "weight"), self.longest())
         self.verify_sum((n,))
         self.verify_epilogue((*lhs[:-1], n), n)
