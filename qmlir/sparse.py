@@ -113,6 +113,7 @@ class SparseWeight:
     def _check_lengths(self) -> None:
         """Shapes of the arrays fit each other and the weight."""
         rows, columns = self.shape
+        wanted: tuple[int, ...]
         if self.format == "2:4":
             stored, wanted = rows, (rows, -(-columns // 8))
         else:
@@ -380,9 +381,9 @@ def _dtype_of(values: Any) -> str:
     return name
 
 
-def _indices(array: Any, name: str, format: str) -> Array:
+def _indices(given: Any, name: str, format: str) -> Array:
     """Indices as i32 or i64 (2:4: bytes)."""
-    array = np.asarray(array)
+    array: Array = np.asarray(given)
     if format == "2:4":
         if array.dtype not in (np.uint8, np.int8):
             raise UsageError(f"'{name}' is {array.dtype}, but the metadata of format '2:4' is bytes (uint8)")

@@ -95,7 +95,7 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
 
     def longest(self) -> int:
         """The most terms that one sum has: known for a constant weight, else from the number of stored entries."""
-        k = self.rhs_shape[1 if self.rhs_transposed else 0]
+        k: int = self.rhs_shape[1 if self.rhs_transposed else 0]
         if self.format == "2:4":
             return k // 2
         r, c = self.block or (1, 1)

@@ -94,7 +94,8 @@ def lower_sparse_matmul(op: SparseMatmulOp) -> list[Any]:
 
 def form_of(op: SparseMatmulOp) -> str:
     """`dense`, `rows` or `blocks`. A form that gathers needs a weight `[N, K]` in csr or coo form with scales that are
-    constant along K, or a constant bsr one; `qmlir-fold` brings constant weights there.
+    constant along K, or a constant bsr one; `qmlir-fold` brings constant weights there. Rows that are known at run time
+    are padded to the longest.
 
     Raises:
         OpError: for a weight too large to be made dense, with what would work.
@@ -140,15 +141,15 @@ def share_limit(op: SparseMatmulOp) -> float:
 
 def padded_share(op: SparseMatmulOp) -> float:
     """Entries that the gathered form works on, of all: with their padding for a constant weight `[N, K]`."""
-    rows, columns = op.rhs_shape
+    size: int = math.prod(op.rhs_shape)
     weight = op.constant()
-    depth = math.prod(op.block) if op.block is not None else 1
+    depth: int = math.prod(op.block) if op.block is not None else 1
     if weight is None:
-        return op.stored * depth / (rows * columns)
+        return op.stored * depth / size
     lengths = np.bincount(entries(op.format, weight.indices, weight.indptr)[0], minlength=op.rows_columns[0])
     if op.block is not None:
-        return int(lengths.max()) * lengths.size * depth / (rows * columns)
-    return row_pieces(lengths).work / (rows * columns)
+        return int(lengths.max()) * lengths.size * depth / size
+    return row_pieces(lengths).work / size
 
 
 @dataclass(frozen=True)
