@@ -36,7 +36,6 @@ from .build import (
     dense_like,
     dims,
     elementwise,
-    empty,
     expand,
     filled,
     generic,
@@ -163,14 +162,14 @@ class Pieces:
 
 
 def row_pieces(lengths: Array) -> Pieces:
-    """The width that makes the least work: near sqrt-size pieces where rows are of very different length."""
+    """The width that makes the least work; the longest row's where a shorter one does not save a quarter."""
     longest = max(1, int(lengths.max()))
     best: Pieces | None = None
     for width in sorted({longest, *(1 << p for p in range(3, longest.bit_length()))}, reverse=True):
         count = np.maximum(1, -(-lengths // width))
         total, most = int(count.sum()), int(count.max())
-        work = total * width + (lengths.size * most if most > 1 else 0)
-        if best is None or work < best.work * 3 // 4:
+        work = total * width + (int((count > 1).sum()) * most + lengths.size if most > 1 else 0)
+        if best is None or work < best.work * 3 / 4:
             best = Pieces(width, count, np.cumsum(count) - count, work)
     assert best is not None
     return best
@@ -371,26 +370,40 @@ class _Rows:
 
     def _joined(self, value: Any) -> Any:
         """`[.., V]` of pieces to `[.., N]` of rows."""
-        if self.pieces is None:
+        pieces = self.pieces
+        if pieces is None:
             return value
         value = apart(value)
         *outer, _ = dims(value)
-        loops = len(outer)
-        first, counts = (dense(x.astype(np.int32)) for x in (self.pieces.first, self.pieces.count))
-        most = int(self.pieces.count.max())
+        rank = len(outer)
         t = value.type.element_type
         plus = arith.addf if t == f32() else arith.addi
+        cut = np.flatnonzero(pieces.count > 1)
+        most = int(pieces.count.max())
+        # Rows of several pieces, added up; then each row from there or, of one piece, as it is.
+        which = np.full(self.n, -1)
+        which[cut] = np.arange(cut.size)
+        tables = (pieces.first, pieces.first[cut], pieces.count[cut], which)
+        first, first_cut, counts, places = (dense(x.astype(np.int32)) for x in tables)
 
-        def body(start: Any, count: Any, _: Any, acc: Any) -> Any:
-            piece = arith.minsi(loop_i32(loops + 1), arith.subi(count, constant(1)))
-            at = arith.index_cast(ir.IndexType.get(), arith.addi(start, piece))
-            x = tensor.extract(value, [*(loop_index(i) for i in range(loops)), at])
-            inside = arith.cmpi(_SLT, loop_i32(loops + 1), count)
+        def at(source: Any, position: Any) -> Any:
+            last = arith.index_cast(ir.IndexType.get(), position)
+            return tensor.extract(source, [*(loop_index(i) for i in range(rank)), last])
+
+        def piece(start: Any, count: Any, number: Any, acc: Any) -> Any:
+            inside = arith.cmpi(_SLT, number, count)
+            x = at(value, arith.select(inside, arith.addi(start, number), start))
             return plus(acc, arith.select(inside, x, scalar(0, t)))
 
-        # Nothing reads the last operand: it tells how long the sum is.
-        args = [Arg(first, (loops,)), Arg(counts, (loops,)), Arg(empty([most], i32()), (loops + 1,))]
-        return generic(args, filled([*outer, self.n], scalar(0, t)), range(loops + 1), loops + 2, body)
+        numbers = dense(np.arange(most, dtype=np.int32))
+        args = [Arg(first_cut, (rank,)), Arg(counts, (rank,)), Arg(numbers, (rank + 1,))]
+        sums = apart(generic(args, filled([*outer, cut.size], scalar(0, t)), range(rank + 1), rank + 2, piece))
+
+        def row(start: Any, long: Any) -> Any:
+            several = arith.cmpi(_SGE, long, constant(0))
+            return arith.select(several, at(sums, arith.maxsi(long, constant(0))), at(value, start))
+
+        return elementwise([Arg(first, (rank,)), Arg(places, (rank,))], [*outer, self.n], t, row)
 
 
 def _rows(op: SparseMatmulOp, codes: Any) -> _Rows:
@@ -447,7 +460,7 @@ def _padded_rows(op: SparseMatmulOp, codes: Any) -> tuple[Any, Any]:
         return elementwise([Arg(start, (0,)), Arg(end, (0,))], sizes, source.type.element_type, body)
 
     inside = elementwise([Arg(column, (0,))], [stored], i32(), lambda c: bounded(c, columns))
-    return reading(apart(codes)), reading(apart(inside))
+    return apart(reading(apart(codes))), apart(reading(apart(inside)))
 
 
 @dataclass(frozen=True)
