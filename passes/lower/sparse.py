@@ -94,7 +94,7 @@ def lower_sparse_matmul(op: SparseMatmulOp) -> list[Any]:
 def form_of(op: SparseMatmulOp) -> str:
     """`dense`, `rows` or `blocks`. A form that gathers needs a weight `[N, K]` in csr or coo form with scales that are
     constant along K, or a constant bsr one; `qmlir-fold` brings constant weights there. Rows that are known at run time
-    are padded to the longest.
+    are gathered only where the weight is too large to be dense, padded to the longest.
 
     Raises:
         OpError: for a weight too large to be made dense, with what would work.
@@ -107,7 +107,9 @@ def form_of(op: SparseMatmulOp) -> str:
             raise OpError(f"the weight {show(op.rhs_shape)} is too large to be made dense, and {reason}")
         return "dense"
     form = "blocks" if op.format == "bsr" else "rows"
-    return form if large or padded_share(op) <= share_limit(op) else "dense"
+    # IREE's SPIR-V route does not compile rows whose padding is known at run time (3.13: memref.alloc).
+    few = op.constant() is not None and padded_share(op) <= share_limit(op)
+    return form if large or few else "dense"
 
 
 def _needs_dense(op: SparseMatmulOp) -> str:
@@ -139,12 +141,11 @@ def share_limit(op: SparseMatmulOp) -> float:
 
 
 def padded_share(op: SparseMatmulOp) -> float:
-    """Entries that the gathered form works on, of all: with their padding for a constant weight `[N, K]`."""
+    """Entries that the gathered form works on, of all, with their padding; the weight is constant and `[N, K]`."""
     size: int = math.prod(op.rhs_shape)
     weight = op.constant()
     depth: int = math.prod(op.block) if op.block is not None else 1
-    if weight is None:
-        return op.stored * depth / size
+    assert weight is not None
     lengths = np.bincount(entries(op.format, weight.indices, weight.indptr)[0], minlength=op.rows_columns[0])
     if op.block is not None:
         return int(lengths.max()) * lengths.size * depth / size

@@ -74,19 +74,19 @@ func.func @scattered(%lhs: tensor<?x4xi8>, %values: tensor<6xi8>, %indices: tens
   return %0 : tensor<?x3xi32>
 }
 
-// Few entries that are known at run time: rows as long as the longest of the call.
+// Known at run time, and too large to be dense: rows as long as the longest of the call.
 // CHECK-LABEL: func.func @rows_at_run_time(
 // CHECK-NOT: iree_linalg_ext.scatter
-// CHECK: linalg.generic {{.*}}ins(%{{.*}}, %{{.*}} : tensor<16x?xi8>, tensor<16x?xi32>)
-// CHECK: tensor.extract %{{.*}} : tensor<3x1024xi8>
-func.func @rows_at_run_time(%lhs: tensor<3x1024xi8>, %values: tensor<6xi8>, %indices: tensor<6xi32>,
-    %indptr: tensor<17xi32>) -> tensor<3x16xi32> {
+// CHECK: linalg.generic {{.*}}ins(%{{.*}}, %{{.*}} : tensor<1048576x?xi8>, tensor<1048576x?xi32>)
+// CHECK: tensor.extract %{{.*}} : tensor<3x2048xi8>
+func.func @rows_at_run_time(%lhs: tensor<3x2048xi8>, %values: tensor<6xi8>, %indices: tensor<6xi32>,
+    %indptr: tensor<1048577xi32>) -> tensor<3x1048576xi32> {
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %indptr) {
-    format = "csr", rhs_shape = array<i64: 16, 1024>, rhs_transposed = true,
+    format = "csr", rhs_shape = array<i64: 1048576, 2048>, rhs_transposed = true,
     operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
   }
-      : (tensor<3x1024xi8>, tensor<6xi8>, tensor<6xi32>, tensor<17xi32>) -> tensor<3x16xi32>
-  return %0 : tensor<3x16xi32>
+      : (tensor<3x2048xi8>, tensor<6xi8>, tensor<6xi32>, tensor<1048577xi32>) -> tensor<3x1048576xi32>
+  return %0 : tensor<3x1048576xi32>
 }
 
 // 2:4 metadata is decoded before the dense contraction.
