@@ -27,3 +27,7 @@ INPUT_LAYOUT = ("NHWC", "NCHW")
 FILTER_LAYOUT = ("FHWC", "HWCF", "FCHW")
 SCORING = ("softmax", "sigmoid")
 ROUTING_STAGE = ("output", "input")
+SPARSE_FORMAT = ("csr", "coo", "bsr", "2:4")
+# Types whose code 0 is the real value 0 (1-bit codes have none: what is not stored is 0 all the same).
+SPARSE_VALUES = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "f32", "f16", "bf16", "e4m3", "e5m2",
+                 "e4m3fnuz", "e5m2fnuz")  # fmt: skip

@@ -53,6 +53,12 @@ def grouped_matmul(operands: Operands, attributes: Attributes) -> list[Spec]:
     return [((rows, operands["expert_ids"][0][1], n), out)]
 
 
+def sparse_matmul(operands: Operands, attributes: Attributes) -> list[Spec]:
+    lhs = operands["lhs"][0]
+    n = attributes["rhs_shape"][0 if attributes.get("rhs_transposed") else 1]
+    return [((*lhs[:-1], _gated(n, attributes)), attributes.get("out_dtype", "f32"))]
+
+
 def conv2d_q(operands: Operands, attributes: Attributes) -> list[Spec]:
     s = operands["input"][0]
     nchw = attributes.get("input_layout", "NHWC") == "NCHW"
@@ -140,6 +146,7 @@ def moe(operands: Operands, attributes: Attributes) -> list[Spec]:
 RESULTS: dict[str, Callable[[Operands, Attributes], list[Spec]]] = {
     "scaled_matmul": scaled_matmul,
     "grouped_matmul": grouped_matmul,
+    "sparse_matmul": sparse_matmul,
     "conv2d_q": conv2d_q,
     "dequant": dequant,
     "quantize": quantize,

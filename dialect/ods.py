@@ -74,6 +74,7 @@ INT = tensor_of("i8 or i32 integers", _signless(8, 32))
 ZERO = tensor_of("i8 or i32 integers, or floats", lambda t: _signless(8, 32)(t) or _is_float(t))
 NUMBER = tensor_of("i32 integers or floats", lambda t: _signless(32)(t) or _is_float(t))
 INDEX = tensor_of("i32 or i64 integers", _signless(32, 64))
+SPARSE_INDEX = tensor_of("i32 or i64 integers (2:4: i8 bytes)", _signless(8, 32, 64))
 RESULT = tensor_of("i8, i32 or floats", lambda t: _signless(8, 32)(t) or _is_float(t))
 
 

@@ -3,6 +3,7 @@
 * packed or sub-byte constant weights become one signed code a byte (the stock route multiplies bytes);
 * constant convolution weights go to the layout FHWC;
 * unsigned constant codes become signed ones, their zero point moved along;
+* constant sparse weights go to the layout `[N, K]`, or become dense where gathering does not pay;
 * two constant scales that are constant along K become one (their f32 product, as the contract forms it);
 * weight sums for zero points on the other side become the constant operand `rhs_sum`.
 
@@ -26,10 +27,14 @@ from ..dialect.ops.conv2d_q import FILTER_AXES, Conv2dQOp
 from ..dialect.ops.grouped_matmul import GroupedMatmulOp
 from ..dialect.ops.product import ProductOp
 from ..dialect.ops.scaled_matmul import ScaledMatmulOp
+from ..dialect.ops.sparse_matmul import SparseMatmulOp
 from ..dialect.reference.conv import filter_parameter
 from ..dialect.reference.packing import unpack
+from ..dialect.reference.sparse import densified_dtype, densify, entries
 from .base import Pass, State
-from .lower.build import dense, dense_like
+from .lower.build import dense, dense_like, transpose
+from .lower.sparse import form_of
+from .lower.values import full_rank
 
 
 @dataclass(frozen=True)
@@ -59,13 +64,17 @@ class FoldPass(Pass):
         steps = [fold_filter_layout]
         if self.unpack_weights:
             steps.append(fold_packing)
-        return [*steps, fold_unsigned, fold_scales, fold_sums]
+        return [*steps, fold_sparse, fold_densify, fold_unsigned, fold_scales, fold_sums]
 
 
-def rebuilt(view: Any, **changes: Any) -> Any:
-    """The op with some operands and attributes changed, in the place of the old one."""
+def rebuilt(view: Any, cls: Any = None, **changes: Any) -> Any:
+    """The op with some operands and attributes changed, in the place of the old one; `cls`: as another op, which keeps
+    what it knows."""
+    cls = cls or type(view)
     values = {**view.operands_by_name(), **view.attributes_by_name(), **changes}
-    new = type(view).build(results=[r.type for r in view.operation.results], loc=view.operation.location,
+    known = {f.name for f in cls.FIELDS}
+    values = {k: v for k, v in values.items() if k in known}
+    new = cls.build(results=[r.type for r in view.operation.results], loc=view.operation.location,
                            **{k: v for k, v in values.items() if v is not None})  # fmt: skip
     for old, fresh in zip(view.operation.results, new.operation.results, strict=True):
         old.replace_all_uses_with(fresh)
@@ -74,7 +83,7 @@ def rebuilt(view: Any, **changes: Any) -> Any:
 
 
 def _weight_name(view: Op) -> str:
-    return "weight" if isinstance(view, Conv2dQOp) else "rhs"
+    return {"qmlir.conv2d_q": "weight", "qmlir.sparse_matmul": "values"}.get(view.OPERATION_NAME, "rhs")
 
 
 def fold_filter_layout(view: Any) -> Any:
@@ -121,8 +130,63 @@ def fold_packing(view: Any) -> Any:
     return rebuilt(view, **changes)
 
 
+def fold_sparse(view: Any) -> Any:
+    """A constant sparse weight goes to `[N, K]`, as csr or bsr, its scale with it. Sums along K that a zero point on
+    the lhs needs are formed on the way."""
+    if not isinstance(view, SparseMatmulOp) or view.packing != "none":
+        return view
+    weight = view.constant()
+    if weight is None or view.format == "2:4":
+        return view
+    row, column = entries(view.format, weight.indices, weight.indptr)
+    codes, changes = weight.codes, dict[str, Any]()
+    shape, block = view.rhs_shape, view.block
+    if not view.rhs_transposed:
+        order = np.lexsort((row, column))
+        row, column, codes = column[order], row[order], codes[order]
+        shape, block = shape[::-1], None if block is None else block[::-1]
+        codes = codes if block is None else np.ascontiguousarray(codes.swapaxes(1, 2))
+        if view.rhs_scale is not None:
+            changes["rhs_scale"] = _transposed_scale(view.rhs_scale)
+    rows = shape[0] // (block[0] if block is not None else 1)
+    pointers = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
+    if _needs_sums(view) and view.rhs_code.is_int and view.rhs_sum is None:
+        per_row = codes.astype(np.int32).sum(2) if block is not None else codes.astype(np.int32)
+        sums = np.zeros((rows, *per_row.shape[1:]), np.int32)
+        np.add.at(sums, row, per_row)
+        changes["rhs_sum"] = dense(sums.reshape(-1))
+    return rebuilt(view, **changes, format="csr" if block is None else "bsr", values=dense_like(codes, view.values),
+                   indices=dense(column.astype(np.int32)), indptr=dense(pointers.astype(np.int32)),
+                   rhs_shape=shape, block=block, rhs_transposed=True,
+                   rhs_dtype=densified_dtype(view.rhs_dtype) if view.rhs_dtype else None)  # fmt: skip
+
+
+def _transposed_scale(scale: Any) -> Any:
+    """A scale of `[K, N]` as one of `[N, K]`."""
+    if len(shape_of(scale)) == 0:
+        return scale
+    known = constant_array(scale)
+    if known is not None:
+        return dense_like(np.atleast_2d(known).T, scale)
+    return transpose(full_rank(scale, 2), [1, 0])
+
+
+def fold_densify(view: Any) -> Any:
+    """A constant sparse weight becomes dense where `form_of` says so. Its sums of codes are found from that."""
+    if not isinstance(view, SparseMatmulOp) or view.packing != "none":
+        return view
+    weight = view.constant()
+    if weight is None or form_of(view) != "dense":
+        return view
+    array = densify(view.format, view.rhs_shape, weight.codes, weight.indices, weight.indptr, view.block)
+    return rebuilt(view, ScaledMatmulOp, rhs=dense_like(array, view.values), rhs_sum=None,
+                   rhs_dtype=densified_dtype(view.rhs_code.name))  # fmt: skip
+
+
 def fold_unsigned(view: Any) -> Any:
     """Constant u8 codes as i8 codes less 128: the zero point (an integer constant, or absent) moves along."""
+    if isinstance(view, SparseMatmulOp):
+        return view
     if view.rhs_code.name != "u8" or view.zero_mode not in ("none", "int") or view.rhs_plain:
         return view
     weight = constant_array(getattr(view, _weight_name(view)))
@@ -152,9 +216,10 @@ def fold_scales(view: Any) -> Any:
 
 def fold_sums(view: Any) -> Any:
     """Sums over K of constant codes, when the other side has a zero point (or unsigned codes)."""
-    needed = view.lhs_zero_point is not None or view.lhs_code.name == "u8" or view.lhs_zero_mode.startswith("offset")
     d = view.rhs_code
-    if not needed or view.rhs_sum is not None or not d.is_int or not view.lhs_code.is_int or view.packing != "none":
+    if isinstance(view, SparseMatmulOp) or not _needs_sums(view) or view.rhs_sum is not None:
+        return view
+    if not d.is_int or not view.lhs_code.is_int or view.packing != "none":
         return view
     weight = constant_array(getattr(view, _weight_name(view)))
     if weight is None or d.name in ("u8", "i1"):
@@ -167,6 +232,11 @@ def fold_sums(view: Any) -> Any:
         return view  # one sum a group: the lowering forms it with the groups it decides on
     k_axis = codes.ndim - (1 if view.rhs_transposed else 2)
     return rebuilt(view, rhs_sum=dense(codes.sum(k_axis, dtype=np.int32)))
+
+
+def _needs_sums(view: Any) -> bool:
+    """Whether the lhs has a zero point, or codes that stand for another number."""
+    return view.lhs_zero_point is not None or view.lhs_code.name == "u8" or view.lhs_zero_mode.startswith("offset")
 
 
 def _grouped(view: ScaledMatmulOp | GroupedMatmulOp) -> bool:

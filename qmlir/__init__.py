@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from .errors import SlowFallbackWarning as SlowFallbackWarning
     from .runtime import Program as Program
     from .runtime import load as load
+    from .sparse import SparseSpec as SparseSpec
+    from .sparse import SparseWeight as SparseWeight
     from .spec import TensorSpec as TensorSpec
 
 # public name -> (module, attribute); attribute None means the module itself.
@@ -38,6 +40,8 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "InputError": (".errors", "InputError"),
     "QmlirError": (".errors", "QmlirError"),
     "SlowFallbackWarning": (".errors", "SlowFallbackWarning"),
+    "SparseSpec": (".sparse", "SparseSpec"),
+    "SparseWeight": (".sparse", "SparseWeight"),
     "TensorSpec": (".spec", "TensorSpec"),
     "compile": (".compiler", "compile"),
     "load": (".runtime", "load"),
@@ -50,6 +54,8 @@ __all__ = [
     "Program",
     "QmlirError",
     "SlowFallbackWarning",
+    "SparseSpec",
+    "SparseWeight",
     "TensorSpec",
     "compile",
     "load",

@@ -46,7 +46,7 @@ register_operation: Any = _cext.register_operation
 
 # Building an op of a dialect that its context has not loaded crashes the process, and a compiler session's
 # context starts with none loaded.
-_DIALECTS = ("arith", "cf", "flow", "func", "linalg", "math", "scf", "tensor", "util")
+_DIALECTS = ("arith", "cf", "flow", "func", "iree_linalg_ext", "linalg", "math", "scf", "tensor", "util")
 
 
 def load_dialects(ctx: Any) -> None:

@@ -274,6 +274,7 @@ def _sides(lhs: str, rhs: str) -> tuple[_Side, _Side]:
 _SIDES = {
     "scaled_matmul": _sides("lhs", "rhs"),
     "grouped_matmul": _sides("lhs", "rhs"),
+    "sparse_matmul": _sides("lhs", "values"),
     "conv2d_q": _sides("input", "weight"),
     "moe": (
         _Side("input", "input_dtype", ("input_zero_point",), "input_zero_mode"),
@@ -385,6 +386,57 @@ moe = Operation(
     Raises InputError for an id outside [0, E) unless skip_invalid. Source: docs/semantics.md, section 4.
     """,
 )  # fmt: skip
+
+
+class SparseOperation(Operation):
+    """A product whose weight is one argument of several arrays."""
+
+    def __call__(self, *args: Any, target: str = "cpu", **kw: Any) -> Any:
+        return super().__call__(target=target, **self._spread(args, kw))
+
+    def compile(
+        self, *args: Any, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False, **kw: Any
+    ) -> Artifact:
+        """As `Operation.compile`; the weight is a `SparseWeight`, which is folded, or a `SparseSpec`, whose arrays are
+        the arguments `values`, `indices` and `indptr` of the program, checked at run time."""
+        return super().compile(target=target, flags=flags, strict=strict, **self._spread(args, kw, spec=True))
+
+    def _spread(self, args: tuple[Any, ...], kw: dict[str, Any], spec: bool = False) -> dict[str, Any]:
+        """Arguments by name, the weight as the op's operands and attributes."""
+        from .sparse import SparseSpec, SparseWeight
+
+        names = ("lhs", "weight")
+        if len(args) > len(names):
+            raise UsageError(f"{self.name} takes {len(names)} positional arguments: {', '.join(names)}")
+        every = {**dict(zip(names, args, strict=False)), **kw}
+        for name in names:
+            if every.get(name) is None:
+                raise UsageError(f"{self.name} needs the argument {name!r}")
+        weight = every.pop("weight")
+        if not isinstance(weight, (SparseWeight, SparseSpec) if spec else SparseWeight):
+            raise UsageError(
+                f"the weight of {self.name} is a {type(weight).__name__}, but must be a SparseWeight"
+                f"{' or a SparseSpec' if spec else ''}: SparseWeight.from_scipy, from_torch and from_dense make one"
+            )
+        told = {"format": weight.format, "rhs_shape": weight.shape, "block": weight.block, "rhs_dtype": weight.dtype,
+                "packing": weight.packing, "rhs_transposed": weight.rhs_transposed}  # fmt: skip
+        for name in (*told, *weight.operands()):
+            if every.get(name) is not None:
+                raise UsageError(f"{self.name} has no argument {name!r}: the weight tells it")
+        return {**every, **weight.operands(), **told}
+
+
+sparse_matmul = SparseOperation(
+    "sparse_matmul",
+    ("lhs", "values"),
+    ("indices", "indptr", *_QUANTISED, *_EPILOGUE_OPERANDS),
+    (*_PRODUCT_ATTRIBUTES, "rhs_transposed", "format", "rhs_shape", "block"),
+    """`epilogue(sum_k A[m,k] * B[k,n])` with a sparse weight: lhs [B.., M, K], weight a `SparseWeight` of dense shape
+    [K, N], or [N, K] with its rhs_transposed. What is not stored is the real value 0. Result: [B.., M, N].
+    Eager calls give the program the weight's arrays; `.compile` folds a `SparseWeight` and takes a `SparseSpec` for one
+    that is known at run time. Raises InputError when such a one has indices that are out of range or not sorted.
+    """,
+)
 conv2d_q = Operation(
     "conv2d_q",
     ("input", "weight"),
@@ -425,4 +477,4 @@ unpack = Operation(
 )
 
 __all__ = ["Diagnostic", "Operation", "VerifyError", "conv2d_q", "dequant", "dynamic_quantize", "grouped_matmul",
-           "moe", "moe_align_block_size", "quantize", "route", "scaled_matmul", "unpack"]  # fmt: skip
+           "moe", "moe_align_block_size", "quantize", "route", "scaled_matmul", "sparse_matmul", "unpack"]  # fmt: skip

@@ -10,6 +10,7 @@ from .moe_align_block_size import MoeAlignBlockSizeOp
 from .quantize import QuantizeOp
 from .route import RouteOp
 from .scaled_matmul import ScaledMatmulOp
+from .sparse_matmul import SparseMatmulOp
 from .unpack import UnpackOp
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "QuantizeOp",
     "RouteOp",
     "ScaledMatmulOp",
+    "SparseMatmulOp",
     "UnpackOp",
 ]

@@ -103,9 +103,17 @@ class ProductOp(Op):
     # ---- rules
 
     def verify_sides(
-        self, lhs_shape: Shape, rhs_shape: Shape, lhs_k: int, rhs_k: int, k: int | None, of: tuple[str, str]
+        self,
+        lhs_shape: Shape,
+        rhs_shape: Shape,
+        lhs_k: int,
+        rhs_k: int,
+        k: int | None,
+        of: tuple[str, str],
+        terms: int | None = None,
     ) -> None:
-        """Codes, scales and zero points. `lhs_k`, `rhs_k`: the axes of K; `of`: the operands' names."""
+        """Codes, scales and zero points. `lhs_k`, `rhs_k`: the axes of K; `of`: the operands' names; `terms`: the most
+        that one sum has, where it is less than K."""
         a, b = self.lhs_code, self.rhs_code
         blocks_k: list[int | None] = []
         for side, d, shape, axis, name in (
@@ -129,7 +137,7 @@ class ProductOp(Op):
             blocks_k.append(block)
         self.verify_shared(of)
         grouped = any(x is not None for x in blocks_k)
-        size = k
+        size = k if terms is None else terms
         if grouped and k is not None:
             size = math.gcd(*(x if x is not None else k for x in blocks_k))
         if a.is_int and b.is_int and not (self.lhs_plain or self.rhs_plain):

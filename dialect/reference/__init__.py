@@ -11,6 +11,7 @@ from .grouped import grouped_matmul
 from .matmul import scaled_matmul
 from .moe import moe, moe_align_block_size, route
 from .packing import pack, unpack
+from .sparse import sparse_matmul
 from .values import dequant, quantize
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "quantize",
     "route",
     "scaled_matmul",
+    "sparse_matmul",
     "unpack",
 ]

@@ -22,6 +22,7 @@ from .grouped import lower_grouped_matmul
 from .matmul import lower_scaled_matmul
 from .moe import lower_moe, lower_moe_align_block_size, lower_route
 from .scalars import OPAQUE_ZERO, i32
+from .sparse import lower_sparse_matmul
 
 Rule = Callable[[Any], list[Any]]  # the op's view -> its results' replacements
 
@@ -36,6 +37,7 @@ RULES: dict[str, Rule] = {
     "qmlir.route": lower_route,
     "qmlir.moe_align_block_size": lower_moe_align_block_size,
     "qmlir.moe": lower_moe,
+    "qmlir.sparse_matmul": lower_sparse_matmul,
 }
 
 

@@ -51,7 +51,7 @@ def flag(condition: Any) -> Any:
     return arith.extui(i32(), condition)
 
 
-def _loop(i: int) -> Any:
+def loop_i32(i: int) -> Any:
     """The running index of loop `i`, i32."""
     return arith.index_cast(i32(), loop_index(i))
 
@@ -78,13 +78,13 @@ def count(args: list[Arg], sizes: list[Size], out: list[int], body: Any) -> Any:
 
     def step(*xs: Any) -> Any:
         given = dict(zip(counted, xs[len(args) : -1], strict=True))
-        return arith.addi(xs[-1], body(lambda i: given[i] if i in given else _loop(place[i]), *xs[: len(args)]))
+        return arith.addi(xs[-1], body(lambda i: given[i] if i in given else loop_i32(place[i]), *xs[: len(args)]))
 
     return generic(moved, init, [place[i] for i in out], len(sizes), step)
 
 
-def _at(source: Any, *where: Any) -> Any:
-    """Read one element at i32 positions, inside a body."""
+def read(source: Any, *where: Any) -> Any:
+    """One element at i32 positions, inside a body."""
     return tensor.extract(source, [arith.index_cast(ir.IndexType.get(), w) for w in where])
 
 
@@ -151,7 +151,7 @@ class Sorted:
         self.owner = count([Arg(start, (1,)), Arg(sizes, (1,))], [rows, groups], [0],
                            lambda at, s, n: flag(arith.cmpi(_SLE, arith.addi(s, n), at(0))))  # fmt: skip
         self.position = elementwise([Arg(self.owner, (0,))], [rows], i32(),
-                                    lambda o: arith.subi(_loop(0), _at(start, bounded(o, groups))))  # fmt: skip
+                                    lambda o: arith.subi(loop_i32(0), read(start, bounded(o, groups))))  # fmt: skip
 
     def _assert_sizes(self) -> None:
         """The sizes are not negative and add up to the rows: anything else would leave rows without a result."""
@@ -165,7 +165,7 @@ class Sorted:
     def find(self, group: Any, place: Any) -> Any:
         def row(g: Any, p: Any) -> Any:
             last = arith.subi(_size(self.rows), constant(1))
-            return arith.maxsi(arith.minsi(arith.addi(_at(self._start, g), p), last), constant(0))
+            return arith.maxsi(arith.minsi(arith.addi(read(self._start, g), p), last), constant(0))
 
         return elementwise([Arg(group, (0,)), Arg(place, (0, 1))], dims(place), i32(), row)
 
@@ -193,21 +193,23 @@ class Ranked:
         self._local = apart(local)
 
         def place(o: Any) -> Any:
-            chunk, inside = (f(_loop(0), constant(width)) for f in (arith.divsi, arith.remsi))
-            return arith.addi(_at(self._before, chunk, bounded(o, groups)), _at(self._local, chunk, inside))
+            chunk, inside = (f(loop_i32(0), constant(width)) for f in (arith.divsi, arith.remsi))
+            return arith.addi(read(self._before, chunk, bounded(o, groups)), read(self._local, chunk, inside))
 
         self.position = elementwise([Arg(owner, (0,))], [rows], i32(), place)
 
     def _owner_or_none(self) -> Any:
-        row = arith.addi(arith.muli(_loop(0), constant(self._width)), _loop(1))
+        row = arith.addi(arith.muli(loop_i32(0), constant(self._width)), loop_i32(1))
         last = arith.subi(_size(self.rows), constant(1))
-        owner = _at(self.owner, arith.minsi(row, last))
+        owner = read(self.owner, arith.minsi(row, last))
         return arith.select(arith.cmpi(_SLE, row, last), owner, constant(-1))
 
     def find(self, group: Any, place: Any) -> Any:
         blocks, width = dims(place)
         # Where each chunk starts in the block's group.
-        start = elementwise([Arg(group, (0,))], [blocks, self._chunks], i32(), lambda g: _at(self._before, _loop(1), g))
+        start = elementwise(
+            [Arg(group, (0,))], [blocks, self._chunks], i32(), lambda g: read(self._before, loop_i32(1), g)
+        )
         # The place's chunk is the last one that starts at or before it.
         after = count([Arg(start, (0, 2)), Arg(place, (0, 1))], [blocks, width, self._chunks], [0, 1],
                       lambda at, s, p: flag(arith.cmpi(_SLE, s, p)))  # fmt: skip
@@ -215,9 +217,9 @@ class Ranked:
             arith.subi(n, constant(1)), constant(0)))  # fmt: skip
 
         def hit(c: Any, g: Any, p: Any) -> Any:
-            inside = arith.subi(p, _at(self._before, c, g))
-            mine = arith.cmpi(_EQ, _at(self._table, c, _loop(2)), g)
-            return flag(arith.andi(mine, arith.cmpi(_EQ, _at(self._local, c, _loop(2)), inside)))
+            inside = arith.subi(p, read(self._before, c, g))
+            mine = arith.cmpi(_EQ, read(self._table, c, loop_i32(2)), g)
+            return flag(arith.andi(mine, arith.cmpi(_EQ, read(self._local, c, loop_i32(2)), inside)))
 
         # Apart: reads by index inside a reduction do not distribute on GPUs.
         hits = apart(elementwise([Arg(chunk, (0, 1)), Arg(group, (0,)), Arg(place, (0, 1))],
@@ -264,14 +266,14 @@ class Blocks:
         self.group_of = elementwise([Arg(ends, (0,))], [self.count], i32(), lambda g: bounded(g, groups))
         self.block_of = elementwise(
             [Arg(routing.owner, (0,)), Arg(routing.position, (0,))], [rows], i32(),
-            lambda o, p: arith.addi(_at(start, bounded(o, groups)), arith.divsi(p, constant(width))),
+            lambda o, p: arith.addi(read(start, bounded(o, groups)), arith.divsi(p, constant(width))),
         )  # fmt: skip
         self.slot_of = elementwise(
             [Arg(routing.position, (0,))], [rows], i32(), lambda p: arith.remsi(p, constant(width))
         )
         self.place_of = elementwise(
             [Arg(self.group_of, (0,))], [self.count, width], i32(),
-            lambda g: arith.addi(arith.muli(arith.subi(_loop(0), _at(start, g)), constant(width)), _loop(1)),
+            lambda g: arith.addi(arith.muli(arith.subi(loop_i32(0), read(start, g)), constant(width)), loop_i32(1)),
         )  # fmt: skip
         self.row_of = apart(routing.find(self.group_of, self.place_of))
 
@@ -299,7 +301,7 @@ class Blocks:
         """`row_of`, with the i32 `none` where a slot is empty, `[NB, B]`."""
 
         def body(row: Any, group: Any, place: Any) -> Any:
-            return arith.select(arith.cmpi(_SLT, place, _at(self.routing.sizes, group)), row, none)
+            return arith.select(arith.cmpi(_SLT, place, read(self.routing.sizes, group)), row, none)
 
         args = [Arg(self.row_of, (0, 1)), Arg(self.group_of, (0,)), Arg(self.place_of, (0, 1))]
         return elementwise(args, [self.count, self.width], i32(), body)
@@ -308,7 +310,7 @@ class Blocks:
         """`group_of`, with -1 for unused blocks, `[NB]`."""
 
         def body(group: Any, used: Any) -> Any:
-            return arith.select(arith.cmpi(_SLT, _loop(0), used), group, constant(-1))
+            return arith.select(arith.cmpi(_SLT, loop_i32(0), used), group, constant(-1))
 
         return elementwise([Arg(self.group_of, (0,)), Arg(self.used, ())], [self.count], i32(), body)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._mlir import arith
-from ...dialect.dtypes import DTYPES, DType
+from ...dialect.dtypes import DType
 from ...dialect.ods import OpError, View
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.grouped_matmul import GroupedMatmulOp
@@ -14,7 +14,7 @@ from .blocks import Blocks, Ranked, Sorted, as_i32, assert_ids
 from .build import Arg, Size, apart, collapse, dims, element, elementwise, expand, filled, generic, repeat, scalar
 from .matmul import product
 from .scalars import add, cast_f, const, f32, to_f32
-from .values import make_side, unpack_codes
+from .values import make_side, unpack_codes, unpacked_dtype
 
 # Parameters of the result: one value a column, a row of a token, or a group.
 _EPILOGUE = ("c", "act_scale", "out_scale", "out_multiplier", "out_zero_point")
@@ -69,7 +69,7 @@ def blocked_product(op: Any, blocks: Blocks, x: Any) -> Any:
     zero = op.rhs_zero_point
     if zero is not None and op.zero_mode == "packed_int":
         raise OpError("zero_mode 'packed_int' is not supported by grouped_matmul; unpack the zero points")
-    b = make_side("rhs", gathered, _loose(op.rhs_code), dims(gathered), 3 - k_b, k_b,
+    b = make_side("rhs", gathered, unpacked_dtype(op.rhs_code), dims(gathered), 3 - k_b, k_b,
                   scale=_group_parameter(blocks, op.rhs_scale), zero=_group_parameter(blocks, zero), mode=op.zero_mode,
                   packing="none", sum_=None if op.rhs_sum is None else blocks.weights_of(op.rhs_sum),
                   codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
@@ -79,11 +79,6 @@ def blocked_product(op: Any, blocks: Blocks, x: Any) -> Any:
         n, width = dims(per_block)
         view = View(GroupedMatmulOp, {"bias": expand(per_block, [[n], [1, width]])}, base=op)
     return product(view, a, b, [blocks.count], blocks.width, rhs_shape[3 - k_b], rhs_shape[k_b])
-
-
-def _loose(d: DType) -> DType:
-    """Codes that have been unpacked already: 1-bit ones are -1 and 1 by now."""
-    return DTYPES["i2"] if d.name == "i1" else d
 
 
 def _routed(op: GroupedMatmulOp, groups: int) -> Any:

@@ -56,17 +56,26 @@ def _broadcast(a: Sequence[Size], b: Sequence[Size]) -> list[Size]:
     return out[::-1]
 
 
-def product(op: Any, a: Side, b: Side, batch: list[Size], m: Size, n: Size, k: Size) -> Any:
-    """Contraction and epilogue of two sides; result `[batch.., M, N]`."""
+# Multiplies and adds in another way than `contract`: from the tensor of lhs numbers, what makes a side's numbers, and
+# the bounds of integer ones, to the accumulator `[batch.., M, N]`.
+Numbers = Callable[[Side], Any]
+Contraction = Callable[[Any, Numbers, "tuple[int, int] | None"], Any]
+
+
+def product(
+    op: Any, a: Side, b: Side, batch: list[Size], m: Size, n: Size, k: Size, contraction: Contraction | None = None
+) -> Any:
+    """Contraction and epilogue of two sides; result `[batch.., M, N]`. With a `contraction`, scales are constant along
+    K, and `b` need only hold what the epilogue reads: its scale, sums, and codes of the right rank."""
     sizes = [*batch, m, n]
     if a.plain or b.plain:
         to = op.compute_dtype or (a if a.plain else b).d.name
-        return _float_product(op, a, b, sizes, to)
+        return _float_product(op, a, b, sizes, to, contraction)
     if not isinstance(k, int):
         raise OpError("K is dynamic; make it static")
     group = math.gcd(a.block or k, b.block or k)
     if a.block is None and b.block is None and not b.float_zero:
-        return _one_group(op, a, b, sizes, k)
+        return _one_group(op, a, b, sizes, k, contraction)
     return _many_groups(op, a.with_group(group), b.with_group(group), sizes, k, group)
 
 
@@ -138,12 +147,21 @@ def row_sums(codes: Any, axes: Sequence[int | None], sizes: list[Size], keep: Se
 # ------------------------------------------------------------------------------------------------- the forms
 
 
-def _float_product(op: Any, a: Side, b: Side, sizes: list[Size], to: str) -> Any:
+def _accumulate(
+    a: Side, b: Side, sizes: list[Size], numbers: Numbers, bounds: tuple[int, int] | None,
+    contraction: Contraction | None,
+) -> Any:  # fmt: skip
+    """The accumulator `[batch.., M, N]` of all of K."""
+    if contraction is not None:
+        return contraction(numbers(a), numbers, bounds)
     nb = len(sizes) - 2
-    m_loop, n_loop, k_loop = nb, nb + 1, nb + 2
-    x, y = dequantized(a, to), dequantized(b, to)
-    acc = contract(x, side_axes(a, nb, m_loop, k_loop), y, side_axes(b, nb, n_loop, k_loop), sizes, nb + 3,
-                   range(nb + 2), None)  # fmt: skip
+    return contract(numbers(a), side_axes(a, nb, nb, nb + 2), numbers(b), side_axes(b, nb, nb + 1, nb + 2), sizes,
+                    nb + 3, range(nb + 2), bounds)  # fmt: skip
+
+
+def _float_product(op: Any, a: Side, b: Side, sizes: list[Size], to: str, contraction: Contraction | None) -> Any:
+    nb = len(sizes) - 2
+    acc = _accumulate(a, b, sizes, lambda side: dequantized(side, to), None, contraction)
     inputs = Inputs()
     inputs.add("acc", acc, range(nb + 2))
     return finish(op, sizes, inputs, lambda named: named["acc"])
@@ -157,7 +175,7 @@ def _decoded(side: Side) -> Side:
     return replace(side, codes=dequantized(plain, "f32"))
 
 
-def _one_group(op: Any, a: Side, b: Side, sizes: list[Size], k: int) -> Any:
+def _one_group(op: Any, a: Side, b: Side, sizes: list[Size], k: int, contraction: Contraction | None) -> Any:
     """Scales and zero points constant along K."""
     nb = len(sizes) - 2
     m_loop, n_loop, k_loop = nb, nb + 1, nb + 2
@@ -166,14 +184,12 @@ def _one_group(op: Any, a: Side, b: Side, sizes: list[Size], k: int) -> Any:
     if integer:
         bounds = (a.magnitude(), b.magnitude())
         a_axes, b_axes = side_axes(a, nb, m_loop, k_loop), side_axes(b, nb, n_loop, k_loop)
-        acc = contract(a.codes, a_axes, b.codes, b_axes, sizes, nb + 3, range(nb + 2), bounds)
+        acc = _accumulate(a, b, sizes, lambda side: side.codes, bounds, contraction)
         inputs.add("acc", acc, range(nb + 2))
         correction = add_corrections(inputs, a, b, a.codes, b.codes, a_axes, b_axes, sizes, list(range(nb + 2)),
                                      nb, m_loop, n_loop, None, k)  # fmt: skip
     else:
-        x, y = _numbers(a), _numbers(b)
-        acc = contract(x, side_axes(a, nb, m_loop, k_loop), y, side_axes(b, nb, n_loop, k_loop), sizes, nb + 3,
-                       range(nb + 2), None)  # fmt: skip
+        acc = _accumulate(a, b, sizes, _numbers, None, contraction)
         inputs.add("acc", acc, range(nb + 2))
         correction = None
     if op.bias is not None and op.bias_stage == "acc":

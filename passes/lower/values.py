@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..._mlir import arith, ir, tensor
-from ...dialect.dtypes import Array, DType, table
+from ...dialect.dtypes import DTYPES, Array, DType, table
 from ...dialect.ods import OpError
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.constants import constant_array
@@ -69,6 +69,11 @@ def unpack_codes(value: Any, d: DType, packing: str, length: Size | None) -> Any
     wide = elementwise([Arg(value, tuple(range(n + 1))), Arg(position, (n + 1,))], sizes, i8, body)
     flat = collapse(wide, [[i] for i in range(n)] + [[n, n + 1]])
     return _cut(flat, outer, length, last, per)
+
+
+def unpacked_dtype(d: DType) -> DType:
+    """The dtype of codes that `unpack_codes` gave: 1-bit ones are -1 and 1 by now."""
+    return DTYPES["i2"] if d.name == "i1" else d
 
 
 def _shifts(d: DType, packing: str) -> Array:
