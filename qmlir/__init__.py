@@ -20,6 +20,7 @@ if (_root / "pyproject.toml").is_file() and (_root / "dialect" / "__init__.py").
 del _Path, _root
 
 if TYPE_CHECKING:
+    from . import compat as compat
     from . import ops as ops
     from .artifact import Artifact as Artifact
     from .compiler import compile as compile
@@ -39,6 +40,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "QmlirError": (".errors", "QmlirError"),
     "SlowFallbackWarning": (".errors", "SlowFallbackWarning"),
     "TensorSpec": (".spec", "TensorSpec"),
+    "compat": (".compat", None),
     "compile": (".compiler", "compile"),
     "load": (".runtime", "load"),
     "ops": (".ops", None),
@@ -51,6 +53,7 @@ __all__ = [
     "QmlirError",
     "SlowFallbackWarning",
     "TensorSpec",
+    "compat",
     "compile",
     "load",
     "ops",
