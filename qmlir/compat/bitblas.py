@@ -2,8 +2,8 @@
 
 Sources in microsoft/BitBLAS: docs/PythonAPI.md, bitblas/ops/general_matmul (fields, defaults, weight formats) and
 bitblas/quantization (packing). Conventions: weights `[N, K]` (layout 'nt'), sub-byte codes packed low element first
-along K; signed `int4` and `int2` codes are stored with 2^(bits-1) added, `int1` as the bit b of 2b - 1; scales and zeros
-are `[N, K/group_size]`; the bias is added after the cast to `out_dtype`.
+along K; signed `int4` and `int2` codes are stored with 2^(bits-1) added, `int1` as the bit b of 2b - 1; scales and
+zeros are `[N, K/group_size]`; the bias is added after the cast to `out_dtype`.
 
 | zeros_mode | value of a weight | zeros |
 |---|---|---|
@@ -12,8 +12,9 @@ are `[N, K/group_size]`; the bias is added after the cast to `out_dtype`.
 | `quantized` | `(q - zeros) * scale` | packed along N: `[K/group_size, N*bits/8]` bytes |
 
 What differs from BitBLAS: weights are dequantised in f32 and rounded once to `A_dtype`, and sums are f32 (or exact
-i32), whatever `accum_dtype` says; `fp4_e2m1` has the values of the OCP standard, while BitBLAS decodes powers of two; the
-layout transforms for NVIDIA's ldmatrix (`propagate_a`, `propagate_b`) are refused, since layouts belong to the target.
+i32), whatever `accum_dtype` says; `fp4_e2m1` has the values of the OCP standard, while BitBLAS decodes powers of two;
+the layout transforms for NVIDIA's ldmatrix (`propagate_a`, `propagate_b`) are refused, since layouts belong to the
+target.
 """
 
 from __future__ import annotations

@@ -43,6 +43,11 @@ FUNCTORS: dict[str, tuple[bool, str | None, str, str | None]] = {
     "Add_Mul_Activation_Mul_Clamp": (True, "scale_acc", "scale_z_inv", None),
     "Add_Mul2_Activation_Mul_Clamp": (True, "scale_acc", "scale_z_inv", "scale_acc"),
 }
+_PER_CHANNEL_FORM = {
+    ("Activation_Mul_Clamp", "requant_scale"): "Activation_Mul2_Clamp",
+    ("Add_Activation_Mul_Clamp", "requant_scale"): "Add_Activation_Mul2_Clamp",
+    ("Add_Mul_Activation_Mul_Clamp", "scale_acc"): "Add_Mul2_Activation_Mul_Clamp",
+}
 ACTIVATIONS = {"PassThrough": "none", "Relu": "relu", "TanH": "tanh"}
 # Layouts of the library's instances: the stored axes of A, B and E -> (A transposed, B transposed).
 GEMM_LAYOUTS = {
@@ -80,9 +85,8 @@ def _epilogue(
         elif factor.size == 1:
             given[name] = factor.reshape(())
         else:
-            hint = functor.replace("Activation_Mul_", "Activation_Mul2_") if name == "requant_scale" else (
-                functor.replace("Mul_Activation", "Mul2_Activation"))  # fmt: skip
-            also = f"; {hint!r} takes one a channel" if hint in FUNCTORS and hint != functor else ""
+            other = _PER_CHANNEL_FORM.get((functor, name))
+            also = f"; {other!r} takes one an output channel" if other else ""
             raise UsageError(f"functor {functor!r} takes one {name!r}, but it has shape {show(factor.shape)}{also}")
     keywords: dict[str, Any] = {
         "activation": ACTIVATIONS[one_of(activation, ACTIVATIONS, "activation")],
