@@ -47,9 +47,8 @@ class Report:
     """Rows of a table, and whether any of them is wrong."""
 
     def __init__(self, title: str, target: str) -> None:
-        self._table = Table(
-            "function", "operands", "against the reference", "time per call", title=f"{title}, {target}"
-        )
+        columns = ("function", "operands", "against the reference", "time per call")
+        self._table = Table(*columns, title=f"{title}, {target}")
         self._wrong: list[str] = []
 
     def exact(self, name: str, operands: str, call: Callable[[], Any], reference: Any, codes: int = 0) -> Any:
