@@ -337,8 +337,7 @@ def assert_ids(ids: Any, groups: int) -> None:
     def outside(_: Any, o: Any) -> Any:
         return arith.subi(constant(1), flag(names_a_group(o, groups)))
 
-    sizes = dims(ids)
-    bad = count([Arg(ids, (0, 1))], sizes, [], outside)
+    bad = count([Arg(as_i32(ids), (0, 1))], dims(ids), [], outside)
     none = arith.cmpi(_EQ, tensor.extract(bad, []), constant(0))
     assert_that(none, f"an id of {_described(ids)} is outside [0, {groups})")
 
