@@ -47,8 +47,9 @@ class Report:
     """Rows of a table, and whether any of them is wrong."""
 
     def __init__(self, title: str, target: str) -> None:
-        columns = ("function", "operands", "against the reference", "time per call")
-        self._table = Table(*columns, title=f"{title}, {target}")
+        self._table = Table(title=f"{title}, {target}")
+        for column in ("function", "operands", "against the reference", "time per call"):
+            self._table.add_column(column, no_wrap=column == "function")
         self._wrong: list[str] = []
 
     def exact(self, name: str, operands: str, call: Callable[[], Any], reference: Any, codes: int = 0) -> Any:
@@ -68,7 +69,7 @@ class Report:
         bound = _RELATIVE[result.dtype.name] * np.abs(reference) + 2.0**-24 * np.asarray(terms)
         error = np.abs(result.astype(np.float64) - reference)
         share = float((error / bound).max())
-        text = f"error at most {error.max():.1e}, {share:.0%} of what is allowed"
+        text = f"error at most {error.max():.1e}, {share:.2%} of what is allowed"
         self._row(name, operands, text, result.shape == reference.shape and share <= 1, call)
         return result
 
