@@ -49,7 +49,7 @@ class Report:
     def __init__(self, title: str, target: str) -> None:
         self._table = Table(title=f"{title}, {target}")
         for column in ("function", "operands", "against the reference", "time per call"):
-            self._table.add_column(column, no_wrap=column == "function")
+            self._table.add_column(column, no_wrap=column != "operands")
         self._wrong: list[str] = []
 
     def exact(self, name: str, operands: str, call: Callable[[], Any], reference: Any, codes: int = 0) -> Any:
@@ -69,7 +69,7 @@ class Report:
         bound = _RELATIVE[result.dtype.name] * np.abs(reference) + 2.0**-24 * np.asarray(terms)
         error = np.abs(result.astype(np.float64) - reference)
         share = float((error / bound).max())
-        text = f"error at most {error.max():.1e}, {share:.2%} of what is allowed"
+        text = f"error {error.max():.1e}, {share:.2%} of the bound"
         self._row(name, operands, text, result.shape == reference.shape and share <= 1, call)
         return result
 
