@@ -20,6 +20,7 @@ if (_root / "pyproject.toml").is_file() and (_root / "dialect" / "__init__.py").
 del _Path, _root
 
 if TYPE_CHECKING:
+    from . import compat as compat
     from . import ops as ops
     from .artifact import Artifact as Artifact
     from .compiler import compile as compile
@@ -43,6 +44,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "SparseSpec": (".sparse", "SparseSpec"),
     "SparseWeight": (".sparse", "SparseWeight"),
     "TensorSpec": (".spec", "TensorSpec"),
+    "compat": (".compat", None),
     "compile": (".compiler", "compile"),
     "load": (".runtime", "load"),
     "ops": (".ops", None),
@@ -57,6 +59,7 @@ __all__ = [
     "SparseSpec",
     "SparseWeight",
     "TensorSpec",
+    "compat",
     "compile",
     "load",
     "ops",

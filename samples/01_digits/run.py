@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import dataset
 import numpy as np
 from safetensors import safe_open
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from report import median_seconds
 
 import qmlir
 
@@ -39,18 +39,6 @@ def compile_model(target: str, out: Path) -> float:
     if done.returncode:
         sys.exit(done.returncode)
     return time.perf_counter() - start
-
-
-def median_seconds(call: Callable[[], Any], budget: float = 0.5) -> float:
-    """The median of three or more calls, as many as fit in `budget` seconds; the first is not timed."""
-    call()
-    durations: list[float] = []
-    end = time.perf_counter() + budget
-    while len(durations) < 3 or time.perf_counter() < end:
-        start = time.perf_counter()
-        call()
-        durations.append(time.perf_counter() - start)
-    return statistics.median(durations)
 
 
 def main() -> int:

@@ -130,6 +130,16 @@ def test_routed(topk: int, target: str, data: Any, same: Any) -> None:
     )
 
 
+def test_ids_may_be_64_bits_wide(data: Any, same: Any) -> None:
+    """As torch's and numpy's own integers are."""
+    kw = _scheme("plain", data, 9, 24, 32)
+    ids = data.rng.integers(0, G, (9, 2))
+    same(qmlir.ops.grouped_matmul(**kw, expert_ids=ids), R.grouped_matmul(**kw, expert_ids=ids))
+    ids[3, 1] = 2**32  # a group's number in its low half
+    with pytest.raises(InputError, match=rf"expert_ids\[3, 1\] = {2**32} is outside \[0, {G}\)"):
+        qmlir.ops.grouped_matmul(**kw, expert_ids=ids)
+
+
 def test_an_id_out_of_range_is_an_error_or_skipped(target: str, data: Any, same: Any) -> None:
     kw = _scheme("plain", data, 9, 24, 32)
     ids = data.rng.integers(0, G, (9, 2)).astype(np.int32)

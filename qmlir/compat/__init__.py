@@ -1,0 +1,36 @@
+"""The functions that other systems document, under their names, on top of `qmlir.ops`.
+
+| module | system |
+|---|---|
+| `aiter` | the GEMM page of AITER |
+| `bitblas` | BitBLAS's `MatmulConfig` and `Matmul` |
+| `executorch` | the quantised operators of ExecuTorch's Vulkan backend |
+| `composable_kernel` | the quantised GEMM and convolution examples of Composable Kernel |
+
+Argument names, defaults and conventions (rounding, zero points, nibble order, where the bias is added) are those of
+the system; docs/compat.md lists them side by side. The functions only map arguments: every number comes from a
+compiled operation. numpy arrays in give numpy arrays, torch tensors give torch tensors. Modules load on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import aiter as aiter
+    from . import bitblas as bitblas
+    from . import composable_kernel as composable_kernel
+    from . import executorch as executorch
+
+__all__ = ["aiter", "bitblas", "composable_kernel", "executorch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'qmlir.compat' has no attribute {name!r}")
+    return importlib.import_module(f".{name}", __name__)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
