@@ -15,9 +15,11 @@ import numpy as np
 from .. import ops
 from ..dialect.shapes import show
 from ..errors import UsageError
-from ._arguments import FLOATS, dtype_name, dtype_of, floats, integers, operand
+from ..sparse import SparseWeight
+from ._arguments import FLOATS, dtype_name, dtype_of, floats, integers, one_of, operand
 
-__all__ = ["batched_gemm", "cutlass_gemm", "gemm_bias", "gemm_gelu", "gemm_relu", "grouped_gemm", "int8_gemm"]
+__all__ = ["batched_gemm", "cutlass_gemm", "gemm_bias", "gemm_gelu", "gemm_relu", "grouped_gemm", "int8_gemm",
+           "sparse_gemm"]  # fmt: skip
 
 
 def _float_pair(a: Any, b: Any, names: tuple[str, str]) -> tuple[Any, Any, str]:
@@ -175,6 +177,52 @@ def cutlass_gemm(a: Any, b: Any, alpha: float = 1.0, beta: float = 0.0, c: Any =
         out_dtype=dtype,
         target=target,
     )
+
+
+# The page's patterns, and the formats of a `SparseWeight`.
+_PATTERNS = {"csr": "csr", "coo": "coo", "block": "bsr"}
+
+
+def sparse_gemm(
+    input: Any, weight: Any, sparsity_pattern: str, *, transpose_weight: bool = True, target: str = "cpu"
+) -> Any:
+    """`input @ weight.T` with a sparse weight; what is not stored is the real value 0.
+
+    The page does not say which way the weight lies; `[N, K]`, as its other weights, is the default.
+
+    Args:
+        input: `[.., M, K]` f32, f16 or bf16.
+        weight: `[N, K]` of the same dtype, or `[K, N]` with `transpose_weight=False`: a torch sparse tensor, a
+            scipy.sparse matrix, or a `qmlir.SparseWeight`, which says itself which way it lies.
+        sparsity_pattern: 'csr', 'coo' or 'block' (BSR), the format that the weight has.
+
+    Returns:
+        `[.., M, N]` dense, in the input's dtype; f32 sums, rounded once.
+
+    Raises:
+        UsageError, VerifyError: a weight that is not sparse or not of this pattern; shapes and dtypes that do not fit.
+    """
+    input = operand(input, "input")
+    wanted = _PATTERNS[one_of(sparsity_pattern, _PATTERNS, "sparsity_pattern")]
+    weight = _sparse_weight(weight, bool(transpose_weight))
+    if weight.format != wanted:
+        raise UsageError(f"sparsity_pattern={sparsity_pattern!r}, but 'weight' is in {weight.format} form")
+    dtype = dtype_of(input, "input")
+    if dtype not in FLOATS or weight.dtype != dtype:
+        raise UsageError(f"'input' is {dtype} and 'weight' {weight.dtype}; they must both be f32, f16 or bf16 "
+                         "(qmlir.ops.sparse_matmul takes codes)")  # fmt: skip
+    return ops.sparse_matmul(input, weight, out_dtype=dtype, target=target)
+
+
+def _sparse_weight(weight: Any, transposed: bool) -> SparseWeight:
+    if isinstance(weight, SparseWeight):
+        return weight
+    if type(weight).__module__ == "torch" and str(weight.layout) != "torch.strided":
+        return SparseWeight.from_torch(weight, rhs_transposed=transposed)
+    if hasattr(weight, "format") and hasattr(weight, "tocsr"):
+        return SparseWeight.from_scipy(weight, rhs_transposed=transposed)
+    raise UsageError(f"'weight' is a dense {type(weight).__name__}; a torch sparse tensor, a scipy.sparse matrix or a "
+                     "qmlir.SparseWeight is needed: SparseWeight.from_dense makes one")  # fmt: skip
 
 
 def int8_gemm(

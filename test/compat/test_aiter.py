@@ -113,6 +113,53 @@ def test_int8_gemm_is_float16_by_default_and_golden_in_bfloat16(golden: Any) -> 
     assert inspect.signature(aiter.int8_gemm).parameters["output_dtype"].default == "float16"
 
 
+def sparse(data: Any, *shape: int) -> Any:
+    """Dense floats with 2 x 4 blocks of zeros."""
+    keep = np.kron(data.rng.random((shape[0] // 2, shape[1] // 4)) < 0.3, np.ones((2, 4)))
+    return (data.floats(*shape) * keep).astype(F)
+
+
+@pytest.mark.parametrize("pattern", ["csr", "coo", "block"])
+def test_sparse_gemm(pattern: str, data: Any, near: Callable[..., None]) -> None:
+    scipy_sparse = pytest.importorskip("scipy.sparse")
+    x, w = data.floats(6, 32), sparse(data, 16, 32)
+    made = {"csr": scipy_sparse.csr_array, "coo": scipy_sparse.coo_array}.get(pattern)
+    matrix = made(w) if made else scipy_sparse.bsr_array(w, blocksize=(2, 4))
+    got = aiter.sparse_gemm(x, matrix, pattern)
+    near(got, exact(matrix @ x.astype(np.float64).T).T, sizes(x, w.T))
+    if pattern == "csr":
+        near(aiter.sparse_gemm(x[:, :16], matrix, pattern, transpose_weight=False), exact(x[:, :16]) @ exact(w),
+             sizes(x[:, :16], w))  # fmt: skip
+
+
+@pytest.mark.slow
+def test_sparse_gemm_in_float16(data: Any, near: Callable[..., None]) -> None:
+    x, w = data.floats(6, 32).astype(np.float16), sparse(data, 16, 32).astype(np.float16)
+    weight = qmlir.SparseWeight.from_dense(w, "csr", rhs_transposed=True)
+    near(aiter.sparse_gemm(x, weight, "csr"), exact(x) @ exact(w).T, sizes(x, w.T))
+
+
+def test_sparse_gemm_of_a_torch_tensor(data: Any) -> None:
+    torch = pytest.importorskip("torch")
+    x, w = torch.from_numpy(data.floats(6, 32)), torch.from_numpy(sparse(data, 16, 32))
+    for pattern, stored in (("csr", w.to_sparse_csr()), ("coo", w.to_sparse_coo()), ("block", w.to_sparse_bsr((2, 4)))):
+        got = aiter.sparse_gemm(x, stored, pattern)
+        torch.testing.assert_close(got.double(), x.double() @ w.double().T, rtol=1e-5, atol=1e-4)
+
+
+def test_sparse_gemm_refusals(data: Any) -> None:
+    x, w = data.floats(6, 32), sparse(data, 16, 32)
+    weight = qmlir.SparseWeight.from_dense(w, "coo", rhs_transposed=True)
+    for args, message in (
+        ((x, weight, "csc"), r"sparsity_pattern='csc' is not known; did you mean 'csr'"),
+        ((x, weight, "csr"), r"sparsity_pattern='csr', but 'weight' is in coo form"),
+        ((x, w, "csr"), r"'weight' is a dense ndarray; .*SparseWeight.from_dense makes one"),
+        ((x.astype(np.float16), weight, "coo"), r"'input' is f16 and 'weight' f32; they must both be"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            aiter.sparse_gemm(*args)
+
+
 def experts(data: Any) -> tuple[Any, Any, Any]:
     x, w = data.floats(7, 16).astype(np.float16), data.floats(4, 16, 12).astype(np.float16)
     return x, w, data.rng.integers(0, 4, (7, 2))
