@@ -1,4 +1,4 @@
-"""What samples 02 to 06 share: options, comparisons with the reference, and the table that they print."""
+"""What samples 02 to 07 share: options, comparisons with the reference, and the table that they print."""
 
 from __future__ import annotations
 

@@ -212,4 +212,5 @@ def _rules(product: View, names: dict[str, str]) -> None:
     try:
         product.verify_semantics()
     except OpError as e:
-        fail(re.sub(r"'(\w+)'", lambda m: f"'{names.get(m[1], m[1])}'", str(e)))
+        renamed = re.sub(r"'(\w+)'", lambda m: f"'{names.get(m[1], m[1])}'", str(e))
+        fail(renamed)

@@ -66,11 +66,11 @@ def blocked_product(op: Any, blocks: Blocks, x: Any) -> Any:
     k_b = 2 if op.rhs_transposed else 1
     a = make_side("lhs", x, op.lhs_code, dims(x), 1, 2, scale=op.lhs_scale, zero=op.lhs_zero_point,
                   mode=op.lhs_zero_mode, packing="none", global_scale=op.lhs_global_scale)  # fmt: skip
-    zero = op.rhs_zero_point
-    if zero is not None and op.zero_mode == "packed_int":
-        raise OpError("zero_mode 'packed_int' is not supported by grouped_matmul; unpack the zero points")
+    zero, mode = op.rhs_zero_point, op.zero_mode
+    if zero is not None and mode == "packed_int":
+        zero, mode = unpack_codes(zero, op.rhs_code, op.packing, dims(op.rhs_scale)[-1]), "int"
     b = make_side("rhs", gathered, unpacked_dtype(op.rhs_code), dims(gathered), 3 - k_b, k_b,
-                  scale=_group_parameter(blocks, op.rhs_scale), zero=_group_parameter(blocks, zero), mode=op.zero_mode,
+                  scale=_group_parameter(blocks, op.rhs_scale), zero=_group_parameter(blocks, zero), mode=mode,
                   packing="none", sum_=None if op.rhs_sum is None else blocks.weights_of(op.rhs_sum),
                   codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
     view = op

@@ -113,3 +113,139 @@ def test_random_products(kw: dict[str, Any], terms: Any, near: Any) -> None:
 @settings(max_examples=2000, derandomize=False)
 def test_many_random_products(kw: dict[str, Any], terms: Any, near: Any) -> None:
     _close_to_float64(kw, terms, near)
+
+
+# ------------------------------------------------------------------------------------- convolution, directly
+
+
+@st.composite
+def convolutions(draw: Any) -> dict[str, Any]:
+    """A random geometry of conv2d_q on codes: grouped or depthwise, strided, dilated, padded on each side alone."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    groups = draw(st.sampled_from((1, 1, 2, 3)))
+    c = groups * draw(st.integers(1, 5))
+    f = groups * draw(st.integers(1, 4))
+    kh, kw = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    geometry = {
+        "strides": (draw(st.integers(1, 2)), draw(st.integers(1, 2))),
+        "dilations": (draw(st.integers(1, 2)), draw(st.integers(1, 2))),
+        "padding": tuple(draw(st.integers(0, 2)) for _ in range(4)),
+    }
+    h, w = draw(st.integers(5, 9)), draw(st.integers(5, 9))
+    case = {"input": rng.integers(-128, 128, (draw(st.integers(1, 2)), h, w, c)).astype(np.int8),
+           "weight": rng.integers(-128, 128, (f, kh, kw, c // groups)).astype(np.int8),
+           "groups": groups, "out_dtype": "i32", **geometry}  # fmt: skip
+    if draw(st.booleans()):
+        case["lhs_zero_point"] = np.int32(draw(st.integers(-20, 20)))
+    return case
+
+
+def _direct_convolution(kw: dict[str, Any]) -> Any:
+    """The definition, one output element at a time."""
+    x = kw["input"].astype(np.int64) - int(kw.get("lhs_zero_point", 0))
+    weight = kw["weight"].astype(np.int64)
+    top, left, bottom, right = kw["padding"]
+    x = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))
+    (sy, sx), (dy, dx) = kw["strides"], kw["dilations"]
+    f, kh, kw_, per = weight.shape
+    rows = (x.shape[1] - dy * (kh - 1) - 1) // sy + 1
+    columns = (x.shape[2] - dx * (kw_ - 1) - 1) // sx + 1
+    out = np.zeros((x.shape[0], rows, columns, f), np.int64)
+    for o in range(f):
+        group = o // (f // kw["groups"])
+        channels = slice(group * per, (group + 1) * per)
+        for i in range(rows):
+            for j in range(columns):
+                window = x[:, i * sy : i * sy + dy * kh : dy, j * sx : j * sx + dx * kw_ : dx, channels]
+                out[:, i, j, o] = (window[:, :kh, :kw_] * weight[o]).sum((1, 2, 3))
+    return out
+
+
+@given(kw=convolutions())
+@settings(max_examples=12)
+def test_random_convolutions(kw: dict[str, Any]) -> None:
+    assert np.array_equal(qmlir.ops.conv2d_q(**kw), _direct_convolution(kw))
+
+
+@pytest.mark.slow
+@given(kw=convolutions())
+@settings(max_examples=400, derandomize=False)
+def test_many_random_convolutions(kw: dict[str, Any]) -> None:
+    assert np.array_equal(qmlir.ops.conv2d_q(**kw), _direct_convolution(kw))
+
+
+# ------------------------------------------------------------------------------- groups, as a loop of products
+
+
+@st.composite
+def groupings(draw: Any) -> dict[str, Any]:
+    """Rows sorted by group, or with ids in any order; some groups are empty."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    groups, rows = draw(st.integers(1, 9)), draw(st.integers(0, 60))
+    n, k = draw(st.integers(1, 40)), draw(st.integers(1, 70))
+    owner = rng.integers(0, groups, (rows, draw(st.integers(1, 3))))
+    lhs = rng.integers(-128, 128, (rows, k)).astype(np.int8)
+    rhs = rng.integers(-128, 128, (groups, k, n)).astype(np.int8)
+    kw: dict[str, Any] = {"lhs": lhs, "rhs": rhs, "out_dtype": "i32"}
+    if draw(st.booleans()):
+        kw["lhs_zero_point"] = rng.integers(-20, 20, (rows, 1)).astype(np.int32)
+    if draw(st.booleans()):
+        return kw | {"expert_ids": owner.astype(np.int32)}
+    return kw | {"group_sizes": np.bincount(owner[:, 0], minlength=groups).astype(np.int32)}
+
+
+def _loop_of_products(kw: dict[str, Any]) -> Any:
+    x = kw["lhs"].astype(np.int64) - kw.get("lhs_zero_point", 0)
+    weight = kw["rhs"].astype(np.int64)
+    if "group_sizes" in kw:
+        owners = np.repeat(np.arange(len(weight)), kw["group_sizes"])[:, None]
+    else:
+        owners = kw["expert_ids"]
+    out = np.zeros((*owners.shape, weight.shape[2]), np.int64)
+    for (row, slot), owner in np.ndenumerate(owners):
+        out[row, slot] = x[row] @ weight[owner]
+    return out[:, 0] if "group_sizes" in kw else out
+
+
+@given(kw=groupings())
+@settings(max_examples=10)
+def test_random_groups(kw: dict[str, Any]) -> None:
+    assert np.array_equal(qmlir.ops.grouped_matmul(**kw), _loop_of_products(kw))
+
+
+@pytest.mark.slow
+@given(kw=groupings())
+@settings(max_examples=300, derandomize=False)
+def test_many_random_groups(kw: dict[str, Any]) -> None:
+    assert np.array_equal(qmlir.ops.grouped_matmul(**kw), _loop_of_products(kw))
+
+
+# --------------------------------------------------------------------------------------- one target as another
+
+
+def _same_on_both(kw: dict[str, Any], other: str) -> None:
+    """Integer results have the same bits on every target: codes requantised from a random product."""
+    kw = {**kw, "out_dtype": "i8", "out_scale": np.float32(0.7)}
+    if kw["lhs"].shape[0]:
+        assert np.array_equal(qmlir.ops.scaled_matmul(**kw), qmlir.ops.scaled_matmul(**kw, target=other))
+
+
+@given(kw=products())
+@settings(max_examples=4)
+def test_targets_agree(kw: dict[str, Any], lavapipe: str) -> None:
+    _same_on_both(kw, lavapipe)
+
+
+@pytest.mark.slow
+@given(kw=products())
+@settings(max_examples=150, derandomize=False)
+def test_targets_agree_on_many(kw: dict[str, Any], lavapipe: str) -> None:
+    _same_on_both(kw, lavapipe)
+
+
+@pytest.mark.slow
+@given(kw=groupings())
+@settings(max_examples=60, derandomize=False)
+def test_targets_agree_on_groups(kw: dict[str, Any], lavapipe: str) -> None:
+    if kw["lhs"].shape[0]:
+        assert np.array_equal(qmlir.ops.grouped_matmul(**kw), qmlir.ops.grouped_matmul(**kw, target=lavapipe))
