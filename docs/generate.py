@@ -1,19 +1,24 @@
-"""Writes docs/pipeline.md: one operation at every stage, taken from the compiler itself.
+"""Writes the generated pages: pipeline.md, one operation at every stage, taken from the compiler itself, and
+support.md, what the tests of the support matrix found (test/support/matrix.json).
 
 python docs/generate.py           # write
-python docs/generate.py --check   # exit 1 when the page is out of date
+python docs/generate.py --check   # exit 1 when a page is out of date
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from qmlir.compiler import default_pipeline, text_at
 from qmlir.targets import resolve
 
-PAGE = Path(__file__).resolve().parent / "pipeline.md"
+DOCS = Path(__file__).resolve().parent
+MATRIX = DOCS.parent / "test" / "support" / "matrix.json"
 
 EXAMPLE = """\
 func.func @main(%x: tensor<?x4xi8>, %x_scale: tensor<?x1xf32>) -> tensor<?x3xi8> {
@@ -60,8 +65,73 @@ with the contraction.
 """  # noqa: E501  (rows of a table)
 
 
-def page() -> str:
-    """The text of the page."""
+SUPPORT = """\
+# Support matrix
+
+*This page is written by `python docs/generate.py` from `test/support/matrix.json`, which
+`python test/support/run.py` finds by compiling every form for every target and reading the code. The tests
+compile a part of it again, the slow tier all of it.*
+
+A cell is the instruction that multiplies, as it stands in the compiled code, and the number of kernels of the program.
+Sizes are those of one layer (M = 128, N = 256, K = 512; images of 16 x 16 x 64); weights and their scales are
+constants. None of these devices runs in the tests: what is shown is compiled code. Numerics are tested on the CPU and
+on lavapipe.
+
+* On NVIDIA through CUDA, products of integer codes are exact in f16: IREE {iree} has no int8 tensor core instruction.
+  Sums are cut so that f32 holds them.
+* One-byte floats use the target's own instruction where it has one of their format and its sums are f32. Elsewhere
+  each code becomes the same number in bf16 or f16. NVIDIA's fp8 instructions keep about 14 bits of a sum up to
+  Hopper, and are not used.
+* fp4 codes, and integers beside floats, are numbers of f16, and are multiplied as such.
+* "vector code" is what there is where nothing is multiplied by a matrix: conversions and depthwise convolutions.
+* **Floats on Vulkan are not what they should be**: IREE {iree} converts the f16 cooperative matrices to f32 before it
+  multiplies (`OpCooperativeMatrixMulAddKHR ... f32` below), and no device offers cooperative matrices of f32. Such
+  programs compile; do not expect a device to run them. Integer products are not concerned.
+* Sizes are static. With a dynamic M the instructions are the same on CUDA and ROCm; on Vulkan, tiles need static
+  sizes, and the compiler warns.
+"""
+
+
+def cell_text(cell: dict[str, Any], notes: list[str]) -> str:
+    """One cell; what it has to say more goes to `notes`, and its number into the cell."""
+
+    def note(text: str) -> str:
+        if text not in notes:
+            notes.append(text)
+        return f" ({notes.index(text) + 1})"
+
+    if cell["status"] != "compiled":
+        return cell["status"] + note(cell["reason"])
+    kernels = f", {cell['kernels']} kernels" if cell["kernels"] > 1 else ""
+    if "instruction" not in cell:
+        return f"vector code{kernels}"
+    name = f"`{cell['instruction']}`" if cell["kind"] in ("matrix", "dot") else cell["kind"]
+    slow = "".join(note(text.partition(": ")[2]) for text in cell.get("notes", ()))
+    return f"{name}{kernels}{slow}"
+
+
+def support_page() -> str:
+    """The text of support.md."""
+    rows: dict[str, dict[str, dict[str, Any]]] = json.loads(MATRIX.read_text())
+    targets = list(next(iter(rows.values())))
+    notes: list[str] = []
+    parts = [SUPPORT.format(iree=version("iree-base-compiler"))]
+    operation = ""
+    for name, row in rows.items():
+        op, _, scheme = name.partition(": ")
+        if op != operation:
+            operation = op
+            title = "Programs of several operations" if op == "program" else f"`{op}`"
+            parts.append(f"\n## {title}\n\n| scheme | {' | '.join(targets)} |\n|{'---|' * (len(targets) + 1)}")
+        parts.append(f"| {scheme} | {' | '.join(cell_text(row[t], notes) for t in targets)} |")
+    if notes:
+        parts.append("\n## Notes\n")
+        parts += [f"{i}. " + "\n   ".join(text.splitlines()) for i, text in enumerate(notes, 1)]
+    return "\n".join(parts) + "\n"
+
+
+def pipeline_page() -> str:
+    """The text of pipeline.md."""
     target = resolve("rocm:gfx942")
     parts = [INTRO.format(target=target.spelling, pipeline=default_pipeline(target).replace(",", ",\n"))]
     for level in ("import", "qmlir", "linalg", "configured"):
@@ -79,14 +149,15 @@ def readable(text: str) -> str:
 
 
 def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        current = PAGE.read_text() if PAGE.exists() else ""
-        if current != text:
-            print(f"{PAGE.name} is out of date: run python docs/generate.py")
-        return int(current != text)
-    PAGE.write_text(text)
-    return 0
+    stale = []
+    for name, page in (("pipeline.md", pipeline_page), ("support.md", support_page)):
+        path, text = DOCS / name, page()
+        if "--check" not in sys.argv[1:]:
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            print(f"{name} is out of date: run python docs/generate.py")
+            stale.append(name)
+    return int(bool(stale))
 
 
 if __name__ == "__main__":

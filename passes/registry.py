@@ -18,6 +18,8 @@ PASSES: dict[str, str] = {
     "qmlir-fold": "fold:FoldPass",
     "qmlir-lower-to-linalg": "lower:LowerToLinalgPass",
     "qmlir-select": "select:SelectPass",
+    "qmlir-decode-small-floats": "small_floats:DecodeSmallFloatsPass",
+    "qmlir-index-sums": "index_sums:IndexSumsPass",
     "qmlir-check-loops": "loops:CheckLoopsPass",
     "qmlir-split-broadcast": "broadcast:SplitBroadcastPass",
     "qmlir-explicit-sign": "sign:ExplicitSignPass",

@@ -6,8 +6,10 @@ provider change, this module changes and nothing else.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ __all__ = [
     "linalg",
     "load_dialects",
     "math",
+    "raw_data",
     "register_dialect",
     "register_operation",
     "rewrite",
@@ -64,6 +67,28 @@ def context() -> Iterator[Any]:
     load_dialects(ctx)
     with ctx, ir.Location.unknown():
         yield ctx
+
+
+class _Attribute(ctypes.Structure):
+    """MlirAttribute of the C API: one pointer, passed by value."""
+
+    _fields_ = (("pointer", ctypes.c_void_p),)
+
+
+def raw_data(attribute: Any) -> bytes:
+    """The elements of a dense attribute as they are stored, one when it is a splat. The bindings' buffer protocol
+    knows neither bf16 nor the floats of a byte, and iterating over the latter raises."""
+    capsule = ctypes.pythonapi.PyCapsule_GetPointer
+    capsule.restype, capsule.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    read = ctypes_dl._dylib.mlirDenseElementsAttrGetRawData
+    read.restype, read.argtypes = ctypes.c_void_p, (_Attribute,)
+    wrapped = attribute._CAPIPtr
+    name = ctypes.pythonapi.PyCapsule_GetName
+    name.restype, name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
+    start = read(_Attribute(capsule(wrapped, name(wrapped))))
+    kind = ir.ShapedType(attribute.type)
+    count = 1 if attribute.is_splat else prod(kind.get_dim_size(d) for d in range(kind.rank))
+    return ctypes.string_at(start, count * kind.element_type.width // 8) if count else b""
 
 
 def tool_path(name: str) -> Path:

@@ -218,24 +218,14 @@ def _disassemble(path: Path) -> str:
     return spirv_listing(path.read_bytes())
 
 
-# The opcodes that a reader of a listing looks for (SPIR-V registry).
-_OPCODES = {
-    4450: "OpSDot", 4453: "OpSDotAccSat", 4456: "OpTypeCooperativeMatrixKHR", 4457: "OpCooperativeMatrixLoadKHR",
-    4458: "OpCooperativeMatrixStoreKHR", 4459: "OpCooperativeMatrixMulAddKHR",
-}  # fmt: skip
-
-
 def spirv_listing(data: bytes) -> str:
     """One line an instruction: its opcode's name or number, and its words."""
-    import struct
+    from .device_code import OPCODES, spirv_instructions
 
-    words = struct.unpack(f"<{len(data) // 4}I", data[: len(data) // 4 * 4])
-    lines, at = [], 5
-    while at < len(words):
-        count, opcode = words[at] >> 16, words[at] & 0xFFFF
-        operands = " ".join(map(str, words[at + 1 : at + max(count, 1)]))
-        lines.append(f"{_OPCODES.get(opcode, f'Op{opcode}')} {operands}".rstrip())
-        at += max(count, 1)
+    lines = (
+        f"{OPCODES.get(opcode, f'Op{opcode}')} {' '.join(map(str, words))}".rstrip()
+        for opcode, words in spirv_instructions(data)
+    )
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._mlir import ir
+from ..._mlir import ir, raw_data
 from ..dtypes import DTYPES, Array
 
 _FLOAT_BY_MLIR = {d.mlir: d.name for d in DTYPES.values() if d.kind == "float"}
@@ -31,8 +31,7 @@ def attribute_array(attribute: Any) -> Array | None:
     if name in ("f32", "f16", "f64") or name is None:
         array = np.array(attribute)
     else:
-        # The bindings' buffer protocol knows no small floats; the iteration gives Python floats.
-        array = np.array([float(x) for x in attribute], np.float32).astype(DTYPES[name].numpy)
+        array = np.frombuffer(raw_data(attribute), DTYPES[name].numpy)
     if array.dtype == np.uint8:
         array = array.view(np.int8)
     return np.broadcast_to(array, t.shape).copy() if attribute.is_splat else array.reshape(t.shape)

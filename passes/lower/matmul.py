@@ -19,7 +19,7 @@ from ...dialect.ods import OpError
 from ...dialect.ops.scaled_matmul import ScaledMatmulOp
 from .build import Arg, Size, dims, element, elementwise, filled, generic, scalar
 from .epilogue import Inputs, Named, finish
-from .scalars import add, const, i32, sub, to_f32, to_i32
+from .scalars import add, cast_f, const, i32, sub, to_f32, to_i32
 from .values import Side, dequantized, make_side, split_groups
 
 
@@ -167,12 +167,24 @@ def _float_product(op: Any, a: Side, b: Side, sizes: list[Size], to: str, contra
     return finish(op, sizes, inputs, lambda named: named["acc"])
 
 
-def _decoded(side: Side) -> Side:
-    """A side whose codes are floats (tables are decoded); integers stay."""
+def _decoded(side: Side, to: str) -> Side:
+    """A side whose codes are floats (tables are decoded to type `to`); integers stay."""
     if side.d.kind != "table":
         return side
     plain = replace(side, scale=None, zero=None, block=None, global_scale=None)
-    return replace(side, codes=dequantized(plain, "f32"))
+    return replace(side, codes=dequantized(plain, to))
+
+
+def _number_type(a: Side, b: Side) -> str:
+    """The shortest float that holds every number that codes of both sides stand for: matrix instructions want short
+    ones, and of one type. One-byte floats are left to the target, which may have an instruction for them."""
+
+    def short(side: Side) -> bool:
+        if side.d.is_int:
+            return side.d.bits <= 8 and side.zero is None  # less a zero point it may be any i32
+        return side.d.name in ("e2m1", "f16") or (side.d.kind == "float" and side.d.bits == 8)
+
+    return "f16" if short(a) and short(b) else "f32"
 
 
 def _one_group(op: Any, a: Side, b: Side, sizes: list[Size], k: int, contraction: Contraction | None) -> Any:
@@ -189,7 +201,8 @@ def _one_group(op: Any, a: Side, b: Side, sizes: list[Size], k: int, contraction
         correction = add_corrections(inputs, a, b, a.codes, b.codes, a_axes, b_axes, sizes, list(range(nb + 2)),
                                      nb, m_loop, n_loop, None, k)  # fmt: skip
     else:
-        acc = _accumulate(a, b, sizes, _numbers, None, contraction)
+        to = _number_type(a, b)
+        acc = _accumulate(a, b, sizes, lambda side: _numbers(side, to), None, contraction)
         inputs.add("acc", acc, range(nb + 2))
         correction = None
     if op.bias is not None and op.bias_stage == "acc":
@@ -215,12 +228,12 @@ def _one_group(op: Any, a: Side, b: Side, sizes: list[Size], k: int, contraction
     return finish(op, sizes, inputs, start)
 
 
-def _numbers(side: Side) -> Any:
-    """Codes as numbers for a float contraction: less their zero point, in f32 (small floats as they are)."""
+def _numbers(side: Side, to: str) -> Any:
+    """Codes as numbers of type `to` for a float contraction: less their zero point (floats as they are)."""
     if side.d.kind == "float":
         return side.codes
     bare = replace(side, scale=None, global_scale=None)
-    return dequantized(bare, "f32")
+    return dequantized(bare, to)
 
 
 def scaled(value: Any, named: Named) -> Any:
@@ -301,7 +314,8 @@ def _many_groups(op: Any, a: Side, b: Side, sizes: list[Size], k: int, group: in
     groups = k // group
     # Loops of the contraction: batch.., g, m, n, k. The accumulator is [batch.., G, M, N].
     g_loop, m_loop, n_loop, k_loop = nb, nb + 1, nb + 2, nb + 3
-    a, b = _decoded(a), _decoded(b)
+    to = _number_type(a, b)
+    a, b = _decoded(a, to), _decoded(b, to)
     integer = a.integer and b.integer
     wide = [*sizes[:nb], groups, *sizes[nb:]]
     inputs = Inputs()
@@ -309,7 +323,7 @@ def _many_groups(op: Any, a: Side, b: Side, sizes: list[Size], k: int, group: in
     a_axes, b_axes = side_axes(a, nb, m_loop, k_loop, g_loop), side_axes(b, nb, n_loop, k_loop, g_loop)
     bounds = (a.magnitude(), b.magnitude()) if integer else None
     if not integer:
-        a_codes, b_codes = (_plain_codes(s, c) for s, c in ((a, a_codes), (b, b_codes)))
+        a_codes, b_codes = (_plain_codes(s, c, to) for s, c in ((a, a_codes), (b, b_codes)))
     keep = list(range(nb + 3))
     acc = contract(a_codes, a_axes, b_codes, b_axes, wide, nb + 4, keep, bounds)
     inputs.add("acc", acc, keep)
@@ -358,12 +372,13 @@ def _many_groups(op: Any, a: Side, b: Side, sizes: list[Size], k: int, group: in
     return finish(op, sizes, last, lambda named: apply_globals(named["y"], named))
 
 
-def _plain_codes(side: Side, codes: Any) -> Any:
-    """Codes for a float contraction by groups; integer ones less their zero point cannot be mixed with tables yet
-    unless the zero point is absent."""
+def _plain_codes(side: Side, codes: Any, to: str) -> Any:
+    """Codes as numbers of type `to` for a float contraction by groups; integer ones less their zero point cannot be
+    mixed with tables yet unless the zero point is absent."""
     if side.d.kind != "int":
         return codes
     if side.int_zero:
         raise OpError(f"'{side.name}' has an integer zero point, but the other side has float codes")
     sizes = dims(codes)
-    return elementwise([Arg.aligned(codes, sizes)], sizes, element("f32"), to_f32)
+    t = element(to)
+    return elementwise([Arg.aligned(codes, sizes)], sizes, t, lambda x: cast_f(to_f32(x), t))

@@ -10,7 +10,7 @@ from typing import Any
 
 from .._mlir import ir, linalg, tensor
 from ..strategy import Contraction
-from .tensors import barrier, filled, generic_like, is_zero_fill, pad_end, permuted, sizes_of, type_of
+from .tensors import barrier, computed, filled, generic_like, is_zero_fill, pad_end, permuted, sizes_of, type_of
 
 
 def _positions(affine_map: Any) -> list[int]:
@@ -36,7 +36,7 @@ def aligned(op: Any, c: Contraction, blocks: tuple[int, ...]) -> Any:
             value = permuted(value, order)
         if number == 2 and is_zero_fill(init):
             value = filled(sizes_of(value), type_of(value).element_type)
-        elif value != source:
+        elif value != source or (number < 2 and c.lhs.startswith("f") and computed(value)):
             value = barrier(value)
         operands.append(value)
         exprs = [ir.AffineDimExpr.get(space.index(dims[axis])) for axis in order]

@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from ..strategy import Strategy
 
 RUNS = "runs in the tests"
+FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
+
 COMPILED = "compiled"  # and the instructions looked at in the tests; no such device has run it
+
+
+def decode_pass(*kept: str) -> str:
+    """The text of the pass that converts one-byte floats, but for the formats that the target itself converts."""
+    return f"qmlir-decode-small-floats{{keep={'|'.join(kept)}}}" if kept else "qmlir-decode-small-floats"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..strategy import Accept, Contraction, Decline
 from .base import Target
+from .gpu import parse_mma
 from .roofline import roofline
 
 
@@ -45,6 +46,14 @@ def unsupported_dtype(target: Target, c: Contraction) -> Decline | None:
                 f"use one of {', '.join(kin or target.dtypes)}, or another target",
             )
     return None
+
+
+def no_f32_matrix(target: Target, c: Contraction) -> str:
+    """Why a float product without a matrix instruction is slow, where the target has one for shorter floats."""
+    short = [k for k in map(parse_mma, target.mma) if k.lhs in ("f16", "bf16")]
+    if 1 in (c.m, c.n) or not short or "f32" not in (c.lhs, c.rhs):
+        return ""
+    return f"no matrix instruction takes {c.lhs} x {c.rhs}; activations in f16, or compute_dtype 'f16', would have one"
 
 
 @dataclass(frozen=True)

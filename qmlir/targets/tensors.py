@@ -56,6 +56,16 @@ def is_zero_fill(value: Any) -> bool:
     return isinstance(attribute, (ir.IntegerAttr, ir.FloatAttr)) and attribute.value == 0
 
 
+_RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
+
+
+def computed(value: Any) -> bool:
+    """Whether a `linalg.generic` makes the tensor, reshaped or not."""
+    while not isinstance(value.owner, ir.Block) and value.owner.operation.name in _RESHAPES:
+        value = value.owner.operation.operands[0]
+    return not isinstance(value.owner, ir.Block) and value.owner.operation.name == "linalg.generic"
+
+
 def _iterators(kinds: Sequence[str]) -> Any:
     return ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds])
 
@@ -149,6 +159,13 @@ def elementwise(value: Any, element: Any, body: Callable[[Any], Any]) -> Any:
     identity = ir.AffineMap.get_identity(rank)
     init = tensor.empty(sizes_of(value), element)
     return generic([value], init, [identity, identity], ["parallel"] * rank, lambda x, _: body(x))
+
+
+def multiply_add(x: Any, y: Any, acc: Any) -> Any:
+    """The body of a product of two floats, added up in f32."""
+    f32 = ir.F32Type.get()
+    wide = [v if v.type == f32 else arith.extf(f32, v) for v in (x, y)]
+    return arith.addf(acc, arith.mulf(*wide))
 
 
 def pad_end(value: Any, dim: int, amount: Any) -> Any:

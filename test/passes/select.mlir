@@ -37,17 +37,17 @@ func.func @elementwise(%x: tensor<4xi32>) -> tensor<4xi32> {
 // -----
 
 // A type that the target cannot compute with: every strategy's reason, and what would fit.
-// VULKAN: select.mlir:{{[0-9]+}}:8: error: no strategy of vulkan:lavapipe compiles this matmul of f8E4M3FN x f8E4M3FN -> f32:
-// VULKAN: stock: vulkan:lavapipe has no f8E4M3FN arithmetic (lhs) (use one of {{.*}}, or another target)
+// VULKAN: select.mlir:{{[0-9]+}}:8: error: no strategy of vulkan:lavapipe compiles this matmul of f8E4M3B11FNUZ x f8E4M3B11FNUZ -> f32:
+// VULKAN: stock: vulkan:lavapipe has no f8E4M3B11FNUZ arithmetic (lhs) (use one of {{.*}}, or another target)
 #a = affine_map<(m, n, k) -> (m, k)>
 #b = affine_map<(m, n, k) -> (k, n)>
 #c = affine_map<(m, n, k) -> (m, n)>
-func.func @fp8(%x: tensor<64x64xf8E4M3FN>, %w: tensor<64x64xf8E4M3FN>, %init: tensor<64x64xf32>) -> tensor<64x64xf32> {
+func.func @fp8(%x: tensor<64x64xbf16>, %w: tensor<64x64xbf16>, %init: tensor<64x64xf32>) -> tensor<64x64xf32> {
   %0 = linalg.generic {indexing_maps = [#a, #b, #c], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%x, %w : tensor<64x64xf8E4M3FN>, tensor<64x64xf8E4M3FN>) outs(%init : tensor<64x64xf32>) {
-  ^bb0(%in: f8E4M3FN, %in_0: f8E4M3FN, %acc: f32):
-    %1 = arith.extf %in : f8E4M3FN to f32
-    %2 = arith.extf %in_0 : f8E4M3FN to f32
+      ins(%x, %w : tensor<64x64xbf16>, tensor<64x64xbf16>) outs(%init : tensor<64x64xf32>) {
+  ^bb0(%in: f8E4M3B11FNUZ, %in_0: f8E4M3B11FNUZ, %acc: f32):
+    %1 = arith.extf %in : f8E4M3B11FNUZ to f32
+    %2 = arith.extf %in_0 : f8E4M3B11FNUZ to f32
     %3 = arith.mulf %1, %2 : f32
     %4 = arith.addf %acc, %3 : f32
     linalg.yield %4 : f32

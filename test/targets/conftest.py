@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-import struct
 import subprocess
 from collections import Counter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 
 from qmlir._mlir import context, ir, tool_path
+from qmlir.device_code import ASSEMBLY, OPCODES, spirv_instructions
 from qmlir.passes.base import State
 from qmlir.passes.groups import find_contractions
+from qmlir.passes.registry import parse_pass
 from qmlir.passes.select import SelectPass
 from qmlir.targets import resolve
 
@@ -158,6 +159,9 @@ class Selected:
             module = ir.Module.parse(text)
             state = State()
             SelectPass(target).run(module, state)
+            for text in self.target.passes:  # what follows the selection for this target
+                if text.startswith("qmlir-decode"):
+                    parse_pass(text).run(module, state)
             assert module.operation.verify()
             self.text = str(module)
         self.decisions = [decision.summary() for decision in state.decisions]
@@ -188,27 +192,21 @@ class Selected:
 class Instructions:
     """The assembly, or the SPIR-V opcodes, of a compiled program."""
 
-    # SPIR-V unified specification, section 3.
-    OPCODES: ClassVar[dict[int, str]] = {4450: "OpSDot", 4453: "OpSDotAccSat", 4459: "OpCooperativeMatrixMulAddKHR"}
-
     def __init__(self, folder: Path) -> None:
-        files = [f for f in sorted(folder.iterdir()) if f.suffix in (".s", ".rocmasm", ".ptx")]
+        files = [f for f in sorted(folder.iterdir()) if f.suffix in ASSEMBLY]
         self.assembly = "\n".join(f.read_text(errors="replace") for f in files)
         self.opcodes: Counter[str] = Counter()
         for spirv in folder.glob("*.spv"):
             self._read_spirv(spirv.read_bytes())
 
     def _read_spirv(self, data: bytes) -> None:
-        words = struct.unpack(f"<{len(data) // 4}I", data[: len(data) // 4 * 4])
-        position, widths = 5, {}
-        while position < len(words):
-            opcode, length = words[position] & 0xFFFF, words[position] >> 16
+        widths = {}
+        for opcode, words in spirv_instructions(data):
             if opcode == 21:  # OpTypeInt
-                widths[words[position + 1]] = f"i{words[position + 2]}"
+                widths[words[0]] = f"i{words[1]}"
             if opcode == 4456:  # OpTypeCooperativeMatrixKHR
-                self.opcodes[f"cooperative matrix of {widths.get(words[position + 2], 'floats')}"] += 1
-            self.opcodes[self.OPCODES.get(opcode, str(opcode))] += 1
-            position += max(1, length)
+                self.opcodes[f"cooperative matrix of {widths.get(words[1], 'floats')}"] += 1
+            self.opcodes[OPCODES.get(opcode, str(opcode))] += 1
 
     def count(self, pattern: str) -> int:
         return len(re.findall(pattern, self.assembly)) + self.opcodes[pattern]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -84,6 +85,20 @@ def test_f16_matmul_adds_to_what_it_accumulates_onto(forms: Any, select: Any, on
         start = np.arange(35, dtype=np.int32).reshape(5, 7)
         result = on_cpu(select(text, "cuda:sm_80").text, x, w, start)
         assert np.array_equal(result, start + x.astype(np.int32) @ w.astype(np.int32).T)
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_80", "rocm:gfx942", "rocm:gfx1100", "vulkan:ada"])
+@pytest.mark.parametrize("name", ["f8E4M3FN", "f8E5M2"])
+def test_widened_matmul_is_exact(target: str, name: str, forms: Any, select: Any, on_cpu: Any) -> None:
+    text = forms.matmul(6, 5, 96, dtype=name, scale=False)
+    selected = select(text, target)
+    assert selected.chosen == "widened"
+    dtype = np.dtype({"f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2}[name])
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-4, 5, s).astype(np.float32).astype(dtype) for s in ((6, 96), (5, 96)))
+    reference = x.astype(np.float32) @ w.astype(np.float32).T
+    result = on_cpu(selected.text, x, w, np.ones(5, np.float32))
+    assert np.array_equal(result, reference)
 
 
 CONVOLUTIONS = {

@@ -41,6 +41,12 @@ def test_options_are_read_from_a_pipeline() -> None:
         ("vulkan:rdna3", "conv", "im2col"),
         ("vulkan:ada", "matmul", "dot"),
         ("vulkan:ada", "f16", "cooperative-matrix"),
+        ("vulkan:ada", "e4m3", "widened"),
+        ("vulkan:lavapipe", "e4m3", "stock"),
+        ("cuda:sm_90a", "e4m3", "widened"),
+        ("rocm:gfx942", "e4m3", "widened"),
+        ("rocm:gfx950", "e4m3", "mma"),
+        ("cpu", "e4m3", "widened"),
         ("vulkan:lavapipe", "row", "stock"),
         ("vulkan:lavapipe", "dynamic", "stock"),
     ],
@@ -51,6 +57,7 @@ def test_choices(forms: Any, select: Any, target: str, form: str, chosen: str) -
         "row": lambda: forms.matmul(1, 256, 512),
         "dynamic": lambda: forms.matmul(None, 256, 512),
         "f16": lambda: forms.matmul(128, 256, 512, dtype="f16"),
+        "e4m3": lambda: forms.matmul(128, 256, 512, dtype="f8E4M3FN"),
         "conv": lambda: forms.conv(),
         "dynamic conv": lambda: forms.conv(n=None),
         "depthwise": lambda: forms.depthwise(),
@@ -92,10 +99,9 @@ def test_slow_fallbacks_are_said_once(forms: Any, select: Any) -> None:
 @pytest.mark.parametrize(
     ("target", "form", "words"),
     [
-        ("rocm:gfx942", {"dtype": "f8E4M3FN"}, ["stock", "f8E4M3FN", "f8E4M3FNUZ"]),
-        ("rocm:gfx950", {"dtype": "f8E4M3FNUZ"}, ["stock", "f8E4M3FNUZ", "f8E4M3FN"]),
-        ("cuda:sm_80", {"dtype": "f8E4M3FN"}, ["exact-f16", "mma", "stock"]),
-        ("vulkan:lavapipe", {"dtype": "bf16"}, ["cooperative-matrix", "dot", "stock"]),
+        ("cuda:sm_80", {"dtype": "f8E4M3B11FNUZ"}, ["exact-f16", "mma", "widened", "stock"]),
+        ("vulkan:lavapipe", {"dtype": "bf16"}, ["cooperative-matrix", "dot", "stock", "f16"]),
+        ("vulkan:rdna3", {"dtype": "bf16"}, ["cooperative-matrix", "dot", "stock", "f16"]),
         ("rocm:gfx1100", {"extension": "arith.extui"}, ["stock", "as if it were signed", "xor with 128"]),
     ],
 )
@@ -109,7 +115,7 @@ def test_refusals_list_every_reason(forms: Any, select: Any, target: str, form: 
 
 
 def test_every_refusal_is_reported_with_its_place(forms: Any) -> None:
-    one = forms.matmul(16, 16, 64, dtype="f8E4M3FN")
+    one = forms.matmul(16, 16, 64, dtype="f8E4M3B11FNUZ")
     with context():
         module = ir.Module.parse(one + one.replace("@f", "@g"))
         with pytest.raises(PassError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ..base import COMPILED, Target
+from ..base import COMPILED, FLOAT8, Target, decode_pass
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -29,7 +29,8 @@ def flags_for(features: Collection[str]) -> tuple[str, ...]:
     return (*_FLAGS, "--iree-opt-data-tiling") if tiled else _FLAGS
 
 
-DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", "f8E4M3FN", "f8E5M2")
+DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
+PASSES = (decode_pass(),)  # IREE 3.13's own conversion makes -480 of e4m3's negative NaN
 
 _V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe"
@@ -51,6 +52,7 @@ def _cpu(name: str, summary: str, features: str, *flags: str) -> Target:
         compiler_flags=(*flags_for(feature_set), *(flags or (f"--iree-llvmcpu-target-cpu={name}",))),
         int8_dot=bool(dot & set(feature_set)),
         dtypes=DTYPES,
+        passes=PASSES,
         cpu_features=feature_set,
     )
 

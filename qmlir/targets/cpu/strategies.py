@@ -14,6 +14,7 @@ from ...strategy import Contraction, Strategy
 from ..base import Target
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
+from ..widened import WidenedStrategy
 
 
 def instruction(target: Target, c: Contraction) -> str:
@@ -40,4 +41,4 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = StockStrategy(target, stock_facts)
-    return (Im2colStrategy((stock,), keep=False), stock)
+    return (Im2colStrategy((stock,), keep=False), WidenedStrategy("f32", (stock,)), stock)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..base import COMPILED, Peak, Target
+from ..base import COMPILED, FLOAT8, Peak, Target, decode_pass
 from ..gpu import Gpu
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ AMPERE = (
     "NV_WMMA_F16_16x16x16_F16",
 )
 ADA = (*AMPERE[:3], "NV_MMA_SYNC_F32_16x8x32_F8E4M3FN", "NV_MMA_SYNC_F32_16x8x32_F8E5M2", *AMPERE[3:])
-_BASE = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64")
-_FP8 = (*_BASE, "f8E4M3FN", "f8E5M2")
+_DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
 
 # Dense rates with f32 (int32) accumulation. A100: NVIDIA A100 datasheet. RTX 3090: GA102 whitepaper, table 9.
 # RTX 4090: Ada whitepaper, appendix A. H100 SXM: H100 datasheet, without sparsity. RTX 5090: RTX Blackwell
@@ -69,7 +68,8 @@ def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ..
         device_attribute=gpu.attribute(),
         mma=mma,
         int8_dot=True,
-        dtypes=_FP8 if "F8" in "".join(mma) else _BASE,
+        passes=(decode_pass(),),  # IREE 3.13 converts no one-byte float for NVIDIA
+        dtypes=_DTYPES,
         subgroup_sizes=gpu.subgroup_sizes,
         shared_memory=gpu.shared_memory,
         peak=peak,

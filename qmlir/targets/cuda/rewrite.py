@@ -12,6 +12,7 @@ from ..tensors import (
     generic,
     is_zero_fill,
     merge,
+    multiply_add,
     pad_end,
     permuted,
     sizes_of,
@@ -31,11 +32,6 @@ def _as_f16(value: Any, dtype: str) -> Any:
 
 def _as_i32(x: Any) -> Any:
     return arith.fptosi(ir.IntegerType.get_signless(32), x)
-
-
-def _multiply_add(x: Any, y: Any, acc: Any) -> Any:
-    f32 = ir.F32Type.get()
-    return arith.addf(acc, arith.mulf(arith.extf(f32, x), arith.extf(f32, y)))
 
 
 def _add_init(value: Any, init: Any) -> Any:
@@ -58,7 +54,7 @@ def matmul_in_f16(op: Any, c: Contraction, cut: Split, dim: int) -> tuple[Any, A
     out_sizes = sizes_of(init)
     if cut.chunks == 1:
         casts = [_as_f16(operands[0], c.lhs), _as_f16(operands[1], c.rhs)]
-        sums = generic(casts, filled(out_sizes, f32), maps, kinds, _multiply_add)
+        sums = generic(casts, filled(out_sizes, f32), maps, kinds, multiply_add)
         return _add_init(sums, init), sums.owner.operation
 
     new_maps = []
@@ -78,7 +74,7 @@ def matmul_in_f16(op: Any, c: Contraction, cut: Split, dim: int) -> tuple[Any, A
     # Cast after padding: what is padded is stored, and int8 is half of it.
     casts = [_as_f16(operands[0], c.lhs), _as_f16(operands[1], c.rhs)]
     partial = filled([cut.chunks, *out_sizes], f32)
-    sums = generic(casts, partial, new_maps, ["parallel", *kinds], _multiply_add)
+    sums = generic(casts, partial, new_maps, ["parallel", *kinds], multiply_add)
     return sum_over(sums, 0, init, _as_i32), sums.owner.operation
 
 

@@ -8,8 +8,9 @@ from ...strategy import Contraction, Strategy
 from ..base import Target
 from ..gpu import Mma
 from ..im2col import Im2colStrategy
-from ..stock import StockStrategy
+from ..stock import StockStrategy, no_f32_matrix
 from ..tile_and_fuse import Machine, MmaStrategy
+from ..widened import WidenedStrategy
 from .exact_f16 import ExactF16Strategy
 
 # Multiprocessors of the products in the description's table (NVIDIA's whitepapers).
@@ -17,7 +18,9 @@ _UNITS = {"sm_80": 108, "sm_86": 82, "sm_89": 128, "sm_90": 132, "sm_90a": 132, 
 
 
 def _mma_sync(mma: Mma) -> bool:
-    return mma.name.startswith("NV_MMA_SYNC")
+    """Not the kinds of fp8: up to Hopper their sums keep about 14 bits (DeepSeek-V3 technical report, section 3.3), and
+    the semantics want f32."""
+    return mma.name.startswith("NV_MMA_SYNC") and not mma.lhs.startswith("f8")
 
 
 def machine(target: Target) -> Machine:
@@ -33,6 +36,8 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
         return {"codegen": "scalar multiply-add: a depthwise convolution has no matrix product"}
     if c.lhs.lstrip("u").startswith("i"):
         return {"codegen": "scalar multiply-add", "slow": "IREE has no int8 tensor core instruction for NVIDIA"}
+    if slow := no_f32_matrix(target, c):
+        return {"codegen": "f32 multiply-add", "slow": slow}
     return {"codegen": "implicit GEMM on tensor cores" if c.kind == "conv2d" else "IREE's choice"}
 
 
@@ -41,4 +46,4 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     mma = MmaStrategy(target, machine(target), usable=_mma_sync)
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)
-    return (patches, exact, mma, StockStrategy(target, stock_facts))
+    return (patches, exact, mma, WidenedStrategy("bf16", (mma,)), StockStrategy(target, stock_facts))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..base import COMPILED, Peak, Target
+from ..base import COMPILED, FLOAT8, Peak, Target, decode_pass
 from ..gpu import Gpu, parse_mma
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ def _rocm(
         device_attribute=gpu.attribute(),
         mma=mma,
         int8_dot=True,
-        dtypes=("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *fp8),
+        dtypes=("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8),
+        passes=(decode_pass(*fp8),),
         subgroup_sizes=subgroups,
         shared_memory=gpu.shared_memory,
         peak=peak,

@@ -8,8 +8,9 @@ from ...strategy import Contraction, Strategy
 from ..base import Target
 from ..gpu import parse_mma
 from ..im2col import Im2colStrategy
-from ..stock import StockStrategy
+from ..stock import StockStrategy, no_f32_matrix
 from ..tile_and_fuse import Machine, MmaStrategy
+from ..widened import WidenedStrategy
 
 # Compute units of the products in the description's table (AMD's data sheets). Registers: on CDNA a lane
 # has 512 and the accumulators live in the second half; on RDNA it has 256 for everything, and IREE's own
@@ -29,16 +30,21 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
     """What IREE makes of the contractions that are left to it."""
     if c.kind == "depthwise_conv2d":
         return {"codegen": "scalar multiply-add: a depthwise convolution has no matrix product"}
+    if 1 in (c.m, c.n) and c.kind == "matmul":
+        return {"codegen": "reduction across lanes"}
     if not any((k.lhs, k.rhs, k.acc) == (c.lhs, c.rhs, c.acc) for k in map(parse_mma, target.mma)):
-        return {"codegen": "scalar multiply-add", "slow": f"no matrix instruction takes {c.lhs} x {c.rhs}"}
+        reason = no_f32_matrix(target, c) or f"no matrix instruction takes {c.lhs} x {c.rhs}"
+        return {"codegen": "scalar multiply-add", "slow": reason}
     if c.kind == "conv2d":
         if c.m is None:
             return {"codegen": "scalar multiply-add", "slow": "the size of the image is dynamic"}
         return {"codegen": "implicit GEMM on matrix instructions"}
-    return {"codegen": "reduction across lanes" if 1 in (c.m, c.n) else "IREE's choice"}
+    return {"codegen": "IREE's choice"}
 
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     mma = MmaStrategy(target, machine(target))
-    return (Im2colStrategy((mma,), only_dynamic=True), mma, StockStrategy(target, stock_facts))
+    # bf16, for MI200's f16 instructions drop subnormal numbers, which codes of e5m2 are.
+    widened = WidenedStrategy("bf16", (mma,))
+    return (Im2colStrategy((mma,), only_dynamic=True), mma, widened, StockStrategy(target, stock_facts))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..base import COMPILED, RUNS, Peak, Target
+from ..base import COMPILED, FLOAT8, RUNS, Peak, Target, decode_pass
 from ..cuda.description import ADA, AMPERE
 from ..gpu import Gpu
 from ..rocm.description import RDNA3, RDNA4
@@ -23,7 +23,7 @@ _AMD_WGP = (
     "max_load_instruction_bits = 128, simds_per_wgp = 4, vgpr_space_bits = 8192, workgroup_memory_bank_count = 64"
 )
 # No i4: IREE's i4 matmul does not compile to SPIR-V; codes are unpacked from bytes before.
-_DTYPES = ("i8", "i16", "i32", "f16", "f32")
+_DTYPES = ("i8", "i16", "i32", "f16", "f32", *FLOAT8)
 
 
 def _vulkan(
@@ -62,6 +62,8 @@ def _vulkan(
         # lavapipe's loops stop after 65535 iterations; see passes/loops.py.
         passes=(
             "inline",
+            decode_pass(),
+            "qmlir-index-sums",
             *(("qmlir-check-loops",) if name == "lavapipe" else ()),
             "qmlir-split-broadcast",
             "qmlir-explicit-sign",

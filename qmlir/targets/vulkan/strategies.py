@@ -17,7 +17,8 @@ from ..base import Target
 from ..gpu import parse_mma
 from ..im2col import Im2colStrategy
 from ..roofline import roofline
-from ..stock import StockPlan, StockStrategy
+from ..stock import StockPlan, StockStrategy, no_f32_matrix, unsupported_dtype
+from ..widened import WidenedStrategy
 
 # Mesa's llvmpipe, on which lavapipe stands, leaves a loop after so many iterations (LP_MAX_TGSI_LOOP_ITERATIONS): a
 # sum of one term an iteration would silently lack its rest.
@@ -60,6 +61,18 @@ def is_plain(c: Contraction) -> bool:
     return True
 
 
+def is_computed(c: Contraction) -> bool:
+    """Whether an operand is computed in the program, so that IREE would fuse the computation into the product: its
+    SPIR-V path then fails for floats (dequantised weights)."""
+    if c.op is None:
+        return True
+    from ..tensors import computed, type_of
+
+    sides = zip(list(c.op.operands)[:2], (c.lhs, c.rhs), strict=True)
+    # Another type than the operand's: the strategy that asks will convert it.
+    return any(computed(value) or str(type_of(value).element_type) != dtype for value, dtype in sides)
+
+
 def consider_aligned(target: Target, c: Contraction, units: Mapping[str, int], codegen: str) -> Accept | Decline:
     """The aligned plan, or the op as it is when there is nothing to align."""
     if c.kind != "matmul":
@@ -77,7 +90,7 @@ def consider_aligned(target: Target, c: Contraction, units: Mapping[str, int], c
     )
     whole = all((size or 0) % block == 0 for size, block in zip(c.sizes, blocks, strict=True))
     estimate = roofline(target, c)
-    if whole and is_plain(c):
+    if whole and is_plain(c) and not (c.lhs.startswith("f") and is_computed(c)):
         return Accept(StockPlan((("codegen", codegen),)), estimate)
     return Accept(AlignedPlan(c, blocks, codegen), estimate)
 
@@ -91,12 +104,15 @@ class CooperativeMatrixStrategy:
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
-        kinds = [parse_mma(name) for name in self.target.mma]
+        if declined := unsupported_dtype(self.target, c):
+            return declined
+        # SPIR-V's cooperative matrices are of integers and f16: IREE makes none of the description's other kinds.
+        kinds = [k for k in map(parse_mma, self.target.mma) if k.lhs in ("i8", "f16")]
         fitting = [k for k in kinds if (k.lhs, k.rhs, k.acc) == (c.lhs, c.rhs, c.acc)]
         if not fitting:
             return Decline(
                 f"{self.target.spelling} has no cooperative matrix for {c.lhs} x {c.rhs} -> {c.acc}",
-                f"it has {', '.join(self.target.mma) or 'none at all'}",
+                f"it has {', '.join(k.name for k in kinds) or 'none at all'}",
             )
         return consider_aligned(self.target, c, {"m": 16, "n": 16, "k": 16}, "cooperative matrix")
 
@@ -126,6 +142,8 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
             "codegen": "one workgroup per output element",
             "slow": "a size is dynamic, and IREE's SPIR-V path tiles static sizes only",
         }
+    if slow := no_f32_matrix(target, c):
+        return {"codegen": "f32 multiply-add", "slow": slow}
     return {"codegen": "reduction across lanes" if 1 in (c.m, c.n) else "IREE's choice"}
 
 
@@ -133,4 +151,4 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = ShortReductionStrategy(target, StockStrategy(target, stock_facts))
     matmuls = (CooperativeMatrixStrategy(target), DotStrategy(target))
-    return (*matmuls, Im2colStrategy((*matmuls, stock)), stock)
+    return (*matmuls, WidenedStrategy("f16", (matmuls[0],)), Im2colStrategy((*matmuls, stock)), stock)

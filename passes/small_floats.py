@@ -1,0 +1,97 @@
+"""qmlir-decode-small-floats: floats of one byte become f32 by their bits, for targets that cannot convert them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from .._mlir import arith, ir
+from .base import Pass, State
+
+
+@dataclass(frozen=True)
+class Format:
+    """Where the fields of a byte's float are; `special` says what its largest or its negative zero codes mean."""
+
+    mantissa: int
+    bias: int
+    special: str  # "inf" as IEEE has it | "fn": all ones is NaN | "fnuz": negative zero is NaN
+
+
+FORMATS = {
+    "f8E4M3FN": Format(3, 7, "fn"),
+    "f8E5M2": Format(2, 15, "inf"),
+    "f8E4M3FNUZ": Format(3, 8, "fnuz"),
+    "f8E5M2FNUZ": Format(2, 16, "fnuz"),
+}
+_SCALE = "f8E8M0FNU"  # an exponent and nothing else
+
+
+@dataclass(frozen=True)
+class DecodeSmallFloatsPass(Pass):
+    """`arith.extf` of a one-byte float becomes integer arithmetic on its bits, exact for every code.
+
+    IREE 3.13 has no such conversion for NVIDIA, and on AMD only that of the architecture's own formats. `keep` names
+    the formats, separated by `|`, that the target converts; contractions that have a matrix instruction for them
+    (`compilation_info`) keep theirs as well.
+    """
+
+    name: ClassVar[str] = "qmlir-decode-small-floats"
+    summary: ClassVar[str] = "convert one-byte floats by integer arithmetic"
+
+    keep: str = ""
+
+    def run(self, module: Any, state: State) -> None:
+        kept = set(self.keep.split("|"))
+        found: list[Any] = []
+
+        def visit(op: Any) -> Any:
+            if op.name == "arith.extf":
+                name = str(op.operands[0].type)
+                if name not in kept and (name in FORMATS or name == _SCALE) and not _configured(op):
+                    found.append(op)
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(visit)
+        for op in found:
+            with ir.InsertionPoint(op), op.location:
+                value = _decoded(op.operands[0])
+                t = op.results[0].type
+                op.results[0].replace_all_uses_with(value if value.type == t else arith.truncf(t, value))
+            op.erase()
+
+
+def _configured(op: Any) -> bool:
+    parent = op.parent
+    return parent is not None and "compilation_info" in parent.operation.attributes
+
+
+def _decoded(x: Any) -> Any:
+    """The f32 value of a scalar code."""
+    i32, f32 = ir.IntegerType.get_signless(32), ir.F32Type.get()
+
+    def c(value: int) -> Any:
+        return arith.constant(i32, value)
+
+    def when(predicate: str, a: Any, b: int, yes: Any, no: Any) -> Any:
+        return arith.select(arith.cmpi(getattr(arith.CmpIPredicate, predicate), a, c(b)), yes, no)
+
+    code = arith.extui(i32, arith.bitcast(ir.IntegerType.get_signless(8), x))
+    nan = c(0x7FC00000)
+    if str(x.type) == _SCALE:
+        bits = when("eq", code, 0, c(1 << 22), arith.shli(code, c(23)))  # 2^-127 is subnormal
+        return arith.bitcast(f32, when("eq", code, 255, nan, bits))
+    form = FORMATS[str(x.type)]
+    size = arith.andi(code, c(0x7F))
+    normal = arith.addi(arith.shli(size, c(23 - form.mantissa)), c((127 - form.bias) << 23))
+    step = arith.constant(f32, 2.0 ** (1 - form.bias - form.mantissa))
+    subnormal = arith.bitcast(i32, arith.mulf(arith.uitofp(f32, size), step))
+    bits = when("ult", size, 1 << form.mantissa, subnormal, normal)
+    if form.special == "fn":
+        bits = when("eq", size, 0x7F, nan, bits)
+    elif form.special == "inf":
+        bits = when("ugt", size, 0x7C, nan, when("eq", size, 0x7C, c(0x7F800000), bits))
+    bits = arith.ori(bits, arith.shli(arith.andi(code, c(0x80)), c(24)))
+    if form.special == "fnuz":
+        bits = when("eq", code, 0x80, nan, bits)
+    return arith.bitcast(f32, bits)

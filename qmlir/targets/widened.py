@@ -1,0 +1,66 @@
+"""Products of one-byte floats on 16-bit matrix instructions, exact.
+
+Every code of e4m3 and e5m2, OCP and FNUZ, is a value of f16 and of bf16, and so is every product of two of them in
+f32. Where a target has no matrix instruction for the operands' formats (another vendor's format, two different
+ones), or has one that does not keep the sum in f32, the codes are converted and multiplied as 16-bit floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..strategy import Accept, Contraction, Decline, Plan, Strategy, decide
+from .base import FLOAT8
+
+
+@dataclass(frozen=True)
+class WidenedPlan:
+    """Convert the operands, then do with the product what `inner` says."""
+
+    dtype: str
+    inner: Plan
+    strategy: str  # the name of the inner plan's strategy
+
+    def apply(self, op: Any) -> None:
+        from .._mlir import ir
+        from .widen import widened
+
+        with ir.InsertionPoint(op):
+            product = widened(op, self.dtype)
+        op.results[0].replace_all_uses_with(product)
+        op.erase()
+        self.inner.apply(product.owner.operation)
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"route": f"in {self.dtype}", "strategy": self.strategy, "product": dict(self.inner.describe())}
+
+
+@dataclass(frozen=True)
+class WidenedStrategy:
+    """Matmuls with a one-byte float, in `dtype` by the first of `matmuls` that takes them.
+
+    `dtype` is f32 where a target has no matrix instruction. The other side may be f16 or bf16 too, and is then what
+    the codes become.
+    """
+
+    dtype: str
+    matmuls: Sequence[Strategy]
+    name: str = "widened"
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        c = contraction
+        sides = {c.lhs, c.rhs}
+        if c.kind != "matmul" or not sides & set(FLOAT8):
+            return Decline(f"{c.lhs} x {c.rhs} is no product of one-byte floats", "none needed")
+        others = sides - set(FLOAT8)
+        if others - {"f16", "bf16"}:
+            return Decline(f"{c.lhs} x {c.rhs} is not exact in 16 bits", "one-byte floats on both sides")
+        dtype = next(iter(others), self.dtype)
+        decision, plan = decide(replace(c, lhs=dtype, rhs=dtype), self.matmuls)
+        if plan is None:
+            reasons = "; ".join(f"{n}: {a.reason}" for n, a in decision.answers if isinstance(a, Decline))
+            return Decline(f"its product in {dtype} was declined ({reasons})", "see the reasons")
+        accepted = next(a for n, a in decision.answers if n == decision.chosen and isinstance(a, Accept))
+        return Accept(WidenedPlan(dtype, plan, decision.chosen), accepted.estimate)

@@ -1,0 +1,122 @@
+"""The support matrix: every form is on the best instruction that its target has for it, or the cell says why not.
+
+matrix.json is what `python test/support/run.py` found; the slow tier finds it again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from support.forms import FORMS, Form
+from support.run import TARGETS, compile_cell, read
+
+from qmlir.targets import resolve
+from qmlir.targets.gpu import parse_mma
+
+RESULTS = read()
+BY_NAME = {form.name: form for form in FORMS}
+# One form of each kind, where its route is a different one.
+SAMPLE = (
+    ("scaled_matmul: s8 x s8, per token and channel", "cuda:sm_90a"),
+    ("scaled_matmul: s8 x s4, group 128", "rocm:gfx1100"),
+    ("scaled_matmul: f16 x s8, per channel", "vulkan:ada"),
+    ("scaled_matmul: bf16 x s4, group 128", "vulkan:rdna3"),
+    ("scaled_matmul: f32 x s4, group 128", "cuda:sm_80"),
+    ("scaled_matmul: e4m3 x e4m3", "rocm:gfx942"),
+    ("scaled_matmul: e4m3 x e4m3", "rocm:gfx950"),
+    ("scaled_matmul: fp4 e2m1 x e2m1, MX (32, e8m0)", "cuda:sm_90a"),
+    ("conv2d_q: u8 x s8, zero point", "rocm:gfx1201"),
+    ("dequant: e4m3", "cuda:sm_80"),
+)
+
+
+def test_every_cell_is_there() -> None:
+    assert len(BY_NAME) == len(FORMS), "two rows have one name"
+    assert list(RESULTS) == list(BY_NAME), "run python test/support/run.py"
+    assert all(tuple(row) == TARGETS for row in RESULTS.values()), "run python test/support/run.py"
+
+
+def best_instruction(form: Form, target: str) -> str:
+    """A pattern of the instructions that the form has to be on; "" where the target has none for it."""
+    described = resolve(target)
+    kinds = {k.lhs for k in map(parse_mma, described.mma)}
+    if form.product == "int8":
+        if "i8" in kinds:
+            return r"v_\w+_(?:iu8|i8)|OpCooperativeMatrix.* i8"
+        return "OpSDot" if described.backend == "vulkan" else "f16"  # exact in f16, see cuda/exact_f16.py
+    if form.product.startswith("f8") and form.product in kinds and described.backend == "rocm":
+        return "fp8|bf8|f8f6f4"
+    if form.product == "f32":
+        return "mfma_f32.*f32" if "f32" in kinds else ""
+    return "bf16|f16|fp8_bf8|f8f6f4"  # two formats: AMD has instructions for the pair
+
+
+VULKAN_FLOATS = pytest.mark.xfail(
+    strict=True,
+    reason="IREE 3.13 converts f16 cooperative matrices to f32 before it multiplies: no device has those",
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "integer"),
+    [
+        pytest.param(target, integer, marks=VULKAN_FLOATS if "vulkan" in target and not integer else ())
+        for target in TARGETS
+        for integer in (True, False)
+    ],
+)
+def test_the_best_instruction_is_found(target: str, integer: bool) -> None:
+    """No scheme is silently computed by multiply-adds where the target has an integer or 16-bit matrix instruction."""
+    wrong = []
+    for form in FORMS:
+        cell = RESULTS[form.name][target]
+        if not form.product or (form.product == "int8") != integer or cell["status"] == "refused":
+            continue
+        assert cell["status"] == "compiled", (form.name, cell)
+        pattern = best_instruction(form, target)
+        found = pattern and re.search(pattern, cell["instruction"]) and cell["fast"] >= cell["products"] > 0
+        if not found and not (cell.get("notes") and not pattern):
+            wrong.append((form.name, cell))
+    assert not wrong
+
+
+def test_refusals_say_what_would_fit() -> None:
+    """Never a message of IREE, a crash, or a name without a remedy."""
+    for name, row in RESULTS.items():
+        for target, cell in row.items():
+            if cell["status"] != "compiled":
+                assert cell["status"] == "refused", (name, target)
+                assert cell["error"] == "PassError", (name, target)
+                assert "use one of" in cell["reason"], (name, target)
+
+
+def test_forms_without_a_product_compile_everywhere() -> None:
+    assert all(cell["status"] == "compiled" for f in FORMS if not f.product for cell in RESULTS[f.name].values())
+
+
+@pytest.mark.parametrize(("name", "target"), SAMPLE, ids=str)
+def test_sample(name: str, target: str) -> None:
+    assert compile_cell(BY_NAME[name], target) == RESULTS[name][target]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_whole_matrix(target: str) -> None:
+    found = {form.name: compile_cell(form, target) for form in FORMS}
+    assert found == {name: row[target] for name, row in RESULTS.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [t for t in TARGETS if not t.startswith("vulkan")])
+def test_dynamic_rows_stay_on_matrix_instructions(target: str) -> None:
+    """On Vulkan a dynamic M has no matrix instruction, which is a warning there (docs/adding-a-target.md)."""
+    wrong: list[Any] = []
+    for form in FORMS:
+        if form.product in ("", "f32") or "batched" in form.scheme:
+            continue
+        cell = compile_cell(form, target, m=None)
+        if cell["status"] != "compiled" or (cell["fast"] < cell["products"] and not cell.get("notes")):
+            wrong.append((form.name, cell))
+    assert not wrong
