@@ -46,6 +46,15 @@ class DType:
         return max(1, 8 // self.bits)
 
     @property
+    def largest(self) -> float:
+        """The largest finite number that a code stands for."""
+        if self.kind != "float":
+            return float(self.hi)
+        import ml_dtypes
+
+        return float(ml_dtypes.finfo(self.numpy).max)
+
+    @property
     def magnitude(self) -> int:
         """Largest |value| a code stands for (a 1-bit signed code means 2q - 1)."""
         return 1 if self.name == "i1" else max(abs(self.lo), abs(self.hi))
@@ -85,6 +94,8 @@ DTYPES: dict[str, DType] = {
 
 # Storage types that a result or a code may have.
 CODES = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codebook")
+# 8-bit floats: codes that need no integer range.
+FLOAT_CODES = ("e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")
 OUT = ("f32", "f16", "bf16", "i32", "i8", "u8")
 
 _NUMPY = {"i16": "int16", "i32": "int32", "u32": "uint32", "i64": "int64", "f32": "float32", "f64": "float64",

@@ -161,3 +161,27 @@ def test_dynamic_quantize(recipe: str, symmetric: bool, granularity: str, target
     expected = [e for e in R.dynamic_quantize(x, **kw) if e is not None]
     for got, want in zip(actual, expected, strict=True):
         same(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"])
+@pytest.mark.parametrize("recipe", ["amax", "torchao"])
+def test_dynamic_quantize_to_small_floats(recipe: str, dtype: str, target: str, data: Any, same: Any) -> None:
+    """Against ml_dtypes' own rounding: codes of x/s in range, NaN as 0, a row of zeros with the recipe's scale."""
+    import ml_dtypes
+
+    from qmlir.dialect.dtypes import DTYPES
+
+    x = data.floats(M, K) * 3
+    x[0], x[1, 3] = 0.0, 1e-30
+    kw = {"recipe": recipe, "out_dtype": dtype}
+    codes, scale = qmlir.ops.dynamic_quantize(x, target=target, **kw)
+    kind = DTYPES[dtype].numpy
+    largest = np.float32(ml_dtypes.finfo(kind).max)
+    expected = np.abs(x).max(1, keepdims=True) / largest
+    expected[0] = 1 if recipe == "amax" else 0
+    same(scale, expected)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.nan_to_num(x * (np.float32(1) / expected), nan=0.0)
+    same(codes.view(np.uint8), np.clip(t, -largest, largest).astype(kind).view(np.uint8))
+    for got, want in zip((codes, scale), R.dynamic_quantize(x, **kw), strict=False):
+        same(got.view(np.uint8), want.view(np.uint8))
