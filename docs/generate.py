@@ -1,7 +1,8 @@
-"""Writes docs/pipeline.md: one operation at every stage, taken from the compiler itself.
+"""Writes docs/pipeline.md (one operation at every stage, taken from the compiler itself) and docs/cases.md (what came
+of the test cases in conformance/).
 
 python docs/generate.py           # write
-python docs/generate.py --check   # exit 1 when the page is out of date
+python docs/generate.py --check   # exit 1 when a page is out of date
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from pathlib import Path
 from qmlir.compiler import default_pipeline, text_at
 from qmlir.targets import resolve
 
-PAGE = Path(__file__).resolve().parent / "pipeline.md"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from conformance import report
+
+DOCS = Path(__file__).resolve().parent
 
 EXAMPLE = """\
 func.func @main(%x: tensor<?x4xi8>, %x_scale: tensor<?x1xf32>) -> tensor<?x3xi8> {
@@ -78,15 +82,20 @@ def readable(text: str) -> str:
     return re.sub(r"hal\.device\.targets = \[.*?\] *\}", "hal.device.targets = [...]}", text)
 
 
+# File name -> its text.
+PAGES = {"pipeline.md": page, "cases.md": report.page}
+
+
 def main() -> int:
-    text = page()
-    if "--check" in sys.argv[1:]:
-        current = PAGE.read_text() if PAGE.exists() else ""
-        if current != text:
-            print(f"{PAGE.name} is out of date: run python docs/generate.py")
-        return int(current != text)
-    PAGE.write_text(text)
-    return 0
+    check, stale = "--check" in sys.argv[1:], 0
+    for name, text_of in PAGES.items():
+        text, file = text_of(), DOCS / name
+        if not check:
+            file.write_text(text)
+        elif not file.exists() or file.read_text() != text:
+            print(f"{name} is out of date: run python docs/generate.py")
+            stale = 1
+    return stale
 
 
 if __name__ == "__main__":
