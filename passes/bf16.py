@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from .._mlir import arith, ir, linalg, tensor
 from .base import Pass, State
+from .lower.scalars import bf16_bits
 
 
 @dataclass(frozen=True)
@@ -75,22 +76,7 @@ def _rewrite(op: Any) -> None:
         for inner in list(source.operations):
             body.append(inner)
         with ir.InsertionPoint(body):
-            linalg.YieldOp([_bits(value)])
+            linalg.YieldOp([bf16_bits(value)])
         result = tensor.bitcast(old_type, new.operation.results[0])
     op.results[0].replace_all_uses_with(result)
     op.erase()
-
-
-def _bits(x: Any) -> Any:
-    """The i16 bits of f32 `x` rounded to bf16."""
-    i32, i16 = ir.IntegerType.get_signless(32), ir.IntegerType.get_signless(16)
-
-    def c(value: int) -> Any:
-        return arith.constant(i32, value)
-
-    bits = arith.bitcast(i32, x)
-    odd = arith.andi(arith.shrui(bits, c(16)), c(1))
-    rounded = arith.shrui(arith.addi(arith.addi(bits, c(0x7FFF)), odd), c(16))
-    nan = arith.cmpf(arith.CmpFPredicate.UNO, x, x)
-    quiet = arith.ori(arith.shrui(bits, c(16)), c(0x0040))
-    return arith.trunci(i16, arith.select(nan, quiet, rounded))

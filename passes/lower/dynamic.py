@@ -9,7 +9,7 @@ from ...dialect.dtypes import DTYPES, DType
 from ...dialect.ods import View
 from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp
 from .build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generics, scalar
-from .scalars import cast_f, clamp, const, f32, i32, maximum, minimum, requantize, to_f32
+from .scalars import cast_f, clamp, const, f32, i32, maximum, minimum, requantize, to_f32, to_small_float
 
 # Marks the operations of one dynamic quantisation, for `qmlir-fuse-rows`.
 ROWS = "qmlir.rows"
@@ -63,8 +63,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
         # ONNX divides, the others multiply by the reciprocal: the last bit differs.
         t = arith.divf(to_f32(v), s) if op.recipe == "onnx" else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
         if d.kind == "float":
-            is_nan = arith.cmpf(arith.CmpFPredicate.UNO, t, t)
-            return cast_f(clamp(arith.select(is_nan, const(0.0), t), -d.largest, d.largest), code_type)
+            return to_small_float(t, d)
         return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, d.lo, d.hi, code_type)
 
     codes = elementwise(args, wide, code_type, code, attributes={ROWS: 1})

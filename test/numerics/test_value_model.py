@@ -46,6 +46,8 @@ PRODUCTS: dict[str, Any] = {
     "alpha_beta": lambda d: {**_int8(d), "rhs": d.codes(K, N), "alpha": 0.5, "beta": 1.25, "c": d.floats(M, N)},
     "bias_out": lambda d: {**_int8(d), "rhs": d.codes(K, N), "bias": d.floats(N).astype(np.float16),
                            "bias_stage": "out", "out_dtype": "f16"},
+    "bias_out_bf16": lambda d: {**_int8(d), "rhs": d.codes(K, N), "bias": d.floats(N), "bias_stage": "out",
+                                "out_dtype": "bf16"},
     "relu6": lambda d: {**_int8(d), "rhs": d.codes(K, N), "activation": "relu6"},
     "requant_per_token": lambda d: {**_int8(d), "rhs": d.codes(K, N), "out_dtype": "i8",
                                     "out_scale": d.scales(M, 1) * 30,
@@ -166,13 +168,18 @@ def test_dynamic_quantize(recipe: str, symmetric: bool, granularity: str, target
 @pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"])
 @pytest.mark.parametrize("recipe", ["amax", "torchao"])
 def test_dynamic_quantize_to_small_floats(recipe: str, dtype: str, target: str, data: Any, same: Any) -> None:
-    """Against ml_dtypes' own rounding: codes of x/s in range, NaN as 0, a row of zeros with the recipe's scale."""
+    """Against ml_dtypes' own rounding, at every exponent and just below each code: codes of x/s in range, NaN as 0, a
+    row of zeros with the recipe's scale."""
     import ml_dtypes
 
     from qmlir.dialect.dtypes import DTYPES
 
     x = data.floats(M, K) * 3
-    x[0], x[1, 3] = 0.0, 1e-30
+    x[0], x[1, 3], x[1, 4] = 0.0, 1e-30, -0.0
+    largest_code = float(ml_dtypes.finfo(DTYPES[dtype].numpy).max)
+    # Row 2: a scale of 1, and values around each small code, among them what rounds up to the smallest normal number.
+    x[2] = np.nextafter(np.float32(2) ** -np.arange(K, dtype=np.float32), 0) * np.where(np.arange(K) % 2, 1, -1)
+    x[2, 0] = largest_code
     kw = {"recipe": recipe, "out_dtype": dtype}
     codes, scale = qmlir.ops.dynamic_quantize(x, target=target, **kw)
     kind = DTYPES[dtype].numpy
