@@ -1,7 +1,7 @@
 """A program of a few qmlir ops on named values: its IR, its compiled form, and the reference of each step.
 
-Every value that a step makes is a result of the program, so that each step can be judged on what the compiled program
-itself fed it: the error of one step is not carried into the judgement of the next.
+What a step makes is a result of the program, so that each step can be judged on what the compiled program itself fed
+it: the error of one step is not carried into the judgement of the next. Only an exact step need not be `returned`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Step:
     operands: dict[str, str]
     attributes: dict[str, Any]
     results: tuple[str, ...]
+    returned: bool = True
 
 
 @dataclass
@@ -44,7 +45,9 @@ class Program:
         self.arrays[name] = np.ascontiguousarray(array) if np.ndim(array) else np.asarray(array)
         return name
 
-    def step(self, op: str, results: tuple[str, ...], operands: dict[str, Any], **attributes: Any) -> None:
+    def step(
+        self, op: str, results: tuple[str, ...], operands: dict[str, Any], returned: bool = True, **attributes: Any
+    ) -> None:
         """Adds an op. An operand is the name of a value, or an array, which becomes the argument `<result>_<operand>`
         (plain `<operand>` for the only step that has it)."""
         named = {}
@@ -55,11 +58,11 @@ class Program:
                 own = operand if operand not in self.arrays else f"{results[0]}_{operand}"
                 value = self.value(own, value)
             named[operand] = value
-        self.steps.append(Step(op, named, {k: v for k, v in attributes.items() if v is not None}, results))
+        self.steps.append(Step(op, named, {k: v for k, v in attributes.items() if v is not None}, results, returned))
 
     def results(self) -> list[str]:
-        """Names of all results, in the order of the steps."""
-        return [name for s in self.steps for name in s.results]
+        """Names of the program's results, in the order of the steps."""
+        return [name for s in self.steps if s.returned for name in s.results]
 
     def arguments(self) -> list[str]:
         """Names of the arrays that the steps read, in the order of the program's arguments."""
@@ -76,7 +79,7 @@ class Program:
         from qmlir.targets import resolve
 
         resolved = resolve(target)
-        steps = [[s.op, s.operands, s.attributes, s.results] for s in self.steps]
+        steps = [[s.op, s.operands, s.attributes, s.results, s.returned] for s in self.steps]
         arguments = {n: str(self.spec(n)) for n in self.arguments()}
         key = key_of(["conformance", steps, arguments, resolved.spelling, resolved.capabilities()])
         return compile_built(lambda ctx: self._module(), resolved, Options(), key)

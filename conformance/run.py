@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,10 @@ def keep(target: str, found: dict[str, dict[str, Any]]) -> None:
     write_atomically(file, ("[\n" + ",\n".join(rows) + "\n]\n").encode())
 
 
-def run_case(case: dict[str, Any], target: str, say: Callable[[Any], None] = lambda _: None) -> dict[str, Any]:
-    """Every variant of a case: `{id, status, reason?, cut?, variants, seconds}`.
+def run_case(
+    case: dict[str, Any], target: str, say: Callable[[Any], None] = lambda _: None, most: int | None = None
+) -> dict[str, Any]:
+    """The variants of a case, `most` of them: `{id, status, reason?, cut?, variants, seconds}`.
 
     `status` is `passed`, `cut` (passed with smaller M and N), `refused`, `failed` or `slow` (over the target's limit).
     `say` hears of each phase.
@@ -64,7 +67,7 @@ def run_case(case: dict[str, Any], target: str, say: Callable[[Any], None] = lam
     row: dict[str, Any] = {"id": case["id"], "status": "passed", "variants": 0}
     spent = 0.0
     try:
-        for variant in variants(case):
+        for variant in islice(variants(case), most):
             row["variants"] += 1
             if variant.cut:
                 row |= {"status": "cut", "cut": variant.cut}

@@ -19,6 +19,7 @@ import numpy as np
 
 import qmlir
 from qmlir.dialect.dtypes import DTYPES
+from qmlir.dialect.shapes import conv_extent, transposed_extent
 
 from .program import Program
 from .stream import Stream
@@ -326,15 +327,22 @@ def _geometry(c: Case) -> tuple[dict[str, Any], dict[str, Any]]:
                   "groups": v["groups"]}  # fmt: skip
     if v.get("transposed"):
         attributes |= {"transposed": True, "output_padding": tuple(v["output_padding"])}
+    _check_extent(c, v)
     pixels = v["H"] * v["W"] if v.get("transposed") else v["Ho"] * v["Wo"]
     v["work"] = v["N"] * pixels * v["K"] * (v["C"] // v["groups"]) * v["R"] * v["S"]
     return v, attributes
 
 
-def _check_extent(c: Case, v: dict[str, Any], y: tuple[int, ...]) -> None:
+def _check_extent(c: Case, v: dict[str, Any]) -> None:
     """The case states the result's height and width."""
-    if y != (v["Ho"], v["Wo"]):
-        raise UnknownField(f"{c.id}: the geometry gives {y}, but the case says {(v['Ho'], v['Wo'])}")
+    for size, kernel, out, axis in ((v["H"], v["R"], v["Ho"], 0), (v["W"], v["S"], v["Wo"], 1)):
+        stride, pad, dilation = v["stride"][axis], v["pad"][axis], v["dil"][axis]
+        if v.get("transposed"):
+            given = transposed_extent(size, kernel, stride, dilation, pad, pad, v["output_padding"][axis])
+        else:
+            given = conv_extent(size, kernel, stride, dilation, pad, pad)
+        if given != out:
+            raise UnknownField(f"{c.id}: the geometry gives an extent of {given}, but the case says {out}")
 
 
 def _ck_conv(c: Case, d: Draw) -> Variant:
@@ -981,7 +989,7 @@ def _aiter_product(c: Case, d: Draw) -> Variant:
         "rhs": w if rhs_t else np.swapaxes(w, -1, -2), "rhs_scale": ws if rhs_t else np.swapaxes(ws, -1, -2),
         "bias": bias,
     }, lhs_transposed=lhs_t, rhs_transposed=rhs_t, bias_stage=stage, activation=c.word("activation", _ACTIVATION),
-        out_dtype=real)  # fmt: skip
+        returned=out != "i32", out_dtype=real)  # fmt: skip
     if out == "i32":
         # Upstream scales in f32 and converts to i32; a qmlir result i32 is the raw accumulator.
         p.step("fptosi", ("codes",), {"input": "y"})
