@@ -1,4 +1,4 @@
-"""qmlir-bf16-as-bits: results in bf16 are computed and stored as their bits."""
+"""qmlir-bf16-as-bits: bf16 operands are read and bf16 results computed and stored as their bits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from .lower.scalars import bf16_bits
 
 @dataclass(frozen=True)
 class Bf16AsBitsPass(Pass):
-    """A generic that rounds f32 to bf16 becomes one that makes the i16 bits, and the tensor is reinterpreted.
+    """A generic that rounds f32 to bf16 becomes one that makes the i16 bits, and one that extends bf16 to f32 reads the
+    bits; the tensors are reinterpreted.
 
-    IREE's SPIR-V route cannot legalise stores of bf16 vectors (3.13: `vector.bitcast` of bf16 to f32). The rounding is
-    to nearest, ties to even, written out on the bits of the f32; NaN stays a NaN.
+    IREE's SPIR-V route cannot legalise loads and stores of bf16 vectors (3.13: `vector.bitcast` of bf16 to f32). The
+    rounding is to nearest, ties to even, written out on the bits of the f32; NaN stays a NaN.
     """
 
     name: ClassVar[str] = "qmlir-bf16-as-bits"
@@ -32,6 +33,31 @@ class Bf16AsBitsPass(Pass):
         module.operation.walk(visit)
         for op in found:
             _rewrite(op)
+        module.operation.walk(lambda op: _read_bits(op) or ir.WalkResult.ADVANCE)
+
+
+def _read_bits(op: Any) -> None:
+    """bf16 operands that a generic only extends to f32 become i16 ones."""
+    if op.name != "linalg.generic":
+        return
+    i16, i32 = ir.IntegerType.get_signless(16), ir.IntegerType.get_signless(32)
+    block = op.regions[0].blocks[0]
+    for i, value in enumerate(list(op.operands)[: len(block.arguments) - len(op.results)]):
+        argument = block.arguments[i]
+        users = [use.owner.operation for use in argument.uses]
+        if str(argument.type) != "bf16" or not all(u.name == "arith.extf" for u in users):
+            continue
+        kind = ir.RankedTensorType(value.type)
+        shape = [ir.ShapedType.get_dynamic_size() if kind.is_dynamic_dim(d) else kind.get_dim_size(d)
+                 for d in range(kind.rank)]  # fmt: skip
+        with ir.InsertionPoint(op), op.location:
+            op.operands[i] = tensor.bitcast(ir.RankedTensorType.get(shape, i16), value)
+        argument.set_type(i16)
+        for user in users:
+            with ir.InsertionPoint(user), user.location:
+                wide = arith.shli(arith.extui(i32, argument), arith.constant(i32, 16))
+                user.results[0].replace_all_uses_with(arith.bitcast(user.results[0].type, wide))
+            user.erase()
 
 
 def _rounding(op: Any) -> Any | None:
