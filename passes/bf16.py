@@ -33,13 +33,13 @@ class Bf16AsBitsPass(Pass):
         module.operation.walk(visit)
         for op in found:
             _rewrite(op)
-        module.operation.walk(lambda op: _read_bits(op) or ir.WalkResult.ADVANCE)
+        module.operation.walk(_read_bits)
 
 
-def _read_bits(op: Any) -> None:
+def _read_bits(op: Any) -> Any:
     """bf16 operands that a generic only extends to f32 become i16 ones."""
     if op.name != "linalg.generic":
-        return
+        return ir.WalkResult.ADVANCE
     i16, i32 = ir.IntegerType.get_signless(16), ir.IntegerType.get_signless(32)
     block = op.regions[0].blocks[0]
     for i, value in enumerate(list(op.operands)[: len(block.arguments) - len(op.results)]):
@@ -58,6 +58,7 @@ def _read_bits(op: Any) -> None:
                 wide = arith.shli(arith.extui(i32, argument), arith.constant(i32, 16))
                 user.results[0].replace_all_uses_with(arith.bitcast(user.results[0].type, wide))
             user.erase()
+    return ir.WalkResult.ADVANCE
 
 
 def _rounding(op: Any) -> Any | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..dtypes import CODES, DTYPES, FLOAT_CODES
+from ..dtypes import CODES, DTYPES, SMALL_FLOATS
 from ..enums import GRANULARITY, RECIPE, ROUNDING
 from ..ods import ANY, BOOL, FLOAT, I64, NUMBER, Enum, Op, attr, fail, operand, result
 from ..shapes import Shape, show
@@ -22,7 +22,7 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
     symmetric = attr(BOOL, default=True)
     rounding = attr(Enum(ROUNDING), default="half_even")
     recipe = attr(Enum(RECIPE), default="torchao")
-    out_dtype = attr(Enum((*CODES[:6], *FLOAT_CODES)), default="i8")
+    out_dtype = attr(Enum((*CODES[:6], *SMALL_FLOATS)), default="i8")
     codes = result(ANY)
     scale = result(FLOAT)
     zero_point = result(NUMBER, optional=True)
@@ -55,7 +55,7 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
                 fail(f"'group_size' {self.group_size} does not divide the last axis of 'input' {show(shape)}")
         if str(self.codes.type.element_type) != DTYPES[self.out_dtype].mlir:
             fail(f"attribute 'out_dtype' says '{self.out_dtype}', but result 'codes' is {self.codes.type}")
-        if self.out_dtype in FLOAT_CODES:
+        if self.out_dtype in SMALL_FLOATS:
             self._verify_float_codes()
         if self.recipe in ("onnx", "fbgemm") and self.symmetric:
             fail(f"recipe '{self.recipe}' is asymmetric; state symmetric = false, or use 'torchao' or 'amax'")

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from ..._mlir import arith, ir, math
-from ...dialect.dtypes import DType
+from ...dialect.dtypes import SMALL_FLOATS, DType
 from .build import scalar
 
 
@@ -107,12 +107,10 @@ def to_small_float(x: Any, d: DType) -> Any:
 
     The rounding is done in f32, where it is exact: IREE's own cast flushes what rounds up to the smallest normal one.
     """
-    import ml_dtypes
-
-    info = ml_dtypes.finfo(d.numpy)
+    small = SMALL_FLOATS[d.name]
     x = clamp(arith.select(_cmp_f("UNO", x, x), const(0.0), x), -d.largest, d.largest)
     power = arith.bitcast(f32(), arith.andi(arith.bitcast(i32(), x), scalar(0x7F800000, i32())))
-    step = arith.mulf(maximum(power, const(2.0 ** int(info.minexp))), const(2.0 ** -int(info.nmant)))
+    step = arith.mulf(maximum(power, const(2.0**small.min_exponent)), const(2.0**-small.mantissa))
     exact = arith.mulf(math.roundeven(arith.divf(x, step)), step)
     if "fnuz" in d.name:
         exact = arith.addf(exact, const(0.0))  # the code of -0 is NaN
