@@ -30,6 +30,9 @@ F = np.float32
 CUT, SMALL = 2**31, 2**28
 
 
+_MANY = 2**24 + 43  # no multiple of any axis, so that what is repeated is shifted
+
+
 class UnknownField(ValueError):
     """A field or a word of a case that has no meaning here."""
 
@@ -105,20 +108,27 @@ class Draw:
         return self.rng.integers(lo, hi, shape, dtype=dtype)
 
     def codes(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Any code of a dtype; small floats are normal numbers."""
+        """Any code of a dtype; small floats are normal numbers, or where there are many all codes below 2."""
         d = DTYPES[dtype]
         if d.kind == "float":
-            return self.normal(shape).astype(d.numpy)
+            if np.prod(shape) <= _MANY:
+                return self.normal(shape).astype(d.numpy)
+            # Six bits of magnitude and the sign; no negative zero, which is NaN in the FNUZ forms.
+            byte = self.ints(shape, 1, 127, np.uint8)
+            byte += byte == 64
+            byte += byte & 64
+            return byte.view(d.numpy)
         if d.kind == "table":
             return self.ints(shape, 0, 16)
         lo, hi = (0, 1) if d.name == "i1" else (d.lo, d.hi)
         return self.ints(shape, lo, hi + 1, np.uint8 if lo >= 0 and d.name != "i1" else np.int8)
 
     def uniform(self, shape: tuple[int, ...], lo: float, hi: float, dtype: Any = F) -> Any:
-        x = np.asarray(self.rng.random(shape, F))
+        x = np.asarray(self.rng.random(shape if np.prod(shape) <= _MANY else _MANY, F))
         x *= F(hi - lo)
         x += F(lo)
-        return x.astype(dtype, copy=False)
+        # Weights of many experts: one long draw, repeated.
+        return np.resize(x.astype(dtype, copy=False), shape)
 
     def normal(self, shape: tuple[int, ...], dtype: Any = F) -> Any:
         return self.rng.standard_normal(shape, F).astype(dtype)
