@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
+from .case import CUT, SMALL
 from .run import LIMIT, TARGETS, cases, results
-from .scheme import CUT, SMALL
 
 STATUS = ("passed", "cut", "slow", "refused", "failed")
 

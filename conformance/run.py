@@ -62,7 +62,8 @@ def run_case(
     import qmlir
     from qmlir.errors import CompileError, VerifyError
 
-    from .scheme import Refused, variants
+    from .case import Refused
+    from .scheme import variants
 
     row: dict[str, Any] = {"id": case["id"], "status": "passed", "variants": 0}
     spent = 0.0
