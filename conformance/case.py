@@ -15,9 +15,8 @@ from .program import Program
 F = np.float32
 # Cases above CUT multiply-adds are cut in M and N to at most SMALL.
 CUT, SMALL = 2**31, 2**28
-
-
-MANY = 2**24 + 43  # no multiple of any axis, so that what is repeated is shifted
+# More random numbers than these are repeated ones; no multiple of any axis, so that what is repeated is shifted.
+MANY = 2**24 + 43
 
 
 class UnknownField(ValueError):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from qmlir.dialect.dtypes import DTYPES
+from qmlir.dialect.enums import GATED
 
 from .aiter import draw_routing
 from .case import ACTIVATIONS, OUT_DTYPES, Case, Draw, F, Variant, fit, read_common, read_mnk, require
@@ -47,17 +48,19 @@ def fused_moe(c: Case, d: Draw) -> Variant:
         "none": ("none",),
         "silu|gelu gated (gate first half, up second) or ungated gelu": ("swiglu", "geglu", "gelu"),
     }))  # fmt: skip
-    m, n, cut = fit(m, n, 3 * topk * k)
+    # A gated first product is twice as wide.
+    per = (3 if activation in GATED else 2) * topk * k
+    m, n, cut = fit(m, n, per)
     p = Program()
     add_experts(p, d, scheme, activation, (m, n, k, experts, topk), "bf16")
-    return Variant(p, cut, 3 * m * n * k * topk)
+    return Variant(p, cut, per * m * n)
 
 
 def add_experts(
     p: Program, d: Draw, scheme: Experts, activation: str, sizes: tuple[int, int, int, int, int], dtype: str
 ) -> None:  # fmt: skip
     tokens, inner, outer, experts, topk = sizes
-    gated = activation in ("swiglu", "geglu")
+    gated = activation in GATED
     ids = p.value("expert_ids", draw_routing(d, tokens, topk, experts))
     routing = d.uniform((tokens, topk), 0, 1)
     first = {**_rows(p, d, scheme, "x", tokens, outer, ids), **_expert_weight(d, scheme, experts, inner * (1 + gated),

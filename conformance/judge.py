@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import qmlir
+from qmlir.dialect.enums import GATED
 from qmlir.dialect.reference.conv import filter_parameter
 from qmlir.dialect.reference.grouped import _of_group as of_group
 from qmlir.dialect.reference.matmul import columns_hint, make_side
@@ -22,7 +23,7 @@ RELATIVE = {"float32": 2.0**-22, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 EPS = 2.0**-24
 # Share of requantised codes that may be one off where an f32 intermediate is not exact.
 SHARE = 1e-3
-TRANSCENDENTAL = ("gelu", "gelu_tanh", "silu", "tanh", "swiglu", "geglu")
+TRANSCENDENTAL = ("gelu", "gelu_tanh", "silu", "tanh", *GATED)
 _PLAIN = ("f32", "f16", "bf16")
 
 
@@ -167,7 +168,7 @@ def _expected(step: Step, values: dict[str, Any], kw: dict[str, Any]) -> tuple[A
     expected = reference(Step(step.op, {k: n for k, n in step.operands.items() if not (late and k == "bias")},
                               {k: v for k, v in step.attributes.items() if not (late and k == "bias_stage")},
                               step.results), values, out_dtype="f32")[0]  # fmt: skip
-    if activation in ("swiglu", "geglu"):
+    if activation in GATED:
         terms = _through_gate(kw, before, terms)
     elif activation in TRANSCENDENTAL:
         # No activation's slope is above 1.13; its own evaluation is good to a few units in the last place.
