@@ -8,7 +8,7 @@ from typing import Any
 from .case import CUT, SMALL
 from .run import LIMIT, TARGETS, cases, results
 
-STATUS = ("passed", "cut", "slow", "refused", "failed")
+STATUS = ("passed", "cut", "slow", "refused", "failed", "not run")
 
 INTRO = """\
 # The test cases of five systems
@@ -70,8 +70,8 @@ def page() -> str:
 def _table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
     systems = list(dict.fromkeys(c["system"] for c in cases()))
     # Columns that hold nothing anywhere are left out, but for the three that are always asked for.
-    used = {t: [s for s in STATUS if s in ("passed", "cut", "refused")
-                or any(r["status"] == s for r in found[t].values())] for t in found}  # fmt: skip
+    status = {t: {c["id"]: found[t].get(c["id"], {}).get("status", "not run") for c in cases()} for t in found}
+    used = {t: [s for s in STATUS if s in ("passed", "cut", "refused", *status[t].values())] for t in found}
     head = ["system", "cases", *(f"{t}: {s}" for t in found for s in used[t])]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     totals: Counter[tuple[str, str]] = Counter()
@@ -79,7 +79,7 @@ def _table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
         mine = [c["id"] for c in cases() if c["system"] == system]
         cells = []
         for t in found:
-            count = Counter(found[t][i]["status"] for i in mine if i in found[t])
+            count = Counter(status[t][i] for i in mine)
             totals.update({(t, s): n for s, n in count.items()})
             cells += [str(count[s]) for s in used[t]]
         lines.append("| " + " | ".join([f"`{system}`", str(len(mine)), *cells]) + " |")
