@@ -44,9 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         task = progress.add_task(args.target, total=len(due))
         for c in due:
             progress.update(task, description=c["id"])
+            now = results(args.target)
+            if now.get(c["id"]) != kept.get(c["id"]):  # another process has run it meanwhile
+                progress.advance(task)
+                continue
             row = runner.run(c)
-            kept[c["id"]] = row
-            keep(args.target, kept)
+            keep(args.target, row)
             count[row["status"]] += 1
             if args.json:
                 print(json.dumps(row), flush=True)
@@ -54,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 console.print(f"{row['id']}: {row['status']}: {row['reason']}", markup=False, highlight=False)
             progress.advance(task)
     console.print(f"{args.target}: " + (", ".join(f"{n} {s}" for s, n in count.items()) or "nothing to do"))
+    kept = results(args.target)
     return int(any(kept[c["id"]]["status"] == "failed" for c in chosen))
 
 

@@ -41,14 +41,18 @@ def results(target: str) -> dict[str, dict[str, Any]]:
     return {r["id"]: r for r in json.loads(file.read_text())} if file.exists() else {}
 
 
-def keep(target: str, found: dict[str, dict[str, Any]]) -> None:
-    """Writes the results in the order of the cases."""
+def keep(target: str, row: dict[str, Any]) -> None:
+    """Adds a result, in the order of the cases. Several processes may."""
+    from filelock import FileLock
+
     from qmlir.artifact import write_atomically
 
-    rows = [json.dumps(found[c["id"]], separators=(",", ":")) for c in cases() if c["id"] in found]
     file = results_file(target)
     file.parent.mkdir(exist_ok=True)
-    write_atomically(file, ("[\n" + ",\n".join(rows) + "\n]\n").encode())
+    with FileLock(file.with_suffix(".lock")):
+        found = {**results(target), row["id"]: row}
+        rows = [json.dumps(found[c["id"]], separators=(",", ":")) for c in cases() if c["id"] in found]
+        write_atomically(file, ("[\n" + ",\n".join(rows) + "\n]\n").encode())
 
 
 def run_case(
