@@ -1,6 +1,6 @@
 """python -m conformance [--target cpu|vulkan:lavapipe] [--only TEXT] [--again STATUS] [--json] [--list]
 
-Runs what has no result yet and adds it to conformance/results/; `python docs/generate.py` writes docs/cases.md from it.
+Runs what has no result yet, small cases first, and adds it to conformance/results/; `python docs/generate.py` writes docs/cases.md from it.
 Exit code 1 when a case failed.
 """
 
@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from .run import TARGETS, Runner, cases, choose_device, keep, results, select
+from .run import TARGETS, Runner, cases, choose_device, keep, results, select, size
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{c['id']:60} {kept.get(c['id'], {}).get('status', '-')}")
         return 0
     due = [c for c in chosen if c["id"] not in kept or {kept[c["id"]]["status"], "all"} & set(args.again)]
+    due.sort(key=size)
     count: Counter[str] = Counter()
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

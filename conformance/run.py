@@ -183,6 +183,17 @@ class Runner:
         self._process = None
 
 
+def size(case: dict[str, Any]) -> int:
+    """Multiply-adds of a case as it is written, about: what to run first."""
+    if "conv" in case:
+        v = case["conv"]
+        return int(v["N"] * v["H"] * v["W"] * v["K"] * v["C"] * v["R"] * v["S"] // v["groups"])
+    total = 1
+    for name in ("M", "N", "K", "B", "topk"):
+        total *= case.get(name) or 1
+    return total
+
+
 def select(only: str | None, every: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Cases whose id, system or op contains the text."""
     return [c for c in every if only is None or any(only in str(c[k]) for k in ("id", "system", "op"))]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conformance.run import TARGETS, cases, results, run_case
+from conformance.run import TARGETS, cases, results, run_case, size
 
 EVERY = {c["id"]: c for c in cases()}
 # What a scheme consists of, besides its sizes.
@@ -34,16 +34,6 @@ def miniature(case: dict[str, Any]) -> dict[str, Any]:
 
 def words(case: dict[str, Any]) -> set[tuple[str, str]]:
     return {(f, json.dumps(case[f])) for f in FIELDS if case.get(f) is not None}
-
-
-def size(case: dict[str, Any]) -> int:
-    if "conv" in case:
-        v = case["conv"]
-        return int(v["N"] * v["H"] * v["W"] * v["K"] * v["C"] * v["R"] * v["S"] // v["groups"])
-    total = 1
-    for name in ("M", "N", "K", "B", "topk"):
-        total *= case.get(name) or 1
-    return total
 
 
 def cover(candidates: Iterable[dict[str, Any]], case_words: Any = words) -> list[str]:
