@@ -1,6 +1,7 @@
 """python -m conformance [--target cpu|vulkan:lavapipe] [--only TEXT] [--again STATUS] [--json] [--list]
 
-Runs what has no result yet, small cases first, and adds it to conformance/results/; `python docs/generate.py` writes docs/cases.md from it.
+Runs what has no result yet, small cases first, and adds it to conformance/results/; `python docs/generate.py` writes
+docs/cases.md from it. Several runs at once share the work by --only.
 Exit code 1 when a case failed.
 """
 
