@@ -62,15 +62,18 @@ def _read_bits(op: Any) -> Any:
 
 
 def _rounding(op: Any) -> Any | None:
-    """The `arith.truncf` to bf16 that makes the result, when the body reads no old value of it."""
+    """The op that makes the result in bf16, from an f32 or from a code (whose cast to f32 and on canonicalises to one),
+    when the body reads no old value of it."""
     if str(op.results[0].type.element_type) != "bf16":
         return None
     block = op.regions[0].blocks[0]
     last = list(block.operations)[-1].operation
     owner = last.operands[0].owner
-    if getattr(owner, "name", "") != "arith.truncf" or list(block.arguments[len(block.arguments) - 1].uses):
+    source = {"arith.truncf": ("f32",), "arith.sitofp": ("i8", "i16"), "arith.uitofp": ("i8", "i16")}
+    known = source.get(getattr(owner, "name", ""), ())
+    if not known or list(block.arguments[len(block.arguments) - 1].uses):
         return None
-    return owner.operation if str(owner.operation.operands[0].type) == "f32" else None
+    return owner.operation if str(owner.operation.operands[0].type) in known else None
 
 
 def _rewrite(op: Any) -> None:
@@ -92,7 +95,7 @@ def _rewrite(op: Any) -> None:
         body = new.operation.regions[0].blocks.append(*[v.type.element_type for v in inputs], i16)
         rounding = _rounding(op)
         assert rounding is not None
-        value = rounding.operands[0]
+        value, kind = rounding.operands[0], rounding.name
         # The body moves as it is; only its end changes.
         last = list(source.operations)[-1].operation
         for old, fresh in zip(source.arguments, body.arguments, strict=True):
@@ -103,6 +106,8 @@ def _rewrite(op: Any) -> None:
         for inner in list(source.operations):
             body.append(inner)
         with ir.InsertionPoint(body):
+            if kind != "arith.truncf":
+                value = (arith.sitofp if kind == "arith.sitofp" else arith.uitofp)(ir.F32Type.get(), value)
             linalg.YieldOp([bf16_bits(value)])
         result = tensor.bitcast(old_type, new.operation.results[0])
     op.results[0].replace_all_uses_with(result)

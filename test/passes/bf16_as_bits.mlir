@@ -59,3 +59,18 @@ func.func @extends(%x: tensor<?xbf16>, %init: tensor<?xf32>) -> tensor<?xf32> {
   } -> tensor<?xf32>
   return %0 : tensor<?xf32>
 }
+
+// A code goes through f32, in which it is exact.
+// CHECK-LABEL: func.func @code(
+// CHECK: ^bb0(%[[C:.*]]: i8, %{{.*}}: i16):
+// CHECK: arith.sitofp %[[C]] : i8 to f32
+// CHECK: tensor.bitcast %{{.*}} : tensor<4xi16> to tensor<4xbf16>
+func.func @code(%x: tensor<4xi8>, %init: tensor<4xbf16>) -> tensor<4xbf16> {
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
+      ins(%x : tensor<4xi8>) outs(%init : tensor<4xbf16>) {
+  ^bb0(%a: i8, %o: bf16):
+    %1 = arith.sitofp %a : i8 to bf16
+    linalg.yield %1 : bf16
+  } -> tensor<4xbf16>
+  return %0 : tensor<4xbf16>
+}
