@@ -9,7 +9,7 @@ from ...dialect.dtypes import DTYPES, DType
 from ...dialect.ods import View
 from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp
 from .build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generics, scalar
-from .scalars import cast_f, clamp, const, f32, i32, maximum, minimum, requantize, to_f32, to_small_float
+from .scalars import clamp, const, f32, i32, maximum, minimum, requantize, to_f32, to_small_float
 
 # Marks the operations of one dynamic quantisation, for `qmlir-fuse-rows`.
 ROWS = "qmlir.rows"
