@@ -95,12 +95,12 @@ def _rewrite(op: Any) -> None:
         body = new.operation.regions[0].blocks.append(*[v.type.element_type for v in inputs], i16)
         rounding = _rounding(op)
         assert rounding is not None
-        value, kind = rounding.operands[0], rounding.name
         # The body moves as it is; only its end changes.
         last = list(source.operations)[-1].operation
         for old, fresh in zip(source.arguments, body.arguments, strict=True):
             if str(old.type) == str(fresh.type):
                 old.replace_all_uses_with(fresh)
+        value, kind = rounding.operands[0], rounding.name
         last.erase()
         rounding.erase()
         for inner in list(source.operations):
