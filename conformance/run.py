@@ -92,7 +92,7 @@ def run_case(
     except Refused as e:
         row |= {"status": "refused", "reason": str(e)}
     except (VerifyError, CompileError, qmlir.QmlirError) as e:
-        row |= {"status": "refused", "reason": _first_line(e)}
+        row |= {"status": "refused", "reason": _reason(e)}
     except AssertionError as e:
         row |= {"status": "failed", "reason": str(e)[:300]}
     if spent > LIMIT.get(target, float("inf")):
@@ -107,10 +107,10 @@ def judge(program: Any, made: Any) -> None:
     check(program, list(made) if isinstance(made, (tuple, list)) else [made])
 
 
-def _first_line(e: Exception) -> str:
-    """What an error says, without places in a program that is not written out."""
+def _reason(e: Exception) -> str:
+    """What an error says, without the reproducer that it names: that is a file of this machine."""
     lines = [line.strip() for line in str(e).splitlines() if line.strip()]
-    return " ".join(lines)[:300]
+    return " ".join(line for line in lines if not line.startswith("reproducer:"))[:300]
 
 
 def _child(connection: Any, target: str) -> None:
