@@ -86,4 +86,4 @@ def doc_moe(c: Case, d: Draw) -> Variant:
 
 
 def doc_sparse(c: Case, d: Draw) -> Variant:
-    raise Refused("the dialect has no sparse_matmul yet")
+    raise Refused("conformance does not translate sparse products yet")
