@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,11 @@ class DType:
     @property
     def per_byte(self) -> int:
         return max(1, 8 // self.bits)
+
+    @property
+    def largest(self) -> float:
+        """The largest finite number that a code of integers or of an 8-bit float stands for."""
+        return SMALL_FLOATS[self.name].largest if self.name in SMALL_FLOATS else float(self.hi)
 
     @property
     def magnitude(self) -> int:
@@ -85,6 +90,23 @@ DTYPES: dict[str, DType] = {
 
 # Storage types that a result or a code may have.
 CODES = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codebook")
+
+
+class SmallFloat(NamedTuple):
+    """An 8-bit float: its largest finite number, the exponent of its smallest normal one, its bits of mantissa."""
+
+    largest: float
+    min_exponent: int
+    mantissa: int
+
+
+# OCP 8-bit Floating Point Specification 1.0, table 1; the FNUZ forms are Noune et al. 2022, arXiv:2206.02915.
+SMALL_FLOATS = {
+    "e4m3": SmallFloat(448.0, -6, 3),
+    "e5m2": SmallFloat(57344.0, -14, 2),
+    "e4m3fnuz": SmallFloat(240.0, -7, 3),
+    "e5m2fnuz": SmallFloat(57344.0, -15, 2),
+}
 OUT = ("f32", "f16", "bf16", "i32", "i8", "u8")
 
 _NUMPY = {"i16": "int16", "i32": "int32", "u32": "uint32", "i64": "int64", "f32": "float32", "f64": "float64",

@@ -104,6 +104,8 @@ def unpack(operands: Operands, attributes: Attributes) -> list[Spec]:
 
 def quantize(operands: Operands, attributes: Attributes) -> list[Spec]:
     out = DTYPES[attributes.get("out_dtype", "i8")]
+    if out.kind == "float":
+        return [(operands["input"][0], out.name)]
     return [(operands["input"][0], "i8" if out.signed else "u8")]
 
 

@@ -1,5 +1,6 @@
-"""Writes the generated pages: pipeline.md, one operation at every stage, taken from the compiler itself, and
-support.md, what the tests of the support matrix found (test/support/matrix.json).
+"""Writes the generated pages: pipeline.md, one operation at every stage, taken from the compiler itself; support.md,
+what the tests of the support matrix found (test/support/matrix.json); cases.md, what came of the test cases in
+conformance/.
 
 python docs/generate.py           # write
 python docs/generate.py --check   # exit 1 when a page is out of date
@@ -16,6 +17,9 @@ from typing import Any
 
 from qmlir.compiler import default_pipeline, text_at
 from qmlir.targets import resolve
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from conformance import report
 
 DOCS = Path(__file__).resolve().parent
 MATRIX = DOCS.parent / "test" / "support" / "matrix.json"
@@ -84,11 +88,9 @@ on lavapipe.
   Hopper, and are not used.
 * fp4 codes, and integers beside floats, are numbers of f16, and are multiplied as such.
 * "vector code" is what there is where nothing is multiplied by a matrix: conversions and depthwise convolutions.
-* **Floats on Vulkan are not what they should be**: IREE {iree} converts the f16 cooperative matrices to f32 before it
-  multiplies (`OpCooperativeMatrixMulAddKHR ... f32` below), and no device offers cooperative matrices of f32. Such
-  programs compile; do not expect a device to run them. Integer products are not concerned.
-* Sizes are static. With a dynamic M the instructions are the same on CUDA and ROCm; on Vulkan, tiles need static
-  sizes, and the compiler warns.
+* Float products on Vulkan are vector code, and the compiler warns where the device has f16 cooperative matrices: IREE
+  {iree} converts those to f32 before it multiplies, and no device offers cooperative matrices of f32.
+* Sizes are static. On Vulkan, tiles need static sizes, and the compiler warns of dynamic ones.
 """
 
 
@@ -148,16 +150,20 @@ def readable(text: str) -> str:
     return re.sub(r"hal\.device\.targets = \[.*?\] *\}", "hal.device.targets = [...]}", text)
 
 
+# File name -> its text.
+PAGES = {"pipeline.md": pipeline_page, "support.md": support_page, "cases.md": report.page}
+
+
 def main() -> int:
-    stale = []
-    for name, page in (("pipeline.md", pipeline_page), ("support.md", support_page)):
-        path, text = DOCS / name, page()
-        if "--check" not in sys.argv[1:]:
-            path.write_text(text)
-        elif not path.exists() or path.read_text() != text:
+    check, stale = "--check" in sys.argv[1:], 0
+    for name, text_of in PAGES.items():
+        text, file = text_of(), DOCS / name
+        if not check:
+            file.write_text(text)
+        elif not file.exists() or file.read_text() != text:
             print(f"{name} is out of date: run python docs/generate.py")
-            stale.append(name)
-    return int(bool(stale))
+            stale = 1
+    return stale
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""qmlir-bf16-as-bits: results in bf16 are computed and stored as their bits."""
+"""qmlir-bf16-as-bits: bf16 operands are read and bf16 results computed and stored as their bits."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from typing import Any, ClassVar
 
 from .._mlir import arith, ir, linalg, tensor
 from .base import Pass, State
+from .lower.scalars import bf16_bits
 
 
 @dataclass(frozen=True)
 class Bf16AsBitsPass(Pass):
-    """A generic that rounds f32 to bf16 becomes one that makes the i16 bits, and the tensor is reinterpreted.
+    """A generic that rounds f32 to bf16 becomes one that makes the i16 bits, and one that extends bf16 to f32 reads the
+    bits; the tensors are reinterpreted.
 
-    IREE's SPIR-V route cannot legalise stores of bf16 vectors (3.13: `vector.bitcast` of bf16 to f32). The rounding is
-    to nearest, ties to even, written out on the bits of the f32; NaN stays a NaN.
+    IREE's SPIR-V route cannot legalise loads and stores of bf16 vectors (3.13: `vector.bitcast` of bf16 to f32). The
+    rounding is to nearest, ties to even, written out on the bits of the f32; NaN stays a NaN.
     """
 
     name: ClassVar[str] = "qmlir-bf16-as-bits"
@@ -31,18 +33,47 @@ class Bf16AsBitsPass(Pass):
         module.operation.walk(visit)
         for op in found:
             _rewrite(op)
+        module.operation.walk(_read_bits)
+
+
+def _read_bits(op: Any) -> Any:
+    """bf16 operands that a generic only extends to f32 become i16 ones."""
+    if op.name != "linalg.generic":
+        return ir.WalkResult.ADVANCE
+    i16, i32 = ir.IntegerType.get_signless(16), ir.IntegerType.get_signless(32)
+    block = op.regions[0].blocks[0]
+    for i, value in enumerate(list(op.operands)[: len(block.arguments) - len(op.results)]):
+        argument = block.arguments[i]
+        users = [use.owner.operation for use in argument.uses]
+        if str(argument.type) != "bf16" or not all(u.name == "arith.extf" for u in users):
+            continue
+        kind = ir.RankedTensorType(value.type)
+        shape = [ir.ShapedType.get_dynamic_size() if kind.is_dynamic_dim(d) else kind.get_dim_size(d)
+                 for d in range(kind.rank)]  # fmt: skip
+        with ir.InsertionPoint(op), op.location:
+            op.operands[i] = tensor.bitcast(ir.RankedTensorType.get(shape, i16), value)
+        argument.set_type(i16)
+        for user in users:
+            with ir.InsertionPoint(user), user.location:
+                wide = arith.shli(arith.extui(i32, argument), arith.constant(i32, 16))
+                user.results[0].replace_all_uses_with(arith.bitcast(user.results[0].type, wide))
+            user.erase()
+    return ir.WalkResult.ADVANCE
 
 
 def _rounding(op: Any) -> Any | None:
-    """The `arith.truncf` to bf16 that makes the result, when the body reads no old value of it."""
+    """The op that makes the result in bf16, from an f32 or from a code (whose cast to f32 and on canonicalises to one),
+    when the body reads no old value of it."""
     if str(op.results[0].type.element_type) != "bf16":
         return None
     block = op.regions[0].blocks[0]
     last = list(block.operations)[-1].operation
     owner = last.operands[0].owner
-    if getattr(owner, "name", "") != "arith.truncf" or list(block.arguments[len(block.arguments) - 1].uses):
+    source = {"arith.truncf": ("f32",), "arith.sitofp": ("i8", "i16"), "arith.uitofp": ("i8", "i16")}
+    known = source.get(getattr(owner, "name", ""), ())
+    if not known or list(block.arguments[len(block.arguments) - 1].uses):
         return None
-    return owner.operation if str(owner.operation.operands[0].type) == "f32" else None
+    return owner.operation if str(owner.operation.operands[0].type) in known else None
 
 
 def _rewrite(op: Any) -> None:
@@ -64,33 +95,20 @@ def _rewrite(op: Any) -> None:
         body = new.operation.regions[0].blocks.append(*[v.type.element_type for v in inputs], i16)
         rounding = _rounding(op)
         assert rounding is not None
-        value = rounding.operands[0]
         # The body moves as it is; only its end changes.
         last = list(source.operations)[-1].operation
         for old, fresh in zip(source.arguments, body.arguments, strict=True):
             if str(old.type) == str(fresh.type):
                 old.replace_all_uses_with(fresh)
+        value, kind = rounding.operands[0], rounding.name
         last.erase()
         rounding.erase()
         for inner in list(source.operations):
             body.append(inner)
         with ir.InsertionPoint(body):
-            linalg.YieldOp([_bits(value)])
+            if kind != "arith.truncf":
+                value = (arith.sitofp if kind == "arith.sitofp" else arith.uitofp)(ir.F32Type.get(), value)
+            linalg.YieldOp([bf16_bits(value)])
         result = tensor.bitcast(old_type, new.operation.results[0])
     op.results[0].replace_all_uses_with(result)
     op.erase()
-
-
-def _bits(x: Any) -> Any:
-    """The i16 bits of f32 `x` rounded to bf16."""
-    i32, i16 = ir.IntegerType.get_signless(32), ir.IntegerType.get_signless(16)
-
-    def c(value: int) -> Any:
-        return arith.constant(i32, value)
-
-    bits = arith.bitcast(i32, x)
-    odd = arith.andi(arith.shrui(bits, c(16)), c(1))
-    rounded = arith.shrui(arith.addi(arith.addi(bits, c(0x7FFF)), odd), c(16))
-    nan = arith.cmpf(arith.CmpFPredicate.UNO, x, x)
-    quiet = arith.ori(arith.shrui(bits, c(16)), c(0x0040))
-    return arith.trunci(i16, arith.select(nan, quiet, rounded))

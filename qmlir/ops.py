@@ -167,8 +167,6 @@ class Operation:
     def module(self, specs: Specs, constants: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
         """An `ir.Module` in the current context: `@main` takes the specs and returns the op's results."""
         from ._mlir import func, ir
-        from .dialect import ops as _ops  # noqa: F401  (defines the dialect)
-        from .dialect.ods import OPS
         from .passes.lower.build import dense
         from .signature import DTYPE, NAME
 
@@ -176,10 +174,9 @@ class Operation:
         results = infer.RESULTS[self.name]({n: (s.shape, s.dtype) for n, s in every.items()}, attributes)
         order = [n for n in self._operands if n in specs]
         module = ir.Module.create()
-        types = [_type(specs[n]) for n in order]
         result_types = [_type(TensorSpec(shape, dtype)) for shape, dtype in results]
         with ir.InsertionPoint(module.body):
-            f = func.FuncOp("main", ir.FunctionType.get(types, result_types))
+            f = func.FuncOp("main", ir.FunctionType.get([_type(specs[n]) for n in order], result_types))
             f.attributes["arg_attrs"] = ir.ArrayAttr.get([
                 ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in order
             ])  # fmt: skip
@@ -190,11 +187,32 @@ class Operation:
                 values = dict(zip(order, f.arguments, strict=True))
                 for n, array in constants.items():
                     values[n] = dense(array, every[n].dtype if DTYPES[every[n].dtype].kind == "float" else None)
-                cls = OPS[f"qmlir.{self.name}"]
-                known = {field.name for field in cls.FIELDS}
-                op = cls.build(results=result_types, **values, **{k: v for k, v in attributes.items() if k in known})
-                func.ReturnOp(list(op.operation.results))
+                func.ReturnOp([value for value, _ in self._op(values, every, attributes)])
         return module
+
+    def emit(
+        self, values: Mapping[str, Any], specs: Specs, attributes: Mapping[str, Any]
+    ) -> list[tuple[Any, TensorSpec]]:
+        """The op on `ir.Value`s at the current insertion point, for programs of several operations: its results, each
+        with its spec. `specs` are those of the values.
+
+        Raises UsageError for arguments that do not fit the op's definition."""
+        self._check_names(specs, attributes)
+        return self._op(values, specs, self._normalized(specs, attributes))
+
+    def _op(
+        self, values: Mapping[str, Any], specs: Specs, attributes: Mapping[str, Any]
+    ) -> list[tuple[Any, TensorSpec]]:
+        from .dialect import ops as _ops  # noqa: F401  (defines the dialect)
+        from .dialect.ods import OPS
+
+        inferred = infer.RESULTS[self.name]({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
+        results = [TensorSpec(shape, dtype) for shape, dtype in inferred]
+        cls = OPS[f"qmlir.{self.name}"]
+        known = {field.name for field in cls.FIELDS}
+        stated = {k: v for k, v in attributes.items() if k in known}
+        op = cls.build(results=[_type(s) for s in results], **values, **stated)
+        return list(zip(op.operation.results, results, strict=True))
 
     def _check_names(self, specs: Specs, attributes: Mapping[str, Any]) -> None:
         for name in attributes:

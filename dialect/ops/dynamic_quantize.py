@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..dtypes import CODES
+from ..dtypes import CODES, DTYPES, SMALL_FLOATS
 from ..enums import GRANULARITY, RECIPE, ROUNDING
-from ..ods import BOOL, CODE, FLOAT, I64, NUMBER, Enum, Op, attr, fail, operand, result
+from ..ods import ANY, BOOL, FLOAT, I64, NUMBER, Enum, Op, attr, fail, operand, result
 from ..shapes import Shape, show
 from .common import check_result, element_of, shape_of
 
@@ -12,7 +12,8 @@ from .common import check_result, element_of, shape_of
 class DynamicQuantizeOp(Op, name="dynamic_quantize"):
     """`input [.., M, K]` to `codes [.., M, K]`, `scale` (f32) and, when not symmetric, `zero_point` (i32).
 
-    The scale is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group.
+    The scale is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Codes of an 8-bit float are
+    `input * (1/scale)` rounded half to even, saturated at the largest finite number.
     """
 
     input = operand(FLOAT)
@@ -21,8 +22,8 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
     symmetric = attr(BOOL, default=True)
     rounding = attr(Enum(ROUNDING), default="half_even")
     recipe = attr(Enum(RECIPE), default="torchao")
-    out_dtype = attr(Enum(CODES[:6]), default="i8")
-    codes = result(CODE)
+    out_dtype = attr(Enum((*CODES[:6], *SMALL_FLOATS)), default="i8")
+    codes = result(ANY)
     scale = result(FLOAT)
     zero_point = result(NUMBER, optional=True)
 
@@ -36,6 +37,12 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
         k = shape[-1]
         return (*shape[:-1], None if k is None else k // self.group_size)
 
+    def _verify_float_codes(self) -> None:
+        if not self.symmetric:
+            fail(f"{self.out_dtype} codes have no zero point; state symmetric = true, or use integer codes")
+        if self.rounding != "half_even":
+            fail(f"{self.out_dtype} codes are rounded half to even, but 'rounding' is '{self.rounding}'")
+
     def verify_semantics(self) -> None:
         shape = shape_of(self.input)
         if self.granularity != "tensor" and not shape:
@@ -46,6 +53,10 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
             k = shape[-1]
             if k is None or self.group_size < 1 or k % self.group_size:
                 fail(f"'group_size' {self.group_size} does not divide the last axis of 'input' {show(shape)}")
+        if str(self.codes.type.element_type) != DTYPES[self.out_dtype].mlir:
+            fail(f"attribute 'out_dtype' says '{self.out_dtype}', but result 'codes' is {self.codes.type}")
+        if self.out_dtype in SMALL_FLOATS:
+            self._verify_float_codes()
         if self.recipe in ("onnx", "fbgemm") and self.symmetric:
             fail(f"recipe '{self.recipe}' is asymmetric; state symmetric = false, or use 'torchao' or 'amax'")
         if self.recipe == "amax" and not self.symmetric:

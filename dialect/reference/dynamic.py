@@ -22,7 +22,8 @@ def dynamic_quantize(
 
     The scale's shape is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Recipes:
     `torchao` (choose_qparams_affine), `onnx` (DynamicQuantizeLinear, operator set 11), `fbgemm`
-    (ChooseQuantizationParams), `amax` (symmetric).
+    (ChooseQuantizationParams), `amax` (symmetric). Codes of an 8-bit float are symmetric, rounded half to even and
+    saturated at the largest finite number.
     """
     d = DTYPES[out_dtype]
     x = np.asarray(input).astype(F32)
@@ -36,11 +37,12 @@ def dynamic_quantize(
         scale_shape = (*x.shape[:-1], k // g if g else 1)
     empty = rows.shape[1] == 0
     finite = rows if not empty else np.zeros((rows.shape[0], 1), F32)
-    span = F32(d.hi - d.lo)
+    is_float = d.kind == "float"
+    half = F32(d.largest) if is_float else F32(d.hi - d.lo) / F32(2)
     with np.errstate(all="ignore"):
         if symmetric:
             amax = np.abs(finite).max(1)
-            s = amax / F32(d.hi) if recipe == "amax" else amax / (span / F32(2))
+            s = amax / F32(d.largest) if recipe == "amax" else amax / half
             if recipe == "amax":
                 s = np.where(amax == 0, F32(1), s)
             z = None
@@ -49,6 +51,10 @@ def dynamic_quantize(
             s, z = _affine(mn, mx, d.lo, d.hi, recipe)
         s = s.astype(F32)
         t = rows / s[:, None] if recipe == "onnx" else rows * reciprocal(s)[:, None]
+        if is_float:
+            # NaN quantises to 0, as it does to integer codes.
+            t = np.clip(np.where(np.isnan(t), F32(0), t), F32(-d.largest), F32(d.largest))
+            return t.astype(d.numpy).reshape(x.shape), s.reshape(scale_shape), None
         q = requantize(t, np.ones((), F32), None if z is None else z[:, None], d, rounding, d.lo, d.hi)
     q = q.reshape(x.shape)
     return q, s.reshape(scale_shape), None if z is None else z.astype(np.int32).reshape(scale_shape)

@@ -96,6 +96,8 @@ def _rows(lhs: Array, rhs: Array, owner: Array, kw: dict[str, Any]) -> Array:
     out: Array | None = None
     for g in range(count):
         rows = np.flatnonzero(owner == g)
+        if not rows.size and out is not None:
+            continue
         part = dict(kw)
         for name in _PER_EXPERT:
             part[name] = _of_group(kw.get(name), g, count)

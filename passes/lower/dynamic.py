@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..._mlir import arith, ir, math
-from ...dialect.dtypes import DTYPES
+from ...dialect.dtypes import DTYPES, DType
 from ...dialect.ods import View
 from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp
 from .build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generics, scalar
-from .scalars import clamp, const, f32, i32, maximum, minimum, requantize, to_f32
+from .scalars import clamp, const, f32, i32, maximum, minimum, requantize, to_f32, to_small_float
 
 # Marks the operations of one dynamic quantisation, for `qmlir-fuse-rows`.
 ROWS = "qmlir.rows"
@@ -20,6 +20,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
     sizes = dims(op.input)
     rank = len(sizes)
     d = DTYPES[op.out_dtype]
+    code_type = element(d.name if d.kind == "float" else "i8")
     x, wide, kept = op.input, sizes, list(range(rank - 1))
     if op.granularity == "tensor":
         kept = []
@@ -48,7 +49,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
     zero = None
     if op.symmetric:
         (amax,) = reduce(lambda acc, v: maximum(acc, math.absf(v)))
-        scale = on_rows([amax], f32(), lambda m: _symmetric(m, op.recipe, d.lo, d.hi))
+        scale = on_rows([amax], f32(), lambda m: _symmetric(m, op.recipe, d))
     else:
         # The range holds 0 by starting there.
         low, high = reduce(minimum, maximum)
@@ -61,9 +62,11 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
     def code(v: Any, s: Any, *z: Any) -> Any:
         # ONNX divides, the others multiply by the reciprocal: the last bit differs.
         t = arith.divf(to_f32(v), s) if op.recipe == "onnx" else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
-        return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, d.lo, d.hi, element("i8"))
+        if d.kind == "float":
+            return to_small_float(t, d)
+        return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, d.lo, d.hi, code_type)
 
-    codes = elementwise(args, wide, element("i8"), code, attributes={ROWS: 1})
+    codes = elementwise(args, wide, code_type, code, attributes={ROWS: 1})
     if op.granularity == "group":
         codes = collapse(codes, [[i] for i in range(rank - 1)] + [[rank - 1, rank]])
     results = [codes, _keep_axis(scale, op, rows)]
@@ -83,12 +86,12 @@ def _keep_axis(value: Any, op: DynamicQuantizeOp | View, rows: list[Size]) -> An
     return expand(value, [[r] for r in rows[:-1]] + [[rows[-1], 1]])
 
 
-def _symmetric(amax: Any, recipe: str, lo: int, hi: int) -> Any:
+def _symmetric(amax: Any, recipe: str, d: DType) -> Any:
     if recipe == "amax":
-        s = arith.divf(amax, const(float(hi)))
+        s = arith.divf(amax, const(d.largest))
         empty = arith.cmpf(arith.CmpFPredicate.OEQ, amax, const(0.0))
         return arith.select(empty, const(1.0), s)
-    return arith.divf(amax, const((hi - lo) / 2))
+    return arith.divf(amax, const(d.largest if d.kind == "float" else (d.hi - d.lo) / 2))
 
 
 def _affine(low: Any, high: Any, recipe: str, lo: int, hi: int) -> tuple[Any, Any]:

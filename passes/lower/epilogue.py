@@ -11,7 +11,7 @@ from ...dialect.ops.constants import constant_array
 from ...dialect.ops.product import ProductOp
 from ...dialect.reference.values import reciprocal
 from .build import Arg, Size, crop, dense, element, elementwise, expand
-from .scalars import activate, add, cast_f, const, f32, requantize, to_f32
+from .scalars import activate, add, cast_f, const, f32, requantize, rounded, to_f32
 
 Named = dict[str, Any]
 Start = Callable[[Named], Any]
@@ -121,12 +121,12 @@ def _after_activation(
             zero = None if zero is None else to_f32(zero, unsigned=_byte(zero) and not out.signed)
             lo, hi = op.clamp or (out.lo, out.hi)
             return requantize(y, factor, zero, op.rounding, lo, hi, element(out.name))
-        y = cast_f(y, element(out.name))
+        t = element(out.name)
         if "bias" in named and op.bias_stage == "out":
             # In the result's type: operands rounded to it, one rounding of the sum.
-            b = cast_f(to_f32(named["bias"]), element(out.name))
-            y = cast_f(add(to_f32(y), to_f32(b)), element(out.name)) if out.bits < 32 else add(y, b)
-        return y
+            b = named["bias"]
+            y = add(rounded(y, t), to_f32(b) if b.type == t else rounded(to_f32(b), t))
+        return cast_f(y, t)
 
     return value
 

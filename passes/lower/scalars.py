@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from ..._mlir import arith, ir, math
+from ...dialect.dtypes import SMALL_FLOATS, DType
 from .build import scalar
 
 
@@ -71,6 +72,49 @@ def pinned(x: Any) -> Any:
         return x
     bits = arith.xori(arith.bitcast(i32(), x), OPAQUE_ZERO.get()())
     return arith.bitcast(x.type, bits)
+
+
+def bf16_bits(x: Any) -> Any:
+    """The i16 bits of f32 `x` rounded to bf16: to nearest, ties to even, and NaN stays one."""
+
+    def c(value: int) -> Any:
+        return scalar(value, i32())
+
+    bits = arith.bitcast(i32(), x)
+    odd = arith.andi(arith.shrui(bits, c(16)), c(1))
+    rounded = arith.shrui(arith.addi(arith.addi(bits, c(0x7FFF)), odd), c(16))
+    quiet = arith.ori(arith.shrui(bits, c(16)), c(0x0040))
+    return arith.trunci(ir.IntegerType.get_signless(16), arith.select(_cmp_f("UNO", x, x), quiet, rounded))
+
+
+def rounded(x: Any, t: Any) -> Any:
+    """f32 `x` with the precision of float type `t`, still f32.
+
+    A cast to `t` and back is taken out by IREE, on the CPU at least, and with it the rounding.
+    """
+    if t == f32():
+        return x
+    if isinstance(t, ir.BF16Type):
+        wide = arith.extui(i32(), bf16_bits(x))
+        return arith.bitcast(f32(), arith.shli(wide, scalar(16, i32())))
+    i16 = ir.IntegerType.get_signless(16)
+    bits = arith.xori(arith.bitcast(i16, arith.truncf(t, x)), arith.trunci(i16, OPAQUE_ZERO.get()()))
+    return arith.extf(f32(), arith.bitcast(t, bits))
+
+
+def to_small_float(x: Any, d: DType) -> Any:
+    """f32 `x` as an 8-bit float: half to even, saturated, NaN as 0.
+
+    The rounding is done in f32, where it is exact: IREE's own cast flushes what rounds up to the smallest normal one.
+    """
+    small = SMALL_FLOATS[d.name]
+    x = clamp(arith.select(_cmp_f("UNO", x, x), const(0.0), x), -d.largest, d.largest)
+    power = arith.bitcast(f32(), arith.andi(arith.bitcast(i32(), x), scalar(0x7F800000, i32())))
+    step = arith.mulf(maximum(power, const(2.0**small.min_exponent)), const(2.0**-small.mantissa))
+    exact = arith.mulf(math.roundeven(arith.divf(x, step)), step)
+    if "fnuz" in d.name:
+        exact = arith.addf(exact, const(0.0))  # the code of -0 is NaN
+    return arith.truncf(ir.Type.parse(d.mlir), exact)
 
 
 def add(a: Any, b: Any) -> Any:

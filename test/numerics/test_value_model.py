@@ -33,6 +33,10 @@ def _int8(d: Any) -> dict[str, Any]:
     return {"lhs": d.codes(M, K), "lhs_scale": d.scales(M, 1)}
 
 
+def _bf16(d: Any, *shape: int) -> Any:
+    return d.floats(*shape).astype(ml_dtypes.bfloat16)
+
+
 # name -> operands and attributes; results are integers or have sums that are exact in f32.
 PRODUCTS: dict[str, Any] = {
     "i1": lambda d: {"lhs": d.codes(M, K), **_weights(d, "i1", "low_first", 2), "out_dtype": "i32"},
@@ -46,6 +50,8 @@ PRODUCTS: dict[str, Any] = {
     "alpha_beta": lambda d: {**_int8(d), "rhs": d.codes(K, N), "alpha": 0.5, "beta": 1.25, "c": d.floats(M, N)},
     "bias_out": lambda d: {**_int8(d), "rhs": d.codes(K, N), "bias": d.floats(N).astype(np.float16),
                            "bias_stage": "out", "out_dtype": "f16"},
+    "bias_out_bf16": lambda d: {**_int8(d), "rhs": d.codes(K, N), "bias": d.floats(N), "bias_stage": "out",
+                                "out_dtype": "bf16"},
     "relu6": lambda d: {**_int8(d), "rhs": d.codes(K, N), "activation": "relu6"},
     "requant_per_token": lambda d: {**_int8(d), "rhs": d.codes(K, N), "out_dtype": "i8",
                                     "out_scale": d.scales(M, 1) * 30,
@@ -67,6 +73,9 @@ CLOSE: dict[str, Any] = {
     "nf4": lambda d: {"lhs": d.floats(M, K), **_weights(d, "nf4", "low_first", 16, rhs_scale=d.scales(N, K // G))},
     "e2m1": lambda d: {"lhs": d.floats(M, K), **_weights(d, "e2m1", "low_first", 16, rhs_scale=d.scales(N, K // 16)),
                        "rhs_global_scale": 0.25},
+    "w4_bf16": lambda d: {"lhs": _bf16(d, M, K), **_weights(d, "u4", "low_first", 16, rhs_scale=d.scales(N, K // G))},
+    "w8_bf16": lambda d: {"lhs": _bf16(d, M, K), "rhs": d.codes(K, N), "rhs_scale": d.scales(1, N)},
+    "bf16": lambda d: {"lhs": _bf16(d, M, K), "rhs": _bf16(d, K, N), "bias": _bf16(d, N), "activation": "relu"},
     "codebook": lambda d: {"lhs": d.floats(M, K), **_weights(d, "codebook", "low_first", 16, rhs_scale=d.scales(N, 1)),
                            "codebook": d.floats(16)},
     "gelu": lambda d: {**_int8(d), "rhs": d.codes(K, N), "activation": "gelu"},
@@ -94,10 +103,12 @@ def test_close_products(name: str, target: str, data: Any) -> None:
     np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5 * float(np.abs(expected).max()))
 
 
-def test_bf16_on_the_cpu(data: Any) -> None:
-    kw = {"lhs": data.floats(M, K).astype(ml_dtypes.bfloat16), "rhs": data.codes(K, N), "rhs_scale": data.scales(1, N)}
-    actual, expected = qmlir.ops.scaled_matmul(**kw), R.scaled_matmul(**kw)
-    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5 * float(np.abs(expected).max()))
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
+def test_fp8_on_the_cpu(kind: str, data: Any, same: Any) -> None:
+    dtype = getattr(ml_dtypes, kind)
+    a, b = (data.rng.integers(-4, 5, s).astype(F).astype(dtype) for s in ((M, K), (K, N)))
+    kw = {"lhs_scale": data.scales(M, 1), "rhs_scale": data.scales(1, N), "out_dtype": "bf16"}
+    same(qmlir.ops.scaled_matmul(a, b, **kw), R.scaled_matmul(a, b, **kw))  # sums of small integers are exact
 
 
 DEQUANT: dict[str, Any] = {
@@ -147,3 +158,30 @@ def test_dynamic_quantize(recipe: str, symmetric: bool, granularity: str, target
     expected = [e for e in R.dynamic_quantize(x, **kw) if e is not None]
     for got, want in zip(actual, expected, strict=True):
         same(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"])
+@pytest.mark.parametrize("recipe", ["amax", "torchao"])
+def test_dynamic_quantize_to_small_floats(recipe: str, dtype: str, target: str, data: Any, same: Any) -> None:
+    """Against ml_dtypes' own rounding, at every exponent and just below each code: codes of x/s in range, NaN as 0, a
+    row of zeros with the recipe's scale."""
+    from qmlir.dialect.dtypes import DTYPES
+
+    x = data.floats(M, K) * 3
+    x[0], x[1, 3], x[1, 4] = 0.0, 1e-30, -0.0
+    largest_code = float(ml_dtypes.finfo(DTYPES[dtype].numpy).max)
+    # Row 2: a scale of 1, and values around each small code, among them what rounds up to the smallest normal number.
+    x[2] = np.nextafter(np.float32(2) ** -np.arange(K, dtype=np.float32), 0) * np.where(np.arange(K) % 2, 1, -1)
+    x[2, 0] = largest_code
+    kw = {"recipe": recipe, "out_dtype": dtype}
+    codes, scale = qmlir.ops.dynamic_quantize(x, target=target, **kw)
+    kind = DTYPES[dtype].numpy
+    largest = np.float32(ml_dtypes.finfo(kind).max)
+    expected = np.abs(x).max(1, keepdims=True) / largest
+    expected[0] = 1 if recipe == "amax" else 0
+    same(scale, expected)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.nan_to_num(x * (np.float32(1) / expected), nan=0.0)
+    same(codes.view(np.uint8), np.clip(t, -largest, largest).astype(kind).view(np.uint8))
+    for got, want in zip((codes, scale), R.dynamic_quantize(x, **kw), strict=False):
+        same(got.view(np.uint8), want.view(np.uint8))

@@ -38,3 +38,39 @@ func.func @half(%x: tensor<4xf32>, %init: tensor<4xf16>) -> tensor<4xf16> {
   } -> tensor<4xf16>
   return %0 : tensor<4xf16>
 }
+
+// An operand that is only extended is read as its bits, which are the upper half of the f32.
+// CHECK-LABEL: func.func @extends(
+// CHECK-SAME: %[[X:.*]]: tensor<?xbf16>
+// CHECK: %[[BITS:.*]] = tensor.bitcast %[[X]] : tensor<?xbf16> to tensor<?xi16>
+// CHECK: linalg.generic
+// CHECK-SAME: ins(%[[BITS]] : tensor<?xi16>)
+// CHECK: ^bb0(%[[A:.*]]: i16, %{{.*}}: f32):
+// CHECK: arith.extui %[[A]] : i16 to i32
+// CHECK: arith.shli
+// CHECK: arith.bitcast %{{.*}} : i32 to f32
+// CHECK-NOT: arith.extf
+func.func @extends(%x: tensor<?xbf16>, %init: tensor<?xf32>) -> tensor<?xf32> {
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
+      ins(%x : tensor<?xbf16>) outs(%init : tensor<?xf32>) {
+  ^bb0(%a: bf16, %o: f32):
+    %1 = arith.extf %a : bf16 to f32
+    linalg.yield %1 : f32
+  } -> tensor<?xf32>
+  return %0 : tensor<?xf32>
+}
+
+// A code goes through f32, in which it is exact.
+// CHECK-LABEL: func.func @code(
+// CHECK: ^bb0(%[[C:.*]]: i8, %{{.*}}: i16):
+// CHECK: arith.sitofp %[[C]] : i8 to f32
+// CHECK: tensor.bitcast %{{.*}} : tensor<4xi16> to tensor<4xbf16>
+func.func @code(%x: tensor<4xi8>, %init: tensor<4xbf16>) -> tensor<4xbf16> {
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
+      ins(%x : tensor<4xi8>) outs(%init : tensor<4xbf16>) {
+  ^bb0(%a: i8, %o: bf16):
+    %1 = arith.sitofp %a : i8 to bf16
+    linalg.yield %1 : bf16
+  } -> tensor<4xbf16>
+  return %0 : tensor<4xbf16>
+}

@@ -59,3 +59,14 @@ func.func @fbgemm(%input: tensor<4x8xbf16>) -> (tensor<4x8xi8>, tensor<4x1xf32>,
       : (tensor<4x8xbf16>) -> (tensor<4x8xi8>, tensor<4x1xf32>, tensor<4x1xi32>)
   return %0#0, %0#1, %0#2 : tensor<4x8xi8>, tensor<4x1xf32>, tensor<4x1xi32>
 }
+
+// Codes of an 8-bit float.
+// CHECK-LABEL: func.func @float_codes(
+// CHECK: "qmlir.dynamic_quantize"(%{{[^,)]*}})
+// CHECK-SAME: {out_dtype = "e4m3", recipe = "amax"}
+// CHECK-SAME: : (tensor<?x8xf32>) -> (tensor<?x8xf8E4M3FN>, tensor<?x1xf32>)
+func.func @float_codes(%input: tensor<?x8xf32>) -> (tensor<?x8xf8E4M3FN>, tensor<?x1xf32>) {
+  %0:2 = "qmlir.dynamic_quantize"(%input) {out_dtype = "e4m3", recipe = "amax"}
+      : (tensor<?x8xf32>) -> (tensor<?x8xf8E4M3FN>, tensor<?x1xf32>)
+  return %0#0, %0#1 : tensor<?x8xf8E4M3FN>, tensor<?x1xf32>
+}

@@ -228,3 +228,30 @@ func.func @f(%input: tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>, tenso
       : (tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>, tensor<i32>)
   return %0#0, %0#1, %0#2 : tensor<4x8xi8>, tensor<4x1xf32>, tensor<i32>
 }
+
+// -----
+
+func.func @f(%input: tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>) {
+  // expected-error@+1 {{attribute 'out_dtype' says 'e4m3', but result 'codes' is tensor<4x8xi8>}}
+  %0:2 = "qmlir.dynamic_quantize"(%input) {out_dtype = "e4m3"}
+      : (tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>)
+  return %0#0, %0#1 : tensor<4x8xi8>, tensor<4x1xf32>
+}
+
+// -----
+
+func.func @f(%input: tensor<4x8xf32>) -> (tensor<4x8xf8E4M3FN>, tensor<4x1xf32>) {
+  // expected-error@+1 {{e4m3 codes are rounded half to even, but 'rounding' is 'trunc'}}
+  %0:2 = "qmlir.dynamic_quantize"(%input) {out_dtype = "e4m3", rounding = "trunc"}
+      : (tensor<4x8xf32>) -> (tensor<4x8xf8E4M3FN>, tensor<4x1xf32>)
+  return %0#0, %0#1 : tensor<4x8xf8E4M3FN>, tensor<4x1xf32>
+}
+
+// -----
+
+func.func @f(%input: tensor<4x8xf32>) -> (tensor<4x8xf8E4M3FN>, tensor<4x1xf32>, tensor<4x1xi32>) {
+  // expected-error@+1 {{e4m3 codes have no zero point; state symmetric = true, or use integer codes}}
+  %0:3 = "qmlir.dynamic_quantize"(%input) {out_dtype = "e4m3", symmetric = false}
+      : (tensor<4x8xf32>) -> (tensor<4x8xf8E4M3FN>, tensor<4x1xf32>, tensor<4x1xi32>)
+  return %0#0, %0#1, %0#2 : tensor<4x8xf8E4M3FN>, tensor<4x1xf32>, tensor<4x1xi32>
+}

@@ -1,0 +1,250 @@
+"""A case as it is read: its fields, their alternatives, the words that all systems share, and random data."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from qmlir.dialect.dtypes import DTYPES
+
+from .program import Program
+
+F = np.float32
+# Cases above CUT multiply-adds are cut in M and N to at most SMALL.
+CUT, SMALL = 2**31, 2**28
+# More random numbers than these are repeated ones; no multiple of any axis, so that what is repeated is shifted.
+MANY = 2**24 + 43
+
+
+class UnknownField(ValueError):
+    """A field or a word of a case that has no meaning here."""
+
+
+class Refused(Exception):
+    """A case that qmlir has no form for; the text is the reason."""
+
+
+@dataclass
+class Case:
+    """The fields of a case; which were read, and which of the alternatives of a field is meant this time."""
+
+    fields: dict[str, Any]
+    index: int = 0
+    count: int = 1
+    _read: set[str] = field(default_factory=set)
+    _picks: int = 0
+
+    # What a result does not depend on: names, and how upstream compared.
+    _SILENT = ("id", "system", "source", "op", "perf_only", "tolerance")
+
+    @property
+    def id(self) -> str:
+        return str(self.fields["id"])
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """The value of a field, as the case has it."""
+        self._read.add(name)
+        return self.fields.get(name, default)
+
+    def word(self, name: str, table: dict[Any, Any]) -> Any:
+        """What the table says of the field's value (None where absent)."""
+        value = self.take(name)
+        if isinstance(value, (list, dict)) or value not in table:
+            raise UnknownField(f"{self.id}: {name} = {value!r} has no meaning here; known: "
+                               f"{', '.join(map(str, table))}")  # fmt: skip
+        return table[value]
+
+    def pick(self, *options: Any) -> Any:
+        """One of several alternatives: over all variants each is met."""
+        n = len(options)
+        self.count = max(self.count, n)
+        at = (self.index + self._picks * (self.index // n)) % n
+        self._picks += n > 1
+        return options[at]
+
+    def done(self) -> None:
+        """Every field has been read."""
+        left = set(self.fields) - self._read - set(self._SILENT)
+        if left:
+            name = sorted(left)[0]
+            raise UnknownField(f"{self.id}: field {name!r} = {self.fields[name]!r} is not known for op "
+                               f"{self.fields['op']!r}")  # fmt: skip
+
+
+@dataclass
+class Variant:
+    """One program of a case. `cut` is what was made smaller, such as `{"M": [3840, 64]}`."""
+
+    program: Program
+    cut: dict[str, list[int]]
+    multiply_adds: int
+
+
+class Draw:
+    """Random operands from one seeded stream."""
+
+    def __init__(self, seed: str) -> None:
+        self.rng = np.random.default_rng(zlib.crc32(seed.encode()))
+
+    def ints(self, shape: tuple[int, ...], lo: int, hi: int, dtype: Any = np.int8) -> Any:
+        """Integers in `[lo, hi)`."""
+        return self.rng.integers(lo, hi, shape, dtype=dtype)
+
+    def codes(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Any code of a dtype; small floats are normal numbers, or where there are many all codes below 2."""
+        d = DTYPES[dtype]
+        if d.kind == "float":
+            if np.prod(shape) <= MANY:
+                return self.normal(shape).astype(d.numpy)
+            # Six bits of magnitude and the sign; no negative zero, which is NaN in the FNUZ forms.
+            byte = self.ints(shape, 1, 127, np.uint8)
+            byte += byte == 64
+            byte += byte & 64
+            return byte.view(d.numpy)
+        if d.kind == "table":
+            return self.ints(shape, 0, 16)
+        lo, hi = (0, 1) if d.name == "i1" else (d.lo, d.hi)
+        return self.ints(shape, lo, hi + 1, np.uint8 if lo >= 0 and d.name != "i1" else np.int8)
+
+    def uniform(self, shape: tuple[int, ...], lo: float, hi: float, dtype: Any = F) -> Any:
+        x = np.asarray(self.rng.random(shape if np.prod(shape) <= MANY else MANY, F))
+        x *= F(hi - lo)
+        x += F(lo)
+        # Weights of many experts: one long draw, repeated.
+        return np.resize(x.astype(dtype, copy=False), shape)
+
+    def normal(self, shape: tuple[int, ...], dtype: Any = F) -> Any:
+        return self.rng.standard_normal(shape, F).astype(dtype)
+
+
+def smaller(size: int) -> int:
+    """About half, with the same remainder modulo 16: a ragged size stays ragged."""
+    return max((size // 2) // 16 * 16 + size % 16, min(size, 16 + size % 16))
+
+
+def fit(m: int, n: int, per: int) -> tuple[int, int, dict[str, list[int]]]:
+    """M and N of a case with `per` multiply-adds an element of the result; above CUT, the larger of the two is halved
+    until at most SMALL are left or both are below 32."""
+    first = (m, n)
+    if m * n * per > CUT:
+        while m * n * per > SMALL and max(m, n) >= 32:
+            m, n = (smaller(m), n) if m >= n else (m, smaller(n))
+    return m, n, {k: [a, b] for k, a, b in (("M", first[0], m), ("N", first[1], n)) if a != b}
+
+
+FLOATS = {"f32": "f32", "f16": "f16", "bf16": "bf16", "float32": "f32"}
+
+
+OUT_DTYPES = {**FLOATS, "i32": "i32", "i8": "i8", "int8": "i8"}
+
+
+ROUNDINGS = {
+    None: "half_even",
+    "half_even": "half_even",
+    "half_away": "half_away",
+    "trunc": "trunc",
+    "half_away (std::round)": "half_away",
+    # The reference on the host is what the case is judged by upstream.
+    "half_away (CPU ref); GLSL round impl-defined": "half_away",
+}
+
+
+PACKINGS = {
+    None: "low_first",
+    "even k = LOW nibble": "low_first",
+    "even k = HIGH nibble": "high_first",
+    "even k = HIGH nibble, [N,K/2] bytes": "high_first",
+    "even k = high nibble, odd k = low nibble": "high_first",
+    "low nibble first": "low_first",
+    "low nibble first, LOP3 interleave": "interleaved",
+}
+
+
+# An accumulator in f16 is upstream's speed-up; ours is f32 (docs/semantics.md, section 4).
+ACCUMULATORS = {
+    None: None, "i32": None, "f32": None, "f16": None, "f16|f32": None, "f16|i32": None, "i32 per group": None,
+    "i32 per group, f32 across": None,
+}  # fmt: skip
+
+
+FP8 = {"fp8": ("e4m3", "e4m3fnuz"), "fp8_e4m3": ("e4m3",), "fp8_e5m2": ("e5m2",)}
+
+
+ACTIVATIONS = {"none": "none", "relu": "relu", "gelu": "gelu", "tanh": "tanh"}
+
+
+# Notes that say how upstream runs or checks a case, and change nothing in its result.
+NOTES = {
+    None,
+    "golden is 98% saturated",
+    "golden assumes the same logical draw order as the dl example",
+    "library instance layouts, MNKPadding: any M,N,K; run the dl golden data in each layout",
+    "meaningful replacement: output not saturated",
+    "CK host reference casts acc to int8 before requant here: reference wrong on 84% of elements; golden is the "
+    "intended math",
+    "CK's own data gives an all-zero output; use the qmlir40_* variant",
+    "needs a zero/valid verification of our own",
+    "storage buffer and texture3d",
+    "fbgemm algorithm in double: range extended to 0, s=(max-min)/255, zp from the side with smaller error, nearbyint, "
+    "clamp",
+    "upstream reference skipped when a dim >100",
+    "q8ta: allow 1 LSB when the compiler contracts to fma",
+    "upstream: code generation only",
+    "segfault upstream (scale argument is not part of the native kernel)",
+    "no scaling; acc<2^24 so f32 exact",
+    "odd N: boundary handling",
+    # How the sum over K is split is the target's choice; integer sums do not change, float ones are judged as sums.
+    "split_k=2",
+    "split_k=4",
+    "split_k=8",
+    "M tokens, K model_dim, N inter_dim",
+    "wanted API surface; shapes from the doc's examples (2-D example sizes reused where the doc gives none)",
+}
+
+
+def read_common(c: Case) -> None:
+    """Fields that every case may have and that select nothing."""
+    c.word("acc_dtype", ACCUMULATORS)
+    note = c.take("notes")
+    if note not in NOTES:
+        raise UnknownField(f"{c.id}: notes = {note!r} may say something that a result depends on")
+
+
+def read_mnk(c: Case) -> tuple[int, int, int]:
+    return c.take("M"), c.take("N"), c.take("K")
+
+
+def require(c: Case, name: str, *allowed: Any) -> Any:
+    """A field that must have one of the values that a translation is written for."""
+    return c.word(name, {a: a for a in allowed})
+
+
+def require_no_zero(c: Case, *names: str) -> None:
+    for name in names:
+        require(c, name, None, 0)
+
+
+def fit_product(m: int, n: int, k: int, batch: int = 1) -> tuple[int, int, dict[str, list[int]], int]:
+    m, n, cut = fit(m, n, batch * k)
+    return m, n, cut, batch * m * n * k
+
+
+def read_scales(c: Case, *known: str) -> dict[str, Any]:
+    scales = c.take("scales") or {}
+    left = set(scales) - set(known)
+    if left:
+        raise UnknownField(f"{c.id}: scales {sorted(left)} have no meaning here; known: {', '.join(known)}")
+    return dict(scales)
+
+
+def require_saturation(c: Case) -> None:
+    if c.take("saturation") not in (None, [-128, 127]):
+        raise UnknownField(f"{c.id}: saturation = {c.fields['saturation']!r} has no meaning here")
+
+
+def read_batch(c: Case) -> tuple[int, ...]:
+    """`B` of one is a batch axis of one."""
+    return tuple(() if c.take("B") is None else (c.take("B"),))

@@ -1,0 +1,155 @@
+"""A program of a few qmlir ops on named values: its IR, its compiled form, and the reference of each step.
+
+What a step makes is a result of the program, so that each step can be judged on what the compiled program itself fed
+it: the error of one step is not carried into the judgement of the next. Only an exact step need not be `returned`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import qmlir
+from qmlir import TensorSpec
+from qmlir.cache import key_of
+from qmlir.dialect.dtypes import from_numpy
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class Step:
+    """One op: operands by the names that `qmlir.ops` gives them, and the names of its results."""
+
+    op: str
+    operands: dict[str, str]
+    attributes: dict[str, Any]
+    results: tuple[str, ...]
+    returned: bool = True
+
+
+@dataclass
+class Program:
+    """Arrays and the steps on them. `notes` say what the reader of a result must know."""
+
+    arrays: dict[str, Array] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def value(self, name: str, array: Array) -> str:
+        """Adds an argument of the program."""
+        assert name not in self.arrays
+        self.arrays[name] = np.ascontiguousarray(array) if np.ndim(array) else np.asarray(array)
+        return name
+
+    def step(
+        self, op: str, results: tuple[str, ...], operands: dict[str, Any], returned: bool = True, **attributes: Any
+    ) -> None:
+        """Adds an op. An operand is the name of a value, or an array, which becomes the argument `<result>_<operand>`
+        (plain `<operand>` for the only step that has it)."""
+        named = {}
+        for operand, value in operands.items():
+            if value is None:
+                continue
+            if not isinstance(value, str):
+                own = operand if operand not in self.arrays else f"{results[0]}_{operand}"
+                value = self.value(own, value)
+            named[operand] = value
+        self.steps.append(Step(op, named, {k: v for k, v in attributes.items() if v is not None}, results, returned))
+
+    def results(self) -> list[str]:
+        """Names of the program's results, in the order of the steps."""
+        return [name for s in self.steps if s.returned for name in s.results]
+
+    def arguments(self) -> list[str]:
+        """Names of the arrays that the steps read, in the order of the program's arguments."""
+        used = {name for s in self.steps for name in s.operands.values()}
+        return [name for name in self.arrays if name in used]
+
+    def spec(self, name: str) -> TensorSpec:
+        array = self.arrays[name]
+        return TensorSpec(array.shape, from_numpy(array.dtype))
+
+    def compile(self, target: str) -> qmlir.Artifact:
+        """The compiled program: `main` takes `arguments()` and returns `results()`."""
+        from qmlir.compiler import Options, compile_built
+        from qmlir.targets import resolve
+
+        resolved = resolve(target)
+        steps = [[s.op, s.operands, s.attributes, s.results, s.returned] for s in self.steps]
+        arguments = {n: str(self.spec(n)) for n in self.arguments()}
+        key = key_of(["conformance", steps, arguments, resolved.spelling, resolved.capabilities()])
+        return compile_built(lambda ctx: self._module(), resolved, Options(), key)
+
+    def _module(self) -> Any:
+        from qmlir._mlir import func, ir
+        from qmlir.ops import _type
+        from qmlir.signature import DTYPE, NAME
+
+        order = self.arguments()
+        specs = {n: self.spec(n) for n in order}
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            f = func.FuncOp("main", ([_type(specs[n]) for n in order], []))
+            f.attributes["arg_attrs"] = ir.ArrayAttr.get([
+                ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in order
+            ])  # fmt: skip
+            with ir.InsertionPoint(f.add_entry_block()):
+                values = dict(zip(order, f.arguments, strict=True))
+                for s in self.steps:
+                    emit = _PRIMITIVES[s.op].emit if s.op in _PRIMITIVES else getattr(qmlir.ops, s.op).emit
+                    made = emit({k: values[n] for k, n in s.operands.items()},
+                                {k: specs[n] for k, n in s.operands.items()}, s.attributes)  # fmt: skip
+                    for name, (value, spec) in zip(s.results, made, strict=True):
+                        values[name], specs[name] = value, spec
+                outputs = self.results()
+                func.ReturnOp([values[n] for n in outputs])
+            t = ir.FunctionType.get([_type(specs[n]) for n in order], [_type(specs[n]) for n in outputs])
+            f.attributes["function_type"] = ir.TypeAttr.get(t)
+            f.attributes["res_attrs"] = ir.ArrayAttr.get(
+                [ir.DictAttr.get({DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in outputs]
+            )
+        return module
+
+
+@dataclass(frozen=True)
+class _Primitive:
+    """An op of `arith` on whole tensors, for what a case does around the quantised ops."""
+
+    emit: Callable[[Any, Any, Any], list[tuple[Any, TensorSpec]]]
+    reference: Callable[..., Array]
+
+
+def _to_i32(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
+    from qmlir._mlir import arith
+    from qmlir.ops import _type
+
+    spec = TensorSpec(specs["input"].shape, "i32")
+    return [(arith.fptosi(_type(spec), values["input"]), spec)]
+
+
+def _multiply(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
+    from qmlir._mlir import arith
+
+    return [(arith.mulf(values["input"], values["factor"]), specs["input"])]
+
+
+# fptosi truncates, as torch's `.to(int32)` does.
+_PRIMITIVES = {
+    "fptosi": _Primitive(_to_i32, lambda input: np.trunc(input).astype(np.int32)),
+    "mulf": _Primitive(_multiply, lambda input, factor: input * factor),
+}
+
+
+def reference(step: Step, values: dict[str, Array], **changed: Any) -> list[Array]:
+    """The reference of one step on the given values. `changed` replaces attributes."""
+    operands = {k: values[n] for k, n in step.operands.items()}
+    if step.op in _PRIMITIVES:
+        return [_PRIMITIVES[step.op].reference(**operands)]
+    y = getattr(qmlir.reference, step.op)(**operands, **{**step.attributes, **changed})
+    if not isinstance(y, tuple):
+        return [y]
+    return [x for x in y if x is not None]

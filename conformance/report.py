@@ -1,0 +1,128 @@
+"""docs/cases.md from the results that are kept."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from .case import CUT, SMALL
+from .run import LIMIT, TARGETS, cases, results
+
+STATUS = ("passed", "cut", "slow", "refused", "failed", "not run")
+
+INTRO = """\
+# The test cases of five systems
+
+*This page is written by `python docs/generate.py` from `conformance/results/`; a test keeps it up to date.*
+
+`conformance/cases.json` holds {count} correctness cases that five systems test themselves with, in their own words and
+with the name of the upstream file. `python -m conformance --target cpu` (or `vulkan:lavapipe`) translates each into a
+program of qmlir ops, compiles and runs it, and compares with `qmlir.reference` by section 5 of
+[the numerics contract](semantics.md); it goes on where it was stopped. Integer products are compared bit for bit.
+
+* **passed**: the whole case. Where a case lists alternatives (`f16|bf16`, `none|relu`), every alternative was run.
+* **cut**: passed with smaller M and N. Only cases of more than {limit} multiply-adds are: the larger of M and N is
+  halved, its remainder modulo 16 kept, down to at most {small} multiply-adds. K and the experts stay whole.
+* **slow**: more than a minute on lavapipe for loading the program (where the driver compiles it) and running it;
+  compilation by qmlir is not counted.
+* **refused**: qmlir has no form for it; the reason follows below.
+
+## By system
+
+{table}
+
+"cases" are in their systems' files; a `qmlir_variant` replaces data of the system that would hide errors (all results
+saturated, or all zero).
+"""
+
+READING = """\
+## How the systems' words are read
+
+* `fp8` is both OCP `e4m3` and `e4m3fnuz`, one after the other; AITER's depends on the GPU.
+* An accumulator of f16 is f32 here: the wider one (section 4).
+* The two letters of AITER's layouts are those of x (`T`: row-major `[M, K]`) and of w (`N`: row-major `[N, K]`).
+* AITER's i32 results are scaled in f32 and converted, so the product is followed by `arith.fptosi`.
+* "`f16(c)*d0*d1`" is one rounding, of `c*d0*d1`.
+* `split_k` changes no result: how K is split is a target's choice.
+* Quantised activations that a case gives as floats are quantised by a step of the program (`quantize`,
+  `dynamic_quantize`); what comes out of each step is judged on what went into it.
+* BitBLAS's `original` zero points are integers in f16, here i32; `quantized` ones are packed like the weights, and the
+  1 that GPTQ leaves out is added when the weights are repacked.
+* ETVK's zero biases are random here, so that a bias that is left out shows.
+* AITER's transposed grouped product (`tgmm`) is one `scaled_matmul` a group.
+* The smoothing factors of AITER's `smoothquant` are an expert's own: one row of x for each of a token's experts. Those
+  of the second product are the `act_scale` of the first.
+* `mxfp4` weights go with bf16 activations; where AITER's documentation gives no shape, 1024x2048x512 is taken.
+"""
+
+
+def page() -> str:
+    """The text of the page."""
+    found = {target: results(target) for target in TARGETS}
+    parts = [INTRO.format(count=len(cases()), limit=f"2^{CUT.bit_length() - 1}", small=f"2^{SMALL.bit_length() - 1}",
+                          table=_table(found))]  # fmt: skip
+    for target, rows in found.items():
+        parts += _reasons(target, rows)
+    parts += [_cuts(found), READING]
+    return "\n".join(p.rstrip() + "\n" for p in parts)
+
+
+def _table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
+    systems = list(dict.fromkeys(c["system"] for c in cases()))
+    # Columns that hold nothing anywhere are left out, but for the three that are always asked for.
+    status = {t: {c["id"]: found[t].get(c["id"], {}).get("status", "not run") for c in cases()} for t in found}
+    used = {t: [s for s in STATUS if s in ("passed", "cut", "refused", *status[t].values())] for t in found}
+    head = ["system", "cases", *(f"{t}: {s}" for t in found for s in used[t])]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    totals: Counter[tuple[str, str]] = Counter()
+    for system in systems:
+        mine = [c["id"] for c in cases() if c["system"] == system]
+        cells = []
+        for t in found:
+            count = Counter(status[t][i] for i in mine)
+            totals.update({(t, s): n for s, n in count.items()})
+            cells += [str(count[s]) for s in used[t]]
+        lines.append("| " + " | ".join([f"`{system}`", str(len(mine)), *cells]) + " |")
+    cells = [f"**{totals[t, s]}**" for t in found for s in used[t]]
+    lines.append("| " + " | ".join(["**all**", f"**{len(cases())}**", *cells]) + " |")
+    return "\n".join(lines)
+
+
+def _reasons(target: str, rows: dict[str, dict[str, Any]]) -> list[str]:
+    """What did not pass, by reason."""
+    parts = []
+    by_reason: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for c in cases():
+        row = rows.get(c["id"])
+        if row is not None and row["status"] not in ("passed", "cut"):
+            by_reason[row["status"], row["reason"]].append(c["id"])
+    if by_reason:
+        limit = f" (limit {LIMIT[target]:.0f} s)" if target in LIMIT else ""
+        parts.append(f"## Not passed on `{target}`{limit}\n")
+        lines = ["| status | reason | cases |", "|---|---|---|"]
+        for (status, reason), ids in sorted(by_reason.items()):
+            text = reason.replace("|", "\\|").replace("\n", " ")
+            lines.append(f"| {status} | {text} | {', '.join(f'`{i}`' for i in ids)} |")
+        parts.append("\n".join(lines))
+    return parts
+
+
+def _cuts(found: dict[str, dict[str, dict[str, Any]]]) -> str:
+    """The sizes of cases that were cut: the same on every target."""
+    lines = ["## Cut\n", "| case | M | N | K |", "|---|---|---|---|"]
+    by_size: dict[tuple[str, str, Any], list[str]] = defaultdict(list)
+    for c in cases():
+        row = next((found[t][c["id"]] for t in found if found[t].get(c["id"], {}).get("cut")), None)
+        if row is not None:
+            sizes = [f"{row['cut'][n][0]} → {row['cut'][n][1]}" if n in row["cut"] else str(c.get(n, "")) for n in "MN"]
+            by_size[sizes[0], sizes[1], c.get("K", "")].append(c["id"])
+    for (m, n, k), ids in by_size.items():
+        lines.append(f"| {', '.join(f'`{i}`' for i in ids)} | {m} | {n} | {k} |")
+    notes: dict[str, list[str]] = defaultdict(list)
+    for c in cases():
+        for note in next((found[t][c["id"]].get("notes", []) for t in found if c["id"] in found[t]), []):
+            notes[note].append(c["id"])
+    if notes:
+        lines += ["", "## Notes", ""]
+        lines += [f"* {note}: {', '.join(f'`{i}`' for i in ids)}." for note, ids in notes.items()]
+    return "\n".join(lines)

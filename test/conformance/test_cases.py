@@ -1,0 +1,97 @@
+"""The five systems' own test cases, run.
+
+The fast tier runs small cases and miniatures of large ones, the first of their alternatives, so that every word of
+every scheme is met on the CPU; the slow tier runs all. What came of them is in conformance/results/ and on
+docs/cases.md.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from conformance.run import TARGETS, cases, results, run_case, size
+
+EVERY = {c["id"]: c for c in cases()}
+# What a scheme consists of, besides its sizes; layouts are tried with every scheme in test/numerics.
+FIELDS = ("op", "a_dtype", "w_dtype", "a_granularity", "w_granularity", "a_zero_point", "w_zero_point", "packing",
+          "rounding", "activation", "bias", "out_dtype", "epilogue")  # fmt: skip
+
+
+def miniature(case: dict[str, Any]) -> dict[str, Any]:
+    """The same scheme with smaller sizes; groups along K still fit."""
+    small = dict(case)
+    for name, most in (("M", 32), ("N", 64), ("K", 256), ("E", 4), ("topk", 2), ("B", 3)):
+        if small.get(name) is not None:
+            small[name] = min(small[name], most)
+    if "conv" in case and case["op"] == "conv2d_requant":
+        small["conv"] = {**case["conv"], "N": 2, "C": 16, "H": 9, "W": 9, "K": 12, "Ho": 5, "Wo": 5}
+    return small
+
+
+def words(case: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(f, json.dumps(case[f])) for f in FIELDS if case.get(f) is not None}
+
+
+def cover(candidates: Iterable[dict[str, Any]], case_words: Any = words) -> list[str]:
+    """A few cases that have every word between them."""
+    left = sorted(candidates, key=size)
+    todo = set().union(*(case_words(c) for c in left))
+    chosen = []
+    while todo:
+        best = max(left, key=lambda c: len(case_words(c) & todo))
+        chosen.append(best["id"])
+        todo -= case_words(best)
+    return chosen
+
+
+# AITER's documentation gives no size for these: the example that is taken is no miniature.
+RUNNABLE = [c for c in EVERY.values() if c.get("M") is not None or "conv" in c]
+ON_CPU = cover(RUNNABLE)
+# One of each family that has its own lowering.
+ON_LAVAPIPE = ("etvk_qta8a_qga4w_qta8o_4x64x32_g32", "etvk_dq8ca_q4gsw_4x64x32_g16_bias_f32",
+               "etvk_q8ta_linear_1x64x32", "bitblas_tl_1x256x256_u4_s1_g32_quantized",
+               "etvk_q8csw_conv2d_3x8x8_to_8_k3s1p0d1g1", "qmlir_moe_relu_f32")  # fmt: skip
+
+
+def test_the_fast_tier_meets_every_word() -> None:
+    met = set().union(*(words(EVERY[name]) for name in ON_CPU))
+    assert met == set().union(*(words(c) for c in RUNNABLE))
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_miniature_on_the_cpu(name: str) -> None:
+    expect(miniature(EVERY[name]), "cpu", "passed", 1)
+
+
+@pytest.mark.parametrize("name", ON_LAVAPIPE)
+def test_small_on_lavapipe(name: str, lavapipe: str) -> None:
+    expect(EVERY[name], lavapipe, "passed", 1)
+
+
+def expect(case: dict[str, Any], target: str, status: str, most: int | None = None) -> None:
+    row = run_case(case, target, most=most)
+    assert row["status"] == status, row
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVERY)
+def test_whole_on_the_cpu(name: str) -> None:
+    """As it is recorded; what has not been recorded yet passes."""
+    recorded = results("cpu").get(name, {}).get("status")
+    row = run_case(EVERY[name], "cpu")
+    assert row["status"] in ((recorded,) if recorded else ("passed", "cut")), row
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_results_are_of_these_cases_and_none_failed(target: str) -> None:
+    """A case without a result is counted as "not run" on docs/cases.md."""
+    found = results(target)
+    assert found
+    assert set(found) <= set(EVERY)
+    failed = [i for i, row in found.items() if row["status"] == "failed"]
+    assert not failed
+    assert all(row.get("reason") for row in found.values() if row["status"] in ("refused", "slow"))
