@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from qmlir import SparseWeight
+
 from .aiter import draw_routing
-from .case import ACTIVATIONS, OUT_DTYPES, Case, Draw, F, Refused, Variant, fit, fit_product, read_common, require
+from .case import ACTIVATIONS, OUT_DTYPES, Case, Draw, F, Variant, fit, fit_product, read_common, require
 from .experts import Experts, add_experts
 from .operands import draw_bias
 from .program import Program
@@ -86,4 +88,24 @@ def doc_moe(c: Case, d: Draw) -> Variant:
 
 
 def doc_sparse(c: Case, d: Draw) -> Variant:
-    raise Refused("conformance does not translate sparse products yet")
+    read_common(c)
+    m, n, k = _doc_sizes(c)
+    for side in ("a", "w"):
+        require(c, f"{side}_dtype", "f16")
+    require(c, "bias", None)
+    m, n, cut = fit(m, n, k)
+    require(c, "layout", "csr|coo|block")
+    form = c.pick("csr", "coo", "bsr")
+    block = (16, 16) if form == "bsr" else None
+    # The page states no density; a tenth of the entries, or blocks, is stored. Small integers: their sums are exact.
+    rows, columns = block or (1, 1)
+    stored = d.ints((n // rows, k // columns), 0, 10) == 0
+    dense = d.ints((n, k), -3, 4).astype(np.float16) * np.kron(stored, np.ones((rows, columns))).astype(np.float16)
+    weight = SparseWeight.from_dense(dense, form, block=block, rhs_transposed=True)
+    p = Program()
+    p.step("sparse_matmul", ("y",), {
+        "lhs": d.ints((m, k), -8, 9).astype(np.float16), "values": weight.values, "indices": weight.indices,
+        "indptr": weight.indptr,
+    }, format=form, rhs_shape=weight.shape, block=block, rhs_transposed=True, rhs_dtype="f16",
+        activation=c.word("activation", ACTIVATIONS), out_dtype=c.word("out_dtype", OUT_DTYPES))  # fmt: skip
+    return Variant(p, cut, m * n * k)

@@ -149,7 +149,22 @@ def reference(step: Step, values: dict[str, Array], **changed: Any) -> list[Arra
     operands = {k: values[n] for k, n in step.operands.items()}
     if step.op in _PRIMITIVES:
         return [_PRIMITIVES[step.op].reference(**operands)]
+    if step.op == "sparse_matmul":
+        operands, attributes = _sparse(operands, step.attributes | changed)
+        return [qmlir.reference.sparse_matmul(**operands, **attributes)]
     y = getattr(qmlir.reference, step.op)(**operands, **{**step.attributes, **changed})
     if not isinstance(y, tuple):
         return [y]
     return [x for x in y if x is not None]
+
+
+def _sparse(operands: dict[str, Array], attributes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Operands and attributes as the Python functions take them: the parts of the weight as one."""
+    own = dict(attributes)
+    weight = qmlir.SparseWeight(
+        format=own.pop("format"), shape=own.pop("rhs_shape"), dtype=own.pop("rhs_dtype"), values=operands["values"],
+        indices=operands["indices"], indptr=operands.get("indptr"), block=own.pop("block", None),
+        rhs_transposed=own.pop("rhs_transposed", False),
+    )  # fmt: skip
+    rest = {k: v for k, v in operands.items() if k not in ("values", "indices", "indptr")}
+    return rest | {"weight": weight}, own
