@@ -38,7 +38,11 @@ GROUPS = f"""func.func @main(%x: tensor<4x128xi8>, %w: tensor<128x16xi8>, %s: te
   return %0 : tensor<4x16xf32>
 }}
 """
-FP8 = MATMUL.replace("xi8>", "xf8E4M3FN>").replace("xi32>", "xf32>")
+F64 = """func.func @main(%a: tensor<4x8xf64>, %b: tensor<8x16xf64>, %c: tensor<4x16xf64>) -> tensor<4x16xf64> {
+  %0 = linalg.matmul ins(%a, %b : tensor<4x8xf64>, tensor<8x16xf64>) outs(%c : tensor<4x16xf64>) -> tensor<4x16xf64>
+  return %0 : tensor<4x16xf64>
+}
+"""
 IDENTITY = "func.func @main(%x: TYPE) -> TYPE {\n  return %x : TYPE\n}\n"
 NAMED = "func.func @main(%x: tensor<4xi8> {ATTRIBUTE}) -> tensor<4xi8> {\n  return %x : tensor<4xi8>\n}\n"
 
@@ -141,9 +145,9 @@ CASES = [
               "-t rocm:gfx943"),
     compiling("target_backend", r"error: unknown target 'metal'; a target is one of cpu, cuda, rocm, vulkan", MATMUL,
               "-t metal"),
-    compiling("fp8", r"fp8\.mlir:2:8: error: no strategy of vulkan:lavapipe compiles this matmul of f8E4M3FN x "
-              r"f8E4M3FN -> f32:(.|\n)* stock: vulkan:lavapipe has no f8E4M3FN arithmetic \(lhs\) \(use one of i8",
-              FP8, "-t vulkan:lavapipe"),
+    compiling("f64", r"f64\.mlir:2:8: error: no strategy of vulkan:lavapipe compiles this matmul of f64 x f64 -> f64:"
+              r"(.|\n)* stock: vulkan:lavapipe has no f64 arithmetic \(lhs\) \(use one of i8",
+              F64, "-t vulkan:lavapipe"),
     compiling("flag", r"error: IREE does not take the flags --iree-no-such-flag", MATMUL,
               "--iree-flag=--iree-no-such-flag"),
     compiling("pass", r"error: unknown pass 'qmlir-flod'; did you mean 'qmlir-fold'", MATMUL, "--pipeline qmlir-flod"),
