@@ -150,3 +150,15 @@ def test_an_id_out_of_range_is_an_error_or_skipped(target: str, data: Any, same:
         qmlir.ops.grouped_matmul(**kw, expert_ids=ids, skip_invalid=True, target=target),
         R.grouped_matmul(**kw, expert_ids=ids, skip_invalid=True),
     )
+
+
+def test_packed_zero_points(data: Any) -> None:
+    """GPTQ's form: zero points packed like the weights, one a group of K."""
+    codes, zeros = data.codes(G, 24, 64, dtype="u4"), data.codes(G, 24, 4, dtype="u4")
+    kw = {
+        "lhs": data.floats(17, 64), "rhs": R.pack(codes, "u4"), "rhs_zero_point": R.pack(zeros, "u4"),
+        "rhs_scale": data.scales(G, 24, 4), "rhs_dtype": "u4", "packing": "low_first", "zero_mode": "packed_int",
+        "rhs_transposed": True, "group_sizes": np.array([5, 0, 8, 4], np.int32),
+    }  # fmt: skip
+    expected = R.grouped_matmul(**kw)
+    assert np.allclose(qmlir.ops.grouped_matmul(**kw), expected, rtol=0, atol=2.0**-18 * np.abs(expected).max())
