@@ -65,8 +65,9 @@ def count(args: list[Arg], sizes: list[Size], out: list[int], body: Any) -> Any:
     """i32 sums over the loops that `out` leaves out; `sizes` are those of the loops. `body` gets a function from a
     loop to its running index, and the operands' scalars.
 
-    Two detours for IREE's SPIR-V route, which does not legalise some subgroup reductions: the summed loops are the
-    outer ones, and their running index is an operand where the size is static, not a `linalg.index`.
+    Two detours for IREE's reductions across lanes: the summed loops are the outer ones (as inner ones some sizes do not
+    legalise on SPIR-V), and their running index is an operand where the size is static (a `linalg.index` does not
+    distribute on CUDA).
     """
     summed = [i for i in range(len(sizes)) if i not in out]
     order = summed + out
