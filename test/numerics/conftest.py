@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from conformance.judge import closely, exactly, magnitude_terms
+
+# lavapipe compiles each program a second time when it loads it, so most of the time of these tests is its. The fast
+# tier runs a third of them, always the same; the slow tier runs the others.
+ONE_IN = 3
+WHOLE = ("test_golden.py",)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.parent != here or item.path.name in WHOLE or "lavapipe" not in item.name:
+            continue
+        if zlib.crc32(item.name.encode()) % ONE_IN:
+            item.add_marker(pytest.mark.slow)
 
 
 class Data:
@@ -35,8 +52,6 @@ class Data:
 @pytest.fixture
 def data(request: pytest.FixtureRequest) -> Data:
     """A stream that depends on the test's name only."""
-    import zlib
-
     return Data(zlib.crc32(request.node.name.encode()))
 
 
