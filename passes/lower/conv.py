@@ -7,6 +7,7 @@ windows. One form for all layouts: input NHWC, weight FHWC (a constant one is tr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from .build import (
     transpose,
 )
 from .epilogue import Inputs, Named, finish
-from .matmul import apply_globals, correction_body, scaled
+from .matmul import apply_globals, correction_body, number_type, scaled
 from .scalars import i32, to_f32, to_i32
 from .values import Side, dequantized, full_rank, make_side, unpack_codes
 
@@ -100,7 +101,11 @@ def _convolution(op: Conv2dQOp, a: Side, b: Side) -> Any:
         x, w = a.codes, b.codes
         pad_code = _zero_code(a)
     else:
-        raise OpError("a convolution takes integer codes on both sides, or a plain float on one of them")
+        if b.float_zero:
+            raise OpError(f"zero_mode '{b.mode}' needs integer codes on both sides, or a plain float 'input'")
+        to = number_type(a, b)
+        x, w = (dequantized(replace(side, scale=None, global_scale=None), to) for side in (a, b))
+        pad_code = scalar(0.0, element(to))
     x = _prepare_input(op, x, pad_code)
     w = _turned(w) if op.transposed else w
     strides = (1, 1) if op.transposed else op.strides
@@ -114,7 +119,7 @@ def _convolution(op: Conv2dQOp, a: Side, b: Side) -> Any:
     if op.bias is not None and op.bias_stage == "acc":
         inputs.aligned("acc_bias", _from_nchw(op.bias) if nchw else op.bias, sizes)
     raw = op.out_code.name == "i32"
-    if integer and not raw:
+    if not weight_only and not raw:
         for side in (a, b):
             if side.scale is not None:
                 inputs.add(f"{side.name}_scale", side.scale, _filter_axes(side.scale))
@@ -125,7 +130,7 @@ def _convolution(op: Conv2dQOp, a: Side, b: Side) -> Any:
         value = correction(named) if correction is not None else named["acc"]
         if "acc_bias" in named:
             value = arith.addi(value, named["acc_bias"])
-        return value if raw or not integer else apply_globals(scaled(to_f32(value), named), named)
+        return value if raw or weight_only else apply_globals(scaled(to_f32(value), named), named)
 
     fit = _from_nchw if nchw else None
     return finish(op, sizes, inputs, start, fit)

@@ -175,7 +175,7 @@ def _decoded(side: Side, to: str) -> Side:
     return replace(side, codes=dequantized(plain, to))
 
 
-def _number_type(a: Side, b: Side) -> str:
+def number_type(a: Side, b: Side) -> str:
     """The shortest float that holds every number that codes of both sides stand for: matrix instructions want short
     ones, and of one type. One-byte floats are left to the target, which may have an instruction for them."""
 
@@ -201,7 +201,7 @@ def _one_group(op: Any, a: Side, b: Side, sizes: list[Size], k: int, contraction
         correction = add_corrections(inputs, a, b, a.codes, b.codes, a_axes, b_axes, sizes, list(range(nb + 2)),
                                      nb, m_loop, n_loop, None, k)  # fmt: skip
     else:
-        to = _number_type(a, b)
+        to = number_type(a, b)
         acc = _accumulate(a, b, sizes, lambda side: _numbers(side, to), None, contraction)
         inputs.add("acc", acc, range(nb + 2))
         correction = None
@@ -314,7 +314,7 @@ def _many_groups(op: Any, a: Side, b: Side, sizes: list[Size], k: int, group: in
     groups = k // group
     # Loops of the contraction: batch.., g, m, n, k. The accumulator is [batch.., G, M, N].
     g_loop, m_loop, n_loop, k_loop = nb, nb + 1, nb + 2, nb + 3
-    to = _number_type(a, b)
+    to = number_type(a, b)
     a, b = _decoded(a, to), _decoded(b, to)
     integer = a.integer and b.integer
     wide = [*sizes[:nb], groups, *sizes[nb:]]

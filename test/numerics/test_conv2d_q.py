@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -133,3 +134,23 @@ def test_weight_only(kind: Any, target: str, data: Any, near: Any) -> None:
     magnitude = np.abs(weight.astype(np.int32)).clip(0, 127).astype(np.int8)
     terms = 144 * R.conv2d_q(np.abs(x.astype(np.float32)), magnitude, **kw)
     near(qmlir.ops.conv2d_q(x, weight, target=target, **kw), expected, terms)
+
+
+@pytest.mark.parametrize("filters", [4, 6])
+def test_dequantised_weights_of_a_small_image(filters: int, lavapipe: str, data: Any, same: Any) -> None:
+    """Fused into the product on Vulkan, they left elements at zero."""
+    x = data.rng.integers(-4, 5, (1, 6, 6, 8)).astype(np.float16)
+    kw = {"weight": data.codes(filters, 3, 3, 8, dtype="i4"), "rhs_dtype": "i8", "rhs_scale": np.float32(0.5)}
+    same(qmlir.ops.conv2d_q(x, **kw, padding=(1, 1, 1, 1), target=lavapipe),
+         R.conv2d_q(x, **kw, padding=(1, 1, 1, 1)))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("float8_e4m3fn", "float8_e5m2"), ("float8_e4m3fnuz", "float8_e4m3fnuz")]
+)
+def test_one_byte_floats(first: str, second: str, data: Any, same: Any) -> None:
+    x, w = (data.rng.integers(-4, 5, s).astype(np.float32).astype(getattr(ml_dtypes, d))
+            for s, d in (((2, 7, 6, 8), first), ((4, 3, 3, 4), second)))  # fmt: skip
+    kw = {"lhs_scale": np.float32(0.5), "rhs_scale": data.scales(4), "padding": (1, 0, 1, 2), "groups": 2,
+          "activation": "relu", "out_dtype": "f16"}  # fmt: skip
+    same(qmlir.ops.conv2d_q(x, w, **kw), R.conv2d_q(x, w, **kw))  # sums of small integers are exact
