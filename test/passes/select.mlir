@@ -42,9 +42,9 @@ func.func @elementwise(%x: tensor<4xi32>) -> tensor<4xi32> {
 #a = affine_map<(m, n, k) -> (m, k)>
 #b = affine_map<(m, n, k) -> (k, n)>
 #c = affine_map<(m, n, k) -> (m, n)>
-func.func @fp8(%x: tensor<64x64xbf16>, %w: tensor<64x64xbf16>, %init: tensor<64x64xf32>) -> tensor<64x64xf32> {
+func.func @fp8(%x: tensor<64x64xf8E4M3B11FNUZ>, %w: tensor<64x64xf8E4M3B11FNUZ>, %init: tensor<64x64xf32>) -> tensor<64x64xf32> {
   %0 = linalg.generic {indexing_maps = [#a, #b, #c], iterator_types = ["parallel", "parallel", "reduction"]}
-      ins(%x, %w : tensor<64x64xbf16>, tensor<64x64xbf16>) outs(%init : tensor<64x64xf32>) {
+      ins(%x, %w : tensor<64x64xf8E4M3B11FNUZ>, tensor<64x64xf8E4M3B11FNUZ>) outs(%init : tensor<64x64xf32>) {
   ^bb0(%in: f8E4M3B11FNUZ, %in_0: f8E4M3B11FNUZ, %acc: f32):
     %1 = arith.extf %in : f8E4M3B11FNUZ to f32
     %2 = arith.extf %in_0 : f8E4M3B11FNUZ to f32

@@ -17,9 +17,9 @@ func.func @valid(%x: tensor<4xi8>) -> tensor<8xi8> {
 // -----
 
 // Near names, and the place in the file also behind a split.
-// CHECK: verify.mlir:23:8: error: 'qmlir.matmul' op is not an op of this dialect; did you mean 'scaled_matmul' or 'grouped_matmul'?
+// CHECK: verify.mlir:23:8: error: 'qmlir.matmul' op is not an op of this dialect; did you mean 'sparse_matmul' or 'scaled_matmul' or 'grouped_matmul'?
 func.func @unknown(%x: tensor<4xi8>) {
-  // expected-error@+1 {{'qmlir.matmul' op is not an op of this dialect; did you mean 'scaled_matmul' or 'grouped_matmul'?}}
+  // expected-error@+1 {{'qmlir.matmul' op is not an op of this dialect; did you mean 'sparse_matmul' or 'scaled_matmul' or 'grouped_matmul'?}}
   %0 = "qmlir.matmul"(%x) : (tensor<4xi8>) -> tensor<8xi8>
   return
 }
