@@ -103,7 +103,7 @@ def _close_to_float64(kw: dict[str, Any], terms: Any, near: Any) -> None:
 
 
 @given(kw=products())
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_random_products(kw: dict[str, Any], terms: Any, near: Any) -> None:
     _close_to_float64(kw, terms, near)
 
@@ -208,7 +208,7 @@ def _loop_of_products(kw: dict[str, Any]) -> Any:
 
 
 @given(kw=groupings())
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_random_groups(kw: dict[str, Any]) -> None:
     assert np.array_equal(qmlir.ops.grouped_matmul(**kw), _loop_of_products(kw))
 
