@@ -90,7 +90,7 @@ def test_forms_without_a_product_compile_everywhere() -> None:
 
 
 def test_dynamic_quantisation_is_one_pass_over_memory() -> None:
-    """And two with the product behind it. On Vulkan sums are apart from what broadcasts them (qmlir-split-broadcast)."""
+    """Two with the product behind it. On Vulkan sums are apart from what broadcasts them (qmlir-split-broadcast)."""
     names = [name for name in BY_NAME if "dynamic_quantize" in name]
     assert len(names) == 4
     for name in names:
