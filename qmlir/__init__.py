@@ -21,6 +21,7 @@ del _Path, _root
 
 if TYPE_CHECKING:
     from . import compat as compat
+    from . import frontends as frontends
     from . import ops as ops
     from .artifact import Artifact as Artifact
     from .compiler import compile as compile
@@ -46,6 +47,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "TensorSpec": (".spec", "TensorSpec"),
     "compat": (".compat", None),
     "compile": (".compiler", "compile"),
+    "frontends": (".frontends", None),
     "load": (".runtime", "load"),
     "ops": (".ops", None),
     "reference": (".dialect.reference", None),
@@ -61,6 +63,7 @@ __all__ = [
     "TensorSpec",
     "compat",
     "compile",
+    "frontends",
     "load",
     "ops",
     "reference",

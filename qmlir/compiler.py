@@ -22,6 +22,7 @@ from ._spelling import LEVELS
 from .artifact import MANIFEST_KEY, Artifact, write_atomically
 from .cache import Cache, key_of
 from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, UsageError
+from .frontends.registry import ImportedSource, find, front_ends
 from .targets import Target, resolve
 
 # The passes behind each level; a program is at the level once they have run.
@@ -83,11 +84,13 @@ def compile(
     dump_stages: str | os.PathLike[str] | None = None,
     cache: bool = True,
     strict: bool = False,
+    import_options: Mapping[str, Any] | None = None,
 ) -> Artifact:
     """Compile a program for one target.
 
     Args:
-        source: path of an `.mlir` file, MLIR text, or an `ir.Module`.
+        source: path of an `.mlir` file, MLIR text, an `ir.Module`, or what a front end accepts: the path of an `.onnx`
+            file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`.
         target: `cpu`, `cpu:znver4`, `cuda:sm_90a`, `rocm:gfx942`, `vulkan:ada`, ...
         pipeline: passes to run instead of the default ones.
         start: level of the source when it is a dumped stage: `import`, `qmlir`, `linalg`, `configured`.
@@ -97,8 +100,10 @@ def compile(
         dump_stages: folder for the IR at every level and the device code.
         cache: keep the result in the compilation cache.
         strict: what would be a `SlowFallbackWarning` is a CompileError.
+        import_options: options of the front end that imports the source.
 
     Raises:
+        FrontEndError: a front end could not import the source.
         ParseError, VerifyError, PassError, CompileError: with the places in the source.
         TargetError: for an unknown target. UsageError: for a source or option that makes no sense.
     """
@@ -108,19 +113,40 @@ def compile(
         pipeline, start, dict(parameters or {}), keep_parameters, tuple(flags),
         Path(dump_stages) if dump_stages is not None else None, cache, strict,
     )  # fmt: skip
-    text, name = _source_text(source)
+    program = _program(source, import_options or {}, start)
     resolved = resolve(target)
-    spelling = resolved.spelling
-
-    def build(ctx: Any) -> Any:
-        return parse(text, name)
-
     key = None
     if cache and options.dump_stages is None:
         files = {scope: _file_digest(path) for scope, path in options.parameters.items()}
-        key = key_of([text, name, spelling, resolved.capabilities(), options.pipeline, options.start, files,
-                      options.keep_parameters, options.flags])  # fmt: skip
-    return compile_built(build, resolved, options, key)
+        key = key_of([program.key(), program.name, resolved.spelling, resolved.capabilities(), options.pipeline,
+                      options.start, files, options.keep_parameters, options.flags])  # fmt: skip
+    return compile_built(program, resolved, options, key)
+
+
+@dataclass(frozen=True)
+class MlirSource:
+    """A source that the compiler reads itself; called with a context, it parses."""
+
+    text: str
+    name: str
+
+    def __call__(self, ctx: Any) -> Any:
+        return parse(self.text, self.name)
+
+    def key(self) -> str:
+        return self.text
+
+
+def _program(source: Any, settings: Mapping[str, Any], start: str = "import") -> MlirSource | ImportedSource:
+    """What builds the program of a source."""
+    found = find(source)
+    if found is None:
+        if settings:
+            raise UsageError(f"the source is MLIR, which takes no import options ({', '.join(sorted(settings))})")
+        return MlirSource(*_source_text(source))
+    if start != "import":
+        raise UsageError(f"{found} imports sources, which start at level 'import', not at {start!r}")
+    return ImportedSource(found, source, settings)
 
 
 def compile_built(build: Callable[[Any], Any], target: Target, options: Options, key: str | None) -> Artifact:
@@ -169,10 +195,10 @@ def refuse_notes(notes: Sequence[Diagnostic]) -> None:
 
 def text_at(source: Any, level: str, *, target: str = "cpu", **options: Any) -> str:
     """The program as text at `level`, without compiling it. Options are those of `compile`."""
-    text, name = _source_text(source)
+    program = _program(source, options.pop("import_options", None) or {}, options.get("start", "import"))
     options["flags"] = tuple(options.get("flags", ()))
     options["parameters"] = dict(options.get("parameters") or {})
-    return rebuild(lambda ctx: parse(text, name), resolve(target), Options(**options), level)
+    return rebuild(program, resolve(target), Options(**options), level)
 
 
 def rebuild(build: Callable[[Any], Any], target: Target, options: Options, level: str) -> str:
@@ -255,7 +281,7 @@ def _source_text(source: Any) -> tuple[str, str]:
         return show(source), "-"
     raise UsageError(
         f"cannot compile a {type(source).__module__}.{type(source).__qualname__}; give the path of an .mlir file, MLIR "
-        "text, or an ir.Module"
+        f"text, an ir.Module, or what a front end accepts ({', '.join(f.name for f in front_ends())})"
     )
 
 
@@ -369,6 +395,9 @@ def run_compiler(
         if until == options.start:
             return Compiled(b"", {})
         state = State(parameters=_parameter_loader(options))
+        report = build.report if isinstance(build, ImportedSource) else None
+        if report is not None:
+            state.notes.extend(report.warnings())
         VerifyPass().run(module, state)  # what follows reads the ops
         manifest = describe(module, target, options)
         text = options.pipeline
@@ -388,6 +417,8 @@ def run_compiler(
                     return Compiled(b"", manifest)
         if until is not None:
             return Compiled(b"", manifest)
+        if report is not None:
+            manifest["import"] = report.to_json()
         manifest["pipeline"] = text
         manifest["notes"] = [dataclasses.asdict(n) for n in state.notes]
         manifest["strategies"] = [d.summary() for d in state.decisions]

@@ -61,6 +61,10 @@ class VerifyError(DiagnosticsError):
     """An op of the dialect is used against its definition."""
 
 
+class FrontEndError(DiagnosticsError):
+    """A front end could not import a source; the headline names the front end, each place an op or a tensor."""
+
+
 class PassError(DiagnosticsError):
     """A pass could not do its work. `reproducer` names the file that holds the IR and its command line."""
 
