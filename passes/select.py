@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from ..errors import Diagnostic
-from ..strategy import Decision, Decline, decide
+from ..strategy import Decision, answer_text, decide
 from ..targets import resolve
 from .base import Pass, State, error_at, fail
 from .groups import LHS_MAGNITUDE, RHS_MAGNITUDE, find_contractions
@@ -64,8 +64,5 @@ def _refusal(target: str, decision: Decision) -> str:
     """Every strategy's reason, and what would make it fit."""
     c = decision.contraction
     lines = [f"no strategy of {target} compiles this {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}:"]
-    for name, answer in decision.answers:
-        if isinstance(answer, Decline):
-            remedy = f" ({answer.remedy})" if answer.remedy else ""
-            lines.append(f"  {name}: {answer.reason}{remedy}")
+    lines += [f"  {answer_text(row)}" for row in decision.summary()["answers"]]
     return "\n".join(lines)

@@ -25,10 +25,15 @@ if TYPE_CHECKING:
     from . import ops as ops
     from .artifact import Artifact as Artifact
     from .compiler import compile as compile
+    from .compiler import text_at as source
     from .dialect import reference as reference
     from .errors import InputError as InputError
     from .errors import QmlirError as QmlirError
     from .errors import SlowFallbackWarning as SlowFallbackWarning
+    from .explain import Explanation as Explanation
+    from .explain import explain as explain
+    from .inspection import Inspection as Inspection
+    from .inspection import inspect as inspect
     from .runtime import Program as Program
     from .runtime import load as load
     from .sparse import SparseSpec as SparseSpec
@@ -38,6 +43,8 @@ if TYPE_CHECKING:
 # public name -> (module, attribute); attribute None means the module itself.
 _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Artifact": (".artifact", "Artifact"),
+    "Explanation": (".explain", "Explanation"),
+    "Inspection": (".inspection", "Inspection"),
     "Program": (".runtime", "Program"),
     "InputError": (".errors", "InputError"),
     "QmlirError": (".errors", "QmlirError"),
@@ -47,14 +54,19 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "TensorSpec": (".spec", "TensorSpec"),
     "compat": (".compat", None),
     "compile": (".compiler", "compile"),
+    "explain": (".explain", "explain"),
     "frontends": (".frontends", None),
+    "inspect": (".inspection", "inspect"),
     "load": (".runtime", "load"),
     "ops": (".ops", None),
     "reference": (".dialect.reference", None),
+    "source": (".compiler", "text_at"),
 }
 __all__ = [
     "Artifact",
+    "Explanation",
     "InputError",
+    "Inspection",
     "Program",
     "QmlirError",
     "SlowFallbackWarning",
@@ -63,10 +75,13 @@ __all__ = [
     "TensorSpec",
     "compat",
     "compile",
+    "explain",
     "frontends",
+    "inspect",
     "load",
     "ops",
     "reference",
+    "source",
 ]
 
 

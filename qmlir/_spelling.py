@@ -8,8 +8,8 @@ from typing import Any
 
 # Text forms of a program on its way down, in order; see docs/pipeline.md.
 LEVELS = ("import", "qmlir", "linalg", "configured")
-# What can be shown: the levels, and the device code of the kinds that IREE dumps.
-CODE_LEVELS = (*LEVELS, "asm", "ptx", "isa", "spirv")
+# What can be shown: the levels, the IR of each dispatch that IREE forms, and the device code of the kinds it dumps.
+CODE_LEVELS = (*LEVELS, "dispatch", "asm", "ptx", "isa", "spirv")
 
 
 def location_text(location: Any) -> str:

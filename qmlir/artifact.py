@@ -60,8 +60,8 @@ class Artifact:
     vmfb: bytes = field(repr=False)
     manifest: dict[str, Any] = field(repr=False)
     path: Path | None = None
-    # Compiles the same source again, keeping what a level asks for: {level: text}.
-    rebuild: Callable[[str], str] | None = field(default=None, repr=False, compare=False)
+    # Compiles the same source again for the text of a level, or of one dispatch of it.
+    rebuild: Callable[[str, str | None], str] | None = field(default=None, repr=False, compare=False)
 
     @property
     def target(self) -> str:
@@ -86,13 +86,25 @@ class Artifact:
         self.path = write_atomically(Path(path), self.vmfb)
         return self.path
 
-    def source(self, level: str) -> str:
-        """The program at a level: `import`, `qmlir`, `linalg`, `configured`, or the device code `asm`, `ptx`,
-        `isa`, `spirv`. Rebuilt from the source, which only an artifact of this process still has.
+    def source(self, level: str, dispatch: str | None = None) -> str:
+        """The program at a level: `import`, `qmlir`, `linalg`, `configured`; `dispatch`, the IR of each dispatch that
+        IREE forms; or the device code `asm`, `ptx`, `isa`, `spirv`. `dispatch` names one of them.
+
+        It is built again: an artifact that was loaded from a file finds its source by the path in its manifest.
+
+        Raises:
+            UsageError: an unknown level or dispatch, or a source that is gone or has changed.
         """
         if self.rebuild is None:
-            raise UsageError("this artifact was loaded from a file and no longer has its source; compile it again")
-        return self.rebuild(level)
+            from .compiler import rebuilder
+
+            self.rebuild = rebuilder(self)
+        return self.rebuild(level, dispatch)
+
+    def _repr_html_(self) -> str:
+        from .inspection import inspect
+
+        return inspect(self)._repr_html_()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Artifact:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import hashlib
 import json
 import os
 import re
@@ -15,15 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import __version__
-from ._spelling import LEVELS
+from ._spelling import CODE_LEVELS, LEVELS
 from .artifact import MANIFEST_KEY, Artifact, write_atomically
 from .cache import Cache, key_of
+from .device_code import OPCODES, assembly_parts, spirv_instructions
 from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, UsageError
 from .frontends.registry import ImportedSource, find, front_ends
 from .targets import Target, resolve
+
+if TYPE_CHECKING:
+    from .passes.base import State
 
 # The passes behind each level; a program is at the level once they have run.
 _STAGES: dict[str, str] = {
@@ -31,8 +36,8 @@ _STAGES: dict[str, str] = {
     "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
     "configured": "qmlir-select{{target={target}}},{target_passes}qmlir-guard",
 }
-# Files that IREE dumps for each kind of device code.
-_DEVICE_CODE = {"asm": (".s",), "ptx": (".ptx",), "isa": (".rocmasm", ".s"), "spirv": (".spv",)}
+# Files that IREE dumps of each dispatch, and for each kind of device code.
+_DEVICE_CODE = {"dispatch": (".mlir",), "asm": (".s",), "ptx": (".ptx",), "isa": (".rocmasm", ".s"), "spirv": (".spv",)}
 
 AfterStage = Callable[[str, Any], None]
 
@@ -60,6 +65,7 @@ class Options:
         dump_stages: folder that gets one file a stage.
         cache: whether compiled programs are kept on disk.
         strict: refuse a program of which a part is known to be slow on the target.
+        origin: where the source is, for the manifest: `rebuilder` compiles it again from there.
     """
 
     pipeline: str | None = None
@@ -70,6 +76,7 @@ class Options:
     dump_stages: Path | None = None
     cache: bool = True
     strict: bool = False
+    origin: Mapping[str, Any] | None = None
 
 
 def compile(
@@ -114,6 +121,7 @@ def compile(
         Path(dump_stages) if dump_stages is not None else None, cache, strict,
     )  # fmt: skip
     program = _program(source, import_options or {}, start)
+    options = replace(options, origin=_origin(program, options))
     resolved = resolve(target)
     key = None
     if cache and options.dump_stages is None:
@@ -133,11 +141,23 @@ class MlirSource:
     def __call__(self, ctx: Any) -> Any:
         return parse(self.text, self.name)
 
+    @property
+    def path(self) -> str | None:
+        """The file that the text is from."""
+        return None if self.name == "-" else self.name
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {}
+
     def key(self) -> str:
         return self.text
 
 
-def _program(source: Any, settings: Mapping[str, Any], start: str = "import") -> MlirSource | ImportedSource:
+Program = MlirSource | ImportedSource
+
+
+def _program(source: Any, settings: Mapping[str, Any], start: str = "import") -> Program:
     """What builds the program of a source."""
     found = find(source)
     if found is None:
@@ -164,8 +184,46 @@ def compile_built(build: Callable[[Any], Any], target: Target, options: Options,
     if options.strict:  # the program may come from the cache
         refuse_notes(artifact.notes)
     warn_once(artifact.notes)
-    artifact.rebuild = lambda level: rebuild(build, target, options, level)
+    artifact.rebuild = lambda level, dispatch: rebuild(build, target, options, level, dispatch)
     return artifact
+
+
+def _origin(program: Program, options: Options) -> dict[str, Any] | None:
+    """Which file a program came from, and with what it was compiled; None when it was no file."""
+    if program.path is None:
+        return None
+    return {
+        "path": program.path,
+        "sha256": hashlib.sha256(program.key().encode()).hexdigest(),
+        "import_options": dict(program.settings),
+        "options": {
+            "pipeline": options.pipeline, "start": options.start, "parameters": dict(options.parameters),
+            "keep_parameters": options.keep_parameters, "flags": list(options.flags),
+        },
+    }  # fmt: skip
+
+
+def rebuilder(artifact: Artifact) -> Callable[[str, str | None], str]:
+    """What shows the levels of an artifact that was loaded from a file: its source, where it still is what it was.
+
+    Raises:
+        UsageError: the source was no file, is gone or has changed.
+    """
+    origin = artifact.manifest.get("source")
+    if not isinstance(origin, Mapping):
+        raise UsageError("the program was compiled from memory, and its source is not kept; compile it again")
+    path = Path(str(origin["path"]))
+    places = [path] if path.is_absolute() or artifact.path is None else [path, artifact.path.parent / path]
+    found = next((p for p in places if p.is_file()), None)
+    if found is None:
+        raise UsageError(f"the program was compiled from {path}, which is not here; compile it again")
+    kept = dict(origin["options"])
+    program = _program(found, origin["import_options"], kept["start"])
+    if hashlib.sha256(program.key().encode()).hexdigest() != origin["sha256"]:
+        raise UsageError(f"the program was compiled from {path}, which has changed since; compile it again")
+    options = Options(**{**kept, "flags": tuple(kept["flags"])})
+    target = resolve(artifact.target)
+    return lambda level, dispatch: rebuild(program, target, options, level, dispatch)
 
 
 _warned: set[str] = set()
@@ -193,17 +251,27 @@ def refuse_notes(notes: Sequence[Diagnostic]) -> None:
         raise CompileError([replace(n, severity="error") for n in notes])
 
 
-def text_at(source: Any, level: str, *, target: str = "cpu", **options: Any) -> str:
-    """The program as text at `level`, without compiling it. Options are those of `compile`."""
+def text_at(source: Any, level: str, *, target: str = "cpu", dispatch: str | None = None, **options: Any) -> str:
+    """The program as text at `level` (see `Artifact.source`), `dispatch` alone when it is named. Options are those
+    of `compile`."""
     program = _program(source, options.pop("import_options", None) or {}, options.get("start", "import"))
     options["flags"] = tuple(options.get("flags", ()))
     options["parameters"] = dict(options.get("parameters") or {})
-    return rebuild(program, resolve(target), Options(**options), level)
+    return rebuild(program, resolve(target), Options(**options), level, dispatch)
 
 
-def rebuild(build: Callable[[Any], Any], target: Target, options: Options, level: str) -> str:
-    """The text of a program at `level`, or its device code."""
+def builder(source: Any, import_options: Mapping[str, Any] | None = None) -> Callable[[Any], Any]:
+    """What makes the module of a source in a context: for tools that look at programs without compiling them."""
+    return _program(source, import_options or {})
+
+
+def rebuild(
+    build: Callable[[Any], Any], target: Target, options: Options, level: str, dispatch: str | None = None
+) -> str:
+    """The text of a program at `level`, or its device code; of one dispatch when it is named."""
     if level in LEVELS:
+        if dispatch is not None:
+            raise UsageError(f"there are no dispatches at level {level!r}; IREE forms them: dispatch, asm, ptx, ...")
         if options.pipeline is not None and level != options.start:
             raise UsageError(f"a pipeline of one's own has no level {level!r}; qmlir-opt shows what a pipeline makes")
         if LEVELS.index(level) < LEVELS.index(options.start):
@@ -211,23 +279,43 @@ def rebuild(build: Callable[[Any], Any], target: Target, options: Options, level
         found: dict[str, str] = {}
         run_compiler(build, target, options, until=level, after=lambda s, m: found.__setitem__(s, show(m)))
         return found[level]
-    if level not in _DEVICE_CODE:
-        raise UsageError(f"unknown level {level!r}; levels are {', '.join((*LEVELS, *_DEVICE_CODE))}")
+    if level not in CODE_LEVELS:
+        raise UsageError(f"unknown level {level!r}; levels are {', '.join(CODE_LEVELS)}")
     with tempfile.TemporaryDirectory() as folder:
-        run_compiler(build, target, options, code=Path(folder))
-        return device_code(Path(folder), level)
+        if level == "dispatch":
+            dump = f"--iree-hal-dump-executable-sources-to={folder}"
+            run_compiler(build, target, replace(options, flags=(*options.flags, dump)))
+        else:
+            run_compiler(build, target, options, code=Path(folder))
+        return device_code(Path(folder), level, dispatch)
 
 
-def device_code(folder: Path, kind: str) -> str:
-    """The text of the dumped executables of one kind."""
-    found = [p for p in sorted(folder.iterdir()) if p.suffix in _DEVICE_CODE[kind]]
+def device_code(folder: Path, kind: str, dispatch: str | None = None) -> str:
+    """The text of the dumped executables of one kind; of one dispatch when it is named, by its name or a part of it.
+
+    Raises:
+        UsageError: there is none of the kind, or no or more than one dispatch of that name.
+    """
+    found = sorted((p for p in folder.iterdir() if p.suffix in _DEVICE_CODE[kind]), key=_numbered)
     if not found:
         have = ", ".join(sorted({p.suffix for p in folder.iterdir()})) or "none"
         raise UsageError(f"this target makes no {kind} (its files: {have})")
-    texts = []
-    for p in found:
-        texts.append(_disassemble(p) if p.suffix == ".spv" else p.read_text(errors="replace"))
-    return "\n".join(texts)
+    texts = {p.stem: _disassemble(p) if p.suffix == ".spv" else p.read_text(errors="replace") for p in found}
+    if dispatch is None:
+        return "\n".join(texts.values())
+    if kind in ("asm", "ptx", "isa"):
+        texts = {name: part for text in texts.values() for name, part in assembly_parts(text)}
+    fitting = [n for n in texts if n == dispatch] or [n for n in texts if dispatch in n]
+    if len(fitting) != 1:
+        what = "several dispatches are" if fitting else "no dispatch is"
+        names = "".join(f"\n  {n}" for n in fitting or texts)
+        raise UsageError(f"{what} called {dispatch!r}:{names}")
+    return texts[fitting[0]]
+
+
+def _numbered(path: Path) -> list[Any]:
+    """Sorts dispatch_2 before dispatch_10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
 
 
 def _disassemble(path: Path) -> str:
@@ -246,8 +334,6 @@ def _disassemble(path: Path) -> str:
 
 def spirv_listing(data: bytes) -> str:
     """One line an instruction: its opcode's name or number, and its words."""
-    from .device_code import OPCODES, spirv_instructions
-
     lines = (
         f"{OPCODES.get(opcode, f'Op{opcode}')} {' '.join(map(str, words))}".rstrip()
         for opcode, words in spirv_instructions(data)
@@ -315,8 +401,6 @@ def _renamed(location: str, name: str) -> str:
 
 
 def _file_digest(path: str) -> str:
-    import hashlib
-
     try:
         with open(path, "rb") as f:
             return (
@@ -349,6 +433,7 @@ def run_compiler(
     until: str | None = None,
     after: AfterStage | None = None,
     code: Path | None = None,
+    state: State | None = None,
 ) -> Compiled:
     """Build, run our passes, run IREE.
 
@@ -356,6 +441,7 @@ def run_compiler(
         until: stop after this level (the result's vmfb is empty then).
         after: called with each level's name and module.
         code: folder for the device code.
+        state: where the passes leave what they find out; also what they had found when one of them fails.
     """
     from ._mlir import Session, ir, load_dialects
     from .passes.base import State
@@ -394,7 +480,8 @@ def run_compiler(
             done(options.start, module)
         if until == options.start:
             return Compiled(b"", {})
-        state = State(parameters=_parameter_loader(options))
+        state = state or State()
+        state.parameters = _parameter_loader(options)
         report = build.report if isinstance(build, ImportedSource) else None
         if report is not None:
             state.notes.extend(report.warnings())
@@ -515,6 +602,7 @@ def _parameter_loader(options: Options) -> Callable[[str, str], Any] | None:
 def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
     """The manifest but for what the passes find out."""
     from ._spelling import location_text
+    from .inspection import op_counts
     from .passes.bake import named_parameters, parameter_scopes
     from .signature import function_signatures, schemes
 
@@ -537,9 +625,11 @@ def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
         "driver": target.driver,
         "cpu_features": list(target.cpu_features),
         "functions": {name: s.to_json() for name, s in functions.items()},
+        "ops": op_counts(module),
         "schemes": schemes(module),
         "parameters": scopes if kept else [],
         "parameter_types": named_parameters(module) if kept else [],
+        "source": options.origin,
     }
 
 

@@ -95,12 +95,12 @@ def _kernel(name: str, counts: Counter[str]) -> Kernel:
 _WORDS = re.compile(r"^\s*(?:@%?\w+\s+)?([a-z][\w.]+)", re.M)
 
 
-def _assembly_kernels(text: str) -> Iterator[Kernel]:
-    """PTX names kernels by `.entry`, AMD's assembler by a label of type @function."""
+def assembly_parts(text: str) -> Iterator[tuple[str, str]]:
+    """Name and text of each kernel. PTX names kernels by `.entry`, assemblers by a label of type @function."""
     starts = [(m.start(), m.group(1)) for m in re.finditer(r"^\.visible \.entry (\w+)\(", text, re.M)]
     starts += [(m.start(), m.group(1)) for m in re.finditer(r"^\s*\.type\s+(\w+),@function", text, re.M)]
     for (start, name), (end, _) in zip(starts, [*starts[1:], (len(text), "")], strict=True):
-        yield _kernel(name, Counter(_WORDS.findall(text[start:end])))
+        yield name, text[start:end]
 
 
 def kernels(folder: Path) -> list[Kernel]:
@@ -108,7 +108,8 @@ def kernels(folder: Path) -> list[Kernel]:
     found: list[Kernel] = []
     for path in sorted(folder.iterdir()):
         if path.suffix in (".rocmasm", ".ptx"):
-            found += _assembly_kernels(path.read_text(errors="replace"))
+            parts = assembly_parts(path.read_text(errors="replace"))
+            found += [_kernel(name, Counter(_WORDS.findall(part))) for name, part in parts]
         elif path.suffix == ".spv":
             found.append(_kernel(path.stem, spirv_multiplies(path.read_bytes())))
     return found

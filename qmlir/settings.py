@@ -39,3 +39,15 @@ def threads() -> int:
 def require_lavapipe() -> bool:
     """Tests fail instead of skipping when lavapipe is missing."""
     return os.environ.get("QMLIR_REQUIRE_LAVAPIPE", "") not in ("", "0")
+
+
+def terminal() -> dict[str, str]:
+    """What a child whose output goes through us must know to write as it would on the terminal itself."""
+    import shutil
+    import sys
+
+    if not sys.stdout.isatty():
+        return {}
+    size = shutil.get_terminal_size((80, 24))
+    plain = {"NO_COLOR": os.environ["NO_COLOR"]} if os.environ.get("NO_COLOR") else {"FORCE_COLOR": "1"}
+    return {"COLUMNS": str(size.columns), "LINES": str(size.lines), **plain}

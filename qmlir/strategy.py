@@ -3,7 +3,7 @@
 A pass (`qmlir-select`) finds the contractions of a module in linalg form, describes each as a
 `Contraction`, and asks the target's strategies in order. Each answers `Accept(plan, estimate)` or
 `Decline(reason, remedy)`; the first accepted plan is applied. Every answer is kept (`Decision`), so that
-errors and `explain` say what was considered and why.
+errors and `explain` say what was considered and why, in the same words (`answer_text`).
 
 Targets know this module and the dialect, never the passes; passes know targets only through this module.
 """
@@ -118,6 +118,41 @@ class Decision:
             "chosen": self.chosen,
             "answers": rows,
         }
+
+
+def facts_text(facts: Mapping[str, Any]) -> str:
+    """The description of a plan in words: `route compilation_info, workgroup 16 x 16 x 128, padded`."""
+    parts = []
+    for key, value in facts.items():
+        name = key.replace("_", " ")
+        if key == "slow":
+            parts.append(f"slow: {value}")
+        elif isinstance(value, Mapping):
+            parts.append(f"{name}: {facts_text(value)}")
+        elif isinstance(value, bool):
+            parts += [name] if value else []
+        elif isinstance(value, (list, tuple)):
+            parts.append(f"{name} {' x '.join(map(str, value))}")
+        else:
+            parts.append(f"{name} {value}")
+    return ", ".join(parts)
+
+
+def seconds_text(seconds: float) -> str:
+    """`12.3 us`."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def answer_text(row: Mapping[str, Any]) -> str:
+    """One answer of `Decision.summary`, in one line: the text of `explain` and of errors."""
+    if not row["accepted"]:
+        remedy = f" ({row['remedy']})" if row["remedy"] and row["remedy"] != "none needed" else ""
+        return f"{row['strategy']}: {row['reason']}{remedy}"
+    estimate = "" if row["seconds"] is None else f"at least {seconds_text(row['seconds'])}, "
+    return f"{row['strategy']}: {facts_text(row['plan'])}; {estimate}{row['note']}".rstrip("; ,")
 
 
 def decide(contraction: Contraction, strategies: Sequence[Strategy]) -> tuple[Decision, Plan | None]:

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -101,27 +102,37 @@ class _Interrupts:
         self._armed = False
 
 
-def run_in_child(module: str, argv: Sequence[str], program: str, what: str, timeout: float | None = None) -> int:
+def run_in_child(
+    module: str, argv: Sequence[str], program: str, what: str, timeout: float | None = None, quiet: bool = False
+) -> int:
     """Run `python -m module argv` and return its exit code; a crash becomes a message and exit code 1.
 
     Args:
         what: the file that is being compiled, for messages.
         timeout: seconds after which the child is stopped.
+        quiet: show no progress.
     """
     from .. import settings
+    from .progress import Progress
 
     # The child's temporary files, IREE's too, go with the folder, whatever becomes of the child.
     with _Interrupts() as interrupts, tempfile.TemporaryDirectory(prefix="qmlir-") as folder:
         crumb = Path(folder) / "step"
         reports = str(settings.reproducer_folder())
+        progress = Progress(lambda: crumb.read_text() if crumb.exists() else "starting", quiet)
+        # What the child prints must not meet the bar on the screen, so it is held back as long as there may be one.
+        shown = settings.terminal() if progress.active else {}
         child = subprocess.Popen(
             [sys.executable, "-m", module, *argv],
-            env={**os.environ, IN_CHILD: str(crumb), "TMPDIR": folder, "QMLIR_REPRODUCER_DIR": reports},
+            env={**os.environ, **shown, IN_CHILD: str(crumb), "TMPDIR": folder, "QMLIR_REPRODUCER_DIR": reports},
+            stdout=subprocess.PIPE if progress.active else None,
             stderr=subprocess.PIPE,
         )
+        output: bytes | None = None
         try:
             interrupts.arm()
-            _, errors = child.communicate(timeout=timeout)
+            with progress:
+                output, errors = _wait(child, timeout, progress.update)
             interrupts.disarm()
         except subprocess.TimeoutExpired:
             interrupts.disarm()
@@ -132,11 +143,27 @@ def run_in_child(module: str, argv: Sequence[str], program: str, what: str, time
             errors = _stop(child)
             if child.returncode:
                 raise
+        if output:
+            sys.stdout.write(output.decode(errors="replace"))
+            sys.stdout.flush()
         text = errors.decode(errors="replace")
         if child.returncode >= 0 and child.returncode != 134:
             sys.stderr.write(text)
             return child.returncode
         return _report_crash(child.returncode, crumb, program, what, text, [module, *argv])
+
+
+def _wait(child: subprocess.Popen[bytes], timeout: float | None, update: Callable[[], None]) -> tuple[bytes, bytes]:
+    """What the child wrote, once it has ended. Raises TimeoutExpired when it does not in time."""
+    end = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = 0.1 if end is None else min(0.1, max(0.0, end - time.monotonic()))
+        try:
+            return child.communicate(timeout=left)
+        except subprocess.TimeoutExpired:
+            if end is not None and time.monotonic() >= end:
+                raise
+            update()
 
 
 def _stop(child: subprocess.Popen[bytes]) -> bytes:

@@ -9,48 +9,36 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from .._spelling import CODE_LEVELS, LEVELS
+from .._spelling import CODE_LEVELS
 from ..errors import UsageError
+from .arguments import add_compilation, add_source, add_timeout, add_volume, command, compilation
 
 
 def add(commands: Any) -> None:
     """The command's arguments."""
-    p = commands.add_parser("compile", help="compile a program to one .vmfb", description=__doc__)
-    p.add_argument("input", help="an .mlir file")
-    p.add_argument("-o", "--output", help="the .vmfb to write (default: the input's name with .vmfb)")
-    p.add_argument("-t", "--target", default="cpu", help="cpu, cuda:sm_90a, rocm:gfx942, vulkan:ada, ...")
-    p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
-                   help="weights for a parameter scope: .safetensors, .irpa or .gguf")  # fmt: skip
+    p = command(commands, "compile", "[options] IN", "compile a program to one .vmfb",
+                "Compile IN, an .mlir file, to one .vmfb.")  # fmt: skip
+    add_source(p)
+    p.add_argument("-o", "--output", metavar="FILE", help="the .vmfb to write (default: IN's name with .vmfb)")
+    add_compilation(p)
     p.add_argument("--keep-parameters", action="store_true", help="load the weights at run time")
-    p.add_argument("--pipeline", help="passes to run instead of the default ones")
-    p.add_argument("--start", default="import", metavar="LEVEL", choices=LEVELS,
-                   help=f"level of the input: {', '.join(LEVELS)}")  # fmt: skip
+    p.add_argument("--pipeline", metavar="PASSES", help="passes to run instead of the default ones")
     p.add_argument("--stop", metavar="LEVEL", choices=CODE_LEVELS,
-                   help=f"stop at a level and write its text: {', '.join(CODE_LEVELS)}")  # fmt: skip
-    p.add_argument("--dump-stages", metavar="DIR", help="write the IR of every level and the device code to a folder")
-    p.add_argument("--iree-flag", action="append", default=[], metavar="FLAG",
-                   help="a flag for IREE, such as =--iree-opt-level=O3")  # fmt: skip
-    p.add_argument("--timeout", type=float, help="seconds after which compilation is given up")
+                   help="write the text of a level, or asm, ptx, isa, spirv")  # fmt: skip
+    p.add_argument("--dump-stages", metavar="DIR", help="write every level and the device code to DIR")
+    add_timeout(p)
     p.add_argument("--no-cache", action="store_true", help="neither read nor write the compilation cache")
     p.add_argument("--strict", action="store_true", help="fail where a part would be slow on the target")
     p.add_argument("--json", action="store_true", help="print the manifest")
-    p.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    add_volume(p)
     p.set_defaults(run=run)
-
-
-def parameter_file(item: str) -> tuple[str, str]:
-    """`SCOPE=FILE` as a pair."""
-    scope, eq, path = item.partition("=")
-    if not eq or not path:
-        raise argparse.ArgumentTypeError(f"{item!r}: write SCOPE=FILE")
-    return scope, path
 
 
 def run(args: argparse.Namespace) -> int:
     from .child import in_child, run_in_child
 
     if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input, args.timeout)
+        return run_in_child("qmlir", args.words, "qmlir", args.input, args.timeout, args.quiet)
     return _compile(args)
 
 
@@ -70,9 +58,7 @@ def _compile(args: argparse.Namespace) -> int:
     breadcrumb(f"the compilation for {args.target}\n")
     start = time.perf_counter()
     options: dict[str, Any] = {
-        "target": args.target, "pipeline": args.pipeline, "start": args.start,
-        "parameters": dict(args.parameters), "keep_parameters": args.keep_parameters,
-        "flags": tuple(args.iree_flag), "strict": args.strict,
+        **compilation(args), "pipeline": args.pipeline, "keep_parameters": args.keep_parameters, "strict": args.strict,
     }  # fmt: skip
     if args.stop:
         from ..artifact import write_atomically
@@ -88,6 +74,10 @@ def _compile(args: argparse.Namespace) -> int:
     if not args.quiet:
         for note in artifact.notes:
             print(": ".join(filter(None, ("qmlir", note.severity, note.location, note.message))), file=sys.stderr)
+    if args.verbose:
+        from ..explain import of_manifest
+
+        print(f"passes: {artifact.manifest['pipeline']}\n{of_manifest(artifact.manifest)}", file=sys.stderr)
     with publishing():
         artifact.save(output)
         published()

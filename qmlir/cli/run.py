@@ -12,30 +12,26 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UsageError
-from .compile import check_writable, parameter_file
+from .arguments import add_source, command, count, parameter_file
+from .compile import check_writable
 
 
 def add(commands: Any) -> None:
     """The command's arguments."""
-    p = commands.add_parser("run", help="run a compiled program", description=__doc__)
-    p.add_argument("program", help="a .vmfb that qmlir made")
-    p.add_argument("-f", "--function", default="main", help="the function to call")
+    p = command(commands, "run", "[options] IN", "run a compiled program",
+                "Call a function of IN, a .vmfb that qmlir made.")  # fmt: skip
+    add_source(p, "program")
+    p.add_argument("-f", "--function", default="main", metavar="NAME", help="the function to call")
     p.add_argument("-i", "--input", action="append", default=[], metavar="FILE",
-                   help="an argument (.npy), or all arguments by name or in order (.npz)")  # fmt: skip
+                   help="an argument (.npy), or all of them (.npz)")  # fmt: skip
     p.add_argument("-o", "--output", action="append", default=[], metavar="FILE",
                    help="write a result to an .npy file (default: print)")  # fmt: skip
     p.add_argument("--device", help="local-sync, local-task, vulkan://0, ...")
     p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
                    help="weights kept apart")  # fmt: skip
-    p.add_argument("--repeat", type=_count, default=1, metavar="N", help="call N times and print the time of a call")
-    p.add_argument("--json", action="store_true", help="print shapes, dtypes and the time as JSON")
+    p.add_argument("--repeat", type=count, default=1, metavar="N", help="call N times, print the time of one")
+    p.add_argument("--json", action="store_true", help="print shapes, dtypes, time as JSON")
     p.set_defaults(run=run)
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
-    return int(text)
 
 
 def run(args: argparse.Namespace) -> int:

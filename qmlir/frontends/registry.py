@@ -133,31 +133,36 @@ class ImportedSource:
     """A source and its front end, as what the compiler builds programs from: called with a context, it imports."""
 
     def __init__(self, front_end: Registered, source: Any, settings: Mapping[str, Any]) -> None:
-        self._front_end, self._source, self._settings = front_end, source, dict(settings)
+        self._front_end, self._source, self.settings = front_end, source, dict(settings)
         self.report = ImportReport()
+        self._key: str | None = None
 
     @property
     def name(self) -> str:
         """A path, or the type of an object."""
-        if isinstance(self._source, (str, os.PathLike)):
-            return os.fspath(self._source)
-        return type(self._source).__name__
+        return self.path or type(self._source).__name__
+
+    @property
+    def path(self) -> str | None:
+        """The file that the source is."""
+        return os.fspath(self._source) if isinstance(self._source, (str, os.PathLike)) else None
 
     def __call__(self, context: Any) -> Any:
         """The module, imported anew into `context`; `report` tells of this import."""
         self.report = ImportReport()
-        options = ImportOptions(self.name, self._settings, self.report)
+        options = ImportOptions(self.name, self.settings, self.report)
         module = self._front_end.import_(self._source, context, options)
         return module
 
     def key(self) -> str:
-        """A digest of the source's content for the cache."""
-        told = self._front_end.fingerprint(self._source, self._settings)
-        if told is not None:
-            return told
+        """A digest of the source's content for the cache, made once: it may take an import."""
+        if self._key is None:
+            self._key = self._front_end.fingerprint(self._source, self.settings) or self._text_digest()
+        return self._key
+
+    def _text_digest(self) -> str:
         from .._mlir import context
 
         with context() as ctx:
-            module = self(ctx)
-            text = module.operation.get_asm(enable_debug_info=True)
+            text = self(ctx).operation.get_asm(enable_debug_info=True)
         return hashlib.sha256(text.encode()).hexdigest()

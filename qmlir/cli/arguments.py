@@ -1,0 +1,97 @@
+"""Arguments that several commands share, and help that fits a screen of 24 lines and 80 columns."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from typing import Any
+
+from .._spelling import LEVELS
+
+# What shells complete with: the same texts as shtab.FILE and shtab.DIRECTORY, which is loaded on demand only.
+_FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
+
+
+class _Help(argparse.HelpFormatter):
+    """One line an option. Positional arguments are in the usage line and in the description."""
+
+    def __init__(self, prog: str) -> None:
+        width = shutil.get_terminal_size((80, 24)).columns
+        super().__init__(prog, max_help_position=26, width=min(width, 100) - 1)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        # `-t, --target TARGET`, not `-t TARGET, --target TARGET`.
+        metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+        return f"{', '.join(action.option_strings)} {metavar}"
+
+
+def command(commands: Any, name: str, usage: str, help: str, description: str) -> argparse.ArgumentParser:
+    """A command's parser. `usage` is what follows the name."""
+    p: argparse.ArgumentParser = commands.add_parser(
+        name, help=help, description=description, usage=f"qmlir {name} {usage}", formatter_class=_Help
+    )
+    return p
+
+
+def add_source(p: argparse.ArgumentParser, dest: str = "input", **kw: Any) -> None:
+    """The program that the command is about."""
+    p.add_argument(dest, metavar="IN", help=argparse.SUPPRESS, **kw).complete = _FILE  # type: ignore[attr-defined]
+
+
+def add_compilation(p: argparse.ArgumentParser) -> None:
+    """How a program that is given as a source is compiled."""
+    add_target(p)
+    p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
+                   help="weights: .safetensors, .irpa or .gguf")  # fmt: skip
+    p.add_argument("--start", default="import", metavar="LEVEL", choices=LEVELS,
+                   help=f"level of IN: {', '.join(LEVELS)}")  # fmt: skip
+    p.add_argument("--iree-flag", action="append", default=[], metavar="FLAG",
+                   help="a flag for IREE: =--iree-opt-level=O3")  # fmt: skip
+
+
+def add_target(p: argparse.ArgumentParser) -> None:
+    p.add_argument("-t", "--target", default="cpu", help="cpu, cuda:sm_90a, rocm:gfx942, vulkan:ada, ...")
+
+
+def add_timeout(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--timeout", type=float, metavar="S", help="give up after S seconds")
+
+
+def add_volume(p: argparse.ArgumentParser) -> None:
+    """How much is told beside the result."""
+    p.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    p.add_argument("-v", "--verbose", action="store_true", help="tell each step and its time on stderr")
+
+
+def compilation(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of `qmlir.compile` that `add_compilation` adds."""
+    return {
+        "target": args.target, "start": args.start, "parameters": dict(args.parameters),
+        "flags": tuple(args.iree_flag),
+    }  # fmt: skip
+
+
+def parameter_file(item: str) -> tuple[str, str]:
+    """`SCOPE=FILE` as a pair."""
+    scope, eq, path = item.partition("=")
+    if not eq or not path:
+        raise argparse.ArgumentTypeError(f"{item!r}: write SCOPE=FILE")
+    return scope, path
+
+
+def count(text: str) -> int:
+    """A number of at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+    return int(text)
+
+
+def width() -> int | None:
+    """Columns to wrap reports to: the terminal's, or what COLUMNS says; None where the output is a file."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
+        return shutil.get_terminal_size((80, 24)).columns
+    return None

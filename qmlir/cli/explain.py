@@ -1,0 +1,35 @@
+"""`qmlir explain`: which strategies of a target take a program's contractions, and why not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from .arguments import add_compilation, add_source, add_timeout, command, compilation, width
+
+
+def add(commands: Any) -> None:
+    """The command's arguments."""
+    p = command(commands, "explain", "[options] IN", "why a target compiles a program the way it does",
+                "For every contraction of IN (.mlir, .vmfb): each strategy of the target, best first, accepted or "
+                "declined with its reason, the plan, an estimate, and what would make it fit.")  # fmt: skip
+    add_source(p)
+    add_compilation(p)
+    add_timeout(p)
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit code 1 when the target refuses the program."""
+    from .child import breadcrumb, in_child, run_in_child
+
+    if not in_child():
+        return run_in_child("qmlir", args.words, "qmlir", args.input, args.timeout)
+    import qmlir
+
+    breadcrumb(f"the choice of strategies for {args.target}\n")
+    found = qmlir.explain(args.input, **compilation(args))
+    print(json.dumps(found.to_json(), indent=2) if args.json else found.text(width()))
+    return 0 if found.ok else 1

@@ -1,0 +1,50 @@
+"""What a person sees of work that takes long: a bar on a terminal, after two seconds; nothing anywhere else."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+AFTER = 2.0  # seconds
+
+
+class Progress:
+    """Shows the step of a child. `step` tells it: `text`, or `text 3 of 12` for a bar with an end."""
+
+    def __init__(self, step: Callable[[], str], quiet: bool = False) -> None:
+        self.active = sys.stderr.isatty() and not quiet
+        self._step, self._start = step, time.monotonic()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, t: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self) -> None:
+        """Draw what there is to draw."""
+        if not self.active or time.monotonic() - self._start < AFTER:
+            return
+        text = self._step().partition("\n")[0] or "working"
+        found = re.fullmatch(r"(.*?)(\d+) of (\d+)", text)
+        done, total = (int(found[2]) - 1, int(found[3])) if found else (0, None)
+        if self._bar is None:
+            self._open(text)
+        self._bar.update(self._task, description=text, completed=done, total=total)
+
+    def _open(self, text: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
+        self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(text, total=None)
+        self._bar.start()
