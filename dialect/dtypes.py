@@ -93,19 +93,26 @@ CODES = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codeboo
 
 
 class SmallFloat(NamedTuple):
-    """An 8-bit float: its largest finite number, the exponent of its smallest normal one, its bits of mantissa."""
+    """An 8-bit float: its largest finite number, the exponent of its smallest normal one, its bits of mantissa, and
+    what its codes for no finite number are."""
 
     largest: float
     min_exponent: int
     mantissa: int
+    special: str  # "inf": infinity and NaN as IEEE has them | "fn": all ones is NaN | "fnuz": negative zero is NaN
+
+    @property
+    def bias(self) -> int:
+        """Of the stored exponent, of which 1 is the smallest normal one."""
+        return 1 - self.min_exponent
 
 
 # OCP 8-bit Floating Point Specification 1.0, table 1; the FNUZ forms are Noune et al. 2022, arXiv:2206.02915.
 SMALL_FLOATS = {
-    "e4m3": SmallFloat(448.0, -6, 3),
-    "e5m2": SmallFloat(57344.0, -14, 2),
-    "e4m3fnuz": SmallFloat(240.0, -7, 3),
-    "e5m2fnuz": SmallFloat(57344.0, -15, 2),
+    "e4m3": SmallFloat(448.0, -6, 3, "fn"),
+    "e5m2": SmallFloat(57344.0, -14, 2, "inf"),
+    "e4m3fnuz": SmallFloat(240.0, -7, 3, "fnuz"),
+    "e5m2fnuz": SmallFloat(57344.0, -15, 2, "fnuz"),
 }
 OUT = ("f32", "f16", "bf16", "i32", "i8", "u8")
 

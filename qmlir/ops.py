@@ -167,6 +167,7 @@ class Operation:
     def module(self, specs: Specs, constants: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
         """An `ir.Module` in the current context: `@main` takes the specs and returns the op's results."""
         from ._mlir import func, ir
+        from .dialect.ops.common import tensor_type
         from .passes.lower.build import dense
         from .signature import DTYPE, NAME
 
@@ -174,9 +175,10 @@ class Operation:
         results = infer.RESULTS[self.name]({n: (s.shape, s.dtype) for n, s in every.items()}, attributes)
         order = [n for n in self._operands if n in specs]
         module = ir.Module.create()
-        result_types = [_type(TensorSpec(shape, dtype)) for shape, dtype in results]
+        result_types = [tensor_type(shape, dtype) for shape, dtype in results]
         with ir.InsertionPoint(module.body):
-            f = func.FuncOp("main", ir.FunctionType.get([_type(specs[n]) for n in order], result_types))
+            argument_types = [tensor_type(specs[n].shape, specs[n].dtype) for n in order]
+            f = func.FuncOp("main", ir.FunctionType.get(argument_types, result_types))
             f.attributes["arg_attrs"] = ir.ArrayAttr.get([
                 ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in order
             ])  # fmt: skip
@@ -205,13 +207,14 @@ class Operation:
     ) -> list[tuple[Any, TensorSpec]]:
         from .dialect import ops as _ops  # noqa: F401  (defines the dialect)
         from .dialect.ods import OPS
+        from .dialect.ops.common import tensor_type
 
         inferred = infer.RESULTS[self.name]({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
         results = [TensorSpec(shape, dtype) for shape, dtype in inferred]
         cls = OPS[f"qmlir.{self.name}"]
         known = {field.name for field in cls.FIELDS}
         stated = {k: v for k, v in attributes.items() if k in known}
-        op = cls.build(results=[_type(s) for s in results], **values, **stated)
+        op = cls.build(results=[tensor_type(*result) for result in inferred], **values, **stated)
         return list(zip(op.operation.results, results, strict=True))
 
     def _check_names(self, specs: Specs, attributes: Mapping[str, Any]) -> None:
@@ -302,14 +305,6 @@ _SIDES = {
 
 _STORABLE = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codebook", "e4m3", "e5m2", "e4m3fnuz",
              "e5m2fnuz")  # fmt: skip
-
-
-def _type(spec: TensorSpec) -> Any:
-    from ._mlir import ir
-
-    dynamic = ir.ShapedType.get_dynamic_size()
-    shape = [dynamic if s is None else s for s in spec.shape]
-    return ir.RankedTensorType.get(shape, ir.Type.parse(DTYPES[spec.dtype].mlir))
 
 
 def _scalar(name: str, value: Any) -> Any:
