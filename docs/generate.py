@@ -87,7 +87,9 @@ on lavapipe.
   each code becomes the same number in bf16 or f16. NVIDIA's fp8 instructions keep about 14 bits of a sum up to
   Hopper, and are not used.
 * fp4 codes, and integers beside floats, are numbers of f16, and are multiplied as such.
-* "vector code" is what there is where nothing is multiplied by a matrix: conversions and depthwise convolutions.
+* "vector code" is what there is where nothing is multiplied by a matrix: conversions, depthwise convolutions, and
+  sparse weights with so few entries that each product reads its own. Other sparse weights are made dense, or their
+  blocks gathered: no target's instruction for 2:4 sparsity is used.
 * Float products on Vulkan are vector code, and the compiler warns where the device has f16 cooperative matrices: IREE
   {iree} converts those to f32 before it multiplies, and no device offers cooperative matrices of f32.
 * Sizes are static. On Vulkan, tiles need static sizes, and the compiler warns of dynamic ones.
