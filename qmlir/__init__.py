@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from . import compat as compat
     from . import ops as ops
     from .artifact import Artifact as Artifact
+    from .checking import Tolerance as Tolerance
+    from .checking import check as check
     from .compiler import compile as compile
     from .compiler import text_at as source
     from .dialect import reference as reference
     from .errors import InputError as InputError
     from .errors import QmlirError as QmlirError
     from .errors import SlowFallbackWarning as SlowFallbackWarning
-    from .explain import Explanation as Explanation
-    from .explain import explain as explain
+    from .explanation import Explanation as Explanation
+    from .explanation import explain as explain
     from .inspection import Inspection as Inspection
     from .inspection import inspect as inspect
     from .runtime import Program as Program
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 # public name -> (module, attribute); attribute None means the module itself.
 _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Artifact": (".artifact", "Artifact"),
-    "Explanation": (".explain", "Explanation"),
+    "Explanation": (".explanation", "Explanation"),
     "Inspection": (".inspection", "Inspection"),
     "Program": (".runtime", "Program"),
     "InputError": (".errors", "InputError"),
@@ -51,9 +53,11 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "SparseSpec": (".sparse", "SparseSpec"),
     "SparseWeight": (".sparse", "SparseWeight"),
     "TensorSpec": (".spec", "TensorSpec"),
+    "Tolerance": (".checking", "Tolerance"),
+    "check": (".checking", "check"),
     "compat": (".compat", None),
     "compile": (".compiler", "compile"),
-    "explain": (".explain", "explain"),
+    "explain": (".explanation", "explain"),
     "inspect": (".inspection", "inspect"),
     "load": (".runtime", "load"),
     "ops": (".ops", None),
@@ -71,6 +75,8 @@ __all__ = [
     "SparseSpec",
     "SparseWeight",
     "TensorSpec",
+    "Tolerance",
+    "check",
     "compat",
     "compile",
     "explain",

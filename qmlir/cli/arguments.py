@@ -19,7 +19,7 @@ class _Help(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         width = shutil.get_terminal_size((80, 24)).columns
-        super().__init__(prog, max_help_position=26, width=min(width, 100) - 1)
+        super().__init__(prog, max_help_position=28, width=min(width, 100) - 1)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
@@ -88,6 +88,14 @@ def count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
     return int(text)
+
+
+def shape(item: str) -> tuple[str, tuple[int, ...]]:
+    """`NAME=4x8` as a pair."""
+    name, eq, sizes = item.partition("=")
+    if not eq or not all(part.isdigit() for part in sizes.split("x")):
+        raise argparse.ArgumentTypeError(f"{item!r}: write NAME=4x8")
+    return name, tuple(int(part) for part in sizes.split("x"))
 
 
 def width() -> int | None:
