@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from .explanation import explain as explain
     from .inspection import Inspection as Inspection
     from .inspection import inspect as inspect
+    from .measure import BenchReport as BenchReport
+    from .measure import bench as bench
     from .runtime import Program as Program
     from .runtime import load as load
     from .sparse import SparseSpec as SparseSpec
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 # public name -> (module, attribute); attribute None means the module itself.
 _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Artifact": (".artifact", "Artifact"),
+    "BenchReport": (".measure", "BenchReport"),
     "Explanation": (".explanation", "Explanation"),
     "Inspection": (".inspection", "Inspection"),
     "Program": (".runtime", "Program"),
@@ -54,6 +57,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "SparseWeight": (".sparse", "SparseWeight"),
     "TensorSpec": (".spec", "TensorSpec"),
     "Tolerance": (".checking", "Tolerance"),
+    "bench": (".measure", "bench"),
     "check": (".checking", "check"),
     "compat": (".compat", None),
     "compile": (".compiler", "compile"),
@@ -66,6 +70,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
 }
 __all__ = [
     "Artifact",
+    "BenchReport",
     "Explanation",
     "InputError",
     "Inspection",
@@ -76,6 +81,7 @@ __all__ = [
     "SparseWeight",
     "TensorSpec",
     "Tolerance",
+    "bench",
     "check",
     "compat",
     "compile",

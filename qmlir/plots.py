@@ -9,6 +9,7 @@ from .errors import UsageError
 
 if TYPE_CHECKING:
     from .checking import Report
+    from .measure import BenchReport
 
 _GOOD, _BAD, _OWN = "#4878a8", "#c44e52", "#8c8c8c"
 
@@ -64,3 +65,41 @@ def errors(report: Report, path: str | os.PathLike[str] | None = None) -> Any:
     axes.set_xlabel("largest error (red: beyond the tolerance)")
     axes.set_title(f"{report.way} against {report.against}", fontsize=10)
     return _written(figure, path)
+
+
+def bench(report: BenchReport, path: str | os.PathLike[str] | None = None) -> Any:
+    """Times relative to the first program as bars; beside them the roofline, where operations and limits are known."""
+    rows = [r for r in report.rows if r.operations and r.limits.operations and r.limits.bandwidth]
+    figure, first = _figure(9 if rows else 6, 1.6 + 0.5 * max(len(report.rows), 3))
+    if rows:
+        figure.clear()
+        first, axes = figure.subplots(1, 2)
+        _roofline(axes, rows)
+    names = [r.name[-28:] for r in report.rows]
+    ratios = [report.ratio(r) for r in report.rows]
+    first.barh(range(len(names)), ratios, color=[_GOOD, *[_OWN] * (len(names) - 1)], height=0.6)
+    for i, row in enumerate(report.rows):
+        text = f"{row.timing.median * 1e6:.4g} us"
+        first.annotate(text, (ratios[i], i), textcoords="offset points", xytext=(4, -3), fontsize=8)
+    first.set_yticks(range(len(names)), names, fontsize=8)
+    first.invert_yaxis()
+    first.set_xlim(0, max(ratios) * 1.3)
+    first.set_xlabel(f"time of a call, relative to {names[0]}" if len(names) > 1 else "time of a call")
+    return _written(figure, path)
+
+
+def _roofline(axes: Any, rows: Any) -> None:
+    """Operations a second over operations a byte (Williams, Waterman and Patterson 2009)."""
+    intensity = [r.operations / r.traffic for r in rows]
+    speed = [r.operations / r.timing.median for r in rows]
+    top, bandwidth = rows[0].limits.operations, rows[0].limits.bandwidth
+    low, high = min([*intensity, top / bandwidth]) / 4, max([*intensity, top / bandwidth]) * 4
+    axes.plot([low, top / bandwidth, high], [low * bandwidth, top, top], color="black", linewidth=1)
+    for r, x, y in zip(rows, intensity, speed, strict=True):
+        axes.plot([x], [y], "o", color=_GOOD if r is rows[0] else _OWN)
+        axes.annotate(r.name[-20:], (x, y), textcoords="offset points", xytext=(5, -10), fontsize=7)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("operations a byte")
+    axes.set_ylabel("operations a second")
+    axes.set_title("roofline", fontsize=10)

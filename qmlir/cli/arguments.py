@@ -45,8 +45,7 @@ def add_source(p: argparse.ArgumentParser, dest: str = "input", **kw: Any) -> No
 def add_compilation(p: argparse.ArgumentParser) -> None:
     """How a program that is given as a source is compiled."""
     add_target(p)
-    p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
-                   help="weights: .safetensors, .irpa or .gguf")  # fmt: skip
+    add_parameters(p)
     p.add_argument("--start", default="import", metavar="LEVEL", choices=LEVELS,
                    help=f"level of IN: {', '.join(LEVELS)}")  # fmt: skip
     p.add_argument("--iree-flag", action="append", default=[], metavar="FLAG",
@@ -55,6 +54,11 @@ def add_compilation(p: argparse.ArgumentParser) -> None:
 
 def add_target(p: argparse.ArgumentParser) -> None:
     p.add_argument("-t", "--target", default="cpu", help="cpu, cuda:sm_90a, rocm:gfx942, vulkan:ada, ...")
+
+
+def add_parameters(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
+                   help="weights: .safetensors, .irpa or .gguf")  # fmt: skip
 
 
 def add_timeout(p: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ def twelve_layers(scales: dict[int, float] | None = None, packings: dict[int, st
         packed = n % 3 == 0
         codes = rng.integers(-128, 128, (WIDTH, WIDTH // 2 if packed else WIDTH))
         weight = f"tensor<{WIDTH}x{codes.shape[1]}xi8>"
-        scale = 2.0 ** rng.integers(-3, -1, (WIDTH, 1)) * (2.0 if packed else 2.0**-4) * (scales or {}).get(n, 1.0)
+        scale = 2.0 ** rng.integers(-3, -1, (WIDTH, 1)) * (1.0 if packed else 2.0**-5) * (scales or {}).get(n, 1.0)
         form = [f'rounding = "{(roundings or {}).get(n, "half_even")}"', "rhs_transposed = true"]
         if packed:
             form += [f'packing = "{(packings or {}).get(n, "low_first")}"', 'rhs_dtype = "i4"']
