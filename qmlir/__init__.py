@@ -24,16 +24,20 @@ if TYPE_CHECKING:
     from . import frontends as frontends
     from . import ops as ops
     from .artifact import Artifact as Artifact
+    from .checking import Tolerance as Tolerance
+    from .checking import check as check
     from .compiler import compile as compile
     from .compiler import text_at as source
     from .dialect import reference as reference
     from .errors import InputError as InputError
     from .errors import QmlirError as QmlirError
     from .errors import SlowFallbackWarning as SlowFallbackWarning
-    from .explain import Explanation as Explanation
-    from .explain import explain as explain
+    from .explanation import Explanation as Explanation
+    from .explanation import explain as explain
     from .inspection import Inspection as Inspection
     from .inspection import inspect as inspect
+    from .measure import BenchReport as BenchReport
+    from .measure import bench as bench
     from .runtime import Program as Program
     from .runtime import load as load
     from .sparse import SparseSpec as SparseSpec
@@ -43,7 +47,8 @@ if TYPE_CHECKING:
 # public name -> (module, attribute); attribute None means the module itself.
 _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Artifact": (".artifact", "Artifact"),
-    "Explanation": (".explain", "Explanation"),
+    "BenchReport": (".measure", "BenchReport"),
+    "Explanation": (".explanation", "Explanation"),
     "Inspection": (".inspection", "Inspection"),
     "Program": (".runtime", "Program"),
     "InputError": (".errors", "InputError"),
@@ -52,9 +57,12 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "SparseSpec": (".sparse", "SparseSpec"),
     "SparseWeight": (".sparse", "SparseWeight"),
     "TensorSpec": (".spec", "TensorSpec"),
+    "Tolerance": (".checking", "Tolerance"),
+    "bench": (".measure", "bench"),
+    "check": (".checking", "check"),
     "compat": (".compat", None),
     "compile": (".compiler", "compile"),
-    "explain": (".explain", "explain"),
+    "explain": (".explanation", "explain"),
     "frontends": (".frontends", None),
     "inspect": (".inspection", "inspect"),
     "load": (".runtime", "load"),
@@ -64,6 +72,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
 }
 __all__ = [
     "Artifact",
+    "BenchReport",
     "Explanation",
     "InputError",
     "Inspection",
@@ -73,6 +82,9 @@ __all__ = [
     "SparseSpec",
     "SparseWeight",
     "TensorSpec",
+    "Tolerance",
+    "bench",
+    "check",
     "compat",
     "compile",
     "explain",

@@ -481,7 +481,7 @@ def run_compiler(
         if until == options.start:
             return Compiled(b"", {})
         state = state or State()
-        state.parameters = _parameter_loader(options)
+        state.parameters = parameter_loader(options)
         report = build.report if isinstance(build, ImportedSource) else None
         if report is not None:
             state.notes.extend(report.warnings())
@@ -587,7 +587,7 @@ def _iree_diagnostic(text: str) -> Diagnostic:
     return Diagnostic(first.removeprefix("error: "))
 
 
-def _parameter_loader(options: Options) -> Callable[[str, str], Any] | None:
+def parameter_loader(options: Options) -> Callable[[str, str], Any] | None:
     """Reads arrays of parameter files by scope and key."""
     if not options.parameters or options.keep_parameters:
         return None
@@ -602,6 +602,7 @@ def _parameter_loader(options: Options) -> Callable[[str, str], Any] | None:
 def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
     """The manifest but for what the passes find out."""
     from ._spelling import location_text
+    from .inputs import roles
     from .inspection import op_counts
     from .passes.bake import named_parameters, parameter_scopes
     from .signature import function_signatures, schemes
@@ -625,6 +626,7 @@ def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
         "driver": target.driver,
         "cpu_features": list(target.cpu_features),
         "functions": {name: s.to_json() for name, s in functions.items()},
+        "arguments": roles(module),
         "ops": op_counts(module),
         "schemes": schemes(module),
         "parameters": scopes if kept else [],

@@ -173,7 +173,7 @@ def _needs(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def _told(facts: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     """Topics with their entries as text."""
-    from .explain import shape_text
+    from .explanation import shape_text
     from .strategy import facts_text
 
     told: list[tuple[str, list[str]]] = []

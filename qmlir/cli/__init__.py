@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from .. import __version__
 
-COMMANDS = ("compile", "run", "inspect", "explain", "targets", "cache")
+COMMANDS = ("compile", "run", "check", "bench", "inspect", "explain", "targets", "cache")
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -19,7 +19,7 @@ class _Help(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         width = shutil.get_terminal_size((80, 24)).columns
-        super().__init__(prog, max_help_position=26, width=min(width, 100) - 1)
+        super().__init__(prog, max_help_position=28, width=min(width, 100) - 1)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
@@ -45,8 +45,7 @@ def add_source(p: argparse.ArgumentParser, dest: str = "input", **kw: Any) -> No
 def add_compilation(p: argparse.ArgumentParser) -> None:
     """How a program that is given as a source is compiled."""
     add_target(p)
-    p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
-                   help="weights: .safetensors, .irpa or .gguf")  # fmt: skip
+    add_parameters(p)
     p.add_argument("--start", default="import", metavar="LEVEL", choices=LEVELS,
                    help=f"level of IN: {', '.join(LEVELS)}")  # fmt: skip
     p.add_argument("--iree-flag", action="append", default=[], metavar="FLAG",
@@ -55,6 +54,11 @@ def add_compilation(p: argparse.ArgumentParser) -> None:
 
 def add_target(p: argparse.ArgumentParser) -> None:
     p.add_argument("-t", "--target", default="cpu", help="cpu, cuda:sm_90a, rocm:gfx942, vulkan:ada, ...")
+
+
+def add_parameters(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
+                   help="weights: .safetensors, .irpa or .gguf")  # fmt: skip
 
 
 def add_timeout(p: argparse.ArgumentParser) -> None:
@@ -88,6 +92,14 @@ def count(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
     return int(text)
+
+
+def shape(item: str) -> tuple[str, tuple[int, ...]]:
+    """`NAME=4x8` as a pair."""
+    name, eq, sizes = item.partition("=")
+    if not eq or not all(part.isdigit() for part in sizes.split("x")):
+        raise argparse.ArgumentTypeError(f"{item!r}: write NAME=4x8")
+    return name, tuple(int(part) for part in sizes.split("x"))
 
 
 def width() -> int | None:

@@ -75,7 +75,7 @@ def _compile(args: argparse.Namespace) -> int:
         for note in artifact.notes:
             print(": ".join(filter(None, ("qmlir", note.severity, note.location, note.message))), file=sys.stderr)
     if args.verbose:
-        from ..explain import of_manifest
+        from ..explanation import of_manifest
 
         print(f"passes: {artifact.manifest['pipeline']}\n{of_manifest(artifact.manifest)}", file=sys.stderr)
     with publishing():

@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     if args.function not in program.functions:
         raise UsageError(f"{args.program} has no function {args.function!r}; it has {', '.join(program.functions)}")
     function = program.functions[args.function]
-    arrays = _arguments(args.input, [name for name, _ in function.signature.inputs])
+    arrays = arguments_of(args.input, [name for name, _ in function.signature.inputs])
     for path in args.output:
         check_writable(Path(path))
     if args.output and len(args.output) != len(function.signature.outputs):
@@ -84,7 +84,7 @@ def _save(path: str, array: Any) -> None:
     write_atomically(Path(path), data.getvalue())
 
 
-def _arguments(paths: list[str], names: list[str]) -> list[Any]:
+def arguments_of(paths: list[str], names: list[str]) -> list[Any]:
     """The arrays of .npy and .npz files, in the order of the arguments."""
     arrays: list[Any] = []
     for path in paths:

@@ -1,0 +1,269 @@
+"""`qmlir.check`: one program run two ways, compared value by value, down to the layer that differs first."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from .. import _html, inputs
+from ..dialect.dtypes import Array
+from ..errors import UsageError
+from .compare import Comparison, Tolerance, compare
+from .layers import Layer
+from .ways import ORACLES, Replayable, Way, open_way
+
+__all__ = ["ORACLES", "Comparison", "Report", "Tolerance", "check"]
+
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `check` found. `layers` is empty when they were not asked for and the outputs agree; `own` has, for each
+    layer, the error that it makes itself when it is given what the checked program gave it."""
+
+    program: str
+    way: str
+    against: str
+    tolerance: Tolerance
+    outputs: tuple[Comparison, ...]
+    layers: tuple[Comparison, ...] = ()
+    own: tuple[Comparison, ...] = ()
+    unmatched: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether outputs and layers are within the tolerance."""
+        return all(c.ok for c in (*self.outputs, *self.layers, *self.own))
+
+    @property
+    def first(self) -> Comparison | None:
+        """The first layer that differs: by its own doing, where that is known."""
+        return next((c for c in (self.own or self.layers) if not c.ok), None)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self) -> str:
+        """The report, 80 columns wide."""
+        lines = [f"{self.program}: {self.way} against {self.against}", f"tolerance: {self.tolerance}", _HEADER]
+        for c in self.outputs:
+            lines += _row(c)
+        if self.layers:
+            lines.append("layers" + (", and what each adds itself" if self.own else ""))
+        for i, c in enumerate(self.layers):
+            lines += _row(c, self.own[i] if self.own else None)
+        lines += [f"only in one program: {name}" for name in self.unmatched]
+        if self.note:
+            lines.append(self.note)
+        if self.ok:
+            lines.append("ok: every value is within the tolerance")
+        else:
+            bad = [c.name for c in self.outputs if not c.ok]
+            lines.append(f"FAILED: {', '.join(bad) or 'no output'} beyond the tolerance")
+            if self.first is not None:
+                place = f" at {self.first.location}" if self.first.location else ""
+                lines.append(f"first layer that differs: {self.first.name}{place}{_first_bad(self.first)}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "program": self.program, "way": self.way, "against": self.against, "ok": self.ok,
+            "first": None if self.first is None else self.first.name,
+            "outputs": [c.to_json() for c in self.outputs], "layers": [c.to_json() for c in self.layers],
+            "own": [c.to_json() for c in self.own], "unmatched": list(self.unmatched), "note": self.note,
+        }  # fmt: skip
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """The error of each layer (of each output when there are none) as a picture: written to `path`, or returned as
+        matplotlib's figure. Needs the extra `plot`."""
+        from ..plots import errors
+
+        return errors(self, path)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("output" if c in self.outputs else "layer", c.name, _form(c), f"{c.max_error:.3g}", f"{c.mean_error:.3g}",
+             f"{c.differ:.2%}", f"{c.cosine:.6f}", "ok" if c.ok else f"differs{_first_bad(c)}")
+            for c in (*self.outputs, *self.layers)
+        ]  # fmt: skip
+        head = ("", "value", "type", "max error", "mean error", "differ", "cosine", "")
+        title = f"{self.program} on {self.way} against {self.against}: {'ok' if self.ok else 'FAILED'}"
+        note = [_html.paragraph(f"first layer that differs: {self.first.name}")] if self.first is not None else []
+        return _html.section(title, _html.table(head, rows), *note)
+
+
+_HEADER = f"{'value':<20} {'type':<16} {'max error':>10} {'mean error':>10} {'differ':>8} {'cosine':>9}"
+
+
+def _form(c: Comparison) -> str:
+    return "x".join([*map(str, c.shape), c.dtype])
+
+
+def _row(c: Comparison, own: Comparison | None = None) -> list[str]:
+    line = (f"{c.name[:20]:<20} {_form(c):<16} {c.max_error:>10.3g} {c.mean_error:>10.3g} {c.differ:>8.2%} "
+            f"{c.cosine:>9.6f}")  # fmt: skip
+    lines = [line]
+    if own is not None and (own.max_error or c.max_error):
+        lines.append(f"{'  itself':<37} {own.max_error:>10.3g} {own.mean_error:>10.3g} {own.differ:>8.2%} "
+                     f"{own.cosine:>9.6f}")  # fmt: skip
+    if not c.ok:
+        lines.append(f"  ^ differs{_first_bad(c)}")
+    return lines
+
+
+def _first_bad(c: Comparison) -> str:
+    if c.first_bad is None:
+        return ""
+    at = f"[{', '.join(map(str, c.first_bad))}] is " if c.first_bad else ""
+    return f": {at}{c.got}, expected {c.expected}"
+
+
+def check(
+    source: Any,
+    *,
+    against: str = "reference",
+    target: str = "cpu",
+    function: str = "main",
+    tolerance: Tolerance | None = None,
+    arguments: Sequence[Array] | None = None,
+    layers: bool = False,
+    size: int = 4,
+    sizes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+    step: Step = lambda text: None,
+    **options: Any,
+) -> Report:
+    """Run a program two ways and compare.
+
+    Args:
+        source: what `qmlir.compile` takes, or the path of a `.vmfb` (whose layers cannot be had).
+        against: an oracle (`reference`: the program in numpy), a target, or the path of another program, which is
+            compiled for the same target, or of a `.vmfb`.
+        arguments: default: made up from `seed`, with `size` for dynamic sizes and `sizes` for whole shapes.
+        layers: compare intermediate values too; done anyway when an output differs.
+        step: told what is being done.
+        options: those of `qmlir.compile`: `start`, `parameters`, `flags`.
+
+    Raises:
+        UsageError: what cannot be compared. What the two ways raise themselves.
+    """
+    from .compiled import compiled, loaded
+
+    tolerance = tolerance or Tolerance()
+    step(f"the compilation for {target}")
+    is_vmfb = isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb"
+    mine: Way = loaded(Path(source), function) if is_vmfb else compiled(source, function, target, options)
+    if is_vmfb and against in ORACLES:
+        raise UsageError(f"'{against}' evaluates a program, and a .vmfb has none: give the program it was made of")
+    if is_vmfb and Path(against).suffix not in (".vmfb", ".mlir"):
+        raise UsageError("a .vmfb is compared with another program: --against FILE")
+    step(f"the preparation of {against}")
+    other = open_way(against, source, function, target, options)
+    if str(mine.signature.outputs) != str(other.signature.outputs) or len(mine.signature.inputs) != len(
+        other.signature.inputs
+    ):
+        raise UsageError(f"the programs have different signatures: {mine.signature} and {other.signature}")
+    if arguments is None:
+        arguments = inputs.make(mine.signature, mine.roles or other.roles, size=size, seed=seed, sizes=sizes)
+    step(f"the run on {mine.name}")
+    got = mine.run(arguments)
+    step(f"the run on {other.name}")
+    expected = other.run(arguments)
+    outputs = tuple(
+        compare(f"output {i}", _like(x, y), y, tolerance) for i, (x, y) in enumerate(zip(got, expected, strict=True))
+    )
+    title = str(source) if isinstance(source, (str, os.PathLike)) and "\n" not in str(source) else "program"
+    name = other.name if other.name != mine.name else against
+    report = Report(title, mine.name, name, tolerance, outputs)
+    if not layers and report.ok:
+        return report
+    return _with_layers(report, mine, other, arguments, step)
+
+
+def _with_layers(report: Report, mine: Way, other: Way, arguments: Sequence[Array], step: Step) -> Report:
+    """The report with the layers that both have."""
+    pairs, unmatched = _aligned(mine.layers(), other.layers())
+    if not pairs:
+        why = "the programs have no layers in common"
+        if not mine.layers() or not other.layers():
+            why = "a .vmfb does not show its layers: check the programs they were made of"
+        return _replaced(report, note=why)
+    ours, theirs = [p[0] for p in pairs], [p[1] for p in pairs]
+    step(f"the layers on {report.way}")
+    got = mine.run_layers(arguments, ours)
+    step(f"the layers on {report.against}")
+    expected = other.run_layers(arguments, theirs)
+    tolerance = report.tolerance
+    compared = tuple(
+        compare(a.name, _like(x, y), y, tolerance, a.location)
+        for a, x, y in zip(ours, got, expected, strict=True)
+    )  # fmt: skip
+    own: tuple[Comparison, ...] = ()
+    if hasattr(other, "replay"):
+        replayed = cast(Replayable, other).replay(arguments, theirs, got)
+        own = tuple(
+            compare(a.name, _like(x, y), y, tolerance, a.location)
+            for a, x, y in zip(ours, got, replayed, strict=True)
+        )  # fmt: skip
+    found = _replaced(report, layers=compared, own=own, unmatched=tuple(unmatched))
+    if found.first is None and not report.ok:
+        return _bisected(found, mine, other, arguments, pairs, step)
+    return found
+
+
+def _bisected(
+    report: Report, mine: Way, other: Way, arguments: Sequence[Array], pairs: list[tuple[Layer, Layer]], step: Step
+) -> Report:
+    """The first layer that differs when it alone is returned. An output differs, but no layer does when all are
+    returned: the fault needs the layers to be fused."""
+    tolerance, low, high = report.tolerance, 0, len(pairs) - 1
+    worst: Comparison | None = None
+    while low <= high:
+        middle = (low + high) // 2
+        a, b = pairs[middle]
+        step(f"the search for the first layer that differs: {a.name}")
+        [x], [y] = mine.run_layers(arguments, [a], alone=True), other.run_layers(arguments, [b], alone=True)
+        found = compare(a.name, _like(x, y), y, tolerance, a.location)
+        if found.ok:
+            low = middle + 1
+        else:
+            worst, high = found, middle - 1
+    if worst is None:
+        return _replaced(
+            report, note="no layer differs when it is returned: the fault is in what fuses with the result"
+        )
+    layers = tuple(worst if c.name == worst.name else c for c in report.layers)
+    note = "all layers agree when they are returned together; the one below differs when it is returned alone"
+    return _replaced(report, layers=layers, own=(), note=note)
+
+
+def _replaced(report: Report, **changes: Any) -> Report:
+    from dataclasses import replace
+
+    return replace(report, **changes)
+
+
+def _aligned(ours: list[Layer], theirs: list[Layer]) -> tuple[list[tuple[Layer, Layer]], list[str]]:
+    """Layers of two programs that correspond: in order, of the same op, shape and type."""
+    matcher = difflib.SequenceMatcher(None, [a.form for a in ours], [b.form for b in theirs], autojunk=False)
+    pairs, unmatched = list[tuple[Layer, Layer]](), list[str]()
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        if tag == "equal":
+            pairs += zip(ours[i1:i2], theirs[j1:j2], strict=True)
+        else:
+            unmatched += [layer.name for layer in (*ours[i1:i2], *theirs[j1:j2])]
+    return pairs, unmatched
+
+
+def _like(x: Array, y: Array) -> Array:
+    """Codes of either sign are the same bits; they are compared as the expected ones are held."""
+    same = x.dtype.kind in "iu" and y.dtype.kind in "iu" and x.dtype.itemsize == y.dtype.itemsize
+    return np.ascontiguousarray(x).view(y.dtype) if same and x.dtype != y.dtype else x

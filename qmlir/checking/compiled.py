@@ -1,0 +1,87 @@
+"""Programs that run on a target."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import compiler, runtime
+from ..artifact import Artifact, Signature
+from ..dialect.dtypes import Array
+from ..errors import InputError, SlowFallbackWarning, UsageError
+from ..inputs import Role
+from .layers import Layer, layers, return_also
+from .program import prepared
+
+
+class Compiled:
+    """A compiled program; see `ways.Way`. With its source it can show its layers."""
+
+    def __init__(
+        self, artifact: Artifact, name: str, function: str, make: Callable[[Any], Any] | None,
+        options: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.name, self.artifact, self._function = name, artifact, function
+        if function not in artifact.functions:
+            raise UsageError(f"the program has no function {function!r}; it has {', '.join(artifact.functions)}")
+        self.signature: Signature = artifact.functions[function]
+        self.roles: list[Role] = list(artifact.manifest.get("arguments", {}).get(function, []))
+        self._make, self._options = make, options
+
+    def run(self, arguments: Sequence[Array]) -> list[Array]:
+        return _call(self.artifact, self._function, arguments)
+
+    def layers(self) -> list[Layer]:
+        if self._make is None:
+            return []
+        from .._mlir import context
+
+        with context() as ctx:
+            return layers(self._make(ctx), self._function)
+
+    def run_layers(self, arguments: Sequence[Array], chosen: Sequence[Layer], alone: bool = False) -> list[Array]:
+        from ..targets import resolve
+
+        make = self._make
+        assert make is not None
+
+        def build(ctx: Any) -> Any:
+            module = make(ctx)
+            return_also(module, self._function, chosen, alone)
+            return module
+
+        options = compiler.Options(start=self._options.get("start", "import"), flags=tuple(self._options["flags"]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SlowFallbackWarning)
+            artifact = compiler.compile_built(build, resolve(self.artifact.target), options, None)
+        results = _call(artifact, self._function, arguments)
+        return results[len(results) - len(chosen) :]
+
+
+def _call(artifact: Artifact, function: str, arguments: Sequence[Array]) -> list[Array]:
+    # One thread: what is compared is the values, and a fault is to repeat itself.
+    driver = str(artifact.manifest["driver"])
+    program = runtime.load(artifact, device="local-sync" if driver == "local-task" else None)
+    try:
+        results = program.functions[function](*arguments)
+    except InputError as e:
+        raise InputError(f"on {artifact.target}: {e}") from None
+    return [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))]
+
+
+def compiled(source: Any, function: str, target: str, options: Mapping[str, Any]) -> Compiled:
+    """The program compiled for a target."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SlowFallbackWarning)
+        artifact = compiler.compile(source, target=target, **options)
+    make = None if options.get("start") == "configured" else prepared(source, function, options)
+    return Compiled(artifact, artifact.target, function, make, {"flags": (), **options})
+
+
+def loaded(path: Path, function: str) -> Compiled:
+    """A `.vmfb`."""
+    return Compiled(Artifact.open(path), str(path), function, None, {})

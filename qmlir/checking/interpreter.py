@@ -1,0 +1,280 @@
+"""A program at level `import`, `qmlir` or `linalg`, evaluated in numpy: ops of the dialect by `qmlir.reference`, what
+lies between them by the rules of `scalars` and `tensors`. It is the oracle `reference` of `qmlir check`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._mlir import ir
+from .._spelling import location_text
+from ..dialect import reference
+from ..dialect.dtypes import DTYPES, Array, from_numpy
+from ..dialect.ods import OPS
+from ..dialect.ops.constants import attribute_array
+from ..dialect.ops.product import ProductOp
+from ..dialect.reference.sparse import densified_dtype, densify
+from ..errors import Diagnostic, DiagnosticsError, InputError
+from . import scalars, tensors
+
+# Called with each op and its results; what it returns takes their place.
+Observer = Callable[[Any, list[Array]], list[Array]]
+
+
+class NotEvaluated(DiagnosticsError):
+    """An op that has no meaning here."""
+
+
+def _refuse(op: Any, what: str) -> NotEvaluated:
+    return NotEvaluated(
+        [
+            Diagnostic(
+                f"{what}; '--against cpu:x86-64', or another target, compares without it", location_text(op.location)
+            )
+        ]
+    )
+
+
+class Interpreter:
+    """Evaluates functions of a module. Needs the context of the module alive."""
+
+    def __init__(self, module: Any) -> None:
+        self._functions: dict[str, Any] = {}
+        self._globals: dict[str, Any] = {}
+        for op in module.body.operations:
+            operation = op.operation
+            if operation.name == "func.func" and len(operation.regions[0].blocks):
+                self._functions[operation.attributes["sym_name"].value] = operation
+            elif operation.name == "util.global":
+                self._globals[operation.attributes["sym_name"].value] = operation
+
+    def call(self, name: str, arguments: Sequence[Array], observe: Observer | None = None) -> list[Array]:
+        """The results of a function.
+
+        Raises:
+            NotEvaluated: an op that is not known, with its place. InputError: values that an op refuses.
+        """
+        f = self._functions[name]
+        return self._block(f.regions[0].blocks[0], [_held(x) for x in arguments], {}, observe)
+
+    def _block(
+        self, block: Any, arguments: Sequence[Array], outer: Mapping[Any, Array], observe: Observer | None = None,
+        indices: list[Array] | None = None,
+    ) -> list[Array]:  # fmt: skip
+        values = dict(outer)
+        values.update(zip(block.arguments, arguments, strict=True))
+        for op in block.operations:
+            operation = op.operation
+            operands = [values[v] for v in operation.operands]
+            if operation.name in ("func.return", "linalg.yield", "tensor.yield", "scf.yield", "util.return"):
+                return operands
+            results = self._op(operation, operands, values, indices)
+            if observe is not None:
+                results = observe(operation, results)
+            values.update(zip(operation.results, results, strict=True))
+        return []
+
+    def _op(
+        self, op: Any, operands: list[Array], values: Mapping[Any, Array], indices: list[Array] | None
+    ) -> list[Array]:
+        name = op.name
+
+        def inner(block: Any, arguments: Sequence[Array]) -> list[Array]:
+            return self._block(block, arguments, values, None, indices)
+
+        if name in OPS:
+            return _dialect_op(op, operands)
+        if name == "arith.constant":
+            return [self._constant(op)]
+        if name in scalars.NAMES:
+            for t in (v.type for v in (*op.operands, *op.results)):
+                if scalars.numpy_type(getattr(t, "element_type", t)) is None:
+                    raise _refuse(op, f"numpy has no {t}, which '{name}' takes")
+            return [scalars.evaluate(op, operands)]
+        if name in tensors.RULES:
+            return tensors.RULES[name](op, operands, inner)
+        if name == "linalg.index" and indices is not None:
+            return [indices[int(op.attributes["dim"].value)]]
+        if tensors.is_structured(op):
+            counters: list[Array] = []
+            try:
+                return tensors.structured(
+                    op, operands, lambda block, xs: self._block(block, xs, values, None, counters), counters
+                )
+            except NotImplementedError as e:
+                raise _refuse(op, f"'{name}' has {e}") from None
+        if name == "func.call":
+            callee = op.attributes["callee"].value
+            if callee not in self._functions:
+                raise _refuse(op, f"@{callee} has no body here")
+            return self._block(self._functions[callee].regions[0].blocks[0], operands, {})
+        if name == "util.global.load":
+            return [self._global(op)]
+        if name == "cf.assert":
+            if not bool(operands[0]):
+                raise InputError(op.attributes["msg"].value)
+            return []
+        if name == "scf.if":
+            return inner(op.regions[0 if bool(operands[0]) else 1].blocks[0], [])
+        if name == "scf.for":
+            carried = operands[3:]
+            for i in range(int(operands[0]), int(operands[1]), int(operands[2])):
+                carried = inner(op.regions[0].blocks[0], [np.asarray(np.int64(i)), *carried])
+            return list(carried)
+        raise _refuse(op, f"the reference does not know '{name}'")
+
+    def _constant(self, op: Any) -> Array:
+        attribute, t = op.attributes["value"], op.results[0].type
+        if not isinstance(t, ir.RankedTensorType):
+            held = scalars.numpy_type(t)
+            if held is None:
+                raise _refuse(op, f"numpy has no {t}")
+            return np.asarray(attribute.value).astype(held)
+        return self._array(op, attribute, t)
+
+    def _array(self, op: Any, attribute: Any, t: Any) -> Array:
+        held = scalars.numpy_type(t.element_type)
+        if held is None:
+            raise _refuse(op, f"numpy has no {t.element_type}")
+        if 0 in t.shape:
+            return np.zeros(t.shape, held)
+        found = attribute_array(attribute)
+        if found is None:
+            raise _refuse(op, f"the elements of {str(attribute)[:40]!r} cannot be read back")
+        return found.astype(held) if found.dtype != held else found
+
+    def _global(self, op: Any) -> Array:
+        name = op.attributes["global"].value
+        attributes = self._globals[name].attributes
+        if "initial_value" not in attributes or str(attributes["initial_value"]).startswith("#flow.parameter"):
+            raise _refuse(op, f"@{name} is loaded at run time: give its file with --parameters")
+        return self._array(op, attributes["initial_value"], ir.RankedTensorType(op.results[0].type))
+
+
+def _held(x: Array) -> Array:
+    """Unsigned integers as signed ones with the same bits."""
+    x = np.asarray(x)
+    return x.view(f"i{x.dtype.itemsize}") if x.dtype.kind == "u" else x
+
+
+# ----------------------------------------------------------------------------------------- ops of the dialect
+
+
+def _dialect_op(op: Any, operands: list[Array]) -> list[Array]:
+    """The op by `qmlir.reference`, whose functions take operands and attributes by name."""
+    view = op.opview
+    position = {v: i for i, v in enumerate(op.operands)}
+    arrays = {name: operands[position[v]] for name, v in view.operands_by_name().items()}
+    keywords = {name: value for name, value in view.attributes_by_name().items() if value is not None}
+    arrays.pop("rhs_sum", None)  # folded by us: the sum of the codes that are there
+    name = op.name.split(".", 1)[1]
+    if isinstance(view, ProductOp):
+        _product(view, arrays, keywords)
+    elif name == "moe":
+        _moe(view, arrays, keywords)
+    elif name in ("dequant", "unpack"):
+        _codes(op, view, arrays, keywords)
+    elif name in ("quantize",) and keywords["out_dtype"].startswith("u"):
+        _as_unsigned(arrays, "zero_point")
+    try:
+        if name == "sparse_matmul":
+            found: Any = _sparse(view, arrays, keywords)
+        else:
+            found = getattr(reference, name)(**arrays, **_accepted(getattr(reference, name), keywords))
+    except ValueError as e:
+        place = location_text(op.location)
+        raise InputError(f"{place + ': ' if place else ''}{op.name}: {e}") from None
+    results = [x for x in (found if isinstance(found, tuple) else (found,)) if x is not None]
+    return [_as_type(x, r.type) for x, r in zip(results, op.results, strict=True)]
+
+
+def _accepted(function: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Without attributes that say what the arrays say themselves."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return dict(keywords)
+    names = {p.name for p in parameters}
+    return {k: v for k, v in keywords.items() if k in names}
+
+
+def _product(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
+    """Dtypes made explicit, codes seen with their sign."""
+    lhs, rhs = {"conv2d_q": ("input", "weight"), "sparse_matmul": ("lhs", "values")}.get(
+        view.operation.name.split(".", 1)[1], ("lhs", "rhs")
+    )
+    packed = keywords["packing"] != "none"  # holds for the weight alone
+    for side, code, is_packed in ((lhs, view.lhs_code, False), (rhs, view.rhs_code, packed)):
+        if code.kind != "float" and (not code.signed or is_packed):
+            _as_unsigned(arrays, side)
+    keywords["lhs_dtype"], keywords["rhs_dtype"] = view.lhs_code.name, view.rhs_code.name
+    keywords["out_dtype"] = view.out_code.name
+    for name, code in (("lhs_zero_point", view.lhs_code), ("rhs_zero_point", view.rhs_code),
+                       ("out_zero_point", view.out_code)):  # fmt: skip
+        if code.name == "u8" or (name == "rhs_zero_point" and keywords["zero_mode"] == "packed_int"):
+            _as_unsigned(arrays, name)
+    if "bias" not in arrays:
+        keywords.pop("bias_stage")
+
+
+def _moe(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
+    keywords.setdefault("input_dtype", from_numpy(arrays["input"].dtype))
+    keywords.setdefault("weight_dtype", from_numpy(arrays["w1"].dtype))
+    keywords["out_dtype"] = view.out_code.name
+    if keywords["input_dtype"] == "u8":
+        _as_unsigned(arrays, "input", "input_zero_point")
+    if keywords["weight_dtype"].startswith("u") or keywords["packing"] != "none":
+        _as_unsigned(arrays, "w1", "w2", "w1_zero_point", "w2_zero_point")
+    if keywords["intermediate_dtype"] == "u8":
+        _as_unsigned(arrays, "intermediate_zero_point")
+
+
+def _codes(op: Any, view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
+    shape = [int(s) for s in ir.RankedTensorType(op.results[0].type).shape]
+    packed = keywords["packing"] != "none"
+    if packed and shape[-1] >= 0:
+        keywords["length"] = shape[-1]
+    if packed or keywords.get("dtype", "i8").startswith("u"):
+        _as_unsigned(arrays, "input", "zero_point")
+    if op.name == "qmlir.dequant":
+        keywords["out_dtype"] = _dtype_of(op.results[0].type)
+
+
+def _sparse(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> Array:
+    """The dense product with the densified weight."""
+    d = view.rhs_code
+    codes = arrays.pop("values")
+    if d.bits < 8:
+        codes = reference.unpack(codes, d.name, keywords["packing"], view.values_shape()[-1])
+    if d.name == "i1":
+        codes = (2 * (codes.astype(np.int8) & 1) - 1).astype(np.int8)
+    block = keywords.pop("block", None)
+    dense = densify(keywords.pop("format"), tuple(keywords.pop("rhs_shape")), codes, arrays.pop("indices"),
+                    arrays.pop("indptr", None), block)  # fmt: skip
+    if dense.dtype == np.int8 and not d.signed and d.is_int:
+        dense = dense.view(np.uint8)
+    keywords["packing"] = "none"
+    keywords["rhs_dtype"] = densified_dtype(d.name)
+    return reference.scaled_matmul(arrays.pop("lhs"), dense, **arrays, **keywords)
+
+
+def _as_unsigned(arrays: dict[str, Array], *names: str) -> None:
+    for name in names:
+        if name in arrays and arrays[name].dtype == np.int8:
+            arrays[name] = arrays[name].view(np.uint8)
+
+
+def _dtype_of(t: Any) -> str:
+    element = str(ir.RankedTensorType(t).element_type)
+    return next(d.name for d in DTYPES.values() if d.kind == "float" and d.mlir == element)
+
+
+def _as_type(x: Array, t: Any) -> Array:
+    """A result of the reference as it is held."""
+    held = scalars.numpy_type(t.element_type)
+    x = np.asarray(x)
+    if x.dtype.kind == "u" and held is not None and held.itemsize == x.dtype.itemsize:
+        return x.view(held)
+    return x.astype(held)

@@ -1,0 +1,131 @@
+"""The layers of a program: the values between its arguments and results that are worth comparing, and the program that
+returns them too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._mlir import func, ir
+from .._spelling import location_text
+from ..dialect.ods import OPS
+from ..errors import UsageError
+from ..signature import public_functions
+
+# Ops that compute nothing: they make, move or reshape.
+_QUIET = ("arith.constant", "arith.bitcast", "linalg.fill", "linalg.transpose", "linalg.broadcast", "linalg.copy")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One intermediate value of a function, in program order."""
+
+    name: str
+    op: str
+    location: str
+    shape: tuple[int | None, ...]
+    element: str
+    position: tuple[int, int]  # the op's number in the function's block, and the result's
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """What the same layer of another program has in common with this one."""
+        return self.op, self.shape, self.element
+
+
+def function_of(module: Any, name: str) -> Any:
+    """The public function `name`.
+
+    Raises:
+        UsageError: there is none, with those that there are.
+    """
+    found = {f.attributes["sym_name"].value: f for f in public_functions(module)}
+    if name not in found:
+        raise UsageError(f"the program has no function {name!r}; it has {', '.join(found)}")
+    return found[name]
+
+
+def inline_calls(module: Any, name: str) -> None:
+    """Replace calls in the function by the bodies they call, so that every layer is in one block. MLIR's own inliner
+    leaves ops of unregistered dialects alone."""
+    f = function_of(module, name)
+    functions = {
+        op.operation.attributes["sym_name"].value: op.operation
+        for op in module.body.operations
+        if op.operation.name == "func.func"
+    }
+    for _ in range(10_000):  # a program that calls itself does not compile either
+        block = f.regions[0].blocks[0]
+        call = next((op.operation for op in block.operations if op.operation.name == "func.call"), None)
+        if call is None:
+            return
+        callee = functions.get(call.attributes["callee"].value)
+        if callee is None or not len(callee.regions[0].blocks) or callee == f:
+            return
+        # A copy of the whole function maps its values; its ops then move to where it is called.
+        with ir.InsertionPoint(callee):
+            copy = callee.clone()
+        body = copy.regions[0].blocks[0]
+        for argument, value in zip(body.arguments, list(call.operands), strict=True):
+            argument.replace_all_uses_with(value)
+        *ops, last = [op.operation for op in body.operations]
+        for op in ops:
+            op.move_before(call)
+        for old, new in zip(call.results, list(last.operands), strict=True):
+            old.replace_all_uses_with(new)
+        call.erase()
+        copy.erase()
+
+
+def layers(module: Any, name: str) -> list[Layer]:
+    """The layers of a function: results of the dialect's ops, and tensors that other ops compute."""
+    found: list[Layer] = []
+    counts: dict[str, int] = {}
+    for number, op in enumerate(function_of(module, name).regions[0].blocks[0].operations):
+        operation = op.operation
+        if operation.name not in OPS and (
+            operation.name in _QUIET or not operation.name.startswith(("linalg.", "arith.", "math."))
+        ):
+            continue
+        for which, result in enumerate(operation.results):
+            if not isinstance(result.type, ir.RankedTensorType):
+                continue
+            t = ir.RankedTensorType(result.type)
+            shape = tuple(None if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank))
+            short = operation.name.split(".", 1)[1]
+            counts[short] = counts.get(short, 0) + 1
+            named = isinstance(operation.location, ir.NameLoc)
+            own = operation.location.name_str if named else ""
+            label = own or f"{short}_{counts[short]}"
+            if own and len(operation.results) > 1:
+                label = f"{own}.{which}"
+            place = location_text(operation.location.child_loc if named else operation.location)
+            found.append(Layer(label, operation.name, place, shape, str(t.element_type), (number, which)))
+    return found
+
+
+def return_also(module: Any, name: str, chosen: Sequence[Layer], alone: bool = False) -> None:
+    """Make the function return the chosen layers behind its own results, or nothing else."""
+    f = function_of(module, name)
+    block = f.regions[0].blocks[0]
+    ops = [op.operation for op in block.operations]
+    values = [ops[layer.position[0]].results[layer.position[1]] for layer in chosen]
+    last = ops[-1]
+    kept = [] if alone else list(last.operands)
+    returned = [*kept, *values]
+    with ir.InsertionPoint(last), last.location:
+        func.ReturnOp(returned)
+    last.erase()
+    t = ir.FunctionType(ir.TypeAttr(f.attributes["function_type"]).value)
+    f.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(t.inputs, [v.type for v in returned]))
+    if "res_attrs" in f.attributes:
+        own = [] if alone else list(f.attributes["res_attrs"])
+        f.attributes["res_attrs"] = ir.ArrayAttr.get([*own, *[ir.DictAttr.get({}) for _ in values]])
+
+
+def only(module: Any, name: str) -> None:
+    """Remove the public functions beside `name`: one is looked at."""
+    for f in public_functions(module):
+        if f.attributes["sym_name"].value != name:
+            f.erase()

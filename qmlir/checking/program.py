@@ -1,0 +1,30 @@
+"""A program made ready to be looked into: verified, weights baked in, calls inlined, one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..compiler import Options, builder, parameter_loader
+from .layers import inline_calls, only
+
+
+def prepared(source: Any, function: str, options: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """What makes the module in a context. `options` are `start` and `parameters`."""
+    build = builder(source)
+    load = parameter_loader(Options(parameters=dict(options.get("parameters") or {})))
+
+    def make(ctx: Any) -> Any:
+        from ..passes.bake import BakeParametersPass
+        from ..passes.base import State
+        from ..passes.verify import VerifyPass
+
+        module = build(ctx)
+        state = State(parameters=load)
+        VerifyPass().run(module, state)
+        BakeParametersPass().run(module, state)
+        inline_calls(module, function)
+        only(module, function)
+        return module
+
+    return make

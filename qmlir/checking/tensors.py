@@ -1,0 +1,234 @@
+"""The meaning of `tensor` and `linalg` ops in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._mlir import ir, linalg
+from ..dialect.dtypes import Array
+from .scalars import numpy_type
+
+# Evaluates the ops of a block with values for its arguments; returns what its terminator yields.
+Block = Callable[[Any, Sequence[Array]], list[Array]]
+Rule = Callable[[Any, list[Array], Block], list[Array]]
+
+_DYNAMIC = ir.ShapedType.get_dynamic_size()
+
+
+def _type(value: Any) -> Any:
+    return ir.RankedTensorType(value.type)
+
+
+def _mixed(op: Any, name: str, dynamic: Iterator[Array], missing: int = _DYNAMIC) -> list[int]:
+    """Sizes of which the dynamic ones are operands."""
+    return [int(next(dynamic)) if s == missing else int(s) for s in op.attributes[name]]
+
+
+def _segments(op: Any, operands: list[Array]) -> list[list[Array]]:
+    sizes, at, parts = list(op.attributes["operandSegmentSizes"]), 0, []
+    for size in sizes:
+        parts.append(operands[at : at + size])
+        at += size
+    return parts
+
+
+def _empty(op: Any, operands: list[Array], _: Block) -> list[Array]:
+    t, sizes = _type(op.results[0]), iter(operands)
+    shape = [int(next(sizes)) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
+    return [np.zeros(shape, numpy_type(t.element_type))]
+
+
+def _collapse(op: Any, operands: list[Array], _: Block) -> list[Array]:
+    x = operands[0]
+    groups = [[int(i.value) for i in g] for g in op.attributes["reassociation"]]
+    return [x.reshape([int(np.prod([x.shape[i] for i in g], dtype=np.int64)) for g in groups])]
+
+
+def _expand(op: Any, operands: list[Array], _: Block) -> list[Array]:
+    return [operands[0].reshape(_mixed(op, "static_output_shape", iter(operands[1:])))]
+
+
+def _slices(op: Any, parts: list[list[Array]]) -> tuple[slice, ...]:
+    offsets = _mixed(op, "static_offsets", iter(parts[0]))
+    sizes = _mixed(op, "static_sizes", iter(parts[1]))
+    strides = _mixed(op, "static_strides", iter(parts[2]))
+    return tuple(slice(o, o + (s - 1) * t + 1 if s else o, t) for o, s, t in zip(offsets, sizes, strides, strict=True))
+
+
+def _extract_slice(op: Any, operands: list[Array], _: Block) -> list[Array]:
+    source, *rest = _segments(op, operands)
+    part = source[0][_slices(op, rest)]
+    return [part.reshape(_reduced(part.shape, _type(op.results[0])))]
+
+
+def _reduced(shape: Sequence[int], t: Any) -> list[int]:
+    """The sizes without the axes of size one that the type has dropped."""
+    wanted = [None if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
+    kept, extra = list[int](), len(shape) - t.rank
+    for size in shape:
+        fits = len(kept) < t.rank and wanted[len(kept)] in (None, size)
+        if size == 1 and extra and not (fits and wanted[len(kept)] == 1):
+            extra -= 1
+            continue
+        kept.append(size)
+    return kept
+
+
+def _insert_slice(op: Any, operands: list[Array], _: Block) -> list[Array]:
+    source, into, *rest = _segments(op, operands)
+    out = into[0].copy()
+    where = _slices(op, rest)
+    out[where] = source[0].reshape(out[where].shape)
+    return [out]
+
+
+def _pad(op: Any, operands: list[Array], block: Block) -> list[Array]:
+    source, low_sizes, high_sizes = _segments(op, operands)
+    low = _mixed(op, "static_low", iter(low_sizes))
+    high = _mixed(op, "static_high", iter(high_sizes))
+    body = op.regions[0].blocks[0]
+    [fill] = block(body, [np.int64(0)] * len(low))
+    widths = list(zip(low, high, strict=True))
+    return [np.pad(source[0], widths, constant_values=fill.reshape(()).astype(source[0].dtype))]
+
+
+def _generate(op: Any, operands: list[Array], block: Block) -> list[Array]:
+    [out] = _empty(op, operands, block)
+    [value] = block(op.regions[0].blocks[0], list(np.indices(out.shape, sparse=True)))
+    return [np.broadcast_to(value, out.shape).astype(out.dtype)]
+
+
+def _concat(op: Any, operands: list[Array], _: Block) -> list[Array]:
+    return [np.concatenate(operands, int(op.attributes["dim"].value))]
+
+
+def _from_elements(op: Any, operands: list[Array], _: Block) -> list[Array]:
+    t = _type(op.results[0])
+    return [np.array([x.reshape(()) for x in operands], numpy_type(t.element_type)).reshape(t.shape)]
+
+
+def _splat(op: Any, operands: list[Array], block: Block) -> list[Array]:
+    [out] = _empty(op, operands[1:], block)
+    return [np.full(out.shape, operands[0].reshape(()), out.dtype)]
+
+
+def _softmax(op: Any, operands: list[Array], _: Block) -> list[Array]:
+    axis, x = int(op.attributes["dimension"].value), operands[0].astype(np.float64)
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return [(e / e.sum(axis, keepdims=True)).astype(operands[0].dtype)]
+
+
+RULES: dict[str, Rule] = {
+    "tensor.empty": _empty,
+    "tensor.cast": lambda op, xs, _: [xs[0]],
+    "tensor.dim": lambda op, xs, _: [np.asarray(np.int64(xs[0].shape[int(xs[1])]))],
+    "tensor.rank": lambda op, xs, _: [np.asarray(np.int64(xs[0].ndim))],
+    "tensor.collapse_shape": _collapse,
+    "tensor.expand_shape": _expand,
+    "tensor.reshape": lambda op, xs, _: [xs[0].reshape(xs[1].astype(np.int64).tolist())],
+    "tensor.extract_slice": _extract_slice,
+    "tensor.insert_slice": _insert_slice,
+    "tensor.extract": lambda op, xs, _: [xs[0][tuple(x.astype(np.int64) for x in xs[1:])]],
+    "tensor.pad": _pad,
+    "tensor.generate": _generate,
+    "tensor.concat": _concat,
+    "tensor.splat": _splat,
+    "tensor.from_elements": _from_elements,
+    "linalg.softmax": _softmax,
+    "util.optimization_barrier": lambda op, xs, _: xs,
+}
+
+
+# ------------------------------------------------------------------------------------------------------ linalg
+
+
+def is_structured(op: Any) -> bool:
+    """Whether `structured` knows what to make of a linalg op."""
+    if not op.name.startswith("linalg.") or not len(op.regions) or not len(op.regions[0].blocks):
+        return False
+    try:
+        linalg.get_indexing_maps(op)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True
+
+
+def structured(op: Any, operands: list[Array], block: Block, indices: list[Array]) -> list[Array]:
+    """Any structured linalg op by its indexing maps and its body: over all parallel loops at once, along reductions
+    step by step, ascending. `indices` is where `linalg.index` of the body finds the loops' counters."""
+    maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+    outputs = len(op.results)
+    inputs, outs = operands[: len(operands) - outputs], [x.copy() for x in operands[len(operands) - outputs :]]
+    rank = maps[0].n_dims
+    sizes = _loop_sizes(maps, operands, rank)
+    parallel = {e.position for m in maps[len(inputs) :] for e in map(_expression, m.results) if _is_dim(e)}
+    serial = [d for d in range(rank) if d not in parallel]
+    grid: list[Array] = []
+    for d in range(rank):
+        shape = [1] * rank
+        if d in parallel:
+            shape[d] = sizes[d]
+        grid.append(np.arange(sizes[d] if d in parallel else 1, dtype=np.int64).reshape(shape))
+    if any(sizes[d] == 0 for d in parallel):
+        return outs
+    loop_shape = [sizes[d] if d in parallel else 1 for d in range(rank)]
+    for step in np.ndindex(*(sizes[d] for d in serial)):
+        for d, at in zip(serial, step, strict=True):
+            grid[d] = np.full([1] * rank, at, np.int64)
+        indices[:] = grid
+        arguments = [_gather(x, m, grid, rank) for x, m in zip([*inputs, *outs], maps, strict=True)]
+        results = block(op.regions[0].blocks[0], arguments)
+        for out, m, value in zip(outs, maps[len(inputs) :], results, strict=True):
+            where = tuple(_affine(_expression(e), grid) for e in m.results)
+            whole = np.broadcast_to(value, loop_shape)
+            out[where] = np.broadcast_to(whole, np.broadcast_shapes(*(w.shape for w in where), (1,) * rank)) if where \
+                else whole.reshape(-1)[0]  # fmt: skip
+    return outs
+
+
+def _loop_sizes(maps: Sequence[Any], operands: Sequence[Array], rank: int) -> list[int]:
+    sizes = [1] * rank
+    known = set[int]()
+    for m, x in zip(maps, operands, strict=True):
+        for expression, size in zip(map(_expression, m.results), x.shape, strict=True):
+            if _is_dim(expression):
+                sizes[expression.position] = size
+                known.add(expression.position)
+    if len(known) < rank:
+        raise NotImplementedError("a loop whose size no operand tells")
+    return sizes
+
+
+def _gather(x: Array, m: Any, grid: list[Array], rank: int) -> Array:
+    if not m.results:
+        return x.reshape([1] * rank)
+    return x[tuple(_affine(_expression(e), grid) for e in m.results)]
+
+
+def _expression(e: Any) -> Any:
+    return e.maybe_downcast() if hasattr(e, "maybe_downcast") else e
+
+
+def _is_dim(e: Any) -> bool:
+    return isinstance(e, ir.AffineDimExpr)
+
+
+def _affine(e: Any, grid: list[Array]) -> Array:
+    """The value of an affine expression over the loops, broadcastable."""
+    if _is_dim(e):
+        return grid[e.position]
+    if isinstance(e, ir.AffineConstantExpr):
+        return np.full([1] * len(grid), e.value, np.int64)
+    left, right = _affine(_expression(e.lhs), grid), _affine(_expression(e.rhs), grid)
+    if isinstance(e, ir.AffineAddExpr):
+        return left + right
+    if isinstance(e, ir.AffineMulExpr):
+        return left * right
+    if isinstance(e, ir.AffineModExpr):
+        return left % right
+    if isinstance(e, ir.AffineFloorDivExpr):
+        return left // right
+    return -(-left // right)

@@ -1,0 +1,77 @@
+"""Ways to run a program, for `qmlir check` to compare two of them.
+
+A way is a target (the program compiled for it), a file (another program or a compiled one), or an oracle: a name of
+`ORACLES`, whose module has `open(source, function, options)`. A new oracle is one new file and one line here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from ..artifact import Signature
+from ..dialect.dtypes import Array
+from ..errors import UsageError
+from ..inputs import Role
+from .layers import Layer
+
+ORACLES: dict[str, str] = {
+    "reference": ".reference",
+}
+
+
+class Way(Protocol):
+    """One way to run one function of a program."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def signature(self) -> Signature: ...
+
+    @property
+    def roles(self) -> list[Role]:
+        """What the arguments are, for `inputs.make`."""
+
+    def run(self, arguments: Sequence[Array]) -> list[Array]:
+        """The function's results."""
+
+    def layers(self) -> list[Layer]:
+        """Its intermediate values; none where they cannot be had."""
+
+    def run_layers(self, arguments: Sequence[Array], chosen: Sequence[Layer], alone: bool = False) -> list[Array]:
+        """The values of the chosen layers. `alone`: of a program that returns nothing else."""
+
+
+class Replayable(Way, Protocol):
+    """A way that can compute each layer from given values of the layers before it."""
+
+    def replay(self, arguments: Sequence[Array], chosen: Sequence[Layer], given: Sequence[Array]) -> list[Array]: ...
+
+
+def open_way(against: str, source: Any, function: str, target: str, options: Mapping[str, Any]) -> Way:
+    """The way that `against` names, of `source` where it names no program of its own.
+
+    Raises:
+        UsageError, TargetError: what it is none of.
+    """
+    from .compiled import compiled, loaded
+
+    if against in ORACLES:
+        module = importlib.import_module(ORACLES[against], __package__)
+        return cast(Way, module.open(source, function, options))
+    path = Path(against)
+    if path.suffix == ".vmfb":
+        return loaded(path, function)
+    if path.suffix == ".mlir" or path.is_file():
+        return compiled(path, function, target, options)
+    from ..targets import BACKENDS
+
+    if against.partition(":")[0] not in BACKENDS:
+        raise UsageError(
+            f"cannot compare with {against!r}: it is no oracle ({', '.join(ORACLES)}), no target (such as cpu:x86-64) "
+            "and no file"
+        )
+    return compiled(source, function, against, options)

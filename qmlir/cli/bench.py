@@ -1,0 +1,80 @@
+"""`qmlir bench`: how fast programs are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from .arguments import add_parameters, add_source, add_target, add_timeout, command, count, shape
+
+
+def add(commands: Any) -> None:
+    """The command's arguments."""
+    p = command(commands, "bench", "[options] IN...", "measure how fast programs are",
+                "Measure programs (.mlir, .vmfb) in alternation: median, 10th and 90th percentile of a call, share of "
+                "the roofline.")  # fmt: skip
+    add_source(p, "programs", nargs="+")
+    p.add_argument("--vs", action="append", default=[], metavar="FILE", help="a program to compare with")
+    p.add_argument("-f", "--function", default="main", metavar="NAME", help="the function to call")
+    p.add_argument("-i", "--input", action="append", default=[], metavar="FILE", help="arguments (.npy, .npz)")
+    p.add_argument("--shape", action="append", default=[], type=shape, metavar="ARG=4x8", help="shape of an argument")
+    p.add_argument("--size", type=count, default=4, metavar="N", help="for dynamic sizes (default: 4)")
+    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="how long to measure (default: 1)")
+    p.add_argument("--warmup", type=count, default=3, metavar="N", help="calls before (default: 3)")
+    p.add_argument("--repeats", type=count, metavar="N", help="rounds, instead of a time")
+    p.add_argument("--threads", type=count, metavar="N", help="worker threads of the CPU")
+    p.add_argument("--device", help="local-sync, local-task, vulkan://0, ...")
+    p.add_argument("--limits", type=stated_limits, metavar="OPS,BYTES", help="roofline: per second, as 2e12,30e9")
+    add_target(p)
+    add_parameters(p)
+    add_timeout(p)
+    p.add_argument("--plot", metavar="FILE", help="write a picture (.png, .svg)")
+    p.add_argument("--csv", metavar="FILE", help="write the figures as CSV")
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.set_defaults(run=run)
+
+
+def stated_limits(text: str) -> tuple[float, float]:
+    """Two positive numbers."""
+    try:
+        operations, bandwidth = (float(part) for part in text.split(","))
+        if operations > 0 and bandwidth > 0:
+            return operations, bandwidth
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r}: write operations and bytes a second, such as 2e12,30e9")
+
+
+def run(args: argparse.Namespace) -> int:
+    from .child import breadcrumb, in_child, run_in_child
+
+    if not in_child():
+        return run_in_child("qmlir", args.words, "qmlir", args.programs[0], args.timeout)
+    if args.threads is not None:
+        os.environ["QMLIR_THREADS"] = str(args.threads)  # before the device is made
+    import qmlir
+
+    from ..artifact import write_atomically
+    from ..measure import Limits
+    from .compile import check_writable
+    from .run import arguments_of
+
+    for path in (args.plot, args.csv):
+        if path is not None:
+            check_writable(Path(path))
+    report = qmlir.bench(
+        *args.programs, vs=args.vs, function=args.function, size=args.size, sizes=dict(args.shape),
+        arguments=arguments_of(args.input, []) if args.input else None, seconds=args.seconds, warmup=args.warmup,
+        repeats=args.repeats, device=args.device, stated=Limits(*args.limits, "as stated") if args.limits else None,
+        step=lambda text: breadcrumb(f"{text}\n"), target=args.target,
+        parameters=dict(args.parameters),
+    )  # fmt: skip
+    if args.plot is not None:
+        report.plot(args.plot)
+    if args.csv is not None:
+        write_atomically(Path(args.csv), report.to_csv().encode())
+    print(json.dumps(report.to_json(), indent=2) if args.json else report.text())
+    return 0

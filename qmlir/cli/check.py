@@ -1,0 +1,58 @@
+"""`qmlir check`: one program run two ways, compared value by value."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from .arguments import add_compilation, add_source, add_timeout, command, compilation, count, shape
+
+
+def add(commands: Any) -> None:
+    """The command's arguments."""
+    p = command(commands, "check", "[options] IN", "compare a program with an oracle, a target or a program",
+                "Run IN (.mlir, .vmfb) two ways and compare the outputs; where they differ, find the first layer that "
+                "does. Exit code 1 when a value is beyond the tolerance.")  # fmt: skip
+    add_source(p, "input_file")
+    p.add_argument("--against", default="reference", metavar="WAY", help="reference, a target, another .mlir or .vmfb")
+    p.add_argument("--tol", type=float, metavar="X", help="floats: error by largest value (default: by type)")
+    p.add_argument("--codes", type=int, default=0, metavar="N", help="integers: what 0.1 % may be off by (default: 0)")
+    p.add_argument("--layers", action="store_true", help="compare every intermediate value")
+    p.add_argument("-f", "--function", default="main", metavar="NAME", help="the function to call")
+    p.add_argument("-i", "--input", action="append", default=[], metavar="FILE", help="arguments (.npy, .npz)")
+    p.add_argument("--shape", action="append", default=[], type=shape, metavar="ARG=4x8", help="shape of an argument")
+    p.add_argument("--size", type=count, default=4, metavar="N", help="for dynamic sizes (default: 4)")
+    p.add_argument("--seed", type=int, default=0, metavar="N", help="of arguments that are made up")
+    add_compilation(p)
+    add_timeout(p)
+    p.add_argument("--plot", metavar="FILE", help="write a picture of the errors (.png, .svg)")
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from .child import breadcrumb, in_child, run_in_child
+
+    if not in_child():
+        return run_in_child("qmlir", args.words, "qmlir", args.input_file, args.timeout)
+    import qmlir
+
+    from .compile import check_writable
+    from .run import arguments_of
+
+    if args.plot is not None:
+        check_writable(Path(args.plot))
+    arguments = None
+    if args.input:
+        arguments = arguments_of(args.input, [])
+    report = qmlir.check(
+        args.input_file, against=args.against, function=args.function, arguments=arguments, layers=args.layers,
+        tolerance=qmlir.Tolerance(args.tol, args.codes), size=args.size, sizes=dict(args.shape),
+        seed=args.seed, step=lambda text: breadcrumb(f"{text}\n"), **compilation(args),
+    )  # fmt: skip
+    if args.plot is not None:
+        report.plot(args.plot)
+    print(json.dumps(report.to_json(), indent=2) if args.json else report.text())
+    return 0 if report.ok else 1

@@ -1,0 +1,147 @@
+"""Arguments for programs that are checked or measured without data: numbers that their ops accept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .artifact import Signature
+from .dialect.dtypes import DTYPES, Array
+from .errors import UsageError
+
+# What the manifest says of each argument: {"role": operand of an op, "limit": ids stay below it, "sum": of sizes}.
+Role = Mapping[str, Any]
+
+
+def roles(module: Any) -> dict[str, list[dict[str, Any]]]:
+    """What each argument of each public function is used as, for `make`."""
+    from .signature import public_functions
+
+    return {
+        f.attributes["sym_name"].value: [_role(a) for a in f.regions[0].blocks[0].arguments]
+        for f in public_functions(module)
+    }
+
+
+_VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor.extract_slice", "func.call")
+
+
+def _role(value: Any, depth: int = 0) -> dict[str, Any]:
+    from .dialect.ods import OPS
+    from .dialect.ops.common import shape_of
+
+    for use in value.uses:
+        op = use.owner.operation
+        if op.name in OPS:
+            view = op.opview
+            names = [n for n, v in view.operands_by_name().items() if v == value]
+            found: dict[str, Any] = {"role": names[0] if names else ""}
+            experts = next((shape_of(getattr(view, n))[0] for n in ("rhs", "w1") if "expert_ids" in names
+                            and hasattr(view, n)), None)  # fmt: skip
+            if "expert_ids" in names:
+                found["limit"] = experts or view.experts
+            if "group_sizes" in names:
+                found["rows_of"] = next((a.arg_number for a in _arguments(op) if a == view.lhs), None)
+                found["rows"] = shape_of(view.lhs)[0]
+            return found
+        if op.name in _VIEWS and op.name != "func.call" and depth < 4 and len(op.results):
+            found = _role(op.results[0], depth + 1)
+            if found["role"]:
+                return found
+        if op.name == "func.call" and depth < 4 and (inside := _parameter(op, use.operand_number)) is not None:
+            found = _role(inside, depth + 1)
+            if found["role"]:
+                return found
+    return {"role": ""}
+
+
+def _arguments(op: Any) -> Any:
+    block = op.parent.regions[0].blocks[0]
+    return block.arguments
+
+
+def _parameter(call: Any, number: int) -> Any:
+    """The argument of the called function that the operand becomes."""
+    module = call.parent
+    while module.parent is not None:
+        module = module.parent
+    name = call.attributes["callee"].value
+    for op in module.regions[0].blocks[0].operations:
+        operation = op.operation
+        if operation.name == "func.func" and operation.attributes["sym_name"].value == name:
+            return operation.regions[0].blocks[0].arguments[number] if len(operation.regions[0].blocks) else None
+    return None
+
+
+def make(
+    signature: Signature, given: list[Role] | None = None, *, size: int = 4, seed: int = 0,
+    sizes: Mapping[str, tuple[int, ...]] | None = None,
+) -> list[Array]:  # fmt: skip
+    """An array for each argument.
+
+    Args:
+        given: the roles of the arguments; unknown ones are guessed from their names.
+        size: what dynamic sizes become.
+        sizes: whole shapes by argument name.
+
+    Raises:
+        UsageError: a shape that does not fit, or an argument whose values cannot be made up.
+    """
+    rng = np.random.default_rng(seed)
+    known = given or [{} for _ in signature.inputs]
+    unknown = sorted(set(sizes or {}) - {name for name, _ in signature.inputs})
+    if unknown:
+        names = ", ".join(n for n, _ in signature.inputs) or "none"
+        raise UsageError(f"there is no argument {unknown[0]!r}; arguments: {names}")
+    shapes = []
+    for name, spec in signature.inputs:
+        shape = (sizes or {}).get(name) or tuple(size if s is None else s for s in spec.shape)
+        if not spec.accepts(shape):
+            raise UsageError(f"argument {name!r} is {spec}, which takes no shape {'x'.join(map(str, shape))}")
+        shapes.append(shape)
+    return [
+        _values(rng, name, spec.dtype, shape, role, shapes)
+        for (name, spec), shape, role in zip(signature.inputs, shapes, known, strict=True)
+    ]
+
+
+def _values(
+    rng: np.random.Generator, name: str, dtype: str, shape: tuple[int, ...], role: Role, shapes: list[tuple[int, ...]]
+) -> Array:
+    d, kind = DTYPES[dtype], str(role.get("role") or name)
+    if kind == "expert_ids":
+        return rng.integers(0, int(role.get("limit", 1)), shape).astype(d.numpy)
+    if kind == "group_sizes":
+        return _partition(rng, role, shape, shapes).astype(d.numpy)
+    if kind in ("indices", "indptr"):
+        raise UsageError(f"argument {name!r} holds the structure of a sparse weight, which has to be given: -i FILE")
+    if "scale" in kind or kind == "out_multiplier":
+        return (2.0 ** rng.integers(-7, -2, shape) * rng.uniform(1, 2, shape)).astype(d.numpy)
+    if kind == "routing_weights":
+        return rng.uniform(0.1, 1, shape).astype(d.numpy)
+    if "zero_point" in kind:
+        return rng.integers(0 if dtype.startswith("u") else -8, 9, shape).astype(d.numpy)
+    if d.kind == "float":
+        return rng.standard_normal(shape).astype(d.numpy)
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if d.bits > 8:
+        return rng.integers(-1000 if d.signed else 0, 1001, shape).astype(d.numpy)
+    return rng.integers(d.lo, d.hi + 1, shape).astype(d.numpy)
+
+
+def _partition(rng: np.random.Generator, role: Role, shape: tuple[int, ...], shapes: list[tuple[int, ...]]) -> Array:
+    """Sizes of groups that add up to the rows."""
+    at = role.get("rows_of")
+    rows = shapes[at][0] if at is not None else role.get("rows")
+    if rows is None:
+        raise UsageError("'group_sizes' has to add up to rows that are computed; give it: -i FILE")
+    cuts = np.sort(rng.integers(0, rows + 1, max(math.prod(shape) - 1, 0)))
+    return np.diff([0, *cuts, rows])[: math.prod(shape)].reshape(shape)
+
+
+def bytes_of(arrays: list[Array]) -> int:
+    return sum(int(np.asarray(a).nbytes) for a in arrays)

@@ -1,0 +1,153 @@
+"""The numpy evaluation of programs: ops of the dialect give what `qmlir.reference` gives, and the same programs lowered
+to linalg give it again through the rules of arith, math, tensor and linalg."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.forms import FORMS, Form, Operands
+
+import qmlir
+from qmlir import TensorSpec, inputs
+from qmlir._mlir import context
+from qmlir.checking import reference
+from qmlir.checking.interpreter import NotEvaluated
+from qmlir.dialect.dtypes import from_numpy
+from qmlir.ops import Operation
+
+M = 16
+
+
+def text_of(form: Form) -> tuple[str, dict[str, Any]]:
+    """The form as a program, and what it was given that is no argument."""
+    made = form.build(Operands(form.name, 128 if form.op == "dequant" else M))
+    if form.op == "program":
+        return made, {}
+    op: Operation = getattr(qmlir.ops, form.op)
+    specs = {k: v for k, v in made.items() if isinstance(v, TensorSpec)}
+    arrays = {k: np.asarray(v) for k, v in made.items() if k in op._operands and k not in specs}
+    attributes = {k: v for k, v in made.items() if k not in op._operands}
+    every = {**specs, **{k: TensorSpec(v.shape, from_numpy(v.dtype)) for k, v in arrays.items()}}
+    with context():
+        return str(op.module(specs, arrays, op._normalized(every, attributes))), {**arrays, **attributes}
+
+
+def close(got: Any, expected: Any, dtype: str, form: Form) -> None:
+    """Integers are exact; sums of floats are in another order once the op is linalg."""
+    if dtype in ("i8", "u8", "i32"):
+        np.testing.assert_array_equal(got, expected)
+        return
+    scale = float(np.abs(np.asarray(expected, np.float64)).max(initial=1e-30))
+    tolerance = {"f32": 2e-5, "f16": 2e-3, "bf16": 2e-2}.get(dtype, 0.1)
+    if form.op == "moe":
+        tolerance = 2e-2  # a last bit before the intermediate's quantisation moves a code
+    np.testing.assert_allclose(np.asarray(got, np.float64), np.asarray(expected, np.float64), atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda f: f.name)
+def test_a_form_means_what_the_reference_says(form: Form) -> None:
+    text, given = text_of(form)
+    way = reference.open(text, "main", {})
+    arguments = inputs.make(way.signature, way.roles)
+    got = way.run(arguments)
+    if form.op != "program":
+        named = {name: x for (name, _), x in zip(way.signature.inputs, arguments, strict=True)}
+        expected = getattr(qmlir.reference, form.op)(**named, **given)
+        every = [x for x in (expected if isinstance(expected, tuple) else (expected,)) if x is not None]
+        for x, y in zip(got, every, strict=True):
+            np.testing.assert_array_equal(np.asarray(x).view(y.dtype), y)
+
+
+# Loops over K in Python: some of them in every run.
+QUICK = [f for f in FORMS if f.op not in ("conv2d_q", "moe")][::6]
+
+
+@pytest.mark.parametrize("form", [
+    pytest.param(f, marks=() if f in QUICK else pytest.mark.slow) for f in FORMS], ids=lambda f: f.name,
+)  # fmt: skip
+def test_a_form_means_the_same_once_it_is_linalg(form: Form) -> None:
+    text, _ = text_of(form)
+    before = reference.open(text, "main", {})
+    after = reference.open(qmlir.source(text, "linalg"), "main", {"start": "linalg"})
+    arguments = inputs.make(before.signature, before.roles)
+    for x, y, spec in zip(after.run(arguments), before.run(arguments), before.signature.outputs, strict=True):
+        close(x, y, spec.dtype, form)
+
+
+def run(body: str, signature: str, *arguments: Any) -> list[Any]:
+    return reference.open(f"func.func @main{signature} {{\n{body}\n}}", "main", {}).run(list(arguments))
+
+
+def test_conversions_and_comparisons_follow_arith() -> None:
+    x = np.array([-1, 0, 127, -128], np.int8)
+    [wide, unsigned, less] = run(
+        """%a = arith.extsi %x : tensor<4xi8> to tensor<4xi32>
+           %b = arith.extui %x : tensor<4xi8> to tensor<4xi32>
+           %z = arith.constant dense<0> : tensor<4xi8>
+           %c = arith.cmpi ult, %z, %x : tensor<4xi8>
+           %d = arith.extui %c : tensor<4xi1> to tensor<4xi32>
+           return %a, %b, %d : tensor<4xi32>, tensor<4xi32>, tensor<4xi32>""",
+        "(%x: tensor<4xi8>) -> (tensor<4xi32>, tensor<4xi32>, tensor<4xi32>)", x,
+    )  # fmt: skip
+    assert wide.tolist() == [-1, 0, 127, -128]
+    assert unsigned.tolist() == [255, 0, 127, 128]
+    assert less.tolist() == [1, 0, 1, 1]
+
+
+def test_integers_wrap_and_nan_is_unordered() -> None:
+    [total, isnan] = run(
+        """%a = arith.addi %x, %x : tensor<2xi8>
+           %b = arith.cmpf uno, %f, %f : tensor<2xf32>
+           %c = arith.extui %b : tensor<2xi1> to tensor<2xi8>
+           return %a, %c : tensor<2xi8>, tensor<2xi8>""",
+        "(%x: tensor<2xi8>, %f: tensor<2xf32>) -> (tensor<2xi8>, tensor<2xi8>)",
+        np.array([100, -100], np.int8), np.array([np.nan, 1], np.float32),
+    )  # fmt: skip
+    assert total.tolist() == [-56, 56]
+    assert isnan.tolist() == [1, 0]
+
+
+def test_slices_pads_and_loops() -> None:
+    [y] = run(
+        """%s = tensor.extract_slice %x[1, 0] [1, 3] [1, 1] : tensor<2x3xf32> to tensor<3xf32>
+           %p = tensor.pad %s low[1] high[0] {
+           ^bb0(%i: index):
+             %c = arith.constant 7.0 : f32
+             tensor.yield %c : f32
+           } : tensor<3xf32> to tensor<4xf32>
+           %c0 = arith.constant 0 : index
+           %c1 = arith.constant 1 : index
+           %c3 = arith.constant 3 : index
+           %r = scf.for %i = %c0 to %c3 step %c1 iter_args(%a = %p) -> (tensor<4xf32>) {
+             %n = arith.addf %a, %a : tensor<4xf32>
+             scf.yield %n : tensor<4xf32>
+           }
+           return %r : tensor<4xf32>""",
+        "(%x: tensor<2x3xf32>) -> tensor<4xf32>", np.arange(6, dtype=np.float32).reshape(2, 3),
+    )  # fmt: skip
+    assert y.tolist() == [56, 24, 32, 40]
+
+
+def test_an_unknown_op_is_named_with_its_place() -> None:
+    with pytest.raises(NotEvaluated, match=r"-:2:6: error: the reference does not know 'math.ctpop'; '--against cpu:"):
+        run(
+            "%0 = math.ctpop %x : tensor<4xi32>\nreturn %0 : tensor<4xi32>",
+            "(%x: tensor<4xi32>) -> tensor<4xi32>",
+            np.zeros(4, np.int32),
+        )
+
+
+def test_values_that_an_op_refuses() -> None:
+    x, w = np.zeros((2, 4), np.int8), np.zeros((3, 4, 2), np.int8)
+    text = """func.func @main(%x: tensor<2x4xi8>, %w: tensor<3x4x2xi8>, %n: tensor<3xi32>) -> tensor<2x2xi32> {
+      %0 = "qmlir.grouped_matmul"(%x, %w, %n) {
+        operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+      } : (tensor<2x4xi8>, tensor<3x4x2xi8>, tensor<3xi32>) -> tensor<2x2xi32>
+      return %0 : tensor<2x2xi32>
+    }"""
+    way = reference.open(text, "main", {})
+    assert int(inputs.make(way.signature, way.roles)[2].sum()) == 2
+    with pytest.raises(qmlir.InputError, match=r"group_sizes \[1, 2, 3\] must be non-negative and add up to M = 2"):
+        way.run([x, w, np.array([1, 2, 3], np.int32)])
