@@ -34,6 +34,10 @@ class Decline(Exception):
     """A pattern does not fit the op at hand; the message says why and goes into the report."""
 
 
+class NotQuantised(Decline):
+    """The op at hand is a plain float one: it is not reported as left."""
+
+
 class Tensor:
     """A tensor while a program is being built: its spec (the dtype tells signedness, which MLIR's types do not), and
     either a value of builtin tensor type or an array, of which a value is made when one is needed.
