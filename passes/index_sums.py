@@ -1,4 +1,4 @@
-"""qmlir-index-sums: sums that look at their running index read it from a constant, for Vulkan."""
+"""qmlir-index-sums: sums that look at their running index read it from a constant, for GPUs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .base import Pass, State
 class IndexSumsPass(Pass):
     """`linalg.index` of a static summed loop becomes an operand `[0, 1, ..]`.
 
-    IREE 3.13's SPIR-V route makes a reduction across lanes of such a sum, keeps the indices in shared memory as values
-    of type `index`, and cannot legalise that (`memref.alloc` of `256xindex`).
+    IREE 3.13 makes a reduction across lanes of such a sum. On Vulkan it keeps the indices in shared memory as values of
+    type `index`, and cannot legalise that (`memref.alloc` of `256xindex`); on CUDA it does not distribute them.
     """
 
     name: ClassVar[str] = "qmlir-index-sums"

@@ -16,6 +16,7 @@ FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
 # For every target but Vulkan, whose `BaseDistribute` pipeline is silently wrong where a sum and its readers are one
 # dispatch (see qmlir-split-broadcast).
 FUSE_ROWS = "qmlir-fuse-rows"
+INDEX_SUMS = "qmlir-index-sums"  # for every GPU
 
 COMPILED = "compiled"  # and the instructions looked at in the tests; no such device has run it
 
