@@ -66,7 +66,7 @@ def _vulkan(
             "inline",
             decode_pass(),
             INDEX_SUMS,
-            *(("qmlir-check-loops",) if name == "lavapipe" else ()),
+            *(("qmlir-cut-loops",) if name == "lavapipe" else ()),
             "qmlir-split-broadcast",
             "qmlir-explicit-sign",
             "qmlir-bf16-as-bits",

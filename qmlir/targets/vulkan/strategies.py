@@ -56,7 +56,8 @@ class SeparatePlan:
 
 @dataclass(frozen=True)
 class ShortReductionStrategy:
-    """The stock route, but for sums that the device would cut short."""
+    """The stock route, but for sums of unknown length where the device would cut long ones short: those of known length
+    are cut into pieces (qmlir-cut-loops)."""
 
     target: Target
     stock: StockStrategy
@@ -64,10 +65,10 @@ class ShortReductionStrategy:
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
-        if too_long(self.target, c):
+        if too_long(self.target, c) and c.k is None:
             return Decline(
-                f"K is {c.k or 'dynamic'}, and loops of {self.target.spelling} stop after {LAVAPIPE_LOOP}",
-                "make M, N and K static, or use scales in groups along K",
+                f"K is dynamic, and loops of {self.target.spelling} stop after {LAVAPIPE_LOOP}",
+                "make K static, or use scales in groups along K",
             )
         answer = self.stock.consider(c)
         tiled = c.kind == "matmul" and None not in c.sizes and 1 not in (c.m, c.n)
