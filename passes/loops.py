@@ -17,7 +17,7 @@ MOST_PIECES = 64
 
 @dataclass(frozen=True)
 class CutLoopsPass(Pass):
-    """Cuts a reduction of more than `longest` elements into pieces, each of which goes on from the sum of the one before.
+    """Cuts a reduction of more than `longest` elements into pieces; each goes on from the sum of the one before.
 
     Mesa's llvmpipe, on which lavapipe stands, leaves a shader's loop after 65535 iterations
     (LP_MAX_TGSI_LOOP_ITERATIONS): a longer sum would silently lack its rest. Contractions that their strategy has tiled
