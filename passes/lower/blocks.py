@@ -273,7 +273,10 @@ class Blocks:
 
     def rows_of(self, value: Any) -> Any:
         """`[R, ...]` to `[NB, B, ...]`."""
-        return gather(value, self.row_of)
+        rows = gather(value, self.row_of)
+        # Of a single row this is a broadcast, which IREE fuses into the product: one vector by each column, unrolled
+        # over all of K on SPIR-V.
+        return apart(rows) if dims(value)[0] == 1 else rows
 
     def weights_of(self, value: Any) -> Any:
         """`[G, ...]` to `[NB, ...]`."""

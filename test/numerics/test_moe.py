@@ -103,6 +103,14 @@ def test_dynamic_tokens(tokens: int, data: Any, same: Any) -> None:
     same(function(*[kw[name] for name, _ in function.signature.inputs]), R.moe(**kw))
 
 
+def test_one_token(target: str, data: Any, same: Any) -> None:
+    """Its row is the same in all blocks: as a part of the product, it was unrolled over K and compiled for minutes."""
+    width = 4096
+    kw = _layer(data, tokens=1, topk=4) | EXACT["dynamic"]
+    kw |= {"input": data.codes(1, width), "w1": data.codes(E, width, F)}
+    same(qmlir.ops.moe(**kw, target=target), R.moe(**kw))
+
+
 def test_an_id_out_of_range_is_named_or_skipped(target: str, data: Any, same: Any) -> None:
     kw = _layer(data) | EXACT["dynamic"]
     kw["expert_ids"][7, 1], kw["expert_ids"][11, 0] = E, -1
