@@ -10,9 +10,6 @@ from typing import Any
 
 from .._spelling import LEVELS
 
-# What shells complete with: the same texts as shtab.FILE and shtab.DIRECTORY, which is loaded on demand only.
-_FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
-
 
 class _Help(argparse.HelpFormatter):
     """One line an option. Positional arguments are in the usage line and in the description."""
@@ -39,7 +36,7 @@ def command(commands: Any, name: str, usage: str, help: str, description: str) -
 
 def add_source(p: argparse.ArgumentParser, dest: str = "input", **kw: Any) -> None:
     """The program that the command is about."""
-    p.add_argument(dest, metavar="IN", help=argparse.SUPPRESS, **kw).complete = _FILE  # type: ignore[attr-defined]
+    p.add_argument(dest, metavar="IN", help=argparse.SUPPRESS, **kw)
 
 
 def add_compilation(p: argparse.ArgumentParser) -> None:
