@@ -269,7 +269,9 @@ def device_code(folder: Path, kind: str, dispatch: str | None = None) -> str:
     fitting = [n for n in texts if n == dispatch] or [n for n in texts if dispatch in n]
     if len(fitting) != 1:
         what = "several dispatches are" if fitting else "no dispatch is"
-        names = "".join(f"\n  {n}" for n in fitting or texts)
+        # A CPU's file also holds the library that is linked in.
+        own = [n for n in texts if re.search(r"_(dispatch|encoding|initializer|hoisted)_", n)]
+        names = "".join(f"\n  {n}" for n in fitting or own or texts)
         raise UsageError(f"{what} called {dispatch!r}:{names}")
     return texts[fitting[0]]
 

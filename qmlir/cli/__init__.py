@@ -19,10 +19,13 @@ COMMANDS = ("compile", "run", "check", "bench", "inspect", "explain", "targets",
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `qmlir`."""
+    from .arguments import Help
+
     parser = argparse.ArgumentParser(
         prog="qmlir",
         description="Compile and run quantised linear algebra.",
         epilog="exit codes: 0 ok, 1 failed, 2 wrong usage",
+        formatter_class=Help,
     )
     parser.add_argument("--version", action="store_true", help="print the versions of qmlir and IREE, and the devices")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
@@ -43,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = build_parser()
         args = parser.parse_args(words)
         if args.version:
-            print(_versions())
+            print(versions())
             return 0
         if args.command is None:
             parser.print_help(sys.stderr)
@@ -54,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(body, "qmlir")
 
 
-def _versions() -> str:
+def versions() -> str:
     """Versions of what compiles and runs, and the devices that are here."""
     import platform
     from importlib.metadata import version

@@ -11,12 +11,13 @@ from typing import Any
 from .._spelling import LEVELS
 
 
-class _Help(argparse.HelpFormatter):
+class Help(argparse.HelpFormatter):
     """One line an option. Positional arguments are in the usage line and in the description."""
 
     def __init__(self, prog: str) -> None:
         width = shutil.get_terminal_size((80, 24)).columns
         super().__init__(prog, max_help_position=28, width=min(width, 100) - 1)
+        self._action_max_length = 14  # commands, which are not counted, in one column
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
@@ -29,7 +30,7 @@ class _Help(argparse.HelpFormatter):
 def command(commands: Any, name: str, usage: str, help: str, description: str) -> argparse.ArgumentParser:
     """A command's parser. `usage` is what follows the name."""
     p: argparse.ArgumentParser = commands.add_parser(
-        name, help=help, description=description, usage=f"qmlir {name} {usage}", formatter_class=_Help
+        name, help=help, description=description, usage=f"qmlir {name} {usage}", formatter_class=Help
     )
     return p
 
