@@ -23,7 +23,7 @@ from ._spelling import CODE_LEVELS, LEVELS
 from .artifact import MANIFEST_KEY, Artifact, write_atomically
 from .cache import Cache, key_of
 from .device_code import OPCODES, assembly_parts, spirv_instructions
-from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, UsageError
+from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, TuningWarning, UsageError
 from .targets import Target, resolve
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def compile(
     dump_stages: str | os.PathLike[str] | None = None,
     cache: bool = True,
     strict: bool = False,
+    tuning: str | os.PathLike[str] | None = None,
 ) -> Artifact:
     """Compile a program for one target.
 
@@ -104,6 +105,8 @@ def compile(
         dump_stages: folder for the IR at every level and the device code.
         cache: keep the result in the compilation cache.
         strict: what would be a `SlowFallbackWarning` is a CompileError.
+        tuning: a database that `qmlir tune` wrote: the program is compiled as was best; it is a `TuningWarning` when
+            the database does not know it.
 
     Raises:
         ParseError, VerifyError, PassError, CompileError: with the places in the source.
@@ -111,6 +114,8 @@ def compile(
     """
     if start not in LEVELS:
         raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
+    if tuning is not None:
+        flags = (*_tuned(source, target, tuning, start=start, parameters=parameters), *flags)
     options = Options(
         pipeline, start, dict(parameters or {}), keep_parameters, tuple(flags),
         Path(dump_stages) if dump_stages is not None else None, cache, strict,
@@ -148,6 +153,18 @@ def compile_built(build: Callable[[Any], Any], target: Target, options: Options,
     warn_once(artifact.notes)
     artifact.rebuild = lambda level, dispatch: rebuild(build, target, options, level, dispatch)
     return artifact
+
+
+def _tuned(source: Any, target: str, tuning: str | os.PathLike[str], **options: Any) -> tuple[str, ...]:
+    """Flags of the best known choice."""
+    from .tuning.database import Database
+    from .tuning.search import tuned_flags
+
+    found = tuned_flags(source, Database.read(tuning), target, **options)
+    if found is None:
+        text = f"{os.fspath(tuning)} has no result for this program on {target}: qmlir tune finds one"
+        warnings.warn(text, TuningWarning, stacklevel=_caller())
+    return found or ()
 
 
 def _origin(text: str, name: str, options: Options) -> dict[str, Any] | None:
