@@ -1,6 +1,6 @@
 """Writes the generated pages: pipeline.md, one operation at every stage, taken from the compiler itself; support.md,
 what the tests of the support matrix found (test/support/matrix.json); cases.md, what came of the test cases in
-conformance/.
+conformance/; commands.md, the commands with what they print (commands.py).
 
 python docs/generate.py           # write
 python docs/generate.py --check   # exit 1 when a page is out of date
@@ -19,6 +19,9 @@ from qmlir.compiler import default_pipeline, text_at
 from qmlir.targets import resolve
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import commands
+
 from conformance import report
 
 DOCS = Path(__file__).resolve().parent
@@ -153,7 +156,12 @@ def readable(text: str) -> str:
 
 
 # File name -> its text.
-PAGES = {"pipeline.md": pipeline_page, "support.md": support_page, "cases.md": report.page}
+PAGES = {
+    "commands.md": commands.page,
+    "pipeline.md": pipeline_page,
+    "support.md": support_page,
+    "cases.md": report.page,
+}
 
 
 def main() -> int:

@@ -32,7 +32,7 @@ def toolchain() -> str:
 
     h = hashlib.sha256()
     for folder in sorted({str(Path(p)) for p in qmlir.__path__}):
-        for sub in ("", "dialect", "passes", "targets", "kernels", "frontends"):
+        for sub in ("", "dialect", "passes", "targets", "kernels", "frontends", "tuning"):
             for source in sorted((Path(folder) / sub).glob("**/*.py" if sub else "*.py")):
                 stat = source.stat()
                 h.update(f"{source.name}:{stat.st_size}:{stat.st_mtime_ns};".encode())

@@ -23,7 +23,7 @@ from ._spelling import CODE_LEVELS, LEVELS
 from .artifact import MANIFEST_KEY, Artifact, write_atomically
 from .cache import Cache, key_of
 from .device_code import OPCODES, assembly_parts, spirv_instructions
-from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, UsageError
+from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, TuningWarning, UsageError
 from .frontends.registry import ImportedSource, find, front_ends
 from .targets import Target, resolve
 
@@ -92,6 +92,7 @@ def compile(
     cache: bool = True,
     strict: bool = False,
     import_options: Mapping[str, Any] | None = None,
+    tuning: str | os.PathLike[str] | None = None,
 ) -> Artifact:
     """Compile a program for one target.
 
@@ -108,6 +109,8 @@ def compile(
         cache: keep the result in the compilation cache.
         strict: what would be a `SlowFallbackWarning` is a CompileError.
         import_options: options of the front end that imports the source.
+        tuning: a database that `qmlir tune` wrote: the program is compiled as was best; it is a `TuningWarning` when
+            the database does not know it.
 
     Raises:
         FrontEndError: a front end could not import the source.
@@ -116,6 +119,8 @@ def compile(
     """
     if start not in LEVELS:
         raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
+    if tuning is not None:
+        flags = (*_tuned(source, target, tuning, start=start, parameters=parameters), *flags)
     options = Options(
         pipeline, start, dict(parameters or {}), keep_parameters, tuple(flags),
         Path(dump_stages) if dump_stages is not None else None, cache, strict,
@@ -186,6 +191,18 @@ def compile_built(build: Callable[[Any], Any], target: Target, options: Options,
     warn_once(artifact.notes)
     artifact.rebuild = lambda level, dispatch: rebuild(build, target, options, level, dispatch)
     return artifact
+
+
+def _tuned(source: Any, target: str, tuning: str | os.PathLike[str], **options: Any) -> tuple[str, ...]:
+    """Flags of the best known choice."""
+    from .tuning.database import Database
+    from .tuning.search import tuned_flags
+
+    found = tuned_flags(source, Database.read(tuning), target, **options)
+    if found is None:
+        text = f"{os.fspath(tuning)} has no result for this program on {target}: qmlir tune finds one"
+        warnings.warn(text, TuningWarning, stacklevel=_caller())
+    return found or ()
 
 
 def _origin(program: Program, options: Options) -> dict[str, Any] | None:
@@ -308,7 +325,9 @@ def device_code(folder: Path, kind: str, dispatch: str | None = None) -> str:
     fitting = [n for n in texts if n == dispatch] or [n for n in texts if dispatch in n]
     if len(fitting) != 1:
         what = "several dispatches are" if fitting else "no dispatch is"
-        names = "".join(f"\n  {n}" for n in fitting or texts)
+        # A CPU's file also holds the library that is linked in.
+        own = [n for n in texts if re.search(r"_(dispatch|encoding|initializer|hoisted)_", n)]
+        names = "".join(f"\n  {n}" for n in fitting or own or texts)
         raise UsageError(f"{what} called {dispatch!r}:{names}")
     return texts[fitting[0]]
 

@@ -22,6 +22,10 @@ class SlowFallbackWarning(UserWarning):
     """A part of a program is known to be compiled to slow code. `strict` makes it an error."""
 
 
+class TuningWarning(UserWarning):
+    """A tuning database was given that does not know the program."""
+
+
 class QmlirError(Exception):
     """Base of everything that this project raises on purpose."""
 

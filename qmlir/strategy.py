@@ -81,6 +81,25 @@ class Strategy(Protocol):
 
 
 @dataclass(frozen=True)
+class Knob:
+    """A choice that a strategy leaves open: JSON-able values, the first of which is taken without tuning."""
+
+    name: str
+    values: tuple[Any, ...]
+
+
+class Tunable(Protocol):
+    """A strategy that declares what `qmlir tune` may try. Optional: a strategy without these methods has nothing to
+    choose."""
+
+    def space(self, contraction: Contraction) -> tuple[Knob, ...]:
+        """The knobs for a contraction that the strategy accepts."""
+
+    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+        """What a choice means to the compilation of the whole program, as flags for IREE."""
+
+
+@dataclass(frozen=True)
 class Decision:
     """The answers of all strategies for one contraction; `chosen` is empty when all declined."""
 

@@ -257,7 +257,9 @@ def _sparse(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> Ar
         dense = dense.view(np.uint8)
     keywords["packing"] = "none"
     keywords["rhs_dtype"] = densified_dtype(d.name)
-    return reference.scaled_matmul(arrays.pop("lhs"), dense, **arrays, **keywords)
+    lhs = arrays.pop("lhs")
+    given: dict[str, Any] = {**arrays, **keywords}
+    return reference.scaled_matmul(lhs, dense, **given)
 
 
 def _as_unsigned(arrays: dict[str, Array], *names: str) -> None:

@@ -40,15 +40,15 @@ def _divide(x: Array, y: Array) -> Array:
     """Toward zero; a division by zero is undefined and gives 0."""
     with np.errstate(divide="ignore"):
         q = x // np.where(y == 0, 1, y)
-        return np.where((q < 0) & (q * y != x), q + 1, q).astype(x.dtype)
+        return np.asarray(np.where((q < 0) & (q * y != x), q + 1, q)).astype(x.dtype)
 
 
 def _remainder(x: Array, y: Array) -> Array:
-    return (x - _divide(x, y) * y).astype(x.dtype)
+    return np.asarray(x - _divide(x, y) * y).astype(x.dtype)
 
 
 def _shift(f: Callable[..., Array]) -> Callable[..., Array]:
-    return lambda x, y: np.where(_unsigned(y) < x.dtype.itemsize * 8, f(x, y), 0).astype(x.dtype)
+    return lambda x, y: np.asarray(np.where(_unsigned(y) < x.dtype.itemsize * 8, f(x, y), 0)).astype(x.dtype)
 
 
 def _in_f64(f: Callable[..., Any]) -> Callable[..., Array]:
@@ -119,7 +119,8 @@ def _to_integer(x: Array, to: np.dtype[Any]) -> Array:
     """A float out of range is undefined; it saturates here as on most hardware."""
     info = np.iinfo(to)
     with np.errstate(invalid="ignore"):
-        return np.clip(np.nan_to_num(np.trunc(x.astype(np.float64))), info.min, info.max).astype(to)
+        whole = np.nan_to_num(np.trunc(x.astype(np.float64)))
+        return np.asarray(np.clip(whole, info.min, info.max)).astype(to)
 
 
 def _convert(name: str, x: Array, to: np.dtype[Any]) -> Array:

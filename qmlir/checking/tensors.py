@@ -90,7 +90,7 @@ def _pad(op: Any, operands: list[Array], block: Block) -> list[Array]:
     low = _mixed(op, "static_low", iter(low_sizes))
     high = _mixed(op, "static_high", iter(high_sizes))
     body = op.regions[0].blocks[0]
-    [fill] = block(body, [np.int64(0)] * len(low))
+    [fill] = block(body, [np.zeros((), np.int64)] * len(low))
     widths = list(zip(low, high, strict=True))
     return [np.pad(source[0], widths, constant_values=fill.reshape(()).astype(source[0].dtype))]
 
@@ -213,7 +213,7 @@ def _expression(e: Any) -> Any:
 
 
 def _is_dim(e: Any) -> bool:
-    return isinstance(e, ir.AffineDimExpr)
+    return bool(isinstance(e, ir.AffineDimExpr))
 
 
 def _affine(e: Any, grid: list[Array]) -> Array:

@@ -1,4 +1,5 @@
-"""The command line: `qmlir compile | run | targets | cache`, and `qmlir-opt` (module `opt`).
+"""The command line: `qmlir compile | run | check | bench | tune | inspect | explain | targets | cache | completion`,
+and `qmlir-opt` (module `opt`).
 
 Each command is one file with `add(subparsers)` and `run(args) -> int`. Commands call the public API only. Exit
 codes: 0 ok, 1 failed, 2 wrong usage.
@@ -13,17 +14,20 @@ from collections.abc import Callable, Sequence
 
 from .. import __version__
 
-COMMANDS = ("compile", "run", "check", "bench", "inspect", "explain", "targets", "cache")
+COMMANDS = ("compile", "run", "check", "bench", "tune", "inspect", "explain", "targets", "cache", "completion")
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `qmlir`."""
+    from .arguments import Help
+
     parser = argparse.ArgumentParser(
         prog="qmlir",
         description="Compile and run quantised linear algebra.",
         epilog="exit codes: 0 ok, 1 failed, 2 wrong usage",
+        formatter_class=Help,
     )
-    parser.add_argument("--version", action="store_true", help="print the versions of qmlir and IREE")
+    parser.add_argument("--version", action="store_true", help="print the versions of qmlir and IREE, and the devices")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name in COMMANDS:
         importlib.import_module(f".{name}", __name__).add(commands)
@@ -42,10 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = build_parser()
         args = parser.parse_args(words)
         if args.version:
-            from importlib.metadata import version
-
-            print(f"qmlir {__version__} (IREE compiler {version('iree-base-compiler')}, "
-                  f"runtime {version('iree-base-runtime')})")  # fmt: skip
+            print(versions())
             return 0
         if args.command is None:
             parser.print_help(sys.stderr)
@@ -54,6 +55,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(args.run(args))
 
     return guarded(body, "qmlir")
+
+
+def versions() -> str:
+    """Versions of what compiles and runs, and the devices that are here."""
+    import platform
+    from importlib.metadata import version
+
+    from ..targets import BACKENDS, backend_description
+    from ..targets.cpu.host import host_name
+    from ..targets.devices import devices
+
+    drivers = {t.driver for b in BACKENDS if b != "cpu" for t in backend_description(b).TARGETS}
+    found = [f"{d.driver}: {d.name} {d.arch}".strip() for driver in sorted(drivers) for d in devices(driver)]
+    return "\n".join([
+        f"qmlir {__version__} (IREE compiler {version('iree-base-compiler')}, runtime {version('iree-base-runtime')})",
+        f"Python {platform.python_version()}, numpy {version('numpy')}, {platform.system()} {platform.machine()}",
+        *(f"device {text}" for text in [f"cpu: {host_name()}", *found]),
+    ])  # fmt: skip
 
 
 def guarded(body: Callable[[], int], program: str) -> int:

@@ -10,16 +10,14 @@ from typing import Any
 
 from .._spelling import LEVELS
 
-# What shells complete with: the same texts as shtab.FILE and shtab.DIRECTORY, which is loaded on demand only.
-_FILE = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
 
-
-class _Help(argparse.HelpFormatter):
+class Help(argparse.HelpFormatter):
     """One line an option. Positional arguments are in the usage line and in the description."""
 
     def __init__(self, prog: str) -> None:
         width = shutil.get_terminal_size((80, 24)).columns
         super().__init__(prog, max_help_position=28, width=min(width, 100) - 1)
+        self._action_max_length = 14  # commands, which are not counted, in one column
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if not action.option_strings or action.nargs == 0:
@@ -32,14 +30,14 @@ class _Help(argparse.HelpFormatter):
 def command(commands: Any, name: str, usage: str, help: str, description: str) -> argparse.ArgumentParser:
     """A command's parser. `usage` is what follows the name."""
     p: argparse.ArgumentParser = commands.add_parser(
-        name, help=help, description=description, usage=f"qmlir {name} {usage}", formatter_class=_Help
+        name, help=help, description=description, usage=f"qmlir {name} {usage}", formatter_class=Help
     )
     return p
 
 
 def add_source(p: argparse.ArgumentParser, dest: str = "input", **kw: Any) -> None:
     """The program that the command is about."""
-    p.add_argument(dest, metavar="IN", help=argparse.SUPPRESS, **kw).complete = _FILE  # type: ignore[attr-defined]
+    p.add_argument(dest, metavar="IN", help=argparse.SUPPRESS, **kw)
 
 
 def add_compilation(p: argparse.ArgumentParser) -> None:

@@ -65,10 +65,11 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.plot, args.csv):
         if path is not None:
             check_writable(Path(path))
+    stated = None if args.limits is None else Limits(args.limits[0], args.limits[1], "as stated")
     report = qmlir.bench(
         *args.programs, vs=args.vs, function=args.function, size=args.size, sizes=dict(args.shape),
         arguments=arguments_of(args.input, []) if args.input else None, seconds=args.seconds, warmup=args.warmup,
-        repeats=args.repeats, device=args.device, stated=Limits(*args.limits, "as stated") if args.limits else None,
+        repeats=args.repeats, device=args.device, stated=stated,
         step=lambda text: breadcrumb(f"{text}\n"), target=args.target,
         parameters=dict(args.parameters),
     )  # fmt: skip

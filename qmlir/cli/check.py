@@ -18,7 +18,7 @@ def add(commands: Any) -> None:
     add_source(p, "input_file")
     p.add_argument("--against", default="reference", metavar="WAY", help="reference, a target, another .mlir or .vmfb")
     p.add_argument("--tol", type=float, metavar="X", help="floats: error by largest value (default: by type)")
-    p.add_argument("--codes", type=int, default=0, metavar="N", help="integers: what 0.1 % may be off by (default: 0)")
+    p.add_argument("--codes", type=int, default=0, metavar="N", help="integers: what 0.1 %% may be off by (default: 0)")
     p.add_argument("--layers", action="store_true", help="compare every intermediate value")
     p.add_argument("-f", "--function", default="main", metavar="NAME", help="the function to call")
     p.add_argument("-i", "--input", action="append", default=[], metavar="FILE", help="arguments (.npy, .npz)")

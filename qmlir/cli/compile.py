@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._spelling import CODE_LEVELS
-from ..errors import UsageError
+from ..errors import TuningWarning, UsageError
 from .arguments import add_compilation, add_source, add_timeout, add_volume, command, compilation
 
 
@@ -26,6 +26,7 @@ def add(commands: Any) -> None:
     p.add_argument("--stop", metavar="LEVEL", choices=CODE_LEVELS,
                    help="write the text of a level, or asm, ptx, isa, spirv")  # fmt: skip
     p.add_argument("--dump-stages", metavar="DIR", help="write every level and the device code to DIR")
+    p.add_argument("--tuning", metavar="FILE", help="compile as was best by this database of qmlir tune")
     add_timeout(p)
     p.add_argument("--no-cache", action="store_true", help="neither read nor write the compilation cache")
     p.add_argument("--strict", action="store_true", help="fail where a part would be slow on the target")
@@ -68,9 +69,15 @@ def _compile(args: argparse.Namespace) -> int:
             write_atomically(output, text)
             published()
         return 0
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("ignore", qmlir.SlowFallbackWarning)  # told below, in the words of a compiler
-        artifact = qmlir.compile(source, dump_stages=args.dump_stages, cache=not args.no_cache, **options)
+        warnings.simplefilter("always", TuningWarning)
+        artifact = qmlir.compile(
+            source, dump_stages=args.dump_stages, cache=not args.no_cache, tuning=args.tuning, **options
+        )
+    if not args.quiet:
+        for warning in told:
+            print(f"qmlir: note: {warning.message}", file=sys.stderr)
     if not args.quiet:
         for note in artifact.notes:
             print(": ".join(filter(None, ("qmlir", note.severity, note.location, note.message))), file=sys.stderr)

@@ -19,9 +19,16 @@ from ..errors import Diagnostic, DiagnosticsError, QmlirError, UsageError
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of `qmlir-opt`."""
-    p = argparse.ArgumentParser(prog="qmlir-opt", description="Run passes on MLIR with the qmlir dialect.")
-    p.add_argument("input", nargs="?", default="-", help="an .mlir file, or - for standard input")
-    p.add_argument("-o", "--output", default="-", help="where the result goes (default: standard output)")
+    from .arguments import Help
+
+    p = argparse.ArgumentParser(
+        prog="qmlir-opt", usage="qmlir-opt [options] [IN]", formatter_class=Help,
+        description="Run passes on IN (an .mlir file, default: standard input) with the qmlir dialect.",
+    )  # fmt: skip
+    p.add_argument("input", nargs="?", default="-", metavar="IN", help=argparse.SUPPRESS)
+    p.add_argument(
+        "-o", "--output", default="-", metavar="FILE", help="where the result goes (default: standard output)"
+    )
     p.add_argument("--pass-pipeline", default="", metavar="TEXT", help="for instance 'qmlir-verify,qmlir-fold,cse'")
     p.add_argument("--split-input-file", action="store_true", help="treat parts between '// -----' lines apart")
     p.add_argument("--verify-diagnostics", action="store_true", help="check expected-error comments")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..strategy import Accept, Contraction, Decline
+from ..strategy import Accept, Contraction, Decline, Knob
 from .base import Target
 from .gpu import parse_mma
 from .roofline import roofline
@@ -56,13 +56,29 @@ def no_f32_matrix(target: Target, c: Contraction) -> str:
     return f"no matrix instruction takes {c.lhs} x {c.rhs}; activations in f16, or compute_dtype 'f16', would have one"
 
 
+def no_flags(knob: str, value: Any) -> tuple[str, ...]:
+    """The default for `StockStrategy.flags`."""
+    return ()
+
+
 @dataclass(frozen=True)
 class StockStrategy:
-    """Accepts everything whose types the target can compute with."""
+    """Accepts everything whose types the target can compute with. `knobs` are the backend's, `flags` what their values
+    mean to IREE."""
 
     target: Target
     facts: Callable[[Target, Contraction], dict[str, Any]] = field(default=no_facts)
     name: str = "stock"
+    knobs: tuple[Knob, ...] = ()
+    flags: Callable[[str, Any], tuple[str, ...]] = field(default=no_flags)
+
+    def space(self, contraction: Contraction) -> tuple[Knob, ...]:
+        """See `strategy.Tunable`."""
+        return self.knobs
+
+    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+        """See `strategy.Tunable`."""
+        return tuple(flag for name, value in choice.items() for flag in self.flags(name, value))
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         declined = unsupported_dtype(self.target, contraction)

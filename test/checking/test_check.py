@@ -133,8 +133,10 @@ def test_a_fault_that_hides_when_layers_are_returned_is_searched_for(
 TWO = """
 func.func @main(%x: tensor<3x4xf32>) -> tensor<3x4xf32> {
   %s = arith.constant dense<0.5> : tensor<f32>
-  %q = "qmlir.quantize"(%x, %s) : (tensor<3x4xf32>, tensor<f32>) -> tensor<3x4xi8>
-  %y = "qmlir.dequant"(%q, %s) : (tensor<3x4xi8>, tensor<f32>) -> tensor<3x4xf32>
+  %q = "qmlir.quantize"(%x, %s) {operandSegmentSizes = array<i32: 1, 1, 0>}
+      : (tensor<3x4xf32>, tensor<f32>) -> tensor<3x4xi8>
+  %y = "qmlir.dequant"(%q, %s) {operandSegmentSizes = array<i32: 1, 1, 0, 0>}
+      : (tensor<3x4xi8>, tensor<f32>) -> tensor<3x4xf32>
   %z = call @twice(%y) : (tensor<3x4xf32>) -> tensor<3x4xf32>
   return %z : tensor<3x4xf32>
 }

@@ -165,6 +165,49 @@ def test_the_toolchain_changes_with_a_source(part: str, tmp_path: Path, monkeypa
     assert fresh() != before
 
 
+VERSIONS = ("qmlir 0.1.0 aaaa, iree 3.13.0", "qmlir 0.1.0 bbbb, iree 3.13.0", "qmlir 0.1.0 aaaa, iree 3.14.0")
+
+
+def test_no_change_meets_a_stale_entry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shape, dtype, group size, target, flag, version: each alone is another program, and what comes back is the
+    program that was asked for, not one that looks like it."""
+    real, kept = compiler.run_compiler, Counter(compiler.run_compiler, None)
+
+    def stamped(build: Any, target: Any, options: Any, **kw: Any) -> Any:
+        # What IREE would make of it takes long and is not the question: the text that it gets, in a real file.
+        kept.count += 1
+        found: dict[str, Any] = {}
+        real(build, target, options, until="qmlir", after=lambda level, module: found.__setitem__(level, str(module)))
+        text = json.dumps([found["qmlir"], target.spelling, list(options.flags), cache_module.toolchain()])
+        return compiler.Compiled(text.encode(), {})
+
+    monkeypatch.setattr(compiler, "run_compiler", stamped)
+    monkeypatch.setattr("qmlir.artifact.read_manifest", lambda data, name: {"target": "", "functions": {}})
+
+    def scheme(**change: Any) -> dict[str, Any]:
+        k, group = change.pop("k", 64), change.pop("group", 32)
+        m, weight = change.pop("m", 4), change.pop("weight", "i4")
+        scale = np.ones((8, k // group), np.float32)
+        return {"lhs": T((m, k), "i8"), "rhs": np.zeros((8, k), np.int8), "rhs_dtype": weight, "rhs_scale": scale,
+                "rhs_transposed": True, **change}  # fmt: skip
+
+    changes: dict[str, dict[str, Any]] = {
+        "base": {}, "M": {"m": 5}, "dynamic M": {"m": None}, "K": {"k": 96}, "dtype": {"weight": "i2"},
+        "result": {"out_dtype": "f16"}, "group size": {"group": 16}, "no groups": {"group": 64},
+        "target": {"target": "cpu:x86-64"}, "backend": {"target": "vulkan:ada"},
+        "flag": {"flags": ("--iree-opt-level=O3",)},
+        "two flags": {"flags": ("--iree-opt-level=O3", "--iree-opt-level=O2")},
+    }  # fmt: skip
+    seen: dict[bytes, str] = {}
+    for version in VERSIONS:
+        monkeypatch.setattr(cache_module, "toolchain", lambda version=version: version)
+        for name, change in changes.items():
+            for _ in range(2):  # the second time from the cache
+                vmfb = scaled_matmul.compile(**scheme(**change)).vmfb
+                assert seen.setdefault(vmfb, f"{version} {name}") == f"{version} {name}", "a stale entry"
+    assert kept.count == len(seen) == len(changes) * len(VERSIONS)
+
+
 # ---- damage
 
 

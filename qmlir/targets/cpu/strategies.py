@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...strategy import Contraction, Strategy
+from ...strategy import Contraction, Knob, Strategy
 from ..base import Target
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
@@ -38,7 +38,21 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
     return {"codegen": "scalar loops", "slow": "the size of the image is dynamic"}
 
 
+# What IREE 3.13 leaves open on CPUs, for the whole program. The first value is what an untuned program gets.
+_FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
+    "data_tiling": {"target": (), "off": ("--iree-opt-data-tiling=false",)},
+    "ukernels": {"target": (), "all": ("--iree-llvmcpu-enable-ukernels=all",)},
+    "opt_level": {"O0": (), "O2": ("--iree-opt-level=O2",), "O3": ("--iree-opt-level=O3",)},
+}
+KNOBS = tuple(Knob(name, tuple(values)) for name, values in _FLAGS.items())
+
+
+def stock_flags(knob: str, value: Any) -> tuple[str, ...]:
+    """What a knob's value means to IREE; nothing for a knob of another strategy."""
+    return _FLAGS.get(knob, {}).get(str(value), ())
+
+
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-    stock = StockStrategy(target, stock_facts)
+    stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
     return (Im2colStrategy((stock,), keep=False), WidenedStrategy("f32", (stock,)), stock)

@@ -1,0 +1,158 @@
+"""Writes commands.md for generate.py: every command as it is typed, with what it really prints.
+
+Commands run in this process (what the command line does in its child). What differs between machines or from run to run
+is masked: times, sizes of files, devices.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+PROGRAM = """\
+// A layer: int8 activations with a scale per row, int8 weights with a scale per column, relu.
+func.func @main(%x: tensor<?x4xi8>, %x_scale: tensor<?x1xf32>) -> tensor<?x3xi8> {
+  %w = arith.constant dense<[[1, -2, 3, -4], [5, 6, -7, 8], [-9, 10, 11, -12]]> : tensor<3x4xi8>
+  %w_scale = arith.constant dense<[[0.5], [0.25], [0.125]]> : tensor<3x1xf32>
+  %out_scale = arith.constant dense<2.0> : tensor<f32>
+  %y = "qmlir.scaled_matmul"(%x, %w, %x_scale, %w_scale, %out_scale) {
+    rhs_transposed = true, activation = "relu",
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0>
+  } : (tensor<?x4xi8>, tensor<3x4xi8>, tensor<?x1xf32>, tensor<3x1xf32>, tensor<f32>) -> tensor<?x3xi8> loc("fc1")
+  return %y : tensor<?x3xi8>
+}
+"""
+
+INTRO = """\
+# The command line
+
+*This page is written by `python docs/generate.py`, which runs the commands; a test keeps it up to date. Times, sizes of
+files and devices are replaced by `#`.*
+
+Exit codes: 0 ok, 1 failed (or, for `check` and `explain`, the answer is no), 2 wrong usage. `--json` prints data. On a
+terminal, work of over two seconds shows a bar on stderr, unless `--quiet`; `NO_COLOR` is obeyed. Compilation runs in a
+child process, so that a crash of the compiler is a message. Pictures need `pip install 'qmlir[plot]'`, completion
+scripts `pip install 'qmlir[completion]'`.
+
+The examples use this program, `layer.mlir`:
+
+```mlir
+{program}```
+"""
+
+# Title, text, commands; a command with a number shows so many lines of its output.
+SECTIONS: list[tuple[str, str, list[str | tuple[str, int]]]] = [
+    ("qmlir", "", ["qmlir --help", "qmlir --version"]),
+    ("compile", "A program to one `.vmfb`, which holds its manifest too.", [
+        "qmlir compile --help", "qmlir compile layer.mlir --target cpu:x86-64-v3 -o layer.vmfb",
+        ("qmlir compile layer.mlir --stop linalg -o linalg.mlir", 1)]),
+    ("run", "Arguments come from `.npy` or `.npz` files, results are printed or written.", [
+        "qmlir run --help", "qmlir run layer.vmfb -i x.npy -i x_scale.npy"]),
+    ("check", """\
+One program run two ways: compiled against evaluated in numpy (`reference`), against another target, or against another
+program. Where an output differs, the first layer that does is named. Against the reference each layer has two errors:
+what has come down to it, and what it adds itself when it is given what the compiled program gave it.""", [
+        "qmlir check --help", "qmlir check layer.mlir --layers", "qmlir check layer.mlir --against cpu:x86-64",
+        "qmlir check layer.mlir --against wrong.mlir"]),
+    ("bench", """\
+Programs are measured in alternation, in bursts of about a millisecond. The roofline is what the machine allows:
+measured on a CPU, published for a GPU, or stated.""", [
+        "qmlir bench --help", "qmlir bench layer.vmfb --vs wrong.mlir --size 64 --repeats 5 --limits 2e12,30e9"]),
+    ("inspect", "What is in a file, and the text of a program at any level, or of one dispatch.", [
+        "qmlir inspect --help", "qmlir inspect layer.vmfb",
+        ("qmlir inspect layer.mlir --target cuda:sm_80 --source ptx --dispatch main_dispatch_0", 12),
+        "qmlir inspect layer.vmfb --source asm --dispatch dispatch_7"]),
+    ("explain", """\
+Every strategy of a target for every contraction, best first. `qmlir.explain(...)` gives the same, and the compiler's
+errors use the same words.""", [
+        "qmlir explain --help", "qmlir explain layer.mlir --target rocm:gfx942",
+        "qmlir explain wide.mlir --target vulkan:ada"]),
+    ("targets", "", ["qmlir targets --help", "qmlir targets rocm"]),
+    ("cache", "", ["qmlir cache --help", "qmlir cache ls"]),
+    ("completion", "", ["qmlir completion --help"]),
+]  # fmt: skip
+
+WIDE = """\
+func.func @main(%x: tensor<4x4xf64>, %y: tensor<4x4xf64>, %z: tensor<4x4xf64>) -> tensor<4x4xf64> {
+  %0 = linalg.matmul ins(%x, %y : tensor<4x4xf64>, tensor<4x4xf64>) outs(%z : tensor<4x4xf64>) -> tensor<4x4xf64>
+  return %0 : tensor<4x4xf64>
+}
+"""
+
+_MASKS = [
+    (r"\b\d[\d,]* bytes", "# bytes"), (r", \d+\.\d+ s$", ", # s"), (r"^( *)[\d,]+  [0-9a-f]{64}$", r"\1#  #"),
+    (r"(?m)^(\S+ +)\d\S* [num]?s +\d\S* [num]?s +\d\S* [num]?s.*$", r"\1#"),
+    (r"memory of the process \d+ MiB", "memory of the process # MiB"),
+    (r"(?m)^(\d+) threads?,", "# threads,"), (r"(?m)^Python .*$", "Python #"), (r"(?m)^device .*\n?", ""),
+]  # fmt: skip
+
+
+@contextlib.contextmanager
+def _place() -> Iterator[Path]:
+    """A folder with the examples, as the working directory, with an empty cache and a terminal of 80 columns."""
+    kept, before = dict(os.environ), Path.cwd()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "layer.mlir").write_text(PROGRAM)
+        (folder / "wrong.mlir").write_text(PROGRAM.replace("[0.25]", "[0.5]"))
+        (folder / "wide.mlir").write_text(WIDE)
+        np.save(folder / "x.npy", np.array([[1, 2, 3, 4], [-1, 0, 5, 100]], np.int8))
+        np.save(folder / "x_scale.npy", np.array([[0.5], [0.25]], np.float32))
+        os.environ |= {
+            "COLUMNS": "80",
+            "QMLIR_CACHE_DIR": str(folder / "cache"),
+            "QMLIR_IN_CHILD": str(folder / "step"),
+        }
+        os.chdir(folder)
+        try:
+            yield folder
+        finally:
+            os.chdir(before)
+            os.environ.clear()
+            os.environ.update(kept)
+
+
+def output_of(line: str) -> str:
+    """What a command prints, on either stream."""
+    from qmlir.cli import build_parser, guarded, versions
+
+    words = shlex.split(line)[1:]
+
+    def body() -> int:
+        args = build_parser().parse_args(words)
+        if args.version:
+            print(versions())
+            return 0
+        args.words = words
+        return int(args.run(args))
+
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out), contextlib.suppress(SystemExit):
+        guarded(body, "qmlir")
+    text = "\n".join(part.rstrip() for part in out.getvalue().splitlines())
+    for pattern, masked in _MASKS:
+        text = re.sub(pattern, masked, text, flags=re.M)
+    return text.rstrip()
+
+
+def page() -> str:
+    """The text of commands.md."""
+    parts = [INTRO.format(program=PROGRAM)]
+    with _place():
+        for title, text, commands in SECTIONS:
+            parts.append(f"\n## {title}\n" + (f"\n{text}\n" if text else ""))
+            for command in commands:
+                line, most = (command, 0) if isinstance(command, str) else command
+                lines = output_of(line).splitlines()
+                if most and len(lines) > most:
+                    lines = [*lines[:most], "..."]
+                parts.append("\n```console\n$ " + "\n".join([line, *lines]) + "\n```\n")
+    return "".join(parts)

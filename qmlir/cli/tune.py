@@ -1,0 +1,90 @@
+"""`qmlir tune`: compile a program in several ways, measure them, remember what was best."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .arguments import add_parameters, add_source, add_target, command, count
+
+
+def add(commands: Any) -> None:
+    """The command's arguments."""
+    p = command(commands, "tune", "[options] [IN]", "find how a program is fastest",
+                "Compile IN, an .mlir file, in the ways that the target's strategies leave open, measure them, and "
+                "write what was best to a database, which qmlir compile --tuning reads.")  # fmt: skip
+    add_source(p, nargs="?")
+    add_target(p)
+    add_parameters(p)
+    p.add_argument("--budget", type=duration, default=300.0, metavar="T", help="time for all: 90s, 5m (default: 5m)")
+    p.add_argument("--database", default="tuning.json", metavar="FILE", help="results are added to it (tuning.json)")
+    p.add_argument("--folder", metavar="DIR", help="of candidates: the same one goes on with an interrupted search")
+    p.add_argument("--size", type=count, default=4, metavar="N", help="for dynamic sizes (default: 4)")
+    p.add_argument("-f", "--function", default="main", metavar="NAME", help="the function to call")
+    p.add_argument("--jobs", type=count, metavar="N", help="compilations at once")
+    p.add_argument("--emit", metavar="DIR", help="only compile, into DIR")
+    p.add_argument("--measure", metavar="DIR", help="only measure what --emit compiled; needs no compiler")
+    p.add_argument("--merge", action="append", default=[], metavar="FILE", help="only add other databases")
+    p.set_defaults(run=run)
+
+
+def duration(text: str) -> float:
+    """`90s`, `5m`, `1h`, or seconds."""
+    unit = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
+    try:
+        seconds = float(text[:-1]) * unit if unit else float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: write a time such as 90s or 5m")
+    return seconds
+
+
+def run(args: argparse.Namespace) -> int:
+    from .child import breadcrumb, in_child, run_in_child
+
+    if not (args.input or args.measure or args.merge):
+        raise UsageError("give a program to tune, or --measure DIR, or --merge FILE")
+    if not in_child():
+        return run_in_child("qmlir", args.words, "qmlir", args.input or args.measure or "databases")
+    from .. import settings
+    from ..tuning.database import Database
+    from ..tuning.measure import PLAN, measure_folder, read_json
+    from ..tuning.search import conclude, device_name, emit, tune
+    from .compile import check_writable
+
+    def step(text: str) -> None:
+        breadcrumb(f"{text}\n")
+
+    path = Path(args.database)
+    if args.emit is None:
+        check_writable(path)
+    known = Database.read(path) if path.exists() and args.emit is None else Database()
+    if args.merge:
+        for other in args.merge:
+            known = known.merged(Database.read(other))
+        known.write(path)
+        print(f"{path}: {len(known.entries)} programs, {sum(map(len, known.entries.values()))} records")
+        return 0
+    if args.measure:
+        folder = Path(args.measure)
+        measure_folder(folder, args.budget, step)
+        found, report = conclude(folder, device_name(read_json(folder / PLAN)["target"]))
+    else:
+        source = Path(args.input)
+        options: dict[str, Any] = {
+            "function": args.function, "size": args.size, "jobs": args.jobs, "parameters": dict(args.parameters),
+        }  # fmt: skip
+        if args.emit:
+            plan = emit(source, Path(args.emit), target=args.target, budget=args.budget, step=step, **options)
+            print(f"{args.emit}: {sum('file' in c for c in plan['candidates'])} candidates to measure")
+            return 0
+        name = hashlib.sha256(f"{source.resolve()} {args.target}".encode()).hexdigest()[:16]
+        folder = Path(args.folder) if args.folder else settings.cache_folder() / "tuning" / name
+        found, report = tune(source, folder, target=args.target, budget=args.budget, step=step, **options)
+    known.merged(found).write(path)
+    print(report)
+    return 0

@@ -1,0 +1,207 @@
+"""The search: candidates from the strategies' declared spaces, compiled in child processes, then measured."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import _html, settings
+from ..artifact import write_atomically
+from ..errors import UsageError
+from ..explanation import explain
+from ..strategy import Knob, seconds_text
+from ..targets import Target, resolve
+from .database import Database, Record, key_of
+from .measure import PLAN, RESULTS, measure_folder, read_json
+
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TuneReport:
+    """What tuning did: `rows` are the measured choices with their times, best first."""
+
+    key: str
+    rows: tuple[Record, ...]
+    compiled: int
+    same: int  # candidates whose code another one has
+    failed: int
+    unmeasured: int
+    choice: Mapping[str, Any]  # {} when the default is best
+
+    def __str__(self) -> str:
+        lines = [f"{self.compiled} compiled, {self.same} of the same code, {self.failed} failed, "
+                 f"{len(self.rows)} measured, {self.unmeasured} left"]  # fmt: skip
+        lines += [f"  {r.ratio:>6.3f}  {seconds_text(r.seconds):>9}  {choice_text(dict(r.choice))}" for r in self.rows]
+        chosen = choice_text(self.choice) if self.choice else "the default: nothing measured is clearly faster"
+        return "\n".join([*lines, f"best: {chosen}"])
+
+    def _repr_html_(self) -> str:
+        rows = [(f"{r.ratio:.3f}", seconds_text(r.seconds), choice_text(dict(r.choice))) for r in self.rows]
+        return _html.section(self.key, _html.table(("time relative to the default", "time", "choice"), rows))
+
+
+def choice_text(choice: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k} {v}" for k, v in choice.items()) or "default"
+
+
+def space_of(target: Target, contractions: Any) -> list[Knob]:
+    """The knobs of every strategy that was chosen, each once."""
+    chosen = {row["chosen"] for row in contractions}
+    # A strategy that hands on to another one (im2col to stock) leaves the choice to it.
+    strategies = [s for s in target.strategies() if hasattr(s, "space")]
+    knobs: dict[str, Knob] = {}
+    for strategy in strategies:
+        if strategy.name in chosen or strategy.name == "stock":
+            for knob in strategy.space(None):
+                knobs.setdefault(knob.name, knob)
+    return list(knobs.values())
+
+
+def flags_of(target: Target, choice: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a choice means to IREE.
+
+    Raises:
+        UsageError: a knob or a value that no strategy of the target declares.
+    """
+    declared: dict[str, tuple[Any, ...]] = {}
+    flags: list[str] = []
+    for strategy in target.strategies():
+        if hasattr(strategy, "space"):
+            declared |= {k.name: k.values for k in strategy.space(None)}
+            flags += [f for f in strategy.program_flags(choice) if f not in flags]
+    for name, value in choice.items():
+        if value not in declared.get(name, ()):
+            known = ", ".join(declared) or "none"
+            raise UsageError(f"{target.spelling} has no choice {name} = {value!r} (knobs: {known}); tune again")
+    return tuple(flags)
+
+
+def candidates(knobs: list[Knob]) -> list[dict[str, Any]]:
+    """Every combination; the default first, then those that differ from it in fewer knobs."""
+    combinations = [dict(zip([k.name for k in knobs], values, strict=True))
+                    for values in itertools.product(*(k.values for k in knobs))]  # fmt: skip
+    default = {k.name: k.values[0] for k in knobs}
+    return sorted(combinations, key=lambda c: sum(c[n] != default[n] for n in default))
+
+
+def emit(
+    source: Path, folder: Path, *, target: str, function: str = "main", size: int = 4, budget: float = 300.0,
+    jobs: int | None = None, parameters: Mapping[str, str] | None = None, step: Step = lambda text: None,
+) -> dict[str, Any]:  # fmt: skip
+    """Compile the candidates into a folder, several at once, each in a child process; those that are there already are
+    kept. Returns the plan that lies in the folder."""
+    resolved = resolve(target)
+    explanation = explain(source, target=target, parameters=dict(parameters or {}))
+    key = key_of(resolved, explanation.contractions)
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / PLAN
+    head = {"key": key, "target": resolved.spelling, "sha256": digest, "function": function, "size": size}
+    plan = read_json(path) if path.exists() else None
+    if plan is not None and {k: plan.get(k) for k in head} != head:
+        raise UsageError(f"{folder} holds candidates of another program, target or version; use another folder")
+    if plan is None:
+        found = candidates(space_of(resolved, explanation.contractions))
+        plan = {**head, "candidates": [{"name": f"{i:03}", "choice": c} for i, c in enumerate(found)]}
+    end = time.monotonic() + budget
+    done = [0]
+
+    def build(candidate: dict[str, Any]) -> None:
+        out = folder / f"{candidate['name']}.vmfb"
+        if out.exists() or candidate.get("error") or time.monotonic() > end:
+            return
+        command = [sys.executable, "-m", "qmlir", "compile", str(source), "-t", target, "-o", str(out), "-q"]
+        command += [f"--parameters={scope}={file}" for scope, file in (parameters or {}).items()]
+        command += [f"--iree-flag={f}" for f in flags_of(resolved, candidate["choice"])]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        done[0] += 1
+        step(f"compiling candidate {done[0]} of {len(plan['candidates'])}")
+        if ran.returncode:
+            candidate["error"] = (ran.stderr.strip().splitlines() or ["no reason"])[0]
+
+    with ThreadPoolExecutor(jobs or max(1, settings.threads())) as pool:
+        list(pool.map(build, plan["candidates"]))
+    seen: dict[str, str] = {}
+    for candidate in plan["candidates"]:
+        out = folder / f"{candidate['name']}.vmfb"
+        if out.exists():
+            code = _code_hash(out)
+            if code in seen:
+                candidate["same"] = seen[code]
+            else:
+                seen[code] = candidate["name"]
+                candidate["file"] = out.name
+    write_atomically(path, json.dumps(plan, indent=1).encode())
+    return dict(plan)
+
+
+def _code_hash(path: Path) -> str:
+    """Of the device code and constants: the manifest beside them names the flags."""
+    h = hashlib.sha256()
+    with zipfile.ZipFile(path) as archive:
+        for entry in sorted(archive.infolist(), key=lambda e: e.filename):
+            if entry.filename != "module.fb":
+                h.update(entry.filename.encode() + archive.read(entry))
+    return h.hexdigest()
+
+
+def conclude(folder: Path, device: str) -> tuple[Database, TuneReport]:
+    """The folder's results as a database of one key."""
+    plan = read_json(folder / PLAN)
+    results = read_json(folder / RESULTS) if (folder / RESULTS).exists() else {}
+    database, rows = Database(), list[Record]()
+    for c in plan["candidates"]:
+        found = results.get(c["name"])
+        if found and "seconds" in found:
+            rows.append(Record(tuple(sorted(c["choice"].items())), found["seconds"], found["baseline"], device))
+    if rows:
+        default = plan["candidates"][0]
+        base = min(r.baseline for r in rows)
+        rows.append(Record(tuple(sorted(default["choice"].items())), base, base, device))
+    for r in rows:
+        database.add(plan["key"], r)
+    rows.sort(key=lambda r: r.ratio)
+    every = plan["candidates"]
+    report = TuneReport(
+        plan["key"], tuple(rows), sum("file" in c for c in every), sum("same" in c for c in every),
+        sum("error" in c for c in every) + sum("error" in r for r in results.values()),
+        sum("file" in c for c in every[1:]) - len(results), database.best(plan["key"]) or {},
+    )  # fmt: skip
+    return database, report
+
+
+def tune(
+    source: str | os.PathLike[str], folder: str | os.PathLike[str], *, target: str = "cpu", budget: float = 300.0,
+    step: Step = lambda text: None, **options: Any,
+) -> tuple[Database, TuneReport]:  # fmt: skip
+    """Compile and measure on this machine. An interrupted search goes on where it stopped when it is given the same
+    folder. What is chosen is never slower than the default, as far as measured: a choice must take at most 98 % of the
+    default's time."""
+    start = time.monotonic()
+    plan = emit(Path(source), Path(folder), target=target, budget=budget * 0.6, step=step, **options)
+    measure_folder(Path(folder), max(budget - (time.monotonic() - start), 1.0), step)
+    return conclude(Path(folder), device_name(plan["target"]))
+
+
+def tuned_flags(source: Any, database: Database, target: str, **options: Any) -> tuple[str, ...] | None:
+    """The flags of the best known choice for a program, () when that is the default, None when nothing is known."""
+    resolved = resolve(target)
+    choice = database.best(key_of(resolved, explain(source, target=target, **options).contractions))
+    return None if choice is None else flags_of(resolved, choice)
+
+
+def device_name(target: str) -> str:
+    """What the times were measured on."""
+    return resolve(target).device_present() or "unknown"
