@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import arith, ir, math
+from .._mlir import arith, ir, math, tensor
 from ..dialect.dtypes import DTYPES, SMALL_FLOATS, DType
 from ..passes.lower import build
 from ..passes.lower.scalars import clamp, const, f32, i32, requantize, round_to, to_f32, to_i32
@@ -48,7 +48,7 @@ def elementwise(body: Scalars, tensors: Sequence[Tensor], dtype: str) -> Tensor:
             for t, v in zip(tensors, values, strict=True)
             if axis - len(shape) + len(t.shape) >= 0 and t.shape[axis - len(shape) + len(t.shape)] is None
         )
-        sizes.append(build.tensor.dim(value, build.index(at)))
+        sizes.append(tensor.dim(value, build.index(at)))
     args = [build.Arg.aligned(v, sizes) for v in values]
     made = build.elementwise(args, sizes, build.element(dtype), body)
     return Tensor(TensorSpec(shape, dtype), made)
@@ -215,9 +215,10 @@ def drop_axis(t: Tensor, axis: int) -> Tensor:
 
 def repeat(t: Tensor, axis: int, times: int, size: int | None) -> Tensor:
     """Each element along `axis` `times` times over, and of that the first `size`."""
-    if t.shape[axis] is None or size is None:
+    own = t.shape[axis]
+    if own is None or size is None:
         raise Decline(f"blocks along axis {axis}, whose size is dynamic")
-    wide = t.shape[axis] * times
+    wide = own * times
     if size > wide:
         raise Decline(f"{t.shape[axis]} blocks of {times} along axis {axis} do not cover its size {size}")
     if t.array is not None:

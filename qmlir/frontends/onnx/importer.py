@@ -206,7 +206,7 @@ class GraphImporter:
                 raise refuse(str(e).strip().splitlines()[0], node.where) from None
 
     def _bind(self, node: Node, tensors: Sequence[Tensor]) -> None:
-        names = [n for n in node.proto.output]
+        names = list(node.proto.output)
         if len(tensors) < len([n for n in names if n]):
             raise refuse(f"the raising pattern of {node.name} gave {len(tensors)} results for {len(names)}", node.where)
         for name, t in zip(names, tensors, strict=False):
