@@ -235,10 +235,11 @@ def repeat(t: Tensor, axis: int, times: int, size: int | None) -> Tensor:
 
 # Bits of mantissa and exponent of the smallest normal number.
 _FORMATS = {name: (f.mantissa, f.min_exponent) for name, f in SMALL_FLOATS.items()} | {"e2m1": (1, 0)}
-# Codes: the largest number, what is beyond it where nothing saturates, NaN (fp4 has none: its largest).
+# Codes: the largest number, what is beyond it where nothing saturates, NaN (fp4 has none:
+# it becomes -0, as in ONNX's tests).
 _LARGEST = {"e4m3": 0x7E, "e5m2": 0x7B, "e4m3fnuz": 0x7F, "e5m2fnuz": 0x7F, "e2m1": 7}
 _BEYOND = {"e4m3": 0x7F, "e5m2": 0x7C, "e4m3fnuz": 0x80, "e5m2fnuz": 0x80, "e2m1": 7}
-_NAN = {"e4m3": 0x7F, "e5m2": 0x7F, "e4m3fnuz": 0x80, "e5m2fnuz": 0x80, "e2m1": 7}
+_NAN = {"e4m3": 0x7F, "e5m2": 0x7F, "e4m3fnuz": 0x80, "e5m2fnuz": 0x80, "e2m1": 8}
 
 __all__ = ["at_axis", "broadcast", "cast_real", "clamp", "drop_axis", "elementwise", "integer", "new_axis", "number",
            "quantised", "real", "repeat", "round_to", "scalar_of", "scale_code", "small_float_code",

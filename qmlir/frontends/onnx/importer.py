@@ -185,8 +185,10 @@ class GraphImporter:
                 became = next((n for n in reversed(names) if n.startswith("qmlir.")), "linalg")
                 self._outcome[node.index] = ("raised", became)
                 return
-        if reason is None and is_quantised(node.op_type):
-            reason = "no raising pattern is registered for it"
+        if is_quantised(node.op_type):
+            # torch-mlir takes some of these, and is wrong about a few (QLinearConv per channel).
+            why = reason or "there is no raising pattern for it"
+            raise refuse(f"the quantised operator {node.op_type}, as it is used here, is not imported: {why}", node.where)
         if reason is not None:
             self._outcome[node.index] = ("left", reason)
         self._as_torch(node, reason)
