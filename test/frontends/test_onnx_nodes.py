@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from support import onnx_nodes
 
 # One of each kind; the rest of a kind differs in types only.

@@ -133,10 +133,11 @@ def matmul_nbits(r: Random) -> Made:
     a = r.floats(r.size(1, 5), k)
     parts: dict[str, Array] = {"b": r.codes(n, blocks, block * bits // 8, signed=False), "s": r.scale(n * blocks)}
     inputs = ["a", "b", "s", "", ""]
-    if r.size(0, 1):
+    more = r.size(0, 2)
+    if more == 1:
         parts["z"] = r.codes(n * -(-blocks * bits // 8), signed=False)
         inputs[3] = "z"
-    if r.size(0, 1):
+    if more == 2:  # without zero points, which onnxruntime 1.31 leaves out when there is a g_idx
         parts["g"] = r.rng.permutation(np.arange(k) // block).astype(np.int32)
         inputs[4] = "g"
     while not inputs[-1]:

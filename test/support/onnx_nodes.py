@@ -92,7 +92,9 @@ def main() -> int:
                 found[name][target] = "passed"
             except Exception as e:
                 failed += 1
-                found[name][target] = f"failed: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}"
+                found[name][target] = (
+                    f"failed: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}"
+                )
                 print(f"{target} {name}: {e}", file=sys.stderr)
             print(f"{target} {name} {time.perf_counter() - start:.1f} s", flush=True)
         RESULTS.write_text(json.dumps({"onnx": onnx.__version__, "tests": found}, indent=1) + "\n")

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import onnx
 
 from ..._mlir import func, ir
-from ...errors import Diagnostic, DiagnosticsError, FrontEndError
+from ...errors import QmlirError
 from ...spec import TensorSpec
 from ..base import ImportOptions
 from ..raising import Decline, NotQuantised, Raising, Tensor, pattern_for
@@ -178,6 +177,11 @@ class GraphImporter:
             except Decline as e:
                 reason = str(e)
                 self.absorbed.pop(node.index, None)
+            except QmlirError:
+                raise
+            except Exception as e:
+                text = f"the raising pattern of {node.name} failed ({type(e).__name__}: {e})"
+                raise refuse(text, node.where) from e
             else:
                 tensors = [made] if isinstance(made, Tensor) else list(made)
                 self._bind(node, tensors)
@@ -188,7 +192,9 @@ class GraphImporter:
         if is_quantised(node.op_type):
             # torch-mlir takes some of these, and is wrong about a few (QLinearConv per channel).
             why = reason or "there is no raising pattern for it"
-            raise refuse(f"the quantised operator {node.op_type}, as it is used here, is not imported: {why}", node.where)
+            raise refuse(
+                f"the quantised operator {node.op_type}, as it is used here, is not imported: {why}", node.where
+            )
         if reason is not None:
             self._outcome[node.index] = ("left", reason)
         self._as_torch(node, reason)
@@ -314,4 +320,4 @@ def _remove_unused(f: Any) -> None:
             operation.erase()
 
 
-__all__ = ["Diagnostic", "DiagnosticsError", "FrontEndError", "import_model", "np"]
+__all__ = ["GraphImporter", "Node", "import_model"]

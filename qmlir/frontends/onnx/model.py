@@ -199,6 +199,8 @@ def load(source: Any, name: str) -> Model:
 
 def _check(model: Model) -> None:
     """The parts of a model that the importer relies on."""
+    if not model.opsets:
+        raise refuse("the file is truncated or no ONNX model: it states no opset", model.name)
     if "" in model.opsets and not OLDEST <= model.opsets[""] <= NEWEST:
         raise refuse(f"the model is of opset {model.opsets['']}; {OLDEST} to {NEWEST} are imported "
                      "(onnx.version_converter converts others)", model.name)  # fmt: skip
