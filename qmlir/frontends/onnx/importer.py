@@ -29,6 +29,15 @@ from .types import ELEMENTS, element_name
 from .upgrade import upgraded
 
 
+# Kinds of the attributes of com.microsoft's operators, of which the onnx package has no schemas.
+_KINDS = dict.fromkeys(
+    ("K", "N", "accuracy_level", "axis", "bits", "block_size", "ceil_mode", "channels_last", "count_include_pad", "group",
+     "keepdims", "opset", "output_dtype", "saturate", "transA", "transB"), onnx.AttributeProto.INT,
+) | {"alpha": onnx.AttributeProto.FLOAT, "auto_pad": onnx.AttributeProto.STRING} | dict.fromkeys(
+    ("axes", "kernel_shape", "pads", "strides", "dilations"), onnx.AttributeProto.INTS
+)  # fmt: skip
+
+
 def import_model(source: Any, context: Any, options: ImportOptions) -> Any:
     """The module of a path or a ModelProto: one public function `main` with the graph's inputs and outputs."""
     return GraphImporter(load(source, options.name), options).run()
@@ -210,8 +219,14 @@ class GraphImporter:
             context.opset_imports = {"": node.opset}
             try:
                 onnx.checker.check_node(node.proto, context)
-            except onnx.checker.ValidationError as e:
-                raise refuse(str(e).strip().splitlines()[0], node.where) from None
+            except Exception as e:  # names that are no text raise errors of other kinds
+                raise refuse(f"{str(e).strip().splitlines()[0]}", node.where) from None
+            return
+        for a in node.proto.attribute:
+            if _KINDS.get(a.name, a.type) != a.type or a.type == onnx.AttributeProto.UNDEFINED:
+                raise refuse(
+                    f"attribute {a.name!r} of {node.op_type} is of another kind than the operator's", node.where
+                )
 
     def _bind(self, node: Node, tensors: Sequence[Tensor]) -> None:
         names = list(node.proto.output)

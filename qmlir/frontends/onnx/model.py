@@ -189,12 +189,29 @@ def load(source: Any, name: str) -> Model:
         model = Model(proto, name, None)
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise refuse("the file is truncated or no ONNX model: it has no graph", name)
+    _check_names(proto.graph, name)
     if proto.functions:
         from onnx import inliner
 
         model.proto = inliner.inline_local_functions(proto)
     _check(model)
     return model
+
+
+def _check_names(graph: Any, name: str) -> None:
+    """Every name is text: protobuf decodes one when it is read, wherever that is."""
+    try:
+        for v in [*graph.input, *graph.output, *graph.value_info]:
+            str(v.name)
+            for d in v.type.tensor_type.shape.dim:
+                str(d.dim_param)
+        for t in graph.initializer:
+            str(t.name)
+        for n in graph.node:
+            for text in [n.name, n.op_type, n.domain, *n.input, *n.output, *(a.name for a in n.attribute)]:
+                str(text)
+    except UnicodeDecodeError:
+        raise refuse("the file is damaged: a name in it is no text", name) from None
 
 
 def _check(model: Model) -> None:
