@@ -28,14 +28,15 @@ from .shapes import Shapes
 from .types import ELEMENTS, element_name
 from .upgrade import upgraded
 
-
 # Kinds of the attributes of com.microsoft's operators, of which the onnx package has no schemas.
-_KINDS = dict.fromkeys(
-    ("K", "N", "accuracy_level", "axis", "bits", "block_size", "ceil_mode", "channels_last", "count_include_pad", "group",
-     "keepdims", "opset", "output_dtype", "saturate", "transA", "transB"), onnx.AttributeProto.INT,
-) | {"alpha": onnx.AttributeProto.FLOAT, "auto_pad": onnx.AttributeProto.STRING} | dict.fromkeys(
-    ("axes", "kernel_shape", "pads", "strides", "dilations"), onnx.AttributeProto.INTS
-)  # fmt: skip
+_KINDS = {
+    **dict.fromkeys(("K", "N", "accuracy_level", "axis", "bits", "block_size", "ceil_mode", "channels_last"), 2),
+    **dict.fromkeys(("count_include_pad", "group", "keepdims", "opset", "output_dtype", "saturate"), 2),
+    **dict.fromkeys(("transA", "transB"), 2),
+    **dict.fromkeys(("axes", "dilations", "kernel_shape", "pads", "strides"), 7),
+    "alpha": 1,
+    "auto_pad": 3,
+}  # onnx.AttributeProto: 1 FLOAT, 2 INT, 3 STRING, 7 INTS
 
 
 def import_model(source: Any, context: Any, options: ImportOptions) -> Any:
