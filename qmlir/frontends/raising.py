@@ -141,7 +141,7 @@ def build(op: str, location: Any = None, **arguments: Any) -> Any:
     """`Raising.build` at the current insertion point."""
     from .. import ops
     from .._mlir import ir
-    from ..dialect.ods import OpError
+    from ..dialect.ods import OpError, problem
     from ..dialect.shapes import ShapeError
 
     operation: ops.Operation = getattr(ops, op)
@@ -154,6 +154,10 @@ def build(op: str, location: Any = None, **arguments: Any) -> Any:
             made = operation.emit(values, {n: t.spec for n, t in tensors.items()}, attributes)
         except (UsageError, OpError, ShapeError) as e:
             raise Decline(f"{op}: {e}") from None
+    owner = made[0][0].owner.operation
+    if message := problem(owner):
+        owner.erase()
+        raise Decline(f"{op} {message}")
     results = tuple(Tensor(spec, value) for value, spec in made)
     return results[0] if len(results) == 1 else results
 

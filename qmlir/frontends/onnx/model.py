@@ -189,6 +189,7 @@ def load(source: Any, name: str) -> Model:
         model = Model(proto, name, None)
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise refuse("the file is truncated or no ONNX model: it has no graph", name)
+    _check_names(proto, name)
     if proto.functions:
         from onnx import inliner
 
@@ -197,8 +198,25 @@ def load(source: Any, name: str) -> Model:
     return model
 
 
+def _check_names(proto: Any, name: str) -> None:
+    """Every name is text: what is not comes out of protobuf as bytes, or as an error when it is read."""
+    graph = proto.graph
+    try:
+        names = [graph.name, *(o.domain for o in proto.opset_import), *(t.name for t in graph.initializer)]
+        for v in [*graph.input, *graph.output, *graph.value_info]:
+            names += [v.name, *(d.dim_param for d in v.type.tensor_type.shape.dim)]
+        for n in graph.node:
+            names += [n.name, n.op_type, n.domain, *n.input, *n.output, *(a.name for a in n.attribute)]
+    except UnicodeDecodeError:
+        names = [b""]
+    if not all(isinstance(n, str) for n in names):
+        raise refuse("the file is damaged: a name in it is no text", name)
+
+
 def _check(model: Model) -> None:
     """The parts of a model that the importer relies on."""
+    if not model.opsets:
+        raise refuse("the file is truncated or no ONNX model: it states no opset", model.name)
     if "" in model.opsets and not OLDEST <= model.opsets[""] <= NEWEST:
         raise refuse(f"the model is of opset {model.opsets['']}; {OLDEST} to {NEWEST} are imported "
                      "(onnx.version_converter converts others)", model.name)  # fmt: skip

@@ -38,10 +38,10 @@ def zero_of(t: Tensor | None) -> Tensor | None:
 def ratio(over: Sequence[Tensor], under: Tensor) -> Tensor:
     """The product of f32 scales divided by another one, in f32 in that order, as onnxruntime forms its multipliers."""
     if under.array is not None and all(t.array is not None for t in over):
-        value = np.float32(1.0)
+        value = np.asarray(np.float32(1.0))
         for t in over:
             assert t.array is not None
-            value = value * t.array.astype(np.float32)
+            value = np.asarray(value * t.array.astype(np.float32))
         with np.errstate(divide="ignore", invalid="ignore"):
             return Tensor.constant(np.asarray(value / under.array.astype(np.float32), np.float32))
 
@@ -116,16 +116,10 @@ def quantised_input(op: Any, i: int) -> Quantised | None:
         codes = Tensor.constant(np.ascontiguousarray(found.codes.array.transpose(order)), found.codes.dtype)
         scale, zero, axis = found.scale, found.zero, found.axis
         if found.block:
-            scale = (
-                Tensor.constant(np.ascontiguousarray(scale.array.transpose(order)))
-                if scale.array is not None
-                else scale
-            )
-            if scale is found.scale:
+            if scale.array is None or (zero is not None and zero.array is None):
                 return None
-            if zero is not None and zero.shape:
-                if zero.array is None:
-                    return None
+            scale = Tensor.constant(np.ascontiguousarray(scale.array.transpose(order)))
+            if zero is not None and zero.array is not None and zero.shape:
                 zero = Tensor.constant(np.ascontiguousarray(zero.array.transpose(order)))
         if not found.per_tensor:
             axis = list(order).index(axis)

@@ -55,7 +55,8 @@ def dequantize_linear(op: Any) -> Tensor:
         scale = repeat(scale, q.axis, q.block, size)
         zero = None if zero is None else repeat(zero, q.axis, q.block, size)
     if codes.dtype in _DEQUANT:
-        return op.build("dequant", input=codes, scale=scale, zero_point=zero, dtype=codes.dtype, out_dtype=out)
+        made: Tensor = op.build("dequant", input=codes, scale=scale, zero_point=zero, dtype=codes.dtype, out_dtype=out)
+        return made
     if codes.dtype not in ("i16", "u16", "i32", "e8m0"):
         raise Decline(f"codes of type {codes.dtype}")
     if q.block and scale.shape[q.axis] != size:

@@ -56,9 +56,10 @@ def matmul_nbits(op: Any) -> Tensor:
     else:
         arguments = {"rhs_zero_point": Tensor.constant(zero.astype(np.int32)), "zero_mode": "int"}
     bias = op.optional(5)
-    return op.build("scaled_matmul", lhs=lhs, rhs=Tensor.constant(np.ascontiguousarray(codes), dtype), rhs_transposed=True,
-                    rhs_scale=Tensor.constant(scale), bias=None if bias is None else real(bias), out_dtype=a.dtype,
-                    **arguments)  # fmt: skip
+    rhs = Tensor.constant(np.ascontiguousarray(codes), dtype)
+    made: Tensor = op.build("scaled_matmul", lhs=lhs, rhs=rhs, rhs_transposed=True, rhs_scale=Tensor.constant(scale),
+                            bias=None if bias is None else real(bias), out_dtype=a.dtype, **arguments)  # fmt: skip
+    return made
 
 
 def _check_size(name: str, array: Array, expected: int) -> None:
@@ -73,10 +74,10 @@ def _zero_points(op: Any, n: int, blocks: int, bits: int, dtype: str) -> Array:
     z = op.constant(3)
     if z.dtype.kind == "f":
         _check_size("zero_points", z, n * blocks)
-        return z.reshape(n, blocks).astype(np.float32)
+        return np.asarray(z.reshape(n, blocks), np.float32)
     packed = z.reshape(-1).view(np.uint8)
     _check_size("zero_points", packed, n * (-(-blocks * bits // 8)))
-    return unpack(packed.reshape(n, -1), dtype, "low_first", blocks).astype(np.int64)
+    return np.asarray(unpack(packed.reshape(n, -1), dtype, "low_first", blocks), np.int64)
 
 
 def _regrouped(x: Array, block: int, group: int, k: int) -> Array:

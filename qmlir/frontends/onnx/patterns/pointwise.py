@@ -62,6 +62,7 @@ def mapped(op: Any, f: Callable[[Any], Any]) -> Tensor:
 
 @raises("onnx.com.microsoft.QLinearLeakyRelu")
 def leaky_relu(op: Any) -> Tensor:
+    """`x` where positive, else `alpha * x`, in one loop over the codes."""
     alpha = float(op.attributes.get("alpha", 0.01))
 
     def f(x: Any) -> Any:
@@ -73,6 +74,7 @@ def leaky_relu(op: Any) -> Tensor:
 
 @raises("onnx.com.microsoft.QLinearSigmoid")
 def qlinear_sigmoid(op: Any) -> Tensor:
+    """`1 / (1 + exp(-x))` in one loop over the codes."""
     return mapped(op, sigmoid)
 
 

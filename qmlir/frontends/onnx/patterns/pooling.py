@@ -13,9 +13,9 @@ from ....dialect.dtypes import DTYPES
 from ....passes.lower import build
 from ....passes.lower.scalars import i32
 from ....spec import TensorSpec
-from ...raising import Decline, Tensor, raises
-from ...tensors import elementwise, integer, quantised
-from .common import Quantised, ratio
+from ...raising import Decline, NotQuantised, Tensor, raises
+from ...tensors import elementwise, integer, number, quantised
+from .common import BYTES, Quantised, ratio
 from .linear import quantize
 from .pointwise import dequantize, output, per_tensor
 
@@ -115,3 +115,16 @@ def softmax(op: Any) -> Tensor:
     if int(op.attributes.get("opset", 13)) < 13 and axis % rank != rank - 1:
         raise Decline("a softmax of opset 12 over more than the last axis")
     return _through_float(op, "Softmax", x, output(op, 3, 4, x.codes.dtype), ("axis",))
+
+
+@raises("onnx.MaxPool")
+def max_pool(op: Any) -> Tensor:
+    """A MaxPool of codes, which torch-mlir has for floats: the codes as f32 numbers, which is exact, and back."""
+    x = op.operand(0)
+    if x.dtype not in BYTES:
+        raise NotQuantised("plain float")
+    if len(op.proto.output) > 1 and op.proto.output[1]:
+        raise Decline("the indices of a maximum over codes")
+    numbers = elementwise(lambda v: number(v, x.dtype), [x], "f32")
+    pooled = op.graph.torch_op("MaxPool", [numbers], op.proto.attribute, op)
+    return elementwise(lambda v: arith.trunci(build.element("i8"), arith.fptosi(i32(), v)), [pooled], x.dtype)
