@@ -20,6 +20,7 @@ if (_root / "pyproject.toml").is_file() and (_root / "dialect" / "__init__.py").
 del _Path, _root
 
 if TYPE_CHECKING:
+    from . import checkpoint as checkpoint
     from . import compat as compat
     from . import ops as ops
     from .artifact import Artifact as Artifact
@@ -44,6 +45,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "SparseSpec": (".sparse", "SparseSpec"),
     "SparseWeight": (".sparse", "SparseWeight"),
     "TensorSpec": (".spec", "TensorSpec"),
+    "checkpoint": (".checkpoint", None),
     "compat": (".compat", None),
     "compile": (".compiler", "compile"),
     "load": (".runtime", "load"),
@@ -59,6 +61,7 @@ __all__ = [
     "SparseSpec",
     "SparseWeight",
     "TensorSpec",
+    "checkpoint",
     "compat",
     "compile",
     "load",
