@@ -22,6 +22,7 @@ del _Path, _root
 if TYPE_CHECKING:
     from . import checkpoint as checkpoint
     from . import compat as compat
+    from . import importing as importing
     from . import ops as ops
     from .artifact import Artifact as Artifact
     from .compiler import compile as compile
@@ -48,6 +49,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "checkpoint": (".checkpoint", None),
     "compat": (".compat", None),
     "compile": (".compiler", "compile"),
+    "importing": (".importing", None),
     "load": (".runtime", "load"),
     "ops": (".ops", None),
     "reference": (".dialect.reference", None),
@@ -64,6 +66,7 @@ __all__ = [
     "checkpoint",
     "compat",
     "compile",
+    "importing",
     "load",
     "ops",
     "reference",

@@ -14,7 +14,8 @@ One file a container (`safetensors_file`, `gguf_file`) and one a scheme (`compre
 
 from __future__ import annotations
 
-from .open import Checkpoint, open
+from .contents import Checkpoint
+from .opening import open
 from .value import Activations, QuantizedWeight
 
 __all__ = ["Activations", "Checkpoint", "QuantizedWeight", "open"]

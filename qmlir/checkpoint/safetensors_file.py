@@ -88,7 +88,10 @@ def open(path: Path) -> Checkpoint:
                 )
         return Checkpoint(path, "safetensors", config, _plain(tensors, set()))
     scheme = scheme_of(quantization, where)
-    layers = scheme.layers(tensors)
+    try:
+        layers = scheme.layers(tensors)
+    except CheckpointError as e:
+        raise CheckpointError(f"{path}: {e}") from None
     used = {part for parts in layers.values() for part in parts}
     entries = _plain(tensors, used)
     method = str(quantization["quant_method"])

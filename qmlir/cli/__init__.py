@@ -1,4 +1,4 @@
-"""The command line: `qmlir compile | run | targets | cache`, and `qmlir-opt` (module `opt`).
+"""The command line: `qmlir compile | run | import | targets | cache`, and `qmlir-opt` (module `opt`).
 
 Each command is one file with `add(subparsers)` and `run(args) -> int`. Commands call the public API only. Exit
 codes: 0 ok, 1 failed, 2 wrong usage.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from .. import __version__
 
-COMMANDS = ("compile", "run", "targets", "cache")
+COMMANDS = ("compile", "run", "import_", "targets", "cache")
 
 
 def build_parser() -> argparse.ArgumentParser:
