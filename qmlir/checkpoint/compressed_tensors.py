@@ -13,7 +13,7 @@ Source: the package compressed-tensors 0.20, `quantization/quant_args.py` and `c
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,11 +147,12 @@ class CompressedTensors:
 
     def _of(self, layer: str) -> Group:
         """The group of a layer: by its name, else by a pattern, else by its class, which is Linear here."""
-        for fits in (
-            lambda t: t == layer,
-            lambda t: t.startswith("re:") and _matches(t[3:], layer, self.where),
-            lambda t: t == "Linear",
-        ):
+
+        def pattern(target: str) -> bool:
+            return target.startswith("re:") and _matches(target[3:], layer, self.where)
+
+        ways: tuple[Callable[[str], bool], ...] = (lambda t: t == layer, pattern, lambda t: t == "Linear")
+        for fits in ways:
             for group in self.groups:
                 if any(fits(t) for t in group.targets):
                     return group
@@ -205,7 +206,7 @@ def _spread(array: Array, args: Args, n: int, k: int) -> Array:
     """Scales whose last block is cut, as scales of blocks that divide the weight."""
     if args.strategy == "block" and args.block is not None:
         return even_groups(even_groups(array, n, args.block[0], axis=0), k, args.block[1])
-    return even_groups(array, k, args.group_size) if args.group_size not in (None, -1) else array  # type: ignore[arg-type]
+    return even_groups(array, k, args.group_size) if args.group_size not in (None, -1) else array
 
 
 def _scale(layer: str, args: Args, tensors: Tensors, n: int, k: int) -> Array:
@@ -262,7 +263,7 @@ def _pack_quantized(
     if f"{layer}.weight_g_idx" in tensors and args.group_size not in (None, -1):
         index = part(tensors, f"{layer}.weight_g_idx", ("i32", "i64"), (k,))
         try:
-            order = group_order(index, scale.shape[1], args.group_size)  # type: ignore[arg-type]
+            order = group_order(index, scale.shape[1], args.group_size)
         except ValueError as e:
             raise CheckpointError(f"tensor {layer + '.weight_g_idx'!r} {e}") from None
     raw = np.ascontiguousarray(words).view(np.uint8)[:, : -(-k * bits // 8)]

@@ -117,7 +117,7 @@ class _Builder:
         end = arith.addi(position, as_index(taken))
         if not fresh:
             begun = arith.cmpi(arith.CmpIPredicate.sgt, position, index(0))
-            assert_that(begun, "there is no sequence to go on with; prefill starts one")
+            assert_that(begun, "there is no sequence to go on with (prefill starts one)")
         self._check(tokens, said, taken, end)
         i64 = ir.IntegerType.get_signless(64)
         store_global(_POSITION, arith.index_cast(i64, end))
