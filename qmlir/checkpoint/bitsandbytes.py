@@ -92,7 +92,8 @@ class BitsAndBytes:
         table = part(tensors, f"{name}.nested_quant_map", ("f32",), (256,))
         scale = part(tensors, f"{name}.nested_absmax", ("f32",), (outer,))
         spread = scale[np.arange(blocks) // state["nested_blocksize"]]
-        return np.add(table[codes] * spread, np.float32(state["nested_offset"]), dtype=np.float32)
+        absmax: Array = (table[codes] * spread + np.float32(state["nested_offset"])).astype(np.float32)
+        return absmax
 
     def _state(self, name: str, tensors: Tensors) -> dict[str, Any]:
         """What is no tensor: JSON in bytes."""

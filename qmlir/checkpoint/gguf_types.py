@@ -46,7 +46,8 @@ def _nibbles(raw: Array) -> Array:
 
 def _packed(codes: Array) -> Array:
     """Neighbours of `[.., K]` in one byte, the first in the low bits."""
-    return np.bitwise_or(codes[..., 0::2], codes[..., 1::2] << 4)
+    pairs: Array = codes[..., 0::2] | (codes[..., 1::2] << 4)
+    return pairs
 
 
 def q4_0(blocks: Array) -> Decoded:

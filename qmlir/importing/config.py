@@ -138,7 +138,8 @@ def _refuse(config: Mapping[str, Any], where: str) -> None:
 def _frequencies(base: float, size: int) -> Array:
     if not (math.isfinite(base) and base > 0):
         raise CheckpointError(f"rope_theta is {base!r}, which must be a positive number")
-    return np.power(base, -np.arange(0, size, 2, dtype=np.float64) / max(size, 1))
+    exponents: Array = np.arange(0, size, 2, dtype=np.float64) / max(size, 1)
+    return np.asarray(1.0 / base**exponents)
 
 
 def _scaled(frequencies: Array, scaling: Mapping[str, Any], where: str) -> Array:
@@ -156,14 +157,14 @@ def _scaled(frequencies: Array, scaling: Mapping[str, Any], where: str) -> Array
     if factor <= 0:
         raise CheckpointError(f"{where}: the factor of rope_scaling is {factor}, which must be positive")
     if kind == "linear":
-        return np.divide(frequencies, factor)
+        return np.asarray(frequencies / factor)
     low, high = f.get("low_freq_factor", float), f.get("high_freq_factor", float)
     trained = f.get("original_max_position_embeddings", int)
     if not 0 < low < high or trained <= 0:
         raise CheckpointError(f"{where}: rope_scaling says low_freq_factor {low}, high_freq_factor {high} of {trained}")
     wavelength = 2 * np.pi / frequencies
     smooth = np.clip((trained / wavelength - low) / (high - low), 0, 1)
-    return np.add((1 - smooth) * frequencies / factor, smooth * frequencies)
+    return np.asarray((1 - smooth) * frequencies / factor + smooth * frequencies)
 
 
 def _from_gguf(model: Checkpoint) -> DecoderConfig:

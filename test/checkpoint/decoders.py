@@ -1,5 +1,5 @@
 """Decoders with random weights, written to checkpoints, and evaluated in numpy in float64: the judge of what
-`qmlir import` makes. The evaluation is the plain one, without a cache: every step runs the whole sequence."""
+`qmlir import` makes. The evaluation is the plain one, of whole sequences, without a cache."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Model:
     layers: list[dict[str, Any]]
 
     def logits(self, tokens: list[int]) -> Any:
-        """`[V]`, of the last token, float64."""
+        """`[T, V]`, float64."""
         s = self.sizes
         x = self.embedding[tokens].astype(np.float64)
         count = len(tokens)
@@ -77,7 +77,7 @@ class Model:
             h = self._norm(x, layer["mlp_norm"])
             gate = h @ layer["gate"].T
             x = x + (gate / (1 + np.exp(-gate)) * (h @ layer["up"].T)) @ layer["down"].T
-        return self._norm(x[-1:], self.norm)[0] @ self.head.T
+        return self._norm(x, self.norm) @ self.head.T
 
     def _norm(self, x: Any, weight: Any) -> Any:
         return x / np.sqrt((x**2).mean(-1, keepdims=True) + self.sizes.epsilon) * weight
@@ -194,10 +194,11 @@ def greedy(prefill: Any, decode: Any, prompt: list[int], steps: int) -> tuple[li
     return tokens, logits
 
 
-def judged(model: Model, prompt: list[int], steps: int) -> tuple[list[int], list[Any]]:
-    """The same of the real weights in float64."""
-    tokens, logits = list(prompt), []
-    for _ in range(steps):
-        logits.append(model.logits(tokens))
-        tokens.append(int(np.argmax(logits[-1])))
-    return tokens[len(prompt) :], logits
+def judge(model: Model, prompt: list[int], tokens: list[int], logits: list[Any]) -> float:
+    """That `tokens` are what the model itself would say, and how far the logits are from float64's.
+
+    One pass over all tokens is enough: when each is the likeliest after those before it, no other sequence is greedy.
+    """
+    exact = model.logits([*prompt, *tokens[:-1]])[len(prompt) - 1 :]
+    assert tokens == exact.argmax(-1).tolist()
+    return float(np.abs(np.stack(logits) - exact).max())
