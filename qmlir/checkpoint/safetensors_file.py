@@ -99,6 +99,11 @@ def open(path: Path) -> Checkpoint:
     return Checkpoint(path, "safetensors", config, dict(sorted(entries.items())))
 
 
+def read(path: Path) -> Tensors:
+    """The tensors of one file, whatever lies beside it."""
+    return Tensors(path, _header(path))
+
+
 def _plain(tensors: Tensors, used: set[str]) -> dict[str, Entry]:
     """Entries of the tensors that no quantised weight uses."""
 
