@@ -97,5 +97,9 @@ class ArtifactError(QmlirError):
     """A .vmfb that is truncated, foreign, damaged, or made for a host that this is not."""
 
 
+class CheckpointError(QmlirError):
+    """A checkpoint that is truncated, damaged, hostile, or against its own configuration."""
+
+
 class InputError(QmlirError):
     """Arguments of a compiled function that do not fit its signature, or values out of range."""

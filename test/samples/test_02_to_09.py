@@ -1,4 +1,4 @@
-"""samples/02 to 07: each agrees with the reference, says so in a table, and would notice if it did not."""
+"""samples/02 to 09: each agrees with the reference, says so in a table, and would notice if it did not."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ FUNCTIONS = {
     "05_bitblas": ("zeros_mode='original'", "zeros_mode='quantized'", "zeros_mode='rescale'", "int8 x int4"),
     "06_aiter": ("gemm_bias", "gemm_gelu", "cutlass_gemm", "int8_gemm", "grouped_gemm"),
     "07_moe": ("layer",),
+    "09_checkpoint": ("Q4_0", "Q8_0", "MXFP4"),
 }  # fmt: skip
 # One sample of each kind in the fast tier: what the others call is tested in test/compat and test/numerics.
 QUICK = ("02_composable_kernel_gemm", "05_bitblas")
