@@ -19,9 +19,9 @@ Emit = Callable[[str, Sequence[Any], Any], str]
 def outline(kernel: Kernel, rhs: Any, emit: Emit) -> None:
     """Replace the group of `kernel` by a dispatch of the executable that `emit` makes.
 
-    The executable gets the activation `[M, K]`, `rhs` (the weight as the kernel wants it, made at the insertion point of
-    the group's last op), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic,
-    it comes first as an index.
+    The executable gets the activation `[M, K]`, `rhs` (the weight as the kernel wants it, made in front of the group's
+    last op), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic, it comes
+    first as an index.
     """
     last = kernel.operations[-1]
     function = last.parent
