@@ -79,7 +79,7 @@ def describe(op: Any) -> Kernel:
         combine=chain.total,
         total_type=chain.total_type,
         stages=tuple(chain.stages),
-        row_sizes=tuple(a.size for a in rows),
+        row_sizes=tuple(a.size for a in chain.rows),
         operations=(op, *chain.operations),
     )
 
@@ -223,6 +223,8 @@ class _Chain:
         self._take(user)
 
     def grow(self) -> None:
+        while self._split_rows():
+            pass
         while (user := self._user()) is not None:
             loops = self._loops(user)
             block = user.regions[0].blocks[0]
@@ -235,6 +237,22 @@ class _Chain:
                 return
             self.stages.append(Stage(block, sources))
             self._take(user)
+            while self._split_rows():
+                pass
+
+    def _split_rows(self) -> bool:
+        """Look through a view that makes several axes of the rows, as of an image; whether there was one."""
+        owners = [use.owner.operation for use in self.value.uses]
+        if len(owners) != 1 or owners[0].name != "tensor.expand_shape":
+            return False
+        view = owners[0]
+        groups = [[int(i.value) for i in group] for group in view.attributes["reassociation"]]
+        if len(groups[-1]) != 1:
+            return False
+        first = 1 + max(a.number for a in (*self.rows, self.column))
+        self.rows = tuple(_Axis(ROW, first + i, _size(view.results[0], i)) for group in groups[:-1] for i in group)
+        self._take(view)
+        return True
 
     def _take(self, user: Any) -> None:
         self.operations.append(user)

@@ -54,6 +54,68 @@ class KernelPlan:
 
 
 @dataclass(frozen=True)
+class ConvolutionPlan:
+    """The patches of the image in memory, and a kernel that multiplies them and is fused with what follows."""
+
+    strategy: KernelStrategy
+
+    def apply(self, op: Any) -> None:
+        from ...._mlir import ir
+        from ....kernels.group import describe
+        from ...patches import convolution_as_matmul
+
+        with ir.InsertionPoint(op):
+            result, matmul = convolution_as_matmul(op, False)
+        op.results[0].replace_all_uses_with(result)
+        op.erase()
+        answer = self.strategy.check(describe(matmul))
+        assert isinstance(answer, Accept), answer
+        answer.plan.apply(matmul)
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"route": "im2col", "matmul": {"route": "kernel", "micro": self.strategy.micro.name}}
+
+
+@dataclass(frozen=True)
+class ConvolutionStrategy:
+    """Convolutions of integers over all channels, as products of their patches."""
+
+    matmul: KernelStrategy
+
+    @property
+    def name(self) -> str:
+        return f"{self.matmul.name}-conv"
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        c = contraction
+        declined = self.matmul.lacks()
+        if declined is not None:
+            return declined
+        if c.kind != "conv2d" or c.batch or c.op is None:
+            return Decline(f"a {c.kind} with {len(c.batch)} axes of groups", "a convolution over all channels")
+        return self.check(c)
+
+    def check(self, c: Contraction) -> Accept | Decline:
+        """Whether the product of the patches will fit."""
+        from ....kernels.group import is_zero
+        from .pack import known
+
+        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
+            return Decline(
+                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
+            )
+        result = c.op.results[0].type
+        if c.k is None or c.n is None or any(result.is_dynamic_dim(d) for d in (1, 2, 3)):
+            return Decline("a size beside the batch is dynamic", "static sizes of image and filter")
+        if c.op.name != "linalg.conv_2d_nhwc_fhwc" or known(c.op.operands[1]) is None:
+            return Decline("the filter is no constant [F, H, W, C]", "make the filter a constant")
+        if not is_zero(c.op.operands[2]):
+            return Decline("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
+        few = self.matmul.too_few(c.m, c.n)
+        return few if few is not None else Accept(ConvolutionPlan(self.matmul), Estimate(None))
+
+
+@dataclass(frozen=True)
 class KernelStrategy:
     """Integer products by one micro-kernel."""
 
@@ -69,10 +131,9 @@ class KernelStrategy:
         from ....kernels.group import describe
 
         c = contraction
-        have = set(self.target.cpu_features)
-        if not any(needed <= have for needed in self.micro.features):
-            missing = min((sorted(needed - have) for needed in self.micro.features), key=len)
-            return Decline(f"{self.target.spelling} lacks {', '.join(missing)}", "name a CPU that has it")
+        declined = self.lacks()
+        if declined is not None:
+            return declined
         if c.kind != "matmul":
             return Decline(f"a {c.kind}", "write it as a matmul")
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
@@ -87,19 +148,34 @@ class KernelStrategy:
             return Decline(unfit.reason, unfit.remedy)
         return self.check(kernel)
 
+    def lacks(self) -> Decline | None:
+        """A refusal where the target has not the instructions."""
+        have = set(self.target.cpu_features)
+        if any(needed <= have for needed in self.micro.features):
+            return None
+        missing = min((sorted(needed - have) for needed in self.micro.features), key=len)
+        return Decline(f"{self.target.spelling} lacks {', '.join(missing)}", "name a CPU that has it")
+
+    def too_few(self, m: int | None, n: int) -> Decline | None:
+        """A refusal where rows or columns leave most of a tile unused."""
+        if m is not None and m < self.micro.fewest_rows:
+            return Decline(f"{m} rows leave most of a tile unused", "vector instructions are as fast")
+        if 4 * n < self.micro.lanes:
+            return Decline(
+                f"N is {n}: fewer columns than a quarter of a vector's {self.micro.lanes} lanes",
+                "the stock route sums along K across lanes",
+            )
+        return None
+
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether this micro-kernel computes `kernel`."""
         from .pack import constant_codes, weights_for
 
         if sum(size is None for size in kernel.row_sizes) > 1:
             return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
-        if kernel.m is not None and kernel.m < self.micro.fewest_rows:
-            return Decline(f"{kernel.m} rows leave most of a tile unused", "vector instructions are as fast")
-        if 4 * kernel.n < self.micro.lanes:
-            return Decline(
-                f"N is {kernel.n}: fewer columns than a quarter of a vector's {self.micro.lanes} lanes",
-                "the stock route sums along K across lanes",
-            )
+        few = self.too_few(kernel.m, kernel.n)
+        if few is not None:
+            return few
         codes = constant_codes(kernel)
         weights = weights_for(codes, kernel, self.micro)
         depth = self.micro.depth(weights)
