@@ -54,6 +54,17 @@ def weights_for(codes: Array | None, kernel: Kernel, micro: Micro) -> Weights:
     return whole
 
 
+def decoded_weights(codes: Array, micro: Micro) -> Weights:
+    """The shortest storage of codes that are decoded one by one: signed, or not where none is negative."""
+    low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+    for bits in sorted(micro.bits):
+        if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
+            return Weights(bits, 0, signed=True)
+        if low >= 0 and high < 1 << bits and bits < 8:
+            return Weights(bits, 0)
+    raise AssertionError("codes of more than 8 bits")
+
+
 def packed(gemm: Gemm, codes: Array | None) -> Any:
     """The weight of a kernel in its layout, at the insertion point."""
     kernel, weights, micro = gemm.kernel, gemm.weights, gemm.micro

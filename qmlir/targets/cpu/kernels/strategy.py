@@ -12,6 +12,7 @@ from ...base import Target
 if TYPE_CHECKING:
     from ....dialect.dtypes import Array
     from ....kernels.description import Kernel
+    from .gemm import Gemm
     from .micro import Micro, Weights
 
 # Below so many rows, packing a weight in every call costs more than the product.
@@ -27,22 +28,26 @@ class KernelPlan:
     weights: Weights
     codes: Array | None  # of a constant weight, [N, K]
 
+    def _gemm(self) -> Gemm:
+        from .gemm import Gemm
+        from .weight_only import DecodingChunk
+
+        decoding = DecodingChunk if self.kernel.rhs.decode is not None else None
+        return Gemm(self.kernel, self.micro, self.weights, decoding)
+
     def apply(self, op: Any) -> None:
         from ...._mlir import ir
         from ....kernels.outline import outline
-        from .gemm import Gemm
         from .pack import packed
 
-        gemm = Gemm(self.kernel, self.micro, self.weights)
+        gemm = self._gemm()
         last = self.kernel.operations[-1]
         with last.location, ir.InsertionPoint(last):
             rhs = packed(gemm, self.codes)
         outline(self.kernel, rhs, gemm.emit)
 
     def describe(self) -> Mapping[str, Any]:
-        from .gemm import Gemm
-
-        gemm = Gemm(self.kernel, self.micro, self.weights)
+        gemm = self._gemm()
         return {
             "route": "kernel",
             "micro": self.micro.name,
@@ -169,6 +174,7 @@ class KernelStrategy:
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether this micro-kernel computes `kernel`."""
+        from .gemm import fits_stack
         from .pack import constant_codes, weights_for
 
         if sum(size is None for size in kernel.row_sizes) > 1:
@@ -184,6 +190,8 @@ class KernelStrategy:
                 f"groups of {kernel.group} along K are no multiple of {depth}, the codes of one step",
                 f"a group size of {depth} or a multiple",
             )
+        if not fits_stack(kernel, depth):
+            return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
         if codes is None and (kernel.m is None or kernel.m < _ROWS_FOR_PACKING):
             rows = "a number of rows that is not known" if kernel.m is None else f"{kernel.m} rows"
             return Decline(
@@ -194,4 +202,50 @@ class KernelStrategy:
             return Decline("the weight is an argument and has groups", "make the weight a constant or a parameter")
         if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
             return Decline("K is not the last axis of the activation", "an activation [M, K]")
+        return Accept(KernelPlan(kernel, self.micro, weights, codes), Estimate(None))
+
+
+@dataclass(frozen=True)
+class WeightOnlyStrategy(KernelStrategy):
+    """Floats by a constant weight of codes, decoded in registers."""
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        from ....kernels.description import Unfit
+        from ....kernels.group import describe
+
+        c = contraction
+        declined = self.lacks()
+        if declined is not None:
+            return declined
+        if c.kind != "matmul" or c.acc != "f32" or c.lhs not in ("f32", "f16", "bf16"):
+            return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of floats by codes")
+        if c.op is None:
+            return Decline("what makes its weight is not known", "none needed")
+        try:
+            kernel = describe(c.op)
+        except Unfit as unfit:
+            return Decline(unfit.reason, unfit.remedy)
+        return self.check(kernel)
+
+    def check(self, kernel: Kernel) -> Accept | Decline:
+        from .gemm import fits_stack
+        from .pack import constant_codes, decoded_weights
+
+        if sum(size is None for size in kernel.row_sizes) > 1:
+            return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
+        few = self.too_few(kernel.m, kernel.n)
+        if few is not None:
+            return few
+        codes = constant_codes(kernel)
+        if codes is None:
+            return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
+        weights = decoded_weights(codes, self.micro)
+        depth = self.micro.depth(weights)
+        if kernel.group is not None and kernel.group % depth:
+            return Decline(
+                f"groups of {kernel.group} along K are no multiple of {depth}, the codes of one step",
+                f"a group size of {depth} or a multiple",
+            )
+        if not fits_stack(kernel, depth):
+            return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
         return Accept(KernelPlan(kernel, self.micro, weights, codes), Estimate(None))
