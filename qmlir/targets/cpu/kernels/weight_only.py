@@ -1,7 +1,8 @@
 """Floats by weights that are codes: each code is decoded in registers as the program says, and multiplied as f32.
 
-Weights lie as in integer products, four codes of a column in the 32 bits of a lane (8 or 16 short ones), signed as two's
-complement or unsigned, so that a shift or two give the code. The activations are converted to f32 when they are copied.
+Weights lie as in integer products, four codes of a column in the 32 bits of a lane (8 or 16 short ones), signed as
+two's complement or unsigned, so that a shift or two give the code. The activations are converted to f32 when they are
+copied.
 """
 
 from __future__ import annotations
