@@ -223,7 +223,7 @@ FLOATS = [m.name for m in FLOAT_KERNELS if any(needed <= host_features() for nee
     [("f32", "i4", -8, 7, True), ("f16", "i8", -128, 127, False), ("bf16", "u4", 0, 15, True),
      ("f32", "i2", -2, 1, False)],
 )  # fmt: skip
-@given(m=SIZES, n=st.integers(4, 70), groups=st.integers(1, 4), size=st.sampled_from([16, 32, 35, 96]),
+@given(m=SIZES, n=st.integers(4, 70), groups=st.integers(1, 4), size=st.sampled_from([16, 32, 35, 48, 96]),
        seed=st.integers(0, 99), dynamic=st.booleans())  # fmt: skip
 @settings(max_examples=2)
 def test_weight_only(
@@ -232,7 +232,7 @@ def test_weight_only(
 ) -> None:  # fmt: skip
     """Sums that are exact in f32, so that the order of the additions does not show."""
     codes = Codes(seed)
-    groups = 1 if size % 16 else groups
+    groups = 1 if size in (16, 35, 48) else groups
     weights = codes(n, groups * size, lo=lo, hi=hi)
     lhs = codes.rng.integers(-4, 5, (m, groups * size)).astype(DTYPES[dtype].numpy)
     kw: dict[str, Any] = {"rhs_scale": (2.0 ** codes.rng.integers(-3, 0, (n, groups))).astype(np.float32)}

@@ -112,7 +112,7 @@ class Micro(Protocol):
 
 
 def panels(n: int, k: int, k_last: bool, panel: int, depth: int, weights: Weights) -> Layout:
-    """The layout of a weight `[N, K]`, or `[K, N]` without `k_last`, in panels; K is padded to a multiple of `depth`."""
+    """The layout of a weight `[N, K]`, or `[K, N]` without `k_last`, in panels, K padded to a multiple of `depth`."""
     np_, kp = -(-n // panel) * panel, -(-k // depth) * depth
     columns = (np_ // panel, panel)
     if weights.bits == 8:
