@@ -30,9 +30,10 @@ _TOTAL_BYTES = 48 << 10  # of a chunk's results that wait: a worker's stack hold
 _CHUNK_ROWS = 96
 _CHUNKS = 16  # as many at least where the columns give them, for threads to share
 _CHUNK_PANELS = 8
+_FEWEST_PANELS = 4  # of a chunk: copying a tile's activations costs an eighth of a panel's product or more
 _SPACING = 64
 # Heights of tiles that a kernel for any number of rows holds beside the largest, each for the numbers that it suits.
-_HEIGHTS = {1: ((1, 1),), 4: ((2, 4),), 8: ((5, 8), (14, 16))}
+_HEIGHTS = {1: ((1, 1),), 4: ((2, 4),), 8: ((5, 8), (13, 16))}
 
 
 def _round_up(value: int, unit: int) -> int:
@@ -103,7 +104,8 @@ class Gemm:
         # Columns are shared out where the rows alone give too few chunks.
         of_rows = 1 if kernel.m is None else self.row_chunks(kernel.m)
         shared = max(1, -(-_CHUNKS // of_rows))
-        self.chunk_panels = max(1, min(_CHUNK_PANELS, _TOTAL_BYTES // waiting, self.panels // shared))
+        wanted = max(_FEWEST_PANELS, self.panels // shared)
+        self.chunk_panels = max(1, min(_CHUNK_PANELS, _TOTAL_BYTES // waiting, wanted, self.panels))
         self.column_chunks = -(-self.panels // self.chunk_panels)
         self.panel_bytes = self.sizes[0].padded_k * micro.panel * weights.bits // 8
 
