@@ -166,10 +166,6 @@ def conclude(folder: Path, device: str) -> tuple[Database, TuneReport]:
         found = results.get(c["name"])
         if found and "seconds" in found:
             rows.append(Record(tuple(sorted(c["choice"].items())), found["seconds"], found["baseline"], device))
-    if rows:
-        default = plan["candidates"][0]
-        base = min(r.baseline for r in rows)
-        rows.append(Record(tuple(sorted(default["choice"].items())), base, base, device))
     for r in rows:
         database.add(plan["key"], r)
     rows.sort(key=lambda r: r.ratio)
@@ -177,7 +173,7 @@ def conclude(folder: Path, device: str) -> tuple[Database, TuneReport]:
     report = TuneReport(
         plan["key"], tuple(rows), sum("file" in c for c in every), sum("same" in c for c in every),
         sum("error" in c for c in every) + sum("error" in r for r in results.values()),
-        sum("file" in c for c in every[1:]) - len(results), database.best(plan["key"]) or {},
+        sum("file" in c for c in every) - len(results), database.best(plan["key"]) or {},
     )  # fmt: skip
     return database, report
 
