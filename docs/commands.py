@@ -66,6 +66,13 @@ what has come down to it, and what it adds itself when it is given what the comp
 Programs are measured in alternation, in bursts of about a millisecond. The roofline is what the machine allows:
 measured on a CPU, published for a GPU, or stated.""", [
         "qmlir bench --help", "qmlir bench layer.vmfb --vs wrong.mlir --size 64 --repeats 5 --limits 2e12,30e9"]),
+    ("tune", """\
+The strategies of a target declare what they leave open. The combinations are compiled in child processes, those of the
+same code are dropped, and the rest is measured in alternation with the default. `qmlir compile --tuning tuning.json`
+then compiles as was best. `--emit DIR` and `--measure DIR` are the two steps apart; the second needs no compiler. An
+interrupted search goes on when it is started again. Only a choice that takes at most 98 % of the default's time, twice,
+is taken. Databases are merged with `--merge`, which keeps every record.""", [
+        "qmlir tune --help", "qmlir compile layer.mlir --tuning tuning.json"]),
     ("inspect", "What is in a file, and the text of a program at any level, or of one dispatch.", [
         "qmlir inspect --help", "qmlir inspect layer.vmfb",
         ("qmlir inspect layer.mlir --target cuda:sm_80 --source ptx --dispatch main_dispatch_0", 12),
@@ -104,6 +111,7 @@ def _place() -> Iterator[Path]:
         (folder / "layer.mlir").write_text(PROGRAM)
         (folder / "wrong.mlir").write_text(PROGRAM.replace("[0.25]", "[0.5]"))
         (folder / "wide.mlir").write_text(WIDE)
+        (folder / "tuning.json").write_text('{"format": 1, "entries": {}}')
         np.save(folder / "x.npy", np.array([[1, 2, 3, 4], [-1, 0, 5, 100]], np.int8))
         np.save(folder / "x_scale.npy", np.array([[0.5], [0.25]], np.float32))
         os.environ |= {

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -88,12 +88,16 @@ class Knob:
     values: tuple[Any, ...]
 
 
+@runtime_checkable
 class Tunable(Protocol):
     """A strategy that declares what `qmlir tune` may try. Optional: a strategy without these methods has nothing to
     choose."""
 
-    def space(self, contraction: Contraction) -> tuple[Knob, ...]:
-        """The knobs for a contraction that the strategy accepts."""
+    @property
+    def name(self) -> str: ...
+
+    def space(self) -> tuple[Knob, ...]:
+        """The knobs, for any contraction that the strategy accepts."""
 
     def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
         """What a choice means to the compilation of the whole program, as flags for IREE."""

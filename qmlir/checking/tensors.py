@@ -219,7 +219,8 @@ def _is_dim(e: Any) -> bool:
 def _affine(e: Any, grid: list[Array]) -> Array:
     """The value of an affine expression over the loops, broadcastable."""
     if _is_dim(e):
-        return grid[e.position]
+        counter: Array = grid[e.position]
+        return counter
     if isinstance(e, ir.AffineConstantExpr):
         return np.full([1] * len(grid), e.value, np.int64)
     left, right = _affine(_expression(e.lhs), grid), _affine(_expression(e.rhs), grid)

@@ -72,7 +72,7 @@ class StockStrategy:
     knobs: tuple[Knob, ...] = ()
     flags: Callable[[str, Any], tuple[str, ...]] = field(default=no_flags)
 
-    def space(self, contraction: Contraction) -> tuple[Knob, ...]:
+    def space(self) -> tuple[Knob, ...]:
         """See `strategy.Tunable`."""
         return self.knobs
 

@@ -20,7 +20,7 @@ from .. import _html, settings
 from ..artifact import write_atomically
 from ..errors import UsageError
 from ..explanation import explain
-from ..strategy import Knob, seconds_text
+from ..strategy import Knob, Tunable, seconds_text
 from ..targets import Target, resolve
 from .database import Database, Record, key_of
 from .measure import PLAN, RESULTS, measure_folder, read_json
@@ -60,11 +60,11 @@ def space_of(target: Target, contractions: Any) -> list[Knob]:
     """The knobs of every strategy that was chosen, each once."""
     chosen = {row["chosen"] for row in contractions}
     # A strategy that hands on to another one (im2col to stock) leaves the choice to it.
-    strategies = [s for s in target.strategies() if hasattr(s, "space")]
+    strategies = [s for s in target.strategies() if isinstance(s, Tunable)]
     knobs: dict[str, Knob] = {}
     for strategy in strategies:
         if strategy.name in chosen or strategy.name == "stock":
-            for knob in strategy.space(None):
+            for knob in strategy.space():
                 knobs.setdefault(knob.name, knob)
     return list(knobs.values())
 
@@ -78,8 +78,8 @@ def flags_of(target: Target, choice: Mapping[str, Any]) -> tuple[str, ...]:
     declared: dict[str, tuple[Any, ...]] = {}
     flags: list[str] = []
     for strategy in target.strategies():
-        if hasattr(strategy, "space"):
-            declared |= {k.name: k.values for k in strategy.space(None)}
+        if isinstance(strategy, Tunable):
+            declared |= {k.name: k.values for k in strategy.space()}
             flags += [f for f in strategy.program_flags(choice) if f not in flags]
     for name, value in choice.items():
         if value not in declared.get(name, ()):
@@ -166,10 +166,6 @@ def conclude(folder: Path, device: str) -> tuple[Database, TuneReport]:
         found = results.get(c["name"])
         if found and "seconds" in found:
             rows.append(Record(tuple(sorted(c["choice"].items())), found["seconds"], found["baseline"], device))
-    if rows:
-        default = plan["candidates"][0]
-        base = min(r.baseline for r in rows)
-        rows.append(Record(tuple(sorted(default["choice"].items())), base, base, device))
     for r in rows:
         database.add(plan["key"], r)
     rows.sort(key=lambda r: r.ratio)
@@ -177,7 +173,7 @@ def conclude(folder: Path, device: str) -> tuple[Database, TuneReport]:
     report = TuneReport(
         plan["key"], tuple(rows), sum("file" in c for c in every), sum("same" in c for c in every),
         sum("error" in c for c in every) + sum("error" in r for r in results.values()),
-        sum("file" in c for c in every[1:]) - len(results), database.best(plan["key"]) or {},
+        sum("file" in c for c in every) - len(results), database.best(plan["key"]) or {},
     )  # fmt: skip
     return database, report
 
