@@ -78,8 +78,12 @@ def _quantize(
 ) -> None:
     """The input as codes, by the checkpoint's scheme."""
     x, spec = values["lhs"], specs["lhs"]
-    if said.dtype not in ("i8", "e4m3") or (not said.symmetric and not said.dynamic and said.zero_point is None):
-        raise CheckpointError(f"the input of {name!r} is {said.dtype}; known: i8 and e4m3. Leave the input as it is")
+    if said.dtype != "i8" and not (said.dtype == "e4m3" and said.dynamic):
+        how = "from the data" if said.dynamic else "of its own"
+        raise CheckpointError(
+            f"the input of {name!r} is {said.dtype} with a scale {how}; known: i8, and e4m3 with a scale from the "
+            "data. Import it without --quantize-activations"
+        )
     if said.dynamic:
         told: dict[str, Any] = {"granularity": said.granularity, "out_dtype": said.dtype, "symmetric": said.symmetric}
         if said.group_size is not None:

@@ -282,10 +282,66 @@ def state(**change: Any) -> dict[str, Any]:
         (CT, w.ct_config("pack-quantized", INT4, transform_config={"a": 1}), "transform_config, which changes"),
         ({**CT, "a.weight_shape": np.int64([1 << 50, 4])}, w.ct_config("pack-quantized", INT4), "'a.weight_shape' says"),
         ({**CT, "a.weight_shape": np.int64([16, 32])}, w.ct_config("pack-quantized", INT4), "tensor 'a.weight_packed'"),
+        (CT, w.ct_config("pack-quantized", {**INT4, "strategy": "block"}), "strategy 'block' and block_structure go together"),
+        (CT, w.ct_config("pack-quantized", {**INT4, "strategy": "block", "block_structure": [0, 4]}), "must be two positive integers"),
+        (CT, w.ct_config("pack-quantized", {"strategy": "group"}), "strategy 'group' needs a group_size"),
+        (CT, w.ct_config("pack-quantized", {**INT4, "strategy": "token"}), "strategy 'token' is for activations, not for weights"),
+        (CT, w.ct_config("pack-quantized", {**INT4, "type": "float"}), "'pack-quantized' holds integers, but the configuration says float"),
+        (CT, w.ct_config("float-quantized", {**INT4, "type": "float"}), "of 4-bit floats is not known"),
+        (CT, w.ct_config("dense", INT4), "the configuration gives it the format 'dense'"),
+        (CT, w.ct_config("pack-quantized", INT4, {"num_bits": 8, "strategy": "channel"}), "'channel' is for weights, not for its input"),
+        (CT, w.ct_config("pack-quantized", INT4, {"num_bits": 8, "strategy": "tensor"}), "tensor 'a.input_scale' is missing"),
+        (CT, w.ct_config("pack-quantized", INT4, sparsity_config={"format": "sparse-24-bitmask"}), "sparsity_config is"),
+        (CT, w.ct_config("pack-quantized", INT4, config_groups={}), "config_groups is {}; it must name at least one group"),
+        (CT, w.ct_config("pack-quantized", INT4, config_groups={"W4A16": ["Linear"]}), "presets by name are not known"),
+        (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": ["Linear"]}}), "config_groups|g has no weights"),
+        (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": "Linear"}}), "targets is 'Linear', which must be a list"),
+        (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": [], "weights": INT4}}), "no group has 'a' among its targets"),
+        (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": ["re:("], "weights": INT4}}), "the target '\\(' is no pattern"),
+        (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": [], "weights": 3}}), "weights is no JSON object"),
+        (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": [], "output_activations": {}}}), "output_activations is not known"),
+        ({"a.weight": np.ones((2, 2), np.int8)}, w.ct_config("int-quantized", INT4), r"no tensor is called \*.weight_scale"),
+        ({"a.weight": np.full((N, K), 9, np.int8), "a.weight_scale": np.ones((N, 2), np.float32)}, w.ct_config("naive-quantized", INT4), r"codes outside \[-8, 7\], but the configuration says 4 bits"),
+        ({**CT, "a.weight_g_idx": np.zeros(K, np.int32)}, w.ct_config("pack-quantized", INT4), "tensor 'a.weight_g_idx' puts 64 inputs into group 0"),
+        ({"a.weight_packed": np.zeros((N, 8), np.uint8), "a.weight_scale": np.zeros((N, 1), np.float16), "a.weight_global_scale": np.float32([0])},
+         w.ct_config("nvfp4-pack-quantized", {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}), "tensor 'a.weight_scale' is f16, but must be e4m3"),
+        ({"a.weight": np.ones((2, 2), np.float32)}, w.bnb_config(), "says bitsandbytes, but no tensor is called"),
+        ({"a.weight": np.ones((2, 2), np.float32)}, w.awq_config(), r"says awq, but no tensor is called \*.qweight"),
+        ({**BNB, "a.weight.quant_state.bitsandbytes__nf4": np.zeros(4, np.uint8)}, w.bnb_config(), "holds no JSON object"),
+        (w.bnb_layer("a.weight", np.zeros((4, 33), int), np.ones(3, np.float32), range(16)), w.bnb_config(), "K is even"),
     ],
 )  # fmt: skip
 def test_configurations_that_do_not_fit(tensors: Any, config: Any, match: str, tmp_path: Path) -> None:
     refused(w.write_folder(tmp_path, tensors, config), match, "a.weight")
+
+
+def test_a_tensor_in_two_shards_and_a_configuration_that_is_none(tmp_path: Path) -> None:
+    for name in ("x.safetensors", "y.safetensors"):
+        w.write_safetensors(tmp_path / name, {"a": np.ones(1, np.float32)})
+    index = {"weight_map": {"a": "x.safetensors", "b": "y.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused(tmp_path, "y.safetensors: tensor 'a' is in another shard too")
+    (tmp_path / "config.json").write_text("[]")
+    refused(tmp_path / "x.safetensors", "config.json is no JSON object")
+    (tmp_path / "config.json").write_text('{"quantization_config": 3}')
+    refused(tmp_path / "x.safetensors", "'quantization_config' is no JSON object")
+
+
+def test_names_that_are_not_there_and_weights_that_are_not_quantised(tmp_path: Path) -> None:
+    model = qmlir.checkpoint.open(w.write_safetensors(tmp_path / "m.safetensors", {"a.weight": np.ones(3, np.float32)}))
+    with pytest.raises(CheckpointError, match=r"has no tensor 'a.weigth'; did you mean 'a.weight'\?"):
+        model["a.weigth"]
+    with pytest.raises(CheckpointError, match=r"tensor 'a.weight' is not quantised, but float32"):
+        model.quantized("a.weight")
+
+
+def test_gguf_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    (tmp_path / "m.gguf").write_bytes(gguf_bytes() + ROOM)
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(qmlir.QmlirError, match=r"GGUF files need the package gguf: pip install 'qmlir\[checkpoint\]'"):
+        qmlir.checkpoint.open(tmp_path / "m.gguf")
 
 
 # -------------------------------------------------------------------------------------------------------- fuzzing
