@@ -25,6 +25,8 @@ class TorchFrontEnd:
 
     def accepts(self, obj: Any) -> bool:
         kind = type(obj)
+        if kind.__name__ == "FxProgram" and kind.__module__ == f"{__name__}.backend":
+            return True  # a subgraph of torch.compile
         return kind.__name__ == "ExportedProgram" and kind.__module__.startswith("torch.")
 
     def fingerprint(self, obj: Any, settings: Mapping[str, Any]) -> str | None:
@@ -32,7 +34,7 @@ class TorchFrontEnd:
             return None  # an import that writes a file is not skipped
         from .program import fingerprint
 
-        return fingerprint(obj)
+        return str(obj.fingerprint()) if hasattr(obj, "fingerprint") else fingerprint(obj)
 
     def import_(self, obj: Any, *, context: Any, options: ImportOptions) -> Any:
         from .custom_ops import register
@@ -45,7 +47,7 @@ class TorchFrontEnd:
         if unknown:
             raise UsageError(f"unknown import option {unknown[0]!r} of torch programs; options: {', '.join(_OPTIONS)}")
         register()
-        graph = prepare(obj)
+        graph = obj.prepare() if hasattr(obj, "prepare") else prepare(obj)
         raise_quantised(graph, options.report)
         path = options.settings.get("parameters")
         parameters = Parameters(Path(path)) if path is not None else None

@@ -11,7 +11,7 @@ from ...errors import Diagnostic, FrontEndError
 # IREE's `torch-to-iree` without its last steps (its calling convention, and the check that nothing but torch's types is
 # left, which a program with our operations does not pass).
 _PASSES = """
-func.func(torch-reduce-op-variants,canonicalize,torch-scalarize-shapes)
+func.func(torch-reduce-op-variants,canonicalize,torch-recompose-complex-ops,torch-scalarize-shapes)
 torch-shape-refinement-pipeline
 func.func(canonicalize,cse,torch-decompose-complex-ops,torch-scalarize-shapes)
 torch-shape-refinement-pipeline

@@ -15,8 +15,8 @@ from .graph import Graph, aten
 # What torch-mlir does not convert; everything else keeps its form, quantised operators above all.
 _DECOMPOSED = (
     aten.index_copy.default, aten.norm.ScalarOpt_dim, aten.native_group_norm.default, aten.index_add.default,
-    aten.masked_fill.Tensor, aten.masked_fill.Scalar, aten.addmv.default, aten.split_with_sizes.default,
-    aten.split.Tensor, aten.diagonal_copy.default, aten.linalg_vector_norm.default,
+    aten.masked_fill.Tensor, aten.masked_fill.Scalar, aten.addmv.default,
+    aten.diagonal_copy.default, aten.linalg_vector_norm.default,
 )  # fmt: skip
 
 
@@ -89,14 +89,17 @@ def freeze_inputs(gm: GraphModule, constants: Mapping[str, torch.Tensor]) -> Gra
 
 def fingerprint(program: Any) -> str:
     """A digest of all that the imported module depends on."""
-    digest = hashlib.sha256()
-    digest.update(torch.__version__.encode())
-    for node in program.graph.nodes:
+    return digest_of(program.graph, {**program.constants, **program.state_dict}, str(program.graph_signature))
+
+
+def digest_of(graph: Any, values: Mapping[str, Any], more: str = "") -> str:
+    """A digest of a graph and the tensors that it names."""
+    digest = hashlib.sha256(f"{torch.__version__} {more}".encode())
+    for node in graph.nodes:
         value = node.meta.get("val")
         told = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else str(value)
         digest.update(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs} {told}\n".encode())
-    digest.update(str(program.graph_signature).encode())
-    for name, value in sorted({**program.constants, **program.state_dict}.items()):
+    for name, value in sorted(values.items()):
         if isinstance(value, torch.Tensor):
             digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
             digest.update(tensor_bytes(value))
