@@ -30,7 +30,9 @@ def fuse_dynamic_quantize(graph: Graph, node: Node, outcome: dict[Node, tuple[st
     attributes, block = _attributes(node)
     results = {u.args[1]: u for u in node.users if u.target is operator.getitem}
     scale, zero = results.get(0), results.get(1)
-    users = [u for u in list(scale.users if scale is not None else ()) if _quantises(graph, u, source, scale, attributes)]
+    users = [
+        u for u in list(scale.users if scale is not None else ()) if _quantises(graph, u, source, scale, attributes)
+    ]
     shape = [] if attributes["granularity"] == "tensor" else block_counts(shape_of(source), block)
     val = source.meta["val"]
     codes_type = TO_TORCH[attributes["out_dtype"]]

@@ -33,15 +33,24 @@ def lower_torch(module: Any, name: str) -> None:
     try:
         PassManager.parse(PIPELINE).run(module.operation)
     except ir.MLIRError as e:
-        found = [_diagnostic(d, name) for d in e.error_diagnostics]
-        raise FrontEndError(found[:1] or [Diagnostic(str(e).splitlines()[0], name)]) from None
+        told = [Diagnostic(d.message.splitlines()[0].split(": %")[0][:300], location_text(d.location) or name)
+                for d in e.error_diagnostics]  # fmt: skip
+        found = _left_over(module, name) or told[0] if told else Diagnostic(str(e).splitlines()[0], name)
+        raise FrontEndError([found]) from None
 
 
-def _diagnostic(d: Any, name: str) -> Diagnostic:
-    """What torch-mlir says, without its dump of IR."""
-    text = d.message.splitlines()[0]
-    message = text.split(": %")[0]
-    if '"torch.operator"' in text or "torch.operator" in text:
-        op = text.partition('torch.operator "')[2].partition('"')[0] or "an operator"
-        message = f"the operator {op} is not converted by torch-mlir; register a raising pattern for it"
-    return Diagnostic(message[:300], location_text(d.location) or name)
+def _left_over(module: Any, name: str) -> Diagnostic | None:
+    """The first operator that is still torch's: what the conversion stopped at is often a constant that it reads."""
+    found: list[Diagnostic] = []
+
+    def visit(op: Any) -> Any:
+        if not op.name.startswith("torch.") or op.name.startswith(("torch.constant", "torch.prim", "torch.debug")):
+            return ir.WalkResult.ADVANCE
+        operator = op.attributes["name"].value if op.name == "torch.operator" else op.name
+        found.append(Diagnostic(
+            f"the operator {operator}, as it is used here, is not converted by torch-mlir; register a raising pattern "
+            "for it, or leave it out of the compiled part", location_text(op.location) or name))  # fmt: skip
+        return ir.WalkResult.INTERRUPT
+
+    module.operation.walk(visit)
+    return found[0] if found else None

@@ -29,7 +29,7 @@ from .graph import (
     shape_of,
     sole_user,
 )
-from .quantised import Dequantised, Operand, dequantised, quantised, reshaped
+from .quantised import Operand, dequantised, quantised, reshaped
 
 # The steps of the epilogue, in order.
 ACCUMULATOR, SCALED, BIAS, RESIDUAL, ACTIVATION, DONE = range(6)

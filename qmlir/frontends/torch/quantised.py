@@ -57,7 +57,7 @@ _READERS: dict[str, Callable[[Graph, Node], Any]] = {}
 
 def _reads(*names: str) -> Callable[[Any], Any]:
     def decorate(function: Any) -> Any:
-        _READERS.update({n: function for n in names})
+        _READERS.update(dict.fromkeys(names, function))
         return function
 
     return decorate
@@ -321,4 +321,4 @@ def _scaled(graph: Graph, node: Node) -> Dequantised | None:
     return Dequantised(node, bare.codes, bare.dtype, known, None)
 
 
-__all__ = ["Dequantised", "Operand", "Quantised", "TO_TORCH", "block_counts", "dequantised", "quantised", "reshaped"]
+__all__ = ["TO_TORCH", "Dequantised", "Operand", "Quantised", "block_counts", "dequantised", "quantised", "reshaped"]

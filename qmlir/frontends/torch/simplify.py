@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -22,11 +23,33 @@ MOVES = (*VIEWS, *TRANSPOSES, aten.expand.default, aten.slice.Tensor, aten.selec
 
 def simplify(graph: Graph) -> None:
     """Rewrite `graph` in place; every step keeps its values to the bit."""
+    merge_equal(graph)
     for step in (_drop_assertions, _drop_identities, _merge_views, _signed_int_mm, _move_before_dequantize):
         for node in graph.nodes:
             if node.op == "call_function" and node.graph is graph.gm.graph and not node._erased:
                 step(graph, node)
         graph.clean()
+
+
+def merge_equal(graph: Graph) -> None:
+    """One node for calls of the same operator on the same arguments: linear layers that read one activation have each
+    quantised it for themselves."""
+    seen: dict[str, Node] = {}
+    for node in graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if node.op != "call_function" or (schema is None and node.target is not operator.getitem):
+            continue
+        if schema is not None and (schema.is_mutable or _random(node)):
+            continue
+        key = repr((node.target, node.args, sorted(node.kwargs.items(), key=lambda item: item[0])))
+        first = seen.setdefault(key, node)
+        if first is not node:
+            graph.replace(node, first)
+    graph.clean()
+
+
+def _random(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _drop_assertions(graph: Graph, node: Node) -> None:
