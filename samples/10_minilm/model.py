@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
-warnings.filterwarnings("ignore")
-
 import torch
 from torch import nn
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+warnings.filterwarnings("ignore")
 
 LAYERS, WIDTH = 6, 384
 SENTENCES = Path(__file__).parent / "sentences.txt"
@@ -29,7 +29,7 @@ def weights() -> Path:
 
 
 class Encoder(nn.Module):
-    """Tokens and their mask, both `[B, T]` i64, to unit vectors `[B, 384]`: BERT, the mean over tokens, its direction."""
+    """Tokens and their mask, both `[B, T]` i64, to unit vectors `[B, 384]`: BERT, then the mean over tokens."""
 
     def __init__(self) -> None:
         super().__init__()

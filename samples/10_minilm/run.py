@@ -1,9 +1,9 @@
 """all-MiniLM-L6-v2, quantised five ways by torch, exported with dynamic batch and length, compiled, and compared.
 
 For each scheme: the cosine of its sentence vectors with those of the float model, in torch and compiled; how many
-sentences have the same nearest neighbour in both; what became of the quantised operators. Exits with 1 when the compiled
-model's cosine is more than 0.002 below torch's, when less than 99 % of the neighbours agree, or when a quantised
-operator was left.
+sentences have the same nearest neighbour in both; what became of the quantised operators. Exits with 1 when the
+compiled model's cosine is more than 0.002 below torch's, when less than 99 % of the neighbours agree, or when a
+quantised operator was left.
 """
 
 from __future__ import annotations

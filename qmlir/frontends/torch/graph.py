@@ -75,7 +75,7 @@ class Graph:
         if not free and isinstance(val, torch.Tensor) and val.numel() * val.element_size() > _FOLDABLE:
             return None
         with torch.no_grad():
-            return node.target(*args, **node.kwargs)  # type: ignore[operator]
+            return node.target(*args, **node.kwargs)
 
     def new_constant(self, tensor: torch.Tensor, before: Node) -> Node:
         """A `get_attr` node of a tensor."""
@@ -166,7 +166,7 @@ def _flat(node: Node) -> Iterator[Any]:
 
 def argument(node: Node, name: str) -> Any:
     """An argument by its name in the operator's schema, its default when it is not given."""
-    schema = node.target._schema  # type: ignore[union-attr]
+    schema = node.target._schema
     for i, a in enumerate(schema.arguments):
         if a.name == name:
             if name in node.kwargs:

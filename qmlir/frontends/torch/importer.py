@@ -37,7 +37,7 @@ class TorchNode(Raising):
         self.name, self.where = label(node), where(node)
         self._tensors: list[Any] = []
         self.attributes: dict[str, Any] = {}
-        schema = node.target._schema  # type: ignore[union-attr]
+        schema = node.target._schema
         for i, a in enumerate(schema.arguments):
             value = node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value)
             if "Tensor" in str(a.type):

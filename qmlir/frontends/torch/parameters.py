@@ -66,7 +66,7 @@ class Parameters:
 
         index = rt.ParameterIndex()
         for key, array in arrays.items():
-            index.add_buffer(key, memoryview(array.reshape(-1).view("u1")))
+            index.add_buffer(key, array.reshape(-1).view("u1").data)
         index.create_archive_file(str(self.path))
 
 

@@ -100,7 +100,7 @@ def _weight(graph: Graph, node: Node, transposed: bool) -> Side:
 
 def _untransposed(node: Node, transposed: bool) -> tuple[Node, bool]:
     while _exchanges(node):
-        node, transposed = node.args[0], not transposed  # type: ignore[assignment]
+        node, transposed = node.args[0], not transposed
     return node, transposed
 
 
@@ -112,9 +112,9 @@ def _exchanges(node: Node) -> bool:
     if node.target is aten.t.default:
         return rank == 2
     if node.target is aten.transpose.int:
-        return rank >= 2 and {int(node.args[1]) % rank, int(node.args[2]) % rank} == {rank - 1, rank - 2}  # type: ignore[arg-type]
+        return rank >= 2 and {int(node.args[1]) % rank, int(node.args[2]) % rank} == {rank - 1, rank - 2}
     if node.target is aten.permute.default:
-        order = [int(i) % rank for i in node.args[1]]  # type: ignore[arg-type, union-attr]
+        order = [int(i) % rank for i in node.args[1]]
         return rank >= 2 and order == [*range(rank - 2), rank - 1, rank - 2]
     return False
 
@@ -161,24 +161,24 @@ def _matmul(graph: Graph, node: Node, lhs: Node, rhs: Node, transposed: bool, bi
 
 
 def _linear(graph: Graph, node: Node) -> Product | None:
-    return _matmul(graph, node, node.args[0], node.args[1], True, argument(node, "bias"))  # type: ignore[arg-type]
+    return _matmul(graph, node, node.args[0], node.args[1], True, argument(node, "bias"))
 
 
 def _mm(graph: Graph, node: Node) -> Product | None:
-    return _matmul(graph, node, node.args[0], node.args[1], False)  # type: ignore[arg-type]
+    return _matmul(graph, node, node.args[0], node.args[1], False)
 
 
 def _addmm(graph: Graph, node: Node) -> Product | None:
     bias, lhs, rhs = node.args[:3]
     if argument(node, "beta") != 1 or argument(node, "alpha") != 1 or len(shape_of(bias)) != 1:
         return None
-    return _matmul(graph, node, lhs, rhs, False, bias)  # type: ignore[arg-type]
+    return _matmul(graph, node, lhs, rhs, False, bias)
 
 
 def _int_mm(graph: Graph, node: Node) -> Product | None:
     lhs, rhs = node.args
-    right, transposed = _untransposed(rhs, False)  # type: ignore[arg-type]
-    return Product("scaled_matmul", Side(lhs, FROM_TORCH[dtype_of(lhs)]),  # type: ignore[arg-type]
+    right, transposed = _untransposed(rhs, False)
+    return Product("scaled_matmul", Side(lhs, FROM_TORCH[dtype_of(lhs)]),
                    Side(right, FROM_TORCH[dtype_of(right)], transposed=transposed), node, node, "i32", 1)  # fmt: skip
 
 
@@ -187,7 +187,7 @@ def _scaled_mm(graph: Graph, node: Node) -> Product | None:
     lhs, rhs = node.args[:2]
     if argument(node, "scale_result") is not None:
         raise Decline("scale_result is not supported")
-    left, right = Side(lhs, FROM_TORCH[dtype_of(lhs)]), _weight(graph, rhs, False)  # type: ignore[arg-type]
+    left, right = Side(lhs, FROM_TORCH[dtype_of(lhs)]), _weight(graph, rhs, False)
     right.dtype = FROM_TORCH[dtype_of(right.node)]
     left.scale = _rank(graph, node, argument(node, "scale_a"))
     scale = _rank(graph, node, argument(node, "scale_b"))
@@ -211,8 +211,8 @@ def _rank(graph: Graph, node: Node, scale: Any) -> Operand:
 def _int8pack_mm(graph: Graph, node: Node) -> Product | None:
     lhs, rhs, scales = node.args
     known = graph.constant(scales)
-    scale = known.float().reshape(-1, 1) if known is not None else reshaped(graph, node, scales, [*shape_of(scales), 1])  # type: ignore[arg-type]
-    return Product("scaled_matmul", Side(lhs), Side(rhs, "i8", scale, transposed=True), node, node,  # type: ignore[arg-type]
+    scale = known.float().reshape(-1, 1) if known is not None else reshaped(graph, node, scales, [*shape_of(scales), 1])
+    return Product("scaled_matmul", Side(lhs), Side(rhs, "i8", scale, transposed=True), node, node,
                    _OUT[dtype_of(node)], 1, stage=SCALED)  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def _int4pack_mm(graph: Graph, node: Node) -> Product | None:
     """tinygemm's weight: `(q - 8) * scale + zero`, packed in an order that depends on the CPU."""
     from .int4pack import unpack_for_cpu
 
-    lhs, packed, group, scales_and_zeros = node.args
+    lhs, packed, _, scales_and_zeros = node.args
     weight, both = graph.constant(packed), graph.constant(scales_and_zeros)
     if weight is None or both is None:
         raise Decline("the packed weight or its scales are no constants")
@@ -228,7 +228,7 @@ def _int4pack_mm(graph: Graph, node: Node) -> Product | None:
         raise Decline("the weight is packed for a GPU; pack it for the CPU (_convert_weight_to_int4pack_for_cpu)")
     codes = graph.new_constant(unpack_for_cpu(weight), node)
     scale, zero = (both[..., i].float().t().contiguous() for i in (0, 1))  # [K/g, N] -> [N, K/g]
-    made = Product("scaled_matmul", Side(lhs), Side(codes, "u4", scale, zero, transposed=True), node, node,  # type: ignore[arg-type]
+    made = Product("scaled_matmul", Side(lhs), Side(codes, "u4", scale, zero, transposed=True), node, node,
                    _OUT[dtype_of(node)], 1, stage=SCALED)  # fmt: skip
     made.attributes["zero_mode"] = "offset_float"
     return made
@@ -244,8 +244,8 @@ def _conv2d(graph: Graph, node: Node) -> Product | None:
     if isinstance(padding, str):
         return None
     top, left = _pair(padding)
-    side = _side(graph, x)  # type: ignore[arg-type]
-    weight = _side(graph, w)  # type: ignore[arg-type]
+    side = _side(graph, x)
+    weight = _side(graph, w)
     if dtype_of(node) not in _OUT or transposed:
         # A transposed filter is [C, F/groups, KH, KW]: another layout than any of the dialect's with groups.
         return None
@@ -386,8 +386,9 @@ def _add(graph: Graph, p: Product, user: Node) -> bool:
     channels = shape_of(p.out)[-p.columns]
     bias = [s for s in shape if not same(s, 1)]
     aligned = len(shape) >= p.columns and same(shape[-p.columns], channels)
-    if p.stage <= SCALED and p.bias is None and len(bias) == 1 and aligned and graph.constant(other) is not None:
-        p.bias, p.stage = graph.constant(other).reshape(-1), BIAS  # type: ignore[union-attr]
+    known = graph.constant(other)
+    if p.stage <= SCALED and p.bias is None and len(bias) == 1 and aligned and known is not None:
+        p.bias, p.stage = known.reshape(-1), BIAS
         return True
     if p.stage <= BIAS and same_shape(shape, shape_of(p.out)):
         p.residual, p.stage = other, RESIDUAL
@@ -413,7 +414,7 @@ def _activation(graph: Graph, p: Product, user: Node) -> bool:
             return False
         if user.target is aten.clamp.default and len(user.args) != 3:
             return False
-        told = {"activation": "clamp", "act_clamp": [float(lo), float(hi)]}  # type: ignore[arg-type]
+        told = {"activation": "clamp", "act_clamp": [float(lo), float(hi)]}
     else:
         return False
     p.attributes.update(told)
@@ -488,8 +489,6 @@ def _other(user: Node, node: Node) -> Any:
 
 def emit(graph: Graph, p: Product) -> Node:
     """Write the product in place of what it took in."""
-    first, second = ("lhs", "rhs") if p.op == "scaled_matmul" else ("input", "weight")
-    del first, second
     kwargs: dict[str, Any] = {}
 
     def operand(name: str, value: Operand | None) -> None:

@@ -113,9 +113,8 @@ def _zero(graph: Graph, zero: Operand | None, shape: Sequence[Any] | None = None
     known = graph.constant(zero)
     if known is None:
         return zero
-    if known.is_floating_point():
-        if not bool((known == known.round()).all()):
-            raise Decline("the zero points are no integers")
+    if known.is_floating_point() and not bool((known == known.round()).all()):
+        raise Decline("the zero points are no integers")
     if not bool(known.any()):
         return None
     known = known.to(torch.int32)
@@ -141,7 +140,7 @@ def _dequantize_per_tensor(graph: Graph, node: Node) -> Dequantised:
     dtype, lo, hi = _range(node)
     _float_out(node)
     codes, scale, zero = node.args[:3]
-    return Dequantised(node, codes, code_name(dtype, lo, hi), _scale(graph, _scalar(scale, torch.float32)),  # type: ignore[arg-type]
+    return Dequantised(node, codes, code_name(dtype, lo, hi), _scale(graph, _scalar(scale, torch.float32)),
                        _zero(graph, _scalar(zero, torch.int32)))  # fmt: skip
 
 
@@ -149,8 +148,8 @@ def _dequantize_per_tensor(graph: Graph, node: Node) -> Dequantised:
 def _quantize_per_tensor(graph: Graph, node: Node) -> Quantised:
     dtype, lo, hi = _range(node)
     source, scale, zero = node.args[:3]
-    multiplier = None if isinstance(scale, Node) else float(torch.tensor(1.0 / float(scale), dtype=torch.float32))  # type: ignore[arg-type]
-    return Quantised(node, source, FROM_TORCH[dtype], _scale(graph, _scalar(scale, torch.float32)),  # type: ignore[arg-type]
+    multiplier = None if isinstance(scale, Node) else float(torch.tensor(1.0 / float(scale), dtype=torch.float32))
+    return Quantised(node, source, FROM_TORCH[dtype], _scale(graph, _scalar(scale, torch.float32)),
                      _zero(graph, _scalar(zero, torch.int32)), lo, hi, multiplier)  # fmt: skip
 
 
@@ -164,7 +163,7 @@ def _dequantize_per_channel(graph: Graph, node: Node) -> Dequantised:
     dtype, lo, hi = _range(node)
     _float_out(node)
     shape = _along(node, argument(node, "axis"))
-    return Dequantised(node, node.args[0], code_name(dtype, lo, hi), _shaped(graph, node, node.args[1], shape),  # type: ignore[arg-type]
+    return Dequantised(node, node.args[0], code_name(dtype, lo, hi), _shaped(graph, node, node.args[1], shape),
                        _zero_shaped(graph, node, node.args[2], shape))  # fmt: skip
 
 
@@ -172,7 +171,7 @@ def _dequantize_per_channel(graph: Graph, node: Node) -> Dequantised:
 def _quantize_per_channel(graph: Graph, node: Node) -> Quantised:
     dtype, lo, hi = _range(node)
     shape = _along(node, argument(node, "axis"))
-    return Quantised(node, node.args[0], FROM_TORCH[dtype], _shaped(graph, node, node.args[1], shape),  # type: ignore[arg-type]
+    return Quantised(node, node.args[0], FROM_TORCH[dtype], _shaped(graph, node, node.args[1], shape),
                      _zero_shaped(graph, node, node.args[2], shape), lo, hi)  # fmt: skip
 
 
@@ -186,7 +185,7 @@ def _dequantize_per_channel_group(graph: Graph, node: Node) -> Dequantised:
     dtype, lo, hi = _range(node)
     _float_out(node)
     shape = _grouped(node)
-    return Dequantised(node, node.args[0], code_name(dtype, lo, hi), _shaped(graph, node, node.args[1], shape),  # type: ignore[arg-type]
+    return Dequantised(node, node.args[0], code_name(dtype, lo, hi), _shaped(graph, node, node.args[1], shape),
                        _zero_shaped(graph, node, node.args[2], shape))  # fmt: skip
 
 
@@ -195,7 +194,7 @@ def _dequantize_per_token(graph: Graph, node: Node) -> Dequantised:
     dtype, lo, hi = _range(node)
     _float_out(node)
     shape = [*shape_of(node.args[0])[:-1], 1]
-    return Dequantised(node, node.args[0], code_name(dtype, lo, hi), _shaped(graph, node, node.args[1], shape),  # type: ignore[arg-type]
+    return Dequantised(node, node.args[0], code_name(dtype, lo, hi), _shaped(graph, node, node.args[1], shape),
                        _zero_shaped(graph, node, node.args[2], shape))  # fmt: skip
 
 
@@ -203,7 +202,7 @@ def _dequantize_per_token(graph: Graph, node: Node) -> Dequantised:
 def _quantize_per_token(graph: Graph, node: Node) -> Quantised:
     dtype, lo, hi = _range(node)
     shape = [*shape_of(node.args[0])[:-1], 1]
-    return Quantised(node, node.args[0], FROM_TORCH[dtype], _shaped(graph, node, node.args[1], shape),  # type: ignore[arg-type]
+    return Quantised(node, node.args[0], FROM_TORCH[dtype], _shaped(graph, node, node.args[1], shape),
                      _zero_shaped(graph, node, node.args[2], shape), lo, hi)  # fmt: skip
 
 
@@ -224,7 +223,7 @@ def _dequantize_affine(graph: Graph, node: Node) -> Dequantised:
     dtype, lo, hi = _range(node, "input_dtype")
     _float_out(node)
     shape = block_counts(shape_of(node.args[0]), [_size(b) for b in argument(node, "block_size")])
-    return Dequantised(node, node.args[0], code_name(dtype, lo, hi),  # type: ignore[arg-type]
+    return Dequantised(node, node.args[0], code_name(dtype, lo, hi),
                        _shaped(graph, node, argument(node, "scale"), shape),
                        _zero_shaped(graph, node, argument(node, "zero_point"), shape))  # fmt: skip
 
@@ -233,7 +232,7 @@ def _dequantize_affine(graph: Graph, node: Node) -> Dequantised:
 def _quantize_affine(graph: Graph, node: Node) -> Quantised:
     dtype, lo, hi = _range(node, "output_dtype")
     shape = block_counts(shape_of(node.args[0]), [_size(b) for b in argument(node, "block_size")])
-    return Quantised(node, node.args[0], FROM_TORCH[dtype], _shaped(graph, node, argument(node, "scale"), shape),  # type: ignore[arg-type]
+    return Quantised(node, node.args[0], FROM_TORCH[dtype], _shaped(graph, node, argument(node, "scale"), shape),
                      _zero_shaped(graph, node, argument(node, "zero_point"), shape), lo, hi)  # fmt: skip
 
 
@@ -269,7 +268,7 @@ def reshaped(graph: Graph, before: Node, node: Node, shape: Sequence[Any]) -> No
             return source
         if source.op != "call_function" or source.target not in VIEWS:
             break
-        source = source.args[0]  # type: ignore[assignment]
+        source = source.args[0]
     own = shape_of(node)
     # Axes of size one come and go; everything else keeps its place, so that symbols need no arithmetic.
     kept = [s for s in shape if not same(s, 1)]
@@ -280,9 +279,9 @@ def reshaped(graph: Graph, before: Node, node: Node, shape: Sequence[Any]) -> No
             found = graph.call(before, aten.squeeze.dim, (found, axis), {},
                                retyped(found.meta["val"], dtype_of(found), size[:axis] + size[axis + 1 :]))  # fmt: skip
         for axis in [i for i, s in enumerate(shape) if same(s, 1)]:
-            size = shape_of(found)
+            size = (*shape_of(found)[:axis], 1, *shape_of(found)[axis:])
             found = graph.call(before, aten.unsqueeze.default, (found, axis), {},
-                               retyped(found.meta["val"], dtype_of(found), (*size[:axis], 1, *size[axis:])))  # fmt: skip
+                               retyped(found.meta["val"], dtype_of(found), size))  # fmt: skip
         return found
     known = [-1 if not isinstance(s, int) else s for s in shape]
     if known.count(-1) > 1:

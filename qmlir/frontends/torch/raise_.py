@@ -31,15 +31,15 @@ def raise_quantised(graph: Graph, report: ImportReport) -> None:
 
     for node in graph.nodes:
         if node in source and not _foreign(node):
-            _try(outcome, node, lambda node=node: fuse_dynamic_quantize(graph, node, outcome))  # type: ignore[misc]
+            _try(outcome, node, lambda node=node: fuse_dynamic_quantize(graph, node, outcome))
     graph.clean()
     for node in graph.nodes:
         if node.op == "call_function" and not node._erased:
-            _try(outcome, node, lambda node=node: _product(graph, node, source, outcome))  # type: ignore[misc]
+            _try(outcome, node, lambda node=node: _product(graph, node, source, outcome))
     graph.clean()
     for node in graph.nodes:
         if node in source and not _foreign(node):
-            _try(outcome, node, lambda node=node: _cancel(graph, node, outcome) or _alone(graph, node, outcome))  # type: ignore[misc]
+            _try(outcome, node, lambda node=node: _alone(graph, node, outcome))
     graph.clean()
     graph.gm.graph.lint()
     graph.gm.recompile()
@@ -77,13 +77,12 @@ def _product(
     if found is None:
         return
     absorb(graph, found)
-    made = emit(graph, found)
+    emit(graph, found)
     source.setdefault(node, (label(node), where(node)))
     outcome[node] = ("raised", f"qmlir.{found.op}")
     for taken in found.absorbed:
         source.setdefault(taken, (label(taken), where(taken)))
         outcome[taken] = ("fused", where(node))
-    del made
 
 
 def _cancel(graph: Graph, node: Node, outcome: dict[Node, tuple[str, str]]) -> bool:
@@ -115,8 +114,11 @@ def _same_numbers(graph: Graph, q: Quantised, d: Dequantised) -> bool:
 
 def _alone(graph: Graph, node: Node, outcome: dict[Node, tuple[str, str]]) -> None:
     """A quantisation or dequantisation that no product took in."""
+    if _cancel(graph, node, outcome):
+        return
     d = dequantised(graph, node)
     q = quantised(graph, node) if d is None else None
+    scale: Any
     if d is not None and d.scale is not None:
         kwargs = _operands(graph, node, zero_point=d.zero_point)
         scale = d.scale if isinstance(d.scale, Node) else graph.new_constant(d.scale, node)

@@ -94,8 +94,8 @@ def _signed_int_mm(graph: Graph, node: Node) -> None:
     product, correction = node.args
     if not (_is(product, aten._int_mm.default) and _is(correction, aten.mul.Tensor)):
         return
-    total, offset = correction.args  # type: ignore[union-attr]
-    shifted, weight = product.args  # type: ignore[union-attr]
+    total, offset = correction.args
+    shifted, weight = product.args
     if not (_is(total, aten.sum.dim_IntList) and total.args[0] is weight and list(total.args[1]) == [0]):
         return
     if not (_is(shifted, aten._to_copy.default) and dtype_of(shifted) == torch.uint8):
@@ -108,7 +108,7 @@ def _signed_int_mm(graph: Graph, node: Node) -> None:
         codes = codes.args[0]
     if dtype_of(codes) != torch.int8:
         return
-    new = graph.call(product, aten._int_mm.default, (codes, weight), {}, product.meta["val"])  # type: ignore[arg-type, union-attr]
+    new = graph.call(product, aten._int_mm.default, (codes, weight), {}, product.meta["val"])
     graph.replace(node, new)
 
 
