@@ -69,6 +69,7 @@ DTYPES: dict[str, DType] = {
     for d in (
         *(_int(f"{s}{b}", b, "i8") for b in (8, 4, 2, 1) for s in "iu"),
         _int("i16", 16, "i16"),
+        _int("u16", 16, "i16"),
         _int("i32", 32, "i32"),
         _int("u32", 32, "i32"),
         _int("i64", 64, "i64"),
@@ -109,8 +110,8 @@ SMALL_FLOATS = {
 }
 OUT = ("f32", "f16", "bf16", "i32", "i8", "u8")
 
-_NUMPY = {"i16": "int16", "i32": "int32", "u32": "uint32", "i64": "int64", "f32": "float32", "f64": "float64",
-          "f16": "float16", "bool": "bool"}  # fmt: skip
+_NUMPY = {"i16": "int16", "u16": "uint16", "i32": "int32", "u32": "uint32", "i64": "int64", "f32": "float32",
+          "f64": "float64", "f16": "float16", "bool": "bool"}  # fmt: skip
 _ML_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "e4m3fnuz": "float8_e4m3fnuz",
               "e5m2fnuz": "float8_e5m2fnuz", "e8m0": "float8_e8m0fnu"}  # fmt: skip
 

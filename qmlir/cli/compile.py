@@ -16,7 +16,7 @@ from ..errors import UsageError
 def add(commands: Any) -> None:
     """The command's arguments."""
     p = commands.add_parser("compile", help="compile a program to one .vmfb", description=__doc__)
-    p.add_argument("input", help="an .mlir file")
+    p.add_argument("input", help="an .mlir file, or one that a front end reads: .onnx")
     p.add_argument("-o", "--output", help="the .vmfb to write (default: the input's name with .vmfb)")
     p.add_argument("-t", "--target", default="cpu", help="cpu, cuda:sm_90a, rocm:gfx942, vulkan:ada, ...")
     p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
@@ -88,6 +88,7 @@ def _compile(args: argparse.Namespace) -> int:
     if not args.quiet:
         for note in artifact.notes:
             print(": ".join(filter(None, ("qmlir", note.severity, note.location, note.message))), file=sys.stderr)
+    imported = artifact.import_report
     with publishing():
         artifact.save(output)
         published()
@@ -98,6 +99,9 @@ def _compile(args: argparse.Namespace) -> int:
         print(f"{output}: {artifact.target}, {len(artifact.vmfb):,} bytes, {seconds:.2f} s")
         for name, signature in artifact.functions.items():
             print(f"  {name}{signature}")
+        if imported is not None:
+            print(f"  imported: {len(imported['raised'])} quantised operators raised, {len(imported['fused'])} taken "
+                  f"into another, {len(imported['left'])} left")  # fmt: skip
     return 0
 
 

@@ -34,6 +34,10 @@ class Decline(Exception):
     """A pattern does not fit the op at hand; the message says why and goes into the report."""
 
 
+class NotQuantised(Decline):
+    """The op at hand is a plain float one: it is not reported as left."""
+
+
 class Tensor:
     """A tensor while a program is being built: its spec (the dtype tells signedness, which MLIR's types do not), and
     either a value of builtin tensor type or an array, of which a value is made when one is needed.
@@ -137,7 +141,7 @@ def build(op: str, location: Any = None, **arguments: Any) -> Any:
     """`Raising.build` at the current insertion point."""
     from .. import ops
     from .._mlir import ir
-    from ..dialect.ods import OpError
+    from ..dialect.ods import OpError, problem
     from ..dialect.shapes import ShapeError
 
     operation: ops.Operation = getattr(ops, op)
@@ -150,6 +154,10 @@ def build(op: str, location: Any = None, **arguments: Any) -> Any:
             made = operation.emit(values, {n: t.spec for n, t in tensors.items()}, attributes)
         except (UsageError, OpError, ShapeError) as e:
             raise Decline(f"{op}: {e}") from None
+    owner = made[0][0].owner.operation
+    if message := problem(owner):
+        owner.erase()
+        raise Decline(f"{op} {message}")
     results = tuple(Tensor(spec, value) for value, spec in made)
     return results[0] if len(results) == 1 else results
 

@@ -70,7 +70,7 @@ class Registered:
         try:
             return call()
         except FrontEndError as e:
-            raise FrontEndError(e.diagnostics, f"{headline} {e.headline}" if e.headline else headline) from None
+            raise FrontEndError(e.diagnostics, f"{headline} {e.headline}" if e.headline else headline) from e.__cause__
         except DiagnosticsError as e:
             raise FrontEndError(e.diagnostics, headline) from None
         except QmlirError as e:
