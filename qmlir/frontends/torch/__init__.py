@@ -17,6 +17,13 @@ from ..base import ImportOptions
 _OPTIONS = ("parameters",)
 
 
+def register_operators() -> None:
+    """Define `torch.ops.qmlir.*`, for models that call them."""
+    from .custom_ops import register
+
+    register()
+
+
 class TorchFrontEnd:
     """Accepts exported programs. Option `parameters`: a `.irpa` or `.safetensors` file that the weights go to, to be
     given to `qmlir.load(..., parameters={"model": path})`, instead of into the program."""

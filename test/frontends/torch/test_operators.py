@@ -14,10 +14,9 @@ from support import torch_models as models
 import qmlir
 from qmlir.errors import FrontEndError, SlowFallbackWarning, VerifyError
 from qmlir.frontends import raising
-from qmlir.frontends.torch import custom_ops
+from qmlir.frontends.torch import register_operators
 
-custom_ops.register()
-rng = np.random.default_rng(0)
+register_operators()
 
 
 class Call(torch.nn.Module):
