@@ -138,7 +138,7 @@ def read_product(graph: Graph, node: Node) -> Product | None:
     """The product of quantised values that a node is; None for floats, or for anything else.
 
     Raises Decline for a product of quantised values that the dialect does not have."""
-    reader = _PRODUCTS.get(node.target)
+    reader = PRODUCTS.get(node.target)
     if reader is None or not is_tensor(node):
         return None
     found = reader(graph, node)
@@ -240,10 +240,7 @@ def _conv2d(graph: Graph, node: Node) -> Product | None:
     if len(shape_of(w)) != 4 or len(shape_of(x)) != 4:
         return None
     transposed = bool(argument(node, "transposed")) if general else node.target is aten.conv_transpose2d.input
-    padding = argument(node, "padding")
-    if isinstance(padding, str):
-        return None
-    top, left = _pair(padding)
+    padding = _padding(argument(node, "padding"), shape_of(w)[2:], _pair(argument(node, "dilation")))
     side = _side(graph, x)
     weight = _side(graph, w)
     if dtype_of(node) not in _OUT or transposed:
@@ -252,11 +249,22 @@ def _conv2d(graph: Graph, node: Node) -> Product | None:
     made = Product("conv2d_q", side, weight, node, node, _OUT[dtype_of(node)], 3, stage=SCALED)
     made.attributes.update(
         input_layout="NCHW", filter_layout="FCHW", strides=_pair(argument(node, "stride")),
-        dilations=_pair(argument(node, "dilation")), padding=[top, left, top, left], groups=argument(node, "groups"),
+        dilations=_pair(argument(node, "dilation")), padding=padding, groups=argument(node, "groups"),
     )  # fmt: skip
     if argument(node, "bias") is not None:
         made.bias, made.stage = argument(node, "bias"), BIAS
     return made
+
+
+def _padding(value: Any, kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
+    """Top, left, bottom, right. torch's `same` puts the odd one after."""
+    if value == "valid":
+        return [0, 0, 0, 0]
+    if value == "same":
+        totals = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
+        return [t // 2 for t in totals] + [t - t // 2 for t in totals]
+    top, left = _pair(value)
+    return [top, left, top, left]
 
 
 def _pair(value: Any) -> list[int]:
@@ -265,7 +273,7 @@ def _pair(value: Any) -> list[int]:
     return [int(v) for v in value] * (2 if len(value) == 1 else 1)
 
 
-_PRODUCTS: dict[Any, Callable[[Graph, Node], Product | None]] = {
+PRODUCTS: dict[Any, Callable[[Graph, Node], Product | None]] = {
     aten.linear.default: _linear,
     aten.mm.default: _mm,
     aten.matmul.default: _mm,
@@ -277,11 +285,23 @@ _PRODUCTS: dict[Any, Callable[[Graph, Node], Product | None]] = {
     aten._weight_int4pack_mm.default: _int4pack_mm,
     aten._weight_int4pack_mm_for_cpu.default: _int4pack_mm,
     aten.conv2d.default: _conv2d,
+    aten.conv2d.padding: _conv2d,
     aten.convolution.default: _conv2d,
+    # Products that the dialect has no form of: read, so that one of codes does not become one of floats unsaid.
+    aten.conv1d.default: lambda graph, node: None,
+    aten.conv3d.default: lambda graph, node: None,
+    aten.conv_transpose2d.input: lambda graph, node: None,
+    aten.einsum.default: lambda graph, node: None,
 }
 # Operators whose operands are codes whatever they are: left alone, they are worth a warning.
 QUANTISED_PRODUCTS = (aten._int_mm.default, aten._scaled_mm.default, aten._weight_int8pack_mm.default,
                       aten._weight_int4pack_mm.default, aten._weight_int4pack_mm_for_cpu.default)  # fmt: skip
+
+
+def reads_codes(graph: Graph, node: Node) -> bool:
+    """Whether an operand of a product is a dequantised value."""
+    factors = node.args[0] if isinstance(node.args[0], (list, tuple)) else node.args[:2]
+    return any(is_tensor(f) and dequantised(graph, _untransposed(f, False)[0]) is not None for f in factors)
 
 
 def _check(graph: Graph, p: Product) -> None:
@@ -293,7 +313,7 @@ def _check(graph: Graph, p: Product) -> None:
             raise Decline(f"the {name} operand is {dtype_of(side.node)}")
     if p.op == "conv2d_q":
         if not (p.lhs.quantised and p.rhs.quantised):
-            return
+            raise Decline("only one operand of the convolution is quantised")
         for value in (p.lhs.scale, p.lhs.zero_point):
             if value is not None and any(not same(s, 1) for s in _sizes(graph, value)):
                 raise Decline("the input of the convolution is not scaled per tensor")

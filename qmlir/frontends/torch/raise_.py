@@ -16,7 +16,7 @@ from ..raising import Decline, pattern_for
 from .dtypes import FROM_TORCH, TO_TORCH
 from .dynamic import fuse_dynamic_quantize
 from .graph import Graph, dtype_of, is_tensor, retyped, shape_of, where
-from .products import QUANTISED_PRODUCTS, absorb, emit, read_product
+from .products import PRODUCTS, QUANTISED_PRODUCTS, absorb, emit, read_product, reads_codes
 from .quantised import Dequantised, Quantised, dequantised, quantised
 from .simplify import name_of, simplify
 
@@ -73,7 +73,15 @@ def _try(outcome: dict[Node, tuple[str, str]], node: Node, step: Any) -> None:
 def _product(
     graph: Graph, node: Node, source: dict[Node, tuple[str, str]], outcome: dict[Node, tuple[str, str]]
 ) -> None:
-    found = read_product(graph, node)
+    if node.target not in PRODUCTS:
+        return
+    try:
+        found = read_product(graph, node)
+        if found is None and reads_codes(graph, node):
+            raise Decline("the dialect has no product of this form")
+    except Decline:
+        source.setdefault(node, (label(node), where(node)))
+        raise
     if found is None:
         return
     absorb(graph, found)

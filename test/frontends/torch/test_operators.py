@@ -151,6 +151,39 @@ def test_unraised_operator_is_a_warning_with_its_place() -> None:
     torch.testing.assert_close(qmlir.load(artifact).main(x), model(x))
 
 
+@pytest.mark.slow
+def test_product_without_a_form_is_a_warning() -> None:
+    """A transposed convolution of codes: it stays one of floats, and the report says so."""
+    ops = torch.ops.quantized_decomposed
+    w = codes(4, 2, 3, 3)
+
+    def model(x: Any) -> Any:
+        x = ops.dequantize_per_tensor(x, 0.1, 3, -128, 127, torch.int8)
+        return torch.nn.functional.conv_transpose2d(x, ops.dequantize_per_tensor(w, 0.1, 0, -128, 127, torch.int8))
+
+    x = codes(1, 4, 5, 5)
+    with pytest.warns(SlowFallbackWarning, match="the dialect has no product of this form"):
+        artifact = qmlir.compile(export(model, x))
+    torch.testing.assert_close(qmlir.load(artifact).main(x), model(x), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("padding", ["same", "valid", 2])
+def test_padding_of_convolutions(padding: Any) -> None:
+    ops = torch.ops.quantized_decomposed
+    w = codes(6, 4, 2, 3)
+
+    def model(x: Any) -> Any:
+        x = ops.dequantize_per_tensor(x, 0.5, 3, -128, 127, torch.int8)
+        w_ = ops.dequantize_per_tensor(w, 0.5, 0, -128, 127, torch.int8)
+        return torch.nn.functional.conv2d(x, w_, padding=padding, dilation=(1, 2))
+
+    x = codes(2, 4, 7, 8)
+    found, raised = compiled(model, x)
+    assert torch.equal(found, model(x))  # the sums are exact
+    assert raised == ["qmlir.conv2d_q"]
+
+
 def test_a_pattern_of_somebody_else() -> None:
     with torch.library._scoped_library("acme", "DEF") as library:
         library.define("twice(Tensor x) -> Tensor")
