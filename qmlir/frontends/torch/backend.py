@@ -2,7 +2,7 @@
 `torch_dynamo_backends`.
 
 Weights are constants of the compiled program, as they are in a frozen model; one that changes (its version counter or
-its memory) has the program compiled again. A subgraph that does not compile runs eagerly, and a warning says why.
+its memory) has the program compiled again. Where a gradient is asked for they are arguments. A subgraph that does not compile runs eagerly, and a warning says why.
 """
 
 from __future__ import annotations
@@ -46,12 +46,19 @@ def backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[
     del mode
     register()
 
-    def compile_graph(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+    trained = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in example_inputs)
+
+    def compile_forward(graph: GraphModule, inputs: Sequence[Any]) -> Any:
         del inputs
-        return boxed(Subgraph(graph, _static_inputs(), told))
+        return boxed(Subgraph(graph, [] if trained else _static_inputs(), told))
+
+    def compile_backward(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+        del inputs
+        return boxed(Subgraph(graph, [], told))
 
     with whole_quantisations():
-        return aot_autograd(fw_compiler=compile_graph, decompositions=aot_decompositions())(gm, example_inputs)
+        return aot_autograd(fw_compiler=compile_forward, bw_compiler=compile_backward,
+                            decompositions=aot_decompositions())(gm, example_inputs)  # fmt: skip
 
 
 @contextmanager

@@ -59,6 +59,27 @@ def test_weights_that_change_are_seen() -> None:
 
 
 @pytest.mark.slow
+def test_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward are compiled once: weights that are trained are arguments."""
+    made = compiled_count(monkeypatch)
+    torch.manual_seed(0)
+    layer, x = nn.Linear(8, 4), torch.randn(5, 8)
+    with torch.enable_grad():
+        compiled = torch.compile(layer, backend="qmlir")
+        for _ in range(2):
+            layer.zero_grad()
+            layer(x).square().sum().backward()
+            expected = layer.weight.grad.clone()
+            layer.zero_grad()
+            compiled(x).square().sum().backward()
+            torch.testing.assert_close(layer.weight.grad, expected)
+            with torch.no_grad():
+                layer.weight.add_(layer.weight.grad, alpha=-0.01)
+    assert len(made) == 2
+    assert not any(s.eager for s in made)
+
+
+@pytest.mark.slow
 def test_graph_breaks() -> None:
     class Broken(models.Mlp):
         def forward(self, x: Any) -> Any:
