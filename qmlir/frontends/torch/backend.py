@@ -2,7 +2,8 @@
 `torch_dynamo_backends`.
 
 Weights are constants of the compiled program, as they are in a frozen model; one that changes (its version counter or
-its memory) has the program compiled again. Where a gradient is asked for they are arguments. A subgraph that does not compile runs eagerly, and a warning says why.
+its memory) has the program compiled again. Where a gradient is asked for they are arguments. A subgraph that does not
+compile runs eagerly, and a warning says why.
 """
 
 from __future__ import annotations
