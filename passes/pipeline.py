@@ -98,7 +98,8 @@ def _small(module: Any) -> bool:
             count = 1
             for i in range(t.rank):
                 count *= t.get_dim_size(i)
-            small = small and (count < 1 << 20 or op.attributes["value"].is_splat)
+            # A resource (what front ends make of large weights) does not tell whether it is a splat.
+            small = small and (count < 1 << 20 or getattr(op.attributes["value"], "is_splat", False))
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)

@@ -482,7 +482,7 @@ dynamic_quantize = Operation(
     "dynamic_quantize",
     ("input",),
     (),
-    ("out_dtype", "granularity", "group_size", "symmetric", "rounding", "recipe"),
+    ("out_dtype", "granularity", "group_size", "symmetric", "rounding", "recipe", "clamp", "eps"),
     """Floats [.., M, K] to (codes, scale) or, when not symmetric, (codes, scale, zero_point).""",
 )
 unpack = Operation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..dtypes import CODES, DTYPES, SMALL_FLOATS
 from ..enums import GRANULARITY, RECIPE, ROUNDING
-from ..ods import ANY, BOOL, FLOAT, I64, NUMBER, Enum, Op, attr, fail, operand, result
+from ..ods import ANY, BOOL, F32, FLOAT, I64, NUMBER, Enum, I64s, Op, attr, fail, operand, result
 from ..shapes import Shape, show
 from .common import check_result, element_of, shape_of
 
@@ -13,7 +13,8 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
     """`input [.., M, K]` to `codes [.., M, K]`, `scale` (f32) and, when not symmetric, `zero_point` (i32).
 
     The scale is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Codes of an 8-bit float are
-    `input * (1/scale)` rounded half to even, saturated at the largest finite number.
+    `input * (1/scale)` rounded half to even, saturated at the largest finite number. `clamp` is the range that the
+    codes use, by default their type's; `eps` is the smallest scale, which recipe `torchao` states.
     """
 
     input = operand(FLOAT)
@@ -23,6 +24,8 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
     rounding = attr(Enum(ROUNDING), default="half_even")
     recipe = attr(Enum(RECIPE), default="torchao")
     out_dtype = attr(Enum((*CODES[:6], *SMALL_FLOATS)), default="i8")
+    clamp = attr(I64s(2))
+    eps = attr(F32, default=0.0)
     codes = result(ANY)
     scale = result(FLOAT)
     zero_point = result(NUMBER, optional=True)
@@ -40,6 +43,8 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
     def _verify_float_codes(self) -> None:
         if not self.symmetric:
             fail(f"{self.out_dtype} codes have no zero point; state symmetric = true, or use integer codes")
+        if self.clamp is not None:
+            fail(f"'clamp' bounds integer codes, but the codes are {self.out_dtype}")
         if self.rounding != "half_even":
             fail(f"{self.out_dtype} codes are rounded half to even, but 'rounding' is '{self.rounding}'")
 
@@ -61,6 +66,13 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
             fail(f"recipe '{self.recipe}' is asymmetric; state symmetric = false, or use 'torchao' or 'amax'")
         if self.recipe == "amax" and not self.symmetric:
             fail("recipe 'amax' is symmetric; state symmetric = true, or use 'torchao', 'onnx' or 'fbgemm'")
+        d = DTYPES[self.out_dtype]
+        if self.clamp is not None and not d.lo <= self.clamp[0] < self.clamp[1] <= d.hi:
+            fail(f"'clamp' {list(self.clamp)} is no range of codes within [{d.lo}, {d.hi}] of {d.name}")
+        if self.eps and self.recipe != "torchao":
+            fail(f"'eps' is the smallest scale of recipe 'torchao', but 'recipe' is '{self.recipe}'")
+        if not 0.0 <= self.eps < float("inf"):
+            fail(f"'eps' is {self.eps}, but must be finite and not negative")
         if (self.zero_point is None) != self.symmetric:
             fail("an asymmetric quantisation has three results (codes, scale, zero_point), a symmetric one two")
         for name, dtype in (("scale", "f32"), ("zero_point", "i32")):

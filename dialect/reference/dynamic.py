@@ -17,15 +17,18 @@ def dynamic_quantize(
     symmetric: bool = True,
     rounding: str = "half_even",
     recipe: str = "torchao",
+    clamp: tuple[int, int] | None = None,
+    eps: float = 0.0,
 ) -> tuple[Array, Array, Array | None]:
     """`input [.., M, K]` float to `(q, s, z)`; `z` (i32) is None when symmetric.
 
     The scale's shape is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Recipes:
     `torchao` (choose_qparams_affine), `onnx` (DynamicQuantizeLinear, operator set 11), `fbgemm`
     (ChooseQuantizationParams), `amax` (symmetric). Codes of an 8-bit float are symmetric, rounded half to even and
-    saturated at the largest finite number.
+    saturated at the largest finite number. `clamp` narrows the range of the codes; `eps` is the smallest scale.
     """
     d = DTYPES[out_dtype]
+    lo, hi = clamp if clamp is not None else (d.lo, d.hi)
     x = np.asarray(input).astype(F32)
     k = x.shape[-1] if x.ndim else 1
     if granularity == "tensor":
@@ -38,29 +41,30 @@ def dynamic_quantize(
     empty = rows.shape[1] == 0
     finite = rows if not empty else np.zeros((rows.shape[0], 1), F32)
     is_float = d.kind == "float"
-    half = F32(d.largest) if is_float else F32(d.hi - d.lo) / F32(2)
+    half = F32(d.largest) if is_float else F32(hi - lo) / F32(2)
     with np.errstate(all="ignore"):
         if symmetric:
             amax = np.abs(finite).max(1)
-            s = amax / F32(d.largest) if recipe == "amax" else amax / half
+            largest = F32(d.largest) if is_float else F32(hi)
+            s = amax / largest if recipe == "amax" else np.maximum(amax / half, F32(eps))
             if recipe == "amax":
                 s = np.where(amax == 0, F32(1), s)
             z = None
         else:
             mn, mx = np.minimum(finite.min(1), F32(0)), np.maximum(finite.max(1), F32(0))
-            s, z = _affine(mn, mx, d.lo, d.hi, recipe)
+            s, z = _affine(mn, mx, lo, hi, recipe, eps)
         s = s.astype(F32)
         t = rows / s[:, None] if recipe == "onnx" else rows * reciprocal(s)[:, None]
         if is_float:
             # NaN quantises to 0, as it does to integer codes.
             t = np.clip(np.where(np.isnan(t), F32(0), t), F32(-d.largest), F32(d.largest))
             return t.astype(d.numpy).reshape(x.shape), s.reshape(scale_shape), None
-        q = requantize(t, np.ones((), F32), None if z is None else z[:, None], d, rounding, d.lo, d.hi)
+        q = requantize(t, np.ones((), F32), None if z is None else z[:, None], d, rounding, lo, hi)
     q = q.reshape(x.shape)
     return q, s.reshape(scale_shape), None if z is None else z.astype(np.int32).reshape(scale_shape)
 
 
-def _affine(mn: Array, mx: Array, lo: int, hi: int, recipe: str) -> tuple[Array, Array]:
+def _affine(mn: Array, mx: Array, lo: int, hi: int, recipe: str, eps: float = 0.0) -> tuple[Array, Array]:
     """Scale (f32) and zero point (integers) of an asymmetric range that holds 0."""
     if recipe == "fbgemm":
         lo64, hi64, m, x = float(lo), float(hi), mn.astype(np.float64), mx.astype(np.float64)
@@ -75,6 +79,7 @@ def _affine(mn: Array, mx: Array, lo: int, hi: int, recipe: str) -> tuple[Array,
         s = np.where(s == 0, F32(1), s)
         z = np.rint(F32(lo) - mn / s)
     else:
+        s = np.maximum(s, F32(eps))
         ratio = np.rint(mn / s)
         z = F32(lo) - np.where(np.isnan(ratio), F32(0), ratio)
     return s, np.clip(z, lo, hi).astype(np.int64)

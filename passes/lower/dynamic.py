@@ -20,6 +20,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
     sizes = dims(op.input)
     rank = len(sizes)
     d = DTYPES[op.out_dtype]
+    lo, hi = op.clamp if op.clamp is not None else (d.lo, d.hi)
     code_type = element(d.name if d.kind == "float" else "i8")
     x, wide, kept = op.input, sizes, list(range(rank - 1))
     if op.granularity == "tensor":
@@ -49,12 +50,12 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
     zero = None
     if op.symmetric:
         (amax,) = reduce(lambda acc, v: maximum(acc, math.absf(v)))
-        scale = on_rows([amax], f32(), lambda m: _symmetric(m, op.recipe, d))
+        scale = on_rows([amax], f32(), lambda m: _symmetric(m, op.recipe, d, lo, hi, op.eps))
     else:
         # The range holds 0 by starting there.
         low, high = reduce(minimum, maximum)
-        scale = on_rows([low, high], f32(), lambda a, b: _affine(a, b, op.recipe, d.lo, d.hi)[0])
-        zero = on_rows([low, high], i32(), lambda a, b: _affine(a, b, op.recipe, d.lo, d.hi)[1])
+        scale = on_rows([low, high], f32(), lambda a, b: _affine(a, b, op.recipe, lo, hi, op.eps)[0])
+        zero = on_rows([low, high], i32(), lambda a, b: _affine(a, b, op.recipe, lo, hi, op.eps)[1])
     args = [Arg(x, tuple(range(loops))), Arg(scale, tuple(kept))]
     if zero is not None:
         args.append(Arg(zero, tuple(kept)))
@@ -64,7 +65,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
         t = arith.divf(to_f32(v), s) if op.recipe == "onnx" else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
         if d.kind == "float":
             return to_small_float(t, d)
-        return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, d.lo, d.hi, code_type)
+        return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, lo, hi, code_type)
 
     codes = elementwise(args, wide, code_type, code, attributes={ROWS: 1})
     if op.granularity == "group":
@@ -86,15 +87,16 @@ def _keep_axis(value: Any, op: DynamicQuantizeOp | View, rows: list[Size]) -> An
     return expand(value, [[r] for r in rows[:-1]] + [[rows[-1], 1]])
 
 
-def _symmetric(amax: Any, recipe: str, d: DType) -> Any:
+def _symmetric(amax: Any, recipe: str, d: DType, lo: int, hi: int, eps: float) -> Any:
     if recipe == "amax":
-        s = arith.divf(amax, const(d.largest))
+        s = arith.divf(amax, const(d.largest if d.kind == "float" else float(hi)))
         empty = arith.cmpf(arith.CmpFPredicate.OEQ, amax, const(0.0))
         return arith.select(empty, const(1.0), s)
-    return arith.divf(amax, const(d.largest if d.kind == "float" else (d.hi - d.lo) / 2))
+    s = arith.divf(amax, const(d.largest if d.kind == "float" else (hi - lo) / 2))
+    return maximum(s, const(eps)) if eps else s
 
 
-def _affine(low: Any, high: Any, recipe: str, lo: int, hi: int) -> tuple[Any, Any]:
+def _affine(low: Any, high: Any, recipe: str, lo: int, hi: int, eps: float) -> tuple[Any, Any]:
     """Scale (f32) and zero point (i32) of a range that holds 0."""
     if recipe == "fbgemm":
         return _fbgemm(low, high, lo, hi)
@@ -104,6 +106,7 @@ def _affine(low: Any, high: Any, recipe: str, lo: int, hi: int) -> tuple[Any, An
         s = arith.select(arith.cmpf(eq, s, const(0.0)), const(1.0), s)
         z = math.roundeven(arith.subf(const(float(lo)), arith.divf(low, s)))
     else:
+        s = maximum(s, const(eps)) if eps else s
         ratio = math.roundeven(arith.divf(low, s))
         ratio = arith.select(arith.cmpf(arith.CmpFPredicate.UNO, ratio, ratio), const(0.0), ratio)
         z = arith.subf(const(float(lo)), ratio)

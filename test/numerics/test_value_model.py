@@ -160,6 +160,21 @@ def test_dynamic_quantize(recipe: str, symmetric: bool, granularity: str, target
         same(got, want)
 
 
+@pytest.mark.parametrize(("symmetric", "dtype", "clamp"), [(True, "i8", (-127, 127)), (False, "u8", (0, 127))])
+def test_range_and_smallest_scale(
+    symmetric: bool, dtype: str, clamp: tuple[int, int], target: str, data: Any, same: Any
+) -> None:
+    """What torch's quantisers state: codes that use a part of their range, and a scale that is not too small."""
+    x = data.floats(M, K)
+    x[1] *= 1e-4
+    kw: dict[str, Any] = {"symmetric": symmetric, "out_dtype": dtype, "clamp": clamp, "eps": 2.0**-12}
+    actual = qmlir.ops.dynamic_quantize(x, target=target, **kw)
+    expected = [e for e in R.dynamic_quantize(x, **kw) if e is not None]
+    assert expected[1][1] == np.float32(2.0**-12) < expected[1][0]
+    for got, want in zip(actual, expected, strict=True):
+        same(got, want)
+
+
 @pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"])
 @pytest.mark.parametrize("recipe", ["amax", "torchao"])
 def test_dynamic_quantize_to_small_floats(recipe: str, dtype: str, target: str, data: Any, same: Any) -> None:

@@ -41,7 +41,7 @@ def run(sample: str, target: str, folder: Path) -> str:
 
 
 def test_every_sample_is_here() -> None:
-    assert {p.parent.name for p in SAMPLES.glob("*/run.py")} - {"01_digits", "08_onnx"} == set(FUNCTIONS)
+    assert {p.parent.name for p in SAMPLES.glob("*/run.py")} - {"01_digits", "08_onnx", "10_minilm"} == set(FUNCTIONS)
 
 
 @pytest.mark.parametrize("sample", [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in FUNCTIONS])

@@ -1,21 +1,61 @@
-"""The torch front end (extra `qmlir[torch]`): `torch.export.ExportedProgram`s."""
+"""The torch front end (extra `qmlir[torch]`): `torch.export.ExportedProgram`s, `torch.ops.qmlir.*`, and
+`torch.compile(model, backend="qmlir")`.
+
+A program is raised as an FX graph (`raise_`: dynamic quantisations, products with their epilogues, what is left), and
+then imported (`importer`). torch itself is imported when a program is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
 from ..base import ImportOptions
 
+_OPTIONS = ("parameters",)
+
+
+def register_operators() -> None:
+    """Define `torch.ops.qmlir.*`, for models that call them."""
+    from .custom_ops import register
+
+    register()
+
 
 class TorchFrontEnd:
-    """Accepts exported programs; torch itself is imported when one is."""
+    """Accepts exported programs. Option `parameters`: a `.irpa` or `.safetensors` file that the weights go to, to be
+    given to `qmlir.load(..., parameters={"model": path})`, instead of into the program."""
 
     name = "torch"
 
     def accepts(self, obj: Any) -> bool:
         kind = type(obj)
+        if kind.__name__ == "FxProgram" and kind.__module__ == f"{__name__}.backend":
+            return True  # a subgraph of torch.compile
         return kind.__name__ == "ExportedProgram" and kind.__module__.startswith("torch.")
 
+    def fingerprint(self, obj: Any, settings: Mapping[str, Any]) -> str | None:
+        if settings:
+            return None  # an import that writes a file is not skipped
+        from .program import fingerprint
+
+        return str(obj.fingerprint()) if hasattr(obj, "fingerprint") else fingerprint(obj)
+
     def import_(self, obj: Any, *, context: Any, options: ImportOptions) -> Any:
-        raise UsageError("this version does not import torch programs yet; export an ONNX model instead")
+        from .custom_ops import register
+        from .importer import import_graph
+        from .parameters import Parameters
+        from .program import prepare
+        from .raise_ import raise_quantised
+
+        unknown = sorted(set(options.settings) - set(_OPTIONS))
+        if unknown:
+            raise UsageError(f"unknown import option {unknown[0]!r} of torch programs; options: {', '.join(_OPTIONS)}")
+        register()
+        graph = obj.prepare() if hasattr(obj, "prepare") else prepare(obj)
+        raise_quantised(graph, options.report)
+        path = options.settings.get("parameters")
+        parameters = Parameters(Path(path)) if path is not None else None
+        return import_graph(graph, context, options.name, options.report, parameters)

@@ -70,3 +70,14 @@ func.func @float_codes(%input: tensor<?x8xf32>) -> (tensor<?x8xf8E4M3FN>, tensor
       : (tensor<?x8xf32>) -> (tensor<?x8xf8E4M3FN>, tensor<?x1xf32>)
   return %0#0, %0#1 : tensor<?x8xf8E4M3FN>, tensor<?x1xf32>
 }
+
+// torch's choose_qparams: a narrower range of codes and a smallest scale.
+// CHECK-LABEL: func.func @range_and_smallest_scale(
+// CHECK: "qmlir.dynamic_quantize"(%{{[^,)]*}})
+// CHECK-SAME: {clamp = array<i64: -127, 127>, eps = 2.44140625E-4 : f32, granularity = "tensor", symmetric = false}
+// CHECK-SAME: : (tensor<?x8xf32>) -> (tensor<?x8xi8>, tensor<f32>, tensor<i32>)
+func.func @range_and_smallest_scale(%input: tensor<?x8xf32>) -> (tensor<?x8xi8>, tensor<f32>, tensor<i32>) {
+  %0:3 = "qmlir.dynamic_quantize"(%input) {clamp = array<i64: -127, 127>, eps = 2.44140625E-4 : f32, granularity = "tensor", symmetric = false}
+      : (tensor<?x8xf32>) -> (tensor<?x8xi8>, tensor<f32>, tensor<i32>)
+  return %0#0, %0#1, %0#2 : tensor<?x8xi8>, tensor<f32>, tensor<i32>
+}

@@ -255,3 +255,30 @@ func.func @f(%input: tensor<4x8xf32>) -> (tensor<4x8xf8E4M3FN>, tensor<4x1xf32>,
       : (tensor<4x8xf32>) -> (tensor<4x8xf8E4M3FN>, tensor<4x1xf32>, tensor<4x1xi32>)
   return %0#0, %0#1, %0#2 : tensor<4x8xf8E4M3FN>, tensor<4x1xf32>, tensor<4x1xi32>
 }
+
+// -----
+
+func.func @f(%input: tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>) {
+  // expected-error@+1 {{'clamp' [-129, 127] is no range of codes within [-128, 127] of i8}}
+  %0:2 = "qmlir.dynamic_quantize"(%input) {clamp = array<i64: -129, 127>}
+      : (tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>)
+  return %0#0, %0#1 : tensor<4x8xi8>, tensor<4x1xf32>
+}
+
+// -----
+
+func.func @f(%input: tensor<4x8xf32>) -> (tensor<4x8xf8E4M3FN>, tensor<4x1xf32>) {
+  // expected-error@+1 {{'clamp' bounds integer codes, but the codes are e4m3}}
+  %0:2 = "qmlir.dynamic_quantize"(%input) {out_dtype = "e4m3", clamp = array<i64: -127, 127>}
+      : (tensor<4x8xf32>) -> (tensor<4x8xf8E4M3FN>, tensor<4x1xf32>)
+  return %0#0, %0#1 : tensor<4x8xf8E4M3FN>, tensor<4x1xf32>
+}
+
+// -----
+
+func.func @f(%input: tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>) {
+  // expected-error@+1 {{'eps' is the smallest scale of recipe 'torchao', but 'recipe' is 'amax'}}
+  %0:2 = "qmlir.dynamic_quantize"(%input) {recipe = "amax", eps = 1.0e-3 : f32}
+      : (tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>)
+  return %0#0, %0#1 : tensor<4x8xi8>, tensor<4x1xf32>
+}

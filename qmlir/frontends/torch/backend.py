@@ -1,0 +1,237 @@
+"""`torch.compile(model, backend="qmlir")`: the backend that torch finds by its entry-point group
+`torch_dynamo_backends`.
+
+Weights are constants of the compiled program, as they are in a frozen model; one that changes (its version counter or
+its memory) has the program compiled again. Where a gradient is asked for they are arguments. A subgraph that does not
+compile runs eagerly, and a warning says why.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from ...errors import Diagnostic, FrontEndError, QmlirError
+from .custom_ops import register
+from .graph import Graph, aten, is_tensor
+from .program import decompositions, digest_of, freeze_inputs
+
+OPTIONS = ("target", "strict")
+
+
+class EagerFallbackWarning(UserWarning):
+    """A subgraph of a compiled model runs eagerly; the message says why."""
+
+
+def backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
+            mode: str | None = None) -> Any:  # fmt: skip
+    """The backend. `options`: `target` (default `cpu`), `strict` (what would run eagerly is an error).
+
+    Raises QmlirError for unknown options."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    from ..._spelling import did_you_mean
+    from ...errors import UsageError
+
+    told = dict(options or {})
+    for name in told:
+        if name not in OPTIONS:
+            raise UsageError(f"backend 'qmlir' has no option {name!r}{did_you_mean(name, OPTIONS)}")
+    del mode
+    register()
+
+    trained = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in example_inputs)
+
+    def compile_forward(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+        del inputs
+        return boxed(Subgraph(graph, [] if trained else _static_inputs(), told))
+
+    def compile_backward(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+        del inputs
+        return boxed(Subgraph(graph, [], told))
+
+    with whole_quantisations():
+        return aot_autograd(fw_compiler=compile_forward, bw_compiler=compile_backward,
+                            decompositions=aot_decompositions())(gm, example_inputs)  # fmt: skip
+
+
+@contextmanager
+def whole_quantisations() -> Iterator[None]:
+    """Ahead-of-time autograd traces torchao's quantisations as one operator each, as `torch.export` does, not as the
+    arithmetic that they are made of. They have no derivative, so only where none is asked for. What `torch.export`
+    uses for it is private to torch: without it, quantisations run as arithmetic and products are raised all the same.
+    """
+    names = ("choose_qparams_affine", "quantize_affine", "dequantize_affine")
+    found = [getattr(getattr(torch.ops.torchao, n, None), "default", None) for n in names]
+    try:
+        from torch._export.utils import _special_op_to_preserve_cia as keep
+        from torch.export.exported_program import _override_composite_implicit_decomp as override
+    except ImportError:
+        override = keep = None
+    if override is None or torch.is_grad_enabled() or None in found:
+        yield
+        return
+    with override(dict.fromkeys(found, keep)):
+        yield
+
+
+def aot_decompositions() -> dict[Any, Any]:
+    """What ahead-of-time autograd leaves that torch-mlir does not convert."""
+    from torch._decomp import get_decompositions
+
+    more = get_decompositions([aten._scaled_dot_product_flash_attention_for_cpu.default, aten.native_layer_norm.default,
+                               aten._safe_softmax.default, aten.native_dropout.default])  # fmt: skip
+    return {**decompositions(), **more}
+
+
+def boxed(call: Any) -> Any:
+    """`call` as autograd's runtime calls it: with one list, which it empties."""
+
+    def run(args: list[Any]) -> Any:
+        values = list(args)
+        args.clear()
+        return call(*values)
+
+    setattr(run, "_boxed_call", True)  # noqa: B010  (what autograd looks for)
+    return run
+
+
+def _static_inputs() -> list[int]:
+    """Indices of the inputs that are parameters and buffers."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = getattr(context, "fw_metadata", None)
+    return list(getattr(metadata, "static_input_indices", None) or ())
+
+
+class FxProgram:
+    """A traced graph and the values of the inputs that are constant: what the front end imports."""
+
+    def __init__(self, gm: GraphModule, constants: Mapping[str, torch.Tensor]) -> None:
+        self.gm, self.constants = gm, dict(constants)
+
+    def prepare(self) -> Graph:
+        """A graph of its own, which raising may rewrite."""
+        gm = GraphModule(self.gm, copy.deepcopy(self.gm.graph))
+        _sizes_from_tensors(gm)
+        graph = freeze_inputs(gm, self.constants)
+        for node in graph.nodes:
+            if node.op == "placeholder" and not node.users and not is_tensor(node):
+                gm.graph.erase_node(node)
+        _only_tensors(gm)
+        gm.recompile()
+        return graph
+
+    def fingerprint(self) -> str:
+        return digest_of(self.gm.graph, {**dict(self.gm.named_buffers()), **self.constants})
+
+
+def _sizes_from_tensors(gm: GraphModule) -> None:
+    """Sizes that come as integers are asked of the tensor that has them."""
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    first = next(n for n in gm.graph.nodes if n.op != "placeholder")
+    for node in placeholders:
+        size = node.meta.get("val")
+        if isinstance(size, torch.Tensor) or not node.users:
+            continue
+        found = next(((t, i) for t in placeholders if is_tensor(t) for i, s in enumerate(t.meta["val"].shape)
+                      if isinstance(s, torch.SymInt) and isinstance(size, torch.SymInt)
+                      and s.node.expr == size.node.expr), None)  # fmt: skip
+        if found is None:
+            raise FrontEndError([Diagnostic(f"the input {node.name!r} is a number that no tensor's size tells",
+                                            node.name)])  # fmt: skip
+        with gm.graph.inserting_before(first):
+            asked = gm.graph.call_function(aten.sym_size.int, found)
+        asked.meta["val"] = size
+        node.replace_all_uses_with(asked)
+
+
+def _only_tensors(gm: GraphModule) -> None:
+    """The results that are tensors; the caller knows where the others go."""
+    node = next(n for n in gm.graph.nodes if n.op == "output")
+    results: Any = node.args[0]
+    node.args = (tuple(r for r in results if is_tensor(r)),)
+
+
+class Subgraph:
+    """One graph that dynamo captured: compiled on its first call, when the weights are known."""
+
+    def __init__(self, gm: GraphModule, static: Sequence[int], options: Mapping[str, Any]) -> None:
+        self.gm, self.options = gm, options
+        self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+        self.static = [i for i in static if i < len(self.placeholders) and is_tensor(self.placeholders[i])]
+        self.dynamic = [i for i, n in enumerate(self.placeholders) if i not in set(self.static) and is_tensor(n)]
+        output = next(n for n in gm.graph.nodes if n.op == "output")
+        self.results: list[Any] = list(output.args[0])
+        self.eager = False
+        self._frozen: list[tuple[int, int]] = []
+        self._function: Any = None
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any) -> Any:
+        if not self.eager:
+            with self._lock:
+                if self._function is None or self._stale(args):
+                    self._compile(args)
+        if self.eager:
+            return self.gm(*args)
+        found = self._function(*[args[i] for i in self.dynamic])
+        outputs = iter(found if isinstance(found, tuple) else (found,))
+        return [self._result(r, outputs, args) for r in self.results]
+
+    def _result(self, r: Any, outputs: Any, args: Sequence[Any]) -> Any:
+        if is_tensor(r):
+            made = next(outputs)
+            return made if isinstance(made, torch.Tensor) else torch.from_numpy(made)
+        return args[self.placeholders.index(r)] if r in self.placeholders else r
+
+    def _stale(self, args: Sequence[Any]) -> bool:
+        return [_state(args[i]) for i in self.static] != self._frozen
+
+    def _compile(self, args: Sequence[Any]) -> None:
+        from ... import compile as compile_program
+        from ... import load
+
+        try:
+            self._refuse(args)
+            constants = {self.placeholders[i].name: args[i] for i in self.static}
+            if not any(n.op == "call_function" for n in self.gm.graph.nodes):
+                raise FrontEndError([Diagnostic("the subgraph computes nothing", "")])
+            artifact = compile_program(FxProgram(self.gm, constants), target=str(self.options.get("target", "cpu")))
+            self._function = load(artifact).main
+            self._frozen = [_state(args[i]) for i in self.static]
+        except (QmlirError, RuntimeError) as e:
+            if self.options.get("strict"):
+                raise
+            self.eager = True
+            _warn_once(str(e))
+
+    def _refuse(self, args: Sequence[Any]) -> None:
+        for n, a in zip(self.placeholders, args, strict=True):
+            if isinstance(a, torch.Tensor) and a.device.type != "cpu":
+                raise FrontEndError([Diagnostic(f"the input {n.name!r} is on {a.device}; tensors must be on the CPU",
+                                                n.name)])  # fmt: skip
+        for r in self.results:
+            if isinstance(r, torch.fx.Node) and not is_tensor(r) and r not in self.placeholders:
+                raise FrontEndError([Diagnostic(f"the subgraph returns the number {r}", str(r))])
+
+
+_warned: set[str] = set()
+
+
+def _state(t: torch.Tensor) -> tuple[int, int]:
+    """What changes when a tensor is written to or replaced."""
+    return (t.data_ptr(), t._version if not t.is_inference() else 0)
+
+
+def _warn_once(reason: str) -> None:
+    if reason not in _warned:
+        _warned.add(reason)
+        warnings.warn(f"a subgraph runs eagerly, because it does not compile: {reason}", EagerFallbackWarning,
+                      stacklevel=4)  # fmt: skip

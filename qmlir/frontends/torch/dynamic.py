@@ -1,0 +1,119 @@
+"""Dynamic quantisation in FX graphs: scales chosen from the data, and the codes, as one operation."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ...dialect.dtypes import DTYPES
+from ..raising import Decline
+from .dtypes import FROM_TORCH, TO_TORCH
+from .graph import Graph, argument, is_tensor, retyped, same, shape_of, where
+from .quantised import _size, block_counts, quantised, reshaped
+from .simplify import name_of
+
+_TENSOR = {"quantized_decomposed::choose_qparams.tensor": False,
+           "quantized_decomposed::choose_qparams_symmetric.tensor": True}  # fmt: skip
+_AFFINE = "torchao::choose_qparams_affine"
+
+
+def fuse_dynamic_quantize(graph: Graph, node: Node, outcome: dict[Node, tuple[str, str]]) -> None:
+    """`node` chooses scales: it and the quantisations that use them become one `dynamic_quantize`."""
+    name = name_of(node)
+    if name not in (*_TENSOR, _AFFINE):
+        return
+    source: Any = node.args[0]
+    attributes, block = _attributes(node)
+    results = {u.args[1]: u for u in node.users if u.target is operator.getitem}
+    scale, zero = results.get(0), results.get(1)
+    users = [
+        u for u in list(scale.users if scale is not None else ()) if _quantises(graph, u, source, scale, attributes)
+    ]
+    shape = [] if attributes["granularity"] == "tensor" else block_counts(shape_of(source), block)
+    val = source.meta["val"]
+    codes_type = TO_TORCH[attributes["out_dtype"]]
+    made = graph.call(node, torch.ops.qmlir.dynamic_quantize.default, (source,), attributes,
+                      (retyped(val, codes_type), retyped(val, torch.float32, shape),
+                       retyped(val, torch.int32, shape)))  # fmt: skip
+    codes, new_scale, new_zero = (
+        graph.call(node, operator.getitem, (made, i), {}, made.meta["val"][i]) for i in range(3)
+    )
+    outcome[node] = ("raised", "qmlir.dynamic_quantize")
+    for user in users:
+        graph.replace(user, codes)
+        outcome[user] = ("fused", where(node))
+    for old, new in ((scale, new_scale), (zero, new_zero)):
+        if old is None or not old.users:
+            continue
+        wanted = old.meta["val"]
+        replacement = reshaped(graph, node, new, tuple(wanted.shape))
+        if old is zero and attributes["symmetric"]:
+            replacement = _zeros(graph, node, wanted)
+        graph.replace(old, replacement)
+
+
+def _zeros(graph: Graph, node: Node, val: Any) -> Node:
+    """The zero point of a symmetric quantisation, where somebody asks for it."""
+    sizes = list(val.shape)
+    if not all(isinstance(s, int) for s in sizes):
+        # What reads it drops it: a constant 0 broadcasts.
+        sizes = [1] * len(sizes)
+    return graph.new_constant(torch.zeros(sizes, dtype=torch.int32), node)
+
+
+def _attributes(node: Node) -> tuple[dict[str, Any], Sequence[Any]]:
+    """The attributes of `dynamic_quantize`, and the block that shares a scale."""
+    source: Any = node.args[0]
+    if not is_tensor(source):
+        raise Decline("the input is no tensor")
+    shape = shape_of(source)
+    name = name_of(node)
+    if name in _TENSOR:
+        symmetric, dtype, block = _TENSOR[name], argument(node, "dtype"), list(shape)
+        lo, hi, eps = argument(node, "quant_min"), argument(node, "quant_max"), argument(node, "eps")
+        granularity, group = "tensor", None
+    else:
+        mapping = str(argument(node, "mapping_type"))
+        if mapping not in ("SYMMETRIC", "ASYMMETRIC"):
+            raise Decline(f"the mapping {mapping} has no recipe here")
+        symmetric, dtype = mapping == "SYMMETRIC", argument(node, "target_dtype")
+        lo, hi, eps = argument(node, "quant_min"), argument(node, "quant_max"), argument(node, "eps")
+        if eps is None:
+            eps = torch.finfo(source.meta["val"].dtype).smallest_normal
+        block = [_size(b) for b in argument(node, "block_size")]
+        granularity, group = _granularity(shape, block)
+    stored = DTYPES.get(FROM_TORCH.get(dtype, ""))
+    if stored is None or stored.name not in ("i8", "u8"):
+        raise Decline(f"the codes are {dtype}; dynamic quantisation is to int8 and uint8")
+    lo, hi = (stored.lo if lo is None else int(lo)), (stored.hi if hi is None else int(hi))
+    if symmetric and stored.name == "u8":
+        raise Decline("a symmetric quantisation to uint8 has a zero point of 128; use int8")
+    found = {"out_dtype": stored.name, "granularity": granularity, "symmetric": symmetric, "recipe": "torchao",
+             "eps": float(eps), "clamp": [lo, hi], "group_size": group}  # fmt: skip
+    return {k: v for k, v in found.items() if v is not None}, block
+
+
+def _granularity(shape: Sequence[Any], block: Sequence[Any]) -> tuple[str, int | None]:
+    """What shares a scale, by the size of the blocks."""
+    if len(shape) == len(block) and all(b == -1 or same(s, b) for s, b in zip(shape, block, strict=True)):
+        return "tensor", None
+    if len(shape) != len(block) or any(b != 1 for b in block[:-1]):
+        raise Decline(f"blocks of {list(block)} are no token and no group of the last axis")
+    if same(shape[-1], block[-1]) or block[-1] == -1:
+        return "token", None
+    return "group", int(block[-1])
+
+
+def _quantises(graph: Graph, user: Node, source: Node, scale: Node | None, attributes: dict[str, Any]) -> bool:
+    """Whether a node is the quantisation of the same tensor by the scale that was chosen from it."""
+    try:
+        q = quantised(graph, user)
+    except Decline:
+        return False
+    if q is None or q.source is not source or q.dtype != attributes["out_dtype"]:
+        return False
+    return [q.lo, q.hi] == attributes["clamp"] and user.args[1 if "per_tensor" in name_of(user) else 2] is scale

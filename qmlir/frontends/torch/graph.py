@@ -1,0 +1,191 @@
+"""An FX graph with its constants: what the fusing rules and the importer read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+aten = torch.ops.aten
+# What changes neither the elements nor their order; a constant stays one through these.
+VIEWS = (aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.unsqueeze.default,
+         aten.squeeze.dim, aten.squeeze.dims, aten.flatten.using_ints, aten.unflatten.int)  # fmt: skip
+TRANSPOSES = (aten.t.default, aten.transpose.int, aten.permute.default)
+_PURE = (*VIEWS, *TRANSPOSES, aten.expand.default, aten._to_copy.default, aten.to.dtype, aten.mul.Tensor,
+         aten.sub.Tensor, aten.add.Tensor, aten.div.Tensor, aten.reciprocal.default, aten.select.int,
+         aten.slice.Tensor)  # fmt: skip
+_FOLDABLE = 1 << 22  # bytes of a constant that is worth computing to see what it is
+
+
+class Graph:
+    """`gm` in whose graph every parameter, buffer and constant is a `get_attr` node and every other input a
+    placeholder with a tensor in `meta["val"]`."""
+
+    def __init__(self, gm: GraphModule) -> None:
+        self.gm = gm
+        self._folded: dict[Node, Any] = {}
+        self._made: dict[Any, str] = {}
+
+    @property
+    def nodes(self) -> list[Node]:
+        return list(self.gm.graph.nodes)
+
+    # ---- constants
+
+    def attribute(self, node: Node) -> Any:
+        """What a `get_attr` node names."""
+        found: Any = self.gm
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        return found
+
+    def constant(self, value: Any) -> torch.Tensor | None:
+        """The tensor behind a node when it is known, through views and arithmetic of small ones; else None."""
+        if isinstance(value, torch.Tensor):
+            return value.detach()
+        if not isinstance(value, Node):
+            return None
+        if value.op == "get_attr":
+            found = self.attribute(value)
+            return found.detach() if isinstance(found, torch.Tensor) else None
+        if value.op != "call_function" or value.target not in _PURE:
+            return None
+        if value not in self._folded:
+            self._folded[value] = self._fold(value)
+        found = self._folded[value]
+        return found if isinstance(found, torch.Tensor) else None
+
+    def _fold(self, node: Node) -> Any:
+        args: list[Any] = []
+        for a in node.args:
+            if isinstance(a, Node):
+                known = self.constant(a)
+                if known is None:
+                    return None
+                args.append(known)
+            elif isinstance(a, (list, tuple)) and any(isinstance(x, Node) for x in a):
+                return None
+            else:
+                args.append(a)
+        free = node.target in VIEWS or node.target in TRANSPOSES
+        val = node.meta.get("val")
+        if not free and isinstance(val, torch.Tensor) and val.numel() * val.element_size() > _FOLDABLE:
+            return None
+        with torch.no_grad():
+            return node.target(*args, **node.kwargs)
+
+    def new_constant(self, tensor: torch.Tensor, before: Node) -> Node:
+        """A `get_attr` node of a tensor."""
+        name = f"_qmlir_constant_{len(self._made)}"
+        self._made[name] = name
+        self.gm.register_buffer(name, tensor.detach(), persistent=False)
+        with self.gm.graph.inserting_before(before):
+            node = self.gm.graph.get_attr(name)
+        node.meta["val"] = fake_like(before, tensor)
+        return node
+
+    # ---- rewriting
+
+    def call(self, before: Node, target: Any, args: Sequence[Any], kwargs: dict[str, Any], val: Any) -> Node:
+        """A call whose result has the meta value `val`, with the place of `before`."""
+        with self.gm.graph.inserting_before(before):
+            node = self.gm.graph.call_function(target, tuple(args), kwargs)
+        node.meta = {k: v for k, v in before.meta.items() if k in ("stack_trace", "nn_module_stack", "from_node")}
+        node.meta["val"] = val
+        return node
+
+    def replace(self, old: Node, new: Node) -> None:
+        old.replace_all_uses_with(new)
+
+    def clean(self) -> None:
+        """Remove what nobody reads."""
+        self.gm.graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output"))
+
+
+def fake_like(node: Node, tensor: torch.Tensor) -> Any:
+    """`tensor` as a value of the fake mode that `node` was traced in, or itself."""
+    mode = mode_of(node.graph)
+    return mode.from_tensor(tensor.detach(), static_shapes=True) if mode is not None else tensor.detach()
+
+
+def mode_of(graph: Any) -> Any:
+    """The fake mode of a graph's values, None when it has real ones."""
+    for node in graph.nodes:
+        mode = getattr(node.meta.get("val"), "fake_mode", None)
+        if mode is not None:
+            return mode
+    return None
+
+
+def retyped(val: Any, dtype: Any, shape: Sequence[Any] | None = None) -> Any:
+    """A meta value with another dtype or shape."""
+    return val.new_empty(tuple(val.shape) if shape is None else tuple(shape), dtype=dtype)
+
+
+def shape_of(node: Any) -> tuple[Any, ...]:
+    """The sizes of a node's value, symbols included."""
+    return tuple(node.meta["val"].shape)
+
+
+def dtype_of(node: Any) -> Any:
+    return node.meta["val"].dtype
+
+
+def is_tensor(node: Any) -> bool:
+    return isinstance(node, Node) and isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two sizes are the same for every value of the symbols."""
+    return bool(statically_known_true(a == b))
+
+
+def same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+
+
+def sole_user(node: Node) -> Node | None:
+    """The one node that reads `node`, once; None when there are others."""
+    users = list(node.users)
+    if len(users) != 1 or users[0].op != "call_function":
+        return None
+    uses = sum(1 for a in _flat(users[0]) if a is node)
+    return users[0] if uses == 1 else None
+
+
+def _flat(node: Node) -> Iterator[Any]:
+    for a in (*node.args, *node.kwargs.values()):
+        if isinstance(a, (list, tuple)):
+            yield from a
+        else:
+            yield a
+
+
+def argument(node: Node, name: str) -> Any:
+    """An argument by its name in the operator's schema, its default when it is not given."""
+    schema = node.target._schema
+    for i, a in enumerate(schema.arguments):
+        if a.name == name:
+            if name in node.kwargs:
+                return node.kwargs[name]
+            return node.args[i] if i < len(node.args) else a.default_value
+    raise KeyError(name)
+
+
+def where(node: Node) -> str:
+    """What a person calls a node: its name, the module it is of, the line that made it."""
+    stack = node.meta.get("nn_module_stack") or {}
+    module = next((str(v[0]) for v in reversed(list(stack.values())) if v and v[0]), "")
+    module = module.removeprefix("L['self'].").removeprefix("L['self']")
+    trace = str(node.meta.get("stack_trace") or "")
+    line = ""
+    for text in trace.splitlines():
+        text = text.strip()
+        if text.startswith('File "'):
+            file, _, rest = text[6:].partition('", line ')
+            line = f"{file.rsplit('/', 1)[-1]}:{rest.partition(',')[0]}"
+    told = ", ".join(filter(None, (module, line)))
+    return f"{node.name} ({told})" if told else node.name

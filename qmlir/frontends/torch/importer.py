@@ -1,0 +1,222 @@
+"""From a raised FX graph to a module: torch-mlir's importer, in the compiler's own context.
+
+A node with a raising pattern (ours are the calls of `torch.ops.qmlir.*`) becomes operations of the dialect on builtin
+tensors where it is imported; the rest becomes torch's dialect, which torch-mlir's passes lower to linalg. Casts between
+the two kinds of tensors vanish at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from iree.compiler.extras import fx_importer
+from torch.fx import Node
+
+from ..._mlir import ir
+from ...errors import Diagnostic, FrontEndError
+from ...signature import DTYPE, NAME
+from ...spec import TensorSpec
+from ..base import ImportReport
+from ..raising import Decline, Raising, Tensor, pattern_for
+from . import patterns as _patterns  # noqa: F401  (registers ours)
+from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
+from .graph import Graph, is_tensor, where
+from .lowering import lower_torch
+from .parameters import Parameters
+from .raise_ import is_quantised, label
+
+
+class TorchNode(Raising):
+    """A node of an FX graph at hand; see `Raising`. `operands` are the arguments that the operator's schema says are
+    tensors, `attributes` the others by name."""
+
+    def __init__(self, importer: Importer, node: Node, location: Any) -> None:
+        self._importer, self.node, self._location = importer, node, location
+        self.name, self.where = label(node), where(node)
+        self._tensors: list[Any] = []
+        self.attributes: dict[str, Any] = {}
+        schema = node.target._schema
+        for i, a in enumerate(schema.arguments):
+            value = node.args[i] if i < len(node.args) else node.kwargs.get(a.name, a.default_value)
+            if "Tensor" in str(a.type):
+                self._tensors.append(value)
+            else:
+                self.attributes[a.name] = value
+        self.tensor_names = [a.name for a in schema.arguments if "Tensor" in str(a.type)]
+
+    @property
+    def operands(self) -> Sequence[Tensor | None]:
+        return [None if t is None else self._importer.tensor(t) for t in self._tensors]
+
+    @property
+    def results(self) -> Sequence[TensorSpec | None]:
+        val = self.node.meta["val"]
+        return [spec_of(v) for v in (val if isinstance(val, (tuple, list)) else [val])]
+
+    @property
+    def location(self) -> Any:
+        return self._location
+
+    def operand(self, i: int) -> Tensor:
+        found = self.optional(i)
+        if found is None:
+            raise Decline(f"argument {self.tensor_names[i]!r} is missing")
+        return found
+
+    def optional(self, i: int) -> Tensor | None:
+        if i >= len(self._tensors) or self._tensors[i] is None:
+            return None
+        return self._importer.tensor(self._tensors[i])
+
+
+def spec_of(val: Any) -> TensorSpec:
+    """The spec of a meta value; symbolic sizes are dynamic.
+
+    Raises Decline for a dtype that has no name here."""
+    if val.dtype not in FROM_TORCH:
+        raise Decline(f"a tensor is {val.dtype}, which has no meaning here")
+    return TensorSpec(tuple(s if isinstance(s, int) else None for s in val.shape), FROM_TORCH[val.dtype])
+
+
+class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
+    """torch-mlir's importer of nodes, which asks for a raising pattern first."""
+
+    graph: Graph
+    report: ImportReport
+    parameters: Parameters | None = None
+    __slots__ = ("_builtin",)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._builtin: dict[Node, Tensor] = {}
+
+    def _import_torch_op_overload(self, loc: Any, node: Node, concrete_target: Any = None) -> None:
+        pattern = pattern_for(label(node)) if concrete_target is None else None
+        if pattern is not None:
+            try:
+                with loc:
+                    found = pattern(TorchNode(self, node, loc))
+                results = [found] if isinstance(found, Tensor) else list(found)
+                for i, t in enumerate(results):
+                    self._bind(node, i, t, len(results) > 1)
+                if is_quantised(node):
+                    self.report.add_raised(label(node), where(node), "a pattern's operations")
+                return
+            except Decline as e:
+                if label(node).startswith("torch.qmlir."):
+                    raise FrontEndError([Diagnostic(str(e), where(node))]) from None
+                self.report.add_left(label(node), where(node), str(e))
+        super()._import_torch_op_overload(loc, node, concrete_target)
+
+    def _import_get_attr(self, loc: Any, node: Node) -> None:
+        if (node, 0) in self._v:
+            return
+        value = self.graph.attribute(node)
+        kept = self.parameters.load(node, value) if self.parameters is not None else None
+        if kept is not None:
+            with loc:
+                self.bind_node_value(node, self._torch(kept))
+            return
+        super()._import_get_attr(loc, node)
+
+    def _bind(self, node: Node, i: int, t: Tensor, several: bool) -> None:
+        if several:
+            self._multi_result_nodes.add(node)
+        elif i == 0:
+            self._builtin[node] = t
+        self.bind_node_value(node, self._torch(t), i)
+
+    def _torch(self, t: Tensor) -> Any:
+        """A tensor as a value of torch's type."""
+        kind = self._cc.create_vtensor_type(TO_TORCH[t.dtype], torch.Size([]))
+        sizes = ",".join("?" if s is None else str(s) for s in t.shape)
+        kind = ir.Type.parse(str(kind).replace("[]", f"[{sizes}]"))
+        return ir.Operation.create("torch_c.from_builtin_tensor", results=[kind], operands=[t.value]).result
+
+    def tensor(self, node: Node) -> Tensor:
+        """What a node holds: constants as arrays, the rest as values of builtin type."""
+        if node.op == "get_attr":
+            value = self.graph.attribute(node)
+            kept = self.parameters.load(node, value) if self.parameters is not None else None
+            return kept if kept is not None else Tensor.constant(to_numpy(value), FROM_TORCH[value.dtype])
+        known = self.graph.constant(node)
+        if known is not None:
+            return Tensor.constant(to_numpy(known), FROM_TORCH[known.dtype])
+        if node not in self._builtin:
+            spec = spec_of(node.meta["val"])
+            value = self.resolve_node_value(node)
+            made = ir.Operation.create("torch_c.to_builtin_tensor", results=[builtin(spec)], operands=[value]).result
+            self._builtin[node] = Tensor(spec, made)
+        return self._builtin[node]
+
+
+def builtin(spec: TensorSpec) -> Any:
+    """The builtin tensor type of a spec."""
+    from ...dialect.dtypes import DTYPES
+
+    dynamic = ir.ShapedType.get_dynamic_size()
+    shape = [dynamic if s is None else s for s in spec.shape]
+    return ir.RankedTensorType.get(shape, ir.Type.parse(DTYPES[spec.dtype].mlir))
+
+
+def import_graph(
+    graph: Graph, context: Any, name: str, report: ImportReport, parameters: Parameters | None = None
+) -> Any:
+    """The module of a raised graph: one public function `main`.
+
+    Raises FrontEndError, which names the node, for what torch-mlir does not import or convert.
+    """
+    for dialect in ("torch", "torch_c"):
+        context.get_dialect_descriptor(dialect)
+    inputs = [n for n in graph.nodes if n.op == "placeholder"]
+    outputs = _outputs(graph)
+    cls = type("BoundImporter", (Importer,), {"graph": graph, "report": report, "parameters": parameters,
+                                              "__slots__": ()})  # fmt: skip
+    importer = fx_importer.FxImporter(context=context, config_check=False, graph_node_importer_cls=cls)
+    graph.gm.graph.owning_module = graph.gm
+    try:
+        importer.import_graph_module(graph.gm, func_name="main")
+    except FrontEndError:
+        raise
+    except (NotImplementedError, TypeError, AssertionError, KeyError, RuntimeError, AttributeError) as e:
+        text = (str(e).strip().splitlines() or [type(e).__name__])[0]
+        raise FrontEndError([Diagnostic(f"torch-mlir cannot import the program: {text[:300]}", name)]) from e
+    module = importer.module
+    if parameters is not None:
+        parameters.declare(module)
+    f = next(op for op in module.body.operations if op.operation.name == "func.func").operation
+    remove_unused(f)
+    _sign(f, [spec_of(n.meta["val"]).dtype for n in inputs], [n.name for n in inputs], outputs)
+    lower_torch(module, name)
+    return module
+
+
+def _outputs(graph: Graph) -> list[str]:
+    """The dtypes of the results. Raises FrontEndError for one that is no tensor."""
+    node = next(n for n in graph.nodes if n.op == "output")
+    found: Any = node.args[0]
+    nodes = found if isinstance(found, (tuple, list)) else [found]
+    for n in nodes:
+        if not is_tensor(n):
+            raise FrontEndError([Diagnostic(f"the program returns {n}, which is no tensor; return tensors", "output")])
+    return [spec_of(n.meta["val"]).dtype for n in nodes]
+
+
+def _sign(f: Any, inputs: Sequence[str], names: Sequence[str], outputs: Sequence[str]) -> None:
+    """Names and signedness of arguments and results."""
+
+    def attributes(many: Sequence[Mapping[str, str]]) -> Any:
+        return ir.ArrayAttr.get([ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in one.items()}) for one in many])
+
+    f.attributes["arg_attrs"] = attributes([{NAME: n, DTYPE: d} for n, d in zip(names, inputs, strict=True)])
+    f.attributes["res_attrs"] = attributes([{DTYPE: d} for d in outputs])
+
+
+def remove_unused(f: Any) -> None:
+    """Drop operations whose results nobody reads: MLIR's own cleanup leaves ours alone."""
+    for op in reversed(list(f.regions[0].blocks[0].operations)):
+        operation = op.operation
+        if operation.results and all(not list(r.uses) for r in operation.results):
+            operation.erase()

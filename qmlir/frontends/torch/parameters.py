@@ -1,0 +1,74 @@
+"""Large weights beside the program: a parameter file that is written once and loaded, not copied, at run time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ..._mlir import ir
+from ...errors import UsageError
+from ...spec import TensorSpec
+from ..raising import Tensor
+from .dtypes import FROM_TORCH, to_numpy
+
+SCOPE = "model"
+_LEAST = 1 << 16  # bytes; smaller weights are constants, which can be folded
+
+
+class Parameters:
+    """The weights of one program that go to a file: `import_options={"parameters": "weights.irpa"}`."""
+
+    def __init__(self, path: Path, least: int = _LEAST) -> None:
+        if path.suffix not in (".irpa", ".safetensors"):
+            raise UsageError(f"parameters go to a .irpa or .safetensors file, not to {path.name!r}")
+        self.path, self.least = path, least
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._names: dict[int, str] = {}
+
+    def load(self, node: Node, value: torch.Tensor) -> Tensor | None:
+        """The weight as it is loaded at run time; None for one that stays a constant."""
+        if value.numel() * value.element_size() < self.least or value.dtype not in FROM_TORCH:
+            return None
+        key = self._names.setdefault(id(value), str(node.target).removeprefix("_qmlir_"))
+        self._tensors[key] = value
+        spec = TensorSpec(tuple(value.shape), FROM_TORCH[value.dtype])
+        from .importer import builtin
+
+        load = ir.Operation.create("util.global.load", results=[builtin(spec)],
+                                   attributes={"global": ir.FlatSymbolRefAttr.get(_symbol(key))})  # fmt: skip
+        return Tensor(spec, load.result)
+
+    def declare(self, module: Any) -> None:
+        """The globals that the loads name, and the file."""
+        from .importer import builtin
+
+        with ir.InsertionPoint.at_block_begin(module.body):
+            for key, value in self._tensors.items():
+                kind = builtin(TensorSpec(tuple(value.shape), FROM_TORCH[value.dtype]))
+                initial = ir.Attribute.parse(f'#flow.parameter.named<"{SCOPE}"::"{key}"> : {kind}')
+                ir.Operation.create("util.global", attributes={
+                    "sym_name": ir.StringAttr.get(_symbol(key)), "sym_visibility": ir.StringAttr.get("private"),
+                    "type": ir.TypeAttr.get(kind), "initial_value": initial,
+                })  # fmt: skip
+        self._write()
+
+    def _write(self) -> None:
+        arrays = {k: to_numpy(v) for k, v in self._tensors.items()}
+        if self.path.suffix == ".safetensors":
+            from safetensors.torch import save_file
+
+            save_file({k: v.detach().contiguous() for k, v in self._tensors.items()}, str(self.path))
+            return
+        import iree.runtime as rt
+
+        index = rt.ParameterIndex()
+        for key, array in arrays.items():
+            index.add_buffer(key, array.reshape(-1).view("u1").data)
+        index.create_archive_file(str(self.path))
+
+
+def _symbol(key: str) -> str:
+    return f"parameter.{key}"

@@ -1,0 +1,79 @@
+"""Raising patterns of `torch.ops.qmlir.*`: each call is the operation of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...passes.lower.build import collapse, dims, expand, filled, scalar
+from ...spec import TensorSpec
+from ..raising import Raising, Tensor, register_raising
+from .custom_ops import NAMESPACE, OPERATIONS, register
+
+
+def _pattern(name: str) -> Callable[[Any], Tensor | Sequence[Tensor]]:
+    def raise_call(op: Any) -> Tensor | Sequence[Tensor]:
+        operands = {n: t for n, t in zip(op.tensor_names, op.operands, strict=True) if t is not None}
+        attributes = {k: list(v) if isinstance(v, (list, tuple)) else v for k, v in op.attributes.items()
+                      if v is not None}  # fmt: skip
+        if name == "scaled_matmul":
+            return _scaled_matmul(op, operands, attributes)
+        if name == "dynamic_quantize":
+            return _dynamic_quantize(op, operands, attributes)
+        found: Tensor | Sequence[Tensor] = op.build(name, **operands, **attributes)
+        return found
+
+    return raise_call
+
+
+def _scaled_matmul(op: Raising, operands: dict[str, Tensor], attributes: dict[str, Any]) -> Tensor:
+    """With one weight for all batches, the batches' rows are rows: one product."""
+    lhs, rhs = operands["lhs"], operands["rhs"]
+    rank = len(lhs.shape)
+    if rank <= 2 or len(rhs.shape) != 2 or attributes.get("lhs_transposed"):
+        found: Tensor = op.build("scaled_matmul", **operands, **attributes)
+        return found
+    with op.location:
+        sizes = dims(lhs.value)[:-1]
+        for name in ("lhs", "lhs_scale", "lhs_zero_point", "c", "act_scale", "out_scale", "out_zero_point"):
+            t = operands.get(name)
+            if t is not None and len(t.shape) == rank:
+                operands[name] = _rows(t)
+        product = op.build("scaled_matmul", **operands, **attributes)
+        value = product.value
+        n = product.shape[-1]
+        wide = _split_rows(value, sizes, n)
+    return Tensor(TensorSpec((*lhs.shape[:-1], n), product.dtype), wide)
+
+
+def _rows(t: Tensor) -> Tensor:
+    """All axes but the last as one."""
+    if t.array is not None:
+        return Tensor.constant(t.array.reshape(-1, t.array.shape[-1]), t.dtype)
+    rank = len(t.shape)
+    rows: int | None = 1
+    for s in t.shape[:-1]:
+        rows = None if s is None or rows is None else rows * s
+    value = collapse(t.value, [list(range(rank - 1)), [rank - 1]])
+    return Tensor(TensorSpec((rows, t.shape[-1]), t.dtype), value)
+
+
+def _split_rows(value: Any, sizes: Sequence[Any], n: int | None) -> Any:
+    return expand(value, [list(sizes), [dims(value)[-1] if n is None else n]])
+
+
+def _dynamic_quantize(op: Raising, operands: dict[str, Tensor], attributes: dict[str, Any]) -> Sequence[Tensor]:
+    results = op.build("dynamic_quantize", **operands, **attributes)
+    if len(results) == 3:
+        return list(results)
+    codes, scale = results
+    with op.location:
+        from ..._mlir import ir
+
+        zero = filled(dims(scale.value), scalar(0, ir.IntegerType.get_signless(32)))
+    return [codes, scale, Tensor(TensorSpec(scale.shape, "i32"), zero)]
+
+
+register()
+for _name in OPERATIONS:
+    register_raising(f"torch.{NAMESPACE}.{_name}", _pattern(_name))

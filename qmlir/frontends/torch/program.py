@@ -1,0 +1,112 @@
+"""From `torch.export.ExportedProgram` to a graph whose parameters are constants."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from ...errors import Diagnostic, FrontEndError
+from .graph import Graph, aten
+
+# What torch-mlir does not convert; everything else keeps its form, quantised operators above all.
+_DECOMPOSED = (
+    aten.index_copy.default, aten.norm.ScalarOpt_dim, aten.native_group_norm.default, aten.index_add.default,
+    aten.masked_fill.Tensor, aten.masked_fill.Scalar, aten.addmv.default,
+    aten.diagonal_copy.default, aten.linalg_vector_norm.default,
+)  # fmt: skip
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """torch's decompositions of the operators that need one."""
+    from torch._decomp import get_decompositions
+
+    return dict(get_decompositions(_DECOMPOSED))
+
+
+def prepare(program: Any) -> Graph:
+    """The inference graph of an exported program.
+
+    Raises FrontEndError for a program that changes its buffers or inputs, or takes or gives what is no tensor.
+    """
+    from torch.export.graph_signature import InputKind, OutputKind
+
+    program = program.run_decompositions(decompositions())
+    signature = program.graph_signature
+    for spec in signature.output_specs:
+        if spec.kind != OutputKind.USER_OUTPUT:
+            what = spec.kind.name.replace("_", " ").lower()
+            raise FrontEndError([Diagnostic(f"the program has a {what} of {spec.target!r}; compiled programs have no "
+                                            "state: pass it in and return it", str(spec.target))])  # fmt: skip
+    gm = GraphModule(torch.nn.Module(), program.graph_module.graph)
+    _submodules(program.graph_module, gm)
+    placeholders = {n.name: n for n in gm.graph.nodes if n.op == "placeholder"}
+    values: Mapping[str, Any] = {**program.constants, **program.state_dict}
+    for i, spec in enumerate(signature.input_specs):
+        node = placeholders[spec.arg.name]
+        if spec.kind == InputKind.USER_INPUT:
+            if not isinstance(node.meta.get("val"), torch.Tensor):
+                if node.users:
+                    raise FrontEndError([Diagnostic(f"the input {node.name!r} is no tensor; export the program with a "
+                                                    "tensor or a constant in its place", node.name)])  # fmt: skip
+                gm.graph.erase_node(node)
+            continue
+        if spec.target not in values:
+            raise FrontEndError([Diagnostic(f"the program's {spec.kind.name.lower()} {spec.target!r} has no value",
+                                            str(spec.target))])  # fmt: skip
+        _freeze(gm, node, f"_qmlir_weight_{i}", values[spec.target])
+    gm.recompile()
+    return Graph(gm)
+
+
+def _submodules(source: GraphModule, target: GraphModule) -> None:
+    """What `get_attr` nodes of the program name already: tensors that tracing lifted."""
+    for node in target.graph.nodes:
+        if node.op == "get_attr" and hasattr(source, str(node.target)):
+            setattr(target, str(node.target), getattr(source, str(node.target)))
+
+
+def _freeze(gm: GraphModule, node: Node, name: str, value: torch.Tensor) -> None:
+    """A placeholder becomes the constant that it always has. The tensor is shared, not copied."""
+    gm.register_buffer(name, value.detach(), persistent=False)
+    with gm.graph.inserting_before(node):
+        constant = gm.graph.get_attr(name)
+    constant.meta = dict(node.meta)
+    node.replace_all_uses_with(constant)
+    gm.graph.erase_node(node)
+
+
+def freeze_inputs(gm: GraphModule, constants: Mapping[str, torch.Tensor]) -> Graph:
+    """A traced graph in which the placeholders named in `constants` are constants."""
+    for i, node in enumerate([n for n in gm.graph.nodes if n.op == "placeholder" and n.name in constants]):
+        _freeze(gm, node, f"_qmlir_weight_{i}", constants[node.name])
+    gm.recompile()
+    return Graph(gm)
+
+
+def fingerprint(program: Any) -> str:
+    """A digest of all that the imported module depends on."""
+    return digest_of(program.graph, {**program.constants, **program.state_dict}, str(program.graph_signature))
+
+
+def digest_of(graph: Any, values: Mapping[str, Any], more: str = "") -> str:
+    """A digest of a graph and the tensors that it names."""
+    digest = hashlib.sha256(f"{torch.__version__} {more}".encode())
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        told = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, torch.Tensor) else str(value)
+        digest.update(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs} {told}\n".encode())
+    for name, value in sorted(values.items()):
+        if isinstance(value, torch.Tensor):
+            digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+            digest.update(tensor_bytes(value))
+    return digest.hexdigest()
+
+
+def tensor_bytes(value: torch.Tensor) -> Any:
+    """The elements of a tensor as they are stored, without a copy where they lie densely."""
+    flat = value.detach().cpu().contiguous().reshape(-1)
+    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b""

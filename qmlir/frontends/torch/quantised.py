@@ -1,0 +1,323 @@
+"""Quantised values in FX graphs: what the many spellings of quantise and dequantise have in common.
+
+`dequantised(graph, node)` and `quantised(graph, node)` read a node of torch's `quantized_decomposed` or torchao's
+operators; scales come out in the shape that the dialect's operations take: one size an axis of the codes, each the
+number of blocks along it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ...dialect.dtypes import DTYPES
+from ..raising import Decline
+from .dtypes import FLOATS, FROM_TORCH, SMALL_FLOATS, TO_TORCH, code_name
+from .graph import VIEWS, Graph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of
+from .simplify import name_of
+
+Operand = Any  # a Node, or a tensor that is constant
+
+
+@dataclass(frozen=True)
+class Dequantised:
+    """`(codes - zero_point) * scale`, a float node.
+
+    `dtype` is the codes' (`i4` for those of 4 bits that are stored one a byte); `scale` is None for bare codes.
+    """
+
+    node: Node
+    codes: Node
+    dtype: str
+    scale: Operand | None
+    zero_point: Operand | None
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """`clamp(round(source / scale) + zero_point, lo, hi)`, a node of codes. `multiplier` is the f32 that torch
+    multiplies by where the scale is a Python number."""
+
+    node: Node
+    source: Node
+    dtype: str
+    scale: Operand
+    zero_point: Operand | None
+    lo: int
+    hi: int
+    multiplier: float | None = None
+
+
+_READERS: dict[str, Callable[[Graph, Node], Any]] = {}
+
+
+def _reads(*names: str) -> Callable[[Any], Any]:
+    def decorate(function: Any) -> Any:
+        _READERS.update(dict.fromkeys(names, function))
+        return function
+
+    return decorate
+
+
+def dequantised(graph: Graph, node: Any) -> Dequantised | None:
+    """The dequantisation that a node is, None when it is another thing.
+
+    Raises Decline for one that has no form here."""
+    found = _read(graph, node)
+    return found if isinstance(found, Dequantised) else None
+
+
+def quantised(graph: Graph, node: Any) -> Quantised | None:
+    """The quantisation that a node is. Raises Decline for one that has no form here."""
+    found = _read(graph, node)
+    return found if isinstance(found, Quantised) else None
+
+
+def _read(graph: Graph, node: Any) -> Any:
+    if not (isinstance(node, Node) and node.op == "call_function" and is_tensor(node)):
+        return None
+    reader = _READERS.get(name_of(node))
+    return reader(graph, node) if reader is not None else None
+
+
+# --------------------------------------------------------------------------------- torch's quantized_decomposed
+
+_Q = "quantized_decomposed::"
+
+
+def _range(node: Node, dtype_argument: str = "dtype") -> tuple[Any, int, int]:
+    """Storage type and bounds of the codes."""
+    dtype = argument(node, dtype_argument)
+    stored = DTYPES[FROM_TORCH[dtype]] if dtype in FROM_TORCH else None
+    if stored is None or (stored.name not in ("i8", "u8") and dtype not in SMALL_FLOATS):
+        raise Decline(f"the codes are {dtype}; the dialect's are of 8 bits or fewer")
+    lo, hi = argument(node, "quant_min"), argument(node, "quant_max")
+    if isinstance(lo, Node) or isinstance(hi, Node):
+        raise Decline("the range of the codes is no constant")
+    return dtype, stored.lo if lo is None else int(lo), stored.hi if hi is None else int(hi)
+
+
+def _scalar(value: Any, dtype: Any) -> Any:
+    """A per-tensor scale or zero point: a node, or a constant scalar."""
+    return value if isinstance(value, Node) else torch.tensor(value, dtype=dtype)
+
+
+def _zero(graph: Graph, zero: Operand | None, shape: Sequence[Any] | None = None) -> Operand | None:
+    """A zero point as i32 in the shape of its scale; None for one that is known to be 0."""
+    if zero is None:
+        return None
+    known = graph.constant(zero)
+    if known is None:
+        return zero
+    if known.is_floating_point() and not bool((known == known.round()).all()):
+        raise Decline("the zero points are no integers")
+    if not bool(known.any()):
+        return None
+    known = known.to(torch.int32)
+    return known if shape is None else known.reshape([int(s) for s in shape])
+
+
+def _scale(graph: Graph, scale: Operand, shape: Sequence[Any] | None = None) -> Operand:
+    """A scale as f32 where it is constant."""
+    known = graph.constant(scale)
+    if known is None:
+        return scale
+    known = known.to(torch.float32) if known.dtype not in (torch.float16, torch.bfloat16) else known.float()
+    return known if shape is None else known.reshape([int(s) for s in shape])
+
+
+def _float_out(node: Node) -> None:
+    if dtype_of(node) not in FLOATS[:3]:
+        raise Decline(f"the result is {dtype_of(node)}; use float32, float16 or bfloat16")
+
+
+@_reads(*(f"{_Q}dequantize_per_tensor{o}" for o in ("", ".tensor")))
+def _dequantize_per_tensor(graph: Graph, node: Node) -> Dequantised:
+    dtype, lo, hi = _range(node)
+    _float_out(node)
+    codes, scale, zero = node.args[:3]
+    return Dequantised(node, codes, code_name(dtype, lo, hi), _scale(graph, _scalar(scale, torch.float32)),
+                       _zero(graph, _scalar(zero, torch.int32)))  # fmt: skip
+
+
+@_reads(*(f"{_Q}quantize_per_tensor{o}" for o in ("", ".tensor")))
+def _quantize_per_tensor(graph: Graph, node: Node) -> Quantised:
+    dtype, lo, hi = _range(node)
+    source, scale, zero = node.args[:3]
+    multiplier = None if isinstance(scale, Node) else float(torch.tensor(1.0 / float(scale), dtype=torch.float32))
+    return Quantised(node, source, FROM_TORCH[dtype], _scale(graph, _scalar(scale, torch.float32)),
+                     _zero(graph, _scalar(zero, torch.int32)), lo, hi, multiplier)  # fmt: skip
+
+
+def _along(node: Node, axis: int) -> list[Any]:
+    shape = shape_of(node.args[0])
+    return [s if i == axis % len(shape) else 1 for i, s in enumerate(shape)]
+
+
+@_reads(f"{_Q}dequantize_per_channel")
+def _dequantize_per_channel(graph: Graph, node: Node) -> Dequantised:
+    dtype, lo, hi = _range(node)
+    _float_out(node)
+    shape = _along(node, argument(node, "axis"))
+    return Dequantised(node, node.args[0], code_name(dtype, lo, hi), _shaped(graph, node, node.args[1], shape),
+                       _zero_shaped(graph, node, node.args[2], shape))  # fmt: skip
+
+
+@_reads(f"{_Q}quantize_per_channel")
+def _quantize_per_channel(graph: Graph, node: Node) -> Quantised:
+    dtype, lo, hi = _range(node)
+    shape = _along(node, argument(node, "axis"))
+    return Quantised(node, node.args[0], FROM_TORCH[dtype], _shaped(graph, node, node.args[1], shape),
+                     _zero_shaped(graph, node, node.args[2], shape), lo, hi)  # fmt: skip
+
+
+def _grouped(node: Node) -> list[Any]:
+    shape = shape_of(node.args[0])
+    return [*shape[:-1], shape[-1] // argument(node, "group_size")]
+
+
+@_reads(f"{_Q}dequantize_per_channel_group")
+def _dequantize_per_channel_group(graph: Graph, node: Node) -> Dequantised:
+    dtype, lo, hi = _range(node)
+    _float_out(node)
+    shape = _grouped(node)
+    return Dequantised(node, node.args[0], code_name(dtype, lo, hi), _shaped(graph, node, node.args[1], shape),
+                       _zero_shaped(graph, node, node.args[2], shape))  # fmt: skip
+
+
+@_reads(f"{_Q}dequantize_per_token")
+def _dequantize_per_token(graph: Graph, node: Node) -> Dequantised:
+    dtype, lo, hi = _range(node)
+    _float_out(node)
+    shape = [*shape_of(node.args[0])[:-1], 1]
+    return Dequantised(node, node.args[0], code_name(dtype, lo, hi), _shaped(graph, node, node.args[1], shape),
+                       _zero_shaped(graph, node, node.args[2], shape))  # fmt: skip
+
+
+@_reads(f"{_Q}quantize_per_token")
+def _quantize_per_token(graph: Graph, node: Node) -> Quantised:
+    dtype, lo, hi = _range(node)
+    shape = [*shape_of(node.args[0])[:-1], 1]
+    return Quantised(node, node.args[0], FROM_TORCH[dtype], _shaped(graph, node, node.args[1], shape),
+                     _zero_shaped(graph, node, node.args[2], shape), lo, hi)  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------- torchao's
+
+_A = "torchao::"
+
+
+def block_counts(shape: Sequence[Any], block: Sequence[Any]) -> list[Any]:
+    """Blocks along each axis: the shape of the scale."""
+    if len(shape) != len(block):
+        raise Decline(f"blocks of {list(block)} do not cover a tensor of {len(shape)} axes")
+    return [1 if same(s, b) or b == -1 else s if b == 1 else s // b for s, b in zip(shape, block, strict=True)]
+
+
+@_reads(f"{_A}dequantize_affine")
+def _dequantize_affine(graph: Graph, node: Node) -> Dequantised:
+    dtype, lo, hi = _range(node, "input_dtype")
+    _float_out(node)
+    shape = block_counts(shape_of(node.args[0]), [_size(b) for b in argument(node, "block_size")])
+    return Dequantised(node, node.args[0], code_name(dtype, lo, hi),
+                       _shaped(graph, node, argument(node, "scale"), shape),
+                       _zero_shaped(graph, node, argument(node, "zero_point"), shape))  # fmt: skip
+
+
+@_reads(f"{_A}quantize_affine")
+def _quantize_affine(graph: Graph, node: Node) -> Quantised:
+    dtype, lo, hi = _range(node, "output_dtype")
+    shape = block_counts(shape_of(node.args[0]), [_size(b) for b in argument(node, "block_size")])
+    return Quantised(node, node.args[0], FROM_TORCH[dtype], _shaped(graph, node, argument(node, "scale"), shape),
+                     _zero_shaped(graph, node, argument(node, "zero_point"), shape), lo, hi)  # fmt: skip
+
+
+@_reads(f"{_A}dequantize_affine_float8_non_decomposed")
+def _dequantize_affine_float8(graph: Graph, node: Node) -> Dequantised:
+    codes: Any = node.args[0]
+    _float_out(node)
+    return Dequantised(node, codes, FROM_TORCH[dtype_of(codes)], _scale(graph, node.args[1]), None)
+
+
+def _size(value: Any) -> Any:
+    return value.meta["val"] if isinstance(value, Node) else value
+
+
+def _shaped(graph: Graph, before: Node, scale: Any, shape: Sequence[Any]) -> Operand:
+    """A scale in `shape`: a constant, or a view of a node."""
+    if graph.constant(scale) is not None:
+        return _scale(graph, scale, shape)
+    return reshaped(graph, before, scale, shape)
+
+
+def _zero_shaped(graph: Graph, before: Node, zero: Any, shape: Sequence[Any]) -> Operand | None:
+    if zero is None or graph.constant(zero) is not None:
+        return _zero(graph, zero, shape)
+    return reshaped(graph, before, zero, shape)
+
+
+def reshaped(graph: Graph, before: Node, node: Node, shape: Sequence[Any]) -> Node:
+    """A view, which is nothing where the shape is the same. At most one size may be a symbol."""
+    source = node
+    while True:
+        if same_shape(shape_of(source), shape):
+            return source
+        if source.op != "call_function" or source.target not in VIEWS:
+            break
+        source = source.args[0]
+    own = shape_of(node)
+    # Axes of size one come and go; everything else keeps its place, so that symbols need no arithmetic.
+    kept = [s for s in shape if not same(s, 1)]
+    if same_shape([s for s in own if not same(s, 1)], kept):
+        found = node
+        for axis in reversed([i for i, s in enumerate(own) if same(s, 1)]):
+            size = shape_of(found)
+            found = graph.call(before, aten.squeeze.dim, (found, axis), {},
+                               retyped(found.meta["val"], dtype_of(found), size[:axis] + size[axis + 1 :]))  # fmt: skip
+        for axis in [i for i, s in enumerate(shape) if same(s, 1)]:
+            size = (*shape_of(found)[:axis], 1, *shape_of(found)[axis:])
+            found = graph.call(before, aten.unsqueeze.default, (found, axis), {},
+                               retyped(found.meta["val"], dtype_of(found), size))  # fmt: skip
+        return found
+    known = [-1 if not isinstance(s, int) else s for s in shape]
+    if known.count(-1) > 1:
+        raise Decline(f"a scale of shape {list(own)} is used as {list(shape)}")
+    return graph.call(before, aten.view.default, (node, known), {}, retyped(node.meta["val"], dtype_of(node), shape))
+
+
+# ------------------------------------------------------------------------ codes widened by arithmetic (torchao)
+
+
+@_reads("aten::_to_copy", "aten::to.dtype")
+def _widened(graph: Graph, node: Node) -> Dequantised | None:
+    """Bare codes as floats: a weight-only product multiplies by the scale later."""
+    codes: Any = node.args[0]
+    if not is_tensor(codes) or dtype_of(node) not in FLOATS[:3] or graph.constant(codes) is None:
+        return None
+    if dtype_of(codes) not in (torch.int8, torch.uint8, *SMALL_FLOATS):
+        return None
+    return Dequantised(node, codes, FROM_TORCH[dtype_of(codes)], None, None)
+
+
+@_reads("aten::mul.Tensor")
+def _scaled(graph: Graph, node: Node) -> Dequantised | None:
+    """Constant codes times a constant scale."""
+    codes, scale = node.args
+    if graph.constant(codes) is not None and not isinstance(codes, Node):
+        return None
+    bare = _read(graph, codes)
+    known = graph.constant(scale)
+    if not isinstance(bare, Dequantised) or bare.scale is not None or known is None:
+        return None
+    shape = shape_of(bare.codes)
+    if not same_shape(shape, shape_of(node)) or known.dim() > len(shape):
+        return None
+    known = known.to(torch.float32).reshape([1] * (len(shape) - known.dim()) + list(known.shape))
+    return Dequantised(node, bare.codes, bare.dtype, known, None)
+
+
+__all__ = ["TO_TORCH", "Dequantised", "Operand", "Quantised", "block_counts", "dequantised", "quantised", "reshaped"]

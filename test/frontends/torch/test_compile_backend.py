@@ -1,0 +1,125 @@
+"""`torch.compile(model, backend="qmlir")`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from support import torch_models as models
+from torch import nn
+
+from qmlir.errors import QmlirError
+from qmlir.frontends.torch import backend
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    backend._warned.clear()
+    with torch.no_grad():
+        yield
+    torch._dynamo.reset()
+
+
+def compiled_count(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was compiled, as it grows."""
+    made: list[Any] = []
+    original = backend.Subgraph._compile
+    monkeypatch.setattr(backend.Subgraph, "_compile", lambda self, args: (made.append(self), original(self, args))[1])
+    return made
+
+
+def test_torch_finds_the_backend() -> None:
+    assert "qmlir" in torch._dynamo.list_backends()
+
+
+def test_quantised_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = compiled_count(monkeypatch)
+    model = models.quantised("mlp", "int8-dynamic")
+    compiled = torch.compile(model, backend="qmlir")
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", backend.EagerFallbackWarning)
+        for batch in (4, 5, 6, 9):  # the second size makes it dynamic, as with every backend
+            x = torch.randn(batch, 7, 64)
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-5, atol=1e-5)
+    assert len(made) == 2
+
+
+def test_weights_that_change_are_seen() -> None:
+    layer = nn.Linear(8, 8).eval()
+    compiled = torch.compile(layer, backend="qmlir")
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(compiled(x), layer(x))
+    layer.weight.mul_(2)
+    torch.testing.assert_close(compiled(x), layer(x))
+
+
+@pytest.mark.slow
+def test_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward are compiled once: weights that are trained are arguments."""
+    made = compiled_count(monkeypatch)
+    torch.manual_seed(0)
+    layer, x = nn.Linear(8, 4), torch.randn(5, 8)
+    with torch.enable_grad():
+        compiled = torch.compile(layer, backend="qmlir")
+        for _ in range(2):
+            layer.zero_grad()
+            layer(x).square().sum().backward()
+            expected = layer.weight.grad.clone()
+            layer.zero_grad()
+            compiled(x).square().sum().backward()
+            torch.testing.assert_close(layer.weight.grad, expected)
+            with torch.no_grad():
+                layer.weight.add_(layer.weight.grad, alpha=-0.01)
+    assert len(made) == 2
+    assert not any(s.eager for s in made)
+
+
+@pytest.mark.slow
+def test_graph_breaks() -> None:
+    class Broken(models.Mlp):
+        def forward(self, x: Any) -> Any:
+            y = self.up(x)
+            torch._dynamo.graph_break()
+            return self.down(torch.relu(y))
+
+    model = Broken().eval()
+    x = torch.randn(4, 64)
+    torch.testing.assert_close(torch.compile(model, backend="qmlir")(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+def test_what_does_not_compile_runs_eagerly() -> None:
+    def model(x: Any) -> Any:
+        return torch.linalg.eigvalsh(x @ x.T) + 1
+
+    x = torch.randn(4, 4)
+    with pytest.warns(backend.EagerFallbackWarning, match="a subgraph runs eagerly, because it does not compile"):
+        torch.testing.assert_close(torch.compile(model, backend="qmlir")(x), model(x))
+    with warnings.catch_warnings():  # once
+        warnings.simplefilter("error", backend.EagerFallbackWarning)
+        torch.compile(model, backend="qmlir")(x)
+
+
+def test_options() -> None:
+    layer = nn.Linear(8, 8)
+    with pytest.raises(Exception, match="backend 'qmlir' has no option 'tarqet'; did you mean 'target'"):
+        torch.compile(layer, backend="qmlir", options={"tarqet": "cpu"})(torch.randn(2, 8))
+    torch._dynamo.reset()
+    strict = torch.compile(lambda x: torch.linalg.eigvalsh(x), backend="qmlir", options={"strict": True})
+    with pytest.raises((QmlirError, RuntimeError), match=r"linalg_eigh"):
+        strict(torch.eye(4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "scheme"), [("block", "int8-dynamic"), ("conv", "x86-static"), ("mlp", "int4-weight")]
+)
+def test_models(model: str, scheme: str) -> None:
+    module, x = models.quantised(model, scheme), models.example(model)
+    found = torch.compile(module, backend="qmlir")(x)
+    expected = module(x)
+    assert (found - expected).abs().max() <= 0.02 * expected.abs().max()

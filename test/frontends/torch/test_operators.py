@@ -1,0 +1,237 @@
+"""Single operators: torch's own quantised products, custom operators, and what is refused."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support import torch_models as models
+
+import qmlir
+from qmlir.errors import FrontEndError, SlowFallbackWarning
+from qmlir.frontends import raising
+from qmlir.frontends.torch import register_operators
+
+register_operators()
+
+
+class Call(torch.nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def export(function: Any, *args: Any, axes: Any = None) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.export(Call(function), args, dynamic_shapes=axes)
+
+
+def compiled(function: Any, *args: Any) -> Any:
+    artifact = qmlir.compile(export(function, *args))
+    report = artifact.import_report
+    assert report is not None
+    assert report["left"] == []
+    return qmlir.load(artifact).main(*args), [e["became"] for e in report["raised"]]
+
+
+def codes(*shape: int, dtype: Any = torch.int8) -> Any:
+    return torch.randint(-128 if dtype == torch.int8 else 0, 128, shape, dtype=dtype)
+
+
+def test_int_mm() -> None:
+    a, b = codes(17, 32), codes(32, 16)
+    found, raised = compiled(lambda a: torch._int_mm(a, b), a)
+    assert torch.equal(found, torch._int_mm(a, b))
+    assert raised == ["qmlir.scaled_matmul"]
+
+
+def test_custom_operators() -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(5, 32), codes(8, 32)
+    scale = torch.rand(8, 1)
+
+    def model(x: Any) -> Any:
+        q, s, _ = torch.ops.qmlir.dynamic_quantize(x, granularity="token")
+        return torch.ops.qmlir.scaled_matmul(q, w, lhs_scale=s, rhs_scale=scale, rhs_transposed=True, activation="relu")
+
+    found = qmlir.load(qmlir.compile(export(model, x))).main(x)
+    q, s, _ = qmlir.reference.dynamic_quantize(x.numpy())
+    expected = qmlir.reference.scaled_matmul(
+        q, w.numpy(), lhs_scale=s, rhs_scale=scale.numpy(), rhs_transposed=True, activation="relu"
+    )
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(model(x).numpy(), expected, rtol=1e-6)  # eagerly
+
+
+def test_custom_operator_that_is_wrong() -> None:
+    x, w = codes(5, 32), codes(8, 30)
+    with pytest.raises(FrontEndError, match=r"scaled_matmul \(test_operators.py:\d+\): .*K differs: 'lhs' \[5, 32\]"):
+        qmlir.compile(export(lambda x: torch.ops.qmlir.scaled_matmul(x, w, rhs_transposed=True), x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [32, 64])
+def test_int4pack(group: int) -> None:
+    torch.manual_seed(0)
+    n, k = 64, 128
+    q = torch.randint(0, 16, (n, k), dtype=torch.int32)
+    packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(q, 1)
+    both = torch.rand(k // group, n, 2) - 0.5
+    x = torch.randn(5, k)
+    found, raised = compiled(lambda x: torch.ops.aten._weight_int4pack_mm_for_cpu(x, packed, group, both), x)
+    scale, zero = (both[..., i].t().repeat_interleave(group, 1) for i in (0, 1))
+    expected = x.double() @ ((q - 8) * scale.double() + zero).t()
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    assert raised == ["qmlir.scaled_matmul"]
+
+
+@pytest.mark.slow
+def test_int8pack() -> None:
+    torch.manual_seed(0)
+    x, w, s = torch.randn(5, 32, dtype=torch.bfloat16), codes(16, 32), torch.rand(16, dtype=torch.bfloat16)
+    found, raised = compiled(lambda x: torch.ops.aten._weight_int8pack_mm(x, w, s), x)
+    expected = x.double() @ (w.double() * s.double()[:, None]).t()
+    torch.testing.assert_close(found.double(), expected, rtol=2**-7, atol=1e-3)
+    assert raised == ["qmlir.scaled_matmul"]
+
+
+@pytest.mark.slow
+def test_scaled_mm() -> None:
+    torch.manual_seed(0)
+    a = torch.randn(16, 32).to(torch.float8_e4m3fn)
+    b = torch.randn(16, 32).to(torch.float8_e4m3fn).t()
+    sa, sb = torch.tensor(0.5), torch.tensor(0.25)
+    found, raised = compiled(lambda a: torch._scaled_mm(a, b, sa, sb, out_dtype=torch.float32), a)
+    torch.testing.assert_close(found, a.float() @ b.float() * 0.125, rtol=1e-5, atol=1e-5)
+    assert raised == ["qmlir.scaled_matmul"]
+
+
+def test_quantise_and_dequantise_alone() -> None:
+    ops = torch.ops.quantized_decomposed
+    torch.manual_seed(0)
+    x = torch.randn(4, 33) * 3
+
+    def model(x: Any) -> Any:
+        q = ops.quantize_per_tensor(x, 0.02, 7, 0, 255, torch.uint8)
+        return q, ops.dequantize_per_tensor(q, 0.02, 7, 0, 255, torch.uint8)
+
+    (q, d), raised = compiled(model, x)
+    assert torch.equal(q, model(x)[0])
+    assert torch.equal(d, model(x)[1])
+    assert q.dtype == torch.uint8
+    assert raised == ["qmlir.quantize", "qmlir.dequant"]
+
+
+def test_unraised_operator_is_a_warning_with_its_place() -> None:
+    """Weights of 16 bits: the dialect has no such codes, so that the product is one of floats."""
+    ops = torch.ops.quantized_decomposed
+    w = torch.randint(-100, 100, (8, 32), dtype=torch.int16)
+
+    def model(x: Any) -> Any:
+        return x @ ops.dequantize_per_tensor(w, 0.1, 0, -100, 100, torch.int16).t()
+
+    x = torch.randn(4, 32)
+    with pytest.warns(
+        SlowFallbackWarning, match=r"test_operators.py.*quantized_decomposed.dequantize_per_tensor is not"
+    ):
+        artifact = qmlir.compile(export(model, x))
+    assert artifact.import_report is not None
+    left = artifact.import_report["left"]
+    assert {e["op"] for e in left} == {"torch.quantized_decomposed.dequantize_per_tensor", "torch.aten.matmul"}
+    assert all("test_operators.py" in e["where"] and "torch.int16" in e["reason"] for e in left)
+    torch.testing.assert_close(qmlir.load(artifact).main(x), model(x))
+
+
+@pytest.mark.slow
+def test_product_without_a_form_is_a_warning() -> None:
+    """A transposed convolution of codes: it stays one of floats, and the report says so."""
+    ops = torch.ops.quantized_decomposed
+    w = codes(4, 2, 3, 3)
+
+    def model(x: Any) -> Any:
+        x = ops.dequantize_per_tensor(x, 0.1, 3, -128, 127, torch.int8)
+        return torch.nn.functional.conv_transpose2d(x, ops.dequantize_per_tensor(w, 0.1, 0, -128, 127, torch.int8))
+
+    x = codes(1, 4, 5, 5)
+    with pytest.warns(SlowFallbackWarning, match="the dialect has no product of this form"):
+        artifact = qmlir.compile(export(model, x))
+    torch.testing.assert_close(qmlir.load(artifact).main(x), model(x), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("padding", ["same", "valid", 2])
+def test_padding_of_convolutions(padding: Any) -> None:
+    ops = torch.ops.quantized_decomposed
+    w = codes(6, 4, 2, 3)
+
+    def model(x: Any) -> Any:
+        x = ops.dequantize_per_tensor(x, 0.5, 3, -128, 127, torch.int8)
+        w_ = ops.dequantize_per_tensor(w, 0.5, 0, -128, 127, torch.int8)
+        return torch.nn.functional.conv2d(x, w_, padding=padding, dilation=(1, 2))
+
+    x = codes(2, 4, 7, 8)
+    found, raised = compiled(model, x)
+    assert torch.equal(found, model(x))  # the sums are exact
+    assert raised == ["qmlir.conv2d_q"]
+
+
+def test_a_pattern_of_somebody_else() -> None:
+    with torch.library._scoped_library("acme", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x + x, "CPU")
+        library.impl("twice", lambda x: torch.empty_like(x), "Meta")
+
+        def twice(op: Any) -> Any:
+            return op.build("dequant", input=np.full((4, 4), 2, np.int8), scale=1.0)
+
+        program = export(lambda x: torch.ops.acme.twice(x), torch.ones(4, 4))
+        with pytest.raises(
+            FrontEndError, match=r"the operator torch\.acme\.twice, as it is used here, is not converted"
+        ):
+            qmlir.compile(program)
+        raising.register_raising("torch.acme.twice", twice)
+        try:
+            assert torch.equal(qmlir.load(qmlir.compile(program)).main(torch.ones(4, 4)), torch.full((4, 4), 2.0))
+        finally:
+            raising._PATTERNS.pop("torch.acme.twice")
+
+
+def test_program_with_state_is_refused() -> None:
+    class Counter(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: Any) -> Any:
+            self.count += 1
+            return x + self.count
+
+    with pytest.raises(FrontEndError, match="buffer mutation of 'count'; compiled programs have no state"):
+        qmlir.compile(torch.export.export(Counter(), (torch.ones(2),)))
+
+
+def test_unknown_import_option() -> None:
+    with pytest.raises(FrontEndError, match="unknown import option 'parameter' of torch programs; options: parameters"):
+        qmlir.compile(export(lambda x: x + 1, torch.ones(2)), import_options={"parameter": "w.irpa"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["irpa", "safetensors"])
+def test_parameters_beside_the_program(tmp_path: Path, suffix: str) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 128)).eval()
+    models.ao.quantize_(model, models.TORCHAO["int8-dynamic"]())
+    x = torch.randn(3, 256)
+    path = tmp_path / f"weights.{suffix}"
+    artifact = qmlir.compile(models.exported(model, x, None), import_options={"parameters": path}, keep_parameters=True)
+    assert len(artifact.vmfb) < path.stat().st_size
+    found = qmlir.load(artifact, parameters={"model": str(path)}).main(x)
+    torch.testing.assert_close(found, model(x).detach(), rtol=1e-5, atol=1e-5)
