@@ -40,5 +40,9 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
+    from .kernels.micro import MICRO_KERNELS
+    from .kernels.strategy import KernelStrategy
+
     stock = StockStrategy(target, stock_facts)
-    return (Im2colStrategy((stock,), keep=False), WidenedStrategy("f32", (stock,)), stock)
+    kernels = tuple(KernelStrategy(target, micro) for micro in MICRO_KERNELS)
+    return (*kernels, Im2colStrategy((stock,), keep=False), WidenedStrategy("f32", (stock,)), stock)

@@ -1,0 +1,299 @@
+"""From a contraction to the kernel that it is the heart of: the contraction, the sum over groups behind it, and the
+elementwise ops that only it feeds.
+
+Nothing is changed here. `describe` reads the IR and returns a `Kernel`, or raises `Unfit` with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._mlir import ir, linalg
+from .bodies import unclonable
+from .description import COLUMN, GROUP, ROW, Factor, Kernel, Literal, Operand, Previous, Source, Stage, Unfit
+
+_MULTIPLY_ADD = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
+# Attributes with the largest |code| of each side, which the lowering leaves on contractions.
+_MAGNITUDES = ("qmlir.lhs_magnitude", "qmlir.rhs_magnitude")
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of the kernel as the program has it: a batch's rows are several axes with the letter of rows."""
+
+    letter: str
+    number: int
+    size: int | None
+
+
+_Axes = tuple[_Axis, ...]
+
+
+def describe(op: Any) -> Kernel:
+    """The kernel of the integer contraction `op`.
+
+    Raises:
+        Unfit: where it is none.
+    """
+    value, init = op.results[0], op.operands[2]
+    axes = _loops_of_contraction(op)
+    maps = [_axes_of(m.value, axes) for m in linalg.get_indexing_maps(op)]
+    if any(m is None for m in maps):
+        raise Unfit("an operand is not read by whole axes", "a product of plain matrices")
+    lhs_axes, rhs_axes, out_axes = (m for m in maps if m is not None)
+    names = {o.name for o in op.regions[0].blocks[0].operations}
+    if not names <= _MULTIPLY_ADD:
+        extra = ", ".join(sorted(names - _MULTIPLY_ADD))
+        raise Unfit(f"its body holds {extra}", "signed integer codes on both sides")
+    if not is_zero(init):
+        raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind the product")
+    groups = [a for a in axes if a.letter == GROUP]
+    depth = [a for a in axes if a.letter == "k"]
+    lhs = _factor(op, 0, lhs_axes, ("m", "g", "k"))
+    rhs = _factor(op, 1, rhs_axes, ("n", "g", "k"))
+    rows = tuple(a for a in lhs_axes if a.letter == ROW)
+    columns = tuple(a for a in rhs_axes if a.letter == COLUMN)
+    if len(columns) != 1 or len(depth) < 1 or any(a.size is None for a in (*columns, *depth, *groups)):
+        raise Unfit("N or K is dynamic, or N is more than one axis", "a static [N, K] weight")
+    group = _product([a.size for a in depth]) if groups else None
+    chain = _Chain(value, out_axes, rows, columns[0])
+    if groups:
+        chain.combine(groups)
+    elif out_axes != (*rows, columns[0]):
+        raise Unfit("the result is transposed", "a result [M, N]")
+    chain.grow()
+    k = _product([a.size for a in (*groups, *depth)])
+    assert k is not None
+    assert columns[0].size is not None
+    return Kernel(
+        m=_product([a.size for a in rows]),
+        n=columns[0].size,
+        k=k,
+        lhs=lhs,
+        rhs=rhs,
+        acc_type=value.type.element_type,
+        result_type=chain.value.type.element_type,
+        group=group,
+        combine=chain.total,
+        total_type=chain.total_type,
+        stages=tuple(chain.stages),
+        row_sizes=tuple(a.size for a in rows),
+        operations=(op, *chain.operations),
+    )
+
+
+def _product(sizes: Sequence[int | None]) -> int | None:
+    total = 1
+    for size in sizes:
+        if size is None:
+            return None
+        total *= size
+    return total
+
+
+def is_zero(value: Any) -> bool:
+    """Whether a tensor is a `linalg.fill` of zero or a splat of it."""
+    if isinstance(value.owner, ir.Block):
+        return False
+    op = value.owner.operation
+    if op.name == "linalg.fill":
+        return is_zero(op.operands[0])
+    if op.name != "arith.constant":
+        return False
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        if not attribute.is_splat:
+            return False
+        attribute = attribute.get_splat_value()
+    return bool(attribute.value == 0)
+
+
+def _positions(affine_map: Any) -> list[int] | None:
+    found = []
+    for result in affine_map.results:
+        if not isinstance(result, ir.AffineDimExpr):
+            return None
+        found.append(result.position)
+    return found
+
+
+def _axes_of(affine_map: Any, axes: Sequence[_Axis]) -> _Axes | None:
+    positions = _positions(affine_map)
+    return None if positions is None else tuple(axes[p] for p in positions)
+
+
+def _loops_of_contraction(op: Any) -> _Axes:
+    """What each loop is: rows, columns, depth, or groups (which all three tensors have)."""
+    maps = [_positions(m.value) for m in linalg.get_indexing_maps(op)]
+    if any(m is None for m in maps):
+        raise Unfit("an operand is not read by whole axes", "a product of plain matrices")
+    lhs, rhs, out = (m for m in maps if m is not None)
+    letters = {(1, 0, 1): ROW, (0, 1, 1): COLUMN, (1, 1, 0): "k", (1, 1, 1): GROUP}
+    sizes: dict[int, int | None] = {}
+    for positions, value in zip((lhs, rhs, out), op.operands, strict=True):
+        for axis, position in enumerate(positions):
+            sizes[position] = sizes.get(position) or _size(value, axis)
+    count = linalg.get_indexing_maps(op)[0].value.n_dims
+    axes = []
+    for d in range(count):
+        letter = letters.get((int(d in lhs), int(d in rhs), int(d in out)))
+        if letter is None:
+            raise Unfit("a loop belongs to one operand alone", "a product of plain matrices")
+        axes.append(_Axis(letter, d, sizes[d]))
+    return tuple(axes)
+
+
+def _size(value: Any, axis: int) -> int | None:
+    kind = ir.RankedTensorType(value.type)
+    return None if kind.is_dynamic_dim(axis) else int(kind.get_dim_size(axis))
+
+
+def _factor(op: Any, position: int, axes: _Axes, order: tuple[str, ...]) -> Factor:
+    """One side; its axes are rows (or columns), groups, depth in this order, or for a weight depth first."""
+    value = op.operands[position]
+    letters = tuple(a.letter for a in axes)
+    merged = [x for i, x in enumerate(letters) if i == 0 or letters[i - 1] != x]
+    allowed = [[x for x in order if x in merged]]
+    if position == 1:
+        allowed.append([*allowed[0][1:], allowed[0][0]])
+    if merged not in allowed:
+        side = "activation" if position == 0 else "weight"
+        raise Unfit(f"the axes of the {side} are {', '.join(letters)}", f"{' or '.join(', '.join(a) for a in allowed)}")
+    attribute = op.attributes[_MAGNITUDES[position]] if _MAGNITUDES[position] in op.attributes else None
+    flipped = _flipped(value)
+    return Factor(
+        value=value if flipped is None else flipped,
+        source_axes=letters,
+        magnitude=128 if attribute is None else int(attribute.value),
+        flipped=flipped is not None,
+    )
+
+
+def _flipped(value: Any) -> Any:
+    """The tensor behind an elementwise `x ^ 0x80`, which is how unsigned codes become signed ones."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "linalg.generic":
+        return None
+    op = value.owner.operation
+    maps = linalg.get_indexing_maps(op)
+    if len(op.operands) != 2 or any(m.value != ir.AffineMap.get_identity(m.value.n_dims) for m in maps):
+        return None
+    first, *rest = [o.operation for o in op.regions[0].blocks[0].operations]
+    if first.name != "arith.xori" or len(rest) != 1 or rest[0].operands[0] != first.results[0]:
+        return None
+    argument, mask = first.operands
+    if argument != op.regions[0].blocks[0].arguments[0] or isinstance(mask.owner, ir.Block):
+        return None
+    constant = mask.owner.operation
+    if constant.name != "arith.constant" or constant.attributes["value"].value != -128:
+        return None
+    return op.operands[0]
+
+
+class _Chain:
+    """Grows a group from its contraction: each step takes the one op that reads the last value."""
+
+    def __init__(self, value: Any, axes: _Axes, rows: _Axes, column: _Axis) -> None:
+        self.value, self.axes = value, axes
+        self.rows, self.column = rows, column
+        self.operations: list[Any] = []
+        self.stages: list[Stage] = []
+        self.total: Stage | None = None
+        self.total_type: Any = None
+
+    def combine(self, groups: Sequence[_Axis]) -> None:
+        """Take in the sum over groups, which must be there: otherwise the parts are a batch of products."""
+        user = self._user()
+        if user is None:
+            raise Unfit("a batch of products, each with weights of its own", "one weight for all rows")
+        loops = self._loops(user)
+        out = None if loops is None else _axes_of(_maps(user)[-1], loops)
+        if out != (*self.rows, self.column) or loops is None or len(groups) != 1:
+            raise Unfit("a batch of products, each with weights of its own", "one weight for all rows")
+        if reason := unclonable(user.regions[0].blocks[0]):
+            raise Unfit(f"the sum over groups has no form on vectors: {reason}")
+        if not is_zero(user.operands[len(user.operands) - 1]):
+            raise Unfit("the sum over groups does not start from zero", "add the other tensor behind the sum")
+        sources = self._sources(user, loops)
+        if isinstance(sources, str):
+            raise Unfit(f"the sum over groups {sources}")
+        self.total = Stage(user.regions[0].blocks[0], sources)
+        self.total_type = user.results[0].type.element_type
+        self._take(user)
+
+    def grow(self) -> None:
+        while (user := self._user()) is not None:
+            loops = self._loops(user)
+            block = user.regions[0].blocks[0]
+            if loops is None or _axes_of(_maps(user)[-1], loops) != (*self.rows, self.column):
+                return
+            if unclonable(block) or list(block.arguments[len(block.arguments) - 1].uses):
+                return
+            sources = self._sources(user, loops)
+            if isinstance(sources, str):
+                return
+            self.stages.append(Stage(block, sources))
+            self._take(user)
+
+    def _take(self, user: Any) -> None:
+        self.operations.append(user)
+        self.value = user.results[0]
+        self.axes = (*self.rows, self.column)
+
+    def _user(self) -> Any:
+        """The one generic with one result that reads the last value, None when another op does too."""
+        owners = [use.owner.operation for use in self.value.uses]
+        if not owners or any(o != owners[0] for o in owners) or owners[0].name != "linalg.generic":
+            return None
+        return owners[0] if len(owners[0].results) == 1 else None
+
+    def _loops(self, user: Any) -> _Axes | None:
+        """What the loops of `user` are, known from how it reads the last value."""
+        inputs = list(user.operands)[:-1]
+        if self.value not in inputs:
+            return None
+        positions = _positions(_maps(user)[inputs.index(self.value)])
+        if positions is None or sorted(positions) != list(range(_maps(user)[0].n_dims)):
+            return None
+        loops: list[Any] = [None] * len(positions)
+        for axis, position in zip(self.axes, positions, strict=True):
+            loops[position] = axis
+        return tuple(loops)
+
+    def _sources(self, user: Any, loops: _Axes) -> tuple[Source, ...] | str:
+        """What the block arguments are, or why one cannot be read."""
+        found: list[Source] = []
+        for value, map_ in zip(list(user.operands)[:-1], _maps(user), strict=False):
+            axes = _axes_of(map_, loops)
+            if axes is None:
+                return "reads an operand by something else than whole axes"
+            if value == self.value:
+                if axes != self.axes:
+                    return "reads the product transposed"
+                found.append(Previous(len(self.stages)))
+                continue
+            if (splat := _splat(value)) is not None:
+                found.append(Literal(splat))
+                continue
+            rows = [a for a in axes if a.letter == ROW]
+            wanted = [a for a in self.rows if a in rows or a.size != 1]
+            at = [i for i, a in enumerate(axes) if a.letter == ROW]
+            if rows and (rows != wanted or at != list(range(at[0], at[0] + len(at)))):
+                return "reads some axes of a batch's rows"
+            found.append(Operand(value, tuple(a.letter for a in axes)))
+        return tuple(found)
+
+
+def _maps(op: Any) -> list[Any]:
+    return [m.value for m in linalg.get_indexing_maps(op)]
+
+
+def _splat(value: Any) -> Any:
+    """The attribute of a constant tensor with one value."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
+        return None
+    attribute = value.owner.operation.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
+        return attribute.get_splat_value()
+    return None

@@ -1,0 +1,352 @@
+"""The loops around a register tile.
+
+A chunk is a block of rows times a block of panels. For each block of K and each tile of rows, the activations are copied
+to the stack, rows a little apart (at a stride of a power of two they would share a few sets of the cache), their sums
+taken on the way; then every panel of the chunk is multiplied with them. A tile whose K fits one block goes straight to
+its epilogue; else the results of all tiles of the chunk wait on the stack.
+
+With groups along K each group's part goes through the kernel's `combine` into a running total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd
+from typing import Any
+
+from ...._mlir import arith, vector
+from ....kernels.bodies import BodyCloner
+from ....kernels.description import Kernel, Literal, Operand, Previous, Source
+from . import emit as e
+from .chunks import executable
+from .micro import QUAD, Micro, Tile, Weights, dot
+from .rules import RULES
+
+_LHS_BYTES = 32 << 10  # of a tile's activations: two thirds of a first-level cache
+_TOTAL_BYTES = 48 << 10  # of a chunk's results that wait: a worker's stack holds 128 KiB in all
+_CHUNK_ROWS = 96
+_CHUNKS = 16  # as many at least where the columns give them, for threads to share
+_SPACING = 64
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """Sizes of one kernel. Rows and columns of a chunk are multiples of those of a tile."""
+
+    rows: int
+    panels: int  # of a chunk
+    chunk_rows: int
+    block_k: int
+    padded_k: int
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.padded_k // self.block_k)
+
+
+def blocking(kernel: Kernel, micro: Micro, weights: Weights, rows: int) -> Blocking:
+    """Sizes for tiles of `rows` rows."""
+    step = QUAD * weights.fields * micro.unroll(weights)
+    padded_k = _round_up(kernel.k, step)
+    unit = 64 * step // gcd(64, step)
+    if kernel.group is not None:
+        unit = unit * kernel.group // gcd(unit, kernel.group)
+    most = max(unit, _LHS_BYTES // rows // unit * unit)
+    count = -(-padded_k // most)
+    block_k = padded_k if count == 1 else _round_up(-(-padded_k // count), unit)
+    panels = -(-kernel.n // micro.panel)
+    chunk_rows = rows if kernel.m is not None and kernel.m <= rows else _round_up(_CHUNK_ROWS, rows)
+    waiting = 4 * micro.panel * (chunk_rows if padded_k > block_k else rows)
+    chunk_panels = max(1, min(8, _TOTAL_BYTES // waiting, panels // _CHUNKS))
+    return Blocking(rows, chunk_panels, chunk_rows, block_k, padded_k)
+
+
+class Gemm:
+    """One kernel for one micro-kernel. The methods run in the order of the file, inside the function they emit."""
+
+    def __init__(self, kernel: Kernel, micro: Micro, weights: Weights) -> None:
+        self.kernel, self.micro, self.weights = kernel, micro, weights
+        most = micro.rows(weights)
+        if kernel.m is not None:
+            # Tiles of one height, so that the last one wastes little.
+            most = -(-kernel.m // -(-kernel.m // most))
+        self.size = blocking(kernel, micro, weights, most)
+        self.cloner = BodyCloner(micro.lanes, RULES)
+        self.vectors = micro.panel // micro.lanes
+        self.panels = -(-kernel.n // micro.panel)
+        self.column_chunks = -(-self.panels // self.size.panels)
+        self.panel_bytes = self.size.padded_k * micro.panel * weights.bits // 8
+
+    # ---- the executable
+
+    def emit(self, name: str, inputs: Sequence[Any], out: Any) -> str:
+        return executable(name, self.kernel.m, [*inputs, out], self.chunks, self.chunk)
+
+    def chunks(self, rows: e.Index) -> e.Index:
+        return e.multiply(self._row_chunks(rows), self.column_chunks)
+
+    def _row_chunks(self, rows: e.Index) -> e.Index:
+        return e.divide_up(rows, self.size.chunk_rows)
+
+    def chunk(self, number: Any, rows: e.Index, buffers: list[Any]) -> None:
+        """All of one chunk. Neighbours in number share their weights."""
+        self.rows = rows
+        self.lhs_buffer = buffers[0]
+        self.rhs = e.pointer(buffers[1])
+        self.out = buffers[-1]
+        self.buffers = dict(zip(self.kernel.operands, buffers[2:-1], strict=True))
+        size, micro = self.size, self.micro
+        of_rows = self._row_chunks(rows)
+        self.first_row = e.multiply(e.remainder(number, of_rows), size.chunk_rows)
+        first_panel = e.multiply(e.divide(number, of_rows), size.panels)
+        tiles = e.divide_up(e.minimum(e.subtract(rows, self.first_row), size.chunk_rows), size.rows)
+        panels = e.minimum(e.subtract(self.panels, first_panel), size.panels)
+        self._allocate()
+        block = self._block_of_tiles(tiles, first_panel, panels)
+        if size.blocks == 1:
+            block(0, True)
+            return
+        with e.loop(0, e.multiply(tiles, panels)) as each:
+            self._clear(e.at(self.totals, e.multiply(each.index, self.tile_bytes)))
+        with e.loop(0, size.blocks) as k:
+            block(k.index, False)
+        with e.loop(0, tiles) as tile, e.loop(0, panels) as panel:
+            total = e.at(self.totals, self._place(tile.index, panel.index, panels))
+            self._epilogue(total, tile.index, e.add(first_panel, panel.index))
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.size.rows * self.micro.panel * 4
+
+    def _place(self, tile: e.Index, panel: e.Index, panels: e.Index) -> e.Index:
+        return e.multiply(e.add(e.multiply(tile, panels), panel), self.tile_bytes)
+
+    def _allocate(self) -> None:
+        size, i8 = self.size, e.integer(8)
+        self.lhs_stride = _round_up(size.block_k, 64) + _SPACING
+        self.lhs = e.pointer(e.scratch([size.rows * self.lhs_stride], i8))
+        waiting = 1 if size.blocks == 1 else size.chunk_rows // size.rows * size.panels
+        self.totals = e.pointer(e.scratch([waiting * self.tile_bytes], i8))
+        self.part = e.pointer(e.scratch([self.tile_bytes], i8)) if self.kernel.combine else None
+        # Sums of each group of the block, `[groups][rows]`.
+        self.group_codes = self.kernel.group or size.block_k
+        self.block_groups = -(-size.block_k // self.group_codes)
+        self.sums = e.pointer(e.scratch([self.block_groups * size.rows], e.integer(32)))
+
+    def _block_of_tiles(self, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> Any:
+        """Emits, for one block of K, the loops over tiles and panels; with `last` the epilogue follows each tile."""
+
+        def emit(block: e.Index, last: bool) -> None:
+            first_k = e.multiply(block, self.size.block_k)
+            depth = e.minimum(self.size.block_k, e.subtract(self.size.padded_k, first_k))
+            with e.loop(0, tiles) as tile:
+                self._copy(tile.index, first_k)
+                with e.loop(0, panels) as panel:
+                    number = e.add(first_panel, panel.index)
+                    per_code = self.panel_bytes // self.size.padded_k
+                    rhs = e.at(self.rhs, e.add(e.multiply(number, self.panel_bytes), e.multiply(first_k, per_code)))
+                    total = self.totals if last else e.at(self.totals, self._place(tile.index, panel.index, panels))
+                    if self.kernel.combine is not None:
+                        if last:
+                            self._clear(total)
+                        self._groups(tile.index, number, first_k, depth, rhs, total)
+                    else:
+                        self._multiply(rhs, self.lhs, depth, self.sums, total, not last)
+                    if last:
+                        self._epilogue(total, tile.index, number)
+
+        return emit
+
+    # ---- activations
+
+    def _row(self, tile: e.Index, r: e.Index) -> e.Index:
+        """The program's row at row `r` of a tile; below the last one, the last one again."""
+        row = e.add(self.first_row, e.add(e.multiply(tile, self.size.rows), r))
+        return e.minimum(row, e.subtract(self.rows, 1))
+
+    def _copy(self, tile: e.Index, first_k: e.Index) -> None:
+        """A tile's activations of one block, zeros behind K, and their sums times the offset of the weights."""
+        size, k = self.size, self.kernel.k
+        left = e.minimum(e.subtract(k, first_k), size.block_k)
+        with e.loop(0, size.rows) as row:
+            source = self._row(tile, row.index)
+            target = e.at(self.lhs, e.multiply(row.index, self.lhs_stride))
+            if self.kernel.group is None:
+                self._copy_run(source, first_k, target, left, row.index, 0)
+            else:
+                self._copy_groups(source, first_k, target, left, row.index)
+
+    def _copy_groups(self, row: e.Index, first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+        """A row of whole groups; the last block may have fewer."""
+        with e.loop(0, e.divide(left, self.group_codes)) as group:
+            start = e.multiply(group.index, self.group_codes)
+            self._copy_run(row, e.add(first_k, start), e.at(target, start), self.group_codes, r, group.index)
+
+    @cached_property
+    def _width(self) -> int:
+        """Bytes that are copied at a time."""
+        most = 4 * self.micro.lanes
+        return most if self.kernel.group is None else max(16, gcd(most, self.kernel.group))
+
+    def _copy_run(
+        self, row: e.Index, first: e.Index, target: Any, count: e.Index, r: e.Index, group: e.Index
+    ) -> None:
+        """`count` codes of a row from `first` on."""
+        width, i8, i32 = self._width, e.integer(8), e.integer(32)
+        ones = e.splat(1, width, i8)
+        zero = e.splat(0, width // 4, i32)
+        ragged = self.kernel.group is None and self.kernel.k % width != 0
+
+        def step(at: e.Index, total: Any, mask: Any = None) -> Any:
+            codes = e.load_vector(self.lhs_buffer, [row, e.add(first, at)], width, mask)
+            codes = self._unflipped(codes, mask)
+            e.store(codes, e.at(target, at))
+            return dot(total, ones, codes) if self.weights.offset else total
+
+        whole = e.multiply(e.divide(count, width), width)
+        with e.loop(0, whole, width, [zero]) as turn:
+            turn.next = [step(turn.index, turn.values[0])]
+        total = turn.results[0]
+        if ragged and self.micro.lanes == 16:
+            total = step(whole, total, e.first_lanes(e.subtract(count, whole), width))
+        if self.weights.offset:
+            total = vector.reduction(i32, vector.CombiningKind.ADD, total)
+        if ragged and self.micro.lanes != 16:
+            total = self._copy_tail(row, first, target, whole, count, total)
+        if self.weights.offset:
+            total = arith.muli(total, arith.constant(i32, self.weights.offset))
+            where = e.multiply(e.add(e.multiply(group, self.size.rows), r), 4)
+            e.store(total, e.at(self.sums, where))
+
+    def _unflipped(self, codes: Any, mask: Any = None) -> Any:
+        if not self.kernel.lhs.flipped:
+            return codes
+        width = codes.type.shape[0]
+        flipped = arith.xori(codes, e.splat(-128, width, e.integer(8)))
+        return flipped if mask is None else arith.select(mask, flipped, e.splat(0, width, e.integer(8)))
+
+    def _copy_tail(
+        self, row: e.Index, first: e.Index, target: Any, start: e.Index, count: e.Index, total: Any
+    ) -> Any:
+        """The last bytes of a row one by one: without AVX-512 a masked load of bytes is a branch a byte."""
+        i8, i32 = e.integer(8), e.integer(32)
+        e.store(e.splat(0, self._width, i8), e.at(target, start))
+        carried = [total] if self.weights.offset else []
+        with e.loop(start, count, 1, carried) as byte:
+            code = e.load_element(self.lhs_buffer, [row, e.add(first, byte.index)])
+            if self.kernel.lhs.flipped:
+                code = arith.xori(code, arith.constant(i8, -128))
+            e.store(code, e.at(target, byte.index))
+            if carried:
+                byte.next = [arith.addi(byte.values[0], arith.extsi(i32, code))]
+        return byte.results[0] if carried else total
+
+    # ---- the product
+
+    def _multiply(self, rhs: Any, lhs: Any, depth: e.Index, sums: Any, out: Any, add: bool) -> None:
+        steps = e.divide(depth, QUAD * self.weights.fields)
+        start = sums if self.weights.offset else None
+        tile = Tile(self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add)
+        self.micro.multiply(tile, self.weights)
+
+    def _clear(self, out: Any) -> None:
+        """Zeros in a tile: of i32 and of f32 the same bits."""
+        lanes = self.micro.lanes
+        zero = e.splat(0, lanes, e.integer(32))
+        with e.loop(0, self.tile_bytes, 4 * lanes) as part:
+            e.store(zero, e.at(out, part.index))
+
+    def _groups(
+        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any
+    ) -> None:
+        """Each group's part through `combine` into the tile of totals, in ascending order."""
+        group, combine = self.group_codes, self.kernel.combine
+        assert combine is not None
+        row_bytes = self.panel_bytes // self.size.padded_k
+        with e.loop(0, e.divide(depth, group)) as each:
+            start = e.multiply(each.index, group)
+            lhs = e.at(self.lhs, start)
+            sums = e.at(self.sums, e.multiply(each.index, 4 * self.size.rows))
+            self._multiply(e.at(rhs, e.multiply(start, row_bytes)), lhs, group, sums, self.part, False)
+            number = e.add(e.divide(first_k, group), each.index)
+            columns = [_Columns(self, panel, v) for v in range(self.vectors)]
+            held = self._held(combine.operands, columns, number)
+            with e.loop(0, self.size.rows) as row:
+                m = self._row(tile, row.index)
+                for v, column in enumerate(columns):
+                    where = self._vector_at(row.index, v)
+                    part = e.load(self.cloner.widen(self.kernel.acc_type), e.at(self.part, where))
+                    running = e.load(self.cloner.widen(self.kernel.total_type), e.at(total, where))
+                    arguments = [self._read(s, [part], held, m, column, v, number) for s in combine.sources]
+                    e.store(self.cloner.clone(combine.body, [*arguments, running]), e.at(total, where))
+
+    def _vector_at(self, row: e.Index, v: int) -> e.Index:
+        return e.add(e.multiply(row, 4 * self.micro.panel), 4 * self.micro.lanes * v)
+
+    # ---- bodies
+
+    def _epilogue(self, total: Any, tile: e.Index, panel: e.Index) -> None:
+        """The stages on each vector of a tile, and the store."""
+        kernel = self.kernel
+        row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
+        columns = [_Columns(self, panel, v) for v in range(self.vectors)]
+        operands = [o for stage in kernel.stages for o in stage.operands]
+        held = self._held(operands, columns, None)
+        with e.loop(0, e.minimum(self.size.rows, e.subtract(self.rows, row0))) as row:
+            m = e.add(row0, row.index)
+            for v, column in enumerate(columns):
+                value = e.load(self.cloner.widen(kernel.value_type), e.at(total, self._vector_at(row.index, v)))
+                values = [value]
+                for stage in kernel.stages:
+                    arguments = [self._read(s, values, held, m, column, v, None) for s in stage.sources]
+                    values.append(self.cloner.clone(stage.body, arguments))
+                e.store_vector(values[-1], self.out, [m, column.first], column.mask)
+
+    def _held(self, operands: Sequence[Operand], columns: list[_Columns], group: e.Index | None) -> dict[Any, Any]:
+        """What is the same in all rows, read once."""
+        return {
+            (operand, v): self._fetch(operand, None, column, group)
+            for operand in dict.fromkeys(operands)
+            if "m" not in operand.axes
+            for v, column in enumerate(columns)
+        }
+
+    def _read(
+        self, source: Source, values: list[Any], held: dict[Any, Any], m: e.Index, column: _Columns, v: int,
+        group: e.Index | None,
+    ) -> Any:  # fmt: skip
+        if isinstance(source, Previous):
+            return values[source.index]
+        if isinstance(source, Literal):
+            return self.cloner.splat(source.value)
+        found = held.get((source, v))
+        return found if found is not None else self._fetch(source, m, column, group)
+
+    def _fetch(self, operand: Operand, m: e.Index | None, column: _Columns, group: e.Index | None) -> Any:
+        """An operand at a vector's place."""
+        places = {"g": group, "m": m, "n": column.first}
+        where = [places[axis] for axis in operand.axes]
+        buffer = self.buffers[operand]
+        if "n" not in operand.axes:
+            return e.broadcast(e.load_element(buffer, where), self.micro.lanes)
+        return e.load_vector(buffer, where, self.micro.lanes, column.mask)
+
+
+class _Columns:
+    """Vector `v` of a panel: its first column, and which lanes there are where the last panel is ragged."""
+
+    def __init__(self, gemm: Gemm, panel: e.Index, v: int) -> None:
+        lanes = gemm.micro.lanes
+        self.first = e.add(e.multiply(panel, gemm.micro.panel), v * lanes)
+        self.mask = None
+        if gemm.kernel.n % gemm.micro.panel:
+            n = gemm.kernel.n
+            self.mask = e.first_lanes(e.subtract(n, e.minimum(self.first, n)), lanes)
+
+

@@ -1,0 +1,223 @@
+"""Register tiles: what multiplies `rows` rows of activations by one panel of weights.
+
+The weights are stored as unsigned codes: 8 bits (the code plus 128), or 4 or 2 bits, a table giving each its unsigned
+byte where the codes are no consecutive numbers. The activations are signed bytes. So the dot product of four pairs,
+`vpdpbusd`, takes the weight as its unsigned operand and four activations, the same for all columns, as its signed one,
+and what the offset of the weights adds, `offset * sum(activations)`, is a number a row that the accumulators start from.
+
+Panels are stored `[K / depth][columns][4]`: four consecutive codes of K a column, then the next column; with 4 or 2
+bits, 2 or 4 of these rows share their bytes, the first in the lowest bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ...._mlir import arith
+from ....kernels.layouts import Layout
+from . import emit as e
+
+QUAD = 4  # codes along K of one column that one lane multiplies
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How weights are stored. What a stored code `u` stands for is `table[u] + offset`, or `u + offset`."""
+
+    bits: int = 8
+    offset: int = -128
+    table: tuple[int, ...] | None = None
+
+    @property
+    def fields(self) -> int:
+        """Codes that share a byte."""
+        return 8 // self.bits
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One call of a micro-kernel: addresses, and sizes in elements.
+
+    Attributes:
+        lhs: `[rows][lhs_stride]` bytes.
+        rhs: the panel from the first step on.
+        steps: how many rows of stored weights, each `QUAD * fields` codes deep.
+        sums: what each row's accumulators start from, i32 `[rows]`, None for zero.
+        out: `[rows][panel]` i32.
+        add: whether to add to `out`, rather than to overwrite it.
+    """
+
+    rows: int
+    lhs: Any
+    lhs_stride: int
+    rhs: Any
+    steps: e.Index
+    sums: Any
+    out: Any
+    add: bool
+
+
+class Micro(Protocol):
+    """An instruction set's register tile."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def features(self) -> tuple[frozenset[str], ...]:
+        """Sets of CPU features, one of which must be there."""
+
+    @property
+    def lanes(self) -> int:
+        """Of a vector of i32, for epilogues too."""
+
+    @property
+    def panel(self) -> int:
+        """Columns."""
+
+    @property
+    def bits(self) -> tuple[int, ...]:
+        """Widths of stored weights."""
+
+    def rows(self, weights: Weights) -> int:
+        """The most rows of a tile."""
+
+    def unroll(self, weights: Weights) -> int:
+        """Steps of one turn of the main loop: K is padded to a multiple."""
+
+    def multiply(self, tile: Tile, weights: Weights) -> None:
+        """Emit the tile's product."""
+
+
+def panels(rows_of_k: tuple[bool, int, int], panel: int, depth: int, weights: Weights) -> Layout:
+    """The layout of a weight `(k_last, N, K)` in panels, K padded to a multiple of `depth`."""
+    k_last, n, k = rows_of_k
+    np_, kp = -(-n // panel) * panel, -(-k // depth) * depth
+    columns = (np_ // panel, panel)
+    if weights.bits == 8:
+        inner = (kp // QUAD, QUAD)
+        if k_last:  # [N/p, p, K/4, 4] -> [N/p, K/4, p, 4]
+            return Layout((np_, kp), (columns, inner), (0, 2, 1, 3), offset=weights.offset)
+        return Layout((kp, np_), (inner, columns), (2, 0, 3, 1), offset=weights.offset)
+    inner = (kp // (QUAD * weights.fields), weights.fields, QUAD)
+    if k_last:  # [N/p, p, K/4f, f, 4] -> [N/p, K/4f, f, p, 4]
+        order, sizes, padded = (0, 2, 3, 1, 4), (columns, inner), (np_, kp)
+    else:  # [K/4f, f, 4, N/p, p]
+        order, sizes, padded = (3, 0, 1, 4, 2), (inner, columns), (kp, np_)
+    return Layout(padded, sizes, order, bits=weights.bits, field=2, offset=weights.offset)
+
+
+_DOT = {64: "llvm.x86.avx512.vpdpbusd.512", 32: "llvm.x86.avx512.vpdpbusd.256", 16: "llvm.x86.avx512.vpdpbusd.128"}
+_SHUFFLE = {64: "llvm.x86.avx512.pshuf.b.512", 32: "llvm.x86.avx2.pshuf.b"}
+
+
+def dot(acc: Any, unsigned: Any, signed: Any) -> Any:
+    """Each i32 lane of `acc` plus the dot product of its four pairs of bytes."""
+    return e.intrinsic(_DOT[unsigned.type.shape[0]], [acc, unsigned, signed], acc.type)
+
+
+@dataclass(frozen=True)
+class Vnni:
+    """`vpdpbusd` on vectors of `lanes` i32."""
+
+    name: str
+    features: tuple[frozenset[str], ...]
+    lanes: int
+    vectors: int = 2
+    bits: tuple[int, ...] = (8, 4, 2)
+
+    @property
+    def panel(self) -> int:
+        return self.vectors * self.lanes
+
+    def rows(self, weights: Weights) -> int:
+        # Registers: the accumulators, and the weights of one step as stored and decoded, their mask and table, and
+        # one broadcast activation.
+        registers = 32 if self.lanes == 16 else 16
+        decoding = 0 if weights.bits == 8 else self.vectors + 1 + (weights.table is not None)
+        return (registers - 1 - self.vectors - decoding) // self.vectors - (1 if self.lanes == 16 else 0)
+
+    def unroll(self, weights: Weights) -> int:
+        return max(1, 4 // weights.fields)
+
+    def multiply(self, tile: Tile, weights: Weights) -> None:
+        width = 4 * self.lanes
+        i32, i8 = e.integer(32), e.integer(8)
+        words, codes = e.vector_of(self.lanes, i32), e.vector_of(width, i8)
+        row_bytes = self.vectors * width
+        unroll = self.unroll(weights)
+        grid = [(r, v) for r in range(tile.rows) for v in range(self.vectors)]
+        # A dot product takes four cycles, and two start in each: fewer chains than eight would wait for one another.
+        sets = max(1, min(8 // len(grid), unroll * weights.fields))
+        start = {(r, v): self._start(tile, r, v, words) for r, v in grid}
+        zero = e.splat(0, self.lanes, i32) if sets > 1 else None
+        begin = [start[rv] if s == 0 else zero for s in range(sets) for rv in grid]
+        decode = _Decoder(weights, width)
+        with e.loop(0, tile.steps, unroll, begin) as turn:
+            acc = list(turn.values)
+            lhs = e.at(tile.lhs, e.multiply(turn.index, QUAD * weights.fields))
+            rhs = e.at(tile.rhs, e.multiply(turn.index, row_bytes))
+            for u in range(unroll):
+                stored = [e.load(codes, e.at(rhs, u * row_bytes + v * width)) for v in range(self.vectors)]
+                for f in range(weights.fields):
+                    quad = u * weights.fields + f
+                    unsigned = [decode(s, f) for s in stored]
+                    first = (quad % sets) * len(grid)
+                    for r in range(tile.rows):
+                        word = e.load(i32, e.at(lhs, r * tile.lhs_stride + QUAD * quad))
+                        signed = e.as_bytes(e.broadcast(word, self.lanes))
+                        for v in range(self.vectors):
+                            i = first + r * self.vectors + v
+                            acc[i] = dot(acc[i], unsigned[v], signed)
+            turn.next = acc
+        for i, (r, v) in enumerate(grid):
+            total = turn.results[i]
+            for s in range(1, sets):
+                total = arith.addi(total, turn.results[s * len(grid) + i])
+            e.store(total, e.at(tile.out, r * row_bytes + v * width))
+
+    def _start(self, tile: Tile, r: int, v: int, words: Any) -> Any:
+        total = None
+        if tile.add:
+            total = e.load(words, e.at(tile.out, (r * self.vectors + v) * 4 * self.lanes))
+        if tile.sums is not None:
+            bias = e.broadcast(e.load(e.integer(32), e.at(tile.sums, 4 * r)), self.lanes)
+            total = bias if total is None else arith.addi(total, bias)
+        return e.splat(0, self.lanes, e.integer(32)) if total is None else total
+
+
+class _Decoder:
+    """Stored bytes to the unsigned bytes of one field."""
+
+    def __init__(self, weights: Weights, width: int) -> None:
+        self.weights, self.width = weights, width
+        if weights.bits < 8:
+            self.mask = e.splat((1 << weights.bits) - 1, width, e.integer(8))
+            table = weights.table or ()
+            # A byte shuffle looks up within each 16 bytes.
+            line = [*table, *[0] * (16 - len(table))]
+            self.table = e.bytes_constant(line * (width // 16)) if table else None
+
+    def __call__(self, stored: Any, field: int) -> Any:
+        bits = self.weights.bits
+        if bits == 8:
+            return stored
+        code = stored
+        if field:
+            shift = e.splat(bits * field, self.width // 4, e.integer(32))
+            code = e.as_bytes(arith.shrui(e.as_words(stored), shift))
+        code = arith.andi(code, self.mask)
+        if self.table is None:
+            return code
+        return e.intrinsic(_SHUFFLE[self.width], [self.table, code], code.type)
+
+
+AVX512_VNNI = Vnni("avx512-vnni", (frozenset({"avx512vnni", "avx512bw", "avx512vl"}),), lanes=16)
+AVX_VNNI = Vnni(
+    "avx-vnni", (frozenset({"avxvnni", "avx2"}), frozenset({"avx512vnni", "avx512vl", "avx512bw"})), lanes=8
+)
+
+# Best first.
+MICRO_KERNELS: tuple[Micro, ...] = (AVX512_VNNI, AVX_VNNI)

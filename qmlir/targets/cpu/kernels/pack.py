@@ -1,0 +1,60 @@
+"""How a weight is stored, and its bytes: constants at compile time, others by ops in front of the kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...._mlir import arith, ir
+from ....dialect.dtypes import Array
+from ....dialect.ops.constants import constant_array
+from ....kernels.description import Kernel
+from .micro import QUAD, Micro, Weights, panels
+
+if TYPE_CHECKING:
+    from .gemm import Gemm
+
+
+def constant_codes(kernel: Kernel) -> Array | None:
+    """The codes of a constant weight as `[N, K]`, None when it is known at run time only."""
+    array = constant_array(kernel.rhs.value)
+    if array is None:
+        return None
+    if kernel.rhs.flipped:
+        array = (array.view(np.uint8) ^ 0x80).view(np.int8)
+    axes = kernel.rhs.source_axes
+    order = sorted(range(array.ndim), key=lambda i: ("n", "g", "k").index(axes[i]))
+    return np.ascontiguousarray(array.transpose(order)).reshape(kernel.n, kernel.k)
+
+
+def weights_for(codes: Array | None, kernel: Kernel, micro: Micro) -> Weights:
+    """The shortest storage that holds the codes. Codes declared to have 8 bits keep them: what they are may change
+    with the next weight, and the program's speed with it."""
+    if codes is None or kernel.rhs.magnitude > 16 or codes.size == 0:
+        return Weights()
+    low, high = int(codes.min()), int(codes.max())
+    for bits in sorted(micro.bits):
+        if bits < 8 and high - low < 1 << bits:
+            return Weights(bits, low)
+    distinct = np.unique(codes)
+    for bits in sorted(micro.bits):
+        if bits < 8 and len(distinct) <= 1 << bits:
+            return Weights(bits, -128, tuple(int(code) + 128 for code in distinct))
+    return Weights()
+
+
+def packed(gemm: Gemm, codes: Array | None) -> Any:
+    """The weight of a kernel in its layout, at the insertion point."""
+    kernel, weights, micro = gemm.kernel, gemm.weights, gemm.micro
+    depth = QUAD * weights.fields * micro.unroll(weights)
+    if codes is None:
+        k_last = kernel.rhs.k_last
+        layout = panels((k_last, kernel.n, kernel.k), micro.panel, depth, weights)
+        return layout.emit(kernel.rhs.value)
+    layout = panels((True, kernel.n, kernel.k), micro.panel, depth, weights)
+    if weights.table is not None:
+        codes = np.searchsorted(np.array(weights.table), codes.astype(np.int16) + 128).astype(np.int16) + weights.offset
+    array = layout.apply(codes)
+    kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
+    return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))
