@@ -37,6 +37,10 @@ class Layer:
     def padding(self) -> int:
         return int(self.weight.shape[1]) // 2
 
+    def real_bias(self) -> Array:
+        """[F] f32: the bias at the scale of the result."""
+        return self.bias.astype(np.float32) * self.in_scale * self.scale
+
 
 @dataclass(frozen=True)
 class Node:
@@ -47,7 +51,7 @@ class Node:
     source: int
     layer: Layer | None = None
     residual: int | None = None
-    scale: np.float32 = np.float32(1)  # of the result
+    scale: np.float32 | None = None  # of the result
 
 
 @dataclass(frozen=True)

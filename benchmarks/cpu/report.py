@@ -88,7 +88,7 @@ def remarks(result: dict[str, Any]) -> Iterator[str]:
         if "refused" in w:
             reasons.setdefault(f"ours: {w['refused']}", []).append(w["work"])
     for reason, works in reasons.items():
-        yield f"absent: {reason} ({len(works)} works, first {works[0]})"
+        yield f"absent: {reason} ({len(works)} times, first: {works[0]})"
 
 
 def plot(result: dict[str, Any], path: Path) -> None:

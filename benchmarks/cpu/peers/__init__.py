@@ -1,5 +1,4 @@
-"""Who else computes the works. A peer is a module with `PACKAGES` (distributions it needs), `NAMES` (what it offers for
-which problems is in `candidates`), and
+"""Who else computes the works. A peer is a module with `PACKAGES` (the distributions that it is) and
 
     candidates(problem, threads) -> list[Candidate]
 
@@ -29,7 +28,8 @@ class Candidate:
 
     `run()` is what is timed; `real(run())` are the result's real values, and they agree with the problem's reference
     but for `tolerance` times its largest value: peers round where we do not, quantise activations on their own, or
-    return 8-bit codes. `kind` says what weights it has (works.FOUR_BITS, works.EIGHT_BITS).
+    return 8-bit codes. `kind` says what weights it has (works.FOUR_BITS, works.EIGHT_BITS). `problem` is the problem
+    that it computes where that is another one than was asked for: int8 weights beside our int4.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Candidate:
     run: Callable[[], Any]
     real: Callable[[Any], Array]
     tolerance: float
+    problem: Any = None
 
 
 def module_of(peer: str) -> ModuleType:

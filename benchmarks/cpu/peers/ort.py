@@ -4,6 +4,7 @@ of MatMulInteger and its scales, MatMulNBits, and QLinearConv in both layouts. I
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import singledispatch
 from typing import Any
 
@@ -121,12 +122,12 @@ def _product(p: Product, threads: int) -> list[Candidate]:
         g = Graph()
         y = g.ms("MatMulIntegerToFloat", g.input("x", unsigned(p.lhs)), p.weight, SCALE, scale, ZERO)
         found.append(Candidate("ort MatMulIntegerToFloat u8s8", EIGHT_BITS, g.run(y, F32, threads), value, 1e-5))
-        out_scale = np.float32(3 * 74 * 74 * np.sqrt(p.k) * SCALE * 0.0075 / 127)
+        out_scale = np.float32(6 * 74 * 74 * np.sqrt(p.k) * SCALE * 0.0075 / 127)
         g = Graph()
         y = g.add("QLinearMatMul", g.input("x", unsigned(p.lhs)), SCALE, ZERO, p.weight, scale, np.zeros(p.n, np.int8),
                   out_scale, ZERO)  # fmt: skip
         found.append(Candidate("ort QLinearMatMul u8s8 -> u8", EIGHT_BITS, g.run(y, U8, threads),
-                               lambda b: (value(b).astype(np.float32) - 128) * out_scale, 0.6))  # fmt: skip
+                               lambda b: (value(b).astype(np.float32) - 128) * out_scale, 0.02))  # fmt: skip
         return found
     codes = pack_low_first(p.weight + 8).reshape(p.n, p.k // p.group, p.group // 2)
     if p.scheme == "w4a8":
@@ -139,7 +140,8 @@ def _product(p: Product, threads: int) -> list[Candidate]:
                  block_size=p.group, accuracy_level=level)  # fmt: skip
         found.append(Candidate(f"ort MatMulNBits 4 ({what})", FOUR_BITS, g.run(y, F32, threads), value, tolerance))
     if p.scheme == "w4a8":
-        found += [c for c in _product(Product(p.m, p.n, p.k, "w8a8"), threads) if "QLinear" not in c.name]
+        wide = Product(p.m, p.n, p.k)
+        found += [replace(c, problem=wide) for c in _product(wide, threads) if "QLinear" not in c.name]
     return found
 
 
@@ -233,10 +235,10 @@ def _network(p: Network, threads: int) -> list[Candidate]:
             values[i] = y
     w = p.last
     flat = values[len(p.nodes) - 1]
-    if w.weight.shape[3] != (p.nodes[-1].layer.weight.shape[0] if p.nodes[-1].layer is not None else w.weight.shape[3]):
+    if p.nodes[-1].kind != "average":
         flat = g.add("Transpose", flat, perm=[0, 2, 3, 1])  # the product reads pixels in the order NHWC
     flat = g.add("Flatten", flat)
     weight = np.ascontiguousarray(w.weight.reshape(len(w.weight), -1).T)
     y = g.ms("MatMulIntegerToFloat", flat, weight, w.in_scale, w.scale, zero)
-    y = g.add("Add", y, w.bias.astype(np.float32) * w.in_scale * w.scale)
+    y = g.add("Add", y, w.real_bias())
     return [Candidate("ort QLinear chain u8s8", EIGHT_BITS, g.run(y, F32, threads), value, 0.05)]

@@ -8,6 +8,7 @@ torchao's own C++ operators (`torchao::da8w4_linear_cpu`) are not in its wheels 
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from functools import singledispatch
 from typing import Any
 
@@ -108,7 +109,8 @@ def _product(p: Product) -> list[Candidate]:
         return _eight_bits(p)
     found = []
     if p.scheme == "w4a8":
-        found += _eight_bits(Product(p.m, p.n, p.k, "w8a8"))
+        wide = Product(p.m, p.n, p.k)
+        found += [replace(c, problem=wide) for c in _eight_bits(wide)]
         with contextlib.suppress(NotImplementedError, AttributeError, RuntimeError):
             found.append(_torchao_da8w4(p))
         return found
@@ -151,8 +153,8 @@ class Conv:
     def __init__(self, weight: Array, scale: Array, in_scale: Any, in_zero: int, stride: int, padding: int, groups: int,
                  into: tuple[int, ...], out_scale: Any, out_zero: int, bias: Array | None = None,
                  after: str = "none") -> None:  # fmt: skip
-        # oneDNN has no s32 bias beside f32 scales here: inductor hands it in f32.
-        self.bias = None if bias is None else tensor(bias.astype(np.float32) * np.float32(in_scale) * scale)
+        # `bias` is f32, as inductor hands it in: oneDNN adds it behind the scales.
+        self.bias = None if bias is None else tensor(bias)
         self.scale, self.zero = tensor(scale), torch.zeros(len(weight), dtype=torch.int32)
         self.in_scale, self.in_zero, self.out_scale, self.out_zero = (
             float(in_scale),
@@ -266,17 +268,17 @@ def _network(p: Network) -> list[Candidate]:
             zero = int(p.in_zero) + 128 if n.source == -1 else 0
             after = "relu" if n.residual is None else "none"
             convs[i] = Conv(c.weight, c.scale, c.in_scale, zero, c.stride, c.padding, 1, shapes[n.source], c.out_scale,
-                            0, c.bias, after)  # fmt: skip
+                            0, c.real_bias(), after)  # fmt: skip
             shapes[i] = (batch, len(c.weight), (h - 1) // c.stride + 1, (w - 1) // c.stride + 1)
     last = Linear(p.last.weight.reshape(len(p.last.weight), -1), p.last.scale, len(p.image))
-    bias = tensor(p.last.bias.astype(np.float32) * np.float32(p.last.in_scale) * p.last.scale)
+    bias = tensor(p.last.real_bias())
 
     def run() -> Any:
         values = {-1: x}
         for i, n in enumerate(p.nodes):
             source = values[n.source]
             if n.kind == "max_pool":
-                # The pooling of quantised tensors is the one that takes bytes; wrapping them copies nothing that counts.
+                # The pooling of quantised tensors is the one that takes bytes.
                 wrapped = torch._make_per_tensor_quantized_tensor(source, 1.0, 0)
                 values[i] = torch.max_pool2d(wrapped, 3, 2, 1).int_repr()
             elif n.kind == "average":
