@@ -25,19 +25,21 @@ from rich.console import Console
 
 from ..harness import environment, versions
 from . import report
+from .peers import PEERS, Absent, module_of
 from .works import Work, works
 
 ROUNDS, QUICK_ROUNDS = 15, 5
 
 
-def lines_of(threads: int, rounds: int, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def lines_of(threads: int, rounds: int, peers: str, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """What workers say of the works; a work at which a worker dies is named, and another takes the rest."""
     environment_of_worker = dict(os.environ)
     for name in ("QMLIR_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         environment_of_worker[name] = str(threads)
     left = list(names)
     while left:
-        command = [sys.executable, "-m", "benchmarks.cpu.worker", "--threads", str(threads), "--rounds", str(rounds)]
+        command = [sys.executable, "-m", "benchmarks.cpu.worker", "--threads", str(threads), "--rounds", str(rounds),
+                   "--peers", peers]  # fmt: skip
         current = ""
         with tempfile.TemporaryFile("w+") as said, subprocess.Popen(
             [*command, *left], stdout=subprocess.PIPE, stderr=said, text=True, env=environment_of_worker,
@@ -80,6 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="works or rows with NAME in them")
     parser.add_argument("--threads", default="1,2", help="numbers of threads (default: 1,2)")
     parser.add_argument("--rounds", type=int, help=f"rounds of each work (default: {ROUNDS}, quick {QUICK_ROUNDS})")
+    parser.add_argument("--peers", help=f"who takes part (default: {','.join(PEERS)}; quick: all but iree)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures to a file")
     parser.add_argument("--plot", type=Path, metavar="OUT", help="draw the ratios (.png or .svg; needs matplotlib)")
     parser.add_argument("--list", action="store_true", help="name the works and end")
@@ -89,11 +92,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(f"{w.row:36} {w.name}" for w in chosen))
         return 0
     threads = [int(t) for t in args.threads.split(",")]
+    # Stock IREE takes longer to compile than all others together, and is never the best.
+    peers = args.peers or ",".join(p for p in PEERS if not (args.quick and p == "iree"))
     rounds = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
     console = Console()
     result: dict[str, Any] = {"environment": describe(), "rounds": rounds, "limits": [], "works": []}
     for count in threads:
-        for line in lines_of(count, rounds, [w.name for w in chosen]):
+        for line in lines_of(count, rounds, peers, [w.name for w in chosen]):
             if "limits" in line:
                 result["limits"].append(line["limits"])
                 continue
@@ -116,8 +121,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def describe() -> dict[str, Any]:
     """The machine and who takes part."""
     from qmlir.targets.cpu.host import host_features
-
-    from .peers import PEERS, Absent, module_of
 
     packages: list[str] = []
     absent = {}

@@ -65,6 +65,10 @@ class Network(Problem):
     nodes: tuple[Node, ...]
     last: Layer
 
+    def identity(self) -> str:
+        shapes = [self.image.shape, *(layer.weight.shape for layer in self.layers())]
+        return f"{self.name} {shapes}"
+
     @property
     def bytes(self) -> int:  # type: ignore[override]
         return sum(int(layer.weight.size) for layer in self.layers())

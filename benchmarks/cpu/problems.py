@@ -46,6 +46,10 @@ class Problem:
     bytes: int
     rate: str = "int8"
 
+    def identity(self) -> str:
+        """What makes it this problem and no other."""
+        return repr(self)
+
     def program(self) -> Built:
         """Our program, compiled through the public API, and its arguments."""
         raise NotImplementedError

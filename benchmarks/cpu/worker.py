@@ -15,7 +15,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,13 +41,16 @@ def agreeing(found: list[Candidate], mine: Any, absent: dict[str, str]) -> list[
     return kept
 
 
-def measure(work: Work, threads: int, rounds: int, limits: Limits) -> dict[str, Any]:
+def measure(work: Work, threads: int, rounds: int, limits: Limits, peers: Sequence[str]) -> dict[str, Any]:
     """The work's rows: one for each kind of peer that it is judged against."""
     problem = work.make()
     ours = problem.ours()
     absent: dict[str, str] = {}
     found: list[Candidate] = []
     for peer in PEERS:
+        if peer not in peers:
+            absent[peer] = "not asked (--peers)"
+            continue
         try:
             found += candidates(peer, problem, threads)
         except Absent as e:
@@ -103,6 +106,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--peers", default=",".join(PEERS))
     parser.add_argument("names", nargs="+")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
@@ -122,7 +126,7 @@ def main() -> int:
         start = time.perf_counter()
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                done = measure(work, args.threads, args.rounds, limits)
+                done = measure(work, args.threads, args.rounds, limits, args.peers.split(","))
         except Exception as e:
             reason = str(e).strip().splitlines()
             done = {"work": name, "row": work.row, "threads": args.threads, "rows": [],

@@ -1,4 +1,4 @@
-"""The CPU benchmarks compare what they say: every work is there, and all who take part compute the reference's result."""
+"""The CPU benchmarks compare what they say: every work is there, and all compute the reference's result."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@ for this host (data tiling, O3). No strategy or kernel of ours has touched it.""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Any
 
@@ -32,21 +31,20 @@ def candidates(problem: Problem, threads: int) -> list[Candidate]:
     if problem.bytes > LARGEST:
         raise Absent("stock IREE is asked for programs of up to 32 MiB of weights")
     artifact, arguments = problem.program()
-    # Without the attributes that our passes leave on contractions.
-    text = re.sub(r"(, )?qmlir\.\w+ = (\"[^\"]*\"|[^,}\"]+)", "", artifact.source("linalg")).replace("{, ", "{")
-    main = Main(_compile(text), threads, arguments, len(artifact.functions["main"].outputs))
-    kind = FOUR_BITS if isinstance(problem, Product) and problem.scheme != "w8a8" else EIGHT_BITS
-    return [Candidate("stock IREE", kind, main, lambda out: problem.real(main.array(out)), 0.02)]
 
-
-def _compile(text: str) -> bytes:
     def fresh() -> bytes:
+        # Without the attributes that our passes leave on contractions.
+        text = re.sub(r"(, )?qmlir\.\w+ = (\"[^\"]*\"|[^,}\"]+)", "", artifact.source("linalg")).replace("{, ", "{")
         try:
             return bytes(tools.compile_str(text, input_type="none", extra_args=FLAGS))
         except tools.CompilerToolError as e:
-            raise Absent(f"IREE does not compile it: {str(e).splitlines()[-1][:120]}") from None
+            reason = next((line for line in str(e).splitlines() if "error:" in line), "no reason given")
+            raise Absent(f"IREE does not compile it: {reason.partition('error:')[2].strip()[:160]}") from None
 
-    return Cache().get_or_build(key_of(["stock IREE", hashlib.sha256(text.encode()).hexdigest(), FLAGS]), fresh)
+    vmfb = Cache().get_or_build(key_of(["stock IREE", problem.identity(), FLAGS]), fresh)
+    main = Main(vmfb, threads, arguments, len(artifact.functions["main"].outputs))
+    kind = FOUR_BITS if isinstance(problem, Product) and problem.scheme != "w8a8" else EIGHT_BITS
+    return [Candidate("stock IREE", kind, main, lambda out: problem.real(main.array(out)), 0.02)]
 
 
 class Main:
@@ -77,7 +75,9 @@ class Main:
 
     @staticmethod
     def array(outputs: Any) -> Array:
-        return np.array(rt.DeviceArray(None, outputs.get_as_object(0, rt.HalBufferView), implicit_host_transfer=True))
+        view = outputs.get_as_object(0, rt.HalBufferView)
+        dtype = rt.HalElementType.map_to_dtype(view.element_type)
+        return np.array(view.map().asarray(tuple(view.shape), dtype))
 
 
 _KINDS = {"int8": rt.HalElementType.INT_8, "uint8": rt.HalElementType.INT_8, "int32": rt.HalElementType.INT_32,
