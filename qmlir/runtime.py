@@ -17,9 +17,6 @@ from .dialect.dtypes import DTYPES, Array, from_numpy
 from .errors import ArtifactError, InputError, QmlirError, TargetError
 from .spec import TensorSpec
 
-# A call below this many multiply-adds is over before a worker thread has woken up (40 to 130 microseconds).
-_SMALL_WORK = 2_000_000
-
 _lock = threading.RLock()
 _devices: dict[tuple[str, str], Any] = {}
 _instance: Any = None
@@ -138,9 +135,25 @@ class Program:
             self._context = b.VmContext(instance, modules=[*modules, module])
         except (ValueError, RuntimeError, IndexError) as e:
             raise ArtifactError(f"cannot load {name} on {driver}: {_reason(e)}") from None
+        self._team = self._join_team(module)
         self.functions: dict[str, Function] = {
             n: Function(n, s, self, module.lookup_function(n)) for n, s in artifact.functions.items()
         }
+
+    def _join_team(self, module: Any) -> Any:
+        """Tell the program's kernels of the process's helper threads; None when it has no use for them."""
+        from .targets.cpu.threads.board import SETTER
+        from .targets.cpu.threads.team import team
+
+        if SETTER not in module.function_names:
+            return None
+        found = team()
+        if found is not None:
+            b = _binding()
+            address = b.VmVariantList(1)
+            address.push_int(found.address)
+            self._context.invoke(module.lookup_function(SETTER), address, b.VmVariantList(0))
+        return found
 
     def __getattr__(self, name: str) -> Function:
         functions = self.__dict__.get("functions", {})
@@ -177,8 +190,10 @@ class Program:
                 )
             return scheme, where if path else ""
         if driver == "local-task":
-            work = self.manifest.get("work")
-            if settings.threads() == 1 or (work is not None and work < _SMALL_WORK):
+            from .targets.cpu.threads.cost import TASKS_WORK
+
+            work = self.manifest.get("task_work")
+            if settings.threads() == 1 or (work is not None and work < TASKS_WORK):
                 return "local-sync", ""
         if driver == "vulkan":
             from .targets import resolve

@@ -32,6 +32,7 @@ class KernelPlan:
     def apply(self, op: Any) -> None:
         from ...._mlir import ir
         from ....kernels.outline import outline
+        from ..threads.program import team_of
         from .gemm import Gemm
         from .pack import packed
 
@@ -39,7 +40,7 @@ class KernelPlan:
         last = self.kernel.operations[-1]
         with last.location, ir.InsertionPoint(last):
             rhs = packed(gemm, self.codes)
-        outline(self.kernel, rhs, gemm.emit)
+        outline(self.kernel, rhs, gemm.emit, lambda: [team_of(last)])
 
     def describe(self) -> Mapping[str, Any]:
         from .gemm import Gemm
