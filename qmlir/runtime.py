@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import threading
@@ -18,6 +19,7 @@ from .errors import ArtifactError, InputError, QmlirError, TargetError
 from .spec import TensorSpec
 
 _lock = threading.RLock()
+_kept: list[Any] = []
 _devices: dict[tuple[str, str], Any] = {}
 _instance: Any = None
 _flags_set = False
@@ -37,6 +39,25 @@ def _vm_instance() -> Any:
             _binding().disable_leak_checker()
             _instance = _binding().VmInstance()
         return _instance
+
+
+def keep(*objects: Any) -> None:
+    """Never destroy these devices and drivers, in this process or in its forks.
+
+    IREE 3.13's devices have a thread. When the child of a fork destroys one, as Python does at the end of a process, it
+    waits forever for a thread that only its parent has.
+    """
+    with _lock:
+        if not _kept:
+            os.register_at_fork(after_in_child=_forked)
+        _kept.extend(objects)
+
+
+def _forked() -> None:
+    global _lock
+    _lock = threading.RLock()  # whoever held it is not here
+    for thing in _kept:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def device(driver: str, uri: str = "") -> Any:
@@ -60,6 +81,7 @@ def device(driver: str, uri: str = "") -> Any:
             found = _create(made, uri)
         except (RuntimeError, ValueError) as e:
             raise TargetError(f"no device for the driver {driver!r}: {_reason(e)[:200]}") from None
+        keep(made, found)
         _devices[driver, uri] = found
         return found
 

@@ -131,10 +131,11 @@ def _worker() -> bytes:
 
 def _help(vmfb: bytes, address: int, number: int) -> None:
     """A helper's life: one call of the worker program, on a device and in a context of its own."""
-    from ....runtime import _binding, _vm_instance
+    from ....runtime import _binding, _vm_instance, keep
 
     b = _binding()
     device = b.get_cached_hal_driver("local-sync").create_default_device()
+    keep(device)  # the frame of this thread is gone in the child of a fork
     instance = _vm_instance()
     module = b.VmModule.copy_buffer(instance, vmfb)
     context = b.VmContext(instance, modules=[b.create_hal_module(instance, device), module])
