@@ -25,7 +25,7 @@ from rich.console import Console
 
 from ..harness import environment, versions
 from . import report
-from .peers import PEERS, Absent, module_of
+from .peers import MISSING, PEERS, Absent, module_of
 from .works import Work, works
 
 ROUNDS, QUICK_ROUNDS = 15, 5
@@ -123,7 +123,7 @@ def describe() -> dict[str, Any]:
     from qmlir.targets.cpu.host import host_features
 
     packages: list[str] = []
-    absent = {}
+    absent = dict(MISSING)
     for peer in PEERS:
         try:
             packages += module_of(peer).PACKAGES
