@@ -55,8 +55,8 @@ register_operation: Any = _cext.register_operation
 # Building an op of a dialect that its context has not loaded crashes the process, and a compiler session's
 # context starts with none loaded.
 _DIALECTS = (
-    "arith", "cf", "flow", "func", "iree_linalg_ext", "linalg", "llvm", "math", "memref", "scf", "stream", "tensor", "util",
-    "vector",
+    "arith", "cf", "flow", "func", "iree_linalg_ext", "linalg", "llvm", "math", "memref", "scf", "stream", "tensor",
+    "util", "vector",
 )  # fmt: skip
 
 

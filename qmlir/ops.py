@@ -117,11 +117,12 @@ class Operation:
             return self._programs.setdefault(key, made)
 
     def compile(
-        self, *args: Any, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False, **kw: Any
-    ) -> Artifact:
+        self, *args: Any, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False,
+        pipeline: str | None = None, **kw: Any,
+    ) -> Artifact:  # fmt: skip
         """Compile for given specs: `TensorSpec`s become arguments of the program's `main`, in the order of the op's
         operands; arrays become constants, folded and packed at compile time. `strict`: a part that is known to be
-        slow on the target is an error."""
+        slow on the target is an error. `pipeline`: passes to run instead of the target's own."""
         specs: Specs = {}
         constants: dict[str, Any] = {}
         attributes: dict[str, Any] = {}
@@ -136,7 +137,10 @@ class Operation:
                 specs[name] = value
             else:
                 constants[name] = _array(name, value)
-        return self._compile(specs, constants, attributes, target, {"flags": tuple(flags)} if flags else {}, strict)
+        options: dict[str, Any] = {"flags": tuple(flags)} if flags else {}
+        if pipeline is not None:
+            options["pipeline"] = pipeline
+        return self._compile(specs, constants, attributes, target, options, strict)
 
     # ---- building
 

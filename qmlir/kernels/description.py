@@ -1,10 +1,10 @@
 """What a kernel computes, with no word about how: sizes, operands with the axes they follow, bodies to clone.
 
-    part[m, n, g] = sum over the k of group g of lhs[m, k] * rhs[n, k]     (integers)
-    value_0[m, n] = part[m, n]                                             without groups
-                  = combine over ascending g, from zero                    with groups
-    value_i[m, n] = stage_i.body(its sources at (m, n))                    in order
-    out[m, n]     = value_last[m, n]
+part[m, n, g] = sum over the k of group g of lhs[m, k] * rhs[n, k]     (integers)
+value_0[m, n] = part[m, n]                                             without groups
+              = combine over ascending g, from zero                    with groups
+value_i[m, n] = stage_i.body(its sources at (m, n))                    in order
+out[m, n]     = value_last[m, n]
 """
 
 from __future__ import annotations

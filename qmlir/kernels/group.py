@@ -161,12 +161,12 @@ def _factor(op: Any, position: int, axes: _Axes, order: tuple[str, ...]) -> Fact
     if merged not in allowed:
         side = "activation" if position == 0 else "weight"
         raise Unfit(f"the axes of the {side} are {', '.join(letters)}", f"{' or '.join(', '.join(a) for a in allowed)}")
-    attribute = op.attributes[_MAGNITUDES[position]] if _MAGNITUDES[position] in op.attributes else None
+    name = _MAGNITUDES[position]
     flipped = _flipped(value)
     return Factor(
         value=value if flipped is None else flipped,
         source_axes=letters,
-        magnitude=128 if attribute is None else int(attribute.value),
+        magnitude=int(op.attributes[name].value) if name in op.attributes else 128,
         flipped=flipped is not None,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,11 @@ def index(value: Index) -> Any:
     return arith.constant(ir.IndexType.get(), value) if isinstance(value, int) else value
 
 
+def constant(value: int, width: int) -> Any:
+    """An integer for LLVM's ops, immediate operands of intrinsics among them."""
+    return llvm.ConstantOp(integer(width), attribute(value, integer(width))).result
+
+
 def _arith(python: Any, op: Any) -> Any:
     def compute(a: Index, b: Index) -> Index:
         return python(a, b) if isinstance(a, int) and isinstance(b, int) else op(index(a), index(b))
@@ -60,8 +66,18 @@ def divide_up(a: Index, b: int) -> Index:
     return divide(add(a, b - 1), b)
 
 
-def less(a: Index, b: Index) -> Any:
-    return arith.cmpi(arith.CmpIPredicate.ult, index(a), index(b))
+def between(low: int, value: Index, high: int) -> Any:
+    """`low <= value <= high`, an i1."""
+    above = arith.cmpi(arith.CmpIPredicate.uge, index(value), index(low))
+    return arith.andi(above, arith.cmpi(arith.CmpIPredicate.ule, index(value), index(high)))
+
+
+def any_of(conditions: Sequence[Any]) -> Any:
+    return reduce(arith.ori, conditions)
+
+
+def none_of(conditions: Sequence[Any]) -> Any:
+    return arith.xori(any_of(conditions), arith.constant(integer(1), 1))
 
 
 # ---------------------------------------------------------------------------------------------------- loops
@@ -191,8 +207,7 @@ def store(value: Any, address: Any) -> None:
 
 def prefetch(address: Any, locality: int) -> None:
     """Locality 3 brings a line to every level, 2 to the second."""
-    zero, one, level = (llvm.ConstantOp(integer(32), attribute(v, integer(32))).result for v in (0, 1, locality))
-    intrinsic("llvm.prefetch", [address, zero, level, one])
+    intrinsic("llvm.prefetch", [address, constant(0, 32), constant(locality, 32), constant(1, 32)])
 
 
 def load_vector(buffer: Buffer, where: Sequence[Index], lanes: int, mask: Any = None) -> Any:

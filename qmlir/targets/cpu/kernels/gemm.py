@@ -1,9 +1,9 @@
 """The loops around a register tile.
 
-A chunk is a block of rows times a block of panels. For each block of K and each tile of rows, the activations are copied
-to the stack, rows a little apart (at a stride of a power of two they would share a few sets of the cache), their sums
-taken on the way; then every panel of the chunk is multiplied with them. A tile whose K fits one block goes straight to
-its epilogue; else the results of all tiles of the chunk wait on the stack.
+A chunk is a block of rows times a block of panels. For each block of K and each tile of rows, the activations are
+copied to the stack, rows a little apart (at a stride of a power of two they would share a few sets of the cache), their
+sums taken on the way; then every panel of the chunk is multiplied with them. A tile whose K fits one block goes
+straight to its epilogue; else the results of all tiles of the chunk wait on the stack.
 
 With groups along K each group's part goes through the kernel's `combine` into a running total.
 """
@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import gcd
+from math import gcd, lcm
 from typing import Any
 
 from ...._mlir import arith, vector
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Previous, Source
-from . import emit as e
 from ..threads.cost import nanoseconds
+from . import emit as e
 from .chunks import Chunked, executable
 from .micro import QUAD, Micro, Tile, Weights, dot
 from .rules import RULES
@@ -29,7 +29,10 @@ _LHS_BYTES = 32 << 10  # of a tile's activations: two thirds of a first-level ca
 _TOTAL_BYTES = 48 << 10  # of a chunk's results that wait: a worker's stack holds 128 KiB in all
 _CHUNK_ROWS = 96
 _CHUNKS = 16  # as many at least where the columns give them, for threads to share
+_CHUNK_PANELS = 8
 _SPACING = 64
+# Heights of tiles that a kernel for any number of rows holds beside the largest, each for the numbers that it suits.
+_HEIGHTS = {1: ((1, 1),), 4: ((2, 4),), 8: ((5, 8), (14, 16))}
 
 
 def _round_up(value: int, unit: int) -> int:
@@ -38,11 +41,9 @@ def _round_up(value: int, unit: int) -> int:
 
 @dataclass(frozen=True)
 class Blocking:
-    """Sizes of one kernel. Rows and columns of a chunk are multiples of those of a tile."""
+    """How a tile height goes over K, and what of its results waits meanwhile."""
 
     rows: int
-    panels: int  # of a chunk
-    chunk_rows: int
     block_k: int
     padded_k: int
 
@@ -51,38 +52,40 @@ class Blocking:
         return -(-self.padded_k // self.block_k)
 
 
-def blocking(kernel: Kernel, micro: Micro, weights: Weights, rows: int) -> Blocking:
-    """Sizes for tiles of `rows` rows."""
-    step = QUAD * weights.fields * micro.unroll(weights)
-    padded_k = _round_up(kernel.k, step)
-    unit = 64 * step // gcd(64, step)
-    if kernel.group is not None:
-        unit = unit * kernel.group // gcd(unit, kernel.group)
+def blocking(kernel: Kernel, weights: Weights, depth: int, rows: int) -> Blocking:
+    """Blocks of K, multiples of the groups and of `depth`, for tiles of `rows` rows."""
+    padded_k = _round_up(kernel.k, depth)
+    unit = lcm(64, depth, kernel.group or 1)
     most = max(unit, _LHS_BYTES // rows // unit * unit)
     count = -(-padded_k // most)
     block_k = padded_k if count == 1 else _round_up(-(-padded_k // count), unit)
-    panels = -(-kernel.n // micro.panel)
-    chunk_rows = rows if kernel.m is not None and kernel.m <= rows else _round_up(_CHUNK_ROWS, rows)
-    waiting = 4 * micro.panel * (chunk_rows if padded_k > block_k else rows)
-    chunk_panels = max(1, min(8, _TOTAL_BYTES // waiting, panels // _CHUNKS))
-    return Blocking(rows, chunk_panels, chunk_rows, block_k, padded_k)
+    return Blocking(rows, min(block_k, padded_k), padded_k)
 
 
 class Gemm:
-    """One kernel for one micro-kernel. The methods run in the order of the file, inside the function they emit."""
+    """One kernel for one micro-kernel: the sizes of chunks, and what is common to the tile heights it holds."""
 
     def __init__(self, kernel: Kernel, micro: Micro, weights: Weights) -> None:
         self.kernel, self.micro, self.weights = kernel, micro, weights
+        self.depth = micro.depth(weights)
         most = micro.rows(weights)
         if kernel.m is not None:
             # Tiles of one height, so that the last one wastes little.
-            most = -(-kernel.m // -(-kernel.m // most))
-        self.size = blocking(kernel, micro, weights, most)
-        self.cloner = BodyCloner(micro.lanes, RULES)
-        self.vectors = micro.panel // micro.lanes
+            heights = [-(-kernel.m // -(-kernel.m // most))]
+        else:
+            heights = [*(h for h in _HEIGHTS if h < most), most]
+        self.sizes = [blocking(kernel, weights, self.depth, rows) for rows in heights]
+        few = kernel.m is not None and kernel.m <= most
+        self.chunk_rows = heights[0] if few else _round_up(_CHUNK_ROWS, lcm(*heights))
         self.panels = -(-kernel.n // micro.panel)
-        self.column_chunks = -(-self.panels // self.size.panels)
-        self.panel_bytes = self.size.padded_k * micro.panel * weights.bits // 8
+        waiting = max(self._waiting(size) for size in self.sizes)
+        self.chunk_panels = max(1, min(_CHUNK_PANELS, _TOTAL_BYTES // waiting, self.panels // _CHUNKS))
+        self.column_chunks = -(-self.panels // self.chunk_panels)
+        self.panel_bytes = self.sizes[0].padded_k * micro.panel * weights.bits // 8
+
+    def _waiting(self, size: Blocking) -> int:
+        """Bytes of one panel's results on the stack."""
+        return 4 * self.micro.panel * (size.rows if size.blocks == 1 else self.chunk_rows)
 
     # ---- the executable
 
@@ -95,29 +98,83 @@ class Gemm:
         return e.add(nanoseconds(0, weights), e.multiply(rows, nanoseconds(2 * weights, 0)))
 
     def chunks(self, rows: e.Index) -> e.Index:
-        return e.multiply(self._row_chunks(rows), self.column_chunks)
+        return e.multiply(self.row_chunks(rows), self.column_chunks)
 
-    def _row_chunks(self, rows: e.Index) -> e.Index:
-        return e.divide_up(rows, self.size.chunk_rows)
+    def row_chunks(self, rows: e.Index) -> e.Index:
+        return e.divide_up(rows, self.chunk_rows)
 
     def chunk(self, number: Any, rows: e.Index, buffers: list[Any]) -> None:
-        """All of one chunk. Neighbours in number share their weights."""
-        self.rows = rows
-        self.lhs_buffer = buffers[0]
+        """All of one chunk, in tiles of the height that suits the number of rows."""
+        stack = _Stack(self)
+        for size in self.sizes:
+            body = _Chunk(self, size, stack, rows, buffers)
+            if len(self.sizes) == 1:
+                body.emit(number)
+            else:
+                with e.when(self._suits(size.rows, rows)):
+                    body.emit(number)
+
+    def _suits(self, height: int, rows: e.Index) -> Any:
+        if height in _HEIGHTS and height != self.sizes[-1].rows:
+            return e.any_of([e.between(low, rows, high) for low, high in _HEIGHTS[height]])
+        taken = [self._suits(size.rows, rows) for size in self.sizes[:-1]]
+        return e.none_of(taken)
+
+
+class _Stack:
+    """The buffers of a chunk, large enough for every height."""
+
+    def __init__(self, gemm: Gemm) -> None:
+        kernel, micro, i8 = gemm.kernel, gemm.micro, e.integer(8)
+        self.lhs = e.pointer(e.scratch([max(s.rows * _lhs_stride(s) for s in gemm.sizes)], i8))
+        most = max(gemm._waiting(s) * (1 if s.blocks == 1 else gemm.chunk_panels) for s in gemm.sizes)
+        self.totals = e.pointer(e.scratch([most], i8))
+        tile = max(s.rows for s in gemm.sizes) * micro.panel * 4
+        self.part = e.pointer(e.scratch([tile], i8)) if kernel.combine else None
+        # Sums of each group of the block, `[groups][rows]`.
+        sums = max(-(-s.block_k // (kernel.group or s.block_k)) * s.rows for s in gemm.sizes)
+        self.sums = e.pointer(e.scratch([sums], e.integer(32)))
+
+
+def _lhs_stride(size: Blocking) -> int:
+    return _round_up(size.block_k, 64) + _SPACING
+
+
+class _Chunk:
+    """Emits a chunk in tiles of one height. The methods run in the order of the file."""
+
+    def __init__(self, gemm: Gemm, size: Blocking, stack: _Stack, rows: e.Index, buffers: list[Any]) -> None:
+        self.gemm, self.size, self.rows = gemm, size, rows
+        self.kernel, self.micro, self.weights = gemm.kernel, gemm.micro, gemm.weights
+        self.lhs, self.totals, self.part, self.sums = stack.lhs, stack.totals, stack.part, stack.sums
+        self.lhs_stride = _lhs_stride(size)
+        self.lhs_buffer, self.out = buffers[0], buffers[-1]
         self.rhs = e.pointer(buffers[1])
-        self.out = buffers[-1]
         self.buffers = dict(zip(self.kernel.operands, buffers[2:-1], strict=True))
-        size, micro = self.size, self.micro
-        of_rows = self._row_chunks(rows)
-        self.first_row = e.multiply(e.remainder(number, of_rows), size.chunk_rows)
-        first_panel = e.multiply(e.divide(number, of_rows), size.panels)
-        tiles = e.divide_up(e.minimum(e.subtract(rows, self.first_row), size.chunk_rows), size.rows)
-        panels = e.minimum(e.subtract(self.panels, first_panel), size.panels)
-        self._allocate()
+        self.cloner = BodyCloner(self.micro.lanes, RULES)
+        self.vectors = self.micro.panel // self.micro.lanes
+        self.panel_bytes = gemm.panel_bytes
+        self.group_codes = self.kernel.group or size.block_k
+
+    def emit(self, number: Any) -> None:
+        """Chunks that are neighbours in number share their weights."""
+        size, gemm = self.size, self.gemm
+        of_rows = gemm.row_chunks(self.rows)
+        self.first_row = e.multiply(e.remainder(number, of_rows), gemm.chunk_rows)
+        first_panel = e.multiply(e.divide(number, of_rows), gemm.chunk_panels)
+        tiles = e.divide_up(e.minimum(e.subtract(self.rows, self.first_row), gemm.chunk_rows), size.rows)
+        panels = e.minimum(e.subtract(gemm.panels, first_panel), gemm.chunk_panels)
+        self.micro.begin(size.rows)
         block = self._block_of_tiles(tiles, first_panel, panels)
         if size.blocks == 1:
             block(0, True)
-            return
+        else:
+            self._all_blocks(block, tiles, first_panel, panels)
+        self.micro.end()
+
+    def _all_blocks(self, block: Any, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> None:
+        """Results wait until the last block of K is through."""
+        size = self.size
         with e.loop(0, e.multiply(tiles, panels)) as each:
             self._clear(e.at(self.totals, e.multiply(each.index, self.tile_bytes)))
         with e.loop(0, size.blocks) as k:
@@ -133,18 +190,6 @@ class Gemm:
     def _place(self, tile: e.Index, panel: e.Index, panels: e.Index) -> e.Index:
         return e.multiply(e.add(e.multiply(tile, panels), panel), self.tile_bytes)
 
-    def _allocate(self) -> None:
-        size, i8 = self.size, e.integer(8)
-        self.lhs_stride = _round_up(size.block_k, 64) + _SPACING
-        self.lhs = e.pointer(e.scratch([size.rows * self.lhs_stride], i8))
-        waiting = 1 if size.blocks == 1 else size.chunk_rows // size.rows * size.panels
-        self.totals = e.pointer(e.scratch([waiting * self.tile_bytes], i8))
-        self.part = e.pointer(e.scratch([self.tile_bytes], i8)) if self.kernel.combine else None
-        # Sums of each group of the block, `[groups][rows]`.
-        self.group_codes = self.kernel.group or size.block_k
-        self.block_groups = -(-size.block_k // self.group_codes)
-        self.sums = e.pointer(e.scratch([self.block_groups * size.rows], e.integer(32)))
-
     def _block_of_tiles(self, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> Any:
         """Emits, for one block of K, the loops over tiles and panels; with `last` the epilogue follows each tile."""
 
@@ -155,8 +200,7 @@ class Gemm:
                 self._copy(tile.index, first_k)
                 with e.loop(0, panels) as panel:
                     number = e.add(first_panel, panel.index)
-                    per_code = self.panel_bytes // self.size.padded_k
-                    rhs = e.at(self.rhs, e.add(e.multiply(number, self.panel_bytes), e.multiply(first_k, per_code)))
+                    rhs = e.at(self.rhs, e.add(e.multiply(number, self.panel_bytes), self._panel_at(first_k)))
                     total = self.totals if last else e.at(self.totals, self._place(tile.index, panel.index, panels))
                     if self.kernel.combine is not None:
                         if last:
@@ -168,6 +212,10 @@ class Gemm:
                         self._epilogue(total, tile.index, number)
 
         return emit
+
+    def _panel_at(self, k: e.Index) -> e.Index:
+        """Where in a panel the codes from `k` on are; `k` is a multiple of what one step takes."""
+        return e.divide(e.multiply(k, self.micro.panel * self.weights.bits), 8)
 
     # ---- activations
 
@@ -200,9 +248,7 @@ class Gemm:
         most = 4 * self.micro.lanes
         return most if self.kernel.group is None else max(16, gcd(most, self.kernel.group))
 
-    def _copy_run(
-        self, row: e.Index, first: e.Index, target: Any, count: e.Index, r: e.Index, group: e.Index
-    ) -> None:
+    def _copy_run(self, row: e.Index, first: e.Index, target: Any, count: e.Index, r: e.Index, group: e.Index) -> None:
         """`count` codes of a row from `first` on."""
         width, i8, i32 = self._width, e.integer(8), e.integer(32)
         ones = e.splat(1, width, i8)
@@ -237,9 +283,7 @@ class Gemm:
         flipped = arith.xori(codes, e.splat(-128, width, e.integer(8)))
         return flipped if mask is None else arith.select(mask, flipped, e.splat(0, width, e.integer(8)))
 
-    def _copy_tail(
-        self, row: e.Index, first: e.Index, target: Any, start: e.Index, count: e.Index, total: Any
-    ) -> Any:
+    def _copy_tail(self, row: e.Index, first: e.Index, target: Any, start: e.Index, count: e.Index, total: Any) -> Any:
         """The last bytes of a row one by one: without AVX-512 a masked load of bytes is a branch a byte."""
         i8, i32 = e.integer(8), e.integer(32)
         e.store(e.splat(0, self._width, i8), e.at(target, start))
@@ -268,20 +312,17 @@ class Gemm:
         with e.loop(0, self.tile_bytes, 4 * lanes) as part:
             e.store(zero, e.at(out, part.index))
 
-    def _groups(
-        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any
-    ) -> None:
+    def _groups(self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any) -> None:
         """Each group's part through `combine` into the tile of totals, in ascending order."""
         group, combine = self.group_codes, self.kernel.combine
         assert combine is not None
-        row_bytes = self.panel_bytes // self.size.padded_k
         with e.loop(0, e.divide(depth, group)) as each:
             start = e.multiply(each.index, group)
             lhs = e.at(self.lhs, start)
             sums = e.at(self.sums, e.multiply(each.index, 4 * self.size.rows))
-            self._multiply(e.at(rhs, e.multiply(start, row_bytes)), lhs, group, sums, self.part, False)
+            self._multiply(e.at(rhs, self._panel_at(start)), lhs, group, sums, self.part, False)
             number = e.add(e.divide(first_k, group), each.index)
-            columns = [_Columns(self, panel, v) for v in range(self.vectors)]
+            columns = [_Columns(self.gemm, panel, v) for v in range(self.vectors)]
             held = self._held(combine.operands, columns, number)
             with e.loop(0, self.size.rows) as row:
                 m = self._row(tile, row.index)
@@ -301,7 +342,7 @@ class Gemm:
         """The stages on each vector of a tile, and the store."""
         kernel = self.kernel
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
-        columns = [_Columns(self, panel, v) for v in range(self.vectors)]
+        columns = [_Columns(self.gemm, panel, v) for v in range(self.vectors)]
         operands = [o for stage in kernel.stages for o in stage.operands]
         held = self._held(operands, columns, None)
         with e.loop(0, e.minimum(self.size.rows, e.subtract(self.rows, row0))) as row:
@@ -354,5 +395,3 @@ class _Columns:
         if gemm.kernel.n % gemm.micro.panel:
             n = gemm.kernel.n
             self.mask = e.first_lanes(e.subtract(n, e.minimum(self.first, n)), lanes)
-
-

@@ -2,8 +2,9 @@
 
 The weights are stored as unsigned codes: 8 bits (the code plus 128), or 4 or 2 bits, a table giving each its unsigned
 byte where the codes are no consecutive numbers. The activations are signed bytes. So the dot product of four pairs,
-`vpdpbusd`, takes the weight as its unsigned operand and four activations, the same for all columns, as its signed one,
-and what the offset of the weights adds, `offset * sum(activations)`, is a number a row that the accumulators start from.
+`vpdpbusd`, takes the weight as its unsigned operand and four activations, the same for all columns, as its signed
+one; what the offset of the weights adds, `offset * sum(activations)`, is a number a row, which the accumulators start
+from.
 
 Panels are stored `[K / depth][columns][4]`: four consecutive codes of K a column, then the next column; with 4 or 2
 bits, 2 or 4 of these rows share their bytes, the first in the lowest bits.
@@ -11,11 +12,10 @@ bits, 2 or 4 of these rows share their bytes, the first in the lowest bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ...._mlir import arith
+from ...._mlir import arith, llvm
 from ....kernels.layouts import Layout
 from . import emit as e
 
@@ -24,16 +24,21 @@ QUAD = 4  # codes along K of one column that one lane multiplies
 
 @dataclass(frozen=True)
 class Weights:
-    """How weights are stored. What a stored code `u` stands for is `table[u] + offset`, or `u + offset`."""
+    """How weights are stored. A stored code `u` stands for `u + offset`, or with `codes` for `codes[u]`, which is
+    multiplied as the byte `codes[u] - offset`."""
 
-    bits: int = 8
-    offset: int = -128
-    table: tuple[int, ...] | None = None
+    bits: int
+    offset: int
+    codes: tuple[int, ...] | None = None
 
     @property
     def fields(self) -> int:
         """Codes that share a byte."""
         return 8 // self.bits
+
+    @property
+    def table(self) -> tuple[int, ...] | None:
+        return None if self.codes is None else tuple((code - self.offset) & 255 for code in self.codes)
 
 
 @dataclass(frozen=True)
@@ -81,11 +86,25 @@ class Micro(Protocol):
     def bits(self) -> tuple[int, ...]:
         """Widths of stored weights."""
 
+    @property
+    def offset(self) -> int:
+        """What a stored byte of 8-bit weights is short of its code: -128 where bytes are multiplied as unsigned."""
+
+    @property
+    def fewest_rows(self) -> int:
+        """Below which another micro-kernel is as fast."""
+
+    def begin(self, rows: int) -> None:
+        """Emit what precedes the products of tiles of `rows` rows."""
+
+    def end(self) -> None:
+        """Emit what follows the last product."""
+
     def rows(self, weights: Weights) -> int:
         """The most rows of a tile."""
 
-    def unroll(self, weights: Weights) -> int:
-        """Steps of one turn of the main loop: K is padded to a multiple."""
+    def depth(self, weights: Weights) -> int:
+        """Codes along K of one turn of the main loop: K is padded to a multiple."""
 
     def multiply(self, tile: Tile, weights: Weights) -> None:
         """Emit the tile's product."""
@@ -106,7 +125,7 @@ def panels(rows_of_k: tuple[bool, int, int], panel: int, depth: int, weights: We
         order, sizes, padded = (0, 2, 3, 1, 4), (columns, inner), (np_, kp)
     else:  # [K/4f, f, 4, N/p, p]
         order, sizes, padded = (3, 0, 1, 4, 2), (inner, columns), (kp, np_)
-    return Layout(padded, sizes, order, bits=weights.bits, field=2, offset=weights.offset)
+    return Layout(padded, sizes, order, bits=weights.bits, field=2, offset=0 if weights.codes else weights.offset)
 
 
 _DOT = {64: "llvm.x86.avx512.vpdpbusd.512", 32: "llvm.x86.avx512.vpdpbusd.256", 16: "llvm.x86.avx512.vpdpbusd.128"}
@@ -127,6 +146,14 @@ class Vnni:
     lanes: int
     vectors: int = 2
     bits: tuple[int, ...] = (8, 4, 2)
+    offset: int = -128
+    fewest_rows: int = 1
+
+    def begin(self, rows: int) -> None:
+        """Nothing to set up."""
+
+    def end(self) -> None:
+        """Nothing to release."""
 
     @property
     def panel(self) -> int:
@@ -137,17 +164,22 @@ class Vnni:
         # one broadcast activation.
         registers = 32 if self.lanes == 16 else 16
         decoding = 0 if weights.bits == 8 else self.vectors + 1 + (weights.table is not None)
-        return (registers - 1 - self.vectors - decoding) // self.vectors - (1 if self.lanes == 16 else 0)
+        return min(12, (registers - 1 - self.vectors - decoding) // self.vectors)
 
-    def unroll(self, weights: Weights) -> int:
-        return max(1, 4 // weights.fields)
+    def depth(self, weights: Weights) -> int:
+        return QUAD * max(4, weights.fields)
+
+    def _unroll(self, rows: int, weights: Weights) -> int:
+        """Steps of one turn: a tall tile has enough to do in one."""
+        steps = self.depth(weights) // (QUAD * weights.fields)
+        return max(1, steps // (1 if rows <= 2 else 2 if rows <= 4 else 4))
 
     def multiply(self, tile: Tile, weights: Weights) -> None:
         width = 4 * self.lanes
         i32, i8 = e.integer(32), e.integer(8)
         words, codes = e.vector_of(self.lanes, i32), e.vector_of(width, i8)
         row_bytes = self.vectors * width
-        unroll = self.unroll(weights)
+        unroll = self._unroll(tile.rows, weights)
         grid = [(r, v) for r in range(tile.rows) for v in range(self.vectors)]
         # A dot product takes four cycles, and two start in each: fewer chains than eight would wait for one another.
         sets = max(1, min(8 // len(grid), unroll * weights.fields))
@@ -214,10 +246,113 @@ class _Decoder:
         return e.intrinsic(_SHUFFLE[self.width], [self.table, code], code.type)
 
 
+class Amx:
+    """Tiles of 16 rows by 64 bytes: 32 rows by 32 columns are four accumulators, with two tiles of each operand."""
+
+    name = "amx-int8"
+    features = (frozenset({"amx-tile", "amx-int8", "avx512vnni", "avx512bw", "avx512vl"}),)
+    lanes = 16
+    panel = 32
+    bits = (8, 4)
+    offset = 0
+    fewest_rows = 8
+    _depth = 64
+
+    def rows(self, weights: Weights) -> int:
+        return 32
+
+    def depth(self, weights: Weights) -> int:
+        return self._depth
+
+    def begin(self, rows: int) -> None:
+        self._permit()
+        heights = [min(rows, 16)] * 2 + [max(rows - 16, 1)] * 2 + [min(rows, 16), max(rows - 16, 1), 16, 16]
+        config = bytearray(64)
+        config[0] = 1  # palette
+        for tile, height in enumerate(heights):
+            config[16 + 2 * tile] = 64  # bytes of a row
+            config[48 + tile] = height
+        area = e.pointer(e.scratch([64], e.integer(8)))
+        e.store(e.bytes_constant(list(config)), area)
+        e.intrinsic("llvm.x86.ldtilecfg", [area])
+        self._decoded = e.pointer(e.scratch([2 * 2048], e.integer(8)))
+
+    def _permit(self) -> None:
+        """Ask Linux for the tiles' state: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`. A process needs it
+        once; asking again costs a fraction of a microsecond, and a plain runtime has nobody else to ask."""
+        number, request, feature = (e.constant(value, 64) for value in (158, 0x1023, 18))
+        llvm.InlineAsmOp(
+            e.integer(64), [number, request, feature], "syscall",
+            "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}", has_side_effects=True,
+        )  # fmt: skip
+
+    def end(self) -> None:
+        e.intrinsic("llvm.x86.tilerelease", [])
+
+    def multiply(self, tile: Tile, weights: Weights) -> None:
+        if tile.sums is not None:
+            self._start_from_sums(tile)
+        second = tile.rows > 16
+        grid = [(i, v) for i in range(2 if second else 1) for v in range(2)]
+        place = {(i, v): e.at(tile.out, i * 16 * 4 * self.panel + v * 64) for i, v in grid}
+        stride = 4 * self.panel
+        for i, v in grid:
+            if tile.add or tile.sums is not None:
+                _tile("llvm.x86.tileloadd64", 2 * i + v, place[i, v], stride)
+            else:
+                e.intrinsic("llvm.x86.tilezero", [e.constant(2 * i + v, 8)])
+        # One turn is a tile deep: 16 rows of quads, of which `fields` share a stored row.
+        rows = 16 // weights.fields
+        decode = _Decoder(weights, 64)
+        with e.loop(0, tile.steps, rows) as turn:
+            lhs = e.at(tile.lhs, e.multiply(turn.index, QUAD * weights.fields))
+            rhs = e.at(tile.rhs, e.multiply(turn.index, stride))
+            if weights.bits < 8:
+                rhs = self._decode(rhs, rows, weights, decode)
+            _tile("llvm.x86.tileloadd64", 6, rhs, stride)
+            _tile("llvm.x86.tileloadd64", 4, lhs, tile.lhs_stride)
+            _multiply_tiles(0, 4, 6)
+            _tile("llvm.x86.tileloadd64", 7, e.at(rhs, 64), stride)
+            _multiply_tiles(1, 4, 7)
+            if second:
+                _tile("llvm.x86.tileloadd64", 5, e.at(lhs, 16 * tile.lhs_stride), tile.lhs_stride)
+                _multiply_tiles(2, 5, 6)
+                _multiply_tiles(3, 5, 7)
+        for i, v in grid:
+            _tile("llvm.x86.tilestored64", 2 * i + v, place[i, v], stride)
+
+    def _start_from_sums(self, tile: Tile) -> None:
+        words = e.vector_of(16, e.integer(32))
+        with e.loop(0, tile.rows) as row:
+            value = e.broadcast(e.load(e.integer(32), e.at(tile.sums, e.multiply(row.index, 4))), 16)
+            for v in range(2):
+                place = e.at(tile.out, e.add(e.multiply(row.index, 4 * self.panel), 64 * v))
+                e.store(arith.addi(value, e.load(words, place)) if tile.add else value, place)
+
+    def _decode(self, rhs: Any, rows: int, weights: Weights, decode: _Decoder) -> Any:
+        """One turn's weights as bytes, on the stack."""
+        codes = e.vector_of(64, e.integer(8))
+        for row in range(rows):
+            for v in range(2):
+                stored = e.load(codes, e.at(rhs, row * 128 + v * 64))
+                for f in range(weights.fields):
+                    e.store(decode(stored, f), e.at(self._decoded, (row * weights.fields + f) * 128 + v * 64))
+        return self._decoded
+
+
+def _tile(name: str, tile: int, address: Any, stride: int) -> None:
+    e.intrinsic(name, [e.constant(tile, 8), address, e.constant(stride, 64)])
+
+
+def _multiply_tiles(acc: int, lhs: int, rhs: int) -> None:
+    """Signed bytes by signed bytes: codes of 4 bits fit a signed byte as they are stored."""
+    e.intrinsic("llvm.x86.tdpbssd", [e.constant(acc, 8), e.constant(lhs, 8), e.constant(rhs, 8)])
+
+
 AVX512_VNNI = Vnni("avx512-vnni", (frozenset({"avx512vnni", "avx512bw", "avx512vl"}),), lanes=16)
 AVX_VNNI = Vnni(
     "avx-vnni", (frozenset({"avxvnni", "avx2"}), frozenset({"avx512vnni", "avx512vl", "avx512bw"})), lanes=8
 )
 
 # Best first.
-MICRO_KERNELS: tuple[Micro, ...] = (AVX512_VNNI, AVX_VNNI)
+MICRO_KERNELS: tuple[Micro, ...] = (Amx(), AVX512_VNNI, AVX_VNNI)

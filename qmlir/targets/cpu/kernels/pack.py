@@ -10,7 +10,7 @@ from ...._mlir import arith, ir
 from ....dialect.dtypes import Array
 from ....dialect.ops.constants import constant_array
 from ....kernels.description import Kernel
-from .micro import QUAD, Micro, Weights, panels
+from .micro import Micro, Weights, panels
 
 if TYPE_CHECKING:
     from .gemm import Gemm
@@ -31,8 +31,9 @@ def constant_codes(kernel: Kernel) -> Array | None:
 def weights_for(codes: Array | None, kernel: Kernel, micro: Micro) -> Weights:
     """The shortest storage that holds the codes. Codes declared to have 8 bits keep them: what they are may change
     with the next weight, and the program's speed with it."""
+    whole = Weights(8, micro.offset)
     if codes is None or kernel.rhs.magnitude > 16 or codes.size == 0:
-        return Weights()
+        return whole
     low, high = int(codes.min()), int(codes.max())
     for bits in sorted(micro.bits):
         if bits < 8 and high - low < 1 << bits:
@@ -40,21 +41,21 @@ def weights_for(codes: Array | None, kernel: Kernel, micro: Micro) -> Weights:
     distinct = np.unique(codes)
     for bits in sorted(micro.bits):
         if bits < 8 and len(distinct) <= 1 << bits:
-            return Weights(bits, -128, tuple(int(code) + 128 for code in distinct))
-    return Weights()
+            return Weights(bits, micro.offset, tuple(int(code) for code in distinct))
+    return whole
 
 
 def packed(gemm: Gemm, codes: Array | None) -> Any:
     """The weight of a kernel in its layout, at the insertion point."""
     kernel, weights, micro = gemm.kernel, gemm.weights, gemm.micro
-    depth = QUAD * weights.fields * micro.unroll(weights)
+    depth = gemm.depth
     if codes is None:
         k_last = kernel.rhs.k_last
         layout = panels((k_last, kernel.n, kernel.k), micro.panel, depth, weights)
         return layout.emit(kernel.rhs.value)
     layout = panels((True, kernel.n, kernel.k), micro.panel, depth, weights)
-    if weights.table is not None:
-        codes = np.searchsorted(np.array(weights.table), codes.astype(np.int16) + 128).astype(np.int16) + weights.offset
+    if weights.codes is not None:
+        codes = np.searchsorted(np.array(weights.codes), codes)
     array = layout.apply(codes)
     kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
     return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))

@@ -1,12 +1,10 @@
-"""When a kernel of ours takes a contraction. Every refusal is here: what is accepted is emitted without a doubt left."""
+"""When a kernel of ours takes a contraction. Every refusal is here; what is accepted can be emitted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ....strategy import Accept, Contraction, Decline, Estimate
 from ...base import Target
@@ -45,14 +43,13 @@ class KernelPlan:
     def describe(self) -> Mapping[str, Any]:
         from .gemm import Gemm
 
-        size = Gemm(self.kernel, self.micro, self.weights).size
+        gemm = Gemm(self.kernel, self.micro, self.weights)
         return {
             "route": "kernel",
             "micro": self.micro.name,
             "weight_bits": self.weights.bits,
-            "tile": [size.rows, self.micro.panel],
-            "chunk": [size.chunk_rows, size.panels * self.micro.panel],
-            "block_k": size.block_k,
+            "tiles": [[size.rows, self.micro.panel, size.block_k] for size in gemm.sizes],
+            "chunk": [gemm.chunk_rows, gemm.chunk_panels * self.micro.panel],
             "fused": len(self.kernel.operations) - 1,
         }
 
@@ -80,7 +77,9 @@ class KernelStrategy:
         if c.kind != "matmul":
             return Decline(f"a {c.kind}", "write it as a matmul")
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
-            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides")
+            return Decline(
+                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
+            )
         if c.op is None:
             return Decline("what is fused with it is not known", "none needed")
         try:
@@ -95,9 +94,16 @@ class KernelStrategy:
 
         if sum(size is None for size in kernel.row_sizes) > 1:
             return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
+        if kernel.m is not None and kernel.m < self.micro.fewest_rows:
+            return Decline(f"{kernel.m} rows leave most of a tile unused", "vector instructions are as fast")
+        if 4 * kernel.n < self.micro.lanes:
+            return Decline(
+                f"N is {kernel.n}: fewer columns than a quarter of a vector's {self.micro.lanes} lanes",
+                "the stock route sums along K across lanes",
+            )
         codes = constant_codes(kernel)
         weights = weights_for(codes, kernel, self.micro)
-        depth = 4 * weights.fields * self.micro.unroll(weights)
+        depth = self.micro.depth(weights)
         if kernel.group is not None and kernel.group % depth:
             return Decline(
                 f"groups of {kernel.group} along K are no multiple of {depth}, the codes of one step",
@@ -114,8 +120,3 @@ class KernelStrategy:
         if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
             return Decline("K is not the last axis of the activation", "an activation [M, K]")
         return Accept(KernelPlan(kernel, self.micro, weights, codes), Estimate(None))
-
-
-def unique_codes(codes: Array) -> Array:
-    """The distinct codes, ascending."""
-    return np.unique(codes)

@@ -9,7 +9,6 @@ import os
 import platform
 import sys
 import threading
-from typing import Any
 
 import numpy as np
 
@@ -85,7 +84,9 @@ class Team:
             return
         worker = _worker()
         for number in range(len(self._threads) + 1, helpers + 1):
-            thread = threading.Thread(target=_help, args=(worker, self.address, number), daemon=True, name="qmlir helper")
+            thread = threading.Thread(
+                target=_help, args=(worker, self.address, number), daemon=True, name="qmlir helper"
+            )
             thread.start()
             self._threads.append(thread)
         self._set(board.PARTICIPANTS, helpers + 1)
