@@ -31,8 +31,8 @@ class Chunked:
 
 
 def executable(name: str, rows: int | None, tensors: Sequence[Any], kernel: Chunked) -> str:
-    """A `stream.executable` at the insertion point that does all chunks of one call; returns its entry point, whose first
-    operand is the address of a team (i64), the second the number of rows where it is dynamic.
+    """A `stream.executable` at the insertion point that does all chunks of one call; returns its entry point, whose
+    first operand is the address of a team (i64), the second the number of rows where it is dynamic.
 
     Args:
         rows: how many, None when they are an operand of the dispatch.

@@ -1,7 +1,7 @@
 """Fork and join inside a kernel: one dispatch, whose chunks its own thread and helper threads share.
 
-IREE's task system costs 40 to 130 microseconds a dispatch, because it wakes threads and the caller sleeps meanwhile. Here
-the caller works, and helpers that spin since the last call join within a microsecond or are not waited for.
+IREE's task system costs 40 to 130 microseconds a dispatch, because it wakes threads and the caller sleeps meanwhile.
+Here the caller works, and helpers that spin since the last call join within a microsecond or are not waited for.
 
     board.py    the memory that callers and helpers meet in
     cost.py     what is worth sharing, and what is worth waking a helper for

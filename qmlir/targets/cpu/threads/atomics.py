@@ -1,5 +1,5 @@
-"""Emits what threads need: loads and stores in order, read-modify-write, pauses, system calls. All words are i64 but for
-futexes, which are i32."""
+"""Emits what threads need: loads and stores in order, read-modify-write, pauses, system calls. All words are i64 but
+for futexes, which are i32."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def loop(
     starts: list[Any],
     passed: list[Any],
 ) -> None:
-    """`before(carried)` returns whether to go on and values of the types `passed`, which `body` gets; what it returns is
-    carried to the next round."""
+    """`before(carried)` returns whether to go on and values of the types `passed`, which `body` gets; what that returns
+    is carried to the next round."""
     op = scf.WhileOp(passed, starts)
     first = op.before.blocks.append(*[s.type for s in starts])
     with ir.InsertionPoint(first):
@@ -184,8 +184,8 @@ def call(function: Any, first: Any, second: Any) -> None:
     """Call a function by its address (i64) with two words.
 
     By assembly: IREE 3.13 fails on a call through a pointer (`iree-codegen-resolve-workgroup-count-hints`). What the
-    System V convention lets a function change is named; the 128 bytes below the stack pointer, which it lets us use, are
-    skipped.
+    System V convention lets a function change is named; the 128 bytes below the stack pointer, which it lets us use,
+    are skipped.
     """
     changed = ["rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "rbx"]
     changed += [f"xmm{i}" for i in range(16)] + ["memory", "dirflag", "fpsr", "flags"]

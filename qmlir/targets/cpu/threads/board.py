@@ -1,8 +1,8 @@
 """The board: the memory in which one caller at a time and the helpers of a process meet.
 
 The caller takes `LOCK` (who finds it taken works alone), writes the job, opens `GATE` for a new epoch and works. A
-helper that sees an open gate of an epoch it has not worked in adds itself to the gate's count, works, and adds itself to
-`LEFT`. When no chunk is left, the caller closes the gate and waits for those that entered, and only for those.
+helper that sees an open gate of an epoch it has not worked in adds itself to the gate's count, works, and adds itself
+to `LEFT`. When no chunk is left, the caller closes the gate and waits for those that entered, and only for those.
 
 Chunks are claimed by counters, one a participant: each starts with its own range, which it had in the call before (its
 part of the weights is in its core's cache), and then takes from the ranges of the others.

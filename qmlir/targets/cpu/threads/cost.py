@@ -5,11 +5,11 @@ from __future__ import annotations
 
 # A job of fewer nanoseconds is done before a helper could join, which takes about 500.
 FORK_NS = 3_000
-# Waking a sleeper takes the caller 2 to 5 microseconds, and the sleeper comes 30 to 50 microseconds later: short jobs do
-# not wake until so many nanoseconds of them have gone without help.
+# Waking a sleeper takes the caller 2 to 5 microseconds, and the sleeper comes 30 to 50 microseconds later: short jobs
+# do not wake until so many nanoseconds of them have gone without help.
 WAKE_NS = 40_000
-# About 100 microseconds on CPUs whose time stamp counter runs at 2 to 3 GHz: a loop of calls keeps its helpers awake, and
-# a process that waits for its next request costs nothing.
+# About 100 microseconds on CPUs whose time stamp counter runs at 2 to 3 GHz: a loop of calls keeps its helpers awake,
+# and a process that waits for its next request costs nothing.
 SPIN_CYCLES = 250_000
 
 # What one core does at least, for estimates that err on the long side: operations and bytes a nanosecond.
