@@ -98,24 +98,28 @@ def race(candidates: Mapping[str, Callable[[], Any]], rounds: int, burst_s: floa
     """Time candidates in turns: in each round, in an order of its own, every candidate has a burst of calls, which is
     warm (two calls before it) and starts when the thread pools of the one before have gone to sleep.
 
-    A candidate that is over four times slower than the fastest has one round only: its place is known.
+    A candidate that is over four times slower than the fastest has its place from one call, the second one.
     """
     shuffle = random.Random(0)
-    once = {name: _seconds(run) for name, run in candidates.items()}
-    limit = 4 * min(once.values(), default=0.0)
     found = {name: Timing() for name in candidates}
-    for turn in range(rounds):
-        names = [name for name in candidates if turn == 0 or once[name] <= limit]
-        shuffle.shuffle(names)
-        for name in names:
+    once: dict[str, float] = {}
+    for name, run in candidates.items():
+        run()
+        once[name] = _one(run)
+        found[name].rounds.append([once[name]])
+    limit = 4 * min(once.values(), default=0.0)
+    raced = [name for name in candidates if once[name] <= limit]
+    for name in raced:
+        found[name].rounds.clear()
+    for _ in range(rounds):
+        shuffle.shuffle(raced)
+        for name in raced:
             run, count = candidates[name], max(1, min(500, int(burst_s / once[name])))
             time.sleep(SETTLE_S)
             for _ in range(1 if once[name] > burst_s else 2):
                 run()
             found[name].rounds.append([_one(run) for _ in range(count)])
-        if turn == 0:  # the first estimate was of a call that may have been cold
-            once = {name: found[name].median() for name in candidates}
-            limit = 4 * min(once.values(), default=0.0)
+            once[name] = found[name].median()  # the first estimate was of a call that may have been cold
     return found
 
 
@@ -123,8 +127,3 @@ def _one(run: Callable[[], Any]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
-
-
-def _seconds(run: Callable[[], Any]) -> float:
-    run()
-    return _one(run)

@@ -82,7 +82,7 @@ def _eight_bits(p: Product) -> list[Candidate]:
             codes = torch.round(x / s).to(torch.int8)
             return torch._int_mm(codes, weight).to(torch.float32) * (s * linear.scale)
 
-        weight = tensor(p.weight)
+        weight = tensor(p.weight.T).t()
         found.append(Candidate("torch quantized.linear_dynamic", EIGHT_BITS, dynamic, value, 0.02))
         found.append(Candidate("torch per token + _int_mm (torchao int8 dynamic)", EIGHT_BITS, per_token, value, 0.02))
         return found
@@ -93,7 +93,7 @@ def _eight_bits(p: Product) -> list[Candidate]:
             return linear(x, scale, zero)
 
         found.append(Candidate(f"torch onednn.qlinear {name}", EIGHT_BITS, run, value, 1e-4))
-    x, weight = tensor(p.lhs), tensor(p.weight)
+    x, weight = tensor(p.lhs), tensor(p.weight.T).t()  # columns one behind the other: its faster form
     scales = float(SCALE) * linear.scale
 
     def int_mm() -> Any:
