@@ -1,6 +1,6 @@
 """Writes the generated pages: pipeline.md, one operation at every stage, taken from the compiler itself; support.md,
 what the tests of the support matrix found (test/support/matrix.json); cases.md, what came of the test cases in
-conformance/.
+conformance/; benchmarks-cpu.md, what `python -m benchmarks.cpu` measured (benchmarks/results/cpu-*.json).
 
 python docs/generate.py           # write
 python docs/generate.py --check   # exit 1 when a page is out of date
@@ -19,9 +19,11 @@ from qmlir.compiler import default_pipeline, text_at
 from qmlir.targets import resolve
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.cpu.report import page as benchmarks_page
 from conformance import report
 
 DOCS = Path(__file__).resolve().parent
+RESULTS = DOCS.parent / "benchmarks" / "results"
 MATRIX = DOCS.parent / "test" / "support" / "matrix.json"
 
 EXAMPLE = """\
@@ -150,8 +152,18 @@ def readable(text: str) -> str:
     return re.sub(r"hal\.device\.targets = \[.*?\] *\}", "hal.device.targets = [...]}", text)
 
 
+def cpu_benchmarks_page() -> str:
+    """The text of benchmarks-cpu.md."""
+    return benchmarks_page([json.loads(file.read_text()) for file in sorted(RESULTS.glob("cpu-*.json"))])
+
+
 # File name -> its text.
-PAGES = {"pipeline.md": pipeline_page, "support.md": support_page, "cases.md": report.page}
+PAGES = {
+    "pipeline.md": pipeline_page,
+    "support.md": support_page,
+    "cases.md": report.page,
+    "benchmarks-cpu.md": cpu_benchmarks_page,
+}
 
 
 def main() -> int:

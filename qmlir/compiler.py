@@ -410,8 +410,8 @@ def _for_tasks(strategies: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The contractions that the runtime's task system shares out: kernels of ours do that themselves."""
 
     def shared(s: dict[str, Any]) -> bool:
-        plan = next((a["plan"] for a in s["answers"] if a["strategy"] == s["chosen"]), {})
-        return plan.get("route") == "kernel"
+        plans: list[dict[str, Any]] = [a["plan"] for a in s["answers"] if a["strategy"] == s["chosen"]]
+        return any(plan.get("route") == "kernel" for plan in plans)
 
     return [s for s in strategies if not shared(s)]
 

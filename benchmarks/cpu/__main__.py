@@ -1,6 +1,6 @@
 """qmlir against its peers on this CPU.
 
-    python -m benchmarks.cpu [--quick] [--only NAME] [--threads 1,2] [--json OUT] [--plot OUT]
+    python -m benchmarks.cpu [--quick] [--only NAME] [--threads 1,2] [--json OUT [--update]] [--plot OUT]
     python -m benchmarks.cpu --list
 
 A row is one work on one number of threads against the best peer: `ratio` is our time over the peer's, of medians; p10
@@ -84,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, help=f"rounds of each work (default: {ROUNDS}, quick {QUICK_ROUNDS})")
     parser.add_argument("--peers", help=f"who takes part (default: {','.join(PEERS)}; quick: all but iree)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures to a file")
+    parser.add_argument("--update", action="store_true", help="keep what OUT has of other works: a run in pieces")
     parser.add_argument("--plot", type=Path, metavar="OUT", help="draw the ratios (.png or .svg; needs matplotlib)")
     parser.add_argument("--list", action="store_true", help="name the works and end")
     args = parser.parse_args(argv)
@@ -96,13 +97,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     peers = args.peers or ",".join(p for p in PEERS if not (args.quick and p == "iree"))
     rounds = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
     console = Console()
-    result: dict[str, Any] = {"environment": describe(), "rounds": rounds, "limits": [], "works": []}
+    result: dict[str, Any] = {"environment": describe(), "limits": [], "works": []}
+    if args.update and args.json and args.json.exists():
+        result |= {name: json.loads(args.json.read_text())[name] for name in ("limits", "works")}
     for count in threads:
         for line in lines_of(count, rounds, peers, [w.name for w in chosen]):
             if "limits" in line:
-                result["limits"].append(line["limits"])
+                report.add_limits(result["limits"], line["limits"])
                 continue
-            result["works"].append(line)
+            report.add_work(result["works"], line)
             for text in report.lines(line):
                 console.print(text, highlight=False, soft_wrap=True)
             if args.json:  # a run that is stopped has left what it found

@@ -10,16 +10,38 @@ from typing import Any
 
 from rich.table import Table
 
+from .works import works
+
 # Rows of the table whose works are judged by their geometric mean.
 MEANS = ("ResNet-50 convolutions, batch 1", "ResNet-50 convolutions, batch 8", "MobileNetV2 depthwise")
 
 
-def means(works: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def add_work(found: list[dict[str, Any]], line: dict[str, Any]) -> None:
+    """In the place of an earlier measurement of the same work on as many threads, or in the order of the table."""
+    found[:] = [w for w in found if (w["work"], w["threads"]) != (line["work"], line["threads"])] + [line]
+    order = [w.name for w in works()]
+    found.sort(key=lambda w: (order.index(w["work"]) if w["work"] in order else len(order), w["threads"]))
+
+
+def add_limits(found: list[dict[str, Any]], line: dict[str, Any]) -> None:
+    """The best that was ever seen of each limit: what disturbs a measurement makes it worse."""
+    mine = next((x for x in found if x["threads"] == line["threads"]), None)
+    if mine is None:
+        found.append(line)
+        found.sort(key=lambda x: int(x["threads"]))
+        return
+    for name in ("read_gb_s", "rates_gop_s"):
+        for key, value in line[name].items():
+            mine[name][key] = max(value, mine[name].get(key, 0))
+    mine["instructions"] |= line["instructions"]
+
+
+def means(measured: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """A row for each geometric mean: ratios of all works of the row that have one."""
     found = []
     for title in MEANS:
-        for threads in sorted({w["threads"] for w in works}):
-            rows = [r for w in works if w.get("row") == title and w["threads"] == threads for r in w["rows"]]
+        for threads in sorted({w["threads"] for w in measured}):
+            rows = [r for w in measured if w.get("row") == title and w["threads"] == threads for r in w["rows"]]
             rows = [r for r in rows if r["ratio"] is not None]
             if not rows:
                 continue
@@ -87,8 +109,8 @@ def remarks(result: dict[str, Any]) -> Iterator[str]:
                 reasons.setdefault(f"{peer}: {reason}", []).append(w["work"])
         if "refused" in w:
             reasons.setdefault(f"ours: {w['refused']}", []).append(w["work"])
-    for reason, works in reasons.items():
-        yield f"absent: {reason} ({len(works)} times, first: {works[0]})"
+    for reason, names in reasons.items():
+        yield f"absent: {reason} ({len(names)} times, first: {names[0]})"
 
 
 def plot(result: dict[str, Any], path: Path) -> None:
