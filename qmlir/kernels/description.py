@@ -66,16 +66,18 @@ class Stage:
 
 @dataclass(frozen=True)
 class Factor:
-    """One side of the product: `[rows.., K]` codes of 8 bits, signed.
+    """One side of the product: `[rows.., K]` codes of 8 bits, signed; or floats, which `decode` makes of such codes.
 
     `flipped`: the tensor holds the codes with their top bit inverted, as unsigned codes that were biased.
     `k_last`: the last axis (after the groups are merged into it) is K, else the first is.
+    `decode`: from the code (`Previous(0)`) and operands of its column and group to the number that is multiplied.
     """
 
     value: Any
     source_axes: tuple[str, ...]  # "m" or "n", "g", "k"
     magnitude: int = 128  # the largest |code|
     flipped: bool = False
+    decode: Stage | None = None
 
     @property
     def k_last(self) -> bool:
@@ -110,7 +112,9 @@ class Kernel:
     def operands(self) -> tuple[Operand, ...]:
         """What the bodies read, each tensor once for each way of reading it."""
         seen: dict[Operand, None] = {}
-        for stage in ([self.combine] if self.combine else []) + list(self.stages):
+        for stage in (self.rhs.decode, self.combine, *self.stages):
+            if stage is None:
+                continue
             seen.update(dict.fromkeys(stage.operands))
         return tuple(seen)
 

@@ -7,7 +7,7 @@ Nothing is changed here. `describe` reads the IR and returns a `Kernel`, or rais
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .._mlir import ir, linalg
@@ -15,6 +15,7 @@ from .bodies import unclonable
 from .description import COLUMN, GROUP, ROW, Factor, Kernel, Literal, Operand, Previous, Source, Stage, Unfit
 
 _MULTIPLY_ADD = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
+_FLOAT_MULTIPLY_ADD = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}
 # Attributes with the largest |code| of each side, which the lowering leaves on contractions.
 _MAGNITUDES = ("qmlir.lhs_magnitude", "qmlir.rhs_magnitude")
 
@@ -32,7 +33,7 @@ _Axes = tuple[_Axis, ...]
 
 
 def describe(op: Any) -> Kernel:
-    """The kernel of the integer contraction `op`.
+    """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes.
 
     Raises:
         Unfit: where it is none.
@@ -44,9 +45,9 @@ def describe(op: Any) -> Kernel:
         raise Unfit("an operand is not read by whole axes", "a product of plain matrices")
     lhs_axes, rhs_axes, out_axes = (m for m in maps if m is not None)
     names = {o.name for o in op.regions[0].blocks[0].operations}
-    if not names <= _MULTIPLY_ADD:
-        extra = ", ".join(sorted(names - _MULTIPLY_ADD))
-        raise Unfit(f"its body holds {extra}", "signed integer codes on both sides")
+    floating = isinstance(value.type.element_type, ir.F32Type)
+    if extra := ", ".join(sorted(names - (_FLOAT_MULTIPLY_ADD if floating else _MULTIPLY_ADD))):
+        raise Unfit(f"its body holds {extra}", "signed integer codes on both sides, or floats and a weight of codes")
     if not is_zero(init):
         raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind the product")
     groups = [a for a in axes if a.letter == GROUP]
@@ -58,6 +59,11 @@ def describe(op: Any) -> Kernel:
     if len(columns) != 1 or len(depth) < 1 or any(a.size is None for a in (*columns, *depth, *groups)):
         raise Unfit("N or K is dynamic, or N is more than one axis", "a static [N, K] weight")
     group = _product([a.size for a in depth]) if groups else None
+    if floating:
+        if groups or len(depth) != 1:
+            raise Unfit("a float product in groups", "dequantise the weight in front of it")
+        rhs = _decoded(rhs)
+        group = _group_of(rhs)
     chain = _Chain(value, out_axes, rows, columns[0])
     if groups:
         chain.combine(groups)
@@ -79,7 +85,7 @@ def describe(op: Any) -> Kernel:
         combine=chain.total,
         total_type=chain.total_type,
         stages=tuple(chain.stages),
-        row_sizes=tuple(a.size for a in rows),
+        row_sizes=tuple(a.size for a in chain.rows),
         operations=(op, *chain.operations),
     )
 
@@ -171,6 +177,48 @@ def _factor(op: Any, position: int, axes: _Axes, order: tuple[str, ...]) -> Fact
     )
 
 
+def _decoded(factor: Factor) -> Factor:
+    """A float weight as the codes that it is made of: one elementwise op, with K split into groups or not."""
+    value, letters = factor.value, list(factor.source_axes)
+    owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    if owner is not None and owner.name == "tensor.collapse_shape":
+        groups = [len(list(group)) for group in owner.attributes["reassociation"]]
+        k = letters.index("k")
+        if groups[1 - k] != 1 or groups[k] != 2:
+            raise Unfit("the weight is a view of something else than groups along K", "a weight [N, G, K / G]")
+        letters = [x for letter in letters for x in (("g", "k") if letter == "k" else (letter,))]
+        value = owner.operands[0]
+        owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    if owner is None or owner.name != "linalg.generic" or len(owner.results) != 1:
+        raise Unfit("the weight is not made of codes here", "a quantised weight")
+    maps = _maps(owner)
+    block = owner.regions[0].blocks[0]
+    if _positions(maps[-1]) != list(range(maps[-1].n_dims)) or (reason := unclonable(block)):
+        raise Unfit(f"what dequantises the weight has no form on vectors: {reason or 'it is transposed'}")
+    codes = None
+    sources: list[Source] = []
+    for operand, map_ in zip(list(owner.operands)[:-1], maps, strict=False):
+        positions = _positions(map_)
+        axes = () if positions is None else tuple(letters[p] for p in positions)
+        if codes is None and axes == tuple(letters) and str(operand.type.element_type) == "i8":
+            codes = operand
+            sources.append(Previous(0))
+        elif (splat := _splat(operand)) is not None:
+            sources.append(Literal(splat))
+        elif positions is None or "k" in axes:
+            raise Unfit("what dequantises the weight reads another tensor by K", "scales of columns or groups")
+        else:
+            sources.append(Operand(operand, axes))
+    if codes is None:
+        raise Unfit("the weight has no codes of 8 bits or less", "a quantised weight")
+    return replace(factor, value=codes, source_axes=tuple(letters), decode=Stage(block, tuple(sources)))
+
+
+def _group_of(rhs: Factor) -> int | None:
+    """Codes of a group of a decoded weight."""
+    return _size(rhs.value, rhs.source_axes.index("k")) if "g" in rhs.source_axes else None
+
+
 def _flipped(value: Any) -> Any:
     """The tensor behind an elementwise `x ^ 0x80`, which is how unsigned codes become signed ones."""
     if isinstance(value.owner, ir.Block) or value.owner.operation.name != "linalg.generic":
@@ -223,6 +271,8 @@ class _Chain:
         self._take(user)
 
     def grow(self) -> None:
+        while self._split_rows():
+            pass
         while (user := self._user()) is not None:
             loops = self._loops(user)
             block = user.regions[0].blocks[0]
@@ -235,6 +285,22 @@ class _Chain:
                 return
             self.stages.append(Stage(block, sources))
             self._take(user)
+            while self._split_rows():
+                pass
+
+    def _split_rows(self) -> bool:
+        """Look through a view that makes several axes of the rows, as of an image; whether there was one."""
+        owners = [use.owner.operation for use in self.value.uses]
+        if len(owners) != 1 or owners[0].name != "tensor.expand_shape":
+            return False
+        view = owners[0]
+        groups = [[int(i.value) for i in group] for group in view.attributes["reassociation"]]
+        if len(groups[-1]) != 1:
+            return False
+        first = 1 + max(a.number for a in (*self.rows, self.column))
+        self.rows = tuple(_Axis(ROW, first + i, _size(view.results[0], i)) for group in groups[:-1] for i in group)
+        self._take(view)
+        return True
 
     def _take(self, user: Any) -> None:
         self.operations.append(user)

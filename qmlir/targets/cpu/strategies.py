@@ -41,8 +41,18 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     from .kernels.micro import MICRO_KERNELS
-    from .kernels.strategy import KernelStrategy
+    from .kernels.strategy import ConvolutionStrategy, KernelStrategy, WeightOnlyStrategy
+    from .kernels.weight_only import FLOAT_KERNELS
 
     stock = StockStrategy(target, stock_facts)
     kernels = tuple(KernelStrategy(target, micro) for micro in MICRO_KERNELS)
-    return (*kernels, Im2colStrategy((stock,), keep=False), WidenedStrategy("f32", (stock,)), stock)
+    convolutions = tuple(ConvolutionStrategy(kernel) for kernel in kernels)
+    weight_only = tuple(WeightOnlyStrategy(target, micro) for micro in FLOAT_KERNELS)
+    return (
+        *kernels,
+        *convolutions,
+        *weight_only,
+        Im2colStrategy((stock,), keep=False),
+        WidenedStrategy("f32", (stock,)),
+        stock,
+    )

@@ -10,7 +10,7 @@ With groups along K each group's part goes through the kernel's `combine` into a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, lcm
@@ -26,6 +26,7 @@ from .micro import QUAD, Micro, Tile, Weights, dot
 from .rules import RULES
 
 _LHS_BYTES = 32 << 10  # of a tile's activations: two thirds of a first-level cache
+_LHS_MOST = 48 << 10  # where one group needs more: what the stack holds beside the rest
 _TOTAL_BYTES = 48 << 10  # of a chunk's results that wait: a worker's stack holds 128 KiB in all
 _CHUNK_ROWS = 96
 _CHUNKS = 16  # as many at least where the columns give them, for threads to share
@@ -46,29 +47,47 @@ class Blocking:
     rows: int
     block_k: int
     padded_k: int
+    lhs_bytes: int = 1  # of one activation
 
     @property
     def blocks(self) -> int:
         return -(-self.padded_k // self.block_k)
 
 
+def block_unit(kernel: Kernel, depth: int) -> int:
+    """Codes along K that a block is a multiple of: whole groups, whole steps, whole lines."""
+    return lcm(64, depth, kernel.group or 1)
+
+
+def fits_stack(kernel: Kernel, depth: int) -> bool:
+    """Whether a row's activations of the shortest block fit."""
+    lhs_bytes = 1 if kernel.rhs.decode is None else 4
+    return lhs_bytes * min(block_unit(kernel, depth), _round_up(kernel.k, depth)) <= _LHS_MOST
+
+
 def blocking(kernel: Kernel, weights: Weights, depth: int, rows: int) -> Blocking:
     """Blocks of K, multiples of the groups and of `depth`, for tiles of `rows` rows."""
     padded_k = _round_up(kernel.k, depth)
-    unit = lcm(64, depth, kernel.group or 1)
-    most = max(unit, _LHS_BYTES // rows // unit * unit)
+    unit = min(block_unit(kernel, depth), padded_k)
+    lhs_bytes = 4 if kernel.rhs.decode is not None else 1
+    most = max(unit, _LHS_BYTES // lhs_bytes // rows // unit * unit)
     count = -(-padded_k // most)
     block_k = padded_k if count == 1 else _round_up(-(-padded_k // count), unit)
-    return Blocking(rows, min(block_k, padded_k), padded_k)
+    return Blocking(rows, min(block_k, padded_k), padded_k, lhs_bytes)
 
 
 class Gemm:
     """One kernel for one micro-kernel: the sizes of chunks, and what is common to the tile heights it holds."""
 
-    def __init__(self, kernel: Kernel, micro: Micro, weights: Weights) -> None:
+    def __init__(
+        self, kernel: Kernel, micro: Micro, weights: Weights, chunk_class: Callable[..., Chunk] | None = None
+    ) -> None:
         self.kernel, self.micro, self.weights = kernel, micro, weights
         self.depth = micro.depth(weights)
-        most = micro.rows(weights)
+        self.lhs_bytes = 1 if kernel.rhs.decode is None else 4
+        self.chunk_class = chunk_class or Chunk
+        shortest = min(block_unit(kernel, self.depth), _round_up(kernel.k, self.depth))
+        most = min(micro.rows(weights), max(1, _LHS_MOST // shortest // self.lhs_bytes))
         if kernel.m is not None:
             # Tiles of one height, so that the last one wastes little.
             heights = [-(-kernel.m // -(-kernel.m // most))]
@@ -105,9 +124,9 @@ class Gemm:
 
     def chunk(self, number: Any, rows: e.Index, buffers: list[Any]) -> None:
         """All of one chunk, in tiles of the height that suits the number of rows."""
-        stack = _Stack(self)
+        stack = Stack(self)
         for size in self.sizes:
-            body = _Chunk(self, size, stack, rows, buffers)
+            body = self.chunk_class(self, size, stack, rows, buffers)
             if len(self.sizes) == 1:
                 body.emit(number)
             else:
@@ -121,12 +140,12 @@ class Gemm:
         return e.none_of(taken)
 
 
-class _Stack:
+class Stack:
     """The buffers of a chunk, large enough for every height."""
 
     def __init__(self, gemm: Gemm) -> None:
         kernel, micro, i8 = gemm.kernel, gemm.micro, e.integer(8)
-        self.lhs = e.pointer(e.scratch([max(s.rows * _lhs_stride(s) for s in gemm.sizes)], i8))
+        self.lhs = e.pointer(e.scratch([max(s.rows * lhs_stride(s) for s in gemm.sizes)], i8))
         most = max(gemm._waiting(s) * (1 if s.blocks == 1 else gemm.chunk_panels) for s in gemm.sizes)
         self.totals = e.pointer(e.scratch([most], i8))
         tile = max(s.rows for s in gemm.sizes) * micro.panel * 4
@@ -136,18 +155,19 @@ class _Stack:
         self.sums = e.pointer(e.scratch([sums], e.integer(32)))
 
 
-def _lhs_stride(size: Blocking) -> int:
-    return _round_up(size.block_k, 64) + _SPACING
+def lhs_stride(size: Blocking) -> int:
+    """Bytes from one row of the copied activations to the next."""
+    return _round_up(size.block_k * size.lhs_bytes, 64) + _SPACING
 
 
-class _Chunk:
+class Chunk:
     """Emits a chunk in tiles of one height. The methods run in the order of the file."""
 
-    def __init__(self, gemm: Gemm, size: Blocking, stack: _Stack, rows: e.Index, buffers: list[Any]) -> None:
+    def __init__(self, gemm: Gemm, size: Blocking, stack: Stack, rows: e.Index, buffers: list[Any]) -> None:
         self.gemm, self.size, self.rows = gemm, size, rows
         self.kernel, self.micro, self.weights = gemm.kernel, gemm.micro, gemm.weights
         self.lhs, self.totals, self.part, self.sums = stack.lhs, stack.totals, stack.part, stack.sums
-        self.lhs_stride = _lhs_stride(size)
+        self.lhs_stride = lhs_stride(size)
         self.lhs_buffer, self.out = buffers[0], buffers[-1]
         self.rhs = e.pointer(buffers[1])
         self.buffers = dict(zip(self.kernel.operands, buffers[2:-1], strict=True))
@@ -202,16 +222,22 @@ class _Chunk:
                     number = e.add(first_panel, panel.index)
                     rhs = e.at(self.rhs, e.add(e.multiply(number, self.panel_bytes), self._panel_at(first_k)))
                     total = self.totals if last else e.at(self.totals, self._place(tile.index, panel.index, panels))
-                    if self.kernel.combine is not None:
-                        if last:
-                            self._clear(total)
-                        self._groups(tile.index, number, first_k, depth, rhs, total)
-                    else:
-                        self._multiply(rhs, self.lhs, depth, self.sums, total, not last)
+                    self._product(tile.index, number, first_k, depth, rhs, total, last)
                     if last:
                         self._epilogue(total, tile.index, number)
 
         return emit
+
+    def _product(
+        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, fresh: bool
+    ) -> None:
+        """One tile and panel over one block of K, onto `total`; `fresh`: it holds nothing yet."""
+        if self.kernel.combine is None:
+            self._multiply(rhs, self.lhs, depth, self.sums, total, not fresh)
+            return
+        if fresh:
+            self._clear(total)
+        self._groups(tile, panel, first_k, depth, rhs, total)
 
     def _panel_at(self, k: e.Index) -> e.Index:
         """Where in a panel the codes from `k` on are; `k` is a multiple of what one step takes."""
@@ -322,7 +348,7 @@ class _Chunk:
             sums = e.at(self.sums, e.multiply(each.index, 4 * self.size.rows))
             self._multiply(e.at(rhs, self._panel_at(start)), lhs, group, sums, self.part, False)
             number = e.add(e.divide(first_k, group), each.index)
-            columns = [_Columns(self.gemm, panel, v) for v in range(self.vectors)]
+            columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
             held = self._held(combine.operands, columns, number)
             with e.loop(0, self.size.rows) as row:
                 m = self._row(tile, row.index)
@@ -342,7 +368,7 @@ class _Chunk:
         """The stages on each vector of a tile, and the store."""
         kernel = self.kernel
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
-        columns = [_Columns(self.gemm, panel, v) for v in range(self.vectors)]
+        columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
         operands = [o for stage in kernel.stages for o in stage.operands]
         held = self._held(operands, columns, None)
         with e.loop(0, e.minimum(self.size.rows, e.subtract(self.rows, row0))) as row:
@@ -355,7 +381,7 @@ class _Chunk:
                     values.append(self.cloner.clone(stage.body, arguments))
                 e.store_vector(values[-1], self.out, [m, column.first], column.mask)
 
-    def _held(self, operands: Sequence[Operand], columns: list[_Columns], group: e.Index | None) -> dict[Any, Any]:
+    def _held(self, operands: Sequence[Operand], columns: list[Columns], group: e.Index | None) -> dict[Any, Any]:
         """What is the same in all rows, read once."""
         return {
             (operand, v): self._fetch(operand, None, column, group)
@@ -365,7 +391,7 @@ class _Chunk:
         }
 
     def _read(
-        self, source: Source, values: list[Any], held: dict[Any, Any], m: e.Index, column: _Columns, v: int,
+        self, source: Source, values: list[Any], held: dict[Any, Any], m: e.Index, column: Columns, v: int,
         group: e.Index | None,
     ) -> Any:  # fmt: skip
         if isinstance(source, Previous):
@@ -375,7 +401,7 @@ class _Chunk:
         found = held.get((source, v))
         return found if found is not None else self._fetch(source, m, column, group)
 
-    def _fetch(self, operand: Operand, m: e.Index | None, column: _Columns, group: e.Index | None) -> Any:
+    def _fetch(self, operand: Operand, m: e.Index | None, column: Columns, group: e.Index | None) -> Any:
         """An operand at a vector's place."""
         places = {"g": group, "m": m, "n": column.first}
         where = [places[axis] for axis in operand.axes]
@@ -385,7 +411,7 @@ class _Chunk:
         return e.load_vector(buffer, where, self.micro.lanes, column.mask)
 
 
-class _Columns:
+class Columns:
     """Vector `v` of a panel: its first column, and which lanes there are where the last panel is ragged."""
 
     def __init__(self, gemm: Gemm, panel: e.Index, v: int) -> None:

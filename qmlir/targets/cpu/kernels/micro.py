@@ -30,6 +30,7 @@ class Weights:
     bits: int
     offset: int
     codes: tuple[int, ...] | None = None
+    signed: bool = False  # `u` is read as two's complement
 
     @property
     def fields(self) -> int:
@@ -120,12 +121,11 @@ def panels(rows_of_k: tuple[bool, int, int], panel: int, depth: int, weights: We
         if k_last:  # [N/p, p, K/4, 4] -> [N/p, K/4, p, 4]
             return Layout((np_, kp), (columns, inner), (0, 2, 1, 3), offset=weights.offset)
         return Layout((kp, np_), (inner, columns), (2, 0, 3, 1), offset=weights.offset)
-    inner = (kp // (QUAD * weights.fields), weights.fields, QUAD)
-    if k_last:  # [N/p, p, K/4f, f, 4] -> [N/p, K/4f, f, p, 4]
-        order, sizes, padded = (0, 2, 3, 1, 4), (columns, inner), (np_, kp)
-    else:  # [K/4f, f, 4, N/p, p]
-        order, sizes, padded = (3, 0, 1, 4, 2), (inner, columns), (kp, np_)
-    return Layout(padded, sizes, order, bits=weights.bits, field=2, offset=0 if weights.codes else weights.offset)
+    # [N/p, p, K/4f, f, 4] -> [N/p, K/4f, f, p, 4]; short codes are constants, which are brought to [N, K].
+    assert k_last
+    shared = (kp // (QUAD * weights.fields), weights.fields, QUAD)
+    offset = 0 if weights.codes else weights.offset
+    return Layout((np_, kp), (columns, shared), (0, 2, 3, 1, 4), bits=weights.bits, field=2, offset=offset)
 
 
 _DOT = {64: "llvm.x86.avx512.vpdpbusd.512", 32: "llvm.x86.avx512.vpdpbusd.256", 16: "llvm.x86.avx512.vpdpbusd.128"}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def constant_codes(kernel: Kernel) -> Array | None:
     """The codes of a constant weight as `[N, K]`, None when it is known at run time only."""
-    array = constant_array(kernel.rhs.value)
+    array = known(kernel.rhs.value)
     if array is None:
         return None
     if kernel.rhs.flipped:
@@ -26,6 +26,15 @@ def constant_codes(kernel: Kernel) -> Array | None:
     axes = kernel.rhs.source_axes
     order = sorted(range(array.ndim), key=lambda i: ("n", "g", "k").index(axes[i]))
     return np.ascontiguousarray(array.transpose(order)).reshape(kernel.n, kernel.k)
+
+
+def known(value: Any) -> Array | None:
+    """The array of a constant, seen through views that only name its axes differently."""
+    owner = value.owner
+    if not isinstance(owner, ir.Block) and owner.operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+        array = known(owner.operation.operands[0])
+        return None if array is None else array.reshape(ir.RankedTensorType(value.type).shape)
+    return constant_array(value)
 
 
 def weights_for(codes: Array | None, kernel: Kernel, micro: Micro) -> Weights:
@@ -43,6 +52,17 @@ def weights_for(codes: Array | None, kernel: Kernel, micro: Micro) -> Weights:
         if bits < 8 and len(distinct) <= 1 << bits:
             return Weights(bits, micro.offset, tuple(int(code) for code in distinct))
     return whole
+
+
+def decoded_weights(codes: Array, micro: Micro) -> Weights:
+    """The shortest storage of codes that are decoded one by one: signed, or not where none is negative."""
+    low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+    for bits in sorted(micro.bits):
+        if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
+            return Weights(bits, 0, signed=True)
+        if low >= 0 and high < 1 << bits and bits < 8:
+            return Weights(bits, 0)
+    raise AssertionError("codes of more than 8 bits")
 
 
 def packed(gemm: Gemm, codes: Array | None) -> Any:
