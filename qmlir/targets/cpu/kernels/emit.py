@@ -215,7 +215,7 @@ def load_vector(buffer: Buffer, where: Sequence[Index], lanes: int, mask: Any = 
     t, address = vector_of(lanes, buffer.element), at(buffer.address, buffer.offset(where))
     if mask is None:
         return load(t, address)
-    return llvm.MaskedLoadOp(t, address, mask, pass_thru=[splat(0, lanes, buffer.element)], alignment=1).result
+    return llvm.MaskedLoadOp(t, address, mask, pass_thru=splat(0, lanes, buffer.element), alignment=1).result
 
 
 def store_vector(value: Any, buffer: Buffer, where: Sequence[Index], mask: Any = None) -> None:
