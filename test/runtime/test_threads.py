@@ -156,6 +156,13 @@ def product(m: int, k: int, n: int) -> tuple[Any, Any, Any, Any]:
     return artifact, x, scale, qmlir.reference.scaled_matmul(x, w, lhs_scale=scale, rhs_scale=w_scale)
 
 
+def test_task_system_is_for_what_is_not_ours() -> None:
+    artifact, *_ = product(32, 512, 512)
+    stock = all(s["chosen"] == "stock" for s in artifact.manifest["strategies"])
+    assert artifact.manifest["work"] == 32 * 512 * 512
+    assert artifact.manifest["task_work"] == (artifact.manifest["work"] if stock else 0)
+
+
 def test_plain_runtime_runs_it_on_one_thread(tmp_path: Path) -> None:
     """`iree-run-module`, which knows nothing of teams, gets the same bytes."""
     artifact, x, scale, expected = product(5, 256, 200)
