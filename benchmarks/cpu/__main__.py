@@ -12,6 +12,7 @@ named at the end.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import subprocess
@@ -96,7 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Stock IREE takes longer to compile than all others together, and is never the best.
     peers = args.peers or ",".join(p for p in PEERS if not (args.quick and p == "iree"))
     rounds = args.rounds or (QUICK_ROUNDS if args.quick else ROUNDS)
-    console = Console()
+    console = Console(file=sys.stdout)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # a long run into a file shows how far it is
     result: dict[str, Any] = {"environment": describe(), "limits": [], "works": []}
     if args.update and args.json and args.json.exists():
         result |= {name: json.loads(args.json.read_text())[name] for name in ("limits", "works")}

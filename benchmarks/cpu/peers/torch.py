@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from qmlir.targets.cpu.host import host_features
+
 from ..networks import Network
 from ..problems import SCALE, Array, Convolution, GatedMlp, Moe, Product, unsigned
 from ..works import EIGHT_BITS, FOUR_BITS
@@ -86,7 +88,11 @@ def _eight_bits(p: Product) -> list[Candidate]:
         found.append(Candidate("torch quantized.linear_dynamic", EIGHT_BITS, dynamic, value, 0.02))
         found.append(Candidate("torch per token + _int_mm (torchao int8 dynamic)", EIGHT_BITS, per_token, value, 0.02))
         return found
-    for name, codes, zero in (("u8s8", unsigned(p.lhs), 128), ("s8s8", p.lhs, 0)):
+    forms = [("u8s8", unsigned(p.lhs), 128)]
+    if "amx-int8" in host_features():
+        # Without AMX oneDNN multiplies s8 x s8 by its reference loop: a minute a call.
+        forms.append(("s8s8", p.lhs, 0))
+    for name, codes, zero in forms:
         x = tensor(codes)
 
         def run(x: Any = x, zero: int = zero) -> Any:
