@@ -65,6 +65,35 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Window:
+    """How the rows of a convolution's activation lie in its image `[N, H, W, C]`: row `(n * OH + y) * OW + x` holds,
+    for each `(i, j)` of the filter, the channels at `(n, y * stride + i * dilation, x * stride + j * dilation)`."""
+
+    image: tuple[int, int, int, int]
+    result: tuple[int, int]
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+
+    @property
+    def run(self) -> int:
+        """Codes of a row that are neighbours in the image."""
+        columns = self.kernel[1] if self.dilations[1] == 1 else 1
+        return columns * self.image[3]
+
+    @property
+    def runs(self) -> tuple[int, ...]:
+        """Where in an image, from the row's first code on, each run starts."""
+        _, _, width, channels = self.image
+        columns = range(1 if self.dilations[1] == 1 else self.kernel[1])
+        return tuple(
+            (i * self.dilations[0] * width + j * self.dilations[1]) * channels
+            for i in range(self.kernel[0])
+            for j in columns
+        )
+
+
+@dataclass(frozen=True)
 class Factor:
     """One side of the product: `[rows.., K]` codes of 8 bits, signed; or floats, which `decode` makes of such codes.
 
@@ -78,6 +107,7 @@ class Factor:
     magnitude: int = 128  # the largest |code|
     flipped: bool = False
     decode: Stage | None = None
+    window: Window | None = None  # where the rows overlap in an image
 
     @property
     def k_last(self) -> bool:

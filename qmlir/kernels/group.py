@@ -12,7 +12,7 @@ from typing import Any
 
 from .._mlir import ir, linalg
 from .bodies import unclonable
-from .description import COLUMN, GROUP, ROW, Factor, Kernel, Literal, Operand, Previous, Source, Stage, Unfit
+from .description import COLUMN, GROUP, ROW, Factor, Kernel, Literal, Operand, Previous, Source, Stage, Unfit, Window
 
 _MULTIPLY_ADD = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
 _FLOAT_MULTIPLY_ADD = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}
@@ -88,6 +88,54 @@ def describe(op: Any) -> Kernel:
         row_sizes=tuple(a.size for a in chain.rows),
         operations=(op, *chain.operations),
     )
+
+
+def describe_convolution(op: Any) -> Kernel:
+    """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size is static.
+
+    Raises:
+        Unfit: where it is none.
+    """
+    data, weight, init = op.operands
+    value = op.results[0]
+    if op.name != "linalg.conv_2d_nhwc_fhwc":
+        raise Unfit("the layouts are not NHWC and FHWC", "a constant filter, which is brought to FHWC")
+    if not is_zero(init):
+        raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
+    image, result = ([_size(v, d) for d in range(4)] for v in (data, value))
+    n, h, w, c = image
+    if n is None or h is None or w is None or c is None or any(size is None for size in result):
+        raise Unfit("a size of the image is dynamic", "static sizes")
+    filters, height, width, _ = (int(x) for x in ir.RankedTensorType(weight.type).shape)
+    rows = tuple(_Axis(ROW, d, result[d]) for d in range(3))
+    column = _Axis(COLUMN, 3, filters)
+    flipped = _flipped(data)
+    chain = _Chain(value, (*rows, column), rows, column)
+    chain.grow()
+    m = _product([a.size for a in rows])
+    assert result[1] is not None
+    assert result[2] is not None
+    window = Window((n, h, w, c), (result[1], result[2]), (height, width), _pair(op, "strides"), _pair(op, "dilations"))
+    return Kernel(
+        m=m,
+        n=filters,
+        k=height * width * c,
+        lhs=Factor(data if flipped is None else flipped, ("m", "k"), flipped=flipped is not None, window=window),
+        rhs=Factor(weight, ("n", "k", "k", "k")),
+        acc_type=value.type.element_type,
+        result_type=chain.value.type.element_type,
+        stages=tuple(chain.stages),
+        row_sizes=tuple(a.size for a in chain.rows),
+        operations=(op, *chain.operations),
+    )
+
+
+def _pair(op: Any, name: str) -> tuple[int, int]:
+    """`strides` or `dilations` of a named convolution; absent means one."""
+    if name not in op.attributes:
+        return 1, 1
+    height, width = (int(v) for v in ir.DenseIntElementsAttr(op.attributes[name]))
+    return height, width
 
 
 def _product(sizes: Sequence[int | None]) -> int | None:

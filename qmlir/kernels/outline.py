@@ -72,7 +72,9 @@ def _name(function: Any) -> str:
 
 
 def matrix(factor: Factor, k: int) -> Any:
-    """The activation as `[M, K]`."""
+    """The activation as `[M, K]`, or the images of a convolution as `[N, H * W * C]`."""
+    if factor.window is not None:
+        return _collapse(factor.value, [[0], [1, 2, 3]])
     rank = len(factor.source_axes)
     rows = [i for i, a in enumerate(factor.source_axes) if a == "m"]
     if rank == 2 and len(rows) == 1:

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 import qmlir
 from qmlir import TensorSpec as T
 from qmlir.compiler import default_pipeline
+from qmlir.dialect.dtypes import DTYPES
 from qmlir.targets import resolve
 from qmlir.targets.cpu.host import host_features
 from qmlir.targets.cpu.kernels.micro import MICRO_KERNELS
+from qmlir.targets.cpu.kernels.weight_only import FLOAT_KERNELS
 
 NAMES = [m.name for m in MICRO_KERNELS if any(needed <= host_features() for needed in m.features)]
 SIZES = st.one_of(st.integers(1, 9), st.integers(1, 70))
@@ -210,3 +212,77 @@ def test_size_of_a_program() -> None:
     artifact = qmlir.ops.scaled_matmul.compile(T((None, 1024), "i8"), rhs, rhs_transposed=True, out_dtype="i32")
     assert artifact.manifest["strategies"][0]["chosen"] in NAMES
     assert len(artifact.vmfb) < 1.05 * rhs.size
+
+
+FLOATS = [m.name for m in FLOAT_KERNELS if any(needed <= host_features() for needed in m.features)]
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize(
+    ("dtype", "code", "lo", "hi", "zero"),
+    [("f32", "i4", -8, 7, True), ("f16", "i8", -128, 127, False), ("bf16", "u4", 0, 15, True),
+     ("f32", "i2", -2, 1, False)],
+)  # fmt: skip
+@given(m=SIZES, n=st.integers(4, 70), groups=st.integers(1, 4), size=st.sampled_from([16, 32, 35, 48, 96]),
+       seed=st.integers(0, 99), dynamic=st.booleans())  # fmt: skip
+@settings(max_examples=2)
+def test_weight_only(
+    name: str, dtype: str, code: str, lo: int, hi: int, zero: bool, m: int, n: int, groups: int, size: int, seed: int,
+    dynamic: bool,
+) -> None:  # fmt: skip
+    """Sums that are exact in f32, so that the order of the additions does not show."""
+    codes = Codes(seed)
+    groups = 1 if size in (16, 35, 48) else groups
+    weights = codes(n, groups * size, lo=lo, hi=hi)
+    lhs = codes.rng.integers(-4, 5, (m, groups * size)).astype(DTYPES[dtype].numpy)
+    kw: dict[str, Any] = {"rhs_scale": (2.0 ** codes.rng.integers(-3, 0, (n, groups))).astype(np.float32)}
+    if zero:
+        kw |= {"rhs_zero_point": codes.rng.integers(0, 5, (n, groups)).astype(np.int32), "zero_mode": "int"}
+    kw |= {"rhs_dtype": code, "rhs_transposed": True, "bias": np.ones(n, np.float32), "out_dtype": "f32"}
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((None if dynamic else m, groups * size), dtype), weights, pipeline=forced(name), **kw
+    )
+    assert artifact.manifest["strategies"][0]["chosen"] == name, artifact.manifest["strategies"][0]
+    got = np.asarray(qmlir.load(artifact).main(lhs))
+    np.testing.assert_array_equal(got, np.asarray(qmlir.reference.scaled_matmul(lhs, weights, **kw)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_convolution_with_its_epilogue(name: str) -> None:
+    codes = Codes(8)
+    image, weight = codes(2, 9, 8, 5, unsigned=True), codes(21, 3, 2, 5)
+    kw: dict[str, Any] = {
+        "lhs_zero_point": np.uint8(9), "lhs_zero_mode": "int", "lhs_scale": np.float32(0.5),
+        "rhs_scale": codes.powers(21, 1, 1, 1), "bias": codes.rng.standard_normal(21).astype(np.float32),
+        "activation": "relu6", "out_dtype": "u8", "out_scale": np.float32(0.25), "strides": (2, 1),
+        "padding": (1, 0, 1, 1), "input_layout": "NHWC", "filter_layout": "FHWC",
+    }  # fmt: skip
+    artifact = qmlir.ops.conv2d_q.compile(T(image.shape, "u8"), weight, pipeline=forced(f"{name}-conv"), **kw)
+    assert artifact.manifest["strategies"][0]["chosen"] == f"{name}-conv"
+    np.testing.assert_array_equal(qmlir.load(artifact).main(image), qmlir.reference.conv2d_q(image, weight, **kw))
+
+
+def test_tiles_of_amx_are_in_the_code() -> None:
+    """No host of the tests has AMX: the instructions are looked at, not run."""
+    codes = Codes(6)
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((40, 128), "i8"),
+        codes(70, 128, lo=-8, hi=7),
+        rhs_transposed=True,
+        rhs_dtype="i4",
+        target="cpu:sapphirerapids",
+    )
+    code = artifact.source("asm")
+    for instruction in ("ldtilecfg", "syscall", "tileloadd", "tdpbssd", "tilestored", "tilerelease"):
+        assert instruction in code
+
+
+def test_a_program_for_another_cpu_is_refused_at_load() -> None:
+    codes = Codes(6)
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((40, 64), "i8"), codes(40, 64), rhs_transposed=True, out_dtype="i32", target="cpu:sapphirerapids"
+    )
+    assert "amx-int8" in artifact.manifest["cpu_features"]
+    if "amx-int8" not in host_features():
+        with pytest.raises(qmlir.QmlirError, match="amx-int8"):
+            qmlir.load(artifact)

@@ -31,9 +31,10 @@ _TOTAL_BYTES = 48 << 10  # of a chunk's results that wait: a worker's stack hold
 _CHUNK_ROWS = 96
 _CHUNKS = 16  # as many at least where the columns give them, for threads to share
 _CHUNK_PANELS = 8
+_FEWEST_PANELS = 4  # of a chunk: copying a tile's activations costs an eighth of a panel's product or more
 _SPACING = 64
 # Heights of tiles that a kernel for any number of rows holds beside the largest, each for the numbers that it suits.
-_HEIGHTS = {1: ((1, 1),), 4: ((2, 4),), 8: ((5, 8), (14, 16))}
+_HEIGHTS = {1: ((1, 1),), 4: ((2, 4),), 8: ((5, 8), (13, 16))}
 
 
 def _round_up(value: int, unit: int) -> int:
@@ -55,7 +56,10 @@ class Blocking:
 
 
 def block_unit(kernel: Kernel, depth: int) -> int:
-    """Codes along K that a block is a multiple of: whole groups, whole steps, whole lines."""
+    """Codes along K that a block is a multiple of: whole groups, whole steps, whole lines. The rows of an image are
+    copied whole."""
+    if kernel.lhs.window is not None:
+        return _round_up(kernel.k, lcm(64, depth))
     return lcm(64, depth, kernel.group or 1)
 
 
@@ -98,7 +102,11 @@ class Gemm:
         self.chunk_rows = heights[0] if few else _round_up(_CHUNK_ROWS, lcm(*heights))
         self.panels = -(-kernel.n // micro.panel)
         waiting = max(self._waiting(size) for size in self.sizes)
-        self.chunk_panels = max(1, min(_CHUNK_PANELS, _TOTAL_BYTES // waiting, self.panels // _CHUNKS))
+        # Columns are shared out where the rows alone give too few chunks.
+        of_rows = 1 if kernel.m is None else self.row_chunks(kernel.m)
+        shared = max(1, -(-_CHUNKS // of_rows))
+        wanted = max(_FEWEST_PANELS, self.panels // shared)
+        self.chunk_panels = max(1, min(_CHUNK_PANELS, _TOTAL_BYTES // waiting, wanted, self.panels))
         self.column_chunks = -(-self.panels // self.chunk_panels)
         self.panel_bytes = self.sizes[0].padded_k * micro.panel * weights.bits // 8
 
@@ -257,7 +265,9 @@ class Chunk:
         with e.loop(0, size.rows) as row:
             source = self._row(tile, row.index)
             target = e.at(self.lhs, e.multiply(row.index, self.lhs_stride))
-            if self.kernel.group is None:
+            if self.kernel.lhs.window is not None:
+                self._copy_window(source, target, row.index)
+            elif self.kernel.group is None:
                 self._copy_run(source, first_k, target, left, row.index, 0)
             else:
                 self._copy_groups(source, first_k, target, left, row.index)
@@ -267,6 +277,35 @@ class Chunk:
         with e.loop(0, e.divide(left, self.group_codes)) as group:
             start = e.multiply(group.index, self.group_codes)
             self._copy_run(row, e.add(first_k, start), e.at(target, start), self.group_codes, r, group.index)
+
+    def _copy_window(self, row: e.Index, target: Any, r: e.Index) -> None:
+        """A row of a convolution: its runs, gathered from the image."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        _, _, image_width, channels = window.image
+        height, width = window.result
+        image = e.divide(row, height * width)
+        y = e.multiply(e.remainder(e.divide(row, width), height), window.strides[0] * image_width)
+        x = e.multiply(e.remainder(row, width), window.strides[1])
+        corner = e.multiply(e.add(y, x), channels)
+        lanes, i32 = self._width, e.integer(32)
+        ones, total = e.splat(1, lanes, e.integer(8)), e.splat(0, lanes // 4, i32)
+        # A last vector that is not full writes zeros where the next run follows, and behind the last run.
+        for number, start in enumerate(window.runs):
+            for at in range(0, window.run, lanes):
+                rest = window.run - at
+                mask = e.first_lanes(rest, lanes) if rest < lanes else None
+                codes = e.load_vector(self.lhs_buffer, [image, e.add(corner, start + at)], lanes, mask)
+                codes = self._unflipped(codes, mask)
+                e.store(codes, e.at(target, number * window.run + at))
+                total = dot(total, ones, codes) if self.weights.offset else total
+        self._store_sum(vector.reduction(i32, vector.CombiningKind.ADD, total), 0, r)
+
+    def _store_sum(self, total: Any, group: e.Index, r: e.Index) -> None:
+        if self.weights.offset:
+            total = arith.muli(total, arith.constant(e.integer(32), self.weights.offset))
+            where = e.multiply(e.add(e.multiply(group, self.size.rows), r), 4)
+            e.store(total, e.at(self.sums, where))
 
     @cached_property
     def _width(self) -> int:
@@ -297,10 +336,7 @@ class Chunk:
             total = vector.reduction(i32, vector.CombiningKind.ADD, total)
         if ragged and self.micro.lanes != 16:
             total = self._copy_tail(row, first, target, whole, count, total)
-        if self.weights.offset:
-            total = arith.muli(total, arith.constant(i32, self.weights.offset))
-            where = e.multiply(e.add(e.multiply(group, self.size.rows), r), 4)
-            e.store(total, e.at(self.sums, where))
+        self._store_sum(total, group, r)
 
     def _unflipped(self, codes: Any, mask: Any = None) -> Any:
         if not self.kernel.lhs.flipped:

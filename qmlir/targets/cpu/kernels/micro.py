@@ -111,9 +111,8 @@ class Micro(Protocol):
         """Emit the tile's product."""
 
 
-def panels(rows_of_k: tuple[bool, int, int], panel: int, depth: int, weights: Weights) -> Layout:
-    """The layout of a weight `(k_last, N, K)` in panels, K padded to a multiple of `depth`."""
-    k_last, n, k = rows_of_k
+def panels(n: int, k: int, k_last: bool, panel: int, depth: int, weights: Weights) -> Layout:
+    """The layout of a weight `[N, K]`, or `[K, N]` without `k_last`, in panels, K padded to a multiple of `depth`."""
     np_, kp = -(-n // panel) * panel, -(-k // depth) * depth
     columns = (np_ // panel, panel)
     if weights.bits == 8:

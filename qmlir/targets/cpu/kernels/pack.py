@@ -71,9 +71,9 @@ def packed(gemm: Gemm, codes: Array | None) -> Any:
     depth = gemm.depth
     if codes is None:
         k_last = kernel.rhs.k_last
-        layout = panels((k_last, kernel.n, kernel.k), micro.panel, depth, weights)
+        layout = panels(kernel.n, kernel.k, k_last, micro.panel, depth, weights)
         return layout.emit(kernel.rhs.value)
-    layout = panels((True, kernel.n, kernel.k), micro.panel, depth, weights)
+    layout = panels(kernel.n, kernel.k, True, micro.panel, depth, weights)
     if weights.codes is not None:
         codes = np.searchsorted(np.array(weights.codes), codes)
     array = layout.apply(codes)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Below so many rows, packing a weight in every call costs more than the product.
 _ROWS_FOR_PACKING = 16
+_LONGEST_ROW = 6 << 10
+_MOST_VECTORS = 96
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ class ConvolutionStrategy:
 
     def check(self, c: Contraction) -> Accept | Decline:
         """Whether the product of the patches will fit."""
-        from ....kernels.group import is_zero
+        from ....kernels.description import Unfit
+        from ....kernels.group import describe_convolution, is_zero
         from .pack import known
 
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
@@ -118,7 +121,25 @@ class ConvolutionStrategy:
         if not is_zero(c.op.operands[2]):
             return Decline("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
         few = self.matmul.too_few(c.m, c.n)
-        return few if few is not None else Accept(ConvolutionPlan(self.matmul), Estimate(None))
+        if few is not None:
+            return few
+        try:
+            kernel = describe_convolution(c.op)
+        except Unfit:
+            return Accept(ConvolutionPlan(self.matmul), Estimate(None))
+        if self._overlapping_pays(kernel):
+            return self.matmul.check(kernel)
+        return Accept(ConvolutionPlan(self.matmul), Estimate(None))
+
+    def _overlapping_pays(self, kernel: Kernel) -> bool:
+        """Whether the kernel gathers its rows from the image: not where a row is so long that few fit the stack, nor
+        where runs are so many that their copies, one after the other in the code, are large; without AVX-512 a run of
+        another length than a vector's would be loaded byte by byte."""
+        window = kernel.lhs.window
+        assert window is not None
+        vectors = len(window.runs) * -(-window.run // (4 * self.matmul.micro.lanes))
+        whole = self.matmul.micro.lanes == 16 or window.run % (4 * self.matmul.micro.lanes) == 0
+        return kernel.k <= _LONGEST_ROW and vectors <= _MOST_VECTORS and whole
 
 
 @dataclass(frozen=True)

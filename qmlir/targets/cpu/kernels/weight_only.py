@@ -1,7 +1,8 @@
 """Floats by weights that are codes: each code is decoded in registers as the program says, and multiplied as f32.
 
-Weights lie as in integer products, four codes of a column in the 32 bits of a lane (8 or 16 short ones), signed as two's
-complement or unsigned, so that a shift or two give the code. The activations are converted to f32 when they are copied.
+Weights lie as in integer products, four codes of a column in the 32 bits of a lane (8 or 16 short ones), signed as
+two's complement or unsigned, so that a shift or two give the code. The activations are converted to f32 when they are
+copied.
 """
 
 from __future__ import annotations
@@ -82,8 +83,14 @@ class DecodingChunk(Chunk):
         whole = e.multiply(e.divide(count, lanes), lanes)
         with e.loop(0, whole, lanes) as turn:
             step(turn.index)
+        end = whole
         if ragged:
             step(whole, e.first_lanes(e.subtract(count, whole), lanes))
+            end = e.add(whole, lanes)
+        # Up to the end of the last step: a weight of no code times whatever the stack held might be no number.
+        for at in range(-(-self.kernel.k // lanes) * lanes, self.size.padded_k, lanes):
+            behind = e.add(end, at - -(-self.kernel.k // lanes) * lanes)
+            e.store(e.splat(0.0, lanes, self._f32), e.at(target, e.multiply(behind, 4)))
 
     # ---- the product
 
