@@ -10,64 +10,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.harness import alternate, environment, summary
 
 # What issue 2 asks for.
 LIMIT_CALL_US = 50.0
 LIMIT_IMPORT_S = 0.3
 
 _M, _N, _K = 1, 64, 64
-
-
-def environment() -> dict[str, Any]:
-    """What the figures were measured on."""
-    from qmlir import __version__, settings
-
-    model = ""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        model = next((line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line), "")
-    return {
-        "cpu": model or platform.processor(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "threads": settings.threads(),
-        "load": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "qmlir": __version__,
-        "iree-base-compiler": version("iree-base-compiler"),
-        "iree-base-runtime": version("iree-base-runtime"),
-        "numpy": version("numpy"),
-    }
-
-
-def summary(samples: Sequence[float]) -> dict[str, float]:
-    """Median and the tenths at both ends."""
-    tenths = statistics.quantiles(samples, n=10)
-    return {"median": statistics.median(samples), "p10": tenths[0], "p90": tenths[-1]}
-
-
-def alternate(first: Callable[[], Any], second: Callable[[], Any], count: int) -> tuple[list[float], list[float]]:
-    """Microseconds of each call, the two taking turns."""
-    clock = time.perf_counter_ns
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(count):
-        start = clock()
-        first()
-        middle = clock()
-        second()
-        end = clock()
-        times[0].append((middle - start) / 1000)
-        times[1].append((end - middle) / 1000)
-    return times
 
 
 def calls() -> tuple[Callable[[], Any], Callable[[], Any]]:

@@ -1,7 +1,8 @@
 """Writes the generated pages: pipeline.md, one operation at every stage, taken from the compiler itself; support.md,
 what the tests of the support matrix found (test/support/matrix.json); onnx.md, the patterns of the ONNX front end and
 what came of the onnx package's tests (test/support/onnx_nodes.json); cases.md, what came of the test cases in
-conformance/; commands.md, the commands with what they print (commands.py).
+conformance/; commands.md, the commands with what they print (commands.py); benchmarks-cpu.md, what
+`python -m benchmarks.cpu` measured (benchmarks/results/cpu-*.json).
 
 python docs/generate.py           # write
 python docs/generate.py --check   # exit 1 when a page is out of date
@@ -23,10 +24,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import commands
 
+from benchmarks.cpu.report import page as benchmarks_page
 from conformance import report
 
 DOCS = Path(__file__).resolve().parent
 NODES = DOCS.parent / "test" / "support" / "onnx_nodes.json"
+RESULTS = DOCS.parent / "benchmarks" / "results"
 MATRIX = DOCS.parent / "test" / "support" / "matrix.json"
 
 EXAMPLE = """\
@@ -214,6 +217,11 @@ and to the types that they need. Passed: {told}. Codes are compared exactly.
     return "\n".join(parts) + "\n"
 
 
+def cpu_benchmarks_page() -> str:
+    """The text of benchmarks-cpu.md."""
+    return benchmarks_page([json.loads(file.read_text()) for file in sorted(RESULTS.glob("cpu-*.json"))])
+
+
 # File name -> its text.
 PAGES = {
     "commands.md": commands.page,
@@ -221,6 +229,7 @@ PAGES = {
     "pipeline.md": pipeline_page,
     "support.md": support_page,
     "cases.md": report.page,
+    "benchmarks-cpu.md": cpu_benchmarks_page,
 }
 
 

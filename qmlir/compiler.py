@@ -530,6 +530,7 @@ def run_compiler(
         manifest["strategies"] = [d.summary() for d in state.decisions]
         # A program that comes configured has had its contractions chosen before: how many there are is not known.
         manifest["work"] = _work(manifest["strategies"]) if options.start != "configured" else None
+        manifest["task_work"] = _work(_for_tasks(manifest["strategies"])) if options.start != "configured" else None
         drop_attributes(module)
         attach_manifest(module, manifest)
         return Compiled(_invoke(session, module), manifest)
@@ -540,6 +541,16 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as e:
         raise UsageError(f"cannot make the folder {path}: {e.strerror or e}") from None
+
+
+def _for_tasks(strategies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The contractions that the runtime's task system shares out: kernels of ours do that themselves."""
+
+    def shared(s: dict[str, Any]) -> bool:
+        plans: list[dict[str, Any]] = [a["plan"] for a in s["answers"] if a["strategy"] == s["chosen"]]
+        return any(plan.get("route") == "kernel" for plan in plans)
+
+    return [s for s in strategies if not shared(s)]
 
 
 def _work(strategies: list[dict[str, Any]]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import threading
@@ -17,10 +18,8 @@ from .dialect.dtypes import DTYPES, Array, from_numpy
 from .errors import ArtifactError, InputError, QmlirError, TargetError
 from .spec import TensorSpec
 
-# A call below this many multiply-adds is over before a worker thread has woken up (40 to 130 microseconds).
-_SMALL_WORK = 2_000_000
-
 _lock = threading.RLock()
+_kept: list[Any] = []
 _devices: dict[tuple[str, str], Any] = {}
 _instance: Any = None
 _flags_set = False
@@ -40,6 +39,25 @@ def _vm_instance() -> Any:
             _binding().disable_leak_checker()
             _instance = _binding().VmInstance()
         return _instance
+
+
+def keep(*objects: Any) -> None:
+    """Never destroy these devices and drivers, in this process or in its forks.
+
+    IREE 3.13's devices have a thread. When the child of a fork destroys one, as Python does at the end of a process, it
+    waits forever for a thread that only its parent has.
+    """
+    with _lock:
+        if not _kept:
+            os.register_at_fork(after_in_child=_forked)
+        _kept.extend(objects)
+
+
+def _forked() -> None:
+    global _lock
+    _lock = threading.RLock()  # whoever held it is not here
+    for thing in _kept:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def device(driver: str, uri: str = "") -> Any:
@@ -63,6 +81,7 @@ def device(driver: str, uri: str = "") -> Any:
             found = _create(made, uri)
         except (RuntimeError, ValueError) as e:
             raise TargetError(f"no device for the driver {driver!r}: {_reason(e)[:200]}") from None
+        keep(made, found)
         _devices[driver, uri] = found
         return found
 
@@ -138,9 +157,25 @@ class Program:
             self._context = b.VmContext(instance, modules=[*modules, module])
         except (ValueError, RuntimeError, IndexError) as e:
             raise ArtifactError(f"cannot load {name} on {driver}: {_reason(e)}") from None
+        self._team = self._join_team(module)
         self.functions: dict[str, Function] = {
             n: Function(n, s, self, module.lookup_function(n)) for n, s in artifact.functions.items()
         }
+
+    def _join_team(self, module: Any) -> Any:
+        """Tell the program's kernels of the process's helper threads; None when it has no use for them."""
+        from .targets.cpu.threads.board import SETTER
+        from .targets.cpu.threads.team import team
+
+        if SETTER not in module.function_names:
+            return None
+        found = team()
+        if found is not None:
+            b = _binding()
+            address = b.VmVariantList(1)
+            address.push_int(found.address)
+            self._context.invoke(module.lookup_function(SETTER), address, b.VmVariantList(0))
+        return found
 
     def __getattr__(self, name: str) -> Function:
         functions = self.__dict__.get("functions", {})
@@ -177,8 +212,10 @@ class Program:
                 )
             return scheme, where if path else ""
         if driver == "local-task":
-            work = self.manifest.get("work")
-            if settings.threads() == 1 or (work is not None and work < _SMALL_WORK):
+            from .targets.cpu.threads.cost import TASKS_WORK
+
+            work = self.manifest.get("task_work")
+            if settings.threads() == 1 or (work is not None and work < TASKS_WORK):
                 return "local-sync", ""
         if driver == "vulkan":
             from .targets import resolve

@@ -4,7 +4,7 @@
 |---|---|
 | `QMLIR_CACHE_DIR` | folder of the compilation cache |
 | `QMLIR_REPRODUCER_DIR` | where reproducers of failures go (default: the system's temporary folder) |
-| `QMLIR_THREADS` | worker threads of the CPU runtime (default: the CPUs this process may use) |
+| `QMLIR_THREADS` | threads of a CPU program, the calling one included (default: the CPUs this process may use) |
 | `QMLIR_REQUIRE_LAVAPIPE` | tests: a missing lavapipe is a failure, not a skip |
 """
 

@@ -16,12 +16,12 @@ from .description import ORDER, Factor, Kernel, Operand
 Emit = Callable[[str, Sequence[Any], Any], str]
 
 
-def outline(kernel: Kernel, rhs: Any, emit: Emit) -> None:
+def outline(kernel: Kernel, rhs: Any, emit: Emit, first: Callable[[], Sequence[Any]] = tuple) -> None:
     """Replace the group of `kernel` by a dispatch of the executable that `emit` makes.
 
     The executable gets the activation `[M, K]`, `rhs` (the weight as the kernel wants it, made in front of the group's
     last op), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic, it comes
-    first as an index.
+    first as an index. `first` makes scalars at the dispatch that come before everything else.
     """
     last = kernel.operations[-1]
     function = last.parent
@@ -37,7 +37,12 @@ def outline(kernel: Kernel, rhs: Any, emit: Emit) -> None:
         entry = emit(_name(function), [value.type for value in inputs], out)
     with last.location, ir.InsertionPoint(last):
         call = flow.DispatchOp(
-            [out], rows, ir.Attribute.parse(f"[{entry}]"), [*rows, *inputs], _dynamic_sizes(inputs, rows), rows
+            [out],
+            rows,
+            ir.Attribute.parse(f"[{entry}]"),
+            [*first(), *rows, *inputs],
+            _dynamic_sizes(inputs, rows),
+            rows,
         )
         result.replace_all_uses_with(_as_result(call.results[0], result.type, kernel, rows))
     _erase(kernel)

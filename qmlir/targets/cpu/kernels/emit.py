@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -152,10 +153,35 @@ def scratch(shape: Sequence[int], element: Any) -> Any:
     return memref.AllocaOp(ir.MemRefType.get(list(shape), element), [], [], alignment=64).result
 
 
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor in memory, rows one behind the other: the address of its first element, and its sizes."""
+
+    address: Any
+    element: Any
+    shape: tuple[Index, ...]
+
+    def offset(self, where: Sequence[Index]) -> Index:
+        """Bytes from the first element to another."""
+        flat: Index = 0
+        for size, i in zip(self.shape, where, strict=True):
+            flat = add(multiply(flat, size), i)
+        return multiply(flat, self.element.width // 8)
+
+
+def address_of(memory: Any) -> Any:
+    """The address of a memref's first element, i64."""
+    return arith.index_cast(integer(64), memref.ExtractAlignedPointerAsIndexOp(memory).result)
+
+
+def address(word: Any) -> Any:
+    """An i64 as an address."""
+    return llvm.IntToPtrOp(ir.Type.parse("!llvm.ptr"), word).result
+
+
 def pointer(buffer: Any) -> Any:
-    """The address of a memref's first element."""
-    address = memref.ExtractAlignedPointerAsIndexOp(buffer).result
-    return llvm.IntToPtrOp(ir.Type.parse("!llvm.ptr"), arith.index_cast(integer(64), address)).result
+    """The address of the first element of a buffer or of a memref."""
+    return buffer.address if isinstance(buffer, Buffer) else address(address_of(buffer))
 
 
 _DYNAMIC = -(2**31)  # in the constant indices of getelementptr: "the next operand"
@@ -184,29 +210,28 @@ def prefetch(address: Any, locality: int) -> None:
     intrinsic("llvm.prefetch", [address, constant(0, 32), constant(locality, 32), constant(1, 32)])
 
 
-def load_vector(buffer: Any, where: Sequence[Index], lanes: int, mask: Any = None) -> Any:
-    """Elements of a row of a memref, zeros where the mask is false."""
-    element = buffer.type.element_type
-    t, indices = vector_of(lanes, element), [index(i) for i in where]
+def load_vector(buffer: Buffer, where: Sequence[Index], lanes: int, mask: Any = None) -> Any:
+    """Elements of a row of a buffer, zeros where the mask is false."""
+    t, address = vector_of(lanes, buffer.element), at(buffer.address, buffer.offset(where))
     if mask is None:
-        return vector.load(t, buffer, indices)
-    return vector.maskedload(t, buffer, indices, mask, splat(0, lanes, element))
+        return load(t, address)
+    return llvm.MaskedLoadOp(t, address, mask, pass_thru=splat(0, lanes, buffer.element), alignment=1).result
 
 
-def store_vector(value: Any, buffer: Any, where: Sequence[Index], mask: Any = None) -> None:
-    indices = [index(i) for i in where]
+def store_vector(value: Any, buffer: Buffer, where: Sequence[Index], mask: Any = None) -> None:
+    address = at(buffer.address, buffer.offset(where))
     if mask is None:
-        vector.store(value, buffer, indices)
+        store(value, address)
     else:
-        vector.maskedstore(buffer, indices, mask, value)
+        llvm.MaskedStoreOp(value, address, mask, alignment=1)
 
 
-def load_element(buffer: Any, where: Sequence[Index]) -> Any:
-    return memref.load(buffer, [index(i) for i in where])
+def load_element(buffer: Buffer, where: Sequence[Index]) -> Any:
+    return load(buffer.element, at(buffer.address, buffer.offset(where)))
 
 
-def store_element(value: Any, buffer: Any, where: Sequence[Index]) -> None:
-    memref.store(value, buffer, [index(i) for i in where])
+def store_element(value: Any, buffer: Buffer, where: Sequence[Index]) -> None:
+    store(value, at(buffer.address, buffer.offset(where)))
 
 
 def first_lanes(count: Index, lanes: int) -> Any:

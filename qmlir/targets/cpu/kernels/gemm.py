@@ -19,8 +19,9 @@ from typing import Any
 from ...._mlir import arith, vector
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Previous, Source
+from ..threads.cost import nanoseconds
 from . import emit as e
-from .chunks import executable
+from .chunks import Chunked, executable
 from .micro import QUAD, Micro, Tile, Weights, dot
 from .rules import RULES
 
@@ -116,7 +117,12 @@ class Gemm:
     # ---- the executable
 
     def emit(self, name: str, inputs: Sequence[Any], out: Any) -> str:
-        return executable(name, self.kernel.m, [*inputs, out], self.chunks, self.chunk)
+        return executable(name, self.kernel.m, [*inputs, out], Chunked(self.chunks, self.chunk, self.cost))
+
+    def cost(self, rows: e.Index) -> e.Index:
+        """Nanoseconds on one thread, about."""
+        weights = self.kernel.n * self.kernel.k
+        return e.add(nanoseconds(0, weights), e.multiply(rows, nanoseconds(2 * weights, 0)))
 
     def chunks(self, rows: e.Index) -> e.Index:
         return e.multiply(self.row_chunks(rows), self.column_chunks)

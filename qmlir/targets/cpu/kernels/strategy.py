@@ -40,13 +40,14 @@ class KernelPlan:
     def apply(self, op: Any) -> None:
         from ...._mlir import ir
         from ....kernels.outline import outline
+        from ..threads.program import team_of
         from .pack import packed
 
         gemm = self._gemm()
         last = self.kernel.operations[-1]
         with last.location, ir.InsertionPoint(last):
             rhs = packed(gemm, self.codes)
-        outline(self.kernel, rhs, gemm.emit)
+        outline(self.kernel, rhs, gemm.emit, lambda: [team_of(last)])
 
     def describe(self) -> Mapping[str, Any]:
         gemm = self._gemm()

@@ -1,0 +1,280 @@
+"""What this machine can do at most, measured in the run that uses it: read bandwidth of a working set, and the rates of
+the multiply instructions.
+
+Both are measured by small kernels written in LLVM's dialect and compiled by IREE for this host, called on one local
+device a thread. The read kernel adds up 512-bit words of its own slice of the buffer, over and over; so a buffer that
+fits into a cache shows that cache. The rate kernels keep 16 to 24 independent accumulators in registers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from iree import runtime as rt
+from iree.compiler import tools
+
+from qmlir.cache import Cache, key_of
+from qmlir.targets.cpu.host import host_features
+
+Array = Any
+
+_FLAGS = ["--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
+          "--iree-llvmcpu-target-cpu=host"]  # fmt: skip
+
+_MODULE = """
+stream.executable private @limit {{
+  stream.executable.export public @body workgroups() -> (index, index, index) {{
+    %c1 = arith.constant 1 : index
+    stream.return %c1, %c1, %c1 : index, index, index
+  }}
+  builtin.module {{
+    func.func @body(%b0: !stream.binding, %b1: !stream.binding, %b2: !stream.binding) {{
+      %c0 = arith.constant 0 : index
+      %c1 = arith.constant 1 : index
+      %sizes = stream.binding.subspan %b0[%c0] : !stream.binding -> memref<2xi64>
+      %data = stream.binding.subspan %b1[%c0] : !stream.binding -> memref<{words}xi64>
+      %out = stream.binding.subspan %b2[%c0] : !stream.binding -> memref<16xi32>
+      %n64 = memref.load %sizes[%c0] : memref<2xi64>
+      %r64 = memref.load %sizes[%c1] : memref<2xi64>
+      %n = arith.index_cast %n64 : i64 to index
+      %rounds = arith.index_cast %r64 : i64 to index
+{body}
+      return
+    }}
+  }}
+}}
+func.func @main(%sizes: tensor<2xi64>, %data: tensor<{words}xi64>) -> tensor<16xi32> {{
+  %r = flow.dispatch @limit::@body(%sizes, %data) : (tensor<2xi64>, tensor<{words}xi64>) -> tensor<16xi32>
+  return %r : tensor<16xi32>
+}}
+"""
+
+_WORDS = 1 << 23  # 64 MiB, the largest working set
+
+
+def _read_body() -> str:
+    """Eight 64-byte words a step; n counts i64."""
+    v, acc = "vector<8xi64>", [f"%a{i}" for i in range(8)]
+    lines = [
+        f"%z = arith.constant dense<0> : {v}",
+        "%c64 = arith.constant 64 : index",
+        "%sum = scf.for %r = %c0 to %rounds step %c1 iter_args(%s = %z) -> (vector<8xi64>) {",
+        f"%part:8 = scf.for %i = %c0 to %n step %c64 iter_args({', '.join(f'{a} = %z' for a in acc)}) -> "
+        f"({', '.join([v] * 8)}) {{",
+    ]
+    for i in range(8):
+        lines += [
+            f"%o{i} = arith.constant {8 * i} : index",
+            f"%p{i} = arith.addi %i, %o{i} : index",
+            f"%v{i} = vector.load %data[%p{i}] : memref<{_WORDS}xi64>, {v}",
+            f"%n{i} = arith.addi {acc[i]}, %v{i} : {v}",
+        ]
+    lines += [f"scf.yield {', '.join(f'%n{i}' for i in range(8))} : {', '.join([v] * 8)}", "}"]
+    last = "%s"
+    for i in range(8):
+        lines.append(f"%t{i} = arith.xori {last}, %part#{i} : {v}")
+        last = f"%t{i}"
+    lines += [
+        f"scf.yield {last} : {v}",
+        "}",
+        f"%bits = vector.bitcast %sum : {v} to vector<16xi32>",
+        "vector.store %bits, %out[%c0] : memref<16xi32>, vector<16xi32>",
+    ]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One multiply instruction: its intrinsic on vectors of `bits`, and operations (two a multiply-add) of a call."""
+
+    feature: str
+    name: str
+    intrinsic: str
+    bits: int
+    operations: int
+    sum_type: str  # element of the accumulator
+    operand_type: str  # element of both factors
+
+
+# Best first for each kind of product.
+INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
+    "int8": (
+        Instruction("avx512vnni", "vpdpbusd zmm", "llvm.x86.avx512.vpdpbusd.512", 512, 128, "i32", "i8"),
+        Instruction("avxvnni", "vpdpbusd ymm", "llvm.x86.avx512.vpdpbusd.256", 256, 64, "i32", "i8"),
+    ),
+    "bf16": (
+        Instruction("avx512bf16", "vdpbf16ps zmm", "llvm.x86.avx512bf16.dpbf16ps.512", 512, 64, "f32", "bf16"),
+        Instruction("avx512f", "vfmadd zmm", "llvm.fma.v16f32", 512, 32, "f32", "f32"),
+        Instruction("fma", "vfmadd ymm", "llvm.fma.v8f32", 256, 16, "f32", "f32"),
+    ),
+}
+_ACCUMULATORS = 24
+
+
+def _rate_body(ins: Instruction) -> str:
+    width = {"i8": 8, "bf16": 16, "f32": 32}[ins.operand_type]
+    acc = f"vector<{ins.bits // 32}x{ins.sum_type}>"
+    operand = f"vector<{ins.bits // width}x{ins.operand_type}>"
+    words = f"vector<{ins.bits // 64}xi64>"
+    zero = "0.0" if ins.sum_type == "f32" else "0"
+    count = _ACCUMULATORS if ins.bits == 512 else 12  # there are 16 registers of 256 bits
+    lines = [
+        f"%z = arith.constant dense<{zero}> : {acc}",
+        f"%xw = vector.load %data[%c0] : memref<{_WORDS}xi64>, {words}",
+        f"%x = vector.bitcast %xw : {words} to {operand}",
+        f"%sum:{count} = scf.for %r = %c0 to %rounds step %c1 iter_args("
+        f"{', '.join(f'%a{i} = %z' for i in range(count))}) -> ({', '.join([acc] * count)}) {{",
+    ]
+    for i in range(count):
+        args = f"%x, %x, %a{i}" if "fma" in ins.intrinsic else f"%a{i}, %x, %x"
+        types = f"{operand}, {operand}, {acc}" if "fma" in ins.intrinsic else f"{acc}, {operand}, {operand}"
+        lines.append(f'%n{i} = llvm.call_intrinsic "{ins.intrinsic}"({args}) : ({types}) -> {acc}')
+    lines += [f"scf.yield {', '.join(f'%n{i}' for i in range(count))} : {', '.join([acc] * count)}", "}"]
+    last = "%z"
+    add = "arith.addf" if ins.sum_type == "f32" else "arith.addi"
+    for i in range(count):
+        lines.append(f"%t{i} = {add} {last}, %sum#{i} : {acc}")
+        last = f"%t{i}"
+    half = f"vector<{ins.bits // 32}xi32>"
+    lines += [
+        f"%bits = arith.bitcast {last} : {acc} to {half}" if ins.sum_type == "f32" else
+        f"%bits = vector.bitcast {last} : {acc} to {half}",
+        f"vector.store %bits, %out[%c0] : memref<16xi32>, {half}",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _compile(body: str) -> bytes:
+    text = _MODULE.format(words=_WORDS, body=body)
+    return Cache().get_or_build(
+        key_of(["limit", text, _FLAGS]),
+        lambda: bytes(tools.compile_str(text, input_type="none", extra_args=_FLAGS)),
+    )
+
+
+class _Caller:
+    """One thread's device, program and slice of the data."""
+
+    def __init__(self, vmfb: bytes, data: Array) -> None:
+        self.device = rt.get_driver("local-sync").create_default_device()
+        instance = rt.VmInstance()
+        module = rt.VmModule.copy_buffer(instance, vmfb)
+        self.context = rt.VmContext(instance, modules=[rt.create_hal_module(instance, self.device), module])
+        self.function = module.lookup_function("main")
+        self.data = self._buffer(data)
+
+    def _buffer(self, a: Array) -> Any:
+        usage = rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING
+        kind = rt.HalElementType.INT_64
+        return self.device.allocator.allocate_buffer_copy(rt.MemoryType.DEVICE_LOCAL, usage, self.device, a, kind)
+
+    def call(self, n: int, rounds: int) -> Callable[[], None]:
+        inputs = rt.VmVariantList(2)
+        inputs.push_ref(self._buffer(np.array([n, rounds], np.int64)))
+        inputs.push_ref(self.data)
+
+        def run() -> None:
+            self.context.invoke(self.function, inputs, rt.VmVariantList(1))
+
+        return run
+
+
+def _together(calls: list[Callable[[], None]]) -> float:
+    """Seconds until all threads are through, from when all have started."""
+    if len(calls) == 1:
+        start = time.perf_counter()
+        calls[0]()
+        return time.perf_counter() - start
+    barrier = threading.Barrier(len(calls) + 1)
+
+    def body(call: Callable[[], None]) -> None:
+        barrier.wait()
+        call()
+
+    threads = [threading.Thread(target=body, args=(c,)) for c in calls]
+    for t in threads:
+        t.start()
+    barrier.wait()
+    start = time.perf_counter()
+    for t in threads:
+        t.join()
+    return time.perf_counter() - start
+
+
+def _best(make: Callable[[int], list[Callable[[], None]]], seconds: float = 0.003, repeats: int = 40) -> float:
+    """Seconds of one round: the best of many calls that last `seconds` each. A limit is what the machine can do
+    undisturbed, and a short call has a chance to be."""
+    rounds = 1
+    while True:
+        taken = _together(make(rounds))
+        if taken > seconds / 2 or rounds > 1 << 30:
+            break
+        rounds = max(2 * rounds, int(rounds * seconds / max(taken, 1e-6)))
+    calls = make(rounds)
+    return min(_together(calls) / rounds for _ in range(repeats))
+
+
+@dataclass
+class Limits:
+    """The limits for one number of threads; measured when they are first asked for."""
+
+    threads: int
+    bandwidths: dict[int, float] = field(default_factory=dict)  # bytes of the working set -> bytes per second
+    rates: dict[str, float] = field(default_factory=dict)  # kind -> operations per second
+
+    def bandwidth(self, size: int) -> float:
+        """Bytes per second that all threads read together of a working set of about `size` bytes (at most 64 MiB, at
+        least 64 KiB a thread, rounded to a power of two)."""
+        slice_ = max(1 << 16, min(_WORDS * 8, 1 << round(np.log2(size))) // self.threads)
+        if slice_ not in self.bandwidths:
+            callers = self._callers()
+            taken = _best(lambda rounds: [c.call(slice_ // 8, rounds) for c in callers])
+            self.bandwidths[slice_] = slice_ * self.threads / taken
+        return self.bandwidths[slice_]
+
+    @cache  # noqa: B019  (there are two of them)
+    def _callers(self) -> list[_Caller]:
+        vmfb = _compile(_read_body())
+        return [_Caller(vmfb, np.ones(_WORDS, np.int64)) for _ in range(self.threads)]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def instruction(self, kind: str) -> Instruction | None:
+        """The best multiply instruction that the host has; None when none is known here."""
+        have = host_features()
+        return next((i for i in INSTRUCTIONS[kind] if i.feature in have), None)
+
+    def rate(self, kind: str) -> float | None:
+        """Operations per second that all threads do together, None when the host has no such instruction."""
+        ins = self.instruction(kind)
+        if ins is None:
+            return None
+        if kind not in self.rates:
+            vmfb = _compile(_rate_body(ins))
+            callers = [_Caller(vmfb, np.ones(_WORDS, np.int64)) for _ in range(self.threads)]
+            taken = _best(lambda rounds: [c.call(0, rounds) for c in callers])
+            count = _ACCUMULATORS if ins.bits == 512 else 12
+            self.rates[kind] = count * ins.operations * self.threads / taken
+        return self.rates[kind]
+
+    def seconds(self, operations: int, size: int, kind: str) -> float:
+        """The least time for so many operations on so many bytes, each read once from where a set of this size
+        lies."""
+        rate = self.rate(kind)
+        return max(size / self.bandwidth(size), operations / rate if rate else 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "threads": self.threads,
+            "read_gb_s": {f"{size * self.threads >> 10} KiB": round(b / 1e9, 1) for size, b in
+                          sorted(self.bandwidths.items())},
+            "rates_gop_s": {kind: round(r / 1e9) for kind, r in self.rates.items()},
+            "instructions": {kind: i.name for kind in self.rates if (i := self.instruction(kind))},
+        }  # fmt: skip

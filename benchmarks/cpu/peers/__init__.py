@@ -1,0 +1,58 @@
+"""Who else computes the works. A peer is a module with `PACKAGES` (the distributions that it is) and
+
+    candidates(problem, threads) -> list[Candidate]
+
+which raises `Absent` with the reason when there is nothing to offer. `PEERS` lists them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+Array = Any
+
+PEERS = ("ort", "torch", "iree")
+# Who should take part and cannot yet, and why: the suite says so in every result.
+MISSING = {"llama.cpp": "its kernels are not called yet: llama-cpp-python has to be built from source, without AMX"}
+
+
+class Absent(Exception):
+    """The peer does not take part, with the reason."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way of a peer to compute a problem.
+
+    `run()` is what is timed; `real(run())` are the result's real values, and they agree with the problem's reference
+    but for `tolerance` times its largest value: peers round where we do not, quantise activations on their own, or
+    return 8-bit codes. `kind` says what weights it has (works.FOUR_BITS, works.EIGHT_BITS). `problem` is the problem
+    that it computes where that is another one than was asked for: int8 weights beside our int4.
+    """
+
+    name: str
+    kind: str
+    run: Callable[[], Any]
+    real: Callable[[Any], Array]
+    tolerance: float
+    problem: Any = None
+
+
+def module_of(peer: str) -> ModuleType:
+    """The peer's module. Raises Absent when a package that it needs is not installed."""
+    try:
+        return importlib.import_module(f"{__name__}.{peer}")
+    except ModuleNotFoundError as e:
+        raise Absent(f"{e.name} is not installed (pip install 'qmlir[bench]')") from None
+
+
+def candidates(peer: str, problem: Any, threads: int) -> list[Candidate]:
+    """The peer's ways to compute the problem. Raises Absent when there is none."""
+    found: list[Candidate] = module_of(peer).candidates(problem, threads)
+    if not found:
+        raise Absent(f"{peer} is not asked for a {type(problem).__name__}")
+    return found

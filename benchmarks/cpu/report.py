@@ -1,0 +1,184 @@
+"""The result for people: lines while it runs, a table, a plot, and the page of the documentation."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from .works import works
+
+# Rows of the table whose works are judged by their geometric mean.
+MEANS = ("ResNet-50 convolutions, batch 1", "ResNet-50 convolutions, batch 8", "MobileNetV2 depthwise")
+
+
+def add_work(found: list[dict[str, Any]], line: dict[str, Any]) -> None:
+    """In the place of an earlier measurement of the same work on as many threads, or in the order of the table."""
+    found[:] = [w for w in found if (w["work"], w["threads"]) != (line["work"], line["threads"])] + [line]
+    order = [w.name for w in works()]
+    found.sort(key=lambda w: (order.index(w["work"]) if w["work"] in order else len(order), w["threads"]))
+
+
+def add_limits(found: list[dict[str, Any]], line: dict[str, Any]) -> None:
+    """The best that was ever seen of each limit: what disturbs a measurement makes it worse."""
+    mine = next((x for x in found if x["threads"] == line["threads"]), None)
+    if mine is None:
+        found.append(line)
+        found.sort(key=lambda x: int(x["threads"]))
+        return
+    for name in ("read_gb_s", "rates_gop_s"):
+        for key, value in line[name].items():
+            mine[name][key] = max(value, mine[name].get(key, 0))
+    mine["instructions"] |= line["instructions"]
+
+
+def means(measured: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each geometric mean: ratios of all works of the row that have one."""
+    found = []
+    for title in MEANS:
+        for threads in sorted({w["threads"] for w in measured}):
+            rows = [r for w in measured if w.get("row") == title and w["threads"] == threads for r in w["rows"]]
+            rows = [r for r in rows if r["ratio"] is not None]
+            if not rows:
+                continue
+            row: dict[str, Any] = {"work": f"{title}: geometric mean of {len(rows)}", "against": rows[0]["against"],
+                                   "threads": threads, "peer": "best of each", "goal": rows[0]["goal"]}  # fmt: skip
+            for name in ("ours_ms", "peer_ms", "ratio", "p10", "p90", "limit_share"):
+                row[name] = statistics.geometric_mean(r[name] for r in rows)
+            found.append(row)
+    return found
+
+
+def verdict(row: dict[str, Any]) -> str:
+    if row["ratio"] is None:
+        return "no peer"
+    return "kept" if row["ratio"] <= row["goal"] else "missed"
+
+
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def lines(work: dict[str, Any]) -> Iterator[str]:
+    """A measured work, while others still run."""
+    if "refused" in work:
+        yield f"{work['work']:44} {work['threads']} threads  not measured: {work['refused']}"
+    for r in work["rows"]:
+        yield (
+            f"{r['work']:44} {r['threads']} threads  {_ms(r['ours_ms']):>8} ms  {_ratio(r['ratio']):>6} of "
+            f"{r['peer'] or 'no peer'} ({_ms(r['peer_ms'])} ms)"
+        )
+
+
+def table(result: dict[str, Any]) -> Table:
+    columns = ("work", "against", "threads", "ours ms", "best peer", "its ms", "ratio", "p10", "p90", "goal",
+               "of the limit", "")  # fmt: skip
+    made = Table(*columns)
+    for r in result["rows"]:
+        colour = {"kept": "[green]", "missed": "[red]", "no peer": ""}[verdict(r)]
+        made.add_row(r["work"], r["against"], str(r["threads"]), _ms(r["ours_ms"]), r["peer"] or "", _ms(r["peer_ms"]),
+                     _ratio(r["ratio"]), _ratio(r["p10"]), _ratio(r["p90"]), _ratio(r["goal"]),
+                     f"{r['limit_share']:.0%}", colour + verdict(r))  # fmt: skip
+    return made
+
+
+def remarks(result: dict[str, Any]) -> Iterator[str]:
+    """What the table does not say: the machine, its limits, who did not take part and why."""
+    e = result["environment"]
+    peers = ", ".join(f"{n} {v}" for n, v in e["peers"].items())
+    loads = [w["load"] for w in result["works"] if "load" in w]
+    yield f"{e['cpu']}, {e['cpus']} CPUs, load {min(loads, default=0):.1f} to {max(loads, default=0):.1f}; {peers}"
+    for limit in result["limits"]:
+        reads = ", ".join(f"{size}: {b:g}" for size, b in limit["read_gb_s"].items())
+        rates = ", ".join(f"{limit['instructions'][k]} {r}" for k, r in limit["rates_gop_s"].items())
+        yield f"limits of {limit['threads']} threads: read GB/s {reads or 'not measured'}; Gop/s {rates or 'none'}"
+    for peer, reason in e["absent"].items():
+        yield f"absent: {peer}: {reason}"
+    reasons: dict[str, list[str]] = {}
+    for w in result["works"]:
+        for peer, reason in w.get("absent", {}).items():
+            if peer not in e["absent"]:
+                reasons.setdefault(f"{peer}: {reason}", []).append(w["work"])
+        if "refused" in w:
+            reasons.setdefault(f"ours: {w['refused']}", []).append(w["work"])
+    for reason, names in reasons.items():
+        yield f"absent: {reason} ({len(names)} times, first: {names[0]})"
+
+
+def plot(result: dict[str, Any], path: Path) -> None:
+    """Bars of the ratios, with p10 and p90, and the line at 1 that a peer is."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        raise SystemExit("a plot needs matplotlib (pip install -e '.[bench]')") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [r for r in result["rows"] if r["ratio"] is not None]
+    labels = list(dict.fromkeys((r["work"], r["against"]) for r in rows))
+    threads = sorted({r["threads"] for r in rows})
+    figure, axes = pyplot.subplots(figsize=(10, 1.5 + 0.16 * len(labels) * (1 + len(threads))))
+    height = 0.8 / max(len(threads), 1)
+    for i, count in enumerate(threads):
+        mine = [r for r in rows if r["threads"] == count]
+        places = [labels.index((r["work"], r["against"])) + height * (i - (len(threads) - 1) / 2) for r in mine]
+        ratios = [r["ratio"] for r in mine]
+        ends = [[max(0.0, r["ratio"] - r["p10"]) for r in mine], [max(0.0, r["p90"] - r["ratio"]) for r in mine]]
+        axes.barh(places, ratios, height, xerr=ends, label=f"{count} threads", error_kw={"elinewidth": 0.6})
+        goals = [r["goal"] for r in mine]
+        axes.plot(goals, places, "|", color="black", markersize=5, label="goal" if not i else None)
+    axes.axvline(1, color="red", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(labels)), [f"{w} ({a})" if a == "4-bit" else w for w, a in labels], fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlabel("our time / best peer's time")
+    axes.set_title(result["environment"]["cpu"])
+    axes.legend(loc="lower right", fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+PAGE = """\
+# CPU benchmarks
+
+*This page is written by `python docs/generate.py` from `benchmarks/results/cpu-*.json`, which
+`python -m benchmarks.cpu --json FILE` measures.*
+
+`ratio` is our time over the best peer's on the same arrays, both on the same number of threads, in bursts that take
+turns: the ratio of the medians of all calls; p10 and p90 are of the ratios of single rounds. Ours is
+`qmlir.ops.*.compile(..., target="cpu")` and `qmlir.load`, called with numpy arrays, copies included; peers have their
+buffers bound where they can. `of the limit` is the least time that the machine's limits allow (the weights read once at
+the read bandwidth of a working set of their size, or the operations at the rate of the best multiply instruction, both
+measured in the same run), over ours.
+"""
+
+
+def page(results: Sequence[dict[str, Any]]) -> str:
+    """The text of docs/benchmarks-cpu.md."""
+    parts = [PAGE]
+    for result in results:
+        e = result["environment"]
+        parts.append(f"\n## {e['cpu']}\n")
+        parts += [f"* {text}" for text in remarks(result)]
+        parts.append(f"* features: {' '.join(e['features'])}")
+        parts.append(
+            "\n| work | against | threads | ours ms | best peer | its ms | ratio | p10 | p90 | goal | of the limit |\n"
+            "|---|---|---|---|---|---|---|---|---|---|---|"
+        )
+        for r in result["rows"]:
+            share = "" if math.isnan(r["limit_share"]) else f"{r['limit_share']:.0%}"
+            bold = "**" if verdict(r) == "kept" else ""
+            parts.append(
+                f"| {r['work']} | {r['against']} | {r['threads']} | {_ms(r['ours_ms'])} | {r['peer'] or 'none'} | "
+                f"{_ms(r['peer_ms'])} | {bold}{_ratio(r['ratio'])}{bold} | {_ratio(r['p10'])} | {_ratio(r['p90'])} | "
+                f"{_ratio(r['goal'])} | {share} |"
+            )
+    return "\n".join(parts) + "\n"

@@ -1,0 +1,197 @@
+"""Emits what threads need: loads and stores in order, read-modify-write, pauses, system calls. All words are i64 but
+for futexes, which are i32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...._mlir import arith, ir, llvm, scf
+
+_ACQUIRE, _RELEASE, _SEQ_CST = 4, 5, 7
+_EXCHANGE, _ADD, _AND = 0, 1, 3
+_FUTEX, _SCHED_YIELD, _SCHED_SETAFFINITY = 202, 24, 203  # Linux on x86-64
+_FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
+
+
+def _integer(width: int) -> Any:
+    return ir.IntegerType.get_signless(width)
+
+
+def _pointer() -> Any:
+    return ir.Type.parse("!llvm.ptr")
+
+
+def constant(value: int, width: int = 64) -> Any:
+    return arith.constant(_integer(width), value)
+
+
+def word(base: Any, offset: int | Any) -> Any:
+    """The address `offset` bytes (an int or an i64) behind `base`."""
+    i8 = _integer(8)
+    if isinstance(offset, int):
+        return llvm.GEPOp(_pointer(), base, [], [offset], i8, None).result
+    return llvm.GEPOp(_pointer(), base, [offset], [-(2**31)], i8, None).result
+
+
+def as_pointer(value: Any) -> Any:
+    return llvm.IntToPtrOp(_pointer(), value).result
+
+
+def as_word(pointer: Any) -> Any:
+    return llvm.PtrToIntOp(_integer(64), pointer).result
+
+
+def get(address: Any, width: int = 64) -> Any:
+    """A load that sees all that was written before what it reads (acquire)."""
+    return llvm.LoadOp(_integer(width), address, alignment=width // 8, ordering=_ACQUIRE).result
+
+
+def get_in_order(address: Any, width: int = 64) -> Any:
+    """A load that no earlier exchange or addition of this thread is behind (sequentially consistent)."""
+    return llvm.LoadOp(_integer(width), address, alignment=width // 8, ordering=_SEQ_CST).result
+
+
+def put(value: Any, address: Any) -> None:
+    """A store behind all earlier ones (release)."""
+    llvm.StoreOp(value, address, alignment=8, ordering=_RELEASE)
+
+
+def _modify(operation: int, address: Any, value: Any) -> Any:
+    i64 = ir.IntegerAttr.get(_integer(64), operation)
+    order = ir.IntegerAttr.get(_integer(64), _SEQ_CST)
+    return llvm.AtomicRMWOp(i64, address, value, order).operation.results[0]
+
+
+def exchange(address: Any, value: Any) -> Any:
+    """Write, and return what was there."""
+    return _modify(_EXCHANGE, address, value)
+
+
+def add(address: Any, value: Any) -> Any:
+    """Add, and return what was there."""
+    return _modify(_ADD, address, value)
+
+
+def keep(address: Any, mask: Any) -> Any:
+    """Keep the bits of `mask`, and return what was there."""
+    return _modify(_AND, address, mask)
+
+
+def replace(address: Any, expected: Any, new: Any) -> Any:
+    """Write `new` where `expected` is; whether it was, an i1."""
+    order = ir.IntegerAttr.get(_integer(64), _SEQ_CST)
+    pair = llvm.AtomicCmpXchgOp(address, expected, new, order, order).operation.results[0]
+    return llvm.ExtractValueOp(_integer(1), pair, [1]).result
+
+
+def equal(a: Any, b: Any) -> Any:
+    return arith.cmpi(arith.CmpIPredicate.eq, a, b)
+
+
+def differ(a: Any, b: Any) -> Any:
+    return arith.cmpi(arith.CmpIPredicate.ne, a, b)
+
+
+def less(a: Any, b: Any) -> Any:
+    return arith.cmpi(arith.CmpIPredicate.ult, a, b)
+
+
+def either(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any], results: list[Any]) -> list[Any]:
+    """`then()` or `otherwise()`, each of which returns values of the types `results`."""
+    op = scf.IfOp(condition, results, has_else=True)
+    for block, body in ((op.then_block, then), (op.else_block, otherwise)):
+        with ir.InsertionPoint(block):
+            scf.YieldOp(body() or [])
+    return list(op.results)
+
+
+def when(condition: Any, then: Callable[[], Any]) -> None:
+    op = scf.IfOp(condition)
+    with ir.InsertionPoint(op.then_block):
+        then()
+        scf.YieldOp([])
+
+
+def loop(
+    before: Callable[[list[Any]], tuple[Any, list[Any]]],
+    body: Callable[[list[Any]], list[Any]],
+    starts: list[Any],
+    passed: list[Any],
+) -> None:
+    """`before(carried)` returns whether to go on and values of the types `passed`, which `body` gets; what that returns
+    is carried to the next round."""
+    op = scf.WhileOp(passed, starts)
+    first = op.before.blocks.append(*[s.type for s in starts])
+    with ir.InsertionPoint(first):
+        go_on, values = before(list(first.arguments))
+        scf.ConditionOp(go_on, values)
+    second = op.after.blocks.append(*passed)
+    with ir.InsertionPoint(second):
+        scf.YieldOp(body(list(second.arguments)))
+
+
+def _assembly(text: str, constraints: str, operands: list[Any], result: Any = None) -> Any:
+    op = llvm.InlineAsmOp(result, operands, text, constraints, has_side_effects=True)
+    return op.operation.results[0] if result is not None else None
+
+
+def pause() -> None:
+    """Tell the core that this is a loop that waits."""
+    _assembly("pause", "~{memory}", [])
+
+
+def cycles() -> Any:
+    """The time stamp counter, i64."""
+    t = "rdtsc; shlq $$32, %rdx; orq %rdx, %rax"
+    return _assembly(t, "={rax},~{rdx},~{flags}", [], _integer(64))
+
+
+def cpu() -> Any:
+    """The number of the CPU that this thread is on, i64. Linux keeps it in the counter's auxiliary register, with the
+    node above it."""
+    both = _assembly("rdtscp; movl %ecx, %ecx", "={rcx},~{rax},~{rdx}", [], _integer(64))
+    return arith.andi(both, constant(4095))
+
+
+def _system_call(number: int, *arguments: Any) -> None:
+    registers = ["{rdi}", "{rsi}", "{rdx}", "{r10}"][: len(arguments)]
+    constraints = ",".join(["={rax}", "{rax}", *registers, "~{rcx}", "~{r11}", "~{memory}"])
+    _assembly("syscall", constraints, [constant(number), *arguments], _integer(64))
+
+
+def sleep_while(address: Any, value: Any) -> None:
+    """Sleep until the futex is woken, unless it no longer holds `value` (i32)."""
+    wide = arith.extui(_integer(64), value)
+    _system_call(_FUTEX, as_word(address), constant(_FUTEX_WAIT_PRIVATE), wide, constant(0))
+
+
+def wake_all(address: Any) -> None:
+    _system_call(_FUTEX, as_word(address), constant(_FUTEX_WAKE_PRIVATE), constant(2**31 - 1))
+
+
+def give_way() -> None:
+    """Let another thread have this CPU."""
+    _system_call(_SCHED_YIELD)
+
+
+def set_cpus(mask: Any, size: int) -> None:
+    """Keep this thread on the CPUs of a mask."""
+    _system_call(_SCHED_SETAFFINITY, constant(0), constant(size), as_word(mask))
+
+
+def call(function: Any, first: Any, second: Any) -> None:
+    """Call a function by its address (i64) with two words.
+
+    By assembly: IREE 3.13 fails on a call through a pointer (`iree-codegen-resolve-workgroup-count-hints`). What the
+    System V convention lets a function change is named; the 128 bytes below the stack pointer, which it lets us use,
+    are skipped.
+    """
+    changed = ["rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "rbx"]
+    changed += [f"xmm{i}" for i in range(16)] + ["memory", "dirflag", "fpsr", "flags"]
+    text = (
+        "movq %rsp, %rbx; subq $$256, %rsp; andq $$-64, %rsp; movq %r13, %rdi; movq %r14, %rsi; callq *%r12; "
+        "movq %rbx, %rsp"
+    )
+    constraints = ",".join(["{r12}", "{r13}", "{r14}", *(f"~{{{r}}}" for r in changed)])
+    _assembly(text, constraints, [function, first, second])

@@ -1,0 +1,33 @@
+"""What a program has so that the runtime can tell it of its team: a number, and a function that sets it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...._mlir import func, ir, util
+from .board import SETTER
+
+_NUMBER = "__qmlir_team"
+
+
+def team_of(op: Any) -> Any:
+    """The address of the team, i64, at the insertion point; 0 until the runtime has set it. Adds to the module of `op`
+    what that takes."""
+    module = op
+    while module.parent is not None:
+        module = module.parent
+    block = module.regions[0].blocks[0]
+    i64 = ir.IntegerType.get_signless(64)
+    names = {o.attributes["sym_name"].value for o in block.operations if "sym_name" in o.attributes}
+    if _NUMBER not in names:
+        with ir.Location.unknown(module.context), ir.InsertionPoint.at_block_begin(block):
+            util.GlobalOp(
+                _NUMBER, ir.TypeAttr.get(i64), sym_visibility="private", is_mutable=True,
+                initial_value=ir.IntegerAttr.get(i64, 0),
+            )  # fmt: skip
+        with ir.Location.unknown(module.context), ir.InsertionPoint(block):
+            setter = func.FuncOp(SETTER, ir.FunctionType.get([i64], []))
+            with ir.InsertionPoint(setter.add_entry_block()):
+                util.GlobalStoreOp(setter.arguments[0], _NUMBER)
+                func.ReturnOp([])
+    return util.GlobalLoadOp(i64, _NUMBER).result

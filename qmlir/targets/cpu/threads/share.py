@@ -1,0 +1,202 @@
+"""The caller's side: an executable of one workgroup whose chunks are shared out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...._mlir import arith, func, ir, llvm, memref, scf
+from . import atomics as a
+from . import board
+from . import cost as cost_model
+
+# Emits the work of one chunk, given its number (index) and the words that `share` was given, loaded again.
+Body = Callable[[Any, list[Any]], None]
+
+_TOTAL, _WORDS = 0, 8  # offsets in the frame
+
+_I64 = "i64"
+
+
+def share(name: str, module: Any, team: Any, total: Any, cost: Any, words: Sequence[Any], body: Body) -> None:
+    """Emit, at the insertion point, `body` for every chunk in `range(total)`, on this thread and on helpers.
+
+    Args:
+        name: of the kernel; functions of that name with a suffix are added to `module`.
+        module: the block of the kernel's module.
+        team: i64, the address of the board; at 0 there are no helpers.
+        total: i64, how many chunks; the chunks of one call may be done in any order and at the same time.
+        cost: i64, about how many nanoseconds all chunks take on one thread.
+        words: i64 values that the body needs: addresses and sizes.
+    """
+    with ir.InsertionPoint(module):
+        _chunk_function(f"{name}_chunk", len(words), body)
+        _share_function(f"{name}_share", f"{name}_chunk")
+        _job_function(f"{name}_job", f"{name}_share")
+    frame = _frame(total, words)
+    useful = arith.andi(a.differ(team, a.constant(0)), a.less(a.constant(1), total))
+    useful = arith.andi(useful, a.less(a.constant(cost_model.FORK_NS - 1), cost))
+
+    def take() -> list[Any]:
+        was = a.exchange(a.word(a.as_pointer(team), board.LOCK), a.constant(1))
+        return [a.equal(was, a.constant(0))]
+
+    bit = ir.IntegerType.get_signless(1)
+    (mine,) = a.either(useful, take, lambda: [a.constant(0, 1)], [bit])
+
+    def alone() -> None:
+        index = ir.IndexType.get()
+        zero, one = arith.constant(index, 0), arith.constant(index, 1)
+        op = scf.ForOp(zero, arith.index_cast(index, total), one)
+        with ir.InsertionPoint(op.body):
+            number = arith.index_cast(_type(), op.induction_variable)
+            func.CallOp([], f"{name}_chunk", [frame, number])
+            scf.YieldOp([])
+
+    a.either(mine, lambda: _together(name, team, frame, total, cost), alone, [])
+
+
+def _type() -> Any:
+    return ir.Type.parse(_I64)
+
+
+def _pointer() -> Any:
+    return ir.Type.parse("!llvm.ptr")
+
+
+def _private(name: str, types: Sequence[Any]) -> Any:
+    """A function of the kernel's module that is no entry point: its arguments are passed as C passes them."""
+    made = func.FuncOp(name, ir.FunctionType.get(list(types), []), visibility="private")
+    made.attributes["llvm.bareptr"] = ir.BoolAttr.get(True)
+    return made
+
+
+def _chunk_function(name: str, count: int, body: Body) -> None:
+    """`(frame, chunk)`: the work of one chunk."""
+    made = _private(name, [_pointer(), _type()])
+    with ir.InsertionPoint(made.add_entry_block()):
+        frame, number = made.arguments
+        words = [llvm.LoadOp(_type(), a.word(frame, _WORDS + 8 * i), alignment=8).result for i in range(count)]
+        body(arith.index_cast(ir.IndexType.get(), number), words)
+        func.ReturnOp([])
+
+
+def _share_function(name: str, chunk: str) -> None:
+    """`(board, frame, participant)`: chunks of the participant's own range, then of the others', until none is left."""
+    made = _private(name, [_pointer(), _pointer(), _type()])
+    with ir.InsertionPoint(made.add_entry_block()):
+        place, frame, who = made.arguments
+        total = llvm.LoadOp(_type(), a.word(frame, _TOTAL), alignment=8).result
+        people = a.get(a.word(place, board.PEOPLE))
+        index = ir.IndexType.get()
+        op = scf.ForOp(arith.constant(index, 0), arith.index_cast(index, people), arith.constant(index, 1))
+        with ir.InsertionPoint(op.body):
+            next_one = arith.addi(who, arith.index_cast(_type(), op.induction_variable))
+            over = a.less(next_one, people)
+            owner = arith.select(over, next_one, arith.subi(next_one, people))
+            first = arith.divui(arith.muli(owner, total), people)
+            last = arith.divui(arith.muli(arith.addi(owner, a.constant(1)), total), people)
+            offset = arith.addi(arith.muli(owner, a.constant(board.LINE)), a.constant(board.COUNTERS))
+            counter = a.word(place, offset)
+
+            def claim(_: list[Any]) -> tuple[Any, list[Any]]:
+                number = arith.addi(first, a.add(counter, a.constant(1)))
+                return a.less(number, last), [number]
+
+            def work(values: list[Any]) -> list[Any]:
+                func.CallOp([], chunk, [frame, values[0]])
+                return []
+
+            a.loop(claim, work, [], [_type()])
+            scf.YieldOp([])
+        func.ReturnOp([])
+
+
+def _job_function(name: str, share_name: str) -> None:
+    """What helpers call by its address: `(board, participant)`."""
+    made = llvm.LLVMFuncOp(
+        name, ir.TypeAttr.get(ir.Type.parse("!llvm.func<void (ptr, i64)>")), sym_visibility="private"
+    )
+    block = made.body.blocks.append(_pointer(), _type())
+    with ir.InsertionPoint(block):
+        place, who = block.arguments
+        frame = a.as_pointer(a.get(a.word(place, board.FRAME)))
+        func.CallOp([], share_name, [place, frame, who])
+        llvm.ReturnOp()
+
+
+def _frame(total: Any, words: Sequence[Any]) -> Any:
+    """What chunks read, on the caller's stack: the caller outlives its helpers' work."""
+    size = _WORDS + 8 * len(words)
+    buffer = memref.AllocaOp(ir.MemRefType.get([size], ir.IntegerType.get_signless(8)), [], [], alignment=64).result
+    address = arith.index_cast(_type(), memref.ExtractAlignedPointerAsIndexOp(buffer).result)
+    frame = a.as_pointer(address)
+    for offset, value in [(_TOTAL, total), *((_WORDS + 8 * i, w) for i, w in enumerate(words))]:
+        llvm.StoreOp(value, a.word(frame, offset), alignment=8)
+    return frame
+
+
+def _together(name: str, team: Any, frame: Any, total: Any, cost: Any) -> None:
+    """With the lock held: put the job on the board, work, and wait for the helpers that joined."""
+    place = a.as_pointer(team)
+
+    def at(offset: int) -> Any:
+        return a.word(place, offset)
+
+    address = llvm.AddressOfOp(_pointer(), f"{name}_job").result
+    people = a.get(at(board.PARTICIPANTS))
+    helpers, others = arith.subi(people, a.constant(1)), arith.subi(total, a.constant(1))
+    for value, offset in (
+        (a.as_word(address), board.JOB),
+        (a.as_word(frame), board.FRAME),
+        (arith.minui(helpers, others), board.ROOM),
+        (people, board.PEOPLE),
+        (a.cpu(), board.CALLER_CPU),
+        (a.constant(0), board.LEFT),
+    ):
+        a.put(value, at(offset))
+    index = ir.IndexType.get()
+    op = scf.ForOp(arith.constant(index, 0), arith.index_cast(index, people), arith.constant(index, 1))
+    with ir.InsertionPoint(op.body):
+        number = arith.index_cast(_type(), op.induction_variable)
+        offset = arith.addi(arith.muli(number, a.constant(board.LINE)), a.constant(board.COUNTERS))
+        a.put(a.constant(0), a.word(place, offset))
+        scf.YieldOp([])
+    epoch = arith.addi(arith.shrui(a.get(at(board.GATE)), a.constant(board.EPOCH_SHIFT)), a.constant(1))
+    opened = arith.ori(arith.shli(epoch, a.constant(board.EPOCH_SHIFT)), a.constant(board.OPEN))
+    a.exchange(at(board.GATE), opened)
+    # In this order: a helper counts itself as a sleeper, then looks at the gate for the last time.
+    a.when(a.differ(a.get_in_order(at(board.SLEEPERS)), a.constant(0)), lambda: _wake(place, cost))
+    func.CallOp([], f"{name}_share", [place, frame, a.constant(0)])
+    closed = a.keep(at(board.GATE), a.constant(~board.OPEN))
+    _wait(at(board.LEFT), arith.andi(closed, a.constant(board.ENTERED)))
+    a.put(a.constant(0), at(board.LOCK))
+
+
+def _wake(place: Any, cost: Any) -> None:
+    """Wake the sleepers when enough work has gone without them."""
+    missed = arith.addi(a.get(a.word(place, board.MISSED)), cost)
+
+    def wake() -> list[Any]:
+        futex = a.word(place, board.WAKES)
+        a.add(futex, a.constant(1, 32))
+        a.wake_all(futex)
+        return [a.constant(0)]
+
+    (left,) = a.either(a.less(missed, a.constant(cost_model.WAKE_NS)), lambda: [missed], wake, [_type()])
+    a.put(left, a.word(place, board.MISSED))
+
+
+_PATIENT = 2048  # pauses before the caller gives way: a helper without a CPU may need this one
+
+
+def _wait(counter: Any, value: Any) -> None:
+    def waiting(carried: list[Any]) -> tuple[Any, list[Any]]:
+        return a.differ(a.get(counter), value), carried
+
+    def pause(values: list[Any]) -> list[Any]:
+        a.pause()
+        a.when(a.less(a.constant(_PATIENT), values[0]), a.give_way)
+        return [arith.addi(values[0], a.constant(1))]
+
+    a.loop(waiting, pause, [a.constant(0)], [_type()])

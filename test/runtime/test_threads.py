@@ -1,0 +1,194 @@
+"""Kernels that share their chunks: right under concurrent callers, forks and the end of the process, on any number of
+threads, and without a team."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import qmlir
+from qmlir.targets.cpu.threads import board, cost
+from qmlir.targets.cpu.threads.team import supported
+
+pytestmark = pytest.mark.skipif(not supported(), reason="kernels for this system have no forks in them")
+
+# A program of its own process, because the number of threads is the process's. `CASES` are calls and their results.
+START = """
+import os, random, sys, threading, time
+import numpy as np
+import qmlir
+
+T = qmlir.TensorSpec
+rng = np.random.default_rng(0)
+CASES = []
+for m, k, n in ((1, 256, 512), (5, 512, 512), (16, 512, 1000)):
+    w = rng.integers(-128, 128, (k, n), dtype=np.int8)
+    scale, w_scale = np.full((m, 1), 0.02, np.float32), np.full((1, n), 0.01, np.float32)
+    artifact = qmlir.ops.scaled_matmul.compile(T((m, k), "i8"), w, lhs_scale=T((m, 1), "f32"), rhs_scale=w_scale)
+    program = qmlir.load(artifact)
+    for _ in range(3):
+        x = rng.integers(-128, 128, (m, k), dtype=np.int8)
+        CASES.append((program, x, scale, qmlir.reference.scaled_matmul(x, w, lhs_scale=scale, rhs_scale=w_scale)))
+TEAM = program._team
+
+def right(count, seed=0):
+    order = random.Random(seed)
+    chosen = (CASES[order.randrange(len(CASES))] for _ in range(count))
+    return sum(np.array_equal(p.main(x, s), y) for p, x, s, y in chosen) == count
+
+def joined():  # helpers join when the machine gives them a CPU, which a loaded one does late
+    until = time.monotonic() + 30
+    while not TEAM.statistics()["joined"] and time.monotonic() < until:
+        right(20)
+    return TEAM.statistics()["joined"] > 0
+"""
+
+
+def run(code: str, threads: int, timeout: int = 60) -> str:
+    """What the program prints; it has to end, and well."""
+    environment = {**os.environ, "QMLIR_THREADS": str(threads), "PYTHONFAULTHANDLER": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error::RuntimeWarning", "-c", START + code],
+        env=environment, capture_output=True, text=True, timeout=timeout, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
+CALLERS = """
+wrong = []
+def body(i):
+    for turn in range({turns}):
+        if not right({calls}, 1000 * i + turn):
+            wrong.append(i)
+        time.sleep(0.0005)  # long enough for helpers to go to sleep
+callers = [threading.Thread(target=body, args=(i,)) for i in range({callers})]
+for c in callers: c.start()
+for c in callers: c.join()
+print(len(wrong), TEAM.helpers, joined())
+"""
+
+
+def test_helpers_join_and_results_are_right() -> None:
+    """On one more thread than most machines of the tests have to spare."""
+    assert run("print(right(400), TEAM.helpers, joined())", 3).split() == ["True", "2", "True"]
+
+
+def test_concurrent_callers_with_more_helpers_than_cpus() -> None:
+    out = run(CALLERS.format(turns=5, calls=60, callers=4), 5)
+    assert out.split() == ["0", "4", "True"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", [2, 5])
+def test_eight_callers_of_ten_thousand_calls(threads: int) -> None:
+    out = run(CALLERS.format(turns=20, calls=500, callers=8), threads, timeout=600)
+    assert out.split() == ["0", str(threads - 1), "True"]
+
+
+FORK = """
+stop = []
+def busy():
+    while not stop: right(10)
+caller = threading.Thread(target=busy)
+caller.start()
+codes = []
+for i in range({children}):
+    child = os.fork()
+    if not child:
+        fine = right(50)
+        if i % 2:  # programs of a fork that are loaded there have helpers again
+            program = qmlir.load(artifact)
+            fine = fine and program._team.helpers == {threads} - 1 and right(50)
+        sys.exit(0 if fine else 1)
+    codes.append(os.waitpid(child, 0)[1])
+stop.append(1)
+caller.join()
+print(codes, right(50))
+"""
+
+
+def test_children_of_a_fork_compute_and_end() -> None:
+    """While another thread is in a call; children of a fork once waited forever for threads of the parent's devices."""
+    assert run(FORK.format(children=2, threads=3), 3) == "[0, 0] True\n"
+
+
+@pytest.mark.slow
+def test_many_children_of_a_fork() -> None:
+    assert run(FORK.format(children=20, threads=3), 3, timeout=600) == f"{[0] * 20} True\n"
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(0)", "os._exit(0)", "time.sleep(0.05)"])
+def test_process_ends_while_helpers_spin_and_while_they_sleep(end: str) -> None:
+    assert run(f"print(right(20), flush=True); {end}", 3) == "True\n"
+
+
+def test_exception_of_a_caller_leaves_the_team_usable() -> None:
+    code = """
+try:
+    program.main(x[:, :3], scale)
+except qmlir.errors.InputError:
+    print(right(50), joined())
+"""
+    assert run(code, 3) == "True True\n"
+
+
+def test_one_thread_has_no_team() -> None:
+    assert run("print(right(20), TEAM)", 1) == "True None\n"
+
+
+def product(m: int, k: int, n: int) -> tuple[Any, Any, Any, Any]:
+    rng = np.random.default_rng(0)
+    w = rng.integers(-128, 128, (k, n), dtype=np.int8)
+    x = rng.integers(-128, 128, (m, k), dtype=np.int8)
+    w_scale, scale = np.full((1, n), 0.01, np.float32), np.full((m, 1), 0.02, np.float32)
+    T = qmlir.TensorSpec
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((m, k), "i8"), w, lhs_scale=T((m, 1), "f32"), rhs_scale=w_scale, target="cpu"
+    )
+    return artifact, x, scale, qmlir.reference.scaled_matmul(x, w, lhs_scale=scale, rhs_scale=w_scale)
+
+
+def test_task_system_is_for_what_is_not_ours() -> None:
+    artifact, *_ = product(32, 512, 512)
+    stock = all(s["chosen"] == "stock" for s in artifact.manifest["strategies"])
+    assert artifact.manifest["work"] == 32 * 512 * 512
+    assert artifact.manifest["task_work"] == (artifact.manifest["work"] if stock else 0)
+
+
+def test_plain_runtime_runs_it_on_one_thread(tmp_path: Path) -> None:
+    """`iree-run-module`, which knows nothing of teams, gets the same bytes."""
+    artifact, x, scale, expected = product(5, 256, 200)
+    if all(s["chosen"] == "stock" for s in artifact.manifest["strategies"]):
+        pytest.skip("this CPU has no kernel of ours")
+    artifact.save(tmp_path / "p.vmfb")
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "s.npy", scale)
+    import iree._runtime_libs as libs
+
+    tool = Path(libs.__path__[0]) / "iree-run-module"
+    command = [str(tool), "--device=local-sync", f"--module={tmp_path}/p.vmfb", "--function=main",
+               f"--input=@{tmp_path}/x.npy", f"--input=@{tmp_path}/s.npy", f"--output=@{tmp_path}/y.npy"]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
+
+
+def test_board_has_a_line_for_each_participant() -> None:
+    words = [board.LOCK, board.GATE, board.LEFT, board.JOB, board.WAKES, board.SLEEPERS, board.STOP, board.JOINED]
+    assert len({w // board.LINE for w in words}) == len(words)
+    assert board.CPU_MASK + board.CPU_MASK_BYTES <= board.COUNTERS
+    assert board.COUNTERS + board.MOST_PARTICIPANTS * board.LINE <= board.SIZE
+    assert board.ENTERED >= board.MOST_PARTICIPANTS
+
+
+def test_cost_model_orders_its_numbers() -> None:
+    assert cost.FORK_NS < cost.WAKE_NS
+    assert cost.nanoseconds(2 * 4096 * 4096, 4096 * 4096) > cost.WAKE_NS
+    assert cost.nanoseconds(2 * 64 * 64, 64 * 64) < cost.FORK_NS

@@ -1,0 +1,117 @@
+"""The CPU benchmarks compare what they say: every work is there, and all compute the reference's result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks import harness
+from benchmarks.cpu import report
+from benchmarks.cpu.peers import PEERS, Absent, candidates
+from benchmarks.cpu.worker import _row
+from benchmarks.cpu.works import EIGHT_BITS, FOUR_BITS, MOBILENETV2, RESNET50, works
+
+# Row of the table -> number of works.
+ROWS = {
+    "w8a8, M >= 128": 4,
+    "w8a8, M = 16": 1,
+    "w8a8, M = 1": 1,
+    "w8a8, quantised dynamically": 2,
+    "w4a8 g128, M = 1": 1,
+    "w4a8 g128, M >= 16": 3,
+    "w4a16 g128": 2,
+    "ResNet-50 convolutions, batch 1": 20,
+    "ResNet-50 convolutions, batch 8": 20,
+    "MobileNetV2 depthwise": 10,
+    "MoE layer": 8,
+    "gated MLP block": 2,
+    "networks": 3,
+}
+WORKS = works()
+# One work of each row with its own kind of problem; the slow tier takes them all.
+FIRST = {next(w.name for w in WORKS if w.row == row) for row in ROWS}
+BATCH_8 = "ResNet-50 convolutions, batch 8"
+CASES = [
+    pytest.param(w, id=w.name, marks=() if w.name in FIRST and w.row != BATCH_8 else pytest.mark.slow) for w in WORKS
+]
+
+
+def test_registry_is_complete() -> None:
+    assert {row: sum(w.row == row for w in WORKS) for row in {w.row for w in WORKS}} == ROWS
+    assert len({w.name for w in WORKS}) == len(WORKS)
+    assert len(set(RESNET50)) == 20
+    assert len(set(MOBILENETV2)) == 10
+    assert all(set(w.goals) <= {FOUR_BITS, EIGHT_BITS} and w.goals for w in WORKS)
+    assert {m.row for m in WORKS if m.quick} >= {"w8a8, M >= 128", "w8a8, M = 16", "w8a8, M = 1", "w4a8 g128, M = 1"}
+    assert set(report.MEANS) <= set(ROWS)
+
+
+@pytest.mark.parametrize("work", CASES)
+def test_ours_and_peers_compute_the_reference(work: Any) -> None:
+    problem = work.tiny()
+    assert problem.operations > 0
+    assert problem.bytes > 0
+    expected = problem.reference()
+
+    def check(name: str, got: Any, want: Any, tolerance: float) -> None:
+        assert got.shape == want.shape, name
+        assert float(np.abs(got - want).max() / np.abs(want).max()) <= tolerance, name
+
+    check("ours", problem.real(problem.ours()()), expected, 0.01)
+    for peer in PEERS:
+        try:
+            found = candidates(peer, problem, 1)
+        except Absent:  # which of them take part is the environment's choice, and the suite says so
+            continue
+        for c in found:
+            check(c.name, c.real(c.run()), expected if c.problem is None else c.problem.reference(), c.tolerance)
+
+
+def timing(*rounds: list[float]) -> harness.Timing:
+    return harness.Timing(list(rounds))
+
+
+def test_rows_take_the_best_peer_of_their_kind() -> None:
+    work = next(w for w in WORKS if set(w.goals) == {FOUR_BITS, EIGHT_BITS})
+    times = {"ours": timing([1.0, 1.0], [2.0, 2.0]), "a": timing([4.0], [4.0]), "b": timing([2.0], [2.5])}
+    row = _row(work, EIGHT_BITS, (0.95, 0.9), 2, times, {"a": EIGHT_BITS, "b": EIGHT_BITS}, 0.75)
+    assert (row["peer"], row["ours_ms"], row["peer_ms"], row["goal"]) == ("b", 1500.0, 2250.0, 0.9)
+    assert row["ratio"] == pytest.approx(1.5 / 2.25)
+    assert row["p10"] == pytest.approx(0.5 + 0.1 * 0.3)  # of the rounds' ratios, 0.5 and 0.8
+    assert row["limit_share"] == 0.5
+    lonely = _row(work, FOUR_BITS, (0.2, 0.2), 1, times, {"a": EIGHT_BITS}, 0.75)
+    assert lonely["peer"] is None
+    assert report.verdict(lonely) == "no peer"
+
+
+def test_race_gives_every_candidate_its_turns() -> None:
+    calls = {"one": 0, "two": 0}
+
+    def count(name: str) -> None:
+        calls[name] += 1
+
+    found = harness.race({n: (lambda n=n: count(n)) for n in calls}, rounds=3, burst_s=1e-6)  # type: ignore[misc]
+    assert all(len(t.all()) <= calls[n] and t.rounds for n, t in found.items())
+
+
+def test_page_and_table_say_who_is_absent() -> None:
+    row = {"work": "w", "against": EIGHT_BITS, "threads": 1, "ours_ms": 1.0, "limit_share": 0.5, "goal": 0.9,
+           "peer": "p", "peer_ms": 2.0, "ratio": 0.5, "p10": 0.4, "p90": 0.6}  # fmt: skip
+    result = {
+        "environment": {"cpu": "a CPU", "cpus": 2, "features": ["avx2"], "peers": {}, "absent": {"llama": "no"}},
+        "limits": [],
+        "works": [{"work": "w", "threads": 1, "load": 1.0, "rows": [row], "absent": {"iree": "too large"}},
+                  {"work": "x", "threads": 1, "rows": [], "refused": "the process ended with -11"}],
+        "rows": [row],
+    }  # fmt: skip
+    text = report.page([result])
+    assert "| w | 8-bit | 1 | 1 | p | 2 | **0.50** |" in text
+    for part in (
+        "absent: llama: no",
+        "absent: iree: too large (1 times, first: w)",
+        "ours: the process ended with -11",
+    ):
+        assert part in text
+    assert report.table(result).row_count == 1
