@@ -52,7 +52,11 @@ class Layout:
         """The stored bytes of `codes`, int8."""
         assert codes.ndim == 2
         padding = [(0, want - have) for want, have in zip(self.padded, codes.shape, strict=True)]
-        stored = (codes.astype(np.int16) - self.offset).astype(np.uint8) & np.uint8((1 << self.bits) - 1)
+        stored = codes.astype(np.int8, copy=False).view(np.uint8)
+        if self.offset:
+            stored = stored - np.uint8(self.offset & 255)  # modulo 256
+        if self.bits < 8:
+            stored = stored & np.uint8((1 << self.bits) - 1)
         # Padding is a code of zero bits: whoever reads a padded row or column multiplies it by zero or drops it.
         stored = np.pad(stored, padding) if any(high for _, high in padding) else stored
         parts = stored.reshape([size for axis in self.factors for size in axis]).transpose(self.order)
