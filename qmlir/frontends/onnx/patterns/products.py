@@ -10,6 +10,7 @@ import numpy as np
 
 from ...._mlir import arith
 from ....dialect.dtypes import DTYPES
+from ....passes.lower.build import apart
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import at_axis, drop_axis, elementwise, new_axis, real, scalar_of
 from ...tensors import quantised as requantise_scalar
@@ -187,7 +188,8 @@ def _through_float(op: Any, lhs: Quantised, rhs: Quantised, to: Requantise) -> T
         number = real(side.codes)
         if side.zero is not None:
             number = elementwise(lambda x, z: arith.subf(x, arith.sitofp(x.type, z)), [number, side.zero], "f32")
-        numbers.append(number)
+        # Apart: IREE 3.13 cannot tile a small product over a dynamic size together with what computes its operands.
+        numbers.append(Tensor(number.spec, apart(number.value)))
     total = op.graph.torch_op("MatMul", numbers, [], op)
     factor = ratio([lhs.scale, rhs.scale], to.scale)
     d = DTYPES[to.dtype]
