@@ -109,3 +109,15 @@ def test_a_sum_longer_than_the_loops_of_a_software_device(target: str, data: Any
     kw = {"lhs": data.rng.integers(-2, 3, (2, 65544)).astype(np.float32),
           "rhs": data.rng.integers(-2, 3, (65544, 3)).astype(np.float32)}  # fmt: skip
     same(qmlir.ops.scaled_matmul(**kw, target=target), R.scaled_matmul(**kw))
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+def test_batched_rows_of_dynamic_size_with_zero_points(dtype: str) -> None:
+    """Data tiling read sums of rows that nothing had written when a batched product had ragged rows of dynamic size."""
+    rng = np.random.default_rng(0)
+    kind = np.dtype("int8" if dtype == "i8" else "uint8")
+    a, b = (rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, s).astype(kind) for s in ((4, 7, 8), (4, 8, 7)))
+    kw = {"lhs_zero_point": np.int32(12), "rhs_zero_point": np.int32(13), "out_dtype": "i32"}
+    spec = qmlir.TensorSpec
+    made = qmlir.ops.scaled_matmul.compile(spec((4, None, 8), dtype), spec((4, 8, None), dtype), **kw)
+    assert np.array_equal(qmlir.load(made).main(a, b), R.scaled_matmul(a, b, **kw))

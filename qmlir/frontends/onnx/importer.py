@@ -54,6 +54,7 @@ class Node(Raising):
         self.name = f"onnx.{self.op_type}"
         self.label = proto.name or f"{proto.op_type}_{index}"
         self.where = graph.model.where(self.label)
+        self.why_left = ""
 
     @cached_property
     def attributes(self) -> dict[str, Any]:  # type: ignore[override]
@@ -96,6 +97,10 @@ class Node(Raising):
     def producer(self, i: int) -> Node | None:
         """The node that makes input `i`, None for an input of the graph or a constant."""
         return self.graph.producers.get(self.proto.input[i]) if i < len(self.proto.input) else None
+
+    def left(self, reason: str) -> None:
+        """What the pattern builds is right, but no product of integers: reported as left, with a warning."""
+        self.why_left = reason
 
     def uses(self) -> int:
         """How often the node's first result is read, by nodes or as an output of the graph."""
@@ -197,7 +202,7 @@ class GraphImporter:
                 self._bind(node, tensors)
                 names = [op.operation.name for op in list(block.operations)[before:]]
                 became = next((n for n in reversed(names) if n.startswith("qmlir.")), "linalg")
-                self._outcome[node.index] = ("raised", became)
+                self._outcome[node.index] = ("left", node.why_left) if node.why_left else ("raised", became)
                 return
         if is_quantised(node.op_type):
             # torch-mlir takes some of these, and is wrong about a few (QLinearConv per channel).
