@@ -181,7 +181,7 @@ class Subgraph:
                     self._compile(args)
         if self.eager:
             return self.gm(*args)
-        found = self._function(*[args[i] for i in self.dynamic])
+        found = self._function(*[args[i].detach() for i in self.dynamic])
         outputs = iter(found if isinstance(found, tuple) else (found,))
         return [self._result(r, outputs, args) for r in self.results]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...passes.lower.build import collapse, dims, expand, filled, scalar
+from ..._mlir import arith, ir
+from ...passes.lower.build import as_index, collapse, dims, expand, filled, scalar, tensor_type
 from ...spec import TensorSpec
 from ..raising import Raising, Tensor, register_raising
 from .custom_ops import NAMESPACE, OPERATIONS, register
@@ -51,15 +52,42 @@ def _rows(t: Tensor) -> Tensor:
     if t.array is not None:
         return Tensor.constant(t.array.reshape(-1, t.array.shape[-1]), t.dtype)
     rank = len(t.shape)
-    rows: int | None = 1
-    for s in t.shape[:-1]:
-        rows = None if s is None or rows is None else rows * s
-    value = collapse(t.value, [list(range(rank - 1)), [rank - 1]])
-    return Tensor(TensorSpec((rows, t.shape[-1]), t.dtype), value)
+    spec = TensorSpec((_product(t.shape[:-1]), t.shape[-1]), t.dtype)
+    if sum(s is None for s in t.shape[:-1]) < 2:
+        return Tensor(spec, collapse(t.value, [list(range(rank - 1)), [rank - 1]]))
+    sizes = dims(t.value)
+    rows = as_index(sizes[0])
+    for s in sizes[1:-1]:
+        rows = arith.muli(rows, as_index(s))
+    return Tensor(spec, _reshaped(t.value, [rows, sizes[-1]]))
+
+
+def _product(shape: Sequence[int | None]) -> int | None:
+    total = 1
+    for s in shape:
+        if s is None:
+            return None
+        total *= s
+    return total
 
 
 def _split_rows(value: Any, sizes: Sequence[Any], n: int | None) -> Any:
-    return expand(value, [list(sizes), [dims(value)[-1] if n is None else n]])
+    """Rows as the axes that they were."""
+    wide = [*sizes, dims(value)[-1] if n is None else n]
+    if sum(not isinstance(s, int) for s in sizes) < 2:
+        return expand(value, [list(sizes), wide[-1:]])
+    return _reshaped(value, wide)
+
+
+def _reshaped(value: Any, sizes: Sequence[Any]) -> Any:
+    """A reshape between dispatches. `tensor.expand_shape` splits an axis into one dynamic size at most: with two, which
+    IREE also makes of a collapse that it moves, its code generation takes the marker of a dynamic size for a size ("no
+    basis element may be statically non-positive")."""
+    own, new = ([s for s in many if not isinstance(s, int)] for many in (dims(value), sizes))
+    return ir.Operation.create(
+        "flow.tensor.reshape", results=[tensor_type(sizes, value.type.element_type)], operands=[value, *own, *new],
+        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(own), len(new)])},
+    ).result  # fmt: skip
 
 
 def _dynamic_quantize(op: Raising, operands: dict[str, Tensor], attributes: dict[str, Any]) -> Sequence[Tensor]:
@@ -68,8 +96,6 @@ def _dynamic_quantize(op: Raising, operands: dict[str, Tensor], attributes: dict
         return list(results)
     codes, scale = results
     with op.location:
-        from ..._mlir import ir
-
         zero = filled(dims(scale.value), scalar(0, ir.IntegerType.get_signless(32)))
     return [codes, scale, Tensor(TensorSpec(scale.shape, "i32"), zero)]
 

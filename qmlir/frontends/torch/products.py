@@ -212,8 +212,10 @@ def _int8pack_mm(graph: Graph, node: Node) -> Product | None:
     lhs, rhs, scales = node.args
     known = graph.constant(scales)
     scale = known.float().reshape(-1, 1) if known is not None else reshaped(graph, node, scales, [*shape_of(scales), 1])
-    return Product("scaled_matmul", Side(lhs), Side(rhs, "i8", scale, transposed=True), node, node,
+    made = Product("scaled_matmul", Side(lhs), Side(rhs, "i8", scale, transposed=True), node, node,
                    _OUT[dtype_of(node)], 1, stage=SCALED)  # fmt: skip
+    _scaled_after(made)
+    return made
 
 
 def _int4pack_mm(graph: Graph, node: Node) -> Product | None:
@@ -390,7 +392,15 @@ def _scale_columns(graph: Graph, p: Product, factor: torch.Tensor) -> bool:
     if p.attributes.get("zero_mode") == "offset_float":
         return False
     p.rhs.scale = column if own is None else own * column
+    _scaled_after(p)
     return True
+
+
+def _scaled_after(p: Product) -> None:
+    """torch multiplies by bare codes, which 16-bit floats hold exactly, and scales the sum. Codes that are scaled
+    first are no longer exact in 16 bits: f32 holds them."""
+    if not p.lhs.quantised and dtype_of(p.lhs.node) in (torch.bfloat16, torch.float16):
+        p.attributes["compute_dtype"] = "f32"
 
 
 def _add(graph: Graph, p: Product, user: Node) -> bool:
