@@ -23,11 +23,18 @@ def _doc_sizes(c: Case) -> tuple[int, int, int]:
     return tuple(c.take(name, size) for name, size in _DOC.items())
 
 
-def doc_gemm(c: Case, d: Draw) -> Variant:
+def _f16_sizes(c: Case, biased: bool = False) -> tuple[int, int, int]:
+    """The sizes of a product of f16 by f16, without a bias unless the caller reads it."""
     read_common(c)
-    m, n, k = _doc_sizes(c)
     for side in ("a", "w"):
         require(c, f"{side}_dtype", "f16")
+    if not biased:
+        require(c, "bias", None)
+    return _doc_sizes(c)
+
+
+def doc_gemm(c: Case, d: Draw) -> Variant:
+    m, n, k = _f16_sizes(c, biased=True)
     batch = (_DOC_BATCH,) if c.fields["op"] == "batched_gemm" else ()
     m, n, cut, work = fit_product(m, n, k, int(np.prod(batch, initial=1)))
     out = c.word("out_dtype", OUT_DTYPES)
@@ -58,12 +65,8 @@ def doc_int8(c: Case, d: Draw) -> Variant:
 
 
 def doc_grouped(c: Case, d: Draw) -> Variant:
-    read_common(c)
-    m, n, k = _doc_sizes(c)
+    m, n, k = _f16_sizes(c)
     experts, topk = c.take("E", _DOC_EXPERTS), c.take("topk", _DOC_TOPK)
-    for side in ("a", "w"):
-        require(c, f"{side}_dtype", "f16")
-    require(c, "bias", None)
     m, n, cut = fit(m, n, topk * k)
     p = Program()
     p.step("grouped_matmul", ("y",), {"lhs": d.uniform((m, k), -1, 1, np.float16),
@@ -74,11 +77,7 @@ def doc_grouped(c: Case, d: Draw) -> Variant:
 
 
 def doc_moe(c: Case, d: Draw) -> Variant:
-    read_common(c)
-    m, n, k = _doc_sizes(c)
-    for side in ("a", "w"):
-        require(c, f"{side}_dtype", "f16")
-    require(c, "bias", None)
+    m, n, k = _f16_sizes(c)
     require(c, "out_dtype", "f16")
     experts, topk = _DOC_EXPERTS, _DOC_TOPK
     m, n, cut = fit(m, n, 2 * topk * k)
@@ -88,11 +87,7 @@ def doc_moe(c: Case, d: Draw) -> Variant:
 
 
 def doc_sparse(c: Case, d: Draw) -> Variant:
-    read_common(c)
-    m, n, k = _doc_sizes(c)
-    for side in ("a", "w"):
-        require(c, f"{side}_dtype", "f16")
-    require(c, "bias", None)
+    m, n, k = _f16_sizes(c)
     m, n, cut = fit(m, n, k)
     require(c, "layout", "csr|coo|block")
     form = c.pick("csr", "coo", "bsr")

@@ -86,14 +86,15 @@ class Program:
 
     def _module(self) -> Any:
         from qmlir._mlir import func, ir
-        from qmlir.ops import _type
+        from qmlir.dialect.ops.common import tensor_type
         from qmlir.signature import DTYPE, NAME
 
         order = self.arguments()
         specs = {n: self.spec(n) for n in order}
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            f = func.FuncOp("main", ([_type(specs[n]) for n in order], []))
+            argument_types = [tensor_type(specs[n].shape, specs[n].dtype) for n in order]
+            f = func.FuncOp("main", (argument_types, []))
             f.attributes["arg_attrs"] = ir.ArrayAttr.get([
                 ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in order
             ])  # fmt: skip
@@ -107,8 +108,8 @@ class Program:
                         values[name], specs[name] = value, spec
                 outputs = self.results()
                 func.ReturnOp([values[n] for n in outputs])
-            t = ir.FunctionType.get([_type(specs[n]) for n in order], [_type(specs[n]) for n in outputs])
-            f.attributes["function_type"] = ir.TypeAttr.get(t)
+            result_types = [tensor_type(specs[n].shape, specs[n].dtype) for n in outputs]
+            f.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(argument_types, result_types))
             f.attributes["res_attrs"] = ir.ArrayAttr.get(
                 [ir.DictAttr.get({DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in outputs]
             )
@@ -125,10 +126,10 @@ class _Primitive:
 
 def _to_i32(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
     from qmlir._mlir import arith
-    from qmlir.ops import _type
+    from qmlir.dialect.ops.common import tensor_type
 
     spec = TensorSpec(specs["input"].shape, "i32")
-    return [(arith.fptosi(_type(spec), values["input"]), spec)]
+    return [(arith.fptosi(tensor_type(spec.shape, spec.dtype), values["input"]), spec)]
 
 
 def _multiply(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:

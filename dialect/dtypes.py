@@ -69,6 +69,7 @@ DTYPES: dict[str, DType] = {
     for d in (
         *(_int(f"{s}{b}", b, "i8") for b in (8, 4, 2, 1) for s in "iu"),
         _int("i16", 16, "i16"),
+        _int("u16", 16, "i16"),
         _int("i32", 32, "i32"),
         _int("u32", 32, "i32"),
         _int("i64", 64, "i64"),
@@ -93,24 +94,31 @@ CODES = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codeboo
 
 
 class SmallFloat(NamedTuple):
-    """An 8-bit float: its largest finite number, the exponent of its smallest normal one, its bits of mantissa."""
+    """An 8-bit float: its largest finite number, the exponent of its smallest normal one, its bits of mantissa, and
+    what its codes for no finite number are."""
 
     largest: float
     min_exponent: int
     mantissa: int
+    special: str  # "inf": infinity and NaN as IEEE has them | "fn": all ones is NaN | "fnuz": negative zero is NaN
+
+    @property
+    def bias(self) -> int:
+        """Of the stored exponent, of which 1 is the smallest normal one."""
+        return 1 - self.min_exponent
 
 
 # OCP 8-bit Floating Point Specification 1.0, table 1; the FNUZ forms are Noune et al. 2022, arXiv:2206.02915.
 SMALL_FLOATS = {
-    "e4m3": SmallFloat(448.0, -6, 3),
-    "e5m2": SmallFloat(57344.0, -14, 2),
-    "e4m3fnuz": SmallFloat(240.0, -7, 3),
-    "e5m2fnuz": SmallFloat(57344.0, -15, 2),
+    "e4m3": SmallFloat(448.0, -6, 3, "fn"),
+    "e5m2": SmallFloat(57344.0, -14, 2, "inf"),
+    "e4m3fnuz": SmallFloat(240.0, -7, 3, "fnuz"),
+    "e5m2fnuz": SmallFloat(57344.0, -15, 2, "fnuz"),
 }
 OUT = ("f32", "f16", "bf16", "i32", "i8", "u8")
 
-_NUMPY = {"i16": "int16", "i32": "int32", "u32": "uint32", "i64": "int64", "f32": "float32", "f64": "float64",
-          "f16": "float16", "bool": "bool"}  # fmt: skip
+_NUMPY = {"i16": "int16", "u16": "uint16", "i32": "int32", "u32": "uint32", "i64": "int64", "f32": "float32",
+          "f64": "float64", "f16": "float16", "bool": "bool"}  # fmt: skip
 _ML_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "e4m3fnuz": "float8_e4m3fnuz",
               "e5m2fnuz": "float8_e5m2fnuz", "e8m0": "float8_e8m0fnu"}  # fmt: skip
 

@@ -410,7 +410,7 @@ def verify_module(module: Any) -> list[Diagnostic]:
 
     def visit(op: Any) -> Any:
         if op.name.startswith(NAMESPACE + "."):
-            message = _problem(op)
+            message = problem(op)
             if message:
                 found.append(Diagnostic(f"'{op.name}' op {message}", location_text(op.location)))
         return ir.WalkResult.ADVANCE
@@ -419,7 +419,8 @@ def verify_module(module: Any) -> list[Diagnostic]:
     return found
 
 
-def _problem(op: Any) -> str:
+def problem(op: Any) -> str:
+    """The first rule that an op breaks, "" when there is none."""
     if op.name not in OPS:
         known = [name.split(".", 1)[1] for name in OPS]
         return f"is not an op of this dialect{did_you_mean(op.name.split('.', 1)[1], known)}"

@@ -1,5 +1,6 @@
 """Writes the generated pages: pipeline.md, one operation at every stage, taken from the compiler itself; support.md,
-what the tests of the support matrix found (test/support/matrix.json); cases.md, what came of the test cases in
+what the tests of the support matrix found (test/support/matrix.json); onnx.md, the patterns of the ONNX front end and
+what came of the onnx package's tests (test/support/onnx_nodes.json); cases.md, what came of the test cases in
 conformance/; commands.md, the commands with what they print (commands.py).
 
 python docs/generate.py           # write
@@ -25,6 +26,7 @@ import commands
 from conformance import report
 
 DOCS = Path(__file__).resolve().parent
+NODES = DOCS.parent / "test" / "support" / "onnx_nodes.json"
 MATRIX = DOCS.parent / "test" / "support" / "matrix.json"
 
 EXAMPLE = """\
@@ -90,7 +92,9 @@ on lavapipe.
   each code becomes the same number in bf16 or f16. NVIDIA's fp8 instructions keep about 14 bits of a sum up to
   Hopper, and are not used.
 * fp4 codes, and integers beside floats, are numbers of f16, and are multiplied as such.
-* "vector code" is what there is where nothing is multiplied by a matrix: conversions and depthwise convolutions.
+* "vector code" is what there is where nothing is multiplied by a matrix: conversions, depthwise convolutions, and
+  sparse weights with so few entries that each product reads its own. Other sparse weights are made dense, or their
+  blocks gathered: no target's instruction for 2:4 sparsity is used.
 * Float products on Vulkan are vector code, and the compiler warns where the device has f16 cooperative matrices: IREE
   {iree} converts those to f32 before it multiplies, and no device offers cooperative matrices of f32.
 * Sizes are static. On Vulkan, tiles need static sizes, and the compiler warns of dynamic ones.
@@ -153,9 +157,67 @@ def readable(text: str) -> str:
     return re.sub(r"hal\.device\.targets = \[.*?\] *\}", "hal.device.targets = [...]}", text)
 
 
+ONNX = """\
+# ONNX models
+
+*This page is written by `python docs/generate.py` from the registered patterns and from `test/support/onnx_nodes.json`,
+which `python test/support/onnx_nodes.py` finds by running.*
+
+`qmlir.compile("model.onnx")` and `qmlir.compile(model_proto)` need `pip install "qmlir[onnx]"`. Opsets 10 to 28; static
+and dynamic sizes; weights in the file or beside it. The program has one function, `main`, whose arguments and results
+have the names, order and types of the graph's: uint8 stays uint8.
+
+A quantised operator becomes operations of the dialect by a pattern; all others go through torch-mlir, in the same
+context. DequantizeLinear, then MatMul, Gemm or Conv with a bias, clamps such as Relu, then QuantizeLinear become one
+product whose epilogue does the rest. A quantisation that undoes a dequantisation is taken out where that is exact: the
+same scale, zero point and type, with nothing but moves of elements in between. `artifact.import_report` lists what was
+raised, what was taken into another operation, and what was left and why; each of the last is a warning too, which
+names the node. What is quantised and has no pattern that fits is refused, for torch-mlir's own conversions of these
+are not all right.
+
+What is not imported: control flow (If, Loop, Scan), sequences, strings, sparse initializers, and Softmax of opsets
+below 13 along another axis than the last.
+
+## Operators with a pattern
+
+A Conv, MatMul or Gemm is meant here when an operand of it is dequantised right before it; other ones are torch-mlir's.
+
+| operator | what it becomes |
+|---|---|
+"""
+
+
+def onnx_page() -> str:
+    """The text of onnx.md."""
+    from qmlir.frontends import raising
+    from qmlir.frontends.onnx import patterns
+
+    parts = [ONNX.rstrip("\n")]
+    for name, pattern in sorted(raising._PATTERNS.items()):
+        if pattern.__module__.startswith(f"{patterns.__name__}."):
+            first = (pattern.__doc__ or "").strip().partition("\n\n")[0]
+            parts.append(f"| `{name.removeprefix('onnx.')}` | {' '.join(first.split())} |")
+    found = json.loads(NODES.read_text())
+    targets = list(next(iter(found["tests"].values())))
+    passed = {t: sum(r.get(t) == "passed" for r in found["tests"].values()) for t in targets}
+    told = ", ".join(f"{n} on `{t}`" for t, n in passed.items())
+    parts.append(f"""
+## The onnx package's own tests
+
+The {len(found["tests"])} backend node tests of onnx {found["onnx"]} for the quantisation operators, and for casts from
+and to the types that they need. Passed: {told}. Codes are compared exactly.
+
+| test | {" | ".join(f"`{t}`" for t in targets)} |
+|{"---|" * (len(targets) + 1)}""")
+    for name, results in found["tests"].items():
+        parts.append(f"| `{name.removeprefix('test_')}` | {' | '.join(results.get(t, 'not run') for t in targets)} |")
+    return "\n".join(parts) + "\n"
+
+
 # File name -> its text.
 PAGES = {
     "commands.md": commands.page,
+    "onnx.md": onnx_page,
     "pipeline.md": pipeline_page,
     "support.md": support_page,
     "cases.md": report.page,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .._mlir import arith, ir, linalg, tensor
+from .._mlir import arith, ir, linalg
 from .base import Pass, State
+from .lower.build import dims, empty, tensor_type
 from .lower.scalars import bf16_bits
 
 
@@ -47,11 +48,8 @@ def _read_bits(op: Any) -> Any:
         users = [use.owner.operation for use in argument.uses]
         if str(argument.type) != "bf16" or not all(u.name == "arith.extf" for u in users):
             continue
-        kind = ir.RankedTensorType(value.type)
-        shape = [ir.ShapedType.get_dynamic_size() if kind.is_dynamic_dim(d) else kind.get_dim_size(d)
-                 for d in range(kind.rank)]  # fmt: skip
         with ir.InsertionPoint(op), op.location:
-            op.operands[i] = tensor.bitcast(ir.RankedTensorType.get(shape, i16), value)
+            op.operands[i] = _reinterpreted(value, i16)
         argument.set_type(i16)
         for user in users:
             with ir.InsertionPoint(user), user.location:
@@ -80,13 +78,8 @@ def _rewrite(op: Any) -> None:
     i16 = ir.IntegerType.get_signless(16)
     old_type = op.results[0].type
     with ir.InsertionPoint(op), op.location:
-        sizes = [
-            tensor.dim(op.operands[len(op.operands) - 1], arith.constant(ir.IndexType.get(), i))
-            if old_type.is_dynamic_dim(i)
-            else old_type.get_dim_size(i)
-            for i in range(old_type.rank)
-        ]
-        init = tensor.empty(sizes, i16)
+        sizes = dims(op.operands[len(op.operands) - 1])
+        init = empty(sizes, i16)
         inputs = list(op.operands)[:-1]
         new = linalg.GenericOp(
             [init.type], inputs, [init], op.attributes["indexing_maps"], op.attributes["iterator_types"]
@@ -109,6 +102,17 @@ def _rewrite(op: Any) -> None:
             if kind != "arith.truncf":
                 value = (arith.sitofp if kind == "arith.sitofp" else arith.uitofp)(ir.F32Type.get(), value)
             linalg.YieldOp([bf16_bits(value)])
-        result = tensor.bitcast(old_type, new.operation.results[0])
+        result = _reinterpreted(new.operation.results[0], old_type.element_type)
     op.results[0].replace_all_uses_with(result)
     op.erase()
+
+
+def _reinterpreted(value: Any, element: Any) -> Any:
+    """`tensor.bitcast`, in IREE's own spelling: of one element it would fuse the other, and then not bufferize it."""
+    sizes = dims(value)
+    dynamic = [size for size in sizes if not isinstance(size, int)]
+    segments = ir.DenseI32ArrayAttr.get([1, len(dynamic), len(dynamic)])
+    return ir.Operation.create(
+        "flow.tensor.bitcast", results=[tensor_type(sizes, element)], operands=[value, *dynamic, *dynamic],
+        attributes={"operandSegmentSizes": segments},
+    ).results[0]  # fmt: skip

@@ -20,7 +20,7 @@ PASSES: dict[str, str] = {
     "qmlir-select": "select:SelectPass",
     "qmlir-decode-small-floats": "small_floats:DecodeSmallFloatsPass",
     "qmlir-index-sums": "index_sums:IndexSumsPass",
-    "qmlir-check-loops": "loops:CheckLoopsPass",
+    "qmlir-cut-loops": "loops:CutLoopsPass",
     "qmlir-split-broadcast": "broadcast:SplitBroadcastPass",
     "qmlir-explicit-sign": "sign:ExplicitSignPass",
     "qmlir-bf16-as-bits": "bf16:Bf16AsBitsPass",

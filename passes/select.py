@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ..errors import Diagnostic
-from ..strategy import Decision, answer_text, decide
-from ..targets import resolve
+from .._spelling import did_you_mean
+from ..errors import Diagnostic, UsageError
+from ..strategy import Decision, Strategy, answer_text, decide
+from ..targets import Target, resolve
 from .base import Pass, State, error_at, fail
 from .groups import LHS_MAGNITUDE, RHS_MAGNITUDE, find_contractions
 
@@ -25,10 +26,11 @@ class SelectPass(Pass):
     summary: ClassVar[str] = "choose a strategy of the target for every contraction"
 
     target: str = "cpu"
+    prefer: str = ""  # the name of a strategy that is asked before the others
 
     def run(self, module: Any, state: State) -> None:
         target = resolve(self.target)
-        strategies = target.strategies()
+        strategies = _preferred(target, self.prefer)
         failures: list[Diagnostic] = []
         # Found first, changed afterwards: a plan may replace its op, and what it builds is not asked again.
         for contraction in find_contractions(module):
@@ -51,6 +53,14 @@ class SelectPass(Pass):
                 state.notes.append(Diagnostic(text, contraction.location, "warning"))
         fail(self.name, failures)
         target.attach(module)
+
+
+def _preferred(target: Target, name: str) -> Sequence[Strategy]:
+    """The target's strategies, the one called `name` first."""
+    strategies = target.strategies()
+    if name and name not in (names := [s.name for s in strategies]):
+        raise UsageError(f"{target.spelling} has no strategy {name!r}{did_you_mean(name, names)}")
+    return sorted(strategies, key=lambda s: s.name != name) if name else strategies
 
 
 def _slow(facts: Mapping[str, Any]) -> str:

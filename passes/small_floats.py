@@ -6,24 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import arith, ir
+from ..dialect.dtypes import DTYPES, SMALL_FLOATS
 from .base import Pass, State
 
-
-@dataclass(frozen=True)
-class Format:
-    """Where the fields of a byte's float are; `special` says what its largest or its negative zero codes mean."""
-
-    mantissa: int
-    bias: int
-    special: str  # "inf" as IEEE has it | "fn": all ones is NaN | "fnuz": negative zero is NaN
-
-
-FORMATS = {
-    "f8E4M3FN": Format(3, 7, "fn"),
-    "f8E5M2": Format(2, 15, "inf"),
-    "f8E4M3FNUZ": Format(3, 8, "fnuz"),
-    "f8E5M2FNUZ": Format(2, 16, "fnuz"),
-}
+FORMATS = {DTYPES[name].mlir: form for name, form in SMALL_FLOATS.items()}
 _SCALE = "f8E8M0FNU"  # an exponent and nothing else
 
 

@@ -20,7 +20,10 @@ if (_root / "pyproject.toml").is_file() and (_root / "dialect" / "__init__.py").
 del _Path, _root
 
 if TYPE_CHECKING:
+    from . import checkpoint as checkpoint
     from . import compat as compat
+    from . import frontends as frontends
+    from . import importing as importing
     from . import ops as ops
     from .artifact import Artifact as Artifact
     from .checking import Tolerance as Tolerance
@@ -59,9 +62,12 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Tolerance": (".checking", "Tolerance"),
     "bench": (".measure", "bench"),
     "check": (".checking", "check"),
+    "checkpoint": (".checkpoint", None),
     "compat": (".compat", None),
     "compile": (".compiler", "compile"),
     "explain": (".explanation", "explain"),
+    "frontends": (".frontends", None),
+    "importing": (".importing", None),
     "inspect": (".inspection", "inspect"),
     "load": (".runtime", "load"),
     "ops": (".ops", None),
@@ -83,9 +89,12 @@ __all__ = [
     "Tolerance",
     "bench",
     "check",
+    "checkpoint",
     "compat",
     "compile",
     "explain",
+    "frontends",
+    "importing",
     "inspect",
     "load",
     "ops",

@@ -16,7 +16,7 @@ from typing import Any
 import iree.compiler
 from iree.compiler import ir, rewrite
 from iree.compiler.api import Invocation, Output, Session, Source, ctypes_dl
-from iree.compiler.dialects import arith, func, linalg, math, scf, tensor, util
+from iree.compiler.dialects import arith, flow, func, linalg, llvm, math, memref, scf, stream, tensor, util, vector
 from iree.compiler.dialects._ods_common import _cext
 from iree.compiler.passmanager import PassManager
 
@@ -29,19 +29,24 @@ __all__ = [
     "arith",
     "context",
     "ctypes_dl",
+    "flow",
     "func",
     "ir",
     "linalg",
+    "llvm",
     "load_dialects",
     "math",
+    "memref",
     "raw_data",
     "register_dialect",
     "register_operation",
     "rewrite",
     "scf",
+    "stream",
     "tensor",
     "tool_path",
     "util",
+    "vector",
 ]
 
 register_dialect: Any = _cext.register_dialect
@@ -49,7 +54,10 @@ register_operation: Any = _cext.register_operation
 
 # Building an op of a dialect that its context has not loaded crashes the process, and a compiler session's
 # context starts with none loaded.
-_DIALECTS = ("arith", "cf", "flow", "func", "iree_linalg_ext", "linalg", "math", "scf", "tensor", "util")
+_DIALECTS = (
+    "arith", "cf", "flow", "func", "iree_linalg_ext", "linalg", "llvm", "math", "memref", "scf", "stream", "tensor",
+    "util", "vector",
+)  # fmt: skip
 
 
 def load_dialects(ctx: Any) -> None:

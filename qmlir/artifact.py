@@ -76,6 +76,11 @@ class Artifact:
         """What the compiler had to say of the program: parts that are known to be slow on the target."""
         return [Diagnostic(**n) for n in self.manifest.get("notes", [])]
 
+    @property
+    def import_report(self) -> dict[str, list[dict[str, str]]] | None:
+        """What the front end raised, fused and left, with reasons; None for MLIR."""
+        return self.manifest.get("import")
+
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the `.vmfb`, all of it or nothing. Raises UsageError when the place cannot be written."""
         self.path = write_atomically(Path(path), self.vmfb)

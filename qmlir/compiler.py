@@ -24,6 +24,7 @@ from .artifact import MANIFEST_KEY, Artifact, write_atomically
 from .cache import Cache, key_of
 from .device_code import OPCODES, assembly_parts, spirv_instructions
 from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, TuningWarning, UsageError
+from .frontends.registry import ImportedSource, find, front_ends
 from .targets import Target, resolve
 
 if TYPE_CHECKING:
@@ -90,12 +91,14 @@ def compile(
     dump_stages: str | os.PathLike[str] | None = None,
     cache: bool = True,
     strict: bool = False,
+    import_options: Mapping[str, Any] | None = None,
     tuning: str | os.PathLike[str] | None = None,
 ) -> Artifact:
     """Compile a program for one target.
 
     Args:
-        source: path of an `.mlir` file, MLIR text, or an `ir.Module`.
+        source: path of an `.mlir` file, MLIR text, an `ir.Module`, or what a front end accepts: the path of an `.onnx`
+            file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`.
         target: `cpu`, `cpu:znver4`, `cuda:sm_90a`, `rocm:gfx942`, `vulkan:ada`, ...
         pipeline: passes to run instead of the default ones.
         start: level of the source when it is a dumped stage: `import`, `qmlir`, `linalg`, `configured`.
@@ -105,10 +108,12 @@ def compile(
         dump_stages: folder for the IR at every level and the device code.
         cache: keep the result in the compilation cache.
         strict: what would be a `SlowFallbackWarning` is a CompileError.
+        import_options: options of the front end that imports the source.
         tuning: a database that `qmlir tune` wrote: the program is compiled as was best; it is a `TuningWarning` when
             the database does not know it.
 
     Raises:
+        FrontEndError: a front end could not import the source.
         ParseError, VerifyError, PassError, CompileError: with the places in the source.
         TargetError: for an unknown target. UsageError: for a source or option that makes no sense.
     """
@@ -120,20 +125,53 @@ def compile(
         pipeline, start, dict(parameters or {}), keep_parameters, tuple(flags),
         Path(dump_stages) if dump_stages is not None else None, cache, strict,
     )  # fmt: skip
-    text, name = _source_text(source)
-    options = replace(options, origin=_origin(text, name, options))
+    program = _program(source, import_options or {}, start)
+    options = replace(options, origin=_origin(program, options))
     resolved = resolve(target)
-    spelling = resolved.spelling
-
-    def build(ctx: Any) -> Any:
-        return parse(text, name)
-
     key = None
     if cache and options.dump_stages is None:
         files = {scope: _file_digest(path) for scope, path in options.parameters.items()}
-        key = key_of([text, name, spelling, resolved.capabilities(), options.pipeline, options.start, files,
-                      options.keep_parameters, options.flags])  # fmt: skip
-    return compile_built(build, resolved, options, key)
+        key = key_of([program.key(), program.name, resolved.spelling, resolved.capabilities(), options.pipeline,
+                      options.start, files, options.keep_parameters, options.flags])  # fmt: skip
+    return compile_built(program, resolved, options, key)
+
+
+@dataclass(frozen=True)
+class MlirSource:
+    """A source that the compiler reads itself; called with a context, it parses."""
+
+    text: str
+    name: str
+
+    def __call__(self, ctx: Any) -> Any:
+        return parse(self.text, self.name)
+
+    @property
+    def path(self) -> str | None:
+        """The file that the text is from."""
+        return None if self.name == "-" else self.name
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {}
+
+    def key(self) -> str:
+        return self.text
+
+
+Program = MlirSource | ImportedSource
+
+
+def _program(source: Any, settings: Mapping[str, Any], start: str = "import") -> Program:
+    """What builds the program of a source."""
+    found = find(source)
+    if found is None:
+        if settings:
+            raise UsageError(f"the source is MLIR, which takes no import options ({', '.join(sorted(settings))})")
+        return MlirSource(*_source_text(source))
+    if start != "import":
+        raise UsageError(f"{found} imports sources, which start at level 'import', not at {start!r}")
+    return ImportedSource(found, source, settings)
 
 
 def compile_built(build: Callable[[Any], Any], target: Target, options: Options, key: str | None) -> Artifact:
@@ -167,13 +205,14 @@ def _tuned(source: Any, target: str, tuning: str | os.PathLike[str], **options: 
     return found or ()
 
 
-def _origin(text: str, name: str, options: Options) -> dict[str, Any] | None:
+def _origin(program: Program, options: Options) -> dict[str, Any] | None:
     """Which file a program came from, and with what it was compiled; None when it was no file."""
-    if name == "-":
+    if program.path is None:
         return None
     return {
-        "path": name,
-        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "path": program.path,
+        "sha256": hashlib.sha256(program.key().encode()).hexdigest(),
+        "import_options": dict(program.settings),
         "options": {
             "pipeline": options.pipeline, "start": options.start, "parameters": dict(options.parameters),
             "keep_parameters": options.keep_parameters, "flags": list(options.flags),
@@ -195,13 +234,13 @@ def rebuilder(artifact: Artifact) -> Callable[[str, str | None], str]:
     found = next((p for p in places if p.is_file()), None)
     if found is None:
         raise UsageError(f"the program was compiled from {path}, which is not here; compile it again")
-    text, name = _source_text(found)
-    if hashlib.sha256(text.encode()).hexdigest() != origin["sha256"]:
-        raise UsageError(f"the program was compiled from {path}, which has changed since; compile it again")
     kept = dict(origin["options"])
+    program = _program(found, origin["import_options"], kept["start"])
+    if hashlib.sha256(program.key().encode()).hexdigest() != origin["sha256"]:
+        raise UsageError(f"the program was compiled from {path}, which has changed since; compile it again")
     options = Options(**{**kept, "flags": tuple(kept["flags"])})
     target = resolve(artifact.target)
-    return lambda level, dispatch: rebuild(lambda ctx: parse(text, name), target, options, level, dispatch)
+    return lambda level, dispatch: rebuild(program, target, options, level, dispatch)
 
 
 _warned: set[str] = set()
@@ -232,15 +271,15 @@ def refuse_notes(notes: Sequence[Diagnostic]) -> None:
 def text_at(source: Any, level: str, *, target: str = "cpu", dispatch: str | None = None, **options: Any) -> str:
     """The program as text at `level` (see `Artifact.source`), `dispatch` alone when it is named. Options are those
     of `compile`."""
+    program = _program(source, options.pop("import_options", None) or {}, options.get("start", "import"))
     options["flags"] = tuple(options.get("flags", ()))
     options["parameters"] = dict(options.get("parameters") or {})
-    return rebuild(builder(source), resolve(target), Options(**options), level, dispatch)
+    return rebuild(program, resolve(target), Options(**options), level, dispatch)
 
 
-def builder(source: Any) -> Callable[[Any], Any]:
+def builder(source: Any, import_options: Mapping[str, Any] | None = None) -> Callable[[Any], Any]:
     """What makes the module of a source in a context: for tools that look at programs without compiling them."""
-    text, name = _source_text(source)
-    return lambda ctx: parse(text, name)
+    return _program(source, import_options or {})
 
 
 def rebuild(
@@ -347,7 +386,7 @@ def _source_text(source: Any) -> tuple[str, str]:
         return show(source), "-"
     raise UsageError(
         f"cannot compile a {type(source).__module__}.{type(source).__qualname__}; give the path of an .mlir file, MLIR "
-        "text, or an ir.Module"
+        f"text, an ir.Module, or what a front end accepts ({', '.join(f.name for f in front_ends())})"
     )
 
 
@@ -462,6 +501,9 @@ def run_compiler(
             return Compiled(b"", {})
         state = state or State()
         state.parameters = parameter_loader(options)
+        report = build.report if isinstance(build, ImportedSource) else None
+        if report is not None:
+            state.notes.extend(report.warnings())
         VerifyPass().run(module, state)  # what follows reads the ops
         manifest = describe(module, target, options)
         text = options.pipeline
@@ -481,6 +523,8 @@ def run_compiler(
                     return Compiled(b"", manifest)
         if until is not None:
             return Compiled(b"", manifest)
+        if report is not None:
+            manifest["import"] = report.to_json()
         manifest["pipeline"] = text
         manifest["notes"] = [dataclasses.asdict(n) for n in state.notes]
         manifest["strategies"] = [d.summary() for d in state.decisions]

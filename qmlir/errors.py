@@ -65,6 +65,10 @@ class VerifyError(DiagnosticsError):
     """An op of the dialect is used against its definition."""
 
 
+class FrontEndError(DiagnosticsError):
+    """A front end could not import a source; the headline names the front end, each place an op or a tensor."""
+
+
 class PassError(DiagnosticsError):
     """A pass could not do its work. `reproducer` names the file that holds the IR and its command line."""
 
@@ -91,6 +95,10 @@ class CompileError(DiagnosticsError):
 
 class ArtifactError(QmlirError):
     """A .vmfb that is truncated, foreign, damaged, or made for a host that this is not."""
+
+
+class CheckpointError(QmlirError):
+    """A checkpoint that is truncated, damaged, hostile, or against its own configuration."""
 
 
 class InputError(QmlirError):

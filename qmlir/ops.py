@@ -117,11 +117,12 @@ class Operation:
             return self._programs.setdefault(key, made)
 
     def compile(
-        self, *args: Any, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False, **kw: Any
-    ) -> Artifact:
+        self, *args: Any, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False,
+        pipeline: str | None = None, **kw: Any,
+    ) -> Artifact:  # fmt: skip
         """Compile for given specs: `TensorSpec`s become arguments of the program's `main`, in the order of the op's
         operands; arrays become constants, folded and packed at compile time. `strict`: a part that is known to be
-        slow on the target is an error."""
+        slow on the target is an error. `pipeline`: passes to run instead of the target's own."""
         specs: Specs = {}
         constants: dict[str, Any] = {}
         attributes: dict[str, Any] = {}
@@ -136,7 +137,10 @@ class Operation:
                 specs[name] = value
             else:
                 constants[name] = _array(name, value)
-        return self._compile(specs, constants, attributes, target, {"flags": tuple(flags)} if flags else {}, strict)
+        options: dict[str, Any] = {"flags": tuple(flags)} if flags else {}
+        if pipeline is not None:
+            options["pipeline"] = pipeline
+        return self._compile(specs, constants, attributes, target, options, strict)
 
     # ---- building
 
@@ -167,6 +171,7 @@ class Operation:
     def module(self, specs: Specs, constants: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
         """An `ir.Module` in the current context: `@main` takes the specs and returns the op's results."""
         from ._mlir import func, ir
+        from .dialect.ops.common import tensor_type
         from .passes.lower.build import dense
         from .signature import DTYPE, NAME
 
@@ -174,9 +179,10 @@ class Operation:
         results = infer.RESULTS[self.name]({n: (s.shape, s.dtype) for n, s in every.items()}, attributes)
         order = [n for n in self._operands if n in specs]
         module = ir.Module.create()
-        result_types = [_type(TensorSpec(shape, dtype)) for shape, dtype in results]
+        result_types = [tensor_type(shape, dtype) for shape, dtype in results]
         with ir.InsertionPoint(module.body):
-            f = func.FuncOp("main", ir.FunctionType.get([_type(specs[n]) for n in order], result_types))
+            argument_types = [tensor_type(specs[n].shape, specs[n].dtype) for n in order]
+            f = func.FuncOp("main", ir.FunctionType.get(argument_types, result_types))
             f.attributes["arg_attrs"] = ir.ArrayAttr.get([
                 ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in order
             ])  # fmt: skip
@@ -205,13 +211,14 @@ class Operation:
     ) -> list[tuple[Any, TensorSpec]]:
         from .dialect import ops as _ops  # noqa: F401  (defines the dialect)
         from .dialect.ods import OPS
+        from .dialect.ops.common import tensor_type
 
         inferred = infer.RESULTS[self.name]({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
         results = [TensorSpec(shape, dtype) for shape, dtype in inferred]
         cls = OPS[f"qmlir.{self.name}"]
         known = {field.name for field in cls.FIELDS}
         stated = {k: v for k, v in attributes.items() if k in known}
-        op = cls.build(results=[_type(s) for s in results], **values, **stated)
+        op = cls.build(results=[tensor_type(*result) for result in inferred], **values, **stated)
         return list(zip(op.operation.results, results, strict=True))
 
     def _check_names(self, specs: Specs, attributes: Mapping[str, Any]) -> None:
@@ -302,14 +309,6 @@ _SIDES = {
 
 _STORABLE = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codebook", "e4m3", "e5m2", "e4m3fnuz",
              "e5m2fnuz")  # fmt: skip
-
-
-def _type(spec: TensorSpec) -> Any:
-    from ._mlir import ir
-
-    dynamic = ir.ShapedType.get_dynamic_size()
-    shape = [dynamic if s is None else s for s in spec.shape]
-    return ir.RankedTensorType.get(shape, ir.Type.parse(DTYPES[spec.dtype].mlir))
 
 
 def _scalar(name: str, value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ._spelling import did_you_mean
-from .errors import UsageError
+from .errors import CheckpointError, UsageError
 
 # The dtype of bytes whose type the file does not tell.
 RAW = np.dtype("V1")
@@ -38,13 +38,16 @@ class ParameterFiles:
 def _safetensors(path: Path, key: str) -> Any:
     from safetensors import SafetensorError, safe_open
 
+    from .checkpoint.safetensors_file import read
+
     try:
         with safe_open(path, framework="numpy") as f:
             keys = list(f.keys())
             if key not in keys:
                 raise UsageError(f"{path} has no tensor {key!r}{did_you_mean(key, keys)}")
-            return f.get_tensor(key)
-    except (OSError, SafetensorError) as e:
+        # Not f.get_tensor: the package's numpy interface knows neither bf16 nor one-byte floats.
+        return read(path)[key]
+    except (OSError, SafetensorError, CheckpointError) as e:
         raise UsageError(f"cannot read {path}: {e}") from None
 
 

@@ -383,11 +383,12 @@ def _output(spec: TensorSpec) -> tuple[tuple[int, ...] | None, np.dtype[Any], np
 
 
 # numpy types that the runtime's buffer protocol takes as they are.
-_PLAIN = frozenset({"int8", "uint8", "int16", "int32", "uint32", "int64", "float16", "float32", "float64"})
+_PLAIN = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float16", "float32", "float64"})
 
 _ELEMENT = {
-    "i16": "SINT_16", "i32": "SINT_32", "u32": "UINT_32", "i64": "SINT_64", "bool": "BOOL_8", "f32": "FLOAT_32",
-    "f64": "FLOAT_64", "f16": "FLOAT_16", "bf16": "BFLOAT_16", "e4m3": "FLOAT_8_E4M3_FN", "e5m2": "FLOAT_8_E5M2",
+    "i16": "SINT_16", "u16": "UINT_16", "i32": "SINT_32", "u32": "UINT_32", "i64": "SINT_64", "bool": "BOOL_8",
+    "f32": "FLOAT_32", "f64": "FLOAT_64", "f16": "FLOAT_16", "bf16": "BFLOAT_16",
+    "e4m3": "FLOAT_8_E4M3_FN", "e5m2": "FLOAT_8_E5M2",
     "e4m3fnuz": "FLOAT_8_E4M3_FNUZ", "e5m2fnuz": "FLOAT_8_E5M2_FNUZ", "e8m0": "FLOAT_8_E8M0_FNU",
 }  # fmt: skip
 

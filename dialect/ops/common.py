@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..._mlir import ir
@@ -17,6 +18,12 @@ _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"} | {
     "i64": DTYPES["i64"],
     "i1": DTYPES["bool"],
 }
+
+
+def tensor_type(shape: Sequence[int | None], dtype: str) -> Any:
+    """The tensor type that holds values of a dtype (`f32`, `i4`, ...); `None` is a dynamic size."""
+    dynamic = ir.ShapedType.get_dynamic_size()
+    return ir.RankedTensorType.get([dynamic if s is None else s for s in shape], ir.Type.parse(DTYPES[dtype].mlir))
 
 
 def shape_of(value: Any) -> Shape:
@@ -88,6 +95,14 @@ def packed_zero_shape(zero: Any, scale: Any, d: DType, packing: str, name: str) 
     if scale is None or not shape_of(scale):
         fail(f"'{name}' is packed along its last axis, which a scale of the same shape must tell")
     return logical_shape(shape_of(zero), d, packing, shape_of(scale)[-1], name)
+
+
+def routed_shape(ids: Any) -> tuple[int | None, int]:
+    """The shape `[T, topk]` of the experts of each token; topk is static."""
+    shape = shape_of(ids)
+    if len(shape) != 2 or shape[1] is None:
+        fail(f"'expert_ids' has shape {show(shape)}, but must be [T, topk] with a static topk")
+    return shape[0], shape[1]
 
 
 def check_codebook(codebook: Any, d: DType, name: str) -> None:

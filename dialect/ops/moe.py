@@ -6,14 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..._mlir import ir
 from ..dtypes import CODES, DTYPES, DType
 from ..enums import ACTIVATION, GATE_LAYOUT, GATED, PACKING, RECIPE, ROUNDING, ROUTING_STAGE, ZERO_MODE
 from ..ods import ANY, BOOL, FLOAT, INDEX, NUMBER, RESULT, ZERO, Enum, F64s, Op, OpError, View, attr, fail, operand
 from ..ods import INT as INT_TENSOR
 from ..ods import result as result_field
-from ..shapes import Shape, show
-from .common import check_result, element_of, shape_of
+from ..shapes import show
+from .common import check_result, element_of, routed_shape, shape_of, tensor_type
 from .grouped_matmul import GroupedMatmulOp
 
 INTERMEDIATE = ("f32", "f16", "bf16", "i8", "u8")
@@ -102,7 +101,7 @@ class MoeOp(Op, name="moe"):
         quantisation)."""
         slots = shape_of(self.expert_ids)
         out = "f32" if self.quantises_dynamically else self.intermediate_dtype
-        t = _tensor((*slots, self.intermediate_width), out)
+        t = tensor_type((*slots, self.intermediate_width), out)
         values = {
             "lhs": self.input, "rhs": self.w1, "lhs_dtype": self.input_dtype, "lhs_scale": self.input_scale,
             "lhs_zero_point": self.input_zero_point, "lhs_zero_mode": self.input_zero_mode,
@@ -116,7 +115,11 @@ class MoeOp(Op, name="moe"):
     def second(self, hidden: Any, scale: Any | None, zero: Any | None, **replaced: Any) -> View:
         """The product with W2, as a `grouped_matmul` of the intermediate `hidden` with its scale and zero point."""
         weighted = self.routing_stage == "output"
-        t = self.result.type if weighted else _tensor((*shape_of(self.expert_ids), shape_of(self.result)[-1]), "f32")
+        t = (
+            self.result.type
+            if weighted
+            else tensor_type((*shape_of(self.expert_ids), shape_of(self.result)[-1]), "f32")
+        )
         values = {
             "lhs": hidden, "rhs": self.w2, "lhs_dtype": self.intermediate_dtype, "lhs_scale": scale,
             "lhs_zero_point": zero, "lhs_zero_mode": "none" if zero is None else "int",
@@ -144,13 +147,11 @@ class MoeOp(Op, name="moe"):
 
     def verify_semantics(self) -> None:
         w1, w2 = shape_of(self.w1), shape_of(self.w2)
-        ids, weights = shape_of(self.expert_ids), shape_of(self.routing_weights)
         if len(w1) != 3 or len(w2) != 3:
             fail(f"'w1' and 'w2' must have three axes, experts first, but are {self.w1.type} and {self.w2.type}")
         if w1[0] != w2[0]:
             fail(f"'w1' {show(w1)} holds {w1[0]} experts, but 'w2' {show(w2)} holds {w2[0]}")
-        if len(ids) != 2 or ids[1] is None:
-            fail(f"'expert_ids' has shape {show(ids)}, but must be [T, topk] with a static topk")
+        ids, weights = routed_shape(self.expert_ids), shape_of(self.routing_weights)
         if weights != ids:
             fail(f"'routing_weights' has shape {show(weights)}, but 'expert_ids' has {show(ids)}")
         if self.zero_mode not in ("none", "offset_int", "offset_float") and not (
@@ -158,11 +159,11 @@ class MoeOp(Op, name="moe"):
         ):
             fail(f"attribute 'zero_mode' is '{self.zero_mode}', which needs operand 'w1_zero_point' or 'w2_zero_point'")
         self._verify_intermediate()
-        t = _tensor((*ids, self.intermediate_width), self.intermediate_dtype)
+        t = tensor_type((*ids, self.intermediate_width), self.intermediate_dtype)
         scale, zero = self.intermediate_scale, self.intermediate_zero_point
         if self.quantises_dynamically:
-            scale = Intermediate(_tensor((*ids, 1), "f32"))
-            zero = None if self.symmetric else Intermediate(_tensor((*ids, 1), "i32"))
+            scale = Intermediate(tensor_type((*ids, 1), "f32"))
+            zero = None if self.symmetric else Intermediate(tensor_type((*ids, 1), "i32"))
         _rules(self.first(), _FIRST)
         _rules(self.second(Intermediate(t), scale, zero), _SECOND)
         rows = shape_of(self.input)[0]
@@ -185,11 +186,6 @@ class MoeOp(Op, name="moe"):
                      f"{show(shape_of(value))}")  # fmt: skip
         if self.intermediate_zero_point is not None and self.intermediate_scale is None:
             fail("'intermediate_zero_point' goes with 'intermediate_scale'; a dynamic quantisation finds its own")
-
-
-def _tensor(shape: Shape, dtype: str) -> Any:
-    dynamic = ir.ShapedType.get_dynamic_size()
-    return ir.RankedTensorType.get([dynamic if s is None else s for s in shape], ir.Type.parse(DTYPES[dtype].mlir))
 
 
 # What the rules of grouped_matmul call its operands, and what they are here.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..ods import BOOL, I64, INDEX, Op, attr, fail, operand, result
-from ..shapes import block_count, show
-from .common import check_result, element_of, shape_of
+from ..shapes import block_count
+from .common import check_result, element_of, routed_shape
 
 
 class MoeAlignBlockSizeOp(Op, name="moe_align_block_size"):
@@ -25,13 +25,11 @@ class MoeAlignBlockSizeOp(Op, name="moe_align_block_size"):
     num_tokens_post_padded = result(INDEX)
 
     def verify_semantics(self) -> None:
-        ids = shape_of(self.expert_ids)
-        if len(ids) != 2 or ids[1] is None:
-            fail(f"'expert_ids' has shape {show(ids)}, but must be [T, topk] with a static topk")
+        tokens, topk = routed_shape(self.expert_ids)
         for name in ("experts", "block_size"):
             if getattr(self, name) < 1:
                 fail(f"'{name}' is {getattr(self, name)}, but must be at least 1")
-        slots = None if ids[0] is None else ids[0] * ids[1]
+        slots = None if tokens is None else tokens * topk
         blocks = block_count(slots, self.experts, self.block_size)
         places = None if blocks is None else blocks * self.block_size
         for name, shape in (

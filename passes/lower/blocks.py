@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
-
 from ..._mlir import arith, ir, tensor
 from ...dialect.shapes import block_count
-from .build import Arg, Size, apart, as_index, dense, dims, elementwise, filled, generic, index, loop_index, scalar
+from .build import Arg, Size, apart, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
 from .scalars import i32, to_i32
 
 _SLT, _SLE, _EQ, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "sge"))
@@ -65,21 +63,16 @@ def count(args: list[Arg], sizes: list[Size], out: list[int], body: Any) -> Any:
     """i32 sums over the loops that `out` leaves out; `sizes` are those of the loops. `body` gets a function from a
     loop to its running index, and the operands' scalars.
 
-    Two detours for IREE's reductions across lanes: the summed loops are the outer ones (as inner ones some sizes do not
-    legalise on SPIR-V), and their running index is an operand where the size is static (a `linalg.index` does not
-    distribute on CUDA).
+    The summed loops are the outer ones: as inner ones, IREE's SPIR-V route does not legalise some sizes of the
+    reduction across lanes that it makes of them.
     """
-    summed = [i for i in range(len(sizes)) if i not in out]
-    order = summed + out
+    order = [i for i in range(len(sizes)) if i not in out] + out
     place = {loop: i for i, loop in enumerate(order)}
-    counted = [i for i in summed if isinstance(sizes[i], int)]
     moved = [Arg(a.value, tuple(None if x is None else place[x] for x in a.axes)) for a in args]
-    moved += [Arg(dense(np.arange(sizes[i], dtype=np.int32)), (place[i],)) for i in counted]
     init = filled([sizes[i] for i in out], constant(0))
 
     def step(*xs: Any) -> Any:
-        given = dict(zip(counted, xs[len(args) : -1], strict=True))
-        return arith.addi(xs[-1], body(lambda i: given[i] if i in given else loop_i32(place[i]), *xs[: len(args)]))
+        return arith.addi(xs[-1], body(lambda i: loop_i32(place[i]), *xs[:-1]))
 
     return generic(moved, init, [place[i] for i in out], len(sizes), step)
 
@@ -280,7 +273,10 @@ class Blocks:
 
     def rows_of(self, value: Any) -> Any:
         """`[R, ...]` to `[NB, B, ...]`."""
-        return gather(value, self.row_of)
+        rows = gather(value, self.row_of)
+        # Of a single row this is a broadcast, which IREE fuses into the product: one vector by each column, unrolled
+        # over all of K on SPIR-V.
+        return apart(rows) if dims(value)[0] == 1 else rows
 
     def weights_of(self, value: Any) -> Any:
         """`[G, ...]` to `[NB, ...]`."""

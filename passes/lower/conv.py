@@ -20,7 +20,6 @@ from ...dialect.ops.conv2d_q import FILTER_AXES, Conv2dQOp
 from .build import (
     Arg,
     Size,
-    apart,
     as_index,
     collapse,
     crop,
@@ -282,11 +281,7 @@ def _corrections(op: Conv2dQOp, inputs: Inputs, a: Side, b: Side, x: Any, w: Any
     if b.zero is not None:
         inputs.add("rhs_zero", b.zero, _filter_axes(b.zero))
     if a.int_zero:
-        sums = b.sum if b.sum is not None and b.d.name != "u8" else _filter_sums(w)
-        if constant_array(sums) is None:
-            # Fused into an epilogue in layout NCHW, IREE's SPIR-V route does not legalise the reduction.
-            sums = apart(sums)
-        inputs.add("rhs_sum", sums, (3,))
+        inputs.add("rhs_sum", b.sum if b.sum is not None and b.d.name != "u8" else _filter_sums(w), (3,))
     if b.int_zero:
         # The sums under each window are a convolution with ones: one filter, or as many as there are where each
         # group sees channels of its own.

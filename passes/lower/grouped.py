@@ -94,8 +94,8 @@ def _routed(op: GroupedMatmulOp, groups: int) -> Any:
     return out if op.routing_weights is None else combine(out, op.routing_weights, op.out_code)
 
 
-def route_rows(expert_ids: Any, groups: int, skip_invalid: bool) -> tuple[Blocks, list[Size]]:
-    """The blocks of the slots `T * topk`, and `[T, topk]`."""
+def route_rows(expert_ids: Any, groups: int, skip_invalid: bool, width: int | None = None) -> tuple[Blocks, list[Size]]:
+    """The blocks (of `width` rows where given) of the slots `T * topk`, and `[T, topk]`."""
     if not skip_invalid:
         assert_ids(expert_ids, groups)
     ids = as_i32(expert_ids)
@@ -103,7 +103,7 @@ def route_rows(expert_ids: Any, groups: int, skip_invalid: bool) -> tuple[Blocks
     if not isinstance(topk, int):
         raise OpError("the second axis of 'expert_ids' (top-k) must be static")
     owner = collapse(ids, [[0, 1]])
-    return Blocks(Ranked(owner, dims(owner)[0], groups)), [tokens, topk]
+    return Blocks(Ranked(owner, dims(owner)[0], groups), width), [tokens, topk]
 
 
 def slot_rows(value: Any | None, slots: list[Size], per_token: bool) -> Any | None:

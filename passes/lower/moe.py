@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..._mlir import arith, ir, tensor
+from ..._mlir import arith
 from ..._mlir import math as math_ops
 from ...dialect.ods import View
 from ...dialect.ops.common import shape_of
@@ -17,8 +17,8 @@ from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp
 from ...dialect.ops.moe import MoeOp
 from ...dialect.ops.moe_align_block_size import MoeAlignBlockSizeOp
 from ...dialect.ops.route import RouteOp
-from .blocks import Blocks, Ranked, as_i32, assert_ids, constant, count, flag
-from .build import Arg, collapse, dims, elementwise, filled, generic, loop_index
+from .blocks import constant, count, flag, loop_i32, read
+from .build import Arg, collapse, dims, elementwise, filled, generic
 from .dynamic import lower_dynamic_quantize
 from .grouped import blocked_product, blocked_rows, combine, route_rows, slot_rows, unblocked
 from .scalars import cast_f, const, f32, i32, maximum, sigmoid, to_f32
@@ -93,10 +93,7 @@ def lower_route(op: RouteOp) -> list[Any]:
     scores = _scores(op)
     ids = count([Arg(rank, (0, 2))], [tokens, topk, experts], [0, 1], chosen)
 
-    def score(e: Any) -> Any:
-        return tensor.extract(scores, [loop_index(0), arith.index_cast(ir.IndexType.get(), e)])
-
-    weights = elementwise([Arg(ids, (0, 1))], [tokens, topk], f32(), score)
+    weights = elementwise([Arg(ids, (0, 1))], [tokens, topk], f32(), lambda e: read(scores, loop_i32(0), e))
     if op.renormalize:
         total = _row_sums(weights)
         weights = elementwise([Arg(weights, (0, 1)), Arg(total, (0,))], [tokens, topk], f32(), arith.divf)
@@ -125,11 +122,8 @@ def _row_sums(values: Any) -> Any:
 
 def lower_moe_align_block_size(op: MoeAlignBlockSizeOp) -> list[Any]:
     """The rule of the op."""
-    if not op.skip_invalid:
-        assert_ids(op.expert_ids, op.experts)
-    owner = collapse(as_i32(op.expert_ids), [[0, 1]])
-    rows = dims(owner)[0]
-    blocks = Blocks(Ranked(owner, rows, op.experts), op.block_size)
+    blocks, _ = route_rows(op.expert_ids, op.experts, op.skip_invalid, op.block_size)
+    rows = blocks.routing.rows
     none = constant(rows) if isinstance(rows, int) else arith.index_cast(i32(), rows)
     places = collapse(blocks.padded_rows(none), [[0, 1]])
     padded = elementwise([Arg(blocks.used, ())], [], i32(), lambda n: arith.muli(n, constant(op.block_size)))

@@ -1,5 +1,5 @@
-"""The command line: `qmlir compile | run | check | bench | tune | inspect | explain | targets | cache | completion`,
-and `qmlir-opt` (module `opt`).
+"""The command line: `qmlir compile | run | import | check | bench | tune | inspect | explain | targets | cache |
+completion`, and `qmlir-opt` (module `opt`).
 
 Each command is one file with `add(subparsers)` and `run(args) -> int`. Commands call the public API only. Exit
 codes: 0 ok, 1 failed, 2 wrong usage.
@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 
 from .. import __version__
 
-COMMANDS = ("compile", "run", "check", "bench", "tune", "inspect", "explain", "targets", "cache", "completion")
+COMMANDS = (
+    "compile", "run", "import_", "check", "bench", "tune", "inspect", "explain", "targets", "cache", "completion",
+)  # fmt: skip
 
 
 def build_parser() -> argparse.ArgumentParser:

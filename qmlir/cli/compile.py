@@ -17,7 +17,7 @@ from .arguments import add_compilation, add_source, add_timeout, add_volume, com
 def add(commands: Any) -> None:
     """The command's arguments."""
     p = command(commands, "compile", "[options] IN", "compile a program to one .vmfb",
-                "Compile IN, an .mlir file, to one .vmfb.")  # fmt: skip
+                "Compile IN, an .mlir file or one that a front end reads (.onnx), to one .vmfb.")  # fmt: skip
     add_source(p)
     p.add_argument("-o", "--output", metavar="FILE", help="the .vmfb to write (default: IN's name with .vmfb)")
     add_compilation(p)
@@ -85,6 +85,7 @@ def _compile(args: argparse.Namespace) -> int:
         from ..explanation import of_manifest
 
         print(f"passes: {artifact.manifest['pipeline']}\n{of_manifest(artifact.manifest)}", file=sys.stderr)
+    imported = artifact.import_report
     with publishing():
         artifact.save(output)
         published()
@@ -95,6 +96,9 @@ def _compile(args: argparse.Namespace) -> int:
         print(f"{output}: {artifact.target}, {len(artifact.vmfb):,} bytes, {seconds:.2f} s")
         for name, signature in artifact.functions.items():
             print(f"  {name}{signature}")
+        if imported is not None:
+            print(f"  imported: {len(imported['raised'])} quantised operators raised, {len(imported['fused'])} taken "
+                  f"into another, {len(imported['left'])} left")  # fmt: skip
     return 0
 
 

@@ -162,9 +162,8 @@ def elementwise(value: Any, element: Any, body: Callable[[Any], Any]) -> Any:
 
 
 def multiply_add(x: Any, y: Any, acc: Any) -> Any:
-    """The body of a product of two floats, added up in f32."""
-    f32 = ir.F32Type.get()
-    wide = [v if v.type == f32 else arith.extf(f32, v) for v in (x, y)]
+    """The body of a product of two floats, multiplied in the type that they are added up in."""
+    wide = [v if v.type == acc.type else arith.extf(acc.type, v) for v in (x, y)]
     return arith.addf(acc, arith.mulf(*wide))
 
 

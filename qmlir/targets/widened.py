@@ -22,13 +22,14 @@ class WidenedPlan:
     dtype: str
     inner: Plan
     strategy: str  # the name of the inner plan's strategy
+    separate: bool = False  # the converted operands are made before the product, not fused into it
 
     def apply(self, op: Any) -> None:
         from .._mlir import ir
         from .widen import widened
 
         with ir.InsertionPoint(op):
-            product = widened(op, self.dtype)
+            product = widened(op, self.dtype, self.separate)
         op.results[0].replace_all_uses_with(product)
         op.erase()
         self.inner.apply(product.owner.operation)

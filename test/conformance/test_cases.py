@@ -80,18 +80,15 @@ def expect(case: dict[str, Any], target: str, status: str, most: int | None = No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_whole_on_the_cpu(name: str) -> None:
-    """As it is recorded; what has not been recorded yet passes."""
-    recorded = results("cpu").get(name, {}).get("status")
-    row = run_case(EVERY[name], "cpu")
-    assert row["status"] in ((recorded,) if recorded else ("passed", "cut")), row
+    expect(EVERY[name], "cpu", results("cpu")[name]["status"])
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_results_are_of_these_cases_and_none_failed(target: str) -> None:
-    """A case without a result is counted as "not run" on docs/cases.md."""
+    """Every case has one. What is refused is refused by the device's memory; what is slow, on the software device."""
     found = results(target)
-    assert found
-    assert set(found) <= set(EVERY)
-    failed = [i for i, row in found.items() if row["status"] == "failed"]
-    assert not failed
-    assert all(row.get("reason") for row in found.values() if row["status"] in ("refused", "slow"))
+    assert list(found) == list(EVERY)
+    allowed = {"passed", "cut"} if target == "cpu" else {"passed", "cut", "slow", "refused"}
+    assert {row["status"] for row in found.values()} <= allowed
+    assert all(row["reason"] for row in found.values() if row["status"] in ("refused", "slow"))
+    assert all("allocation size" in row["reason"] for row in found.values() if row["status"] == "refused")

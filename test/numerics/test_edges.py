@@ -91,3 +91,21 @@ def test_requantised_nan_and_infinity(target: str, same: Any) -> None:
     same(actual, expected)
     assert expected[0].tolist() == [127, 127]  # the scales' product is infinite
     assert expected[1].tolist() == [5, 5]  # 0 * inf is NaN, which is the zero point
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 3, 1), (2, 1, 1)])
+def test_bf16_of_one_element(shape: tuple[int, int, int], target: str, same: Any) -> None:
+    """On Vulkan the reinterpretation of a single element was fused and did not compile."""
+    import ml_dtypes
+
+    m, n, k = shape
+    kw = {"lhs": np.full((m, k), 1.5, ml_dtypes.bfloat16), "rhs": np.full((k, n), -3, np.int8),
+          "rhs_scale": np.float32(0.5), "out_dtype": "bf16"}  # fmt: skip
+    same(qmlir.ops.scaled_matmul(**kw, target=target), R.scaled_matmul(**kw))
+
+
+def test_a_sum_longer_than_the_loops_of_a_software_device(target: str, data: Any, same: Any) -> None:
+    """lavapipe leaves loops after 65535 iterations; exact, because the terms are small integers."""
+    kw = {"lhs": data.rng.integers(-2, 3, (2, 65544)).astype(np.float32),
+          "rhs": data.rng.integers(-2, 3, (65544, 3)).astype(np.float32)}  # fmt: skip
+    same(qmlir.ops.scaled_matmul(**kw, target=target), R.scaled_matmul(**kw))

@@ -13,7 +13,7 @@
 // CHECK: arith.cmpf uno, %[[Y]], %[[Y]]
 // CHECK: arith.select
 // CHECK: arith.trunci %{{.*}} : i32 to i16
-// CHECK: tensor.bitcast %{{.*}} : tensor<?xi16> to tensor<?xbf16>
+// CHECK: flow.tensor.bitcast %{{.*}} : tensor<?xi16>{%{{.*}}} -> tensor<?xbf16>{%{{.*}}}
 func.func @rounds(%x: tensor<?xf32>, %init: tensor<?xbf16>) -> tensor<?xbf16> {
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
       ins(%x : tensor<?xf32>) outs(%init : tensor<?xbf16>) {
@@ -28,7 +28,7 @@ func.func @rounds(%x: tensor<?xf32>, %init: tensor<?xbf16>) -> tensor<?xbf16> {
 // Results of other types are left alone.
 // CHECK-LABEL: func.func @half(
 // CHECK: arith.truncf
-// CHECK-NOT: tensor.bitcast
+// CHECK-NOT: flow.tensor.bitcast
 func.func @half(%x: tensor<4xf32>, %init: tensor<4xf16>) -> tensor<4xf16> {
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
       ins(%x : tensor<4xf32>) outs(%init : tensor<4xf16>) {
@@ -42,7 +42,7 @@ func.func @half(%x: tensor<4xf32>, %init: tensor<4xf16>) -> tensor<4xf16> {
 // An operand that is only extended is read as its bits, which are the upper half of the f32.
 // CHECK-LABEL: func.func @extends(
 // CHECK-SAME: %[[X:.*]]: tensor<?xbf16>
-// CHECK: %[[BITS:.*]] = tensor.bitcast %[[X]] : tensor<?xbf16> to tensor<?xi16>
+// CHECK: %[[BITS:.*]] = flow.tensor.bitcast %[[X]] : tensor<?xbf16>{%{{.*}}} -> tensor<?xi16>{%{{.*}}}
 // CHECK: linalg.generic
 // CHECK-SAME: ins(%[[BITS]] : tensor<?xi16>)
 // CHECK: ^bb0(%[[A:.*]]: i16, %{{.*}}: f32):
@@ -64,7 +64,7 @@ func.func @extends(%x: tensor<?xbf16>, %init: tensor<?xf32>) -> tensor<?xf32> {
 // CHECK-LABEL: func.func @code(
 // CHECK: ^bb0(%[[C:.*]]: i8, %{{.*}}: i16):
 // CHECK: arith.sitofp %[[C]] : i8 to f32
-// CHECK: tensor.bitcast %{{.*}} : tensor<4xi16> to tensor<4xbf16>
+// CHECK: flow.tensor.bitcast %{{.*}} : tensor<4xi16> -> tensor<4xbf16>
 func.func @code(%x: tensor<4xi8>, %init: tensor<4xbf16>) -> tensor<4xbf16> {
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
       ins(%x : tensor<4xi8>) outs(%init : tensor<4xbf16>) {

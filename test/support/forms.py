@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import qmlir
-from qmlir import TensorSpec
+from qmlir import SparseSpec, SparseWeight, TensorSpec
 from qmlir.dialect.dtypes import DTYPES
 
 M, N, K = 128, 256, 512  # whole tiles of every matrix instruction
@@ -232,6 +232,31 @@ def _moe(lhs: str, weight: str, **more: Any) -> Callable[[Operands], Arguments]:
     return build
 
 
+# ---- sparse weights
+
+
+def _sparse(
+    dtype: str, format: str, share: float, block: tuple[int, int] = (1, 1), at_run_time: bool = False
+) -> Callable[[Operands], Arguments]:
+    """A weight `[N, K]` with this share of its entries, or blocks, in every row."""
+
+    def build(d: Operands) -> Arguments:
+        more: Arguments = {"lhs_scale": d.rows("f32", 1), "rhs_scale": d.scales(N, 1)} if dtype == "i8" else {}
+        blocks = block if format == "bsr" else None
+        if at_run_time:
+            spec = SparseSpec(format, (N, K), dtype, int(share * N * K), blocks, rhs_transposed=True)
+            return {"lhs": d.rows(dtype, K), "weight": spec, **more}
+        rows, columns = N // block[0], K // block[1]
+        of = 4 if format == "2:4" else columns  # the share holds in each run of so many
+        order = np.argsort(d.rng.random((rows, columns // of, of)))
+        stored = np.kron((order < share * of).reshape(rows, columns), np.ones(block, bool))
+        dense = np.where(stored, d.codes(dtype, N, K), DTYPES[dtype].numpy.type(0))
+        weight = SparseWeight.from_dense(dense, format, block=blocks, rhs_transposed=True)
+        return {"lhs": d.rows(dtype, K), "weight": weight, **more}
+
+    return build
+
+
 # ---- what moves and converts
 
 
@@ -332,6 +357,13 @@ FORMS: tuple[Form, ...] = (
     Form("moe", "s8 x s8, s8 between", _moe("i8", "i8", intermediate_dtype="i8")),
     Form("moe", "s8 x s4, s8 between", _moe("i8", "i4", intermediate_dtype="i8")),
     Form("moe", "f16 x s4", _moe("f16", "i4", intermediate_dtype="f16", out_dtype="f16"), "f16"),
+    Form("sparse_matmul", "csr s8 x s8, a tenth stored", _sparse("i8", "csr", 1 / 10)),
+    Form("sparse_matmul", "csr s8 x s8, at run time", _sparse("i8", "csr", 1 / 10, at_run_time=True)),
+    Form("sparse_matmul", "2:4 s8 x s8", _sparse("i8", "2:4", 1 / 2)),
+    Form("sparse_matmul", "bsr 16 x 16 f16 x f16, a sixteenth stored", _sparse("f16", "bsr", 1 / 16, (16, 16)), "f16"),
+    Form("sparse_matmul", "coo f16 x f16, a tenth stored", _sparse("f16", "coo", 1 / 10), "f16"),
+    # So few entries are read one by one, see passes/lower/sparse.py: no matrix is multiplied.
+    Form("sparse_matmul", "coo f16 x f16, 1 in 128 stored", _sparse("f16", "coo", 1 / 128), ""),
     Form("route", "softmax", lambda d: {"logits": d.rows("f32", GROUPS), "topk": TOPK}, ""),
     Form("moe_align_block_size", "blocks of 16",
          lambda d: {"expert_ids": d.rows("i32", TOPK), "experts": GROUPS, "block_size": 16}, ""),

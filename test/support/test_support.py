@@ -6,6 +6,7 @@ matrix.json is what `python test/support/run.py` found; the slow tier finds it a
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,6 +87,24 @@ def test_refusals_say_what_would_fit() -> None:
 
 def test_forms_without_a_product_compile_everywhere() -> None:
     assert all(cell["status"] == "compiled" for f in FORMS if not f.product for cell in RESULTS[f.name].values())
+
+
+def test_dynamic_quantisation_is_one_pass_over_memory() -> None:
+    """Two with the product behind it. On Vulkan sums are apart from what broadcasts them (qmlir-split-broadcast)."""
+    names = [name for name in BY_NAME if "dynamic_quantize" in name]
+    assert len(names) == 4
+    for name in names:
+        most = 2 if name.startswith("program") else 1
+        for target, cell in RESULTS[name].items():
+            assert cell["kernels"] <= (4 if target.startswith("vulkan") else most), (name, target)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu:znver4", "cpu:neoverse-v1"])
+def test_dynamic_quantisation_is_one_dispatch_on_cpus(target: str, tmp_path: Path) -> None:
+    BY_NAME["dynamic_quantize: f16, per token, asymmetric"].compile(
+        target, m=None, flags=(f"--iree-hal-dump-executable-sources-to={tmp_path}",)
+    )
+    assert len(list(tmp_path.glob("*dispatch*.mlir"))) == 1
 
 
 @pytest.mark.parametrize(("name", "target"), SAMPLE, ids=str)

@@ -24,6 +24,20 @@ def _matrix(rows: int, columns: int, dtype: Any = np.int8, density: float = 0.3)
     return np.where(RNG.random((rows, columns)) < density, values, values.dtype.type(0))
 
 
+def _of_scipy(dense: Any, layout: str) -> Any:
+    if layout == "bsr":
+        return sparse.bsr_matrix(dense, blocksize=(2, 3))
+    return sparse.csr_array(dense).asformat(layout)
+
+
+def _assert_equal(weight: SparseWeight, other: SparseWeight) -> None:
+    """The same structure and contents; torch's indices are 64-bit integers where scipy's are 32-bit ones."""
+    for name in ("format", "shape", "block", "rhs_transposed", "dtype", "packing"):
+        assert getattr(weight, name) == getattr(other, name), name
+    for name in ("values", "indices", "indptr"):
+        assert np.array_equal(getattr(weight, name), getattr(other, name)), name
+
+
 # What is held
 
 
@@ -31,7 +45,7 @@ def _matrix(rows: int, columns: int, dtype: Any = np.int8, density: float = 0.3)
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.float32])
 def test_from_scipy(form: str, dtype: Any) -> None:
     dense = _matrix(8, 12, dtype)
-    matrix = sparse.bsr_matrix(dense, blocksize=(2, 3)) if form == "bsr" else sparse.csr_array(dense).asformat(form)
+    matrix = _of_scipy(dense, form)
     weight = SparseWeight.from_scipy(matrix)
     if form == "csc":
         # The csr form of the transpose.
@@ -62,15 +76,15 @@ def test_repeated_entries_are_refused_until_they_are_summed() -> None:
     assert SparseWeight.from_scipy(matrix).nnz == 1
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.float32])
 @pytest.mark.parametrize("layout", ["csr", "csc", "coo", "bsr"])
-def test_from_torch(layout: str) -> None:
+def test_from_torch(layout: str, dtype: Any) -> None:
     torch = pytest.importorskip("torch")
-    dense = torch.from_numpy(_matrix(8, 12, np.float32))
+    dense = torch.from_numpy(_matrix(8, 12, dtype))
     tensor = {"csr": dense.to_sparse_csr, "csc": dense.to_sparse_csc, "coo": dense.to_sparse,
               "bsr": lambda: dense.to_sparse_bsr((2, 3))}[layout]()  # fmt: skip
     weight = SparseWeight.from_torch(tensor, rhs_transposed=True)
-    expected = dense.numpy().T if layout == "csc" else dense.numpy()
-    assert np.array_equal(weight.to_dense(), expected)
+    _assert_equal(weight, SparseWeight.from_scipy(_of_scipy(dense.numpy(), layout), rhs_transposed=True))
     with pytest.raises(UsageError, match="layout strided; sparse_csr"):
         SparseWeight.from_torch(dense)
 
@@ -90,8 +104,7 @@ class _Tensor:
 
 def test_from_what_looks_like_torch() -> None:
     dense = _matrix(4, 6)
-    csr, csc = sparse.csr_matrix(dense), sparse.csc_matrix(dense)
-    coo, bsr = sparse.coo_matrix(dense), sparse.bsr_matrix(dense, blocksize=(2, 3))
+    csr, csc, coo, bsr = (_of_scipy(dense, layout) for layout in ("csr", "csc", "coo", "bsr"))
     given = {
         "sparse_csr": {"values": csr.data, "col_indices": csr.indices, "crow_indices": csr.indptr},
         "sparse_coo": {"_values": coo.data, "_indices": np.stack([coo.row, coo.col])},
@@ -101,6 +114,7 @@ def test_from_what_looks_like_torch() -> None:
     for layout, arrays in given.items():
         weight = SparseWeight.from_torch(_Tensor(layout, (4, 6), **arrays))
         assert np.array_equal(weight.to_dense(), dense.T if layout == "sparse_csc" else dense)
+        _assert_equal(weight, SparseWeight.from_scipy(_of_scipy(dense, layout.removeprefix("sparse_"))))
 
 
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i4", "u4", "i2", "f32", "f16", "bf16"])

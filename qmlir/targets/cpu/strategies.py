@@ -54,5 +54,19 @@ def stock_flags(knob: str, value: Any) -> tuple[str, ...]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
+    from .kernels.micro import MICRO_KERNELS
+    from .kernels.strategy import ConvolutionStrategy, KernelStrategy, WeightOnlyStrategy
+    from .kernels.weight_only import FLOAT_KERNELS
+
     stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
-    return (Im2colStrategy((stock,), keep=False), WidenedStrategy("f32", (stock,)), stock)
+    kernels = tuple(KernelStrategy(target, micro) for micro in MICRO_KERNELS)
+    convolutions = tuple(ConvolutionStrategy(kernel) for kernel in kernels)
+    weight_only = tuple(WeightOnlyStrategy(target, micro) for micro in FLOAT_KERNELS)
+    return (
+        *kernels,
+        *convolutions,
+        *weight_only,
+        Im2colStrategy((stock,), keep=False),
+        WidenedStrategy("f32", (stock,)),
+        stock,
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..base import COMPILED, FLOAT8, Peak, Target, decode_pass
+from ..base import COMPILED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Peak, Target, decode_pass
 from ..gpu import Gpu
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ..
         device_attribute=gpu.attribute(),
         mma=mma,
         int8_dot=True,
-        passes=(decode_pass(),),  # IREE 3.13 converts no one-byte float for NVIDIA
+        passes=(FUSE_ROWS, INDEX_SUMS, decode_pass()),  # IREE 3.13 converts no one-byte float for NVIDIA
         dtypes=_DTYPES,
         subgroup_sizes=gpu.subgroup_sizes,
         shared_memory=gpu.shared_memory,

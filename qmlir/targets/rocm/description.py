@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..base import COMPILED, FLOAT8, Peak, Target, decode_pass
+from ..base import COMPILED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Peak, Target, decode_pass
 from ..gpu import Gpu, parse_mma
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _rocm(
         mma=mma,
         int8_dot=True,
         dtypes=("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8),
-        passes=(decode_pass(*fp8),),
+        passes=(FUSE_ROWS, INDEX_SUMS, decode_pass(*fp8)),
         subgroup_sizes=subgroups,
         shared_memory=gpu.shared_memory,
         peak=peak,

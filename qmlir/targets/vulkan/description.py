@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..base import COMPILED, FLOAT8, RUNS, Peak, Target, decode_pass
+from ..base import COMPILED, FLOAT8, INDEX_SUMS, RUNS, Peak, Target, decode_pass
 from ..cuda.description import ADA, AMPERE
 from ..gpu import Gpu, parse_mma
 from ..rocm.description import RDNA3, RDNA4
@@ -65,8 +65,8 @@ def _vulkan(
         passes=(
             "inline",
             decode_pass(),
-            "qmlir-index-sums",
-            *(("qmlir-check-loops",) if name == "lavapipe" else ()),
+            INDEX_SUMS,
+            *(("qmlir-cut-loops",) if name == "lavapipe" else ()),
             "qmlir-split-broadcast",
             "qmlir-explicit-sign",
             "qmlir-bf16-as-bits",

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...strategy import Accept, Contraction, Decline, Plan, Strategy
+from ...strategy import Accept, Contraction, Decline, Strategy
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
 from ..gpu import parse_mma
 from ..im2col import Im2colStrategy
 from ..roofline import roofline
 from ..stock import StockPlan, StockStrategy, unsupported_dtype
+from ..widened import WidenedPlan
 
 # Mesa's llvmpipe, on which lavapipe stands, leaves a loop after so many iterations (LP_MAX_TGSI_LOOP_ITERATIONS): a
 # sum of one term an iteration would silently lack its rest.
@@ -55,7 +56,8 @@ class SeparatePlan:
 
 @dataclass(frozen=True)
 class ShortReductionStrategy:
-    """The stock route, but for sums that the device would cut short."""
+    """The stock route, but for sums of unknown length where the device would cut long ones short: those of known length
+    are cut into pieces (qmlir-cut-loops)."""
 
     target: Target
     stock: StockStrategy
@@ -63,50 +65,16 @@ class ShortReductionStrategy:
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
-        if too_long(self.target, c):
+        if too_long(self.target, c) and c.k is None:
             return Decline(
-                f"K is {c.k or 'dynamic'}, and loops of {self.target.spelling} stop after {LAVAPIPE_LOOP}",
-                "make M, N and K static, or use scales in groups along K",
+                f"K is dynamic, and loops of {self.target.spelling} stop after {LAVAPIPE_LOOP}",
+                "make K static, or use scales in groups along K",
             )
         answer = self.stock.consider(c)
         tiled = c.kind == "matmul" and None not in c.sizes and 1 not in (c.m, c.n)
         if isinstance(answer, Accept) and tiled and not c.acc.startswith("i"):
             return Accept(SeparatePlan(tuple(self.stock.facts(self.target, c).items())), answer.estimate)
         return answer
-
-
-@dataclass(frozen=True)
-class Bfloat16Plan:
-    """Convert the bf16 operands to f32, then do with the product what `inner` says."""
-
-    inner: Plan
-
-    def apply(self, op: Any) -> None:
-        from ..._mlir import arith, ir, linalg
-        from ..tensors import barrier, elementwise, generic, type_of
-
-        def converted(value: Any) -> Any:
-            f32 = ir.F32Type.get()
-            if str(type_of(value).element_type) != "bf16":
-                return value
-            return barrier(elementwise(value, f32, lambda x: arith.extf(f32, x)))
-
-        def multiply_add(x: Any, y: Any, acc: Any) -> Any:
-            wide = [v if v.type == acc.type else arith.extf(acc.type, v) for v in (x, y)]
-            return arith.addf(acc, arith.mulf(*wide))
-
-        with ir.InsertionPoint(op):
-            maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
-            kept = {ir.AffineDimExpr(r).position for r in maps[2].results}
-            kinds = ["parallel" if d in kept else "reduction" for d in range(maps[0].n_dims)]
-            operands = [converted(value) for value in list(op.operands)[:2]]
-            product = generic(operands, op.operands[2], maps, kinds, multiply_add)
-        op.results[0].replace_all_uses_with(product)
-        op.erase()
-        self.inner.apply(product.owner.operation)
-
-    def describe(self) -> Mapping[str, Any]:
-        return {"route": "bf16 in f32", "product": dict(self.inner.describe())}
 
 
 @dataclass(frozen=True)
@@ -120,9 +88,10 @@ class Bfloat16Strategy:
         c = contraction
         if c.kind != "matmul" or "bf16" not in (c.lhs, c.rhs):
             return Decline(f"{c.lhs} x {c.rhs} is no product of bf16", "none needed")
-        lhs, rhs = ("f32" if d == "bf16" else d for d in (c.lhs, c.rhs))
-        answer = self.inner.consider(replace(c, lhs=lhs, rhs=rhs))
-        return Accept(Bfloat16Plan(answer.plan), answer.estimate) if isinstance(answer, Accept) else answer
+        answer = self.inner.consider(replace(c, lhs="f32", rhs="f32"))
+        if isinstance(answer, Decline):
+            return answer
+        return Accept(WidenedPlan("f32", answer.plan, self.inner.name, separate=True), answer.estimate)
 
 
 def is_plain(c: Contraction) -> bool:

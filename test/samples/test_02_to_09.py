@@ -1,4 +1,4 @@
-"""samples/02 to 07: each agrees with the reference, says so in a table, and would notice if it did not."""
+"""samples/02 to 09: each agrees with the reference, says so in a table, and would notice if it did not."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ FUNCTIONS = {
     "05_bitblas": ("zeros_mode='original'", "zeros_mode='quantized'", "zeros_mode='rescale'", "int8 x int4"),
     "06_aiter": ("gemm_bias", "gemm_gelu", "cutlass_gemm", "int8_gemm", "grouped_gemm"),
     "07_moe": ("layer",),
+    "09_checkpoint": ("Q4_0", "Q8_0", "MXFP4"),
 }  # fmt: skip
 # One sample of each kind in the fast tier: what the others call is tested in test/compat and test/numerics.
 QUICK = ("02_composable_kernel_gemm", "05_bitblas")
@@ -40,7 +41,7 @@ def run(sample: str, target: str, folder: Path) -> str:
 
 
 def test_every_sample_is_here() -> None:
-    assert {p.parent.name for p in SAMPLES.glob("*/run.py")} - {"01_digits"} == set(FUNCTIONS)
+    assert {p.parent.name for p in SAMPLES.glob("*/run.py")} - {"01_digits", "08_onnx"} == set(FUNCTIONS)
 
 
 @pytest.mark.parametrize("sample", [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in FUNCTIONS])

@@ -1,0 +1,71 @@
+"""Configurations beside a checkpoint, read strictly: what is not known is refused, with what is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import CheckpointError
+
+# Older writers keep the quantisation in a file of its own, without naming the method in every version.
+_OWN_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
+_LARGEST = 16_000_000
+
+
+def quantization_of(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
+    """The model's configuration, its quantisation (None when there is none), and where that is written."""
+    path = folder / "config.json"
+    config = read_json(path) if path.is_file() else {}
+    for key in ("quantization_config", "compression_config"):
+        found = config.get(key)
+        if found is not None:
+            if not isinstance(found, dict):
+                raise CheckpointError(f"{path}: {key!r} is no JSON object")
+            return config, found, f"{path}, {key}"
+    for name, method in _OWN_FILES.items():
+        if (folder / name).is_file():
+            return config, {"quant_method": method, **read_json(folder / name)}, str(folder / name)
+    return config, None, ""
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises CheckpointError when it is none."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise CheckpointError(f"{path} has {path.stat().st_size} bytes, which is no configuration")
+        value = json.loads(path.read_text())
+    except OSError as e:
+        raise CheckpointError(f"cannot read {path}: {e.strerror or e}") from None
+    except (ValueError, RecursionError):
+        raise CheckpointError(f"{path} is no JSON") from None
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{path} is no JSON object")
+    return value
+
+
+def check_fields(config: Mapping[str, Any], known: Collection[str], where: str) -> None:
+    """Raise CheckpointError for a field that is not known: it may change what the weights mean."""
+    for name in config:
+        if name not in known:
+            raise CheckpointError(
+                f"{where} has the field {name!r}, which is not known; known: {', '.join(sorted(known))}"
+            )
+
+
+def choice(config: Mapping[str, Any], name: str, choices: Collection[Any], where: str, default: Any = None) -> Any:
+    """A field that is one of `choices`."""
+    value = config.get(name, default)
+    # By type too: True is no 1.
+    if not any(type(value) is type(c) and value == c for c in choices):
+        raise CheckpointError(f"{where}: {name} is {value!r}; known: {', '.join(map(repr, choices))}")
+    return value
+
+
+def group_size_of(config: Mapping[str, Any], name: str, where: str, default: int | None = None) -> int:
+    """A group size: a positive integer, or -1 for one group of all inputs."""
+    value = config.get(name, default)
+    if type(value) is not int or (value <= 0 and value != -1):
+        raise CheckpointError(f"{where}: {name} is {value!r}, which must be a positive integer, or -1 for one group")
+    return value

@@ -1,0 +1,48 @@
+"""The formats, one line each: file suffixes, and the schemes that a safetensors configuration may name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ..dialect.dtypes import Array
+from ..errors import CheckpointError
+from .value import QuantizedWeight
+
+# suffix -> module with `read(path) -> (tensors, metadata)`
+CONTAINERS = {".safetensors": "safetensors_file", ".gguf": "gguf_file"}
+
+# `quant_method` -> module with `scheme(config) -> Scheme`
+SCHEMES = {
+    "compressed-tensors": "compressed_tensors",
+    "awq": "awq",
+    "gptq": "gptq",
+    "bitsandbytes": "bitsandbytes",
+}
+
+# Files that hold Python objects, which run code when they are read.
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
+Tensors = Mapping[str, Array]
+
+
+class Scheme(Protocol):
+    """How quantised layers are stored among a checkpoint's tensors."""
+
+    def layers(self, tensors: Tensors) -> Mapping[str, tuple[str, ...]]:
+        """The quantised weights by name, each with the names of the tensors that make it up."""
+        ...
+
+    def weight(self, name: str, tensors: Tensors) -> QuantizedWeight:
+        """One of them. Raises CheckpointError with the tensor's name."""
+        ...
+
+
+def scheme_of(config: Mapping[str, Any], where: str) -> Scheme:
+    """The scheme that a quantisation configuration describes."""
+    method = config.get("quant_method")
+    if method not in SCHEMES:
+        raise CheckpointError(f"{where}: quant_method is {method!r}; known: {', '.join(SCHEMES)}")
+    make: Callable[..., Scheme] = importlib.import_module(f".{SCHEMES[str(method)]}", __package__).scheme
+    return make(config, where)

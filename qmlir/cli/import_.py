@@ -1,0 +1,81 @@
+"""`qmlir import`: a checkpoint to a program and its parameters, or a list of what it holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .compile import check_writable
+
+
+def add(commands: Any) -> None:
+    """The command's arguments."""
+    p = commands.add_parser("import", help="make a program of a checkpoint", description=__doc__)
+    p.add_argument("checkpoint", help="a .gguf or .safetensors file, or a folder with config.json")
+    p.add_argument("-o", "--output", help="the .mlir to write (default: the checkpoint's name with .mlir)")
+    p.add_argument("-p", "--parameters", metavar="FILE",
+                   help="the .safetensors to write the weights to (default: beside the program)")  # fmt: skip
+    p.add_argument("--linear", metavar="NAME", help="import only the linear layer with this weight")
+    p.add_argument("--context", type=_positions, metavar="N", help="positions that the decoder's caches hold")
+    p.add_argument("--quantize-activations", action="store_true",
+                   help="quantise the inputs of layers as the checkpoint says")  # fmt: skip
+    p.add_argument("--list", action="store_true", help="list the tensors and import nothing")
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.set_defaults(run=run)
+
+
+def _positions(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    import qmlir
+
+    model = qmlir.checkpoint.open(args.checkpoint)
+    if args.list:
+        return _list(model, args.json)
+    source = Path(args.checkpoint)
+    output = Path(args.output) if args.output else Path(source.name).with_suffix(".mlir")
+    weights = Path(args.parameters) if args.parameters else output.with_suffix(".safetensors")
+    for path in (output, weights):
+        check_writable(path)
+        if path.exists() and path.resolve() in _files(source):
+            raise UsageError(f"{path} is the checkpoint itself; choose another name with --parameters")
+    if args.linear is not None:
+        if args.context is not None:
+            raise UsageError("--context is of a decoder; a linear layer has none")
+        imported = qmlir.importing.linear(model, args.linear, quantize_activations=args.quantize_activations)
+    else:
+        imported = qmlir.importing.decoder(
+            model, context_length=args.context, quantize_activations=args.quantize_activations
+        )
+    imported.save(output, weights)
+    size = sum(a.nbytes for a in imported.parameters.values())
+    if args.json:
+        told = {"program": str(output), "parameters": str(weights), "bytes": size, "tensors": len(imported.parameters)}
+        print(json.dumps(told))
+    else:
+        print(f"{output}: {len(imported.parameters)} parameters, {size:,} bytes in {weights}")
+        print(f"  qmlir compile {output} --parameters model={weights}")
+    return 0
+
+
+def _files(source: Path) -> set[Path]:
+    """What a checkpoint may consist of."""
+    found = source.iterdir() if source.is_dir() else source.parent.glob(f"*{source.suffix}")
+    return {p.resolve() for p in found if source.is_dir() or p == source}
+
+
+def _list(model: Any, as_json: bool) -> int:
+    rows = [{"name": n, "kind": model.kind(n), "shape": list(model.shape(n))} for n in model]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return 0
+    for row in rows:
+        print(f"{row['name']}: {row['kind']} {'x'.join(map(str, row['shape']))}")
+    return 0

@@ -1,0 +1,26 @@
+"""Front ends: from what other systems write (ONNX, torch) to modules of qmlir ops.
+
+A front end is a plugin: an entry point of group `qmlir.frontends` whose object has a `name`, `accepts(obj)` and
+`import_(obj, *, context, options)` (`base.FrontEnd`). `qmlir.compile` asks the registered ones in order (`registry`).
+A smaller hook teaches a built-in front end one op: `raises` (`raising`), or an entry point of group `qmlir.raising`
+named after the op. The front ends produce modules and know nothing of targets; their heavy libraries are extras of the
+package and are imported when a model is.
+"""
+
+from __future__ import annotations
+
+from .base import FrontEnd, ImportOptions, ImportReport
+from .raising import Decline, Raising, Tensor, raises, register_raising
+from .registry import front_ends
+
+__all__ = [
+    "Decline",
+    "FrontEnd",
+    "ImportOptions",
+    "ImportReport",
+    "Raising",
+    "Tensor",
+    "front_ends",
+    "raises",
+    "register_raising",
+]

@@ -1,0 +1,47 @@
+"""The ONNX front end (extra `qmlir[onnx]`): `.onnx` files and `onnx.ModelProto`s."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ...errors import UsageError
+from ..base import ImportOptions
+
+
+class OnnxFrontEnd:
+    """Accepts `model.onnx` and `onnx.ModelProto`; `onnx` itself is imported when a model is."""
+
+    name = "onnx"
+
+    def accepts(self, obj: Any) -> bool:
+        if isinstance(obj, (str, os.PathLike)):
+            return Path(obj).suffix == ".onnx"
+        kind = type(obj)
+        return kind.__name__ == "ModelProto" and kind.__module__.startswith("onnx")
+
+    def fingerprint(self, obj: Any, settings: Any) -> str:
+        """A digest of the model, its external data, and the package that infers its shapes."""
+        _need_onnx()
+        import onnx
+
+        from .model import load
+
+        name = os.fspath(obj) if isinstance(obj, (str, os.PathLike)) else type(obj).__name__
+        return f"{load(obj, name).digest()} onnx {onnx.__version__} {sorted(settings.items())}"
+
+    def import_(self, obj: Any, *, context: Any, options: ImportOptions) -> Any:
+        _need_onnx()
+        from .importer import import_model
+
+        if options.settings:
+            raise UsageError(f"the ONNX front end has no options ({', '.join(sorted(options.settings))})")
+        return import_model(obj, context, options)
+
+
+def _need_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+    except ImportError:
+        raise UsageError("ONNX models need the package 'onnx': pip install 'qmlir[onnx]'") from None

@@ -1,0 +1,339 @@
+"""From an ONNX graph to a module: nodes in order, each raised by its pattern or handed to torch-mlir's conversion.
+
+A node with a pattern becomes operations of the dialect on builtin tensors; every other node becomes
+`torch.operator "onnx.X"`, which torch-mlir lowers to linalg (`lowering`). Values pass between the two kinds through
+casts, in one context. Patterns look backwards through the graph, so that a QuantizeLinear takes in the product before
+it; what nobody uses then is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import onnx
+
+from ..._mlir import func, ir
+from ...errors import QmlirError
+from ...spec import TensorSpec
+from ..base import ImportOptions
+from ..raising import Decline, NotQuantised, Raising, Tensor, pattern_for
+from . import patterns as _patterns  # noqa: F401  (registers ours)
+from .lowering import FromTorch, lower_torch
+from .model import Model, check_shape, load, refuse
+from .patterns.products import Product
+from .quantised import is_quantised
+from .shapes import Shapes
+from .types import ELEMENTS, element_name
+from .upgrade import upgraded
+
+# Kinds of the attributes of com.microsoft's operators, of which the onnx package has no schemas.
+_KINDS = {
+    **dict.fromkeys(("K", "N", "accuracy_level", "axis", "bits", "block_size", "ceil_mode", "channels_last"), 2),
+    **dict.fromkeys(("count_include_pad", "group", "keepdims", "opset", "output_dtype", "saturate"), 2),
+    **dict.fromkeys(("transA", "transB"), 2),
+    **dict.fromkeys(("axes", "dilations", "kernel_shape", "pads", "strides"), 7),
+    "alpha": 1,
+    "auto_pad": 3,
+}  # onnx.AttributeProto: 1 FLOAT, 2 INT, 3 STRING, 7 INTS
+
+
+def import_model(source: Any, context: Any, options: ImportOptions) -> Any:
+    """The module of a path or a ModelProto: one public function `main` with the graph's inputs and outputs."""
+    return GraphImporter(load(source, options.name), options).run()
+
+
+class Node(Raising):
+    """A node at hand; see `Raising`. Patterns of ours look further through `producer` and `uses`."""
+
+    def __init__(self, graph: GraphImporter, proto: Any, index: int) -> None:
+        self.graph, self.proto, self.index = graph, proto, index
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        self.op_type = f"{domain}.{proto.op_type}" if domain else proto.op_type
+        self.name = f"onnx.{self.op_type}"
+        self.label = proto.name or f"{proto.op_type}_{index}"
+        self.where = graph.model.where(self.label)
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:  # type: ignore[override]
+        found: dict[str, Any] = {}
+        for a in self.proto.attribute:
+            if a.type == onnx.AttributeProto.TENSOR:
+                found[a.name] = self.graph.model.array(a.t)[0]
+                continue
+            value = onnx.helper.get_attribute_value(a)
+            found[a.name] = value.decode(errors="replace") if isinstance(value, bytes) else value
+        return found
+
+    @property
+    def operands(self) -> Sequence[Tensor | None]:
+        return [self.graph.tensor(n, self) if n else None for n in self.proto.input]
+
+    @property
+    def results(self) -> Sequence[TensorSpec | None]:
+        return [self.graph.shapes.spec(n) for n in self.proto.output]
+
+    @property
+    def location(self) -> Any:
+        return ir.Location.name(self.where)
+
+    @property
+    def opset(self) -> int:
+        """The version of the default domain."""
+        return self.graph.model.opsets.get("", 1)
+
+    def operand(self, i: int) -> Tensor:
+        found = self.optional(i)
+        if found is None:
+            raise Decline(f"input {i} is missing")
+        return found
+
+    def optional(self, i: int) -> Tensor | None:
+        name = self.proto.input[i] if i < len(self.proto.input) else ""
+        return self.graph.tensor(name, self) if name else None
+
+    def producer(self, i: int) -> Node | None:
+        """The node that makes input `i`, None for an input of the graph or a constant."""
+        return self.graph.producers.get(self.proto.input[i]) if i < len(self.proto.input) else None
+
+    def uses(self) -> int:
+        """How often the node's first result is read, by nodes or as an output of the graph."""
+        return self.graph.uses.get(self.proto.output[0], 0)
+
+
+class GraphImporter:
+    """One graph being imported."""
+
+    def __init__(self, model: Model, options: ImportOptions) -> None:
+        self.model, self.options = model, options
+        self.shapes = Shapes(model)
+        self.nodes = [Node(self, proto, i) for i, proto in enumerate(model.graph.node)]
+        self.producers: dict[str, Node] = {}
+        self.uses: dict[str, int] = {}
+        self._tensors: dict[str, Tensor] = {}
+        self._constants = {t.name: t for t in model.graph.initializer}
+        self._outcome: dict[int, tuple[str, str]] = {}  # node -> ("raised" | "left" | "torch", detail)
+        self.absorbed: dict[int, set[int]] = {}  # node -> nodes whose work its operation does
+        self.products: dict[int, Product] = {}  # node -> the product it was raised to, for what comes after it
+        for node in self.nodes:
+            for name in node.proto.output:
+                if name in self.producers:
+                    raise refuse(f"tensor {name!r} is made by two nodes", node.where)
+                if name:
+                    self.producers[name] = node
+            for name in node.proto.input:
+                self.uses[name] = self.uses.get(name, 0) + 1
+        for out in model.graph.output:
+            self.uses[out.name] = self.uses.get(out.name, 0) + 1
+
+    def run(self) -> Any:
+        """Build the module."""
+        module = ir.Module.create(ir.Location.name(self.model.name))
+        inputs = [v for v in self.model.graph.input if v.name not in self._constants]
+        specs = [self._input_spec(v) for v in inputs]
+        with ir.InsertionPoint(module.body), ir.Location.name(self.model.name):
+            f = func.FuncOp("main", ([_type(s) for s in specs], []))
+            self._meta(f)
+            block = f.add_entry_block([ir.Location.name(self.model.where(v.name)) for v in inputs])
+            for v, spec, argument in zip(inputs, specs, block.arguments, strict=True):
+                self._tensors[v.name] = Tensor(spec, argument)
+            self.from_torch = FromTorch(block)
+            with ir.InsertionPoint(block):
+                for node in self.nodes:
+                    self._import(node)
+                results = [self.tensor(o.name, None) for o in self.model.graph.output]
+                func.ReturnOp([t.value for t in results])
+            t = ir.FunctionType.get([_type(s) for s in specs], [_type(r.spec) for r in results])
+            f.attributes["function_type"] = ir.TypeAttr.get(t)
+            f.attributes["arg_attrs"] = _attributes([s.dtype for s in specs], [v.name for v in inputs])
+            f.attributes["res_attrs"] = _attributes([r.dtype for r in results])
+        self._report(f)
+        _remove_unused(f)
+        lower_torch(module, self.model.name)
+        return module
+
+    def tensor(self, name: str, user: Node | None) -> Tensor:
+        """The tensor of that name. Raises FrontEndError when nothing before `user` makes it."""
+        found = self._tensors.get(name)
+        if found is None and name in self._constants:
+            array, dtype = self.model.array(self._constants[name])
+            found = self._tensors[name] = Tensor.constant(array, dtype)
+        if found is None:
+            where = user.where if user is not None else self.model.name
+            what = "is made by a node that comes later" if name in self.producers else "is not in the graph"
+            raise refuse(f"tensor {name!r} {what}", where)
+        return found
+
+    # ---- nodes
+
+    def _import(self, node: Node) -> None:
+        self._check(node)
+        if node.op_type == "Constant" and "value" in node.attributes:
+            t = next(a.t for a in node.proto.attribute if a.name == "value")
+            array, dtype = self.model.array(t)
+            self._tensors[node.proto.output[0]] = Tensor.constant(array, dtype)
+            return
+        pattern = pattern_for(node.name)
+        reason = None
+        if pattern is not None:
+            block = ir.InsertionPoint.current.block
+            before = len(block.operations)
+            try:
+                with node.location:
+                    made = pattern(node)
+            except NotQuantised:
+                self.absorbed.pop(node.index, None)
+            except Decline as e:
+                reason = str(e)
+                self.absorbed.pop(node.index, None)
+            except QmlirError:
+                raise
+            except Exception as e:
+                text = f"the raising pattern of {node.name} failed ({type(e).__name__}: {e})"
+                raise refuse(text, node.where) from e
+            else:
+                tensors = [made] if isinstance(made, Tensor) else list(made)
+                self._bind(node, tensors)
+                names = [op.operation.name for op in list(block.operations)[before:]]
+                became = next((n for n in reversed(names) if n.startswith("qmlir.")), "linalg")
+                self._outcome[node.index] = ("raised", became)
+                return
+        if is_quantised(node.op_type):
+            # torch-mlir takes some of these, and is wrong about a few (QLinearConv per channel).
+            why = reason or "there is no raising pattern for it"
+            raise refuse(
+                f"the quantised operator {node.op_type}, as it is used here, is not imported: {why}", node.where
+            )
+        if reason is not None:
+            self._outcome[node.index] = ("left", reason)
+        self._as_torch(node, reason)
+
+    def _check(self, node: Node) -> None:
+        """The node is one of its domain's operators, with inputs and attributes as it takes them."""
+        for a in node.proto.attribute:
+            if a.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
+                raise refuse(f"{node.op_type} has a graph inside; control flow is not imported", node.where)
+        if node.proto.domain in ("", "ai.onnx"):
+            context = onnx.checker.DEFAULT_CONTEXT
+            context.ir_version = max(self.model.proto.ir_version, 3)
+            context.opset_imports = {"": node.opset}
+            try:
+                onnx.checker.check_node(node.proto, context)
+            except Exception as e:  # names that are no text raise errors of other kinds
+                raise refuse(f"{str(e).strip().splitlines()[0]}", node.where) from None
+            return
+        for a in node.proto.attribute:
+            if _KINDS.get(a.name, a.type) != a.type or a.type == onnx.AttributeProto.UNDEFINED:
+                raise refuse(
+                    f"attribute {a.name!r} of {node.op_type} is of another kind than the operator's", node.where
+                )
+
+    def _bind(self, node: Node, tensors: Sequence[Tensor]) -> None:
+        names = list(node.proto.output)
+        if len(tensors) < len([n for n in names if n]):
+            raise refuse(f"the raising pattern of {node.name} gave {len(tensors)} results for {len(names)}", node.where)
+        for name, t in zip(names, tensors, strict=False):
+            if name:
+                check_shape(t.shape, node.where)
+                self._tensors[name] = t
+                self.shapes.learn(name, t.spec)
+
+    def _as_torch(self, node: Node, reason: str | None) -> None:
+        """The node as torch-mlir's conversion takes it."""
+        if node.proto.domain not in ("", "ai.onnx"):
+            why = f": {reason}" if reason else ""
+            raise refuse(f"the operator {node.op_type} is not imported{why}", node.where)
+        proto, operands = upgraded(node.proto, node.operands, node.opset, node.where)
+        specs = self.shapes.infer(proto, operands, node.where)
+        for spec in specs:
+            if spec is not None:
+                check_shape(spec.shape, node.where)
+        with node.location:
+            results = self.from_torch.operator(Node(self, proto, node.index), operands, specs)
+        self._bind(node, results)
+
+    def torch_op(
+        self, op_type: str, operands: Sequence[Tensor | None], attributes: Sequence[Any], user: Node
+    ) -> Tensor:
+        """The first result of an operator of the default domain that the graph does not have, at the place of
+        `user`, for patterns."""
+        proto = onnx.NodeProto(op_type=op_type, name=user.label, output=["result"])
+        proto.input.extend(f"operand_{i}" if t is not None else "" for i, t in enumerate(operands))
+        proto.attribute.extend(attributes)
+        specs = self.shapes.infer(proto, operands, user.where)
+        spec = specs[0]
+        assert spec is not None
+        check_shape(spec.shape, user.where)
+        return self.from_torch.operator(Node(self, proto, user.index), operands, specs)[0]
+
+    # ---- what the function says of itself
+
+    def _input_spec(self, value: Any) -> TensorSpec:
+        where = self.model.where(f"tensor {value.name!r}")
+        spec = self.shapes.spec(value.name)
+        if spec is None:
+            kind = value.type.tensor_type.elem_type
+            if kind and kind not in ELEMENTS:
+                raise refuse(f"the input is {element_name(kind)}, which has no meaning here", where)
+            raise refuse("the input has no rank and element type; give it a shape (sizes may be dynamic)", where)
+        check_shape(spec.shape, where)
+        return spec
+
+    def _meta(self, f: Any) -> None:
+        """What torch-mlir's conversion asks of the model: the versions of its operators."""
+        si64 = ir.IntegerType.get_signed(64)
+        f.attributes["torch.onnx_meta.opset_version"] = ir.IntegerAttr.get(si64, self.model.torch_opset)
+        f.attributes["torch.onnx_meta.ir_version"] = ir.IntegerAttr.get(si64, self.model.proto.ir_version)
+
+    def _report(self, f: Any) -> None:
+        """What became of each quantised node."""
+        report = self.options.report
+        taken = {i: by for by, many in self.absorbed.items() for i in many}
+        for node in self.nodes:
+            kind, detail = self._outcome.get(node.index, ("torch", ""))
+            if node.index in taken and not self._still_used(node):
+                report.add_fused(node.op_type, node.where, self.nodes[taken[node.index]].where)
+            elif kind == "raised":
+                report.add_raised(node.op_type, node.where, detail)
+            elif kind == "left":
+                report.add_left(node.op_type, node.where, detail)
+
+    def _still_used(self, node: Node) -> bool:
+        """Whether a result of the node is read by anything but nodes that took it in."""
+        by = {b for b, many in self.absorbed.items() if node.index in many}
+        names = {n for n in node.proto.output if n}
+        if names & {o.name for o in self.model.graph.output}:
+            return True
+        readers = {n.index for n in self.nodes if names & set(n.proto.input)}
+        return not all(r in by or any(r in self.absorbed.get(b, ()) for b in by) for r in readers)
+
+
+def _type(spec: TensorSpec) -> Any:
+    from ...dialect.dtypes import DTYPES
+
+    dynamic = ir.ShapedType.get_dynamic_size()
+    return ir.RankedTensorType.get([dynamic if s is None else s for s in spec.shape],
+                                   ir.Type.parse(DTYPES[spec.dtype].mlir))  # fmt: skip
+
+
+def _attributes(dtypes: Sequence[str], names: Sequence[str] = ()) -> Any:
+    """Names and signedness of arguments or results (`qmlir.signature`)."""
+    found = []
+    for i, dtype in enumerate(dtypes):
+        said = {"qmlir.dtype": ir.StringAttr.get(dtype)}
+        if names:
+            said["qmlir.name"] = ir.StringAttr.get(names[i])
+        found.append(ir.DictAttr.get(said))
+    return ir.ArrayAttr.get(found)
+
+
+def _remove_unused(f: Any) -> None:
+    """Drop operations whose results nobody reads: MLIR's own cleanup leaves ours alone."""
+    for op in reversed(list(f.operation.regions[0].blocks[0].operations)):
+        operation = op.operation
+        if operation.name != "func.return" and all(not list(r.uses) for r in operation.results) and operation.results:
+            operation.erase()
+
+
+__all__ = ["GraphImporter", "Node", "import_model"]

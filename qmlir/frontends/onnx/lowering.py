@@ -1,0 +1,155 @@
+"""Nodes that are not ours: as ops of torch's dialect, then by torch-mlir's passes to linalg on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ..._mlir import PassManager, ir
+from ..._spelling import location_text
+from ...dialect.dtypes import Array
+from ...errors import Diagnostic, FrontEndError
+from ...spec import TensorSpec
+from ..raising import Tensor
+from .types import TORCH, vtensor
+
+# torch-mlir's own pipeline to linalg without its checks that a function has torch types only, which a program with our
+# operations in it has not.
+_PASSES = """
+func.func(convert-torch-onnx-to-torch)
+func.func(torch-reduce-op-variants,canonicalize,torch-scalarize-shapes)
+torch-shape-refinement-pipeline
+func.func(canonicalize,cse,torch-decompose-complex-ops,torch-scalarize-shapes)
+torch-shape-refinement-pipeline
+func.func(torch-fuse-quantized-ops,torch-scalarize-shapes,canonicalize)
+func.func(convert-torch-to-tmtensor,torch-iree-tm-tensor-to-linalg-ext)
+func.func(convert-torch-to-tensor,convert-torch-to-linalg,canonicalize)
+func.func(convert-torch-to-scf,convert-torch-to-arith)
+torch-func-backend-type-conversion
+func.func(canonicalize)
+resolve-shaped-type-result-dims
+func.func(cse,torch-finalizing-backend-type-conversion,canonicalize,cse)
+""".strip().splitlines()
+PIPELINE = f"builtin.module({','.join(_PASSES)})"
+
+
+def lower_torch(module: Any, name: str) -> None:
+    """Lower every torch op of `module`. Raises FrontEndError, which names the node, for one that is not converted."""
+    try:
+        PassManager.parse(PIPELINE).run(module.operation)
+    except ir.MLIRError as e:
+        found = [_diagnostic(d, name) for d in e.error_diagnostics]
+        raise FrontEndError(found[:1] or [Diagnostic(str(e).splitlines()[0], name)]) from None
+
+
+def _diagnostic(d: Any, name: str) -> Diagnostic:
+    """What torch-mlir says, without its dump of IR."""
+    message = d.message.splitlines()[0].split(": %")[0]
+    if '"onnx.' in d.message:
+        op = d.message.split('"onnx.')[1].split('"')[0]
+        message = f"the operator {op}, as it is used here, is not converted by torch-mlir"
+    return Diagnostic(message[:300], location_text(d.location) or name)
+
+
+class FromTorch:
+    """Builds torch ops on our tensors; casts between the two kinds of types are made once a value."""
+
+    def __init__(self, block: Any) -> None:
+        self._block = block
+        self._none: Any = None
+        self._cast: dict[int, tuple[Tensor, Any]] = {}
+        for dialect in ("torch", "torch_c"):
+            block.owner.context.get_dialect_descriptor(dialect)
+
+    def operator(
+        self, node: Any, operands: Sequence[Tensor | None], specs: Sequence[TensorSpec | None]
+    ) -> list[Tensor]:
+        """`torch.operator "onnx.X"` of a node; its results as tensors."""
+        values = [self._absent() if t is None else self.torch_value(t) for t in operands]
+        attributes = {f"torch.onnx.{a.name}": _attribute(node, a) for a in node.proto.attribute}
+        attributes["name"] = ir.StringAttr.get(f"onnx.{node.proto.op_type}")
+        kinds = [ir.Type.parse("!torch.none") if s is None else ir.Type.parse(vtensor(s.shape, s.dtype)) for s in specs]
+        op = ir.Operation.create("torch.operator", results=kinds, operands=values, attributes=attributes)
+        return [_tensor(v, s) if s is not None else Tensor(TensorSpec((), "f32"), v)
+                for v, s in zip(op.results, specs, strict=True)]  # fmt: skip
+
+    def torch_value(self, t: Tensor) -> Any:
+        """A tensor as a value of torch's type."""
+        if id(t) in self._cast:
+            return self._cast[id(t)][1]
+        kind = ir.Type.parse(vtensor(t.shape, t.dtype))
+        if t.array is not None:
+            made = ir.Operation.create("torch.vtensor.literal", results=[kind], attributes={"value": literal(t)}).result
+        else:
+            value = t.value
+            made = ir.Operation.create("torch_c.from_builtin_tensor", results=[kind], operands=[value]).result
+        self._cast[id(t)] = (t, made)
+        return made
+
+    def _absent(self) -> Any:
+        if self._none is None:
+            with ir.InsertionPoint.at_block_begin(self._block):
+                none = ir.Type.parse("!torch.none")
+                self._none = ir.Operation.create("torch.constant.none", results=[none]).result
+        return self._none
+
+
+def _tensor(value: Any, spec: TensorSpec) -> Tensor:
+    from .importer import _type
+
+    builtin = ir.Operation.create("torch_c.to_builtin_tensor", results=[_type(spec)], operands=[value]).result
+    return Tensor(spec, builtin)
+
+
+def literal(t: Tensor) -> Any:
+    """A constant as torch's ops take it: integers with their sign."""
+    assert t.array is not None
+    return _elements(t.array, ir.Type.parse(TORCH[t.dtype]))
+
+
+def _elements(array: Array, element: Any) -> Any:
+    kind = ir.RankedTensorType.get(array.shape, element)
+    if array.size == 0:
+        return ir.Attribute.parse(f"dense<> : {kind}")
+    array = np.ascontiguousarray(array)
+    if array.dtype == np.bool_:
+        bits = np.packbits(array.reshape(-1), bitorder="little") if array.size > 1 else array.reshape(-1).view(np.uint8)
+        if array.size == 1 or array.all() or not array.any():
+            value = ir.IntegerAttr.get(element, int(array.reshape(-1)[0]))
+            return ir.DenseElementsAttr.get_splat(kind, value)
+        return ir.DenseElementsAttr.get(bits, type=kind)
+    plain = array if array.dtype.name in ("float16", "float32", "float64") else array.view(f"i{array.dtype.itemsize}")
+    if str(element).startswith("ui") or str(element).startswith(("bf", "f8")):
+        plain = plain.view(f"u{plain.dtype.itemsize}")
+    if array.ndim == 0:  # the bindings' buffer protocol takes no scalars
+        plain = plain.reshape(1)
+        one = ir.DenseElementsAttr.get(plain, type=ir.RankedTensorType.get([1], element))
+        return ir.DenseElementsAttr.get_splat(kind, one.get_splat_value())
+    return ir.DenseElementsAttr.get(plain, type=kind)
+
+
+def _attribute(node: Any, a: Any) -> Any:
+    """An attribute of a node as torch-mlir's conversion reads it."""
+    f32, si64 = ir.F32Type.get(), ir.IntegerType.get_signed(64)
+    kind = onnx.AttributeProto
+    if a.type == kind.FLOAT:
+        return ir.FloatAttr.get(f32, a.f)
+    if a.type == kind.INT:
+        return ir.IntegerAttr.get(si64, a.i)
+    if a.type == kind.STRING:
+        return ir.StringAttr.get(a.s.decode(errors="replace"))
+    if a.type == kind.FLOATS:
+        return ir.ArrayAttr.get([ir.FloatAttr.get(f32, x) for x in a.floats])
+    if a.type == kind.INTS:
+        return ir.ArrayAttr.get([ir.IntegerAttr.get(si64, x) for x in a.ints])
+    if a.type == kind.STRINGS:
+        return ir.ArrayAttr.get([ir.StringAttr.get(x.decode(errors="replace")) for x in a.strings])
+    if a.type == kind.TENSOR:
+        array, dtype = node.graph.model.array(a.t)
+        return literal(Tensor.constant(array, dtype))
+    from .model import refuse
+
+    raise refuse(f"attribute {a.name!r} of {node.op_type} is of a kind that is not imported", node.where)

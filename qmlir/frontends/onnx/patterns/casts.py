@@ -1,0 +1,73 @@
+"""Cast and CastLike to and from the types that torch does not have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...._mlir import arith
+from ....dialect.dtypes import DTYPES
+from ....passes.lower import build
+from ....passes.lower.scalars import i32
+from ...raising import Decline, NotQuantised, Tensor, raises
+from ...tensors import cast_real, elementwise, integer, real, scale_code, small_float_code, store_integer
+from ..types import ELEMENTS, element_name
+
+_SMALL = ("i4", "u4", "i2", "u2", "i16", "u16", "e2m1", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0")
+_PLAIN = ("f32", "f16", "bf16", "f64")
+
+
+@raises("onnx.Cast")
+def cast(op: Any) -> Tensor:
+    """A Cast from or to a small type."""
+    to = int(op.attributes.get("to", 0))
+    if to not in ELEMENTS:
+        raise Decline(f"the type to cast to is {element_name(to)}")
+    return _cast(op, op.operand(0), ELEMENTS[to].dtype)
+
+
+@raises("onnx.CastLike")
+def cast_like(op: Any) -> Tensor:
+    """A CastLike from or to a small type."""
+    return _cast(op, op.operand(0), op.operand(1).dtype)
+
+
+def _cast(op: Any, x: Tensor, dtype: str) -> Tensor:
+    if x.dtype == dtype:
+        return x
+    if x.dtype not in _SMALL and dtype not in _SMALL:
+        raise NotQuantised("types that torch has")
+    return convert(x, dtype, bool(op.attributes.get("saturate", 1)), op.attributes.get("round_mode", "up"))
+
+
+def convert(x: Tensor, dtype: str, saturate: bool = True, round_mode: str = "up") -> Tensor:
+    """`x` as `dtype`: floats to integers toward zero and then by their low bits, integers by their low bits, floats
+    to small floats half to even.
+
+    Source: ONNX, Cast.
+    """
+    source, target = DTYPES[x.dtype], DTYPES[dtype]
+    if dtype in _PLAIN and x.dtype not in ("i64", "bool"):
+        return cast_real(real(x), dtype)
+    if source.name in ("bool", "i64") or dtype == "bool":
+        raise Decline(f"a cast from {x.dtype} to {dtype}")
+    if target.is_int:
+        kind = build.element(dtype)
+        if source.is_int:
+            return elementwise(lambda v: _narrow(integer(v, x.dtype), target, kind), [x], dtype)
+        return elementwise(lambda v: _narrow(arith.fptosi(i32(), v), target, kind), [real(x)], dtype)
+    kind, byte = build.element(dtype), build.element("i8")
+
+    def body(v: Any) -> Any:
+        wide = scale_code(v, round_mode, saturate) if dtype == "e8m0" else small_float_code(v, dtype, saturate)
+        code = arith.trunci(byte, wide)
+        return code if kind == byte else arith.bitcast(kind, code)
+
+    return elementwise(body, [real(x)], dtype)
+
+
+def _narrow(x: Any, target: Any, kind: Any) -> Any:
+    """The low bits of an i32, extended again as the type's sign says."""
+    if target.bits < 8:
+        shift = build.scalar(32 - target.bits, i32())
+        x = (arith.shrsi if target.signed else arith.shrui)(arith.shli(x, shift), shift)
+    return store_integer(x, DTYPES["i32"] if kind == i32() else target)

@@ -1,0 +1,114 @@
+"""Convolutions: QLinearConv, ConvInteger, and Conv of dequantised values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...raising import Decline, NotQuantised, Tensor, raises
+from ...tensors import drop_axis, new_axis
+from .common import Quantised, quantised_input
+from .products import CODES, Product, bias_of, keep, output_of, quantised, requantised, taken
+
+
+@raises("onnx.QLinearConv")
+def qlinear_conv(op: Any) -> Tensor:
+    """(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias): w per tensor or per filter, bias i32."""
+    x = quantised(op.operand(0), op.operand(1), op.optional(2), 0)
+    w = quantised(op.operand(3), op.operand(4), op.optional(5), 0)
+    product = conv_product(op, x, w, op.optional(8))
+    return requantised(op, product, output_of(op, 6))
+
+
+@raises("onnx.ConvInteger")
+def conv_integer(op: Any) -> Tensor:
+    """(x, w, x_zero, w_zero) to i32."""
+    x, w = quantised(op.operand(0), None, op.optional(2), 0), quantised(op.operand(1), None, op.optional(3), 0)
+    p = conv_product(op, x, w, None)
+    return p.finish(op.build(p.operation, **p.arguments, out_dtype="i32"))
+
+
+@raises("onnx.Conv")
+def conv(op: Any) -> Tensor:
+    """A Conv whose weight, or both operands, are dequantised right before it."""
+    x: Quantised | Tensor | None = quantised_input(op, 0)
+    w: Quantised | Tensor | None = quantised_input(op, 1)
+    if x is None and w is None:
+        raise NotQuantised("plain float")
+    x, w = x if x is not None else op.operand(0), w if w is not None else op.operand(1)
+    bias, nodes = bias_of(op, 2, x, w)
+    return keep(op, conv_product(op, x, w, bias, (*taken(x, w), *nodes)))
+
+
+def conv_product(
+    op: Any, x: Quantised | Tensor, w: Quantised | Tensor, bias: Tensor | None, nodes: tuple[Any, ...] = ()
+) -> Product:
+    """A convolution of NCHW or NCW operands.
+
+    Raises:
+        Decline: more than two spatial axes, scales that vary within a filter, padding that depends on a dynamic size.
+    """
+    codes = [side.codes if isinstance(side, Quantised) else side for side in (x, w)]
+    rank = len(codes[1].shape)
+    if rank not in (3, 4) or len(codes[0].shape) != rank:
+        raise Decline(f"a convolution over {rank - 2} axes; one and two are raised")
+    for name, side in (("x", x), ("w", w)):
+        if not isinstance(side, Quantised):
+            continue
+        if side.codes.dtype not in CODES:
+            raise Decline(f"{name} has codes of type {side.codes.dtype}")
+        if side.block or (not side.per_tensor and (name == "x" or side.axis != 0)):
+            raise Decline(f"{name} is quantised {side.described()}; x is raised per tensor and w per filter")
+        if side.zero is not None and len(side.zero.shape) > (0 if name == "x" else 1):
+            raise Decline(f"{name} has zero points {side.zero.spec}")
+    strides, dilations, padding = _geometry(op, codes[0].shape[2:], codes[1].shape[2:])
+    finish = _plain
+    if rank == 3:
+        codes = [new_axis(c, 2) for c in codes]
+        strides, dilations, finish = [1, *strides], [1, *dilations], _without_height
+        padding = [0, padding[0], 0, padding[1]]
+    arguments = {
+        "input": codes[0], "weight": codes[1], "input_layout": "NCHW", "filter_layout": "FCHW",
+        "strides": tuple(strides), "dilations": tuple(dilations), "padding": tuple(padding),
+        "groups": int(op.attributes.get("group", 1)),
+        "lhs_zero_point": x.zero if isinstance(x, Quantised) else None,
+        "rhs_zero_point": w.zero if isinstance(w, Quantised) else None,
+    }  # fmt: skip
+    scales = [s.scale if isinstance(s, Quantised) else None for s in (x, w)]
+    factors = (scales[0], scales[1]) if scales[0] is not None and scales[1] is not None else None
+    return Product("conv2d_q", arguments, scales[0], scales[1], factors, bias, nodes, finish)
+
+
+def _plain(t: Tensor) -> Tensor:
+    return t
+
+
+def _without_height(t: Tensor) -> Tensor:
+    return drop_axis(t, 2)
+
+
+def _geometry(op: Any, size: Any, kernel: Any) -> tuple[list[int], list[int], list[int]]:
+    """Strides, dilations, and padding before each axis and then after each."""
+    axes = len(kernel)
+    if None in kernel:
+        raise Decline("a kernel of dynamic size")
+    stated = list(op.attributes.get("kernel_shape", kernel))
+    if stated != list(kernel):
+        raise Decline(f"kernel_shape {stated} contradicts a weight of {list(kernel)}")
+    strides = [int(s) for s in op.attributes.get("strides", [1] * axes)]
+    dilations = [int(d) for d in op.attributes.get("dilations", [1] * axes)]
+    mode = op.attributes.get("auto_pad", "NOTSET")
+    if mode in ("NOTSET", "VALID"):
+        padding = [int(p) for p in op.attributes.get("pads", [0] * 2 * axes)] if mode == "NOTSET" else [0] * 2 * axes
+        if min(len(strides), len(dilations)) != axes or len(padding) != 2 * axes:
+            raise Decline("strides, dilations or pads of another number of axes than the kernel")
+        return strides, dilations, padding
+    before, after = [], []
+    for n, k, s, d in zip(size, kernel, strides, dilations, strict=True):
+        if n is None and s != 1:
+            raise Decline(f"auto_pad {mode} of a dynamic size with stride {s}")
+        reach = d * (k - 1) + 1
+        total = reach - 1 if n is None else max((-(-n // s) - 1) * s + reach - n, 0)
+        less, more = total // 2, total - total // 2
+        before.append(less if mode == "SAME_UPPER" else more)
+        after.append(more if mode == "SAME_UPPER" else less)
+    return strides, dilations, [*before, *after]

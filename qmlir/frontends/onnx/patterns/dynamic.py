@@ -1,0 +1,18 @@
+"""DynamicQuantizeLinear."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...._mlir import arith
+from ....passes.lower import build
+from ...raising import Tensor, raises
+from ...tensors import elementwise
+
+
+@raises("onnx.DynamicQuantizeLinear")
+def dynamic_quantize_linear(op: Any) -> list[Tensor]:
+    """u8 codes, one scale and one zero point from the data's range widened to hold 0."""
+    codes, scale, zero = op.build("dynamic_quantize", input=op.operand(0), granularity="tensor", recipe="onnx",
+                                  symmetric=False, out_dtype="u8")  # fmt: skip
+    return [codes, scale, elementwise(lambda z: arith.trunci(build.element("u8"), z), [zero], "u8")]

@@ -1,0 +1,225 @@
+"""QuantizeLinear and DequantizeLinear, exactly as ONNX defines them; a QuantizeLinear takes in the product, the clamps
+and the moves before it where that is exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...._mlir import arith
+from ....dialect.dtypes import DTYPES
+from ....passes.lower import build
+from ....passes.lower.scalars import i32
+from ...raising import Decline, Tensor, raises
+from ...tensors import (
+    at_axis,
+    elementwise,
+    integer,
+    number,
+    quantised,
+    real,
+    repeat,
+    small_float_code,
+)
+from ..types import ELEMENTS
+from .common import (
+    Quantised,
+    absorb,
+    axis_of,
+    check_blocks,
+    of_dequantize,
+    quantised_input,
+    same,
+    scale_of,
+    times,
+    zero_of,
+)
+from .products import Requantise, requantised
+
+# Ops that move elements and compute nothing: on codes they do what they do on the numbers.
+MOVES = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Gather", "Expand", "Tile",
+         "DepthToSpace", "SpaceToDepth")  # fmt: skip
+_DEQUANT = ("i8", "u8", "i4", "u4", "i2", "u2", "e2m1", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")
+
+
+@raises("onnx.DequantizeLinear", "onnx.com.microsoft.DequantizeLinear")
+def dequantize_linear(op: Any) -> Tensor:
+    """`(x - zero) * scale`, rounded once to the scale's type."""
+    q = of_dequantize(op)
+    out = _output_float(op, q)
+    codes, scale, zero = q.codes, q.aligned(q.scale), q.aligned(q.zero)
+    assert scale is not None
+    size = codes.shape[q.axis] if codes.shape else None
+    if q.block and (size is None or size % q.block):
+        scale = repeat(scale, q.axis, q.block, size)
+        zero = None if zero is None else repeat(zero, q.axis, q.block, size)
+    if codes.dtype in _DEQUANT:
+        made: Tensor = op.build("dequant", input=codes, scale=scale, zero_point=zero, dtype=codes.dtype, out_dtype=out)
+        return made
+    if codes.dtype not in ("i16", "u16", "i32", "e8m0"):
+        raise Decline(f"codes of type {codes.dtype}")
+    if q.block and scale.shape[q.axis] != size:
+        scale = repeat(scale, q.axis, q.block, size)
+        zero = None if zero is None else repeat(zero, q.axis, q.block, size)
+
+    def body(x: Any, s: Any, *z: Any) -> Any:
+        value = number(x, codes.dtype) if not z else arith.sitofp(s.type, arith.subi(integer(x, codes.dtype), z[0]))
+        y = arith.mulf(value, s)
+        kind = build.element(out)
+        return y if out == "f32" else arith.truncf(kind, y)
+
+    return elementwise(body, [codes, scale, *([] if zero is None else [zero])], out)
+
+
+def _output_float(op: Any, q: Quantised) -> str:
+    """The result's type: `output_dtype`, else the scale's."""
+    stated = int(op.attributes.get("output_dtype", 0))
+    out = ELEMENTS[stated].dtype if stated in ELEMENTS else q.dtype
+    if out not in ("f32", "f16", "bf16"):
+        raise Decline(f"a result of type {out}")
+    return out
+
+
+def output_code(op: Any) -> str:
+    """The type of a QuantizeLinear's codes: the zero point's, else `output_dtype`, else u8."""
+    zero = op.optional(2)
+    if zero is not None:
+        return str(zero.dtype)
+    stated = int(op.attributes.get("output_dtype", 0))
+    return ELEMENTS[stated].dtype if stated in ELEMENTS else "u8"
+
+
+@raises("onnx.QuantizeLinear", "onnx.com.microsoft.QuantizeLinear")
+def quantize_linear(op: Any) -> Tensor:
+    """`saturate(round_half_even(x / scale) + zero)`."""
+    x, raw, d = op.operand(0), op.operand(1), DTYPES[output_code(op)]
+    axis, block = axis_of(op, len(x.shape)), int(op.attributes.get("block_size", 0))
+    scale, zero = scale_of(raw), zero_of(op.optional(2))
+    if not block:
+        found = _onto_codes(op, d.name, scale, zero) or _into_product(op, d.name, scale, zero)
+        if found is not None:
+            return found
+    if x.dtype not in ("f32", "f16", "bf16", "i32"):
+        raise Decline(f"an input of type {x.dtype}")
+    if block:
+        check_blocks(x.shape, raw.shape, axis, block)
+        scale = repeat(real(raw), axis, block, x.shape[axis])
+        if zero is not None:
+            z = op.operand(2)
+            whole = Tensor.constant(z.array.astype(np.int32)) if z.array is not None else elementwise(
+                lambda v: integer(v, z.dtype), [z], "i32")  # fmt: skip
+            zero = repeat(whole, axis, block, x.shape[axis])
+    elif scale.shape:
+        scale = at_axis(scale, axis, len(x.shape))
+        zero = at_axis(zero, axis, len(x.shape)) if zero is not None and zero.shape else zero
+    return quantize(real(x), scale, zero, d.name, saturate=bool(op.attributes.get("saturate", 1)))
+
+
+def quantize(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: str, *, saturate: bool = True) -> Tensor:
+    """f32 numbers to codes with a scale that broadcasts. ONNX divides by the scale, where `qmlir.quantize` multiplies
+    by its reciprocal: the two are one for powers of two, and otherwise the division comes first, with a scale of 1."""
+    from ...raising import build as build_op
+
+    d = DTYPES[dtype]
+    if d.kind != "int":
+        return _small_float(x, scale, dtype, saturate)
+    if d.bits <= 8:
+        exact = scale.array is not None and bool((np.frexp(np.abs(scale.array))[0] == 0.5).all())
+        if not exact:
+            x, scale = elementwise(arith.divf, [x, scale], "f32"), Tensor.constant(np.float32(1.0))
+        made: Tensor = build_op("quantize", input=x, scale=scale, zero_point=zero, out_dtype=dtype)
+        return made
+
+    def body(v: Any, s: Any, *z: Any) -> Any:
+        return quantised(arith.divf(v, s), arith.sitofp(s.type, z[0]) if z else None, d)
+
+    return elementwise(body, [x, scale, *([] if zero is None else [zero])], dtype)
+
+
+def _small_float(x: Tensor, scale: Tensor, dtype: str, saturate: bool) -> Tensor:
+    """f32 numbers to the codes of a small float."""
+    kind = build.element(dtype)
+    byte = build.element("i8")
+
+    def body(v: Any, s: Any) -> Any:
+        code = arith.trunci(byte, small_float_code(arith.divf(v, s), dtype, saturate))
+        return code if kind == byte else arith.bitcast(kind, code)
+
+    return elementwise(body, [x, scale], dtype)
+
+
+# ------------------------------------------------------------------------------------- what is before a quantisation
+
+
+def _onto_codes(op: Any, dtype: str, scale: Tensor, zero: Tensor | None) -> Tensor | None:
+    """Quantised again as it was: the codes themselves, moved by what stands between. Exact: `(q - z) * s / s` rounds
+    to `q - z`. None where the two quantisations differ."""
+    between: list[Any] = []
+    node, at = op, 0
+    while (q := quantised_input(node, at)) is None or not isinstance(q, Quantised):
+        before = node.producer(at)
+        if before is None or before.op_type not in MOVES or before.uses() != 1:
+            return None
+        between.append(before)
+        node, at = before, 0
+    if not q.per_tensor or q.codes.dtype != dtype or not same(q.scale, scale) or not same(q.zero, zero):
+        return None
+    codes = q.codes
+    for move in reversed(between):
+        rest = [move.optional(i) for i in range(1, len(move.proto.input))]
+        codes = op.graph.torch_op(move.proto.op_type, [codes, *rest], move.proto.attribute, move)
+    absorb(op, *between, *q.nodes)
+    return codes
+
+
+def _into_product(op: Any, dtype: str, scale: Tensor, zero: Tensor | None) -> Tensor | None:
+    """The product before a QuantizeLinear with the requantisation in its epilogue; clamps between become a clamp of
+    the codes, which is the same, for quantising is monotone. None where there is no product or others read it too."""
+    if dtype not in ("i8", "u8") or scale.shape or (zero is not None and zero.shape):
+        return None
+    d = DTYPES[dtype]
+    lo, hi = float("-inf"), float("inf")
+    taken: list[Any] = []
+    node = op.producer(0)
+    while node is not None and node.uses() == 1 and (bounds := _clamp_bounds(node)) is not None:
+        lo, hi = min(max(lo, bounds[0]), bounds[1]), max(min(hi, bounds[1]), bounds[0])
+        taken.append(node)
+        node = node.producer(0)
+    if node is None or node.uses() != 1 or node.index not in op.graph.products:
+        return None
+    clamp = None
+    if taken:
+        if scale.array is None or (zero is not None and zero.array is None):
+            return None
+        z = 0 if zero is None or zero.array is None else int(zero.array)
+        with np.errstate(over="ignore"):
+            codes = [np.rint(np.float32(b) / scale.array.astype(np.float32)) + z for b in (lo, hi)]
+        clamp = (int(np.clip(codes[0], d.lo, d.hi)), int(np.clip(codes[1], d.lo, d.hi)))
+    product = op.graph.products[node.index]
+    try:
+        made = requantised(op, product, Requantise(scale, zero, dtype, clamp))
+    except Decline:
+        return None
+    absorb(op, node, *taken, *product.nodes)
+    return made
+
+
+def _clamp_bounds(node: Any) -> tuple[float, float] | None:
+    """The bounds of a node that clamps, None for another one."""
+    if node.op_type == "Relu":
+        return 0.0, float("inf")
+    if node.op_type != "Clip":
+        return None
+    if node.opset < 11:
+        return float(node.attributes.get("min", -3.4e38)), float(node.attributes.get("max", 3.4e38))
+    bounds = []
+    for i, default in ((1, float("-inf")), (2, float("inf"))):
+        t = node.optional(i)
+        if t is not None and t.array is None:
+            return None
+        bounds.append(default if t is None or t.array is None else float(t.array))
+    return bounds[0], bounds[1]
+
+
+__all__ = ["dequantize_linear", "i32", "quantize", "quantize_linear", "times"]

@@ -1,0 +1,130 @@
+"""com.microsoft's quantised reductions: global average pooling by exact integer sums; average pooling, means and
+softmax in f32 between a dequantisation and a quantisation, as onnxruntime computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...._mlir import arith
+from ....dialect.dtypes import DTYPES
+from ....passes.lower import build
+from ....passes.lower.scalars import i32
+from ....spec import TensorSpec
+from ...raising import Decline, NotQuantised, Tensor, raises
+from ...tensors import elementwise, integer, number, quantised
+from .common import BYTES, Quantised, ratio
+from .linear import quantize
+from .pointwise import dequantize, output, per_tensor
+
+
+@raises("onnx.com.microsoft.QLinearGlobalAveragePool")
+def global_average_pool(op: Any) -> Tensor:
+    """(X, x_scale, x_zero, y_scale, y_zero): `sum(x - x_zero) * (x_scale / (y_scale * size))`."""
+    x = per_tensor(op, 0, 1, 2)
+    scale, zero, dtype = output(op, 3, 4, x.codes.dtype)
+    rank = len(x.codes.shape)
+    last = bool(op.attributes.get("channels_last", 0))
+    axes = range(1, rank - 1) if last else range(2, rank)
+    sizes = [x.codes.shape[i] for i in axes]
+    if rank < 3 or None in sizes:
+        raise Decline(f"a global average over {x.codes.spec}; the sizes it sums over must be static")
+    count = int(np.prod([s for s in sizes if s is not None]))
+    total = _sum(x.codes, axes)
+    factor = ratio([x.scale], _scaled(scale, count))
+    d = DTYPES[dtype]
+    extra = [t for t in (x.zero, zero) if t is not None]
+
+    def body(acc: Any, r: Any, *zs: Any) -> Any:
+        if x.zero is not None:
+            acc = arith.subi(acc, arith.muli(zs[0], build.scalar(count, i32())))
+        value = arith.mulf(arith.sitofp(r.type, acc), r)
+        return quantised(value, arith.sitofp(r.type, zs[-1]) if zero is not None else None, d)
+
+    return elementwise(body, [total, factor, *extra], dtype)
+
+
+def _scaled(scale: Tensor, count: int) -> Tensor:
+    """A scale times a count."""
+    if scale.array is not None:
+        return Tensor.constant(np.asarray(scale.array * np.float32(count), np.float32))
+    return elementwise(lambda s: arith.mulf(s, build.scalar(count, s.type)), [scale], "f32")
+
+
+def _sum(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """The i32 sums of codes over `axes`, which stay as axes of size one."""
+    value = x.value
+    sizes = build.dims(value)
+    rank = len(sizes)
+    kept = [i for i in range(rank) if i not in axes]
+    init = build.filled([sizes[i] for i in kept], build.scalar(0, i32()))
+
+    def body(v: Any, acc: Any) -> Any:
+        return arith.addi(acc, integer(v, x.dtype))
+
+    made = build.generic([build.Arg(value, tuple(range(rank)))], init, kept, rank, body)
+    groups: list[list[Any]] = []
+    for i in range(rank):
+        if i in kept:
+            groups.append([sizes[i]])
+        else:
+            groups[-1].append(1)
+    shape = tuple(1 if i in axes else s for i, s in enumerate(x.shape))
+    return Tensor(TensorSpec(shape, "i32"), build.expand(made, groups))
+
+
+def _through_float(op: Any, operator: str, x: Quantised, y: tuple[Tensor, Tensor | None, str], names: Sequence[str],
+                   rest: Sequence[Tensor] = ()) -> Tensor:  # fmt: skip
+    """Dequantised, an operator of the default domain with the attributes `names`, quantised."""
+    attributes = [a for a in op.proto.attribute if a.name in names]
+    value = op.graph.torch_op(operator, [dequantize(op, x), *rest], attributes, op)
+    return quantize(value, *y)
+
+
+@raises("onnx.com.microsoft.QLinearAveragePool")
+def average_pool(op: Any) -> Tensor:
+    """(X, x_scale, x_zero, y_scale, y_zero)."""
+    if int(op.attributes.get("channels_last", 0)):
+        raise Decline("channels_last average pooling")
+    x = per_tensor(op, 0, 1, 2)
+    names = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
+    return _through_float(op, "AveragePool", x, output(op, 3, 4, x.codes.dtype), names)
+
+
+@raises("onnx.com.microsoft.QLinearReduceMean")
+def reduce_mean(op: Any) -> Tensor:
+    """(data, data_scale, data_zero, reduced_scale, reduced_zero), axes an attribute."""
+    x = per_tensor(op, 0, 1, 2)
+    rest = []
+    names = ["keepdims"]
+    if op.opset < 18:
+        names.append("axes")
+    elif "axes" in op.attributes:
+        rest = [Tensor.constant(np.asarray(op.attributes["axes"], np.int64))]
+    return _through_float(op, "ReduceMean", x, output(op, 3, 4, x.codes.dtype), names, rest)
+
+
+@raises("onnx.com.microsoft.QLinearSoftmax")
+def softmax(op: Any) -> Tensor:
+    """(X, X_scale, x_zero, y_scale, y_zero), `axis` and the `opset` whose Softmax is meant."""
+    x = per_tensor(op, 0, 1, 2)
+    axis = int(op.attributes.get("axis", -1))
+    rank = len(x.codes.shape)
+    if int(op.attributes.get("opset", 13)) < 13 and axis % rank != rank - 1:
+        raise Decline("a softmax of opset 12 over more than the last axis")
+    return _through_float(op, "Softmax", x, output(op, 3, 4, x.codes.dtype), ("axis",))
+
+
+@raises("onnx.MaxPool")
+def max_pool(op: Any) -> Tensor:
+    """A MaxPool of codes, which torch-mlir has for floats: the codes as f32 numbers, which is exact, and back."""
+    x = op.operand(0)
+    if x.dtype not in BYTES:
+        raise NotQuantised("plain float")
+    if len(op.proto.output) > 1 and op.proto.output[1]:
+        raise Decline("the indices of a maximum over codes")
+    numbers = elementwise(lambda v: number(v, x.dtype), [x], "f32")
+    pooled = op.graph.torch_op("MaxPool", [numbers], op.proto.attribute, op)
+    return elementwise(lambda v: arith.trunci(build.element("i8"), arith.fptosi(i32(), v)), [pooled], x.dtype)

@@ -1,0 +1,311 @@
+"""Matrix products: QLinearMatMul, MatMulInteger, com.microsoft's, and MatMul and Gemm of dequantised values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ....dialect.dtypes import DTYPES
+from ...raising import Decline, NotQuantised, Tensor, raises
+from ...tensors import at_axis, drop_axis, new_axis, real, scalar_of
+from .common import BYTES, Quantised, absorb, quantised_input, ratio, scale_of, times, zero_of
+
+# Codes that a product takes; 16-bit ones have no exact i32 sum.
+CODES = ("i8", "u8", "i4", "u4", "i2", "u2", "e2m1", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")
+
+
+@dataclass(frozen=True)
+class Requantise:
+    """What a result is quantised with."""
+
+    scale: Tensor
+    zero: Tensor | None
+    dtype: str
+    clamp: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Product:
+    """A raised product, kept so that a quantisation after it can be taken into its epilogue.
+
+    Attributes:
+        operation: `scaled_matmul` or `conv2d_q`.
+        arguments: operands and attributes but for scales and bias.
+        lhs_scale, rhs_scale: as the operation takes them; None for a plain float side.
+        factors: the scales so that they broadcast with the result; None when one varies along K.
+        bias: i32, added to the accumulator, or f32.
+        nodes: what the operation takes in.
+        finish: what is done with the operation's result (axes that the node does not have).
+    """
+
+    operation: str
+    arguments: Mapping[str, Any]
+    lhs_scale: Tensor | None
+    rhs_scale: Tensor | None
+    factors: tuple[Tensor, Tensor] | None
+    bias: Tensor | None
+    nodes: tuple[Any, ...]
+    finish: Callable[[Tensor], Tensor] = lambda t: t
+
+    def as_float(self, op: Any, dtype: str = "f32") -> Tensor:
+        """The product with a float result."""
+        made = op.build(self.operation, **self.arguments, lhs_scale=self.lhs_scale, rhs_scale=self.rhs_scale,
+                        bias=self.bias, out_dtype=dtype)  # fmt: skip
+        return self.finish(made)
+
+
+def requantised(op: Any, p: Product, to: Requantise) -> Tensor:
+    """The product with codes as result. Where the accumulator alone is scaled, by the one multiplier
+    `(lhs_scale * rhs_scale) / scale` that onnxruntime uses."""
+    known = p.bias is None or p.bias.dtype == "i32"
+    out: dict[str, Any] = {"out_dtype": to.dtype, "out_zero_point": to.zero, "clamp": to.clamp, "bias": p.bias}
+    if known and p.factors is not None:
+        out["out_multiplier"] = _vector(ratio(p.factors, to.scale))
+    else:
+        out |= {"lhs_scale": p.lhs_scale, "rhs_scale": p.rhs_scale, "out_scale": to.scale}
+    return p.finish(op.build(p.operation, **p.arguments, **out))
+
+
+def _vector(t: Tensor) -> Tensor:
+    """A constant multiplier of one row as a vector, the form that lowers best."""
+    if t.array is not None and t.array.ndim > 1 and t.array.size == t.array.shape[-1]:
+        return Tensor.constant(t.array.reshape(-1))
+    return t
+
+
+# ----------------------------------------------------------------------------------------------- quantised operands
+
+
+def quantised(codes: Tensor, scale: Tensor | None, zero: Tensor | None, axis: int) -> Quantised:
+    """An operand of an operator that takes codes, scale and zero point apart; vectors are along `axis`."""
+    s = Tensor.constant(np.float32(1.0)) if scale is None else scale_of(scale)
+    return Quantised(codes, s, zero_of(zero), axis, 0, ())
+
+
+def matmul_product(
+    lhs: Quantised | Tensor,
+    rhs: Quantised | Tensor,
+    *,
+    lhs_transposed: bool = False,
+    rhs_transposed: bool = False,
+    bias: Tensor | None = None,
+    nodes: tuple[Any, ...] = (),
+) -> Product:
+    """A product of two operands, either plain float or quantised, vectors as numpy's matmul takes them.
+
+    Raises:
+        Decline: codes that no product takes, or a scale along K.
+    """
+    sides = {}
+    arguments: dict[str, Any] = {"lhs_transposed": lhs_transposed or None, "rhs_transposed": rhs_transposed or None}
+    dropped: list[int] = []
+    for name, side, transposed in (("lhs", lhs, lhs_transposed), ("rhs", rhs, rhs_transposed)):
+        codes = side.codes if isinstance(side, Quantised) else side
+        rank = len(codes.shape)
+        if isinstance(side, Quantised) and codes.dtype not in CODES:
+            raise Decline(f"{name} has codes of type {codes.dtype}; products take {', '.join(CODES)}")
+        if rank == 0:
+            raise Decline(f"{name} is a scalar")
+        if rank == 1:
+            at = 0 if name == "lhs" else 1
+            if isinstance(side, Quantised):
+                if side.scale.shape or (side.zero is not None and side.zero.shape):
+                    raise Decline(f"{name} is a vector with more than one scale")
+                side = replace(side, codes=new_axis(codes, at))
+                codes = side.codes
+            else:
+                side = codes = new_axis(codes, at)
+            dropped.append(-2 if name == "lhs" else -1)
+            rank = 2
+        along_k = (
+            (rank - 1 if name == "lhs" else rank - 2) if not transposed else (rank - 2 if name == "lhs" else rank - 1)
+        )
+        if isinstance(side, Quantised) and not side.per_tensor and not side.block and side.axis == along_k:
+            raise Decline(f"{name} is quantised per axis {side.axis}, which the product sums over")
+        sides[name] = side
+        arguments[name] = codes
+        if isinstance(side, Quantised):
+            arguments[f"{name}_zero_point"] = _align(side.zero, side)
+    a, b = sides["lhs"], sides["rhs"]
+    scales = [_align(s.scale, s) if isinstance(s, Quantised) else None for s in (a, b)]
+    factors = None
+    if isinstance(a, Quantised) and isinstance(b, Quantised) and not a.block and not b.block:
+        over_n = scales[1]
+        if rhs_transposed and over_n is not None and over_n.shape:
+            over_n = at_axis(b.scale, len(b.codes.shape) - 1, len(b.codes.shape))
+        over_m = scales[0]
+        if lhs_transposed and over_m is not None and over_m.shape:
+            over_m = at_axis(a.scale, len(a.codes.shape) - 2, len(a.codes.shape))
+        assert over_m is not None
+        assert over_n is not None
+        factors = (over_m, over_n)
+
+    def finish(t: Tensor) -> Tensor:
+        for axis in sorted(dropped):
+            t = drop_axis(t, len(t.shape) + axis if axis == -2 or len(dropped) == 1 else len(t.shape) - 1)
+        return t
+
+    return Product("scaled_matmul", arguments, scales[0], scales[1], factors, bias, nodes, finish)
+
+
+def _align(t: Tensor | None, side: Quantised) -> Tensor | None:
+    """A scale or zero point against the codes; ones of the codes' rank are already."""
+    if t is None or not t.shape or side.block or len(t.shape) == len(side.codes.shape):
+        return t
+    if len(t.shape) != 1:
+        raise Decline(f"a scale or zero point {t.spec} for codes {side.codes.spec}")
+    return at_axis(t, side.axis, len(side.codes.shape))
+
+
+# --------------------------------------------------------------------------------------------- operators on codes
+
+
+@raises("onnx.QLinearMatMul")
+def qlinear_matmul(op: Any) -> Tensor:
+    """(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero); rows of a and columns of b may have their own."""
+    a, b = op.operand(0), op.operand(3)
+    lhs = quantised(a, op.operand(1), op.optional(2), len(a.shape) - 2)
+    rhs = quantised(b, op.operand(4), op.optional(5), len(b.shape) - 1)
+    product = matmul_product(lhs, rhs)
+    return requantised(op, product, output_of(op, 6))
+
+
+def output_of(op: Any, i: int) -> Requantise:
+    """The scale and zero point of a result at inputs `i` and `i + 1`."""
+    zero = op.optional(i + 1)
+    scale = scale_of(op.operand(i))
+    if scale.shape:
+        raise Decline(f"a result with scales {scale.spec}; one value is raised")
+    dtype = zero.dtype if zero is not None else "u8"
+    if dtype not in BYTES:
+        raise Decline(f"a result of type {dtype}")
+    return Requantise(scale, zero_of(zero), dtype)
+
+
+@raises("onnx.MatMulInteger")
+def matmul_integer(op: Any) -> Tensor:
+    """(A, B, a_zero, b_zero) to i32."""
+    a, b = op.operand(0), op.operand(1)
+    lhs = quantised(a, None, op.optional(2), len(a.shape) - 2)
+    rhs = quantised(b, None, op.optional(3), len(b.shape) - 1)
+    p = matmul_product(lhs, rhs)
+    return p.finish(op.build(p.operation, **p.arguments, out_dtype="i32"))
+
+
+@raises("onnx.com.microsoft.QGemm")
+def qgemm(op: Any) -> Tensor:
+    """(A, a_scale, a_zero, B, b_scale, b_zero, C?, y_scale?, y_zero?): `alpha * A * B + C`, C in the accumulator."""
+    trans_a, trans_b = bool(op.attributes.get("transA", 0)), bool(op.attributes.get("transB", 0))
+    lhs = quantised(op.operand(0), op.operand(1), op.optional(2), 1 if trans_a else 0)
+    rhs = quantised(op.operand(3), op.operand(4), op.optional(5), 0 if trans_b else 1)
+    alpha = float(op.attributes.get("alpha", 1.0))
+    if alpha != 1.0:
+        lhs = replace(lhs, scale=times(lhs.scale, Tensor.constant(np.float32(alpha))))
+    c = op.optional(6)
+    if c is not None and len(c.shape) == 2 and c.shape[0] == 1:
+        c = drop_axis(c, 0)
+    product = matmul_product(lhs, rhs, lhs_transposed=trans_a, rhs_transposed=trans_b, bias=c)
+    return product.as_float(op) if op.optional(7) is None else requantised(op, product, output_of(op, 7))
+
+
+@raises("onnx.com.microsoft.MatMulIntegerToFloat")
+def matmul_integer_to_float(op: Any) -> Tensor:
+    """(A, B, a_scale, b_scale, a_zero, b_zero, bias) to float."""
+    a, b = op.operand(0), op.operand(1)
+    lhs = quantised(a, op.operand(2), op.optional(4), len(a.shape) - 2)
+    rhs = quantised(b, op.operand(3), op.optional(5), len(b.shape) - 1)
+    bias = op.optional(6)
+    product = matmul_product(lhs, rhs, bias=None if bias is None else real(bias))
+    return product.as_float(op, op.operand(2).dtype)
+
+
+@raises("onnx.com.microsoft.DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(op: Any) -> Tensor:
+    """(A, B, b_scale, b_zero, bias): A quantised as DynamicQuantizeLinear does."""
+    b, bias = op.operand(1), op.optional(4)
+    codes, scale, zero = op.build("dynamic_quantize", input=op.operand(0), granularity="tensor", recipe="onnx",
+                                  symmetric=False, out_dtype="u8")  # fmt: skip
+    lhs = Quantised(codes, scale, zero, 0, 0, ())
+    rhs = quantised(b, op.operand(2), op.optional(3), len(b.shape) - 1)
+    return matmul_product(lhs, rhs, bias=bias).as_float(op)
+
+
+# ---------------------------------------------------------------------------------- operators on dequantised values
+
+
+def _sides(op: Any) -> tuple[Quantised | Tensor, Quantised | Tensor]:
+    """Both operands of a float operator, as codes where they are dequantised right before."""
+    lhs, rhs = quantised_input(op, 0), quantised_input(op, 1)
+    if lhs is None and rhs is None:
+        raise NotQuantised("plain float")
+    return lhs if lhs is not None else op.operand(0), rhs if rhs is not None else op.operand(1)
+
+
+def taken(*sides: Quantised | Tensor | None) -> tuple[Any, ...]:
+    """The nodes that quantised operands stand for."""
+    return tuple(n for s in sides if isinstance(s, Quantised) for n in s.nodes)
+
+
+@raises("onnx.MatMul")
+def matmul(op: Any) -> Tensor:
+    """A MatMul with an operand that is dequantised right before it."""
+    lhs, rhs = _sides(op)
+    return keep(op, matmul_product(lhs, rhs, nodes=taken(lhs, rhs)))
+
+
+@raises("onnx.Gemm")
+def gemm(op: Any) -> Tensor:
+    """A Gemm with an operand that is dequantised right before it."""
+    lhs, rhs = _sides(op)
+    if float(op.attributes.get("alpha", 1.0)) != 1.0 or float(op.attributes.get("beta", 1.0)) != 1.0:
+        raise Decline("Gemm with an alpha or beta other than 1")
+    bias, nodes = bias_of(op, 2, lhs, rhs)
+    return keep(op, matmul_product(lhs, rhs, lhs_transposed=bool(op.attributes.get("transA", 0)),
+                                   rhs_transposed=bool(op.attributes.get("transB", 0)), bias=bias,
+                                   nodes=(*taken(lhs, rhs), *nodes)))  # fmt: skip
+
+
+def keep(op: Any, product: Product) -> Tensor:
+    """The product as float, remembered for a quantisation that follows."""
+    made = product.as_float(op, _float_of(op))
+    op.graph.products[op.index] = product
+    absorb(op, *product.nodes)
+    return made
+
+
+def _float_of(op: Any) -> str:
+    spec = op.results[0]
+    dtype = spec.dtype if spec is not None else next(t.dtype for t in op.operands if t is not None)
+    return dtype if dtype in ("f32", "f16", "bf16") else "f32"
+
+
+def bias_of(op: Any, i: int, lhs: Quantised | Tensor, rhs: Quantised | Tensor) -> tuple[Tensor | None, tuple[Any, ...]]:
+    """The bias at input `i` and the nodes it stands for: i32 codes whose scale is the product of the operands' belong
+    to the accumulator, everything else is added as f32."""
+    if op.optional(i) is None:
+        return None, ()
+    found = quantised_input(op, i)
+    if found is not None and found.codes.dtype == "i32" and found.zero is None and not found.block:
+        scales = [s.scale.array if isinstance(s, Quantised) else None for s in (lhs, rhs)]
+        own = found.scale.array
+        if own is not None and scales[0] is not None and scales[1] is not None:
+            expected = scales[0] * scales[1]
+            if np.broadcast_shapes(own.shape, expected.shape) in (own.shape, expected.shape) and np.allclose(
+                own, expected, rtol=1e-5, atol=0
+            ):
+                return found.codes, found.nodes
+    bias = op.operand(i)
+    if len(bias.shape) == 2 and bias.shape[0] == 1:
+        bias = drop_axis(bias, 0)
+    return real(scalar_of(bias) if bias.shape == (1,) and DTYPES[bias.dtype].kind == "float" else bias), ()
+
+
+@raises("onnx.ConvTranspose", "onnx.Einsum", "onnx.LSTM", "onnx.GRU", "onnx.RNN", "onnx.Attention")
+def not_raised(op: Any) -> Tensor:
+    """Products that have no integer form here: said of those whose operands are dequantised."""
+    if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
+        raise Decline(f"{op.op_type} of dequantised values has no integer form")
+    raise NotQuantised("plain float")

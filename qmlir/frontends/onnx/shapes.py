@@ -1,0 +1,132 @@
+"""Shapes and element types of values: what the file says, what onnx infers, and what raised operations tell.
+
+Inference over the whole model stops at an operator of another domain; so each node that is not raised is inferred on
+its own, from what is known of its inputs by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx
+from onnx import shape_inference
+
+from ...spec import TensorSpec
+from ..raising import Tensor
+from .model import MOST_ELEMENTS, Model, refuse
+from .types import ELEMENTS, ONNX, element_name
+
+# Constants of more elements are no shapes, and are not handed to the inference.
+_MOST_OF_A_SHAPE = 1024
+
+
+class Shapes:
+    """Specs by the name of a value."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._known: dict[str, TensorSpec] = {}
+        graph = model.graph
+        for value in [*graph.value_info, *graph.input, *graph.output, *self._inferred()]:
+            spec = _spec(value.type)
+            if spec is not None:
+                self._known[value.name] = _merged(self._known.get(value.name), spec)
+
+    def _inferred(self) -> Sequence[Any]:
+        """What onnx infers of the whole model, without its constants' data."""
+        slim = onnx.ModelProto()
+        slim.ir_version = self._model.proto.ir_version
+        slim.opset_import.extend(self._model.proto.opset_import)
+        graph, out = self._model.graph, slim.graph
+        out.name = graph.name
+        out.node.extend(graph.node)
+        out.output.extend(graph.output)
+        given = {v.name for v in graph.input}
+        out.input.extend(graph.input)
+        for t in graph.initializer:
+            if len(t.raw_data) <= 8 * _MOST_OF_A_SHAPE and t.data_location != onnx.TensorProto.EXTERNAL:
+                out.initializer.append(t)
+            elif t.name not in given:
+                out.input.append(onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)))
+        try:
+            return list(shape_inference.infer_shapes(slim, data_prop=True).graph.value_info)
+        except Exception:  # a node that does not fit is named when it is imported
+            return []
+
+    def spec(self, name: str) -> TensorSpec | None:
+        return self._known.get(name)
+
+    def learn(self, name: str, spec: TensorSpec) -> None:
+        self._known[name] = spec
+
+    def infer(self, node: Any, operands: Sequence[Tensor | None], where: str) -> list[TensorSpec | None]:
+        """The specs of a node's results. Raises FrontEndError when a rank or an element type stays unknown."""
+        found = self._infer_one(node, operands, where)
+        specs: list[TensorSpec | None] = []
+        for name in node.output:
+            if not name:
+                specs.append(None)
+                continue
+            own, whole = found.get(name), self._known.get(name)
+            spec = own if whole is None else _merged(own, whole) if own is not None else whole
+            if spec is None:
+                raise refuse(f"the shape of {name!r}, a result of {node.op_type}, cannot be inferred; add it to the "
+                             "model's value_info", where)  # fmt: skip
+            specs.append(spec)
+        return specs
+
+    def _infer_one(self, node: Any, operands: Sequence[Tensor | None], where: str) -> dict[str, TensorSpec]:
+        opset = self._model.torch_opset
+        try:
+            schema = onnx.defs.get_schema(node.op_type, opset, "")
+        except onnx.defs.SchemaError:
+            raise refuse(f"there is no operator {node.op_type} in opset {opset}", where) from None
+        types: dict[str, Any] = {}
+        data: dict[str, Any] = {}
+        for name, t in zip(node.input, operands, strict=True):
+            if t is None:
+                continue
+            types[name] = onnx.helper.make_tensor_type_proto(ONNX[t.dtype], t.shape)
+            if t.array is not None and t.array.size <= _MOST_OF_A_SHAPE and t.dtype in ("i32", "i64", "f32", "f64"):
+                data[name] = onnx.numpy_helper.from_array(t.array, name)
+        opsets = [onnx.helper.make_opsetid("", opset)]
+        try:
+            found = shape_inference.infer_node_outputs(schema, node, types, data, None, opsets)
+        except Exception as e:
+            text = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+            raise refuse(f"{node.op_type} does not fit its inputs: {text}", where) from None
+        specs: dict[str, TensorSpec] = {}
+        for name, value in found.items():
+            if value.tensor_type.elem_type and value.tensor_type.elem_type not in ELEMENTS:
+                kind = element_name(value.tensor_type.elem_type)
+                raise refuse(f"{node.op_type} gives {kind}, which has no meaning here", where)
+            spec = _spec(value)
+            if spec is not None:
+                specs[name] = spec
+        return specs
+
+
+def _spec(value: Any) -> TensorSpec | None:
+    """A TypeProto as a spec; None when its rank or element type is unknown."""
+    t = value.tensor_type
+    if not value.HasField("tensor_type") or t.elem_type not in ELEMENTS or not t.HasField("shape"):
+        return None
+    shape = tuple(d.dim_value if d.HasField("dim_value") else None for d in t.shape.dim)
+    if any(s is not None and (s < 0 or s > MOST_ELEMENTS) for s in shape):
+        return _Impossible(shape, ELEMENTS[t.elem_type].dtype)
+    return TensorSpec(shape, ELEMENTS[t.elem_type].dtype)
+
+
+class _Impossible(TensorSpec):
+    """A spec that the file states although no program can have it; whoever uses it refuses it."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
+def _merged(a: TensorSpec | None, b: TensorSpec) -> TensorSpec:
+    """The static sizes of both; `b` where they differ."""
+    if a is None or len(a.shape) != len(b.shape) or a.dtype != b.dtype:
+        return b
+    return type(b)(tuple(y if y is not None else x for x, y in zip(a.shape, b.shape, strict=True)), b.dtype)

@@ -1,0 +1,68 @@
+"""Operators of opsets 10 to 12 in the form of opset 13, which is the oldest that torch-mlir converts throughout.
+
+Between these versions attributes became inputs, and Softmax, which flattened its input, works along one axis.
+Source: ONNX, docs/Changelog.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ..raising import Tensor
+from .model import refuse
+
+OLDEST_OF_TORCH = 13
+# Attributes that became inputs: by operator, (attribute, its type) in the inputs' order after the first ones.
+_INPUTS = {
+    "Squeeze": ("axes",),
+    "Unsqueeze": ("axes",),
+    "ReduceSum": ("axes",),
+    "Split": ("split",),
+    "Clip": ("min", "max"),
+    "Pad": ("pads", "value"),
+}
+_ALONG_ONE_AXIS = ("Softmax", "LogSoftmax", "Hardmax")
+_CHANGED_MORE = ("Upsample", "Resize", "Scan", "Loop")
+
+
+def upgraded(proto: Any, operands: Sequence[Tensor | None], opset: int, where: str) -> tuple[Any, list[Tensor | None]]:
+    """A node and its operands as opset 13 has them. Raises FrontEndError for an operator that cannot be rewritten."""
+    inputs = list(operands)
+    if opset >= OLDEST_OF_TORCH:
+        return proto, inputs
+    if opset < 11 and proto.op_type in _CHANGED_MORE:
+        raise refuse(f"{proto.op_type} of opset {opset} is not imported; onnx.version_converter converts the model",
+                     where)  # fmt: skip
+    attributes = {a.name: a for a in proto.attribute}
+    new = onnx.NodeProto()
+    new.CopyFrom(proto)
+    moved = _INPUTS.get(proto.op_type, ())
+    found = [attributes.get(name) for name in moved]
+    if any(a is not None for a in found):
+        del new.attribute[:]
+        new.attribute.extend(a for a in proto.attribute if a.name not in moved)
+        for i, a in enumerate(found):
+            if a is None:
+                inputs.append(None)
+                new.input.append("")
+                continue
+            value = onnx.helper.get_attribute_value(a)
+            array = np.asarray(value, np.float32 if isinstance(value, float) else np.int64)
+            if array.dtype == np.float32 and inputs[0] is not None and inputs[0].array is None:
+                array = array.astype(np.float32 if inputs[0].dtype == "f32" else np.float16)
+            inputs.append(Tensor.constant(array))
+            new.input.append(f"{proto.op_type}_{proto.name}_{moved[i]}")
+    if proto.op_type in _ALONG_ONE_AXIS:
+        x = inputs[0]
+        assert x is not None
+        axis = int(onnx.helper.get_attribute_value(attributes["axis"])) if "axis" in attributes else 1
+        if axis % max(len(x.shape), 1) != len(x.shape) - 1:
+            raise refuse(f"{proto.op_type} of opset {opset} flattens its input from axis {axis}, which is not the last "
+                         "one; onnx.version_converter converts the model", where)  # fmt: skip
+        del new.attribute[:]
+        new.attribute.append(onnx.helper.make_attribute("axis", -1))
+    return new, inputs

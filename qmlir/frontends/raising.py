@@ -1,0 +1,218 @@
+"""Raising patterns: how one framework op becomes operations of the dialect.
+
+A pattern is a function of a `Raising`, the op at hand, that returns the op's results or raises `Decline`::
+
+    @raises("onnx.com.acme.ScaledMatMul")
+    def scaled_matmul(op: Raising) -> Tensor:
+        x, w = op.operand(0), op.operand(1)
+        scale = op.constant(2)  # numpy
+        return op.build("scaled_matmul", lhs=x, rhs=w, rhs_scale=scale, out_dtype="f32")
+
+Op names are the framework's with its name in front: `onnx.QLinearMatMul`, `onnx.com.microsoft.QGemm`,
+`torch.quantized_decomposed.quantize_per_tensor`. A package registers one by an entry point of group `qmlir.raising`
+whose name is the op's, or by importing a module that uses `raises`. The last one registered holds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+import numpy as np
+
+from ..dialect.dtypes import DTYPES, Array, from_numpy
+from ..errors import FrontEndError, UsageError
+from ..spec import TensorSpec
+
+GROUP = "qmlir.raising"
+
+
+class Decline(Exception):
+    """A pattern does not fit the op at hand; the message says why and goes into the report."""
+
+
+class NotQuantised(Decline):
+    """The op at hand is a plain float one: it is not reported as left."""
+
+
+class Tensor:
+    """A tensor while a program is being built: its spec (the dtype tells signedness, which MLIR's types do not), and
+    either a value of builtin tensor type or an array, of which a value is made when one is needed.
+
+    Sub-byte codes are one a byte: a tensor of dtype `u4` is stored as `i8`.
+    """
+
+    def __init__(self, spec: TensorSpec, value: Any = None, array: Array | None = None) -> None:
+        self.spec, self.array = spec, array
+        self._value = value
+
+    @classmethod
+    def constant(cls, array: Any, dtype: str | None = None) -> Tensor:
+        """A constant. `dtype` where numpy's does not tell (codes of less than a byte).
+
+        Raises UsageError for a numpy dtype that has no meaning here."""
+        array = np.asarray(array)
+        try:
+            name = dtype or from_numpy(array.dtype)
+        except KeyError:
+            raise UsageError(f"a constant has dtype {array.dtype}, which has no meaning here") from None
+        return cls(TensorSpec(array.shape, name), array=array)
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> str:
+        return self.spec.dtype
+
+    @property
+    def value(self) -> Any:
+        """The `ir.Value`; for an array, an `arith.constant` at the current insertion point."""
+        if self._value is not None:
+            return self._value
+        from ..passes.lower.build import dense
+
+        assert self.array is not None
+        return dense(self.array, self.dtype if DTYPES[self.dtype].kind == "float" else None)
+
+    def __repr__(self) -> str:
+        return f"<{'constant' if self.array is not None else 'tensor'} {self.spec}>"
+
+
+class Raising(ABC):
+    """One framework op at hand: the rewriter's context of a pattern. New ops are built at its place."""
+
+    name: str  # as patterns are registered under
+    where: str  # the node's name, or file:line
+    attributes: Mapping[str, Any]  # Python values; arrays as numpy
+
+    @property
+    @abstractmethod
+    def operands(self) -> Sequence[Tensor | None]:
+        """The operands; None for an optional one that is absent."""
+
+    @property
+    @abstractmethod
+    def results(self) -> Sequence[TensorSpec | None]:
+        """What the framework says of the results; None where it says nothing."""
+
+    @property
+    @abstractmethod
+    def location(self) -> Any:
+        """The op's `ir.Location`, at which `build` makes ops."""
+
+    # ---- reading
+
+    def operand(self, i: int) -> Tensor:
+        """Operand `i`. Raises Decline when it is absent."""
+        found = self.optional(i)
+        if found is None:
+            raise Decline(f"operand {i} is missing")
+        return found
+
+    def optional(self, i: int) -> Tensor | None:
+        """Operand `i`, None when it is absent."""
+        return self.operands[i] if i < len(self.operands) else None
+
+    def constant(self, i: int) -> Array:
+        """Operand `i` as numpy. Raises Decline when it is not constant."""
+        found = self.operand(i)
+        if found.array is None:
+            raise Decline(f"operand {i} is not constant")
+        return found.array
+
+    # ---- building
+
+    def build(self, op: str, **arguments: Any) -> Any:
+        """An operation of the dialect by name (`scaled_matmul`, `conv2d_q`, `dequant`, ...): operands are `Tensor`s,
+        numpy arrays or numbers, attributes Python values, names those of `qmlir.ops`. Its result, or a tuple of them.
+
+        Raises:
+            Decline: arguments that the operation does not take, in its own words.
+        """
+        return build(op, self.location, **arguments)
+
+
+def build(op: str, location: Any = None, **arguments: Any) -> Any:
+    """`Raising.build` at the current insertion point."""
+    from .. import ops
+    from .._mlir import ir
+    from ..dialect.ods import OpError, problem
+    from ..dialect.shapes import ShapeError
+
+    operation: ops.Operation = getattr(ops, op)
+    known = set(operation._operands)
+    tensors = {n: _tensor(n, v) for n, v in arguments.items() if n in known and v is not None}
+    attributes = {n: v for n, v in arguments.items() if n not in known and v is not None}
+    with location if location is not None else ir.Location.current:
+        values = {n: t.value for n, t in tensors.items()}
+        try:
+            made = operation.emit(values, {n: t.spec for n, t in tensors.items()}, attributes)
+        except (UsageError, OpError, ShapeError) as e:
+            raise Decline(f"{op}: {e}") from None
+    owner = made[0][0].owner.operation
+    if message := problem(owner):
+        owner.erase()
+        raise Decline(f"{op} {message}")
+    results = tuple(Tensor(spec, value) for value, spec in made)
+    return results[0] if len(results) == 1 else results
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, (int, float)):
+        value = np.asarray(value, np.int32 if name.endswith("zero_point") else np.float32)
+    return Tensor.constant(value)
+
+
+Pattern = Callable[[Raising], "Tensor | Sequence[Tensor]"]
+
+_PATTERNS: dict[str, Pattern] = {}
+
+
+def register_raising(op_name: str, pattern: Pattern) -> None:
+    """Register `pattern` for the framework op `op_name`."""
+    _PATTERNS[op_name] = pattern
+
+
+def raises(*op_names: str) -> Callable[[Pattern], Pattern]:
+    """Decorator: register a function for framework ops of these names."""
+
+    def decorate(pattern: Pattern) -> Pattern:
+        for name in op_names:
+            register_raising(name, pattern)
+        return pattern
+
+    return decorate
+
+
+@cache
+def _entries() -> dict[str, Any]:
+    return {e.name: e for e in entry_points(group=GROUP)}
+
+
+def pattern_for(op_name: str) -> Pattern | None:
+    """The pattern registered for an op, None when there is none.
+
+    Raises FrontEndError, which names the plugin, for an entry point that does not load.
+    """
+    if op_name not in _PATTERNS and op_name in _entries():
+        entry = _entries()[op_name]
+        try:
+            register_raising(op_name, entry.load())
+        except Exception as e:
+            origin = entry.dist.name if entry.dist is not None else entry.value
+            raise FrontEndError([], f"the raising pattern of {origin} for {op_name} could not be loaded: "
+                                f"{type(e).__name__}: {e}") from e  # fmt: skip
+    return _PATTERNS.get(op_name)
+
+
+def foreign_patterns() -> list[str]:
+    """Ops whose pattern is not ours."""
+    own = __name__.rpartition(".")[0]
+    return sorted([n for n, p in _PATTERNS.items() if not p.__module__.startswith(f"{own}.")] + list(_entries()))

@@ -1,0 +1,246 @@
+"""Elementwise programs on `Tensor`s, for what a framework's quantised ops do around the operations of the dialect.
+
+Everything is built at the current insertion point from linalg and arith; IREE fuses it with what it stands next to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._mlir import arith, ir, math, tensor
+from ..dialect.dtypes import DTYPES, SMALL_FLOATS, DType
+from ..passes.lower import build
+from ..passes.lower.scalars import clamp, const, f32, i32, requantize, round_to, to_f32, to_i32
+from ..spec import TensorSpec
+from .raising import Decline, Tensor
+
+Shape = tuple[int | None, ...]
+Scalars = Callable[..., Any]
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """numpy's rule; two dynamic sizes are taken to be equal. Raises Decline for shapes that do not broadcast."""
+    rank = max((len(s) for s in shapes), default=0)
+    out: list[int | None] = []
+    for axis in range(rank):
+        sizes = [s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0]
+        known = {s for s in sizes if s is not None and s != 1}
+        if len(known) > 1:
+            raise Decline(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast")
+        out.append(known.pop() if known else None if None in sizes else 1)
+    return tuple(out)
+
+
+def elementwise(body: Scalars, tensors: Sequence[Tensor], dtype: str) -> Tensor:
+    """`body` on the scalars of `tensors`, broadcast; it returns a scalar of the type that stores `dtype`."""
+    shape = broadcast([t.shape for t in tensors])
+    values = [t.value for t in tensors]
+    sizes: list[Any] = []
+    for axis, size in enumerate(shape):
+        if size is not None:
+            sizes.append(size)
+            continue
+        at, value = next(
+            (axis - len(shape) + len(t.shape), v)
+            for t, v in zip(tensors, values, strict=True)
+            if axis - len(shape) + len(t.shape) >= 0 and t.shape[axis - len(shape) + len(t.shape)] is None
+        )
+        sizes.append(tensor.dim(value, build.index(at)))
+    args = [build.Arg.aligned(v, sizes) for v in values]
+    made = build.elementwise(args, sizes, build.element(dtype), body)
+    return Tensor(TensorSpec(shape, dtype), made)
+
+
+def number(x: Any, dtype: str) -> Any:
+    """A stored scalar of `dtype` as the f32 number it stands for (a code's number, without scale)."""
+    d = DTYPES[dtype]
+    if dtype == "e8m0":
+        code = arith.extui(i32(), arith.bitcast(ir.IntegerType.get_signless(8), x))
+        # 2^(code - 127); code 0 is 2^-127, which is no normal f32.
+        shifted = arith.shli(code, build.scalar(23, i32()))
+        smallest = build.scalar(0x00400000, i32())
+        bits = arith.select(_eq(code, 0), smallest, shifted)
+        nan = build.scalar(0x7FC00000, i32())
+        return arith.bitcast(f32(), arith.select(_eq(code, 255), nan, bits))
+    if dtype == "e2m1":
+        return _e2m1(x)
+    return to_f32(x, unsigned=d.is_int and not d.signed)
+
+
+def _e2m1(x: Any) -> Any:
+    """The number of an fp4 code: sign, two bits of exponent (bias 1), one of mantissa."""
+    code = to_i32(x, unsigned=True)
+    low = arith.andi(code, build.scalar(7, i32()))
+    # Twice the number: 0 1 2 3 | 4 6 | 8 12.
+    exponent = arith.shrui(low, build.scalar(1, i32()))
+    mantissa = arith.andi(low, build.scalar(1, i32()))
+    normal = arith.shli(arith.addi(mantissa, build.scalar(2, i32())), arith.subi(exponent, build.scalar(1, i32())))
+    twice = arith.select(_eq(exponent, 0), mantissa, normal)
+    size = arith.mulf(arith.sitofp(f32(), twice), const(0.5))
+    negative = arith.cmpi(arith.CmpIPredicate.sge, arith.andi(code, build.scalar(15, i32())), build.scalar(8, i32()))
+    return arith.select(negative, arith.negf(size), size)
+
+
+def _eq(a: Any, b: int) -> Any:
+    return arith.cmpi(arith.CmpIPredicate.eq, a, build.scalar(b, a.type))
+
+
+def integer(x: Any, dtype: str) -> Any:
+    """A stored integer scalar as i32."""
+    return to_i32(x, unsigned=not DTYPES[dtype].signed)
+
+
+def real(t: Tensor) -> Tensor:
+    """The numbers that a tensor's elements stand for, as f32."""
+    if t.dtype == "f32":
+        return t
+    if t.array is not None and DTYPES[t.dtype].kind != "table" and t.dtype != "e8m0":
+        return Tensor.constant(t.array.astype(np.float32))
+    return elementwise(lambda x: number(x, t.dtype), [t], "f32")
+
+
+def cast_real(t: Tensor, dtype: str) -> Tensor:
+    """f32 to another float type that is no small one."""
+    if dtype == "f32":
+        return t
+    kind = build.element(dtype)
+    return elementwise(lambda x: (arith.extf if kind.width > 32 else arith.truncf)(kind, x), [t], dtype)
+
+
+def store_integer(x: Any, d: DType) -> Any:
+    """An i32 scalar in the type that stores `d`."""
+    kind = build.element(d.name)
+    return x if kind == i32() else arith.extsi(kind, x) if kind.width > 32 else arith.trunci(kind, x)
+
+
+def quantised(x: Any, zero: Any | None, d: DType) -> Any:
+    """`clamp(round(x) + zero)` of an f32 scalar that was divided by its scale."""
+    return requantize(x, None, zero, "half_even", d.lo, d.hi, build.element(d.name))
+
+
+def small_float_code(x: Any, dtype: str, saturate: bool) -> Any:
+    """f32 `x` as the code (i32) of a small float, half to even. Out of range: the largest number, or, when not
+    `saturate`, infinity or NaN, whichever the type has. By integer arithmetic, the same on every target.
+
+    Source: ONNX, technical/float8.md; OCP 8-bit Floating Point Specification 1.0.
+    """
+    mantissa, least = _FORMATS[dtype]
+    top = _LARGEST[dtype]
+
+    def c(value: int) -> Any:
+        return build.scalar(value, i32())
+
+    bits = arith.bitcast(i32(), x)
+    magnitude = arith.andi(bits, c(0x7FFFFFFF))
+    finite = arith.cmpi(arith.CmpIPredicate.slt, magnitude, c(0x7F800000))
+    size = arith.select(finite, magnitude, c(0))
+    exponent = arith.maxsi(arith.subi(arith.shrui(size, c(23)), c(127)), c(least))
+    # In units of the last place of its binade: scaled by a power of two, so exactly.
+    unit = arith.bitcast(f32(), arith.shli(arith.subi(c(mantissa + 127), exponent), c(23)))
+    units = arith.fptosi(i32(), math.roundeven(arith.mulf(arith.bitcast(f32(), size), unit)))
+    # A rounding that reaches the next binade carries into the exponent's field.
+    code = arith.addi(units, arith.shli(arith.subi(exponent, c(least)), c(mantissa)))
+    over = arith.ori(arith.cmpi(arith.CmpIPredicate.sgt, code, c(top)), _eq(magnitude, 0x7F800000))
+    code = arith.select(over, c(top if saturate else _BEYOND[dtype]), code)
+    sign = arith.shli(arith.shrui(bits, c(31)), c(3 if dtype == "e2m1" else 7))
+    if "fnuz" in dtype:  # no negative zero: its code is NaN
+        sign = arith.select(_eq(code, 0), c(0), sign)
+    nan = arith.cmpi(arith.CmpIPredicate.sgt, magnitude, c(0x7F800000))
+    return arith.select(nan, c(_NAN[dtype]), arith.ori(code, sign))
+
+
+def scale_code(x: Any, mode: str, saturate: bool) -> Any:
+    """f32 `x` as the code (i32) of an e8m0, a power of two: rounded `up`, `down` or to the `nearest`.
+
+    Source: ONNX, Cast, round_mode; OCP Microscaling Formats 1.0, section 5.4.
+    """
+
+    def c(value: int) -> Any:
+        return build.scalar(value, i32())
+
+    bits = arith.andi(arith.bitcast(i32(), x), c(0x7FFFFFFF))
+    step = {"up": 0x7FFFFF, "down": 0, "nearest": 0x400000}[mode]
+    code = arith.shrui(arith.addi(bits, c(step)), c(23))
+    beyond = arith.cmpi(arith.CmpIPredicate.sge, code, c(255))
+    code = arith.select(beyond, c(254 if saturate else 255), code)
+    nan = arith.cmpi(arith.CmpIPredicate.sgt, bits, c(0x7F800000))
+    return arith.select(nan, c(255), code)
+
+
+def scalar_of(t: Tensor) -> Tensor:
+    """A tensor of one element as a scalar."""
+    if any(s != 1 for s in t.shape):
+        raise Decline(f"a tensor {t.spec} is given where one value is meant")
+    if not t.shape:
+        return t
+    if t.array is not None:
+        return Tensor.constant(t.array.reshape(()), t.dtype)
+    return Tensor(TensorSpec((), t.dtype), build.drop_axes(t.value, range(len(t.shape))))
+
+
+def at_axis(t: Tensor, axis: int, rank: int) -> Tensor:
+    """A vector `[C]` along `axis` of `rank` axes: `[1, .., C, .., 1]`."""
+    shape = tuple(t.shape[0] if i == axis else 1 for i in range(rank))
+    if t.array is not None:
+        return Tensor.constant(t.array.reshape([t.array.size if i == axis else 1 for i in range(rank)]), t.dtype)
+    if rank == 1:
+        return t
+    size = build.dims(t.value)[0]
+    return Tensor(TensorSpec(shape, t.dtype), build.expand(t.value, [[size if i == axis else 1 for i in range(rank)]]))
+
+
+def new_axis(t: Tensor, axis: int) -> Tensor:
+    """An axis of size one before `axis`."""
+    shape = (*t.shape[:axis], 1, *t.shape[axis:])
+    if t.array is not None:
+        return Tensor.constant(np.expand_dims(t.array, axis), t.dtype)
+    groups = [[s] for s in build.dims(t.value)]
+    if axis:
+        groups[axis - 1].append(1)
+    else:
+        groups[0].insert(0, 1)
+    return Tensor(TensorSpec(shape, t.dtype), build.expand(t.value, groups))
+
+
+def drop_axis(t: Tensor, axis: int) -> Tensor:
+    """Without an axis of size one."""
+    shape = t.shape[:axis] + t.shape[axis + 1 :]
+    if t.array is not None:
+        return Tensor.constant(np.squeeze(t.array, axis), t.dtype)
+    return Tensor(TensorSpec(shape, t.dtype), build.drop_axes(t.value, [axis]))
+
+
+def repeat(t: Tensor, axis: int, times: int, size: int | None) -> Tensor:
+    """Each element along `axis` `times` times over, and of that the first `size`."""
+    own = t.shape[axis]
+    if own is None or size is None:
+        raise Decline(f"blocks along axis {axis}, whose size is dynamic")
+    wide = own * times
+    if size > wide:
+        raise Decline(f"{t.shape[axis]} blocks of {times} along axis {axis} do not cover its size {size}")
+    if t.array is not None:
+        cut = np.repeat(t.array, times, axis)
+        return Tensor.constant(np.take(cut, range(size), axis), t.dtype)
+    value = build.repeat(t.value, axis, times)
+    sizes = build.dims(value)
+    sizes[axis] = size
+    shape = (*t.shape[:axis], size, *t.shape[axis + 1 :])
+    if size != wide:
+        value = build.crop(value, [0] * len(shape), sizes)
+    return Tensor(TensorSpec(shape, t.dtype), value)
+
+
+# Bits of mantissa and exponent of the smallest normal number.
+_FORMATS = {name: (f.mantissa, f.min_exponent) for name, f in SMALL_FLOATS.items()} | {"e2m1": (1, 0)}
+# Codes: the largest number, what is beyond it where nothing saturates, NaN (fp4 has none:
+# it becomes -0, as in ONNX's tests).
+_LARGEST = {"e4m3": 0x7E, "e5m2": 0x7B, "e4m3fnuz": 0x7F, "e5m2fnuz": 0x7F, "e2m1": 7}
+_BEYOND = {"e4m3": 0x7F, "e5m2": 0x7C, "e4m3fnuz": 0x80, "e5m2fnuz": 0x80, "e2m1": 7}
+_NAN = {"e4m3": 0x7F, "e5m2": 0x7F, "e4m3fnuz": 0x80, "e5m2fnuz": 0x80, "e2m1": 8}
+
+__all__ = ["at_axis", "broadcast", "cast_real", "clamp", "drop_axis", "elementwise", "integer", "new_axis", "number",
+           "quantised", "real", "repeat", "round_to", "scalar_of", "scale_code", "small_float_code",
+           "store_integer"]  # fmt: skip

@@ -1,0 +1,180 @@
+"""A whole decoder as a program with two entry points and its caches as state.
+
+`prefill(tokens: i32 [T]) -> f32 [V]` starts a sequence and `decode(token: i32 [1]) -> f32 [V]` goes on with it; both
+return the logits of the last token. Each layer has one tensor of keys and one of values `[context, kv_heads, D]`,
+globals of the program, as is the number of tokens that they hold.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._mlir import arith, context, func, ir, tensor
+from ..checkpoint.contents import Checkpoint
+from ..errors import UsageError
+from ..passes.lower.blocks import assert_that, constant, count, flag, names_a_group
+from ..passes.lower.build import Arg, Size, as_index, collapse, dims, expand, filled, index, scalar, static, tensor_type
+from ..signature import NAME
+from .config import DecoderConfig, config_of
+from .layers import attention, multiply, rms_norm, rotate
+from .names import EMBEDDING, HEAD, NORM, Tensors
+from .program import Imported, Parameters, declare, load_global, store_global
+from .weights import product, rows
+
+_POSITION = "position"
+
+
+def decoder(model: Checkpoint, *, context_length: int | None = None, quantize_activations: bool = False) -> Imported:
+    """The program of a checkpoint of the Llama family (`config.HF_MODELS`, `config.GGUF_ARCHITECTURES`).
+
+    Args:
+        context_length: positions that the caches hold; default: 2048, or what the model was trained on if that is
+            less.
+        quantize_activations: quantise the inputs of layers as the checkpoint says (`QuantizedWeight.activations`);
+            else they stay f32 and weights are dequantised.
+
+    Raises:
+        CheckpointError: another kind of model, or tensors that do not fit its configuration. UsageError: a context
+            of no positions.
+    """
+    config = config_of(model)
+    length = min(config.positions, 2048) if context_length is None else context_length
+    if length < 1:
+        raise UsageError(f"a context of {length} positions holds nothing")
+    with context():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            builder = _Builder(Tensors(model, config), config, length, Parameters(module), quantize_activations)
+            builder.state()
+            builder.function("prefill", None, fresh=True)
+            builder.function("decode", 1, fresh=False)
+        return Imported(str(module), builder.parameters.arrays)
+
+
+class _Builder:
+    """Emits the program at the current insertion point."""
+
+    def __init__(
+        self, tensors: Tensors, config: DecoderConfig, length: int, parameters: Parameters, quantize: bool
+    ) -> None:
+        self.tensors, self.config, self.length, self.parameters = tensors, config, length, parameters
+        self._quantize = quantize
+        self._cos, self._sin = config.rotation(length)
+
+    # ---- state
+
+    def _cache_type(self) -> Any:
+        return ir.RankedTensorType.get([self.length, self.config.kv_heads, self.config.head_size], ir.F32Type.get())
+
+    def state(self) -> None:
+        """The globals that live from call to call."""
+        i64 = ir.IntegerType.get_signless(64)
+        declare(_POSITION, i64, ir.IntegerAttr.get(i64, 0), mutable=True)
+        # No initial values: globals with the same one share a buffer, which is then written in place (IREE 3.13).
+        for layer in range(self.config.layers):
+            for kind in "kv":
+                declare(f"{kind}_cache_{layer}", self._cache_type(), mutable=True)
+
+    def _cached(self, symbol: str, new: Any, position: Any, taken: Size, end: Any, fresh: bool) -> Any:
+        """Put `new [T, G, D]` at `position` and return all up to `end`."""
+        t = self._cache_type()
+        old = (
+            filled([self.length, *self._head_sizes()], scalar(0.0, t.element_type)) if fresh else load_global(symbol, t)
+        )
+        sizes = [taken, *self._head_sizes()]
+        dynamic, fixed = ir.ShapedType.get_dynamic_size(), static(sizes)
+        written = tensor.InsertSliceOp(
+            new, old, [position], [s for s in sizes if not isinstance(s, int)], [],
+            [dynamic, 0, 0], fixed, [1, 1, 1],
+        ).result  # fmt: skip
+        store_global(symbol, written)
+        kept = [end, *self._head_sizes()]
+        return tensor.ExtractSliceOp(
+            tensor_type(kept, ir.F32Type.get()), written, [], [end], [], [0, 0, 0], static(kept), [1, 1, 1]
+        ).result
+
+    def _head_sizes(self) -> list[int]:
+        return [self.config.kv_heads, self.config.head_size]
+
+    # ---- functions
+
+    def function(self, name: str, tokens: int | None, fresh: bool) -> None:
+        """`name(tokens)`; `fresh` starts a sequence."""
+        i32, f32 = ir.IntegerType.get_signless(32), ir.F32Type.get()
+        dynamic = ir.ShapedType.get_dynamic_size()
+        argument = ir.RankedTensorType.get([dynamic if tokens is None else tokens], i32)
+        f = func.FuncOp(name, ir.FunctionType.get([argument], [ir.RankedTensorType.get([self.config.vocabulary], f32)]))
+        said = "tokens" if tokens is None else "token"
+        f.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({NAME: ir.StringAttr.get(said)})])
+        with ir.InsertionPoint(f.add_entry_block()):
+            i64 = ir.IntegerType.get_signless(64)
+            position = index(0) if fresh else arith.index_cast(ir.IndexType.get(), load_global(_POSITION, i64))
+            func.ReturnOp([self._forward(f.arguments[0], said, position, fresh)])
+
+    def _forward(self, tokens: Any, said: str, position: Any, fresh: bool) -> Any:
+        c, p = self.config, self.parameters
+        taken = dims(tokens)[0]
+        end = arith.addi(position, as_index(taken))
+        if not fresh:
+            begun = arith.cmpi(arith.CmpIPredicate.sgt, position, index(0))
+            assert_that(begun, "there is no sequence to go on with (prefill starts one)")
+        self._check(tokens, said, taken, end)
+        i64 = ir.IntegerType.get_signless(64)
+        store_global(_POSITION, arith.index_cast(i64, end))
+        cos, sin = (self._at(p.load(f"rotary.{n}", a)[0], position, taken)
+                    for n, a in (("cos", self._cos), ("sin", self._sin)))  # fmt: skip
+        x = rows(tokens, *self.tensors.matrix(EMBEDDING), p)
+        for layer in range(c.layers):
+            normed = self._norm(x, "attention_norm", layer)
+            q, k, v = (self._heads(self._linear(normed, part, layer)) for part in "qkv")
+            q, k = (rotate(h, cos, sin, c) for h in (q, k))
+            keys, values = (self._cached(f"{kind}_cache_{layer}", new, position, taken, end, fresh)
+                            for kind, new in (("k", k), ("v", v)))  # fmt: skip
+            grouped = expand(q, [[taken], [c.kv_heads, c.heads // c.kv_heads], [c.head_size]])
+            mixed = collapse(attention(grouped, keys, values, position), [[0], [1, 2, 3]])
+            x = self._linear(mixed, "o", layer, residual=x)
+            normed = self._norm(x, "mlp_norm", layer)
+            gated = multiply(self._linear(normed, "gate", layer, activation="silu"), self._linear(normed, "up", layer))
+            x = self._linear(gated, "down", layer, residual=x)
+        last = self._at(x, arith.subi(as_index(taken), index(1)), 1)
+        name, weight = self.tensors.matrix(EMBEDDING if c.tied else HEAD)
+        logits = product(self._norm(last, NORM), name, weight, p, quantize=self._quantize)
+        return collapse(logits, [[0, 1]])
+
+    def _check(self, tokens: Any, said: str, taken: Size, end: Any) -> None:
+        """What a caller may have wrong, before the state changes."""
+        if not isinstance(taken, int):
+            some = arith.cmpi(arith.CmpIPredicate.sgt, taken, index(0))
+            assert_that(some, f"argument 0 ({said!r}) has no tokens")
+        fits = arith.cmpi(arith.CmpIPredicate.sle, end, index(self.length))
+        assert_that(fits, f"the sequence is longer than the {self.length} positions that the program's caches hold")
+        bad = count([Arg(tokens, (0,))], [taken], [],
+                    lambda _, o: arith.subi(constant(1), flag(names_a_group(o, self.config.vocabulary))))  # fmt: skip
+        none = arith.cmpi(arith.CmpIPredicate.eq, tensor.extract(bad, []), constant(0))
+        assert_that(none, f"an id of {said} (argument 0) is outside [0, {self.config.vocabulary})")
+
+    # ---- pieces
+
+    def _at(self, table: Any, start: Any, size: Size) -> Any:
+        """Rows `start .. start + size` of a matrix."""
+        sizes = [size, table.type.get_dim_size(1)]
+        dynamic = ir.ShapedType.get_dynamic_size()
+        return tensor.ExtractSliceOp(
+            tensor_type(sizes, ir.F32Type.get()), table, [start], [s for s in sizes if not isinstance(s, int)], [],
+            [dynamic, 0], static(sizes), [1, 1],
+        ).result  # fmt: skip
+
+    def _norm(self, x: Any, part: str, layer: int = 0) -> Any:
+        name, weight = self.tensors.norm(part, layer)
+        return rms_norm(x, self.parameters.load(name, weight)[0], self.config.epsilon)
+
+    def _linear(self, x: Any, part: str, layer: int, *, residual: Any = None, activation: str = "none") -> Any:
+        name, weight = self.tensors.matrix(part, layer)
+        bias = self.tensors.bias(part, layer)
+        return product(x, name, weight, self.parameters, bias=bias, residual=residual, activation=activation,
+                       quantize=self._quantize)  # fmt: skip
+
+    def _heads(self, x: Any) -> Any:
+        """`[T, H * D]` -> `[T, H, D]`."""
+        heads = x.type.get_dim_size(1) // self.config.head_size
+        return expand(x, [[dims(x)[0]], [heads, self.config.head_size]])

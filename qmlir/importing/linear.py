@@ -1,0 +1,53 @@
+"""One linear layer of a checkpoint as a program."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .._mlir import context, func, ir
+from ..checkpoint import QuantizedWeight
+from ..checkpoint.contents import Checkpoint
+from ..dialect.dtypes import Array
+from ..errors import UsageError
+from ..signature import NAME
+from .program import Imported, Parameters
+from .weights import product
+
+
+def linear(model: Checkpoint, name: str, *, quantize_activations: bool = False) -> Imported:
+    """`main(x: f32 [M, K]) -> f32 [M, N]`: the product with a weight of the checkpoint, and its bias where it has one.
+
+    Args:
+        name: of the weight, such as `model.layers.0.mlp.up_proj.weight`.
+        quantize_activations: quantise the input as the checkpoint says, so that the product is one of codes.
+
+    Raises:
+        CheckpointError: no such tensor. UsageError: one that is no matrix, or says nothing of its input.
+    """
+    weight = model[name]
+    if len(weight.shape) != 2:
+        raise UsageError(f"{name!r} has shape {list(weight.shape)}; a linear layer's weight is a matrix [N, K]")
+    if quantize_activations and not (isinstance(weight, QuantizedWeight) and weight.activations is not None):
+        raise UsageError(f"the checkpoint does not say how the input of {name!r} is quantised")
+    bias_name = name.removesuffix(".weight") + ".bias"
+    bias = _plain(model[bias_name], bias_name) if bias_name != name and bias_name in model else None
+    n, k = weight.shape
+    with context():
+        module = ir.Module.create()
+        parameters = Parameters(module)
+        f32 = ir.F32Type.get()
+        dynamic = ir.ShapedType.get_dynamic_size()
+        with ir.InsertionPoint(module.body):
+            types = [[ir.RankedTensorType.get([dynamic, size], f32)] for size in (k, n)]
+            f = func.FuncOp("main", ir.FunctionType.get(*types))
+            f.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({NAME: ir.StringAttr.get("input")})])
+        with ir.InsertionPoint(f.add_entry_block()):
+            x = f.arguments[0]
+            func.ReturnOp([product(x, name, weight, parameters, bias=bias, quantize=quantize_activations)])
+        return Imported(str(module), parameters.arrays)
+
+
+def _plain(value: QuantizedWeight | Array, name: str) -> Array:
+    if isinstance(value, QuantizedWeight):
+        raise UsageError(f"{name!r} is quantised, but a bias is not")
+    return np.asarray(value)

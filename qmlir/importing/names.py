@@ -1,0 +1,81 @@
+"""Where each container keeps the tensors of a decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..checkpoint import QuantizedWeight
+from ..checkpoint.contents import Checkpoint
+from ..dialect.dtypes import Array
+from ..errors import CheckpointError
+from .config import DecoderConfig
+from .weights import Weight
+
+EMBEDDING, NORM, HEAD = "embedding", "norm", "head"
+_SAFETENSORS = {
+    EMBEDDING: "model.embed_tokens", NORM: "model.norm", HEAD: "lm_head",
+    "attention_norm": "model.layers.{}.input_layernorm", "q": "model.layers.{}.self_attn.q_proj",
+    "k": "model.layers.{}.self_attn.k_proj", "v": "model.layers.{}.self_attn.v_proj",
+    "o": "model.layers.{}.self_attn.o_proj", "mlp_norm": "model.layers.{}.post_attention_layernorm",
+    "gate": "model.layers.{}.mlp.gate_proj", "up": "model.layers.{}.mlp.up_proj",
+    "down": "model.layers.{}.mlp.down_proj",
+}  # fmt: skip
+_GGUF = {
+    EMBEDDING: "token_embd", NORM: "output_norm", HEAD: "output", "attention_norm": "blk.{}.attn_norm",
+    "q": "blk.{}.attn_q", "k": "blk.{}.attn_k", "v": "blk.{}.attn_v", "o": "blk.{}.attn_output",
+    "mlp_norm": "blk.{}.ffn_norm", "gate": "blk.{}.ffn_gate", "up": "blk.{}.ffn_up", "down": "blk.{}.ffn_down",
+}  # fmt: skip
+NAMES: Mapping[str, Mapping[str, str]] = {"safetensors": _SAFETENSORS, "gguf": _GGUF}
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The tensors of a decoder by their part in it, checked against the configuration."""
+
+    model: Checkpoint
+    config: DecoderConfig
+
+    def name(self, part: str, layer: int = 0) -> str:
+        return NAMES[self.model.container][part].format(layer) + ".weight"
+
+    def matrix(self, part: str, layer: int = 0) -> tuple[str, Weight]:
+        """Name and weight `[N, K]`."""
+        name = self.name(part, layer)
+        weight = self.model[name]
+        wanted = self._shape(part)
+        if tuple(weight.shape) != wanted:
+            raise CheckpointError(
+                f"{self.model.path}: tensor {name!r} has shape {list(weight.shape)}, but the configuration gives "
+                f"{list(wanted)}"
+            )
+        if not isinstance(weight, QuantizedWeight) and weight.dtype.name not in ("float32", "float16", "bfloat16"):
+            raise CheckpointError(f"{self.model.path}: tensor {name!r} is {weight.dtype}, which is no weight")
+        return name, weight
+
+    def bias(self, part: str, layer: int) -> Array | None:
+        """The bias of a projection; most have none."""
+        name = NAMES[self.model.container][part].format(layer) + ".bias"
+        return self._vector(name, self._shape(part)[0]) if name in self.model else None
+
+    def norm(self, part: str, layer: int = 0) -> tuple[str, Array]:
+        """Name and weight `[hidden]`, f32."""
+        name = self.name(part, layer)
+        return name, self._vector(name, self.config.hidden)
+
+    def _vector(self, name: str, size: int) -> Array:
+        value = self.model[name]
+        if isinstance(value, QuantizedWeight) or value.shape != (size,):
+            raise CheckpointError(f"{self.model.path}: tensor {name!r} is no vector of {size}")
+        return value.astype(np.float32)
+
+    def _shape(self, part: str) -> tuple[int, int]:
+        c = self.config
+        q, kv = c.heads * c.head_size, c.kv_heads * c.head_size
+        return {
+            EMBEDDING: (c.vocabulary, c.hidden), HEAD: (c.vocabulary, c.hidden), "q": (q, c.hidden),
+            "k": (kv, c.hidden), "v": (kv, c.hidden), "o": (c.hidden, q),
+            "gate": (c.inner, c.hidden), "up": (c.inner, c.hidden), "down": (c.hidden, c.inner),
+        }[part]  # fmt: skip

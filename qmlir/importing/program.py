@@ -1,0 +1,114 @@
+"""A program under construction: its text, and the arrays behind its parameters."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._mlir import ir
+from ..dialect.dtypes import DTYPES, Array, from_numpy
+from ..errors import UsageError
+from ..spec import TensorSpec
+
+SCOPE = "model"
+_SAFETENSORS = {"i8": "I8", "u8": "U8", "i16": "I16", "i32": "I32", "i64": "I64", "f16": "F16", "bf16": "BF16",
+                "f32": "F32", "f64": "F64", "e4m3": "F8_E4M3", "e5m2": "F8_E5M2", "e8m0": "F8_E8M0"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A program and its weights.
+
+    Attributes:
+        text: MLIR. Weights are `#flow.parameter.named<"model"::key>`.
+        parameters: arrays by key.
+    """
+
+    text: str
+    parameters: Mapping[str, Array]
+
+    def save(self, program: str | os.PathLike[str], parameters: str | os.PathLike[str]) -> None:
+        """Write the program, and its parameters as a `.safetensors` file."""
+        path = Path(parameters)
+        if path.suffix != ".safetensors":
+            raise UsageError(f"parameters go to a .safetensors file, not to {path.name!r}")
+        write_safetensors(path, self.parameters)
+        Path(program).write_text(self.text)
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, Array]) -> None:
+    """All of the file or nothing, one tensor in memory at a time. Wide elements come first and the header fills whole
+    cache lines, so that every tensor is aligned to its elements."""
+    order = sorted(tensors, key=lambda n: (-tensors[n].dtype.itemsize, n))
+    header: dict[str, Any] = {}
+    at = 0
+    for name in order:
+        array = tensors[name]
+        dtype = _SAFETENSORS[from_numpy(array.dtype)]
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
+        at += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(len(text) + 8) % 64)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with partial.open("wb") as f:
+            f.write(len(text).to_bytes(8, "little") + text)
+            for name in order:
+                f.write(np.ascontiguousarray(tensors[name]).tobytes())
+        partial.replace(path)
+    except OSError as e:
+        partial.unlink(missing_ok=True)
+        raise UsageError(f"cannot write {path}: {e.strerror or e}") from None
+
+
+class Parameters:
+    """Declares globals in the module of the current insertion point, one a parameter, and loads them."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._symbols: dict[str, str] = {}
+        self.arrays: dict[str, Array] = {}
+
+    def load(self, key: str, array: Array) -> tuple[Any, TensorSpec]:
+        """The parameter's value at the current insertion point, and its spec."""
+        spec = TensorSpec(array.shape, from_numpy(array.dtype))
+        t = ir.RankedTensorType.get(array.shape, ir.Type.parse(DTYPES[spec.dtype].mlir))
+        if key not in self._symbols:
+            self._symbols[key] = symbol = re.sub(r"\W", "_", key)
+            self.arrays[key] = array
+            quoted = json.dumps(key)
+            named = f'#flow.parameter.named<"{SCOPE}"::{quoted}> : {t}'
+            with ir.InsertionPoint.at_block_begin(self._module.body):
+                declare(symbol, t, ir.Attribute.parse(named))
+        return load_global(self._symbols[key], t), spec
+
+
+def declare(symbol: str, t: Any, initial: Any = None, mutable: bool = False) -> None:
+    """A private global; without an initial value, one that is stored before it is loaded."""
+    attributes = {
+        "sym_name": ir.StringAttr.get(symbol),
+        "type": ir.TypeAttr.get(t),
+        "sym_visibility": ir.StringAttr.get("private"),
+    }
+    if initial is not None:
+        attributes["initial_value"] = initial
+    if mutable:
+        attributes["is_mutable"] = ir.UnitAttr.get()
+    ir.Operation.create("util.global", attributes=attributes)
+
+
+def load_global(symbol: str, t: Any) -> Any:
+    attributes = {"global": ir.FlatSymbolRefAttr.get(symbol)}
+    return ir.Operation.create("util.global.load", results=[t], attributes=attributes).results[0]
+
+
+def store_global(symbol: str, value: Any) -> None:
+    attributes = {"global": ir.FlatSymbolRefAttr.get(symbol)}
+    ir.Operation.create("util.global.store", operands=[value], attributes=attributes)

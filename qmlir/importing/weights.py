@@ -1,0 +1,144 @@
+"""A weight of a checkpoint as values of a program: products with it, and rows of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from .._mlir import arith, ir
+from ..checkpoint import Activations, QuantizedWeight
+from ..dialect.dtypes import DTYPES, Array
+from ..errors import CheckpointError, UsageError
+from ..passes.lower.blocks import gather, loop_i32, read
+from ..passes.lower.build import Arg, dense, dims, elementwise
+from ..spec import TensorSpec
+from .program import Parameters
+
+Weight = QuantizedWeight | Array
+
+
+def spec_of(value: Any, dtype: str) -> TensorSpec:
+    """The spec of a tensor value."""
+    t = value.type
+    return TensorSpec(tuple(None if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)), dtype)
+
+
+def product(
+    x: Any, name: str, weight: Weight, parameters: Parameters, *, bias: Array | None = None, residual: Any = None,
+    activation: str = "none", quantize: bool = False,
+) -> Any:  # fmt: skip
+    """`activation(x @ weight^T + bias + residual)`, x f32 `[M, K]`.
+
+    Args:
+        name: the weight's name, which its parameters bear too.
+        quantize: the input is quantised as the checkpoint says (`QuantizedWeight.activations`).
+    """
+    values: dict[str, Any] = {"lhs": x}
+    specs = {"lhs": spec_of(x, "f32")}
+    attributes: dict[str, Any] = {"activation": activation, "out_dtype": "f32"}
+    if isinstance(weight, QuantizedWeight):
+        if weight.order is not None:
+            values["lhs"] = _reordered(x, weight.order, name, parameters)
+        if quantize and weight.activations is not None:
+            _quantize(values, specs, attributes, weight.activations, name)
+        operands = weight.operands()
+    else:
+        operands = {"rhs": weight, "rhs_transposed": True}
+    for key, value in operands.items():
+        if isinstance(value, (np.ndarray, np.generic)):
+            values[key], specs[key] = parameters.load(_key(name, key), np.asarray(value))
+        else:
+            attributes[key] = value
+    if bias is not None:
+        values["bias"], specs["bias"] = parameters.load(name.removesuffix(".weight") + ".bias", bias.astype(np.float32))
+        attributes["bias_stage"] = "scaled"
+    if residual is not None:
+        values["c"], specs["c"] = residual, spec_of(residual, "f32")
+        attributes["beta"] = 1.0
+    return ops.scaled_matmul.emit(values, specs, attributes)[0][0]
+
+
+def _key(name: str, operand: str) -> str:
+    """The codes bear the weight's name, what belongs to them ends in what it is."""
+    return name if operand == "rhs" else f"{name}.{operand.removeprefix('rhs_')}"
+
+
+def _reordered(x: Any, order: Array, name: str, parameters: Parameters) -> Any:
+    """The inputs in the weight's order: column j is input `order[j]`."""
+    where, _ = parameters.load(f"{name}.order", order.astype(np.int32))
+    sizes = dims(x)
+    return elementwise([Arg(where, (1,))], sizes, x.type.element_type,
+                       lambda column: read(x, loop_i32(0), column))  # fmt: skip
+
+
+def _quantize(
+    values: dict[str, Any], specs: dict[str, TensorSpec], attributes: dict[str, Any], said: Activations, name: str
+) -> None:
+    """The input as codes, by the checkpoint's scheme."""
+    x, spec = values["lhs"], specs["lhs"]
+    if said.dtype not in ("i8", "e4m3") or (not said.symmetric and not said.dynamic and said.zero_point is None):
+        raise CheckpointError(f"the input of {name!r} is {said.dtype}; known: i8 and e4m3. Leave the input as it is")
+    if said.dynamic:
+        told: dict[str, Any] = {"granularity": said.granularity, "out_dtype": said.dtype, "symmetric": said.symmetric}
+        if said.group_size is not None:
+            told["group_size"] = said.group_size
+        told["recipe"] = "torchao" if said.dtype == "i8" else "amax"
+        made = ops.dynamic_quantize.emit({"input": x}, {"input": spec}, told)
+        for key, (value, made_spec) in zip(("lhs", "lhs_scale", "lhs_zero_point"), made, strict=False):
+            values[key], specs[key] = value, made_spec
+    else:
+        scale = dense(np.asarray(said.scale, np.float32), "f32")
+        given = {"input": x, "scale": scale}
+        given_specs = {"input": spec, "scale": TensorSpec((), "f32")}
+        if said.zero_point is not None:
+            given["zero_point"] = dense(np.asarray(said.zero_point, np.int32))
+            given_specs["zero_point"] = TensorSpec((), "i32")
+        values["lhs"], specs["lhs"] = ops.quantize.emit(given, given_specs, {"out_dtype": said.dtype})[0]
+        values["lhs_scale"], specs["lhs_scale"] = scale, TensorSpec((), "f32")
+        if said.zero_point is not None:
+            values["lhs_zero_point"], specs["lhs_zero_point"] = given["zero_point"], TensorSpec((), "i32")
+    if "lhs_zero_point" in values:
+        attributes["lhs_zero_mode"] = "int"
+    attributes["lhs_dtype"] = said.dtype
+
+
+def rows(ids: Any, name: str, weight: Weight, parameters: Parameters) -> Any:
+    """Rows `[T, K]` of a weight `[V, K]`, f32, at ids `[T]` (i32, inside it): only they are dequantised."""
+    f32 = ir.F32Type.get()
+    if not isinstance(weight, QuantizedWeight):
+        value, spec = parameters.load(name, weight)
+        found = gather(value, ids)
+        return found if spec.dtype == "f32" else _widened(found, f32)
+    if not weight.transposed or weight.order is not None or weight.scale.ndim != 2:
+        raise UsageError(f"{name!r} is stored by columns, so that rows of it cannot be taken; it is an embedding")
+    values: dict[str, Any] = {}
+    specs: dict[str, TensorSpec] = {}
+    kept = {"rhs": "input", "rhs_scale": "scale", "rhs_zero_point": "zero_point", "codebook": "codebook"}
+    for key, value in weight.operands().items():
+        if key not in kept:
+            continue
+        whole, spec = parameters.load(_key(name, key), np.asarray(value))
+        taken = whole if key == "codebook" or value.shape[0] == 1 else gather(whole, ids)
+        values[kept[key]] = taken
+        specs[kept[key]] = spec_of(taken, spec.dtype)
+    attributes: dict[str, Any] = {"dtype": weight.dtype, "zero_mode": weight.zero_mode, "packing": weight.packing}
+    if DTYPES[weight.dtype].kind == "float":
+        values["input"] = _widened(values["input"], f32)
+        specs["input"] = spec_of(values["input"], "f32")
+        attributes = {"dtype": "f32"}
+    elif weight.packing != "none":
+        attributes["length"] = weight.shape[-1]
+    found = ops.dequant.emit(values, specs, attributes)[0][0]
+    if weight.global_scale is None:
+        return found
+    overall, _ = parameters.load(_key(name, "rhs_global_scale"), np.asarray(weight.global_scale, np.float32))
+    sizes = dims(found)
+    return elementwise([Arg.aligned(found, sizes), Arg.aligned(overall, sizes)], sizes, f32,
+                       lambda a, b: arith.mulf(a, b))  # fmt: skip
+
+
+def _widened(value: Any, t: Any) -> Any:
+    sizes = dims(value)
+    return elementwise([Arg.aligned(value, sizes)], sizes, t, lambda x: arith.extf(t, x))

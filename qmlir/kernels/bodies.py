@@ -1,0 +1,101 @@
+"""Scalar regions of linalg ops, cloned at register width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .._mlir import arith, ir
+
+# A target's better form of one op: from the cloner, the op and its vector operands to the result, or None for
+# "as it is".
+Rule = Callable[["BodyCloner", Any, list[Any]], Any]
+
+_DIALECTS = ("arith.", "math.")
+
+
+def unclonable(block: Any) -> str:
+    """Why a body has no form on vectors, "" when it has one."""
+    local = set(block.arguments)
+    for op in block.operations:
+        operation = op.operation
+        if operation.name != "linalg.yield" and (not operation.name.startswith(_DIALECTS) or len(operation.regions)):
+            return f"its body holds {operation.name}"
+        for value in operation.operands:
+            if value not in local and scalar_constant(value) is None:
+                return "its body reads a value from outside"
+        for result in operation.results:
+            if not _computable(result.type):
+                return f"its body computes with {result.type}"
+        local.update(operation.results)
+    return next((f"it reads {a.type}" for a in block.arguments if not _computable(a.type)), "")
+
+
+def _computable(t: Any) -> bool:
+    """Integers, and floats that vector units convert."""
+    if isinstance(t, ir.IntegerType):
+        return t.width in (1, 8, 16, 32, 64)
+    return isinstance(t, (ir.F16Type, ir.BF16Type, ir.F32Type, ir.F64Type))
+
+
+def scalar_constant(value: Any) -> Any:
+    """The attribute of a scalar constant, also of one behind an optimisation barrier; None for any other value.
+
+    The lowering hides a zero behind a barrier to keep products and sums apart (`passes/lower/scalars.py: pinned`); a
+    kernel keeps them apart by its rules.
+    """
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return None
+    op = owner.operation
+    if op.name == "util.optimization_barrier":
+        return scalar_constant(op.operands[0])
+    if op.name != "arith.constant" or isinstance(value.type, ir.ShapedType):
+        return None
+    return op.attributes["value"]
+
+
+class BodyCloner:
+    """Clones bodies onto vectors of `lanes` elements."""
+
+    def __init__(self, lanes: int, rules: Mapping[str, Rule]) -> None:
+        self.lanes, self.rules = lanes, rules
+
+    def widen(self, t: Any) -> Any:
+        return ir.VectorType.get([self.lanes], t)
+
+    def splat(self, attribute: Any) -> Any:
+        t = self.widen(attribute.type)
+        return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute))
+
+    def clone(self, block: Any, arguments: Sequence[Any]) -> Any:
+        """The first yielded value; `arguments` stand for the first arguments of the block."""
+        known = dict(zip(block.arguments, arguments, strict=False))
+
+        def lookup(value: Any) -> Any:
+            if value not in known:
+                known[value] = self.splat(scalar_constant(value))
+            return known[value]
+
+        for op in block.operations:
+            operation = op.operation
+            if operation.name == "linalg.yield":
+                return lookup(operation.operands[0])
+            if operation.name == "arith.constant":
+                known[operation.results[0]] = self.splat(operation.attributes["value"])
+                continue
+            operands = [lookup(value) for value in operation.operands]
+            rule = self.rules.get(operation.name)
+            made = rule(self, operation, operands) if rule else None
+            known[operation.results[0]] = self._same(operation, operands) if made is None else made
+        raise AssertionError("a body without a yield")
+
+    def _same(self, op: Any, operands: list[Any]) -> Any:
+        """The op as it is, on vectors."""
+        names = [a if isinstance(a, str) else a.name for a in op.attributes]
+        return ir.Operation.create(
+            op.name,
+            results=[self.widen(op.results[0].type)],
+            operands=operands,
+            attributes={name: op.attributes[name] for name in names},
+        ).results[0]

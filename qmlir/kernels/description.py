@@ -1,0 +1,162 @@
+"""What a kernel computes, with no word about how: sizes, operands with the axes they follow, bodies to clone.
+
+part[m, n, g] = sum over the k of group g of lhs[m, k] * rhs[n, k]     (integers)
+value_0[m, n] = part[m, n]                                             without groups
+              = combine over ascending g, from zero                    with groups
+value_i[m, n] = stage_i.body(its sources at (m, n))                    in order
+out[m, n]     = value_last[m, n]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+# The axes of a kernel, in the order in which the axes of every operand are brought.
+GROUP, ROW, COLUMN = "g", "m", "n"
+ORDER = GROUP + ROW + COLUMN
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that a body reads. `source_axes` says which axis of the kernel each of its axes follows, as it stands in
+    the program; several axes that follow rows are the rows of a batch, outermost first."""
+
+    value: Any
+    source_axes: tuple[str, ...]
+
+    @property
+    def axes(self) -> str:
+        """The axes of the tensor that the kernel is given: each at most once, in `ORDER`."""
+        return "".join(a for a in ORDER if a in self.source_axes)
+
+    @property
+    def element_type(self) -> Any:
+        return self.value.type.element_type
+
+
+@dataclass(frozen=True)
+class Previous:
+    """The value of an earlier stage; 0 is the accumulator."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A constant, the same everywhere: an attribute."""
+
+    value: Any
+
+
+Source = Operand | Previous | Literal
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A scalar region and what its block arguments stand for, its init left out."""
+
+    body: Any
+    sources: tuple[Source, ...]
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        return tuple(s for s in self.sources if isinstance(s, Operand))
+
+
+@dataclass(frozen=True)
+class Window:
+    """How the rows of a convolution's activation lie in its image `[N, H, W, C]`: row `(n * OH + y) * OW + x` holds,
+    for each `(i, j)` of the filter, the channels at `(n, y * stride + i * dilation, x * stride + j * dilation)`."""
+
+    image: tuple[int, int, int, int]
+    result: tuple[int, int]
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+
+    @property
+    def run(self) -> int:
+        """Codes of a row that are neighbours in the image."""
+        columns = self.kernel[1] if self.dilations[1] == 1 else 1
+        return columns * self.image[3]
+
+    @property
+    def runs(self) -> tuple[int, ...]:
+        """Where in an image, from the row's first code on, each run starts."""
+        _, _, width, channels = self.image
+        columns = range(1 if self.dilations[1] == 1 else self.kernel[1])
+        return tuple(
+            (i * self.dilations[0] * width + j * self.dilations[1]) * channels
+            for i in range(self.kernel[0])
+            for j in columns
+        )
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One side of the product: `[rows.., K]` codes of 8 bits, signed; or floats, which `decode` makes of such codes.
+
+    `flipped`: the tensor holds the codes with their top bit inverted, as unsigned codes that were biased.
+    `k_last`: the last axis (after the groups are merged into it) is K, else the first is.
+    `decode`: from the code (`Previous(0)`) and operands of its column and group to the number that is multiplied.
+    """
+
+    value: Any
+    source_axes: tuple[str, ...]  # "m" or "n", "g", "k"
+    magnitude: int = 128  # the largest |code|
+    flipped: bool = False
+    decode: Stage | None = None
+    window: Window | None = None  # where the rows overlap in an image
+
+    @property
+    def k_last(self) -> bool:
+        return self.source_axes[-1] == "k"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A product with everything that is done to its result. Sizes are None where dynamic."""
+
+    m: int | None
+    n: int
+    k: int
+    lhs: Factor
+    rhs: Factor
+    acc_type: Any
+    result_type: Any  # of one element
+    group: int | None = None  # codes along K that one part sums; None: all of them
+    combine: Stage | None = None
+    total_type: Any = None  # of the sum over groups
+    stages: tuple[Stage, ...] = ()
+    # How many axes of the program's result are rows, and their sizes (None: dynamic): a batch with common weights.
+    row_sizes: tuple[int | None, ...] = ()
+    # Operations of the group, the contraction first: what the kernel takes the place of.
+    operations: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def groups(self) -> int:
+        return 1 if self.group is None else self.k // self.group
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """What the bodies read, each tensor once for each way of reading it."""
+        seen: dict[Operand, None] = {}
+        for stage in (self.rhs.decode, self.combine, *self.stages):
+            if stage is None:
+                continue
+            seen.update(dict.fromkeys(stage.operands))
+        return tuple(seen)
+
+    @property
+    def value_type(self) -> Any:
+        """Of what the first stage takes."""
+        return self.acc_type if self.combine is None else self.total_type
+
+
+class Unfit(Exception):
+    """A group of ops that is no kernel: the reason, and what would make it one."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.reason, self.remedy = reason, remedy

@@ -1,0 +1,413 @@
+"""From a contraction to the kernel that it is the heart of: the contraction, the sum over groups behind it, and the
+elementwise ops that only it feeds.
+
+Nothing is changed here. `describe` reads the IR and returns a `Kernel`, or raises `Unfit` with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .._mlir import ir, linalg
+from .bodies import unclonable
+from .description import COLUMN, GROUP, ROW, Factor, Kernel, Literal, Operand, Previous, Source, Stage, Unfit, Window
+
+_MULTIPLY_ADD = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
+_FLOAT_MULTIPLY_ADD = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}
+# Attributes with the largest |code| of each side, which the lowering leaves on contractions.
+_MAGNITUDES = ("qmlir.lhs_magnitude", "qmlir.rhs_magnitude")
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """An axis of the kernel as the program has it: a batch's rows are several axes with the letter of rows."""
+
+    letter: str
+    number: int
+    size: int | None
+
+
+_Axes = tuple[_Axis, ...]
+
+
+def describe(op: Any) -> Kernel:
+    """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes.
+
+    Raises:
+        Unfit: where it is none.
+    """
+    value, init = op.results[0], op.operands[2]
+    axes = _loops_of_contraction(op)
+    maps = [_axes_of(m.value, axes) for m in linalg.get_indexing_maps(op)]
+    if any(m is None for m in maps):
+        raise Unfit("an operand is not read by whole axes", "a product of plain matrices")
+    lhs_axes, rhs_axes, out_axes = (m for m in maps if m is not None)
+    names = {o.name for o in op.regions[0].blocks[0].operations}
+    floating = isinstance(value.type.element_type, ir.F32Type)
+    if extra := ", ".join(sorted(names - (_FLOAT_MULTIPLY_ADD if floating else _MULTIPLY_ADD))):
+        raise Unfit(f"its body holds {extra}", "signed integer codes on both sides, or floats and a weight of codes")
+    if not is_zero(init):
+        raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind the product")
+    groups = [a for a in axes if a.letter == GROUP]
+    depth = [a for a in axes if a.letter == "k"]
+    lhs = _factor(op, 0, lhs_axes, ("m", "g", "k"))
+    rhs = _factor(op, 1, rhs_axes, ("n", "g", "k"))
+    rows = tuple(a for a in lhs_axes if a.letter == ROW)
+    columns = tuple(a for a in rhs_axes if a.letter == COLUMN)
+    if len(columns) != 1 or len(depth) < 1 or any(a.size is None for a in (*columns, *depth, *groups)):
+        raise Unfit("N or K is dynamic, or N is more than one axis", "a static [N, K] weight")
+    group = _product([a.size for a in depth]) if groups else None
+    if floating:
+        if groups or len(depth) != 1:
+            raise Unfit("a float product in groups", "dequantise the weight in front of it")
+        rhs = _decoded(rhs)
+        group = _group_of(rhs)
+    chain = _Chain(value, out_axes, rows, columns[0])
+    if groups:
+        chain.combine(groups)
+    elif out_axes != (*rows, columns[0]):
+        raise Unfit("the result is transposed", "a result [M, N]")
+    chain.grow()
+    k = _product([a.size for a in (*groups, *depth)])
+    assert k is not None
+    assert columns[0].size is not None
+    return Kernel(
+        m=_product([a.size for a in rows]),
+        n=columns[0].size,
+        k=k,
+        lhs=lhs,
+        rhs=rhs,
+        acc_type=value.type.element_type,
+        result_type=chain.value.type.element_type,
+        group=group,
+        combine=chain.total,
+        total_type=chain.total_type,
+        stages=tuple(chain.stages),
+        row_sizes=tuple(a.size for a in chain.rows),
+        operations=(op, *chain.operations),
+    )
+
+
+def describe_convolution(op: Any) -> Kernel:
+    """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size is static.
+
+    Raises:
+        Unfit: where it is none.
+    """
+    data, weight, init = op.operands
+    value = op.results[0]
+    if op.name != "linalg.conv_2d_nhwc_fhwc":
+        raise Unfit("the layouts are not NHWC and FHWC", "a constant filter, which is brought to FHWC")
+    if not is_zero(init):
+        raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
+    image, result = ([_size(v, d) for d in range(4)] for v in (data, value))
+    n, h, w, c = image
+    if n is None or h is None or w is None or c is None or any(size is None for size in result):
+        raise Unfit("a size of the image is dynamic", "static sizes")
+    filters, height, width, _ = (int(x) for x in ir.RankedTensorType(weight.type).shape)
+    rows = tuple(_Axis(ROW, d, result[d]) for d in range(3))
+    column = _Axis(COLUMN, 3, filters)
+    flipped = _flipped(data)
+    chain = _Chain(value, (*rows, column), rows, column)
+    chain.grow()
+    m = _product([a.size for a in rows])
+    assert result[1] is not None
+    assert result[2] is not None
+    window = Window((n, h, w, c), (result[1], result[2]), (height, width), _pair(op, "strides"), _pair(op, "dilations"))
+    return Kernel(
+        m=m,
+        n=filters,
+        k=height * width * c,
+        lhs=Factor(data if flipped is None else flipped, ("m", "k"), flipped=flipped is not None, window=window),
+        rhs=Factor(weight, ("n", "k", "k", "k")),
+        acc_type=value.type.element_type,
+        result_type=chain.value.type.element_type,
+        stages=tuple(chain.stages),
+        row_sizes=tuple(a.size for a in chain.rows),
+        operations=(op, *chain.operations),
+    )
+
+
+def _pair(op: Any, name: str) -> tuple[int, int]:
+    """`strides` or `dilations` of a named convolution; absent means one."""
+    if name not in op.attributes:
+        return 1, 1
+    height, width = (int(v) for v in ir.DenseIntElementsAttr(op.attributes[name]))
+    return height, width
+
+
+def _product(sizes: Sequence[int | None]) -> int | None:
+    total = 1
+    for size in sizes:
+        if size is None:
+            return None
+        total *= size
+    return total
+
+
+def is_zero(value: Any) -> bool:
+    """Whether a tensor is a `linalg.fill` of zero or a splat of it."""
+    if isinstance(value.owner, ir.Block):
+        return False
+    op = value.owner.operation
+    if op.name == "linalg.fill":
+        return is_zero(op.operands[0])
+    if op.name != "arith.constant":
+        return False
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        if not attribute.is_splat:
+            return False
+        attribute = attribute.get_splat_value()
+    return bool(attribute.value == 0)
+
+
+def _positions(affine_map: Any) -> list[int] | None:
+    found = []
+    for result in affine_map.results:
+        if not isinstance(result, ir.AffineDimExpr):
+            return None
+        found.append(result.position)
+    return found
+
+
+def _axes_of(affine_map: Any, axes: Sequence[_Axis]) -> _Axes | None:
+    positions = _positions(affine_map)
+    return None if positions is None else tuple(axes[p] for p in positions)
+
+
+def _loops_of_contraction(op: Any) -> _Axes:
+    """What each loop is: rows, columns, depth, or groups (which all three tensors have)."""
+    maps = [_positions(m.value) for m in linalg.get_indexing_maps(op)]
+    if any(m is None for m in maps):
+        raise Unfit("an operand is not read by whole axes", "a product of plain matrices")
+    lhs, rhs, out = (m for m in maps if m is not None)
+    letters = {(1, 0, 1): ROW, (0, 1, 1): COLUMN, (1, 1, 0): "k", (1, 1, 1): GROUP}
+    sizes: dict[int, int | None] = {}
+    for positions, value in zip((lhs, rhs, out), op.operands, strict=True):
+        for axis, position in enumerate(positions):
+            sizes[position] = sizes.get(position) or _size(value, axis)
+    count = linalg.get_indexing_maps(op)[0].value.n_dims
+    axes = []
+    for d in range(count):
+        letter = letters.get((int(d in lhs), int(d in rhs), int(d in out)))
+        if letter is None:
+            raise Unfit("a loop belongs to one operand alone", "a product of plain matrices")
+        axes.append(_Axis(letter, d, sizes[d]))
+    return tuple(axes)
+
+
+def _size(value: Any, axis: int) -> int | None:
+    kind = ir.RankedTensorType(value.type)
+    return None if kind.is_dynamic_dim(axis) else int(kind.get_dim_size(axis))
+
+
+def _factor(op: Any, position: int, axes: _Axes, order: tuple[str, ...]) -> Factor:
+    """One side; its axes are rows (or columns), groups, depth in this order, or for a weight depth first."""
+    value = op.operands[position]
+    letters = tuple(a.letter for a in axes)
+    merged = [x for i, x in enumerate(letters) if i == 0 or letters[i - 1] != x]
+    allowed = [[x for x in order if x in merged]]
+    if position == 1:
+        allowed.append([*allowed[0][1:], allowed[0][0]])
+    if merged not in allowed:
+        side = "activation" if position == 0 else "weight"
+        raise Unfit(f"the axes of the {side} are {', '.join(letters)}", f"{' or '.join(', '.join(a) for a in allowed)}")
+    name = _MAGNITUDES[position]
+    flipped = _flipped(value)
+    return Factor(
+        value=value if flipped is None else flipped,
+        source_axes=letters,
+        magnitude=int(op.attributes[name].value) if name in op.attributes else 128,
+        flipped=flipped is not None,
+    )
+
+
+def _decoded(factor: Factor) -> Factor:
+    """A float weight as the codes that it is made of: one elementwise op, with K split into groups or not."""
+    value, letters = factor.value, list(factor.source_axes)
+    owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    if owner is not None and owner.name == "tensor.collapse_shape":
+        groups = [len(list(group)) for group in owner.attributes["reassociation"]]
+        k = letters.index("k")
+        if groups[1 - k] != 1 or groups[k] != 2:
+            raise Unfit("the weight is a view of something else than groups along K", "a weight [N, G, K / G]")
+        letters = [x for letter in letters for x in (("g", "k") if letter == "k" else (letter,))]
+        value = owner.operands[0]
+        owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    if owner is None or owner.name != "linalg.generic" or len(owner.results) != 1:
+        raise Unfit("the weight is not made of codes here", "a quantised weight")
+    maps = _maps(owner)
+    block = owner.regions[0].blocks[0]
+    if _positions(maps[-1]) != list(range(maps[-1].n_dims)) or (reason := unclonable(block)):
+        raise Unfit(f"what dequantises the weight has no form on vectors: {reason or 'it is transposed'}")
+    codes = None
+    sources: list[Source] = []
+    for operand, map_ in zip(list(owner.operands)[:-1], maps, strict=False):
+        positions = _positions(map_)
+        axes = () if positions is None else tuple(letters[p] for p in positions)
+        if codes is None and axes == tuple(letters) and str(operand.type.element_type) == "i8":
+            codes = operand
+            sources.append(Previous(0))
+        elif (splat := _splat(operand)) is not None:
+            sources.append(Literal(splat))
+        elif positions is None or "k" in axes:
+            raise Unfit("what dequantises the weight reads another tensor by K", "scales of columns or groups")
+        else:
+            sources.append(Operand(operand, axes))
+    if codes is None:
+        raise Unfit("the weight has no codes of 8 bits or less", "a quantised weight")
+    return replace(factor, value=codes, source_axes=tuple(letters), decode=Stage(block, tuple(sources)))
+
+
+def _group_of(rhs: Factor) -> int | None:
+    """Codes of a group of a decoded weight."""
+    return _size(rhs.value, rhs.source_axes.index("k")) if "g" in rhs.source_axes else None
+
+
+def _flipped(value: Any) -> Any:
+    """The tensor behind an elementwise `x ^ 0x80`, which is how unsigned codes become signed ones."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "linalg.generic":
+        return None
+    op = value.owner.operation
+    maps = linalg.get_indexing_maps(op)
+    if len(op.operands) != 2 or any(m.value != ir.AffineMap.get_identity(m.value.n_dims) for m in maps):
+        return None
+    first, *rest = [o.operation for o in op.regions[0].blocks[0].operations]
+    if first.name != "arith.xori" or len(rest) != 1 or rest[0].operands[0] != first.results[0]:
+        return None
+    argument, mask = first.operands
+    if argument != op.regions[0].blocks[0].arguments[0] or isinstance(mask.owner, ir.Block):
+        return None
+    constant = mask.owner.operation
+    if constant.name != "arith.constant" or constant.attributes["value"].value != -128:
+        return None
+    return op.operands[0]
+
+
+class _Chain:
+    """Grows a group from its contraction: each step takes the one op that reads the last value."""
+
+    def __init__(self, value: Any, axes: _Axes, rows: _Axes, column: _Axis) -> None:
+        self.value, self.axes = value, axes
+        self.rows, self.column = rows, column
+        self.operations: list[Any] = []
+        self.stages: list[Stage] = []
+        self.total: Stage | None = None
+        self.total_type: Any = None
+
+    def combine(self, groups: Sequence[_Axis]) -> None:
+        """Take in the sum over groups, which must be there: otherwise the parts are a batch of products."""
+        user = self._user()
+        if user is None:
+            raise Unfit("a batch of products, each with weights of its own", "one weight for all rows")
+        loops = self._loops(user)
+        out = None if loops is None else _axes_of(_maps(user)[-1], loops)
+        if out != (*self.rows, self.column) or loops is None or len(groups) != 1:
+            raise Unfit("a batch of products, each with weights of its own", "one weight for all rows")
+        if reason := unclonable(user.regions[0].blocks[0]):
+            raise Unfit(f"the sum over groups has no form on vectors: {reason}")
+        if not is_zero(user.operands[len(user.operands) - 1]):
+            raise Unfit("the sum over groups does not start from zero", "add the other tensor behind the sum")
+        sources = self._sources(user, loops)
+        if isinstance(sources, str):
+            raise Unfit(f"the sum over groups {sources}")
+        self.total = Stage(user.regions[0].blocks[0], sources)
+        self.total_type = user.results[0].type.element_type
+        self._take(user)
+
+    def grow(self) -> None:
+        while self._split_rows():
+            pass
+        while (user := self._user()) is not None:
+            loops = self._loops(user)
+            block = user.regions[0].blocks[0]
+            if loops is None or _axes_of(_maps(user)[-1], loops) != (*self.rows, self.column):
+                return
+            if unclonable(block) or list(block.arguments[len(block.arguments) - 1].uses):
+                return
+            sources = self._sources(user, loops)
+            if isinstance(sources, str):
+                return
+            self.stages.append(Stage(block, sources))
+            self._take(user)
+            while self._split_rows():
+                pass
+
+    def _split_rows(self) -> bool:
+        """Look through a view that makes several axes of the rows, as of an image; whether there was one."""
+        owners = [use.owner.operation for use in self.value.uses]
+        if len(owners) != 1 or owners[0].name != "tensor.expand_shape":
+            return False
+        view = owners[0]
+        groups = [[int(i.value) for i in group] for group in view.attributes["reassociation"]]
+        if len(groups[-1]) != 1:
+            return False
+        first = 1 + max(a.number for a in (*self.rows, self.column))
+        self.rows = tuple(_Axis(ROW, first + i, _size(view.results[0], i)) for group in groups[:-1] for i in group)
+        self._take(view)
+        return True
+
+    def _take(self, user: Any) -> None:
+        self.operations.append(user)
+        self.value = user.results[0]
+        self.axes = (*self.rows, self.column)
+
+    def _user(self) -> Any:
+        """The one generic with one result that reads the last value, None when another op does too."""
+        owners = [use.owner.operation for use in self.value.uses]
+        if not owners or any(o != owners[0] for o in owners) or owners[0].name != "linalg.generic":
+            return None
+        return owners[0] if len(owners[0].results) == 1 else None
+
+    def _loops(self, user: Any) -> _Axes | None:
+        """What the loops of `user` are, known from how it reads the last value."""
+        inputs = list(user.operands)[:-1]
+        if self.value not in inputs:
+            return None
+        positions = _positions(_maps(user)[inputs.index(self.value)])
+        if positions is None or sorted(positions) != list(range(_maps(user)[0].n_dims)):
+            return None
+        loops: list[Any] = [None] * len(positions)
+        for axis, position in zip(self.axes, positions, strict=True):
+            loops[position] = axis
+        return tuple(loops)
+
+    def _sources(self, user: Any, loops: _Axes) -> tuple[Source, ...] | str:
+        """What the block arguments are, or why one cannot be read."""
+        found: list[Source] = []
+        for value, map_ in zip(list(user.operands)[:-1], _maps(user), strict=False):
+            axes = _axes_of(map_, loops)
+            if axes is None:
+                return "reads an operand by something else than whole axes"
+            if value == self.value:
+                if axes != self.axes:
+                    return "reads the product transposed"
+                found.append(Previous(len(self.stages)))
+                continue
+            if (splat := _splat(value)) is not None:
+                found.append(Literal(splat))
+                continue
+            rows = [a for a in axes if a.letter == ROW]
+            wanted = [a for a in self.rows if a in rows or a.size != 1]
+            at = [i for i, a in enumerate(axes) if a.letter == ROW]
+            if rows and (rows != wanted or at != list(range(at[0], at[0] + len(at)))):
+                return "reads some axes of a batch's rows"
+            found.append(Operand(value, tuple(a.letter for a in axes)))
+        return tuple(found)
+
+
+def _maps(op: Any) -> list[Any]:
+    return [m.value for m in linalg.get_indexing_maps(op)]
+
+
+def _splat(value: Any) -> Any:
+    """The attribute of a constant tensor with one value."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
+        return None
+    attribute = value.owner.operation.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
+        return attribute.get_splat_value()
+    return None

@@ -1,0 +1,186 @@
+"""Puts an executable in the place of a group: the program's side of the kernel route."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._mlir import arith, flow, ir, linalg, tensor
+from ..dialect.ops.constants import constant_array
+from .description import ORDER, Factor, Kernel, Operand
+
+# Emits a `stream.executable` of the given name at the current insertion point, for inputs and a result of the given
+# types; returns its entry point as the text of a symbol reference.
+Emit = Callable[[str, Sequence[Any], Any], str]
+
+
+def outline(kernel: Kernel, rhs: Any, emit: Emit) -> None:
+    """Replace the group of `kernel` by a dispatch of the executable that `emit` makes.
+
+    The executable gets the activation `[M, K]`, `rhs` (the weight as the kernel wants it, made in front of the group's
+    last op), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic, it comes
+    first as an index.
+    """
+    last = kernel.operations[-1]
+    function = last.parent
+    while function.parent.name != "builtin.module":
+        function = function.parent
+    result = last.results[0]
+    with last.location, ir.InsertionPoint(last):
+        lhs = matrix(kernel.lhs, kernel.k)
+        inputs = [lhs, rhs, *(aligned(o) for o in kernel.operands)]
+        rows = [] if kernel.m is not None else [tensor.dim(lhs, arith.constant(ir.IndexType.get(), 0))]
+        out = _tensor([kernel.m, kernel.n], kernel.result_type)
+    with last.location, ir.InsertionPoint(function):
+        entry = emit(_name(function), [value.type for value in inputs], out)
+    with last.location, ir.InsertionPoint(last):
+        call = flow.DispatchOp(
+            [out], rows, ir.Attribute.parse(f"[{entry}]"), [*rows, *inputs], _dynamic_sizes(inputs, rows), rows
+        )
+        result.replace_all_uses_with(_as_result(call.results[0], result.type, kernel, rows))
+    _erase(kernel)
+
+
+def _tensor(shape: Sequence[int | None], element: Any) -> Any:
+    dynamic = ir.ShapedType.get_dynamic_size()
+    return ir.RankedTensorType.get([dynamic if s is None else s for s in shape], element)
+
+
+def _dynamic_sizes(values: Sequence[Any], rows: list[Any]) -> list[Any]:
+    """One size for every dynamic axis of the operands: only rows are dynamic."""
+    kinds = [ir.RankedTensorType(v.type) for v in values]
+    return [rows[0] for kind in kinds for d in range(kind.rank) if kind.is_dynamic_dim(d)]
+
+
+def _name(function: Any) -> str:
+    """A name for an executable and its entry point that the module does not have yet."""
+    base = f"{function.attributes['sym_name'].value}_product"
+    block = function.parent.regions[0].blocks[0]
+    operations = [o.operation for o in block.operations]
+    taken = {o.attributes["sym_name"].value for o in operations if "sym_name" in o.attributes}
+    number = 0
+    while f"{base}_{number}" in taken:
+        number += 1
+    return f"{base}_{number}"
+
+
+def matrix(factor: Factor, k: int) -> Any:
+    """The activation as `[M, K]`, or the images of a convolution as `[N, H * W * C]`."""
+    if factor.window is not None:
+        return _collapse(factor.value, [[0], [1, 2, 3]])
+    rank = len(factor.source_axes)
+    rows = [i for i, a in enumerate(factor.source_axes) if a == "m"]
+    if rank == 2 and len(rows) == 1:
+        return factor.value
+    source = _expanded_from(factor.value, k)
+    if source is not None:
+        return source
+    groups = [rows, [i for i in range(rank) if i not in rows]]
+    if not rows:
+        return _expand(factor.value, [[1, k]])
+    return _collapse(factor.value, groups)
+
+
+def _expanded_from(value: Any, k: int) -> Any:
+    """The matrix `[M, k]` of which `value` is a view with K split, None when it is none. IREE folds the pair of
+    reshapes itself, but not before dispatches are formed around what is between them."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "tensor.expand_shape":
+        return None
+    source = value.owner.operation.operands[0]
+    kind = ir.RankedTensorType(source.type)
+    return source if kind.rank == 2 and kind.get_dim_size(1) == k else None
+
+
+def aligned(operand: Operand) -> Any:
+    """The tensor of an operand with each axis of the kernel at most once, in order."""
+    value, letters = operand.value, list(operand.source_axes)
+    groups: list[list[int]] = []
+    for i, letter in enumerate(letters):
+        if i and letters[i - 1] == letter:
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    if len(groups) < len(letters):
+        value, letters = _collapse(value, groups), [letters[g[0]] for g in groups]
+    order = sorted(range(len(letters)), key=lambda i: ORDER.index(letters[i]))
+    return _transposed(value, order)
+
+
+def _transposed(value: Any, order: list[int]) -> Any:
+    if order == sorted(order):
+        return value
+    known = constant_array(value)
+    if known is not None and known.dtype in (np.float32, np.float16, np.int32, np.int8):
+        array = np.ascontiguousarray(known.transpose(order))
+        kind = ir.RankedTensorType.get(array.shape, value.type.element_type)
+        return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))
+    kind = ir.RankedTensorType(value.type)
+    sizes = [
+        tensor.dim(value, arith.constant(ir.IndexType.get(), i)) if kind.is_dynamic_dim(i) else kind.get_dim_size(i)
+        for i in order
+    ]
+    out = tensor.empty(sizes, kind.element_type)
+    return linalg.transpose(value, outs=[out], permutation=order).results[0]
+
+
+def _collapse(value: Any, groups: list[list[int]]) -> Any:
+    kind = ir.RankedTensorType(value.type)
+    shape: list[int | None] = []
+    for group in groups:
+        size: int | None = 1
+        for axis in group:
+            size = None if size is None or kind.is_dynamic_dim(axis) else size * kind.get_dim_size(axis)
+        shape.append(size)
+    return tensor.collapse_shape(_tensor(shape, kind.element_type), value, groups)
+
+
+def _expand(value: Any, sizes: list[list[int]]) -> Any:
+    flat = [s for axis in sizes for s in axis]
+    groups, at = [], 0
+    for axis in sizes:
+        groups.append(list(range(at, at + len(axis))))
+        at += len(axis)
+    return tensor.expand_shape(_tensor(flat, value.type.element_type), value, groups, [], flat)
+
+
+def _as_result(value: Any, kind: Any, kernel: Kernel, rows: list[Any]) -> Any:
+    """`[M, N]` as the program's result: the rows of a batch apart."""
+    if value.type == kind:
+        return value
+    count = len(kernel.row_sizes)
+    if count == 0:
+        return tensor.collapse_shape(kind, value, [[0, 1]])
+    if count == 1:
+        return tensor.CastOp(kind, value).result
+    sizes: list[Any] = []
+    for size in kernel.row_sizes:
+        if size is not None:
+            sizes.append(size)
+            continue
+        known = arith.constant(ir.IndexType.get(), _known_rows(kernel))
+        sizes.append(arith.divui(rows[0], known))
+    dynamic = ir.ShapedType.get_dynamic_size()
+    static = [s if isinstance(s, int) else dynamic for s in sizes] + [kernel.n]
+    values = [s for s in sizes if not isinstance(s, int)]
+    return tensor.expand_shape(kind, value, [list(range(count)), [count]], values, static)
+
+
+def _known_rows(kernel: Kernel) -> int:
+    total = 1
+    for size in kernel.row_sizes:
+        total *= size or 1
+    return total
+
+
+def _erase(kernel: Kernel) -> None:
+    """Drop the ops of the group, last first, and a weight that nothing else reads."""
+    weight = kernel.rhs.value
+    for op in reversed(kernel.operations):
+        if any(list(result.uses) for result in op.results):
+            raise AssertionError(f"{op.name} of the group is still in use")
+        op.erase()
+    owner = weight.owner
+    if not isinstance(owner, ir.Block) and owner.operation.name == "arith.constant" and not list(weight.uses):
+        owner.operation.erase()

@@ -1,0 +1,453 @@
+"""The loops around a register tile.
+
+A chunk is a block of rows times a block of panels. For each block of K and each tile of rows, the activations are
+copied to the stack, rows a little apart (at a stride of a power of two they would share a few sets of the cache), their
+sums taken on the way; then every panel of the chunk is multiplied with them. A tile whose K fits one block goes
+straight to its epilogue; else the results of all tiles of the chunk wait on the stack.
+
+With groups along K each group's part goes through the kernel's `combine` into a running total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import gcd, lcm
+from typing import Any
+
+from ...._mlir import arith, vector
+from ....kernels.bodies import BodyCloner
+from ....kernels.description import Kernel, Literal, Operand, Previous, Source
+from . import emit as e
+from .chunks import executable
+from .micro import QUAD, Micro, Tile, Weights, dot
+from .rules import RULES
+
+_LHS_BYTES = 32 << 10  # of a tile's activations: two thirds of a first-level cache
+_LHS_MOST = 48 << 10  # where one group needs more: what the stack holds beside the rest
+_TOTAL_BYTES = 48 << 10  # of a chunk's results that wait: a worker's stack holds 128 KiB in all
+_CHUNK_ROWS = 96
+_CHUNKS = 16  # as many at least where the columns give them, for threads to share
+_CHUNK_PANELS = 8
+_FEWEST_PANELS = 4  # of a chunk: copying a tile's activations costs an eighth of a panel's product or more
+_SPACING = 64
+# Heights of tiles that a kernel for any number of rows holds beside the largest, each for the numbers that it suits.
+_HEIGHTS = {1: ((1, 1),), 4: ((2, 4),), 8: ((5, 8), (13, 16))}
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How a tile height goes over K, and what of its results waits meanwhile."""
+
+    rows: int
+    block_k: int
+    padded_k: int
+    lhs_bytes: int = 1  # of one activation
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.padded_k // self.block_k)
+
+
+def block_unit(kernel: Kernel, depth: int) -> int:
+    """Codes along K that a block is a multiple of: whole groups, whole steps, whole lines. The rows of an image are
+    copied whole."""
+    if kernel.lhs.window is not None:
+        return _round_up(kernel.k, lcm(64, depth))
+    return lcm(64, depth, kernel.group or 1)
+
+
+def fits_stack(kernel: Kernel, depth: int) -> bool:
+    """Whether a row's activations of the shortest block fit."""
+    lhs_bytes = 1 if kernel.rhs.decode is None else 4
+    return lhs_bytes * min(block_unit(kernel, depth), _round_up(kernel.k, depth)) <= _LHS_MOST
+
+
+def blocking(kernel: Kernel, weights: Weights, depth: int, rows: int) -> Blocking:
+    """Blocks of K, multiples of the groups and of `depth`, for tiles of `rows` rows."""
+    padded_k = _round_up(kernel.k, depth)
+    unit = min(block_unit(kernel, depth), padded_k)
+    lhs_bytes = 4 if kernel.rhs.decode is not None else 1
+    most = max(unit, _LHS_BYTES // lhs_bytes // rows // unit * unit)
+    count = -(-padded_k // most)
+    block_k = padded_k if count == 1 else _round_up(-(-padded_k // count), unit)
+    return Blocking(rows, min(block_k, padded_k), padded_k, lhs_bytes)
+
+
+class Gemm:
+    """One kernel for one micro-kernel: the sizes of chunks, and what is common to the tile heights it holds."""
+
+    def __init__(
+        self, kernel: Kernel, micro: Micro, weights: Weights, chunk_class: Callable[..., Chunk] | None = None
+    ) -> None:
+        self.kernel, self.micro, self.weights = kernel, micro, weights
+        self.depth = micro.depth(weights)
+        self.lhs_bytes = 1 if kernel.rhs.decode is None else 4
+        self.chunk_class = chunk_class or Chunk
+        shortest = min(block_unit(kernel, self.depth), _round_up(kernel.k, self.depth))
+        most = min(micro.rows(weights), max(1, _LHS_MOST // shortest // self.lhs_bytes))
+        if kernel.m is not None:
+            # Tiles of one height, so that the last one wastes little.
+            heights = [-(-kernel.m // -(-kernel.m // most))]
+        else:
+            heights = [*(h for h in _HEIGHTS if h < most), most]
+        self.sizes = [blocking(kernel, weights, self.depth, rows) for rows in heights]
+        few = kernel.m is not None and kernel.m <= most
+        self.chunk_rows = heights[0] if few else _round_up(_CHUNK_ROWS, lcm(*heights))
+        self.panels = -(-kernel.n // micro.panel)
+        waiting = max(self._waiting(size) for size in self.sizes)
+        # Columns are shared out where the rows alone give too few chunks.
+        of_rows = 1 if kernel.m is None else self.row_chunks(kernel.m)
+        shared = max(1, -(-_CHUNKS // of_rows))
+        wanted = max(_FEWEST_PANELS, self.panels // shared)
+        self.chunk_panels = max(1, min(_CHUNK_PANELS, _TOTAL_BYTES // waiting, wanted, self.panels))
+        self.column_chunks = -(-self.panels // self.chunk_panels)
+        self.panel_bytes = self.sizes[0].padded_k * micro.panel * weights.bits // 8
+
+    def _waiting(self, size: Blocking) -> int:
+        """Bytes of one panel's results on the stack."""
+        return 4 * self.micro.panel * (size.rows if size.blocks == 1 else self.chunk_rows)
+
+    # ---- the executable
+
+    def emit(self, name: str, inputs: Sequence[Any], out: Any) -> str:
+        return executable(name, self.kernel.m, [*inputs, out], self.chunks, self.chunk)
+
+    def chunks(self, rows: e.Index) -> e.Index:
+        return e.multiply(self.row_chunks(rows), self.column_chunks)
+
+    def row_chunks(self, rows: e.Index) -> e.Index:
+        return e.divide_up(rows, self.chunk_rows)
+
+    def chunk(self, number: Any, rows: e.Index, buffers: list[Any]) -> None:
+        """All of one chunk, in tiles of the height that suits the number of rows."""
+        stack = Stack(self)
+        for size in self.sizes:
+            body = self.chunk_class(self, size, stack, rows, buffers)
+            if len(self.sizes) == 1:
+                body.emit(number)
+            else:
+                with e.when(self._suits(size.rows, rows)):
+                    body.emit(number)
+
+    def _suits(self, height: int, rows: e.Index) -> Any:
+        if height in _HEIGHTS and height != self.sizes[-1].rows:
+            return e.any_of([e.between(low, rows, high) for low, high in _HEIGHTS[height]])
+        taken = [self._suits(size.rows, rows) for size in self.sizes[:-1]]
+        return e.none_of(taken)
+
+
+class Stack:
+    """The buffers of a chunk, large enough for every height."""
+
+    def __init__(self, gemm: Gemm) -> None:
+        kernel, micro, i8 = gemm.kernel, gemm.micro, e.integer(8)
+        self.lhs = e.pointer(e.scratch([max(s.rows * lhs_stride(s) for s in gemm.sizes)], i8))
+        most = max(gemm._waiting(s) * (1 if s.blocks == 1 else gemm.chunk_panels) for s in gemm.sizes)
+        self.totals = e.pointer(e.scratch([most], i8))
+        tile = max(s.rows for s in gemm.sizes) * micro.panel * 4
+        self.part = e.pointer(e.scratch([tile], i8)) if kernel.combine else None
+        # Sums of each group of the block, `[groups][rows]`.
+        sums = max(-(-s.block_k // (kernel.group or s.block_k)) * s.rows for s in gemm.sizes)
+        self.sums = e.pointer(e.scratch([sums], e.integer(32)))
+
+
+def lhs_stride(size: Blocking) -> int:
+    """Bytes from one row of the copied activations to the next."""
+    return _round_up(size.block_k * size.lhs_bytes, 64) + _SPACING
+
+
+class Chunk:
+    """Emits a chunk in tiles of one height. The methods run in the order of the file."""
+
+    def __init__(self, gemm: Gemm, size: Blocking, stack: Stack, rows: e.Index, buffers: list[Any]) -> None:
+        self.gemm, self.size, self.rows = gemm, size, rows
+        self.kernel, self.micro, self.weights = gemm.kernel, gemm.micro, gemm.weights
+        self.lhs, self.totals, self.part, self.sums = stack.lhs, stack.totals, stack.part, stack.sums
+        self.lhs_stride = lhs_stride(size)
+        self.lhs_buffer, self.out = buffers[0], buffers[-1]
+        self.rhs = e.pointer(buffers[1])
+        self.buffers = dict(zip(self.kernel.operands, buffers[2:-1], strict=True))
+        self.cloner = BodyCloner(self.micro.lanes, RULES)
+        self.vectors = self.micro.panel // self.micro.lanes
+        self.panel_bytes = gemm.panel_bytes
+        self.group_codes = self.kernel.group or size.block_k
+
+    def emit(self, number: Any) -> None:
+        """Chunks that are neighbours in number share their weights."""
+        size, gemm = self.size, self.gemm
+        of_rows = gemm.row_chunks(self.rows)
+        self.first_row = e.multiply(e.remainder(number, of_rows), gemm.chunk_rows)
+        first_panel = e.multiply(e.divide(number, of_rows), gemm.chunk_panels)
+        tiles = e.divide_up(e.minimum(e.subtract(self.rows, self.first_row), gemm.chunk_rows), size.rows)
+        panels = e.minimum(e.subtract(gemm.panels, first_panel), gemm.chunk_panels)
+        self.micro.begin(size.rows)
+        block = self._block_of_tiles(tiles, first_panel, panels)
+        if size.blocks == 1:
+            block(0, True)
+        else:
+            self._all_blocks(block, tiles, first_panel, panels)
+        self.micro.end()
+
+    def _all_blocks(self, block: Any, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> None:
+        """Results wait until the last block of K is through."""
+        size = self.size
+        with e.loop(0, e.multiply(tiles, panels)) as each:
+            self._clear(e.at(self.totals, e.multiply(each.index, self.tile_bytes)))
+        with e.loop(0, size.blocks) as k:
+            block(k.index, False)
+        with e.loop(0, tiles) as tile, e.loop(0, panels) as panel:
+            total = e.at(self.totals, self._place(tile.index, panel.index, panels))
+            self._epilogue(total, tile.index, e.add(first_panel, panel.index))
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.size.rows * self.micro.panel * 4
+
+    def _place(self, tile: e.Index, panel: e.Index, panels: e.Index) -> e.Index:
+        return e.multiply(e.add(e.multiply(tile, panels), panel), self.tile_bytes)
+
+    def _block_of_tiles(self, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> Any:
+        """Emits, for one block of K, the loops over tiles and panels; with `last` the epilogue follows each tile."""
+
+        def emit(block: e.Index, last: bool) -> None:
+            first_k = e.multiply(block, self.size.block_k)
+            depth = e.minimum(self.size.block_k, e.subtract(self.size.padded_k, first_k))
+            with e.loop(0, tiles) as tile:
+                self._copy(tile.index, first_k)
+                with e.loop(0, panels) as panel:
+                    number = e.add(first_panel, panel.index)
+                    rhs = e.at(self.rhs, e.add(e.multiply(number, self.panel_bytes), self._panel_at(first_k)))
+                    total = self.totals if last else e.at(self.totals, self._place(tile.index, panel.index, panels))
+                    self._product(tile.index, number, first_k, depth, rhs, total, last)
+                    if last:
+                        self._epilogue(total, tile.index, number)
+
+        return emit
+
+    def _product(
+        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, fresh: bool
+    ) -> None:
+        """One tile and panel over one block of K, onto `total`; `fresh`: it holds nothing yet."""
+        if self.kernel.combine is None:
+            self._multiply(rhs, self.lhs, depth, self.sums, total, not fresh)
+            return
+        if fresh:
+            self._clear(total)
+        self._groups(tile, panel, first_k, depth, rhs, total)
+
+    def _panel_at(self, k: e.Index) -> e.Index:
+        """Where in a panel the codes from `k` on are; `k` is a multiple of what one step takes."""
+        return e.divide(e.multiply(k, self.micro.panel * self.weights.bits), 8)
+
+    # ---- activations
+
+    def _row(self, tile: e.Index, r: e.Index) -> e.Index:
+        """The program's row at row `r` of a tile; below the last one, the last one again."""
+        row = e.add(self.first_row, e.add(e.multiply(tile, self.size.rows), r))
+        return e.minimum(row, e.subtract(self.rows, 1))
+
+    def _copy(self, tile: e.Index, first_k: e.Index) -> None:
+        """A tile's activations of one block, zeros behind K, and their sums times the offset of the weights."""
+        size, k = self.size, self.kernel.k
+        left = e.minimum(e.subtract(k, first_k), size.block_k)
+        with e.loop(0, size.rows) as row:
+            source = self._row(tile, row.index)
+            target = e.at(self.lhs, e.multiply(row.index, self.lhs_stride))
+            if self.kernel.lhs.window is not None:
+                self._copy_window(source, target, row.index)
+            elif self.kernel.group is None:
+                self._copy_run(source, first_k, target, left, row.index, 0)
+            else:
+                self._copy_groups(source, first_k, target, left, row.index)
+
+    def _copy_groups(self, row: e.Index, first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+        """A row of whole groups; the last block may have fewer."""
+        with e.loop(0, e.divide(left, self.group_codes)) as group:
+            start = e.multiply(group.index, self.group_codes)
+            self._copy_run(row, e.add(first_k, start), e.at(target, start), self.group_codes, r, group.index)
+
+    def _copy_window(self, row: e.Index, target: Any, r: e.Index) -> None:
+        """A row of a convolution: its runs, gathered from the image."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        _, _, image_width, channels = window.image
+        height, width = window.result
+        image = e.divide(row, height * width)
+        y = e.multiply(e.remainder(e.divide(row, width), height), window.strides[0] * image_width)
+        x = e.multiply(e.remainder(row, width), window.strides[1])
+        corner = e.multiply(e.add(y, x), channels)
+        lanes, i32 = self._width, e.integer(32)
+        ones, total = e.splat(1, lanes, e.integer(8)), e.splat(0, lanes // 4, i32)
+        # A last vector that is not full writes zeros where the next run follows, and behind the last run.
+        for number, start in enumerate(window.runs):
+            for at in range(0, window.run, lanes):
+                rest = window.run - at
+                mask = e.first_lanes(rest, lanes) if rest < lanes else None
+                codes = e.load_vector(self.lhs_buffer, [image, e.add(corner, start + at)], lanes, mask)
+                codes = self._unflipped(codes, mask)
+                e.store(codes, e.at(target, number * window.run + at))
+                total = dot(total, ones, codes) if self.weights.offset else total
+        self._store_sum(vector.reduction(i32, vector.CombiningKind.ADD, total), 0, r)
+
+    def _store_sum(self, total: Any, group: e.Index, r: e.Index) -> None:
+        if self.weights.offset:
+            total = arith.muli(total, arith.constant(e.integer(32), self.weights.offset))
+            where = e.multiply(e.add(e.multiply(group, self.size.rows), r), 4)
+            e.store(total, e.at(self.sums, where))
+
+    @cached_property
+    def _width(self) -> int:
+        """Bytes that are copied at a time."""
+        most = 4 * self.micro.lanes
+        return most if self.kernel.group is None else max(16, gcd(most, self.kernel.group))
+
+    def _copy_run(self, row: e.Index, first: e.Index, target: Any, count: e.Index, r: e.Index, group: e.Index) -> None:
+        """`count` codes of a row from `first` on."""
+        width, i8, i32 = self._width, e.integer(8), e.integer(32)
+        ones = e.splat(1, width, i8)
+        zero = e.splat(0, width // 4, i32)
+        ragged = self.kernel.group is None and self.kernel.k % width != 0
+
+        def step(at: e.Index, total: Any, mask: Any = None) -> Any:
+            codes = e.load_vector(self.lhs_buffer, [row, e.add(first, at)], width, mask)
+            codes = self._unflipped(codes, mask)
+            e.store(codes, e.at(target, at))
+            return dot(total, ones, codes) if self.weights.offset else total
+
+        whole = e.multiply(e.divide(count, width), width)
+        with e.loop(0, whole, width, [zero]) as turn:
+            turn.next = [step(turn.index, turn.values[0])]
+        total = turn.results[0]
+        if ragged and self.micro.lanes == 16:
+            total = step(whole, total, e.first_lanes(e.subtract(count, whole), width))
+        if self.weights.offset:
+            total = vector.reduction(i32, vector.CombiningKind.ADD, total)
+        if ragged and self.micro.lanes != 16:
+            total = self._copy_tail(row, first, target, whole, count, total)
+        self._store_sum(total, group, r)
+
+    def _unflipped(self, codes: Any, mask: Any = None) -> Any:
+        if not self.kernel.lhs.flipped:
+            return codes
+        width = codes.type.shape[0]
+        flipped = arith.xori(codes, e.splat(-128, width, e.integer(8)))
+        return flipped if mask is None else arith.select(mask, flipped, e.splat(0, width, e.integer(8)))
+
+    def _copy_tail(self, row: e.Index, first: e.Index, target: Any, start: e.Index, count: e.Index, total: Any) -> Any:
+        """The last bytes of a row one by one: without AVX-512 a masked load of bytes is a branch a byte."""
+        i8, i32 = e.integer(8), e.integer(32)
+        e.store(e.splat(0, self._width, i8), e.at(target, start))
+        carried = [total] if self.weights.offset else []
+        with e.loop(start, count, 1, carried) as byte:
+            code = e.load_element(self.lhs_buffer, [row, e.add(first, byte.index)])
+            if self.kernel.lhs.flipped:
+                code = arith.xori(code, arith.constant(i8, -128))
+            e.store(code, e.at(target, byte.index))
+            if carried:
+                byte.next = [arith.addi(byte.values[0], arith.extsi(i32, code))]
+        return byte.results[0] if carried else total
+
+    # ---- the product
+
+    def _multiply(self, rhs: Any, lhs: Any, depth: e.Index, sums: Any, out: Any, add: bool) -> None:
+        steps = e.divide(depth, QUAD * self.weights.fields)
+        start = sums if self.weights.offset else None
+        tile = Tile(self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add)
+        self.micro.multiply(tile, self.weights)
+
+    def _clear(self, out: Any) -> None:
+        """Zeros in a tile: of i32 and of f32 the same bits."""
+        lanes = self.micro.lanes
+        zero = e.splat(0, lanes, e.integer(32))
+        with e.loop(0, self.tile_bytes, 4 * lanes) as part:
+            e.store(zero, e.at(out, part.index))
+
+    def _groups(self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any) -> None:
+        """Each group's part through `combine` into the tile of totals, in ascending order."""
+        group, combine = self.group_codes, self.kernel.combine
+        assert combine is not None
+        with e.loop(0, e.divide(depth, group)) as each:
+            start = e.multiply(each.index, group)
+            lhs = e.at(self.lhs, start)
+            sums = e.at(self.sums, e.multiply(each.index, 4 * self.size.rows))
+            self._multiply(e.at(rhs, self._panel_at(start)), lhs, group, sums, self.part, False)
+            number = e.add(e.divide(first_k, group), each.index)
+            columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
+            held = self._held(combine.operands, columns, number)
+            with e.loop(0, self.size.rows) as row:
+                m = self._row(tile, row.index)
+                for v, column in enumerate(columns):
+                    where = self._vector_at(row.index, v)
+                    part = e.load(self.cloner.widen(self.kernel.acc_type), e.at(self.part, where))
+                    running = e.load(self.cloner.widen(self.kernel.total_type), e.at(total, where))
+                    arguments = [self._read(s, [part], held, m, column, v, number) for s in combine.sources]
+                    e.store(self.cloner.clone(combine.body, [*arguments, running]), e.at(total, where))
+
+    def _vector_at(self, row: e.Index, v: int) -> e.Index:
+        return e.add(e.multiply(row, 4 * self.micro.panel), 4 * self.micro.lanes * v)
+
+    # ---- bodies
+
+    def _epilogue(self, total: Any, tile: e.Index, panel: e.Index) -> None:
+        """The stages on each vector of a tile, and the store."""
+        kernel = self.kernel
+        row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
+        columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
+        operands = [o for stage in kernel.stages for o in stage.operands]
+        held = self._held(operands, columns, None)
+        with e.loop(0, e.minimum(self.size.rows, e.subtract(self.rows, row0))) as row:
+            m = e.add(row0, row.index)
+            for v, column in enumerate(columns):
+                value = e.load(self.cloner.widen(kernel.value_type), e.at(total, self._vector_at(row.index, v)))
+                values = [value]
+                for stage in kernel.stages:
+                    arguments = [self._read(s, values, held, m, column, v, None) for s in stage.sources]
+                    values.append(self.cloner.clone(stage.body, arguments))
+                e.store_vector(values[-1], self.out, [m, column.first], column.mask)
+
+    def _held(self, operands: Sequence[Operand], columns: list[Columns], group: e.Index | None) -> dict[Any, Any]:
+        """What is the same in all rows, read once."""
+        return {
+            (operand, v): self._fetch(operand, None, column, group)
+            for operand in dict.fromkeys(operands)
+            if "m" not in operand.axes
+            for v, column in enumerate(columns)
+        }
+
+    def _read(
+        self, source: Source, values: list[Any], held: dict[Any, Any], m: e.Index, column: Columns, v: int,
+        group: e.Index | None,
+    ) -> Any:  # fmt: skip
+        if isinstance(source, Previous):
+            return values[source.index]
+        if isinstance(source, Literal):
+            return self.cloner.splat(source.value)
+        found = held.get((source, v))
+        return found if found is not None else self._fetch(source, m, column, group)
+
+    def _fetch(self, operand: Operand, m: e.Index | None, column: Columns, group: e.Index | None) -> Any:
+        """An operand at a vector's place."""
+        places = {"g": group, "m": m, "n": column.first}
+        where = [places[axis] for axis in operand.axes]
+        buffer = self.buffers[operand]
+        if "n" not in operand.axes:
+            return e.broadcast(e.load_element(buffer, where), self.micro.lanes)
+        return e.load_vector(buffer, where, self.micro.lanes, column.mask)
+
+
+class Columns:
+    """Vector `v` of a panel: its first column, and which lanes there are where the last panel is ragged."""
+
+    def __init__(self, gemm: Gemm, panel: e.Index, v: int) -> None:
+        lanes = gemm.micro.lanes
+        self.first = e.add(e.multiply(panel, gemm.micro.panel), v * lanes)
+        self.mask = None
+        if gemm.kernel.n % gemm.micro.panel:
+            n = gemm.kernel.n
+            self.mask = e.first_lanes(e.subtract(n, e.minimum(self.first, n)), lanes)

@@ -1,0 +1,357 @@
+"""Register tiles: what multiplies `rows` rows of activations by one panel of weights.
+
+The weights are stored as unsigned codes: 8 bits (the code plus 128), or 4 or 2 bits, a table giving each its unsigned
+byte where the codes are no consecutive numbers. The activations are signed bytes. So the dot product of four pairs,
+`vpdpbusd`, takes the weight as its unsigned operand and four activations, the same for all columns, as its signed
+one; what the offset of the weights adds, `offset * sum(activations)`, is a number a row, which the accumulators start
+from.
+
+Panels are stored `[K / depth][columns][4]`: four consecutive codes of K a column, then the next column; with 4 or 2
+bits, 2 or 4 of these rows share their bytes, the first in the lowest bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ...._mlir import arith, llvm
+from ....kernels.layouts import Layout
+from . import emit as e
+
+QUAD = 4  # codes along K of one column that one lane multiplies
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How weights are stored. A stored code `u` stands for `u + offset`, or with `codes` for `codes[u]`, which is
+    multiplied as the byte `codes[u] - offset`."""
+
+    bits: int
+    offset: int
+    codes: tuple[int, ...] | None = None
+    signed: bool = False  # `u` is read as two's complement
+
+    @property
+    def fields(self) -> int:
+        """Codes that share a byte."""
+        return 8 // self.bits
+
+    @property
+    def table(self) -> tuple[int, ...] | None:
+        return None if self.codes is None else tuple((code - self.offset) & 255 for code in self.codes)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One call of a micro-kernel: addresses, and sizes in elements.
+
+    Attributes:
+        lhs: `[rows][lhs_stride]` bytes.
+        rhs: the panel from the first step on.
+        steps: how many rows of stored weights, each `QUAD * fields` codes deep.
+        sums: what each row's accumulators start from, i32 `[rows]`, None for zero.
+        out: `[rows][panel]` i32.
+        add: whether to add to `out`, rather than to overwrite it.
+    """
+
+    rows: int
+    lhs: Any
+    lhs_stride: int
+    rhs: Any
+    steps: e.Index
+    sums: Any
+    out: Any
+    add: bool
+
+
+class Micro(Protocol):
+    """An instruction set's register tile."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def features(self) -> tuple[frozenset[str], ...]:
+        """Sets of CPU features, one of which must be there."""
+
+    @property
+    def lanes(self) -> int:
+        """Of a vector of i32, for epilogues too."""
+
+    @property
+    def panel(self) -> int:
+        """Columns."""
+
+    @property
+    def bits(self) -> tuple[int, ...]:
+        """Widths of stored weights."""
+
+    @property
+    def offset(self) -> int:
+        """What a stored byte of 8-bit weights is short of its code: -128 where bytes are multiplied as unsigned."""
+
+    @property
+    def fewest_rows(self) -> int:
+        """Below which another micro-kernel is as fast."""
+
+    def begin(self, rows: int) -> None:
+        """Emit what precedes the products of tiles of `rows` rows."""
+
+    def end(self) -> None:
+        """Emit what follows the last product."""
+
+    def rows(self, weights: Weights) -> int:
+        """The most rows of a tile."""
+
+    def depth(self, weights: Weights) -> int:
+        """Codes along K of one turn of the main loop: K is padded to a multiple."""
+
+    def multiply(self, tile: Tile, weights: Weights) -> None:
+        """Emit the tile's product."""
+
+
+def panels(n: int, k: int, k_last: bool, panel: int, depth: int, weights: Weights) -> Layout:
+    """The layout of a weight `[N, K]`, or `[K, N]` without `k_last`, in panels, K padded to a multiple of `depth`."""
+    np_, kp = -(-n // panel) * panel, -(-k // depth) * depth
+    columns = (np_ // panel, panel)
+    if weights.bits == 8:
+        inner = (kp // QUAD, QUAD)
+        if k_last:  # [N/p, p, K/4, 4] -> [N/p, K/4, p, 4]
+            return Layout((np_, kp), (columns, inner), (0, 2, 1, 3), offset=weights.offset)
+        return Layout((kp, np_), (inner, columns), (2, 0, 3, 1), offset=weights.offset)
+    # [N/p, p, K/4f, f, 4] -> [N/p, K/4f, f, p, 4]; short codes are constants, which are brought to [N, K].
+    assert k_last
+    shared = (kp // (QUAD * weights.fields), weights.fields, QUAD)
+    offset = 0 if weights.codes else weights.offset
+    return Layout((np_, kp), (columns, shared), (0, 2, 3, 1, 4), bits=weights.bits, field=2, offset=offset)
+
+
+_DOT = {64: "llvm.x86.avx512.vpdpbusd.512", 32: "llvm.x86.avx512.vpdpbusd.256", 16: "llvm.x86.avx512.vpdpbusd.128"}
+_SHUFFLE = {64: "llvm.x86.avx512.pshuf.b.512", 32: "llvm.x86.avx2.pshuf.b"}
+
+
+def dot(acc: Any, unsigned: Any, signed: Any) -> Any:
+    """Each i32 lane of `acc` plus the dot product of its four pairs of bytes."""
+    return e.intrinsic(_DOT[unsigned.type.shape[0]], [acc, unsigned, signed], acc.type)
+
+
+@dataclass(frozen=True)
+class Vnni:
+    """`vpdpbusd` on vectors of `lanes` i32."""
+
+    name: str
+    features: tuple[frozenset[str], ...]
+    lanes: int
+    vectors: int = 2
+    bits: tuple[int, ...] = (8, 4, 2)
+    offset: int = -128
+    fewest_rows: int = 1
+
+    def begin(self, rows: int) -> None:
+        """Nothing to set up."""
+
+    def end(self) -> None:
+        """Nothing to release."""
+
+    @property
+    def panel(self) -> int:
+        return self.vectors * self.lanes
+
+    def rows(self, weights: Weights) -> int:
+        # Registers: the accumulators, and the weights of one step as stored and decoded, their mask and table, and
+        # one broadcast activation.
+        registers = 32 if self.lanes == 16 else 16
+        decoding = 0 if weights.bits == 8 else self.vectors + 1 + (weights.table is not None)
+        return min(12, (registers - 1 - self.vectors - decoding) // self.vectors)
+
+    def depth(self, weights: Weights) -> int:
+        return QUAD * max(4, weights.fields)
+
+    def _unroll(self, rows: int, weights: Weights) -> int:
+        """Steps of one turn: a tall tile has enough to do in one."""
+        steps = self.depth(weights) // (QUAD * weights.fields)
+        return max(1, steps // (1 if rows <= 2 else 2 if rows <= 4 else 4))
+
+    def multiply(self, tile: Tile, weights: Weights) -> None:
+        width = 4 * self.lanes
+        i32, i8 = e.integer(32), e.integer(8)
+        words, codes = e.vector_of(self.lanes, i32), e.vector_of(width, i8)
+        row_bytes = self.vectors * width
+        unroll = self._unroll(tile.rows, weights)
+        grid = [(r, v) for r in range(tile.rows) for v in range(self.vectors)]
+        # A dot product takes four cycles, and two start in each: fewer chains than eight would wait for one another.
+        sets = max(1, min(8 // len(grid), unroll * weights.fields))
+        start = {(r, v): self._start(tile, r, v, words) for r, v in grid}
+        zero = e.splat(0, self.lanes, i32) if sets > 1 else None
+        begin = [start[rv] if s == 0 else zero for s in range(sets) for rv in grid]
+        decode = _Decoder(weights, width)
+        with e.loop(0, tile.steps, unroll, begin) as turn:
+            acc = list(turn.values)
+            lhs = e.at(tile.lhs, e.multiply(turn.index, QUAD * weights.fields))
+            rhs = e.at(tile.rhs, e.multiply(turn.index, row_bytes))
+            for u in range(unroll):
+                stored = [e.load(codes, e.at(rhs, u * row_bytes + v * width)) for v in range(self.vectors)]
+                for f in range(weights.fields):
+                    quad = u * weights.fields + f
+                    unsigned = [decode(s, f) for s in stored]
+                    first = (quad % sets) * len(grid)
+                    for r in range(tile.rows):
+                        word = e.load(i32, e.at(lhs, r * tile.lhs_stride + QUAD * quad))
+                        signed = e.as_bytes(e.broadcast(word, self.lanes))
+                        for v in range(self.vectors):
+                            i = first + r * self.vectors + v
+                            acc[i] = dot(acc[i], unsigned[v], signed)
+            turn.next = acc
+        for i, (r, v) in enumerate(grid):
+            total = turn.results[i]
+            for s in range(1, sets):
+                total = arith.addi(total, turn.results[s * len(grid) + i])
+            e.store(total, e.at(tile.out, r * row_bytes + v * width))
+
+    def _start(self, tile: Tile, r: int, v: int, words: Any) -> Any:
+        total = None
+        if tile.add:
+            total = e.load(words, e.at(tile.out, (r * self.vectors + v) * 4 * self.lanes))
+        if tile.sums is not None:
+            bias = e.broadcast(e.load(e.integer(32), e.at(tile.sums, 4 * r)), self.lanes)
+            total = bias if total is None else arith.addi(total, bias)
+        return e.splat(0, self.lanes, e.integer(32)) if total is None else total
+
+
+class _Decoder:
+    """Stored bytes to the unsigned bytes of one field."""
+
+    def __init__(self, weights: Weights, width: int) -> None:
+        self.weights, self.width = weights, width
+        if weights.bits < 8:
+            self.mask = e.splat((1 << weights.bits) - 1, width, e.integer(8))
+            table = weights.table or ()
+            # A byte shuffle looks up within each 16 bytes.
+            line = [*table, *[0] * (16 - len(table))]
+            self.table = e.bytes_constant(line * (width // 16)) if table else None
+
+    def __call__(self, stored: Any, field: int) -> Any:
+        bits = self.weights.bits
+        if bits == 8:
+            return stored
+        code = stored
+        if field:
+            shift = e.splat(bits * field, self.width // 4, e.integer(32))
+            code = e.as_bytes(arith.shrui(e.as_words(stored), shift))
+        code = arith.andi(code, self.mask)
+        if self.table is None:
+            return code
+        return e.intrinsic(_SHUFFLE[self.width], [self.table, code], code.type)
+
+
+class Amx:
+    """Tiles of 16 rows by 64 bytes: 32 rows by 32 columns are four accumulators, with two tiles of each operand."""
+
+    name = "amx-int8"
+    features = (frozenset({"amx-tile", "amx-int8", "avx512vnni", "avx512bw", "avx512vl"}),)
+    lanes = 16
+    panel = 32
+    bits = (8, 4)
+    offset = 0
+    fewest_rows = 8
+    _depth = 64
+
+    def rows(self, weights: Weights) -> int:
+        return 32
+
+    def depth(self, weights: Weights) -> int:
+        return self._depth
+
+    def begin(self, rows: int) -> None:
+        self._permit()
+        heights = [min(rows, 16)] * 2 + [max(rows - 16, 1)] * 2 + [min(rows, 16), max(rows - 16, 1), 16, 16]
+        config = bytearray(64)
+        config[0] = 1  # palette
+        for tile, height in enumerate(heights):
+            config[16 + 2 * tile] = 64  # bytes of a row
+            config[48 + tile] = height
+        area = e.pointer(e.scratch([64], e.integer(8)))
+        e.store(e.bytes_constant(list(config)), area)
+        e.intrinsic("llvm.x86.ldtilecfg", [area])
+        self._decoded = e.pointer(e.scratch([2 * 2048], e.integer(8)))
+
+    def _permit(self) -> None:
+        """Ask Linux for the tiles' state: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`. A process needs it
+        once; asking again costs a fraction of a microsecond, and a plain runtime has nobody else to ask."""
+        number, request, feature = (e.constant(value, 64) for value in (158, 0x1023, 18))
+        llvm.InlineAsmOp(
+            e.integer(64), [number, request, feature], "syscall",
+            "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}", has_side_effects=True,
+        )  # fmt: skip
+
+    def end(self) -> None:
+        e.intrinsic("llvm.x86.tilerelease", [])
+
+    def multiply(self, tile: Tile, weights: Weights) -> None:
+        if tile.sums is not None:
+            self._start_from_sums(tile)
+        second = tile.rows > 16
+        grid = [(i, v) for i in range(2 if second else 1) for v in range(2)]
+        place = {(i, v): e.at(tile.out, i * 16 * 4 * self.panel + v * 64) for i, v in grid}
+        stride = 4 * self.panel
+        for i, v in grid:
+            if tile.add or tile.sums is not None:
+                _tile("llvm.x86.tileloadd64", 2 * i + v, place[i, v], stride)
+            else:
+                e.intrinsic("llvm.x86.tilezero", [e.constant(2 * i + v, 8)])
+        # One turn is a tile deep: 16 rows of quads, of which `fields` share a stored row.
+        rows = 16 // weights.fields
+        decode = _Decoder(weights, 64)
+        with e.loop(0, tile.steps, rows) as turn:
+            lhs = e.at(tile.lhs, e.multiply(turn.index, QUAD * weights.fields))
+            rhs = e.at(tile.rhs, e.multiply(turn.index, stride))
+            if weights.bits < 8:
+                rhs = self._decode(rhs, rows, weights, decode)
+            _tile("llvm.x86.tileloadd64", 6, rhs, stride)
+            _tile("llvm.x86.tileloadd64", 4, lhs, tile.lhs_stride)
+            _multiply_tiles(0, 4, 6)
+            _tile("llvm.x86.tileloadd64", 7, e.at(rhs, 64), stride)
+            _multiply_tiles(1, 4, 7)
+            if second:
+                _tile("llvm.x86.tileloadd64", 5, e.at(lhs, 16 * tile.lhs_stride), tile.lhs_stride)
+                _multiply_tiles(2, 5, 6)
+                _multiply_tiles(3, 5, 7)
+        for i, v in grid:
+            _tile("llvm.x86.tilestored64", 2 * i + v, place[i, v], stride)
+
+    def _start_from_sums(self, tile: Tile) -> None:
+        words = e.vector_of(16, e.integer(32))
+        with e.loop(0, tile.rows) as row:
+            value = e.broadcast(e.load(e.integer(32), e.at(tile.sums, e.multiply(row.index, 4))), 16)
+            for v in range(2):
+                place = e.at(tile.out, e.add(e.multiply(row.index, 4 * self.panel), 64 * v))
+                e.store(arith.addi(value, e.load(words, place)) if tile.add else value, place)
+
+    def _decode(self, rhs: Any, rows: int, weights: Weights, decode: _Decoder) -> Any:
+        """One turn's weights as bytes, on the stack."""
+        codes = e.vector_of(64, e.integer(8))
+        for row in range(rows):
+            for v in range(2):
+                stored = e.load(codes, e.at(rhs, row * 128 + v * 64))
+                for f in range(weights.fields):
+                    e.store(decode(stored, f), e.at(self._decoded, (row * weights.fields + f) * 128 + v * 64))
+        return self._decoded
+
+
+def _tile(name: str, tile: int, address: Any, stride: int) -> None:
+    e.intrinsic(name, [e.constant(tile, 8), address, e.constant(stride, 64)])
+
+
+def _multiply_tiles(acc: int, lhs: int, rhs: int) -> None:
+    """Signed bytes by signed bytes: codes of 4 bits fit a signed byte as they are stored."""
+    e.intrinsic("llvm.x86.tdpbssd", [e.constant(acc, 8), e.constant(lhs, 8), e.constant(rhs, 8)])
+
+
+AVX512_VNNI = Vnni("avx512-vnni", (frozenset({"avx512vnni", "avx512bw", "avx512vl"}),), lanes=16)
+AVX_VNNI = Vnni(
+    "avx-vnni", (frozenset({"avxvnni", "avx2"}), frozenset({"avx512vnni", "avx512vl", "avx512bw"})), lanes=8
+)
+
+# Best first.
+MICRO_KERNELS: tuple[Micro, ...] = (Amx(), AVX512_VNNI, AVX_VNNI)

@@ -1,0 +1,81 @@
+"""How a weight is stored, and its bytes: constants at compile time, others by ops in front of the kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...._mlir import arith, ir
+from ....dialect.dtypes import Array
+from ....dialect.ops.constants import constant_array
+from ....kernels.description import Kernel
+from .micro import Micro, Weights, panels
+
+if TYPE_CHECKING:
+    from .gemm import Gemm
+
+
+def constant_codes(kernel: Kernel) -> Array | None:
+    """The codes of a constant weight as `[N, K]`, None when it is known at run time only."""
+    array = known(kernel.rhs.value)
+    if array is None:
+        return None
+    if kernel.rhs.flipped:
+        array = (array.view(np.uint8) ^ 0x80).view(np.int8)
+    axes = kernel.rhs.source_axes
+    order = sorted(range(array.ndim), key=lambda i: ("n", "g", "k").index(axes[i]))
+    return np.ascontiguousarray(array.transpose(order)).reshape(kernel.n, kernel.k)
+
+
+def known(value: Any) -> Array | None:
+    """The array of a constant, seen through views that only name its axes differently."""
+    owner = value.owner
+    if not isinstance(owner, ir.Block) and owner.operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+        array = known(owner.operation.operands[0])
+        return None if array is None else array.reshape(ir.RankedTensorType(value.type).shape)
+    return constant_array(value)
+
+
+def weights_for(codes: Array | None, kernel: Kernel, micro: Micro) -> Weights:
+    """The shortest storage that holds the codes. Codes declared to have 8 bits keep them: what they are may change
+    with the next weight, and the program's speed with it."""
+    whole = Weights(8, micro.offset)
+    if codes is None or kernel.rhs.magnitude > 16 or codes.size == 0:
+        return whole
+    low, high = int(codes.min()), int(codes.max())
+    for bits in sorted(micro.bits):
+        if bits < 8 and high - low < 1 << bits:
+            return Weights(bits, low)
+    distinct = np.unique(codes)
+    for bits in sorted(micro.bits):
+        if bits < 8 and len(distinct) <= 1 << bits:
+            return Weights(bits, micro.offset, tuple(int(code) for code in distinct))
+    return whole
+
+
+def decoded_weights(codes: Array, micro: Micro) -> Weights:
+    """The shortest storage of codes that are decoded one by one: signed, or not where none is negative."""
+    low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+    for bits in sorted(micro.bits):
+        if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
+            return Weights(bits, 0, signed=True)
+        if low >= 0 and high < 1 << bits and bits < 8:
+            return Weights(bits, 0)
+    raise AssertionError("codes of more than 8 bits")
+
+
+def packed(gemm: Gemm, codes: Array | None) -> Any:
+    """The weight of a kernel in its layout, at the insertion point."""
+    kernel, weights, micro = gemm.kernel, gemm.weights, gemm.micro
+    depth = gemm.depth
+    if codes is None:
+        k_last = kernel.rhs.k_last
+        layout = panels(kernel.n, kernel.k, k_last, micro.panel, depth, weights)
+        return layout.emit(kernel.rhs.value)
+    layout = panels(kernel.n, kernel.k, True, micro.panel, depth, weights)
+    if weights.codes is not None:
+        codes = np.searchsorted(np.array(weights.codes), codes)
+    array = layout.apply(codes)
+    kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
+    return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))

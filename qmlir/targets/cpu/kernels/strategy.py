@@ -1,0 +1,272 @@
+"""When a kernel of ours takes a contraction. Every refusal is here; what is accepted can be emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ....strategy import Accept, Contraction, Decline, Estimate
+from ...base import Target
+
+if TYPE_CHECKING:
+    from ....dialect.dtypes import Array
+    from ....kernels.description import Kernel
+    from .gemm import Gemm
+    from .micro import Micro, Weights
+
+# Below so many rows, packing a weight in every call costs more than the product.
+_ROWS_FOR_PACKING = 16
+_LONGEST_ROW = 6 << 10
+_MOST_VECTORS = 96
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """A kernel in the place of the contraction and of what is fused with it."""
+
+    kernel: Kernel
+    micro: Micro
+    weights: Weights
+    codes: Array | None  # of a constant weight, [N, K]
+
+    def _gemm(self) -> Gemm:
+        from .gemm import Gemm
+        from .weight_only import DecodingChunk
+
+        decoding = DecodingChunk if self.kernel.rhs.decode is not None else None
+        return Gemm(self.kernel, self.micro, self.weights, decoding)
+
+    def apply(self, op: Any) -> None:
+        from ...._mlir import ir
+        from ....kernels.outline import outline
+        from .pack import packed
+
+        gemm = self._gemm()
+        last = self.kernel.operations[-1]
+        with last.location, ir.InsertionPoint(last):
+            rhs = packed(gemm, self.codes)
+        outline(self.kernel, rhs, gemm.emit)
+
+    def describe(self) -> Mapping[str, Any]:
+        gemm = self._gemm()
+        return {
+            "route": "kernel",
+            "micro": self.micro.name,
+            "weight_bits": self.weights.bits,
+            "tiles": [[size.rows, self.micro.panel, size.block_k] for size in gemm.sizes],
+            "chunk": [gemm.chunk_rows, gemm.chunk_panels * self.micro.panel],
+            "fused": len(self.kernel.operations) - 1,
+        }
+
+
+@dataclass(frozen=True)
+class ConvolutionPlan:
+    """The patches of the image in memory, and a kernel that multiplies them and is fused with what follows."""
+
+    strategy: KernelStrategy
+
+    def apply(self, op: Any) -> None:
+        from ...._mlir import ir
+        from ....kernels.group import describe
+        from ...patches import convolution_as_matmul
+
+        with ir.InsertionPoint(op):
+            result, matmul = convolution_as_matmul(op, False)
+        op.results[0].replace_all_uses_with(result)
+        op.erase()
+        answer = self.strategy.check(describe(matmul))
+        assert isinstance(answer, Accept), answer
+        answer.plan.apply(matmul)
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"route": "im2col", "matmul": {"route": "kernel", "micro": self.strategy.micro.name}}
+
+
+@dataclass(frozen=True)
+class ConvolutionStrategy:
+    """Convolutions of integers over all channels, as products of their patches."""
+
+    matmul: KernelStrategy
+
+    @property
+    def name(self) -> str:
+        return f"{self.matmul.name}-conv"
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        c = contraction
+        declined = self.matmul.lacks()
+        if declined is not None:
+            return declined
+        if c.kind != "conv2d" or c.batch or c.op is None:
+            return Decline(f"a {c.kind} with {len(c.batch)} axes of groups", "a convolution over all channels")
+        return self.check(c)
+
+    def check(self, c: Contraction) -> Accept | Decline:
+        """Whether the product of the patches will fit."""
+        from ....kernels.description import Unfit
+        from ....kernels.group import describe_convolution, is_zero
+        from .pack import known
+
+        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
+            return Decline(
+                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
+            )
+        result = c.op.results[0].type
+        if c.k is None or c.n is None or any(result.is_dynamic_dim(d) for d in (1, 2, 3)):
+            return Decline("a size beside the batch is dynamic", "static sizes of image and filter")
+        if c.op.name != "linalg.conv_2d_nhwc_fhwc" or known(c.op.operands[1]) is None:
+            return Decline("the filter is no constant [F, H, W, C]", "make the filter a constant")
+        if not is_zero(c.op.operands[2]):
+            return Decline("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
+        few = self.matmul.too_few(c.m, c.n)
+        if few is not None:
+            return few
+        try:
+            kernel = describe_convolution(c.op)
+        except Unfit:
+            return Accept(ConvolutionPlan(self.matmul), Estimate(None))
+        if self._overlapping_pays(kernel):
+            return self.matmul.check(kernel)
+        return Accept(ConvolutionPlan(self.matmul), Estimate(None))
+
+    def _overlapping_pays(self, kernel: Kernel) -> bool:
+        """Whether the kernel gathers its rows from the image: not where a row is so long that few fit the stack, nor
+        where runs are so many that their copies, one after the other in the code, are large; without AVX-512 a run of
+        another length than a vector's would be loaded byte by byte."""
+        window = kernel.lhs.window
+        assert window is not None
+        vectors = len(window.runs) * -(-window.run // (4 * self.matmul.micro.lanes))
+        whole = self.matmul.micro.lanes == 16 or window.run % (4 * self.matmul.micro.lanes) == 0
+        return kernel.k <= _LONGEST_ROW and vectors <= _MOST_VECTORS and whole
+
+
+@dataclass(frozen=True)
+class KernelStrategy:
+    """Integer products by one micro-kernel."""
+
+    target: Target
+    micro: Micro
+
+    @property
+    def name(self) -> str:
+        return self.micro.name
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        from ....kernels.description import Unfit
+        from ....kernels.group import describe
+
+        c = contraction
+        declined = self.lacks()
+        if declined is not None:
+            return declined
+        if c.kind != "matmul":
+            return Decline(f"a {c.kind}", "write it as a matmul")
+        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
+            return Decline(
+                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
+            )
+        if c.op is None:
+            return Decline("what is fused with it is not known", "none needed")
+        try:
+            kernel = describe(c.op)
+        except Unfit as unfit:
+            return Decline(unfit.reason, unfit.remedy)
+        return self.check(kernel)
+
+    def lacks(self) -> Decline | None:
+        """A refusal where the target has not the instructions."""
+        have = set(self.target.cpu_features)
+        if any(needed <= have for needed in self.micro.features):
+            return None
+        missing = min((sorted(needed - have) for needed in self.micro.features), key=len)
+        return Decline(f"{self.target.spelling} lacks {', '.join(missing)}", "name a CPU that has it")
+
+    def too_few(self, m: int | None, n: int) -> Decline | None:
+        """A refusal where rows or columns leave most of a tile unused."""
+        if m is not None and m < self.micro.fewest_rows:
+            return Decline(f"{m} rows leave most of a tile unused", "vector instructions are as fast")
+        if 4 * n < self.micro.lanes:
+            return Decline(
+                f"N is {n}: fewer columns than a quarter of a vector's {self.micro.lanes} lanes",
+                "the stock route sums along K across lanes",
+            )
+        return None
+
+    def check(self, kernel: Kernel) -> Accept | Decline:
+        """Whether this micro-kernel computes `kernel`."""
+        from .gemm import fits_stack
+        from .pack import constant_codes, weights_for
+
+        if sum(size is None for size in kernel.row_sizes) > 1:
+            return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
+        few = self.too_few(kernel.m, kernel.n)
+        if few is not None:
+            return few
+        codes = constant_codes(kernel)
+        weights = weights_for(codes, kernel, self.micro)
+        depth = self.micro.depth(weights)
+        if kernel.group is not None and kernel.group % depth:
+            return Decline(
+                f"groups of {kernel.group} along K are no multiple of {depth}, the codes of one step",
+                f"a group size of {depth} or a multiple",
+            )
+        if not fits_stack(kernel, depth):
+            return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
+        if codes is None and (kernel.m is None or kernel.m < _ROWS_FOR_PACKING):
+            rows = "a number of rows that is not known" if kernel.m is None else f"{kernel.m} rows"
+            return Decline(
+                f"the weight is an argument: packing it in every call does not pay for {rows}",
+                "make the weight a constant or a parameter",
+            )
+        if codes is None and kernel.rhs.source_axes not in (("n", "k"), ("k", "n")):
+            return Decline("the weight is an argument and has groups", "make the weight a constant or a parameter")
+        if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
+            return Decline("K is not the last axis of the activation", "an activation [M, K]")
+        return Accept(KernelPlan(kernel, self.micro, weights, codes), Estimate(None))
+
+
+@dataclass(frozen=True)
+class WeightOnlyStrategy(KernelStrategy):
+    """Floats by a constant weight of codes, decoded in registers."""
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        from ....kernels.description import Unfit
+        from ....kernels.group import describe
+
+        c = contraction
+        declined = self.lacks()
+        if declined is not None:
+            return declined
+        if c.kind != "matmul" or c.acc != "f32" or c.lhs not in ("f32", "f16", "bf16"):
+            return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of floats by codes")
+        if c.op is None:
+            return Decline("what makes its weight is not known", "none needed")
+        try:
+            kernel = describe(c.op)
+        except Unfit as unfit:
+            return Decline(unfit.reason, unfit.remedy)
+        return self.check(kernel)
+
+    def check(self, kernel: Kernel) -> Accept | Decline:
+        from .gemm import fits_stack
+        from .pack import constant_codes, decoded_weights
+
+        if sum(size is None for size in kernel.row_sizes) > 1:
+            return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
+        few = self.too_few(kernel.m, kernel.n)
+        if few is not None:
+            return few
+        codes = constant_codes(kernel)
+        if codes is None:
+            return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
+        weights = decoded_weights(codes, self.micro)
+        depth = self.micro.depth(weights)
+        if kernel.group is not None and kernel.group % depth:
+            return Decline(
+                f"groups of {kernel.group} along K are no multiple of {depth}, the codes of one step",
+                f"a group size of {depth} or a multiple",
+            )
+        if not fits_stack(kernel, depth):
+            return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
+        return Accept(KernelPlan(kernel, self.micro, weights, codes), Estimate(None))

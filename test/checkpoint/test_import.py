@@ -1,0 +1,219 @@
+"""Programs from checkpoints against a float64 evaluation of the same dequantised weights: token for token."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoint import decoders
+from checkpoint import writers as w
+
+import qmlir
+from qmlir.cli import main
+from qmlir.errors import CheckpointError, InputError, UsageError
+
+PROMPT = [3, 5, 7, 11, 13]
+
+
+def loaded(path: Path, folder: Path, target: str = "cpu", keep: bool = False, **options: Any) -> Any:
+    """The program of a checkpoint, by way of its files."""
+    imported = qmlir.importing.decoder(qmlir.checkpoint.open(path), **options)
+    program, weights = folder / "imported.mlir", folder / "imported.safetensors"
+    imported.save(program, weights)
+    files = {"model": str(weights)}
+    artifact = qmlir.compile(program, target=target, parameters=files, keep_parameters=keep)
+    return qmlir.load(artifact, parameters=files if keep else None)
+
+
+def check(program: Any, model: decoders.Model, prompt: list[int], steps: int = 64) -> list[int]:
+    got, logits = decoders.greedy(program.prefill, program.decode, prompt, steps)
+    assert decoders.judge(model, prompt, got, logits) < 1e-3
+    return got
+
+
+def test_gguf_decoder(tmp_path: Path) -> None:
+    model = decoders.write_gguf(tmp_path / "m.gguf", decoders.Sizes(layers=1))
+    program = loaded(tmp_path / "m.gguf", tmp_path)
+    with pytest.raises(InputError, match=r"there is no sequence to go on with \(prefill starts one\)"):
+        program.decode(np.array([1], np.int32))
+    check(program, model, PROMPT)
+    said = check(program, model, PROMPT[:1], 5)  # a new sequence begins with nothing of the old one
+    for tokens, match in (
+        ([1, 97], r"tokens\[1\] = 97 is outside \[0, 97\)"),
+        ([-1], r"tokens\[0\] = -1 is outside \[0, 97\)"),
+        ([], r"argument 0 \('tokens'\) has no tokens"),
+        ([0] * 129, "the sequence is longer than the 128 positions that the program's caches hold"),
+    ):
+        with pytest.raises(InputError, match=match):
+            program.prefill(np.array(tokens, np.int32))
+    # Refused calls leave the sequence as it was.
+    expected = model.logits([*PROMPT[:1], *said[:4], 9])[-1]
+    np.testing.assert_allclose(program.decode(np.array([9], np.int32)), expected, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["Q4_1", "Q5_0", "Q8_0", "MXFP4"])
+def test_gguf_decoder_of_each_type_that_gguf_writes(kind: str, tmp_path: Path) -> None:
+    model = decoders.write_gguf(tmp_path / "m.gguf", decoders.Sizes(), kind)
+    check(loaded(tmp_path / "m.gguf", tmp_path), model, PROMPT)
+
+
+def test_gptq_decoder_in_activation_order_with_a_tied_head(tmp_path: Path) -> None:
+    model = decoders.write_gptq(tmp_path / "m", decoders.Sizes(layers=1), act_order=True, tied=True)
+    check(loaded(tmp_path / "m", tmp_path, context_length=80), model, PROMPT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("act_order", [False, True])
+def test_gptq_decoder(act_order: bool, tmp_path: Path) -> None:
+    model = decoders.write_gptq(tmp_path / "m", decoders.Sizes(), act_order=act_order)
+    check(loaded(tmp_path / "m", tmp_path), model, PROMPT)
+
+
+@pytest.mark.slow
+def test_decoder_on_lavapipe(lavapipe: str, tmp_path: Path) -> None:
+    model = decoders.write_gguf(tmp_path / "m.gguf", decoders.Sizes(layers=1))
+    check(loaded(tmp_path / "m.gguf", tmp_path, lavapipe), model, PROMPT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "baked"])
+@pytest.mark.parametrize("container", ["gguf", "gptq"])
+def test_decoder_of_a_hundred_million_parameters(container: str, keep: bool, tmp_path: Path) -> None:
+    if container == "gguf":
+        path = tmp_path / "m.gguf"
+        model = decoders.write_gguf(path, decoders.LARGE)
+    else:
+        path = tmp_path / "m"
+        model = decoders.write_gptq(path, decoders.LARGE, act_order=True)
+    opened = qmlir.checkpoint.open(path)
+    assert sum(np.prod(opened.shape(n)) for n in opened) > 95e6
+    prompt = np.random.default_rng(1).integers(0, decoders.LARGE.vocabulary, 16).tolist()
+    check(loaded(path, tmp_path, keep=keep), model, prompt)
+
+
+# ------------------------------------------------------------------------------------------------- linear layers
+
+
+def test_linear_layer_with_a_bias(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    codes, scales, zeros = rng.integers(0, 16, (64, 48)), rng.random((2, 48)), rng.integers(0, 16, (2, 48))
+    tensors = {**w.awq_layer("a", codes, scales, zeros), "a.bias": rng.random(48).astype(np.float16)}
+    model = qmlir.checkpoint.open(w.write_folder(tmp_path, tensors, w.awq_config()))
+    qmlir.importing.linear(model, "a.weight").save(tmp_path / "l.mlir", tmp_path / "l.safetensors")
+    files = {"model": str(tmp_path / "l.safetensors")}
+    program = qmlir.load(qmlir.compile(tmp_path / "l.mlir", parameters=files))
+    x = rng.standard_normal((3, 64)).astype(np.float32)
+    real = w.awq_real(codes, scales.astype(np.float16), zeros)
+    np.testing.assert_allclose(program.main(x), x @ real.T + tensors["a.bias"], rtol=1e-4, atol=1e-4)
+
+
+def test_linear_layer_with_quantised_activations_is_a_product_of_codes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    codes = rng.integers(-128, 128, (48, 64)).astype(np.int8)
+    scale = rng.random((48, 1)).astype(np.float32)
+    said = w.ct_config("int-quantized", {"num_bits": 8, "strategy": "channel"},
+                       {"num_bits": 8, "strategy": "token", "dynamic": True})  # fmt: skip
+    model = qmlir.checkpoint.open(w.write_folder(tmp_path, {"a.weight": codes, "a.weight_scale": scale}, said))
+    imported = qmlir.importing.linear(model, "a.weight", quantize_activations=True)
+    imported.save(tmp_path / "l.mlir", tmp_path / "l.safetensors")
+    artifact = qmlir.compile(tmp_path / "l.mlir", parameters={"model": str(tmp_path / "l.safetensors")})
+    assert [(s["lhs"], s["rhs"]) for s in artifact.manifest["schemes"]] == [("i8", "i8")]
+    x = rng.standard_normal((5, 64)).astype(np.float32)
+    q, s, _ = qmlir.reference.dynamic_quantize(x, recipe="torchao")
+    expected = qmlir.reference.scaled_matmul(q, codes, lhs_scale=s, rhs_scale=scale, rhs_transposed=True)
+    np.testing.assert_array_equal(qmlir.load(artifact).main(x), expected)
+
+
+# ------------------------------------------------------------------------------------------------------ refusals
+
+
+def hf(folder: Path, **change: Any) -> Path:
+    decoders.write_gptq(folder, decoders.Sizes(layers=1))
+    said = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**said, **change}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"model_type": "gpt2"}, "model_type is 'gpt2'; .*llama"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; known: 'silu'"),
+        ({"sliding_window": 4096}, "sliding_window is 4096; known: null"),
+        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_type is 'yarn'; known: default, linear, llama3"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 0}}, "the factor of rope_scaling is 0"),
+        ({"num_hidden_layers": 2}, "has no tensor 'model.layers.1.input_layernorm.weight'; did you mean"),
+        ({"num_hidden_layers": "1"}, "num_hidden_layers is '1', which must be an integer"),
+        ({"num_hidden_layers": -1}, "the configuration says layers = -1"),
+        ({"num_attention_heads": 0}, "the configuration says heads = 0"),
+        ({"num_key_value_heads": 3}, "4 query heads do not share 3 key heads evenly"),
+        ({"vocab_size": 98}, r"'model.embed_tokens.weight' has shape \[97, 64\], but the configuration gives \[98"),
+        ({"head_dim": 15}, "RoPE turns 15 of 15 numbers of a head"),
+        ({"rope_theta": -1.0}, "rope_theta is -1.0"),
+        ({"rms_norm_eps": None, "intermediate_size": 128}, r"tensor 'model.layers.0.mlp.gate_proj.weight' has shape"),
+    ],
+)  # fmt: skip
+def test_models_that_are_not_imported(change: Any, match: str, tmp_path: Path) -> None:
+    model = qmlir.checkpoint.open(hf(tmp_path, **change))
+    with pytest.raises(CheckpointError, match=match):
+        qmlir.importing.decoder(model)
+
+
+def test_llama3_frequencies_are_those_of_its_paper() -> None:
+    """Low frequencies are divided by the factor, high ones kept, and those between are between."""
+    from qmlir.importing.config import _frequencies, _scaled
+
+    plain = _frequencies(500000.0, 128)
+    said = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192}  # fmt: skip
+    scaled = _scaled(plain, said, "config.json")
+    wavelength = 2 * np.pi / plain
+    np.testing.assert_allclose(scaled[wavelength < 8192 / 4], plain[wavelength < 8192 / 4])
+    np.testing.assert_allclose(scaled[wavelength > 8192], plain[wavelength > 8192] / 8)
+    assert (np.diff(scaled) < 0).all()
+
+
+def test_linear_layers_that_are_not_imported(tmp_path: Path) -> None:
+    model = qmlir.checkpoint.open(hf(tmp_path))
+    with pytest.raises(CheckpointError, match=r"has no tensor 'q_proj'"):
+        qmlir.importing.linear(model, "q_proj")
+    with pytest.raises(UsageError, match=r"'model.norm.weight' has shape \[64\]; a linear layer's weight is a matrix"):
+        qmlir.importing.linear(model, "model.norm.weight")
+    with pytest.raises(UsageError, match=r"does not say how the input of 'lm_head.weight' is quantised"):
+        qmlir.importing.linear(model, "lm_head.weight", quantize_activations=True)
+    with pytest.raises(UsageError, match=r"parameters go to a .safetensors file"):
+        qmlir.importing.linear(model, "lm_head.weight").save(tmp_path / "x.mlir", tmp_path / "x.irpa")
+
+
+# ------------------------------------------------------------------------------------------------ the command line
+
+
+def test_import_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    decoders.write_gguf(tmp_path / "m.gguf", replace(decoders.Sizes(), layers=1))
+    path = str(tmp_path / "m.gguf")
+    assert main(["import", path, "--list"]) == 0
+    assert "blk.0.attn_q.weight: Q4_0 64x64" in capsys.readouterr().out.splitlines()
+    out = str(tmp_path / "l.mlir")
+    assert main(["import", path, "--linear", "blk.0.ffn_up.weight", "-o", out]) == 0
+    told = capsys.readouterr().out
+    assert f"qmlir compile {out} --parameters model={tmp_path / 'l.safetensors'}" in told
+    assert main(["import", path, "-o", str(tmp_path / "d.mlir"), "--context", "32", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tensors"] > 10
+    assert "tensor<32x2x16xf32>" in (tmp_path / "d.mlir").read_text()
+    for words, match in (
+        (["--linear", "nothing"], "has no tensor 'nothing'"),
+        (["--linear", "blk.0.ffn_up.weight", "--context", "5"], "--context is of a decoder"),
+        (["-o", str(tmp_path / "missing" / "x.mlir")], "there is no folder"),
+    ):
+        assert main(["import", path, *words]) == 1
+        assert match in capsys.readouterr().err
+    folder = hf(tmp_path / "hf")
+    assert main(["import", str(folder), "-o", str(folder / "model.mlir")]) == 1
+    assert "model.safetensors is the checkpoint itself; choose another name" in capsys.readouterr().err
+    assert os.listdir(folder).count("model.mlir") == 0

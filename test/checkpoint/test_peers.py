@@ -1,0 +1,99 @@
+"""Weights quantised and packed by the formats' own packages, against what those packages dequantise them to.
+
+Needs torch, compressed-tensors and bitsandbytes; they run on the CPU.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from checkpoint import writers as w
+
+import qmlir
+
+pytestmark = pytest.mark.slow
+
+N, K = 64, 256
+
+
+def array(tensor: Any) -> Any:
+    """A torch tensor as numpy, bits kept."""
+    import torch
+
+    raw = {
+        torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
+        torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
+    }
+    tensor = tensor.detach()
+    if tensor.dtype in raw:
+        bits, dtype = raw[tensor.dtype]
+        return tensor.contiguous().view(bits).numpy().view(dtype)
+    return tensor.numpy()
+
+
+def opened(folder: Path, tensors: dict[str, Any], said: dict[str, Any], name: str) -> Any:
+    w.write_folder(folder, {n: array(t) for n, t in tensors.items()}, said)
+    return qmlir.checkpoint.open(folder).quantized(name).dequantize()
+
+
+@pytest.mark.parametrize("kind", ["nf4", "fp4"])
+@pytest.mark.parametrize("double", [False, True])
+def test_bitsandbytes(double: bool, kind: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    functional = pytest.importorskip("bitsandbytes.functional")
+    weight = torch.randn(N, K, generator=torch.Generator().manual_seed(1))
+    packed, state = functional.quantize_4bit(weight, blocksize=64, compress_statistics=double, quant_type=kind)
+    tensors = {"a.weight": packed, **{f"a.weight.{n}": t for n, t in state.as_dict(packed=True).items()}}
+    expected = functional.dequantize_4bit(packed, state).numpy()
+    got = opened(tmp_path, tensors, w.bnb_config(kind), "a.weight")
+    np.testing.assert_allclose(got, expected, rtol=2.0**-21, atol=1e-9)
+
+
+FORMATS: dict[str, tuple[dict[str, Any], str]] = {
+    "W4A16": ({"num_bits": 4, "strategy": "group", "group_size": 64}, "pack-quantized"),
+    "W4A16_ASYM": ({"num_bits": 4, "strategy": "group", "group_size": 64, "symmetric": False}, "pack-quantized"),
+    "W8A16": ({"num_bits": 8, "strategy": "channel"}, "pack-quantized"),
+    "W8A8": ({"num_bits": 8, "strategy": "channel"}, "int-quantized"),
+    "FP8": ({"num_bits": 8, "type": "float", "strategy": "tensor"}, "float-quantized"),
+    "FP8_BLOCK": (
+        {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [32, 64]},
+        "float-quantized",
+    ),
+    "NVFP4": ({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}, "nvfp4-pack-quantized"),
+}
+
+
+@pytest.mark.parametrize("preset", FORMATS)
+def test_compressed_tensors(preset: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("compressed_tensors")
+    from compressed_tensors.compressors.base import BaseCompressor
+    from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+
+    args, fmt = FORMATS[preset]
+    scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**args))
+    compressor = BaseCompressor.get_value_from_registry(fmt)
+    generator = torch.Generator().manual_seed(2)
+    weight = torch.randn(N, K, generator=generator)
+    shape = {"channel": (N, 1), "tensor": (1,), "block": (2, 4)}.get(args["strategy"])
+    if shape is None:
+        shape = (N, K // args["group_size"])
+    state = {"weight": weight, "weight_scale": torch.rand(shape, generator=generator) * 0.05 + 0.05}
+    if args.get("symmetric") is False:
+        state["weight_zero_point"] = torch.randint(-8, 8, shape, generator=generator).to(torch.int8)
+    if preset == "NVFP4":
+        # As its quantiser: the largest of 448 x 6 stands for the largest weight, group scales are e4m3.
+        overall = 448 * 6 / weight.abs().max()
+        groups = weight.abs().reshape(N, -1, 16).amax(-1) / 6 * overall
+        state |= {"weight_scale": groups.to(torch.float8_e4m3fn).to(torch.float32),
+                  "weight_global_scale": overall.reshape(1)}  # fmt: skip
+    packed = compressor.compress(dict(state), scheme)
+    expected = compressor.decompress(dict(packed), scheme)["weight"].to(torch.float32).numpy()
+    got = opened(tmp_path, {f"a.{n}": t for n, t in packed.items()}, w.ct_config(fmt, args), "a.weight")
+    # The package dequantises NVFP4 in bf16, rounding the scale and the product.
+    np.testing.assert_allclose(got, expected, rtol=2.0**-7 if preset == "NVFP4" else 2.0**-20, atol=1e-9)
+    assert np.abs(got - weight.numpy()).max() < 4 * np.abs(weight.numpy()).max()

@@ -1,0 +1,45 @@
+"""The onnx package's own tests of quantised operators: a sample in the fast tier, all of them in the slow one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support import onnx_nodes
+
+# One of each kind; the rest of a kind differs in types only.
+QUICK = ("test_quantizelinear_axis", "test_quantizelinear_e4m3fn", "test_dequantizelinear_blocked",
+         "test_dequantizelinear_int4", "test_dynamicquantizelinear_min_adjusted",
+         "test_qlinearmatmul_3D_int8_float16", "test_qlinearconv", "test_convinteger_with_padding",
+         "test_cast_FLOAT_to_FLOAT4E2M1")  # fmt: skip
+QUICK_VULKAN = ("test_quantizelinear_uint4", "test_qlinearconv")
+ALL = sorted(json.loads(onnx_nodes.RESULTS.read_text())["tests"])
+
+
+def test_list_is_complete() -> None:
+    """docs/onnx.md lists every test that this version of the onnx package has, and all passed."""
+    import onnx
+
+    recorded = json.loads(onnx_nodes.RESULTS.read_text())
+    if recorded["onnx"] == onnx.__version__:
+        assert set(recorded["tests"]) == set(onnx_nodes.cases())
+    assert set(ALL) & set(onnx_nodes.cases())
+    for name, by_target in recorded["tests"].items():
+        assert by_target == dict.fromkeys(onnx_nodes.TARGETS, "passed"), name
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_node_on_the_cpu(name: str) -> None:
+    onnx_nodes.check(onnx_nodes.cases()[name], "cpu")
+
+
+@pytest.mark.parametrize("name", QUICK_VULKAN)
+def test_node_on_vulkan(name: str, lavapipe: str) -> None:
+    onnx_nodes.check(onnx_nodes.cases()[name], lavapipe)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ALL)
+def test_every_node(name: str, target: str) -> None:
+    assert name in onnx_nodes.cases(), f"this version of onnx no longer has {name}: run test/support/onnx_nodes.py"
+    onnx_nodes.check(onnx_nodes.cases()[name], target)

@@ -1,0 +1,288 @@
+"""Every register tile of the CPU kernels, forced, against the reference; where the host runs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import qmlir
+from qmlir import TensorSpec as T
+from qmlir.compiler import default_pipeline
+from qmlir.dialect.dtypes import DTYPES
+from qmlir.targets import resolve
+from qmlir.targets.cpu.host import host_features
+from qmlir.targets.cpu.kernels.micro import MICRO_KERNELS
+from qmlir.targets.cpu.kernels.weight_only import FLOAT_KERNELS
+
+NAMES = [m.name for m in MICRO_KERNELS if any(needed <= host_features() for needed in m.features)]
+SIZES = st.one_of(st.integers(1, 9), st.integers(1, 70))
+
+
+def forced(name: str) -> str:
+    """The passes of this host, `name` asked first."""
+    text = default_pipeline(resolve("cpu"))
+    assert "qmlir-select{target=cpu}" in text
+    return text.replace("qmlir-select{target=cpu}", f"qmlir-select{{target=cpu prefer={name}}}")
+
+
+def check(name: str, lhs: Any, rhs: Any, *, dynamic: bool = False, bits: int | None = None, **kw: Any) -> Any:
+    """Compile with constant weights, run, compare bit for bit. Returns the plan."""
+    given_operands = {"lhs_scale": kw.pop("lhs_scale", None), "c": kw.pop("c", None)}
+    given_operands = {k: v for k, v in given_operands.items() if v is not None}
+    rows = None if dynamic else lhs.shape[-2]
+
+    def spec(a: Any, first: int | None) -> Any:
+        return T((*a.shape[:-2], first, *a.shape[-1:]), "u8" if a.dtype == np.uint8 else "i8")
+
+    specs = {k: T((rows if v.shape[0] != 1 else 1, v.shape[1]), "f32") for k, v in given_operands.items()}
+    artifact = qmlir.ops.scaled_matmul.compile(spec(lhs, rows), rhs, target="cpu", pipeline=forced(name), **specs, **kw)
+    decision = artifact.manifest["strategies"][0]
+    assert decision["chosen"] == name, decision["answers"]
+    order = [k for k in ("lhs_scale", "c") if k in given_operands]
+    got = qmlir.load(artifact).main(lhs, *(given_operands[k] for k in order))
+    want = qmlir.reference.scaled_matmul(lhs, rhs, **given_operands, **kw)
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+    plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == name)
+    if bits is not None:
+        assert plan["weight_bits"] == bits
+    return plan
+
+
+class Codes:
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def __call__(self, *shape: int, lo: int = -128, hi: int = 127, unsigned: bool = False) -> Any:
+        if unsigned:
+            return self.rng.integers(0, 256, shape).astype(np.uint8)
+        codes = self.rng.integers(lo, hi + 1, shape).astype(np.int8)
+        if codes.size:
+            codes.flat[0] = lo
+        return codes
+
+    def powers(self, *shape: int) -> Any:
+        return (2.0 ** self.rng.integers(-9, -3, shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(m=SIZES, n=SIZES, k=SIZES, seed=st.integers(0, 99), dynamic=st.booleans(), transposed=st.booleans())
+@settings(max_examples=6)
+def test_raw_products(name: str, m: int, n: int, k: int, seed: int, dynamic: bool, transposed: bool) -> None:
+    codes = Codes(seed)
+    rhs = codes(n, k) if transposed else codes(k, n)
+    check(name, codes(m, k), rhs, dynamic=dynamic, rhs_transposed=transposed, out_dtype="i32")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(m=SIZES, n=SIZES, k=SIZES, seed=st.integers(0, 99), unsigned=st.booleans())
+@settings(max_examples=4)
+def test_requantised(name: str, m: int, n: int, k: int, seed: int, unsigned: bool) -> None:
+    """Zero points on both sides, bias, relu, int8 out: the whole epilogue in one pass."""
+    codes = Codes(seed)
+    check(
+        name, codes(m, k, unsigned=unsigned), codes(n, k), rhs_transposed=True, lhs_scale=codes.powers(m, 1),
+        rhs_scale=codes.powers(n, 1), lhs_zero_point=np.int32(3), lhs_zero_mode="int",
+        rhs_zero_point=codes.rng.integers(-9, 9, (n, 1)).astype(np.int32), zero_mode="int",
+        bias=codes.rng.standard_normal(n).astype(np.float32), activation="relu", out_dtype="i8",
+        out_scale=np.float32(0.75), out_zero_point=np.int8(-4),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("dtype", "bits", "lo", "hi"), [("i4", 4, -8, 7), ("u4", 4, 0, 15), ("i2", 2, -2, 1)])
+@given(m=SIZES, n=SIZES, groups=st.integers(1, 5), size=st.sampled_from([16, 32, 48, 128]), seed=st.integers(0, 99),
+       dynamic=st.booleans())  # fmt: skip
+@settings(max_examples=2)
+def test_short_weights_in_groups(
+    name: str, dtype: str, bits: int, lo: int, hi: int, m: int, n: int, groups: int, size: int, seed: int,
+    dynamic: bool,
+) -> None:  # fmt: skip
+    codes = Codes(seed)
+    check(
+        name, codes(m, groups * size), codes(n, groups * size, lo=lo, hi=hi), dynamic=dynamic, bits=bits,
+        rhs_transposed=True, rhs_dtype=dtype, lhs_scale=codes.powers(m, 1), rhs_scale=codes.powers(n, groups),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_asymmetric_groups(name: str) -> None:
+    """Zero points of groups, K of three blocks (the tile's activations do not fit the first-level cache)."""
+    codes = Codes(1)
+    m, n, groups, size = 14, 37, 66, 128
+    check(
+        name, codes(m, groups * size), codes(n, groups * size, lo=0, hi=15), bits=4, rhs_transposed=True,
+        rhs_dtype="u4", zero_mode="int", rhs_zero_point=codes.rng.integers(0, 16, (n, groups)).astype(np.int32),
+        lhs_scale=codes.powers(m, 1), rhs_scale=codes.powers(n, groups),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_long_rows(name: str) -> None:
+    """Several blocks of K, a ragged one last; more rows than a chunk has; codes of -128 on both sides."""
+    lhs, rhs = np.full((110, 6001), -128, np.int8), np.full((50, 6001), -128, np.int8)
+    rhs[::2, 1::2] = 127
+    check(name, lhs, rhs, rhs_transposed=True, out_dtype="i32")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rows", [1, 3, 7, 12, 15, 40, 200])
+def test_one_program_for_any_number_of_rows(name: str, rows: int) -> None:
+    """The heights of tiles are chosen at run time; compiled once."""
+    codes = Codes(7)
+    rhs = codes(45, 130)
+    lhs = Codes(rows)(rows, 130)
+    scale = np.full((45, 1), 0.5, np.float32)
+    check(name, lhs, rhs, dynamic=True, rhs_transposed=True, rhs_scale=scale)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("out", ["f32", "f16", "bf16", "i8", "u8"])
+def test_results(name: str, out: str) -> None:
+    codes = Codes(5)
+    requantised = {"out_scale": np.float32(0.5)} if out in ("i8", "u8") else {}
+    check(name, codes(5, 40), codes(21, 40), rhs_transposed=True, out_dtype=out, lhs_scale=codes.powers(5, 1),
+          rhs_scale=codes.powers(21, 1), **requantised)  # fmt: skip
+
+
+def test_sums_round_as_written() -> None:
+    """`acc * scale + bias + beta * c` with scales whose products are not exact: no product is fused with a sum."""
+    codes = Codes(3)
+    rng = codes.rng
+    for name in NAMES:
+        check(name, codes(9, 64), codes(33, 64), rhs_transposed=True, lhs_scale=rng.random((9, 1)).astype(np.float32),
+              rhs_scale=rng.random((33, 1)).astype(np.float32), bias=rng.random(33).astype(np.float32), beta=0.3,
+              c=rng.random((9, 33)).astype(np.float32))  # fmt: skip
+
+
+def test_batch_with_common_weights() -> None:
+    codes = Codes(2)
+    for name in NAMES:
+        check(name, codes(3, 5, 40), codes(21, 40), rhs_transposed=True, rhs_scale=codes.powers(21, 1))
+
+
+def answer(artifact: Any, name: str) -> Any:
+    return next(a for a in artifact.manifest["strategies"][0]["answers"] if a["strategy"] == name)
+
+
+def test_a_weight_argument_is_packed_where_that_pays() -> None:
+    codes = Codes(4)
+    lhs, rhs = codes(40, 70), codes(33, 70)
+    for transposed in (True, False):
+        w = rhs if transposed else np.ascontiguousarray(rhs.T)
+        artifact = qmlir.ops.scaled_matmul.compile(
+            T(lhs.shape, "i8"), T(w.shape, "i8"), rhs_transposed=transposed, out_dtype="i32"
+        )
+        assert artifact.manifest["strategies"][0]["chosen"] in NAMES
+        want = qmlir.reference.scaled_matmul(lhs, rhs, rhs_transposed=True, out_dtype="i32")
+        np.testing.assert_array_equal(qmlir.load(artifact).main(lhs, w), want)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "remedy"),
+    [
+        ({"rows": 2, "argument": True}, "packing it in every call does not pay for 2 rows", "a constant or a"),
+        ({"group": 8}, "groups of 8 along K are no multiple of 16", "a group size of 16"),
+        ({"target": "cpu:x86-64-v3"}, "cpu:x86-64-v3 lacks", "name a CPU that has it"),
+        ({"target": "cpu:neoverse-v1"}, "cpu:neoverse-v1 lacks", "name a CPU that has it"),
+        ({"columns": 1}, "fewer columns than", "the stock route"),
+    ],
+)
+def test_refusals(change: dict[str, Any], reason: str, remedy: str) -> None:
+    rows, columns, k = change.get("rows", 4), change.get("columns", 32), 64
+    codes = Codes(0)
+    rhs: Any = T((columns, k), "i8") if "argument" in change else codes(columns, k)
+    scale = {"rhs_scale": codes.powers(columns, k // change["group"])} if "group" in change else {}
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((rows, k), "i8"), rhs, rhs_transposed=True, target=change.get("target", "cpu:znver4"), **scale
+    )
+    refused = answer(artifact, "avx512-vnni")
+    assert not refused["accepted"]
+    assert reason in refused["reason"]
+    assert remedy in refused["remedy"]
+
+
+def test_size_of_a_program() -> None:
+    """Packed once: the program holds the weights and little else."""
+    codes = Codes(0)
+    rhs = codes(1024, 1024)
+    artifact = qmlir.ops.scaled_matmul.compile(T((None, 1024), "i8"), rhs, rhs_transposed=True, out_dtype="i32")
+    assert artifact.manifest["strategies"][0]["chosen"] in NAMES
+    assert len(artifact.vmfb) < 1.05 * rhs.size
+
+
+FLOATS = [m.name for m in FLOAT_KERNELS if any(needed <= host_features() for needed in m.features)]
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize(
+    ("dtype", "code", "lo", "hi", "zero"),
+    [("f32", "i4", -8, 7, True), ("f16", "i8", -128, 127, False), ("bf16", "u4", 0, 15, True),
+     ("f32", "i2", -2, 1, False)],
+)  # fmt: skip
+@given(m=SIZES, n=st.integers(4, 70), groups=st.integers(1, 4), size=st.sampled_from([16, 32, 35, 48, 96]),
+       seed=st.integers(0, 99), dynamic=st.booleans())  # fmt: skip
+@settings(max_examples=2)
+def test_weight_only(
+    name: str, dtype: str, code: str, lo: int, hi: int, zero: bool, m: int, n: int, groups: int, size: int, seed: int,
+    dynamic: bool,
+) -> None:  # fmt: skip
+    """Sums that are exact in f32, so that the order of the additions does not show."""
+    codes = Codes(seed)
+    groups = 1 if size in (16, 35, 48) else groups
+    weights = codes(n, groups * size, lo=lo, hi=hi)
+    lhs = codes.rng.integers(-4, 5, (m, groups * size)).astype(DTYPES[dtype].numpy)
+    kw: dict[str, Any] = {"rhs_scale": (2.0 ** codes.rng.integers(-3, 0, (n, groups))).astype(np.float32)}
+    if zero:
+        kw |= {"rhs_zero_point": codes.rng.integers(0, 5, (n, groups)).astype(np.int32), "zero_mode": "int"}
+    kw |= {"rhs_dtype": code, "rhs_transposed": True, "bias": np.ones(n, np.float32), "out_dtype": "f32"}
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((None if dynamic else m, groups * size), dtype), weights, pipeline=forced(name), **kw
+    )
+    assert artifact.manifest["strategies"][0]["chosen"] == name, artifact.manifest["strategies"][0]
+    got = np.asarray(qmlir.load(artifact).main(lhs))
+    np.testing.assert_array_equal(got, np.asarray(qmlir.reference.scaled_matmul(lhs, weights, **kw)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_convolution_with_its_epilogue(name: str) -> None:
+    codes = Codes(8)
+    image, weight = codes(2, 9, 8, 5, unsigned=True), codes(21, 3, 2, 5)
+    kw: dict[str, Any] = {
+        "lhs_zero_point": np.uint8(9), "lhs_zero_mode": "int", "lhs_scale": np.float32(0.5),
+        "rhs_scale": codes.powers(21, 1, 1, 1), "bias": codes.rng.standard_normal(21).astype(np.float32),
+        "activation": "relu6", "out_dtype": "u8", "out_scale": np.float32(0.25), "strides": (2, 1),
+        "padding": (1, 0, 1, 1), "input_layout": "NHWC", "filter_layout": "FHWC",
+    }  # fmt: skip
+    artifact = qmlir.ops.conv2d_q.compile(T(image.shape, "u8"), weight, pipeline=forced(f"{name}-conv"), **kw)
+    assert artifact.manifest["strategies"][0]["chosen"] == f"{name}-conv"
+    np.testing.assert_array_equal(qmlir.load(artifact).main(image), qmlir.reference.conv2d_q(image, weight, **kw))
+
+
+def test_tiles_of_amx_are_in_the_code() -> None:
+    """No host of the tests has AMX: the instructions are looked at, not run."""
+    codes = Codes(6)
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((40, 128), "i8"),
+        codes(70, 128, lo=-8, hi=7),
+        rhs_transposed=True,
+        rhs_dtype="i4",
+        target="cpu:sapphirerapids",
+    )
+    code = artifact.source("asm")
+    for instruction in ("ldtilecfg", "syscall", "tileloadd", "tdpbssd", "tilestored", "tilerelease"):
+        assert instruction in code
+
+
+def test_a_program_for_another_cpu_is_refused_at_load() -> None:
+    codes = Codes(6)
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((40, 64), "i8"), codes(40, 64), rhs_transposed=True, out_dtype="i32", target="cpu:sapphirerapids"
+    )
+    assert "amx-int8" in artifact.manifest["cpu_features"]
+    if "amx-int8" not in host_features():
+        with pytest.raises(qmlir.QmlirError, match="amx-int8"):
+            qmlir.load(artifact)

@@ -1,0 +1,106 @@
+"""The onnx package's own tests of quantised operators, run here; the page docs/onnx.md lists what came of them.
+
+python test/support/onnx_nodes.py [--target cpu] [--target vulkan:lavapipe]     # runs all, writes onnx_nodes.json
+
+A test is one node and its inputs and outputs. Which are meant: every one of the quantisation operators, and every cast
+from or to a type of less than a byte, a one-byte float or a scale.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+import warnings
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import qmlir
+from qmlir.frontends.onnx.types import stored
+
+RESULTS = Path(__file__).with_name("onnx_nodes.json")
+TARGETS = ("cpu", "vulkan:lavapipe")
+_SMALL = r"(INT4|INT2|FLOAT8|FLOAT4|E8M0)"
+MEANT = re.compile(
+    "test_(quantizelinear|dequantizelinear|dynamicquantizelinear|qlinearmatmul|qlinearconv|convinteger|matmulinteger"
+    f"|cast_.*{_SMALL}|castlike_.*{_SMALL})"
+)
+
+
+@lru_cache(maxsize=1)
+def cases() -> dict[str, Any]:
+    """The tests by name, as the onnx package makes them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        return {t.name: t for t in collect_testcases(None) if MEANT.match(t.name)}
+
+
+def array(value: Any) -> Any:
+    """An input or output of a test as numpy."""
+    import onnx
+
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
+
+
+def check(case: Any, target: str) -> None:
+    """Run one test. Raises AssertionError for another result, and whatever the compiler says.
+
+    Integers and codes are compared exactly (fp4's two zeros are one), floats within the test's own tolerance.
+    """
+    artifact = qmlir.compile(case.model, target=target)
+    assert artifact.import_report is not None
+    assert artifact.import_report["left"] == [], artifact.import_report["left"]
+    program, signature = qmlir.load(artifact).main, artifact.functions["main"]
+    for inputs, outputs in case.data_sets:
+        arguments = [stored(array(a), s.dtype) for a, (_, s) in zip(inputs, signature.inputs, strict=True)]
+        results = program(*arguments)
+        results = results if isinstance(results, tuple) else (results,)
+        for got, value, spec in zip(results, outputs, signature.outputs, strict=True):
+            want = stored(array(value), spec.dtype)
+            assert got.dtype == want.dtype
+            assert got.shape == want.shape
+            if spec.dtype == "e2m1":
+                got, want = (np.where(x & 15 == 8, 0, x & 15) for x in (got, want))
+            if want.dtype.kind in "iub":
+                np.testing.assert_array_equal(got, want)
+            else:
+                np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=case.rtol,
+                                           atol=case.atol)  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", action="append", help="only these targets, and keep what is known of the others")
+    parser.add_argument("--only", default="", help="only tests whose name has this in it, and keep the others' results")
+    arguments = parser.parse_args()
+    import onnx
+
+    known: dict[str, Any] = json.loads(RESULTS.read_text())["tests"] if RESULTS.exists() else {}
+    found = {name: dict(known.get(name, {})) for name in sorted(cases())}
+    failed = 0
+    for target in arguments.target or TARGETS:
+        for name in (n for n in found if arguments.only in n):
+            start = time.perf_counter()
+            try:
+                check(cases()[name], target)
+                found[name][target] = "passed"
+            except Exception as e:
+                failed += 1
+                found[name][target] = (
+                    f"failed: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}"
+                )
+                print(f"{target} {name}: {e}", file=sys.stderr)
+            print(f"{target} {name} {time.perf_counter() - start:.1f} s", flush=True)
+        RESULTS.write_text(json.dumps({"onnx": onnx.__version__, "tests": found}, indent=1) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
