@@ -13,8 +13,8 @@ from .arguments import add_compilation, add_source, add_timeout, command, compil
 def add(commands: Any) -> None:
     """The command's arguments."""
     p = command(commands, "check", "[options] IN", "compare a program with an oracle, a target or a program",
-                "Run IN (.mlir, .onnx, .vmfb) two ways and compare the outputs; where they differ, find the first layer that "
-                "does. Exit code 1 when a value is beyond the tolerance.")  # fmt: skip
+                "Run IN (.mlir, .onnx, .vmfb) two ways and compare the outputs; where they differ, find the first "
+                "layer that does. Exit code 1 when a value is beyond the tolerance.")  # fmt: skip
     add_source(p, "input_file")
     p.add_argument(
         "--against", default="reference", metavar="WAY", help="reference, onnxruntime, a target, .mlir, .vmfb"
