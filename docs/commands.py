@@ -57,9 +57,10 @@ SECTIONS: list[tuple[str, str, list[str | tuple[str, int]]]] = [
     ("run", "Arguments come from `.npy` or `.npz` files, results are printed or written.", [
         "qmlir run --help", "qmlir run layer.vmfb -i x.npy -i x_scale.npy"]),
     ("check", """\
-One program run two ways: compiled against evaluated in numpy (`reference`), against another target, or against another
-program. Where an output differs, the first layer that does is named. Against the reference each layer has two errors:
-what has come down to it, and what it adds itself when it is given what the compiled program gave it.""", [
+One program run two ways: compiled against evaluated in numpy (`reference`), against ONNX Runtime for an ONNX model,
+against another target, or against another program. Where an output differs, the first layer that does is named. Against
+the reference each layer has two errors: what has come down to it, and what it adds itself when it is given what the
+compiled program gave it.""", [
         "qmlir check --help", "qmlir check layer.mlir --layers", "qmlir check layer.mlir --against cpu:x86-64",
         "qmlir check layer.mlir --against wrong.mlir"]),
     ("bench", """\

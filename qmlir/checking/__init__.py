@@ -194,7 +194,8 @@ def _with_layers(report: Report, mine: Way, other: Way, arguments: Sequence[Arra
     if not pairs:
         why = "the programs have no layers in common"
         if not mine.layers() or not other.layers():
-            why = "a .vmfb does not show its layers: check the programs they were made of"
+            blind = next(way.name for way in (mine, other) if not way.layers())
+            why = f"{blind} does not show its layers: --against reference does, or the .mlir that a .vmfb was made of"
         return _replaced(report, note=why)
     ours, theirs = [p[0] for p in pairs], [p[1] for p in pairs]
     step(f"the layers on {report.way}")

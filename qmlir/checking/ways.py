@@ -19,6 +19,7 @@ from .layers import Layer
 
 ORACLES: dict[str, str] = {
     "reference": ".reference",
+    "onnxruntime": ".onnxruntime",
 }
 
 

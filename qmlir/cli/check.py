@@ -13,10 +13,12 @@ from .arguments import add_compilation, add_source, add_timeout, command, compil
 def add(commands: Any) -> None:
     """The command's arguments."""
     p = command(commands, "check", "[options] IN", "compare a program with an oracle, a target or a program",
-                "Run IN (.mlir, .vmfb) two ways and compare the outputs; where they differ, find the first layer that "
-                "does. Exit code 1 when a value is beyond the tolerance.")  # fmt: skip
+                "Run IN (.mlir, .onnx, .vmfb) two ways and compare the outputs; where they differ, find the first "
+                "layer that does. Exit code 1 when a value is beyond the tolerance.")  # fmt: skip
     add_source(p, "input_file")
-    p.add_argument("--against", default="reference", metavar="WAY", help="reference, a target, another .mlir or .vmfb")
+    p.add_argument(
+        "--against", default="reference", metavar="WAY", help="reference, onnxruntime, a target, .mlir, .vmfb"
+    )
     p.add_argument("--tol", type=float, metavar="X", help="floats: error by largest value (default: by type)")
     p.add_argument("--codes", type=int, default=0, metavar="N", help="integers: what 0.1 %% may be off by (default: 0)")
     p.add_argument("--layers", action="store_true", help="compare every intermediate value")

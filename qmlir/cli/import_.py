@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from .arguments import add_source, command
 from .compile import check_writable
 
 
 def add(commands: Any) -> None:
     """The command's arguments."""
-    p = commands.add_parser("import", help="make a program of a checkpoint", description=__doc__)
-    p.add_argument("checkpoint", help="a .gguf or .safetensors file, or a folder with config.json")
-    p.add_argument("-o", "--output", help="the .mlir to write (default: the checkpoint's name with .mlir)")
+    p = command(commands, "import", "[options] IN", "make a program of a checkpoint",
+                "Make a program of IN, a .gguf or .safetensors file or a folder with config.json: a decoder, or with "
+                "--linear one linear layer.")  # fmt: skip
+    add_source(p, "checkpoint")
+    p.add_argument("-o", "--output", metavar="FILE", help="the .mlir to write (default: IN's name with .mlir)")
     p.add_argument("-p", "--parameters", metavar="FILE",
                    help="the .safetensors to write the weights to (default: beside the program)")  # fmt: skip
     p.add_argument("--linear", metavar="NAME", help="import only the linear layer with this weight")
