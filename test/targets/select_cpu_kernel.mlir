@@ -14,8 +14,9 @@
 // CHECK-LABEL: func.func @f(
 // CHECK-NOT: linalg.generic
 // CHECK: %[[W:.+]] = arith.constant dense<{{.*}}> : tensor<1x4x32x4xi8>
-// CHECK: flow.dispatch @f_product_0::@f_product_0(%arg0, %[[W]], %arg1)
-// CHECK-SAME: (tensor<9x5xi8>, tensor<1x4x32x4xi8>, tensor<9xf32>) -> tensor<9x4xf32>
+// CHECK: %[[TEAM:.+]] = util.global.load @__qmlir_team : i64
+// CHECK: flow.dispatch @f_product_0::@f_product_0(%[[TEAM]], %arg0, %[[W]], %arg1)
+// CHECK-SAME: (i64, tensor<9x5xi8>, tensor<1x4x32x4xi8>, tensor<9xf32>) -> tensor<9x4xf32>
 // NARROW: llvm.x86.avx512.vpdpbusd.256
 // NARROW: flow.dispatch
 // AMX: inline_asm has_side_effects "syscall"
