@@ -73,7 +73,7 @@ same code are dropped, and the rest is measured in alternation with the default.
 then compiles as was best. `--emit DIR` and `--measure DIR` are the two steps apart; the second needs no compiler. An
 interrupted search goes on when it is started again. Only a choice that takes at most 98 % of the default's time, twice,
 is taken. Databases are merged with `--merge`, which keeps every record.""", [
-        "qmlir tune --help", "qmlir compile layer.mlir --tuning tuning.json"]),
+        "qmlir tune --help", "qmlir compile layer.mlir --target cpu:x86-64-v3 --tuning tuning.json -o tuned.vmfb"]),
     ("inspect", "What is in a file, and the text of a program at any level, or of one dispatch.", [
         "qmlir inspect --help", "qmlir inspect layer.vmfb",
         ("qmlir inspect layer.mlir --target cuda:sm_80 --source ptx --dispatch main_dispatch_0", 12),
@@ -96,8 +96,9 @@ func.func @main(%x: tensor<4x4xf64>, %y: tensor<4x4xf64>, %z: tensor<4x4xf64>) -
 """
 
 _MASKS = [
-    (r"\b\d[\d,]* bytes", "# bytes"), (r", \d+\.\d+ s$", ", # s"), (r"^( *)[\d,]+  [0-9a-f]{64}$", r"\1#  #"),
-    (r"(?m)^(\S+ +)\d\S* [num]?s +\d\S* [num]?s +\d\S* [num]?s.*$", r"\1#"),
+    (r"\b\d[\d,]* bytes", "# bytes"), (r", \d+\.\d+ s$", ", # s"), (r"^ *[\d,]+  [0-9a-f]{64}$", "#  #"),
+    (r"(?m)^(\S+) +\d\S* [num]?s +\d\S* [num]?s +\d\S* [num]?s.*$", r"\1 #"),
+    (r"(?m)^program +median +p10.*$", "program, median, p10, p90, calls/s, roofline, ratio"),
     (r"memory of the process \d+ MiB", "memory of the process # MiB"),
     (r"(?m)^(\d+) threads?,", "# threads,"), (r"(?m)^Python .*$", "Python #"), (r"(?m)^device .*\n?", ""),
 ]  # fmt: skip
