@@ -186,38 +186,38 @@ class _Caller:
 
 
 def _together(calls: list[Callable[[], None]]) -> float:
-    """Seconds until all threads are through, from when all have started."""
-    if len(calls) == 1:
-        start = time.perf_counter()
-        calls[0]()
-        return time.perf_counter() - start
-    barrier = threading.Barrier(len(calls) + 1)
+    """Seconds from the first start to the last end, all threads starting together."""
+    barrier = threading.Barrier(len(calls))
+    spans: list[tuple[float, float]] = []
 
     def body(call: Callable[[], None]) -> None:
         barrier.wait()
+        start = time.perf_counter()
         call()
+        spans.append((start, time.perf_counter()))
 
-    threads = [threading.Thread(target=body, args=(c,)) for c in calls]
+    threads = [threading.Thread(target=body, args=(c,)) for c in calls[1:]]
     for t in threads:
         t.start()
-    barrier.wait()
-    start = time.perf_counter()
+    body(calls[0])
     for t in threads:
         t.join()
-    return time.perf_counter() - start
+    return max(end for _, end in spans) - min(start for start, _ in spans)
 
 
 def _best(make: Callable[[int], list[Callable[[], None]]], seconds: float = 0.003, repeats: int = 40) -> float:
     """Seconds of one round: the best of many calls that last `seconds` each. A limit is what the machine can do
     undisturbed, and a short call has a chance to be."""
-    rounds = 1
-    while True:
-        taken = _together(make(rounds))
-        if taken > seconds / 2 or rounds > 1 << 30:
-            break
-        rounds = max(2 * rounds, int(rounds * seconds / max(taken, 1e-6)))
-    calls = make(rounds)
-    return min(_together(calls) / rounds for _ in range(repeats))
+
+    def best_of(calls: list[Callable[[], None]], count: int) -> float:
+        return min(_together(calls) for _ in range(count))
+
+    rounds, taken = 1, 0.0
+    while taken < seconds / 2 and rounds < 1 << 30:
+        taken = best_of(make(rounds), 5)
+        if taken < seconds / 2:
+            rounds = max(2 * rounds, int(rounds * seconds / max(taken, 1e-5)))
+    return best_of(make(rounds), repeats) / rounds
 
 
 @dataclass
