@@ -188,6 +188,9 @@ def import_graph(
         parameters.declare(module)
     f = next(op for op in module.body.operations if op.operation.name == "func.func").operation
     remove_unused(f)
+    # Traced programs have no size of 1 behind a dynamic one: without this every elementwise op would broadcast at run
+    # time, in shapes that IREE does not compile.
+    f.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get()
     _sign(f, [spec_of(n.meta["val"]).dtype for n in inputs], [n.name for n in inputs], outputs)
     lower_torch(module, name)
     return module

@@ -30,7 +30,8 @@ def flags_for(features: Collection[str]) -> tuple[str, ...]:
 
 
 DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
-PASSES = (FUSE_ROWS, decode_pass())  # IREE 3.13's own conversion makes -480 of e4m3's negative NaN
+# IREE 3.13's own conversion makes -480 of e4m3's negative NaN.
+PASSES = (FUSE_ROWS, decode_pass(), "qmlir-choose-data-tiling")
 
 _V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe"

@@ -1,0 +1,30 @@
+"""qmlir-choose-data-tiling: which products IREE packs, where it must not pack all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from .._mlir import ir
+from .base import Pass, State
+from .groups import find_contractions
+
+HINT = "iree.opt.data_tiling"
+
+
+@dataclass(frozen=True)
+class ChooseDataTilingPass(Pass):
+    """Marks the products without batch axes for data tiling in a program that also has one with a batch of dynamic size
+    (attention): IREE 3.13 packs all products when none is marked, and fails to compile those ("no basis element may be
+    statically non-positive"). Other programs are left alone."""
+
+    name: ClassVar[str] = "qmlir-choose-data-tiling"
+    summary: ClassVar[str] = "keep products with a dynamic batch out of data tiling"
+
+    def run(self, module: Any, state: State) -> None:
+        products = [c for c in find_contractions(module) if c.kind == "matmul"]
+        if not any(None in c.batch for c in products):
+            return
+        for c in products:
+            if not c.batch and "compilation_info" not in c.op.attributes:
+                c.op.attributes[HINT] = ir.UnitAttr.get()
