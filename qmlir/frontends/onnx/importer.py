@@ -16,6 +16,7 @@ import onnx
 
 from ..._mlir import func, ir
 from ...errors import QmlirError
+from ...passes.lower.build import apart
 from ...spec import TensorSpec
 from ..base import ImportOptions
 from ..raising import Decline, NotQuantised, Raising, Tensor, pattern_for
@@ -250,6 +251,9 @@ class GraphImporter:
             why = f": {reason}" if reason else ""
             raise refuse(f"the operator {node.op_type} is not imported{why}", node.where)
         proto, operands = upgraded(node.proto, node.operands, node.opset, node.where)
+        if proto.op_type == "MaxPool" and operands[0] is not None and operands[0].array is None:
+            # IREE 3.13's SPIR-V route is wrong about a pooling that is fused with what makes its operand.
+            operands[0] = Tensor(operands[0].spec, apart(operands[0].value))
         specs = self.shapes.infer(proto, operands, node.where)
         for spec in specs:
             if spec is not None:
