@@ -22,6 +22,7 @@ GEOMETRIES: dict[str, tuple[tuple[int, int, int, int], int, tuple[int, int], dic
     "3x3_odd": ((1, 7, 11, 5), 7, (3, 3), {"padding": (1, 0, 2, 1), "strides": (2, 1)}),
     "dilated": ((1, 12, 13, 8), 8, (3, 3), {"padding": (2, 3, 2, 3), "dilations": (2, 3)}),
     "7x7_stem": ((1, 32, 32, 3), 16, (7, 7), {"padding": (3, 3, 3, 3), "strides": (2, 2)}),
+    "one_window": ((1, 2, 2, 16), 24, (3, 3), {"padding": (1, 1, 1, 1), "strides": (2, 2)}),
     "1x5": ((1, 4, 20, 4), 8, (1, 5), {"padding": (0, 2, 0, 2)}),
     "groups4": ((2, 6, 6, 16), 8, (3, 3), {"padding": (1, 1, 1, 1), "groups": 4}),
     "depthwise": ((1, 14, 14, 32), 32, (3, 3), {"padding": (1, 1, 1, 1), "groups": 32}),
