@@ -158,16 +158,17 @@ ONNX = """\
 *This page is written by `python docs/generate.py` from the registered patterns and from `test/support/onnx_nodes.json`,
 which `python test/support/onnx_nodes.py` finds by running.*
 
-`qmlir.compile("model.onnx")` and `qmlir.compile(model_proto)` need `pip install "qmlir[onnx]"`. Opsets 10 to 28; static and
-dynamic sizes; weights in the file or beside it. The program has one function, `main`, whose arguments and results have
-the names, order and types of the graph's: uint8 stays uint8.
+`qmlir.compile("model.onnx")` and `qmlir.compile(model_proto)` need `pip install "qmlir[onnx]"`. Opsets 10 to 28; static
+and dynamic sizes; weights in the file or beside it. The program has one function, `main`, whose arguments and results
+have the names, order and types of the graph's: uint8 stays uint8.
 
 A quantised operator becomes operations of the dialect by a pattern; all others go through torch-mlir, in the same
 context. DequantizeLinear, then MatMul, Gemm or Conv with a bias, clamps such as Relu, then QuantizeLinear become one
-product whose epilogue does the rest. A quantisation that undoes a dequantisation is taken out where that is exact: the same scale,
-zero point and type, with nothing but moves of elements in between. `artifact.import_report` lists what was raised, what
-was taken into another operation, and what was left and why; each of the last is a warning too, which names the node. What
-is quantised and has no pattern that fits is refused, for torch-mlir's own conversions of these are not all right.
+product whose epilogue does the rest. A quantisation that undoes a dequantisation is taken out where that is exact: the
+same scale, zero point and type, with nothing but moves of elements in between. `artifact.import_report` lists what was
+raised, what was taken into another operation, and what was left and why; each of the last is a warning too, which
+names the node. What is quantised and has no pattern that fits is refused, for torch-mlir's own conversions of these
+are not all right.
 
 What is not imported: control flow (If, Loop, Scan), sequences, strings, sparse initializers, and Softmax of opsets
 below 13 along another axis than the last.
@@ -194,11 +195,12 @@ def onnx_page() -> str:
     found = json.loads(NODES.read_text())
     targets = list(next(iter(found["tests"].values())))
     passed = {t: sum(r.get(t) == "passed" for r in found["tests"].values()) for t in targets}
+    told = ", ".join(f"{n} on `{t}`" for t, n in passed.items())
     parts.append(f"""
 ## The onnx package's own tests
 
-The {len(found["tests"])} backend node tests of onnx {found["onnx"]} for the quantisation operators, and for casts from and to the types
-that they need. Passed: {", ".join(f"{n} on `{t}`" for t, n in passed.items())}. Codes are compared exactly.
+The {len(found["tests"])} backend node tests of onnx {found["onnx"]} for the quantisation operators, and for casts from
+and to the types that they need. Passed: {told}. Codes are compared exactly.
 
 | test | {" | ".join(f"`{t}`" for t in targets)} |
 |{"---|" * (len(targets) + 1)}""")

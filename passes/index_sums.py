@@ -59,25 +59,29 @@ def _rewrite(op: Any) -> None:
     indices, sizes = _summed_indices(op), _sizes(op)
     loops = sorted({ir.IntegerAttr(o.attributes["dim"]).value for o in indices})
     maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
-    *inputs, init = op.operands
+    count = len(op.results)
+    inputs, inits = list(op.operands)[:-count], list(op.operands)[-count:]
     i32 = ir.IntegerType.get_signless(32)
     for loop in loops:
         t = ir.RankedTensorType.get([sizes[loop]], i32)
         inputs.append(arith.constant(t, ir.DenseElementsAttr.get(np.arange(sizes[loop], dtype=np.int32), type=t)))
-        maps.insert(-1, ir.AffineMap.get(maps[0].n_dims, 0, [ir.AffineDimExpr.get(loop)]))
+        maps.insert(-count, ir.AffineMap.get(maps[0].n_dims, 0, [ir.AffineDimExpr.get(loop)]))
     attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
-    new = linalg.GenericOp([init.type], inputs, [init], attributes, op.attributes["iterator_types"])
+    new = linalg.GenericOp([v.type for v in inits], inputs, inits, attributes, op.attributes["iterator_types"])
     block = op.regions[0].blocks[0]
     block.append_to(new.regions[0])
-    # The accumulator is the last argument: behind the new ones.
-    old = list(block.arguments)[-1]
+    # The accumulators are the last arguments: behind the new ones.
+    old = list(block.arguments)[-count:]
     here = {loop: block.add_argument(i32, op.location) for loop in loops}
-    old.replace_all_uses_with(block.add_argument(old.type, op.location))
-    block.erase_argument(len(inputs) - len(loops))
+    for argument in old:
+        argument.replace_all_uses_with(block.add_argument(argument.type, op.location))
+    for _ in old:
+        block.erase_argument(len(inputs) - len(loops))
     for o in indices:
         with ir.InsertionPoint(o):
             running = here[ir.IntegerAttr(o.attributes["dim"]).value]
             o.results[0].replace_all_uses_with(arith.index_cast(ir.IndexType.get(), running))
         o.erase()
-    op.results[0].replace_all_uses_with(new.results[0])
+    for result, replaced in zip(op.results, new.results, strict=True):
+        result.replace_all_uses_with(replaced)
     op.erase()

@@ -1,4 +1,4 @@
-"""Truncated and hostile ONNX files: one clear error with the name of a tensor or node; no crash, no giant allocation."""
+"""Truncated and hostile ONNX files: one error with the name of a tensor or node; no crash, no giant allocation."""
 
 from __future__ import annotations
 

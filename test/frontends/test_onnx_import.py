@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from support.onnx_models import Random, model, qlinear_matmul
 
 import qmlir
@@ -128,6 +128,36 @@ def test_pattern_of_somebody_else() -> None:
         np.testing.assert_array_equal(qmlir.load(qmlir.compile(made)).main(x), x.astype(np.float32) * 2)
     finally:
         raising._PATTERNS.pop("onnx.com.acme.Twice")
+
+
+def test_blocks_of_int4_weights() -> None:
+    """By the definition: onnxruntime quantises the activations of this form, too."""
+    r = Random(12)
+    codes, scale, x = r.rng.integers(-8, 8, (64, 24)), r.scale(2, 24), r.floats(3, 64)
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=0, block_size=32),
+             helper.make_node("MatMul", ["x", "d"], ["y"])]  # fmt: skip
+    made = model(nodes, {"x": x}, ["y"], {"s": scale}, opset=21, dynamic=True)
+    made.graph.initializer.append(helper.make_tensor("w", TensorProto.INT4, [64, 24], codes.ravel().tolist()))
+    artifact = qmlir.compile(made)
+    assert artifact.import_report is not None
+    assert [e["became"] for e in artifact.import_report["raised"]] == ["qmlir.scaled_matmul"]
+    want = x.astype(np.float64) @ (codes * np.repeat(scale, 32, 0).astype(np.float64))
+    np.testing.assert_allclose(qmlir.load(artifact).main(x), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_sum_over_a_dynamic_size_is_left() -> None:
+    r = Random(13)
+    a, b = r.codes(3, 9), r.codes(9, 4)
+    parts = {"as": r.scale(), "az": r.zero(), "bs": r.scale(), "bz": r.zero(), "ys": r.scale(times=9.0), "yz": r.zero()}
+    node = helper.make_node("QLinearMatMul", ["a", "as", "az", "b", "bs", "bz", "ys", "yz"], ["y"], name="product")
+    made = model([node], {"a": a, "b": b}, ["y"], parts)
+    made.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "K"
+    made.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "K"
+    with pytest.warns(qmlir.SlowFallbackWarning, match="K is dynamic, so that an i32 sum could wrap"):
+        artifact = qmlir.compile(made)
+    want = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"a": a, "b": b})[0]
+    np.testing.assert_array_equal(qmlir.load(artifact).main(a, b), want)
 
 
 def test_command_line(tmp_path: Path) -> None:

@@ -91,3 +91,15 @@ def test_requantised_nan_and_infinity(target: str, same: Any) -> None:
     same(actual, expected)
     assert expected[0].tolist() == [127, 127]  # the scales' product is infinite
     assert expected[1].tolist() == [5, 5]  # 0 * inf is NaN, which is the zero point
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+def test_batched_rows_of_dynamic_size_with_zero_points(dtype: str) -> None:
+    """Data tiling read sums of rows that nothing had written when a batched product had ragged rows of dynamic size."""
+    rng = np.random.default_rng(0)
+    kind = np.dtype("int8" if dtype == "i8" else "uint8")
+    a, b = (rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, s).astype(kind) for s in ((4, 7, 8), (4, 8, 7)))
+    kw = {"lhs_zero_point": np.int32(12), "rhs_zero_point": np.int32(13), "out_dtype": "i32"}
+    spec = qmlir.TensorSpec
+    made = qmlir.ops.scaled_matmul.compile(spec((4, None, 8), dtype), spec((4, 8, None), dtype), **kw)
+    assert np.array_equal(qmlir.load(made).main(a, b), R.scaled_matmul(a, b, **kw))

@@ -41,3 +41,26 @@ func.func @dynamic(%x: tensor<?xi32>, %init: tensor<3xi32>) -> tensor<3xi32> {
   } -> tensor<3xi32>
   return %0 : tensor<3xi32>
 }
+
+// A least value and where it is: two accumulators, both behind the new operand.
+// CHECK-LABEL: func.func @least(
+// CHECK: %[[IOTA:.*]] = arith.constant dense<[0, 1, 2, 3]> : tensor<4xi32>
+// CHECK: linalg.generic
+// CHECK-SAME: ins(%{{.*}}, %[[IOTA]] : tensor<4xf32>, tensor<4xi32>) outs(%{{.*}}, %{{.*}} : tensor<f32>, tensor<i32>)
+// CHECK: ^bb0(%[[IN:.*]]: f32, %[[AT:.*]]: i32, %[[LEAST:.*]]: f32, %[[WHERE:.*]]: i32):
+// CHECK: arith.minimumf %[[IN]], %[[LEAST]]
+// CHECK: arith.select %{{.*}}, %{{.*}}, %[[WHERE]]
+func.func @least(%x: tensor<4xf32>, %least: tensor<f32>, %where: tensor<i32>) -> (tensor<f32>, tensor<i32>) {
+  %0:2 = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> ()>, affine_map<(i) -> ()>],
+                         iterator_types = ["reduction"]}
+      ins(%x : tensor<4xf32>) outs(%least, %where : tensor<f32>, tensor<i32>) {
+  ^bb0(%in: f32, %low: f32, %at: i32):
+    %i = linalg.index 0 : index
+    %here = arith.index_cast %i : index to i32
+    %1 = arith.minimumf %in, %low : f32
+    %2 = arith.cmpf olt, %in, %low : f32
+    %3 = arith.select %2, %here, %at : i32
+    linalg.yield %1, %3 : f32, i32
+  } -> (tensor<f32>, tensor<i32>)
+  return %0#0, %0#1 : tensor<f32>, tensor<i32>
+}

@@ -78,6 +78,7 @@ def check(case: Any, target: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", action="append", help="only these targets, and keep what is known of the others")
+    parser.add_argument("--only", default="", help="only tests whose name has this in it, and keep the others' results")
     arguments = parser.parse_args()
     import onnx
 
@@ -85,7 +86,7 @@ def main() -> int:
     found = {name: dict(known.get(name, {})) for name in sorted(cases())}
     failed = 0
     for target in arguments.target or TARGETS:
-        for name in found:
+        for name in (n for n in found if arguments.only in n):
             start = time.perf_counter()
             try:
                 check(cases()[name], target)

@@ -16,6 +16,7 @@ import onnx
 
 from ..._mlir import func, ir
 from ...errors import QmlirError
+from ...passes.lower.build import apart
 from ...spec import TensorSpec
 from ..base import ImportOptions
 from ..raising import Decline, NotQuantised, Raising, Tensor, pattern_for
@@ -28,14 +29,15 @@ from .shapes import Shapes
 from .types import ELEMENTS, element_name
 from .upgrade import upgraded
 
-
 # Kinds of the attributes of com.microsoft's operators, of which the onnx package has no schemas.
-_KINDS = dict.fromkeys(
-    ("K", "N", "accuracy_level", "axis", "bits", "block_size", "ceil_mode", "channels_last", "count_include_pad", "group",
-     "keepdims", "opset", "output_dtype", "saturate", "transA", "transB"), onnx.AttributeProto.INT,
-) | {"alpha": onnx.AttributeProto.FLOAT, "auto_pad": onnx.AttributeProto.STRING} | dict.fromkeys(
-    ("axes", "kernel_shape", "pads", "strides", "dilations"), onnx.AttributeProto.INTS
-)  # fmt: skip
+_KINDS = {
+    **dict.fromkeys(("K", "N", "accuracy_level", "axis", "bits", "block_size", "ceil_mode", "channels_last"), 2),
+    **dict.fromkeys(("count_include_pad", "group", "keepdims", "opset", "output_dtype", "saturate"), 2),
+    **dict.fromkeys(("transA", "transB"), 2),
+    **dict.fromkeys(("axes", "dilations", "kernel_shape", "pads", "strides"), 7),
+    "alpha": 1,
+    "auto_pad": 3,
+}  # onnx.AttributeProto: 1 FLOAT, 2 INT, 3 STRING, 7 INTS
 
 
 def import_model(source: Any, context: Any, options: ImportOptions) -> Any:
@@ -53,6 +55,7 @@ class Node(Raising):
         self.name = f"onnx.{self.op_type}"
         self.label = proto.name or f"{proto.op_type}_{index}"
         self.where = graph.model.where(self.label)
+        self.why_left = ""
 
     @cached_property
     def attributes(self) -> dict[str, Any]:  # type: ignore[override]
@@ -95,6 +98,10 @@ class Node(Raising):
     def producer(self, i: int) -> Node | None:
         """The node that makes input `i`, None for an input of the graph or a constant."""
         return self.graph.producers.get(self.proto.input[i]) if i < len(self.proto.input) else None
+
+    def left(self, reason: str) -> None:
+        """What the pattern builds is right, but no product of integers: reported as left, with a warning."""
+        self.why_left = reason
 
     def uses(self) -> int:
         """How often the node's first result is read, by nodes or as an output of the graph."""
@@ -196,7 +203,7 @@ class GraphImporter:
                 self._bind(node, tensors)
                 names = [op.operation.name for op in list(block.operations)[before:]]
                 became = next((n for n in reversed(names) if n.startswith("qmlir.")), "linalg")
-                self._outcome[node.index] = ("raised", became)
+                self._outcome[node.index] = ("left", node.why_left) if node.why_left else ("raised", became)
                 return
         if is_quantised(node.op_type):
             # torch-mlir takes some of these, and is wrong about a few (QLinearConv per channel).
@@ -244,6 +251,9 @@ class GraphImporter:
             why = f": {reason}" if reason else ""
             raise refuse(f"the operator {node.op_type} is not imported{why}", node.where)
         proto, operands = upgraded(node.proto, node.operands, node.opset, node.where)
+        if proto.op_type == "MaxPool" and operands[0] is not None and operands[0].array is None:
+            # IREE 3.13's SPIR-V route is wrong about a pooling that is fused with what makes its operand.
+            operands[0] = Tensor(operands[0].spec, apart(operands[0].value))
         specs = self.shapes.infer(proto, operands, node.where)
         for spec in specs:
             if spec is not None:

@@ -189,7 +189,7 @@ def load(source: Any, name: str) -> Model:
         model = Model(proto, name, None)
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
         raise refuse("the file is truncated or no ONNX model: it has no graph", name)
-    _check_names(proto.graph, name)
+    _check_names(proto, name)
     if proto.functions:
         from onnx import inliner
 
@@ -198,20 +198,19 @@ def load(source: Any, name: str) -> Model:
     return model
 
 
-def _check_names(graph: Any, name: str) -> None:
-    """Every name is text: protobuf decodes one when it is read, wherever that is."""
+def _check_names(proto: Any, name: str) -> None:
+    """Every name is text: what is not comes out of protobuf as bytes, or as an error when it is read."""
+    graph = proto.graph
     try:
+        names = [graph.name, *(o.domain for o in proto.opset_import), *(t.name for t in graph.initializer)]
         for v in [*graph.input, *graph.output, *graph.value_info]:
-            str(v.name)
-            for d in v.type.tensor_type.shape.dim:
-                str(d.dim_param)
-        for t in graph.initializer:
-            str(t.name)
+            names += [v.name, *(d.dim_param for d in v.type.tensor_type.shape.dim)]
         for n in graph.node:
-            for text in [n.name, n.op_type, n.domain, *n.input, *n.output, *(a.name for a in n.attribute)]:
-                str(text)
+            names += [n.name, n.op_type, n.domain, *n.input, *n.output, *(a.name for a in n.attribute)]
     except UnicodeDecodeError:
-        raise refuse("the file is damaged: a name in it is no text", name) from None
+        names = [b""]
+    if not all(isinstance(n, str) for n in names):
+        raise refuse("the file is damaged: a name in it is no text", name)
 
 
 def _check(model: Model) -> None:

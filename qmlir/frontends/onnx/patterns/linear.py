@@ -159,18 +159,31 @@ def _onto_codes(op: Any, dtype: str, scale: Tensor, zero: Tensor | None) -> Tens
     node, at = op, 0
     while (q := quantised_input(node, at)) is None or not isinstance(q, Quantised):
         before = node.producer(at)
-        if before is None or before.op_type not in MOVES or before.uses() != 1:
+        if before is None or before.op_type not in (*MOVES, "MaxPool") or before.uses() != 1:
+            return None
+        if len(before.proto.output) > 1:
             return None
         between.append(before)
         node, at = before, 0
+    if any(m.op_type == "MaxPool" for m in between) and (dtype not in ("i8", "u8") or not _positive(scale)):
+        return None
     if not q.per_tensor or q.codes.dtype != dtype or not same(q.scale, scale) or not same(q.zero, zero):
         return None
     codes = q.codes
     for move in reversed(between):
         rest = [move.optional(i) for i in range(1, len(move.proto.input))]
+        if move.op_type == "MaxPool":  # the largest number has the largest code: scales are positive
+            from .pooling import pooled_codes
+
+            codes = pooled_codes(op, codes, move.proto.attribute)
+            continue
         codes = op.graph.torch_op(move.proto.op_type, [codes, *rest], move.proto.attribute, move)
     absorb(op, *between, *q.nodes)
     return codes
+
+
+def _positive(scale: Tensor) -> bool:
+    return scale.array is not None and bool((scale.array > 0).all())
 
 
 def _into_product(op: Any, dtype: str, scale: Tensor, zero: Tensor | None) -> Tensor | None:

@@ -125,6 +125,13 @@ def max_pool(op: Any) -> Tensor:
         raise NotQuantised("plain float")
     if len(op.proto.output) > 1 and op.proto.output[1]:
         raise Decline("the indices of a maximum over codes")
+    return pooled_codes(op, x, op.proto.attribute)
+
+
+def pooled_codes(op: Any, x: Tensor, attributes: Sequence[Any]) -> Tensor:
+    """The MaxPool of codes with a node's attributes, at the place of `op`."""
     numbers = elementwise(lambda v: number(v, x.dtype), [x], "f32")
-    pooled = op.graph.torch_op("MaxPool", [numbers], op.proto.attribute, op)
+    # Apart: IREE 3.13's SPIR-V route is wrong about a pooling that is fused with what makes its operand.
+    numbers = Tensor(numbers.spec, build.apart(numbers.value))
+    pooled = op.graph.torch_op("MaxPool", [numbers], attributes, op)
     return elementwise(lambda v: arith.trunci(build.element("i8"), arith.fptosi(i32(), v)), [pooled], x.dtype)

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ...._mlir import arith
 from ....dialect.dtypes import DTYPES
+from ....passes.lower.build import apart
 from ...raising import Decline, NotQuantised, Tensor, raises
-from ...tensors import at_axis, drop_axis, new_axis, real, scalar_of
+from ...tensors import at_axis, drop_axis, elementwise, new_axis, real, scalar_of
+from ...tensors import quantised as requantise_scalar
 from .common import BYTES, Quantised, absorb, quantised_input, ratio, scale_of, times, zero_of
 
 # Codes that a product takes; 16-bit ones have no exact i32 sum.
@@ -169,8 +172,32 @@ def qlinear_matmul(op: Any) -> Tensor:
     a, b = op.operand(0), op.operand(3)
     lhs = quantised(a, op.operand(1), op.optional(2), len(a.shape) - 2)
     rhs = quantised(b, op.operand(4), op.optional(5), len(b.shape) - 1)
-    product = matmul_product(lhs, rhs)
-    return requantised(op, product, output_of(op, 6))
+    if min(len(a.shape), len(b.shape)) > 1 and a.shape[-1] is None and b.shape[-2] is None:
+        return _through_float(op, lhs, rhs, output_of(op, 6))
+    return requantised(op, matmul_product(lhs, rhs), output_of(op, 6))
+
+
+def _through_float(op: Any, lhs: Quantised, rhs: Quantised, to: Requantise) -> Tensor:
+    """A product that sums over a dynamic size, whose i32 sum cannot be shown not to wrap: an f32 product of
+    `code - zero`, exact up to 2^24."""
+    op.left("K is dynamic, so that an i32 sum could wrap; make it static for a product of integers")
+    numbers = []
+    for side in (lhs, rhs):
+        if not side.per_tensor or (side.zero is not None and side.zero.shape):
+            raise Decline("K is dynamic and an operand has more than one scale")
+        number = real(side.codes)
+        if side.zero is not None:
+            number = elementwise(lambda x, z: arith.subf(x, arith.sitofp(x.type, z)), [number, side.zero], "f32")
+        # Apart: IREE 3.13 cannot tile a small product over a dynamic size together with what computes its operands.
+        numbers.append(Tensor(number.spec, apart(number.value)))
+    total = op.graph.torch_op("MatMul", numbers, [], op)
+    factor = ratio([lhs.scale, rhs.scale], to.scale)
+    d = DTYPES[to.dtype]
+
+    def body(x: Any, f: Any, *z: Any) -> Any:
+        return requantise_scalar(arith.mulf(x, f), arith.sitofp(x.type, z[0]) if z else None, d)
+
+    return elementwise(body, [total, factor, *([] if to.zero is None else [to.zero])], to.dtype)
 
 
 def output_of(op: Any, i: int) -> Requantise:
