@@ -14,9 +14,9 @@ HINT = "iree.opt.data_tiling"
 
 @dataclass(frozen=True)
 class ChooseDataTilingPass(Pass):
-    """Marks the products without batch axes for data tiling in a program that also has one with a batch of dynamic size
-    (attention): IREE 3.13 packs all products when none is marked, and fails to compile those ("no basis element may be
-    statically non-positive"). Other programs are left alone."""
+    """Marks the products without a batch of dynamic size for data tiling in a program that also has one with such a
+    batch (attention): IREE 3.13 packs all products when none is marked, and fails to compile those ("no basis element
+    may be statically non-positive"). Other programs are left alone."""
 
     name: ClassVar[str] = "qmlir-choose-data-tiling"
     summary: ClassVar[str] = "keep products with a dynamic batch out of data tiling"
@@ -26,5 +26,5 @@ class ChooseDataTilingPass(Pass):
         if not any(None in c.batch for c in products):
             return
         for c in products:
-            if not c.batch and "compilation_info" not in c.op.attributes:
+            if None not in c.batch and "compilation_info" not in c.op.attributes:
                 c.op.attributes[HINT] = ir.UnitAttr.get()

@@ -2,8 +2,7 @@
 
 // A product beside one of dynamic batch is marked, that one is not.
 // CHECK-LABEL: func.func @attention(
-// CHECK: linalg.batch_matmul
-// CHECK-NOT: iree.opt.data_tiling
+// CHECK: linalg.batch_matmul ins(
 // CHECK: linalg.matmul {iree.opt.data_tiling}
 func.func @attention(%a: tensor<?x4x8xf32>, %b: tensor<?x8x4xf32>, %c: tensor<?x4x4xf32>, %x: tensor<4x8xf32>,
                      %w: tensor<8x4xf32>, %z: tensor<4x4xf32>) -> (tensor<?x4x4xf32>, tensor<4x4xf32>) {
