@@ -282,3 +282,12 @@ func.func @f(%input: tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>) {
       : (tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>)
   return %0#0, %0#1 : tensor<4x8xi8>, tensor<4x1xf32>
 }
+
+// -----
+
+func.func @f(%input: tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>) {
+  // expected-error@+1 {{'eps' is -1.0, but must be finite and not negative}}
+  %0:2 = "qmlir.dynamic_quantize"(%input) {eps = -1.0 : f32}
+      : (tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>)
+  return %0#0, %0#1 : tensor<4x8xi8>, tensor<4x1xf32>
+}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith, func, ir, stream
+from ...._mlir import PassManager, arith, func, ir, stream
 from ..threads.share import share
 from . import emit as e
 
@@ -50,6 +50,8 @@ def executable(name: str, rows: int | None, tensors: Sequence[Any], kernel: Chun
         module = inner.regions[0].blocks.append()
         with ir.InsertionPoint(module):
             _function(name, module, rows, tensors, kernel)
+        # IREE does this for the entry point only, and has no erf or tanh to call.
+        PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         stream.ExecutableEndOp()
     return f"@{name}::@{name}"
 
