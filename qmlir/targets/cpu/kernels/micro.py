@@ -353,6 +353,6 @@ AVX_VNNI = Vnni(
     "avx-vnni", (frozenset({"avxvnni", "avx2"}), frozenset({"avx512vnni", "avx512vl", "avx512bw"})), lanes=8
 )
 
-# Best first. AMX is compiled and its code looked at, but no machine that has it has run it: it stands behind the others,
-# which every CPU with AMX has as well, until one has. `qmlir-select{prefer=amx-int8}` asks it first.
+# Best first. AMX is compiled and its code looked at, but no machine that has it has run it: it stands behind the others
+# until one has, and every CPU with AMX has one of those too. `qmlir-select{prefer=amx-int8}` asks it first.
 MICRO_KERNELS: tuple[Micro, ...] = (AVX512_VNNI, AVX_VNNI, Amx())
