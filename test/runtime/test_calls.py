@@ -80,8 +80,8 @@ def test_small_programs_run_on_the_calling_thread() -> None:
 
 def test_large_programs_use_the_worker_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QMLIR_THREADS", "2")
-    large = qmlir.ops.scaled_matmul.compile(TensorSpec((256, 256), "i8"), TensorSpec((256, 256), "i8"), out_dtype="i32")
-    assert qmlir.load(large).device_driver == "local-task"
+    large = qmlir.ops.scaled_matmul.compile(TensorSpec((256, 256), "f32"), TensorSpec((256, 256), "f32"))
+    assert qmlir.load(large).device_driver == "local-task", "the work is IREE's: kernels of ours share theirs"
 
 
 def test_threads_call_one_program_at_once(program: Any) -> None:
