@@ -19,7 +19,7 @@ DTYPE, NAME = "qmlir.dtype", "qmlir.name"
 
 
 def public_functions(module: Any) -> list[Any]:
-    """The `func.func`s that a user can call."""
+    """The `func.func`s that a user can call; those whose names begin with `__qmlir_` are the runtime's."""
     found = []
     for op in module.body.operations:
         operation = op.operation
@@ -29,7 +29,8 @@ def public_functions(module: Any) -> list[Any]:
             visibility = (
                 operation.attributes["sym_visibility"].value if "sym_visibility" in operation.attributes else ""
             )
-            if visibility != "private":
+            name = operation.attributes["sym_name"].value
+            if visibility != "private" and not name.startswith("__qmlir_"):
                 found.append(operation)
     return found
 

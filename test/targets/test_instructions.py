@@ -32,7 +32,7 @@ MATRIX = {
     "vulkan:lavapipe": "OpSDotAccSat",
     "cpu:cascadelake": "vpdp(busd|wssd)",
     "cpu:icelake-server": "vpdp(busd|wssd)",
-    "cpu:sapphirerapids": "tdpbssd",
+    "cpu:sapphirerapids": "vpdp(busd|wssd)",
     "cpu:znver4": "vpdp(busd|wssd)",
     "cpu:znver5": "vpdp(busd|wssd)",
     "cpu:skylake-avx512": "vpmaddwd",
