@@ -16,6 +16,12 @@ from qmlir.dialect.dtypes import from_numpy
 Array = Any
 
 
+def _type_of(spec: TensorSpec) -> Any:
+    from qmlir.dialect.ops.common import tensor_type
+
+    return tensor_type(spec.shape, spec.dtype)
+
+
 @dataclass(frozen=True)
 class _Step:
     op: str
@@ -72,7 +78,6 @@ class Chain:
 
     def _module(self, result: str) -> Any:
         from qmlir._mlir import func, ir
-        from qmlir.ops import _type
         from qmlir.passes.lower.build import dense
         from qmlir.signature import DTYPE, NAME
 
@@ -80,7 +85,7 @@ class Chain:
         order = list(self.arguments)
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            f = func.FuncOp("main", ([_type(specs[n]) for n in order], []))
+            f = func.FuncOp("main", ([_type_of(specs[n]) for n in order], []))
             f.attributes["arg_attrs"] = ir.ArrayAttr.get([
                 ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in order
             ])  # fmt: skip
@@ -94,7 +99,7 @@ class Chain:
                     for name, (value, spec) in zip(s.results, made, strict=True):
                         values[name], specs[name] = value, spec
                 func.ReturnOp([values[result]])
-            t = ir.FunctionType.get([_type(specs[n]) for n in order], [_type(specs[result])])
+            t = ir.FunctionType.get([_type_of(specs[n]) for n in order], [_type_of(specs[result])])
             f.attributes["function_type"] = ir.TypeAttr.get(t)
             f.attributes["res_attrs"] = ir.ArrayAttr.get(
                 [ir.DictAttr.get({DTYPE: ir.StringAttr.get(specs[result].dtype)})]
@@ -120,13 +125,12 @@ class _Plain:
 def _max_pool(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
     """Windows of 3x3 with stride 2 and padding 1, on i8 NHWC."""
     from qmlir._mlir import arith, ir, linalg, tensor
-    from qmlir.ops import _type
 
     n, h, w, c = specs["input"].shape
     i8 = ir.IntegerType.get_signless(8)
     low = arith.constant(i8, -128)
     padded = tensor.PadOp(
-        _type(TensorSpec((n, h + 2, w + 2, c), "i8")), values["input"], [], [], [0, 1, 1, 0], [0, 1, 1, 0]
+        _type_of(TensorSpec((n, h + 2, w + 2, c), "i8")), values["input"], [], [], [0, 1, 1, 0], [0, 1, 1, 0]
     )
     block = padded.region.blocks.append(*[ir.IndexType.get()] * 4)
     with ir.InsertionPoint(block):
@@ -147,7 +151,6 @@ def _max_pool_reference(input: Array) -> Array:
 def _sum_pixels(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
     """[N, H, W, C] i8 to the means over H and W in codes, f32 [N, C]."""
     from qmlir._mlir import arith, ir, linalg, tensor
-    from qmlir.ops import _type
 
     n, h, w, c = specs["input"].shape
     i32 = ir.IntegerType.get_signless(32)
@@ -156,18 +159,17 @@ def _sum_pixels(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, Ten
     total = linalg.pooling_nhwc_sum(values["input"], window, outs=[zero], strides=[1, 1], dilations=[1, 1])
     flat = ir.Operation.create(
         "tensor.collapse_shape",
-        results=[_type(TensorSpec((n, c), "i32"))],
+        results=[_type_of(TensorSpec((n, c), "i32"))],
         operands=[total],
         attributes={"reassociation": ir.Attribute.parse("[[0 : i64, 1 : i64, 2 : i64], [3 : i64]]")},
     ).results[0]
     spec = TensorSpec((n, c), "f32")
-    return [(arith.sitofp(_type(spec), flat), spec)]
+    return [(arith.sitofp(_type_of(spec), flat), spec)]
 
 
 def _flatten(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
     """[N, ..] i8 to [N, C]."""
     from qmlir._mlir import ir
-    from qmlir.ops import _type
 
     shape = specs["input"].shape
     if len(shape) == 2:
@@ -176,7 +178,7 @@ def _flatten(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, Tensor
     axes = ", ".join(f"{i} : i64" for i in range(1, len(shape)))
     flat = ir.Operation.create(
         "tensor.collapse_shape",
-        results=[_type(spec)],
+        results=[_type_of(spec)],
         operands=[values["input"]],
         attributes={"reassociation": ir.Attribute.parse(f"[[0 : i64], [{axes}]]")},
     ).results[0]
