@@ -8,50 +8,31 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..._mlir import PassManager, ir
-from ..._spelling import location_text
+from ..._mlir import ir
 from ...dialect.dtypes import Array
-from ...errors import Diagnostic, FrontEndError
+from ...errors import Diagnostic
 from ...spec import TensorSpec
 from ..raising import Tensor
+from ..torch_mlir import to_linalg, without_ir
 from .types import TORCH, vtensor
 
-# torch-mlir's own pipeline to linalg without its checks that a function has torch types only, which a program with our
-# operations in it has not.
-_PASSES = """
-func.func(convert-torch-onnx-to-torch)
-func.func(torch-reduce-op-variants,canonicalize,torch-scalarize-shapes)
-torch-shape-refinement-pipeline
-func.func(canonicalize,cse,torch-decompose-complex-ops,torch-scalarize-shapes)
-torch-shape-refinement-pipeline
-func.func(torch-fuse-quantized-ops,torch-scalarize-shapes,canonicalize)
-func.func(convert-torch-to-tmtensor,torch-iree-tm-tensor-to-linalg-ext)
-func.func(convert-torch-to-tensor,convert-torch-to-linalg,canonicalize)
-func.func(convert-torch-to-scf,convert-torch-to-arith)
-torch-func-backend-type-conversion
-func.func(canonicalize)
-resolve-shaped-type-result-dims
-func.func(cse,torch-finalizing-backend-type-conversion,canonicalize,cse)
-""".strip().splitlines()
-PIPELINE = f"builtin.module({','.join(_PASSES)})"
+_HEAD = (
+    "func.func(convert-torch-onnx-to-torch)",
+    "func.func(torch-reduce-op-variants,canonicalize,torch-scalarize-shapes)",
+)
 
 
 def lower_torch(module: Any, name: str) -> None:
     """Lower every torch op of `module`. Raises FrontEndError, which names the node, for one that is not converted."""
-    try:
-        PassManager.parse(PIPELINE).run(module.operation)
-    except ir.MLIRError as e:
-        found = [_diagnostic(d, name) for d in e.error_diagnostics]
-        raise FrontEndError(found[:1] or [Diagnostic(str(e).splitlines()[0], name)]) from None
+    to_linalg(module, _HEAD, name, lambda told: _said(told[0]) if told else None)
 
 
-def _diagnostic(d: Any, name: str) -> Diagnostic:
-    """What torch-mlir says, without its dump of IR."""
-    message = d.message.splitlines()[0].split(": %")[0]
+def _said(d: Diagnostic) -> Diagnostic:
+    message = without_ir(d.message)
     if '"onnx.' in d.message:
         op = d.message.split('"onnx.')[1].split('"')[0]
         message = f"the operator {op}, as it is used here, is not converted by torch-mlir"
-    return Diagnostic(message[:300], location_text(d.location) or name)
+    return Diagnostic(message, d.location)
 
 
 class FromTorch:

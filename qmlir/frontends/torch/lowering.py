@@ -4,39 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._mlir import PassManager, ir
+from ..._mlir import ir
 from ..._spelling import location_text
-from ...errors import Diagnostic, FrontEndError
+from ...errors import Diagnostic
+from ..torch_mlir import to_linalg, without_ir
 
-# IREE's `torch-to-iree` without its last steps (its calling convention, and the check that nothing but torch's types is
-# left, which a program with our operations does not pass).
-_PASSES = """
-func.func(torch-reduce-op-variants,canonicalize,torch-recompose-complex-ops,torch-scalarize-shapes)
-torch-shape-refinement-pipeline
-func.func(canonicalize,cse,torch-decompose-complex-ops,torch-scalarize-shapes)
-torch-shape-refinement-pipeline
-func.func(torch-fuse-quantized-ops,torch-scalarize-shapes,canonicalize)
-func.func(torch-iree-torch-unstructured-to-linalg-ext)
-func.func(convert-torch-to-tmtensor,torch-iree-tm-tensor-to-linalg-ext)
-func.func(convert-torch-to-tensor,convert-torch-to-linalg,canonicalize)
-func.func(convert-torch-to-scf,convert-torch-to-arith)
-torch-func-backend-type-conversion
-func.func(canonicalize)
-resolve-shaped-type-result-dims
-func.func(cse,torch-finalizing-backend-type-conversion,canonicalize,cse)
-""".strip().splitlines()
-PIPELINE = f"builtin.module({','.join(_PASSES)})"
+_HEAD = ("func.func(torch-reduce-op-variants,canonicalize,torch-recompose-complex-ops,torch-scalarize-shapes)",)
 
 
 def lower_torch(module: Any, name: str) -> None:
     """Lower every torch op of `module`. Raises FrontEndError, which names the place, for one that is not converted."""
-    try:
-        PassManager.parse(PIPELINE).run(module.operation)
-    except ir.MLIRError as e:
-        told = [Diagnostic(d.message.splitlines()[0].split(": %")[0][:300], location_text(d.location) or name)
-                for d in e.error_diagnostics]  # fmt: skip
-        found = _left_over(module, name) or told[0] if told else Diagnostic(str(e).splitlines()[0], name)
-        raise FrontEndError([found]) from None
+
+    def blame(told: list[Diagnostic]) -> Diagnostic | None:
+        if not told:
+            return None
+        return _left_over(module, name) or Diagnostic(without_ir(told[0].message), told[0].location)
+
+    to_linalg(module, _HEAD, name, blame)
 
 
 def _left_over(module: Any, name: str) -> Diagnostic | None:
