@@ -21,3 +21,19 @@ func.func @static(%x: tensor<?x8xf32>, %w: tensor<8x4xf32>, %z: tensor<?x4xf32>)
   %0 = linalg.matmul ins(%x, %w : tensor<?x8xf32>, tensor<8x4xf32>) outs(%z : tensor<?x4xf32>) -> tensor<?x4xf32>
   return %0 : tensor<?x4xf32>
 }
+
+// -----
+
+// With nothing else to mark, what the products start from is: IREE packs every product when it finds no mark.
+// CHECK-LABEL: func.func @attention_alone(
+// CHECK: tensor.empty{{.*}} {iree.opt.data_tiling}
+// CHECK: linalg.batch_matmul ins(
+func.func @attention_alone(%a: tensor<?x4x8xf32>, %b: tensor<?x8x4xf32>) -> tensor<?x4x4xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %n = tensor.dim %a, %c0 : tensor<?x4x8xf32>
+  %e = tensor.empty(%n) : tensor<?x4x4xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  %0 = linalg.batch_matmul ins(%a, %b : tensor<?x4x8xf32>, tensor<?x8x4xf32>) outs(%f : tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  return %0 : tensor<?x4x4xf32>
+}

@@ -22,10 +22,11 @@ from ..base import ImportReport
 from ..raising import Decline, Raising, Tensor, pattern_for
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
-from .graph import Graph, is_tensor, where
+from .graph import Graph, aten, is_tensor, shape_of, where
 from .lowering import lower_torch
 from .parameters import Parameters
 from .raise_ import is_quantised, label
+from .views import RESHAPES, reshape, size_from
 
 
 class TorchNode(Raising):
@@ -108,7 +109,27 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
                 if label(node).startswith("torch.qmlir."):
                     raise FrontEndError([Diagnostic(str(e), where(node))]) from None
                 self.report.add_left(label(node), where(node), str(e))
+        if node.target in RESHAPES and self._reshape(loc, node):
+            return
         super()._import_torch_op_overload(loc, node, concrete_target)
+
+    def _reshape(self, loc: Any, node: Node) -> bool:
+        """A view with dynamic sizes by our rules; False for one without."""
+        source: Any = node.args[0]
+        old, new = shape_of(source), shape_of(node)
+        if not old or not new or 0 in (*old, *new) or all(isinstance(s, int) for s in (*old, *new)):
+            return False
+        listed = next((a for a in node.args if isinstance(a, (list, tuple))), [])
+        first = len(new) - len(listed) if node.target is not aten.unflatten.int else int(str(node.args[1])) % len(old)
+
+        def size_of(j: int) -> Any:
+            said = listed[j - first] if 0 <= j - first < len(listed) else None
+            return size_from(self.resolve_node_value(said)) if isinstance(said, Node) else None
+
+        with loc:
+            value = reshape(self.tensor(source).value, old, new, size_of)
+            self._bind(node, 0, Tensor(spec_of(node.meta["val"]), value), several=False)
+        return True
 
     def _import_get_attr(self, loc: Any, node: Node) -> None:
         if (node, 0) in self._v:

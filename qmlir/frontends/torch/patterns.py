@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..._mlir import arith, ir
-from ...passes.lower.build import as_index, collapse, dims, expand, filled, scalar, tensor_type
+from ...passes.lower.build import as_index, collapse, dims, expand, filled, scalar
 from ...spec import TensorSpec
 from ..raising import Raising, Tensor, register_raising
 from .custom_ops import NAMESPACE, OPERATIONS, register
+from .views import reshape_between
 
 
 def _pattern(name: str) -> Callable[[Any], Tensor | Sequence[Tensor]]:
@@ -59,7 +60,7 @@ def _rows(t: Tensor) -> Tensor:
     rows = as_index(sizes[0])
     for s in sizes[1:-1]:
         rows = arith.muli(rows, as_index(s))
-    return Tensor(spec, _reshaped(t.value, [rows, sizes[-1]]))
+    return Tensor(spec, reshape_between(t.value, [rows, sizes[-1]]))
 
 
 def _product(shape: Sequence[int | None]) -> int | None:
@@ -76,18 +77,7 @@ def _split_rows(value: Any, sizes: Sequence[Any], n: int | None) -> Any:
     wide = [*sizes, dims(value)[-1] if n is None else n]
     if sum(not isinstance(s, int) for s in sizes) < 2:
         return expand(value, [list(sizes), wide[-1:]])
-    return _reshaped(value, wide)
-
-
-def _reshaped(value: Any, sizes: Sequence[Any]) -> Any:
-    """A reshape between dispatches. `tensor.expand_shape` splits an axis into one dynamic size at most: with two, which
-    IREE also makes of a collapse that it moves, its code generation takes the marker of a dynamic size for a size ("no
-    basis element may be statically non-positive")."""
-    own, new = ([s for s in many if not isinstance(s, int)] for many in (dims(value), sizes))
-    return ir.Operation.create(
-        "flow.tensor.reshape", results=[tensor_type(sizes, value.type.element_type)], operands=[value, *own, *new],
-        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(own), len(new)])},
-    ).result  # fmt: skip
+    return reshape_between(value, wide)
 
 
 def _dynamic_quantize(op: Raising, operands: dict[str, Tensor], attributes: dict[str, Any]) -> Sequence[Tensor]:

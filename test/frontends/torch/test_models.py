@@ -86,13 +86,13 @@ def test_on_vulkan(model: str, scheme: str, lavapipe: str) -> None:
 
 def check(found: Any, expected: Any, scheme: str) -> None:
     """f32 results agree but for the order of f32 sums. Where a float in between is rounded to a code, another order can
-    move it to the next one, which moves what follows by the weight of one code."""
+    move it to the next one, which moves what follows by the weight of one code; attention spreads that over a
+    sequence."""
     assert found.shape == expected.shape
     assert found.dtype == expected.dtype
     error, size = (found - expected).abs(), expected.abs().max()
     if "weight" in scheme:  # nothing is rounded to codes
         assert error.max() <= 1e-5 * size
         return
-    moved = error > 1e-5 * size
-    assert moved.float().mean() <= 0.25, f"{int(moved.sum())} of {moved.numel()} elements differ"
+    assert error.square().mean().sqrt() <= 0.002 * size
     assert error.max() <= 0.02 * size

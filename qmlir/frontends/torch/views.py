@@ -1,0 +1,108 @@
+"""Views with dynamic sizes, as reshapes of builtin tensors.
+
+torch-mlir's own conversion of `aten.view` takes a dynamic size that it cannot place for 1, which is silently wrong. Here
+the sizes' symbols say which axes belong together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..._mlir import arith, ir
+from ...passes.lower.build import Size, as_index, collapse, dims, expand, tensor_type
+from .graph import aten, same
+
+RESHAPES = (aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.flatten.using_ints,
+            aten.unflatten.int)  # fmt: skip
+Group = tuple[list[int], list[int]]
+
+
+def reshape(value: Any, old: Sequence[Any], new: Sequence[Any], size_of: Callable[[int], Size | None]) -> Any:
+    """`value`, of the sizes `old`, with the sizes `new`; both may hold symbols. `size_of(j)` is the program's own value
+    of a size of the result, None where it says none (-1).
+
+    An axis that is split or merged with one dynamic size stays part of a loop (`expand_shape`, `collapse_shape`); with
+    more the tensor is reshaped between dispatches: IREE's code generation takes the marker of a dynamic size for a size
+    ("no basis element may be statically non-positive")."""
+    groups = axes_together(old, new)
+    have = dims(value)
+    sizes = _sizes(groups, old, new, have, size_of)
+    if any(_dynamic(have, g) > 1 and len(g) > 1 for g, _ in groups) or any(
+        _dynamic(sizes, g) > 1 and len(g) > 1 for _, g in groups
+    ):
+        return reshape_between(value, sizes)
+    merged = collapse(value, [g for g, _ in groups])
+    return expand(merged, [[sizes[j] for j in g] for _, g in groups])
+
+
+def reshape_between(value: Any, sizes: Sequence[Size]) -> Any:
+    """A reshape between dispatches, of any sizes."""
+    own, new = ([s for s in many if not isinstance(s, int)] for many in (dims(value), sizes))
+    return ir.Operation.create(
+        "flow.tensor.reshape", results=[tensor_type(sizes, value.type.element_type)], operands=[value, *own, *new],
+        attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, len(own), len(new)])},
+    ).result  # fmt: skip
+
+
+def axes_together(old: Sequence[Any], new: Sequence[Any]) -> list[Group]:
+    """The axes of `old` and of `new` that hold the same elements, as small as the symbols tell; both have axes."""
+    groups: list[Group] = []
+    i = j = 0
+    while i < len(old) and j < len(new):
+        a, b = _first_match(old[i:], new[j:])
+        groups.append((list(range(i, i + a)), list(range(j, j + b))))
+        i, j = i + a, j + b
+    last_old, last_new = groups[-1]  # what is left are sizes of 1
+    last_old.extend(range(i, len(old)))
+    last_new.extend(range(j, len(new)))
+    return groups
+
+
+def _first_match(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
+    for total in range(2, len(old) + len(new) + 1):
+        for a in range(max(1, total - len(new)), min(len(old), total - 1) + 1):
+            if same(math.prod(old[:a]), math.prod(new[: total - a])):
+                return a, total - a
+    return len(old), len(new)
+
+
+def _dynamic(sizes: Sequence[Size], axes: Sequence[int]) -> int:
+    return sum(not isinstance(sizes[i], int) for i in axes)
+
+
+def _sizes(
+    groups: Sequence[Group], old: Sequence[Any], new: Sequence[Any], have: Sequence[Size],
+    size_of: Callable[[int], Size | None],
+) -> list[Size]:  # fmt: skip
+    sizes: list[Size | None] = [s if isinstance(s, int) else None for s in new]
+    for sources, targets in groups:
+        for j in targets:
+            equal = (have[i] for i in sources if same(old[i], new[j]))
+            if sizes[j] is None:
+                sizes[j] = next(itertools.chain(equal, filter(None, [size_of(j)])), None)
+        for j in targets:
+            if sizes[j] is None:  # one at most: a view has one -1
+                total = _product([have[i] for i in sources])
+                others = _product([s for k in targets if k != j and (s := sizes[k]) is not None])
+                sizes[j] = total if others == 1 else arith.divui(as_index(total), as_index(others))
+    return [s for s in sizes if s is not None]
+
+
+def _product(sizes: Sequence[Size]) -> Size:
+    known = math.prod(s for s in sizes if isinstance(s, int))
+    values = [s for s in sizes if not isinstance(s, int)]
+    if not values:
+        return known
+    total = values[0]
+    for s in values[1:]:
+        total = arith.muli(total, s)
+    return total if known == 1 else arith.muli(total, as_index(known))
+
+
+def size_from(value: Any) -> Any:
+    """A `!torch.int` as an index."""
+    wide = ir.Operation.create("torch_c.to_i64", results=[ir.IntegerType.get_signless(64)], operands=[value]).result
+    return arith.index_cast(ir.IndexType.get(), wide)

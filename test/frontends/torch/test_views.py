@@ -1,0 +1,61 @@
+"""Views of tensors with dynamic sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.export import Dim, export  # noqa: E402
+
+import qmlir  # noqa: E402
+from qmlir.frontends.torch.views import axes_together  # noqa: E402
+
+VIEWS: dict[str, Any] = {
+    "merge-two-dynamic": lambda x: x.reshape(-1, 12),
+    "merge-dynamic-and-static": lambda x: x.reshape(x.shape[0], -1),
+    "split-static": lambda x: x.reshape(x.shape[0], x.shape[1], 3, 4),
+    "split-static-unflatten": lambda x: x.unflatten(-1, (3, 4)),
+    "flatten-dynamic": lambda x: x.flatten(0, 1),
+    "split-two-dynamic": lambda x: (x.flatten(0, 1) + 1).unflatten(0, (x.shape[0], x.shape[1])),
+    "heads": lambda x: x.view(x.shape[0], x.shape[1], 3, 4).transpose(1, 2).transpose(1, 2).reshape(-1, 12),
+    "one-more-axis": lambda x: x.reshape(1, x.shape[0], 1, x.shape[1], 12),
+    "everything": lambda x: x.reshape(-1),
+}
+
+
+class Module(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, view: Any) -> None:
+        super().__init__()
+        self.view = view
+
+    def forward(self, x: Any) -> Any:
+        return self.view(x * 2) + 1
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_is_torch_s_view(name: str) -> None:
+    """torch-mlir alone takes the second dynamic size of "heads" for 1."""
+    module = Module(VIEWS[name])
+    sizes = ({0: Dim("b", min=2, max=64), 1: Dim("t", min=2, max=64)},)
+    program = export(module, (torch.zeros(4, 6, 12),), dynamic_shapes=sizes)
+    function = qmlir.load(qmlir.compile(program)).main
+    for b, t in ((4, 6), (3, 5)):
+        x = torch.arange(b * t * 12, dtype=torch.float32).reshape(b, t, 12)
+        assert torch.equal(function(x), module(x))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "groups"),
+    [
+        ((2, 3, 4), (6, 4), [([0, 1], [0]), ([2], [1])]),
+        ((6, 4), (2, 3, 4), [([0], [0, 1]), ([1], [2])]),
+        ((4, 6), (6, 4), [([0, 1], [0, 1])]),
+        ((5,), (5, 1, 1), [([0], [0, 1, 2])]),
+        ((1, 5), (5,), [([0, 1], [0])]),
+    ],
+)
+def test_axes_that_hold_the_same_elements(old: Any, new: Any, groups: Any) -> None:
+    assert axes_together(old, new) == groups
