@@ -1,7 +1,7 @@
 """Views with dynamic sizes, as reshapes of builtin tensors.
 
-torch-mlir's own conversion of `aten.view` takes a dynamic size that it cannot place for 1, which is silently wrong. Here
-the sizes' symbols say which axes belong together.
+torch-mlir's own conversion of `aten.view` takes a dynamic size that it cannot place for 1, which is silently wrong.
+Here the sizes' symbols say which axes belong together.
 """
 
 from __future__ import annotations
