@@ -10,12 +10,12 @@ from ..base import COMPILED, FLOAT8, FUSE_ROWS, Target, decode_pass
 if TYPE_CHECKING:
     from ..devices import Device
 
-# The limit on stack allocations is raised from 32 KiB because epilogues of large tiles need more, and the worker
-# threads' stacks hold it.
+# The limit on stack allocations is raised from 32 KiB because epilogues of large tiles need more. The stacks of the task
+# system's threads are 128 KiB.
 _FLAGS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",
-    "--iree-llvmcpu-stack-allocation-limit=262144",
+    "--iree-llvmcpu-stack-allocation-limit=114688",
 )
 
 

@@ -74,6 +74,8 @@ def _private(name: str, types: Sequence[Any]) -> Any:
 def _chunk_function(name: str, count: int, body: Body) -> None:
     """`(frame, chunk)`: the work of one chunk."""
     made = _private(name, [_pointer(), _type()])
+    # It has two callers, and its buffers twice would not fit the stack of IREE's threads.
+    made.attributes["no_inline"] = ir.UnitAttr.get()
     with ir.InsertionPoint(made.add_entry_block()):
         frame, number = made.arguments
         words = [llvm.LoadOp(_type(), a.word(frame, _WORDS + 8 * i), alignment=8).result for i in range(count)]

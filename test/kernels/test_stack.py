@@ -1,0 +1,28 @@
+"""Kernels and the 128 KiB stacks of the threads of IREE's task system."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import qmlir
+from qmlir import TensorSpec as T
+
+STACK = 128 << 10
+KEPT = 16 << 10  # for the frames of the runtime below the kernel's
+
+
+@pytest.mark.parametrize(("activations", "k"), [("f32", 1536), ("i8", 4096)])
+def test_a_kernel_fits_the_stack_of_a_thread(activations: str, k: int) -> None:
+    """The function that does a chunk was inlined into both of its callers, and its buffers were there twice."""
+    weight = np.random.default_rng(0).integers(-128, 128, (384, k), dtype=np.int8)
+    scales: dict[str, Any] = {"lhs_scale": T((None, 1), "f32")} if activations == "i8" else {}
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((None, k), activations), weight, rhs_transposed=True, rhs_scale=np.ones((384, 1), np.float32),
+        target="cpu:znver4", **scales)  # fmt: skip
+    assert artifact.manifest["strategies"][0]["chosen"] in ("avx512-fma", "avx512-vnni")
+    frames = [int(size) for size in re.findall(r"subq\s+\$(\d+), %rsp", artifact.source("asm"))]
+    assert 32 << 10 < max(frames) < STACK - KEPT, frames
