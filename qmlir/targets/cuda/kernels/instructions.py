@@ -38,27 +38,27 @@ def barrier() -> None:
 
 def async_copy(
     target: Any, where: Sequence[e.Index], source: Any, place: Sequence[e.Index], size: int, wanted: Any
-) -> Any:
+) -> None:
     """`cp.async` of `size` bytes; where `wanted` does not hold nothing is read and zeros are written."""
     count = [] if wanted is True else [e.choose(wanted, size, 0)]
     count = [e.index(c) for c in count]
     more = {"bypassL1": ir.UnitAttr.get()} if size == 16 else {}
     to, from_ = [e.index(i) for i in where], [e.index(i) for i in place]
     segments = ir.DenseI32ArrayAttr.get([1, len(to), 1, len(from_), len(count)])
-    return _op(
+    _op(
         "nvgpu.device_async_copy", [ir.Type.parse("!nvgpu.device.async.token")], [target, *to, source, *from_, *count],
         dstElements=ir.IntegerAttr.get(ir.IndexType.get(), size), operandSegmentSizes=segments, **more,
     )  # fmt: skip
 
 
-def commit(copies: Sequence[Any]) -> Any:
-    """End a group of copies."""
-    return _op("nvgpu.device_async_create_group", [ir.Type.parse("!nvgpu.device.async.token")], copies)
+def commit() -> None:
+    """End a group of copies: those since the last one."""
+    _op("nvvm.cp.async.commit.group", [], [])
 
 
-def wait(group: Any, pending: int) -> None:
-    """Wait until at most `pending` groups of copies are under way. `group`: any of them."""
-    _op("nvgpu.device_async_wait", [], [group], numGroups=ir.IntegerAttr.get(e.integer(32), pending))
+def wait(pending: int) -> None:
+    """Wait until at most `pending` groups of copies are under way."""
+    _op("nvvm.cp.async.wait.group", [], [], n=ir.IntegerAttr.get(e.integer(32), pending))
 
 
 # ------------------------------------------------------------------------------------------------ matrix tiles

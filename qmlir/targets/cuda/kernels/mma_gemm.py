@@ -130,16 +130,15 @@ class _Block:
     def _main_loop(self) -> tuple[list[list[Any]], list[list[Any]]]:
         """Values of each fragment (what the first stage takes), and row sums of each 16 rows."""
         stages, tiles = self.tile.stages, self.gemm.k_tiles
-        group = None
         for stage in range(stages - 1):
-            group = gpu.commit(self._copies(stage, stage, stage < tiles))
+            self._copies(stage, stage, stage < tiles)
         ring = [e.index(0), e.index(stages - 1)]
         combine, per_group = self.kernel.combine, self._tiles_per_group()
         if combine is None:
             state = self._zeros()
             with e.loop(0, tiles, 1, [*ring, *state]) as k_tile:
                 *ring, state = k_tile.values[0], k_tile.values[1], k_tile.values[2:]
-                self._advance(group, k_tile.index, ring)
+                self._advance(k_tile.index, ring)
                 state = self._steps(ring[0], state, range(self.tile.k // self.gemm.step))
                 k_tile.next = [*self._next(ring), *state]
             return self._parts(k_tile.results[2:])
@@ -148,7 +147,7 @@ class _Block:
             with e.loop(0, self.kernel.groups, 1, [*ring, *totals]) as each:
                 with e.loop(0, per_group, 1, [*each.values[:2], *self._zeros()]) as k_tile:
                     ring, state = k_tile.values[:2], k_tile.values[2:]
-                    self._advance(group, e.add(e.multiply(each.index, per_group), k_tile.index), ring)
+                    self._advance(e.add(e.multiply(each.index, per_group), k_tile.index), ring)
                     state = self._steps(ring[0], state, range(self.tile.k // self.gemm.step))
                     k_tile.next = [*self._next(ring), *state]
                 ring, state = k_tile.results[:2], k_tile.results[2:]
@@ -160,12 +159,12 @@ class _Block:
         rest = self.kernel.groups - whole * inside
         with e.loop(0, whole, 1, [*ring, *totals]) as k_tile:
             ring, totals = k_tile.values[:2], k_tile.values[2:]
-            self._advance(group, k_tile.index, ring)
+            self._advance(k_tile.index, ring)
             totals = self._groups(combine, ring[0], totals, k_tile.index, inside, steps)
             k_tile.next = [*self._next(ring), *totals]
         ring, totals = k_tile.results[:2], k_tile.results[2:]
         if rest:
-            self._advance(group, whole, ring)
+            self._advance(whole, ring)
             totals = self._groups(combine, ring[0], totals, whole, rest, steps)
         return self._regrouped(totals), []
 
@@ -181,15 +180,17 @@ class _Block:
             totals = self._combined(combine, state, totals, e.add(e.multiply(k_tile, inside), i))
         return list(totals)
 
-    def _copies(self, k_tile: e.Index, stage: e.Index, wanted: Any) -> list[Any]:
-        return [*self.lhs.copy(k_tile, stage, wanted), *self.rhs.copy(k_tile, stage, wanted)]
+    def _copies(self, k_tile: e.Index, stage: e.Index, wanted: Any) -> None:
+        self.lhs.copy(k_tile, stage, wanted)
+        self.rhs.copy(k_tile, stage, wanted)
+        gpu.commit()
 
-    def _advance(self, group: Any, k_tile: e.Index, ring: Sequence[Any]) -> None:
+    def _advance(self, k_tile: e.Index, ring: Sequence[Any]) -> None:
         """Wait for tile `k_tile`; then the place of the one before it is free for the tile that is furthest ahead."""
-        gpu.wait(group, self.tile.stages - 2)
+        gpu.wait(self.tile.stages - 2)
         gpu.barrier()
         ahead = e.add(k_tile, self.tile.stages - 1)
-        gpu.commit(self._copies(ahead, ring[1], e.less(ahead, self.gemm.k_tiles)))
+        self._copies(ahead, ring[1], e.less(ahead, self.gemm.k_tiles))
 
     def _next(self, ring: Sequence[Any]) -> list[Any]:
         moved = [e.add(place, 1) for place in ring]

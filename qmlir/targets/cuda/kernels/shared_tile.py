@@ -77,41 +77,31 @@ class SharedTile:
             safe = row if there is True else e.minimum(row, shape.rows - 1)
             self._places.append((row, there, self.global_row(safe)))
 
-    def copy(self, k_tile: e.Index, stage: e.Index, wanted: Any) -> list[Any]:
-        """Bring tile `k_tile` to `stage`, or zeros where it is not `wanted`; returns the copies under way."""
+    def copy(self, k_tile: e.Index, stage: e.Index, wanted: Any) -> None:
+        """Bring tile `k_tile` to `stage`, or zeros where it is not `wanted`."""
         size = copy_size(self.row_bytes)
         first = e.add(e.multiply(k_tile, self.shape.width), e.multiply(self._chunk, CHUNK))
-        tokens: list[Any] = []
         for row, there, source_row in self._places:
             target = e.add(e.multiply(stage, self.shape.rows), row)
             column = self.shape.place(row, self._chunk)
 
             def bring(target: Any = target, column: Any = column, source_row: Any = source_row) -> None:
                 if size:
-                    tokens.extend(self._async(target, column, source_row, first, size, wanted))
+                    self._async(target, column, source_row, first, size, wanted)
                 else:
                     self._bytes(target, column, source_row, first, wanted)
 
-            if there is True:
-                bring()
-            else:
-                e.when(there, bring)
-        # A token of another region cannot be named here; what is committed is every copy before it all the same.
-        return tokens if all(there is True for _, there, _ in self._places) else []
+            e.when(there, bring)
 
     def _ragged(self, first: e.Index, wanted: Any) -> Any:
         if self.row_bytes % self.shape.width == 0:
             return wanted
         return e.both(wanted, e.less(first, self.row_bytes))
 
-    def _async(self, row: Any, column: Any, source_row: Any, first: Any, size: int, wanted: Any) -> list[Any]:
-        return [
-            gpu.async_copy(
-                self.memory, [row, e.add(column, part)], self.source, [source_row, e.add(first, part)], size,
-                self._ragged(e.add(first, part), wanted),
-            )
-            for part in range(0, CHUNK, size)
-        ]  # fmt: skip
+    def _async(self, row: Any, column: Any, source_row: Any, first: Any, size: int, wanted: Any) -> None:
+        for part in range(0, CHUNK, size):
+            to, place = [row, e.add(column, part)], [source_row, e.add(first, part)]
+            gpu.async_copy(self.memory, to, self.source, place, size, self._ragged(e.add(first, part), wanted))
 
     def _bytes(self, row: Any, column: Any, source_row: Any, first: Any, wanted: Any) -> None:
         """A chunk of a row of odd length, byte by byte through registers."""
