@@ -16,7 +16,22 @@ from typing import Any
 import iree.compiler
 from iree.compiler import ir, rewrite
 from iree.compiler.api import Invocation, Output, Session, Source, ctypes_dl
-from iree.compiler.dialects import arith, flow, func, linalg, llvm, math, memref, scf, stream, tensor, util, vector
+from iree.compiler.dialects import (
+    arith,
+    flow,
+    func,
+    gpu,
+    hal,
+    linalg,
+    llvm,
+    math,
+    memref,
+    scf,
+    stream,
+    tensor,
+    util,
+    vector,
+)
 from iree.compiler.dialects._ods_common import _cext
 from iree.compiler.passmanager import PassManager
 
@@ -31,6 +46,8 @@ __all__ = [
     "ctypes_dl",
     "flow",
     "func",
+    "gpu",
+    "hal",
     "ir",
     "linalg",
     "llvm",
@@ -55,8 +72,8 @@ register_operation: Any = _cext.register_operation
 # Building an op of a dialect that its context has not loaded crashes the process, and a compiler session's
 # context starts with none loaded.
 _DIALECTS = (
-    "arith", "cf", "flow", "func", "iree_linalg_ext", "linalg", "llvm", "math", "memref", "scf", "stream", "tensor",
-    "util", "vector",
+    "arith", "cf", "flow", "func", "gpu", "hal", "iree_linalg_ext", "linalg", "llvm", "math", "memref", "nvgpu", "nvvm",
+    "scf", "stream", "tensor", "util", "vector",
 )  # fmt: skip
 
 

@@ -49,7 +49,12 @@ class Literal:
     value: Any
 
 
-Source = Operand | Previous | Literal
+@dataclass(frozen=True)
+class RowSum:
+    """The sum of the activation's codes of the row, or of the row within the group."""
+
+
+Source = Operand | Previous | Literal | RowSum
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,20 @@ from .description import ORDER, Factor, Kernel, Operand
 Emit = Callable[[str, Sequence[Any], Any], str]
 
 
-def outline(kernel: Kernel, rhs: Any, emit: Emit, first: Callable[[], Sequence[Any]] = tuple) -> None:
+def outline(
+    kernel: Kernel,
+    rhs: Any,
+    emit: Emit,
+    first: Callable[[], Sequence[Any]] = tuple,
+    size_type: Any = None,
+    arrange: Callable[[Operand], Any] | None = None,
+) -> None:
     """Replace the group of `kernel` by a dispatch of the executable that `emit` makes.
 
     The executable gets the activation `[M, K]`, `rhs` (the weight as the kernel wants it, made in front of the group's
     last op), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic, it comes
-    first as an index. `first` makes scalars at the dispatch that come before everything else.
+    first as an index, or as `size_type`. `first` makes scalars at the dispatch that come before everything else.
+    `arrange` makes the tensor of an operand, with its axes in another order than theirs.
     """
     last = kernel.operations[-1]
     function = last.parent
@@ -30,17 +38,18 @@ def outline(kernel: Kernel, rhs: Any, emit: Emit, first: Callable[[], Sequence[A
     result = last.results[0]
     with last.location, ir.InsertionPoint(last):
         lhs = matrix(kernel.lhs, kernel.k)
-        inputs = [lhs, rhs, *(aligned(o) for o in kernel.operands)]
+        inputs = [lhs, rhs, *((arrange or aligned)(o) for o in kernel.operands)]
         rows = [] if kernel.m is not None else [tensor.dim(lhs, arith.constant(ir.IndexType.get(), 0))]
         out = _tensor([kernel.m, kernel.n], kernel.result_type)
     with last.location, ir.InsertionPoint(function):
         entry = emit(_name(function), [value.type for value in inputs], out)
     with last.location, ir.InsertionPoint(last):
+        sizes = rows if size_type is None else [arith.index_cast(size_type, size) for size in rows]
         call = flow.DispatchOp(
             [out],
             rows,
             ir.Attribute.parse(f"[{entry}]"),
-            [*first(), *rows, *inputs],
+            [*first(), *sizes, *inputs],
             _dynamic_sizes(inputs, rows),
             rows,
         )
@@ -100,17 +109,21 @@ def _expanded_from(value: Any, k: int) -> Any:
 
 def aligned(operand: Operand) -> Any:
     """The tensor of an operand with each axis of the kernel at most once, in order."""
-    value, letters = operand.value, list(operand.source_axes)
+    value = merged(operand)
+    letters = [x for i, x in enumerate(operand.source_axes) if i == 0 or operand.source_axes[i - 1] != x]
+    order = sorted(range(len(letters)), key=lambda i: ORDER.index(letters[i]))
+    return _transposed(value, order)
+
+
+def merged(operand: Operand) -> Any:
+    """The tensor of an operand with neighbouring axes that follow the same one of the kernel made one."""
     groups: list[list[int]] = []
-    for i, letter in enumerate(letters):
-        if i and letters[i - 1] == letter:
+    for i, letter in enumerate(operand.source_axes):
+        if i and operand.source_axes[i - 1] == letter:
             groups[-1].append(i)
         else:
             groups.append([i])
-    if len(groups) < len(letters):
-        value, letters = _collapse(value, groups), [letters[g[0]] for g in groups]
-    order = sorted(range(len(letters)), key=lambda i: ORDER.index(letters[i]))
-    return _transposed(value, order)
+    return operand.value if len(groups) == len(operand.source_axes) else _collapse(operand.value, groups)
 
 
 def _transposed(value: Any, order: list[int]) -> Any:

@@ -153,12 +153,12 @@ def _convolution(op: str, x: str, w: str, y: str, n: int | None, stride: int) ->
 class Selected:
     """A module after `qmlir-select`, with what the pass decided and noted."""
 
-    def __init__(self, text: str, target: str) -> None:
+    def __init__(self, text: str, target: str, prefer: str = "") -> None:
         self.target = resolve(target)
         with context():
             module = ir.Module.parse(text)
             state = State()
-            SelectPass(target).run(module, state)
+            SelectPass(target, prefer).run(module, state)
             for text in self.target.passes:  # what follows the selection for this target
                 if text.startswith("qmlir-decode"):
                     parse_pass(text).run(module, state)

@@ -1,4 +1,4 @@
-// RUN: qmlir-opt --pass-pipeline='qmlir-select{target=cuda:sm_80}' %s | filecheck %s
+// RUN: qmlir-opt --pass-pipeline='qmlir-select{target=cuda:sm_80 prefer=exact-f16}' %s | filecheck %s
 // int8 on f16 tensor cores: K = 2048 in two chunks of 1024, whose sums are exact, added in i32.
 
 // CHECK-LABEL: func.func @matmul

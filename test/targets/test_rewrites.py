@@ -61,7 +61,7 @@ def _arguments(text: str, kind: str, rows: int = 5) -> list[Any]:
 )
 def test_f16_matmul_is_exact(m: int | None, n: int, k: int, kind: str, forms: Any, select: Any, on_cpu: Any) -> None:
     text = forms.matmul(m, n, k, scale=False)
-    selected = select(text, "cuda:sm_80")
+    selected = select(text, "cuda:sm_80", prefer="exact-f16")
     assert selected.chosen == "exact-f16"
     x, w, s = _arguments(text, kind)
     assert np.array_equal(on_cpu(selected.text, x, w, s), x.astype(np.int32) @ w.astype(np.int32).T)
@@ -69,7 +69,7 @@ def test_f16_matmul_is_exact(m: int | None, n: int, k: int, kind: str, forms: An
 
 def test_f16_matmul_of_unsigned_codes_is_exact(forms: Any, select: Any, on_cpu: Any) -> None:
     text = forms.matmul(5, 7, 1500, scale=False, extension="arith.extui")
-    selected = select(text, "cuda:sm_80")
+    selected = select(text, "cuda:sm_80", prefer="exact-f16")
     assert selected.plan["k_chunks"] == 6  # 258 products of 255 x 255 at most
     x, w, s = (a if a.dtype != np.int8 else np.full(a.shape, -1, np.int8) for a in _arguments(text, "random"))
     reference = x.view(np.uint8).astype(np.int32) @ w.view(np.uint8).astype(np.int32).T
@@ -83,7 +83,7 @@ def test_f16_matmul_adds_to_what_it_accumulates_onto(forms: Any, select: Any, on
         text = text.replace("outs(%f : tensor", "outs(%c0 : tensor")
         x, w = _arguments(text.replace("5x7xi32", "5x7xf32"), "random")[:2]
         start = np.arange(35, dtype=np.int32).reshape(5, 7)
-        result = on_cpu(select(text, "cuda:sm_80").text, x, w, start)
+        result = on_cpu(select(text, "cuda:sm_80", prefer="exact-f16").text, x, w, start)
         assert np.array_equal(result, start + x.astype(np.int32) @ w.astype(np.int32).T)
 
 

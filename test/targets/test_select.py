@@ -34,7 +34,7 @@ def test_options_are_read_from_a_pipeline() -> None:
         ("rocm:gfx942", "conv", "stock"),
         ("rocm:gfx942", "dynamic conv", "im2col"),
         ("rocm:gfx1100", "k groups", "mma"),
-        ("cuda:sm_80", "matmul", "exact-f16"),
+        ("cuda:sm_80", "matmul", "mma-sync-int8"),
         ("cuda:sm_80", "row", "stock"),
         ("cuda:sm_80", "conv", "exact-f16"),
         ("cuda:sm_80", "dynamic conv", "im2col"),
@@ -81,8 +81,10 @@ def test_magnitude_attributes_are_removed(forms: Any, select: Any) -> None:
 
 
 def test_small_codes_make_long_sums_exact(forms: Any, select: Any) -> None:
-    wide = select(forms.matmul(64, 64, 8192), "cuda:sm_80")
-    narrow = select(forms.matmul(64, 64, 8192, attributes="qmlir.rhs_magnitude = 8 : i64"), "cuda:sm_80")
+    wide = select(forms.matmul(64, 64, 8192), "cuda:sm_80", prefer="exact-f16")
+    narrow = select(
+        forms.matmul(64, 64, 8192, attributes="qmlir.rhs_magnitude = 8 : i64"), "cuda:sm_80", prefer="exact-f16"
+    )
     assert (wide.plan["k_chunks"], narrow.plan["k_chunks"]) == (8, 1)
 
 

@@ -43,7 +43,10 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
+    from .kernels.strategy import MmaSyncStrategy
+
     mma = MmaStrategy(target, machine(target), usable=_mma_sync)
+    kernels = (MmaSyncStrategy(target, _UNITS[target.name]),)
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)
-    return (patches, exact, mma, WidenedStrategy("bf16", (mma,)), StockStrategy(target, stock_facts))
+    return (*kernels, patches, exact, mma, WidenedStrategy("bf16", (mma,)), StockStrategy(target, stock_facts))

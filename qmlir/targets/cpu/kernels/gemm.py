@@ -434,6 +434,7 @@ class Chunk:
             return values[source.index]
         if isinstance(source, Literal):
             return self.cloner.splat(source.value)
+        assert isinstance(source, Operand)
         found = held.get((source, v))
         return found if found is not None else self._fetch(source, m, column, group)
 

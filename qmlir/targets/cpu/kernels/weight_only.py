@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from ...._mlir import arith, ir, llvm
-from ....kernels.description import Operand, Previous
+from ....kernels.description import Literal, Operand, Previous
 from . import emit as e
 from .gemm import Chunk, Columns
 from .micro import QUAD, Tile, Weights
@@ -166,6 +166,7 @@ class DecodingChunk(Chunk):
             elif isinstance(source, Operand):
                 arguments.append(held[source, v])
             else:
+                assert isinstance(source, Literal)
                 arguments.append(self.cloner.splat(source.value))
         value = self.cloner.clone(decode.body, arguments)
         wide = e.vector_of(lanes, self._f32)

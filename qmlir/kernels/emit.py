@@ -1,0 +1,194 @@
+"""Thin functions over the bindings, so that a kernel reads like its loops.
+
+Sizes and indices are ints where they are known and `ir.Value`s of index type where not; arithmetic on ints happens in
+Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from .._mlir import arith, ir, llvm, scf, vector
+
+Index = Any  # int | ir.Value of index type
+
+
+# ---------------------------------------------------------------------------------------------------- types
+
+
+def integer(width: int) -> Any:
+    return ir.IntegerType.get_signless(width)
+
+
+def vector_of(shape: int | Sequence[int], element: Any) -> Any:
+    return ir.VectorType.get([shape] if isinstance(shape, int) else list(shape), element)
+
+
+def attribute(value: float | int, t: Any) -> Any:
+    return ir.FloatAttr.get(t, value) if isinstance(t, ir.FloatType) else ir.IntegerAttr.get(t, value)
+
+
+def bits(t: Any) -> int:
+    """The width of a scalar type."""
+    return int(t.width)
+
+
+# -------------------------------------------------------------------------------------------------- indices
+
+
+def index(value: Index) -> Any:
+    """An index as an IR value."""
+    return arith.constant(ir.IndexType.get(), value) if isinstance(value, int) else value
+
+
+def constant(value: float | int, t: Any) -> Any:
+    return arith.constant(t, attribute(value, t))
+
+
+def _arith(python: Callable[[int, int], int], op: Callable[[Any, Any], Any]) -> Callable[[Index, Index], Index]:
+    def compute(a: Index, b: Index) -> Index:
+        return python(a, b) if isinstance(a, int) and isinstance(b, int) else op(index(a), index(b))
+
+    return compute
+
+
+_add = _arith(lambda a, b: a + b, arith.addi)
+_multiply = _arith(lambda a, b: a * b, arith.muli)
+subtract = _arith(lambda a, b: a - b, arith.subi)
+divide = _arith(lambda a, b: a // b, arith.divui)
+remainder = _arith(lambda a, b: a % b, arith.remui)
+minimum = _arith(min, arith.minui)
+exclusive_or = _arith(lambda a, b: a ^ b, arith.xori)
+bit_and = _arith(lambda a, b: a & b, arith.andi)
+
+
+def add(a: Index, b: Index) -> Index:
+    if isinstance(a, int) and a == 0:
+        return b
+    return a if isinstance(b, int) and b == 0 else _add(a, b)
+
+
+def multiply(a: Index, b: Index) -> Index:
+    if isinstance(a, int) and a == 1:
+        return b
+    return a if isinstance(b, int) and b == 1 else _multiply(a, b)
+
+
+def divide_up(a: Index, b: Index) -> Index:
+    return divide(add(a, subtract(b, 1)), b)
+
+
+def less(a: Index, b: Index) -> Any:
+    """`a < b`, an i1; a Python bool where both are known."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a < b
+    return arith.cmpi(arith.CmpIPredicate.ult, index(a), index(b))
+
+
+def equal(a: Index, b: Index) -> Any:
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return arith.cmpi(arith.CmpIPredicate.eq, index(a), index(b))
+
+
+def both(a: Any, b: Any) -> Any:
+    """The conjunction of two conditions, each an i1 or a Python bool."""
+    if isinstance(a, bool):
+        return b if a else False
+    if isinstance(b, bool):
+        return a if b else False
+    return arith.andi(a, b)
+
+
+def condition(value: Any) -> Any:
+    """A condition as an IR value."""
+    return constant(int(value), integer(1)) if isinstance(value, bool) else value
+
+
+def choose(test: Any, a: Index, b: Index) -> Index:
+    if isinstance(test, bool):
+        return a if test else b
+    return arith.select(test, index(a), index(b))
+
+
+# ---------------------------------------------------------------------------------------------------- loops
+
+
+class Loop:
+    """One iteration of a loop: its index, the values it carries, and after the loop their last values."""
+
+    def __init__(self, op: Any) -> None:
+        self.index = op.induction_variable
+        self.values = list(op.inner_iter_args)
+        self.results = list(op.results)
+        self.next: Sequence[Any] = self.values
+
+
+@contextmanager
+def loop(start: Index, stop: Index, step: Index = 1, carried: Sequence[Any] = ()) -> Iterator[Loop]:
+    """`for index in range(start, stop, step)`; set `next` to what the following iteration gets."""
+    op = scf.ForOp(index(start), index(stop), index(step), list(carried))
+    with ir.InsertionPoint(op.body):
+        body = Loop(op)
+        yield body
+        scf.YieldOp(list(body.next))
+
+
+def when(test: Any, body: Callable[[], None]) -> None:
+    """`body` where `test` (an i1 or a Python bool) holds."""
+    if isinstance(test, bool):
+        if test:
+            body()
+        return
+    op = scf.IfOp(test)
+    with ir.InsertionPoint(op.then_block):
+        body()
+        scf.YieldOp([])
+
+
+# -------------------------------------------------------------------------------------------------- vectors
+
+
+def splat(value: float | int, shape: int | Sequence[int], element: Any) -> Any:
+    t = vector_of(shape, element)
+    return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute(value, element)))
+
+
+def broadcast(scalar: Any, lanes: int) -> Any:
+    return vector.broadcast(vector_of(lanes, scalar.type), scalar)
+
+
+def lane(value: Any, *position: int) -> Any:
+    """An element, or a row, of a vector."""
+    return vector.ExtractOp(value, [], list(position)).result
+
+
+def with_lane(value: Any, element: Any, *position: int) -> Any:
+    return vector.InsertOp(element, value, [], list(position)).result
+
+
+def gathered(elements: Sequence[Any]) -> Any:
+    """A vector of scalars."""
+    return vector.FromElementsOp(vector_of(len(elements), elements[0].type), list(elements)).result
+
+
+def as_type(value: Any, t: Any) -> Any:
+    """The bits of a vector as a vector of another type."""
+    return value if value.type == t else vector.bitcast(t, value)
+
+
+def as_pair(word: Any, t: Any) -> Any:
+    """A 32-bit word as a vector of its halves, or bytes."""
+    return vector.bitcast(t, gathered([word]))
+
+
+def as_word(value: Any) -> Any:
+    """A vector of 32 bits as one word."""
+    return lane(vector.bitcast(vector_of(1, integer(32)), value), 0)
+
+
+def intrinsic(name: str, arguments: Sequence[Any], result: Any = None) -> Any:
+    op = llvm.CallIntrinsicOp(result, name, list(arguments), [], [])
+    return op.operation.results[0] if result is not None else None

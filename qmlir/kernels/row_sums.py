@@ -1,0 +1,56 @@
+"""Sums of activation rows, which zero points of weights need, as something that the kernel computes.
+
+The lowering writes `sum_k lhs[m, k]` as an op of its own. A kernel that multiplies the same codes has them in
+registers, so that op, a dispatch that reads the activation once more, goes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .._mlir import ir, linalg
+from .description import GROUP, ROW, Kernel, Operand, RowSum, Stage
+
+
+def absorbed(kernel: Kernel) -> Kernel:
+    """The same kernel, whose bodies read `RowSum` where they read a tensor of sums of the activation's rows."""
+    if not kernel.operations or kernel.lhs.window is not None:
+        return kernel
+    activation = kernel.operations[0].operands[0]
+
+    def of(stage: Stage | None, axes: str) -> Stage | None:
+        if stage is None:
+            return None
+        sources = tuple(
+            RowSum() if isinstance(s, Operand) and s.axes == axes and _sums(s.value, activation) else s
+            for s in stage.sources
+        )
+        return replace(stage, sources=sources)
+
+    return replace(
+        kernel,
+        combine=of(kernel.combine, GROUP + ROW),
+        stages=tuple(s for stage in kernel.stages if (s := of(stage, ROW)) is not None),
+    )
+
+
+def uses_row_sums(kernel: Kernel) -> bool:
+    """Whether a body reads a sum of the activation's row."""
+    stages = [s for s in (kernel.combine, *kernel.stages) if s is not None]
+    return any(isinstance(source, RowSum) for stage in stages for source in stage.sources)
+
+
+def _sums(value: Any, activation: Any) -> bool:
+    """Whether `value` is the sum of the signed codes of `activation` over its last axis."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "linalg.generic":
+        return False
+    op = value.owner.operation
+    if len(op.operands) != 2 or op.operands[0] != activation:
+        return False
+    names = [o.operation.name for o in op.regions[0].blocks[0].operations]
+    kinds = [str(kind) for kind in op.attributes["iterator_types"]]
+    source = linalg.get_indexing_maps(op)[0].value
+    last = ir.AffineDimExpr(source.results[len(source.results) - 1]).position
+    reduced = [d for d, kind in enumerate(kinds) if "reduction" in kind]
+    return names == ["arith.extsi", "arith.addi", "linalg.yield"] and reduced == [last]

@@ -1,0 +1,13 @@
+"""Kernels for NVIDIA GPUs, written as IR through the bindings.
+
+instructions.py  cp.async, ldmatrix, mma.sync, ... as functions
+rules.py         scalar ops of bodies that have a better form on NVIDIA GPUs
+weights.py       how a weight is stored, and its bytes
+tile.py          the tiles that are shipped
+shared_tile.py   a ring of tiles in shared memory: copies, swizzle, fragments
+raster.py        which tile a workgroup takes
+mma_gemm.py      products on tensor cores: main loop, groups along K, epilogue
+executable.py    a kernel as an executable of IREE
+choose.py        the tile of a product, from figures of the architecture
+strategy.py      when a kernel takes a contraction; every refusal is there
+"""

@@ -1,0 +1,113 @@
+"""The instructions of NVIDIA GPUs that kernels are written in, as functions. Names and limits: PTX ISA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...._mlir import gpu, ir, memref, vector
+from ....kernels import emit as e
+
+COPY_SIZES = (16, 8, 4)  # bytes of one cp.async
+SHARED = "#gpu.address_space<workgroup>"
+
+
+def _op(name: str, results: Sequence[Any], operands: Sequence[Any], **attributes: Any) -> Any:
+    made = ir.Operation.create(name, results=list(results), operands=list(operands), attributes=attributes)
+    return made.results[0] if results else None
+
+
+def thread_id(threads: int) -> Any:
+    """The thread's number in its workgroup of `threads`."""
+    return gpu.ThreadIdOp(gpu.Dimension.x, upper_bound=threads).result
+
+
+def shared(shape: Sequence[int], element: Any) -> Any:
+    """A buffer in shared memory, aligned for every swizzle."""
+    kind = ir.MemRefType.get(list(shape), element, memory_space=ir.Attribute.parse(SHARED))
+    return memref.AllocOp(kind, [], [], alignment=1024).result
+
+
+def barrier() -> None:
+    gpu.BarrierOp()
+
+
+# ------------------------------------------------------------------------------------------ asynchronous copies
+
+
+def async_copy(
+    target: Any, where: Sequence[e.Index], source: Any, place: Sequence[e.Index], size: int, wanted: Any
+) -> None:
+    """`cp.async` of `size` bytes; where `wanted` does not hold nothing is read and zeros are written."""
+    count = [] if wanted is True else [e.choose(wanted, size, 0)]
+    count = [e.index(c) for c in count]
+    more = {"bypassL1": ir.UnitAttr.get()} if size == 16 else {}
+    to, from_ = [e.index(i) for i in where], [e.index(i) for i in place]
+    segments = ir.DenseI32ArrayAttr.get([1, len(to), 1, len(from_), len(count)])
+    _op(
+        "nvgpu.device_async_copy", [ir.Type.parse("!nvgpu.device.async.token")], [target, *to, source, *from_, *count],
+        dstElements=ir.IntegerAttr.get(ir.IndexType.get(), size), operandSegmentSizes=segments, **more,
+    )  # fmt: skip
+
+
+def commit() -> None:
+    """End a group of copies: those since the last one."""
+    _op("nvvm.cp.async.commit.group", [], [])
+
+
+def wait(pending: int) -> None:
+    """Wait until at most `pending` groups of copies are under way."""
+    _op("nvvm.cp.async.wait.group", [], [], n=ir.IntegerAttr.get(e.integer(32), pending))
+
+
+# ------------------------------------------------------------------------------------------------ matrix tiles
+
+
+def ldmatrix(source: Any, row: e.Index, column: e.Index, count: int) -> list[Any]:
+    """`count` tiles of 8 rows by 16 bytes, one 32-bit word of each a lane; lane `8 i + j` names row j of tile i."""
+    kind = e.vector_of([count, 4], e.integer(8))
+    loaded = _op(
+        "nvgpu.ldmatrix", [kind], [source, e.index(row), e.index(column)],
+        numTiles=ir.IntegerAttr.get(e.integer(32), count), transpose=ir.BoolAttr.get(False),
+    )  # fmt: skip
+    one = e.vector_of(1, e.integer(32))
+    return [e.lane(vector.bitcast(one, e.lane(loaded, i)), 0) for i in range(count)]
+
+
+@dataclass(frozen=True)
+class Mma:
+    """`mma.sync.m16n8k{depth}`: a lane holds 4, 2 and 4 registers of the operands and sums (2, 1, 4 at half depth)."""
+
+    depth: int
+    operand: str  # PTX's name of the operands' type
+    acc: str  # "i32" | "f32"
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes along K of a row of a fragment."""
+        return self.depth * (1 if self.operand in ("s8", "u8") else 2)
+
+    def __call__(self, lhs: Sequence[Any], rhs: Sequence[Any], acc: Sequence[Any]) -> list[Any]:
+        """`acc[m, n] += lhs[m, k] * rhs[n, k]`; operands as 32-bit words."""
+        floats = {"f16": ir.F16Type, "bf16": ir.BF16Type}.get(self.operand)
+        kind = f"#nvvm.mma_type<{self.operand}>"
+        more: dict[str, Any] = {"multiplicandAPtxType": kind, "multiplicandBPtxType": kind}
+        if self.acc == "i32":
+            more["intOverflowBehavior"] = "#nvvm.mma_int_overflow<wrapped>"
+        if floats is not None and self.operand == "f16":
+            pair = e.vector_of(2, floats.get())
+            lhs, rhs = ([e.as_pair(w, pair) for w in words] for words in (lhs, rhs))
+        made = _op(
+            "nvvm.mma.sync", [ir.Type.parse(f"!llvm.struct<({', '.join([self.acc] * 4)})>")], [*lhs, *rhs, *acc],
+            shape=ir.Attribute.parse(f"#nvvm.shape<m = 16, n = 8, k = {self.depth}>"),
+            layoutA=ir.Attribute.parse("#nvvm.mma_layout<row>"), layoutB=ir.Attribute.parse("#nvvm.mma_layout<col>"),
+            operandSegmentSizes=ir.DenseI32ArrayAttr.get([len(lhs), len(rhs), 4]),
+            **{name: ir.Attribute.parse(text) for name, text in more.items()},
+        )  # fmt: skip
+        return [field(made, i, acc[0].type) for i in range(4)]
+
+
+def field(struct: Any, position: int, t: Any) -> Any:
+    """A field of an LLVM structure."""
+    return _op("llvm.extractvalue", [t], [struct], position=ir.DenseI64ArrayAttr.get([position]))

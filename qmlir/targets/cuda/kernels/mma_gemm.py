@@ -1,0 +1,403 @@
+"""Products on tensor cores, by `mma.sync`.
+
+A workgroup computes one tile of the result. Tiles of both operands come to shared memory by `cp.async`, several ahead
+of the one that is multiplied (`shared_tile.py`); `ldmatrix` brings them to registers; the stages of the kernel run on
+the accumulators, and only the result is written.
+
+Columns are dealt to fragments so that a lane ends up with neighbours: of `fragments` fragments of 8 columns, column c
+of fragment j is column `fragments * c + j` of the result. A lane holds columns 2 t and 2 t + 1 of each, so
+`2 * fragments` neighbours, which it loads scales for and stores as one vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...._mlir import arith, memref, vector
+from ....kernels import emit as e
+from ....kernels.bodies import BodyCloner
+from ....kernels.description import Kernel, Literal, Operand, Previous, RowSum, Source, Stage
+from ....kernels.row_sums import uses_row_sums
+from . import instructions as gpu
+from .executable import Launch, executable, workgroup_id
+from .operands import letters
+from .raster import blocks, place
+from .rules import RULES
+from .shared_tile import CHUNK, Shape, SharedTile
+from .tile import Tile
+from .weights import Storage
+
+_ONES = 0x01010101  # a word of four codes of one
+_FLIP = -0x7F7F7F80  # 0x80808080: turns the top bit of four codes
+
+
+@dataclass(frozen=True)
+class MmaGemm:
+    """An integer kernel on one tile."""
+
+    kernel: Kernel
+    tile: Tile
+    storage: Storage
+    constant: bool  # the weight is packed, its K padded
+
+    @property
+    def step(self) -> int:
+        """Codes along K of one instruction."""
+        return 32 if (self.kernel.group or 32) % 32 == 0 and self.tile.k % 32 == 0 else 16
+
+    @property
+    def k_tiles(self) -> int:
+        return -(-self.kernel.k // self.tile.k)
+
+    @property
+    def padded_k(self) -> int:
+        return self.k_tiles * self.tile.k
+
+    @property
+    def shapes(self) -> tuple[Shape, Shape]:
+        """Of the rings in shared memory."""
+        t = self.tile
+        return Shape(t.m, t.k, t.stages), Shape(t.n, t.k // self.storage.fields, t.stages)
+
+    @property
+    def shared_bytes(self) -> int:
+        return sum(shape.bytes for shape in self.shapes)
+
+    @property
+    def launch(self) -> Launch:
+        return Launch(self.tile.threads, lambda rows: blocks(self.kernel, self.tile, rows))
+
+    def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
+        """An executable at the insertion point; returns its entry point."""
+        return executable(name, self.kernel.m, [*inputs, result], self.launch, lambda r, b: _Block(self, r, b).run())
+
+
+class _Block:
+    """One workgroup's work."""
+
+    def __init__(self, gemm: MmaGemm, rows: e.Index, buffers: list[Any]) -> None:
+        self.gemm, self.kernel, self.tile, self.rows = gemm, gemm.kernel, gemm.tile, rows
+        lhs, rhs, *operands, self.out = buffers
+        self.buffers = dict(zip(self.kernel.operands, operands, strict=True))
+        self.mma = gpu.Mma(gemm.step, "s8", "i32")
+        self.thread = gpu.thread_id(self.tile.threads)
+        block_m, block_n = place(self.kernel, self.tile, rows, workgroup_id())
+        self.m0, self.n0 = e.multiply(block_m, self.tile.m), e.multiply(block_n, self.tile.n)
+        self._lanes()
+        shapes, k = gemm.shapes, self.kernel.k
+        rhs_bytes = gemm.padded_k // gemm.storage.fields if gemm.constant else k
+        common = (self.thread, self.tile.threads)
+        self.lhs = SharedTile(shapes[0], lhs, k, *common, self._lhs_row)
+        self.rhs = SharedTile(shapes[1], rhs, rhs_bytes, *common, self._rhs_row)
+
+    def _lanes(self) -> None:
+        """Where this lane's part of a fragment is."""
+        lane, warp = e.remainder(self.thread, 32), e.divide(self.thread, 32)
+        rows, columns = self.tile.warp
+        self.lane = lane
+        self.warp_row = e.multiply(e.divide(warp, self.tile.warps[1]), rows)
+        self.warp_column = e.multiply(e.remainder(warp, self.tile.warps[1]), columns)
+        self.m_fragments, self.n_fragments = rows // 16, columns // 8
+        self.dealt = next(f for f in (4, 2, 1) if self.n_fragments % f == 0)
+        self.run_length = 2 * self.dealt
+        n = self.kernel.n
+        self.lanes = next(width for width in (8, 4, 2, 1) if width <= self.run_length and n % width == 0)
+        self.cloner = BodyCloner(self.lanes, RULES)
+        self.wants_sums = uses_row_sums(self.kernel)
+
+    def _lhs_row(self, row: e.Index) -> e.Index:
+        """The row of the activation that a row of the tile holds: past the last one, the last one again."""
+        m = e.add(self.m0, row)
+        return (
+            m if isinstance(self.rows, int) and self.rows % self.tile.m == 0 else e.minimum(m, e.subtract(self.rows, 1))
+        )
+
+    def _rhs_row(self, row: e.Index) -> e.Index:
+        """The column of the result whose weights a row of the tile holds."""
+        size = 8 * self.dealt
+        inside = e.remainder(row, size)
+        dealt = e.add(e.multiply(e.remainder(inside, 8), self.dealt), e.divide(inside, 8))
+        n = e.add(self.n0, e.add(e.multiply(e.divide(row, size), size), dealt))
+        return n if self.kernel.n % self.tile.n == 0 else e.minimum(n, self.kernel.n - 1)
+
+    # ---- the product
+
+    def run(self) -> None:
+        self._epilogue(*self._main_loop())
+
+    def _main_loop(self) -> tuple[list[list[Any]], list[list[Any]]]:
+        """Values of each fragment (what the first stage takes), and row sums of each 16 rows."""
+        stages, tiles = self.tile.stages, self.gemm.k_tiles
+        for stage in range(stages - 1):
+            self._copies(stage, stage, stage < tiles)
+        ring = [e.index(0), e.index(stages - 1)]
+        combine, per_group = self.kernel.combine, self._tiles_per_group()
+        if combine is None:
+            state = self._zeros()
+            with e.loop(0, tiles, 1, [*ring, *state]) as k_tile:
+                *ring, state = k_tile.values[0], k_tile.values[1], k_tile.values[2:]
+                self._advance(k_tile.index, ring)
+                state = self._steps(ring[0], state, range(self.tile.k // self.gemm.step))
+                k_tile.next = [*self._next(ring), *state]
+            return self._parts(k_tile.results[2:])
+        totals = self._zero_totals()
+        if per_group:
+            with e.loop(0, self.kernel.groups, 1, [*ring, *totals]) as each:
+                with e.loop(0, per_group, 1, [*each.values[:2], *self._zeros()]) as k_tile:
+                    ring, state = k_tile.values[:2], k_tile.values[2:]
+                    self._advance(e.add(e.multiply(each.index, per_group), k_tile.index), ring)
+                    state = self._steps(ring[0], state, range(self.tile.k // self.gemm.step))
+                    k_tile.next = [*self._next(ring), *state]
+                ring, state = k_tile.results[:2], k_tile.results[2:]
+                each.next = [*ring, *self._combined(combine, state, each.values[2:], each.index)]
+            return self._regrouped(each.results[2:]), []
+        assert self.kernel.group is not None
+        inside, steps = self.tile.k // self.kernel.group, self.kernel.group // self.gemm.step
+        whole = self.kernel.groups // inside  # tiles all of whose groups are there
+        rest = self.kernel.groups - whole * inside
+        with e.loop(0, whole, 1, [*ring, *totals]) as k_tile:
+            ring, totals = k_tile.values[:2], k_tile.values[2:]
+            self._advance(k_tile.index, ring)
+            totals = self._groups(combine, ring[0], totals, k_tile.index, inside, steps)
+            k_tile.next = [*self._next(ring), *totals]
+        ring, totals = k_tile.results[:2], k_tile.results[2:]
+        if rest:
+            self._advance(whole, ring)
+            totals = self._groups(combine, ring[0], totals, whole, rest, steps)
+        return self._regrouped(totals), []
+
+    def _tiles_per_group(self) -> int:
+        """Tiles of K in a group, 0 where a tile holds several."""
+        group = self.kernel.group or 0
+        return group // self.tile.k if group >= self.tile.k else 0
+
+    def _groups(self, combine: Stage, stage: Any, totals: Any, k_tile: e.Index, count: int, steps: int) -> list[Any]:
+        for i in range(count):
+            state = self._steps(stage, self._zeros(), range(i * steps, (i + 1) * steps))
+            inside = self.tile.k // (self.kernel.group or 1)
+            totals = self._combined(combine, state, totals, e.add(e.multiply(k_tile, inside), i))
+        return list(totals)
+
+    def _copies(self, k_tile: e.Index, stage: e.Index, wanted: Any) -> None:
+        self.lhs.copy(k_tile, stage, wanted)
+        self.rhs.copy(k_tile, stage, wanted)
+        gpu.commit()
+
+    def _advance(self, k_tile: e.Index, ring: Sequence[Any]) -> None:
+        """Wait for tile `k_tile`; then the place of the one before it is free for the tile that is furthest ahead."""
+        gpu.wait(self.tile.stages - 2)
+        gpu.barrier()
+        ahead = e.add(k_tile, self.tile.stages - 1)
+        self._copies(ahead, ring[1], e.less(ahead, self.gemm.k_tiles))
+
+    def _next(self, ring: Sequence[Any]) -> list[Any]:
+        moved = [e.add(place, 1) for place in ring]
+        return [e.choose(e.equal(place, self.tile.stages), 0, place) for place in moved]
+
+    def _zeros(self) -> list[Any]:
+        """Accumulators, fragment by fragment, and after them the row sums'."""
+        count = self.m_fragments * (self.n_fragments + int(self.wants_sums))
+        return [e.constant(0, e.integer(32))] * (4 * count)
+
+    def _steps(self, stage: Any, state: Sequence[Any], steps: Sequence[int]) -> list[Any]:
+        """The state after some steps of one tile."""
+        state = list(state)
+        acc = [state[i : i + 4] for i in range(0, len(state), 4)]
+        rhs: dict[int, list[list[Any]]] = {}
+        for step in steps:
+            lhs = [self._lhs_words(stage, i, step) for i in range(self.m_fragments)]
+            if step not in rhs:
+                rhs |= self._rhs_words(stage, step)
+            for j in range(self.n_fragments):
+                for i in range(self.m_fragments):
+                    at = i * self.n_fragments + j
+                    acc[at] = self.mma(lhs[i], rhs[step][j], acc[at])
+            if self.wants_sums:
+                ones = [e.constant(_ONES, e.integer(32))] * len(rhs[step][0])
+                for i in range(self.m_fragments):
+                    at = self.m_fragments * self.n_fragments + i
+                    acc[at] = self.mma(lhs[i], ones, acc[at])
+        return [value for fragment in acc for value in fragment]
+
+    def _lhs_words(self, stage: Any, i: int, step: int) -> list[Any]:
+        """A fragment of 16 rows: words of rows r and r + 8, then of the same at the next chunk."""
+        chunks = self.gemm.step // CHUNK
+        row = e.remainder(self.lane, 16)
+        chunk = e.add(e.divide(self.lane, 16), chunks * step) if chunks == 2 else step
+        place = e.add(self.warp_row, e.add(row, 16 * i))
+        words = self.lhs.words(stage, place, row, chunk, 2 * chunks)
+        if self.kernel.lhs.flipped:
+            flip = e.constant(_FLIP, e.integer(32))
+            words = [arith.xori(word, flip) for word in words]
+        return words
+
+    def _rhs_words(self, stage: Any, step: int) -> dict[int, list[list[Any]]]:
+        """Fragments of 8 columns, for each step whose codes share the chunks of this one: step to column to words."""
+        storage, per_step = self.gemm.storage, self.gemm.step // CHUNK
+        fields = storage.fields
+        if per_step >= fields:
+            count, chunks, steps = per_step // fields, step * per_step // fields, [step]
+        else:
+            first = step * per_step // fields * fields // per_step
+            count, chunks, steps = 1, first * per_step // fields, list(range(first, first + fields // per_step))
+        pairs = [(j, c) for j in range(self.n_fragments) for c in range(count)]
+        words: dict[tuple[int, int], Any] = {}
+        while pairs:
+            batch = next(size for size in (4, 2, 1) if len(pairs) >= size)
+            now, pairs = pairs[:batch], pairs[batch:]
+            row = e.remainder(self.lane, 8)
+            number = e.remainder(e.divide(self.lane, 8), batch)
+            column = e.add(e.multiply(e.divide(number, count), 8), 8 * now[0][0])
+            chunk = e.add(e.remainder(number, count), chunks)
+            place = e.add(self.warp_column, e.add(row, column))
+            for key, word in zip(now, self.rhs.words(stage, place, row, chunk, batch), strict=True):
+                words[key] = word
+        made: dict[int, list[list[Any]]] = {s: [] for s in steps}
+        for j in range(self.n_fragments):
+            decoded = [w for c in range(count) for w in storage.decode(words[j, c])]
+            for i, s in enumerate(steps):
+                made[s].append(decoded[i * per_step : (i + 1) * per_step])
+        return made
+
+    # ---- from fragments to runs of neighbouring columns
+
+    def _parts(self, state: Sequence[Any]) -> tuple[list[list[Any]], list[list[Any]]]:
+        """Sums of products as vectors, `[16 rows, half][run]`, and row sums `[16 rows][half]`."""
+        fragments = [state[i : i + 4] for i in range(0, len(state), 4)]
+        shift = self.gemm.storage.shift
+        rows = []
+        for i in range(self.m_fragments):
+            for half in range(2):
+                runs = []
+                for first in range(0, self.n_fragments, self.dealt):
+                    at = i * self.n_fragments + first
+                    values = [fragments[at + j][2 * half + c] for c in range(2) for j in range(self.dealt)]
+                    for start in range(0, self.run_length, self.lanes):
+                        run = e.gathered(values[start : start + self.lanes])
+                        if shift:
+                            run = arith.shrsi(run, e.splat(shift, self.lanes, e.integer(32)))
+                        runs.append(run)
+                rows.append(runs)
+        sums = fragments[self.m_fragments * self.n_fragments :]
+        return rows, [[self._unpadded(fragment[0]), self._unpadded(fragment[2])] for fragment in sums]
+
+    def _unpadded(self, total: Any) -> Any:
+        """A row's sum without what flipped zeros behind its end have added."""
+        padding = self.gemm.padded_k - self.kernel.k
+        if not self.kernel.lhs.flipped or not padding or self.kernel.group is not None:
+            return total
+        return arith.addi(total, e.constant(128 * padding, e.integer(32)))
+
+    @property
+    def _runs(self) -> int:
+        """Vectors in a row of a warp."""
+        return self.n_fragments * 2 // self.lanes
+
+    def _zero_totals(self) -> list[Any]:
+        return [e.splat(0, self.lanes, self.kernel.total_type)] * (2 * self.m_fragments * self._runs)
+
+    def _regrouped(self, totals: Sequence[Any]) -> list[list[Any]]:
+        return [list(totals[i : i + self._runs]) for i in range(0, len(totals), self._runs)]
+
+    def _combined(self, combine: Stage, state: Sequence[Any], totals: Sequence[Any], group: e.Index) -> list[Any]:
+        """Totals with one more group's part."""
+        parts, sums = self._parts(state)
+        held = self._held(combine.operands, group)
+        made = []
+        for r, runs in enumerate(parts):
+            m, _ = self._row(r)
+            rows = self._by_row(combine.operands, m, group)
+            for v, part in enumerate(runs):
+                arguments = [self._read(s, [part], rows, held, r, v, sums, group) for s in combine.sources]
+                made.append(self.cloner.clone(combine.body, [*arguments, totals[r * self._runs + v]]))
+        return made
+
+    # ---- bodies
+
+    def _row(self, r: int) -> tuple[Any, Any]:
+        """The row of half `r`, one that is there, and whether it is itself there."""
+        inside = e.add(e.divide(self.lane, 4), 16 * (r // 2) + 8 * (r % 2))
+        m = e.add(self.m0, e.add(self.warp_row, inside))
+        if isinstance(self.rows, int) and self.rows % self.tile.m == 0:
+            return m, True
+        return e.minimum(m, e.subtract(self.rows, 1)), e.less(m, self.rows)
+
+    def _column(self, v: int) -> tuple[Any, Any]:
+        """The first column of run `v` of this lane, one that is there, and whether it is itself there."""
+        per_run = self.run_length // self.lanes
+        inside = e.add(e.multiply(e.remainder(self.lane, 4), self.run_length), v // per_run * 4 * self.run_length)
+        n = e.add(self.n0, e.add(self.warp_column, e.add(inside, v % per_run * self.lanes)))
+        if self.kernel.n % self.tile.n == 0:
+            return n, True
+        return e.minimum(n, self.kernel.n - self.lanes), e.less(n, self.kernel.n)
+
+    def _epilogue(self, values: list[list[Any]], sums: list[list[Any]]) -> None:
+        """The stages on each vector, and the store."""
+        kernel = self.kernel
+        operands = [o for stage in kernel.stages for o in stage.operands]
+        held = self._held(operands, None)
+        for r, runs in enumerate(values):
+            m, inside = self._row(r)
+
+            def finish(r: int = r, runs: list[Any] = runs, m: Any = m) -> None:
+                rows = self._by_row(operands, m, None)
+                for v, run in enumerate(runs):
+                    known = [run]
+                    for stage in kernel.stages:
+                        arguments = [self._read(s, known, rows, held, r, v, sums, None) for s in stage.sources]
+                        known.append(self.cloner.clone(stage.body, arguments))
+                    self._store(known[-1], m, v)
+
+            e.when(inside, finish)
+
+    def _store(self, value: Any, m: Any, v: int) -> None:
+        n, inside = self._column(v)
+        bytes_ = self.lanes * e.bits(self.kernel.result_type) // 8
+        e.when(inside, lambda: _drop(vector.StoreOp(value, self.out, [e.index(m), e.index(n)], alignment=bytes_)))
+
+    def _held(self, operands: Sequence[Operand], group: e.Index | None) -> dict[Any, Any]:
+        """What is the same in all rows, read once."""
+        return {
+            (operand, v): self._fetch(operand, None, v, group)
+            for operand in dict.fromkeys(operands)
+            if "m" not in operand.axes
+            for v in range(self._runs)
+        }
+
+    def _by_row(self, operands: Sequence[Operand], m: Any, group: e.Index | None) -> dict[Any, Any]:
+        """What is the same in all columns of a row, read once."""
+        found = [o for o in dict.fromkeys(operands) if "m" in o.axes and "n" not in o.axes]
+        return {operand: self._fetch(operand, m, 0, group) for operand in found}
+
+    def _read(
+        self, source: Source, values: list[Any], rows: dict[Any, Any], held: dict[Any, Any], r: int, v: int,
+        sums: list[list[Any]], group: e.Index | None,
+    ) -> Any:  # fmt: skip
+        if isinstance(source, Previous):
+            return values[source.index]
+        if isinstance(source, Literal):
+            return self.cloner.splat(source.value)
+        if isinstance(source, RowSum):
+            return e.broadcast(sums[r // 2][r % 2], self.lanes)
+        if source in rows:
+            return rows[source]
+        found = held.get((source, v))
+        return found if found is not None else self._fetch(source, self._row(r)[0], v, group)
+
+    def _fetch(self, operand: Operand, m: Any, v: int, group: e.Index | None) -> Any:
+        """An operand at a vector's place."""
+        n = self._column(v)[0] if "n" in operand.axes else None
+        places = {"g": group, "m": m, "n": n}
+        where = [e.index(places[axis]) for axis in letters(operand)]
+        buffer = self.buffers[operand]
+        if n is None:
+            return e.broadcast(memref.load(buffer, where), self.lanes)
+        size = self.lanes * e.bits(operand.element_type) // 8
+        kind = e.vector_of(self.lanes, operand.element_type)
+        return vector.LoadOp(kind, buffer, where, alignment=size).result
+
+
+def _drop(_: Any) -> None:
+    """A statement where an expression is wanted."""

@@ -1,0 +1,120 @@
+"""A ring of tiles of one operand in shared memory: who copies what there, and where a fragment is found.
+
+Rows are stored in chunks of 16 bytes, the unit of `ldmatrix`. Chunk c of row r lies at place `c ^ (r / lines & mask)`
+of its row (an XOR swizzle over lines of 128 bytes, the width of all banks): eight rows at one chunk then meet all banks
+once, both when they are copied and when `ldmatrix` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...._mlir import arith, memref, vector
+from ....kernels import emit as e
+from . import instructions as gpu
+
+CHUNK = 16  # bytes
+_LINE = 128  # bytes that the 32 banks hold side by side
+
+
+def copy_size(row_bytes: int) -> int:
+    """Bytes that one asynchronous copy of a row of `row_bytes` can move, 0 where its alignment allows none."""
+    return next((size for size in gpu.COPY_SIZES if row_bytes % size == 0), 0)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of a ring: `stages` tiles of `rows` rows, each `width` bytes long: a power of two, at most a line."""
+
+    rows: int
+    width: int
+    stages: int
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.width * self.stages
+
+    @property
+    def chunks(self) -> int:
+        return self.width // CHUNK
+
+    def place(self, row: e.Index, chunk: e.Index) -> e.Index:
+        """The column, in bytes, of a chunk of a row."""
+        lines = max(1, _LINE // self.width)
+        turn = e.bit_and(e.divide(row, lines), min(self.chunks, _LINE // CHUNK) - 1)
+        return e.multiply(e.exclusive_or(chunk, turn), CHUNK)
+
+
+@dataclass
+class SharedTile:
+    """The ring in a kernel of `threads` threads.
+
+    Attributes:
+        source: the operand in memory, rows of `row_bytes` bytes.
+        global_row: from a row of the tile to the row of `source` that it holds, which is there.
+    """
+
+    shape: Shape
+    source: Any
+    row_bytes: int
+    thread: Any
+    threads: int
+    global_row: Callable[[e.Index], e.Index]
+    memory: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        shape = self.shape
+        self.memory = gpu.shared([shape.rows * shape.stages, shape.width], e.integer(8))
+        self._row, self._chunk = e.divide(self.thread, shape.chunks), e.remainder(self.thread, shape.chunks)
+        self._step = self.threads // shape.chunks
+        count = -(-shape.rows // self._step)
+        self._places = []
+        for i in range(count):
+            row = e.add(self._row, i * self._step)
+            there = True if (i + 1) * self._step <= shape.rows else e.less(row, shape.rows)
+            safe = row if there is True else e.minimum(row, shape.rows - 1)
+            self._places.append((row, there, self.global_row(safe)))
+
+    def copy(self, k_tile: e.Index, stage: e.Index, wanted: Any) -> None:
+        """Bring tile `k_tile` to `stage`, or zeros where it is not `wanted`."""
+        size = copy_size(self.row_bytes)
+        first = e.add(e.multiply(k_tile, self.shape.width), e.multiply(self._chunk, CHUNK))
+        for row, there, source_row in self._places:
+            target = e.add(e.multiply(stage, self.shape.rows), row)
+            column = self.shape.place(row, self._chunk)
+
+            def bring(target: Any = target, column: Any = column, source_row: Any = source_row) -> None:
+                if size:
+                    self._async(target, column, source_row, first, size, wanted)
+                else:
+                    self._bytes(target, column, source_row, first, wanted)
+
+            e.when(there, bring)
+
+    def _ragged(self, first: e.Index, wanted: Any) -> Any:
+        if self.row_bytes % self.shape.width == 0:
+            return wanted
+        return e.both(wanted, e.less(first, self.row_bytes))
+
+    def _async(self, row: Any, column: Any, source_row: Any, first: Any, size: int, wanted: Any) -> None:
+        for part in range(0, CHUNK, size):
+            to, place = [row, e.add(column, part)], [source_row, e.add(first, part)]
+            gpu.async_copy(self.memory, to, self.source, place, size, self._ragged(e.add(first, part), wanted))
+
+    def _bytes(self, row: Any, column: Any, source_row: Any, first: Any, wanted: Any) -> None:
+        """A chunk of a row of odd length, byte by byte through registers."""
+        i8 = e.integer(8)
+        parts = []
+        for part in range(CHUNK):
+            test = self._ragged(e.add(first, part), wanted)
+            place = e.choose(test, e.add(first, part), 0)
+            loaded = memref.load(self.source, [e.index(source_row), e.index(place)])
+            parts.append(loaded if test is True else arith.select(e.condition(test), loaded, e.constant(0, i8)))
+        vector.StoreOp(e.gathered(parts), self.memory, [e.index(row), e.index(column)], alignment=CHUNK)
+
+    def words(self, stage: e.Index, row: e.Index, turn_row: e.Index, chunk: e.Index, count: int) -> list[Any]:
+        """`ldmatrix`: each lane names a row and a chunk. `turn_row` is the row, less a multiple of 8."""
+        first = e.multiply(stage, self.shape.rows)
+        return gpu.ldmatrix(self.memory, e.add(first, row), self.shape.place(turn_row, chunk), count)

@@ -1,0 +1,117 @@
+"""How a weight of codes is stored: bytes along K, or several short codes a byte, and its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...._mlir import arith, ir
+from ....dialect.dtypes import Array
+from ....dialect.ops.constants import constant_array
+from ....kernels import emit as e
+from ....kernels.description import Kernel
+from ....kernels.layouts import Layout
+from .shared_tile import CHUNK
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Codes of `bits` bits.
+
+    A chunk of 16 bytes holds `CHUNK * fields` neighbours along K: byte j has codes j, 16 + j, .. from its lowest bits
+    on. So a 32-bit word, taken apart, is one word of each of `fields` chunks of whole bytes: what a lane of `mma.sync`
+    needs. Signed codes are left in the highest bits of their byte, 16 or 64 times too large, and the sums are shifted
+    back: no sign has to be extended.
+    """
+
+    bits: int = 8
+    signed: bool = True
+
+    @property
+    def fields(self) -> int:
+        return 8 // self.bits
+
+    @property
+    def shift(self) -> int:
+        """By how many bits sums of products are too large."""
+        return 8 - self.bits if self.signed else 0
+
+    def layout(self, n: int, padded_k: int) -> Layout:
+        """Of a weight `[n, K]` with K padded: rows of `padded_k / fields` bytes."""
+        if self.bits == 8:
+            return Layout((n, padded_k), ((n,), (padded_k,)), (0, 1))
+        blocks = (padded_k // (CHUNK * self.fields), self.fields, CHUNK)
+        return Layout((n, padded_k), ((n,), blocks), (0, 1, 2, 3), bits=self.bits, field=2)
+
+    def decode(self, word: Any) -> list[Any]:
+        """A stored word as a word of each of its fields."""
+        if self.bits == 8:
+            return [word]
+        i32 = e.integer(32)
+        mask = (1 << self.bits) - 1
+        spread = mask * 0x01010101 << self.shift
+        kept = e.constant(spread - (1 << 32) if spread >> 31 else spread, i32)
+        words = []
+        for number in range(self.fields):
+            left = self.shift - number * self.bits
+            moved = word
+            if left > 0:
+                moved = arith.shli(word, e.constant(left, i32))
+            elif left < 0:
+                moved = arith.shrui(word, e.constant(-left, i32))
+            words.append(arith.andi(moved, kept))
+        return words
+
+
+def known(value: Any) -> Array | None:
+    """The array of a constant, seen through views that only name its axes differently."""
+    owner = value.owner
+    if not isinstance(owner, ir.Block) and owner.operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+        array = known(owner.operation.operands[0])
+        return None if array is None else array.reshape(ir.RankedTensorType(value.type).shape)
+    return constant_array(value)
+
+
+def constant_codes(kernel: Kernel) -> Array | None:
+    """The codes of a constant weight as `[N, K]`, None when it is known at run time only."""
+    array = known(kernel.rhs.value)
+    if array is None:
+        return None
+    if kernel.rhs.flipped:
+        array = (array.view(np.uint8) ^ 0x80).view(np.int8)
+    axes = kernel.rhs.source_axes
+    order = sorted(range(array.ndim), key=lambda i: ("n", "g", "k").index(axes[i]))
+    return np.ascontiguousarray(array.transpose(order)).reshape(kernel.n, kernel.k)
+
+
+def storage_for(codes: Array | None, magnitude: int) -> Storage:
+    """The shortest storage that holds the codes. Codes declared to have 8 bits keep them: what they are may change
+    with the next weight, and the program's speed with it."""
+    if codes is None or magnitude > 16 or codes.size == 0:
+        return Storage()
+    low, high = int(codes.min()), int(codes.max())
+    for bits in (2, 4):
+        if low >= 0 and high < 1 << bits:
+            return Storage(bits, signed=False)
+        if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
+            return Storage(bits)
+    return Storage()
+
+
+def packed_constant(codes: Array, storage: Storage, padded_k: int) -> Any:
+    """The weight `[N, padded_k / fields]` as a constant at the insertion point."""
+    n = codes.shape[0]
+    array = storage.layout(n, padded_k).apply(codes).reshape(n, padded_k // storage.fields)
+    kind = ir.RankedTensorType.get(array.shape, e.integer(8))
+    return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))
+
+
+def transposed(value: Any, axes: Sequence[str]) -> Any:
+    """A weight of run time `[K, N]` as `[N, K]`, in front of the kernel; one that is `[N, K]` as it is."""
+    if axes[0] == "n":
+        return value
+    rows, columns = ir.RankedTensorType(value.type).shape
+    return Layout((rows, columns), ((rows,), (columns,)), (1, 0)).emit(value)

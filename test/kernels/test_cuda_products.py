@@ -1,0 +1,102 @@
+"""Kernels for NVIDIA GPUs: what they take, what they compile to, and what they refuse. No device is needed here; what
+the PTX computes is tested in test/ptx."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import qmlir
+from qmlir import TensorSpec as T
+
+TARGETS = ("cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a", "cuda:sm_120")
+
+
+def codes(*shape: int, lo: int = -128, hi: int = 127) -> Any:
+    return np.random.default_rng(0).integers(lo, hi + 1, shape).astype(np.int8)
+
+
+def scales(*shape: int) -> Any:
+    return np.full(shape, 0.01, np.float32)
+
+
+def product(target: str, m: int | None, n: int, k: int, **kw: Any) -> Any:
+    """A program of one product by a constant weight `[N, K]`."""
+    lhs = T((m, k), kw.pop("lhs_dtype", "i8"))
+    rhs = kw.pop("rhs", None)
+    kw = {"rhs_scale": scales(n, 1), **kw}
+    return qmlir.ops.scaled_matmul.compile(
+        lhs, codes(n, k) if rhs is None else rhs, rhs_transposed=True, target=target, **kw
+    )
+
+
+def one_kernel(artifact: Any, pattern: str) -> dict[str, Any]:
+    """The plan of the program's one kernel, whose code has the instruction."""
+    code = artifact.source("ptx")
+    assert len(re.findall(r"\.entry ", code)) == 1
+    assert re.search(pattern, code)
+    decision = artifact.manifest["strategies"][0]
+    plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == decision["chosen"])
+    assert plan["route"] == "kernel"
+    return dict(plan)
+
+
+S8 = r"mma\.sync\.aligned\.m16n8k32\.row\.col\.s32\.s8\.s8\.s32"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("m", [16, 33, 128, None])
+def test_int8_is_one_kernel_on_integer_tensor_cores(target: str, m: int | None) -> None:
+    kw = {"bias": np.zeros(250, np.float32), "activation": "gelu", "out_dtype": "f16"}
+    one_kernel(product(target, m, 250, 500, lhs_scale=T((m, 1), "f32"), **kw), S8)
+
+
+@pytest.mark.parametrize("k", [512, 40, 36, 35])
+def test_rows_of_any_length(k: int) -> None:
+    """Copies of 16, 8 and 4 bytes, and byte by byte where K is odd."""
+    artifact = product("cuda:sm_80", 40, 64, k)
+    one_kernel(artifact, S8)
+    assert "cp.async" in artifact.source("ptx")  # the weight's rows are padded
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lo", "hi", "bits"), [("i4", -8, 7, 4), ("u4", 0, 15, 4), ("i2", -2, 1, 2), ("u2", 0, 3, 2)]
+)
+@pytest.mark.parametrize("group", [0, 32, 128])
+def test_short_codes_are_packed(dtype: str, lo: int, hi: int, bits: int, group: int) -> None:
+    rhs = codes(64, 256, lo=lo, hi=hi)
+    rhs.flat[:2] = lo, hi
+    scale = scales(64, 256 // group if group else 1)
+    plan = one_kernel(product("cuda:sm_90a", None, 64, 256, rhs=rhs, rhs_dtype=dtype, rhs_scale=scale), S8)
+    assert plan["weight_bits"] == bits
+
+
+def test_zero_points_of_weights_need_no_other_kernel() -> None:
+    """The sums of the activation's rows that they multiply are taken in the product."""
+    zeros = np.arange(64, dtype=np.int32)[:, None] % 7
+    kw = {"lhs_zero_point": T((40, 1), "i32"), "lhs_zero_mode": "int", "rhs_zero_point": zeros, "zero_mode": "int"}
+    one_kernel(product("cuda:sm_80", 40, 64, 130, lhs_dtype="u8", lhs_scale=T((40, 1), "f32"), **kw), S8)
+    one_kernel(product("cuda:sm_80", 40, 64, 256, rhs=codes(64, 256, lo=0, hi=15), rhs_dtype="u4",
+                       rhs_scale=scales(64, 2), rhs_zero_point=np.tile(zeros, 2), zero_mode="int"), S8)  # fmt: skip
+
+
+def test_scales_of_groups_on_both_sides() -> None:
+    artifact = product("cuda:sm_80", 40, 64, 512, rhs_scale=scales(64, 4), lhs_scale=T((40, 4), "f32"))
+    one_kernel(artifact, S8)
+
+
+@pytest.mark.parametrize("n", [7, 6])
+def test_refusals(n: int) -> None:
+    artifact = product("cuda:sm_80", 16, n, 64)
+    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    assert f"N is {n}: fewer columns than one instruction has" in answers["mma-sync-int8"]["reason"]
+
+
+def test_groups_that_fit_no_step_are_refused() -> None:
+    artifact = product("cuda:sm_80", 16, 64, 80, rhs_scale=scales(64, 10))
+    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    assert "groups of 8 along K fit no step" in answers["mma-sync-int8"]["reason"]
+    assert "a group size of 16 or a multiple" in answers["mma-sync-int8"]["remedy"]
