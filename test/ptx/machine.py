@@ -23,6 +23,9 @@ HANDLERS: dict[str, Handler] = {}
 
 WARP = 32
 _DIMENSIONS = "xyz"
+# What the lanes of a warp do together: those that come first wait for the others. Blocks of a kernel are in no order
+# that would bring them there at the same time.
+CONVERGENT = frozenset(("bar", "barrier", "mma", "ldmatrix", "stmatrix", "wgmma", "shfl", "vote", "redux", "match", "elect"))
 # A fragment that goes back this often lets others run: it may be waiting for them.
 PATIENCE = 256
 
@@ -148,6 +151,8 @@ class Machine:
         self.clock = 0
         first = self.alive.copy()
         self.fragments: dict[int, Array] = {0: first}
+        self.gathering: dict[int, Array] = {}  # at an instruction of CONVERGENT, until the rest of the warp is there
+        self.forced = False
         self.pc = 0
 
     # ---- set-up
@@ -311,7 +316,11 @@ class Machine:
     def run(self) -> Report:
         """Until every thread has ended. Raises PtxError with the instruction and the thread at fault."""
         with np.errstate(all="ignore"):
-            while self.fragments:
+            while self.fragments or self.gathering:
+                if not self.fragments:  # nobody else will come
+                    pc = min(self.gathering)
+                    self.fragments[pc] = self.gathering.pop(pc)
+                    self.forced = True
                 self._fragment()
         if self.barriers:
             (block, number), barrier = next(iter(self.barriers.items()))
@@ -337,6 +346,11 @@ class Machine:
         while threads is not None:
             mask: Mask = None if threads.all() else threads
             ins = instructions[self.pc]
+            if mask is not None and ins.opcode in CONVERGENT:
+                threads = self._gathered(ins, threads)
+                if threads is None:
+                    return
+                mask = None if threads.all() else threads
             self.clock += 1
             if self.clock > self.limit:
                 raise PtxError(f"no end after {self.limit} instructions, at line {ins.line}: {ins.text}")
@@ -347,7 +361,8 @@ class Machine:
                 threads = self._branch(ins, threads, taken)
                 backward += self.pc <= here
                 if threads is not None and self.fragments and backward > PATIENCE:
-                    return self._let_others_run(threads)
+                    self._let_others_run(threads)
+                    return
             elif ins.opcode in ("ret", "exit"):
                 self.alive &= ~taken
                 self._released_by_exit(taken)
@@ -358,8 +373,31 @@ class Machine:
                 threads = threads if keep is None else self._rest(keep, self.pc)
             if threads is not None and self.pc in self.fragments:
                 self.fragments[self.pc] = self.fragments[self.pc] | threads
-                return None
-        return None
+                return
+
+    def _gathered(self, ins: Instruction, threads: Array) -> Array | None:
+        """Those of the threads whose warps are complete, with the ones that have waited here; the others wait."""
+        waiting = self.gathering.pop(self.pc, None)
+        if waiting is not None:
+            threads = threads | waiting
+        if self.forced:
+            self.forced = False
+            return threads
+        wanted = self.alive.reshape(-1, WARP)
+        if ins.opcode in ("shfl", "vote", "redux", "match", "elect"):
+            wanted = wanted & self._members(ins, threads)
+        lanes = threads.reshape(-1, WARP)
+        late = (lanes.any(axis=1) & (wanted & ~lanes).any(axis=1))[:, None] & lanes
+        if late.any():
+            self.gathering[self.pc] = late.reshape(-1)
+            threads = threads & ~late.reshape(-1)
+        return threads if threads.any() else None
+
+    def _members(self, ins: Instruction, threads: Array) -> Array:
+        """`[warps, lanes]` that the masks of the threads name."""
+        masks = np.where(threads, self.read(ins.operands[-1], "b32"), np.uint32(0)).reshape(-1, WARP)
+        named = np.bitwise_or.reduce(masks, axis=1)
+        return (named[:, None] >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(np.bool_)
 
     def _let_others_run(self, threads: Array) -> None:
         """These threads go round in a loop: they may wait for what others do."""

@@ -43,10 +43,15 @@ class Buffer:
 
 
 class GlobalMemory:
-    """Buffers by their addresses."""
+    """Buffers by their addresses.
+
+    Attributes:
+        slack: a load may go over the end of a buffer within this many aligned bytes, which no allocation splits.
+    """
 
     def __init__(self) -> None:
         self.buffers: list[Buffer] = []
+        self.slack = 0
 
     def add(self, name: str, content: Array, writable: bool) -> int:
         """The address of a buffer that starts with a copy of `content`."""
@@ -65,7 +70,7 @@ class GlobalMemory:
         buffer = self.buffers[(address >> BUFFER_BITS) - 1]
         return buffer.data[buffer.start : buffer.start + buffer.size]
 
-    def find(self, addresses: Array, width: int, align: int = 0) -> Iterator[tuple[Buffer, Array | slice, Array]]:
+    def find(self, addresses: Array, width: int, align: int = 0, slack: int = 0) -> Iterator[tuple[Buffer, Array | slice, Array]]:
         """The buffers that are accessed: each with the accesses that are in it and their offsets.
 
         Raises:
@@ -82,11 +87,12 @@ class GlobalMemory:
                 raise Fault(f"the address {int(addresses[lane]):#x} is in no buffer", lane)
             buffer = self.buffers[number - 1]
             offsets = addresses[which] - (number << BUFFER_BITS)
-            self._check(buffer, offsets, width, align or width, which)
+            size = -(-buffer.size // slack) * slack if slack else buffer.size
+            self._check(buffer, offsets, width, align or width, which, size)
             yield buffer, which, offsets
 
-    def _check(self, buffer: Buffer, offsets: Array, width: int, align: int, which: Array | slice) -> None:
-        outside = offsets + width > buffer.size
+    def _check(self, buffer: Buffer, offsets: Array, width: int, align: int, which: Array | slice, size: int) -> None:
+        outside = offsets + width > size
         crooked = offsets % align != 0
         if (outside | crooked).any():
             first = int(np.flatnonzero(outside | crooked)[0])
@@ -100,7 +106,7 @@ class GlobalMemory:
         """`[accesses, width // itemsize]` elements."""
         count = width // dtype.itemsize
         out = np.empty((addresses.size, count), dtype)
-        for buffer, which, offsets in self.find(addresses, width):
+        for buffer, which, offsets in self.find(addresses, width, slack=self.slack):
             index = (offsets[:, None] + buffer.start) // dtype.itemsize + np.arange(count)
             out[which] = buffer.data.view(dtype)[index]
         return out

@@ -300,14 +300,13 @@ class _Body:
             self.counted = self.at
             label = _LABEL.match(self.text, self.at, self.end)
             if self.text[self.at] == "{":
-                self.made += 1
-                self.scopes.append(_Scope(self.made))
                 self.at += 1
+                self._open()
             elif self.text[self.at] == "}":
                 self.scopes.pop()
                 self.at += 1
             elif label:
-                self.labels[self._label(label.group(1), new=True)] = len(self.entry.instructions)
+                self.labels[self._renamed(label.group(1))] = len(self.entry.instructions)
                 self.at = label.end()
             else:
                 end = self.text.find(";", self.at, self.end)
@@ -318,11 +317,14 @@ class _Body:
                 if statement:
                     yield self.line, statement
 
-    def _label(self, name: str, new: bool = False) -> str:
-        """A label of inline assembly belongs to its scope."""
-        if new and len(self.scopes) > 1:
-            self.scopes[-1].renamed[name] = f"{name}@{self.scopes[-1].number}"
-        return self._renamed(name)
+    def _open(self) -> None:
+        """A scope, whose labels are its own."""
+        self.made += 1
+        scope = _Scope(self.made)
+        inside = self.text[self.at : _closing(self.text, self.at)]
+        for name in re.findall(r"(?:^|[;{}\s])([A-Za-z_$%][\w$]*)\s*:(?!:)", inside):
+            scope.renamed[name] = f"{name}@{scope.number}"
+        self.scopes.append(scope)
 
     def _renamed(self, name: str) -> str:
         for scope in reversed(self.scopes):
