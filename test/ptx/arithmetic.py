@@ -262,7 +262,9 @@ def _bfe(m: Machine, ins: Instruction, mask: Mask) -> None:
     bits = 8 * a.dtype.itemsize
     wide = a.view(unsigned(a.dtype)).astype(np.uint64)
     if a.dtype.kind == "u":
-        kept = np.where(length >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(length, 63).astype(np.uint64)) - np.uint64(1))
+        kept = np.where(
+            length >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(length, 63).astype(np.uint64)) - np.uint64(1)
+        )
         value = np.where(start >= bits, np.uint64(0), wide >> np.minimum(start, 63).astype(np.uint64)) & kept
         m.write(ins.operands[0], value.astype(unsigned(a.dtype)), mask)
         return

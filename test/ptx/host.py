@@ -461,7 +461,9 @@ class _Host:
         for i, (resource, offset, length) in enumerate(zip(resources, offsets, lengths, strict=True)):
             view = resource.view(offset, length)
             addresses.append(memory.bind(f"binding {i}", view.data, view.start, view.size, bool(access[i] & 2)))
-        shared = export.attributes["workgroup_local_memory"].value if "workgroup_local_memory" in export.attributes else 0
+        shared = (
+            export.attributes["workgroup_local_memory"].value if "workgroup_local_memory" in export.attributes else 0
+        )
         if 0 not in grid:
             entry = self.ptx.entries[name]
             # LLVM widens loads of aligned pointers beyond the end of what is there; ours have no reason to.

@@ -1,5 +1,7 @@
 """Small kernels in PTX for the tests of the interpreter: right ones, which tests break one line at a time."""
 
+# ruff: noqa: E501  (lines of PTX, rows of tables)
+
 from __future__ import annotations
 
 import numpy as np

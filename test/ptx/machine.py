@@ -25,7 +25,9 @@ WARP = 32
 _DIMENSIONS = "xyz"
 # What the lanes of a warp do together: those that come first wait for the others. Blocks of a kernel are in no order
 # that would bring them there at the same time.
-CONVERGENT = frozenset(("bar", "barrier", "mma", "ldmatrix", "stmatrix", "wgmma", "shfl", "vote", "redux", "match", "elect"))
+CONVERGENT = frozenset(
+    ("bar", "barrier", "mma", "ldmatrix", "stmatrix", "wgmma", "shfl", "vote", "redux", "match", "elect")
+)
 # A fragment that goes back this often lets others run: it may be waiting for them.
 PATIENCE = 256
 
@@ -327,8 +329,8 @@ class Machine:
             waiting = sum(int(p.threads.sum()) for p in barrier.parked)
             where = sorted({self.entry.instructions[p.pc - 1].line for p in barrier.parked})
             raise PtxError(
-                f"deadlock: {waiting} threads of block {block} wait at barrier {number} (line {where}), the others have "
-                "ended or wait elsewhere"
+                f"deadlock: {waiting} threads of block {block} wait at barrier {number} (line {where}), the others "
+                "have ended or wait elsewhere"
             )
         texts = {i.line: f"{i.line}: {i.text}" for i in self.entry.instructions}
         return Report(

@@ -234,9 +234,7 @@ def _start(m: Machine, ins: Instruction, mask: Mask, groups: list[int]) -> None:
         old = results[threads].view(DTYPES[d_kind]).astype(np.float64)
         old = np.where(keeps[threads][:, None], old, 0)
         results[threads] = _accumulated(product[rows, columns], old, d_kind, ins.has("satfinite")).view(np.uint32)
-        m.products.append(
-            Product(group, owned | sources, reads, int(m.products_committed[group * 4 * WARP]))
-        )
+        m.products.append(Product(group, owned | sources, reads, int(m.products_committed[group * 4 * WARP])))
     for i, target in enumerate(targets):
         m.write(target, results[:, i].copy(), mask)
 

@@ -70,7 +70,9 @@ class GlobalMemory:
         buffer = self.buffers[(address >> BUFFER_BITS) - 1]
         return buffer.data[buffer.start : buffer.start + buffer.size]
 
-    def find(self, addresses: Array, width: int, align: int = 0, slack: int = 0) -> Iterator[tuple[Buffer, Array | slice, Array]]:
+    def find(
+        self, addresses: Array, width: int, align: int = 0, slack: int = 0
+    ) -> Iterator[tuple[Buffer, Array | slice, Array]]:
         """The buffers that are accessed: each with the accesses that are in it and their offsets.
 
         Raises:
@@ -193,9 +195,7 @@ class SharedMemory:
         if (outside | crooked).any():
             lane = int(np.flatnonzero(outside | crooked)[0])
             kind = "out of bounds" if outside[lane] else "misaligned"
-            raise Fault(
-                f"{kind}: {width} {what} at {int(offsets[lane])} of shared memory, which has {self.size}", lane
-            )
+            raise Fault(f"{kind}: {width} {what} at {int(offsets[lane])} of shared memory, which has {self.size}", lane)
         return offsets
 
     def _granules(self, at: Place, width: int) -> Array:

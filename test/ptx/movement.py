@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .machine import WARP, Copies, Machine, Mask, instruction
-from .memory import LOCAL_WINDOW, SHARED_START, SHARED_WINDOW, Fault
+from .memory import LOCAL_WINDOW, SHARED_WINDOW, Fault
 from .numbers import DTYPES, Array, unsigned
 from .text import Address, Instruction, PtxError, Symbol, width_of
 
@@ -32,7 +32,9 @@ def _cvta(m: Machine, ins: Instruction, mask: Mask) -> None:
 def _isspacep(m: Machine, ins: Instruction, mask: Mask) -> None:
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(_space(ins), 0)
     value = m.read(ins.operands[1], "u64").astype(np.int64)
-    m.write(ins.operands[0], (value >= window) & (value < window + (1 << 56)) if window else value < SHARED_WINDOW, mask)
+    m.write(
+        ins.operands[0], (value >= window) & (value < window + (1 << 56)) if window else value < SHARED_WINDOW, mask
+    )
 
 
 @instruction("ld", "ldu")
@@ -245,7 +247,7 @@ def _hint(m: Machine, ins: Instruction, mask: Mask) -> None:
 def _atom(m: Machine, ins: Instruction, mask: Mask) -> None:
     """One thread after the other, in their order."""
     kind = ins.type
-    dtype = DTYPES[kind] if kind in DTYPES else None
+    dtype = DTYPES.get(kind)
     if dtype is None or _lanes(ins) > 1:
         raise PtxError("packed atomics are not interpreted")
     operation = next(
@@ -270,7 +272,9 @@ def _atom(m: Machine, ins: Instruction, mask: Mask) -> None:
         parts = []
         for buffer, which, offsets in m.memory.find(addresses, dtype.itemsize):
             m.memory.check_writable(buffer)
-            parts.append((buffer.data.view(dtype), (offsets + buffer.start) // dtype.itemsize, np.arange(threads.size)[which]))
+            parts.append(
+                (buffer.data.view(dtype), (offsets + buffer.start) // dtype.itemsize, np.arange(threads.size)[which])
+            )
     for memory, index, which in parts:
         for i, lane in zip(index.tolist(), which.tolist(), strict=True):
             old[lane] = memory[i]

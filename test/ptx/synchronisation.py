@@ -43,5 +43,3 @@ def _nothing(m: Machine, ins: Instruction, mask: Mask) -> None:
 @instruction("trap", "brkpt")
 def _trap(m: Machine, ins: Instruction, mask: Mask) -> None:
     raise PtxError("the kernel stops itself")
-
-

@@ -1,5 +1,7 @@
 """What no kernel may do is found: each test breaks one line of a kernel that is right."""
 
+# ruff: noqa: E501  (lines of PTX, rows of tables)
+
 from __future__ import annotations
 
 import pytest
@@ -73,7 +75,7 @@ def test_an_overwritten_stage_is_found() -> None:
     text = broken(text, "xor.b32 %r24, %r22, 1024;", "mov.u32 %r24, %r22;")
     text = broken(text, "cp.async.wait_group 0;\nbar.sync 0;", "")
     text = broken(text, "LAST:", "cp.async.wait_group 0;\nbar.sync 0;\nLAST:")
-    with pytest.raises(PtxError, match="another warp may still (read|write) it|copy to it is still on its way"):
+    with pytest.raises(PtxError, match=r"another warp may still (read|write) it|copy to it is still on its way"):
         multiply(text)
 
 

@@ -1,5 +1,7 @@
 """Single instructions against numpy: each on a block of 64 threads, some of them with only a part of the lanes."""
 
+# ruff: noqa: E501  (lines of PTX, rows of tables)
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -15,7 +17,8 @@ from ptx.text import PtxError, parse
 THREADS = 64
 I32 = np.array([0, 1, -1, 2, -2, 3, 7, 100, -100, 127, -128, 255, 256, 2**31 - 1, -(2**31), 12345678], np.int32)
 F32 = np.array(
-    [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 3.14159, 1e-40, -1e-40, 3e38, -3e38, np.inf, -np.inf, np.nan], np.float32
+    [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 3.14159, 1e-40, -1e-40, 3e38, -3e38, np.inf, -np.inf, np.nan],
+    np.float32,
 )
 
 

@@ -234,7 +234,7 @@ def _block(attributes: str) -> tuple[int, int, int] | None:
     if match is None:
         return None
     sizes = [int(s) for s in match.group(1).split(",") if s.strip()]
-    x, y, z = (sizes + [1, 1])[:3]
+    x, y, z = [*sizes, 1, 1][:3]
     return x, y, z
 
 

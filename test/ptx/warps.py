@@ -35,7 +35,11 @@ def _shfl(m: Machine, ins: Instruction, mask: Mask) -> None:
     _taking_part(m, mask, members)
     mode = next(x for x in ("up", "down", "bfly", "idx") if ins.has(x))
     lane = np.tile(np.arange(WARP), m.threads // WARP)
-    by, clamp, segments = (b & 31).astype(np.int64), (c & 31).astype(np.int64), (c >> np.uint32(8) & 31).astype(np.int64)
+    by, clamp, segments = (
+        (b & 31).astype(np.int64),
+        (c & 31).astype(np.int64),
+        (c >> np.uint32(8) & 31).astype(np.int64),
+    )
     most = (lane & segments) | (clamp & ~segments)
     least = lane & segments
     source = {"up": lane - by, "down": lane + by, "bfly": lane ^ by, "idx": least | (by & ~segments)}[mode]
@@ -68,8 +72,10 @@ def _redux(m: Machine, ins: Instruction, mask: Mask) -> None:
     name = next(x for x in ("add", "min", "max", "and", "or", "xor") if ins.has(x))
     dtype = DTYPES[ins.type]
     info = np.iinfo(dtype)
-    f, start = {"add": (np.add, 0), "min": (np.minimum, info.max), "max": (np.maximum, info.min), "or": (np.bitwise_or, 0),
-                "and": (np.bitwise_and, ~dtype.type(0)), "xor": (np.bitwise_xor, 0)}[name]  # fmt: skip
+    f, start = {
+        "add": (np.add, 0), "min": (np.minimum, info.max), "max": (np.maximum, info.min), "or": (np.bitwise_or, 0),
+        "and": (np.bitwise_and, ~dtype.type(0)), "xor": (np.bitwise_xor, 0),
+    }[name]  # fmt: skip
     m.write(ins.operands[0], np.repeat(f.reduce(np.where(rows, _rows(a), dtype.type(start)), axis=1), WARP), mask)
 
 
