@@ -74,6 +74,16 @@ def test_short_codes_are_packed(dtype: str, lo: int, hi: int, bits: int, group: 
     assert plan["weight_bits"] == bits
 
 
+@pytest.mark.parametrize("m", [1, 4, 8])
+@pytest.mark.parametrize("group", [0, 128])
+def test_few_rows_share_k_among_lanes(m: int, group: int) -> None:
+    rhs, scale = codes(64, 1024, lo=-8, hi=7), scales(64, 1024 // group if group else 1)
+    artifact = product("cuda:sm_80", m, 64, 1024, rhs=rhs, rhs_dtype="i4", rhs_scale=scale)
+    plan = one_kernel(artifact, r"dp4a\.s32\.s32")
+    assert plan["weight_bits"] == 4
+    assert "ld.global.nc.v4.b32" in artifact.source("ptx")
+
+
 def test_zero_points_of_weights_need_no_other_kernel() -> None:
     """The sums of the activation's rows that they multiply are taken in the product."""
     zeros = np.arange(64, dtype=np.int32)[:, None] % 7

@@ -35,7 +35,7 @@ def test_options_are_read_from_a_pipeline() -> None:
         ("rocm:gfx942", "dynamic conv", "im2col"),
         ("rocm:gfx1100", "k groups", "mma"),
         ("cuda:sm_80", "matmul", "mma-sync-int8"),
-        ("cuda:sm_80", "row", "stock"),
+        ("cuda:sm_80", "row", "gemv-int8"),
         ("cuda:sm_80", "conv", "exact-f16"),
         ("cuda:sm_80", "dynamic conv", "im2col"),
         ("cuda:sm_80", "depthwise", "stock"),

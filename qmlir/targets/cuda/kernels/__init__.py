@@ -7,6 +7,8 @@ tile.py          the tiles that are shipped
 shared_tile.py   a ring of tiles in shared memory: copies, swizzle, fragments
 raster.py        which tile a workgroup takes
 mma_gemm.py      products on tensor cores: main loop, groups along K, epilogue
+gemv.py          products of a few rows: lanes share K
+operands.py      what bodies read
 executable.py    a kernel as an executable of IREE
 choose.py        the tile of a product, from figures of the architecture
 strategy.py      when a kernel takes a contraction; every refusal is there

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ....kernels.description import Kernel
 from ...base import Target
+from .gemv import Gemv
 from .mma_gemm import MmaGemm
 from .tile import Tile
 from .weights import Storage
@@ -95,3 +96,19 @@ def choose(kernel: Kernel, storage: Storage, constant: bool, target: Target, mac
         if gemm.shared_bytes <= machine.shared_memory:
             found.append((seconds(gemm, target, machine.units), gemm))
     return min(found, key=lambda pair: pair[0])[1] if found else None
+
+
+def gemv_for(kernel: Kernel, storage: Storage, units: int, shared_memory: int) -> Gemv | str:
+    """The kernel for a few rows: as many columns a warp as leave two workgroups for each multiprocessor; or why none."""
+    gemv = Gemv(kernel, storage, 4, 1)
+    for columns, k_warps in ((4, 1), (4, 2), (4, 4), (2, 4), (1, 4)):
+        gemv = Gemv(kernel, storage, columns, k_warps)
+        if gemv.blocks >= 2 * units and gemv.shared_bytes <= shared_memory:
+            break
+    if kernel.group is not None:
+        lanes, rest = divmod(kernel.group, gemv.chunk_codes)
+        if rest or lanes not in (1, 2, 4, 8, 16, 32):
+            return f"groups of {kernel.group} along K are no power of two of {gemv.chunk_codes} codes"
+    if gemv.shared_bytes > shared_memory:
+        return f"{gemv.parts} parts of {gemv.rows} rows do not fit shared memory"
+    return gemv

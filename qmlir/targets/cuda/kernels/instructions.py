@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import gpu, ir, memref, vector
+from ...._mlir import arith, gpu, ir, memref, vector
 from ....kernels import emit as e
 
 COPY_SIZES = (16, 8, 4)  # bytes of one cp.async
@@ -111,3 +111,22 @@ class Mma:
 def field(struct: Any, position: int, t: Any) -> Any:
     """A field of an LLVM structure."""
     return _op("llvm.extractvalue", [t], [struct], position=ir.DenseI64ArrayAttr.get([position]))
+
+
+# ------------------------------------------------------------------------------------------------------- warps
+
+
+def dp4a(a: Any, b: Any, acc: Any) -> Any:
+    """`acc` plus the products of four signed bytes each."""
+    return e.intrinsic("llvm.nvvm.idp4a.s.s", [a, b, acc], e.integer(32))
+
+
+def sum_across(value: Any, lanes: int) -> Any:
+    """The sum over neighbouring lanes, a power of two of them, in each of them."""
+    i32 = e.integer(32)
+    offset = lanes // 2
+    while offset:
+        other = gpu.ShuffleOp(value, e.constant(offset, i32), e.constant(32, i32), gpu.ShuffleMode.XOR).shuffleResult
+        value = arith.addi(value, other)
+        offset //= 2
+    return value

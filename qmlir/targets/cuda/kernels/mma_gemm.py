@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith, memref, vector
+from ...._mlir import arith, vector
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Previous, RowSum, Source, Stage
 from ....kernels.row_sums import uses_row_sums
 from . import instructions as gpu
 from .executable import Launch, executable, workgroup_id
-from .operands import letters
+from .operands import fetch
 from .raster import blocks, place
 from .rules import RULES
 from .shared_tile import CHUNK, Shape, SharedTile
@@ -389,14 +389,7 @@ class _Block:
     def _fetch(self, operand: Operand, m: Any, v: int, group: e.Index | None) -> Any:
         """An operand at a vector's place."""
         n = self._column(v)[0] if "n" in operand.axes else None
-        places = {"g": group, "m": m, "n": n}
-        where = [e.index(places[axis]) for axis in letters(operand)]
-        buffer = self.buffers[operand]
-        if n is None:
-            return e.broadcast(memref.load(buffer, where), self.lanes)
-        size = self.lanes * e.bits(operand.element_type) // 8
-        kind = e.vector_of(self.lanes, operand.element_type)
-        return vector.LoadOp(kind, buffer, where, alignment=size).result
+        return fetch(operand, self.buffers[operand], {"g": group, "m": m, "n": n}, self.lanes)
 
 
 def _drop(_: Any) -> None:
