@@ -37,12 +37,12 @@ def barrier() -> None:
 
 
 def async_copy(
-    target: Any, where: Sequence[e.Index], source: Any, place: Sequence[e.Index], size: int, wanted: Any
+    target: Any, where: Sequence[e.Index], source: Any, place: Sequence[e.Index], size: int, unit: int, wanted: Any
 ) -> None:
-    """`cp.async` of `size` bytes; where `wanted` does not hold nothing is read and zeros are written."""
-    count = [] if wanted is True else [e.choose(wanted, size, 0)]
-    count = [e.index(c) for c in count]
-    more = {"bypassL1": ir.UnitAttr.get()} if size == 16 else {}
+    """`cp.async` of `size` elements of `unit` bytes; where `wanted` does not hold nothing is read and zeros are
+    written."""
+    count = [] if wanted is True else [e.index(e.choose(wanted, size, 0))]
+    more = {"bypassL1": ir.UnitAttr.get()} if size * unit == 16 else {}
     to, from_ = [e.index(i) for i in where], [e.index(i) for i in place]
     segments = ir.DenseI32ArrayAttr.get([1, len(to), 1, len(from_), len(count)])
     _op(
@@ -66,7 +66,8 @@ def wait(pending: int) -> None:
 
 def ldmatrix(source: Any, row: e.Index, column: e.Index, count: int) -> list[Any]:
     """`count` tiles of 8 rows by 16 bytes, one 32-bit word of each a lane; lane `8 i + j` names row j of tile i."""
-    kind = e.vector_of([count, 4], e.integer(8))
+    element = ir.MemRefType(source.type).element_type
+    kind = e.vector_of([count, 32 // e.bits(element)], element)
     loaded = _op(
         "nvgpu.ldmatrix", [kind], [source, e.index(row), e.index(column)],
         numTiles=ir.IntegerAttr.get(e.integer(32), count), transpose=ir.BoolAttr.get(False),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ....strategy import Accept, Contraction, Decline
+from ....strategy import Accept, Contraction, Decline, Strategy
 from ...base import Target
 from ...roofline import roofline
+from .tile import FLOAT_TILES, TILES, Tile
 
 if TYPE_CHECKING:
     from ....dialect.dtypes import Array
@@ -56,7 +57,7 @@ class KernelPlan:
 def _mma_facts(gemm: MmaGemm) -> Mapping[str, Any]:
     tile = gemm.tile
     return {
-        "mma": f"mma.sync.m16n8k{gemm.step}.s8",
+        "mma": f"mma.sync.m16n8k{gemm.step}.{gemm.mma.operand}",
         "tile": [tile.m, tile.n, tile.k],
         "warps": list(tile.warps),
         "stages": tile.stages,
@@ -120,6 +121,10 @@ class MmaSyncStrategy(IntegerStrategy):
     """Products of int8 by codes of 8 bits or less on `mma.sync`, exact in i32."""
 
     name: str = "mma-sync-int8"
+    tiles: tuple[Tile, ...] = TILES
+
+    def variants(self) -> Mapping[str, Strategy]:
+        return {tile.name: replace(self, tiles=(tile,)) for tile in self.tiles}
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         from .choose import Machine, choose
@@ -131,7 +136,7 @@ class MmaSyncStrategy(IntegerStrategy):
         machine = Machine(self.units, self.target.shared_memory)
         # Short groups ask for short tiles, whose rows packed codes do not fill.
         storages = dict.fromkeys((storage_for(codes, kernel.rhs.magnitude), Storage()))
-        found = (choose(kernel, storage, codes is not None, self.target, machine) for storage in storages)
+        found = (choose(kernel, storage, codes is not None, self.target, machine, self.tiles) for storage in storages)
         gemm = next((gemm for gemm in found if gemm is not None), None)
         if gemm is None:
             return Decline(
@@ -162,3 +167,49 @@ class GemvStrategy(IntegerStrategy):
         if isinstance(gemv, str):
             return Decline(gemv, "tensor cores take it")
         return Accept(KernelPlan(gemv, codes, _gemv_facts(gemv)), roofline(self.target, c))
+
+
+@dataclass(frozen=True)
+class WeightOnlyStrategy:
+    """16-bit floats by a constant weight of codes, decoded in registers."""
+
+    target: Target
+    units: int
+    name: str = "mma-sync-weight-only"
+    tiles: tuple[Tile, ...] = FLOAT_TILES
+
+    def variants(self) -> Mapping[str, Strategy]:
+        return {tile.name: replace(self, tiles=(tile,)) for tile in self.tiles}
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        from ....kernels.description import Unfit
+        from ....kernels.group import describe
+
+        c = contraction
+        if c.kind != "matmul" or c.acc != "f32" or c.lhs not in ("f16", "bf16") or c.rhs != c.lhs:
+            return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of f16 or bf16 by codes")
+        if c.op is None:
+            return Decline("what makes its weight is not known", "none needed")
+        try:
+            kernel = describe(c.op)
+        except Unfit as unfit:
+            return Decline(unfit.reason, unfit.remedy)
+        return _unfit(kernel) or self.check(kernel, c)
+
+    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        """Whether a tile computes `kernel`."""
+        from .choose import Machine, choose
+        from .weights import constant_codes, storage_for_halves
+
+        if kernel.n < 8:
+            return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
+        codes = constant_codes(kernel)
+        if codes is None:
+            return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
+        machine = Machine(self.units, self.target.shared_memory)
+        gemm = choose(kernel, storage_for_halves(codes), True, self.target, machine, self.tiles)
+        if gemm is None:
+            return Decline(
+                f"groups of {kernel.group} along K fit no step of an instruction", "a group size of 32 or a multiple"
+            )
+        return Accept(KernelPlan(gemm, codes, _mma_facts(gemm)), roofline(self.target, c))
