@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.programs import product
 
 import qmlir
 from qmlir import inputs, measure
@@ -21,14 +22,7 @@ from qmlir.errors import UsageError
 from qmlir.spec import TensorSpec as T
 from qmlir.strategy import answer_text, facts_text, seconds_text
 
-TEXT = """
-func.func @main(%x: tensor<64x256xi8>, %w: tensor<256x128xi8>) -> tensor<64x128xi32> {
-  %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
-  } : (tensor<64x256xi8>, tensor<256x128xi8>) -> tensor<64x128xi32>
-  return %0 : tensor<64x128xi32>
-}
-"""
+TEXT = product(64, 256, 128)
 
 
 # ---- explain
