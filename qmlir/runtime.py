@@ -164,12 +164,12 @@ class Program:
 
     def _join_team(self, module: Any) -> Any:
         """Tell the program's kernels of the process's helper threads; None when it has no use for them."""
-        from .targets.cpu.threads.board import SETTER
+        from .targets.cpu.threads.board import HELPER, SETTER
         from .targets.cpu.threads.team import team
 
         if SETTER not in module.function_names:
             return None
-        found = team()
+        found = team(module.lookup_function(SETTER).reflection.get(HELPER))
         if found is not None:
             b = _binding()
             address = b.VmVariantList(1)

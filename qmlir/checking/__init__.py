@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from .. import _html, inputs
 from ..dialect.dtypes import Array
 from ..errors import UsageError
 from .compare import Comparison, Tolerance, compare
-from .layers import Layer
 from .ways import ORACLES, Replayable, Way, open_way
+
+if TYPE_CHECKING:
+    from .layers import Layer
 
 __all__ = ["ORACLES", "Comparison", "Report", "Tolerance", "check"]
 

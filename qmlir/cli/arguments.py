@@ -85,6 +85,14 @@ def parameter_file(item: str) -> tuple[str, str]:
     return scope, path
 
 
+def chosen(item: str) -> tuple[str, int | str]:
+    """`KNOB=VALUE` as a pair; numbers are integers."""
+    name, eq, value = item.partition("=")
+    if not eq or not name or not value:
+        raise argparse.ArgumentTypeError(f"{item!r}: write KNOB=VALUE")
+    return name, int(value) if value.isdigit() else value
+
+
 def count(text: str) -> int:
     """A number of at least 1."""
     if not text.isdigit() or int(text) < 1:

@@ -47,6 +47,8 @@ def obey_parent() -> None:
             cache = sys.modules.get("qmlir.cache")
             for lock in list(getattr(cache, "HELD", ())):
                 lock.unlink(missing_ok=True)
+            for compiler in list(getattr(sys.modules.get("qmlir.tuning.search"), "RUNNING", ())):
+                compiler.terminate()
             os._exit(128 + signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -11,7 +11,7 @@ from typing import Any
 
 from .._spelling import CODE_LEVELS
 from ..errors import TuningWarning, UsageError
-from .arguments import add_compilation, add_source, add_timeout, add_volume, command, compilation
+from .arguments import add_compilation, add_source, add_timeout, add_volume, chosen, command, compilation
 
 
 def add(commands: Any) -> None:
@@ -26,7 +26,9 @@ def add(commands: Any) -> None:
     p.add_argument("--stop", metavar="LEVEL", choices=CODE_LEVELS,
                    help="write the text of a level, or asm, ptx, isa, spirv")  # fmt: skip
     p.add_argument("--dump-stages", metavar="DIR", help="write every level and the device code to DIR")
-    p.add_argument("--tuning", metavar="FILE", help="compile as was best by this database of qmlir tune")
+    p.add_argument("--tuning", metavar="FILE", help="compile as was best by a database of qmlir tune, or: shipped")
+    p.add_argument("--choice", action="append", default=[], type=chosen, metavar="KNOB=VALUE",
+                   help="a choice that qmlir tune tries")  # fmt: skip
     add_timeout(p)
     p.add_argument("--no-cache", action="store_true", help="neither read nor write the compilation cache")
     p.add_argument("--strict", action="store_true", help="fail where a part would be slow on the target")
@@ -60,6 +62,7 @@ def _compile(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     options: dict[str, Any] = {
         **compilation(args), "pipeline": args.pipeline, "keep_parameters": args.keep_parameters, "strict": args.strict,
+        "choice": dict(args.choice),
     }  # fmt: skip
     if args.stop:
         from ..artifact import write_atomically

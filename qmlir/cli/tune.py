@@ -27,6 +27,7 @@ def add(commands: Any) -> None:
     p.add_argument("--jobs", type=count, metavar="N", help="compilations at once")
     p.add_argument("--emit", metavar="DIR", help="only compile, into DIR")
     p.add_argument("--measure", metavar="DIR", help="only measure what --emit compiled; needs no compiler")
+    p.add_argument("--dask", metavar="ADDRESS", help="measure on the workers of a Dask cluster: tcp://host:8786")
     p.add_argument("--merge", action="append", default=[], metavar="FILE", help="only add other databases")
     p.set_defaults(run=run)
 
@@ -51,8 +52,9 @@ def run(args: argparse.Namespace) -> int:
     if not in_child():
         return run_in_child("qmlir", args.words, "qmlir", args.input or args.measure or "databases")
     from .. import settings
+    from ..tuning.cluster import measure_on_cluster
     from ..tuning.database import Database
-    from ..tuning.measure import PLAN, measure_folder, read_json
+    from ..tuning.measure import measure_folder, read_plan
     from ..tuning.search import conclude, device_name, emit, tune
     from .compile import check_writable
 
@@ -71,8 +73,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.measure:
         folder = Path(args.measure)
-        measure_folder(folder, args.budget, step)
-        found, report = conclude(folder, device_name(read_json(folder / PLAN)["target"]))
+        if args.dask:
+            measure_on_cluster(folder, args.dask, args.budget, step)
+        else:
+            measure_folder(folder, args.budget, step)
+        found, report = conclude(folder, device_name(read_plan(folder)["target"]))
     else:
         source = Path(args.input)
         options: dict[str, Any] = {

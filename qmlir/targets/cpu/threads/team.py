@@ -4,11 +4,13 @@ process; its threads are daemons inside a call of the worker program, which hold
 from __future__ import annotations
 
 import atexit
+import base64
 import ctypes
 import os
 import platform
 import sys
 import threading
+import zlib
 
 import numpy as np
 
@@ -27,8 +29,12 @@ def supported() -> bool:
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
-def team() -> Team | None:
-    """The team of this process, with its helpers running; None when the process is to use one thread."""
+def team(program: str | None = None) -> Team | None:
+    """The team of this process, with its helpers running; None when the process is to use one thread.
+
+    Args:
+        program: the helper's program as a compiled program holds it (`helper_text`); without one it is compiled.
+    """
     global _team
     helpers = min(settings.threads(), board.MOST_PARTICIPANTS) - 1
     if helpers < 1 or not supported():
@@ -38,7 +44,7 @@ def team() -> Team | None:
             _team = Team()
             atexit.register(_team.stop)
             os.register_at_fork(after_in_child=_forked)
-        _team.start(helpers)
+        _team.start(helpers, program)
         return _team
 
 
@@ -78,11 +84,11 @@ class Team:
         mask = np.frombuffer(bits.to_bytes(board.CPU_MASK_BYTES, "little"), np.int64)
         self._words[board.CPU_MASK // 8 :][: len(mask)] = mask
 
-    def start(self, helpers: int) -> None:
+    def start(self, helpers: int, program: str | None = None) -> None:
         """Have at least so many helpers."""
         if len(self._threads) >= helpers:
             return
-        worker = _worker()
+        worker = zlib.decompress(base64.b64decode(program)) if program else _worker()
         for number in range(len(self._threads) + 1, helpers + 1):
             thread = threading.Thread(
                 target=_help, args=(worker, self.address, number), daemon=True, name="qmlir helper"
@@ -116,6 +122,11 @@ class Team:
     def statistics(self) -> dict[str, int]:
         """How often a helper joined a job, and how often one went to sleep."""
         return {"joined": self._get(board.JOINED), "slept": self._get(board.SLEPT)}
+
+
+def helper_text() -> str:
+    """The helper's program for a compiled program to hold, so that loading it takes no compiler: 6 KB."""
+    return base64.b64encode(zlib.compress(_worker(), 9)).decode()
 
 
 def _worker() -> bytes:
