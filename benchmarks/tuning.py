@@ -18,6 +18,8 @@ from safetensors.numpy import save_file
 from qmlir.tuning import Database, tune
 from qmlir.tuning.database import BETTER
 
+from .harness import environment
+
 # M, N, K: rows of a decoder's layers with one and a few tokens, of a prompt, of an encoder; one ragged.
 SHAPES = ((1, 1024, 1024), (1, 4096, 4096), (4, 2048, 2048), (16, 1024, 1024), (32, 4096, 1024), (64, 512, 512),
           (128, 768, 3072), (128, 1024, 1024), (512, 512, 512), (7, 333, 500))  # fmt: skip
@@ -74,7 +76,8 @@ def main() -> int:
     mean = math.exp(sum(math.log(r["gain"]) for r in rows) / len(rows))
     print(f"geometric mean of {len(rows)} shapes: {mean:.3f}")
     if args.json is not None:
-        args.json.write_text(json.dumps({"geometric_mean": mean, "rows": rows}, indent=1) + "\n")
+        found = {"environment": environment(), "budget": args.budget, "geometric_mean": mean, "rows": rows}
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 
