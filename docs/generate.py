@@ -245,7 +245,8 @@ database that `qmlir compile --tuning tuning.json` reads ([all options](commands
    untuned one, as far as was measured.
 
 `--emit DIR` and `--measure DIR` are steps 1 to 3 and 4 apart: the second needs the runtime alone, on another machine if
-need be; `--dask ADDRESS` has it done by the workers of a Dask cluster. An interrupted search goes on with what is there.
+need be; `--dask ADDRESS` has it done by the workers of a Dask cluster. An interrupted search goes on with what is
+there.
 
 A database is a sorted JSON file: records by the target, the CPU, both versions, and each product's op, types and sizes
 (M rounded up to a power of two). It names values of knobs, never flags, and `--merge` keeps every record of both. The
@@ -276,10 +277,11 @@ def tuning_page() -> str:
         rows.append(f"| {' x '.join(map(str, r['shape']))} | {seconds_text(r['baseline'])} | {choice} | {best} | "
                     f"{r['gain']:.3f} |")  # fmt: skip
     same = sum(not r["choice"] for r in found["rows"])
-    verdict = (f"For {same} of {len(rows)} the untuned choice was already the best of what was tried: the kernels choose "
-               "their sizes from the shape.") if same else ""  # fmt: skip
-    return TUNING.format(budget=found["budget"], cpu=found["environment"]["cpu"], threads=found["environment"]["threads"],
-                         rows="\n".join(rows), mean=found["geometric_mean"], verdict=verdict)  # fmt: skip
+    verdict = (f"For {same} of {len(rows)} the untuned choice was already the best of what was tried:\nthe kernels "
+               "choose their sizes from the shape.") if same else ""  # fmt: skip
+    machine = found["environment"]
+    return TUNING.format(budget=found["budget"], cpu=machine["cpu"], threads=machine["threads"], rows="\n".join(rows),
+                         mean=found["geometric_mean"], verdict=verdict)  # fmt: skip
 
 
 # File name -> its text.

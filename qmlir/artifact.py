@@ -107,17 +107,24 @@ class Artifact:
         return inspect(self)._repr_html_()
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Artifact:
+    def open(cls, path: str | os.PathLike[str], *, sha256: str | None = None) -> Artifact:
         """Read a `.vmfb` that qmlir made.
 
+        Args:
+            sha256: of the whole file; another one is refused before anything in it is looked at.
+
         Raises:
-            ArtifactError: missing, truncated, damaged or foreign.
+            ArtifactError: missing, truncated, damaged, foreign, or not the file that is expected.
         """
         p = Path(path)
         try:
             data = p.read_bytes()
         except OSError as e:
             raise ArtifactError(f"cannot read {p}: {e.strerror or e}") from None
+        if sha256 is not None:
+            from .signing import check_digest
+
+            check_digest(data, sha256, str(p))
         check_container(data, str(p))
         return cls(data, read_manifest(data, str(p)), p)
 

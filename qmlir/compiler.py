@@ -552,7 +552,7 @@ def run_compiler(
         manifest["task_work"] = _work(_for_tasks(manifest["strategies"])) if options.start != "configured" else None
         drop_attributes(module)
         attach_manifest(module, manifest)
-        attach_helper(module)
+        attach_helper(module, options.cache)
         return Compiled(_invoke(session, module), manifest)
 
 
@@ -696,7 +696,7 @@ def attach_manifest(module: Any, manifest: dict[str, Any]) -> None:
     )
 
 
-def attach_helper(module: Any) -> None:
+def attach_helper(module: Any, cached: bool) -> None:
     """Store the helper's program in one whose kernels share their work (`targets/cpu/threads`)."""
     from ._mlir import ir
     from .targets.cpu.threads.board import HELPER, SETTER
@@ -705,7 +705,7 @@ def attach_helper(module: Any) -> None:
     setter = next((op for op in module.body.operations if op.operation.name == "func.func"
                    and op.attributes["sym_name"].value == SETTER), None)  # fmt: skip
     if setter is not None:
-        setter.attributes["iree.reflection"] = ir.DictAttr.get({HELPER: ir.StringAttr.get(helper_text())})
+        setter.attributes["iree.reflection"] = ir.DictAttr.get({HELPER: ir.StringAttr.get(helper_text(cached))})
 
 
 __all__ = ["Options", "QmlirError", "compile", "compile_built", "default_pipeline", "run_compiler"]

@@ -257,7 +257,8 @@ def _replaced(report: Report, **changes: Any) -> Report:
 def _aligned(ours: list[Layer], theirs: list[Layer]) -> tuple[list[tuple[Layer, Layer]], list[str]]:
     """Layers of two programs that correspond: in order, of the same op, shape and type."""
     matcher = difflib.SequenceMatcher(None, [a.form for a in ours], [b.form for b in theirs], autojunk=False)
-    pairs, unmatched = list[tuple[Layer, Layer]](), list[str]()
+    pairs: list[tuple[Layer, Layer]] = []
+    unmatched: list[str] = []
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
         if tag == "equal":
             pairs += zip(ours[i1:i2], theirs[j1:j2], strict=True)

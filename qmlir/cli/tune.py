@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if not (args.input or args.measure or args.merge):
         raise UsageError("give a program to tune, or --measure DIR, or --merge FILE")
     if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input or args.measure or "databases")
+        return run_in_child("qmlir", args.words, "qmlir", args.input or args.measure or "databases", quiet=args.quiet)
     from .. import settings
     from ..tuning.cluster import measure_on_cluster
     from ..tuning.database import Database
@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
         for other in args.merge:
             known = known.merged(Database.read(other))
         known.write(path)
-        print(f"{path}: {len(known.entries)} programs, {sum(map(len, known.entries.values()))} records")
+        if not args.quiet:
+            print(f"{path}: {len(known.entries)} programs, {sum(map(len, known.entries.values()))} records")
         return 0
     if args.measure:
         folder = Path(args.measure)
@@ -85,11 +86,13 @@ def run(args: argparse.Namespace) -> int:
         }  # fmt: skip
         if args.emit:
             plan = emit(source, Path(args.emit), target=args.target, budget=args.budget, step=step, **options)
-            print(f"{args.emit}: {sum('file' in c for c in plan['candidates'])} candidates to measure")
+            if not args.quiet:
+                print(f"{args.emit}: {sum('file' in c for c in plan['candidates'])} candidates to measure")
             return 0
         name = hashlib.sha256(f"{source.resolve()} {args.target}".encode()).hexdigest()[:16]
         folder = Path(args.folder) if args.folder else settings.cache_folder() / "tuning" / name
         found, report = tune(source, folder, target=args.target, budget=args.budget, step=step, **options)
     known.merged(found).write(path)
-    print(report)
+    if not args.quiet:
+        print(report)
     return 0

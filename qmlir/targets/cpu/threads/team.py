@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import base64
 import ctypes
+import functools
 import os
 import platform
 import sys
@@ -124,12 +125,17 @@ class Team:
         return {"joined": self._get(board.JOINED), "slept": self._get(board.SLEPT)}
 
 
-def helper_text() -> str:
-    """The helper's program for a compiled program to hold, so that loading it takes no compiler: 6 KB."""
-    return base64.b64encode(zlib.compress(_worker(), 9)).decode()
+@functools.cache
+def helper_text(cached: bool) -> str:
+    """The helper's program for a compiled program to hold, so that loading it takes no compiler: 6 KB.
+
+    Args:
+        cached: whether the compilation cache may be used.
+    """
+    return base64.b64encode(zlib.compress(_worker(cached), 9)).decode()
 
 
-def _worker() -> bytes:
+def _worker(cached: bool = True) -> bytes:
     """The worker program, from the cache."""
     from ....cache import key_of
     from ....compiler import Options, compile_built
@@ -137,7 +143,8 @@ def _worker() -> bytes:
     from .worker import module
 
     target = resolve("cpu:x86-64")
-    made = compile_built(lambda ctx: module(), target, Options(), key_of(["helper of a team", target.capabilities()]))
+    key = key_of(["helper of a team", target.capabilities()]) if cached else None
+    made = compile_built(lambda ctx: module(), target, Options(), key)
     return made.vmfb
 
 
