@@ -32,7 +32,7 @@ def command(commands: Any, name: str, usage: str, help: str, description: str) -
     p: argparse.ArgumentParser = commands.add_parser(
         name, help=help, description=description, usage=f"qmlir {name} {usage}", formatter_class=Help
     )
-    p.add_argument("-q", "--quiet", action="store_true", help="print no more than was asked for")
+    p.add_argument("-q", "--quiet", action="store_true", help="print nothing that was not asked for")
     p.add_argument("-v", "--verbose", action="store_true", help="tell each step and its time on stderr")
     return p
 

@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
     p.add_argument("--stop", metavar="LEVEL", choices=CODE_LEVELS,
                    help="write the text of a level, or asm, ptx, isa, spirv")  # fmt: skip
     p.add_argument("--dump-stages", metavar="DIR", help="write every level and the device code to DIR")
-    p.add_argument("--tuning", metavar="FILE", help="compile as was best by a database of qmlir tune, or: shipped")
+    p.add_argument("--tuning", metavar="FILE", help="compile as was best: a database of qmlir tune")
     p.add_argument("--choice", action="append", default=[], type=chosen, metavar="KNOB=VALUE",
                    help="a choice that qmlir tune tries")  # fmt: skip
     add_limits(p)

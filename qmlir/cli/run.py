@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
     p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
                    help="weights kept apart")  # fmt: skip
     p.add_argument("--verify-hash", metavar="SHA256", help="refuse a file that has another SHA-256")
-    p.add_argument("--verify-key", metavar="FILE", help="refuse one that is not signed by this public key (.pem)")
+    p.add_argument("--verify-key", metavar="FILE", help="refuse one not signed by this public key (.pem)")
     p.add_argument("--repeat", type=count, default=1, metavar="N", help="call N times, print the time of one")
     p.add_argument("--json", action="store_true", help="print shapes, dtypes, time as JSON")
     p.set_defaults(run=run)

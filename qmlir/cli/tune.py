@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
     p.add_argument("--jobs", type=count, metavar="N", help="compilations at once")
     p.add_argument("--emit", metavar="DIR", help="only compile, into DIR")
     p.add_argument("--measure", metavar="DIR", help="only measure what --emit compiled; needs no compiler")
-    p.add_argument("--dask", metavar="ADDRESS", help="measure on the workers of a Dask cluster: tcp://host:8786")
+    p.add_argument("--dask", metavar="ADDRESS", help="measure on a Dask cluster: tcp://host:8786")
     p.add_argument("--merge", action="append", default=[], metavar="FILE", help="only add other databases")
     p.set_defaults(run=run)
 
