@@ -97,6 +97,11 @@ def guarded(body: Callable[[], int], program: str) -> int:
         return 130
     except BrokenPipeError:
         return 1
+    except OSError as e:
+        # A disk that is full, a name that is too long: what the system says of a file is the person's to mend.
+        name = f"{e.filename}: " if e.filename is not None else ""
+        print(f"{program}: error: {name}{e.strerror or e}", file=sys.stderr)
+        return 1
     except MemoryError:
         print(f"{program}: error: out of memory", file=sys.stderr)
         return 1

@@ -43,12 +43,19 @@ def read_plan(folder: Path) -> dict[str, Any]:
     path = folder / PLAN
     plan = read_json(path)
     try:
-        candidates = [(c["name"], dict(c["choice"]), str(c.get("file", ""))) for c in plan["candidates"]]
+        candidates = [(c["name"], dict(c["choice"]), c.get("file") or "") for c in plan["candidates"]]
+        words = [plan["key"], plan["target"], plan["function"], plan.get("host", ""), plan["sha256"]]
+        words += [text for name, choice, file in candidates for text in (name, file, *choice)]
+        if not all(isinstance(w, str) for w in words):
+            raise ValueError("a name is no text")
+        if not all(isinstance(v, (str, int, float, bool)) for _, choice, _ in candidates for v in choice.values()):
+            raise ValueError("a choice has values that are no plain ones")
+        if type(plan["size"]) is not int or len({name for name, *_ in candidates}) < len(candidates):
+            raise ValueError("a name is there twice, or the size is no integer")
         if not candidates or not candidates[0][2]:
             raise UsageError(f"{folder} has no default to compare with: its compilation failed")
         if any(Path(file).name != file for *_, file in candidates):
             raise ValueError("a candidate's file lies elsewhere")
-        _ = str(plan["key"]), str(plan["target"]), str(plan["function"]), int(plan["size"])
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise UsageError(f"{path} is damaged: {type(e).__name__} {e}") from None
     return dict(plan)
@@ -62,6 +69,8 @@ def read_results(folder: Path) -> dict[str, Result]:
         for name, row in found.items():
             if "error" not in row and not (0 < float(row["seconds"]) < 1e6 and 0 < float(row["baseline"]) < 1e6):
                 raise ValueError(f"{name} has a time that is no positive number of seconds")
+            if not all(isinstance(row.get(k, ""), str) for k in ("error", "device")):
+                raise ValueError(f"{name} has an error or a device that is no text")
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise UsageError(f"{path} is damaged: {type(e).__name__} {e}") from None
     return dict(found)
