@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from .._spelling import did_you_mean
 from ..errors import Diagnostic, UsageError
-from ..strategy import Decision, Strategy, Varied, answer_text, decide
+from ..strategy import Decision, Strategy, Varied, answer_text, chosen_strategies, decide, parse_choice
 from ..targets import Target, resolve
 from .base import Pass, State, error_at, fail
 from .groups import LHS_MAGNITUDE, RHS_MAGNITUDE, find_contractions
@@ -27,10 +27,11 @@ class SelectPass(Pass):
 
     target: str = "cpu"
     prefer: str = ""  # the name of a strategy that is asked before the others, or of a variant of one: `name:variant`
+    choice: str = ""  # values of the strategies' knobs, `name:value|name:value`
 
     def run(self, module: Any, state: State) -> None:
         target = resolve(self.target)
-        strategies = _preferred(target, self.prefer)
+        strategies = chosen_strategies(_preferred(target, self.prefer), parse_choice(self.choice))
         failures: list[Diagnostic] = []
         # Found first, changed afterwards: a plan may replace its op, and what it builds is not asked again.
         for contraction in find_contractions(module):

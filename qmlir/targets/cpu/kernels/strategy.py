@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ....strategy import Accept, Contraction, Decline, Estimate
+from ....strategy import Accept, Contraction, Decline, Estimate, Knob
 from ...base import Target
 
 if TYPE_CHECKING:
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 _ROWS_FOR_PACKING = 16
 _LONGEST_ROW = 6 << 10
 _MOST_VECTORS = 96
+# Fields of `gemm.Sizes`; the first value is its default.
+_KNOBS = (
+    Knob("chunk_rows", (96, 24, 48, 192)),
+    Knob("chunk_panels", (8, 2, 4, 16)),
+    Knob("lhs_bytes", (32 << 10, 16 << 10, 24 << 10)),
+)
 
 
 @dataclass(frozen=True)
@@ -29,13 +35,20 @@ class KernelPlan:
     micro: Micro
     weights: Weights
     codes: Array | None  # of a constant weight, [N, K]
+    chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.Sizes`
 
     def _gemm(self) -> Gemm:
-        from .gemm import Gemm
+        from .gemm import Gemm, Sizes
         from .weight_only import DecodingChunk
 
         decoding = DecodingChunk if self.kernel.rhs.decode is not None else None
-        return Gemm(self.kernel, self.micro, self.weights, decoding)
+        return Gemm(self.kernel, self.micro, self.weights, decoding, Sizes(**self.chosen))
+
+    def estimate(self) -> Estimate:
+        """For choosing between sizes of chunks."""
+        from .forecast import nanoseconds_of
+
+        return Estimate(None, cost=nanoseconds_of(self._gemm()))
 
     def apply(self, op: Any) -> None:
         from ...._mlir import ir
@@ -94,6 +107,18 @@ class ConvolutionStrategy:
     def name(self) -> str:
         return f"{self.matmul.name}-conv"
 
+    def space(self) -> tuple[Knob, ...]:
+        """See `strategy.Tunable`."""
+        return self.matmul.space()
+
+    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+        """See `strategy.Tunable`."""
+        return ()
+
+    def choosing(self, choice: Mapping[str, Any]) -> ConvolutionStrategy:
+        """See `strategy.Tunable`."""
+        return ConvolutionStrategy(self.matmul.choosing(choice))
+
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
         declined = self.matmul.lacks()
@@ -148,10 +173,23 @@ class KernelStrategy:
 
     target: Target
     micro: Micro
+    chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.Sizes`
 
     @property
     def name(self) -> str:
         return self.micro.name
+
+    def space(self) -> tuple[Knob, ...]:
+        """See `strategy.Tunable`."""
+        return _KNOBS
+
+    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+        """See `strategy.Tunable`."""
+        return ()
+
+    def choosing(self, choice: Mapping[str, Any]) -> KernelStrategy:
+        """See `strategy.Tunable`."""
+        return replace(self, chosen={k.name: choice[k.name] for k in _KNOBS if k.name in choice})
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
@@ -224,7 +262,8 @@ class KernelStrategy:
             return Decline("the weight is an argument and has groups", "make the weight a constant or a parameter")
         if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
             return Decline("K is not the last axis of the activation", "an activation [M, K]")
-        return Accept(KernelPlan(kernel, self.micro, weights, codes), Estimate(None))
+        plan = KernelPlan(kernel, self.micro, weights, codes, self.chosen)
+        return Accept(plan, plan.estimate())
 
 
 @dataclass(frozen=True)
@@ -270,4 +309,5 @@ class WeightOnlyStrategy(KernelStrategy):
             )
         if not fits_stack(kernel, depth):
             return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
-        return Accept(KernelPlan(kernel, self.micro, weights, codes), Estimate(None))
+        plan = KernelPlan(kernel, self.micro, weights, codes, self.chosen)
+        return Accept(plan, plan.estimate())
