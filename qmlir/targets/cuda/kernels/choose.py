@@ -35,7 +35,7 @@ class Machine:
 
 
 def spills(kernel: Kernel, tile: Tile) -> bool:
-    """Whether a lane's sums, of groups apart from their total, and addresses of a long tile do not fit its registers."""
+    """Whether a lane's sums, of groups apart from their total, and a long tile's addresses do not fit its registers."""
     if kernel.combine is None:
         return tile.accumulators > _ACCUMULATORS
     short = tile.k <= _SHORT_TILE and (kernel.group or 0) >= tile.k
