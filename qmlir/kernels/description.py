@@ -10,11 +10,12 @@ out[m, n]     = value_last[m, n]
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 # The axes of a kernel, in the order in which the axes of every operand are brought.
-GROUP, ROW, COLUMN = "g", "m", "n"
-ORDER = GROUP + ROW + COLUMN
+BATCH, GROUP, ROW, COLUMN = "b", "g", "m", "n"
+ORDER = BATCH + GROUP + ROW + COLUMN
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class Factor:
     """
 
     value: Any
-    source_axes: tuple[str, ...]  # "m" or "n", "g", "k"
+    source_axes: tuple[str, ...]  # "b", "m" or "n", "g", "k"
     magnitude: int = 128  # the largest |code|
     flipped: bool = False
     decode: Stage | None = None
@@ -136,8 +137,14 @@ class Kernel:
     stages: tuple[Stage, ...] = ()
     # How many axes of the program's result are rows, and their sizes (None: dynamic): a batch with common weights.
     row_sizes: tuple[int | None, ...] = ()
+    # A batch of products, each with weights of its own: the sizes of its axes, which come before the rows.
+    batch_sizes: tuple[int, ...] = ()
     # Operations of the group, the contraction first: what the kernel takes the place of.
     operations: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def batch(self) -> int:
+        return prod(self.batch_sizes)
 
     @property
     def groups(self) -> int:

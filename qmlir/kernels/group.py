@@ -12,7 +12,21 @@ from typing import Any
 
 from .._mlir import ir, linalg
 from .bodies import unclonable
-from .description import COLUMN, GROUP, ROW, Factor, Kernel, Literal, Operand, Previous, Source, Stage, Unfit, Window
+from .description import (
+    BATCH,
+    COLUMN,
+    GROUP,
+    ROW,
+    Factor,
+    Kernel,
+    Literal,
+    Operand,
+    Previous,
+    Source,
+    Stage,
+    Unfit,
+    Window,
+)
 
 _MULTIPLY_ADD = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
 _FLOAT_MULTIPLY_ADD = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}
@@ -32,14 +46,24 @@ class _Axis:
 _Axes = tuple[_Axis, ...]
 
 
-def describe(op: Any) -> Kernel:
-    """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes.
+def describe(op: Any, batches: bool = False) -> Kernel:
+    """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes; or, where
+    `batches` are wanted, of a batch of such.
 
     Raises:
         Unfit: where it is none.
     """
-    value, init = op.results[0], op.operands[2]
     axes = _loops_of_contraction(op)
+    try:
+        return _describe(op, axes)
+    except Unfit:
+        if not batches or all(a.letter != GROUP for a in axes):
+            raise
+        return _describe(op, tuple(replace(a, letter=BATCH) if a.letter == GROUP else a for a in axes))
+
+
+def _describe(op: Any, axes: _Axes) -> Kernel:
+    value, init = op.results[0], op.operands[2]
     maps = [_axes_of(m.value, axes) for m in linalg.get_indexing_maps(op)]
     if any(m is None for m in maps):
         raise Unfit("an operand is not read by whole axes", "a product of plain matrices")
@@ -52,22 +76,25 @@ def describe(op: Any) -> Kernel:
         raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind the product")
     groups = [a for a in axes if a.letter == GROUP]
     depth = [a for a in axes if a.letter == "k"]
+    batch = tuple(a for a in out_axes if a.letter == BATCH)
     lhs = _factor(op, 0, lhs_axes, ("m", "g", "k"))
     rhs = _factor(op, 1, rhs_axes, ("n", "g", "k"))
     rows = tuple(a for a in lhs_axes if a.letter == ROW)
     columns = tuple(a for a in rhs_axes if a.letter == COLUMN)
     if len(columns) != 1 or len(depth) < 1 or any(a.size is None for a in (*columns, *depth, *groups)):
         raise Unfit("N or K is dynamic, or N is more than one axis", "a static [N, K] weight")
+    if any(a.size is None for a in batch):
+        raise Unfit("the size of a batch of products is dynamic", "a static batch")
     group = _product([a.size for a in depth]) if groups else None
     if floating:
         if groups or len(depth) != 1:
             raise Unfit("a float product in groups", "dequantise the weight in front of it")
         rhs = _decoded(rhs)
         group = _group_of(rhs)
-    chain = _Chain(value, out_axes, rows, columns[0])
+    chain = _Chain(value, out_axes, rows, columns[0], batch)
     if groups:
         chain.combine(groups)
-    elif out_axes != (*rows, columns[0]):
+    elif out_axes != (*batch, *rows, columns[0]):
         raise Unfit("the result is transposed", "a result [M, N]")
     chain.grow()
     k = _product([a.size for a in (*groups, *depth)])
@@ -86,6 +113,7 @@ def describe(op: Any) -> Kernel:
         total_type=chain.total_type,
         stages=tuple(chain.stages),
         row_sizes=tuple(a.size for a in chain.rows),
+        batch_sizes=tuple(a.size for a in batch if a.size is not None),
         operations=(op, *chain.operations),
     )
 
@@ -212,6 +240,8 @@ def _factor(op: Any, position: int, axes: _Axes, order: tuple[str, ...]) -> Fact
     allowed = [[x for x in order if x in merged]]
     if position == 1:
         allowed.append([*allowed[0][1:], allowed[0][0]])
+    if BATCH in merged:
+        allowed = [[*axes[:i], BATCH, *axes[i:]] for axes in allowed for i in (0, 1)]
     if merged not in allowed:
         side = "activation" if position == 0 else "weight"
         raise Unfit(f"the axes of the {side} are {', '.join(letters)}", f"{' or '.join(', '.join(a) for a in allowed)}")
@@ -290,9 +320,9 @@ def _flipped(value: Any) -> Any:
 class _Chain:
     """Grows a group from its contraction: each step takes the one op that reads the last value."""
 
-    def __init__(self, value: Any, axes: _Axes, rows: _Axes, column: _Axis) -> None:
+    def __init__(self, value: Any, axes: _Axes, rows: _Axes, column: _Axis, batch: _Axes = ()) -> None:
         self.value, self.axes = value, axes
-        self.rows, self.column = rows, column
+        self.rows, self.column, self.batch = rows, column, batch
         self.operations: list[Any] = []
         self.stages: list[Stage] = []
         self.total: Stage | None = None
@@ -324,7 +354,7 @@ class _Chain:
         while (user := self._user()) is not None:
             loops = self._loops(user)
             block = user.regions[0].blocks[0]
-            if loops is None or _axes_of(_maps(user)[-1], loops) != (*self.rows, self.column):
+            if loops is None or _axes_of(_maps(user)[-1], loops) != self._whole:
                 return
             if unclonable(block) or list(block.arguments[len(block.arguments) - 1].uses):
                 return
@@ -339,7 +369,7 @@ class _Chain:
     def _split_rows(self) -> bool:
         """Look through a view that makes several axes of the rows, as of an image; whether there was one."""
         owners = [use.owner.operation for use in self.value.uses]
-        if len(owners) != 1 or owners[0].name != "tensor.expand_shape":
+        if self.batch or len(owners) != 1 or owners[0].name != "tensor.expand_shape":
             return False
         view = owners[0]
         groups = [[int(i.value) for i in group] for group in view.attributes["reassociation"]]
@@ -353,7 +383,11 @@ class _Chain:
     def _take(self, user: Any) -> None:
         self.operations.append(user)
         self.value = user.results[0]
-        self.axes = (*self.rows, self.column)
+        self.axes = self._whole
+
+    @property
+    def _whole(self) -> _Axes:
+        return (*self.batch, *self.rows, self.column)
 
     def _user(self) -> Any:
         """The one generic with one result that reads the last value, None when another op does too."""
@@ -390,13 +424,18 @@ class _Chain:
             if (splat := _splat(value)) is not None:
                 found.append(Literal(splat))
                 continue
-            rows = [a for a in axes if a.letter == ROW]
-            wanted = [a for a in self.rows if a in rows or a.size != 1]
-            at = [i for i, a in enumerate(axes) if a.letter == ROW]
-            if rows and (rows != wanted or at != list(range(at[0], at[0] + len(at)))):
+            if any(not _read_together(axes, merged) for merged in (self.batch, self.rows)):
                 return "reads some axes of a batch's rows"
             found.append(Operand(value, tuple(a.letter for a in axes)))
         return tuple(found)
+
+
+def _read_together(axes: _Axes, merged: _Axes) -> bool:
+    """Whether a tensor's `axes` have all or none of those that the kernel merges, side by side and in order."""
+    at = [i for i, a in enumerate(axes) if a in merged]
+    read = [axes[i] for i in at]
+    wanted = [a for a in merged if a in read or a.size != 1]
+    return not at or (read == wanted and at == list(range(at[0], at[0] + len(at))))
 
 
 def _maps(op: Any) -> list[Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._mlir import arith, flow, ir, linalg, tensor
 from ..dialect.ops.constants import constant_array
-from .description import ORDER, Factor, Kernel, Operand
+from .description import GROUP, ORDER, ROW, Factor, Kernel, Operand
 
 # Emits a `stream.executable` of the given name at the current insertion point, for inputs and a result of the given
 # types; returns its entry point as the text of a symbol reference.
@@ -26,7 +26,7 @@ def outline(
 ) -> None:
     """Replace the group of `kernel` by a dispatch of the executable that `emit` makes.
 
-    The executable gets the activation `[M, K]`, `rhs` (the weight as the kernel wants it, made in front of the group's
+    The executable gets the activation `[M, K]` (of a batch, `[B, M, K]` or `[M, B, K]`, as it stands), `rhs` (the weight as the kernel wants it, made in front of the group's
     last op), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic, it comes
     first as an index, or as `size_type`. `first` makes scalars at the dispatch that come before everything else.
     `arrange` makes the tensor of an operand, with its axes in another order than theirs.
@@ -37,10 +37,12 @@ def outline(
         function = function.parent
     result = last.results[0]
     with last.location, ir.InsertionPoint(last):
-        lhs = matrix(kernel.lhs, kernel.k)
+        lhs = matrix(kernel.lhs, kernel.k) if not kernel.batch_sizes else merged_factor(kernel.lhs)
         inputs = [lhs, rhs, *((arrange or aligned)(o) for o in kernel.operands)]
-        rows = [] if kernel.m is not None else [tensor.dim(lhs, arith.constant(ir.IndexType.get(), 0))]
-        out = _tensor([kernel.m, kernel.n], kernel.result_type)
+        axis = merged_axes(kernel.lhs.source_axes).index(ROW) if kernel.batch_sizes else 0
+        rows = [] if kernel.m is not None else [tensor.dim(lhs, arith.constant(ir.IndexType.get(), axis))]
+        batch = [kernel.batch] if kernel.batch_sizes else []
+        out = _tensor([*batch, kernel.m, kernel.n], kernel.result_type)
     with last.location, ir.InsertionPoint(function):
         entry = emit(_name(function), [value.type for value in inputs], out)
     with last.location, ir.InsertionPoint(last):
@@ -110,20 +112,34 @@ def _expanded_from(value: Any, k: int) -> Any:
 def aligned(operand: Operand) -> Any:
     """The tensor of an operand with each axis of the kernel at most once, in order."""
     value = merged(operand)
-    letters = [x for i, x in enumerate(operand.source_axes) if i == 0 or operand.source_axes[i - 1] != x]
+    letters = merged_axes(operand.source_axes)
     order = sorted(range(len(letters)), key=lambda i: ORDER.index(letters[i]))
     return _transposed(value, order)
 
 
 def merged(operand: Operand) -> Any:
     """The tensor of an operand with neighbouring axes that follow the same one of the kernel made one."""
+    return merged_value(operand.value, operand.source_axes)
+
+
+def merged_factor(factor: Factor) -> Any:
+    """A side of the product with neighbouring axes that follow the same one of the kernel made one."""
+    return merged_value(factor.value, tuple("k" if a == GROUP else a for a in factor.source_axes))
+
+
+def merged_axes(axes: Sequence[str]) -> tuple[str, ...]:
+    """The axes with neighbours that follow the same one of the kernel made one."""
+    return tuple(a for i, a in enumerate(axes) if i == 0 or axes[i - 1] != a)
+
+
+def merged_value(value: Any, axes: Sequence[str]) -> Any:
     groups: list[list[int]] = []
-    for i, letter in enumerate(operand.source_axes):
-        if i and operand.source_axes[i - 1] == letter:
+    for i, letter in enumerate(axes):
+        if i and axes[i - 1] == letter:
             groups[-1].append(i)
         else:
             groups.append([i])
-    return operand.value if len(groups) == len(operand.source_axes) else _collapse(operand.value, groups)
+    return value if len(groups) == len(axes) else _collapse(value, groups)
 
 
 def _transposed(value: Any, order: list[int]) -> Any:
@@ -167,7 +183,9 @@ def _as_result(value: Any, kind: Any, kernel: Kernel, rows: list[Any]) -> Any:
     """`[M, N]` as the program's result: the rows of a batch apart."""
     if value.type == kind:
         return value
-    count = len(kernel.row_sizes)
+    count, batch = len(kernel.row_sizes), kernel.batch_sizes
+    if batch:
+        return _as_batch(value, kind, kernel)
     if count == 0:
         return tensor.collapse_shape(kind, value, [[0, 1]])
     if count == 1:
@@ -183,6 +201,28 @@ def _as_result(value: Any, kind: Any, kernel: Kernel, rows: list[Any]) -> Any:
     static = [s if isinstance(s, int) else dynamic for s in sizes] + [kernel.n]
     values = [s for s in sizes if not isinstance(s, int)]
     return tensor.expand_shape(kind, value, [list(range(count)), [count]], values, static)
+
+
+def _as_batch(value: Any, kind: Any, kernel: Kernel) -> Any:
+    """`[B, M, N]` as the program's result."""
+    batch, rows = len(kernel.batch_sizes), len(kernel.row_sizes)
+    shape = [*kernel.batch_sizes, *kernel.row_sizes, kernel.n]
+    if rows == 0:
+        flat = _tensor([kernel.batch, kernel.n], kernel.result_type)
+        value = tensor.collapse_shape(flat, value, [[0, 1], [2]])
+        groups = [list(range(batch)), [batch]]
+    else:
+        groups = [list(range(batch)), list(range(batch, batch + rows)), [batch + rows]]
+    if value.type == kind:
+        return value
+    if len(groups) == len(shape):
+        return tensor.CastOp(kind, value).result
+    dynamic = ir.ShapedType.get_dynamic_size()
+    known = arith.constant(ir.IndexType.get(), _known_rows(kernel))
+    sizes = []
+    if kernel.m is None:
+        sizes = [arith.divui(tensor.dim(value, arith.constant(ir.IndexType.get(), 1)), known)]
+    return tensor.expand_shape(kind, value, groups, sizes, [dynamic if s is None else s for s in shape])
 
 
 def _known_rows(kernel: Kernel) -> int:

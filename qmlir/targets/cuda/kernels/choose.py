@@ -35,7 +35,7 @@ class Machine:
 
 
 def spills(kernel: Kernel, tile: Tile) -> bool:
-    """Whether a lane's sums, of groups apart from their total, and a long tile's addresses do not fit its registers."""
+    """Whether sums, those of groups apart from their total, and a long tile's addresses do not fit the registers."""
     if kernel.combine is None:
         return tile.accumulators > _ACCUMULATORS
     short = tile.k <= _SHORT_TILE and (kernel.group or 0) >= tile.k
@@ -60,7 +60,7 @@ def seconds(gemm: MmaGemm, target: Target, machine: Machine) -> float:
     """An estimate of the time of a product on a tile."""
     kernel, tile, fields, units = gemm.kernel, gemm.tile, gemm.storage.fields, machine.units
     m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
-    workgroups = -(-m // tile.m) * -(-kernel.n // tile.n)
+    workgroups = -(-m // tile.m) * -(-kernel.n // tile.n) * kernel.batch
     each = -(-workgroups // units)
     together = max(1, min(each, machine.shared_memory // gemm.shared_bytes, 1024 // tile.threads))
     dtype = "i8" if gemm.unit == 1 else "f16"

@@ -43,7 +43,7 @@ class Decoder:
         for number in range(self._groups):
             for operand in self.operands:
                 for run in range(self._runs):
-                    places = {"g": self._group(k_tile, number), "n": self._column(run)}
+                    places = {"b": self.block.batch, "g": self._group(k_tile, number), "n": self._column(run)}
                     lanes = self._lanes if "n" in operand.axes else 1
                     found.append(fetch(operand, self.block.buffers[operand], places, lanes))
         return found

@@ -11,24 +11,26 @@ of fragment j is column `fragments * c + j` of the result. A lane holds columns 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...._mlir import arith, memref, vector
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
-from ....kernels.description import Kernel, Literal, Operand, Previous, RowSum, Source, Stage
+from ....kernels.description import BATCH, COLUMN, GROUP, ROW, Kernel, Literal, Operand, Previous, RowSum, Source, Stage
+from ....kernels.outline import merged_axes
 from ....kernels.row_sums import uses_row_sums
 from . import instructions as gpu
 from .decode import Decoder
 from .executable import Launch, executable, workgroup_id
+from .image import Image
 from .operands import fetch
-from .raster import blocks, place
+from .raster import batch_of, blocks, place
 from .rules import RULES
 from .shared_tile import CHUNK, Shape, SharedTile
 from .tile import Tile
-from .weights import Storage
+from .weights import Storage, k_last
 
 _ONES = 0x01010101  # a word of four codes of one
 _FLIP = -0x7F7F7F80  # 0x80808080: turns the top bit of four codes
@@ -78,6 +80,15 @@ class MmaGemm:
         return sum(shape.bytes for shape in self.shapes) + 4 * self.tile.m * self.tile.n * (self.tile.warps[2] - 1)
 
     @property
+    def axes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Of the two sides, as the kernel is given them."""
+        kernel = self.kernel
+        if not kernel.batch_sizes:
+            return (ROW, "k"), (COLUMN, "k")
+        lhs = tuple(a for a in merged_axes(kernel.lhs.source_axes) if a != GROUP)
+        return lhs, ((BATCH, COLUMN, "k") if self.constant else k_last(kernel.rhs))
+
+    @property
     def launch(self) -> Launch:
         return Launch(self.tile.threads, lambda rows: blocks(self.kernel, self.tile, rows))
 
@@ -95,15 +106,29 @@ class Block:
         self.buffers = dict(zip(self.kernel.operands, operands, strict=True))
         self.mma = gemm.mma
         self.thread = gpu.thread_id(self.tile.threads)
-        block_m, block_n = place(self.kernel, self.tile, rows, workgroup_id())
+        self.batch, number = batch_of(self.kernel, self.tile, rows, workgroup_id())
+        block_m, block_n = place(self.kernel, self.tile, rows, number)
         self.m0, self.n0 = e.multiply(block_m, self.tile.m), e.multiply(block_n, self.tile.n)
         self._lanes()
         shapes, k = gemm.shapes, self.kernel.k
         rhs_length = gemm.padded_k // gemm.storage.fields if gemm.constant else k
         common = (self.thread, self.tile.threads)
         few = rows if isinstance(rows, int) and rows < self.tile.m else None
-        self.lhs = SharedTile(shapes[0], lhs, k, *common, self._lhs_row, few)
-        self.rhs = SharedTile(shapes[1], rhs, rhs_length, *common, self._rhs_row)
+        at_lhs, at_rhs = (self._address(axes) for axes in gemm.axes)
+        self.lhs = SharedTile(shapes[0], lhs, k, *common, self._lhs_row, few, at_lhs)
+        if self.kernel.lhs.window is not None:
+            image = Image(self.kernel.lhs.window)
+            self.lhs = SharedTile(
+                shapes[0],
+                lhs,
+                k,
+                *common,
+                lambda row: image.row(self._lhs_row(row)),
+                few,
+                image.address,
+                image.channels,
+            )
+        self.rhs = SharedTile(shapes[1], rhs, rhs_length, *common, self._rhs_row, None, at_rhs)
 
     def _lanes(self) -> None:
         """Where this lane's part of a fragment is."""
@@ -122,6 +147,10 @@ class Block:
         self.cloner = BodyCloner(self.lanes, RULES)
         self.wants_sums = uses_row_sums(self.kernel)
         self.decoder = Decoder(self)
+
+    def _address(self, axes: tuple[str, ...]) -> Callable[[e.Index, e.Index], list[e.Index]]:
+        """From a row and a place along K to the place in a side."""
+        return lambda row, k: [self.batch if a == BATCH else k if a == "k" else row for a in axes]
 
     def _lhs_row(self, row: e.Index) -> e.Index:
         """The row of the activation that a row of the tile holds: past the last one, the last one again."""
@@ -410,8 +439,9 @@ class Block:
 
     def _store(self, value: Any, m: Any, v: int) -> None:
         n, inside = self._column(v)
+        where = [e.index(i) for i in ([self.batch, m, n] if self.kernel.batch_sizes else [m, n])]
         bytes_ = self.lanes * e.bits(self.kernel.result_type) // 8
-        e.when(inside, lambda: _drop(vector.StoreOp(value, self.out, [e.index(m), e.index(n)], alignment=bytes_)))
+        e.when(inside, lambda: _drop(vector.StoreOp(value, self.out, where, alignment=bytes_)))
 
     def _held(self, operands: Sequence[Operand], group: e.Index | None) -> dict[Any, Any]:
         """What is the same in all rows, read once."""
@@ -445,7 +475,7 @@ class Block:
     def _fetch(self, operand: Operand, m: Any, v: int, group: e.Index | None) -> Any:
         """An operand at a vector's place."""
         n = self._column(v)[0] if "n" in operand.axes else None
-        return fetch(operand, self.buffers[operand], {"g": group, "m": m, "n": n}, self.lanes)
+        return fetch(operand, self.buffers[operand], {BATCH: self.batch, "g": group, "m": m, "n": n}, self.lanes)
 
 
 def _drop(_: Any) -> None:

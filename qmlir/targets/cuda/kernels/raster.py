@@ -12,7 +12,15 @@ _BAND = 8
 
 def blocks(kernel: Kernel, tile: Tile, rows: e.Index) -> e.Index:
     """How many workgroups there are."""
-    return e.multiply(e.divide_up(rows, tile.m), -(-kernel.n // tile.n))
+    return e.multiply(e.multiply(e.divide_up(rows, tile.m), -(-kernel.n // tile.n)), kernel.batch)
+
+
+def batch_of(kernel: Kernel, tile: Tile, rows: e.Index, number: e.Index) -> tuple[e.Index, e.Index]:
+    """Which product of a batch workgroup `number` has a tile of, and the number of the workgroup in it."""
+    if kernel.batch == 1:
+        return 0, number
+    each = e.multiply(e.divide_up(rows, tile.m), -(-kernel.n // tile.n))
+    return e.divide(number, each), e.remainder(number, each)
 
 
 def place(kernel: Kernel, tile: Tile, rows: e.Index, number: e.Index) -> tuple[e.Index, e.Index]:

@@ -7,8 +7,9 @@ once, both when they are copied and when `ldmatrix` reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 from typing import Any
 
 from ...._mlir import arith, ir, memref, vector
@@ -53,7 +54,10 @@ class SharedTile:
 
     Attributes:
         source: the operand in memory, rows of `length` elements.
-        global_row: from a row of the tile to the row of `source` that it holds, which is there.
+        global_row: from a row of the tile to what `address` knows a row by: the row of `source` that it holds, which is
+            there.
+        address: from a row and a place along K to the place in `source`.
+        aligned: how many elements along K are neighbours in `source`, from every multiple of so many on.
         rows: how many rows of a tile are wanted, where that is known and fewer than all: the others are zeros.
     """
 
@@ -64,6 +68,8 @@ class SharedTile:
     threads: int
     global_row: Callable[[e.Index], e.Index]
     rows: int | None = None
+    address: Callable[[Any, e.Index], Sequence[e.Index]] = lambda row, k: [row, k]
+    aligned: int | None = None
     memory: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +89,7 @@ class SharedTile:
 
     def copy(self, k_tile: e.Index, stage: e.Index, wanted: Any) -> None:
         """Bring tile `k_tile` to `stage`, or zeros where it is not `wanted`."""
-        size = copy_size(self.length * self._unit) // self._unit
+        size = copy_size(gcd(self.length, self.aligned or self.length) * self._unit) // self._unit
         width = self.shape.width // self._unit
         first = e.add(e.multiply(k_tile, width), e.multiply(self._chunk, self._per_chunk))
         for row, there, source_row in self._places:
@@ -108,7 +114,8 @@ class SharedTile:
 
     def _async(self, row: Any, column: Any, source_row: Any, first: Any, size: int, wanted: Any) -> None:
         for part in range(0, self._per_chunk, size):
-            to, place = [row, e.add(column, part)], [source_row, e.add(first, part)]
+            to = [row, e.add(column, part)]
+            place = self.address(source_row, e.add(first, part))
             test = self._ragged(e.add(first, part), wanted)
             gpu.async_copy(self.memory, to, self.source, place, size, self._unit, test)
 
@@ -117,8 +124,8 @@ class SharedTile:
         parts = []
         for part in range(self._per_chunk):
             test = self._ragged(e.add(first, part), wanted)
-            place = e.choose(test, e.add(first, part), 0)
-            loaded = memref.load(self.source, [e.index(source_row), e.index(place)])
+            place = self.address(source_row, e.choose(test, e.add(first, part), 0))
+            loaded = memref.load(self.source, [e.index(i) for i in place])
             zero = e.constant(0, self._element)
             parts.append(loaded if test is True else arith.select(e.condition(test), loaded, zero))
         vector.StoreOp(e.gathered(parts), self.memory, [e.index(row), e.index(column)], alignment=CHUNK)

@@ -37,9 +37,9 @@ class KernelPlan:
         last = made.kernel.operations[-1]
         with last.location, ir.InsertionPoint(last):
             if self.codes is not None:
-                rhs = packed_constant(self.codes, made.storage, made.padded_k)
+                rhs = packed_constant(self.codes, made.kernel, made.storage, made.padded_k)
             else:
-                rhs = transposed(made.kernel.rhs.value, made.kernel.rhs.source_axes)
+                rhs = transposed(made.kernel.rhs)
         outline(made.kernel, rhs, made.emit, size_type=integer(32), arrange=arranged)
 
     def describe(self) -> Mapping[str, Any]:
@@ -83,14 +83,10 @@ class IntegerStrategy:
         c = contraction
         if c.kind != "matmul":
             return Decline(f"a {c.kind}", "write it as a matmul")
-        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
-            return Decline(
-                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
-            )
-        if c.op is None:
-            return Decline("what is fused with it is not known", "none needed")
+        if declined := _no_int8(c):
+            return declined
         try:
-            kernel = absorbed(describe(c.op))
+            kernel = absorbed(describe(c.op, batches=True))
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return _unfit(kernel) or self.check(kernel, c)
@@ -100,18 +96,26 @@ class IntegerStrategy:
         raise NotImplementedError
 
 
+def _no_int8(c: Contraction) -> Decline | None:
+    if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
+        return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides")
+    if c.op is None:
+        return Decline("what is fused with it is not known", "none needed")
+    return None
+
+
 def _unfit(kernel: Kernel) -> Decline | None:
     """What no kernel here computes."""
     from .weights import constant_codes
 
     if sum(size is None for size in kernel.row_sizes) > 1:
         return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
-    if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
+    if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"b", "m", "g", "k"}:
         return Decline("K is not the last axis of the activation", "an activation [M, K]")
     codes = constant_codes(kernel)
     if codes is None and kernel.rhs.flipped:
         return Decline("the weight is an argument of unsigned codes", "signed codes, or a constant weight")
-    if codes is None and kernel.rhs.source_axes not in (("n", "k"), ("k", "n")):
+    if codes is None and "g" in kernel.rhs.source_axes:
         return Decline("the weight is an argument and has groups", "make the weight a constant or a parameter")
     return None
 
@@ -146,6 +150,35 @@ class MmaSyncStrategy(IntegerStrategy):
 
 
 @dataclass(frozen=True)
+class ConvolutionStrategy:
+    """Convolutions over all channels as products whose activation is read from the image: implicit GEMM."""
+
+    matmul: MmaSyncStrategy
+
+    @property
+    def name(self) -> str:
+        return f"{self.matmul.name}-conv"
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        from ....kernels.description import Unfit
+        from ....kernels.group import describe_convolution
+        from .weights import constant_codes
+
+        c = contraction
+        if c.kind != "conv2d" or c.batch:
+            return Decline(f"a {c.kind} with {len(c.batch)} axes of groups", "a convolution over all channels")
+        if declined := _no_int8(c):
+            return declined
+        try:
+            kernel = describe_convolution(c.op)
+        except Unfit as unfit:
+            return Decline(unfit.reason, unfit.remedy)
+        if constant_codes(kernel) is None:
+            return Decline("the filter is no constant [F, H, W, C]", "make the filter a constant")
+        return _unfit(kernel) or self.matmul.check(kernel, c)
+
+
+@dataclass(frozen=True)
 class GemvStrategy(IntegerStrategy):
     """Products of a few rows, whose time is that of reading the weight."""
 
@@ -158,6 +191,8 @@ class GemvStrategy(IntegerStrategy):
 
         if kernel.m is None:
             return Decline("M is dynamic", "a static M, at most 8")
+        if kernel.batch_sizes:
+            return Decline("a batch of products, each with weights of its own", "tensor cores take it")
         if kernel.m > MOST_ROWS:
             return Decline(f"{kernel.m} rows are enough for tensor cores", "at most 8 rows")
         codes = constant_codes(kernel)
@@ -191,7 +226,7 @@ class WeightOnlyStrategy:
         if c.op is None:
             return Decline("what makes its weight is not known", "none needed")
         try:
-            kernel = describe(c.op)
+            kernel = describe(c.op, batches=True)
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return _unfit(kernel) or self.check(kernel, c)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ...._mlir import arith, ir
+from ...._mlir import arith, ir, linalg, tensor
 from ....dialect.dtypes import Array
 from ....dialect.ops.constants import constant_array
 from ....kernels import emit as e
-from ....kernels.description import Kernel
+from ....kernels.description import Factor, Kernel
 from ....kernels.layouts import Layout
+from ....kernels.outline import merged_axes, merged_factor
 from .shared_tile import CHUNK
 
 
@@ -99,15 +99,15 @@ def known(value: Any) -> Array | None:
 
 
 def constant_codes(kernel: Kernel) -> Array | None:
-    """The codes of a constant weight as `[N, K]`, None when it is known at run time only."""
+    """The codes of a constant weight as `[N, K]`, of a batch one below the other; None when it is known at run time."""
     array = known(kernel.rhs.value)
     if array is None:
         return None
     if kernel.rhs.flipped:
         array = (array.view(np.uint8) ^ 0x80).view(np.int8)
     axes = kernel.rhs.source_axes
-    order = sorted(range(array.ndim), key=lambda i: ("n", "g", "k").index(axes[i]))
-    return np.ascontiguousarray(array.transpose(order)).reshape(kernel.n, kernel.k)
+    order = sorted(range(array.ndim), key=lambda i: ("b", "n", "g", "k").index(axes[i]))
+    return np.ascontiguousarray(array.transpose(order)).reshape(kernel.batch * kernel.n, kernel.k)
 
 
 def storage_for(codes: Array | None, magnitude: int) -> Storage:
@@ -124,20 +124,30 @@ def storage_for(codes: Array | None, magnitude: int) -> Storage:
     return Storage()
 
 
-def packed_constant(codes: Array, storage: Storage, padded_k: int) -> Any:
-    """The weight `[N, padded_k / fields]` as a constant at the insertion point."""
+def packed_constant(codes: Array, kernel: Kernel, storage: Storage, padded_k: int) -> Any:
+    """The weight `[N, padded_k / fields]`, of a batch `[B, N, ...]`, as a constant at the insertion point."""
     n = codes.shape[0]
-    array = storage.layout(n, padded_k).apply(codes).reshape(n, padded_k // storage.fields)
+    batch = [kernel.batch] if kernel.batch_sizes else []
+    array = storage.layout(n, padded_k).apply(codes).reshape(*batch, kernel.n, padded_k // storage.fields)
     kind = ir.RankedTensorType.get(array.shape, e.integer(8))
     return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))
 
 
-def transposed(value: Any, axes: Sequence[str]) -> Any:
-    """A weight of run time `[K, N]` as `[N, K]`, in front of the kernel; one that is `[N, K]` as it is."""
-    if axes[0] == "n":
+def k_last(rhs: Factor) -> tuple[str, ...]:
+    """The axes of a weight of run time, as the kernel is given it."""
+    axes = merged_axes(rhs.source_axes)
+    return axes if axes[-1] == "k" else (*(a for a in axes if a != "k"), "k")
+
+
+def transposed(rhs: Factor) -> Any:
+    """A weight of run time with K last, in front of the kernel; as it is where it is."""
+    axes, value = merged_axes(rhs.source_axes), merged_factor(rhs)
+    if axes[-1] == "k":
         return value
-    rows, columns = ir.RankedTensorType(value.type).shape
-    return Layout((rows, columns), ((rows,), (columns,)), (1, 0)).emit(value)
+    order = [axes.index(a) for a in k_last(rhs)]
+    kind = ir.RankedTensorType(value.type)
+    out = tensor.empty([kind.get_dim_size(i) for i in order], kind.element_type)
+    return linalg.transpose(value, outs=[out], permutation=order).results[0]
 
 
 def storage_for_halves(codes: Array) -> Storage:
