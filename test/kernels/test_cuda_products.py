@@ -48,6 +48,7 @@ def one_kernel(artifact: Any, pattern: str) -> dict[str, Any]:
     return dict(plan)
 
 
+WGMMA = r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k32\.s32\.s8\.s8"
 S8 = r"mma\.sync\.aligned\.m16n8k32\.row\.col\.s32\.s8\.s8\.s32"
 
 
@@ -55,7 +56,7 @@ S8 = r"mma\.sync\.aligned\.m16n8k32\.row\.col\.s32\.s8\.s8\.s32"
 @pytest.mark.parametrize("m", [16, 33, 128, None])
 def test_int8_is_one_kernel_on_integer_tensor_cores(target: str, m: int | None) -> None:
     kw = {"bias": np.zeros(250, np.float32), "activation": "gelu", "out_dtype": "f16"}
-    one_kernel(product(target, m, 250, 500, lhs_scale=T((m, 1), "f32"), **kw), S8)
+    one_kernel(product(target, m, 250, 500, lhs_scale=T((m, 1), "f32"), **kw), f"{S8}|{WGMMA}")
 
 
 @pytest.mark.parametrize("k", [512, 40, 36, 35])
@@ -86,6 +87,51 @@ def test_few_rows_share_k_among_lanes(m: int, group: int) -> None:
     plan = one_kernel(artifact, r"dp4a\.s32\.s32")
     assert plan["weight_bits"] == 4
     assert "ld.global.nc.v4.b32" in artifact.source("ptx")
+
+
+@pytest.mark.parametrize("m", [64, 4096, None])
+def test_hopper_multiplies_from_shared_memory(m: int | None) -> None:
+    artifact = product("cuda:sm_90a", m, 1000, 500, lhs_scale=T((m, 1), "f32"), activation="gelu", out_dtype="f16")
+    plan = one_kernel(artifact, WGMMA)
+    assert plan["mma"].startswith("wgmma")
+    assert not re.search(r"mma\.sync", artifact.source("ptx"))
+
+
+@pytest.mark.parametrize(
+    ("operands", "reason"),
+    [
+        ({"m": 16}, "16 rows leave most of 64 unused"),
+        ({"rhs": codes(64, 256, lo=-8, hi=7), "rhs_dtype": "i4"}, "short codes are taken apart in registers"),
+        ({"lhs_dtype": "u8"}, "codes to flip"),
+        ({"rhs_scale": scales(64, 2)}, "groups along K need registers"),
+    ],
+)
+def test_what_wgmma_leaves_to_mma_sync(operands: dict[str, Any], reason: str) -> None:
+    given = {"m": 128, **operands}
+    artifact = product("cuda:sm_90a", given.pop("m"), 64, 256, **given)
+    one_kernel(artifact, S8)
+    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    assert reason in answers["wgmma-int8"]["reason"]
+
+
+@pytest.mark.parametrize("m", [20, None])
+def test_batches_with_weights_of_their_own(m: int | None) -> None:
+    lhs, rhs = T((2, 3, m, 64), "i8"), T((2, 3, 40, 64), "i8")
+    one_kernel(qmlir.ops.scaled_matmul.compile(lhs, rhs, rhs_transposed=True, rhs_scale=np.float32(0.5),
+                                               target="cuda:sm_80"), S8)  # fmt: skip
+    constant = codes(3, 40, 64, lo=-8, hi=7)
+    kw = {"rhs_transposed": True, "rhs_dtype": "i4", "rhs_scale": scales(3, 40, 1), "target": "cuda:sm_90a"}
+    plan = one_kernel(qmlir.ops.scaled_matmul.compile(T((3, m, 64), "i8"), constant, **kw), S8)
+    assert plan["weight_bits"] == 4
+
+
+@pytest.mark.parametrize(("channels", "strides"), [(64, (1, 1)), (20, (2, 2)), (3, (1, 1))])
+def test_convolutions_read_the_image(channels: int, strides: tuple[int, int]) -> None:
+    artifact = qmlir.ops.conv2d_q.compile(
+        T((2, 9, 9, channels), "i8"), codes(32, 3, 3, channels), lhs_scale=np.float32(0.5), rhs_scale=scales(32),
+        strides=strides, activation="relu", out_dtype="i8", out_scale=np.float32(2), target="cuda:sm_80",
+    )  # fmt: skip
+    one_kernel(artifact, S8)
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])

@@ -18,7 +18,7 @@ GPU = [t.spelling for t in all_targets() if t.backend != "cpu"]
 
 # Backend, or one target: (kind of device code, what must be in it).
 WANTED = {
-    "cuda": ("ptx", r"mma\.sync\.aligned\.m16n8k32\S*s8"),
+    "cuda": ("ptx", r"mma\.sync\.aligned\.m16n8k32\S*s8|wgmma\S*s8"),
     "rocm:gfx90a": ("isa", r"v_mfma_i32_\w*i8"),
     "rocm:gfx942": ("isa", r"v_mfma_i32_\w*_i8"),
     "rocm:gfx950": ("isa", r"v_mfma_i32_\w*_i8"),

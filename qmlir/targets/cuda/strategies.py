@@ -43,12 +43,20 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-    from .kernels.strategy import ConvolutionStrategy, GemvStrategy, MmaSyncStrategy, WeightOnlyStrategy
+    from .kernels.strategy import (
+        ConvolutionStrategy,
+        GemvStrategy,
+        MmaSyncStrategy,
+        WeightOnlyStrategy,
+        WgmmaStrategy,
+    )
 
     mma = MmaStrategy(target, machine(target), usable=_mma_sync)
     units = _UNITS[target.name]
-    int8 = MmaSyncStrategy(target, units)
-    kernels = (GemvStrategy(target, units), int8, ConvolutionStrategy(int8), WeightOnlyStrategy(target, units))
+    int8 = (WgmmaStrategy(target, units),) if target.name == "sm_90a" else ()
+    int8 = (*int8, MmaSyncStrategy(target, units))
+    convolutions = tuple(ConvolutionStrategy(matmul) for matmul in int8)
+    kernels = (GemvStrategy(target, units), *int8, *convolutions, WeightOnlyStrategy(target, units))
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)
     return (*kernels, patches, exact, mma, WidenedStrategy("bf16", (mma,)), StockStrategy(target, stock_facts))

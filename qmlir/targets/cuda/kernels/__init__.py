@@ -7,6 +7,9 @@ tile.py          the tiles that are shipped
 shared_tile.py   a ring of tiles in shared memory: copies, swizzle, fragments
 raster.py        which tile a workgroup takes
 mma_gemm.py      products on tensor cores: main loop, groups along K, epilogue
+wgmma_gemm.py    the same on Hopper's wgmma
+decode.py        weights of codes as floats
+image.py         where the codes of a convolution's activation are
 gemv.py          products of a few rows: lanes share K
 operands.py      what bodies read
 executable.py    a kernel as an executable of IREE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....kernels.description import Kernel
@@ -84,15 +84,16 @@ def _usable(gemm: MmaGemm) -> bool:
 
 
 def choose(
-    kernel: Kernel, storage: Storage, constant: bool, target: Target, machine: Machine, tiles: Sequence[Tile] = TILES
-) -> MmaGemm | None:
+    kernel: Kernel, storage: Storage, constant: bool, target: Target, machine: Machine, tiles: Sequence[Tile] = TILES,
+    make: Callable[[Kernel, Tile, Storage, bool], MmaGemm] = MmaGemm,
+) -> MmaGemm | None:  # fmt: skip
     """The fastest tile that fits, None where groups allow none."""
     found: list[tuple[float, MmaGemm]] = []
     for whole in tiles:
         tile = fitting(kernel, whole)
         if tile is None or spills(kernel, tile):
             continue
-        gemm = MmaGemm(kernel, tile, storage, constant)
+        gemm = make(kernel, tile, storage, constant)
         if _usable(gemm) and gemm.shared_bytes <= machine.shared_memory:
             found.append((seconds(gemm, target, machine), gemm))
     return min(found, key=lambda pair: pair[0])[1] if found else None

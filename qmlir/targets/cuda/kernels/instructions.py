@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith, gpu, ir, memref, vector
+from ...._mlir import arith, gpu, ir, llvm, memref, vector
 from ....kernels import emit as e
 
 COPY_SIZES = (16, 8, 4)  # bytes of one cp.async
@@ -131,3 +131,77 @@ def sum_across(value: Any, lanes: int) -> Any:
         value = arith.addi(value, other)
         offset //= 2
     return value
+
+
+# ------------------------------------------------------------------------------------------- warpgroups (sm_90a)
+
+
+def fence_shared() -> None:
+    """What this thread has written to shared memory is seen by the asynchronous proxy, which `wgmma` reads through."""
+    kind, space = ir.Attribute.parse("#nvvm.proxy_kind<async.shared>"), ir.Attribute.parse("#nvvm.shared_space<cta>")
+    _op("nvvm.fence.proxy", [], [], kind=kind, space=space)
+
+
+def address(memory: Any) -> Any:
+    """The address of a buffer in shared memory, i64."""
+    return arith.index_castui(e.integer(64), memref.ExtractAlignedPointerAsIndexOp(memory).result)
+
+
+def descriptor(base: Any, offset: e.Index) -> Any:
+    """Of a matrix in shared memory, K last, rows of 128 bytes in the swizzle of 128 bytes (PTX ISA, "Matrix-descriptor
+    format"): its address, eight rows every 1024 bytes, swizzle mode 1; all but the mode in units of 16 bytes."""
+    i64 = e.integer(64)
+    start = arith.shrui(arith.addi(base, arith.index_castui(i64, e.index(offset))), e.constant(4, i64))
+    fixed = 1 << 62 | (1024 >> 4) << 32 | 1 << 16
+    return arith.ori(arith.andi(start, e.constant(0x3FFF, i64)), e.constant(fixed, i64))
+
+
+def wgmma_fence() -> None:
+    """Registers written before are seen by the products that follow."""
+    _op("nvvm.wgmma.fence.aligned", [], [])
+
+
+def wgmma_zero(columns: int) -> Any:
+    """Accumulators of 64 rows by `columns`, all zero."""
+    return _op("llvm.mlir.zero", [_accumulators(columns)], [])
+
+
+def _accumulators(columns: int) -> Any:
+    return ir.Type.parse(f"!llvm.struct<({', '.join(['i32'] * (columns // 2))})>")
+
+
+def wgmma(acc: Any, lhs: Any, rhs: Any, columns: int) -> Any:
+    """`wgmma.mma_async.m64n{columns}k32` of signed bytes, which both descriptors name; `acc` is being written until a
+    wait."""
+    fixed = {
+        "shape": f"#nvvm.shape<m = 64, n = {columns}, k = 32>",
+        **{f"type{side}": "#nvvm.wgmma_type<s8>" for side in "AB"},
+        "typeD": "#nvvm.wgmma_type<s32>",
+        "scaleD": "#nvvm.wgmma_scale_out<one>",
+        **{f"scale{side}": "#nvvm.wgmma_scale_in<one>" for side in "AB"},
+        "layoutA": "#nvvm.mma_layout<row>",
+        "layoutB": "#nvvm.mma_layout<col>",
+        "satfinite": "#nvvm.mma_int_overflow<wrapped>",
+    }
+    attributes = {name: ir.Attribute.parse(text) for name, text in fixed.items()}
+    return _op("nvvm.wgmma.mma_async", [acc.type], [acc, lhs, rhs], **attributes)
+
+
+def wgmma_commit() -> None:
+    _op("nvvm.wgmma.commit.group.sync.aligned", [], [])
+
+
+def wgmma_wait(pending: int) -> None:
+    """Wait until at most `pending` groups of products are under way."""
+    _op("nvvm.wgmma.wait.group.sync.aligned", [], [], group=ir.IntegerAttr.get(e.integer(64), pending))
+
+
+def wgmma_results(acc: Any, columns: int) -> list[Any]:
+    """The accumulators once all products are done. They go through the wait, so that nothing reads them before it."""
+    count = columns // 2
+    registers = [field(acc, i, e.integer(32)) for i in range(count)]
+    constraints = ",".join(["=r"] * count + [str(i) for i in range(count)])
+    waited = llvm.InlineAsmOp(
+        acc.type, registers, "wgmma.wait_group.sync.aligned 0;", constraints, has_side_effects=True
+    ).res
+    return [field(waited, i, e.integer(32)) for i in range(count)]

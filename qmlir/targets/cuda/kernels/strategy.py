@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 from ....strategy import Accept, Contraction, Decline, Strategy
 from ...base import Target
 from ...roofline import roofline
-from .tile import FLOAT_TILES, TILES, Tile
+from .tile import FLOAT_TILES, TILES, WGMMA_TILES, Tile
 
 if TYPE_CHECKING:
     from ....dialect.dtypes import Array
     from ....kernels.description import Kernel
     from .gemv import Gemv
     from .mma_gemm import MmaGemm
+
+
+_ROWS_FOR_WGMMA = 48
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,41 @@ class MmaSyncStrategy(IntegerStrategy):
                 f"groups of {kernel.group} along K fit no step of an instruction", "a group size of 16 or a multiple"
             )
         return Accept(KernelPlan(gemm, codes, _mma_facts(gemm)), roofline(self.target, c))
+
+
+@dataclass(frozen=True)
+class WgmmaStrategy(MmaSyncStrategy):
+    """The same on `wgmma`, which reads both sides from shared memory as they are."""
+
+    name: str = "wgmma-int8"
+    tiles: tuple[Tile, ...] = WGMMA_TILES
+
+    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        from ....kernels.row_sums import uses_row_sums
+        from .choose import Machine, choose
+        from .weights import Storage, constant_codes, storage_for
+        from .wgmma_gemm import WgmmaGemm
+
+        if self.target.name != "sm_90a":
+            return Decline(f"{self.target.spelling} has no wgmma", "cuda:sm_90a")
+        if kernel.m is not None and kernel.m * max(kernel.batch, 1) < _ROWS_FOR_WGMMA:
+            return Decline(f"{kernel.m} rows leave most of 64 unused", "mma.sync has 16")
+        if kernel.n < 64:
+            return Decline(f"N is {kernel.n}", "at least 64 columns")
+        if kernel.lhs.flipped or uses_row_sums(kernel) or kernel.combine is not None:
+            return Decline("codes to flip, sums of rows or groups along K need registers", "mma.sync has them there")
+        codes = constant_codes(kernel)
+        if storage_for(codes, kernel.rhs.magnitude).bits < 8:
+            return Decline("short codes are taken apart in registers", "mma.sync has them there")
+        machine = Machine(self.units, self.target.shared_memory)
+        gemm = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, WgmmaGemm)
+        if gemm is None:
+            return Decline("no tile fits shared memory", "mma.sync has smaller ones")
+        return Accept(KernelPlan(gemm, codes, {**_mma_facts(gemm), "mma": _wgmma_name(gemm)}), roofline(self.target, c))
+
+
+def _wgmma_name(gemm: MmaGemm) -> str:
+    return f"wgmma.m64n{gemm.tile.n}k32.s8"
 
 
 @dataclass(frozen=True)

@@ -71,3 +71,13 @@ FLOAT_TILES = (
     Tile(16, 32, 128, (1, 1, 4), 4),
     Tile(16, 16, 256, (1, 1, 4), 4),
 )
+
+# For `wgmma`: rows of 128 bytes, 16 rows a warp, a multiple of four warps along M.
+WGMMA_TILES = (
+    Tile(128, 256, 128, (8, 1, 1), 4),
+    Tile(256, 128, 128, (16, 1, 1), 4),
+    Tile(128, 128, 128, (8, 1, 1), 6),
+    Tile(64, 256, 128, (4, 1, 1), 5),
+    Tile(64, 128, 128, (4, 1, 1), 6),
+    Tile(64, 64, 128, (4, 1, 1), 8),
+)
