@@ -82,17 +82,6 @@ class Strategy(Protocol):
     def consider(self, contraction: Contraction) -> Accept | Decline: ...
 
 
-@runtime_checkable
-class Varied(Protocol):
-    """A strategy that chooses among variants of itself. Optional: each can be asked for by name."""
-
-    @property
-    def name(self) -> str: ...
-
-    def variants(self) -> Mapping[str, Strategy]:
-        """Strategies that have one variant only."""
-
-
 @dataclass(frozen=True)
 class Knob:
     """A choice that a strategy leaves open: JSON-able values, the first of which is taken without tuning."""

@@ -26,10 +26,11 @@ def outline(
 ) -> None:
     """Replace the group of `kernel` by a dispatch of the executable that `emit` makes.
 
-    The executable gets the activation `[M, K]` (of a batch, `[B, M, K]` or `[M, B, K]`, as it stands), `rhs` (the weight as the kernel wants it, made in front of the group's
-    last op), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic, it comes
-    first as an index, or as `size_type`. `first` makes scalars at the dispatch that come before everything else.
-    `arrange` makes the tensor of an operand, with its axes in another order than theirs.
+    The executable gets the activation `[M, K]` (of a batch `[B, M, K]` or `[M, B, K]`, as it stands), `rhs` (the weight
+    as the kernel wants it, made in front of the group's last op), each of `kernel.operands` with its axes in order, and
+    the result `[M, N]` (`[B, M, N]`); where M is dynamic, it comes first as an index, or as `size_type`. `first` makes
+    scalars at the dispatch that come before everything else. `arrange` makes the tensor of an operand, with its axes in
+    another order than theirs.
     """
     last = kernel.operations[-1]
     function = last.parent

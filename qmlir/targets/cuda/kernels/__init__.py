@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def configurations(target: Target) -> Iterator[tuple[str, str]]:
-    """Every strategy and variant that is shipped for a target: `qmlir-select{prefer=STRATEGY:VARIANT}` asks for one,
-    which a product takes that it fits: shared memory, and groups along K, may not allow it."""
-    from ....strategy import Varied
-    from .strategy import IntegerStrategy, WeightOnlyStrategy
+    """Every strategy and choice of its tile that is shipped for a target: `qmlir-select{prefer=STRATEGY choice=CHOICE}`
+    asks for one, which a product takes that it fits: shared memory, and groups along K, may not allow it."""
+    from ....strategy import choice_text
+    from .strategy import Tiled
 
     for strategy in target.strategies():
-        if isinstance(strategy, (IntegerStrategy, WeightOnlyStrategy)):
-            variants = strategy.variants() if isinstance(strategy, Varied) else {"": strategy}
-            yield from ((strategy.name, variant) for variant in variants)
+        if isinstance(strategy, Tiled):
+            choices = [choice_text({k.name: v}) for k in strategy.space() for v in k.values if v]
+            yield from ((strategy.name, choice) for choice in choices or [""])

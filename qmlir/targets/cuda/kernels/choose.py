@@ -23,7 +23,6 @@ _DECODE = 5  # instructions that make a float of a code
 _TYPICAL_ROWS = 512  # what a dynamic M is taken as
 _LATENCY = 1.0e-6  # from one dependent load of memory to the next
 _ACCUMULATORS = 128  # registers of a lane that may hold sums: more of them spill
-_SHORT_TILE = 64  # codes along K
 
 
 @dataclass(frozen=True)
@@ -35,11 +34,10 @@ class Machine:
 
 
 def spills(kernel: Kernel, tile: Tile) -> bool:
-    """Whether sums, those of groups apart from their total, and a long tile's addresses do not fit the registers."""
+    """Whether sums, those of groups apart from their total and beside what combines them, do not fit the registers."""
     if kernel.combine is None:
         return tile.accumulators > _ACCUMULATORS
-    short = tile.k <= _SHORT_TILE and (kernel.group or 0) >= tile.k
-    return 2 * tile.accumulators > (_ACCUMULATORS if short else _ACCUMULATORS // 2)
+    return 2 * tile.accumulators > _ACCUMULATORS // 2
 
 
 def fitting(kernel: Kernel, tile: Tile) -> Tile | None:

@@ -32,6 +32,9 @@ from .shared_tile import CHUNK, Shape, SharedTile
 from .tile import Tile
 from .weights import Storage, k_last
 
+# Of each fragment and chunk the stored word of this lane.
+_Words = dict[tuple[int, int], Any]
+
 _ONES = 0x01010101  # a word of four codes of one
 _FLIP = -0x7F7F7F80  # 0x80808080: turns the top bit of four codes
 
@@ -284,17 +287,18 @@ class Block:
         """The state after some steps of one tile."""
         state = list(state)
         acc = [state[i : i + 4] for i in range(0, len(state), 4)]
-        rhs: dict[int, list[list[Any]]] = {}
+        rhs: dict[int, tuple[_Words, int]] = {}
         for step in steps:
             lhs = [self._lhs_words(stage, i, step) for i in range(self.m_fragments)]
             if step not in rhs:
                 rhs |= self._rhs_words(stage, step)
             for j in range(self.n_fragments):
+                fragment = self._rhs_fragment(*rhs[step], j, step)
                 for i in range(self.m_fragments):
                     at = i * self.n_fragments + j
-                    acc[at] = self.mma(lhs[i], rhs[step][j], acc[at])
+                    acc[at] = self.mma(lhs[i], fragment, acc[at])
             if self.wants_sums:
-                ones = [e.constant(_ONES, e.integer(32))] * len(rhs[step][0])
+                ones = [e.constant(_ONES, e.integer(32))] * (self.gemm.step // CHUNK)
                 for i in range(self.m_fragments):
                     at = self.m_fragments * self.n_fragments + i
                     acc[at] = self.mma(lhs[i], ones, acc[at])
@@ -313,8 +317,8 @@ class Block:
             words = [arith.xori(word, flip) for word in words]
         return words
 
-    def _rhs_words(self, stage: Any, step: int) -> dict[int, list[list[Any]]]:
-        """Fragments of 8 columns, for each step whose codes share the chunks of this one: step to column to words."""
+    def _rhs_words(self, stage: Any, step: int) -> dict[int, tuple[_Words, int]]:
+        """The stored words of all fragments, for each step whose codes share the chunks of this one."""
         storage = self.gemm.storage
         fields, per_step = storage.fields, self.gemm.step // CHUNK
         if per_step >= fields:
@@ -324,7 +328,7 @@ class Block:
             count, chunks, steps = 1, first * per_step // fields, list(range(first, first + fields // per_step))
         chunks = e.add(e.multiply(self.k_warp, self._steps_per_warp * per_step // fields), chunks)
         pairs = [(j, c) for j in range(self.n_fragments) for c in range(count)]
-        words: dict[tuple[int, int], Any] = {}
+        words: _Words = {}
         while pairs:
             batch = next(size for size in (4, 2, 1) if len(pairs) >= size)
             now, pairs = pairs[:batch], pairs[batch:]
@@ -335,16 +339,16 @@ class Block:
             place = e.add(self.warp_column, e.add(row, column))
             for key, word in zip(now, self.rhs.words(stage, place, row, chunk, batch), strict=True):
                 words[key] = word
-        made: dict[int, list[list[Any]]] = {s: [] for s in steps}
-        for j in range(self.n_fragments):
-            if self.kernel.rhs.decode is not None:
-                for i, s in enumerate(steps):
-                    made[s].append(self.decoder.fragment(words[j, 0], i, j, s))
-                continue
-            decoded = [w for c in range(count) for w in storage.decode(words[j, c])]
-            for i, s in enumerate(steps):
-                made[s].append(decoded[i * per_step : (i + 1) * per_step])
-        return made
+        return {s: (words, i) for i, s in enumerate(steps)}
+
+    def _rhs_fragment(self, words: _Words, number: int, j: int, step: int) -> list[Any]:
+        """Fragment j at a step, the `number`th of those whose codes share the chunks that `words` are of; taken apart
+        only now, as registers are few."""
+        if self.kernel.rhs.decode is not None:
+            return self.decoder.fragment(words[j, 0], number, j, step)
+        storage, per_step = self.gemm.storage, self.gemm.step // CHUNK
+        fields = range(number * per_step, (number + 1) * per_step)
+        return [storage.field(words[j, f // storage.fields], f % storage.fields) for f in fields]
 
     # ---- from fragments to runs of neighbouring columns
 

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ....strategy import Accept, Contraction, Decline, Strategy
+from ....strategy import Accept, Contraction, Decline, Knob
 from ...base import Target
 from ...roofline import roofline
 from .tile import FLOAT_TILES, TILES, WGMMA_TILES, Tile
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ....dialect.dtypes import Array
     from ....kernels.description import Kernel
     from .gemv import Gemv
@@ -72,11 +74,39 @@ def _gemv_facts(gemv: Gemv) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class IntegerStrategy:
-    """What the strategies of integer products have in common."""
+class Tiled:
+    """A strategy whose tile can be asked for (`strategy.Tunable`): by the knob `NAME-tile`, "" being the fastest."""
 
     target: Target
     units: int
+    name: str = ""
+    tiles: tuple[Tile, ...] = ()
+
+    @property
+    def _knob(self) -> str:
+        return f"{self.name}-tile"
+
+    def space(self) -> tuple[Knob, ...]:
+        return (Knob(self._knob, ("", *(tile.name for tile in self.tiles))),) if self.tiles else ()
+
+    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+        return ()
+
+    def choosing(self, choice: Mapping[str, Any]) -> Self:
+        asked = choice.get(self._knob)
+        return replace(self, tiles=tuple(t for t in self.tiles if t.name == asked)) if asked else self
+
+    def accepted(self, gemm: MmaGemm, codes: Array | None, facts: Mapping[str, Any], c: Contraction) -> Accept:
+        from .choose import Machine, seconds
+
+        machine = Machine(self.units, self.target.shared_memory)
+        estimate = replace(roofline(self.target, c), cost=seconds(gemm, self.target, machine))
+        return Accept(KernelPlan(gemm, codes, facts), estimate)
+
+
+@dataclass(frozen=True)
+class IntegerStrategy(Tiled):
+    """What the strategies of integer products have in common."""
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
@@ -130,9 +160,6 @@ class MmaSyncStrategy(IntegerStrategy):
     name: str = "mma-sync-int8"
     tiles: tuple[Tile, ...] = TILES
 
-    def variants(self) -> Mapping[str, Strategy]:
-        return {tile.name: replace(self, tiles=(tile,)) for tile in self.tiles}
-
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         from .choose import Machine, choose
         from .weights import Storage, constant_codes, storage_for
@@ -149,7 +176,7 @@ class MmaSyncStrategy(IntegerStrategy):
             return Decline(
                 f"groups of {kernel.group} along K fit no step of an instruction", "a group size of 16 or a multiple"
             )
-        return Accept(KernelPlan(gemm, codes, _mma_facts(gemm)), roofline(self.target, c))
+        return self.accepted(gemm, codes, _mma_facts(gemm), c)
 
 
 @dataclass(frozen=True)
@@ -180,7 +207,7 @@ class WgmmaStrategy(MmaSyncStrategy):
         gemm = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, WgmmaGemm)
         if gemm is None:
             return Decline("no tile fits shared memory", "mma.sync has smaller ones")
-        return Accept(KernelPlan(gemm, codes, {**_mma_facts(gemm), "mma": _wgmma_name(gemm)}), roofline(self.target, c))
+        return self.accepted(gemm, codes, {**_mma_facts(gemm), "mma": _wgmma_name(gemm)}, c)
 
 
 def _wgmma_name(gemm: MmaGemm) -> str:
@@ -196,6 +223,15 @@ class ConvolutionStrategy:
     @property
     def name(self) -> str:
         return f"{self.matmul.name}-conv"
+
+    def space(self) -> tuple[Knob, ...]:
+        return self.matmul.space()
+
+    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+        return ()
+
+    def choosing(self, choice: Mapping[str, Any]) -> ConvolutionStrategy:
+        return ConvolutionStrategy(self.matmul.choosing(choice))
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
@@ -243,16 +279,11 @@ class GemvStrategy(IntegerStrategy):
 
 
 @dataclass(frozen=True)
-class WeightOnlyStrategy:
+class WeightOnlyStrategy(Tiled):
     """16-bit floats by a constant weight of codes, decoded in registers."""
 
-    target: Target
-    units: int
     name: str = "mma-sync-weight-only"
     tiles: tuple[Tile, ...] = FLOAT_TILES
-
-    def variants(self) -> Mapping[str, Strategy]:
-        return {tile.name: replace(self, tiles=(tile,)) for tile in self.tiles}
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
@@ -285,4 +316,4 @@ class WeightOnlyStrategy:
             return Decline(
                 f"groups of {kernel.group} along K fit no step of an instruction", "a group size of 32 or a multiple"
             )
-        return Accept(KernelPlan(gemm, codes, _mma_facts(gemm)), roofline(self.target, c))
+        return self.accepted(gemm, codes, _mma_facts(gemm), c)

@@ -71,22 +71,23 @@ class Storage:
 
     def decode(self, word: Any) -> list[Any]:
         """A stored word as a word of each of its fields."""
+        return [self.field(word, number) for number in range(self.fields)]
+
+    def field(self, word: Any, number: int) -> Any:
+        """One field of a stored word as a word of four codes."""
         if self.bits == 8:
-            return [word]
+            return word
         i32 = e.integer(32)
         mask = (1 << self.bits) - 1
         spread = mask * 0x01010101 << self.shift
         kept = e.constant(spread - (1 << 32) if spread >> 31 else spread, i32)
-        words = []
-        for number in range(self.fields):
-            left = self.shift - number * self.bits
-            moved = word
-            if left > 0:
-                moved = arith.shli(word, e.constant(left, i32))
-            elif left < 0:
-                moved = arith.shrui(word, e.constant(-left, i32))
-            words.append(arith.andi(moved, kept))
-        return words
+        left = self.shift - number * self.bits
+        moved = word
+        if left > 0:
+            moved = arith.shli(word, e.constant(left, i32))
+        elif left < 0:
+            moved = arith.shrui(word, e.constant(-left, i32))
+        return arith.andi(moved, kept)
 
 
 def known(value: Any) -> Array | None:
