@@ -156,9 +156,17 @@ def descriptor(base: Any, offset: e.Index) -> Any:
     return arith.ori(arith.andi(start, e.constant(0x3FFF, i64)), e.constant(fixed, i64))
 
 
-def wgmma_fence() -> None:
-    """Registers written before are seen by the products that follow."""
-    _op("nvvm.wgmma.fence.aligned", [], [])
+def _through(instruction: str, acc: Any, columns: int) -> Any:
+    """An instruction that all accumulators go through, so that nothing that writes or reads them is moved across it."""
+    count = columns // 2
+    registers = [field(acc, i, e.integer(32)) for i in range(count)]
+    constraints = ",".join(["=r"] * count + [str(i) for i in range(count)])
+    return llvm.InlineAsmOp(acc.type, registers, instruction, constraints, has_side_effects=True).res
+
+
+def wgmma_fence(acc: Any, columns: int) -> Any:
+    """The accumulators, what was written to them before seen by the products that follow."""
+    return _through("wgmma.fence.sync.aligned;", acc, columns)
 
 
 def wgmma_zero(columns: int) -> Any:
@@ -197,11 +205,6 @@ def wgmma_wait(pending: int) -> None:
 
 
 def wgmma_results(acc: Any, columns: int) -> list[Any]:
-    """The accumulators once all products are done. They go through the wait, so that nothing reads them before it."""
-    count = columns // 2
-    registers = [field(acc, i, e.integer(32)) for i in range(count)]
-    constraints = ",".join(["=r"] * count + [str(i) for i in range(count)])
-    waited = llvm.InlineAsmOp(
-        acc.type, registers, "wgmma.wait_group.sync.aligned 0;", constraints, has_side_effects=True
-    ).res
-    return [field(waited, i, e.integer(32)) for i in range(count)]
+    """The accumulators once all products are done."""
+    waited = _through("wgmma.wait_group.sync.aligned 0;", acc, columns)
+    return [field(waited, i, e.integer(32)) for i in range(columns // 2)]

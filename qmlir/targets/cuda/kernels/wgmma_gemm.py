@@ -44,7 +44,7 @@ class _Block(Block):
             gpu.wait(ahead - 1)
             gpu.fence_shared()
             gpu.barrier()
-            gpu.wgmma_fence()
+            acc = gpu.wgmma_fence(acc, self.tile.n)
             row = e.add(e.multiply(ring[0], self.tile.m), e.multiply(group, _ROWS))
             first, column = e.multiply(row, _ROW_BYTES), e.multiply(ring[0], self.tile.n * _ROW_BYTES)
             for k in range(0, self.tile.k, _DEPTH):
