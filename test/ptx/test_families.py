@@ -5,6 +5,8 @@ A program is compiled once, with its weight as a constant and, where nothing els
 rows that it is called with is a case. The fast tier takes some forms of each family, the slow tier all.
 """
 
+# ruff: noqa: E501  (rows of tables)
+
 from __future__ import annotations
 
 import zlib
