@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._mlir import ir, linalg
+from ..dialect.ops.constants import is_zero_fill
 from .bodies import unclonable
 from .description import COLUMN, GROUP, ROW, Factor, Kernel, Literal, Operand, Previous, Source, Stage, Unfit, Window
 
@@ -48,7 +49,7 @@ def describe(op: Any) -> Kernel:
     floating = isinstance(value.type.element_type, ir.F32Type)
     if extra := ", ".join(sorted(names - (_FLOAT_MULTIPLY_ADD if floating else _MULTIPLY_ADD))):
         raise Unfit(f"its body holds {extra}", "signed integer codes on both sides, or floats and a weight of codes")
-    if not is_zero(init):
+    if not is_zero_fill(init):
         raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind the product")
     groups = [a for a in axes if a.letter == GROUP]
     depth = [a for a in axes if a.letter == "k"]
@@ -100,7 +101,7 @@ def describe_convolution(op: Any) -> Kernel:
     value = op.results[0]
     if op.name != "linalg.conv_2d_nhwc_fhwc":
         raise Unfit("the layouts are not NHWC and FHWC", "a constant filter, which is brought to FHWC")
-    if not is_zero(init):
+    if not is_zero_fill(init):
         raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
     image, result = ([_size(v, d) for d in range(4)] for v in (data, value))
     n, h, w, c = image
@@ -145,23 +146,6 @@ def _product(sizes: Sequence[int | None]) -> int | None:
             return None
         total *= size
     return total
-
-
-def is_zero(value: Any) -> bool:
-    """Whether a tensor is a `linalg.fill` of zero or a splat of it."""
-    if isinstance(value.owner, ir.Block):
-        return False
-    op = value.owner.operation
-    if op.name == "linalg.fill":
-        return is_zero(op.operands[0])
-    if op.name != "arith.constant":
-        return False
-    attribute = op.attributes["value"]
-    if isinstance(attribute, ir.DenseElementsAttr):
-        if not attribute.is_splat:
-            return False
-        attribute = attribute.get_splat_value()
-    return bool(attribute.value == 0)
 
 
 def _positions(affine_map: Any) -> list[int] | None:
@@ -309,7 +293,7 @@ class _Chain:
             raise Unfit("a batch of products, each with weights of its own", "one weight for all rows")
         if reason := unclonable(user.regions[0].blocks[0]):
             raise Unfit(f"the sum over groups has no form on vectors: {reason}")
-        if not is_zero(user.operands[len(user.operands) - 1]):
+        if not is_zero_fill(user.operands[len(user.operands) - 1]):
             raise Unfit("the sum over groups does not start from zero", "add the other tensor behind the sum")
         sources = self._sources(user, loops)
         if isinstance(sources, str):

@@ -105,8 +105,9 @@ class ConvolutionStrategy:
 
     def check(self, c: Contraction) -> Accept | Decline:
         """Whether the product of the patches will fit."""
+        from ....dialect.ops.constants import is_zero_fill
         from ....kernels.description import Unfit
-        from ....kernels.group import describe_convolution, is_zero
+        from ....kernels.group import describe_convolution
         from .pack import known
 
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
@@ -118,7 +119,7 @@ class ConvolutionStrategy:
             return Decline("a size beside the batch is dynamic", "static sizes of image and filter")
         if c.op.name != "linalg.conv_2d_nhwc_fhwc" or known(c.op.operands[1]) is None:
             return Decline("the filter is no constant [F, H, W, C]", "make the filter a constant")
-        if not is_zero(c.op.operands[2]):
+        if not is_zero_fill(c.op.operands[2]):
             return Decline("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
         few = self.matmul.too_few(c.m, c.n)
         if few is not None:
