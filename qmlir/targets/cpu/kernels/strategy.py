@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -144,8 +145,8 @@ class ConvolutionStrategy:
 
 
 @dataclass(frozen=True)
-class KernelStrategy:
-    """Integer products by one micro-kernel."""
+class ProductStrategy(ABC):
+    """Products by one micro-kernel: what integer products and products of floats by codes have in common."""
 
     target: Target
     micro: Micro
@@ -158,20 +159,13 @@ class KernelStrategy:
         from ....kernels.description import Unfit
         from ....kernels.group import describe
 
-        c = contraction
-        declined = self.lacks()
+        declined = self.lacks() or self.unlike(contraction)
         if declined is not None:
             return declined
-        if c.kind != "matmul":
-            return Decline(f"a {c.kind}", "write it as a matmul")
-        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
-            return Decline(
-                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
-            )
-        if c.op is None:
+        if contraction.op is None:
             return Decline("what is fused with it is not known", "none needed")
         try:
-            kernel = describe(c.op)
+            kernel = describe(contraction.op)
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return self.check(kernel)
@@ -183,6 +177,10 @@ class KernelStrategy:
             return None
         missing = min((sorted(needed - have) for needed in self.micro.features), key=len)
         return Decline(f"{self.target.spelling} lacks {', '.join(missing)}", "name a CPU that has it")
+
+    @abstractmethod
+    def unlike(self, contraction: Contraction) -> Decline | None:
+        """A refusal of another kind of contraction, or of other types."""
 
     def too_few(self, m: int | None, n: int) -> Decline | None:
         """A refusal where rows or columns leave most of a tile unused."""
@@ -198,15 +196,15 @@ class KernelStrategy:
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether this micro-kernel computes `kernel`."""
         from .gemm import fits_stack
-        from .pack import constant_codes, weights_for
+        from .pack import constant_codes
 
         if sum(size is None for size in kernel.row_sizes) > 1:
             return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
-        few = self.too_few(kernel.m, kernel.n)
-        if few is not None:
-            return few
         codes = constant_codes(kernel)
-        weights = weights_for(codes, kernel, self.micro)
+        declined = self.too_few(kernel.m, kernel.n) or self.unfit(kernel, codes)
+        if declined is not None:
+            return declined
+        weights = self.weights(kernel, codes)
         depth = self.micro.depth(weights)
         if kernel.group is not None and kernel.group % depth:
             return Decline(
@@ -215,6 +213,32 @@ class KernelStrategy:
             )
         if not fits_stack(kernel, depth):
             return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
+        return Accept(KernelPlan(kernel, self.micro, weights, codes), Estimate(None))
+
+    @abstractmethod
+    def unfit(self, kernel: Kernel, codes: Array | None) -> Decline | None:
+        """A refusal of where the operands lie, and of weights (`codes`, None where known at run time only)."""
+
+    @abstractmethod
+    def weights(self, kernel: Kernel, codes: Array | None) -> Weights:
+        """How the weights are stored."""
+
+
+@dataclass(frozen=True)
+class KernelStrategy(ProductStrategy):
+    """Integer products by one micro-kernel."""
+
+    def unlike(self, contraction: Contraction) -> Decline | None:
+        c = contraction
+        if c.kind != "matmul":
+            return Decline(f"a {c.kind}", "write it as a matmul")
+        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
+            return Decline(
+                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
+            )
+        return None
+
+    def unfit(self, kernel: Kernel, codes: Array | None) -> Decline | None:
         if codes is None and (kernel.m is None or kernel.m < _ROWS_FOR_PACKING):
             rows = "a number of rows that is not known" if kernel.m is None else f"{kernel.m} rows"
             return Decline(
@@ -225,50 +249,31 @@ class KernelStrategy:
             return Decline("the weight is an argument and has groups", "make the weight a constant or a parameter")
         if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
             return Decline("K is not the last axis of the activation", "an activation [M, K]")
-        return Accept(KernelPlan(kernel, self.micro, weights, codes), Estimate(None))
+        return None
+
+    def weights(self, kernel: Kernel, codes: Array | None) -> Weights:
+        from .pack import weights_for
+
+        return weights_for(codes, kernel, self.micro)
 
 
 @dataclass(frozen=True)
-class WeightOnlyStrategy(KernelStrategy):
+class WeightOnlyStrategy(ProductStrategy):
     """Floats by a constant weight of codes, decoded in registers."""
 
-    def consider(self, contraction: Contraction) -> Accept | Decline:
-        from ....kernels.description import Unfit
-        from ....kernels.group import describe
-
+    def unlike(self, contraction: Contraction) -> Decline | None:
         c = contraction
-        declined = self.lacks()
-        if declined is not None:
-            return declined
         if c.kind != "matmul" or c.acc != "f32" or c.lhs not in ("f32", "f16", "bf16"):
             return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of floats by codes")
-        if c.op is None:
-            return Decline("what makes its weight is not known", "none needed")
-        try:
-            kernel = describe(c.op)
-        except Unfit as unfit:
-            return Decline(unfit.reason, unfit.remedy)
-        return self.check(kernel)
+        return None
 
-    def check(self, kernel: Kernel) -> Accept | Decline:
-        from .gemm import fits_stack
-        from .pack import constant_codes, decoded_weights
-
-        if sum(size is None for size in kernel.row_sizes) > 1:
-            return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
-        few = self.too_few(kernel.m, kernel.n)
-        if few is not None:
-            return few
-        codes = constant_codes(kernel)
+    def unfit(self, kernel: Kernel, codes: Array | None) -> Decline | None:
         if codes is None:
             return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
-        weights = decoded_weights(codes, self.micro)
-        depth = self.micro.depth(weights)
-        if kernel.group is not None and kernel.group % depth:
-            return Decline(
-                f"groups of {kernel.group} along K are no multiple of {depth}, the codes of one step",
-                f"a group size of {depth} or a multiple",
-            )
-        if not fits_stack(kernel, depth):
-            return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
-        return Accept(KernelPlan(kernel, self.micro, weights, codes), Estimate(None))
+        return None
+
+    def weights(self, kernel: Kernel, codes: Array | None) -> Weights:
+        from .pack import decoded_weights
+
+        assert codes is not None
+        return decoded_weights(codes, self.micro)
