@@ -66,7 +66,7 @@ class Tile:
 
 
 class Micro(Protocol):
-    """An instruction set's register tile."""
+    """An instruction set's register tile: its sizes."""
 
     @property
     def name(self) -> str: ...
@@ -106,6 +106,10 @@ class Micro(Protocol):
 
     def depth(self, weights: Weights) -> int:
         """Codes along K of one turn of the main loop: K is padded to a multiple."""
+
+
+class IntegerMicro(Micro, Protocol):
+    """A register tile of integers."""
 
     def multiply(self, tile: Tile, weights: Weights) -> None:
         """Emit the tile's product."""
@@ -355,4 +359,4 @@ AVX_VNNI = Vnni(
 
 # Best first. AMX is compiled and its code looked at, but no machine that has it has run it: it stands behind the others
 # until one has, and every CPU with AMX has one of those too. `qmlir-select{prefer=amx-int8}` asks it first.
-MICRO_KERNELS: tuple[Micro, ...] = (AVX512_VNNI, AVX_VNNI, Amx())
+MICRO_KERNELS: tuple[IntegerMicro, ...] = (AVX512_VNNI, AVX_VNNI, Amx())

@@ -33,10 +33,11 @@ class KernelPlan:
 
     def _gemm(self) -> Gemm:
         from .gemm import Gemm
+        from .integer import IntegerChunk
         from .weight_only import DecodingChunk
 
-        decoding = DecodingChunk if self.kernel.rhs.decode is not None else None
-        return Gemm(self.kernel, self.micro, self.weights, decoding)
+        chunk = IntegerChunk if self.kernel.rhs.decode is None else DecodingChunk
+        return Gemm(self.kernel, self.micro, self.weights, chunk)
 
     def apply(self, op: Any) -> None:
         from ...._mlir import ir

@@ -15,7 +15,7 @@ from ...._mlir import arith, ir, llvm
 from ....kernels.description import Literal, Operand, Previous
 from . import emit as e
 from .gemm import Chunk, Columns
-from .micro import QUAD, Tile, Weights
+from .micro import QUAD, Weights
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,6 @@ class Fma:
     def end(self) -> None:
         """Nothing to release."""
 
-    def multiply(self, tile: Tile, weights: Weights) -> None:
-        raise NotImplementedError("decoding needs the kernel: DecodingChunk._group")
-
 
 AVX512_FMA = Fma("avx512-fma", (frozenset({"avx512f", "avx512bw", "avx512vl"}),), lanes=16, registers=32)
 FLOAT_KERNELS = (AVX512_FMA,)
@@ -65,27 +62,24 @@ class DecodingChunk(Chunk):
 
     # ---- activations
 
-    def _copy_groups(self, row: e.Index, first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
-        self._copy_run(row, first_k, target, left, r, 0)
-
-    def _copy_run(self, row: e.Index, first: e.Index, target: Any, count: e.Index, r: e.Index, group: e.Index) -> None:
-        """`count` activations of a row as f32, zeros behind them."""
+    def _copy_row(self, row: e.Index, first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+        """As f32, zeros behind them."""
         lanes = self.micro.lanes
         wide = e.vector_of(lanes, self._f32)
         ragged = self.kernel.k % lanes != 0
 
         def step(at: e.Index, mask: Any = None) -> None:
-            values = e.load_vector(self.lhs_buffer, [row, e.add(first, at)], lanes, mask)
+            values = e.load_vector(self.lhs_buffer, [row, e.add(first_k, at)], lanes, mask)
             if values.type != wide:
                 values = arith.extf(wide, values)
             e.store(values, e.at(target, e.multiply(at, 4)))
 
-        whole = e.multiply(e.divide(count, lanes), lanes)
+        whole = e.multiply(e.divide(left, lanes), lanes)
         with e.loop(0, whole, lanes) as turn:
             step(turn.index)
         end = whole
         if ragged:
-            step(whole, e.first_lanes(e.subtract(count, whole), lanes))
+            step(whole, e.first_lanes(e.subtract(left, whole), lanes))
             end = e.add(whole, lanes)
         # Up to the end of the last step: a weight of no code times whatever the stack held might be no number.
         for at in range(-(-self.kernel.k // lanes) * lanes, self.size.padded_k, lanes):
