@@ -145,7 +145,8 @@ class Product(Problem):
         if self.scheme == "w4a8":
             artifact = op.compile(T((self.m, self.k), "i8"), packed, lhs_scale=T((self.m, 1), "f32"), **weight)
             return artifact, [self.lhs, np.full((self.m, 1), SCALE, np.float32)]
-        artifact = op.compile(T((self.m, self.k), "bf16"), packed, **weight)
+        # The peers multiply by weights that are dequantised to f32, not rounded to bf16.
+        artifact = op.compile(T((self.m, self.k), "bf16"), packed, compute_dtype="f32", **weight)
         return artifact, [self.lhs_real.astype(ml_dtypes.bfloat16)]
 
     def reference(self) -> Array:

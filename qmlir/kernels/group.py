@@ -63,7 +63,7 @@ def describe(op: Any) -> Kernel:
     if floating:
         if groups or len(depth) != 1:
             raise Unfit("a float product in groups", "dequantise the weight in front of it")
-        rhs = _decoded(rhs)
+        lhs, rhs = replace(lhs, value=_narrow(lhs.value)), _decoded(rhs)
         group = _group_of(rhs)
     chain = _Chain(value, out_axes, rows, columns[0])
     if groups:
@@ -207,6 +207,18 @@ def _factor(op: Any, position: int, axes: _Axes, order: tuple[str, ...]) -> Fact
         magnitude=int(op.attributes[name].value) if name in op.attributes else 128,
         flipped=flipped is not None,
     )
+
+
+def _narrow(value: Any) -> Any:
+    """The tensor of a shorter float type that an elementwise op widens to `value`, else `value`."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "linalg.generic":
+        return value
+    op = value.owner.operation
+    maps = linalg.get_indexing_maps(op)
+    names = [o.operation.name for o in op.regions[0].blocks[0].operations]
+    if names != ["arith.extf", "linalg.yield"] or any(m.value != maps[0].value for m in maps):
+        return value
+    return op.operands[0]
 
 
 def _decoded(factor: Factor) -> Factor:

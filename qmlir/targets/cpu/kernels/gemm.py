@@ -60,17 +60,15 @@ def block_unit(kernel: Kernel, depth: int) -> int:
     return lcm(64, depth, kernel.group or 1)
 
 
-def fits_stack(kernel: Kernel, depth: int) -> bool:
+def fits_stack(kernel: Kernel, depth: int, lhs_bytes: int) -> bool:
     """Whether a row's activations of the shortest block fit."""
-    lhs_bytes = 1 if kernel.rhs.decode is None else 4
     return lhs_bytes * min(block_unit(kernel, depth), _round_up(kernel.k, depth)) <= _LHS_MOST
 
 
-def blocking(kernel: Kernel, weights: Weights, depth: int, rows: int) -> Blocking:
+def blocking(kernel: Kernel, depth: int, lhs_bytes: int, rows: int) -> Blocking:
     """Blocks of K, multiples of the groups and of `depth`, for tiles of `rows` rows."""
     padded_k = _round_up(kernel.k, depth)
     unit = min(block_unit(kernel, depth), padded_k)
-    lhs_bytes = 4 if kernel.rhs.decode is not None else 1
     most = max(unit, _LHS_BYTES // lhs_bytes // rows // unit * unit)
     count = -(-padded_k // most)
     block_k = padded_k if count == 1 else _round_up(-(-padded_k // count), unit)
@@ -83,7 +81,7 @@ class Gemm:
     def __init__(self, kernel: Kernel, micro: Micro, weights: Weights, chunk_class: Callable[..., Chunk]) -> None:
         self.kernel, self.micro, self.weights = kernel, micro, weights
         self.depth = micro.depth(weights)
-        self.lhs_bytes = 1 if kernel.rhs.decode is None else 4
+        self.lhs_bytes = micro.lhs_bytes
         self.chunk_class = chunk_class
         shortest = min(block_unit(kernel, self.depth), _round_up(kernel.k, self.depth))
         most = min(micro.rows(weights), max(1, _LHS_MOST // shortest // self.lhs_bytes))
@@ -92,7 +90,7 @@ class Gemm:
             heights = [-(-kernel.m // -(-kernel.m // most))]
         else:
             heights = [*(h for h in _HEIGHTS if h < most), most]
-        self.sizes = [blocking(kernel, weights, self.depth, rows) for rows in heights]
+        self.sizes = [blocking(kernel, self.depth, self.lhs_bytes, rows) for rows in heights]
         few = kernel.m is not None and kernel.m <= most
         self.chunk_rows = heights[0] if few else _round_up(_CHUNK_ROWS, lcm(*heights))
         self.panels = -(-kernel.n // micro.panel)

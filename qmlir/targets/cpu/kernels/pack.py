@@ -9,10 +9,11 @@ import numpy as np
 from ...._mlir import arith, ir
 from ....dialect.dtypes import Array
 from ....dialect.ops.constants import constant_array
-from ....kernels.description import Kernel
-from .micro import Micro, Weights, panels
+from ....kernels.description import Kernel, Literal, Operand, Stage
+from .micro import Micro, Weights
 
 if TYPE_CHECKING:
+    from ....kernels.scaled import Scaled
     from .gemm import Gemm
 
 
@@ -65,17 +66,40 @@ def decoded_weights(codes: Array, micro: Micro) -> Weights:
     raise AssertionError("codes of more than 8 bits")
 
 
+def scaled_weights(codes: Array, form: Scaled, micro: Micro) -> Weights | None:
+    """The shortest storage of codes that stand for numbers of a table; None where the micro-kernel has none."""
+    low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+    for bits in sorted(micro.bits):
+        if bits < 8 and high - low < 1 << bits:
+            values = tuple(form.values[(low + u) & 255] for u in range(1 << bits))
+            return Weights(bits, low, values=values)
+    whole = tuple(form.values[code & 255] for code in range(-128, 128))
+    if 8 not in micro.bits or not consecutive(whole):
+        return None  # what 256 codes stand for is no table that fits registers
+    return Weights(8, 0, signed=True, values=whole)
+
+
+def consecutive(values: tuple[float, ...]) -> bool:
+    return all(value == values[0] + i for i, value in enumerate(values)) and values[0].is_integer()
+
+
+def constant_zeros(decode: Stage, form: Scaled) -> Array | None:
+    """The zero points of a scaled form where they are an operand of the decode as it stands, and constant."""
+    for argument, source in zip(decode.body.arguments, decode.sources, strict=False):
+        if argument == form.zero:
+            if isinstance(source, Operand):
+                return known(source.value)
+            return np.array([source.value.value]) if isinstance(source, Literal) else None
+    return None
+
+
 def packed(gemm: Gemm, codes: Array | None) -> Any:
     """The weight of a kernel in its layout, at the insertion point."""
     kernel, weights, micro = gemm.kernel, gemm.weights, gemm.micro
-    depth = gemm.depth
     if codes is None:
-        k_last = kernel.rhs.k_last
-        layout = panels(kernel.n, kernel.k, k_last, micro.panel, depth, weights)
-        return layout.emit(kernel.rhs.value)
-    layout = panels(kernel.n, kernel.k, True, micro.panel, depth, weights)
+        return micro.layout(kernel.n, kernel.k, kernel.rhs.k_last, weights).emit(kernel.rhs.value)
     if weights.codes is not None:
         codes = np.searchsorted(np.array(weights.codes), codes)
-    array = layout.apply(codes)
+    array = micro.layout(kernel.n, kernel.k, True, weights).apply(codes)
     kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
     return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ....strategy import Accept, Contraction, Decline, Estimate
@@ -34,10 +34,10 @@ class KernelPlan:
     def _gemm(self) -> Gemm:
         from .gemm import Gemm
         from .integer import IntegerChunk
-        from .weight_only import DecodingChunk
+        from .weight_only import DecodingChunk, ScaledChunk
 
-        chunk = IntegerChunk if self.kernel.rhs.decode is None else DecodingChunk
-        return Gemm(self.kernel, self.micro, self.weights, chunk)
+        floats = DecodingChunk if self.weights.values is None else ScaledChunk
+        return Gemm(self.kernel, self.micro, self.weights, IntegerChunk if self.kernel.rhs.decode is None else floats)
 
     def apply(self, op: Any) -> None:
         from ...._mlir import ir
@@ -206,13 +206,15 @@ class ProductStrategy(ABC):
         if declined is not None:
             return declined
         weights = self.weights(kernel, codes)
+        if isinstance(weights, Decline):
+            return weights
         depth = self.micro.depth(weights)
         if kernel.group is not None and kernel.group % depth:
             return Decline(
                 f"groups of {kernel.group} along K are no multiple of {depth}, the codes of one step",
                 f"a group size of {depth} or a multiple",
             )
-        if not fits_stack(kernel, depth):
+        if not fits_stack(kernel, depth, self.micro.lhs_bytes):
             return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
         return Accept(KernelPlan(kernel, self.micro, weights, codes), Estimate(None))
 
@@ -221,7 +223,7 @@ class ProductStrategy(ABC):
         """A refusal of where the operands lie, and of weights (`codes`, None where known at run time only)."""
 
     @abstractmethod
-    def weights(self, kernel: Kernel, codes: Array | None) -> Weights:
+    def weights(self, kernel: Kernel, codes: Array | None) -> Weights | Decline:
         """How the weights are stored."""
 
 
@@ -273,8 +275,50 @@ class WeightOnlyStrategy(ProductStrategy):
             return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
         return None
 
-    def weights(self, kernel: Kernel, codes: Array | None) -> Weights:
-        from .pack import decoded_weights
+    def weights(self, kernel: Kernel, codes: Array | None) -> Weights | Decline:
+        from ....kernels.scaled import scaled
+        from .pack import decoded_weights, scaled_weights
 
         assert codes is not None
+        assert kernel.rhs.decode is not None
+        form = scaled(kernel.rhs.decode)
+        if form is not None:
+            weights = scaled_weights(codes, form, self.micro)
+            if weights is not None:
+                return weights
         return decoded_weights(codes, self.micro)
+
+
+@dataclass(frozen=True)
+class Bf16Strategy(WeightOnlyStrategy):
+    """bfloat16 by a constant weight of short codes, multiplied as bfloat16: exact products, scaled behind the sum."""
+
+    def weights(self, kernel: Kernel, codes: Array | None) -> Weights | Decline:
+        import ml_dtypes
+        import numpy as np
+
+        from ....kernels.scaled import scaled
+        from .pack import consecutive, constant_zeros, scaled_weights
+
+        assert codes is not None
+        assert kernel.rhs.decode is not None
+        if str(kernel.lhs.value.type.element_type) != "bf16":
+            return Decline(f"activations of {kernel.lhs.value.type.element_type}", "activations of bf16")
+        form = scaled(kernel.rhs.decode)
+        if form is None:
+            return Decline("a weight is no number of a table times a scale", 'compute_dtype="f32", no float zero point')
+        weights = scaled_weights(codes, form, self.micro)
+        if weights is None:
+            return Decline("codes of 8 bits", "the f32 kernel reads them as fast")
+        values = np.array(weights.values)
+        if not np.array_equal(values.astype(ml_dtypes.bfloat16).astype(np.float64), values):
+            return Decline("the numbers that codes stand for are no bf16", "the f32 kernel")
+        if form.zero is None:
+            return weights
+        zeros = constant_zeros(kernel.rhs.decode, form)
+        if zeros is None or not consecutive(tuple(weights.values or ())):
+            return Decline("the zero points are not known, or codes are no consecutive numbers", "the f32 kernel")
+        low, high = (int(zeros.min()), int(zeros.max())) if zeros.size else (0, 0)
+        if high - low + len(values) > 32:
+            return Decline(f"zero points from {low} to {high}", "a range of at most 16")
+        return replace(weights, largest_zero=high)
