@@ -5,6 +5,8 @@ value_0[m, n] = part[m, n]                                             without g
               = combine over ascending g, from zero                    with groups
 value_i[m, n] = stage_i.body(its sources at (m, n))                    in order
 out[m, n]     = value_last[m, n]
+
+With a batch all of this is done for each of its products, which have weights of their own.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # The axes of a kernel, in the order in which the axes of every operand are brought.
-GROUP, ROW, COLUMN = "g", "m", "n"
-ORDER = GROUP + ROW + COLUMN
+BATCH, GROUP, ROW, COLUMN = "b", "g", "m", "n"
+ORDER = BATCH + GROUP + ROW + COLUMN
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,26 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Products side by side, each with a matrix of its own.
+
+    Attributes:
+        size: how many, None where dynamic.
+        matrices: how many the weight holds, `[matrices, ..]`.
+        index: i32 `[size]`, which matrix each product has; outside of the matrices where nobody reads the result.
+            None: each its own.
+        rows: i32 `[size, M]`, which row of the activation `[R, K]` each row is; None: the activation is `[size, M, K]`.
+        repeats: how many of the numbers in `rows` stand for one row of the activation, one behind the other.
+    """
+
+    size: int | None
+    matrices: int
+    index: Any = None
+    rows: Any = None
+    repeats: int = 1
+
+
+@dataclass(frozen=True)
 class Factor:
     """One side of the product: `[rows.., K]` codes of 8 bits, signed; or floats, which `decode` makes of such codes.
 
@@ -136,6 +158,7 @@ class Kernel:
     stages: tuple[Stage, ...] = ()
     # How many axes of the program's result are rows, and their sizes (None: dynamic): a batch with common weights.
     row_sizes: tuple[int | None, ...] = ()
+    batch: Batch | None = None
     # Operations of the group, the contraction first: what the kernel takes the place of.
     operations: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
@@ -152,6 +175,11 @@ class Kernel:
                 continue
             seen.update(dict.fromkeys(stage.operands))
         return tuple(seen)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether a size is known at run time only: of the batch, or the rows where there is none."""
+        return (self.m if self.batch is None else self.batch.size) is None
 
     @property
     def value_type(self) -> Any:

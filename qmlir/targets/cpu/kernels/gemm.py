@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from math import lcm
 from typing import Any
 
+from ...._mlir import arith, ir
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Previous, Source
+from ....kernels.outline import picks
 from ..threads.cost import nanoseconds
 from . import emit as e
 from .chunks import Chunked, executable
@@ -97,6 +99,8 @@ class Gemm:
         waiting = max(self._waiting(size) for size in self.sizes)
         # Columns are shared out where the rows alone give too few chunks.
         of_rows = 1 if kernel.m is None else self.row_chunks(kernel.m)
+        if kernel.batch is not None:
+            of_rows *= kernel.batch.size or 1
         shared = max(1, -(-_CHUNKS // of_rows))
         wanted = max(_FEWEST_PANELS, self.panels // shared)
         self.chunk_panels = max(1, min(_CHUNK_PANELS, _TOTAL_BYTES // waiting, wanted, self.panels))
@@ -110,22 +114,34 @@ class Gemm:
     # ---- the executable
 
     def emit(self, name: str, inputs: Sequence[Any], out: Any) -> str:
-        return executable(name, self.kernel.m, [*inputs, out], Chunked(self.chunks, self.chunk, self.cost))
+        batch = self.kernel.batch
+        size = self.kernel.m if batch is None else batch.size
+        return executable(name, size, [*inputs, out], Chunked(self.chunks, self.chunk, self.cost))
 
-    def cost(self, rows: e.Index) -> e.Index:
-        """Nanoseconds on one thread, about."""
+    def cost(self, size: e.Index) -> e.Index:
+        """Nanoseconds on one thread, about. `size` counts the rows, or the products of a batch."""
         weights = self.kernel.n * self.kernel.k
-        return e.add(nanoseconds(0, weights), e.multiply(rows, nanoseconds(2 * weights, 0)))
+        if self.kernel.batch is not None:
+            return e.multiply(size, nanoseconds(0, weights) + (self.kernel.m or 1) * nanoseconds(2 * weights, 0))
+        return e.add(nanoseconds(0, weights), e.multiply(size, nanoseconds(2 * weights, 0)))
 
-    def chunks(self, rows: e.Index) -> e.Index:
-        return e.multiply(self.row_chunks(rows), self.column_chunks)
+    def chunks(self, size: e.Index) -> e.Index:
+        if self.kernel.batch is None:
+            return e.multiply(self.row_chunks(size), self.column_chunks)
+        return e.multiply(size, self.row_chunks(self.kernel.m) * self.column_chunks)
 
     def row_chunks(self, rows: e.Index) -> e.Index:
         return e.divide_up(rows, self.chunk_rows)
 
-    def chunk(self, number: Any, rows: e.Index, buffers: list[Any]) -> None:
+    def chunk(self, number: Any, count: e.Index, buffers: list[Any]) -> None:
         """All of one chunk, in tiles of the height that suits the number of rows."""
         stack = Stack(self)
+        rows = count if self.kernel.batch is None else self.kernel.m
+        if self.kernel.batch is not None:
+            # Products with the same matrix are neighbours, and share a chunk's part of it.
+            product = e.remainder(number, count)
+            self.chunk_class(self, self.sizes[0], stack, rows, buffers, product).emit(e.divide(number, count))
+            return
         for size in self.sizes:
             body = self.chunk_class(self, size, stack, rows, buffers)
             if len(self.sizes) == 1:
@@ -164,14 +180,17 @@ def lhs_stride(size: Blocking) -> int:
 class Chunk(ABC):
     """Emits a chunk in tiles of one height. The methods run in the order of the file."""
 
-    def __init__(self, gemm: Gemm, size: Blocking, stack: Stack, rows: e.Index, buffers: list[Any]) -> None:
-        self.gemm, self.size, self.rows = gemm, size, rows
+    def __init__(
+        self, gemm: Gemm, size: Blocking, stack: Stack, rows: e.Index, buffers: list[Any], product: e.Index = 0
+    ) -> None:
+        self.gemm, self.size, self.rows, self.product = gemm, size, rows, product
         self.kernel, self.micro, self.weights = gemm.kernel, gemm.micro, gemm.weights
         self.lhs, self.totals, self.part, self.sums = stack.lhs, stack.totals, stack.part, stack.sums
         self.lhs_stride = lhs_stride(size)
         self.lhs_buffer, self.out = buffers[0], buffers[-1]
         self.rhs = e.pointer(buffers[1])
-        self.buffers = dict(zip(self.kernel.operands, buffers[2:-1], strict=True))
+        self.picks = buffers[2 : 2 + len(picks(self.kernel))]
+        self.buffers = dict(zip(self.kernel.operands, buffers[2 + len(self.picks) : -1], strict=True))
         self.cloner = BodyCloner(self.micro.lanes, RULES)
         self.vectors = self.micro.panel // self.micro.lanes
         self.panel_bytes = gemm.panel_bytes
@@ -179,6 +198,22 @@ class Chunk(ABC):
 
     def emit(self, number: Any) -> None:
         """Chunks that are neighbours in number share their weights."""
+        batch = self.kernel.batch
+        if batch is None:
+            self._emit(number)
+            return
+        matrix, bytes_ = self.product, self.gemm.panels * self.panel_bytes
+        if batch.index is None:
+            self.rhs = e.at(self.rhs, e.multiply(matrix, bytes_))
+            self._emit(number)
+            return
+        i32 = e.load_element(self.picks[0], [self.product])
+        matrices = arith.constant(i32.type, batch.matrices)
+        with e.when(arith.cmpi(arith.CmpIPredicate.ult, i32, matrices)):
+            self.rhs = e.at(self.rhs, e.multiply(arith.index_castui(ir.IndexType.get(), i32), bytes_))
+            self._emit(number)
+
+    def _emit(self, number: Any) -> None:
         size, gemm = self.size, self.gemm
         of_rows = gemm.row_chunks(self.rows)
         self.first_row = e.multiply(e.remainder(number, of_rows), gemm.chunk_rows)
@@ -245,11 +280,21 @@ class Chunk(ABC):
         left = e.minimum(e.subtract(self.kernel.k, first_k), self.size.block_k)
         with e.loop(0, self.size.rows) as row:
             target = e.at(self.lhs, e.multiply(row.index, self.lhs_stride))
-            self._copy_row(self._row(tile, row.index), first_k, target, left, row.index)
+            self._copy_row(self._place_of(self._row(tile, row.index)), first_k, target, left, row.index)
+
+    def _place_of(self, row: e.Index) -> list[e.Index]:
+        """Where a row lies in the activation."""
+        batch = self.kernel.batch
+        if batch is None:
+            return [row]
+        if batch.rows is None:
+            return [self.product, row]
+        picked = arith.index_cast(ir.IndexType.get(), e.load_element(self.picks[-1], [self.product, row]))
+        return [e.divide(picked, batch.repeats)]
 
     @abstractmethod
-    def _copy_row(self, row: e.Index, first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
-        """`left` activations of the program's row `row` from `first_k` on, to row `r` of the tile."""
+    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+        """`left` activations of the row at `row` from `first_k` on, to row `r` of the tile."""
 
     # ---- the product
 
@@ -286,7 +331,8 @@ class Chunk(ABC):
                 for stage in kernel.stages:
                     arguments = [self._read(s, values, held, m, column, v, None) for s in stage.sources]
                     values.append(self.cloner.clone(stage.body, arguments))
-                e.store_vector(values[-1], self.out, [m, column.first], column.mask)
+                product = [] if kernel.batch is None else [self.product]
+                e.store_vector(values[-1], self.out, [*product, m, column.first], column.mask)
 
     def _held(self, operands: Sequence[Operand], columns: list[Columns], group: e.Index | None) -> dict[Any, Any]:
         """What is the same in all rows, read once."""
@@ -311,7 +357,7 @@ class Chunk(ABC):
 
     def _fetch(self, operand: Operand, m: e.Index | None, column: Columns, group: e.Index | None) -> Any:
         """An operand at a vector's place."""
-        places = {"g": group, "m": m, "n": column.first}
+        places = {"b": self.product, "g": group, "m": m, "n": column.first}
         where = [places[axis] for axis in operand.axes]
         buffer = self.buffers[operand]
         if "n" not in operand.axes:

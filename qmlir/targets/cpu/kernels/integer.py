@@ -22,16 +22,16 @@ class IntegerChunk(Chunk):
 
     # ---- activations
 
-    def _copy_row(self, row: e.Index, first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
         """With the row's sums times the offset of the weights."""
         if self.kernel.lhs.window is not None:
-            self._copy_window(row, target, r)
+            self._copy_window(row[0], target, r)
         elif self.kernel.group is None:
             self._copy_run(row, first_k, target, left, r, 0)
         else:
             self._copy_groups(row, first_k, target, left, r)
 
-    def _copy_groups(self, row: e.Index, first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+    def _copy_groups(self, row: list[e.Index], first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
         """A row of whole groups; the last block may have fewer."""
         with e.loop(0, e.divide(left, self.group_codes)) as group:
             start = e.multiply(group.index, self.group_codes)
@@ -72,7 +72,9 @@ class IntegerChunk(Chunk):
         most = 4 * self.micro.lanes
         return most if self.kernel.group is None else max(16, gcd(most, self.kernel.group))
 
-    def _copy_run(self, row: e.Index, first: e.Index, target: Any, count: e.Index, r: e.Index, group: e.Index) -> None:
+    def _copy_run(
+        self, row: list[e.Index], first: e.Index, target: Any, count: e.Index, r: e.Index, group: e.Index
+    ) -> None:
         """`count` codes of a row from `first` on."""
         width, i8, i32 = self._width, e.integer(8), e.integer(32)
         ones = e.splat(1, width, i8)
@@ -80,7 +82,7 @@ class IntegerChunk(Chunk):
         ragged = self.kernel.group is None and self.kernel.k % width != 0
 
         def step(at: e.Index, total: Any, mask: Any = None) -> Any:
-            codes = e.load_vector(self.lhs_buffer, [row, e.add(first, at)], width, mask)
+            codes = e.load_vector(self.lhs_buffer, [*row, e.add(first, at)], width, mask)
             codes = self._unflipped(codes, mask)
             e.store(codes, e.at(target, at))
             return dot(total, ones, codes) if self.weights.offset else total
@@ -104,13 +106,15 @@ class IntegerChunk(Chunk):
         flipped = arith.xori(codes, e.splat(-128, width, e.integer(8)))
         return flipped if mask is None else arith.select(mask, flipped, e.splat(0, width, e.integer(8)))
 
-    def _copy_tail(self, row: e.Index, first: e.Index, target: Any, start: e.Index, count: e.Index, total: Any) -> Any:
+    def _copy_tail(
+        self, row: list[e.Index], first: e.Index, target: Any, start: e.Index, count: e.Index, total: Any
+    ) -> Any:
         """The last bytes of a row one by one: without AVX-512 a masked load of bytes is a branch a byte."""
         i8, i32 = e.integer(8), e.integer(32)
         e.store(e.splat(0, self._width, i8), e.at(target, start))
         carried = [total] if self.weights.offset else []
         with e.loop(start, count, 1, carried) as byte:
-            code = e.load_element(self.lhs_buffer, [row, e.add(first, byte.index)])
+            code = e.load_element(self.lhs_buffer, [*row, e.add(first, byte.index)])
             if self.kernel.lhs.flipped:
                 code = arith.xori(code, arith.constant(i8, -128))
             e.store(code, e.at(target, byte.index))

@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 
 def constant_codes(kernel: Kernel) -> Array | None:
-    """The codes of a constant weight as `[N, K]`, None when it is known at run time only."""
+    """The codes of a constant weight as `[N, K]` (`[matrices, N, K]` of a batch), None when it is known at run time
+    only."""
     array = known(kernel.rhs.value)
     if array is None:
         return None
     if kernel.rhs.flipped:
         array = (array.view(np.uint8) ^ 0x80).view(np.int8)
     axes = kernel.rhs.source_axes
-    order = sorted(range(array.ndim), key=lambda i: ("n", "g", "k").index(axes[i]))
-    return np.ascontiguousarray(array.transpose(order)).reshape(kernel.n, kernel.k)
+    order = sorted(range(array.ndim), key=lambda i: ("b", "n", "g", "k").index(axes[i]))
+    matrices = [] if kernel.batch is None else [-1]
+    return np.ascontiguousarray(array.transpose(order)).reshape(*matrices, kernel.n, kernel.k)
 
 
 def known(value: Any) -> Array | None:
@@ -100,6 +102,7 @@ def packed(gemm: Gemm, codes: Array | None) -> Any:
         return micro.layout(kernel.n, kernel.k, kernel.rhs.k_last, weights).emit(kernel.rhs.value)
     if weights.codes is not None:
         codes = np.searchsorted(np.array(weights.codes), codes)
-    array = micro.layout(kernel.n, kernel.k, True, weights).apply(codes)
+    layout = micro.layout(kernel.n, kernel.k, True, weights)
+    array = layout.apply(codes) if codes.ndim == 2 else np.stack([layout.apply(matrix) for matrix in codes])
     kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
     return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))

@@ -242,6 +242,8 @@ class KernelStrategy(ProductStrategy):
         return None
 
     def unfit(self, kernel: Kernel, codes: Array | None) -> Decline | None:
+        if codes is None and kernel.batch is not None:
+            return Decline("the weights of a batch are an argument", "make the weight a constant or a parameter")
         if codes is None and (kernel.m is None or kernel.m < _ROWS_FOR_PACKING):
             rows = "a number of rows that is not known" if kernel.m is None else f"{kernel.m} rows"
             return Decline(
@@ -250,7 +252,7 @@ class KernelStrategy(ProductStrategy):
             )
         if codes is None and kernel.rhs.source_axes not in (("n", "k"), ("k", "n")):
             return Decline("the weight is an argument and has groups", "make the weight a constant or a parameter")
-        if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
+        if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"b", "m", "g", "k"}:
             return Decline("K is not the last axis of the activation", "an activation [M, K]")
         return None
 

@@ -43,18 +43,20 @@ class FloatChunk(Chunk):
 
     def _copy(self, tile: e.Index, first_k: e.Index) -> None:
         if self._in_place:
-            self.lhs = e.at(self.lhs_buffer.address, self.lhs_buffer.offset([self._row(tile, 0), first_k]))
+            self.lhs = e.at(
+                self.lhs_buffer.address, self.lhs_buffer.offset([*self._place_of(self._row(tile, 0)), first_k])
+            )
         else:
             super()._copy(tile, first_k)
 
-    def _copy_row(self, row: e.Index, first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
         """Zeros behind them."""
         lanes, bytes_ = self.micro.lanes, self.micro.lhs_bytes
         wide = e.vector_of(lanes, self.micro.lhs_type)
         ragged = self.kernel.k % lanes != 0
 
         def step(at: e.Index, mask: Any = None) -> None:
-            values = e.load_vector(self.lhs_buffer, [row, e.add(first_k, at)], lanes, mask)
+            values = e.load_vector(self.lhs_buffer, [*row, e.add(first_k, at)], lanes, mask)
             if values.type != wide:
                 values = arith.extf(wide, values)
             e.store(values, e.at(target, e.multiply(at, bytes_)))
