@@ -20,6 +20,7 @@ from .description import (
     ROW,
     Batch,
     Factor,
+    Gate,
     Kernel,
     Literal,
     Operand,
@@ -29,6 +30,7 @@ from .description import (
     Unfit,
     Window,
 )
+from .scaled import scaled
 
 _MULTIPLY_ADD = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
 _FLOAT_MULTIPLY_ADD = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}
@@ -89,6 +91,7 @@ def describe(op: Any) -> Kernel:
     if batch:
         products, rhs = _products(batch[0], rhs)
         products, lhs = _gathered_rows(products, lhs)
+        products = replace(products, counts=_counts(products, rows[0].size))
     chain = _Chain(value, out_axes, rows, columns[0], batch)
     if groups:
         chain.combine(groups)
@@ -112,6 +115,7 @@ def describe(op: Any) -> Kernel:
         stages=tuple(chain.stages),
         row_sizes=tuple(a.size for a in chain.rows),
         batch=products,
+        gate=chain.gate,
         operations=(op, *chain.operations),
     )
 
@@ -235,6 +239,29 @@ def _unbounded(index: Any, size: int) -> Any:
     return index
 
 
+def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
+    """`Batch.counts` where products are blocks of `rows` rows (passes/lower/blocks.py): the index of a block counts the
+    matrices whose blocks end at or before it, from where they start and `ceil(rows of a matrix / rows of a block)`."""
+    if batch.index is None or rows is None or _name_of(batch.index) != "linalg.generic":
+        return None
+    op = batch.index.owner.operation
+    names = [o.operation.name.partition(".")[2] for o in op.regions[0].blocks[0].operations]
+    if names != ["addi", "index", "index_cast", "cmpi", "extui", "addi", "yield"] or len(op.operands) != 3:
+        return None
+    compare = list(op.regions[0].blocks[0].operations)[3].operation
+    start, blocks, _ = op.operands
+    sle = 3
+    if int(compare.attributes["predicate"].value) != sle or _name_of(blocks) != "linalg.generic":
+        return None
+    divide = blocks.owner.operation
+    first = next(iter(divide.regions[0].blocks[0].operations)).operation
+    if len(divide.operands) != 2 or first.name != "arith.ceildivsi":
+        return None
+    width = scalar_constant(first.operands[1])
+    sizes = divide.operands[0]
+    return (start, sizes) if width is not None and int(width.value) == rows else None
+
+
 def describe_convolution(op: Any) -> Kernel:
     """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size is static.
 
@@ -271,6 +298,7 @@ def describe_convolution(op: Any) -> Kernel:
         result_type=chain.value.type.element_type,
         stages=tuple(chain.stages),
         row_sizes=tuple(a.size for a in chain.rows),
+        gate=chain.gate,
         operations=(op, *chain.operations),
     )
 
@@ -381,8 +409,8 @@ def _decoded(factor: Factor) -> Factor:
         raise Unfit("the weight is not made of codes here", "a quantised weight")
     maps = _maps(owner)
     block = owner.regions[0].blocks[0]
-    if _positions(maps[-1]) != list(range(maps[-1].n_dims)) or (reason := unclonable(block)):
-        raise Unfit(f"what dequantises the weight has no form on vectors: {reason or 'it is transposed'}")
+    if _positions(maps[-1]) != list(range(maps[-1].n_dims)):
+        raise Unfit("what dequantises the weight transposes it", "a weight [N, K]")
     codes = None
     sources: list[Source] = []
     for operand, map_ in zip(list(owner.operands)[:-1], maps, strict=False):
@@ -399,7 +427,10 @@ def _decoded(factor: Factor) -> Factor:
             sources.append(Operand(operand, axes))
     if codes is None:
         raise Unfit("the weight has no codes of 8 bits or less", "a quantised weight")
-    return replace(factor, value=codes, source_axes=tuple(letters), decode=Stage(block, tuple(sources)))
+    decode = Stage(block, tuple(sources))
+    if (reason := unclonable(block)) and scaled(decode) is None:
+        raise Unfit(f"what dequantises the weight has no form on vectors: {reason}")
+    return replace(factor, value=codes, source_axes=tuple(letters), decode=decode)
 
 
 def _group_of(rhs: Factor) -> int | None:
@@ -431,12 +462,18 @@ class _Chain:
     """Grows a group from its contraction: each step takes the one op that reads the last value."""
 
     def __init__(self, value: Any, axes: _Axes, rows: _Axes, column: _Axis, batch: _Axes = ()) -> None:
-        self.value, self.axes = value, axes
+        # The last value: one tensor, or the two halves of its columns.
+        self.parts, self.axes = [value], axes
         self.rows, self.column, self.batch = rows, column, batch
+        self.gate: Gate | None = None
         self.operations: list[Any] = []
         self.stages: list[Stage] = []
         self.total: Stage | None = None
         self.total_type: Any = None
+
+    @property
+    def value(self) -> Any:
+        return self.parts[0]
 
     def combine(self, groups: Sequence[_Axis]) -> None:
         """Take in the sum over groups, which must be there: otherwise the parts are a batch of products."""
@@ -461,20 +498,63 @@ class _Chain:
     def grow(self) -> None:
         while self._split_rows():
             pass
-        while (user := self._user()) is not None:
-            loops = self._loops(user)
-            block = user.regions[0].blocks[0]
-            if loops is None or _axes_of(_maps(user)[-1], loops) != (*self.batch, *self.rows, self.column):
-                return
-            if unclonable(block) or list(block.arguments[len(block.arguments) - 1].uses):
-                return
-            sources = self._sources(user, loops)
-            if isinstance(sources, str):
-                return
-            self.stages.append(Stage(block, sources))
-            self._take(user)
-            while self._split_rows():
-                pass
+        while self._stage():
+            pass
+        if not self._split_columns():
+            return
+        if not self._stage():
+            self._join_columns()
+            return
+        while self._stage():
+            pass
+
+    def _stage(self) -> bool:
+        """Take in the next elementwise op; whether there was one that fits."""
+        user = self._user()
+        if user is None:
+            return False
+        loops = self._loops(user)
+        block = user.regions[0].blocks[0]
+        if loops is None or _axes_of(_maps(user)[-1], loops) != (*self.batch, *self.rows, self.column):
+            return False
+        if unclonable(block) or list(block.arguments[len(block.arguments) - 1].uses):
+            return False
+        sources = self._sources(user, loops)
+        if isinstance(sources, str):
+            return False
+        self.stages.append(Stage(block, sources))
+        self._take(user)
+        while self._split_rows():
+            pass
+        return True
+
+    def _split_columns(self) -> bool:
+        """Whether the value is read as two halves of its columns: a gate and what it lets through."""
+        slices = [use.owner.operation for use in self.value.uses]
+        size = self.column.size
+        if len(slices) != 2 or size is None or size % 2 or any(s.name != "tensor.extract_slice" for s in slices):
+            return False
+        slices.sort(key=lambda s: list(s.attributes["static_offsets"])[-1])
+        for i, s in enumerate(slices):
+            offsets, strides = (list(s.attributes[f"static_{name}"]) for name in ("offsets", "strides"))
+            sizes = [_size(s.results[0], d) for d in range(len(offsets))]
+            whole = [_size(self.value, d) for d in range(len(offsets) - 1)]
+            if offsets != [0] * len(whole) + [i * size // 2] or set(strides) != {1} or sizes != [*whole, size // 2]:
+                return False
+        self.gate = Gate(len(self.stages), 1 + len(self.operations), self.value.type.element_type)
+        self._joined = self.value, self.column
+        self.operations += slices
+        self.parts = [s.results[0] for s in slices]
+        self.column = replace(self.column, size=size // 2)
+        self.axes = (*self.batch, *self.rows, self.column)
+        return True
+
+    def _join_columns(self) -> None:
+        """Leave the halves to whoever reads them."""
+        value, self.column = self._joined
+        self.parts, self.gate = [value], None
+        del self.operations[-2:]
+        self.axes = (*self.batch, *self.rows, self.column)
 
     def _split_rows(self) -> bool:
         """Look through a view that makes several axes of the rows, as of an image; whether there was one."""
@@ -492,12 +572,12 @@ class _Chain:
 
     def _take(self, user: Any) -> None:
         self.operations.append(user)
-        self.value = user.results[0]
+        self.parts = [user.results[0]]
         self.axes = (*self.batch, *self.rows, self.column)
 
     def _user(self) -> Any:
         """The one generic with one result that reads the last value, None when another op does too."""
-        owners = [use.owner.operation for use in self.value.uses]
+        owners = [use.owner.operation for part in self.parts for use in part.uses]
         if not owners or any(o != owners[0] for o in owners) or owners[0].name != "linalg.generic":
             return None
         return owners[0] if len(owners[0].results) == 1 else None
@@ -522,10 +602,10 @@ class _Chain:
             axes = _axes_of(map_, loops)
             if axes is None:
                 return "reads an operand by something else than whole axes"
-            if value == self.value:
+            if value in self.parts:
                 if axes != self.axes:
                     return "reads the product transposed"
-                found.append(Previous(len(self.stages)))
+                found.append(Previous(len(self.stages), self.parts.index(value)))
                 continue
             if (splat := _splat(value)) is not None:
                 found.append(Literal(splat))

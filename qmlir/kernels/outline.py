@@ -42,7 +42,7 @@ def outline(
         inputs = [lhs, rhs, *picks(kernel), *((arrange or aligned)(o) for o in kernel.operands)]
         rows = [tensor.dim(lhs, arith.constant(ir.IndexType.get(), 0))] if kernel.dynamic else []
         batch = [] if kernel.batch is None else [kernel.batch.size]
-        out = _tensor([*batch, kernel.m, kernel.n], kernel.result_type)
+        out = _tensor([*batch, kernel.m, kernel.columns], kernel.result_type)
     with last.location, ir.InsertionPoint(function):
         entry = emit(_name(function), [value.type for value in inputs], out)
     with last.location, ir.InsertionPoint(last):
@@ -60,8 +60,11 @@ def outline(
 
 
 def picks(kernel: Kernel) -> list[Any]:
-    """What says which matrix and which rows the products of a batch have."""
-    return [] if kernel.batch is None else [v for v in (kernel.batch.index, kernel.batch.rows) if v is not None]
+    """What says which matrix and which rows the products of a batch have: index, counts, rows, as far as there are."""
+    batch = kernel.batch
+    if batch is None:
+        return []
+    return [v for v in (batch.index, *(batch.counts or ()), batch.rows) if v is not None]
 
 
 def _tensor(shape: Sequence[int | None], element: Any) -> Any:
@@ -190,7 +193,7 @@ def _as_result(value: Any, kind: Any, kernel: Kernel, rows: list[Any]) -> Any:
         known = arith.constant(ir.IndexType.get(), _known_rows(kernel))
         sizes.append(arith.divui(rows[0], known))
     dynamic = ir.ShapedType.get_dynamic_size()
-    static = [s if isinstance(s, int) else dynamic for s in sizes] + [kernel.n]
+    static = [s if isinstance(s, int) else dynamic for s in sizes] + [kernel.columns]
     values = [s for s in sizes if not isinstance(s, int)]
     return tensor.expand_shape(kind, value, [list(range(count)), [count]], values, static)
 

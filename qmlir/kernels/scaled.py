@@ -14,6 +14,7 @@ import numpy as np
 
 from .._mlir import ir
 from ..dialect.dtypes import Array
+from ..dialect.ops.constants import constant_array
 from ..dialect.reference import scalars
 from .bodies import scalar_constant
 from .description import Previous, Stage
@@ -71,6 +72,11 @@ def _of_code(body: Any, position: int) -> dict[Any, Array]:
 
     for op in body.operations:
         operation = op.operation
+        if operation.name == "tensor.extract" and len(operation.operands) == 2:
+            table, at = constant_array(operation.operands[0]), lookup(operation.operands[1])
+            if table is not None and at is not None and not (at.min() < 0 or at.max() >= len(table)):
+                known[operation.results[0]] = table[at]
+            continue
         operands = [lookup(value) for value in operation.operands]
         if operation.name in scalars.NAMES and not any(x is None for x in operands):
             known[operation.results[0]] = scalars.evaluate(operation, [x for x in operands if x is not None])

@@ -248,3 +248,21 @@ def test_a_program_for_another_cpu_is_refused_at_load() -> None:
     if "amx-int8" not in host_features():
         with pytest.raises(qmlir.QmlirError, match="amx-int8"):
             qmlir.load(artifact)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("rows", "inner"), [(1, 16), (14, 37), (None, 24)])
+def test_gated_pairs(name: str, rows: int | None, inner: int) -> None:
+    """Both halves of the columns, an activation of one of them, and their product: in one pass."""
+    codes = Codes(9)
+    lhs, rhs = codes(rows or 30, 64), codes(2 * inner, 64)
+    kw: dict[str, Any] = {
+        "rhs_transposed": True, "lhs_scale": np.float32(2.0**-7), "activation": "swiglu", "gate_layout": "halves",
+        "rhs_scale": codes.powers(2 * inner, 1) * np.float32(2.0**-6), "bias": codes.powers(2 * inner),
+    }  # fmt: skip
+    artifact = qmlir.ops.scaled_matmul.compile(T((rows, 64), "i8"), rhs, pipeline=forced(name), **kw)
+    decision = artifact.manifest["strategies"][0]
+    assert decision["chosen"] == name
+    assert next(a["plan"]["fused"] for a in decision["answers"] if a["strategy"] == name) == 4
+    expected = qmlir.reference.scaled_matmul(lhs, rhs, **kw)
+    np.testing.assert_allclose(qmlir.load(artifact).main(lhs), expected, rtol=2.0**-18, atol=2.0**-20)

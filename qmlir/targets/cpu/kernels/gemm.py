@@ -9,14 +9,15 @@ straight to its epilogue; else the results of all tiles of the chunk wait on the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import lcm
 from typing import Any
 
 from ...._mlir import arith, ir
 from ....kernels.bodies import BodyCloner
-from ....kernels.description import Kernel, Literal, Operand, Previous, Source
+from ....kernels.description import Kernel, Literal, Operand, Previous, Source, Stage
 from ....kernels.outline import picks
 from ..threads.cost import nanoseconds
 from . import emit as e
@@ -87,15 +88,19 @@ class Gemm:
         self.chunk_class = chunk_class
         shortest = min(block_unit(kernel, self.depth), _round_up(kernel.k, self.depth))
         most = min(micro.rows(weights), max(1, _LHS_MOST // shortest // self.lhs_bytes))
-        if kernel.m is not None:
+        counted = kernel.batch is not None and kernel.batch.counts is not None
+        if kernel.m is not None and not counted:
             # Tiles of one height, so that the last one wastes little.
             heights = [-(-kernel.m // -(-kernel.m // most))]
         else:
+            most = min(most, kernel.m or most)
             heights = [*(h for h in _HEIGHTS if h < most), most]
         self.sizes = [blocking(kernel, self.depth, self.lhs_bytes, rows) for rows in heights]
         few = kernel.m is not None and kernel.m <= most
-        self.chunk_rows = heights[0] if few else _round_up(_CHUNK_ROWS, lcm(*heights))
-        self.panels = -(-kernel.n // micro.panel)
+        self.chunk_rows = heights[-1] if few else _round_up(_CHUNK_ROWS, lcm(*heights))
+        # A panel of a gated kernel is a vector of the first half of the columns and one of the second.
+        assert kernel.gate is None or micro.panel == 2 * micro.lanes
+        self.panels = -(-kernel.columns // (micro.panel if kernel.gate is None else micro.lanes))
         waiting = max(self._waiting(size) for size in self.sizes)
         # Columns are shared out where the rows alone give too few chunks.
         of_rows = 1 if kernel.m is None else self.row_chunks(kernel.m)
@@ -136,19 +141,48 @@ class Gemm:
     def chunk(self, number: Any, count: e.Index, buffers: list[Any]) -> None:
         """All of one chunk, in tiles of the height that suits the number of rows."""
         stack = Stack(self)
-        rows = count if self.kernel.batch is None else self.kernel.m
-        if self.kernel.batch is not None:
-            # Products with the same matrix are neighbours, and share a chunk's part of it.
-            product = e.remainder(number, count)
-            self.chunk_class(self, self.sizes[0], stack, rows, buffers, product).emit(e.divide(number, count))
+        if self.kernel.batch is None:
+            self._in_tiles(count, lambda size: self.chunk_class(self, size, stack, count, buffers).emit(number))
             return
+        # Products with the same matrix are neighbours, and share a chunk's part of it.
+        product, part = e.remainder(number, count), e.divide(number, count)
+        picked = buffers[2 : 2 + len(picks(self.kernel))]
+        with self._matrix(product, picked) as matrix:
+            rows = self._rows(product, matrix, picked)
+            self._in_tiles(
+                rows, lambda size: self.chunk_class(self, size, stack, rows, buffers, product, matrix).emit(part)
+            )
+
+    @contextmanager
+    def _matrix(self, product: e.Index, picked: list[e.Buffer]) -> Iterator[e.Index]:
+        """Which matrix a product of the batch has, if its result is asked for."""
+        batch = self.kernel.batch
+        assert batch is not None
+        if batch.index is None:
+            yield product
+            return
+        index = e.load_element(picked[0], [product])
+        inside = arith.cmpi(arith.CmpIPredicate.ult, index, arith.constant(index.type, batch.matrices))
+        with e.when(inside):
+            yield arith.index_castui(ir.IndexType.get(), index)
+
+    def _rows(self, product: e.Index, matrix: e.Index, picked: list[e.Buffer]) -> e.Index:
+        """How many rows a product of the batch has."""
+        batch, rows = self.kernel.batch, self.kernel.m
+        assert batch is not None
+        assert rows is not None
+        if batch.counts is None:
+            return rows
+        start, size = (arith.index_castui(ir.IndexType.get(), e.load_element(p, [matrix])) for p in picked[1:3])
+        return e.minimum(rows, e.subtract(size, e.multiply(e.subtract(product, start), rows)))
+
+    def _in_tiles(self, rows: e.Index, emit: Callable[[Blocking], None]) -> None:
         for size in self.sizes:
-            body = self.chunk_class(self, size, stack, rows, buffers)
             if len(self.sizes) == 1:
-                body.emit(number)
+                emit(size)
             else:
                 with e.when(self._suits(size.rows, rows)):
-                    body.emit(number)
+                    emit(size)
 
     def _suits(self, height: int, rows: e.Index) -> Any:
         if height in _HEIGHTS and height != self.sizes[-1].rows:
@@ -181,14 +215,15 @@ class Chunk(ABC):
     """Emits a chunk in tiles of one height. The methods run in the order of the file."""
 
     def __init__(
-        self, gemm: Gemm, size: Blocking, stack: Stack, rows: e.Index, buffers: list[Any], product: e.Index = 0
-    ) -> None:
+        self, gemm: Gemm, size: Blocking, stack: Stack, rows: e.Index, buffers: list[Any], product: e.Index = 0,
+        matrix: e.Index = 0,
+    ) -> None:  # fmt: skip
         self.gemm, self.size, self.rows, self.product = gemm, size, rows, product
         self.kernel, self.micro, self.weights = gemm.kernel, gemm.micro, gemm.weights
         self.lhs, self.totals, self.part, self.sums = stack.lhs, stack.totals, stack.part, stack.sums
         self.lhs_stride = lhs_stride(size)
         self.lhs_buffer, self.out = buffers[0], buffers[-1]
-        self.rhs = e.pointer(buffers[1])
+        self.rhs = e.at(e.pointer(buffers[1]), e.multiply(matrix, gemm.panels * gemm.panel_bytes))
         self.picks = buffers[2 : 2 + len(picks(self.kernel))]
         self.buffers = dict(zip(self.kernel.operands, buffers[2 + len(self.picks) : -1], strict=True))
         self.cloner = BodyCloner(self.micro.lanes, RULES)
@@ -198,24 +233,8 @@ class Chunk(ABC):
 
     def emit(self, number: Any) -> None:
         """Chunks that are neighbours in number share their weights."""
-        batch = self.kernel.batch
-        if batch is None:
-            self._emit(number)
-            return
-        matrix, bytes_ = self.product, self.gemm.panels * self.panel_bytes
-        if batch.index is None:
-            self.rhs = e.at(self.rhs, e.multiply(matrix, bytes_))
-            self._emit(number)
-            return
-        i32 = e.load_element(self.picks[0], [self.product])
-        matrices = arith.constant(i32.type, batch.matrices)
-        with e.when(arith.cmpi(arith.CmpIPredicate.ult, i32, matrices)):
-            self.rhs = e.at(self.rhs, e.multiply(arith.index_castui(ir.IndexType.get(), i32), bytes_))
-            self._emit(number)
-
-    def _emit(self, number: Any) -> None:
         size, gemm = self.size, self.gemm
-        of_rows = gemm.row_chunks(self.rows)
+        of_rows = gemm.row_chunks(self.rows if self.kernel.batch is None else self.kernel.m)
         self.first_row = e.multiply(e.remainder(number, of_rows), gemm.chunk_rows)
         first_panel = e.multiply(e.divide(number, of_rows), gemm.chunk_panels)
         tiles = e.divide_up(e.minimum(e.subtract(self.rows, self.first_row), gemm.chunk_rows), size.rows)
@@ -321,18 +340,36 @@ class Chunk(ABC):
         kernel = self.kernel
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
         columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
-        operands = [o for stage in kernel.stages for o in stage.operands]
-        held = self._held(operands, columns, None)
+        before = kernel.stages if kernel.gate is None else kernel.stages[: kernel.gate.stages]
+        held = self._held([o for stage in kernel.stages for o in stage.operands], columns, None)
         with e.loop(0, e.minimum(self.size.rows, e.subtract(self.rows, row0))) as row:
             m = e.add(row0, row.index)
+            product = [] if kernel.batch is None else [self.product]
+            made = []
             for v, column in enumerate(columns):
                 value = e.load(self.cloner.widen(kernel.value_type), e.at(total, self._vector_at(row.index, v)))
-                values = [value]
-                for stage in kernel.stages:
-                    arguments = [self._read(s, values, held, m, column, v, None) for s in stage.sources]
-                    values.append(self.cloner.clone(stage.body, arguments))
-                product = [] if kernel.batch is None else [self.product]
+                made.append(self._staged(before, [[value]], held, m, column, v))
+            if kernel.gate is not None:
+                made = [self._staged(kernel.stages[len(before) :], made, held, m, columns[0], 0)]
+            for values, column in zip(made, columns, strict=False):
                 e.store_vector(values[-1], self.out, [*product, m, column.first], column.mask)
+
+    def _staged(
+        self,
+        stages: Sequence[Stage],
+        values: list[list[Any]],
+        held: dict[Any, Any],
+        m: e.Index,
+        column: Columns,
+        v: int,
+    ) -> list[Any]:
+        """The values of the stages behind those that there are, of one vector or of both halves of a gate."""
+        found = list(values[0])
+        for stage in stages:
+            known = [found, *values[1:]]
+            arguments = [self._read(s, known, held, m, column, v, None) for s in stage.sources]
+            found.append(self.cloner.clone(stage.body, arguments))
+        return found
 
     def _held(self, operands: Sequence[Operand], columns: list[Columns], group: e.Index | None) -> dict[Any, Any]:
         """What is the same in all rows, read once."""
@@ -344,11 +381,11 @@ class Chunk(ABC):
         }
 
     def _read(
-        self, source: Source, values: list[Any], held: dict[Any, Any], m: e.Index, column: Columns, v: int,
+        self, source: Source, values: list[list[Any]], held: dict[Any, Any], m: e.Index, column: Columns, v: int,
         group: e.Index | None,
     ) -> Any:  # fmt: skip
         if isinstance(source, Previous):
-            return values[source.index]
+            return values[source.half][source.index]
         if isinstance(source, Literal):
             return self.cloner.splat(source.value)
         assert isinstance(source, Operand)
@@ -369,9 +406,11 @@ class Columns:
     """Vector `v` of a panel: its first column, and which lanes there are where the last panel is ragged."""
 
     def __init__(self, gemm: Gemm, panel: e.Index, v: int) -> None:
-        lanes = gemm.micro.lanes
-        self.first = e.add(e.multiply(panel, gemm.micro.panel), v * lanes)
+        kernel, lanes, width = gemm.kernel, gemm.micro.lanes, gemm.micro.panel
+        if kernel.gate is None:
+            self.first, n = e.add(e.multiply(panel, width), v * lanes), kernel.n
+        else:
+            self.first, n, width = e.add(e.multiply(panel, lanes), v * kernel.columns), (v + 1) * kernel.columns, lanes
         self.mask = None
-        if gemm.kernel.n % gemm.micro.panel:
-            n = gemm.kernel.n
+        if kernel.columns % width:
             self.mask = e.first_lanes(e.subtract(n, e.minimum(self.first, n)), lanes)

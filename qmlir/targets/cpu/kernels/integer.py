@@ -159,5 +159,5 @@ class IntegerChunk(Chunk):
                     where = self._vector_at(row.index, v)
                     part = e.load(self.cloner.widen(self.kernel.acc_type), e.at(self.part, where))
                     running = e.load(self.cloner.widen(self.kernel.total_type), e.at(total, where))
-                    arguments = [self._read(s, [part], held, m, column, v, number) for s in combine.sources]
+                    arguments = [self._read(s, [[part]], held, m, column, v, number) for s in combine.sources]
                     e.store(self.cloner.clone(combine.body, [*arguments, running]), e.at(total, where))

@@ -95,6 +95,15 @@ def constant_zeros(decode: Stage, form: Scaled) -> Array | None:
     return None
 
 
+def halves_by_turns(codes: Array, lanes: int) -> Array:
+    """`[.., N, K]` with `lanes` rows of the first half of N, as many of the second, and so on; each half padded."""
+    *matrices, n, k = codes.shape
+    halves = codes.reshape(*matrices, 2, n // 2, k)
+    halves = np.pad(halves, [(0, 0)] * (halves.ndim - 2) + [(0, -(n // 2) % lanes), (0, 0)])
+    parts = halves.reshape(*matrices, 2, -1, lanes, k)
+    return np.ascontiguousarray(np.moveaxis(parts, -4, -3)).reshape(*matrices, -1, k)
+
+
 def packed(gemm: Gemm, codes: Array | None) -> Any:
     """The weight of a kernel in its layout, at the insertion point."""
     kernel, weights, micro = gemm.kernel, gemm.weights, gemm.micro
@@ -102,7 +111,10 @@ def packed(gemm: Gemm, codes: Array | None) -> Any:
         return micro.layout(kernel.n, kernel.k, kernel.rhs.k_last, weights).emit(kernel.rhs.value)
     if weights.codes is not None:
         codes = np.searchsorted(np.array(weights.codes), codes)
-    layout = micro.layout(kernel.n, kernel.k, True, weights)
+    n = kernel.n
+    if kernel.gate is not None:
+        codes, n = halves_by_turns(codes, micro.lanes), gemm.panels * micro.panel
+    layout = micro.layout(n, kernel.k, True, weights)
     array = layout.apply(codes) if codes.ndim == 2 else np.stack([layout.apply(matrix) for matrix in codes])
     kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
     return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))

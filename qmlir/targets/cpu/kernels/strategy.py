@@ -202,6 +202,8 @@ class ProductStrategy(ABC):
         if sum(size is None for size in kernel.row_sizes) > 1:
             return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
         codes = constant_codes(kernel)
+        if codes is None:
+            kernel = kernel.without_gate()  # the halves are brought together when the weight is packed
         declined = self.too_few(kernel.m, kernel.n) or self.unfit(kernel, codes)
         if declined is not None:
             return declined
@@ -278,6 +280,7 @@ class WeightOnlyStrategy(ProductStrategy):
         return None
 
     def weights(self, kernel: Kernel, codes: Array | None) -> Weights | Decline:
+        from ....kernels.bodies import unclonable
         from ....kernels.scaled import scaled
         from .pack import decoded_weights, scaled_weights
 
@@ -288,6 +291,8 @@ class WeightOnlyStrategy(ProductStrategy):
             weights = scaled_weights(codes, form, self.micro)
             if weights is not None:
                 return weights
+        if reason := unclonable(kernel.rhs.decode.body):
+            return Decline(f"what dequantises the weight has no form on vectors: {reason}", "codes of 4 bits or less")
         return decoded_weights(codes, self.micro)
 
 
