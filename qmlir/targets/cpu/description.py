@@ -10,8 +10,8 @@ from ..base import COMPILED, FLOAT8, FUSE_ROWS, Target, decode_pass
 if TYPE_CHECKING:
     from ..devices import Device
 
-# The limit on stack allocations is raised from 32 KiB because epilogues of large tiles need more, to the size of the stacks
-# of the task system's threads (IREE takes powers of two only).
+# The limit on stack allocations is raised from 32 KiB because epilogues of large tiles need more, to the size of the
+# stacks of the task system's threads (IREE takes powers of two only).
 _FLAGS = (
     "--iree-hal-target-device=local",
     "--iree-hal-local-target-device-backends=llvm-cpu",

@@ -77,7 +77,7 @@ class MmaSyncStrategy:
         if c.op is None:
             return Decline("what is fused with it is not known", "none needed")
         try:
-            kernel = absorbed(describe(c.op))
+            kernel = absorbed(describe(c.op).without_gate())
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return self.check(kernel, c)
@@ -87,6 +87,8 @@ class MmaSyncStrategy:
         from .choose import Machine, choose
         from .weights import Storage, constant_codes, storage_for
 
+        if kernel.batch is not None:
+            return Decline("a batch of products, each with weights of its own", "one weight for all rows")
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
         if sum(size is None for size in kernel.row_sizes) > 1:
