@@ -120,6 +120,7 @@ def test_numbers_that_are_not_exact(name: str, compute: str) -> None:
 def test_refusals(dtype: str, code: str, kw: dict[str, Any], reason: str) -> None:
     weights = np.zeros((32, 64), np.int8 if code[0] == "i" else np.uint8)
     weights[0, :16] = np.arange(16) - (8 if code[0] == "i" else 0)
+    weights[1, 0] = 100 if code == "i8" else 0
     artifact = qmlir.ops.scaled_matmul.compile(
         T((4, 64), dtype), weights, rhs_transposed=True, rhs_dtype=code, rhs_scale=np.full((32, 1), 0.5, np.float32),
         target="cpu:znver4", **kw,
