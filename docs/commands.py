@@ -38,8 +38,9 @@ INTRO = """\
 files and devices are replaced by `#`.*
 
 Exit codes: 0 ok, 1 failed (or, for `check` and `explain`, the answer is no), 2 wrong usage. `--json` prints data. On a
-terminal, work of over two seconds shows a bar on stderr, unless `--quiet`; `NO_COLOR` is obeyed. Compilation runs in a
-child process, so that a crash of the compiler is a message. Pictures need `pip install 'qmlir[plot]'`, completion
+terminal, work of over two seconds shows a bar on stderr, unless `--quiet`; `NO_COLOR` is obeyed; `--verbose` tells each
+step. Compilation runs in a child process, so that a crash of the compiler is a message, and `--timeout` and `--memory`
+limit it. Pictures need `pip install 'qmlir[plot]'`, completion
 scripts `pip install 'qmlir[completion]'`.
 
 The examples use this program, `layer.mlir`:
@@ -68,11 +69,10 @@ Programs are measured in alternation, in bursts of about a millisecond. The roof
 measured on a CPU, published for a GPU, or stated.""", [
         "qmlir bench --help", "qmlir bench layer.vmfb --vs wrong.mlir --size 64 --repeats 5 --limits 2e12,30e9"]),
     ("tune", """\
-The strategies of a target declare what they leave open. The combinations are compiled in child processes, those of the
-same code are dropped, and the rest is measured in alternation with the default. `qmlir compile --tuning tuning.json`
-then compiles as was best. `--emit DIR` and `--measure DIR` are the two steps apart; the second needs no compiler. An
-interrupted search goes on when it is started again. Only a choice that takes at most 98 % of the default's time, twice,
-is taken. Databases are merged with `--merge`, which keeps every record.""", [
+The strategies of a target declare what they leave open; [tuning](tuning.md) says how it is tried and what it gains.
+`qmlir compile --tuning tuning.json` then compiles as was best. `--emit DIR` and `--measure DIR` are the two steps
+apart; the second needs no compiler. An interrupted search goes on when it is started again. Databases are merged with
+`--merge`, which keeps every record.""", [
         "qmlir tune --help", "qmlir compile layer.mlir --target cpu:x86-64-v3 --tuning tuning.json -o tuned.vmfb"]),
     ("inspect", "What is in a file, and the text of a program at any level, or of one dispatch.", [
         "qmlir inspect --help", "qmlir inspect layer.vmfb",
@@ -83,6 +83,12 @@ Every strategy of a target for every contraction, best first. `qmlir.explain(...
 errors use the same words.""", [
         "qmlir explain --help", "qmlir explain layer.mlir --target rocm:gfx942",
         "qmlir explain wide.mlir --target vulkan:ada"]),
+    ("sign", """\
+A `.vmfb` holds native code: whoever made it may do with your machine what you may. A signature says who made it: `qmlir
+sign` writes one, `qmlir run --verify-key` refuses a program without, and `--verify-hash` one that is not the very file
+that is meant. From Python: `qmlir.load(path, sha256=...)`, `qmlir.signing`. Keys are those of
+`openssl genpkey -algorithm ed25519`; signing needs `pip install 'qmlir[sign]'`.""", [
+        "qmlir sign --help", "qmlir run layer.vmfb -i x.npy -i x_scale.npy --verify-hash " + "0" * 64]),
     ("targets", "", ["qmlir targets --help", "qmlir targets rocm"]),
     ("cache", "", ["qmlir cache --help", "qmlir cache ls"]),
     ("completion", "", ["qmlir completion --help"]),
@@ -96,7 +102,8 @@ func.func @main(%x: tensor<4x4xf64>, %y: tensor<4x4xf64>, %z: tensor<4x4xf64>) -
 """
 
 _MASKS = [
-    (r"\b\d[\d,]* bytes", "# bytes"), (r", \d+\.\d+ s$", ", # s"), (r"^ *[\d,]+  [0-9a-f]{64}$", "#  #"),
+    (r"\b(?!0{64})[0-9a-f]{64}\b", "#"),
+    (r"\b\d[\d,]* bytes", "# bytes"), (r", \d+\.\d+ s$", ", # s"), (r"^ *[\d,]+  #$", "#  #"),
     (r"(?m)^(\S+) +\d\S* [num]?s +\d\S* [num]?s +\d\S* [num]?s.*$", r"\1 #"),
     (r"(?m)^program +median +p10.*$", "program, median, p10, p90, calls/s, roofline, ratio"),
     (r"memory of the process \d+ MiB", "memory of the process # MiB"),

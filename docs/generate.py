@@ -222,6 +222,68 @@ def cpu_benchmarks_page() -> str:
     return benchmarks_page([json.loads(file.read_text()) for file in sorted(RESULTS.glob("cpu-*.json"))])
 
 
+TUNING = """\
+# Tuning
+
+*This page is written by `python docs/generate.py` from `benchmarks/results/tuning-cpu.json`, which
+`python -m benchmarks.tuning FOLDER --json FILE` finds by compiling and measuring.*
+
+`qmlir tune model.mlir --budget 5m` tries what the strategies of a target leave open, and writes what was best to a
+database that `qmlir compile --tuning tuning.json` reads ([all options](commands.md#tune)).
+
+1. Every strategy declares knobs (`qmlir/strategy.py`, `Tunable`): the sizes of our kernels' chunks, IREE's flags, and
+   which strategy is asked first. Combinations that differ from the default in at most two knobs are candidates.
+2. Each is planned, which takes milliseconds. Candidates whose plans and flags are those of another one are dropped, and
+   so are those that the kernel's own model (`qmlir/targets/cpu/kernels/forecast.py`) calls three times as slow as the
+   default. The rest is ordered by the model.
+3. They are compiled in child processes, as many at once as there are CPUs. Those whose code is another's, byte by byte,
+   are dropped.
+4. One process with pinned threads times each in alternation with the default, so that what drifts on the machine meets
+   both. A candidate whose results are not the default's is refused. The best one is measured again, and counts as the
+   slower of the two.
+5. A choice is taken when it needs at most 98 % of the default's time; so a tuned program is never slower than an
+   untuned one, as far as was measured.
+
+`--emit DIR` and `--measure DIR` are steps 1 to 3 and 4 apart: the second needs the runtime alone, on another machine if
+need be; `--dask ADDRESS` has it done by the workers of a Dask cluster. An interrupted search goes on with what is
+there.
+
+A database is a sorted JSON file: records by the target, the CPU, both versions, and each product's op, types and sizes
+(M rounded up to a power of two). It names values of knobs, never flags, and `--merge` keeps every record of both. The
+wheel has the one of the products below: `--tuning shipped` reads it, and so does `--tuning FILE` for what FILE lacks.
+
+## What it gains
+
+Ten int8 products with constant weights and a scale a row and a column, {budget:g} seconds each, on {cpu}, {threads}
+threads.
+
+| M x N x K | untuned | best choice | its time | gain |
+|---|---|---|---|---|
+{rows}
+
+The geometric mean of the gains is **{mean:.3f}**. {verdict}
+"""
+
+
+def tuning_page() -> str:
+    """The text of tuning.md."""
+    from qmlir.strategy import seconds_text
+
+    found = json.loads((RESULTS / "tuning-cpu.json").read_text())
+    rows = []
+    for r in found["rows"]:
+        choice = ", ".join(f"`{k} {v}`" for k, v in r["choice"].items()) or "the default"
+        best = seconds_text(r["seconds"]) if r["choice"] else ""
+        rows.append(f"| {' x '.join(map(str, r['shape']))} | {seconds_text(r['baseline'])} | {choice} | {best} | "
+                    f"{r['gain']:.3f} |")  # fmt: skip
+    same = sum(not r["choice"] for r in found["rows"])
+    verdict = (f"For {same} of {len(rows)} the untuned choice was already the best of what was tried:\nthe kernels "
+               "choose their sizes from the shape.") if same else ""  # fmt: skip
+    machine = found["environment"]
+    return TUNING.format(budget=found["budget"], cpu=machine["cpu"], threads=machine["threads"], rows="\n".join(rows),
+                         mean=found["geometric_mean"], verdict=verdict)  # fmt: skip
+
+
 # File name -> its text.
 PAGES = {
     "commands.md": commands.page,
@@ -230,6 +292,7 @@ PAGES = {
     "support.md": support_page,
     "cases.md": report.page,
     "benchmarks-cpu.md": cpu_benchmarks_page,
+    "tuning.md": tuning_page,
 }
 
 

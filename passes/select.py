@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from .._spelling import did_you_mean
 from ..errors import Diagnostic, UsageError
-from ..strategy import Decision, Strategy, answer_text, decide
+from ..strategy import Decision, Strategy, Varied, answer_text, chosen_strategies, decide, parse_choice
 from ..targets import Target, resolve
 from .base import Pass, State, error_at, fail
 from .groups import LHS_MAGNITUDE, RHS_MAGNITUDE, find_contractions
@@ -26,11 +26,12 @@ class SelectPass(Pass):
     summary: ClassVar[str] = "choose a strategy of the target for every contraction"
 
     target: str = "cpu"
-    prefer: str = ""  # the name of a strategy that is asked before the others
+    prefer: str = ""  # the name of a strategy that is asked before the others, or of a variant of one: `name:variant`
+    choice: str = ""  # values of the strategies' knobs, `name:value|name:value`
 
     def run(self, module: Any, state: State) -> None:
         target = resolve(self.target)
-        strategies = _preferred(target, self.prefer)
+        strategies = chosen_strategies(_preferred(target, self.prefer), parse_choice(self.choice))
         failures: list[Diagnostic] = []
         # Found first, changed afterwards: a plan may replace its op, and what it builds is not asked again.
         for contraction in find_contractions(module):
@@ -58,9 +59,18 @@ class SelectPass(Pass):
 def _preferred(target: Target, name: str) -> Sequence[Strategy]:
     """The target's strategies, the one called `name` first."""
     strategies = target.strategies()
+    name, _, variant = name.partition(":")
     if name and name not in (names := [s.name for s in strategies]):
         raise UsageError(f"{target.spelling} has no strategy {name!r}{did_you_mean(name, names)}")
-    return sorted(strategies, key=lambda s: s.name != name) if name else strategies
+    if not name:
+        return strategies
+    first = next(s for s in strategies if s.name == name)
+    if variant:
+        variants = first.variants() if isinstance(first, Varied) else {}
+        if variant not in variants:
+            raise UsageError(f"{name} has no variant {variant!r}{did_you_mean(variant, list(variants))}")
+        first = variants[variant]
+    return (first, *(s for s in strategies if s.name != name))
 
 
 def _slow(facts: Mapping[str, Any]) -> str:

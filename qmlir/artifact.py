@@ -15,11 +15,11 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .errors import ArtifactError, Diagnostic, UsageError
+from .errors import ArtifactError, Diagnostic, QmlirError, UsageError
 from .spec import TensorSpec
 
 MANIFEST_KEY = "qmlir.manifest"
@@ -107,17 +107,24 @@ class Artifact:
         return inspect(self)._repr_html_()
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Artifact:
+    def open(cls, path: str | os.PathLike[str], *, sha256: str | None = None) -> Artifact:
         """Read a `.vmfb` that qmlir made.
 
+        Args:
+            sha256: of the whole file; another one is refused before anything in it is looked at.
+
         Raises:
-            ArtifactError: missing, truncated, damaged or foreign.
+            ArtifactError: missing, truncated, damaged, foreign, or not the file that is expected.
         """
         p = Path(path)
         try:
             data = p.read_bytes()
         except OSError as e:
             raise ArtifactError(f"cannot read {p}: {e.strerror or e}") from None
+        if sha256 is not None:
+            from .signing import check_digest
+
+            check_digest(data, sha256, str(p))
         check_container(data, str(p))
         return cls(data, read_manifest(data, str(p)), p)
 
@@ -153,9 +160,113 @@ def read_manifest(data: bytes, name: str) -> dict[str, Any]:
         manifest = json.loads(text)
     except ValueError:
         raise ArtifactError(f"{name} is damaged: its manifest is no JSON") from None
+    return check_manifest(manifest, name)
+
+
+def check_manifest(manifest: Any, name: str = "the program") -> dict[str, Any]:
+    """The manifest, once its parts have the form that we write. What it says is not trusted beyond that.
+
+    Raises:
+        ArtifactError: naming the part.
+    """
     if not isinstance(manifest, dict) or "functions" not in manifest or "target" not in manifest:
         raise ArtifactError(f"{name} is damaged: its manifest lacks functions or target")
+    if "driver" not in manifest:
+        raise ArtifactError(f"{name} is damaged: its manifest lacks the driver")
+    for part, check in _PARTS.items():
+        try:
+            sound = part not in manifest or check(manifest[part])
+        except (KeyError, TypeError, ValueError, AttributeError, QmlirError):
+            sound = False
+        if not sound:
+            raise ArtifactError(f"{name} is damaged: its manifest's {part!r} is not what qmlir writes")
     return manifest
+
+
+def _texts(value: Any, count: int | None = None) -> bool:
+    return isinstance(value, list) and all(isinstance(v, str) for v in value) and count in (None, len(value))
+
+
+def _size(value: Any) -> bool:
+    return value is None or (type(value) is int and 0 <= value < 2**63)
+
+
+def _notes(value: Any) -> bool:
+    return all(isinstance(v, str) for n in value for v in asdict(Diagnostic(**n)).values())
+
+
+def _functions(value: Any) -> bool:
+    made = {name: Signature.from_json(f) for name, f in value.items()}
+    return bool(made) and all(isinstance(n, str) for s in made.values() for n, _ in s.inputs)
+
+
+def _contraction(row: Any) -> bool:
+    named = all(isinstance(row[k], str) for k in ("kind", "lhs", "rhs", "acc", "location", "chosen"))
+    sizes = all(_size(x) for x in [*row["batch"], row["m"], row["n"], row["k"]])
+    return named and sizes and isinstance(row["batch"], list) and all(_answer(a) for a in row["answers"])
+
+
+def _answer(a: Any) -> bool:
+    if not (isinstance(a["strategy"], str) and isinstance(a["accepted"], bool)):
+        return False
+    if not a["accepted"]:
+        return isinstance(a["reason"], str) and isinstance(a["remedy"], str)
+    seconds = a["seconds"]
+    return isinstance(a["plan"], dict) and isinstance(a["note"], str) and (
+        seconds is None or (isinstance(seconds, (int, float)) and 0 <= seconds < 1e9)
+    )  # fmt: skip
+
+
+def _schemes(value: Any) -> bool:
+    from .inspection import scheme_text
+
+    return isinstance(value, list) and all(isinstance(scheme_text(s), str) for s in value)
+
+
+def _roles(value: Any) -> bool:
+    return all(isinstance(row, dict) for rows in value.values() for row in rows)
+
+
+def _report(value: Any) -> bool:
+    return value is None or all(
+        isinstance(v, str) for part in ("raised", "fused", "left") for row in value[part] for v in row.values()
+    )
+
+
+def _source(value: Any) -> bool:
+    if value is None:
+        return True
+    options = value["options"]
+    known = {"pipeline", "start", "parameters", "keep_parameters", "flags", "choice"}
+    return (
+        isinstance(value["path"], str) and isinstance(value["sha256"], str)
+        and isinstance(value["import_options"], dict) and isinstance(options, dict) and set(options) <= known
+        and _texts(options["flags"]) and isinstance(options["start"], str) and isinstance(options["parameters"], dict)
+        and isinstance(options.get("choice", {}), dict)
+    )  # fmt: skip
+
+
+_PARTS: dict[str, Callable[[Any], bool]] = {
+    "target": lambda v: isinstance(v, str),
+    "driver": lambda v: isinstance(v, str),
+    "pipeline": lambda v: isinstance(v, str),
+    "qmlir": lambda v: isinstance(v, str),
+    "iree": lambda v: isinstance(v, str),
+    "functions": _functions,
+    "notes": _notes,
+    "cpu_features": _texts,
+    "parameters": _texts,
+    "parameter_types": lambda v: isinstance(v, list) and all(isinstance(p["scope"], str) for p in v),
+    "capabilities": lambda v: isinstance(v, dict),
+    "arguments": _roles,
+    "ops": lambda v: all(isinstance(k, str) and type(n) is int for k, n in v.items()),
+    "schemes": _schemes,
+    "strategies": lambda v: isinstance(v, list) and all(_contraction(row) for row in v),
+    "work": _size,
+    "task_work": _size,
+    "import": _report,
+    "source": _source,
+}
 
 
 def write_atomically(path: Path, data: bytes) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -78,8 +79,14 @@ class Cache:
             return  # a full disk or a read-only folder only costs the next compilation
 
     def drop(self, key: str) -> None:
+        """Remove an entry, and whatever else lies in its place; what cannot be removed stays, and is not read."""
         for path in self._paths(key):
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except IsADirectoryError:
+                shutil.rmtree(path, ignore_errors=True)
+            except OSError:
+                continue
 
     def get_or_build(self, key: str, build: Callable[[], bytes]) -> bytes:
         """The entry, built under the key's lock when it is missing."""

@@ -25,6 +25,7 @@ from .cache import Cache, key_of
 from .device_code import OPCODES, assembly_parts, spirv_instructions
 from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, TuningWarning, UsageError
 from .frontends.registry import ImportedSource, find, front_ends
+from .strategy import choice_text
 from .targets import Target, resolve
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _STAGES: dict[str, str] = {
     "qmlir": "qmlir-verify,qmlir-bake-parameters,qmlir-fold",
     "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
-    "configured": "qmlir-select{{target={target}}},{target_passes}qmlir-guard",
+    "configured": "qmlir-select{{target={target}{choice}}},{target_passes}qmlir-guard",
 }
 # Files that IREE dumps of each dispatch, and for each kind of device code.
 _DEVICE_CODE = {"dispatch": (".mlir",), "asm": (".s",), "ptx": (".ptx",), "isa": (".rocmasm", ".s"), "spirv": (".spv",)}
@@ -42,15 +43,16 @@ _DEVICE_CODE = {"dispatch": (".mlir",), "asm": (".s",), "ptx": (".ptx",), "isa":
 AfterStage = Callable[[str, Any], None]
 
 
-def stage_pipeline(target: Target, level: str) -> str:
+def stage_pipeline(target: Target, level: str, choice: Mapping[str, Any] | None = None) -> str:
     """The text of the passes that bring a program to `level`."""
     own = "".join(f"{p}," for p in target.passes)
-    return _STAGES[level].format(target=target.spelling, target_passes=own)
+    chosen = f" choice={choice_text(choice)}" if choice else ""
+    return _STAGES[level].format(target=target.spelling, target_passes=own, choice=chosen)
 
 
-def default_pipeline(target: Target, start: str = "import") -> str:
+def default_pipeline(target: Target, start: str = "import", choice: Mapping[str, Any] | None = None) -> str:
     """The text of the passes that a program at level `start` still has to go through."""
-    return ",".join(stage_pipeline(target, s) for s in list(_STAGES)[LEVELS.index(start) :])
+    return ",".join(stage_pipeline(target, s, choice) for s in list(_STAGES)[LEVELS.index(start) :])
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Options:
         dump_stages: folder that gets one file a stage.
         cache: whether compiled programs are kept on disk.
         strict: refuse a program of which a part is known to be slow on the target.
+        choice: values of what the target's strategies leave open.
         origin: where the source is, for the manifest: `rebuilder` compiles it again from there.
     """
 
@@ -76,6 +79,7 @@ class Options:
     dump_stages: Path | None = None
     cache: bool = True
     strict: bool = False
+    choice: Mapping[str, Any] = field(default_factory=dict)
     origin: Mapping[str, Any] | None = None
 
 
@@ -93,6 +97,7 @@ def compile(
     strict: bool = False,
     import_options: Mapping[str, Any] | None = None,
     tuning: str | os.PathLike[str] | None = None,
+    choice: Mapping[str, Any] | None = None,
 ) -> Artifact:
     """Compile a program for one target.
 
@@ -109,8 +114,10 @@ def compile(
         cache: keep the result in the compilation cache.
         strict: what would be a `SlowFallbackWarning` is a CompileError.
         import_options: options of the front end that imports the source.
-        tuning: a database that `qmlir tune` wrote: the program is compiled as was best; it is a `TuningWarning` when
-            the database does not know it.
+        tuning: a database that `qmlir tune` wrote, or `"shipped"` for the one in this package, which is also asked
+            where the database has nothing: the program is compiled as was best; what neither knows is a
+            `TuningWarning`, once.
+        choice: values of what the target's strategies leave open (`qmlir tune` tries them), before a database's.
 
     Raises:
         FrontEndError: a front end could not import the source.
@@ -119,20 +126,22 @@ def compile(
     """
     if start not in LEVELS:
         raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
-    if tuning is not None:
-        flags = (*_tuned(source, target, tuning, start=start, parameters=parameters), *flags)
     options = Options(
         pipeline, start, dict(parameters or {}), keep_parameters, tuple(flags),
         Path(dump_stages) if dump_stages is not None else None, cache, strict,
     )  # fmt: skip
     program = _program(source, import_options or {}, start)
-    options = replace(options, origin=_origin(program, options))
     resolved = resolve(target)
+    made = dict(choice or {})
+    if tuning is not None:
+        made = {**_tuned(program, resolved, options, tuning), **made}
+    options = replace(options, choice=made, flags=(*_choice_flags(resolved, made), *options.flags))
+    options = replace(options, origin=_origin(program, options))
     key = None
     if cache and options.dump_stages is None:
         files = {scope: _file_digest(path) for scope, path in options.parameters.items()}
         key = key_of([program.key(), program.name, resolved.spelling, resolved.capabilities(), options.pipeline,
-                      options.start, files, options.keep_parameters, options.flags])  # fmt: skip
+                      options.start, files, options.keep_parameters, options.flags, dict(options.choice)])  # fmt: skip
     return compile_built(program, resolved, options, key)
 
 
@@ -193,16 +202,25 @@ def compile_built(build: Callable[[Any], Any], target: Target, options: Options,
     return artifact
 
 
-def _tuned(source: Any, target: str, tuning: str | os.PathLike[str], **options: Any) -> tuple[str, ...]:
-    """Flags of the best known choice."""
-    from .tuning.database import Database
-    from .tuning.search import tuned_flags
+def _choice_flags(target: Target, choice: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """What a choice says to IREE."""
+    if not choice:
+        return ()
+    from .tuning.choices import flags_of
 
-    found = tuned_flags(source, Database.read(tuning), target, **options)
+    return flags_of(target, choice)
+
+
+def _tuned(program: Program, target: Target, options: Options, tuning: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """The best known choice, {} when that is the default or none is known, which is said."""
+    from .tuning.choices import best_choice
+    from .tuning.database import Database
+
+    found = best_choice(program, target, options, Database.of(tuning))
     if found is None:
-        text = f"{os.fspath(tuning)} has no result for this program on {target}: qmlir tune finds one"
+        text = f"{os.fspath(tuning)} has no result for this program on {target.spelling}: qmlir tune finds one"
         warnings.warn(text, TuningWarning, stacklevel=_caller())
-    return found or ()
+    return found or {}
 
 
 def _origin(program: Program, options: Options) -> dict[str, Any] | None:
@@ -215,7 +233,7 @@ def _origin(program: Program, options: Options) -> dict[str, Any] | None:
         "import_options": dict(program.settings),
         "options": {
             "pipeline": options.pipeline, "start": options.start, "parameters": dict(options.parameters),
-            "keep_parameters": options.keep_parameters, "flags": list(options.flags),
+            "keep_parameters": options.keep_parameters, "flags": list(options.flags), "choice": dict(options.choice),
         },
     }  # fmt: skip
 
@@ -272,9 +290,10 @@ def text_at(source: Any, level: str, *, target: str = "cpu", dispatch: str | Non
     """The program as text at `level` (see `Artifact.source`), `dispatch` alone when it is named. Options are those
     of `compile`."""
     program = _program(source, options.pop("import_options", None) or {}, options.get("start", "import"))
-    options["flags"] = tuple(options.get("flags", ()))
+    resolved = resolve(target)
+    options["flags"] = (*_choice_flags(resolved, options.get("choice")), *options.get("flags", ()))
     options["parameters"] = dict(options.get("parameters") or {})
-    return rebuild(program, resolve(target), Options(**options), level, dispatch)
+    return rebuild(program, resolved, Options(**options), level, dispatch)
 
 
 def builder(source: Any, import_options: Mapping[str, Any] | None = None) -> Callable[[Any], Any]:
@@ -513,9 +532,9 @@ def run_compiler(
                 refuse_notes(state.notes)
             GuardPass().run(module, state)  # what it refuses would crash IREE
         else:
-            text = default_pipeline(target, options.start)
+            text = default_pipeline(target, options.start, options.choice)
             for level in list(_STAGES)[LEVELS.index(options.start) :]:
-                Pipeline.parse(stage_pipeline(target, level)).run(module, state)
+                Pipeline.parse(stage_pipeline(target, level, options.choice)).run(module, state)
                 if options.strict:
                     refuse_notes(state.notes)
                 done(level, module)
@@ -533,6 +552,7 @@ def run_compiler(
         manifest["task_work"] = _work(_for_tasks(manifest["strategies"])) if options.start != "configured" else None
         drop_attributes(module)
         attach_manifest(module, manifest)
+        attach_helper(module, options.cache)
         return Compiled(_invoke(session, module), manifest)
 
 
@@ -674,6 +694,18 @@ def attach_manifest(module: Any, manifest: dict[str, Any]) -> None:
     f.attributes["iree.reflection"] = ir.DictAttr.get(
         {MANIFEST_KEY: ir.StringAttr.get(json.dumps(manifest, separators=(",", ":")))}
     )
+
+
+def attach_helper(module: Any, cached: bool) -> None:
+    """Store the helper's program in one whose kernels share their work (`targets/cpu/threads`)."""
+    from ._mlir import ir
+    from .targets.cpu.threads.board import HELPER, SETTER
+    from .targets.cpu.threads.team import helper_text
+
+    setter = next((op for op in module.body.operations if op.operation.name == "func.func"
+                   and op.attributes["sym_name"].value == SETTER), None)  # fmt: skip
+    if setter is not None:
+        setter.attributes["iree.reflection"] = ir.DictAttr.get({HELPER: ir.StringAttr.get(helper_text(cached))})
 
 
 __all__ = ["Options", "QmlirError", "compile", "compile_built", "default_pipeline", "run_compiler"]

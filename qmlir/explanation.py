@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _html
 from .artifact import Artifact
 from .errors import Diagnostic, PassError, UsageError
 from .strategy import answer_text
+
+if TYPE_CHECKING:
+    from .compiler import Options
+    from .targets import Target
 
 _WORDS = ("chosen", "accepted", "declined")
 
@@ -114,17 +118,23 @@ def explain(source: Any, *, target: str = "cpu", **options: Any) -> Explanation:
         source = Artifact.open(source)
     if isinstance(source, Artifact):
         return of_manifest(source.manifest)
-    from .compiler import Options, builder, run_compiler
-    from .passes.base import State
-    from .passes.select import SelectPass
+    from .compiler import Options, builder
     from .targets import resolve
 
-    if options.get("pipeline") is not None or options.get("start") == "configured":
-        raise UsageError("a pipeline of one's own or a configured program has no strategies to choose")
     options["flags"] = tuple(options.get("flags", ()))
     options["parameters"] = dict(options.get("parameters") or {})
-    resolved, state, ops = resolve(target), State(), dict[str, str]()
-    build = builder(source)
+    return explain_built(builder(source), resolve(target), Options(**options))
+
+
+def explain_built(build: Callable[[Any], Any], target: Target, options: Options) -> Explanation:
+    """`explain` of what `build(context)` makes."""
+    from .compiler import run_compiler
+    from .passes.base import State
+    from .passes.select import SelectPass
+
+    if options.pipeline is not None or options.start == "configured":
+        raise UsageError("a pipeline of one's own or a configured program has no strategies to choose")
+    state, ops = State(), dict[str, str]()
 
     def located(ctx: Any) -> Any:
         module = build(ctx)
@@ -133,14 +143,14 @@ def explain(source: Any, *, target: str = "cpu", **options: Any) -> Explanation:
 
     refused: tuple[Diagnostic, ...] = ()
     try:
-        run_compiler(located, resolved, Options(**options), until="configured", state=state)
+        run_compiler(located, target, options, until="configured", state=state)
     except PassError as e:
         if not e.pass_name.startswith(SelectPass.name):
             raise
         refused = tuple(e.diagnostics)
     rows = [d.summary() for d in state.decisions]
     return Explanation(
-        resolved.spelling,
+        target.spelling,
         tuple({**row, "op": ops.get(row["location"], "")} for row in rows),
         tuple(state.notes),
         refused,

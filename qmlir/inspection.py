@@ -14,6 +14,7 @@ from typing import Any
 
 from . import __version__, _html
 from .artifact import Artifact, Signature
+from .signing import digest
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def _of_artifact(artifact: Artifact) -> Inspection:
     return Inspection({
         "name": str(artifact.path or "compiled program"),
         "bytes": len(artifact.vmfb),
+        "sha256": digest(artifact.vmfb),
         "parts": parts,
         "target": manifest["target"],
         "needs": _needs(manifest),

@@ -12,6 +12,7 @@ import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,8 +181,9 @@ class Row:
 
     @property
     def share(self) -> float | None:
-        """Share of the roofline: 1 is as fast as the limits allow. The memory side supposes that nothing is cached."""
-        return None if self.bound is None else self.bound / self.timing.median
+        """Share of the roofline: 1 is as fast as the limits allow; None for a peer. The memory side supposes that
+        nothing is cached."""
+        return None if self.bound is None or not self.vmfb else self.bound / self.timing.median
 
     def to_json(self) -> dict[str, Any]:
         t = self.timing
@@ -218,7 +220,7 @@ class BenchReport:
                          f"{1 / t.median:>9.4g} {share:>8} {self.ratio(r):>6.3g}")  # fmt: skip
         threads = f"{self.threads} thread" + ("s" if self.threads != 1 else "")
         lines.append(f"{threads}, peak memory of the process {self.peak_memory / 2**20:.0f} MiB")
-        lines += sorted({f"roofline: {r.limits.source}" for r in self.rows})
+        lines += sorted({f"roofline: {r.limits.source}" for r in self.rows if r.limits.source})
         if any((r.share or 0) > 1 for r in self.rows):
             lines.append(
                 "more than the limits allow: the machine was busy when they were measured (--limits states them)"
@@ -276,7 +278,8 @@ def bench(
     """Measure programs in alternation.
 
     Args:
-        programs, vs: artifacts, paths of `.vmfb` files, or what `qmlir.compile` takes, compiled for `target`.
+        programs, vs: artifacts, paths of `.vmfb` files, or what `qmlir.compile` takes, compiled for `target`. `vs` may
+            also name a peer, `onnxruntime`, which runs the first program where that is an ONNX model.
         arguments: default: made up from `seed`; `size` for dynamic sizes, `sizes` for whole shapes by name.
         stated: limits to compare with instead of the ones of `limits`.
         options: those of `qmlir.compile` for sources, and `parameters` for programs that keep theirs apart.
@@ -284,42 +287,82 @@ def bench(
     Raises:
         UsageError: nothing to measure. InputError: arguments that do not fit one of the programs.
     """
-    from .compiler import compile
-    from .runtime import load
-
-    every = [*programs, *(vs if isinstance(vs, (list, tuple)) else [vs])]
-    if not every:
+    others = vs if isinstance(vs, (list, tuple)) else [vs]
+    if not (programs or others):
         raise UsageError("there is no program to measure")
-    artifacts, calls, bytes_moved = list[Artifact](), list[Callable[[], object]](), list[int]()
-    parameters = dict(options.get("parameters") or {})
-    for i, source in enumerate(every):
-        step(f"loading {i + 1} of {len(every)}")
-        if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb":
-            source = Artifact.open(source)
-        artifact = source if isinstance(source, Artifact) else compile(source, target=target, **options)
-        kept = parameters if artifact.manifest.get("parameters") else {}
-        program = load(artifact, device=device, parameters=kept)
-        if function not in program.functions:
-            raise UsageError(f"{_name(every[i])} has no function {function!r}; it has {', '.join(program.functions)}")
-        call = program.functions[function]
+    subjects: list[_Subject] = []
+    for i, source in enumerate([*programs, *others]):
+        step(f"loading {i + 1} of {len(programs) + len(others)}")
+        if isinstance(source, str) and source in PEERS and i >= len(programs):
+            subjects.append(_peer(source, programs[0] if programs else None, subjects))
+            continue
+        artifact, call = _loaded(source, target, function, device, options)
         roles = artifact.manifest.get("arguments", {}).get(function)
         given = list(
             inputs.make(call.signature, roles, size=size, sizes=sizes, seed=seed) if arguments is None else arguments
         )
-        results = call(*given)
-        artifacts.append(artifact)
-        calls.append(lambda call=call, given=given: call(*given))  # type: ignore[misc]
-        moved = inputs.bytes_of([*given, *(results if isinstance(results, tuple) else (results,))])
-        bytes_moved.append(moved + constant_bytes(artifact))
+        subjects.append(_Subject(_name(source), artifact, given, partial(call, *given)))
+    for subject in subjects:
+        subject.run()  # what is wrong with a program is said before anything is measured
     step("measuring")
-    timings = alternate(calls, seconds=seconds, warmup=warmup, repeats=repeats, step=step)
+    timings = alternate([s.run for s in subjects], seconds=seconds, warmup=warmup, repeats=repeats, step=step)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     step("the limits of this machine")
-    rows = tuple(
-        Row(_name(s), a.target, t, _operations(a), moved, stated or limits(a), len(a.vmfb))
-        for s, a, t, moved in zip(every, artifacts, timings, bytes_moved, strict=True)
-    )
+    rows = tuple(_row(s, t, stated) for s, t in zip(subjects, timings, strict=True))
     return BenchReport(rows, settings.threads(), peak)
+
+
+# Names that `vs` understands beside programs: an ONNX model by another system.
+PEERS = ("onnxruntime",)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is measured: a program of ours with its artifact, or a peer at the work of the first program."""
+
+    name: str
+    artifact: Artifact | None
+    arguments: Sequence[Array]
+    run: Callable[[], Any]
+
+
+def _loaded(source: Any, target: str, function: str, device: str | None, options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The artifact of a program and its function."""
+    from .compiler import compile
+    from .runtime import load
+
+    if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb":
+        artifact = Artifact.open(source)
+    else:
+        artifact = source if isinstance(source, Artifact) else compile(source, target=target, **options)
+    kept = dict(options.get("parameters") or {}) if artifact.manifest.get("parameters") else {}
+    program = load(artifact, device=device, parameters=kept)
+    if function not in program.functions:
+        raise UsageError(f"{_name(source)} has no function {function!r}; it has {', '.join(program.functions)}")
+    return artifact, program.functions[function]
+
+
+def _peer(name: str, model: Any, subjects: Sequence[_Subject]) -> _Subject:
+    """A peer at the first program, which has to be an ONNX model, on as many threads as ours has."""
+    from .checking.onnxruntime import open as open_peer
+
+    path = model if isinstance(model, (str, os.PathLike)) else getattr(model, "path", None) or model
+    if isinstance(path, (str, os.PathLike)) and Path(path).suffix == ".vmfb":
+        raise UsageError(f"{name} runs ONNX models: give the .onnx file instead of {path}, and it is compiled here")
+    way = open_peer(path, "main", {"threads": settings.threads()})
+    given = subjects[0].arguments
+    return _Subject(name, None, given, lambda: way.run(given))
+
+
+def _row(subject: _Subject, timing: Timing, stated: Limits | None) -> Row:
+    results = subject.run()
+    moved = inputs.bytes_of([*subject.arguments, *(results if isinstance(results, (tuple, list)) else (results,))])
+    artifact = subject.artifact
+    if artifact is None:
+        return Row(subject.name, subject.name, timing, None, moved, stated or Limits(None, None, ""), 0)
+    moved += constant_bytes(artifact)
+    return Row(subject.name, artifact.target, timing, _operations(artifact), moved, stated or limits(artifact),
+               len(artifact.vmfb))  # fmt: skip
 
 
 def constant_bytes(artifact: Artifact) -> int:

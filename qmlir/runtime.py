@@ -117,6 +117,7 @@ def load(
     *,
     device: str | None = None,
     parameters: Mapping[str, str] | None = None,
+    sha256: str | None = None,
 ) -> Program:
     """Load a program for calling.
 
@@ -125,6 +126,7 @@ def load(
         device: `vulkan://0`, `local-sync`, ...; default: what the target names. On a CPU, programs with little
             work run on the calling thread (`local-sync`), others on pinned worker threads (`local-task`).
         parameters: weight files by scope, for a program that was compiled with its parameters kept apart.
+        sha256: of the whole file: another file is refused (`qmlir.signing.verify` returns that of a signed one).
 
     Raises:
         ArtifactError: a file that is truncated, foreign, damaged, or made for a CPU with features that this one
@@ -132,7 +134,11 @@ def load(
         TargetError: no such device.
     """
     if not isinstance(artifact, Artifact):
-        artifact = Artifact.open(artifact)
+        artifact = Artifact.open(artifact, sha256=sha256)
+    elif sha256 is not None:
+        from .signing import check_digest
+
+        check_digest(artifact.vmfb, sha256)
     return Program(artifact, device, parameters or {})
 
 
@@ -164,12 +170,12 @@ class Program:
 
     def _join_team(self, module: Any) -> Any:
         """Tell the program's kernels of the process's helper threads; None when it has no use for them."""
-        from .targets.cpu.threads.board import SETTER
+        from .targets.cpu.threads.board import HELPER, SETTER
         from .targets.cpu.threads.team import team
 
         if SETTER not in module.function_names:
             return None
-        found = team()
+        found = team(module.lookup_function(SETTER).reflection.get(HELPER))
         if found is not None:
             b = _binding()
             address = b.VmVariantList(1)

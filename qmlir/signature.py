@@ -58,7 +58,10 @@ def function_signatures(module: Any) -> dict[str, Signature]:
         for i, (type_, attrs) in enumerate(zip(t.inputs, args, strict=True)):
             dtype = attrs.get(DTYPE) or _argument_dtype(block.arguments[i])
             inputs.append((attrs.get(NAME) or f"arg{i}", _spec(f, type_, dtype)))
-        returned = list(block.operations)[-1].operation.operands
+        last = list(block.operations)[-1].operation
+        if last.name != "func.return":
+            raise _error(f, f"ends in '{last.name}', not in a return")
+        returned = last.operands
         outputs = []
         for i, (type_, attrs) in enumerate(zip(t.results, results, strict=True)):
             outputs.append(_spec(f, type_, attrs.get(DTYPE) or _value_dtype(returned[i])))

@@ -49,6 +49,8 @@ class Estimate:
 
     seconds: float | None
     note: str = ""
+    # What the strategy's own model says of the plan, in a unit of its own: it orders choices, and promises no time.
+    cost: float | None = None
 
 
 class Plan(Protocol):
@@ -80,6 +82,17 @@ class Strategy(Protocol):
     def consider(self, contraction: Contraction) -> Accept | Decline: ...
 
 
+@runtime_checkable
+class Varied(Protocol):
+    """A strategy that chooses among variants of itself. Optional: each can be asked for by name."""
+
+    @property
+    def name(self) -> str: ...
+
+    def variants(self) -> Mapping[str, Strategy]:
+        """Strategies that have one variant only."""
+
+
 @dataclass(frozen=True)
 class Knob:
     """A choice that a strategy leaves open: JSON-able values, the first of which is taken without tuning."""
@@ -101,6 +114,55 @@ class Tunable(Protocol):
 
     def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
         """What a choice means to the compilation of the whole program, as flags for IREE."""
+
+    def choosing(self, choice: Mapping[str, Any]) -> Strategy:
+        """The strategy with what the choice says of its own plans; itself when that is nothing."""
+
+
+FIRST = "strategy"  # the knob that every target has: which strategy is asked before the others
+
+
+def chosen_strategies(strategies: Sequence[Strategy], choice: Mapping[str, Any]) -> list[Strategy]:
+    """The strategies with a choice made; the one that it names under `strategy` first.
+
+    Raises:
+        UsageError: a knob, a value or a strategy that there is not.
+    """
+    from ._spelling import did_you_mean
+    from .errors import UsageError
+
+    knobs: dict[str, tuple[Any, ...]] = {FIRST: tuple(s.name for s in strategies)}
+    for strategy in strategies:
+        if isinstance(strategy, Tunable):
+            knobs |= {k.name: k.values for k in strategy.space()}
+    for name, value in choice.items():
+        if value not in knobs.get(name, ()):
+            near = did_you_mean(str(value), map(str, knobs[name])) if name in knobs else did_you_mean(name, knobs)
+            raise UsageError(f"there is no choice {name} = {value!r}{near}")
+    made = [s.choosing(choice) if isinstance(s, Tunable) else s for s in strategies]
+    return sorted(made, key=lambda s: s.name != choice[FIRST]) if FIRST in choice else made
+
+
+def choice_text(choice: Mapping[str, Any]) -> str:
+    """A choice as an option of `qmlir-select`: `chunk_rows:48|strategy:stock`."""
+    return "|".join(f"{name}:{value}" for name, value in sorted(choice.items()))
+
+
+def parse_choice(text: str) -> dict[str, Any]:
+    """The choice of a text; numbers are integers.
+
+    Raises:
+        UsageError: for a part that is no `name:value`.
+    """
+    from .errors import UsageError
+
+    made: dict[str, Any] = {}
+    for part in filter(None, text.split("|")):
+        name, colon, value = part.partition(":")
+        if not (colon and name and value):
+            raise UsageError(f"cannot read the choice {part!r}: write name:value|name:value")
+        made[name] = int(value) if value.isdigit() else value
+    return made
 
 
 @dataclass(frozen=True)
@@ -124,6 +186,7 @@ class Decision:
                         "plan": dict(answer.plan.describe()),
                         "seconds": answer.estimate.seconds,
                         "note": answer.estimate.note,
+                        **({} if answer.estimate.cost is None else {"cost": answer.estimate.cost}),
                     }
                 )
             else:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from .. import _html, inputs
 from ..dialect.dtypes import Array
 from ..errors import UsageError
 from .compare import Comparison, Tolerance, compare
-from .layers import Layer
 from .ways import ORACLES, Replayable, Way, open_way
+
+if TYPE_CHECKING:
+    from .layers import Layer
 
 __all__ = ["ORACLES", "Comparison", "Report", "Tolerance", "check"]
 
@@ -255,7 +257,8 @@ def _replaced(report: Report, **changes: Any) -> Report:
 def _aligned(ours: list[Layer], theirs: list[Layer]) -> tuple[list[tuple[Layer, Layer]], list[str]]:
     """Layers of two programs that correspond: in order, of the same op, shape and type."""
     matcher = difflib.SequenceMatcher(None, [a.form for a in ours], [b.form for b in theirs], autojunk=False)
-    pairs, unmatched = list[tuple[Layer, Layer]](), list[str]()
+    pairs: list[tuple[Layer, Layer]] = []
+    unmatched: list[str] = []
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
         if tag == "equal":
             pairs += zip(ours[i1:i2], theirs[j1:j2], strict=True)

@@ -25,7 +25,7 @@ class OnnxRuntime:
     name = "onnxruntime"
     roles: list[Role] = []  # noqa: RUF012  (the checked program knows them)
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, threads: int | None = None) -> None:
         try:
             import onnxruntime as ort
         except ImportError:
@@ -34,6 +34,8 @@ class OnnxRuntime:
             self.signature: Signature = function_signatures(builder(source)(ctx))["main"]
         options = ort.SessionOptions()
         options.log_severity_level = 3
+        if threads is not None:
+            options.intra_op_num_threads = threads
         model = os.fspath(source) if isinstance(source, (str, os.PathLike)) else source.SerializeToString()
         try:
             self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -63,4 +65,4 @@ def open(source: Any, function: str, options: Mapping[str, Any]) -> OnnxRuntime:
     is_file = isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".onnx"
     if not is_file and not hasattr(source, "SerializeToString"):
         raise UsageError("'onnxruntime' runs ONNX models; for another program use --against reference")
-    return OnnxRuntime(source)
+    return OnnxRuntime(source, options.get("threads"))

@@ -9,13 +9,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from ..artifact import Signature
 from ..dialect.dtypes import Array
 from ..errors import UsageError
 from ..inputs import Role
-from .layers import Layer
+
+if TYPE_CHECKING:
+    from .layers import Layer
 
 ORACLES: dict[str, str] = {
     "reference": ".reference",

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 from .. import __version__
 
 COMMANDS = (
-    "compile", "run", "import_", "check", "bench", "tune", "inspect", "explain", "targets", "cache", "completion",
+    "compile", "run", "import_", "check", "bench", "tune", "inspect", "explain", "sign", "targets", "cache",
+    "completion",
 )  # fmt: skip
 
 
@@ -41,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
 
     def body() -> int:
-        from .child import in_child, obey_parent
+        from .child import in_child, limit_memory, obey_parent
+        from .progress import be_verbose
 
         if in_child():
             obey_parent()
@@ -54,6 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.print_help(sys.stderr)
             return 2
         args.words = words
+        if in_child():
+            limit_memory(getattr(args, "memory", None))
+        if args.verbose:
+            be_verbose()
         return int(args.run(args))
 
     return guarded(body, "qmlir")
@@ -90,6 +96,14 @@ def guarded(body: Callable[[], int], program: str) -> int:
         print(f"{program}: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
+        return 1
+    except OSError as e:
+        # A disk that is full, a name that is too long: what the system says of a file is the person's to mend.
+        name = f"{e.filename}: " if e.filename is not None else ""
+        print(f"{program}: error: {name}{e.strerror or e}", file=sys.stderr)
+        return 1
+    except MemoryError:
+        print(f"{program}: error: out of memory", file=sys.stderr)
         return 1
     except Exception as e:
         print(f"{program}: {_internal(e)}", file=sys.stderr)

@@ -32,6 +32,8 @@ def command(commands: Any, name: str, usage: str, help: str, description: str) -
     p: argparse.ArgumentParser = commands.add_parser(
         name, help=help, description=description, usage=f"qmlir {name} {usage}", formatter_class=Help
     )
+    p.add_argument("-q", "--quiet", action="store_true", help="print nothing that was not asked for")
+    p.add_argument("-v", "--verbose", action="store_true", help="tell each step and its time on stderr")
     return p
 
 
@@ -59,14 +61,21 @@ def add_parameters(p: argparse.ArgumentParser) -> None:
                    help="weights: .safetensors, .irpa or .gguf")  # fmt: skip
 
 
-def add_timeout(p: argparse.ArgumentParser) -> None:
+def add_limits(p: argparse.ArgumentParser) -> None:
+    """What the child process may use."""
     p.add_argument("--timeout", type=float, metavar="S", help="give up after S seconds")
+    p.add_argument("--memory", type=gibibytes, metavar="GIB", help="give up beyond so many GiB of memory")
 
 
-def add_volume(p: argparse.ArgumentParser) -> None:
-    """How much is told beside the result."""
-    p.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    p.add_argument("-v", "--verbose", action="store_true", help="tell each step and its time on stderr")
+def gibibytes(text: str) -> int:
+    """A positive number of GiB, as bytes."""
+    try:
+        size = int(float(text) * 2**30)
+    except (ValueError, OverflowError):
+        size = 0
+    if not 0 < size < 2**62:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of GiB above 0")
+    return size
 
 
 def compilation(args: argparse.Namespace) -> dict[str, Any]:
@@ -83,6 +92,14 @@ def parameter_file(item: str) -> tuple[str, str]:
     if not eq or not path:
         raise argparse.ArgumentTypeError(f"{item!r}: write SCOPE=FILE")
     return scope, path
+
+
+def chosen(item: str) -> tuple[str, int | str]:
+    """`KNOB=VALUE` as a pair; numbers are integers."""
+    name, eq, value = item.partition("=")
+    if not eq or not name or not value:
+        raise argparse.ArgumentTypeError(f"{item!r}: write KNOB=VALUE")
+    return name, int(value) if value.isdigit() else value
 
 
 def count(text: str) -> int:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .arguments import add_parameters, add_source, add_target, add_timeout, command, count, shape
+from .arguments import add_limits, add_parameters, add_source, add_target, command, count, shape
 
 
 def add(commands: Any) -> None:
@@ -17,7 +17,9 @@ def add(commands: Any) -> None:
                 "Measure programs (.mlir, .vmfb) in alternation: median, 10th and 90th percentile of a call, share of "
                 "the roofline.")  # fmt: skip
     add_source(p, "programs", nargs="+")
-    p.add_argument("--vs", action="append", default=[], metavar="FILE", help="a program to compare with")
+    p.add_argument(
+        "--vs", action="append", default=[], metavar="FILE", help="a program to compare with, or onnxruntime"
+    )
     p.add_argument("-f", "--function", default="main", metavar="NAME", help="the function to call")
     p.add_argument("-i", "--input", action="append", default=[], metavar="FILE", help="arguments (.npy, .npz)")
     p.add_argument("--shape", action="append", default=[], type=shape, metavar="ARG=4x8", help="shape of an argument")
@@ -30,7 +32,7 @@ def add(commands: Any) -> None:
     p.add_argument("--limits", type=stated_limits, metavar="OPS,BYTES", help="roofline: per second, as 2e12,30e9")
     add_target(p)
     add_parameters(p)
-    add_timeout(p)
+    add_limits(p)
     p.add_argument("--plot", metavar="FILE", help="write a picture (.png, .svg)")
     p.add_argument("--csv", metavar="FILE", help="write the figures as CSV")
     p.add_argument("--json", action="store_true", help="print JSON")
@@ -49,10 +51,11 @@ def stated_limits(text: str) -> tuple[float, float]:
 
 
 def run(args: argparse.Namespace) -> int:
+    from . import child
     from .child import breadcrumb, in_child, run_in_child
 
     if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.programs[0], args.timeout)
+        return run_in_child("qmlir", args.words, "qmlir", args.programs[0], child.Limits.of(args), args.quiet)
     if args.threads is not None:
         os.environ["QMLIR_THREADS"] = str(args.threads)  # before the device is made
     import qmlir
@@ -77,5 +80,8 @@ def run(args: argparse.Namespace) -> int:
         report.plot(args.plot)
     if args.csv is not None:
         write_atomically(Path(args.csv), report.to_csv().encode())
-    print(json.dumps(report.to_json(), indent=2) if args.json else report.text())
+    if args.json:
+        print(json.dumps(report.to_json(), indent=2))
+    elif not (args.quiet and (args.csv or args.plot)):
+        print(report.text())
     return 0

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from .arguments import command
+
 
 def add(commands: Any) -> None:
     """The command's arguments."""
-    p = commands.add_parser("cache", help="show or clear the compilation cache", description=__doc__)
-    p.add_argument("action", choices=("path", "ls", "clear"))
+    p = command(commands, "cache", "[options] {path,ls,clear}", "show or clear the compilation cache",
+                "Show where compiled programs are kept, list them with their sizes, or remove them all.")  # fmt: skip
+    p.add_argument("action", choices=("path", "ls", "clear"), help=argparse.SUPPRESS)
     p.set_defaults(run=run)
 
 
@@ -23,5 +26,7 @@ def run(args: argparse.Namespace) -> int:
         for entry in cache.entries():
             print(f"{entry.stat().st_size:>12,}  {entry.stem}")
     else:
-        print(f"{cache.clear()} entries removed from {cache.folder}")
+        removed = cache.clear()
+        if not args.quiet:
+            print(f"{removed} entries removed from {cache.folder}")
     return 0

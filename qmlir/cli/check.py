@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .arguments import add_compilation, add_source, add_timeout, command, compilation, count, shape
+from .arguments import add_compilation, add_limits, add_source, command, compilation, count, shape
 
 
 def add(commands: Any) -> None:
@@ -28,17 +28,17 @@ def add(commands: Any) -> None:
     p.add_argument("--size", type=count, default=4, metavar="N", help="for dynamic sizes (default: 4)")
     p.add_argument("--seed", type=int, default=0, metavar="N", help="of arguments that are made up")
     add_compilation(p)
-    add_timeout(p)
+    add_limits(p)
     p.add_argument("--plot", metavar="FILE", help="write a picture of the errors (.png, .svg)")
     p.add_argument("--json", action="store_true", help="print JSON")
     p.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from .child import breadcrumb, in_child, run_in_child
+    from .child import Limits, breadcrumb, in_child, run_in_child
 
     if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input_file, args.timeout)
+        return run_in_child("qmlir", args.words, "qmlir", args.input_file, Limits.of(args), args.quiet)
     import qmlir
 
     from .compile import check_writable
@@ -56,5 +56,8 @@ def run(args: argparse.Namespace) -> int:
     )  # fmt: skip
     if args.plot is not None:
         report.plot(args.plot)
-    print(json.dumps(report.to_json(), indent=2) if args.json else report.text())
+    if args.json:
+        print(json.dumps(report.to_json(), indent=2))
+    elif not args.quiet:
+        print(report.text())
     return 0 if report.ok else 1

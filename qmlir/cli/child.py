@@ -3,7 +3,9 @@ with a reproducer, and an interrupt leaves nothing behind."""
 
 from __future__ import annotations
 
+import argparse
 import os
+import resource
 import shlex
 import signal
 import subprocess
@@ -13,10 +15,32 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .progress import tell
+
 IN_CHILD = "QMLIR_IN_CHILD"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a child may use: seconds, and bytes of memory; None is without a limit."""
+
+    seconds: float | None = None
+    memory: int | None = None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Limits:
+        """As `arguments.add_limits` has them."""
+        return cls(args.timeout, args.memory)
+
+
+def limit_memory(size: int | None) -> None:
+    """In the child: more address space than `size` bytes is refused from now on."""
+    if size is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
 def in_child() -> bool:
@@ -29,6 +53,7 @@ def breadcrumb(text: str) -> None:
     path = os.environ.get(IN_CHILD)
     if path:
         Path(path).write_text(text)
+    tell(text.partition("\n")[0])
 
 
 def obey_parent() -> None:
@@ -47,6 +72,8 @@ def obey_parent() -> None:
             cache = sys.modules.get("qmlir.cache")
             for lock in list(getattr(cache, "HELD", ())):
                 lock.unlink(missing_ok=True)
+            for compiler in list(getattr(sys.modules.get("qmlir.tuning.search"), "RUNNING", ())):
+                compiler.terminate()
             os._exit(128 + signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()
@@ -103,13 +130,13 @@ class _Interrupts:
 
 
 def run_in_child(
-    module: str, argv: Sequence[str], program: str, what: str, timeout: float | None = None, quiet: bool = False
+    module: str, argv: Sequence[str], program: str, what: str, limits: Limits = Limits(), quiet: bool = False
 ) -> int:
     """Run `python -m module argv` and return its exit code; a crash becomes a message and exit code 1.
 
     Args:
         what: the file that is being compiled, for messages.
-        timeout: seconds after which the child is stopped.
+        limits: what the child may use.
         quiet: show no progress.
     """
     from .. import settings
@@ -132,12 +159,12 @@ def run_in_child(
         try:
             interrupts.arm()
             with progress:
-                output, errors = _wait(child, timeout, progress.update)
+                output, errors = _wait(child, limits.seconds, progress.update)
             interrupts.disarm()
         except subprocess.TimeoutExpired:
             interrupts.disarm()
             _stop(child)
-            print(f"{program}: error: {what}: the compiler did not finish in {timeout:g} s", file=sys.stderr)
+            print(f"{program}: error: {what}: the compiler did not finish in {limits.seconds:g} s", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             errors = _stop(child)
@@ -147,6 +174,10 @@ def run_in_child(
             sys.stdout.write(output.decode(errors="replace"))
             sys.stdout.flush()
         text = errors.decode(errors="replace")
+        if limits.memory is not None and _out_of_memory(child.returncode, text):
+            size = f"{limits.memory / 2**30:.3g} GiB"
+            print(f"{program}: error: {what}: the compiler needs more memory than {size} (--memory)", file=sys.stderr)
+            return 1
         if child.returncode >= 0 and child.returncode != 134:
             sys.stderr.write(text)
             return child.returncode
@@ -174,6 +205,13 @@ def _stop(child: subprocess.Popen[bytes]) -> bytes:
     except subprocess.TimeoutExpired:
         child.kill()
         return child.communicate()[1]
+
+
+def _out_of_memory(code: int, errors: str) -> bool:
+    """Whether a child with a limit ended for want of memory: an allocation that failed in Python, in LLVM or in a
+    library, or a signal, which is what a limit looks like to code that does not check."""
+    words = ("bad_alloc", "out of memory", "MemoryError", "Cannot allocate memory", "failed to map segment")
+    return code < 0 or (code != 0 and any(w in errors for w in words))
 
 
 def _report_crash(code: int, crumb: Path, program: str, what: str, errors: str, command: Sequence[str]) -> int:

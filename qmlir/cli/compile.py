@@ -11,7 +11,7 @@ from typing import Any
 
 from .._spelling import CODE_LEVELS
 from ..errors import TuningWarning, UsageError
-from .arguments import add_compilation, add_source, add_timeout, add_volume, command, compilation
+from .arguments import add_compilation, add_limits, add_source, chosen, command, compilation
 
 
 def add(commands: Any) -> None:
@@ -26,20 +26,21 @@ def add(commands: Any) -> None:
     p.add_argument("--stop", metavar="LEVEL", choices=CODE_LEVELS,
                    help="write the text of a level, or asm, ptx, isa, spirv")  # fmt: skip
     p.add_argument("--dump-stages", metavar="DIR", help="write every level and the device code to DIR")
-    p.add_argument("--tuning", metavar="FILE", help="compile as was best by this database of qmlir tune")
-    add_timeout(p)
+    p.add_argument("--tuning", metavar="FILE", help="compile as was best: a database of qmlir tune")
+    p.add_argument("--choice", action="append", default=[], type=chosen, metavar="KNOB=VALUE",
+                   help="a choice that qmlir tune tries")  # fmt: skip
+    add_limits(p)
     p.add_argument("--no-cache", action="store_true", help="neither read nor write the compilation cache")
     p.add_argument("--strict", action="store_true", help="fail where a part would be slow on the target")
     p.add_argument("--json", action="store_true", help="print the manifest")
-    add_volume(p)
     p.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from .child import in_child, run_in_child
+    from .child import Limits, in_child, run_in_child
 
     if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input, args.timeout, args.quiet)
+        return run_in_child("qmlir", args.words, "qmlir", args.input, Limits.of(args), args.quiet)
     return _compile(args)
 
 
@@ -60,6 +61,7 @@ def _compile(args: argparse.Namespace) -> int:
     start = time.perf_counter()
     options: dict[str, Any] = {
         **compilation(args), "pipeline": args.pipeline, "keep_parameters": args.keep_parameters, "strict": args.strict,
+        "choice": dict(args.choice),
     }  # fmt: skip
     if args.stop:
         from ..artifact import write_atomically

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from .arguments import add_compilation, add_source, add_timeout, command, compilation, width
+from .arguments import add_compilation, add_limits, add_source, command, compilation, width
 
 
 def add(commands: Any) -> None:
@@ -16,17 +16,17 @@ def add(commands: Any) -> None:
                 "declined with its reason, the plan, an estimate, and what would make it fit.")  # fmt: skip
     add_source(p)
     add_compilation(p)
-    add_timeout(p)
+    add_limits(p)
     p.add_argument("--json", action="store_true", help="print JSON")
     p.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit code 1 when the target refuses the program."""
-    from .child import breadcrumb, in_child, run_in_child
+    from .child import Limits, breadcrumb, in_child, run_in_child
 
     if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input, args.timeout)
+        return run_in_child("qmlir", args.words, "qmlir", args.input, Limits.of(args), args.quiet)
     import qmlir
 
     breadcrumb(f"the choice of strategies for {args.target}\n")

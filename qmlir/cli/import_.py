@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         told = {"program": str(output), "parameters": str(weights), "bytes": size, "tensors": len(imported.parameters)}
         print(json.dumps(told))
-    else:
+    elif not args.quiet:
         print(f"{output}: {len(imported.parameters)} parameters, {size:,} bytes in {weights}")
         print(f"  qmlir compile {output} --parameters model={weights}")
     return 0

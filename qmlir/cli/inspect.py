@@ -9,7 +9,7 @@ from typing import Any
 
 from .._spelling import CODE_LEVELS
 from ..errors import UsageError
-from .arguments import add_compilation, add_source, add_timeout, command, compilation, width
+from .arguments import add_compilation, add_limits, add_source, command, compilation, width
 
 
 def add(commands: Any) -> None:
@@ -23,18 +23,18 @@ def add(commands: Any) -> None:
                    help="print the text: " + ", ".join(CODE_LEVELS[:5]))  # fmt: skip
     p.add_argument("--dispatch", metavar="NAME", help="of this dispatch alone: its name or a part of it")
     add_compilation(p)
-    add_timeout(p)
+    add_limits(p)
     p.add_argument("--json", action="store_true", help="print JSON")
     p.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    from .child import breadcrumb, in_child, run_in_child
+    from .child import Limits, breadcrumb, in_child, run_in_child
 
     if args.dispatch is not None and args.source is None:
         raise UsageError("--dispatch goes with --source: dispatch, asm, ptx, isa or spirv")
     if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input, args.timeout)
+        return run_in_child("qmlir", args.words, "qmlir", args.input, Limits.of(args), args.quiet)
     import qmlir
 
     breadcrumb(f"the inspection of {args.input}\n")

@@ -10,6 +10,20 @@ from types import TracebackType
 from typing import Any
 
 AFTER = 2.0  # seconds
+_verbose = False
+_started = time.perf_counter()
+
+
+def be_verbose() -> None:
+    """From now on, `tell` tells."""
+    global _verbose
+    _verbose = True
+
+
+def tell(text: str) -> None:
+    """A step, with the seconds since the start, on stderr; only where --verbose asks for it."""
+    if _verbose:
+        print(f"qmlir: {time.perf_counter() - _started:6.2f} s  {text}", file=sys.stderr)
 
 
 class Progress:

@@ -29,6 +29,8 @@ def add(commands: Any) -> None:
     p.add_argument("--device", help="local-sync, local-task, vulkan://0, ...")
     p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
                    help="weights kept apart")  # fmt: skip
+    p.add_argument("--verify-hash", metavar="SHA256", help="refuse a file that has another SHA-256")
+    p.add_argument("--verify-key", metavar="FILE", help="refuse one not signed by this public key (.pem)")
     p.add_argument("--repeat", type=count, default=1, metavar="N", help="call N times, print the time of one")
     p.add_argument("--json", action="store_true", help="print shapes, dtypes, time as JSON")
     p.set_defaults(run=run)
@@ -39,7 +41,18 @@ def run(args: argparse.Namespace) -> int:
 
     import qmlir
 
-    program = qmlir.load(args.program, device=args.device, parameters=dict(args.parameters))
+    from .. import signing
+    from . import progress
+
+    # Before anything of the file is looked at: it holds native code.
+    expected = args.verify_hash
+    if args.verify_key is not None:
+        signed = signing.verify(args.program, args.verify_key)
+        if expected is not None:
+            signing.check_digest(Path(args.program).read_bytes(), expected, args.program)
+        expected = signed
+    progress.tell(f"loading {args.program}")
+    program = qmlir.load(args.program, device=args.device, parameters=dict(args.parameters), sha256=expected)
     if args.function not in program.functions:
         raise UsageError(f"{args.program} has no function {args.function!r}; it has {', '.join(program.functions)}")
     function = program.functions[args.function]
@@ -66,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         for i, array in enumerate(results):
             print(f"result {i}: {function.signature.outputs[i]}")
             print(np.asarray(array))
-    if args.repeat > 1:
+    if args.repeat > 1 and not args.quiet:
         print(f"{median * 1e6:.1f} us a call (median of {args.repeat})", file=sys.stderr)
     return 0
 

@@ -6,11 +6,14 @@ import argparse
 import json
 from typing import Any
 
+from .arguments import command
+
 
 def add(commands: Any) -> None:
     """The command's arguments."""
-    p = commands.add_parser("targets", help="list the targets", description=__doc__)
-    p.add_argument("backend", nargs="?", choices=("cpu", "cuda", "rocm", "vulkan"), help="only this backend")
+    p = command(commands, "targets", "[options] [{cpu,cuda,rocm,vulkan}]", "list the targets",
+                "List what programs can be compiled for, all or one backend's, and the devices here.")  # fmt: skip
+    p.add_argument("backend", nargs="?", choices=("cpu", "cuda", "rocm", "vulkan"), help=argparse.SUPPRESS)
     p.add_argument("--json", action="store_true", help="print JSON")
     p.set_defaults(run=run)
 

@@ -27,6 +27,7 @@ def add(commands: Any) -> None:
     p.add_argument("--jobs", type=count, metavar="N", help="compilations at once")
     p.add_argument("--emit", metavar="DIR", help="only compile, into DIR")
     p.add_argument("--measure", metavar="DIR", help="only measure what --emit compiled; needs no compiler")
+    p.add_argument("--dask", metavar="ADDRESS", help="measure on a Dask cluster: tcp://host:8786")
     p.add_argument("--merge", action="append", default=[], metavar="FILE", help="only add other databases")
     p.set_defaults(run=run)
 
@@ -49,10 +50,11 @@ def run(args: argparse.Namespace) -> int:
     if not (args.input or args.measure or args.merge):
         raise UsageError("give a program to tune, or --measure DIR, or --merge FILE")
     if not in_child():
-        return run_in_child("qmlir", args.words, "qmlir", args.input or args.measure or "databases")
+        return run_in_child("qmlir", args.words, "qmlir", args.input or args.measure or "databases", quiet=args.quiet)
     from .. import settings
+    from ..tuning.cluster import measure_on_cluster
     from ..tuning.database import Database
-    from ..tuning.measure import PLAN, measure_folder, read_json
+    from ..tuning.measure import measure_folder, read_plan
     from ..tuning.search import conclude, device_name, emit, tune
     from .compile import check_writable
 
@@ -67,12 +69,16 @@ def run(args: argparse.Namespace) -> int:
         for other in args.merge:
             known = known.merged(Database.read(other))
         known.write(path)
-        print(f"{path}: {len(known.entries)} programs, {sum(map(len, known.entries.values()))} records")
+        if not args.quiet:
+            print(f"{path}: {len(known.entries)} programs, {sum(map(len, known.entries.values()))} records")
         return 0
     if args.measure:
         folder = Path(args.measure)
-        measure_folder(folder, args.budget, step)
-        found, report = conclude(folder, device_name(read_json(folder / PLAN)["target"]))
+        if args.dask:
+            measure_on_cluster(folder, args.dask, args.budget, step)
+        else:
+            measure_folder(folder, args.budget, step)
+        found, report = conclude(folder, device_name(read_plan(folder)["target"]))
     else:
         source = Path(args.input)
         options: dict[str, Any] = {
@@ -80,11 +86,13 @@ def run(args: argparse.Namespace) -> int:
         }  # fmt: skip
         if args.emit:
             plan = emit(source, Path(args.emit), target=args.target, budget=args.budget, step=step, **options)
-            print(f"{args.emit}: {sum('file' in c for c in plan['candidates'])} candidates to measure")
+            if not args.quiet:
+                print(f"{args.emit}: {sum('file' in c for c in plan['candidates'])} candidates to measure")
             return 0
         name = hashlib.sha256(f"{source.resolve()} {args.target}".encode()).hexdigest()[:16]
         folder = Path(args.folder) if args.folder else settings.cache_folder() / "tuning" / name
         found, report = tune(source, folder, target=args.target, budget=args.budget, step=step, **options)
     known.merged(found).write(path)
-    print(report)
+    if not args.quiet:
+        print(report)
     return 0

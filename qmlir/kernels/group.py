@@ -50,8 +50,11 @@ class _Axis:
 _Axes = tuple[_Axis, ...]
 
 
-def describe(op: Any) -> Kernel:
+def describe(op: Any, extended: bool = False) -> Kernel:
     """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes.
+
+    What not every generator has is found only when it asks for it (`extended`): batches of products, gates, float
+    activations that are widened in front of the product, and decodes that are tables of whatever form.
 
     Raises:
         Unfit: where it is none.
@@ -68,6 +71,8 @@ def describe(op: Any) -> Kernel:
         raise Unfit(f"its body holds {extra}", "signed integer codes on both sides, or floats and a weight of codes")
     if not is_zero_fill(init):
         raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind the product")
+    if any(a.letter == BATCH for a in axes) and not extended:
+        raise Unfit("a batch of products, each with weights of its own", "one weight for all rows")
     groups = [a for a in axes if a.letter == GROUP]
     depth = [a for a in axes if a.letter == "k"]
     batch = tuple(a for a in axes if a.letter == BATCH)
@@ -85,7 +90,7 @@ def describe(op: Any) -> Kernel:
             raise Unfit(
                 "a float product in groups, or a batch of them", "one weight, dequantised in front of the product"
             )
-        lhs, rhs = replace(lhs, value=_narrow(lhs.value)), _decoded(rhs)
+        lhs, rhs = replace(lhs, value=_narrow(lhs.value) if extended else lhs.value), _decoded(rhs, extended)
         group = _group_of(rhs)
     products = None
     if batch:
@@ -97,7 +102,7 @@ def describe(op: Any) -> Kernel:
         chain.combine(groups)
     elif out_axes != (*batch, *rows, columns[0]):
         raise Unfit("the result is transposed", "a result [M, N]")
-    chain.grow()
+    chain.grow(gates=extended)
     k = _product([a.size for a in (*groups, *depth)])
     assert k is not None
     assert columns[0].size is not None
@@ -283,7 +288,7 @@ def describe_convolution(op: Any) -> Kernel:
     column = _Axis(COLUMN, 3, filters)
     flipped = _flipped(data)
     chain = _Chain(value, (*rows, column), rows, column)
-    chain.grow()
+    chain.grow(gates=True)
     m = _product([a.size for a in rows])
     assert result[1] is not None
     assert result[2] is not None
@@ -393,7 +398,7 @@ def _narrow(value: Any) -> Any:
     return op.operands[0]
 
 
-def _decoded(factor: Factor) -> Factor:
+def _decoded(factor: Factor, tables: bool) -> Factor:
     """A float weight as the codes that it is made of: one elementwise op, with K split into groups or not."""
     value, letters = factor.value, list(factor.source_axes)
     owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
@@ -428,7 +433,7 @@ def _decoded(factor: Factor) -> Factor:
     if codes is None:
         raise Unfit("the weight has no codes of 8 bits or less", "a quantised weight")
     decode = Stage(block, tuple(sources))
-    if (reason := unclonable(block)) and scaled(decode) is None:
+    if (reason := unclonable(block)) and not (tables and scaled(decode)):
         raise Unfit(f"what dequantises the weight has no form on vectors: {reason}")
     return replace(factor, value=codes, source_axes=tuple(letters), decode=decode)
 
@@ -495,12 +500,12 @@ class _Chain:
         self.total_type = user.results[0].type.element_type
         self._take(user)
 
-    def grow(self) -> None:
+    def grow(self, gates: bool) -> None:
         while self._split_rows():
             pass
         while self._stage():
             pass
-        if not self._split_columns():
+        if not gates or not self._split_columns():
             return
         if not self._stage():
             self._join_columns()

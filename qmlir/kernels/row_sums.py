@@ -12,6 +12,9 @@ from typing import Any
 from .._mlir import ir, linalg
 from .description import GROUP, ROW, Kernel, Operand, RowSum, Stage
 
+# What the lowering puts behind sums that other targets may not fuse.
+_KEPT_APART = ("flow.tensor.tie_shape", "util.optimization_barrier")
+
 
 def absorbed(kernel: Kernel) -> Kernel:
     """The same kernel, whose bodies read `RowSum` where they read a tensor of sums of the activation's rows."""
@@ -43,10 +46,12 @@ def uses_row_sums(kernel: Kernel) -> bool:
 
 def _sums(value: Any, activation: Any) -> bool:
     """Whether `value` is the sum of the signed codes of `activation` over its last axis."""
+    while not isinstance(value.owner, ir.Block) and value.owner.operation.name in _KEPT_APART:
+        value = value.owner.operation.operands[0]
     if isinstance(value.owner, ir.Block) or value.owner.operation.name != "linalg.generic":
         return False
     op = value.owner.operation
-    if len(op.operands) != 2 or op.operands[0] != activation:
+    if len(op.operands) != 2 or not _same(op.operands[0], activation):
         return False
     names = [o.operation.name for o in op.regions[0].blocks[0].operations]
     kinds = [str(kind) for kind in op.attributes["iterator_types"]]
@@ -54,3 +59,15 @@ def _sums(value: Any, activation: Any) -> bool:
     last = ir.AffineDimExpr(source.results[len(source.results) - 1]).position
     reduced = [d for d, kind in enumerate(kinds) if "reduction" in kind]
     return names == ["arith.extsi", "arith.addi", "linalg.yield"] and reduced == [last]
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two values are one, or the same view of one."""
+    if a == b:
+        return True
+    if isinstance(a.owner, ir.Block) or isinstance(b.owner, ir.Block):
+        return False
+    one, other = a.owner.operation, b.owner.operation
+    views = one.name == other.name == "tensor.expand_shape" and a.type == b.type
+    reshaped = views and one.attributes["reassociation"] == other.attributes["reassociation"]
+    return bool(reshaped and one.operands[0] == other.operands[0])

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from math import prod
+from typing import TYPE_CHECKING
 
 from ..strategy import Contraction, Estimate
 from .base import Target
+
+if TYPE_CHECKING:
+    from ..kernels.description import Kernel
 
 
 def element_bytes(dtype: str) -> float:
@@ -36,3 +40,22 @@ def roofline(target: Target, c: Contraction, *, rate_dtype: str = "", extra_byte
     compute = 2 * batch * m * n * k / rate
     side = "compute" if compute > memory else "memory"
     return Estimate(max(compute, memory), f"{side} bound at the peak of {target.peak.product}")
+
+
+def kernel_estimate(target: Target, kernel: Kernel, weight_bits: int, *, dot: bool = False) -> Estimate:
+    """The bound for a kernel of ours: its weight is read once as it is stored, its result written as it is.
+
+    `dot`: without a matrix instruction, whose peak then says nothing; of memory traffic alone.
+    """
+    if target.peak is None:
+        return Estimate(None, "no published peak figures for this target")
+    if kernel.m is None:
+        return Estimate(None, "a size is dynamic")
+    m, n, k = float(kernel.m), float(kernel.n), float(kernel.k)
+    lhs = str(kernel.lhs.value.type.element_type)
+    traffic = m * k * element_bytes(lhs) + n * k * weight_bits / 8 + m * n * element_bytes(str(kernel.result_type))
+    memory = traffic / target.peak.bandwidth
+    rate = None if dot else target.peak.rate(lhs)
+    if rate is None or 2 * m * n * k / rate < memory:
+        return Estimate(memory, f"memory bound at the peak of {target.peak.product}")
+    return Estimate(2 * m * n * k / rate, f"compute bound at the peak of {target.peak.product}")

@@ -80,6 +80,10 @@ class StockStrategy:
         """See `strategy.Tunable`."""
         return tuple(flag for name, value in choice.items() for flag in self.flags(name, value))
 
+    def choosing(self, choice: Mapping[str, Any]) -> StockStrategy:
+        """See `strategy.Tunable`: its knobs are flags, and change no plan."""
+        return self
+
     def consider(self, contraction: Contraction) -> Accept | Decline:
         declined = unsupported_dtype(self.target, contraction)
         if declined is not None:

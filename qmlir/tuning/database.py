@@ -23,6 +23,8 @@ from ..targets import Target
 FORMAT = 1
 # A choice counts as better than the default when it takes at most this share of its time: less is noise.
 BETTER = 0.98
+# Results in the wheel: what `python -m benchmarks.tuning` found.
+SHIPPED, DEFAULTS = "shipped", Path(__file__).with_name("defaults.json")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,16 @@ class Database:
     """Records by key."""
 
     entries: dict[str, set[Record]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str | os.PathLike[str]) -> Database:
+        """The database to compile by: a file's, and what this package ships where the file knows nothing; or only the
+        latter, by the name `shipped`."""
+        shipped = cls.read(DEFAULTS)
+        if name == SHIPPED:
+            return shipped
+        read = cls.read(name)
+        return cls({**shipped.entries, **read.entries})
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Database:

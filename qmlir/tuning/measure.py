@@ -1,11 +1,15 @@
-"""The measuring step: a folder of compiled candidates to times. Needs the runtime only."""
+"""The measuring step: a folder of compiled candidates to time. Needs the runtime only.
+
+A candidate is timed in alternation with the default, so what drifts on the machine meets both, and its results have to
+be the default's. `cluster.py` has the same done by the workers of a cluster.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,10 @@ from ..artifact import Artifact, write_atomically
 from ..errors import InputError, QmlirError, UsageError
 
 PLAN, RESULTS = "plan.json", "results.json"
+Step = Callable[[str], None]
+Result = dict[str, Any]
+# Seconds of a comparison: at least, at most, and to confirm the best.
+_LEAST, _MOST, _CONFIRM = 0.3, 3.0, 1.0
 
 
 def read_json(path: Path) -> Any:
@@ -22,79 +30,162 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except OSError as e:
         raise UsageError(f"cannot read {path}: {e.strerror or e}") from None
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise UsageError(f"{path} is damaged: {e}") from None
 
 
-def measure_folder(folder: Path, seconds: float, step: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-    """Time every candidate in alternation with the first, which is the default; so what drifts on the machine meets
-    both. Results are written after each, and those that are there are not measured again.
+def read_plan(folder: Path) -> dict[str, Any]:
+    """What `emit` wrote.
+
+    Raises:
+        UsageError: none, a damaged one, or one without a default.
+    """
+    path = folder / PLAN
+    plan = read_json(path)
+    try:
+        candidates = [(c["name"], dict(c["choice"]), c.get("file") or "") for c in plan["candidates"]]
+        words = [plan["key"], plan["target"], plan["function"], plan.get("host", ""), plan["sha256"]]
+        words += [text for name, choice, file in candidates for text in (name, file, *choice)]
+        if not all(isinstance(w, str) for w in words):
+            raise ValueError("a name is no text")
+        if not all(isinstance(v, (str, int, float, bool)) for _, choice, _ in candidates for v in choice.values()):
+            raise ValueError("a choice has values that are no plain ones")
+        if type(plan["size"]) is not int or len({name for name, *_ in candidates}) < len(candidates):
+            raise ValueError("a name is there twice, or the size is no integer")
+        if not candidates or not candidates[0][2]:
+            raise UsageError(f"{folder} has no default to compare with: its compilation failed")
+        if any(Path(file).name != file for *_, file in candidates):
+            raise ValueError("a candidate's file lies elsewhere")
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise UsageError(f"{path} is damaged: {type(e).__name__} {e}") from None
+    return dict(plan)
+
+
+def read_results(folder: Path) -> dict[str, Result]:
+    """What was measured so far."""
+    path = folder / RESULTS
+    found = read_json(path) if path.exists() else {}
+    try:
+        for name, row in found.items():
+            if "error" not in row and not (0 < float(row["seconds"]) < 1e6 and 0 < float(row["baseline"]) < 1e6):
+                raise ValueError(f"{name} has a time that is no positive number of seconds")
+            if not all(isinstance(row.get(k, ""), str) for k in ("error", "device")):
+                raise ValueError(f"{name} has an error or a device that is no text")
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
+        raise UsageError(f"{path} is damaged: {type(e).__name__} {e}") from None
+    return dict(found)
+
+
+class Caller:
+    """A loaded candidate with arguments that are made up, the same for all."""
+
+    def __init__(self, artifact: Artifact, function: str, size: int) -> None:
+        from .. import inputs
+        from ..runtime import load
+
+        self._function = load(artifact).functions[function]
+        roles = artifact.manifest.get("arguments", {}).get(function)
+        self._arguments = inputs.make(self._function.signature, roles, size=size)
+
+    def __call__(self) -> Any:
+        return self._function(*self._arguments)
+
+
+def versus(default: Caller, candidate: Caller, seconds: float) -> Result:
+    """Both timed in alternation; an `error` where the results are not the same."""
+    from ..checking.compare import Tolerance, compare
+    from ..measure import alternate
+
+    want, got = default(), candidate()
+    pairs = zip(want, got, strict=True) if isinstance(want, tuple) else ((want, got),)
+    # A fused multiply-add may move a requantised code by one.
+    for i, (expected, found) in enumerate(pairs):
+        compared = compare(f"result {i}", found, expected, Tolerance(codes=1))
+        if not compared.ok:
+            return {"error": f"{compared.name} differs from the default's by {compared.max_error:g}"}
+    base, own = alternate([default, candidate], seconds=seconds)
+    return {"seconds": own.median, "baseline": base.median}
+
+
+def check_host(plan: Mapping[str, Any]) -> None:
+    """Raises UsageError where code for the bare target `cpu` of one machine is to be measured on another."""
+    from ..targets.cpu.host import host_name
+
+    host = plan.get("host")
+    if host and host != host_name():
+        raise UsageError(f"the candidates are compiled for the CPU {host}, but this one is {host_name()}; "
+                         "name the CPU when they are compiled: --target cpu:NAME")  # fmt: skip
+
+
+def measure_folder(folder: Path, seconds: float, step: Step = lambda text: None) -> dict[str, Result]:
+    """Time every candidate against the first, which is the default. Results are written after each, and those that
+    are there are not measured again.
 
     Args:
         seconds: for all together; what does not fit stays unmeasured.
 
     Raises:
-        UsageError: a folder that `emit` did not make, or that lacks the default.
+        UsageError: a folder that `emit` did not make, that lacks the default, or is for another machine.
     """
-    from .. import inputs
     from ..measure import alternate
-    from ..runtime import load
 
-    plan = read_json(folder / PLAN)
-    path = folder / RESULTS
-    results: dict[str, Any] = read_json(path) if path.exists() else {}
+    plan, results = read_plan(folder), read_results(folder)
+    check_host(plan)
     # One process on the CPUs that the runtime would use, so that nothing moves between them.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads()])
-    names = [c["name"] for c in plan["candidates"] if c.get("file")]
-    if not names or names[0] != plan["candidates"][0]["name"]:
-        raise UsageError(f"{folder} has no default to compare with: its compilation failed")
     files = {c["name"]: folder / c["file"] for c in plan["candidates"] if c.get("file")}
+    first, *others = files
 
-    def caller(name: str) -> Callable[[], object]:
-        artifact = Artifact.open(files[name])
-        function = load(artifact).functions[plan["function"]]
-        roles = artifact.manifest.get("arguments", {}).get(plan["function"])
-        arguments = inputs.make(function.signature, roles, size=plan["size"])
-        return lambda: function(*arguments)
+    def caller(name: str) -> Caller:
+        return Caller(Artifact.open(files[name]), plan["function"], plan["size"])
 
-    default = caller(names[0])
+    default = caller(first)
     end = time.monotonic() + seconds
-    if names[0] not in results:
-        [alone] = alternate([default], seconds=0.3)
-        results[names[0]] = {"seconds": alone.median, "baseline": alone.median}
-        _write(path, results)
-    todo = [n for n in names[1:] if n not in results]
+    if first not in results:
+        [alone] = alternate([default], seconds=_LEAST)
+        results[first] = {"seconds": alone.median, "baseline": alone.median}
+        _write(folder, results)
+    todo = [n for n in others if n not in results]
     for i, name in enumerate(todo):
         left = end - time.monotonic()
         if left <= 0:
             break
-        step(f"measuring candidate {i + 1} of {len(todo)}")
+        step(f"measuring {progress(results)}, candidate {i + 1} of {len(todo)}")
         try:
-            candidate = caller(name)
-            share = max(0.3, min(3.0, left / (len(todo) - i)))
-            base, own = alternate([default, candidate], seconds=share)
-            results[name] = {"seconds": own.median, "baseline": base.median}
+            results[name] = versus(default, caller(name), max(_LEAST, min(_MOST, left / (len(todo) - i))))
         except (InputError, QmlirError) as e:
             results[name] = {"error": str(e).splitlines()[0]}
-        _write(path, results)
+        _write(folder, results)
     # The best of many measurements is partly luck: it is measured again until the best one stands twice, and counts as
     # the slower of the two.
-    while (best := _unconfirmed(results)) is not None and time.monotonic() < end:
+    while (best := unconfirmed(results)) is not None and time.monotonic() < end:
         step(f"measuring {best} again")
-        base, own = alternate([default, caller(best)], seconds=1.0)
-        first = results[best]
-        if own.median / base.median > first["seconds"] / first["baseline"]:
-            first = {"seconds": own.median, "baseline": base.median}
-        results[best] = {**first, "confirmed": True}
-        _write(path, results)
+        results[best] = slower(results[best], versus(default, caller(best), _CONFIRM))
+        _write(folder, results)
     return results
 
 
-def _write(path: Path, results: dict[str, Any]) -> None:
-    write_atomically(path, json.dumps(results, indent=1, sort_keys=True).encode())
+def progress(results: Mapping[str, Result]) -> str:
+    """The best so far, for the progress bar."""
+    ratios = [r["seconds"] / r["baseline"] for r in results.values() if "seconds" in r]
+    return f"(best {min(ratios):.2f} of the default's time)" if ratios else ""
 
 
-def _unconfirmed(results: dict[str, Any]) -> str | None:
+def slower(first: Result, second: Result) -> Result:
+    """Of two measurements of one candidate the slower one, which is `confirmed` then."""
+    kept = (
+        second
+        if second.get("seconds", 0.0) / second.get("baseline", 1.0) > first["seconds"] / first["baseline"]
+        else first
+    )
+    return {**(second if "error" in second else kept), "confirmed": True}
+
+
+def _write(folder: Path, results: Mapping[str, Result]) -> None:
+    write_atomically(folder / RESULTS, json.dumps(results, indent=1, sort_keys=True).encode())
+
+
+def unconfirmed(results: Mapping[str, Result]) -> str | None:
     """The best candidate when it was measured only once and is better than the default."""
     timed = {name: r["seconds"] / r["baseline"] for name, r in results.items() if "seconds" in r}
     best = min(timed, key=lambda name: timed[name], default=None)

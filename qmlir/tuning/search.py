@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import subprocess
@@ -19,13 +18,16 @@ from typing import Any
 from .. import _html, settings
 from ..artifact import write_atomically
 from ..errors import UsageError
-from ..explanation import explain
-from ..strategy import Knob, Tunable, seconds_text
-from ..targets import Target, resolve
+from ..explanation import Explanation, explain
+from ..strategy import seconds_text
+from ..targets import resolve
+from .choices import Choice, ranked, space_of
 from .database import Database, Record, key_of
-from .measure import PLAN, RESULTS, measure_folder, read_json
+from .measure import PLAN, measure_folder, read_json, read_plan, read_results
 
 Step = Callable[[str], None]
+# Compilers of this process, for whoever ends it early.
+RUNNING: set[subprocess.Popen[str]] = set()
 
 
 @dataclass(frozen=True)
@@ -56,46 +58,6 @@ def choice_text(choice: Mapping[str, Any]) -> str:
     return ", ".join(f"{k} {v}" for k, v in choice.items()) or "default"
 
 
-def space_of(target: Target, contractions: Any) -> list[Knob]:
-    """The knobs of every strategy that was chosen, each once."""
-    chosen = {row["chosen"] for row in contractions}
-    # A strategy that hands on to another one (im2col to stock) leaves the choice to it.
-    strategies = [s for s in target.strategies() if isinstance(s, Tunable)]
-    knobs: dict[str, Knob] = {}
-    for strategy in strategies:
-        if strategy.name in chosen or strategy.name == "stock":
-            for knob in strategy.space():
-                knobs.setdefault(knob.name, knob)
-    return list(knobs.values())
-
-
-def flags_of(target: Target, choice: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a choice means to IREE.
-
-    Raises:
-        UsageError: a knob or a value that no strategy of the target declares.
-    """
-    declared: dict[str, tuple[Any, ...]] = {}
-    flags: list[str] = []
-    for strategy in target.strategies():
-        if isinstance(strategy, Tunable):
-            declared |= {k.name: k.values for k in strategy.space()}
-            flags += [f for f in strategy.program_flags(choice) if f not in flags]
-    for name, value in choice.items():
-        if value not in declared.get(name, ()):
-            known = ", ".join(declared) or "none"
-            raise UsageError(f"{target.spelling} has no choice {name} = {value!r} (knobs: {known}); tune again")
-    return tuple(flags)
-
-
-def candidates(knobs: list[Knob]) -> list[dict[str, Any]]:
-    """Every combination; the default first, then those that differ from it in fewer knobs."""
-    combinations = [dict(zip([k.name for k in knobs], values, strict=True))
-                    for values in itertools.product(*(k.values for k in knobs))]  # fmt: skip
-    default = {k.name: k.values[0] for k in knobs}
-    return sorted(combinations, key=lambda c: sum(c[n] != default[n] for n in default))
-
-
 def emit(
     source: Path, folder: Path, *, target: str, function: str = "main", size: int = 4, budget: float = 300.0,
     jobs: int | None = None, parameters: Mapping[str, str] | None = None, step: Step = lambda text: None,
@@ -103,18 +65,26 @@ def emit(
     """Compile the candidates into a folder, several at once, each in a child process; those that are there already are
     kept. Returns the plan that lies in the folder."""
     resolved = resolve(target)
-    explanation = explain(source, target=target, parameters=dict(parameters or {}))
+
+    def explained(choice: Choice) -> Explanation:
+        return explain(source, target=target, parameters=dict(parameters or {}), choice=choice)
+
+    explanation = explained({})
     key = key_of(resolved, explanation.contractions)
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    digest = _digest(source)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PLAN
-    head = {"key": key, "target": resolved.spelling, "sha256": digest, "function": function, "size": size}
+    weights = {scope: _digest(Path(file)) for scope, file in (parameters or {}).items()}
+    head = {"key": key, "target": resolved.spelling, "host": resolved.host, "sha256": digest, "parameters": weights,
+            "function": function, "size": size}  # fmt: skip
     plan = read_json(path) if path.exists() else None
-    if plan is not None and {k: plan.get(k) for k in head} != head:
+    if plan is not None and (not isinstance(plan, dict) or {k: plan.get(k) for k in head} != head):
         raise UsageError(f"{folder} holds candidates of another program, target or version; use another folder")
     if plan is None:
-        found = candidates(space_of(resolved, explanation.contractions))
+        step("the model of choices")
+        found = ranked(resolved, space_of(resolved, explanation.contractions), explained)
         plan = {**head, "candidates": [{"name": f"{i:03}", "choice": c} for i, c in enumerate(found)]}
+        write_atomically(path, json.dumps(plan, indent=1).encode())
     end = time.monotonic() + budget
     done = [0]
 
@@ -124,12 +94,19 @@ def emit(
             return
         command = [sys.executable, "-m", "qmlir", "compile", str(source), "-t", target, "-o", str(out), "-q"]
         command += [f"--parameters={scope}={file}" for scope, file in (parameters or {}).items()]
-        command += [f"--iree-flag={f}" for f in flags_of(resolved, candidate["choice"])]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        command += [f"--choice={name}={value}" for name, value in candidate["choice"].items()]
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        RUNNING.add(child)
+        try:
+            told = child.communicate(timeout=max(30.0, end - time.monotonic()))[1].strip()
+        except subprocess.TimeoutExpired:
+            child.kill()
+            told = "the compiler did not finish in time"
+        RUNNING.discard(child)
         done[0] += 1
         step(f"compiling candidate {done[0]} of {len(plan['candidates'])}")
-        if ran.returncode:
-            candidate["error"] = (ran.stderr.strip().splitlines() or ["no reason"])[0]
+        if child.wait():
+            candidate["error"] = told.partition("\n")[0] or "no reason"
 
     with ThreadPoolExecutor(jobs or max(1, settings.threads())) as pool:
         list(pool.map(build, plan["candidates"]))
@@ -147,6 +124,14 @@ def emit(
     return dict(plan)
 
 
+def _digest(path: Path) -> str:
+    """Raises UsageError for a file that cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as e:
+        raise UsageError(f"cannot read {path}: {e.strerror or e}") from None
+
+
 def _code_hash(path: Path) -> str:
     """Of the device code and constants: the manifest beside them names the flags."""
     h = hashlib.sha256()
@@ -159,13 +144,13 @@ def _code_hash(path: Path) -> str:
 
 def conclude(folder: Path, device: str) -> tuple[Database, TuneReport]:
     """The folder's results as a database of one key."""
-    plan = read_json(folder / PLAN)
-    results = read_json(folder / RESULTS) if (folder / RESULTS).exists() else {}
+    plan, results = read_plan(folder), read_results(folder)
     database, rows = Database(), list[Record]()
     for c in plan["candidates"]:
         found = results.get(c["name"])
         if found and "seconds" in found:
-            rows.append(Record(tuple(sorted(c["choice"].items())), found["seconds"], found["baseline"], device))
+            rows.append(Record(tuple(sorted(c["choice"].items())), found["seconds"], found["baseline"],
+                               found.get("device", device)))  # fmt: skip
     for r in rows:
         database.add(plan["key"], r)
     rows.sort(key=lambda r: r.ratio)
@@ -189,13 +174,6 @@ def tune(
     plan = emit(Path(source), Path(folder), target=target, budget=budget * 0.6, step=step, **options)
     measure_folder(Path(folder), max(budget - (time.monotonic() - start), 1.0), step)
     return conclude(Path(folder), device_name(plan["target"]))
-
-
-def tuned_flags(source: Any, database: Database, target: str, **options: Any) -> tuple[str, ...] | None:
-    """The flags of the best known choice for a program, () when that is the default, None when nothing is known."""
-    resolved = resolve(target)
-    choice = database.best(key_of(resolved, explain(source, target=target, **options).contractions))
-    return None if choice is None else flags_of(resolved, choice)
 
 
 def device_name(target: str) -> str:

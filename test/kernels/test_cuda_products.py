@@ -11,6 +11,10 @@ import pytest
 
 import qmlir
 from qmlir import TensorSpec as T
+from qmlir.compiler import default_pipeline
+from qmlir.errors import UsageError
+from qmlir.targets import resolve
+from qmlir.targets.cuda.kernels import configurations
 
 TARGETS = ("cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a", "cuda:sm_120")
 
@@ -72,6 +76,41 @@ def test_short_codes_are_packed(dtype: str, lo: int, hi: int, bits: int, group: 
     scale = scales(64, 256 // group if group else 1)
     plan = one_kernel(product("cuda:sm_90a", None, 64, 256, rhs=rhs, rhs_dtype=dtype, rhs_scale=scale), S8)
     assert plan["weight_bits"] == bits
+
+
+@pytest.mark.parametrize("m", [1, 4, 8])
+@pytest.mark.parametrize("group", [0, 128])
+def test_few_rows_share_k_among_lanes(m: int, group: int) -> None:
+    rhs, scale = codes(64, 1024, lo=-8, hi=7), scales(64, 1024 // group if group else 1)
+    artifact = product("cuda:sm_80", m, 64, 1024, rhs=rhs, rhs_dtype="i4", rhs_scale=scale)
+    plan = one_kernel(artifact, r"dp4a\.s32\.s32")
+    assert plan["weight_bits"] == 4
+    assert "ld.global.nc.v4.b32" in artifact.source("ptx")
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("m", [1, 128, None])
+@pytest.mark.parametrize("group", [0, 128])
+def test_weight_only_decodes_in_registers(dtype: str, m: int | None, group: int) -> None:
+    rhs, scale = codes(64, 1024, lo=-8, hi=7), scales(64, 1024 // group if group else 1)
+    kw = {"rhs": rhs, "rhs_dtype": "i4", "rhs_scale": scale, "out_dtype": dtype}
+    artifact = product("cuda:sm_90a", m, 64, 1024, lhs_dtype=dtype, **kw)
+    plan = one_kernel(artifact, rf"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.{dtype}\.{dtype}\.f32")
+    assert plan["weight_bits"] == 4
+
+
+def test_a_variant_can_be_asked_for() -> None:
+    text = default_pipeline(resolve("cuda:sm_80"))
+    asked = text.replace("target=cuda:sm_80", "target=cuda:sm_80 prefer=mma-sync-int8:64x128x128x2x2x1x3")
+    assert one_kernel(product("cuda:sm_80", 16, 64, 256, pipeline=asked), S8)["tile"] == [64, 128, 128]
+    with pytest.raises(UsageError, match="mma-sync-int8 has no variant 'large'"):
+        product("cuda:sm_80", 16, 64, 256, pipeline=asked.replace("64x128x128x2x2x1x3", "large"))
+
+
+def test_configurations_are_listed() -> None:
+    found = list(configurations(resolve("cuda:sm_80")))
+    assert len(found) == len(set(found)) > 20
+    assert ("gemv-int8", "") in found
 
 
 def test_zero_points_of_weights_need_no_other_kernel() -> None:

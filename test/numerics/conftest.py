@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import qmlir
+import qmlir.runtime
 from conformance.judge import closely, exactly, magnitude_terms
 
 # lavapipe compiles each program a second time when it loads it, so most of the time of these tests is its. The fast
 # tier runs a third of them, always the same; the slow tier runs the others.
 ONE_IN = 3
 WHOLE = ("test_golden.py",)
+INTERPRETED = ("cuda:sm_80", "cuda:sm_90a")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -26,6 +29,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         if zlib.crc32(item.name.encode()) % ONE_IN:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(params=["cpu", "vulkan:lavapipe", *(pytest.param(t, marks=pytest.mark.slow) for t in INTERPRETED)])
+def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each target whose programs run on this machine; those of CUDA run in the interpreter of test/ptx."""
+    name = str(request.param)
+    if name == "vulkan:lavapipe":
+        return str(request.getfixturevalue("lavapipe"))
+    if name in INTERPRETED:
+        from ptx.program import interpret
+
+        monkeypatch.setattr(qmlir, "load", interpret)
+        monkeypatch.setattr(qmlir.runtime, "load", interpret)
+    return name
 
 
 class Data:

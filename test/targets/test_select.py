@@ -30,19 +30,19 @@ def test_options_are_read_from_a_pipeline() -> None:
         ("cpu", "conv", "im2col"),
         ("cpu", "depthwise", "stock"),
         ("rocm:gfx942", "matmul", "mma"),
-        ("rocm:gfx942", "row", "stock"),
+        ("rocm:gfx942", "row", "cooperative"),
         ("rocm:gfx942", "conv", "stock"),
         ("rocm:gfx942", "dynamic conv", "im2col"),
         ("rocm:gfx1100", "k groups", "mma"),
         ("cuda:sm_80", "matmul", "mma-sync-int8"),
-        ("cuda:sm_80", "row", "stock"),
+        ("cuda:sm_80", "row", "gemv-int8"),
         ("cuda:sm_80", "conv", "exact-f16"),
         ("cuda:sm_80", "dynamic conv", "im2col"),
         ("cuda:sm_80", "depthwise", "stock"),
         ("cuda:sm_80", "f16", "mma"),
         ("vulkan:rdna3", "matmul", "cooperative-matrix"),
         ("vulkan:rdna3", "conv", "im2col"),
-        ("vulkan:ada", "matmul", "dot"),
+        ("vulkan:ada", "matmul", "tiled"),
         ("vulkan:ada", "f16", "stock"),
         ("vulkan:lavapipe", "e4m3", "stock"),
         ("cuda:sm_90a", "e4m3", "widened"),
@@ -50,8 +50,8 @@ def test_options_are_read_from_a_pipeline() -> None:
         ("rocm:gfx950", "e4m3", "mma"),
         ("cpu", "e4m3", "widened"),
         ("vulkan:lavapipe", "bf16", "bf16"),
-        ("vulkan:lavapipe", "row", "stock"),
-        ("vulkan:lavapipe", "dynamic", "stock"),
+        ("vulkan:lavapipe", "row", "cooperative"),
+        ("vulkan:lavapipe", "dynamic", "tiled"),
     ],
 )
 def test_choices(forms: Any, select: Any, target: str, form: str, chosen: str) -> None:
@@ -94,7 +94,7 @@ def test_the_device_is_attached(forms: Any, select: Any) -> None:
 
 
 def test_slow_fallbacks_are_said_once(forms: Any, select: Any) -> None:
-    slow = select(forms.matmul(None, 256, 512), "vulkan:ada")
+    slow = select(forms.matmul(None, 256, 512, transposed=False), "vulkan:ada")
     (note,) = slow.notes
     assert note.severity == "warning"
     assert "dynamic" in note.message

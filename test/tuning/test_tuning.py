@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.programs import product
 
 import qmlir
+from qmlir import measure as measuring
+from qmlir.compiler import default_pipeline
 from qmlir.errors import TuningWarning, UsageError
+from qmlir.strategy import parse_choice
 from qmlir.targets import resolve
 from qmlir.tuning import Database, Record, measure, search
+from qmlir.tuning.choices import HOPELESS, combinations, flags_of, ranked, space_of
+from qmlir.tuning.cluster import measure_on_cluster
 from qmlir.tuning.database import bucket, key_of
-from qmlir.tuning.search import candidates, conclude, emit, flags_of, space_of, tune, tuned_flags
+from qmlir.tuning.search import conclude, emit, tune
 
-TEXT = """
-func.func @main(%x: tensor<32x64xi8>, %w: tensor<64x32xi8>) -> tensor<32x32xi32> {
-  %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
-  } : (tensor<32x64xi8>, tensor<64x32xi8>) -> tensor<32x32xi32>
-  return %0 : tensor<32x32xi32>
-}
-"""
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = product(32, 64, 32)
 
 
 def record(choice: dict[str, Any], seconds: float, baseline: float = 1.0, device: str = "d") -> Record:
@@ -90,10 +93,12 @@ def test_only_what_is_clearly_faster_is_chosen() -> None:
 def test_a_database_names_knobs_and_no_flags() -> None:
     cpu = resolve("cpu:x86-64-v3")
     assert flags_of(cpu, {"data_tiling": "off"}) == ("--iree-opt-data-tiling=false",)
-    with pytest.raises(UsageError, match="has no choice data_tiling = '--evil'"):
+    with pytest.raises(UsageError, match="there is no choice data_tiling = '--evil'; known: target, off"):
         flags_of(cpu, {"data_tiling": "--evil"})
-    with pytest.raises(UsageError, match=r"has no choice flag = .* \(knobs: data_tiling, ukernels, opt_level\)"):
+    with pytest.raises(UsageError, match=r"there is no choice flag = '--iree-opt-level=O3'; known: strategy, "):
         flags_of(cpu, {"flag": "--iree-opt-level=O3"})
+    with pytest.raises(UsageError, match="cannot read the choice 'chunk_rows': write name:value"):
+        parse_choice("chunk_rows")
 
 
 def test_keys() -> None:
@@ -107,70 +112,229 @@ def test_keys() -> None:
     assert [bucket(m) for m in (None, 0, 1, 2, 3, 64, 65)] == [None, 1, 1, 2, 4, 64, 128]
 
 
-def test_candidates_begin_with_the_default() -> None:
-    cpu = resolve("cpu:x86-64-v3")
-    knobs = space_of(cpu, [{"chosen": "stock"}])
-    every = candidates(knobs)
-    assert every[0] == {k.name: k.values[0] for k in knobs}
-    assert flags_of(cpu, every[0]) == ()
-    assert len(every) == len({json.dumps(c) for c in every}) == 12
+WEIGHTS = """
+func.func @main(%x: tensor<128x512xi8>) -> tensor<128x256xi32> {
+  %w = arith.constant dense<1> : tensor<512x256xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  } : (tensor<128x512xi8>, tensor<512x256xi8>) -> tensor<128x256xi32>
+  return %0 : tensor<128x256xi32>
+}
+"""
+
+
+def test_candidates_of_a_kernel_follow_its_model() -> None:
+    """The default first, then by what the model says; no plan twice, nothing hopeless, no flag for a kernel of ours."""
+    zen = resolve("cpu:znver4")
+
+    def explained(choice: dict[str, Any]) -> qmlir.Explanation:
+        return qmlir.explain(WEIGHTS, target="cpu:znver4", choice=choice)
+
+    knobs = space_of(zen, explained({}).contractions)
+    assert {k.name for k in knobs} >= {"strategy", "chunk_rows", "chunk_panels", "lhs_bytes", "data_tiling"}
+    every = ranked(zen, knobs, explained)
+    assert every[0] == {}
+    plans, costs = [], []
+    for choice in every:
+        [row] = explained(choice).contractions
+        [answer] = [a for a in row["answers"] if a["strategy"] == row["chosen"]]
+        plans.append(json.dumps([row["chosen"], answer["plan"], flags_of(zen, choice)]))
+        if "cost" in answer:
+            costs.append(answer["cost"])
+            assert not flags_of(zen, choice)
+    assert len(set(plans)) == len(plans) > 5
+    assert costs[1:] == sorted(costs[1:])
+    assert max(costs) <= HOPELESS * costs[0]
+    assert len(every) < len(combinations(knobs)) / 2
+
+
+def test_a_choice_reaches_the_plan_and_the_key(tmp_path: Path) -> None:
+    chosen = {"chunk_rows": 24, "strategy": "avx-vnni"}
+    [row] = qmlir.explain(WEIGHTS, target="cpu:znver4", choice=chosen).contractions
+    assert row["chosen"] == "avx-vnni"
+    [answer] = [a for a in row["answers"] if a["strategy"] == "avx-vnni"]
+    assert answer["plan"]["chunk"][0] == 24
+    text = default_pipeline(resolve("cpu:znver4"), choice=chosen)
+    assert "qmlir-select{target=cpu:znver4 choice=chunk_rows:24|strategy:avx-vnni}" in text
+    assert parse_choice("chunk_rows:24|strategy:avx-vnni") == chosen
+    with pytest.raises(UsageError, match="there is no choice chunk_rows = 7; known: 96, 24, 48, 192"):
+        qmlir.explain(WEIGHTS, target="cpu:znver4", choice={"chunk_rows": 7})
+
+
+def test_what_ships_is_a_sound_database() -> None:
+    """Every choice of it is one that the target declares; and a file of the user's own stands before it."""
+    shipped = Database.of("shipped")
+    for key, records in shipped.entries.items():
+        target = resolve(key.partition(";")[0].partition(" ")[0])
+        for r in records:
+            flags_of(target, dict(r.choice))
 
 
 # ---- the search
 
 
+@pytest.fixture(scope="module")
+def emitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A program and a folder of its first three candidates."""
+    folder = tmp_path_factory.mktemp("emitted")
+    source = folder / "mm.mlir"
+    source.write_text(TEXT)
+    with pytest.MonkeyPatch.context() as patch:
+        real = search.ranked
+        patch.setattr(search, "ranked", lambda *given: real(*given)[:3])
+        plan = emit(source, folder / "all", target="cpu", budget=1e-9)
+        assert not any("file" in c for c in plan["candidates"]), "no time, no candidate"
+        plan = emit(source, folder / "all", target="cpu", budget=300)
+    assert plan["candidates"][0]["file"] == "000.vmfb"
+    return source, folder / "all"
+
+
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three candidates are enough to see."""
-    real = search.candidates
-    monkeypatch.setattr(search, "candidates", lambda knobs: [c for c in real(knobs) if c["opt_level"] == "O0"][:3])
+def folder(emitted: tuple[Path, Path], tmp_path: Path) -> Path:
+    """A copy of the candidates, with nothing measured."""
+    return Path(shutil.copytree(emitted[1], tmp_path / "folder"))
+
+
+class Timer:
+    """Instead of a clock; interrupted after `limit` comparisons."""
+
+    def __init__(self, limit: int = 1000) -> None:
+        self.limit, self.pairs = limit, 0
+
+    def __call__(self, functions: Any, *, seconds: float) -> list[Any]:
+        for f in functions:
+            f()
+        self.pairs += 1
+        if self.pairs > self.limit:
+            raise KeyboardInterrupt
+        return [measuring.Timing((1.0 + 0.1 * i,)) for i in range(len(functions))]
 
 
 @pytest.mark.slow
-def test_emit_measure_and_compile(few: None, tmp_path: Path) -> None:
-    """In two steps, the second in a process that cannot import the compiler; interrupted in between."""
-    source = tmp_path / "mm.mlir"
-    source.write_text(TEXT)
-    folder = tmp_path / "folder"
-    plan = emit(source, folder, target="cpu", budget=1e-9)
-    assert not any("file" in c for c in plan["candidates"]), "no time, no candidate"
-    plan = emit(source, folder, target="cpu", budget=300)
-    assert plan["candidates"][0]["file"] == "000.vmfb"
+@pytest.mark.parametrize("limit", [1, 2])
+def test_interrupted_and_resumed_with_the_same_result(limit: int, folder: Path, monkeypatch: pytest.MonkeyPatch,
+                                                      tmp_path: Path) -> None:  # fmt: skip
+    whole = Path(shutil.copytree(folder, tmp_path / "whole"))
+    monkeypatch.setattr(measuring, "alternate", Timer())
+    measure.measure_folder(whole, 60.0)
+    monkeypatch.setattr(measuring, "alternate", Timer(limit))
+    with pytest.raises(KeyboardInterrupt):
+        measure.measure_folder(folder, 60.0)
+    assert len(measure.read_results(folder)) == limit
+    second = Timer()
+    monkeypatch.setattr(measuring, "alternate", second)
+    measure.measure_folder(folder, 60.0)
+    assert second.pairs == len(measure.read_results(whole)) - limit, "what was measured is not measured again"
+    assert conclude(folder, "d")[0] == conclude(whole, "d")[0]
+
+
+@pytest.mark.slow
+def test_emit_goes_on_where_it_stopped(emitted: tuple[Path, Path], tmp_path: Path) -> None:
+    source, folder = emitted
     stamp = (folder / "000.vmfb").stat().st_mtime_ns
+    before = (folder / "plan.json").read_text()
     emit(source, folder, target="cpu", budget=300)
     assert (folder / "000.vmfb").stat().st_mtime_ns == stamp, "what is there is not compiled again"
-
-    script = (
-        "import sys; sys.modules['iree.compiler'] = None\n"
-        "from pathlib import Path; from qmlir.tuning.measure import measure_folder\n"
-        f"measure_folder(Path({str(folder)!r}), 20.0)"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-    results = measure.read_json(folder / "results.json")
-    assert all("seconds" in r for r in results.values())
-    database, report = conclude(folder, "here")
-    assert report.unmeasured == 0
-    assert "best:" in str(report)
-    path = tmp_path / "tuning.json"
-    database.write(path)
-    assert tuned_flags(source, Database.read(path), "cpu") is not None
-    assert qmlir.compile(source, tuning=path).manifest["target"] == "cpu"
-
-    source.write_text(TEXT + "\n")
+    assert (folder / "plan.json").read_text() == before
+    other = tmp_path / "other.mlir"
+    other.write_text(TEXT + "\n")
     with pytest.raises(UsageError, match="holds candidates of another program, target or version"):
-        emit(source, folder, target="cpu")
+        emit(other, folder, target="cpu")
+
+
+RUNTIME_ONLY = ("numpy", "numpy.libs", "ml_dtypes", "platformdirs", "filelock", "rich", "markdown_it", "mdurl",
+                "pygments", "typing_extensions.py", "iree/runtime", "iree/_runtime", "iree/_runtime_libs",
+                "iree_base_runtime.libs")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runtime_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a virtual environment of its own, which has the package and the runtime, and no compiler."""
+    place = tmp_path_factory.mktemp("runtime")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place / "venv"], check=True)
+    python = place / "venv" / "bin" / "python"
+    [site] = (place / "venv" / "lib").glob("python*/site-packages")
+    for name in RUNTIME_ONLY:
+        found = next((Path(p) / name for p in sys.path if p and (Path(p) / name).exists()), None)
+        if found is not None:
+            (site / name).parent.mkdir(exist_ok=True)
+            (site / name).symlink_to(found)
+    for folder, package in (("qmlir", "qmlir"), ("dialect", "qmlir/dialect"), ("passes", "qmlir/passes")):
+        shutil.copytree(ROOT / folder, site / package, dirs_exist_ok=True)
+    gone = subprocess.run([python, "-c", "import iree.compiler"], capture_output=True, text=True, check=False)
+    assert "No module named 'iree.compiler'" in gone.stderr
+    return python
 
 
 @pytest.mark.slow
-def test_tune_is_never_worse_than_the_default(few: None, tmp_path: Path) -> None:
-    source = tmp_path / "mm.mlir"
-    source.write_text(TEXT)
-    database, report = tune(source, tmp_path / "folder", target="cpu", budget=60)
+def test_two_steps_on_two_environments(
+    emitted: tuple[Path, Path], folder: Path, runtime_python: Path, tmp_path: Path
+) -> None:
+    """Compiled by this environment, measured by one without a compiler, merged and compiled by here."""
+    clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    command = [runtime_python, "-m", "qmlir", "tune", "--measure", folder, "--budget", "20s", "--database"]
+    ran = subprocess.run([*command, tmp_path / "there.json"], env=clean, cwd=tmp_path, capture_output=True, text=True,
+                         check=False)  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "0 left" in ran.stdout
+    assert "best:" in ran.stdout
+    assert all("seconds" in r for r in measure.read_results(folder).values())
+    Database({"k": {record({}, 1.0)}}).write(tmp_path / "here.json")
+    here = [sys.executable, "-m", "qmlir", "tune", "--merge", tmp_path / "there.json", "--database"]
+    subprocess.run([*here, tmp_path / "here.json"], check=True, capture_output=True)
+    both = Database.read(tmp_path / "here.json")
+    assert set(both.entries) == {"k", *Database.read(tmp_path / "there.json").entries}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TuningWarning)
+        assert qmlir.compile(emitted[0], tuning=tmp_path / "here.json").manifest["target"] == "cpu"
+
+
+@pytest.mark.slow
+def test_the_workers_of_a_cluster_measure(folder: Path, tmp_path: Path) -> None:
+    """Two processes of a local cluster of Dask; by the command line, as one would."""
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        command = [sys.executable, "-m", "qmlir", "tune", "--measure", folder, "--dask", cluster.scheduler_address]
+        ran = subprocess.run([*command, "--budget", "10s", "--database", tmp_path / "t.json"], capture_output=True,
+                             text=True, check=False)  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+    results = measure.read_results(folder)
+    assert len(results) == len(list(folder.glob("*.vmfb")))
+    assert all("seconds" in r and r["device"] for r in results.values())
+    [records] = Database.read(tmp_path / "t.json").entries.values()
+    assert len(records) == len(results)
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+        pytest.raises(UsageError, match="need one thread each"),
+    ):
+        measure_on_cluster(folder, client, 1.0)
+
+
+@pytest.mark.slow
+def test_tune_is_never_worse_than_the_default(emitted: tuple[Path, Path], folder: Path) -> None:
+    database, report = tune(emitted[0], folder, target="cpu", budget=60)
     assert report.rows
     [key] = database.entries
     best = database.best(key)
     assert best is not None
     assert not best or min(r.ratio for r in report.rows) <= 0.98
+
+
+@pytest.mark.slow
+def test_another_result_is_no_candidate(emitted: tuple[Path, Path], folder: Path, tmp_path: Path) -> None:
+    """However fast it is."""
+    wrong = qmlir.compile(TEXT.replace("{\n    operand", '{\n    lhs_dtype = "u8", operand', 1))
+    plan = measure.read_plan(folder)
+    other = next(c for c in plan["candidates"][1:] if "file" in c)
+    wrong.save(folder / other["file"])
+    assert "differs from the default's" in measure.measure_folder(folder, 20.0)[other["name"]]["error"]
+
+
+def test_code_of_another_machine_is_not_measured() -> None:
+    with pytest.raises(UsageError, match=r"compiled for the CPU Z80, but this one is .*--target cpu:NAME"):
+        measure.check_host({"host": "Z80"})
+    measure.check_host({"host": ""})
 
 
 def test_a_program_that_is_not_in_the_database_is_said_once(tmp_path: Path) -> None:
@@ -179,12 +343,15 @@ def test_a_program_that_is_not_in_the_database_is_said_once(tmp_path: Path) -> N
         qmlir.compile(TEXT, tuning=tmp_path / "t.json")
 
 
-def test_a_folder_that_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "message"), [
+    ("{", "is damaged"), ("[]", "is damaged"), ('{"candidates": 3}', "is damaged"),
+    ('{"candidates": [{"name": "000", "choice": {}, "error": "no"}]}', "no default to compare with"),
+    ('{"candidates": [{"name": "000", "choice": {}, "file": "../x"}], "key": "", "target": "cpu", "function": "main",'
+     ' "size": 1}', "lies elsewhere"),
+])  # fmt: skip
+def test_a_folder_that_is_none(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read"):
         measure.measure_folder(tmp_path, 1.0)
-    (tmp_path / "plan.json").write_text("{")
-    with pytest.raises(UsageError, match="is damaged"):
-        measure.measure_folder(tmp_path, 1.0)
-    (tmp_path / "plan.json").write_text('{"candidates": [{"name": "000", "choice": {}, "error": "no"}]}')
-    with pytest.raises(UsageError, match="no default to compare with"):
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(UsageError, match=message):
         measure.measure_folder(tmp_path, 1.0)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.programs import product
 
 import qmlir
 from qmlir import cache as cache_module
@@ -23,14 +24,7 @@ from qmlir.errors import UsageError
 from qmlir.ops import scaled_matmul
 from qmlir.spec import TensorSpec as T
 
-TEXT = """
-func.func @main(%x: tensor<4x8xi8>, %w: tensor<8x16xi8>) -> tensor<4x16xi32> {
-  %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
-  } : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xi32>
-  return %0 : tensor<4x16xi32>
-}
-"""
+TEXT = product(4, 8, 16)
 
 
 class Counter:

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Top-level folder -> the name that its Python files are imported under.
 MAPPED = {"qmlir": "qmlir", "dialect": "qmlir.dialect", "passes": "qmlir.passes"}
 # What comes with the package although it is no Python file.
-DATA = {"qmlir/py.typed"}
+DATA = {"qmlir/py.typed", "qmlir/tuning/defaults.json"}
 
 
 def listed_packages() -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.programs import product
 
 import qmlir
 from qmlir import inputs, measure
@@ -21,14 +22,7 @@ from qmlir.errors import UsageError
 from qmlir.spec import TensorSpec as T
 from qmlir.strategy import answer_text, facts_text, seconds_text
 
-TEXT = """
-func.func @main(%x: tensor<64x256xi8>, %w: tensor<256x128xi8>) -> tensor<64x128xi32> {
-  %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
-  } : (tensor<64x256xi8>, tensor<256x128xi8>) -> tensor<64x128xi32>
-  return %0 : tensor<64x128xi32>
-}
-"""
+TEXT = product(64, 256, 128)
 
 
 # ---- explain
@@ -146,6 +140,27 @@ def test_bench_alternates_and_states_its_limits() -> None:
     assert "<td" in report._repr_html_()
     with pytest.raises(UsageError, match="no program"):
         qmlir.bench()
+
+
+def test_a_peer_at_the_same_work(tmp_path: Path) -> None:
+    """ONNX Runtime on the arguments and the threads of ours."""
+    onnx = pytest.importorskip("onnx")
+    weight = onnx.numpy_helper.from_array(np.eye(8, dtype=np.float32), "w")
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4, 8])
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4, 8])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), path)
+    report = qmlir.bench(path, vs="onnxruntime", repeats=5, stated=measure.Limits(1e12, 1e10, "as stated"))
+    ours, peer = report.rows
+    assert (ours.name, peer.name, peer.share) == (str(path), "onnxruntime", None)
+    assert report.ratio(peer) > 0
+    assert "onnxruntime" in str(report)
+    with pytest.raises(UsageError, match="'onnxruntime' runs ONNX models"):
+        qmlir.bench(TEXT, vs="onnxruntime")
+    saved = qmlir.compile(TEXT).save(tmp_path / "a.vmfb")
+    with pytest.raises(UsageError, match=r"onnxruntime runs ONNX models: give the \.onnx file instead of .*a\.vmfb"):
+        qmlir.bench(saved, vs="onnxruntime")
 
 
 def test_limits_of_targets() -> None:

@@ -43,10 +43,11 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-    from .kernels.strategy import MmaSyncStrategy
+    from .kernels.strategy import GemvStrategy, MmaSyncStrategy, WeightOnlyStrategy
 
     mma = MmaStrategy(target, machine(target), usable=_mma_sync)
-    kernels = (MmaSyncStrategy(target, _UNITS[target.name]),)
+    units = _UNITS[target.name]
+    kernels = (GemvStrategy(target, units), MmaSyncStrategy(target, units), WeightOnlyStrategy(target, units))
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)
     return (*kernels, patches, exact, mma, WidenedStrategy("bf16", (mma,)), StockStrategy(target, stock_facts))

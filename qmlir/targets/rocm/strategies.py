@@ -7,10 +7,13 @@ from typing import Any
 from ...strategy import Contraction, Strategy
 from ..base import Target
 from ..gpu import parse_mma
+from ..gpu_kernels.strategy import DotStrategy
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
 from ..tile_and_fuse import Machine, MmaStrategy
 from ..widened import WidenedStrategy
+from .kernels.machine import Amd
+from .kernels.strategy import MatrixStrategy
 
 # Compute units of the products in the description's table (AMD's data sheets). Registers: on CDNA a lane
 # has 512 and the accumulators live in the second half; on RDNA it has 256 for everything, and IREE's own
@@ -47,4 +50,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     mma = MmaStrategy(target, machine(target))
     # bf16, for MI200's f16 instructions drop subnormal numbers, which codes of e5m2 are.
     widened = WidenedStrategy("bf16", (mma,))
-    return (Im2colStrategy((mma,), only_dynamic=True), mma, widened, StockStrategy(target, stock_facts))
+    code, cdna = Amd(target.name), target.name in _CDNA
+    few = DotStrategy(target, code, few=True, most_float_rows=2)
+    matrix = MatrixStrategy(target, code, machine(target).units, 128 if cdna else 64)
+    return (few, matrix, Im2colStrategy((mma,), only_dynamic=True), mma, widened, StockStrategy(target, stock_facts))

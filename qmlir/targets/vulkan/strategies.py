@@ -15,10 +15,12 @@ from ...strategy import Accept, Contraction, Decline, Strategy
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
 from ..gpu import parse_mma
+from ..gpu_kernels.strategy import DotStrategy as KernelStrategy
 from ..im2col import Im2colStrategy
 from ..roofline import roofline
 from ..stock import StockPlan, StockStrategy, unsupported_dtype
 from ..widened import WidenedPlan
+from .kernels.machine import Spirv
 
 # Mesa's llvmpipe, on which lavapipe stands, leaves a loop after so many iterations (LP_MAX_TGSI_LOOP_ITERATIONS): a
 # sum of one term an iteration would silently lack its rest.
@@ -184,5 +186,8 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = ShortReductionStrategy(target, StockStrategy(target, stock_facts))
-    matmuls = (CooperativeMatrixStrategy(target), DotStrategy(target), Bfloat16Strategy(stock))
-    return (*matmuls, Im2colStrategy((*matmuls, stock)), stock)
+    code = Spirv(target.subgroup_sizes[0])
+    few, tiled = KernelStrategy(target, code, few=True), KernelStrategy(target, code, few=False)
+    matrix, dot = CooperativeMatrixStrategy(target), DotStrategy(target)
+    matmuls = (matrix, dot, Bfloat16Strategy(stock))
+    return (few, matrix, tiled, dot, matmuls[-1], Im2colStrategy((*matmuls, stock)), stock)

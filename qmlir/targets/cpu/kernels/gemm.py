@@ -28,9 +28,7 @@ from .rules import RULES
 _LHS_BYTES = 32 << 10  # of a tile's activations: two thirds of a first-level cache
 _LHS_MOST = 48 << 10  # where one group needs more: what the stack holds beside the rest
 _TOTAL_BYTES = 48 << 10  # of a chunk's results that wait: a worker's stack holds 128 KiB in all
-_CHUNK_ROWS = 96
 _CHUNKS = 16  # as many at least where the columns give them, for threads to share
-_CHUNK_PANELS = 8
 _FEWEST_PANELS = 4  # of a chunk: copying a tile's activations costs an eighth of a panel's product or more
 _SPACING = 64
 # Heights of tiles that a kernel for any number of rows holds beside the largest, each for the numbers that it suits.
@@ -68,20 +66,32 @@ def fits_stack(kernel: Kernel, depth: int, lhs_bytes: int) -> bool:
     return lhs_bytes * min(block_unit(kernel, depth), _round_up(kernel.k, depth)) <= _LHS_MOST
 
 
-def blocking(kernel: Kernel, depth: int, lhs_bytes: int, rows: int) -> Blocking:
+def blocking(kernel: Kernel, depth: int, lhs_bytes: int, rows: int, tile_bytes: int = _LHS_BYTES) -> Blocking:
     """Blocks of K, multiples of the groups and of `depth`, for tiles of `rows` rows."""
     padded_k = _round_up(kernel.k, depth)
     unit = min(block_unit(kernel, depth), padded_k)
-    most = max(unit, _LHS_BYTES // lhs_bytes // rows // unit * unit)
+    most = max(unit, tile_bytes // lhs_bytes // rows // unit * unit)
     count = -(-padded_k // most)
     block_k = padded_k if count == 1 else _round_up(-(-padded_k // count), unit)
     return Blocking(rows, min(block_k, padded_k), padded_k, lhs_bytes)
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """What `qmlir tune` may choose of a chunk, at most: rows, panels of columns, bytes of a tile's activations."""
+
+    chunk_rows: int = 96
+    chunk_panels: int = 8
+    lhs_bytes: int = _LHS_BYTES
+
+
 class Gemm:
     """One kernel for one micro-kernel: the sizes of chunks, and what is common to the tile heights it holds."""
 
-    def __init__(self, kernel: Kernel, micro: Micro, weights: Weights, chunk_class: Callable[..., Chunk]) -> None:
+    def __init__(
+        self, kernel: Kernel, micro: Micro, weights: Weights, chunk_class: Callable[..., Chunk],
+        chosen: Sizes = Sizes(),
+    ) -> None:  # fmt: skip
         self.kernel, self.micro, self.weights = kernel, micro, weights
         self.depth = micro.depth(weights)
         self.lhs_bytes = micro.lhs_bytes
@@ -95,9 +105,9 @@ class Gemm:
         else:
             most = min(most, kernel.m or most)
             heights = [*(h for h in _HEIGHTS if h < most), most]
-        self.sizes = [blocking(kernel, self.depth, self.lhs_bytes, rows) for rows in heights]
+        self.sizes = [blocking(kernel, self.depth, self.lhs_bytes, rows, chosen.lhs_bytes) for rows in heights]
         few = kernel.m is not None and kernel.m <= most
-        self.chunk_rows = heights[-1] if few else _round_up(_CHUNK_ROWS, lcm(*heights))
+        self.chunk_rows = heights[-1] if few else _round_up(chosen.chunk_rows, lcm(*heights))
         # A panel of a gated kernel is a vector of the first half of the columns and one of the second.
         assert kernel.gate is None or micro.panel == 2 * micro.lanes
         self.panels = -(-kernel.columns // (micro.panel if kernel.gate is None else micro.lanes))
@@ -108,7 +118,7 @@ class Gemm:
             of_rows *= kernel.batch.size or 1
         shared = max(1, -(-_CHUNKS // of_rows))
         wanted = max(_FEWEST_PANELS, self.panels // shared)
-        self.chunk_panels = max(1, min(_CHUNK_PANELS, _TOTAL_BYTES // waiting, wanted, self.panels))
+        self.chunk_panels = max(1, min(chosen.chunk_panels, _TOTAL_BYTES // waiting, wanted, self.panels))
         self.column_chunks = -(-self.panels // self.chunk_panels)
         self.panel_bytes = self.sizes[0].padded_k * micro.panel * weights.bits // 8
 

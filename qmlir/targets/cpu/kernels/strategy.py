@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ....strategy import Accept, Contraction, Decline, Estimate
+from ....strategy import Accept, Contraction, Decline, Estimate, Knob
 from ...base import Target
 
 if TYPE_CHECKING:
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 _ROWS_FOR_PACKING = 16
 _LONGEST_ROW = 6 << 10
 _MOST_VECTORS = 96
+# Fields of `gemm.Sizes`; the first value is its default.
+_KNOBS = (
+    Knob("chunk_rows", (96, 24, 48, 192)),
+    Knob("chunk_panels", (8, 2, 4, 16)),
+    Knob("lhs_bytes", (32 << 10, 16 << 10, 24 << 10)),
+)
 
 
 @dataclass(frozen=True)
@@ -30,14 +36,22 @@ class KernelPlan:
     micro: Micro
     weights: Weights
     codes: Array | None  # of a constant weight, [N, K]
+    chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.Sizes`
 
     def _gemm(self) -> Gemm:
-        from .gemm import Gemm
+        from .gemm import Gemm, Sizes
         from .integer import IntegerChunk
         from .weight_only import DecodingChunk, ScaledChunk
 
         floats = DecodingChunk if self.weights.values is None else ScaledChunk
-        return Gemm(self.kernel, self.micro, self.weights, IntegerChunk if self.kernel.rhs.decode is None else floats)
+        chunk = IntegerChunk if self.kernel.rhs.decode is None else floats
+        return Gemm(self.kernel, self.micro, self.weights, chunk, Sizes(**self.chosen))
+
+    def estimate(self) -> Estimate:
+        """For choosing between sizes of chunks."""
+        from .forecast import nanoseconds_of
+
+        return Estimate(None, cost=nanoseconds_of(self._gemm()))
 
     def apply(self, op: Any) -> None:
         from ...._mlir import ir
@@ -78,7 +92,7 @@ class ConvolutionPlan:
             result, matmul = convolution_as_matmul(op, False)
         op.results[0].replace_all_uses_with(result)
         op.erase()
-        answer = self.strategy.check(describe(matmul))
+        answer = self.strategy.check(describe(matmul, extended=True))
         assert isinstance(answer, Accept), answer
         answer.plan.apply(matmul)
 
@@ -95,6 +109,18 @@ class ConvolutionStrategy:
     @property
     def name(self) -> str:
         return f"{self.matmul.name}-conv"
+
+    def space(self) -> tuple[Knob, ...]:
+        """See `strategy.Tunable`."""
+        return self.matmul.space()
+
+    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+        """See `strategy.Tunable`."""
+        return ()
+
+    def choosing(self, choice: Mapping[str, Any]) -> ConvolutionStrategy:
+        """See `strategy.Tunable`."""
+        return ConvolutionStrategy(self.matmul.choosing(choice))
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
@@ -145,16 +171,32 @@ class ConvolutionStrategy:
         return kernel.k <= _LONGEST_ROW and vectors <= _MOST_VECTORS and whole
 
 
+_Product = TypeVar("_Product", bound="ProductStrategy")
+
+
 @dataclass(frozen=True)
 class ProductStrategy(ABC):
     """Products by one micro-kernel: what integer products and products of floats by codes have in common."""
 
     target: Target
     micro: Micro
+    chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.Sizes`
 
     @property
     def name(self) -> str:
         return self.micro.name
+
+    def space(self) -> tuple[Knob, ...]:
+        """See `strategy.Tunable`."""
+        return _KNOBS
+
+    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+        """See `strategy.Tunable`."""
+        return ()
+
+    def choosing(self: _Product, choice: Mapping[str, Any]) -> _Product:
+        """See `strategy.Tunable`."""
+        return replace(self, chosen={k.name: choice[k.name] for k in _KNOBS if k.name in choice})
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
@@ -166,7 +208,7 @@ class ProductStrategy(ABC):
         if contraction.op is None:
             return Decline("what is fused with it is not known", "none needed")
         try:
-            kernel = describe(contraction.op)
+            kernel = describe(contraction.op, extended=True)
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return self.check(kernel)
@@ -218,7 +260,8 @@ class ProductStrategy(ABC):
             )
         if not fits_stack(kernel, depth, self.micro.lhs_bytes):
             return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
-        return Accept(KernelPlan(kernel, self.micro, weights, codes), Estimate(None))
+        plan = KernelPlan(kernel, self.micro, weights, codes, self.chosen)
+        return Accept(plan, plan.estimate())
 
     @abstractmethod
     def unfit(self, kernel: Kernel, codes: Array | None) -> Decline | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 # A program's function that the runtime calls with the board's address, (i64) -> ().
 SETTER = "__qmlir_set_team"
+HELPER = "qmlir.helper"  # the attribute of that function that holds the helper's program
 
 # Offsets in bytes; what different threads write lies on lines of its own.
 LOCK = 0  # i64: 1 while a caller has a job on the board

@@ -4,11 +4,14 @@ process; its threads are daemons inside a call of the worker program, which hold
 from __future__ import annotations
 
 import atexit
+import base64
 import ctypes
+import functools
 import os
 import platform
 import sys
 import threading
+import zlib
 
 import numpy as np
 
@@ -27,8 +30,12 @@ def supported() -> bool:
     return sys.platform == "linux" and platform.machine() == "x86_64"
 
 
-def team() -> Team | None:
-    """The team of this process, with its helpers running; None when the process is to use one thread."""
+def team(program: str | None = None) -> Team | None:
+    """The team of this process, with its helpers running; None when the process is to use one thread.
+
+    Args:
+        program: the helper's program as a compiled program holds it (`helper_text`); without one it is compiled.
+    """
     global _team
     helpers = min(settings.threads(), board.MOST_PARTICIPANTS) - 1
     if helpers < 1 or not supported():
@@ -38,7 +45,7 @@ def team() -> Team | None:
             _team = Team()
             atexit.register(_team.stop)
             os.register_at_fork(after_in_child=_forked)
-        _team.start(helpers)
+        _team.start(helpers, program)
         return _team
 
 
@@ -78,11 +85,11 @@ class Team:
         mask = np.frombuffer(bits.to_bytes(board.CPU_MASK_BYTES, "little"), np.int64)
         self._words[board.CPU_MASK // 8 :][: len(mask)] = mask
 
-    def start(self, helpers: int) -> None:
+    def start(self, helpers: int, program: str | None = None) -> None:
         """Have at least so many helpers."""
         if len(self._threads) >= helpers:
             return
-        worker = _worker()
+        worker = zlib.decompress(base64.b64decode(program)) if program else _worker()
         for number in range(len(self._threads) + 1, helpers + 1):
             thread = threading.Thread(
                 target=_help, args=(worker, self.address, number), daemon=True, name="qmlir helper"
@@ -118,7 +125,17 @@ class Team:
         return {"joined": self._get(board.JOINED), "slept": self._get(board.SLEPT)}
 
 
-def _worker() -> bytes:
+@functools.cache
+def helper_text(cached: bool) -> str:
+    """The helper's program for a compiled program to hold, so that loading it takes no compiler: 6 KB.
+
+    Args:
+        cached: whether the compilation cache may be used.
+    """
+    return base64.b64encode(zlib.compress(_worker(cached), 9)).decode()
+
+
+def _worker(cached: bool = True) -> bytes:
     """The worker program, from the cache."""
     from ....cache import key_of
     from ....compiler import Options, compile_built
@@ -126,7 +143,8 @@ def _worker() -> bytes:
     from .worker import module
 
     target = resolve("cpu:x86-64")
-    made = compile_built(lambda ctx: module(), target, Options(), key_of(["helper of a team", target.capabilities()]))
+    key = key_of(["helper of a team", target.capabilities()]) if cached else None
+    made = compile_built(lambda ctx: module(), target, Options(), key)
     return made.vmfb
 
 

@@ -7,7 +7,29 @@ tile.py          the tiles that are shipped
 shared_tile.py   a ring of tiles in shared memory: copies, swizzle, fragments
 raster.py        which tile a workgroup takes
 mma_gemm.py      products on tensor cores: main loop, groups along K, epilogue
+gemv.py          products of a few rows: lanes share K
+operands.py      what bodies read
 executable.py    a kernel as an executable of IREE
 choose.py        the tile of a product, from figures of the architecture
 strategy.py      when a kernel takes a contraction; every refusal is there
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...base import Target
+
+
+def configurations(target: Target) -> Iterator[tuple[str, str]]:
+    """Every strategy and variant that is shipped for a target: `qmlir-select{prefer=STRATEGY:VARIANT}` asks for one,
+    which a product takes that it fits: shared memory, and groups along K, may not allow it."""
+    from ....strategy import Varied
+    from .strategy import IntegerStrategy, WeightOnlyStrategy
+
+    for strategy in target.strategies():
+        if isinstance(strategy, (IntegerStrategy, WeightOnlyStrategy)):
+            variants = strategy.variants() if isinstance(strategy, Varied) else {"": strategy}
+            yield from ((strategy.name, variant) for variant in variants)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import gpu, ir, memref, vector
+from ...._mlir import arith, gpu, ir, memref, vector
 from ....kernels import emit as e
 
 COPY_SIZES = (16, 8, 4)  # bytes of one cp.async
@@ -37,12 +37,12 @@ def barrier() -> None:
 
 
 def async_copy(
-    target: Any, where: Sequence[e.Index], source: Any, place: Sequence[e.Index], size: int, wanted: Any
+    target: Any, where: Sequence[e.Index], source: Any, place: Sequence[e.Index], size: int, unit: int, wanted: Any
 ) -> None:
-    """`cp.async` of `size` bytes; where `wanted` does not hold nothing is read and zeros are written."""
-    count = [] if wanted is True else [e.choose(wanted, size, 0)]
-    count = [e.index(c) for c in count]
-    more = {"bypassL1": ir.UnitAttr.get()} if size == 16 else {}
+    """`cp.async` of `size` elements of `unit` bytes; where `wanted` does not hold nothing is read and zeros are
+    written."""
+    count = [] if wanted is True else [e.index(e.choose(wanted, size, 0))]
+    more = {"bypassL1": ir.UnitAttr.get()} if size * unit == 16 else {}
     to, from_ = [e.index(i) for i in where], [e.index(i) for i in place]
     segments = ir.DenseI32ArrayAttr.get([1, len(to), 1, len(from_), len(count)])
     _op(
@@ -66,7 +66,8 @@ def wait(pending: int) -> None:
 
 def ldmatrix(source: Any, row: e.Index, column: e.Index, count: int) -> list[Any]:
     """`count` tiles of 8 rows by 16 bytes, one 32-bit word of each a lane; lane `8 i + j` names row j of tile i."""
-    kind = e.vector_of([count, 4], e.integer(8))
+    element = ir.MemRefType(source.type).element_type
+    kind = e.vector_of([count, 32 // e.bits(element)], element)
     loaded = _op(
         "nvgpu.ldmatrix", [kind], [source, e.index(row), e.index(column)],
         numTiles=ir.IntegerAttr.get(e.integer(32), count), transpose=ir.BoolAttr.get(False),
@@ -111,3 +112,22 @@ class Mma:
 def field(struct: Any, position: int, t: Any) -> Any:
     """A field of an LLVM structure."""
     return _op("llvm.extractvalue", [t], [struct], position=ir.DenseI64ArrayAttr.get([position]))
+
+
+# ------------------------------------------------------------------------------------------------------- warps
+
+
+def dp4a(a: Any, b: Any, acc: Any) -> Any:
+    """`acc` plus the products of four signed bytes each."""
+    return e.intrinsic("llvm.nvvm.idp4a.s.s", [a, b, acc], e.integer(32))
+
+
+def sum_across(value: Any, lanes: int) -> Any:
+    """The sum over neighbouring lanes, a power of two of them, in each of them."""
+    i32 = e.integer(32)
+    offset = lanes // 2
+    while offset:
+        other = gpu.ShuffleOp(value, e.constant(offset, i32), e.constant(32, i32), gpu.ShuffleMode.XOR).shuffleResult
+        value = arith.addi(value, other)
+        offset //= 2
+    return value

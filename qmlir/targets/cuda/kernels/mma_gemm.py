@@ -21,8 +21,9 @@ from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Previous, RowSum, Source, Stage
 from ....kernels.row_sums import uses_row_sums
 from . import instructions as gpu
+from .decode import Decoder
 from .executable import Launch, executable, workgroup_id
-from .operands import letters
+from .operands import fetch
 from .raster import blocks, place
 from .rules import RULES
 from .shared_tile import CHUNK, Shape, SharedTile
@@ -35,7 +36,7 @@ _FLIP = -0x7F7F7F80  # 0x80808080: turns the top bit of four codes
 
 @dataclass(frozen=True)
 class MmaGemm:
-    """An integer kernel on one tile."""
+    """A kernel on one tile: of integers, or of 16-bit floats by a weight of codes."""
 
     kernel: Kernel
     tile: Tile
@@ -43,9 +44,20 @@ class MmaGemm:
     constant: bool  # the weight is packed, its K padded
 
     @property
+    def mma(self) -> gpu.Mma:
+        if self.kernel.rhs.decode is not None:
+            return gpu.Mma(16, str(self.kernel.lhs.value.type.element_type), "f32")
+        return gpu.Mma(32 if (self.kernel.group or 32) % 32 == 0 and self.tile.k % 32 == 0 else 16, "s8", "i32")
+
+    @property
+    def unit(self) -> int:
+        """Bytes of an element of the activation."""
+        return 1 if self.kernel.rhs.decode is None else 2
+
+    @property
     def step(self) -> int:
         """Codes along K of one instruction."""
-        return 32 if (self.kernel.group or 32) % 32 == 0 and self.tile.k % 32 == 0 else 16
+        return self.mma.depth
 
     @property
     def k_tiles(self) -> int:
@@ -59,11 +71,11 @@ class MmaGemm:
     def shapes(self) -> tuple[Shape, Shape]:
         """Of the rings in shared memory."""
         t = self.tile
-        return Shape(t.m, t.k, t.stages), Shape(t.n, t.k // self.storage.fields, t.stages)
+        return Shape(t.m, t.k * self.unit, t.stages), Shape(t.n, t.k // self.storage.fields, t.stages)
 
     @property
     def shared_bytes(self) -> int:
-        return sum(shape.bytes for shape in self.shapes)
+        return sum(shape.bytes for shape in self.shapes) + 4 * self.tile.m * self.tile.n * (self.tile.warps[2] - 1)
 
     @property
     def launch(self) -> Launch:
@@ -71,34 +83,37 @@ class MmaGemm:
 
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
         """An executable at the insertion point; returns its entry point."""
-        return executable(name, self.kernel.m, [*inputs, result], self.launch, lambda r, b: _Block(self, r, b).run())
+        return executable(name, self.kernel.m, [*inputs, result], self.launch, lambda r, b: Block(self, r, b).run())
 
 
-class _Block:
+class Block:
     """One workgroup's work."""
 
     def __init__(self, gemm: MmaGemm, rows: e.Index, buffers: list[Any]) -> None:
         self.gemm, self.kernel, self.tile, self.rows = gemm, gemm.kernel, gemm.tile, rows
         lhs, rhs, *operands, self.out = buffers
         self.buffers = dict(zip(self.kernel.operands, operands, strict=True))
-        self.mma = gpu.Mma(gemm.step, "s8", "i32")
+        self.mma = gemm.mma
         self.thread = gpu.thread_id(self.tile.threads)
         block_m, block_n = place(self.kernel, self.tile, rows, workgroup_id())
         self.m0, self.n0 = e.multiply(block_m, self.tile.m), e.multiply(block_n, self.tile.n)
         self._lanes()
         shapes, k = gemm.shapes, self.kernel.k
-        rhs_bytes = gemm.padded_k // gemm.storage.fields if gemm.constant else k
+        rhs_length = gemm.padded_k // gemm.storage.fields if gemm.constant else k
         common = (self.thread, self.tile.threads)
-        self.lhs = SharedTile(shapes[0], lhs, k, *common, self._lhs_row)
-        self.rhs = SharedTile(shapes[1], rhs, rhs_bytes, *common, self._rhs_row)
+        few = rows if isinstance(rows, int) and rows < self.tile.m else None
+        self.lhs = SharedTile(shapes[0], lhs, k, *common, self._lhs_row, few)
+        self.rhs = SharedTile(shapes[1], rhs, rhs_length, *common, self._rhs_row)
 
     def _lanes(self) -> None:
         """Where this lane's part of a fragment is."""
         lane, warp = e.remainder(self.thread, 32), e.divide(self.thread, 32)
         rows, columns = self.tile.warp
         self.lane = lane
-        self.warp_row = e.multiply(e.divide(warp, self.tile.warps[1]), rows)
-        self.warp_column = e.multiply(e.remainder(warp, self.tile.warps[1]), columns)
+        across, down = self.tile.warps[1], self.tile.warps[0]
+        self.warp_row = e.multiply(e.remainder(e.divide(warp, across), down), rows)
+        self.warp_column = e.multiply(e.remainder(warp, across), columns)
+        self.k_warp = 0 if self.tile.warps[2] == 1 else e.divide(warp, across * down)
         self.m_fragments, self.n_fragments = rows // 16, columns // 8
         self.dealt = next(f for f in (4, 2, 1) if self.n_fragments % f == 0)
         self.run_length = 2 * self.dealt
@@ -106,6 +121,7 @@ class _Block:
         self.lanes = next(width for width in (8, 4, 2, 1) if width <= self.run_length and n % width == 0)
         self.cloner = BodyCloner(self.lanes, RULES)
         self.wants_sums = uses_row_sums(self.kernel)
+        self.decoder = Decoder(self)
 
     def _lhs_row(self, row: e.Index) -> e.Index:
         """The row of the activation that a row of the tile holds: past the last one, the last one again."""
@@ -125,7 +141,8 @@ class _Block:
     # ---- the product
 
     def run(self) -> None:
-        self._epilogue(*self._main_loop())
+        values, sums = self._main_loop()
+        e.when(e.equal(self.k_warp, 0), lambda: self._epilogue(values, sums))
 
     def _main_loop(self) -> tuple[list[list[Any]], list[list[Any]]]:
         """Values of each fragment (what the first stage takes), and row sums of each 16 rows."""
@@ -133,16 +150,20 @@ class _Block:
         for stage in range(stages - 1):
             self._copies(stage, stage, stage < tiles)
         ring = [e.index(0), e.index(stages - 1)]
-        combine, per_group = self.kernel.combine, self._tiles_per_group()
+        combine = self.kernel.combine
         if combine is None:
             state = self._zeros()
-            with e.loop(0, tiles, 1, [*ring, *state]) as k_tile:
-                *ring, state = k_tile.values[0], k_tile.values[1], k_tile.values[2:]
+            read = self.decoder.load(0)
+            with e.loop(0, tiles, 1, [*ring, *read, *state]) as k_tile:
+                ring, values = k_tile.values[:2], k_tile.values[2:]
+                self.decoder.held, state = values[: len(read)], values[len(read) :]
+                # Asked for a tile ahead: what is read here is needed after the next wait.
+                read = self.decoder.load(e.minimum(e.add(k_tile.index, 1), tiles - 1))
                 self._advance(k_tile.index, ring)
-                state = self._steps(ring[0], state, range(self.tile.k // self.gemm.step))
-                k_tile.next = [*self._next(ring), *state]
-            return self._parts(k_tile.results[2:])
-        totals = self._zero_totals()
+                state = self._steps(ring[0], state, range(self._steps_per_warp))
+                k_tile.next = [*self._next(ring), *read, *state]
+            return self._parts(self._across_warps(k_tile.results[2 + len(read) :]))
+        totals, per_group = self._zero_totals(), self._tiles_per_group()
         if per_group:
             with e.loop(0, self.kernel.groups, 1, [*ring, *totals]) as each:
                 with e.loop(0, per_group, 1, [*each.values[:2], *self._zeros()]) as k_tile:
@@ -168,8 +189,37 @@ class _Block:
             totals = self._groups(combine, ring[0], totals, whole, rest, steps)
         return self._regrouped(totals), []
 
+    @property
+    def _steps_per_warp(self) -> int:
+        return self.tile.k // self.gemm.step // self.tile.warps[2]
+
+    def _across_warps(self, state: Sequence[Any]) -> list[Any]:
+        """The sums of all warps along K, in the first of them."""
+        others = self.tile.warps[2] - 1
+        if not others:
+            return list(state)
+        threads = self.tile.threads // (others + 1)
+        memory = gpu.shared([others, len(state), threads], state[0].type)
+        lane = e.remainder(self.thread, threads)
+
+        def at(warp: e.Index, i: int) -> list[Any]:
+            return [e.index(warp), e.index(i), e.index(lane)]
+
+        def give() -> None:
+            for i, value in enumerate(state):
+                memref.store(value, memory, at(e.subtract(self.k_warp, 1), i))
+
+        e.when(e.less(0, self.k_warp), give)
+        gpu.barrier()
+        add = arith.addf if self.mma.acc == "f32" else arith.addi
+        total = list(state)
+        for warp in range(others):
+            total = [add(value, memref.load(memory, at(warp, i))) for i, value in enumerate(total)]
+        return total
+
     def _tiles_per_group(self) -> int:
         """Tiles of K in a group, 0 where a tile holds several."""
+        assert self.kernel.combine is not None
         group = self.kernel.group or 0
         return group // self.tile.k if group >= self.tile.k else 0
 
@@ -199,7 +249,7 @@ class _Block:
     def _zeros(self) -> list[Any]:
         """Accumulators, fragment by fragment, and after them the row sums'."""
         count = self.m_fragments * (self.n_fragments + int(self.wants_sums))
-        return [e.constant(0, e.integer(32))] * (4 * count)
+        return [e.constant(0, self.kernel.acc_type)] * (4 * count)
 
     def _steps(self, stage: Any, state: Sequence[Any], steps: Sequence[int]) -> list[Any]:
         """The state after some steps of one tile."""
@@ -223,9 +273,10 @@ class _Block:
 
     def _lhs_words(self, stage: Any, i: int, step: int) -> list[Any]:
         """A fragment of 16 rows: words of rows r and r + 8, then of the same at the next chunk."""
-        chunks = self.gemm.step // CHUNK
+        chunks = self.mma.step_bytes // CHUNK
         row = e.remainder(self.lane, 16)
-        chunk = e.add(e.divide(self.lane, 16), chunks * step) if chunks == 2 else step
+        first = e.multiply(e.add(e.multiply(self.k_warp, self._steps_per_warp), step), chunks)
+        chunk = e.add(e.divide(self.lane, 16), first) if chunks == 2 else first
         place = e.add(self.warp_row, e.add(row, 16 * i))
         words = self.lhs.words(stage, place, row, chunk, 2 * chunks)
         if self.kernel.lhs.flipped:
@@ -235,13 +286,14 @@ class _Block:
 
     def _rhs_words(self, stage: Any, step: int) -> dict[int, list[list[Any]]]:
         """Fragments of 8 columns, for each step whose codes share the chunks of this one: step to column to words."""
-        storage, per_step = self.gemm.storage, self.gemm.step // CHUNK
-        fields = storage.fields
+        storage = self.gemm.storage
+        fields, per_step = storage.fields, self.gemm.step // CHUNK
         if per_step >= fields:
             count, chunks, steps = per_step // fields, step * per_step // fields, [step]
         else:
             first = step * per_step // fields * fields // per_step
             count, chunks, steps = 1, first * per_step // fields, list(range(first, first + fields // per_step))
+        chunks = e.add(e.multiply(self.k_warp, self._steps_per_warp * per_step // fields), chunks)
         pairs = [(j, c) for j in range(self.n_fragments) for c in range(count)]
         words: dict[tuple[int, int], Any] = {}
         while pairs:
@@ -256,6 +308,10 @@ class _Block:
                 words[key] = word
         made: dict[int, list[list[Any]]] = {s: [] for s in steps}
         for j in range(self.n_fragments):
+            if self.kernel.rhs.decode is not None:
+                for i, s in enumerate(steps):
+                    made[s].append(self.decoder.fragment(words[j, 0], i, j, s))
+                continue
             decoded = [w for c in range(count) for w in storage.decode(words[j, c])]
             for i, s in enumerate(steps):
                 made[s].append(decoded[i * per_step : (i + 1) * per_step])
@@ -389,14 +445,7 @@ class _Block:
     def _fetch(self, operand: Operand, m: Any, v: int, group: e.Index | None) -> Any:
         """An operand at a vector's place."""
         n = self._column(v)[0] if "n" in operand.axes else None
-        places = {"g": group, "m": m, "n": n}
-        where = [e.index(places[axis]) for axis in letters(operand)]
-        buffer = self.buffers[operand]
-        if n is None:
-            return e.broadcast(memref.load(buffer, where), self.lanes)
-        size = self.lanes * e.bits(operand.element_type) // 8
-        kind = e.vector_of(self.lanes, operand.element_type)
-        return vector.LoadOp(kind, buffer, where, alignment=size).result
+        return fetch(operand, self.buffers[operand], {"g": group, "m": m, "n": n}, self.lanes)
 
 
 def _drop(_: Any) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from ...._mlir import memref, vector
+from ....kernels import emit as e
 from ....kernels.description import COLUMN, Operand
 from ....kernels.outline import aligned, merged
 from .weights import known
@@ -20,3 +23,12 @@ def letters(operand: Operand) -> str:
 def arranged(operand: Operand) -> Any:
     """The tensor with its axes in the order of `letters`, at the insertion point."""
     return aligned(operand) if letters(operand) == operand.axes else merged(operand)
+
+
+def fetch(operand: Operand, buffer: Any, places: Mapping[str, e.Index], lanes: int) -> Any:
+    """An operand at `lanes` neighbouring columns, from the place on each of its axes."""
+    where = [e.index(places[axis]) for axis in letters(operand)]
+    if COLUMN not in operand.axes:
+        return e.broadcast(memref.load(buffer, where), lanes)
+    size = lanes * e.bits(operand.element_type) // 8
+    return vector.LoadOp(e.vector_of(lanes, operand.element_type), buffer, where, alignment=size).result

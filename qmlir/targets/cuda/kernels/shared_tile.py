@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...._mlir import arith, memref, vector
+from ...._mlir import arith, ir, memref, vector
 from ....kernels import emit as e
 from . import instructions as gpu
 
@@ -26,7 +26,7 @@ def copy_size(row_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a ring: `stages` tiles of `rows` rows, each `width` bytes long: a power of two, at most a line."""
+    """Of a ring: `stages` tiles of `rows` rows, each `width` bytes long, a power of two of chunks."""
 
     rows: int
     width: int
@@ -41,10 +41,10 @@ class Shape:
         return self.width // CHUNK
 
     def place(self, row: e.Index, chunk: e.Index) -> e.Index:
-        """The column, in bytes, of a chunk of a row."""
+        """Where in its row a chunk of a row lies, in chunks."""
         lines = max(1, _LINE // self.width)
         turn = e.bit_and(e.divide(row, lines), min(self.chunks, _LINE // CHUNK) - 1)
-        return e.multiply(e.exclusive_or(chunk, turn), CHUNK)
+        return e.exclusive_or(chunk, turn)
 
 
 @dataclass
@@ -52,69 +52,78 @@ class SharedTile:
     """The ring in a kernel of `threads` threads.
 
     Attributes:
-        source: the operand in memory, rows of `row_bytes` bytes.
+        source: the operand in memory, rows of `length` elements.
         global_row: from a row of the tile to the row of `source` that it holds, which is there.
+        rows: how many rows of a tile are wanted, where that is known and fewer than all: the others are zeros.
     """
 
     shape: Shape
     source: Any
-    row_bytes: int
+    length: int
     thread: Any
     threads: int
     global_row: Callable[[e.Index], e.Index]
+    rows: int | None = None
     memory: Any = field(init=False)
 
     def __post_init__(self) -> None:
         shape = self.shape
-        self.memory = gpu.shared([shape.rows * shape.stages, shape.width], e.integer(8))
+        self._element = ir.MemRefType(self.source.type).element_type
+        self._unit = e.bits(self._element) // 8
+        self._per_chunk = CHUNK // self._unit
+        self.memory = gpu.shared([shape.rows * shape.stages, shape.width // self._unit], self._element)
         self._row, self._chunk = e.divide(self.thread, shape.chunks), e.remainder(self.thread, shape.chunks)
-        self._step = self.threads // shape.chunks
-        count = -(-shape.rows // self._step)
+        step = self.threads // shape.chunks
         self._places = []
-        for i in range(count):
-            row = e.add(self._row, i * self._step)
-            there = True if (i + 1) * self._step <= shape.rows else e.less(row, shape.rows)
+        for i in range(-(-shape.rows // step)):
+            row = e.add(self._row, i * step)
+            there = True if (i + 1) * step <= shape.rows else e.less(row, shape.rows)
             safe = row if there is True else e.minimum(row, shape.rows - 1)
             self._places.append((row, there, self.global_row(safe)))
 
     def copy(self, k_tile: e.Index, stage: e.Index, wanted: Any) -> None:
         """Bring tile `k_tile` to `stage`, or zeros where it is not `wanted`."""
-        size = copy_size(self.row_bytes)
-        first = e.add(e.multiply(k_tile, self.shape.width), e.multiply(self._chunk, CHUNK))
+        size = copy_size(self.length * self._unit) // self._unit
+        width = self.shape.width // self._unit
+        first = e.add(e.multiply(k_tile, width), e.multiply(self._chunk, self._per_chunk))
         for row, there, source_row in self._places:
             target = e.add(e.multiply(stage, self.shape.rows), row)
-            column = self.shape.place(row, self._chunk)
+            needed = wanted if self.rows is None else e.both(wanted, e.less(row, self.rows))
+            column = e.multiply(self.shape.place(row, self._chunk), self._per_chunk)
 
-            def bring(target: Any = target, column: Any = column, source_row: Any = source_row) -> None:
+            def bring(
+                target: Any = target, column: Any = column, source_row: Any = source_row, needed: Any = needed
+            ) -> None:
                 if size:
-                    self._async(target, column, source_row, first, size, wanted)
+                    self._async(target, column, source_row, first, size, needed)
                 else:
-                    self._bytes(target, column, source_row, first, wanted)
+                    self._elements(target, column, source_row, first, needed)
 
             e.when(there, bring)
 
     def _ragged(self, first: e.Index, wanted: Any) -> Any:
-        if self.row_bytes % self.shape.width == 0:
+        if self.length * self._unit % self.shape.width == 0:
             return wanted
-        return e.both(wanted, e.less(first, self.row_bytes))
+        return e.both(wanted, e.less(first, self.length))
 
     def _async(self, row: Any, column: Any, source_row: Any, first: Any, size: int, wanted: Any) -> None:
-        for part in range(0, CHUNK, size):
+        for part in range(0, self._per_chunk, size):
             to, place = [row, e.add(column, part)], [source_row, e.add(first, part)]
-            gpu.async_copy(self.memory, to, self.source, place, size, self._ragged(e.add(first, part), wanted))
+            test = self._ragged(e.add(first, part), wanted)
+            gpu.async_copy(self.memory, to, self.source, place, size, self._unit, test)
 
-    def _bytes(self, row: Any, column: Any, source_row: Any, first: Any, wanted: Any) -> None:
-        """A chunk of a row of odd length, byte by byte through registers."""
-        i8 = e.integer(8)
+    def _elements(self, row: Any, column: Any, source_row: Any, first: Any, wanted: Any) -> None:
+        """A chunk of a row of odd length, one by one through registers."""
         parts = []
-        for part in range(CHUNK):
+        for part in range(self._per_chunk):
             test = self._ragged(e.add(first, part), wanted)
             place = e.choose(test, e.add(first, part), 0)
             loaded = memref.load(self.source, [e.index(source_row), e.index(place)])
-            parts.append(loaded if test is True else arith.select(e.condition(test), loaded, e.constant(0, i8)))
+            zero = e.constant(0, self._element)
+            parts.append(loaded if test is True else arith.select(e.condition(test), loaded, zero))
         vector.StoreOp(e.gathered(parts), self.memory, [e.index(row), e.index(column)], alignment=CHUNK)
 
     def words(self, stage: e.Index, row: e.Index, turn_row: e.Index, chunk: e.Index, count: int) -> list[Any]:
         """`ldmatrix`: each lane names a row and a chunk. `turn_row` is the row, less a multiple of 8."""
-        first = e.multiply(stage, self.shape.rows)
-        return gpu.ldmatrix(self.memory, e.add(first, row), self.shape.place(turn_row, chunk), count)
+        first = e.add(e.multiply(stage, self.shape.rows), row)
+        return gpu.ldmatrix(self.memory, first, e.multiply(self.shape.place(turn_row, chunk), self._per_chunk), count)

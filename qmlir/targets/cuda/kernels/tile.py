@@ -12,19 +12,19 @@ class Tile:
     Attributes:
         m, n: of the result.
         k: codes along K of one stage.
-        warps: along M and N.
+        warps: along M, N and K. Those along K take steps of each tile in turn, and add their sums at the end.
         stages: tiles of K in shared memory, all but one of them under way.
     """
 
     m: int
     n: int
     k: int
-    warps: tuple[int, int]
+    warps: tuple[int, int, int]
     stages: int
 
     @property
     def threads(self) -> int:
-        return 32 * self.warps[0] * self.warps[1]
+        return 32 * self.warps[0] * self.warps[1] * self.warps[2]
 
     @property
     def warp(self) -> tuple[int, int]:
@@ -39,4 +39,35 @@ class Tile:
 
     @property
     def name(self) -> str:
-        return f"{self.m}x{self.n}x{self.k}"
+        return "x".join(map(str, (self.m, self.n, self.k, *self.warps, self.stages)))
+
+
+# Tiles that are shipped, largest first. A warp's part of 64 x 64 reads shared memory half as fast as tensor cores of
+# an A100 multiply; narrow ones are for few rows.
+TILES = (
+    Tile(128, 256, 64, (2, 4, 1), 4),
+    Tile(256, 128, 64, (4, 2, 1), 4),
+    Tile(128, 128, 64, (2, 2, 1), 4),
+    Tile(128, 128, 128, (2, 4, 1), 3),
+    Tile(128, 128, 64, (2, 4, 1), 4),
+    Tile(128, 64, 128, (2, 2, 1), 3),
+    Tile(64, 128, 128, (2, 2, 1), 3),
+    Tile(64, 64, 128, (2, 2, 1), 4),
+    Tile(32, 128, 128, (1, 4, 1), 4),
+    Tile(32, 64, 128, (1, 4, 1), 4),
+    Tile(16, 128, 128, (1, 4, 1), 4),
+    Tile(16, 64, 128, (1, 4, 1), 4),
+)
+# The same for 16-bit floats by codes, which are decoded in registers by each warp that multiplies them.
+FLOAT_TILES = (
+    Tile(128, 128, 64, (2, 4, 1), 4),
+    Tile(128, 64, 64, (2, 2, 1), 4),
+    Tile(64, 128, 64, (2, 2, 1), 4),
+    Tile(64, 64, 64, (2, 2, 1), 4),
+    Tile(32, 64, 128, (1, 2, 2), 4),
+    Tile(16, 64, 128, (1, 2, 2), 4),
+    Tile(16, 32, 512, (1, 1, 4), 3),
+    Tile(16, 32, 256, (1, 1, 4), 4),
+    Tile(16, 32, 128, (1, 1, 4), 4),
+    Tile(16, 16, 256, (1, 1, 4), 4),
+)

@@ -29,6 +29,7 @@ class Storage:
 
     bits: int = 8
     signed: bool = True
+    halves: bool = False  # for fragments of 16-bit numbers, see `halves_layout`
 
     @property
     def fields(self) -> int:
@@ -37,14 +38,36 @@ class Storage:
     @property
     def shift(self) -> int:
         """By how many bits sums of products are too large."""
-        return 8 - self.bits if self.signed else 0
+        return 8 - self.bits if self.signed and not self.halves else 0
 
     def layout(self, n: int, padded_k: int) -> Layout:
         """Of a weight `[n, K]` with K padded: rows of `padded_k / fields` bytes."""
+        if self.halves:
+            return self._halves_layout(n, padded_k)
         if self.bits == 8:
             return Layout((n, padded_k), ((n,), (padded_k,)), (0, 1))
         blocks = (padded_k // (CHUNK * self.fields), self.fields, CHUNK)
         return Layout((n, padded_k), ((n,), blocks), (0, 1, 2, 3), bits=self.bits, field=2)
+
+    def _halves_layout(self, n: int, padded_k: int) -> Layout:
+        """For `mma.sync.m16n8k16` on 16-bit numbers, of which lane t needs those at 2 t, 2 t + 1, 2 t + 8 and 2 t + 9
+        of each step of 16: the four bytes of its word, a field a step."""
+        steps, t, half, pair = self.fields, 4, 2, 2
+        blocks = (padded_k // (CHUNK * steps), steps, half, t, pair)
+        field = 2 if self.bits < 8 else None
+        return Layout((n, padded_k), ((n,), blocks), (0, 1, 2, 4, 3, 5), bits=self.bits, field=field)
+
+    def codes(self, word: Any, number: int) -> Any:
+        """The four codes of a field of a stored word, i8."""
+        i32 = e.integer(32)
+        codes = []
+        for byte in range(4):
+            low = 8 * byte + self.bits * number
+            high = 32 - self.bits - low
+            code = arith.shli(word, e.constant(high, i32)) if high else word
+            shift = arith.shrsi if self.signed else arith.shrui
+            codes.append(shift(code, e.constant(32 - self.bits, i32)))
+        return arith.trunci(e.vector_of(4, e.integer(8)), e.gathered(codes))
 
     def decode(self, word: Any) -> list[Any]:
         """A stored word as a word of each of its fields."""
@@ -115,3 +138,14 @@ def transposed(value: Any, axes: Sequence[str]) -> Any:
         return value
     rows, columns = ir.RankedTensorType(value.type).shape
     return Layout((rows, columns), ((rows,), (columns,)), (1, 0)).emit(value)
+
+
+def storage_for_halves(codes: Array) -> Storage:
+    """The shortest storage of codes that become floats one by one."""
+    low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+    for bits in (2, 4):
+        if low >= 0 and high < 1 << bits:
+            return Storage(bits, signed=False, halves=True)
+        if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
+            return Storage(bits, halves=True)
+    return Storage(halves=True)

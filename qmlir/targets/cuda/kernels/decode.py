@@ -1,0 +1,89 @@
+"""Weights of codes as floats: the op that dequantises them, on a lane's part of a fragment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ....kernels import emit as e
+from ....kernels.bodies import BodyCloner
+from ....kernels.description import Literal, Operand, Previous
+from .operands import fetch
+from .rules import RULES
+
+if TYPE_CHECKING:
+    from .mma_gemm import Block
+
+_CODES = 4  # that a lane holds of a fragment of 16 by 8
+
+
+class Decoder:
+    """Makes fragments of a block's weight. Without a `decode` stage it holds nothing.
+
+    Attributes:
+        held: what the stage reads, for the tile of K that is multiplied: for each operand and place along K a vector
+            for each run of columns that are neighbours.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.block, self.stage = block, block.kernel.rhs.decode
+        self.operands = list(dict.fromkeys(self.stage.operands)) if self.stage is not None else []
+        self.cloner = BodyCloner(_CODES, RULES)
+        self.held: Sequence[Any] = []
+        n = block.kernel.n
+        self._lanes = next(width for width in (4, 2, 1) if width <= block.dealt and n % width == 0)
+        self._runs = block.n_fragments // self._lanes
+        group, tile = block.kernel.group, block.tile
+        share = tile.k // tile.warps[2]  # of one warp
+        self._groups = 1 if group is None or group >= share else share // group
+
+    def load(self, k_tile: e.Index) -> list[Any]:
+        """What the stage reads at a tile."""
+        found = []
+        for number in range(self._groups):
+            for operand in self.operands:
+                for run in range(self._runs):
+                    places = {"g": self._group(k_tile, number), "n": self._column(run)}
+                    lanes = self._lanes if "n" in operand.axes else 1
+                    found.append(fetch(operand, self.block.buffers[operand], places, lanes))
+        return found
+
+    def _group(self, k_tile: e.Index, number: int) -> e.Index:
+        """The group of this warp's part of a tile."""
+        tile, group = self.block.tile, self.block.kernel.group
+        if group is None:
+            return 0
+        share = tile.k // tile.warps[2]
+        k = e.add(e.multiply(k_tile, tile.k), e.multiply(self.block.k_warp, share))
+        return e.add(e.divide(k, group), number)
+
+    def _column(self, run: int) -> e.Index:
+        """The first of the neighbouring columns of this lane in some fragments: of fragments `run * lanes` and on."""
+        block, fragment = self.block, run * self._lanes
+        dealt, inside = divmod(fragment, block.dealt)
+        lane = e.multiply(e.divide(block.lane, 4), block.dealt)
+        n = e.add(block.n0, e.add(block.warp_column, e.add(lane, dealt * 8 * block.dealt + inside)))
+        return n if block.kernel.n % block.tile.n == 0 else e.minimum(n, block.kernel.n - self._lanes)
+
+    def fragment(self, word: Any, number: int, column: int, step: int) -> list[Any]:
+        """Field `number` of a stored word, decoded: the two registers of fragment `column` at a step of this warp."""
+        assert self.stage is not None
+        codes = self.block.gemm.storage.codes(word, number)
+        arguments = []
+        for source in self.stage.sources:
+            if isinstance(source, Previous):
+                arguments.append(codes)
+            elif isinstance(source, Literal):
+                arguments.append(self.cloner.splat(source.value))
+            else:
+                assert isinstance(source, Operand)
+                arguments.append(e.broadcast(self._value(source, column, step), _CODES))
+        value = self.cloner.clone(self.stage.body, arguments)
+        pairs = e.as_type(value, e.vector_of(2, e.integer(32)))
+        return [e.lane(pairs, i) for i in range(2)]
+
+    def _value(self, operand: Operand, column: int, step: int) -> Any:
+        group = step * self.block.gemm.step // (self.block.kernel.group or 1) if self._groups > 1 else 0
+        run, lane = divmod(column, self._lanes)
+        at = (group * len(self.operands) + self.operands.index(operand)) * self._runs + run
+        return e.lane(self.held[at], lane if "n" in operand.axes else 0)

@@ -1,0 +1,11 @@
+"""Kernels that ROCm and Vulkan share: a `Kernel` of `qmlir/kernels` as threads, written as IR through the bindings.
+
+emit.py        thin functions over the bindings: indices, loops, memory, vectors
+machine.py     what a kernel asks of a target: its dot product of bytes, its rules for bodies
+executable.py  the executable around a kernel
+weights.py     how a weight is stored, and its bytes
+epilogue.py    what is done to a sum: operands read and bodies cloned for neighbouring columns of a row
+dot.py         products by dot products of bytes or multiply-adds: threads that share K, and tiles of outputs
+
+Nothing here knows a target; `qmlir/targets/rocm/kernels` and `qmlir/targets/vulkan/kernels` do.
+"""

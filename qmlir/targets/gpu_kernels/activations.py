@@ -1,0 +1,129 @@
+"""Rows of a matrix `[M, K]` as they lie in memory, read in pieces along K."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..._mlir import arith, ir
+from ...kernels.description import Kernel
+from . import emit as e
+from .executable import View
+
+_SIGNS = 0x80808080
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows as words of 32 bits; `depth` elements of a piece fill whole words. What is past the end of a row is zero.
+
+    `flipped`: codes whose top bits are inverted in memory.
+    """
+
+    rows: int | None
+    k: int
+    depth: int
+    element: Any  # of 8 or 16 bits
+    flipped: bool = False
+
+    @property
+    def per_word(self) -> int:
+        """Elements of a word."""
+        return 32 // int(self.element.width)
+
+    @property
+    def words(self) -> int:
+        """Of one load: 4, 2 or 1, or 0 where rows do not start at words."""
+        per = self.per_word
+        return next((w for w in (4, 2, 1) if self.k % (per * w) == 0 and self.depth % (per * w) == 0), 0)
+
+    @property
+    def view(self) -> View:
+        i32 = e.integer(32)
+        if self.words == 0:
+            return View((self.rows, self.k), self.element)
+        element = i32 if self.words == 1 else e.vector_of(self.words, i32)
+        return View((self.rows, self.k // (self.per_word * self.words)), element)
+
+    def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
+        """The words of a piece."""
+        if self.words == 0:
+            first = e.multiply(piece, self.depth)
+            words = self.depth // self.per_word
+            return [self._joined(memory, row, e.add(first, i * self.per_word)) for i in range(words)]
+        per = self.depth // (self.per_word * self.words)
+        first = e.multiply(piece, per)
+        return [word for i in range(per) for word in self._words(memory, row, e.add(first, i))]
+
+    def _words(self, memory: Any, row: e.Index, at: e.Index) -> list[Any]:
+        count = self.k // (self.per_word * self.words)
+        ragged = self.k % self.depth != 0
+        words = e.elements(e.load(memory, [row, e.minimum(at, count - 1) if ragged else at]))
+        if self.flipped:
+            words = [arith.xori(w, e.word(_SIGNS)) for w in words]
+        if ragged:
+            inside = arith.cmpi(arith.CmpIPredicate.ult, e.index(at), e.index(count))
+            words = [arith.select(inside, w, e.word(0)) for w in words]
+        return words
+
+    def _joined(self, memory: Any, row: e.Index, first: e.Index) -> Any:
+        """A word of elements that are loaded one by one."""
+        i32, bits = e.integer(32), int(self.element.width)
+        total = e.word(0)
+        for i in range(self.per_word):
+            at = e.add(first, i)
+            value = e.load(memory, [row, e.minimum(at, self.k - 1)])
+            if isinstance(self.element, ir.FloatType):
+                value = arith.bitcast(e.integer(bits), value)
+            value = arith.extui(i32, value)
+            if self.flipped:
+                value = arith.xori(value, e.word(0x80))
+            inside = arith.cmpi(arith.CmpIPredicate.ult, e.index(at), e.index(self.k))
+            value = arith.select(inside, value, e.word(0))
+            total = arith.ori(total, arith.shli(value, e.word(bits * i)) if i else value)
+        return total
+
+
+@dataclass(frozen=True)
+class NumberRows:
+    """Rows of floats, read as f32; numbers past the end of a row are zero."""
+
+    rows: int | None
+    k: int
+    depth: int
+    element: Any
+
+    @property
+    def width(self) -> int:
+        """Numbers of one load."""
+        return 4 if self.k % 4 == 0 else 1
+
+    @property
+    def view(self) -> View:
+        element = e.vector_of(4, self.element) if self.width == 4 else self.element
+        return View((self.rows, self.k // self.width), element)
+
+    def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
+        """The numbers of a piece, f32."""
+        f32 = ir.F32Type.get()
+        per, count = self.depth // self.width, self.k // self.width
+        ragged = self.k % self.depth != 0
+        found = []
+        for i in range(per):
+            at = e.add(e.multiply(piece, per), i)
+            value = e.load(memory, [row, e.minimum(at, count - 1) if ragged else at])
+            wide = f32 if self.width == 1 else e.vector_of(4, f32)
+            if value.type != wide:
+                value = arith.extf(wide, value)
+            numbers = e.elements(value)
+            if ragged:
+                inside = arith.cmpi(arith.CmpIPredicate.ult, e.index(at), e.index(count))
+                numbers = [arith.select(inside, x, e.zero(f32)) for x in numbers]
+            found += numbers
+        return found
+
+
+def rows_of(kernel: Kernel, depth: int) -> Rows:
+    """The activation of a kernel as it lies in memory."""
+    element = ir.RankedTensorType(kernel.lhs.value.type).element_type
+    return Rows(kernel.m, kernel.k, depth, element, kernel.lhs.flipped)

@@ -1,0 +1,184 @@
+"""What is done to a sum: the bodies of a kernel on neighbouring columns of one row.
+
+It knows nothing of how the sum was made, only where it is: a row, and the first of `lanes` columns. Rows and columns
+past the end are read as the last ones and not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..._mlir import arith
+from ...kernels.bodies import BodyCloner
+from ...kernels.description import COLUMN, GROUP, ROW, Kernel, Literal, Operand, Previous, RowSum, Stage
+from . import emit as e
+from .executable import View
+from .machine import Machine
+
+# The longest vector that one load or store moves.
+_WIDEST = 4
+
+
+class Epilogue:
+    """Reads the operands of a kernel's bodies, applies them, and writes the result."""
+
+    def __init__(self, kernel: Kernel, machine: Machine, lanes: int, *, decodes_columns: bool = False) -> None:
+        """`decodes_columns`: weights are decoded one column at a time, so what that reads has no vectors."""
+        self.kernel, self.lanes = kernel, lanes
+        decode = kernel.rhs.decode
+        self._single = set(decode.operands) if decodes_columns and decode is not None else set()
+        self.cloner = BodyCloner(lanes, machine.rules)
+        self._memory: dict[Operand, Any] = {}
+        self._result: Any = None
+        self._rows: e.Index = 0
+        self._read: dict[Any, Any] = {}
+
+    # ---- memory
+
+    @property
+    def views(self) -> list[View]:
+        """Of the kernel's operands, and last of its result."""
+        sizes = {GROUP: self.kernel.groups, ROW: self.kernel.m, COLUMN: self.kernel.n}
+        views = []
+        for operand in self.kernel.operands:
+            width = self._width_of(operand)
+            views.append(_view([sizes[a] for a in operand.axes], width, operand.element_type))
+        return [*views, _view([self.kernel.m, self.kernel.n], self._width, self.kernel.result_type)]
+
+    @property
+    def _width(self) -> int:
+        """Elements of a load or store along columns."""
+        width = min(self.lanes, _WIDEST)
+        return width if self.kernel.n % width == 0 else 1
+
+    def _width_of(self, operand: Operand) -> int:
+        return self._width if COLUMN in operand.axes and operand not in self._single else 1
+
+    def bind(self, memory: Sequence[Any], rows: e.Index) -> None:
+        """The memrefs of `views`."""
+        *operands, self._result = memory
+        self._memory = dict(zip(self.kernel.operands, operands, strict=True))
+        self._rows = rows
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is read inside is not there behind it: a region."""
+        outer = dict(self._read)
+        yield
+        self._read = outer
+
+    # ---- operands
+
+    def operand(self, operand: Operand, group: e.Index, row: e.Index, column: e.Index) -> Any:
+        """The operand's values at the columns from `column` on."""
+        at = {GROUP: group, ROW: row, COLUMN: column}
+        key = (operand, *(at[a] for a in operand.axes))
+        if key not in self._read:
+            self._read[key] = self._load(operand, at)
+        return self._read[key]
+
+    def _load(self, operand: Operand, at: dict[str, e.Index]) -> Any:
+        memory = self._memory[operand]
+        where = [at[a] for a in operand.axes]
+        if COLUMN not in operand.axes:
+            return e.broadcast(e.load(memory, where), self.lanes)
+        *outer, column = where
+        width = self._width_of(operand)
+        if width == 1:
+            last = self.kernel.n - 1
+            return e.gathered([e.load(memory, [*outer, e.minimum(e.add(column, i), last)]) for i in range(self.lanes)])
+        first, count = e.divide(column, width), self.lanes // width
+        if self.kernel.n % self.lanes:  # vectors past the last column
+            last = self.kernel.n // width - 1
+            pieces = [e.load(memory, [*outer, e.minimum(e.add(first, i), last)]) for i in range(count)]
+        else:
+            pieces = [e.load(memory, [*outer, e.add(first, i)]) for i in range(count)]
+        return pieces[0] if len(pieces) == 1 else e.gathered([x for piece in pieces for x in e.elements(piece)])
+
+    # ---- bodies
+
+    def _clone(self, stage: Stage, values: Sequence[Any], sum_: Any, at: tuple[Any, Any, Any], *more: Any) -> Any:
+        arguments = []
+        for source in stage.sources:
+            if isinstance(source, Previous):
+                arguments.append(values[source.index])
+            elif isinstance(source, Literal):
+                arguments.append(self.cloner.splat(source.value))
+            elif isinstance(source, RowSum):
+                arguments.append(e.broadcast(sum_, self.lanes))
+            else:
+                arguments.append(self.operand(source, *at))
+        return self.cloner.clone(stage.body, [*arguments, *more])
+
+    def decode(self, codes: Any, group: e.Index, column: e.Index) -> Any:
+        """Numbers of codes, i8."""
+        assert self.kernel.rhs.decode is not None
+        return self._clone(self.kernel.rhs.decode, [codes], None, (group, 0, column))
+
+    def decode_column(self, codes: Any, group: e.Index, column: e.Index) -> Any:
+        """Numbers of neighbouring codes of one column."""
+        stage = self.kernel.rhs.decode
+        assert stage is not None
+        lanes = codes.type.shape[0]
+        cloner = BodyCloner(lanes, self.cloner.rules)
+        arguments = []
+        for source in stage.sources:
+            if isinstance(source, Literal):
+                arguments.append(cloner.splat(source.value))
+            elif isinstance(source, Operand):
+                at = {GROUP: group, COLUMN: column}
+                scalar = e.load(self._memory[source], [at[a] for a in source.axes])
+                arguments.append(e.broadcast(scalar, lanes))
+            else:
+                arguments.append(codes)
+        return cloner.clone(stage.body, arguments)
+
+    def combine(self, total: Any, part: Any, sum_: Any, group: e.Index, row: e.Index, column: e.Index) -> Any:
+        """`total` and the part of one group; `sum_` is the sum of the row's codes of the group."""
+        assert self.kernel.combine is not None
+        return self._clone(self.kernel.combine, [part], sum_, (group, row, column), total)
+
+    def start(self) -> Any:
+        """The total before the first group."""
+        return e.zero(e.vector_of(self.lanes, self.kernel.value_type))
+
+    def finish(self, value: Any, sum_: Any, row: e.Index, column: e.Index) -> Any:
+        """The result of a sum."""
+        values = [value]
+        for stage in self.kernel.stages:
+            values.append(self._clone(stage, values, sum_, (0, row, column)))
+        return values[-1]
+
+    # ---- result
+
+    def write(self, value: Any, row: e.Index, column: e.Index, ours: Any = True) -> None:
+        """Store a result where the row and the columns exist, and `ours`, a bool or an i1, says so."""
+        n = self.kernel.n
+        inside = e.both(ours, e.below(row, self._rows))
+        if self.lanes == self._width:
+            with e.when(e.both(inside, self._inside(column, self.lanes))):
+                e.store(value, self._result, [row, e.divide(column, self._width)])
+            return
+        parts = e.elements(value)
+        for i in range(0, self.lanes, self._width):
+            with e.when(e.both(inside, e.below(e.add(column, i), n))):
+                piece = parts[i] if self._width == 1 else e.gathered(parts[i : i + self._width])
+                e.store(piece, self._result, [row, e.divide(e.add(column, i), self._width)])
+
+    def _inside(self, column: e.Index, lanes: int) -> Any:
+        return e.below(column, self.kernel.n)
+
+
+def _view(shape: Sequence[int | None], width: int, element: Any) -> View:
+    if width == 1:
+        return View(tuple(shape), element)
+    last = shape[-1]
+    assert last is not None
+    return View((*shape[:-1], last // width), e.vector_of(width, element))
+
+
+def as_i8(value: Any, lanes: int) -> Any:
+    """Codes in i32 lanes as i8."""
+    return arith.trunci(e.vector_of(lanes, e.integer(8)), value)

@@ -1,0 +1,90 @@
+"""An executable of one kernel that IREE only lowers: its function names the workgroup, and nothing is distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..._mlir import PassManager, arith, func, hal, ir
+from . import emit as e
+
+_READ_ONLY = 1  # of hal.descriptor_flags
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor of the dispatch as the kernel reads it: sizes (None: the dynamic number of rows) and an element type,
+    which may be a vector of the tensor's elements."""
+
+    shape: tuple[int | None, ...]
+    element: Any
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the threads of a kernel lie: `grid` is the number of workgroups for a number of rows."""
+
+    threads: int
+    subgroup: int
+    grid: Callable[[e.Index], tuple[e.Index, e.Index, e.Index]]
+
+
+Body = Callable[[e.Index, list[Any]], None]  # of the number of rows and a memref of each view
+
+
+def executable(name: str, rows: int | None, views: Sequence[View], launch: Launch, body: Body) -> str:
+    """A `hal.executable.source` at the insertion point; returns the text of its entry point. Its operands are the
+    number of rows (i32), where that is not known, and the views in order, the last of which is written.
+
+    Not a `stream.executable`: that may get several tensors as offsets into one buffer, which IREE 3.13 cannot lower for
+    memrefs of vectors on SPIR-V. With a layout given, each has a buffer of its own.
+    """
+    read = "#hal.pipeline.binding<storage_buffer, ReadOnly>"
+    bindings = ", ".join([*[read] * (len(views) - 1), "#hal.pipeline.binding<storage_buffer>"])
+    constants = "constants = 1, " if rows is None else ""
+    layout = ir.Attribute.parse(f"#hal.pipeline.layout<{constants}bindings = [{bindings}]>")
+    made = hal.ExecutableSourceOp(name, sym_visibility="private")
+    with ir.InsertionPoint(made.regions[0].blocks.append()):
+        export = hal.ExecutableExportOp(name, layout, ordinal=ir.IntegerAttr.get(ir.IndexType.get(), 0))
+        workload = [ir.IndexType.get()] if rows is None else []
+        block = export.regions[0].blocks.append(ir.Type.parse("!hal.device"), *workload)
+        with ir.InsertionPoint(block):
+            size = block.arguments[1] if rows is None else rows
+            hal.ReturnOp([e.index(n) for n in launch.grid(size)])
+        inner = ir.Operation.create("builtin.module", regions=1)
+        with ir.InsertionPoint(inner.regions[0].blocks.append()):
+            _function(name, rows, views, layout, launch, body)
+        # erf and its like as polynomials: SPIR-V has no erf, and AMD's libraries are not asked for one.
+        PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
+        hal.ExecutableSourceEndOp()
+    return f"@{name}::@{name}"
+
+
+def _function(name: str, rows: int | None, views: Sequence[View], layout: Any, launch: Launch, body: Body) -> None:
+    function = func.FuncOp(name, ir.FunctionType.get([], []))
+    function.attributes["translation_info"] = ir.Attribute.parse(
+        "#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline "
+        f"workgroup_size = [{launch.threads}, 1, 1] subgroup_size = {launch.subgroup}>"
+    )
+    with ir.InsertionPoint(function.add_entry_block()):
+        size: e.Index = rows
+        if rows is None:
+            first = ir.IntegerAttr.get(ir.IndexType.get(), 0)
+            loaded = hal.InterfaceConstantLoadOp(e.integer(32), layout, first).result
+            size = arith.index_castui(ir.IndexType.get(), loaded)
+        last = len(views) - 1
+        body(size, [_buffer(layout, i, view, size, i < last) for i, view in enumerate(views)])
+        func.ReturnOp([])
+
+
+def _buffer(layout: Any, number: int, view: View, rows: e.Index, read_only: bool) -> Any:
+    dynamic = ir.ShapedType.get_dynamic_size()
+    space = ir.Attribute.parse("#hal.descriptor_type<storage_buffer>")
+    sizes = [dynamic if s is None else s for s in view.shape]
+    memory = ir.MemRefType.get(sizes, view.element, memory_space=space)
+    counts = [e.index(rows) for s in view.shape if s is None]
+    more = {"descriptor_flags": ir.IntegerAttr.get(e.integer(32), _READ_ONLY)} if read_only else {}
+    return hal.InterfaceBindingSubspanOp(
+        memory, layout, number, counts, byte_offset=e.index(0), alignment=64, **more
+    ).result

@@ -1,0 +1,24 @@
+"""What a kernel asks of a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ...kernels.bodies import Rule
+
+
+class Machine(Protocol):
+    """The instructions of a target, at the current insertion point."""
+
+    @property
+    def subgroup(self) -> int:
+        """Threads that run together; neighbours in a workgroup."""
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:
+        """Ops of bodies that the target has a better form for."""
+
+    def dot(self, a: Any, b: Any, total: Any) -> Any:
+        """`total` plus the dot product of two words of four signed codes, i32."""

@@ -1,0 +1,151 @@
+"""When a kernel by dot products takes a contraction. Every refusal is here; what is accepted can be emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...strategy import Accept, Contraction, Decline, Strategy
+from ..base import Target
+from ..roofline import kernel_estimate
+
+if TYPE_CHECKING:
+    from ...dialect.dtypes import Array
+    from ...kernels.description import Kernel
+    from .dot import DotKernel, Shape
+    from .machine import Machine
+    from .weights import Codes
+
+# More rows than a cooperative kernel keeps in one thread; from here on tiles are better.
+MOST_ROWS = 8
+
+
+@dataclass(frozen=True)
+class DotPlan:
+    """A kernel in the place of the contraction and of what is fused with it."""
+
+    kernel: Kernel
+    weights: Codes
+    codes: Array | None  # of a constant weight, [N, K]; None: read as the program has it
+    shape: Shape
+    machine: Machine
+    algorithm: str
+
+    def apply(self, op: Any) -> None:
+        from ..._mlir import ir
+        from ...kernels.outline import outline
+        from .weights import packed
+
+        last = self.kernel.operations[-1]
+        with last.location, ir.InsertionPoint(last):
+            rhs = packed(self.codes, self.weights) if self.codes is not None else self.kernel.rhs.value
+        outline(self.kernel, rhs, self._plan().emit, size_type=ir.IntegerType.get_signless(32))
+
+    def _plan(self) -> DotKernel:
+        from .dot import DotKernel
+
+        return DotKernel(self.kernel, self.weights, self.codes is not None, self.shape, self.machine)
+
+    def describe(self) -> Mapping[str, Any]:
+        return {
+            "route": "kernel",
+            "algorithm": self.algorithm,
+            "weight_bits": self.weights.bits,
+            "tile": list(self.shape.tile),
+            "threads": self.shape.threads,
+            "workers": self.shape.workers,
+            "fused": len(self.kernel.operations) - 1,
+        }
+
+
+@dataclass(frozen=True)
+class DotStrategy:
+    """Integer products, and floats by constant weights of codes, without a matrix instruction.
+
+    `few` is the cooperative form, of at most `MOST_ROWS` rows; otherwise tiles of outputs, of any number of rows.
+    """
+
+    target: Target
+    machine: Machine
+    few: bool
+    workers: int = 8
+    most_float_rows: int = MOST_ROWS  # of products of floats, for which a target may have something better
+
+    @property
+    def name(self) -> str:
+        return "cooperative" if self.few else "tiled"
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        from ...kernels.description import Unfit
+        from ...kernels.group import describe
+        from ...kernels.row_sums import absorbed
+
+        c = contraction
+        if c.kind != "matmul":
+            return Decline(f"a {c.kind}", "im2col makes a convolution a matmul")
+        integer = (c.lhs, c.rhs, c.acc) == ("i8", "i8", "i32")
+        if not integer and (c.acc != "f32" or c.lhs not in ("f32", "f16")):
+            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 on both sides, or f16 or f32 by codes")
+        most = MOST_ROWS if integer else self.most_float_rows
+        if self.few and (c.m is None or c.m > most):
+            rows = "a number of rows that is not known" if c.m is None else f"{c.m} rows"
+            return Decline(f"{rows}: threads that share K are for {most} rows at most", "tiles fit")
+        if c.op is None:
+            return Decline("what is fused with it is not known", "none needed")
+        try:
+            kernel = absorbed(describe(c.op))
+        except Unfit as unfit:
+            return Decline(unfit.reason, unfit.remedy)
+        return self.check(kernel)
+
+    def check(self, kernel: Kernel) -> Accept | Decline:
+        """Whether the kernel can be computed this way."""
+        from .weights import Codes, constant_codes, stored
+
+        if sum(size is None for size in kernel.row_sizes) > 1:
+            return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
+        if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
+            return Decline("K is not the last axis of the activation", "an activation [M, K]")
+        if unfit := unsupported(kernel):
+            return unfit
+        codes = constant_codes(kernel)
+        weights = stored(codes, kernel, self._most_words(kernel)) if codes is not None else None
+        if codes is None:
+            if kernel.rhs.decode is not None:
+                return Decline("the weight is no constant", "make the weight a constant, or a parameter")
+            if kernel.rhs.source_axes != ("n", "k"):
+                return Decline("the weight is an argument that is not [N, K]", "make it a constant, or transposed")
+            weights = Codes(8, 0, next(w for w in (4, 2, 1) if kernel.k % (4 * w) == 0 or w == 1))
+        if weights is None:
+            return Decline(f"groups of {kernel.group} along K are no multiple of 4", "a group size of 4 or a multiple")
+        shape = self._shape(kernel, weights)
+        if weights.depth * 65535 * shape.workers < kernel.k:
+            return Decline(f"K is {kernel.k}: too long for one loop", "a shorter K")
+        plan = DotPlan(kernel, weights, codes, shape, self.machine, self.name)
+        return Accept(plan, kernel_estimate(self.target, kernel, weights.bits, dot=True))
+
+    def _most_words(self, kernel: Kernel) -> int:
+        """Of a decoded piece: its activations of all rows are in registers."""
+        rows = kernel.m if self.few and kernel.m is not None else 4
+        return 4 if rows <= 1 else 2 if rows <= 2 else 1
+
+    def _shape(self, kernel: Kernel, weights: Codes) -> Shape:
+        from .dot import Shape
+
+        if not self.few:
+            return Shape(1, 8, 8, 4)
+        assert kernel.m is not None
+        return Shape(self.workers, 64 // self.workers, 1, kernel.m)
+
+
+def unsupported(kernel: Kernel) -> Decline | None:
+    """A Decline where a body reads or makes numbers that these kernels do not handle."""
+    kinds = [o.element_type for o in kernel.operands] + [kernel.result_type]
+    for kind in kinds:
+        if str(kind) not in ("i8", "i32", "f32", "f16"):
+            return Decline(f"it reads or makes {kind}", "f32, f16, i32 or i8 beside the product")
+    return None
+
+
+__all__ = ["DotPlan", "DotStrategy", "Strategy", "unsupported"]

@@ -1,0 +1,130 @@
+"""How a weight is stored: `[K / depth][N][words]`, each piece the codes of one column that a thread loads at once.
+
+Neighbouring columns are neighbours in memory, so that neighbouring threads read one run of bytes. A byte holds 8 / bits
+codes: of a word with codes of four bits, the low halves are four codes in order and the high halves the next four.
+Codes are signed, and come out of their byte at its top: a shift and a mask give four bytes `code << (8 - bits)`, whose
+products are shifted back once a sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...kernels.layouts import Layout
+
+if TYPE_CHECKING:
+    from ...dialect.dtypes import Array
+    from ...kernels.description import Kernel
+
+_ONES = 0x01010101
+# Terms of 128 * 128, which a code at the top of its byte may make, that fit a sum of 31 bits.
+_LONGEST = 1 << 17
+COLUMNS = 4  # of one thread: the lanes of its vectors
+
+
+@dataclass(frozen=True)
+class Codes:
+    """What a stored code stands for is its bits, signed, plus `offset`."""
+
+    bits: int
+    offset: int
+    words: int  # of one piece: 1, 2 or 4
+
+    @property
+    def fields(self) -> int:
+        """Codes of a byte."""
+        return 8 // self.bits
+
+    @property
+    def depth(self) -> int:
+        """Codes of a piece."""
+        return 4 * self.fields * self.words
+
+    @property
+    def shift(self) -> int:
+        """What products of a stored code's byte are shifted by."""
+        return 8 - self.bits
+
+    def bytes_of(self, word: Any) -> list[Any]:
+        """The words of bytes `code << shift` in a stored word, in order."""
+        from ..._mlir import arith
+        from . import emit as e
+
+        if self.bits == 8:
+            return [word]
+        mask = e.word((255 >> self.shift << self.shift) * _ONES)
+        lefts = [self.shift - i * self.bits for i in range(self.fields)]
+        return [arith.andi(arith.shli(word, e.word(left)) if left else word, mask) for left in lefts]
+
+    def layout(self, n: int, k: int) -> Layout:
+        """Of codes `[N, K]`."""
+        padded = -(-n // COLUMNS) * COLUMNS, -(-k // self.depth) * self.depth
+        factors = ((padded[0],), (padded[1] // self.depth, self.words, self.fields, 4))
+        field = 3 if self.fields > 1 else None
+        return Layout(padded, factors, (1, 0, 2, 3, 4), self.bits, field, self.offset)
+
+
+def constant_codes(kernel: Kernel) -> Array | None:
+    """The codes of a constant weight as `[N, K]`, None when it is known at run time only."""
+    array = known(kernel.rhs.value)
+    if array is None:
+        return None
+    if kernel.rhs.flipped:
+        array = (array.view(np.uint8) ^ 0x80).view(np.int8)
+    axes = kernel.rhs.source_axes
+    order = sorted(range(array.ndim), key=lambda i: ("n", "g", "k").index(axes[i]))
+    return np.ascontiguousarray(array.transpose(order)).reshape(kernel.n, kernel.k)
+
+
+def known(value: Any) -> Array | None:
+    """The array of a constant, seen through views that only name its axes differently."""
+    from ..._mlir import ir
+    from ...dialect.ops.constants import constant_array
+
+    owner = value.owner
+    if not isinstance(owner, ir.Block) and owner.operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+        array = known(owner.operation.operands[0])
+        return None if array is None else array.reshape(ir.RankedTensorType(value.type).shape)
+    return constant_array(value)
+
+
+def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:
+    """The shortest storage of a weight `[N, K]` whose pieces divide the groups along K; None where there is none.
+
+    Codes that are declared to have 8 bits keep them: what they are may change with the next weight, and the program's
+    speed with it. `most_words` bounds the pieces of weights that are decoded, whose activations fill registers.
+    """
+    for bits in (2, 4, 8):
+        offset = offset_of(codes, kernel, bits)
+        for words in (4, 2, 1):
+            if offset is None or (kernel.rhs.decode is not None and words > most_words):
+                continue
+            candidate = Codes(bits, offset, words)
+            if kernel.group is None or kernel.group % candidate.depth == 0:
+                return candidate
+    return None
+
+
+def offset_of(codes: Array, kernel: Kernel, bits: int) -> int | None:
+    """What is taken off the codes so that they fit `bits` with a sign; None where they do not."""
+    if bits == 8:
+        return 0
+    low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+    if (kernel.group or kernel.k) >= _LONGEST and kernel.rhs.decode is None:
+        return None
+    if (kernel.rhs.magnitude > 16 and kernel.rhs.decode is None) or high - low >= 1 << bits:
+        return None
+    least = -(1 << (bits - 1))
+    return 0 if least <= low and high < -least else low - least
+
+
+def packed(codes: Array, form: Codes) -> Any:
+    """The weight as a constant at the insertion point, bytes `[K / depth, N, 4 * words]`."""
+    from ..._mlir import arith, ir
+
+    array = form.layout(*codes.shape).apply(codes)
+    kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
+    return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))

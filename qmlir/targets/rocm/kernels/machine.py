@@ -1,0 +1,61 @@
+"""The instructions of AMD's GPUs that kernels use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ....kernels.bodies import BodyCloner, Rule
+
+
+def _intrinsic(name: str, arguments: list[Any], result: Any) -> Any:
+    from ...._mlir import llvm
+
+    return llvm.CallIntrinsicOp(result, name, arguments, [], []).operation.results[0]
+
+
+def _mulf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+    """A product that LLVM may not contract with a following sum: the epilogues of docs/semantics.md round both."""
+    from ...._mlir import arith, llvm
+
+    return llvm.ArithmeticFenceOp(arith.mulf(*operands)).result
+
+
+def _roundeven(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+    """`v_rndne_f32`."""
+    return _intrinsic("llvm.roundeven", operands, operands[0].type)
+
+
+@dataclass(frozen=True)
+class Amd:
+    """One architecture: CDNA runs 64 threads together, RDNA is asked for 32."""
+
+    arch: str
+
+    @property
+    def cdna(self) -> bool:
+        """Whether it is made for computing: MFMA, and accumulators in registers of their own."""
+        return self.arch.startswith("gfx9")
+
+    @property
+    def subgroup(self) -> int:
+        """See `gpu_kernels.machine.Machine`."""
+        return 64 if self.cdna else 32
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:
+        """See `gpu_kernels.machine.Machine`."""
+        return {"arith.mulf": _mulf, "math.roundeven": _roundeven}
+
+    def dot(self, a: Any, b: Any, total: Any) -> Any:
+        """`v_dot4_i32_i8`, or from RDNA3 on `v_dot4_i32_iu8` with a sign for each side."""
+        from ...._mlir import arith, ir
+
+        i1 = ir.IntegerType.get_signless(1)
+        no = arith.constant(i1, 0)
+        if self.cdna:
+            return _intrinsic("llvm.amdgcn.sdot4", [a, b, total, no], total.type)
+        yes = arith.constant(i1, 1)
+        return _intrinsic("llvm.amdgcn.sudot4", [yes, a, yes, b, total, no], total.type)

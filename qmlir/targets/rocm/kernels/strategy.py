@@ -1,0 +1,192 @@
+"""When a kernel on matrix instructions takes a contraction, and how it is tiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ....strategy import Accept, Contraction, Decline
+from ...base import Target
+from ...roofline import kernel_estimate
+
+if TYPE_CHECKING:
+    from ....dialect.dtypes import Array
+    from ....kernels.description import Kernel
+    from .instructions import Instruction
+    from .machine import Amd
+    from .matrix import MatrixKernel, Step, Tiles
+
+_READABLE = ("i8", "i32", "f32", "f16", "bf16")
+# A dynamic number of rows is taken as this many where tiles are compared.
+_TYPICAL = 128
+
+
+@dataclass(frozen=True)
+class MatrixPlan:
+    """A kernel in the place of the contraction and of what is fused with it."""
+
+    kernel: Kernel
+    codes: Array  # [N, K]
+    step: Step
+    tiles: Tiles
+    machine: Amd
+
+    def _plan(self) -> MatrixKernel:
+        from .matrix import MatrixKernel
+
+        return MatrixKernel(self.kernel, self.step, self.tiles, self.machine)
+
+    def apply(self, op: Any) -> None:
+        from ...._mlir import ir
+        from ....kernels.outline import outline
+
+        plan, last = self._plan(), self.kernel.operations[-1]
+        with last.location, ir.InsertionPoint(last):
+            rhs = plan.packed(self.codes)
+        outline(self.kernel, rhs, plan.emit, size_type=ir.IntegerType.get_signless(32))
+
+    def describe(self) -> Mapping[str, Any]:
+        plan = self._plan()
+        return {
+            "route": "kernel",
+            "algorithm": "matrix",
+            "mma": self.step.instruction.name,
+            "weight_bits": self.step.codes.bits,
+            "workgroup": [*plan.tile, self.step.depth],
+            "threads": plan.threads,
+            "shared_bytes": plan.shared_bytes,
+            "fused": len(self.kernel.operations) - 1,
+        }
+
+
+@dataclass(frozen=True)
+class MatrixStrategy:
+    """Products by constant weights of codes: of integers, and of f16 or bf16 by weights that are decoded in registers.
+
+    What IREE's own tiles do in one dispatch is left to them, unless `always`.
+    """
+
+    target: Target
+    machine: Amd
+    units: int  # compute units
+    accumulators: int  # registers of a lane for sums, those over groups included
+    always: bool = False
+    name: str = "matrix"
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        from ....kernels.description import Unfit
+        from ....kernels.group import describe
+        from ....kernels.row_sums import absorbed
+
+        c = contraction
+        if c.kind != "matmul":
+            return Decline(f"a {c.kind}", "im2col makes a convolution a matmul")
+        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32") and (c.acc != "f32" or c.lhs not in ("f16", "bf16")):
+            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 on both sides, or f16 or bf16 by codes")
+        if c.op is None:
+            return Decline("what is fused with it is not known", "none needed")
+        try:
+            kernel = absorbed(describe(c.op))
+        except Unfit as unfit:
+            return Decline(unfit.reason, unfit.remedy)
+        return self.check(kernel)
+
+    def check(self, kernel: Kernel) -> Accept | Decline:
+        """Whether the kernel can be computed this way."""
+        from ...gpu_kernels.weights import constant_codes
+
+        if not self.always and _plain(kernel):
+            return Decline("IREE's own tiles take it with all that is fused, in one dispatch", "none needed")
+        if sum(size is None for size in kernel.row_sizes) > 1:
+            return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
+        if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
+            return Decline("K is not the last axis of the activation", "an activation [M, K]")
+        for kind in [o.element_type for o in kernel.operands] + [kernel.result_type]:
+            if str(kind) not in _READABLE:
+                return Decline(f"it reads or makes {kind}", f"one of {', '.join(_READABLE)} beside the product")
+        if kernel.rhs.decode is not None and _decoded_type(kernel) != str(kernel.lhs.value.type.element_type):
+            return Decline("the weight is decoded to another type than the activation's", "the activation's type")
+        codes = constant_codes(kernel)
+        if codes is None:
+            return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
+        step = next(steps(kernel, codes, self.machine), None)
+        if step is None:
+            return Decline(
+                f"groups of {kernel.group} along K are no multiple of an instruction's K", "a group size of 32 or more"
+            )
+        tiles = self._tiles(kernel, step)
+        plan = MatrixPlan(kernel, codes, step, tiles, self.machine)
+        return Accept(plan, kernel_estimate(self.target, kernel, step.codes.bits))
+
+    def _tiles(self, kernel: Kernel, step: Step) -> Tiles:
+        """The cheapest tiles: rounds over the machine, times one workgroup's work a step."""
+        from .matrix import Tiles
+
+        m = kernel.m if kernel.m is not None else _TYPICAL
+        sums = 2 if kernel.combine is not None else 1
+        best: tuple[float, Tiles] | None = None
+        for rows in (4, 2, 1):
+            for columns in (4, 2, 1):
+                for waves in (4, 2, 1):
+                    registers = rows * columns * step.instruction.registers * sums
+                    wasteful = (rows > 1 and 8 * rows >= m) or 8 * columns * waves >= kernel.n + 16
+                    if registers > self.accumulators or (wasteful and (rows, columns, waves) != (1, 1, 1)):
+                        continue
+                    blocks = -(-m // (16 * rows)) * -(-kernel.n // (16 * columns * waves))
+                    rounds = -(-blocks * waves // (4 * self.units))
+                    # What a wave does beside its instructions: its weights, its share of the activations, the rest.
+                    cost = rounds * (rows * columns + columns + rows / 2 + rows / waves + 2.0)
+                    if best is None or cost < best[0]:
+                        best = cost, Tiles(rows, columns, waves)
+        assert best is not None
+        return best[1]
+
+
+def _plain(kernel: Kernel) -> bool:
+    """Whether the stock route takes the kernel in one dispatch, none of it slow."""
+    from ....kernels.row_sums import uses_row_sums
+
+    if kernel.rhs.decode is not None:
+        return kernel.group is None
+    return kernel.combine is None and not uses_row_sums(kernel) and not kernel.lhs.flipped
+
+
+def _decoded_type(kernel: Kernel) -> str:
+    assert kernel.rhs.decode is not None
+    return str(kernel.rhs.decode.body.arguments[len(kernel.rhs.decode.body.arguments) - 1].type)
+
+
+def steps(kernel: Kernel, codes: Array, machine: Amd) -> Iterator[Step]:
+    """Ways to step along K whose steps divide the groups, best first."""
+    from .instructions import INSTRUCTIONS
+
+    element = "i8" if kernel.rhs.decode is None else str(kernel.lhs.value.type.element_type)
+    kinds = [i for i in INSTRUCTIONS[machine.arch] if i.element == element]
+    wanted = {"i8": 64}.get(element, 64 if machine.cdna else 32)
+    for bits in (2, 4, 8):
+        deep = 2 * wanted if bits < 8 and machine.cdna and element == "i8" else wanted
+        for depth in (deep, deep // 2, deep // 4, deep // 8):
+            for kind in kinds:
+                for run in (16, 8, 4):
+                    if step := _step(kernel, codes, kind, bits, depth, run):
+                        yield step
+
+
+def _step(kernel: Kernel, codes: Array, kind: Instruction, bits: int, depth: int, run: int) -> Step | None:
+    """The step, None where it does not exist."""
+    from ...gpu_kernels.weights import Codes, offset_of
+    from .matrix import Step
+
+    offset = offset_of(codes, kernel, bits)
+    width = 1 if kind.element == "i8" else 2
+    block = run * kind.parts
+    fitting = run % kind.lanes == 0 and run % (4 * (8 // bits)) == 0 and depth % block == 0
+    if offset is None or not fitting or depth * width % 16 or run * width > 16 * (2 if kind.interleaved else 1):
+        return None
+    if kernel.group is not None and kernel.group % depth:
+        return None
+    blocks = depth // block
+    together = next(n for n in (4, 2, 1) if blocks % n == 0 and (n * run * bits <= 128 or n == 1))
+    words = together * run * bits // 32
+    return Step(kind, run, blocks // together, together, Codes(bits, offset, words)) if words in (1, 2, 4) else None

@@ -1,0 +1,47 @@
+"""The instructions of SPIR-V that kernels use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ....kernels.bodies import BodyCloner, Rule
+
+
+def _create(name: str, result: Any, operands: list[Any], **attributes: Any) -> Any:
+    from ...._mlir import ir
+
+    ir.Context.current.get_dialect_descriptor("spirv")
+    return ir.Operation.create(name, results=[result], operands=operands, attributes=attributes).results[0]
+
+
+def _mulf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+    """A product that a driver may not contract with a following sum (`NoContraction`): the epilogues of
+    docs/semantics.md round both."""
+    from ...._mlir import ir
+
+    kind = operands[0].type
+    if not isinstance(kind.element_type, ir.F32Type):
+        return None
+    return _create("spirv.FMul", kind, operands, no_contraction=ir.UnitAttr.get())
+
+
+@dataclass(frozen=True)
+class Spirv:
+    """Vulkan devices with `VK_KHR_shader_integer_dot_product`, which Vulkan 1.3 contains."""
+
+    subgroup: int
+
+    @property
+    def rules(self) -> Mapping[str, Rule]:
+        """See `gpu_kernels.machine.Machine`."""
+        return {"arith.mulf": _mulf}
+
+    def dot(self, a: Any, b: Any, total: Any) -> Any:
+        """`OpSDotAccSat`: the sum is exact, for the verifier bounds it by i32."""
+        from ...._mlir import ir
+
+        packed = ir.Attribute.parse("#spirv.packed_vector_format<PackedVectorFormat4x8Bit>")
+        return _create("spirv.SDotAccSat", total.type, [a, b, total], format=packed)

@@ -1,0 +1,105 @@
+"""The measuring step on a cluster of Dask: the extra `dask`. Its scheduler shares out candidates, retries those of
+workers that are lost, and knows where there is room; here is only what one measurement is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..artifact import Artifact, read_manifest
+from ..errors import QmlirError, UsageError
+from . import measure
+from .measure import Caller, Result, Step
+
+_ALONE = threading.Lock()  # one measurement a process at a time
+_defaults: dict[tuple[str, str, int], Caller] = {}
+
+
+def measure_on_worker(
+    key: str, default: bytes, candidate: bytes, function: str, size: int, host: str, seconds: float
+) -> Result:
+    """On a worker: a candidate against the default, both as the bytes of their files. Results are plain data."""
+    from ..targets import resolve
+
+    with _ALONE:
+        try:
+            measure.check_host({"host": host})
+            manifest = read_manifest(default, "the default")
+            if (key, function, size) not in _defaults:
+                _defaults[key, function, size] = Caller(Artifact(default, manifest), function, size)
+            caller = Caller(Artifact(candidate, read_manifest(candidate, "the candidate")), function, size)
+            found = measure.versus(_defaults[key, function, size], caller, seconds)
+            return {**found, "device": resolve(str(manifest["target"])).device_present() or "unknown"}
+        except QmlirError as e:
+            return {"error": str(e).splitlines()[0]}
+
+
+def measure_on_cluster(
+    folder: Path, address: str | Any, seconds: float, step: Step = lambda text: None
+) -> dict[str, Result]:
+    """`measure.measure_folder` by the workers of a Dask cluster, one candidate a worker process at a time.
+
+    Args:
+        address: of the scheduler, `tcp://host:8786`, or a `distributed.Client`.
+
+    Raises:
+        UsageError: no Dask, no cluster at the address, workers with several threads (they would disturb each other's
+            measurements), or a folder that `emit` did not make.
+    """
+    plan, results = measure.read_plan(folder), measure.read_results(folder)
+    files = {c["name"]: folder / c["file"] for c in plan["candidates"] if c.get("file")}
+    first, *others = files
+    client, close = _client(address)
+    try:
+        threads = client.nthreads()
+        if not threads:
+            raise UsageError(f"the cluster at {address} has no workers")
+        if any(n != 1 for n in threads.values()):
+            raise UsageError("workers that measure need one thread each: dask worker --nthreads 1")
+        host = str(plan.get("host") or "")
+        share = max(0.3, min(3.0, seconds * len(threads) / max(len(files), 1)))
+        default = client.scatter(files[first].read_bytes(), broadcast=True)
+
+        def submit(name: str, seconds: float) -> Any:
+            given = (plan["sha256"], default, files[name].read_bytes(), plan["function"], plan["size"], host, seconds)
+            return client.submit(measure_on_worker, *given, pure=False)
+
+        wanted = [n for n in (first, *others) if n not in results]
+        _gather(client, {submit(n, share): n for n in wanted}, results, folder, step)
+        if "error" in results[first]:
+            raise UsageError(f"the default cannot be measured: {results[first]['error']}")
+        while (best := measure.unconfirmed(results)) is not None:
+            step(f"measuring {best} again")
+            results[best] = measure.slower(results[best], submit(best, 1.0).result())
+            measure._write(folder, results)
+    finally:
+        close()
+    return results
+
+
+def _gather(client: Any, futures: dict[Any, str], results: dict[str, Result], folder: Path, step: Step) -> None:
+    """Results as they come, each written at once."""
+    from distributed import as_completed
+
+    for i, future in enumerate(as_completed(list(futures))):  # type: ignore[no-untyped-call]
+        name = futures[future]
+        failed = future.exception()
+        results[name] = {"error": f"a worker failed: {failed}"[:200]} if failed is not None else future.result()
+        measure._write(folder, results)
+        step(f"measuring {measure.progress(results)}, candidate {i + 1} of {len(futures)}")
+
+
+def _client(address: str | Any) -> tuple[Any, Callable[[], None]]:
+    try:
+        import distributed
+    except ImportError:
+        raise UsageError("measuring on a cluster needs Dask: pip install 'qmlir[dask]'") from None
+    if isinstance(address, distributed.Client):
+        return address, lambda: None
+    try:
+        made: Any = distributed.Client(address, timeout="10s")  # type: ignore[no-untyped-call]
+    except (OSError, ValueError, TimeoutError) as e:
+        raise UsageError(f"there is no Dask scheduler at {address}: {str(e) or type(e).__name__}") from None
+    return made, made.close

@@ -1,0 +1,438 @@
+"""Runs GPU kernels as numpy: the IR that is handed to IREE, one workgroup at a time, all of its threads together.
+
+What a thread may not do is an error: reading or writing past a tensor's end, a barrier that not all threads reach,
+reading shared memory that another thread wrote, or writing what another read, without a barrier between. Matrix
+instructions follow the layouts of AMD's ISA guides: CDNA3 section 7 and the matrix instruction calculator for MFMA,
+RDNA3 and RDNA4 section 7.9 for WMMA.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from qmlir._mlir import ir
+
+Array = NDArray[Any]
+
+
+class KernelError(AssertionError):
+    """A kernel did what no kernel may."""
+
+
+_FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16}
+
+
+def dtype_of(t: Any) -> Any:
+    text = str(t)
+    if text == "index":
+        return np.int64
+    if text in _FLOATS:
+        return _FLOATS[text]
+    return {"i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64}[text]
+
+
+def _element(t: Any) -> tuple[Any, int]:
+    """The dtype and the lanes (0: no vector) of a type."""
+    if isinstance(t, ir.VectorType):
+        assert len(t.shape) == 1
+        return dtype_of(t.element_type), int(t.shape[0])
+    return dtype_of(t), 0
+
+
+class Memory:
+    """A buffer seen through a memref's type; shared memory watches for races."""
+
+    def __init__(self, array: Array, lanes: int, shared: bool = False) -> None:
+        self.array, self.lanes, self.shared = array, lanes, shared
+        self.shape = array.shape[: array.ndim - bool(lanes)]
+        if shared:
+            self.written = np.full(self.shape, -1)
+            self.read = np.full(self.shape, -1)
+
+    def at(self, where: Sequence[Array], mask: Array, what: str) -> tuple[Array, ...]:
+        """The indices of the threads that are active, checked."""
+        chosen = tuple(w[mask] for w in where)
+        for axis, (index, size) in enumerate(zip(chosen, self.shape, strict=True)):
+            if index.size and (index.min() < 0 or index.max() >= size):
+                raise KernelError(f"{what} at {index.min()}..{index.max()} of axis {axis}, which has {size}")
+        return chosen
+
+    def barrier(self) -> None:
+        self.written[...] = self.read[...] = -1
+
+
+class Workgroup:
+    """The threads of one workgroup."""
+
+    def __init__(
+        self, block: tuple[int, int, int], threads: int, subgroup: int, buffers: Sequence[Memory], rows: int
+    ) -> None:
+        self.block, self.threads, self.subgroup = block, threads, subgroup
+        self.buffers, self.rows = buffers, rows
+        self.values: dict[Any, Any] = {}
+        self.shared: list[Memory] = []
+        self.counts: dict[str, int] = {}
+        self.everyone = np.ones(threads, bool)
+
+    # ---- values
+
+    def get(self, value: Any) -> Any:
+        return self.values[value]
+
+    def full(self, t: Any, value: Any) -> Array:
+        dtype, lanes = _element(t)
+        return np.full((self.threads, lanes) if lanes else self.threads, value, dtype)
+
+    # ---- regions
+
+    def run(self, block: Any, mask: Array) -> list[Any]:
+        """Run a block; the values that its terminator yields."""
+        for op in block.operations:
+            op = op.operation
+            if op.name in ("scf.yield", "func.return"):
+                return [self.get(v) for v in op.operands]
+            self.counts[op.name] = self.counts.get(op.name, 0) + 1
+            self._one(op, mask)
+        return []
+
+    def _one(self, op: Any, mask: Array) -> None:
+        if op.name == "scf.for":
+            self._for(op, mask)
+        elif op.name == "scf.if":
+            taken = mask & self.get(op.operands[0])
+            if taken.any():
+                self.run(op.regions[0].blocks[0], taken)
+            if len(op.regions) > 1 and len(list(op.regions[1].blocks)) and (mask & ~self.get(op.operands[0])).any():
+                self.run(op.regions[1].blocks[0], mask & ~self.get(op.operands[0]))
+        elif op.name in _EFFECTS:
+            _EFFECTS[op.name](self, op, mask)
+        elif op.name in _PURE:
+            result = _PURE[op.name](self, op, *[self.get(v) for v in op.operands])
+            dtype, _ = _element(op.results[0].type)
+            self.values[op.results[0]] = np.asarray(result).astype(dtype, copy=False)
+        else:
+            raise KernelError(f"the interpreter does not know {op.name}")
+
+    def _for(self, op: Any, mask: Array) -> None:
+        start, stop, step, *carried = [self.get(v) for v in op.operands]
+        body = op.regions[0].blocks[0]
+        index = start.copy()
+        values = list(carried)
+        while (active := mask & (index < stop)).any():
+            self.values[body.arguments[0]] = index.copy()
+            for argument, value in zip(list(body.arguments)[1:], values, strict=True):
+                self.values[argument] = value
+            following = self.run(body, active)
+            values = [_where(active, new, old) for new, old in zip(following, values, strict=True)]
+            index = np.where(active, index + step, index)
+        for result, value in zip(op.results, values, strict=True):
+            self.values[result] = value
+
+
+def _where(mask: Array, new: Array, old: Array) -> Array:
+    return np.where(mask[:, None] if new.ndim == 2 else mask, new, old)
+
+
+# ---------------------------------------------------------------------------------------------- memory, threads
+
+Effect = Callable[[Workgroup, Any, Array], None]
+
+
+def _load(w: Workgroup, op: Any, mask: Array) -> None:
+    memory = w.get(op.operands[0])
+    where = memory.at([w.get(v) for v in list(op.operands)[1:]], mask, "a load")
+    out = w.full(op.results[0].type, 0)
+    out[mask] = memory.array[where]
+    if memory.shared:
+        who = np.arange(w.threads)[mask]
+        other = memory.written[where]
+        if ((other != -1) & (other != who)).any():
+            raise KernelError("shared memory is read that another thread wrote, without a barrier between")
+        memory.read[where] = np.where((memory.read[where] != -1) & (memory.read[where] != who), -2, who)
+    w.values[op.results[0]] = out
+
+
+def _store(w: Workgroup, op: Any, mask: Array) -> None:
+    value, memory = w.get(op.operands[0]), w.get(op.operands[1])
+    where = memory.at([w.get(v) for v in list(op.operands)[2:]], mask, "a store")
+    if memory.shared:
+        who = np.arange(w.threads)[mask]
+        for seen, verb in ((memory.read, "read"), (memory.written, "wrote")):
+            if ((seen[where] != -1) & (seen[where] != who)).any():
+                raise KernelError(f"shared memory is written that another thread {verb}, without a barrier between")
+        memory.written[where] = who
+    memory.array[where] = value[mask]
+
+
+def _alloc(w: Workgroup, op: Any, mask: Array) -> None:
+    kind = ir.MemRefType(op.results[0].type)
+    dtype, lanes = _element(kind.element_type)
+    shape = [*kind.shape, lanes] if lanes else list(kind.shape)
+    memory = Memory(np.full(shape, 77, dtype), lanes, shared=True)
+    w.shared.append(memory)
+    w.values[op.results[0]] = memory
+
+
+def _barrier(w: Workgroup, op: Any, mask: Array) -> None:
+    if not mask.all():
+        raise KernelError("a barrier that some threads do not reach")
+    for memory in w.shared:
+        memory.barrier()
+
+
+def _subspan(w: Workgroup, op: Any, mask: Array) -> None:
+    w.values[op.results[0]] = w.buffers[int(ir.IntegerAttr(op.attributes["binding"]).value)]
+
+
+def _shuffle(w: Workgroup, op: Any, mask: Array) -> None:
+    value, offset, _ = (w.get(v) for v in op.operands)
+    lane = np.arange(w.threads)
+    inside = lane % w.subgroup
+    source = inside ^ offset if "xor" in str(op.attributes["mode"]) else offset
+    if (mask & ((source < 0) | (source >= w.subgroup))).any():
+        raise KernelError("a shuffle from a lane that the subgroup does not have")
+    theirs = lane - inside + np.clip(source, 0, w.subgroup - 1)
+    if (mask & ~mask[theirs]).any():
+        raise KernelError("a shuffle from a lane that is not active")
+    w.values[op.results[0]] = value[theirs]
+    w.values[op.results[1]] = w.full(op.results[1].type, True)
+
+
+_EFFECTS: dict[str, Effect] = {
+    "memref.load": _load,
+    "memref.store": _store,
+    "memref.alloc": _alloc,
+    "gpu.barrier": _barrier,
+    "amdgpu.lds_barrier": _barrier,
+    "hal.interface.binding.subspan": _subspan,
+    "gpu.shuffle": _shuffle,
+}
+
+
+# --------------------------------------------------------------------------------------------------- pure ops
+
+Pure = Callable[..., Any]
+
+
+def _constant(w: Workgroup, op: Any) -> Array:
+    value = op.attributes["value"]
+    t = op.results[0].type
+    if isinstance(value, ir.DenseElementsAttr):
+        assert value.is_splat
+        value = value.get_splat_value()
+    return w.full(t, value.value)
+
+
+_COMPARE = {0: np.equal, 1: np.not_equal, 2: np.less, 3: np.less_equal, 4: np.greater, 5: np.greater_equal}
+
+
+def _unsigned(a: Array) -> Array:
+    return a.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[a.dtype.itemsize])
+
+
+def _cmpi(w: Workgroup, op: Any, a: Array, b: Array) -> Array:
+    kind = int(ir.IntegerAttr(op.attributes["predicate"]).value)
+    if kind >= 6:
+        a, b, kind = _unsigned(a), _unsigned(b), kind - 4
+    return np.asarray(_COMPARE[kind](a, b))
+
+
+def _cmpf(w: Workgroup, op: Any, a: Array, b: Array) -> Array:
+    kind = int(ir.IntegerAttr(op.attributes["predicate"]).value)
+    unordered = np.isnan(a) | np.isnan(b)
+    ordered = {1: np.equal, 2: np.greater, 3: np.greater_equal, 4: np.less, 5: np.less_equal, 6: np.not_equal}
+    if kind == 14:
+        return unordered
+    if kind == 7:
+        return ~unordered
+    if kind in ordered:
+        return np.asarray(ordered[kind](a, b)) & ~unordered
+    return np.asarray(ordered[kind - 7](a, b)) | unordered
+
+
+def _shift(op: Callable[[Array, Array], Any], signed: bool) -> Pure:
+    def run(w: Workgroup, _: Any, a: Array, b: Array) -> Array:
+        return np.asarray(op(a, b) if signed else op(_unsigned(a), _unsigned(b))).view(a.dtype)
+
+    return run
+
+
+def _two(op: Callable[[Array, Array], Any]) -> Pure:
+    def run(w: Workgroup, _: Any, a: Array, b: Array) -> Any:
+        with np.errstate(all="ignore"):
+            return op(a, b)
+
+    return run
+
+
+def _one(op: Callable[[Array], Any]) -> Pure:
+    def run(w: Workgroup, _: Any, a: Array) -> Any:
+        with np.errstate(all="ignore"):
+            return op(a)
+
+    return run
+
+
+def _bitcast(w: Workgroup, op: Any, a: Array) -> Array:
+    dtype, lanes = _element(op.results[0].type)
+    return np.ascontiguousarray(a).view(dtype).reshape((w.threads, lanes) if lanes else w.threads)
+
+
+def _extract(w: Workgroup, op: Any, a: Array, *dynamic: Array) -> Array:
+    assert not dynamic
+    (position,) = ir.DenseI64ArrayAttr(op.attributes["static_position"])
+    return a[:, position]
+
+
+def _broadcast(w: Workgroup, op: Any, a: Array) -> Array:
+    _, lanes = _element(op.results[0].type)
+    return np.repeat(a[:, None], lanes, 1)
+
+
+def _dot4(a: Array, b: Array, total: Array) -> Array:
+    left, right = (np.ascontiguousarray(x).view(np.int8).reshape(-1, 4).astype(np.int64) for x in (a, b))
+    exact = (left * right).sum(1) + total
+    if (np.abs(exact) >= 1 << 31).any():
+        raise KernelError("a dot product leaves i32")
+    return exact
+
+
+def _intrinsic(w: Workgroup, op: Any, *operands: Array) -> Any:
+    name = ir.StringAttr(op.attributes["intrin"]).value
+    if name == "llvm.amdgcn.sdot4":
+        return _dot4(*operands[:3])
+    if name == "llvm.amdgcn.sudot4":
+        assert operands[0].all()
+        assert operands[2].all()
+        return _dot4(operands[1], operands[3], operands[4])
+    if name == "llvm.roundeven":
+        return np.round(operands[0])
+    raise KernelError(f"the interpreter does not know {name}")
+
+
+def _fma(w: Workgroup, op: Any, a: Array, b: Array, c: Array) -> Array:
+    return a.astype(np.float64) * b + c
+
+
+def _matrix(w: Workgroup, op: Any, a: Array, b: Array, total: Array) -> Array:
+    """A matrix instruction, of every wave."""
+    lanes = np.arange(w.subgroup)
+    across, part = lanes % 16, lanes // 16
+    count, registers = a.shape[1], total.shape[1]
+    duplicated = op.name == "amdgpu.wmma" and count == 16
+    parts = 1 if duplicated else w.subgroup // 16
+    if registers != 256 // w.subgroup:
+        raise KernelError(f"{op.name} with {registers} registers of the result in a wave of {w.subgroup}")
+    k = int(ir.IntegerAttr(op.attributes["k"]).value)
+    if k != parts * count:
+        raise KernelError(f"{op.name} of K = {k} with {count} elements in a lane")
+    wide = np.int64 if np.issubdtype(total.dtype, np.integer) else np.float64
+    out = np.empty_like(total)
+    r = np.arange(registers)
+    row = 2 * r[None] + part[:, None] if duplicated else registers * part[:, None] + r[None]
+    for first in range(0, w.threads, w.subgroup):
+        sides = []
+        for side in (a, b):
+            mine = side[first : first + w.subgroup].astype(wide)
+            if duplicated and not np.array_equal(mine[:16], mine[16:]):
+                raise KernelError("the halves of a wave hold different operands")
+            dense = np.zeros((16, k), wide)
+            for lane in range(16 * parts):
+                dense[across[lane], part[lane] * count : (part[lane] + 1) * count] = mine[lane]
+            sides.append(dense)
+        product = sides[0] @ sides[1].T
+        out[first : first + w.subgroup] = total[first : first + w.subgroup] + product[row, across[:, None]]
+    return out
+
+
+_PURE: dict[str, Pure] = {
+    "arith.constant": _constant,
+    "gpu.thread_id": lambda w, op: np.arange(w.threads),
+    "gpu.block_id": lambda w, op: np.full(w.threads, w.block["xyz".index(str(op.attributes["dimension"])[-2])]),
+    "hal.interface.constant.load": lambda w, op: np.full(w.threads, w.rows),
+    "arith.addi": _two(np.add), "arith.subi": _two(np.subtract), "arith.muli": _two(np.multiply),
+    "arith.divui": _two(np.floor_divide), "arith.remui": _two(np.remainder),
+    "arith.minui": _two(np.minimum), "arith.minsi": _two(np.minimum), "arith.maxsi": _two(np.maximum),
+    "arith.andi": _two(np.bitwise_and), "arith.ori": _two(np.bitwise_or), "arith.xori": _two(np.bitwise_xor),
+    "arith.shli": _shift(np.left_shift, False), "arith.shrui": _shift(np.right_shift, False),
+    "arith.shrsi": _shift(np.right_shift, True),
+    "arith.cmpi": _cmpi, "arith.cmpf": _cmpf,
+    "arith.select": lambda w, op, c, a, b: np.where(c[:, None] if a.ndim > c.ndim else c, a, b),
+    "arith.extsi": _one(lambda a: a), "arith.trunci": _one(lambda a: a),
+    "arith.extui": _one(lambda a: a if a.dtype == np.bool_ else _unsigned(a)),
+    "arith.sitofp": _one(lambda a: a), "arith.uitofp": _one(_unsigned), "arith.fptosi": _one(np.trunc),
+    "arith.extf": _one(lambda a: a), "arith.truncf": _one(lambda a: a),
+    "arith.index_cast": _one(lambda a: a), "arith.index_castui": _one(lambda a: a),
+    "arith.bitcast": _bitcast, "vector.bitcast": _bitcast,
+    "arith.addf": _two(np.add), "arith.subf": _two(np.subtract), "arith.mulf": _two(np.multiply),
+    "arith.divf": _two(np.divide), "arith.maximumf": _two(np.maximum), "arith.minimumf": _two(np.minimum),
+    "arith.negf": _one(np.negative), "math.exp": _one(np.exp), "math.absf": _one(np.abs), "math.tanh": _one(np.tanh),
+    "math.fma": _fma, "math.roundeven": _one(np.round), "math.trunc": _one(np.trunc), "math.floor": _one(np.floor),
+    "llvm.intr.arithmetic.fence": _one(lambda a: a), "llvm.arithmetic.fence": _one(lambda a: a),
+    "llvm.call_intrinsic": _intrinsic,
+    "spirv.SDotAccSat": lambda w, op, a, b, c: _dot4(a, b, c), "spirv.FMul": _two(np.multiply),
+    "vector.from_elements": lambda w, op, *values: np.stack(values, 1),
+    "vector.extract": _extract, "vector.broadcast": _broadcast,
+    "amdgpu.mfma": _matrix, "amdgpu.wmma": _matrix,
+}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------- executables
+
+
+def _memory(array: Array, kind: Any) -> Memory:
+    """A tensor's bytes as a memref reads them."""
+    dtype, lanes = _element(kind.element_type)
+    flat = np.ascontiguousarray(array).reshape(-1).view(dtype)
+    sizes = [-1 if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
+    return Memory(flat.reshape([*sizes, lanes] if lanes else sizes), lanes)
+
+
+def run(module: Any, inputs: Sequence[Array], result: Array, rows: int) -> Mapping[str, int]:
+    """Run the one executable of a module; writes `result`, returns how often each op ran (once a workgroup).
+
+    Args:
+        inputs: the operands of the dispatch, without the number of rows.
+    """
+    made = next(o.operation for o in module.body.operations if o.operation.name == "hal.executable.source")
+    body = made.regions[0].blocks[0]
+    inner = next(o.operation for o in body.operations if o.operation.name == "builtin.module")
+    export = next(o.operation for o in body.operations if o.operation.name == "hal.executable.export")
+    function = next(iter(inner.regions[0].blocks[0].operations)).operation
+    info = str(function.attributes["translation_info"])
+    threads = int(info.split("workgroup_size = [")[1].split(",")[0])
+    subgroup = int(info.split("subgroup_size = ")[1].split(">")[0])
+    entry = function.regions[0].blocks[0]
+    spans = [o.operation for o in entry.operations if o.operation.name == "hal.interface.binding.subspan"]
+    kinds = {int(ir.IntegerAttr(o.attributes["binding"]).value): ir.MemRefType(o.results[0].type) for o in spans}
+    buffers = [_memory(array, kinds[i]) for i, array in enumerate([*inputs, result])]
+    grid = _grid(export, rows)
+    counts: dict[str, int] = {}
+    for z in range(grid[2]):
+        for y in range(grid[1]):
+            for x in range(grid[0]):
+                group = Workgroup((x, y, z), threads, subgroup, buffers, rows)
+                group.run(entry, group.everyone)
+                for name, count in group.counts.items():
+                    counts[name] = counts.get(name, 0) + count
+    assert math.prod(grid) > 0
+    return counts
+
+
+def _grid(export: Any, rows: int) -> tuple[int, int, int]:
+    block = export.regions[0].blocks[0]
+    group = Workgroup((0, 0, 0), 1, 1, [], rows)
+    for argument in list(block.arguments)[1:]:
+        group.values[argument] = np.array([rows])
+    for op in block.operations:
+        if op.operation.name == "hal.return":
+            x, y, z = (int(group.get(v)[0]) for v in op.operation.operands)
+            return x, y, z
+        group._one(op.operation, group.everyone)
+    raise AssertionError("an export without a count")

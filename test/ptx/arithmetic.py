@@ -1,0 +1,503 @@
+"""Instructions that compute registers from registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .machine import Machine, Mask, instruction
+from .numbers import (
+    DTYPES,
+    FLOATS,
+    PACKED,
+    ROUNDINGS,
+    Array,
+    flushed,
+    fused,
+    odd_sum,
+    rounded,
+    saturated,
+    saturated_small,
+    to_integer,
+    unsigned,
+)
+from .text import Instruction, PtxError, Register, Vector, width_of
+
+Function = Callable[..., Array]
+
+
+def _mode(ins: Instruction) -> str:
+    """The rounding that an instruction names; nearest even where it names none."""
+    return next((m for m in ins.modifiers if m in ROUNDINGS), "rn")
+
+
+def _sources(m: Machine, ins: Instruction, kind: str, *which: int) -> list[Array]:
+    """Operands as a type says, flushed where the instruction says so."""
+    values = [m.read(ins.operands[i], kind) for i in which]
+    return [flushed(v) for v in values] if ins.has("ftz") and kind == "f32" else values
+
+
+def _finish(m: Machine, ins: Instruction, value: Array, mask: Mask) -> None:
+    if value.dtype.kind not in "iub":
+        if ins.has("ftz") and value.dtype == np.float32:
+            value = flushed(value).astype(np.float32)
+        if ins.has("sat"):
+            value = np.where(np.isnan(value), 0, np.clip(value, 0, 1)).astype(value.dtype)
+        if ins.has("relu"):
+            value = np.where(np.isnan(value), value, np.maximum(value, 0)).astype(value.dtype)
+    m.write(ins.operands[0], value, mask)
+
+
+def _pack(values: Array, kind: str) -> Array:
+    """`[threads, elements]` as the bits of a packed register."""
+    return np.ascontiguousarray(values).view(np.dtype(f"u{width_of(kind) // 8}")).reshape(-1)
+
+
+def _exact_sum(a: Array, b: Array, mode: str) -> Array:
+    if a.dtype == np.float64:
+        return a + b
+    return rounded(odd_sum(a.astype(np.float64), b.astype(np.float64)), a.dtype, mode)
+
+
+def _exact_product(a: Array, b: Array, mode: str) -> Array:
+    return a * b if a.dtype == np.float64 else rounded(a.astype(np.float64) * b.astype(np.float64), a.dtype, mode)
+
+
+def _elementwise(m: Machine, ins: Instruction, mask: Mask, integer: Function, real: Function, count: int) -> None:
+    """A function of `count` operands of the instruction's type; packed types element by element."""
+    kind = ins.type
+    if kind in PACKED:
+        element = PACKED[kind][0]
+        f = real if element in FLOATS else integer
+        m.write(ins.operands[0], _pack(f(*(m.read_packed(o, kind) for o in ins.operands[1 : 1 + count])), kind), mask)
+        return
+    values = _sources(m, ins, kind, *range(1, 1 + count))
+    _finish(m, ins, (real if kind in FLOATS else integer)(*values), mask)
+
+
+@instruction("add")
+def _add(m: Machine, ins: Instruction, mask: Mask) -> None:
+    if ins.has("cc"):
+        raise PtxError("carries are not interpreted")
+    integer = (lambda a, b: saturated(a.astype(np.int64) + b, np.int32)) if ins.has("sat") else np.add
+    _elementwise(m, ins, mask, integer, lambda a, b: _exact_sum(a, b, _mode(ins)), 2)
+
+
+@instruction("sub")
+def _sub(m: Machine, ins: Instruction, mask: Mask) -> None:
+    integer = (lambda a, b: saturated(a.astype(np.int64) - b, np.int32)) if ins.has("sat") else np.subtract
+    _elementwise(m, ins, mask, integer, lambda a, b: _exact_sum(a, -b, _mode(ins)), 2)
+
+
+def _multiplied(a: Array, b: Array, part: str) -> Array:
+    """The low half of a product, the high one, or all of it (`wide`)."""
+    if part == "lo":
+        return a * b
+    if a.dtype.itemsize < 8:
+        wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
+        product = a.astype(wide) * b.astype(wide)
+        return product if part == "wide" else (product >> wide.type(8 * a.dtype.itemsize)).astype(a.dtype)
+    half = np.uint64(32)
+    low = np.uint64(0xFFFFFFFF)
+    x, y = a.view(np.uint64), b.view(np.uint64)
+    x0, x1, y0, y1 = x & low, x >> half, y & low, y >> half
+    middle = x1 * y0 + (x0 * y0 >> half)
+    high = x1 * y1 + (middle >> half) + ((middle & low) + x0 * y1 >> half)
+    if a.dtype.kind == "i":
+        high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
+    return high.view(a.dtype)
+
+
+def _part(ins: Instruction) -> str:
+    return next((p for p in ("lo", "hi", "wide") if ins.has(p)), "lo")
+
+
+@instruction("mul")
+def _mul(m: Machine, ins: Instruction, mask: Mask) -> None:
+    _elementwise(
+        m, ins, mask, lambda a, b: _multiplied(a, b, _part(ins)), lambda a, b: _exact_product(a, b, _mode(ins)), 2
+    )
+
+
+@instruction("mad")
+def _mad(m: Machine, ins: Instruction, mask: Mask) -> None:
+    if ins.type in FLOATS:
+        _fma(m, ins, mask)
+        return
+    a, b = _sources(m, ins, ins.type, 1, 2)
+    product = _multiplied(a, b, _part(ins))
+    m.write(ins.operands[0], product + m.read(ins.operands[3], f"{ins.type[0]}{8 * product.dtype.itemsize}"), mask)
+
+
+@instruction("fma")
+def _fma(m: Machine, ins: Instruction, mask: Mask) -> None:
+    def real(a: Array, b: Array, c: Array) -> Array:
+        return fused(a, b, c, a.dtype, _mode(ins))
+
+    _elementwise(m, ins, mask, real, real, 3)
+
+
+@instruction("div")
+def _div(m: Machine, ins: Instruction, mask: Mask) -> None:
+    def integer(a: Array, b: Array) -> Array:
+        safe = np.where(b == 0, b.dtype.type(1), b)
+        quotient = np.abs(a.astype(object)) // np.abs(safe.astype(object)) if a.dtype.itemsize == 8 else None
+        if quotient is None:
+            wide = np.trunc(a.astype(np.float64) / safe.astype(np.float64))
+            return wide.astype(np.int64).astype(a.dtype)
+        sign = np.where((a < 0) != (safe < 0), -1, 1)
+        return (quotient * sign).astype(a.dtype)
+
+    _elementwise(m, ins, mask, integer, lambda a, b: np.divide(a, b).astype(a.dtype), 2)
+
+
+@instruction("rem")
+def _rem(m: Machine, ins: Instruction, mask: Mask) -> None:
+    _elementwise(m, ins, mask, lambda a, b: np.fmod(a, np.where(b == 0, b.dtype.type(1), b)), np.fmod, 2)
+
+
+def _chosen(ins: Instruction, pick: Function) -> Function:
+    """min and max of floats: a NaN loses, unless `.NaN` says that it wins; -0 is less than 0."""
+
+    def real(a: Array, b: Array) -> Array:
+        less = np.signbit(a) if pick is np.minimum else ~np.signbit(a)
+        value = np.where((a == 0) & (b == 0), np.where(less, a, b), pick(a, b))
+        either = np.where(np.isnan(a), b, np.where(np.isnan(b), a, value))
+        if ins.has("NaN"):
+            either = np.where(np.isnan(a) | np.isnan(b), np.array(np.nan, a.dtype), either)
+        return either.astype(a.dtype)
+
+    return real
+
+
+@instruction("min")
+def _min(m: Machine, ins: Instruction, mask: Mask) -> None:
+    _elementwise(m, ins, mask, np.minimum, _chosen(ins, np.minimum), 2)
+
+
+@instruction("max")
+def _max(m: Machine, ins: Instruction, mask: Mask) -> None:
+    _elementwise(m, ins, mask, np.maximum, _chosen(ins, np.maximum), 2)
+
+
+@instruction("abs")
+def _abs(m: Machine, ins: Instruction, mask: Mask) -> None:
+    _elementwise(m, ins, mask, np.abs, np.abs, 1)
+
+
+@instruction("neg")
+def _neg(m: Machine, ins: Instruction, mask: Mask) -> None:
+    _elementwise(m, ins, mask, lambda a: (0 - a).astype(a.dtype), np.negative, 1)
+
+
+@instruction("copysign")
+def _copysign(m: Machine, ins: Instruction, mask: Mask) -> None:
+    _elementwise(m, ins, mask, np.copysign, lambda a, b: np.copysign(b, a), 2)
+
+
+# ---- bits
+
+
+@instruction("and", "or", "xor")
+def _logic(m: Machine, ins: Instruction, mask: Mask) -> None:
+    f = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[ins.opcode]
+    a, b = (m.read(o, ins.type) for o in ins.operands[1:3])
+    m.write(ins.operands[0], f(a, b), mask)
+
+
+@instruction("not")
+def _not(m: Machine, ins: Instruction, mask: Mask) -> None:
+    m.write(ins.operands[0], ~m.read(ins.operands[1], ins.type), mask)
+
+
+@instruction("cnot")
+def _cnot(m: Machine, ins: Instruction, mask: Mask) -> None:
+    a = m.read(ins.operands[1], ins.type)
+    m.write(ins.operands[0], (a == 0).astype(a.dtype), mask)
+
+
+@instruction("shl")
+def _shl(m: Machine, ins: Instruction, mask: Mask) -> None:
+    a, by = m.read(ins.operands[1], ins.type), m.read(ins.operands[2], "u32")
+    bits = 8 * a.dtype.itemsize
+    shifted = a << np.minimum(by, bits - 1).astype(a.dtype)
+    m.write(ins.operands[0], np.where(by >= bits, a.dtype.type(0), shifted), mask)
+
+
+@instruction("shr")
+def _shr(m: Machine, ins: Instruction, mask: Mask) -> None:
+    a, by = m.read(ins.operands[1], ins.type), m.read(ins.operands[2], "u32")
+    bits = 8 * a.dtype.itemsize
+    shifted = a >> np.minimum(by, bits - 1).astype(a.dtype)
+    fill = shifted if a.dtype.kind == "i" else a.dtype.type(0)
+    m.write(ins.operands[0], np.where(by >= bits, fill, shifted), mask)
+
+
+@instruction("shf")
+def _funnel(m: Machine, ins: Instruction, mask: Mask) -> None:
+    low, high, by = (m.read(o, "u32").astype(np.uint64) for o in ins.operands[1:4])
+    by = np.minimum(by, np.uint64(32)) if ins.has("clamp") else by & np.uint64(31)
+    both = high << np.uint64(32) | low
+    value = both << by >> np.uint64(32) if ins.has("l") else both >> by
+    m.write(ins.operands[0], value.astype(np.uint32), mask)
+
+
+@instruction("lop3")
+def _lop3(m: Machine, ins: Instruction, mask: Mask) -> None:
+    """Any function of three bits: bit `4a + 2b + c` of the table."""
+    a, b, c = (m.read(o, "b32") for o in ins.operands[1:4])
+    table = int(m.read(ins.operands[4], "u32")[0])
+    value = np.zeros_like(a)
+    for i in range(8):
+        if table >> i & 1:
+            value |= (a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c)
+    m.write(ins.operands[0], value, mask)
+
+
+@instruction("bfe")
+def _bfe(m: Machine, ins: Instruction, mask: Mask) -> None:
+    a = m.read(ins.operands[1], ins.type)
+    start, length = (m.read(o, "u32").astype(np.int64) & 255 for o in ins.operands[2:4])
+    bits = 8 * a.dtype.itemsize
+    wide = a.view(unsigned(a.dtype)).astype(np.uint64)
+    if a.dtype.kind == "u":
+        kept = np.where(
+            length >= 64, ~np.uint64(0), (np.uint64(1) << np.minimum(length, 63).astype(np.uint64)) - np.uint64(1)
+        )
+        value = np.where(start >= bits, np.uint64(0), wide >> np.minimum(start, 63).astype(np.uint64)) & kept
+        m.write(ins.operands[0], value.astype(unsigned(a.dtype)), mask)
+        return
+    signed = a.astype(np.int64)
+    end = np.minimum(start + length, bits)
+    up = (64 - end).astype(np.int64)
+    value = np.where(end <= start, np.where(length == 0, 0, signed >> 63), signed << up >> np.minimum(up + start, 63))
+    m.write(ins.operands[0], value.astype(a.dtype), mask)
+
+
+@instruction("bfi")
+def _bfi(m: Machine, ins: Instruction, mask: Mask) -> None:
+    a, b = (m.read(o, ins.type).astype(np.uint64) for o in ins.operands[1:3])
+    start, length = (np.minimum(m.read(o, "u32") & 255, 63).astype(np.uint64) for o in ins.operands[3:5])
+    field = ((np.uint64(1) << length) - np.uint64(1)) << start
+    m.write(ins.operands[0], (a << start & field | b & ~field).astype(DTYPES[ins.type]), mask)
+
+
+@instruction("clz", "popc", "brev", "bfind")
+def _bit_counts(m: Machine, ins: Instruction, mask: Mask) -> None:
+    a = np.ascontiguousarray(m.read(ins.operands[1], f"b{width_of(ins.type)}"))
+    bits = np.unpackbits(a.view(np.uint8).reshape(a.size, -1), axis=1, bitorder="little")
+    first = np.argmax(bits[:, ::-1], axis=1)
+    if ins.opcode == "popc":
+        value = bits.sum(axis=1)
+    elif ins.opcode == "clz":
+        value = np.where(a == 0, bits.shape[1], first)
+    elif ins.opcode == "bfind" and ins.type[0] == "u":
+        value = np.where(a == 0, -1, bits.shape[1] - 1 - first)
+    elif ins.opcode == "brev":
+        packed = np.packbits(bits[:, ::-1], axis=1, bitorder="little")
+        m.write(ins.operands[0], np.ascontiguousarray(packed).view(a.dtype).reshape(-1), mask)
+        return
+    else:
+        raise PtxError("bfind of signed numbers is not interpreted")
+    m.write(ins.operands[0], value.astype(np.int32), mask)
+
+
+@instruction("prmt")
+def _prmt(m: Machine, ins: Instruction, mask: Mask) -> None:
+    """Four bytes of eight, by the nibbles of a selector; a nibble's top bit spreads the byte's sign instead."""
+    if ins.modifiers[-1] != "b32":
+        raise PtxError("prmt with a mode is not interpreted")
+    a, b, selector = (np.ascontiguousarray(m.read(o, "b32")) for o in ins.operands[1:4])
+    source = np.concatenate([a.view(np.uint8).reshape(-1, 4), b.view(np.uint8).reshape(-1, 4)], axis=1)
+    nibbles = (selector[:, None] >> np.arange(0, 16, 4, dtype=np.uint32)) & np.uint32(15)
+    picked = np.take_along_axis(source, (nibbles & np.uint32(7)).astype(np.int64), axis=1)
+    signs = np.where(picked & 128, np.uint8(255), np.uint8(0))
+    value = np.where(nibbles & 8, signs, picked)
+    m.write(ins.operands[0], np.ascontiguousarray(value).view(np.uint32).reshape(-1), mask)
+
+
+@instruction("dp4a")
+def _dp4a(m: Machine, ins: Instruction, mask: Mask) -> None:
+    total = m.read(ins.operands[3], "s32").astype(np.int64)
+    a, b = (
+        np.ascontiguousarray(m.read(o, "b32")).view(np.int8 if k == "s32" else np.uint8).reshape(-1, 4).astype(np.int64)
+        for o, k in zip(ins.operands[1:3], ins.modifiers[-2:], strict=True)
+    )
+    m.write(ins.operands[0], (total + (a * b).sum(axis=1)).astype(np.int32), mask)
+
+
+@instruction("sad")
+def _sad(m: Machine, ins: Instruction, mask: Mask) -> None:
+    a, b, c = (m.read(o, ins.type) for o in ins.operands[1:4])
+    m.write(ins.operands[0], (np.maximum(a, b) - np.minimum(a, b) + c).astype(a.dtype), mask)
+
+
+# ---- comparisons and choices
+
+_COMPARE = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
+}  # fmt: skip
+
+
+def _compared(m: Machine, ins: Instruction, name: str, kind: str, first: int) -> Array:
+    a, b = _sources(m, ins, kind, first, first + 1)
+    if kind in FLOATS:
+        unordered = np.isnan(a) | np.isnan(b)
+        if name == "num":
+            return ~unordered
+        if name == "nan":
+            return unordered
+        if name.endswith("u"):
+            return unordered | _COMPARE[name[:-1]](a, b)
+        if name == "ne":
+            return ~unordered & (a != b)
+    return np.asarray(_COMPARE[name](a, b))
+
+
+@instruction("setp")
+def _setp(m: Machine, ins: Instruction, mask: Mask) -> None:
+    pair = len(ins.operands) > 2 and isinstance(ins.operands[1], Register) and ins.operands[1].name in _predicates(m)
+    first = 2 if pair and len(ins.operands) > 3 else 1
+    value = _compared(m, ins, ins.modifiers[0], ins.type, first)
+    combine = next((c for c in ("and", "or", "xor") if ins.has(c)), None)
+    other = m.predicate(ins.operands[first + 2]) if combine else None
+    f = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+    m.write(ins.operands[0], value if combine is None or other is None else f[combine](value, other), mask)
+    if first == 2:
+        opposite = ~value
+        m.write(ins.operands[1], opposite if combine is None or other is None else f[combine](opposite, other), mask)
+
+
+def _predicates(m: Machine) -> set[str]:
+    return {name for name, width in m.entry.registers.items() if width == 1}
+
+
+@instruction("set")
+def _set(m: Machine, ins: Instruction, mask: Mask) -> None:
+    value = _compared(m, ins, ins.modifiers[0], ins.type, 1)
+    kind = ins.modifiers[-2]
+    result = value.astype(np.float32) if kind == "f32" else np.where(value, -1, 0).astype(np.int32)
+    m.write(ins.operands[0], result, mask)
+
+
+@instruction("selp")
+def _selp(m: Machine, ins: Instruction, mask: Mask) -> None:
+    a, b = (m.read(o, ins.type) for o in ins.operands[1:3])
+    m.write(ins.operands[0], np.where(m.predicate(ins.operands[3]), a, b), mask)
+
+
+@instruction("slct")
+def _slct(m: Machine, ins: Instruction, mask: Mask) -> None:
+    a, b = (m.read(o, ins.modifiers[-2]) for o in ins.operands[1:3])
+    m.write(ins.operands[0], np.where(m.read(ins.operands[3], ins.type) >= 0, a, b), mask)
+
+
+# ---- functions: those with .approx are computed right and rounded, which is closer than the hardware is
+
+_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "rcp": lambda x: 1 / x,
+}
+
+
+@instruction(*_FUNCTIONS)
+def _function(m: Machine, ins: Instruction, mask: Mask) -> None:
+    f = _FUNCTIONS[ins.opcode]
+    kind = ins.type
+    if kind in PACKED:
+        x = m.read_packed(ins.operands[1], kind)
+        m.write(ins.operands[0], _pack(rounded(f(x.astype(np.float64)), x.dtype), kind), mask)
+        return
+    (x,) = _sources(m, ins, kind, 1)
+    _finish(m, ins, rounded(f(x.astype(np.float64)), x.dtype, _mode(ins)), mask)
+
+
+# ---- conversions
+
+
+@instruction("cvt")
+def _cvt(m: Machine, ins: Instruction, mask: Mask) -> None:
+    if ins.modifiers[0] == "pack":
+        _cvt_pack(m, ins, mask)
+        return
+    to, source = ins.modifiers[-2:]
+    if to in PACKED or source in PACKED:
+        _cvt_packed(m, ins, mask, to, source)
+        return
+    x = m.read(ins.operands[1], source)
+    if ins.has("ftz") and source == "f32":
+        x = flushed(x)
+    m.write(ins.operands[0], _converted(x, source, to, ins), mask)
+
+
+def _converted(x: Array, source: str, to: str, ins: Instruction) -> Array:
+    dtype = DTYPES[to]
+    mode = _mode(ins)
+    if to in FLOATS:
+        if source in FLOATS and any(ins.has(r) for r in ("rni", "rzi", "rmi", "rpi")):
+            whole = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[mode]
+            y = whole(x.astype(np.float64)).astype(dtype)
+        elif source not in FLOATS and x.dtype.itemsize == 8:
+            y = x.astype(dtype) if to != "f16" else x.astype(np.float64).astype(dtype)
+        elif ins.has("satfinite"):
+            y = saturated_small(x, dtype)
+        else:
+            y = rounded(x.astype(np.float64), dtype, mode)
+        if ins.has("ftz") and to == "f32":
+            y = flushed(y).astype(dtype)
+        if ins.has("sat"):
+            y = np.where(np.isnan(y), 0, np.clip(y, 0, 1)).astype(dtype)
+        if ins.has("relu"):
+            y = np.where(np.isnan(y), y, np.maximum(y, dtype.type(0))).astype(dtype)
+        return y
+    if source in FLOATS:
+        return to_integer(x, dtype, mode)
+    return saturated(x, dtype) if ins.has("sat") else x.astype(dtype)
+
+
+def _cvt_packed(m: Machine, ins: Instruction, mask: Mask, to: str, source: str) -> None:
+    """`cvt.to.source d, high, low`, or from one packed type to another."""
+    if source in PACKED:
+        x = m.read_packed(ins.operands[1], source)
+        element = PACKED[source][0]
+    else:
+        high, low = (m.read(o, source) for o in ins.operands[1:3])
+        x, element = np.stack([low, high], axis=1), source
+    m.write(ins.operands[0], _pack(_converted(x, element, PACKED[to][0], ins), to), mask)
+
+
+def _cvt_pack(m: Machine, ins: Instruction, mask: Mask) -> None:
+    """`cvt.pack.sat.s8.s32.b32 d, a, b, c`: a and b saturated, above the low half of c."""
+    to = ins.modifiers[2]
+    dtype = DTYPES[to]
+    a, b = (saturated(m.read(o, "s32"), dtype).view(unsigned(dtype)).astype(np.uint32) for o in ins.operands[1:3])
+    bits = np.uint32(8 * dtype.itemsize)
+    value = a << bits | b
+    if len(ins.operands) > 3:
+        value = m.read(ins.operands[3], "b32") << np.uint32(2) * bits | value
+    m.write(ins.operands[0], value, mask)
+
+
+@instruction("mov")
+def _mov(m: Machine, ins: Instruction, mask: Mask) -> None:
+    target, source = ins.operands
+    if isinstance(target, Vector):
+        whole = np.ascontiguousarray(m.read(source, ins.type))
+        size = width_of(ins.type) // 8 // len(target.items)
+        parts = whole.view(np.dtype(f"u{size}")).reshape(-1, len(target.items))
+        for i, item in enumerate(target.items):
+            m.write(item, parts[:, i].copy(), mask)
+    elif isinstance(source, Vector):
+        size = width_of(ins.type) // 8 // len(source.items)
+        parts = np.stack([m.read(s, f"b{8 * size}") for s in source.items], axis=1)
+        m.write(target, np.ascontiguousarray(parts).view(np.dtype(f"u{width_of(ins.type) // 8}")).reshape(-1), mask)
+    else:
+        m.write(target, m.read(source, ins.type), mask)

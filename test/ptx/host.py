@@ -1,0 +1,548 @@
+"""Runs compiled CUDA programs whole: the host's side in Python, each dispatch in the interpreter.
+
+IREE compiles a program up to `executable-targets`, where the host's function still is buffers, copies and dispatches of
+its stream dialect, and from there on to PTX. What the runtime would do with the former is done here, so that a program
+with several dispatches, transient buffers and dynamic sizes runs as on a device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from qmlir._mlir import Output, Session, Source, ctypes_dl, ir, raw_data
+
+from .machine import Report, run_grid
+from .memory import GlobalMemory
+from .numbers import Array
+from .text import Module, PtxError, parse
+
+_LOCK = threading.Lock()  # the flags of a session are LLVM's globals
+_SLACK = 64  # bytes behind a buffer, so that views of whole words fit
+_ELEMENTS: dict[str, Any] = {
+    "i1": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64, "f8E4M3FN": ml_dtypes.float8_e4m3fn,
+    "f8E5M2": ml_dtypes.float8_e5m2, "f8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz, "f8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+    "f8E8M0FNU": ml_dtypes.float8_e8m0fnu,
+}  # fmt: skip
+
+
+class Failure(Exception):
+    """A program refuses its arguments."""
+
+
+@dataclass
+class Resource:
+    """Bytes of a device; `data` has slack behind `size`. A subview starts at `start` of another's data."""
+
+    name: str
+    data: Array
+    size: int
+    start: int = 0
+
+    @staticmethod
+    def of(name: str, content: Array) -> Resource:
+        raw = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+        data = np.zeros((raw.size + _SLACK + 31) // 32 * 32, np.uint8)
+        data[: raw.size] = raw
+        return Resource(name, data, raw.size)
+
+    @staticmethod
+    def empty(name: str, size: int) -> Resource:
+        """Full of noise: what is not written must not be read."""
+        return Resource(name, np.full((size + _SLACK + 31) // 32 * 32, 0xA5, np.uint8), size)
+
+    def bytes(self, offset: int, length: int) -> Array:
+        if offset < 0 or offset + length > self.size:
+            raise PtxError(f"{length} bytes at {offset} of {self.name}, which has {self.size}")
+        return self.data[self.start + offset : self.start + offset + length]
+
+    def view(self, offset: int, length: int) -> Resource:
+        self.bytes(offset, length)
+        return Resource(self.name, self.data, length, self.start + offset)
+
+
+@dataclass
+class BufferView:
+    """An argument or a result: bytes and what they mean."""
+
+    resource: Resource
+    shape: tuple[int, ...]
+    element: str
+
+    def array(self) -> Array:
+        dtype = np.dtype(_ELEMENTS[self.element])
+        count = int(np.prod(self.shape, dtype=np.int64))
+        raw = self.resource.bytes(0, count * dtype.itemsize)
+        return raw.copy().view(dtype).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One launch, and what came of it."""
+
+    name: str
+    grid: tuple[int, int, int]
+    report: Report
+
+
+@dataclass
+class Compiled:
+    """A CUDA program at the host's stage, and its device code."""
+
+    host: str
+    ptx: Module
+    text: str
+
+    def run(self, *arguments: Array, function: str = "main", **options: Any) -> tuple[list[Array], list[Dispatch]]:
+        """The results, and the dispatches in their order. Options are those of `run_grid`."""
+        with ir.Context() as context, ir.Location.unknown():
+            context.allow_unregistered_dialects = True
+            module = ir.Module.parse(self.host)
+            host = _Host(module, self.ptx, options)
+            host.initialize()
+            views = [BufferView(Resource.of(f"argument {i}", a), a.shape, "") for i, a in enumerate(arguments)]
+            results = host.call(function, views)
+            return [r.array() for r in results], host.dispatches
+
+
+def compile_program(configured: str, flags: Sequence[str] = ()) -> Compiled:
+    """From the text of a program at the level `configured` (`artifact.source("configured")`)."""
+    with _LOCK, tempfile.TemporaryDirectory() as folder:
+        host = _iree(configured, [f"--iree-hal-dump-executable-binaries-to={folder}", *flags])
+        texts = [f.read_text() for f in sorted(Path(folder).glob("*.ptx"))]
+    module = Module("", "")
+    for text in texts:
+        part = parse(text)
+        module.target, module.version = part.target, part.version
+        module.entries |= part.entries
+        module.variables |= part.variables
+    return Compiled(host, module, "\n".join(texts))
+
+
+def _iree(text: str, flags: list[str]) -> str:
+    """Compile to the end; returns the IR at `executable-targets`."""
+    session = Session()
+    session.set_flags("--iree-input-demote-f64-to-f32=false", *flags)
+    invocation = session.invocation()
+    invocation.enable_console_diagnostics()
+    library = ctypes_dl._dylib
+    output = Output.open_membuffer()
+    try:
+        invocation.parse_source(Source.wrap_buffer(session, text.encode() + b"\0"))
+        _phase(library.ireeCompilerInvocationSetCompileToPhase, invocation, b"executable-targets")
+        if not invocation.execute():
+            raise PtxError("IREE does not compile the program")
+        invocation.output_ir(output)
+        host = bytes(output.map_memory()).decode()
+        _phase(library.ireeCompilerInvocationSetCompileFromPhase, invocation, b"executable-targets")
+        _phase(library.ireeCompilerInvocationSetCompileToPhase, invocation, b"end")
+        if not invocation.execute():
+            raise PtxError("IREE does not compile the program's device code")
+        return host
+    finally:
+        output.close()
+        invocation.close()
+
+
+def _phase(setter: Any, invocation: Any, phase: bytes) -> None:
+    """In the C API, but not wrapped by the bindings."""
+    setter.restype, setter.argtypes = None, (ctypes.c_void_p, ctypes.c_char_p)
+    setter(invocation._inv_p, phase)
+
+
+# ---- the host's operations
+
+_COMPARE: list[Callable[[int, int], bool]] = [
+    lambda a, b: a == b, lambda a, b: a != b, lambda a, b: a < b, lambda a, b: a <= b, lambda a, b: a > b,
+    lambda a, b: a >= b,
+]  # fmt: skip
+_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "addi": lambda a, b: a + b, "subi": lambda a, b: a - b, "muli": lambda a, b: a * b, "andi": lambda a, b: a & b,
+    "ori": lambda a, b: a | b, "xori": lambda a, b: a ^ b, "shli": lambda a, b: a << b, "shrui": lambda a, b: a >> b,
+    "divui": lambda a, b: a // b, "divsi": lambda a, b: int(a / b), "ceildivui": lambda a, b: -(-a // b),
+    "ceildivsi": lambda a, b: -(-a // b), "floordivsi": lambda a, b: a // b, "remui": lambda a, b: a % b,
+    "remsi": lambda a, b: a % b, "maxui": max, "minui": min, "maxsi": max, "minsi": min,
+}  # fmt: skip
+_CASTS = ("index_cast", "index_castui", "extui", "extsi")
+
+
+@dataclass
+class _Host:
+    """Interprets functions of one module; `values` are of the function that runs."""
+
+    module: Any
+    ptx: Module
+    options: dict[str, Any]
+    globals: dict[str, Any] = field(default_factory=dict)
+    dispatches: list[Dispatch] = field(default_factory=list)
+    exports: dict[str, Any] = field(default_factory=dict)
+    functions: dict[str, Any] = field(default_factory=dict)
+
+    def initialize(self) -> None:
+        for op in self.module.body.operations:
+            o = op.operation
+            name = str(o.attributes["sym_name"]).strip('"') if "sym_name" in o.attributes else ""
+            if o.name == "util.global" and "initial_value" in o.attributes:
+                value = o.attributes["initial_value"]
+                self.globals[name] = value.value if isinstance(value, ir.IntegerAttr) else None
+            elif o.name == "hal.executable":
+                self._read_executable(o)
+            elif o.name in ("util.func", "func.func"):
+                self.functions[name] = o
+        for op in self.module.body.operations:
+            if op.operation.name == "util.initializer":
+                self._run_region(op.operation.regions[0], [])
+
+    def _read_executable(self, executable: Any) -> None:
+        for variant in executable.regions[0].blocks[0].operations:
+            if variant.operation.name != "hal.executable.variant":
+                continue
+            for op in variant.operation.regions[0].blocks[0].operations:
+                if op.operation.name == "hal.executable.export":
+                    self.exports[str(op.operation.attributes["sym_name"]).strip('"')] = op.operation
+
+    def call(self, name: str, arguments: Sequence[Any]) -> list[Any]:
+        function = self.functions[name]
+        declared = re.search(r"iree\.abi\.declaration = .*?\((.*)", str(function.attributes))
+        elements = re.findall(r"%input\d+: tensor<((?:[^<>]|<[^<>]*>)*)>", declared.group(1)) if declared else []
+        for view, text in zip(arguments, elements, strict=False):
+            if isinstance(view, BufferView) and not view.element:
+                view.element = text.split("x")[-1]
+        return self._run_region(function.regions[0], list(arguments))
+
+    # ---- control flow
+
+    def _run_region(self, region: Any, arguments: list[Any]) -> list[Any]:
+        values: dict[Any, Any] = {}
+        block = region.blocks[0]
+        while True:
+            for argument, value in zip(block.arguments, arguments, strict=True):
+                values[argument] = value
+            step = self._run_block(block, values)
+            if isinstance(step, list):
+                return step
+            block, arguments = step
+
+    def _run_block(self, block: Any, values: dict[Any, Any]) -> Any:
+        """What the block returns, or the block that follows with its arguments."""
+        for view in block.operations:
+            op = view.operation
+            name = op.name
+            operands = [values[o] for o in op.operands]
+            if name in ("util.return", "hal.return", "func.return", "scf.yield", "stream.yield"):
+                return operands
+            if name == "cf.br":
+                return op.successors[0], operands
+            if name == "cf.cond_br":
+                sizes = _segments(op)
+                split = 1 + sizes[1]
+                return (op.successors[0], operands[1:split]) if operands[0] else (op.successors[1], operands[split:])
+            results = self._run_op(op, name, operands, values)
+            for result, value in zip(op.results, results, strict=True):
+                values[result] = value
+        return []
+
+    def _nested(self, region: Any, arguments: list[Any], values: dict[Any, Any]) -> list[Any]:
+        block = region.blocks[0]
+        for argument, value in zip(block.arguments, arguments, strict=True):
+            values[argument] = value
+        done = self._run_block(block, values)
+        if not isinstance(done, list):
+            raise PtxError("branches inside of a nested region")
+        return done
+
+    def _run_op(self, op: Any, name: str, operands: list[Any], values: dict[Any, Any]) -> list[Any]:
+        dialect, _, short = name.partition(".")
+        if dialect == "arith":
+            return [self._arith(op, short, operands)]
+        handler: Callable[..., list[Any]] | None = getattr(self, f"_{name.replace('.', '_')}", None)
+        if handler is None:
+            raise PtxError(f"the host does not know {name}: {str(op)[:200]}")
+        return handler(op, operands, values)
+
+    def _arith(self, op: Any, name: str, operands: list[Any]) -> Any:
+        if name == "constant":
+            attribute = op.attributes["value"]
+            return attribute.value if hasattr(attribute, "value") else attribute
+        if name == "cmpi":
+            return int(_COMPARE[_predicate(op)](*operands))
+        if name == "select":
+            return operands[1] if operands[0] else operands[2]
+        if name in _CASTS:
+            return operands[0]
+        kind = op.results[0].type
+        bits = kind.width if isinstance(kind, ir.IntegerType) else 64
+        value = operands[0] if name == "trunci" else _ARITHMETIC[name](*operands)
+        return value & ((1 << bits) - 1)
+
+    def _cf_assert(self, op: Any, operands: list[int], values: Any) -> list[Any]:
+        if not operands[0]:
+            raise Failure(op.attributes["msg"].value)
+        return []
+
+    def _affine_apply(self, op: Any, operands: list[int], values: Any) -> list[int]:
+        return [_affine(op.attributes["map"].value, operands)[0]]
+
+    def _affine_min(self, op: Any, operands: list[int], values: Any) -> list[int]:
+        return [min(_affine(op.attributes["map"].value, operands))]
+
+    def _affine_max(self, op: Any, operands: list[int], values: Any) -> list[int]:
+        return [max(_affine(op.attributes["map"].value, operands))]
+
+    def _scf_if(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> list[Any]:
+        region = op.regions[0 if operands[0] else 1]
+        return self._nested(region, [], values) if len(list(region.blocks)) else []
+
+    def _scf_for(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> list[Any]:
+        start, end, step, *carried = operands
+        for i in range(start, end, step):
+            carried = self._nested(op.regions[0], [i, *carried], values)
+        return carried
+
+    # ---- util and hal
+
+    def _util_global_load(self, op: Any, operands: Any, values: Any) -> list[Any]:
+        return [self.globals.get(str(op.attributes["global"]).lstrip("@"))]
+
+    def _util_global_store(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
+        self.globals[str(op.attributes["global"]).lstrip("@")] = operands[0]
+        return []
+
+    def _util_buffer_constant(self, op: Any, operands: Any, values: Any) -> list[Resource]:
+        return [Resource.of("constants", _constant_bytes(op.attributes["value"]))]
+
+    def _util_call(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
+        return self.call(str(op.attributes["callee"]).lstrip("@"), operands)
+
+    def _util_assume_int(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
+        return operands
+
+    def _util_align(self, op: Any, operands: list[int], values: Any) -> list[int]:
+        return [-(-operands[0] // operands[1]) * operands[1]]
+
+    def _util_optimization_barrier(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
+        return operands
+
+    def _util_null(self, op: Any, operands: Any, values: Any) -> list[Any]:
+        return [None]
+
+    def _util_status_check_ok(self, op: Any, operands: list[int], values: Any) -> list[Any]:
+        if operands[0]:
+            raise Failure(op.attributes["message"].value)
+        return []
+
+    def _hal_buffer_view_dim(self, op: Any, operands: list[BufferView], values: Any) -> list[int]:
+        return [operands[0].shape[op.attributes["index"].value]]
+
+    def _hal_buffer_view_assert(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
+        shape = tuple(operands[3:])
+        if operands[0].shape != shape:
+            raise PtxError(f"an argument has the shape {operands[0].shape}, not {shape}")
+        return []
+
+    def _hal_element_type(self, op: Any, operands: Any, values: Any) -> list[int]:
+        return [0]
+
+    def _hal_encoding_type(self, op: Any, operands: Any, values: Any) -> list[int]:
+        return [0]
+
+    # ---- stream
+
+    def _stream_timepoint_immediate(self, op: Any, operands: Any, values: Any) -> list[None]:
+        return [None]
+
+    def _stream_timepoint_join(self, op: Any, operands: Any, values: Any) -> list[None]:
+        return [None]
+
+    def _stream_timepoint_barrier(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
+        return [operands[0], None]
+
+    def _stream_timepoint_await(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
+        return operands[: len(list(op.results))] if not _segments(op) else operands[: _segments(op)[0]]
+
+    def _stream_resource_try_map(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
+        buffer, offset, size = operands
+        return [1, buffer.view(offset, size)]
+
+    def _stream_resource_alloc(self, op: Any, operands: list[int], values: Any) -> list[Resource]:
+        return [Resource.empty("transient", operands[-1])]
+
+    def _stream_resource_alloca(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
+        return [Resource.empty("transient", next(o for o in operands if isinstance(o, int))), None]
+
+    def _stream_resource_dealloca(self, op: Any, operands: list[Any], values: Any) -> list[None]:
+        return [None]
+
+    def _stream_resource_subview(self, op: Any, operands: list[Any], values: Any) -> list[Resource]:
+        source, offset = operands[0], operands[2]
+        return [source.view(offset, operands[3])]
+
+    def _stream_resource_size(self, op: Any, operands: list[Resource], values: Any) -> list[int]:
+        return [operands[0].size]
+
+    def _stream_resource_load(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
+        kind = str(op.results[0].type)
+        dtype = np.dtype(np.int64 if kind == "index" else _ELEMENTS[kind])
+        return [operands[0].bytes(operands[2], dtype.itemsize).copy().view(dtype)[0].item()]
+
+    def _stream_file_constant(self, op: Any, operands: list[Any], values: Any) -> list[Resource]:
+        return [operands[0]]
+
+    def _stream_file_read(self, op: Any, operands: list[Any], values: Any) -> list[None]:
+        file, start, target, _, offset, length, *_ = operands
+        target.bytes(offset, length)[:] = file.bytes(start, length)
+        return [None]
+
+    def _stream_tensor_import(self, op: Any, operands: list[Any], values: Any) -> list[Resource]:
+        return [operands[0].resource]
+
+    def _stream_tensor_export(self, op: Any, operands: list[Any], values: Any) -> list[BufferView]:
+        encoding = str(op.attributes["source_encoding"])
+        match = re.match(r"tensor<((?:[^<>]|<[^<>]*>)*?)(?:, #.*)?>$", encoding)
+        if match is None:
+            raise PtxError(f"a result of type {encoding}")
+        *sizes, element = match.group(1).split("x")
+        dynamic = iter(operands[1:])
+        shape = tuple(next(dynamic) if s == "?" else int(s) for s in sizes)
+        return [BufferView(operands[0], shape, element)]
+
+    def _stream_cmd_execute(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> list[None]:
+        arguments = [o for o in operands if isinstance(o, Resource)]
+        self._nested(op.regions[0], arguments, values)
+        return [None]
+
+    def _stream_cmd_concurrent(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> list[Any]:
+        self._nested(op.regions[0], [], values)
+        return []
+
+    _stream_cmd_serial = _stream_cmd_concurrent
+
+    def _stream_cmd_fill(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
+        target, _, offset, length, value = operands
+        width = op.operands[4].type.width // 8
+        pattern = (int(value) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+        target.bytes(offset, length)[:] = np.frombuffer(pattern * (length // width), np.uint8)
+        return []
+
+    def _stream_cmd_copy(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
+        source, _, at, target, _, to, length = operands
+        target.bytes(to, length)[:] = source.bytes(at, length)
+        return []
+
+    def _stream_cmd_flush(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
+        return []
+
+    _stream_cmd_invalidate = _stream_cmd_discard = _stream_cmd_flush
+
+    def _stream_cmd_dispatch(self, op: Any, operands: list[Any], values: dict[Any, Any]) -> list[Any]:
+        sizes = _segments(op)
+        parts, at = [], 0
+        for size in sizes:
+            parts.append(operands[at : at + size])
+            at += size
+        workload, constants, resources, _, offsets, lengths = parts
+        name = str(op.attributes["entry_points"]).rstrip("]").rpartition("@")[2]
+        export = self.exports[name]
+        counts = self._run_region(export.regions[0], [None, *workload])
+        grid = (counts[0], counts[1], counts[2])
+        access = [a.value for a in op.attributes["resource_accesses"]]  # 1 read, 2 write
+        memory = GlobalMemory()
+        addresses = []
+        for i, (resource, offset, length) in enumerate(zip(resources, offsets, lengths, strict=True)):
+            view = resource.view(offset, length)
+            addresses.append(memory.bind(f"binding {i}", view.data, view.start, view.size, bool(access[i] & 2)))
+        shared = (
+            export.attributes["workgroup_local_memory"].value if "workgroup_local_memory" in export.attributes else 0
+        )
+        if 0 not in grid:
+            entry = self.ptx.entries[name]
+            # LLVM widens loads of aligned pointers beyond the end of what is there; ours have no reason to.
+            memory.slack = 16 if "_dispatch_" in name else 0
+            report = run_grid(self.ptx, entry, grid, [*addresses, *constants], memory, dynamic_shared=shared,
+                              **self.options)  # fmt: skip
+            self.dispatches.append(Dispatch(name, grid, report))
+        return []
+
+
+def _segments(op: Any) -> list[int]:
+    if "operandSegmentSizes" not in op.attributes:
+        return []
+    return [int(n) for n in op.attributes["operandSegmentSizes"]]
+
+
+def _predicate(op: Any) -> int:
+    """eq, ne, lt, le, gt, ge; the host's numbers are never negative, so the unsigned ones are the same."""
+    value = int(op.attributes["predicate"].value)
+    return value if value < 6 else value - 4
+
+
+def _affine(affine_map: Any, operands: list[int]) -> list[int]:
+    dims, symbols = operands[: affine_map.n_dims], operands[affine_map.n_dims :]
+    return [_affine_value(e, dims, symbols) for e in affine_map.results]
+
+
+_BINARY: tuple[tuple[Any, Callable[[int, int], int]], ...] = (
+    (ir.AffineAddExpr, lambda a, b: a + b),
+    (ir.AffineMulExpr, lambda a, b: a * b),
+    (ir.AffineModExpr, lambda a, b: a % b),
+    (ir.AffineFloorDivExpr, lambda a, b: a // b),
+    (ir.AffineCeilDivExpr, lambda a, b: -(-a // b)),
+)
+
+
+def _affine_value(expr: Any, dims: list[int], symbols: list[int]) -> int:
+    if isinstance(expr, ir.AffineConstantExpr):
+        return int(ir.AffineConstantExpr(expr).value)
+    if isinstance(expr, ir.AffineDimExpr):
+        return dims[ir.AffineDimExpr(expr).position]
+    if isinstance(expr, ir.AffineSymbolExpr):
+        return symbols[ir.AffineSymbolExpr(expr).position]
+    kind, f = next((k, f) for k, f in _BINARY if isinstance(expr, k))
+    binary = kind(expr)
+    return f(_affine_value(binary.lhs, dims, symbols), _affine_value(binary.rhs, dims, symbols))
+
+
+def _constant_bytes(attribute: Any) -> Array:
+    """The bytes of a constant as IREE would write them."""
+    text = str(attribute)
+    if text.startswith("#util.composite<"):
+        start = text.index("[") + 1
+        parts = _top_level(text[start : text.rindex("]")])
+        return np.concatenate([_constant_bytes(ir.Attribute.parse(p)) for p in parts] or [np.zeros(0, np.uint8)])
+    if isinstance(attribute, ir.DenseElementsAttr):
+        kind = ir.ShapedType(attribute.type)
+        count = int(np.prod([kind.get_dim_size(d) for d in range(kind.rank)], dtype=np.int64))
+        element = kind.element_type
+        if isinstance(element, ir.IntegerType) and element.width < 8:
+            codes = np.array([int(v) for v in attribute], np.int64) & ((1 << element.width) - 1)
+            per = 8 // element.width
+            codes = np.pad(codes, (0, -codes.size % per)).reshape(-1, per)
+            return (codes << np.arange(per) * element.width).sum(axis=1).astype(np.uint8)
+        data = np.frombuffer(raw_data(attribute), np.uint8)
+        return np.tile(data, count) if attribute.is_splat else data
+    raise PtxError(f"a constant that cannot be read: {text[:80]}")
+
+
+def _top_level(text: str) -> list[str]:
+    parts, depth, quoted, start = [], 0, False, 0
+    for i, c in enumerate(text):
+        if c == '"':
+            quoted = not quoted
+        elif not quoted and c in "<[(":
+            depth += 1
+        elif not quoted and c in ">])":
+            depth -= 1
+        elif c == "," and depth == 0 and not quoted:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    return [p for p in (*parts, text[start:].strip()) if p]

@@ -1,0 +1,604 @@
+"""Runs a kernel: all threads of several blocks at once, as numpy arrays.
+
+Threads at the same instruction are a fragment; the fragment that is furthest behind runs first, so that threads meet
+again after a branch. A barrier takes threads out until the last one of their block has come. What each instruction does
+is in `arithmetic`, `movement`, `matrix`, `warps` and `synchronisation`, which fill `HANDLERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .memory import SHARED_START, Fault, GlobalMemory, Place, SharedMemory
+from .numbers import DTYPES, PACKED, Array, unsigned
+from .text import Address, Entry, Immediate, Instruction, Module, Operand, PtxError, Register, Symbol, Vector, width_of
+
+Mask = Array | None  # which threads take part; None: all
+Handler = Callable[["Machine", Instruction, Mask], None]
+HANDLERS: dict[str, Handler] = {}
+
+WARP = 32
+_DIMENSIONS = "xyz"
+# What the lanes of a warp do together: those that come first wait for the others. Blocks of a kernel are in no order
+# that would bring them there at the same time.
+CONVERGENT = frozenset(
+    ("bar", "barrier", "mma", "ldmatrix", "stmatrix", "wgmma", "shfl", "vote", "redux", "match", "elect")
+)
+# A fragment that goes back this often lets others run: it may be waiting for them.
+PATIENCE = 256
+
+
+def instruction(*names: str) -> Callable[[Handler], Handler]:
+    """Register what an opcode does."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            HANDLERS[name] = handler
+        return handler
+
+    return register
+
+
+@dataclass
+class Parked:
+    """Threads that wait at a barrier, and where they go on."""
+
+    pc: int
+    threads: Array
+
+
+@dataclass
+class Barrier:
+    """One of a block's sixteen barriers: who has come, and how many must."""
+
+    arrived: int = 0
+    parked: list[Parked] = field(default_factory=list)
+
+
+@dataclass
+class Product:
+    """A `wgmma` on its way: accumulators that it owns, shared memory that it reads."""
+
+    warpgroup: int
+    registers: frozenset[str]
+    reads: list[Array]
+    group: int
+
+
+@dataclass
+class Copies:
+    """The asynchronous copies of one instruction: who issued them, in which of its groups, and what lands where."""
+
+    threads: Array
+    groups: Array
+    at: Place
+    values: Array
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run counted.
+
+    Attributes:
+        executed: instructions by opcode with modifiers, counted once for all threads of a fragment.
+        conflicts: extra passes because of shared memory's banks, by the text of the instruction.
+        passes: all passes of these.
+    """
+
+    executed: Mapping[str, int]
+    conflicts: Mapping[str, int]
+    passes: Mapping[str, int]
+
+
+class Machine:
+    """The threads of `blocks` of one grid.
+
+    Args:
+        parameters: bytes of each parameter of the entry, by name.
+        symbols: addresses of the module's variables.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        entry: Entry,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        blocks: Sequence[tuple[int, int, int]],
+        memory: GlobalMemory,
+        parameters: Mapping[str, bytes],
+        symbols: Mapping[str, int],
+        dynamic_shared: int,
+        limit: int = 20_000_000,
+    ) -> None:
+        self.module, self.entry, self.memory = module, entry, memory
+        self.grid, self.block = grid, block
+        self.parameters = dict(parameters)
+        self.limit = limit
+        per_block = block[0] * block[1] * block[2]
+        self.warps_per_block = -(-per_block // WARP)
+        padded = self.warps_per_block * WARP
+        self.threads = len(blocks) * padded
+        self.everyone = np.arange(self.threads)
+        self.linear = self.everyone % padded
+        self.block_of = self.everyone // padded
+        self.warp_of = self.linear // WARP  # within the block
+        self.lane_of = self.linear % WARP
+        self.alive = self.linear < per_block
+        self.special = self._special(blocks)
+        self.registers: dict[str, Array] = {}
+        self.widths = {name: np.dtype(f"u{max(8, w) // 8}") for name, w in entry.registers.items() if w > 1}
+        self.symbols = dict(symbols)
+        self.locals, local_size = self._place("local", 0)
+        self.local = np.zeros((self.threads, max(16, (local_size + 15) // 16 * 16)), np.uint8)
+        places, static = self._place("shared", SHARED_START)
+        self.symbols.update(places)
+        self.shared = SharedMemory(len(blocks), self.warps_per_block, static + dynamic_shared, self._granule())
+        self.copies: list[Copies] = []
+        self.committed = np.zeros(self.threads, np.int64)
+        self.products: list[Product] = []
+        self.products_committed = np.zeros(self.threads, np.int64)
+        self.fenced_at = np.full(self.threads // WARP // 4 + 1, -1, np.int64)  # by warpgroup: when wgmma.fence ran
+        # When a register of a wgmma was written by something else, by warpgroup.
+        self.written_at: dict[str, Array] = {
+            name: np.full(self.threads // WARP // 4 + 1, -1, np.int64) for name in _of_products(entry)
+        }
+        self.barriers: dict[tuple[int, int], Barrier] = {}
+        self.mbarriers: dict[tuple[int, int], Any] = {}
+        self.executed: dict[str, int] = {}
+        self.clock = 0
+        first = self.alive.copy()
+        self.fragments: dict[int, Array] = {0: first}
+        self.gathering: dict[int, Array] = {}  # at an instruction of CONVERGENT, until the rest of the warp is there
+        self.forced = False
+        self.pc = 0
+
+    # ---- set-up
+
+    def _special(self, blocks: Sequence[tuple[int, int, int]]) -> dict[str, Array]:
+        x, y, _ = self.block
+        ids = np.array(blocks, np.uint32)[self.block_of]
+        tid = (self.linear % x, self.linear // x % y, self.linear // (x * y))
+        special: dict[str, Array] = {"%laneid": self.lane_of, "%warpid": self.warp_of}
+        for i, d in enumerate(_DIMENSIONS):
+            special[f"%tid.{d}"] = tid[i]
+            special[f"%ctaid.{d}"] = ids[:, i]
+            special[f"%ntid.{d}"] = np.full(self.threads, self.block[i])
+            special[f"%nctaid.{d}"] = np.full(self.threads, self.grid[i])
+        lane = self.lane_of.astype(np.uint64)
+        one = np.uint64(1)
+        for name, mask in (
+            ("lt", (one << lane) - one),
+            ("le", (one << (lane + one)) - one),
+            ("eq", one << lane),
+            ("ge", ~((one << lane) - one)),
+            ("gt", ~((one << (lane + one)) - one)),
+        ):
+            special[f"%lanemask_{name}"] = mask & np.uint64(0xFFFFFFFF)
+        return {name: value.astype(np.uint32) for name, value in special.items()}
+
+    def _place(self, space: str, start: int) -> tuple[dict[str, int], int]:
+        """Addresses of the variables of a space, the ones without a size last, and how many bytes the others take."""
+        found = [v for v in (*self.module.variables.values(), *self.entry.variables.values()) if v.space == space]
+        places, at = {}, start
+        for v in sorted(found, key=lambda v: v.size == 0):
+            if self.module.variables.get(v.name) is v and v.size and not re_uses(self.entry, v.name):
+                continue
+            at = -(-at // v.align) * v.align
+            places[v.name] = at
+            at += v.size
+        return places, at - start
+
+    def _granule(self) -> int:
+        """4 bytes, or less where the kernel has shorter accesses to shared memory."""
+        sizes = [4]
+        for i in self.entry.instructions:
+            if i.opcode in ("ld", "st") and not any(i.has(space) for space in ("param", "global", "local", "const")):
+                lanes = next((int(m[1:]) for m in i.modifiers if m in ("v2", "v4", "v8")), 1)
+                sizes.append(width_of(i.type) // 8 * lanes)
+        return min(sizes)
+
+    # ---- operands
+
+    def read(self, operand: Operand, kind: str) -> Array:
+        """An operand as the type says: an array of all threads, or a scalar."""
+        if kind == "pred":
+            return self.predicate(operand)
+        dtype = DTYPES[kind] if kind in DTYPES else np.dtype(f"u{width_of(kind) // 8}")
+        bits = unsigned(dtype)
+        if isinstance(operand, Register):
+            value = self._register(operand.name)
+            if value.dtype != bits:
+                value = value.astype(bits)
+            return value.view(dtype)
+        if isinstance(operand, Immediate):
+            mask = (1 << 8 * dtype.itemsize) - 1
+            value = np.array(operand.value & mask, bits)
+            if operand.bits == 64 and kind == "f32":
+                value = np.array(operand.value, np.uint64).view(np.float64).astype(np.float32).view(np.uint32)
+            return np.full(self.threads, value, bits).view(dtype)
+        if isinstance(operand, Symbol):
+            return np.full(self.threads, self.address_of(operand.name), np.uint64).astype(bits).view(dtype)
+        raise PtxError(f"an operand of type .{kind} cannot be {operand}")
+
+    def read_packed(self, operand: Operand, kind: str) -> Array:
+        """A packed operand as `[threads, elements]`, the lowest first."""
+        element, count = PACKED[kind]
+        bits = np.dtype(f"u{width_of(kind) // 8}")
+        raw = np.ascontiguousarray(self.read(operand, f"b{8 * bits.itemsize}"))
+        return raw.view(DTYPES[element]).reshape(self.threads, count)
+
+    def predicate(self, operand: Operand) -> Array:
+        if isinstance(operand, Immediate):
+            return np.full(self.threads, bool(operand.value))
+        if isinstance(operand, Register):
+            value = self.registers.get(operand.name)
+            return np.zeros(self.threads, np.bool_) if value is None else value
+        raise PtxError(f"{operand} is no predicate")
+
+    def _register(self, name: str) -> Array:
+        value = self.registers.get(name)
+        if value is not None:
+            return value
+        if name in self.special:
+            return self.special[name]
+        if name in ("%clock", "%clock64", "%globaltimer"):
+            return np.full(self.threads, self.clock, np.uint64)
+        if name in self.widths:  # never written: LLVM reads what it does not need
+            return np.zeros(self.threads, self.widths[name])
+        raise PtxError(f"unknown register {name}")
+
+    def address_of(self, name: str) -> int:
+        for table in (self.symbols, self.locals):
+            if name in table:
+                return table[name]
+        raise PtxError(f"unknown symbol {name}")
+
+    def addresses(self, operand: Operand) -> Array:
+        """Of `[base + offset]`, as int64."""
+        if isinstance(operand, Address):
+            return self.read(operand.base, "u64").astype(np.int64) + operand.offset
+        return self.read(operand, "u64").astype(np.int64)
+
+    def write(self, operand: Operand, value: Array, mask: Mask) -> None:
+        """Into a register: floats as their bits, integers extended by their sign."""
+        if not isinstance(operand, Register):
+            raise PtxError(f"{operand} is no register")
+        if operand.name == "_":
+            return
+        if value.dtype == np.bool_:
+            new = value
+        else:
+            if value.dtype.kind not in "iu":
+                value = value.view(unsigned(value.dtype))
+            width = self.widths.get(operand.name)
+            if width is None:
+                raise PtxError(f"unknown register {operand.name}")
+            if value.dtype.itemsize < width.itemsize and value.dtype.kind == "i":
+                value = value.astype(np.dtype(f"i{width.itemsize}"))
+            new = value.astype(width, copy=False) if value.dtype.kind == "u" else value.astype(width)
+        if operand.name in self.written_at and self.entry.instructions[self.pc].opcode != "wgmma":
+            self.written_at[operand.name][self.active(mask) // (4 * WARP)] = self.clock
+        if mask is not None:
+            old = self.registers.get(operand.name)
+            new = np.where(mask, new, np.zeros((), new.dtype) if old is None else old)
+        elif new.shape != (self.threads,):
+            new = np.broadcast_to(new, (self.threads,))
+        self.registers[operand.name] = new
+
+    def items(self, operand: Operand) -> tuple[Operand, ...]:
+        """The parts of a vector operand; one that is none is its only part."""
+        return operand.items if isinstance(operand, Vector) else (operand,)
+
+    def active(self, mask: Mask) -> Array:
+        """Numbers of the threads that take part."""
+        return self.everyone if mask is None else np.flatnonzero(mask)
+
+    def place(self, threads: Array, offsets: Array) -> Place:
+        return Place(self.block_of[threads], self.warp_of[threads], offsets)
+
+    def whole_warps(self, mask: Mask, what: str) -> Array:
+        """The warps, over all blocks, that take part, each with all its lanes. Raises Fault."""
+        if mask is None:
+            return np.arange(self.threads // WARP)
+        lanes = mask.reshape(-1, WARP)
+        some, every = lanes.any(axis=1), lanes.all(axis=1)
+        if (some & ~every).any():
+            warp = int(np.flatnonzero(some & ~every)[0])
+            thread = int(np.flatnonzero(mask)[np.searchsorted(np.flatnonzero(mask), warp * WARP)])
+            raise Fault(f"{what} by a part of a warp", int(np.searchsorted(self.active(mask), thread)))
+        return np.flatnonzero(every)
+
+    # ---- running
+
+    def run(self) -> Report:
+        """Until every thread has ended. Raises PtxError with the instruction and the thread at fault."""
+        with np.errstate(all="ignore"):
+            while self.fragments or self.gathering:
+                if not self.fragments:  # nobody else will come
+                    pc = min(self.gathering)
+                    self.fragments[pc] = self.gathering.pop(pc)
+                    self.forced = True
+                self._fragment()
+        if self.barriers:
+            (block, number), barrier = next(iter(self.barriers.items()))
+            waiting = sum(int(p.threads.sum()) for p in barrier.parked)
+            where = sorted({self.entry.instructions[p.pc - 1].line for p in barrier.parked})
+            raise PtxError(
+                f"deadlock: {waiting} threads of block {block} wait at barrier {number} (line {where}), the others "
+                "have ended or wait elsewhere"
+            )
+        texts = {i.line: f"{i.line}: {i.text}" for i in self.entry.instructions}
+        return Report(
+            self.executed,
+            {texts[line]: n for line, n in self.shared.conflicts.items()},
+            {texts[line]: n for line, n in self.shared.passes.items()},
+        )
+
+    def _fragment(self) -> None:
+        """Run the fragment that is furthest behind until it meets another, splits, or stops."""
+        self.pc = min(self.fragments)
+        threads = self.fragments.pop(self.pc)
+        instructions = self.entry.instructions
+        backward = 0
+        while threads is not None:
+            mask: Mask = None if threads.all() else threads
+            ins = instructions[self.pc]
+            if mask is not None and ins.opcode in CONVERGENT:
+                threads = self._gathered(ins, threads)
+                if threads is None:
+                    return
+                mask = None if threads.all() else threads
+            self.clock += 1
+            if self.clock > self.limit:
+                raise PtxError(f"no end after {self.limit} instructions, at line {ins.line}: {ins.text}")
+            self.executed[ins.opcode] = self.executed.get(ins.opcode, 0) + 1
+            taken = self._guarded(ins, threads)
+            if ins.opcode == "bra":
+                here = self.pc
+                threads = self._branch(ins, threads, taken)
+                backward += self.pc <= here
+                if threads is not None and self.fragments and backward > PATIENCE:
+                    self._let_others_run(threads)
+                    return
+            elif ins.opcode in ("ret", "exit"):
+                self.alive &= ~taken
+                self._released_by_exit(taken)
+                threads = self._rest(threads & ~taken, self.pc + 1)
+            else:
+                keep = self._execute(ins, mask if taken is threads else taken, threads)
+                self.pc += 1
+                threads = threads if keep is None else self._rest(keep, self.pc)
+            if threads is not None and self.pc in self.fragments:
+                self.fragments[self.pc] = self.fragments[self.pc] | threads
+                return
+
+    def _gathered(self, ins: Instruction, threads: Array) -> Array | None:
+        """Those of the threads whose warps are complete, with the ones that have waited here; the others wait."""
+        waiting = self.gathering.pop(self.pc, None)
+        if waiting is not None:
+            threads = threads | waiting
+        if self.forced:
+            self.forced = False
+            return threads
+        wanted = self.alive.reshape(-1, WARP)
+        if ins.opcode in ("shfl", "vote", "redux", "match", "elect"):
+            wanted = wanted & self._members(ins, threads)
+        lanes = threads.reshape(-1, WARP)
+        late = (lanes.any(axis=1) & (wanted & ~lanes).any(axis=1))[:, None] & lanes
+        if late.any():
+            self.gathering[self.pc] = late.reshape(-1)
+            threads = threads & ~late.reshape(-1)
+        return threads if threads.any() else None
+
+    def _members(self, ins: Instruction, threads: Array) -> Array:
+        """`[warps, lanes]` that the masks of the threads name."""
+        masks = np.where(threads, self.read(ins.operands[-1], "b32"), np.uint32(0)).reshape(-1, WARP)
+        named = np.bitwise_or.reduce(masks, axis=1)
+        return (named[:, None] >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(np.bool_)
+
+    def _let_others_run(self, threads: Array) -> None:
+        """These threads go round in a loop: they may wait for what others do."""
+        ours = self.pc
+        others = sorted(self.fragments)
+        for pc in others:
+            if pc not in self.fragments:
+                continue
+            kept, self.fragments = self.fragments, {pc: self.fragments[pc]}
+            del kept[pc]
+            budget = self.clock + 4096
+            while self.fragments and self.clock < budget:
+                self._fragment()
+            for at, more in kept.items():
+                self.fragments[at] = self.fragments[at] | more if at in self.fragments else more
+        self.fragments[ours] = self.fragments[ours] | threads if ours in self.fragments else threads
+
+    def _rest(self, threads: Array, pc: int) -> Array | None:
+        self.pc = pc
+        return threads if threads.any() else None
+
+    def _guarded(self, ins: Instruction, threads: Array) -> Array:
+        if ins.guard is None:
+            return threads
+        p = self.registers.get(ins.guard.register)
+        if p is None:
+            p = np.zeros(self.threads, np.bool_)
+        return threads & ~p if ins.guard.negated else threads & p
+
+    def _branch(self, ins: Instruction, threads: Array, taken: Array) -> Array | None:
+        rest = threads & ~taken
+        if not rest.any():
+            self.pc = ins.target
+            return threads
+        if not taken.any():
+            self.pc += 1
+            return threads
+        behind, ahead = sorted(((ins.target, taken), (self.pc + 1, rest)), key=lambda pair: pair[0])
+        if behind[0] == ahead[0]:
+            self.pc = behind[0]
+            return threads
+        other = self.fragments.get(ahead[0])
+        self.fragments[ahead[0]] = ahead[1] if other is None else other | ahead[1]
+        self.pc = behind[0]
+        return behind[1]
+
+    def _execute(self, ins: Instruction, mask: Mask, threads: Array) -> Array | None:
+        """Run one instruction; returns the threads that go on where that are not all of `threads`."""
+        handler = HANDLERS.get(ins.opcode)
+        try:
+            if handler is None:
+                raise PtxError(f"the interpreter does not know the instruction {ins.opcode}")
+            if mask is not None and not mask.any():
+                return None
+            if self.products:
+                self._check_accumulators(ins, mask)
+            self.stays: Array | None = None
+            handler(self, ins, mask)
+        except Fault as e:
+            active = self.active(mask)
+            thread = int(active[min(e.lane, active.size - 1)])
+            raise PtxError(
+                f"line {ins.line}: {ins.text}: {e} (thread {int(self.linear[thread])} of block "
+                f"{tuple(int(self.special[f'%ctaid.{d}'][thread]) for d in _DIMENSIONS)})"
+            ) from None
+        except (KeyError, ValueError, IndexError, StopIteration, PtxError) as e:
+            if isinstance(e, PtxError) and str(e).startswith("line "):
+                raise
+            raise PtxError(f"line {ins.line}: {ins.text}: {type(e).__name__} {e}") from e
+        return None if self.stays is None else threads & ~self.stays
+
+    def _check_accumulators(self, ins: Instruction, mask: Mask) -> None:
+        if ins.opcode == "wgmma":
+            return
+        groups = set((self.active(mask) // (4 * WARP)).tolist())
+        for product in self.products:
+            touched = product.registers & ins.registers
+            if touched and product.warpgroup in groups:
+                raise PtxError(
+                    f"line {ins.line}: {ins.text}: {min(touched)} belongs to a wgmma that has not been waited for"
+                )
+
+    # ---- barriers
+
+    def park(self, number: int, mask: Mask, count: int | None, waits: bool) -> None:
+        """Threads come to a barrier of their block; those that wait go on when the last one has come."""
+        active = np.zeros(self.threads, np.bool_)
+        active[self.active(mask)] = True
+        self._whole_live_warps(active)
+        for block in np.unique(self.block_of[active]).tolist():
+            mine = active & (self.block_of == block)
+            barrier = self.barriers.setdefault((block, number), Barrier())
+            barrier.arrived += int(mine.sum())
+            barrier.parked.append(Parked(self.pc + 1 if waits else -1, mine))
+            needed = count or int((self.alive & (self.block_of == block)).sum())
+            if barrier.arrived > needed:
+                raise PtxError(f"{barrier.arrived} threads came to barrier {number}, which wants {needed}")
+            if barrier.arrived == needed:
+                self._release(block, number)
+        if waits:
+            self.stays = active
+
+    def _whole_live_warps(self, active: Array) -> None:
+        lanes, alive = active.reshape(-1, WARP), self.alive.reshape(-1, WARP)
+        partial = lanes.any(axis=1) & (lanes != alive).any(axis=1)
+        if partial.any():
+            warp = int(np.flatnonzero(partial)[0])
+            raise PtxError(
+                f"divergent barrier: {int(lanes[warp].sum())} of {int(alive[warp].sum())} lanes of warp "
+                f"{warp % self.warps_per_block} come to it"
+            )
+
+    def _release(self, block: int, number: int) -> None:
+        barrier = self.barriers.pop((block, number))
+        came = np.zeros(self.threads, np.bool_)
+        for parked in barrier.parked:
+            came |= parked.threads
+            if parked.pc >= 0:
+                other = self.fragments.get(parked.pc)
+                self.fragments[parked.pc] = parked.threads if other is None else other | parked.threads
+        self.shared.clocks.join(block, np.unique(self.warp_of[came]))
+
+    def _released_by_exit(self, gone: Array) -> None:
+        """A barrier that all threads of a block must come to does not wait for those that have ended."""
+        for block, number in list(self.barriers):
+            if number == 0 and gone[self.block_of == block].any():
+                barrier = self.barriers[block, number]
+                if barrier.arrived == int((self.alive & (self.block_of == block)).sum()):
+                    self._release(block, number)
+
+
+def _of_products(entry: Entry) -> set[str]:
+    """The registers of the entry's `wgmma.mma_async`, but for descriptors."""
+    return {
+        r.name
+        for i in entry.instructions
+        if i.opcode == "wgmma" and i.has("mma_async")
+        for operand in i.operands[:2]
+        if isinstance(operand, Vector)
+        for r in operand.items
+        if isinstance(r, Register)
+    }
+
+
+def re_uses(entry: Entry, name: str) -> bool:
+    """Whether an entry names a variable of the module: only then is it its own."""
+    return name in entry.text
+
+
+def run_grid(
+    module: Module,
+    entry: Entry,
+    grid: tuple[int, int, int],
+    arguments: Sequence[int],
+    memory: GlobalMemory,
+    *,
+    block: tuple[int, int, int] | None = None,
+    dynamic_shared: int = 0,
+    resident: int = 0,
+    limit: int = 20_000_000,
+) -> Report:
+    """Launch an entry.
+
+    Args:
+        arguments: addresses (of `memory`) and integers, one a parameter.
+        block: threads a block; what the entry demands where it is None.
+        dynamic_shared: bytes of the `.extern .shared` array.
+        resident: how many blocks run at the same time, 0: as many as are about 8192 threads.
+
+    Raises:
+        PtxError: with the instruction, the thread and what is wrong.
+    """
+    from . import arithmetic, matrix, movement, synchronisation, warps  # noqa: F401  (fill HANDLERS)
+
+    block = block or entry.block
+    if block is None:
+        raise PtxError(f"{entry.name} does not say how many threads a block has")
+    if len(arguments) != len(entry.parameters):
+        raise PtxError(f"{entry.name} has {len(entry.parameters)} parameters, not {len(arguments)}")
+    parameters = {
+        p.name: (int(a) & ((1 << 8 * p.size) - 1)).to_bytes(p.size, "little")
+        for p, a in zip(entry.parameters, arguments, strict=True)
+    }
+    symbols = {}
+    for v in module.variables.values():
+        if v.space in ("global", "const") and re_uses(entry, v.name):
+            content = np.zeros(v.size, np.uint8)
+            content[: len(v.data)] = np.frombuffer(v.data, np.uint8)
+            symbols[v.name] = memory.add(v.name, content, writable=not v.data)
+    ids = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
+    at_once = resident or max(1, 8192 // (block[0] * block[1] * block[2]))
+    executed: dict[str, int] = {}
+    conflicts: dict[str, int] = {}
+    passes: dict[str, int] = {}
+    for start in range(0, len(ids), at_once):
+        machine = Machine(module, entry, grid, block, ids[start : start + at_once], memory, parameters, symbols,
+                          dynamic_shared, limit)  # fmt: skip
+        report = machine.run()
+        for total, part in ((executed, report.executed), (conflicts, report.conflicts), (passes, report.passes)):
+            for key, n in part.items():
+                total[key] = total.get(key, 0) + n
+    return Report(executed, conflicts, passes)

@@ -1,0 +1,319 @@
+"""Memories of a grid that is being interpreted, and what they check.
+
+Global memory is a list of buffers at addresses far apart. Shared memory is one array for all blocks with a shadow: who
+wrote and who read each granule last, and whether a copy is still on its way to it. Two accesses of different warps to
+one granule, one of them a write, are a race unless barriers order them; the order is kept in vector clocks, one a warp
+(Flanagan, Freund, "FastTrack: efficient and precise dynamic race detection", 2009). Lanes of one warp count as ordered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .numbers import Array
+from .text import PtxError
+
+BUFFER_BITS = 40
+SHARED_WINDOW = 1 << 56  # where shared memory is in generic addresses
+LOCAL_WINDOW = 1 << 57
+SHARED_START = 1024  # address of the first byte in its own space: Hopper keeps what is below for itself
+BANKS = 32
+
+
+class Fault(PtxError):
+    """An access that no kernel may make; `lane` is its place among the accesses of the instruction."""
+
+    def __init__(self, message: str, lane: int) -> None:
+        super().__init__(message)
+        self.lane = lane
+
+
+@dataclass
+class Buffer:
+    """A named piece of global memory: `size` bytes from `start` of `data`, which has whole words behind them."""
+
+    name: str
+    data: Array
+    start: int
+    size: int
+    writable: bool
+
+
+class GlobalMemory:
+    """Buffers by their addresses.
+
+    Attributes:
+        slack: a load may go over the end of a buffer within this many aligned bytes, which no allocation splits.
+    """
+
+    def __init__(self) -> None:
+        self.buffers: list[Buffer] = []
+        self.slack = 0
+
+    def add(self, name: str, content: Array, writable: bool) -> int:
+        """The address of a buffer that starts with a copy of `content`."""
+        raw = np.ascontiguousarray(content).reshape(-1).view(np.uint8)
+        data = np.zeros((raw.size + 31) // 32 * 32, np.uint8)
+        data[: raw.size] = raw
+        return self.bind(name, data, 0, raw.size, writable)
+
+    def bind(self, name: str, data: Array, start: int, size: int, writable: bool) -> int:
+        """The address of a buffer that is a part of `data`: what is written to it is seen there."""
+        self.buffers.append(Buffer(name, data, start, size, writable))
+        return len(self.buffers) << BUFFER_BITS
+
+    def content(self, address: int) -> Array:
+        """The bytes of the buffer at an address."""
+        buffer = self.buffers[(address >> BUFFER_BITS) - 1]
+        return buffer.data[buffer.start : buffer.start + buffer.size]
+
+    def find(
+        self, addresses: Array, width: int, align: int = 0, slack: int = 0
+    ) -> Iterator[tuple[Buffer, Array | slice, Array]]:
+        """The buffers that are accessed: each with the accesses that are in it and their offsets.
+
+        Raises:
+            Fault: of an address in no buffer, out of bounds, or not aligned to `align`, by default `width`.
+        """
+        numbers = addresses >> BUFFER_BITS
+        if numbers.size and (numbers == numbers[0]).all():
+            parts: list[tuple[int, Array | slice]] = [(int(numbers[0]), slice(None))]
+        else:
+            parts = [(int(n), np.flatnonzero(numbers == n)) for n in np.unique(numbers)]
+        for number, which in parts:
+            if not 1 <= number <= len(self.buffers):
+                lane = int(np.flatnonzero(numbers == number)[0])
+                raise Fault(f"the address {int(addresses[lane]):#x} is in no buffer", lane)
+            buffer = self.buffers[number - 1]
+            offsets = addresses[which] - (number << BUFFER_BITS)
+            size = -(-buffer.size // slack) * slack if slack else buffer.size
+            self._check(buffer, offsets, width, align or width, which, size)
+            yield buffer, which, offsets
+
+    def _check(self, buffer: Buffer, offsets: Array, width: int, align: int, which: Array | slice, size: int) -> None:
+        outside = offsets + width > size
+        crooked = offsets % align != 0
+        if (outside | crooked).any():
+            first = int(np.flatnonzero(outside | crooked)[0])
+            lane = first if isinstance(which, slice) else int(which[first])
+            what = "out of bounds" if outside[first] else "misaligned"
+            raise Fault(
+                f"{what}: {width} bytes at {int(offsets[first])} of {buffer.name}, which has {buffer.size}", lane
+            )
+
+    def load(self, addresses: Array, width: int, dtype: np.dtype[np.generic]) -> Array:
+        """`[accesses, width // itemsize]` elements."""
+        count = width // dtype.itemsize
+        out = np.empty((addresses.size, count), dtype)
+        for buffer, which, offsets in self.find(addresses, width, slack=self.slack):
+            index = (offsets[:, None] + buffer.start) // dtype.itemsize + np.arange(count)
+            out[which] = buffer.data.view(dtype)[index]
+        return out
+
+    def store(self, addresses: Array, values: Array) -> None:
+        """Write `[accesses, elements]`."""
+        dtype, count = values.dtype, values.shape[1]
+        for buffer, which, offsets in self.find(addresses, count * dtype.itemsize):
+            self.check_writable(buffer)
+            index = (offsets[:, None] + buffer.start) // dtype.itemsize + np.arange(count)
+            memory, new = buffer.data.view(dtype), values[which]
+            memory[index] = new
+            lost = (memory[index] != new).any(axis=1)
+            if lost.any():
+                lane = int(np.flatnonzero(lost)[0])
+                raise Fault(f"two threads write different values to byte {int(offsets[lane])} of {buffer.name}", lane)
+
+    @staticmethod
+    def check_writable(buffer: Buffer) -> None:
+        if not buffer.writable:
+            raise Fault(f"a write to {buffer.name}, which is read only", 0)
+
+
+class Clocks:
+    """Vector clocks of the warps of each block: `time[block, warp, other]` is what a warp knows of another."""
+
+    def __init__(self, blocks: int, warps: int) -> None:
+        self.time = np.zeros((blocks, warps, warps), np.int32)
+        self.time[:, np.arange(warps), np.arange(warps)] = 1
+
+    def join(self, block: int, warps: Array) -> None:
+        """A barrier of these warps: each knows what any of them knew."""
+        self.time[block, warps] = self.time[block, warps].max(axis=0)
+        self.tick(block, warps)
+
+    def tick(self, block: int, warps: Array) -> None:
+        """What these warps do from now on is later than what others learned from them before."""
+        self.time[block, warps, warps] += 1
+
+    def learn(self, block: int, warps: Array, time: Array) -> None:
+        """These warps see something that was published at `time`."""
+        self.time[block, warps] = np.maximum(self.time[block, warps], time)
+
+
+@dataclass
+class Place:
+    """Accesses to shared memory: of which block and warp, at which offset."""
+
+    block: Array
+    warp: Array
+    offset: Array
+
+
+class SharedMemory:
+    """The shared memory of every block, with its shadow.
+
+    Attributes:
+        conflicts: extra passes that accesses of the first block took because of banks, by instruction.
+        passes: all passes of these instructions.
+    """
+
+    def __init__(self, blocks: int, warps: int, size: int, granule: int) -> None:
+        self.size, self.stride = size, (size + 1023) // 1024 * 1024 + 1024
+        self.granule = granule
+        self.data = np.full(blocks * self.stride, 0x55, np.uint8)
+        granules = self.data.size // granule
+        self.clocks = Clocks(blocks, warps)
+        self.write_warp = np.full(granules, -1, np.int16)
+        self.write_time = np.zeros(granules, np.int32)
+        self.read_time = np.zeros((granules, warps), np.int32)
+        self.arriving = np.zeros(granules, np.bool_)  # a copy is on its way
+        self.reading = np.zeros(granules, np.int16)  # asynchronous reads that have not ended
+        self.unfenced = np.zeros(granules, np.bool_)  # written, and not yet seen by the asynchronous proxy
+        self.conflicts: dict[int, int] = {}
+        self.passes: dict[int, int] = {}
+
+    # ---- addresses
+
+    def offsets(self, addresses: Array, width: int, what: str = "bytes") -> Array:
+        """Offsets within a block's memory. Raises Fault."""
+        offsets = addresses.astype(np.int64) - SHARED_START
+        outside = (offsets < 0) | (offsets + width > self.size)
+        crooked = offsets % min(width, 16) != 0
+        if (outside | crooked).any():
+            lane = int(np.flatnonzero(outside | crooked)[0])
+            kind = "out of bounds" if outside[lane] else "misaligned"
+            raise Fault(f"{kind}: {width} {what} at {int(offsets[lane])} of shared memory, which has {self.size}", lane)
+        return offsets
+
+    def _granules(self, at: Place, width: int) -> Array:
+        first = (at.block * self.stride + at.offset) // self.granule
+        return first[:, None] + np.arange(max(1, width // self.granule))
+
+    # ---- accesses
+
+    def load(self, at: Place, width: int, dtype: np.dtype[np.generic]) -> Array:
+        """`[accesses, width // itemsize]` elements, checked."""
+        self.check_read(at, width)
+        return self.peek(at, width, dtype)
+
+    def peek(self, at: Place, width: int, dtype: np.dtype[np.generic]) -> Array:
+        start = (at.block * self.stride + at.offset) // dtype.itemsize
+        return self.data.view(dtype)[start[:, None] + np.arange(width // dtype.itemsize)]
+
+    def store(self, at: Place, values: Array) -> None:
+        """Write `[accesses, elements]`, checked."""
+        self.check_write(at, values.shape[1] * values.dtype.itemsize)
+        self.poke(at, values)
+        lost = (self.peek(at, values.shape[1] * values.dtype.itemsize, values.dtype) != values).any(axis=1)
+        if lost.any():
+            lane = int(np.flatnonzero(lost)[0])
+            raise Fault(f"two threads write different values to byte {int(at.offset[lane])} of shared memory", lane)
+
+    def poke(self, at: Place, values: Array) -> None:
+        start = (at.block * self.stride + at.offset) // values.dtype.itemsize
+        self.data.view(values.dtype)[start[:, None] + np.arange(values.shape[1])] = values
+
+    def check_read(self, at: Place, width: int, asynchronous: bool = False) -> None:
+        """Raises Fault when what is read may not be there yet."""
+        index = self._granules(at, width)
+        self._refuse(self.arriving[index], at, "is read while a copy to it is still on its way")
+        writer = self.write_warp[index]
+        late = (writer >= 0) & (writer != at.warp[:, None])
+        late &= self.write_time[index] > self.clocks.time[at.block[:, None], at.warp[:, None], writer]
+        self._refuse(late, at, "is read while another warp may still write it: no barrier orders them")
+        if asynchronous:
+            self._refuse(self.unfenced[index], at, "is read by the tensor core without fence.proxy.async after writing")
+        self.read_time[index, at.warp[:, None]] = self.clocks.time[at.block, at.warp, at.warp][:, None]
+
+    def check_write(self, at: Place, width: int) -> None:
+        """Raises Fault when somebody may still need what is overwritten."""
+        index = self._granules(at, width)
+        self._refuse(self.arriving[index], at, "is written while a copy to it is still on its way")
+        self._refuse(self.reading[index] > 0, at, "is written while an asynchronous product may still read it")
+        known = self.clocks.time[at.block, at.warp][:, None, :]
+        readers = self.read_time[index] > known
+        readers[np.arange(at.warp.size), :, at.warp] = False
+        self._refuse(readers.any(axis=2), at, "is written while another warp may still read it: no barrier orders them")
+        writer = self.write_warp[index]
+        late = (writer >= 0) & (writer != at.warp[:, None])
+        late &= self.write_time[index] > self.clocks.time[at.block[:, None], at.warp[:, None], writer]
+        self._refuse(late, at, "is written by two warps: no barrier orders them")
+        self._written(index, at)
+
+    def _written(self, index: Array, at: Place) -> None:
+        self.write_warp[index] = at.warp[:, None]
+        self.write_time[index] = self.clocks.time[at.block, at.warp, at.warp][:, None]
+        self.unfenced[index] = True
+
+    def _refuse(self, wrong: Array, at: Place, why: str) -> None:
+        if wrong.any():
+            lane, granule = (int(i[0]) for i in np.nonzero(wrong))
+            byte = int(at.offset[lane]) + granule * self.granule
+            raise Fault(f"byte {byte} of shared memory {why}", lane)
+
+    # ---- asynchronous copies and products
+
+    def send(self, at: Place, width: int) -> None:
+        """A copy to these places starts."""
+        self.check_write(at, width)
+        self.arriving[self._granules(at, width)] = True
+        self.poke(at, np.full((at.block.size, width), 0xEE, np.uint8))  # whoever looks too early gets this
+
+    def arrive(self, at: Place, values: Array) -> None:
+        """A copy has ended: its issuer sees it, others after a barrier."""
+        index = self._granules(at, values.shape[1])
+        self.arriving[index] = False
+        self._written(index, at)
+        self.poke(at, values)
+
+    def start_reading(self, at: Place, width: int) -> Array:
+        """An asynchronous product reads from now on; returns what `end_reading` wants."""
+        self.check_read(at, width, asynchronous=True)
+        index = np.unique(self._granules(at, width))
+        self.reading[index] += 1
+        return index
+
+    def end_reading(self, index: Array, block: int, warps: Array) -> None:
+        self.reading[index] -= 1
+        self.read_time[index[:, None], warps] = self.clocks.time[block, warps, warps]
+
+    def fence(self, block: int, warp: int) -> None:
+        """`fence.proxy.async` of a warp: what it can see now, the asynchronous proxy can see too."""
+        first = block * self.stride // self.granule
+        part = slice(first, first + self.stride // self.granule)
+        writer = self.write_warp[part]
+        seen = (writer == warp) | (self.write_time[part] <= self.clocks.time[block, warp, writer])
+        self.unfenced[part] &= ~(seen & ~self.arriving[part])
+
+    # ---- banks
+
+    def count_conflicts(self, line: int, addresses: Array, lanes: Array, width: int) -> None:
+        """Count the passes of one access of a warp or several; `lanes` tells which warp and lane each is of.
+
+        A pass serves 128 bytes: all lanes' 4 bytes, 8 of a half warp, 16 of a quarter. It serves each bank once, but
+        any number of lanes that read the same word.
+        """
+        per_pass = 128 // max(width, 4)
+        words = max(1, width // 4)
+        group = np.repeat(lanes // per_pass, words)
+        word = (addresses[:, None] // 4 + np.arange(words)).reshape(-1)
+        keys = np.unique(group.astype(np.int64) << 32 | word)
+        group, bank = keys >> 32, (keys & 0xFFFFFFFF) % BANKS
+        groups, dense = np.unique(group, return_inverse=True)
+        uses = np.bincount(dense.reshape(-1) * BANKS + bank, minlength=groups.size * BANKS).reshape(-1, BANKS)
+        worst = uses.max(axis=1)
+        self.conflicts[line] = self.conflicts.get(line, 0) + int((worst - 1).sum())
+        self.passes[line] = self.passes.get(line, 0) + int(worst.sum())

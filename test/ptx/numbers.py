@@ -1,0 +1,120 @@
+"""The arithmetic that numpy does not have: PTX's roundings, exact fused multiply-adds, packed types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+DTYPES: dict[str, Any] = {
+    **{f"{k}{8 * n}": np.dtype(f"u{n}") for k in "bu" for n in (1, 2, 4, 8)},
+    **{f"s{8 * n}": np.dtype(f"i{n}") for n in (1, 2, 4, 8)},
+    "f16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "e5m2": np.dtype(ml_dtypes.float8_e5m2),
+}
+# Packed types: the element, and how many are in a register.
+PACKED = {
+    "f16x2": ("f16", 2), "bf16x2": ("bf16", 2), "f32x2": ("f32", 2), "s16x2": ("s16", 2), "u16x2": ("u16", 2),
+    "e4m3x2": ("e4m3", 2), "e5m2x2": ("e5m2", 2),
+}  # fmt: skip
+FLOATS = frozenset(("f16", "bf16", "f32", "f64", "e4m3", "e5m2"))
+ROUNDINGS = ("rn", "rna", "rz", "rm", "rp", "rni", "rzi", "rmi", "rpi")
+
+_TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
+
+
+def unsigned(dtype: Any) -> Any:
+    """The dtype of the bits of a dtype."""
+    return np.dtype(f"u{np.dtype(dtype).itemsize}")
+
+
+def flushed(x: Array) -> Array:
+    """Subnormal f32 numbers as zeros of their sign (`.ftz`)."""
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
+
+
+def odd_sum(a: Array, b: Array) -> Array:
+    """a + b of f64 numbers, rounded to odd: rounding that once more, to a shorter format, is exact.
+
+    (Boldo, Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008.)
+    """
+    total = np.asarray(a + b, np.float64)
+    part = total - a
+    error = (a - (total - part)) + (b - part)
+    bits = total.view(np.int64)
+    inexact = (error != 0) & np.isfinite(total) & (bits & 1 == 0)
+    return np.where(inexact, bits + np.where((error > 0) == (total > 0), 1, -1), bits).view(np.float64)
+
+
+def fused(a: Array, b: Array, c: Array, dtype: Any, mode: str = "rn") -> Array:
+    """a * b + c with one rounding. Exact for formats of up to 24 bits, whose products f64 holds."""
+    if np.dtype(dtype) == np.float64:
+        wide = np.longdouble
+        return (a.astype(wide) * b.astype(wide) + c.astype(wide)).astype(np.float64)
+    product = a.astype(np.float64) * b.astype(np.float64)
+    return rounded(odd_sum(product, c.astype(np.float64)), dtype, mode)
+
+
+def rounded(x: Array, dtype: Any, mode: str = "rn") -> Array:
+    """f64 numbers in a shorter format. They must be exact there or rounded to odd."""
+    dtype = np.dtype(dtype)
+    x = np.asarray(x, np.float64)
+    if dtype == np.float64:
+        return x
+    if dtype.itemsize < 4 and dtype != np.float16:
+        # ml_dtypes goes through f32, which must not round to nearest on the way.
+        near = x.astype(np.float32)
+        bits = near.view(np.int32)
+        wrong = (near.astype(np.float64) != x) & np.isfinite(near) & (bits & 1 == 0)
+        outward = (x > near) == (near > 0)
+        x32 = np.where(wrong, bits + np.where(outward, 1, -1), bits).astype(np.int32).view(np.float32)
+        y = x32.astype(dtype)
+    else:
+        y = x.astype(dtype)
+    return y if mode in ("rn", "rna") else _directed(x, y, mode)
+
+
+def _directed(x: Array, y: Array, mode: str) -> Array:
+    """`y`, the number of its format nearest to `x`, moved to the side that the mode asks for."""
+    back = y.astype(np.float64)
+    bits = y.view(unsigned(y.dtype))
+    one = bits.dtype.type(1)
+    toward_zero = np.abs(back) > np.abs(x)
+    if mode == "rz":
+        return np.where(toward_zero, bits - one, bits).astype(bits.dtype).view(y.dtype)
+    wrong = back > x if mode == "rm" else back < x
+    smaller = (back > 0) == (mode == "rm")
+    moved = np.where(smaller, bits - one, bits + one)
+    return np.where(wrong, moved, bits).astype(bits.dtype).view(y.dtype)
+
+
+def to_integer(x: Array, dtype: Any, mode: str) -> Array:
+    """Floats as integers, saturated; NaN is 0."""
+    dtype = np.dtype(dtype)
+    info = np.iinfo(dtype)
+    y = _TO_INTEGER[mode if mode in _TO_INTEGER else "rzi"](np.nan_to_num(x.astype(np.float64), nan=0.0))
+    low, high = float(info.min), float(info.max)  # of 64 bits: rounded up to a power of two
+    inside = np.clip(y, low, np.nextafter(high, 0) if dtype.itemsize == 8 else high).astype(dtype)
+    return np.where(y >= high, info.max, np.where(y <= low, info.min, inside)).astype(dtype)
+
+
+def saturated(x: Array, dtype: Any) -> Array:
+    """Integers clamped to what a shorter type holds."""
+    info = np.iinfo(dtype)
+    if x.dtype == np.uint64:
+        return np.minimum(x, np.uint64(info.max)).astype(dtype)
+    return np.clip(x.astype(np.int64), int(info.min), min(int(info.max), 2**63 - 1)).astype(dtype)
+
+
+def saturated_small(x: Array, dtype: Any) -> Array:
+    """Floats as 8-bit floats, `.satfinite`: what is too large becomes the largest, with its sign."""
+    largest = float(ml_dtypes.finfo(dtype).max)
+    y = rounded(np.clip(x.astype(np.float64), -largest, largest), dtype)
+    return np.where(np.isnan(x), np.array(np.nan, dtype), y)

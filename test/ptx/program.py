@@ -1,0 +1,65 @@
+"""A CUDA program that can be called like a loaded one, every dispatch of it in the interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from qmlir.artifact import Artifact, Signature
+from qmlir.dialect.dtypes import DTYPES
+from qmlir.errors import InputError
+
+from .host import Compiled, Dispatch, Failure, compile_program
+from .numbers import Array
+
+
+@dataclass
+class Function:
+    """A function of a program, called with arrays that fit its signature."""
+
+    name: str
+    signature: Signature
+    program: Program
+
+    def __call__(self, *arguments: Any) -> Any:
+        arrays = [np.asarray(a, DTYPES[spec.dtype].numpy)
+                  for a, (_, spec) in zip(arguments, self.signature.inputs, strict=True)]  # fmt: skip
+        try:
+            raw, self.program.dispatches = self.program.compiled.run(*arrays, function=self.name)
+        except Failure as e:
+            raise InputError(f"{self.name} failed: {e}") from None
+        results = [_typed(r, spec.dtype) for r, spec in zip(raw, self.signature.outputs, strict=True)]
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+def _typed(array: Array, dtype: str) -> Array:
+    """The bits that IREE returns as what the signature says: it knows no unsigned types."""
+    wanted = np.dtype(DTYPES[dtype].numpy)
+    return array if array.dtype == wanted else array.view(wanted)
+
+
+@dataclass
+class Program:
+    """A program; `dispatches` are those of the last call."""
+
+    compiled: Compiled
+    dispatches: list[Dispatch] = field(default_factory=list)
+    functions: dict[str, Function] = field(default_factory=dict)
+
+    @property
+    def main(self) -> Function:
+        return self.functions["main"]
+
+    @property
+    def conflicts(self) -> dict[str, int]:
+        """Extra passes because of shared memory's banks, by the instruction, where there are any."""
+        return {t: n for d in self.dispatches for t, n in d.report.conflicts.items() if n}
+
+
+def interpret(artifact: Artifact) -> Program:
+    """The program of an artifact for a CUDA target."""
+    program = Program(compile_program(artifact.source("configured")))
+    program.functions = {name: Function(name, s, program) for name, s in artifact.functions.items()}
+    return program
