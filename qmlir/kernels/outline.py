@@ -26,7 +26,8 @@ def outline(
 ) -> None:
     """Replace the group of `kernel` by a dispatch of the executable that `emit` makes.
 
-    The executable gets the activation `[M, K]`, `rhs` (the weight as the kernel wants it, made in front of the group's
+    The executable gets the activation `[M, K]` (`[B, M, K]` of a batch, or `[R, K]` whose rows are picked), the batch's
+    index and rows where it has them, `rhs` (the weight as the kernel wants it, made in front of the group's
     last op), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic, it comes
     first as an index, or as `size_type`. `first` makes scalars at the dispatch that come before everything else.
     `arrange` makes the tensor of an operand, with its axes in another order than theirs.
@@ -38,9 +39,10 @@ def outline(
     result = last.results[0]
     with last.location, ir.InsertionPoint(last):
         lhs = matrix(kernel.lhs, kernel.k)
-        inputs = [lhs, rhs, *((arrange or aligned)(o) for o in kernel.operands)]
-        rows = [] if kernel.m is not None else [tensor.dim(lhs, arith.constant(ir.IndexType.get(), 0))]
-        out = _tensor([kernel.m, kernel.n], kernel.result_type)
+        inputs = [lhs, rhs, *picks(kernel), *((arrange or aligned)(o) for o in kernel.operands)]
+        rows = [tensor.dim(lhs, arith.constant(ir.IndexType.get(), 0))] if kernel.dynamic else []
+        batch = [] if kernel.batch is None else [kernel.batch.size]
+        out = _tensor([*batch, kernel.m, kernel.columns], kernel.result_type)
     with last.location, ir.InsertionPoint(function):
         entry = emit(_name(function), [value.type for value in inputs], out)
     with last.location, ir.InsertionPoint(last):
@@ -55,6 +57,14 @@ def outline(
         )
         result.replace_all_uses_with(_as_result(call.results[0], result.type, kernel, rows))
     _erase(kernel)
+
+
+def picks(kernel: Kernel) -> list[Any]:
+    """What says which matrix and which rows the products of a batch have: index, counts, rows, as far as there are."""
+    batch = kernel.batch
+    if batch is None:
+        return []
+    return [v for v in (batch.index, *(batch.counts or ()), batch.rows) if v is not None]
 
 
 def _tensor(shape: Sequence[int | None], element: Any) -> Any:
@@ -85,6 +95,9 @@ def matrix(factor: Factor, k: int) -> Any:
     if factor.window is not None:
         return _collapse(factor.value, [[0], [1, 2, 3]])
     rank = len(factor.source_axes)
+    if "b" in factor.source_axes:
+        depth = [i for i, a in enumerate(factor.source_axes) if a in "gk"]
+        return factor.value if len(depth) == 1 else _collapse(factor.value, [[0], [1], depth])
     rows = [i for i, a in enumerate(factor.source_axes) if a == "m"]
     if rank == 2 and len(rows) == 1:
         return factor.value
@@ -180,7 +193,7 @@ def _as_result(value: Any, kind: Any, kernel: Kernel, rows: list[Any]) -> Any:
         known = arith.constant(ir.IndexType.get(), _known_rows(kernel))
         sizes.append(arith.divui(rows[0], known))
     dynamic = ir.ShapedType.get_dynamic_size()
-    static = [s if isinstance(s, int) else dynamic for s in sizes] + [kernel.n]
+    static = [s if isinstance(s, int) else dynamic for s in sizes] + [kernel.columns]
     values = [s for s in sizes if not isinstance(s, int)]
     return tensor.expand_shape(kind, value, [list(range(count)), [count]], values, static)
 
