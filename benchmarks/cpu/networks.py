@@ -93,7 +93,7 @@ class Network(Problem):
 
     def chain(self) -> tuple[Chain, str]:
         c = Chain()
-        values = {-1: c.argument("image", self.image)}
+        values = {-1: c.value("image", self.image)}
         for i, n in enumerate(self.nodes):
             source = values[n.source]
             if n.kind == "max_pool":
@@ -135,11 +135,11 @@ class Network(Problem):
 
     def program(self) -> Built:
         chain, y = self._built
-        return chain.compile(y), list(chain.arguments.values())
+        return chain.built(y)
 
     def reference(self) -> Array:
         chain, y = self._built
-        return chain.reference(y)
+        return chain.evaluate(y)
 
 
 def digits(count: int) -> Network:

@@ -130,11 +130,11 @@ class Product(Problem):
         op = qmlir.ops.scaled_matmul
         if self.dynamic:
             chain = Chain()
-            x = chain.argument("x", self.lhs_real)
+            x = chain.value("x", self.lhs_real)
             codes, scale = chain.op("dynamic_quantize", {"input": x}, count=2, granularity="token", recipe="amax")
             operands = {"lhs": codes, "rhs": chain.constant(self.weight), "lhs_scale": scale}
             y = chain.op("scaled_matmul", {**operands, "rhs_scale": chain.constant(self.weight_scale)})[0]
-            return chain.compile(y), list(chain.arguments.values())
+            return chain.built(y)
         if self.scheme == "w8a8":
             spec = T((self.m, self.k), "i8")
             artifact = op.compile(spec, self.weight, lhs_scale=T((self.m, 1), "f32"), rhs_scale=self.weight_scale)
@@ -145,7 +145,8 @@ class Product(Problem):
         if self.scheme == "w4a8":
             artifact = op.compile(T((self.m, self.k), "i8"), packed, lhs_scale=T((self.m, 1), "f32"), **weight)
             return artifact, [self.lhs, np.full((self.m, 1), SCALE, np.float32)]
-        artifact = op.compile(T((self.m, self.k), "bf16"), packed, **weight)
+        # The peers multiply by weights that are dequantised to f32, not rounded to bf16.
+        artifact = op.compile(T((self.m, self.k), "bf16"), packed, compute_dtype="f32", **weight)
         return artifact, [self.lhs_real.astype(ml_dtypes.bfloat16)]
 
     def reference(self) -> Array:
@@ -281,13 +282,13 @@ class GatedMlp(Problem):
 
     def program(self) -> Built:
         c = Chain()
-        x, s = c.argument("x", self.x), c.constant(SCALE)
+        x, s = c.value("x", self.x), c.constant(SCALE)
         h = c.op("scaled_matmul", {"lhs": x, "rhs": c.constant(self.up), "lhs_scale": s,
                                    "rhs_scale": c.constant(self.up_scale), "out_scale": c.constant(self.inner_scale)},
                  activation="swiglu", gate_layout="halves", out_dtype="i8")[0]  # fmt: skip
         y = c.op("scaled_matmul", {"lhs": h, "rhs": c.constant(self.down), "lhs_scale": c.constant(self.inner_scale),
                                    "rhs_scale": c.constant(self.down_scale)})[0]  # fmt: skip
-        return c.compile(y), list(c.arguments.values())
+        return c.built(y)
 
     def reference(self) -> Array:
         """In f32 by BLAS, codes between the products as the contract has them."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from .works import works
+from .works import EIGHT_BITS, works
 
 # Rows of the table whose works are judged by their geometric mean.
 MEANS = ("ResNet-50 convolutions, batch 1", "ResNet-50 convolutions, batch 8", "MobileNetV2 depthwise")
@@ -137,7 +137,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
         axes.plot(goals, places, "|", color="black", markersize=5, label="goal" if not i else None)
     axes.axvline(1, color="red", linewidth=1)
     axes.set_xscale("log")
-    axes.set_yticks(range(len(labels)), [f"{w} ({a})" if a == "4-bit" else w for w, a in labels], fontsize=7)
+    axes.set_yticks(range(len(labels)), [w if a == EIGHT_BITS else f"{w} ({a})" for w, a in labels], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlabel("our time / best peer's time")
     axes.set_title(result["environment"]["cpu"])

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..harness import Timing, race
 from .limits import Limits
-from .peers import PEERS, Absent, Candidate, candidates
+from .peers import PEERS, Absent, Candidate, LeftOut, candidates
 from .problems import Problem
 from .works import Work, works
 
@@ -52,11 +52,14 @@ def measure(work: Work, threads: int, rounds: int, limits: Limits, peers: Sequen
             absent[peer] = "not asked (--peers)"
             continue
         try:
-            found += candidates(peer, problem, threads)
+            offered = candidates(peer, problem, threads)
         except Absent as e:
             absent[peer] = str(e)
         except Exception as e:  # a peer that fails is reported, and does not stop the others
             absent[peer] = f"failed: {str(e).strip().splitlines()[0][:160] if str(e).strip() else type(e).__name__}"
+        else:
+            found += [c for c in offered if isinstance(c, Candidate)]
+            absent |= {c.name: c.reason for c in offered if isinstance(c, LeftOut)}
     found = agreeing(found, problem.real(ours()), absent)
     runs: dict[str, Callable[[], Any]] = {"ours": ours}
     for c in found:

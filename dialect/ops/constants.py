@@ -35,3 +35,20 @@ def attribute_array(attribute: Any) -> Array | None:
     if array.dtype == np.uint8:
         array = array.view(np.int8)
     return np.broadcast_to(array, t.shape).copy() if attribute.is_splat else array.reshape(t.shape)
+
+
+def is_zero_fill(value: Any) -> bool:
+    """Whether a tensor is a `linalg.fill` of zero or a splat of it."""
+    if isinstance(value.owner, ir.Block):
+        return False
+    op = value.owner.operation
+    if op.name == "linalg.fill":
+        return is_zero_fill(op.operands[0])
+    if op.name != "arith.constant":
+        return False
+    attribute = op.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr):
+        if not attribute.is_splat:
+            return False
+        attribute = attribute.get_splat_value()
+    return isinstance(attribute, (ir.IntegerAttr, ir.FloatAttr)) and attribute.value == 0

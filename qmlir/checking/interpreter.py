@@ -16,9 +16,10 @@ from ..dialect.dtypes import DTYPES, Array, from_numpy
 from ..dialect.ods import OPS
 from ..dialect.ops.constants import attribute_array
 from ..dialect.ops.product import ProductOp
+from ..dialect.reference import scalars
 from ..dialect.reference.sparse import densified_dtype, densify
 from ..errors import Diagnostic, DiagnosticsError, InputError
-from . import scalars, tensors
+from . import tensors
 
 # Called with each op and its results; what it returns takes their place.
 Observer = Callable[[Any, list[Array]], list[Array]]

@@ -9,7 +9,7 @@ import numpy as np
 
 from .._mlir import ir, linalg
 from ..dialect.dtypes import Array
-from .scalars import numpy_type
+from ..dialect.reference.scalars import numpy_type
 
 # Evaluates the ops of a block with values for its arguments; returns what its terminator yields.
 Block = Callable[[Any, Sequence[Array]], list[Array]]

@@ -71,24 +71,26 @@ class BodyCloner:
     def clone(self, block: Any, arguments: Sequence[Any]) -> Any:
         """The first yielded value; `arguments` stand for the first arguments of the block."""
         known = dict(zip(block.arguments, arguments, strict=False))
-
-        def lookup(value: Any) -> Any:
-            if value not in known:
-                known[value] = self.splat(scalar_constant(value))
-            return known[value]
-
         for op in block.operations:
             operation = op.operation
             if operation.name == "linalg.yield":
-                return lookup(operation.operands[0])
-            if operation.name == "arith.constant":
-                known[operation.results[0]] = self.splat(operation.attributes["value"])
-                continue
-            operands = [lookup(value) for value in operation.operands]
-            rule = self.rules.get(operation.name)
-            made = rule(self, operation, operands) if rule else None
-            known[operation.results[0]] = self._same(operation, operands) if made is None else made
+                return self.value(operation.operands[0], known)
+            self.value(operation.results[0], known)
         raise AssertionError("a body without a yield")
+
+    def value(self, value: Any, known: dict[Any, Any]) -> Any:
+        """One value of a body, with what it needs, given its block's arguments in `known` (which is added to)."""
+        if value in known:
+            return known[value]
+        attribute = scalar_constant(value)
+        known[value] = self.splat(attribute) if attribute is not None else self._made(value.owner.operation, known)
+        return known[value]
+
+    def _made(self, operation: Any, known: dict[Any, Any]) -> Any:
+        operands = [self.value(operand, known) for operand in operation.operands]
+        rule = self.rules.get(operation.name)
+        made = rule(self, operation, operands) if rule else None
+        return self._same(operation, operands) if made is None else made
 
     def _same(self, op: Any, operands: list[Any]) -> Any:
         """The op as it is, on vectors."""

@@ -5,12 +5,13 @@ value_0[m, n] = part[m, n]                                             without g
               = combine over ascending g, from zero                    with groups
 value_i[m, n] = stage_i.body(its sources at (m, n))                    in order
 out[m, n]     = value_last[m, n]
+
+With a batch all of this is done for each of its products, which have weights of their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from math import prod
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 # The axes of a kernel, in the order in which the axes of every operand are brought.
@@ -38,9 +39,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Previous:
-    """The value of an earlier stage; 0 is the accumulator."""
+    """The value of an earlier stage; 0 is the accumulator. Behind a gate's split: the one of the first or the second
+    half of the columns."""
 
     index: int
+    half: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,29 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Products side by side, each with a matrix of its own.
+
+    Attributes:
+        size: how many, None where dynamic.
+        matrices: how many the weight holds, `[matrices, ..]`.
+        index: i32 `[size]`, which matrix each product has; outside of the matrices where nobody reads the result.
+            None: each its own.
+        rows: i32 `[size, M]`, which row of the activation `[R, K]` each row is; None: the activation is `[size, M, K]`.
+        counts: i32 `[matrices]` each, where products are blocks of the rows of a matrix: the number of the matrix's
+            first product, and how many rows it has; so the last of its products may have fewer than M.
+        repeats: how many of the numbers in `rows` stand for one row of the activation, one behind the other.
+    """
+
+    size: int | None
+    matrices: int
+    index: Any = None
+    rows: Any = None
+    counts: tuple[Any, Any] | None = None
+    repeats: int = 1
+
+
+@dataclass(frozen=True)
 class Factor:
     """One side of the product: `[rows.., K]` codes of 8 bits, signed; or floats, which `decode` makes of such codes.
 
@@ -109,7 +135,7 @@ class Factor:
     """
 
     value: Any
-    source_axes: tuple[str, ...]  # "b", "m" or "n", "g", "k"
+    source_axes: tuple[str, ...]  # "m" or "n", "g", "k"
     magnitude: int = 128  # the largest |code|
     flipped: bool = False
     decode: Stage | None = None
@@ -118,6 +144,16 @@ class Factor:
     @property
     def k_last(self) -> bool:
         return self.source_axes[-1] == "k"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The columns are two halves from here on, which the next stage makes one of: stages and operations of the kernel
+    in front of that, and the type of their value."""
+
+    stages: int
+    operations: int
+    value_type: Any
 
 
 @dataclass(frozen=True)
@@ -137,14 +173,24 @@ class Kernel:
     stages: tuple[Stage, ...] = ()
     # How many axes of the program's result are rows, and their sizes (None: dynamic): a batch with common weights.
     row_sizes: tuple[int | None, ...] = ()
-    # A batch of products, each with weights of its own: the sizes of its axes, which come before the rows.
-    batch_sizes: tuple[int, ...] = ()
+    batch: Batch | None = None
+    gate: Gate | None = None
     # Operations of the group, the contraction first: what the kernel takes the place of.
     operations: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
     @property
-    def batch(self) -> int:
-        return prod(self.batch_sizes)
+    def columns(self) -> int:
+        """Of the result."""
+        return self.n if self.gate is None else self.n // 2
+
+    def without_gate(self) -> Kernel:
+        """The kernel up to the gate."""
+        if self.gate is None:
+            return self
+        return replace(
+            self, gate=None, stages=self.stages[: self.gate.stages], result_type=self.gate.value_type,
+            operations=self.operations[: self.gate.operations],
+        )  # fmt: skip
 
     @property
     def groups(self) -> int:
@@ -159,6 +205,11 @@ class Kernel:
                 continue
             seen.update(dict.fromkeys(stage.operands))
         return tuple(seen)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether a size is known at run time only: of the batch, or the rows where there is none."""
+        return (self.m if self.batch is None else self.batch.size) is None
 
     @property
     def value_type(self) -> Any:

@@ -11,13 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._mlir import ir, linalg
-from .bodies import unclonable
+from ..dialect.ops.constants import is_zero_fill
+from .bodies import scalar_constant, unclonable
 from .description import (
     BATCH,
     COLUMN,
     GROUP,
     ROW,
+    Batch,
     Factor,
+    Gate,
     Kernel,
     Literal,
     Operand,
@@ -27,6 +30,7 @@ from .description import (
     Unfit,
     Window,
 )
+from .scaled import scaled
 
 _MULTIPLY_ADD = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
 _FLOAT_MULTIPLY_ADD = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}
@@ -46,24 +50,17 @@ class _Axis:
 _Axes = tuple[_Axis, ...]
 
 
-def describe(op: Any, batches: bool = False) -> Kernel:
-    """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes; or, where
-    `batches` are wanted, of a batch of such.
+def describe(op: Any, extended: bool = False) -> Kernel:
+    """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes.
+
+    What not every generator has is found only when it asks for it (`extended`): batches of products, gates, float
+    activations that are widened in front of the product, and decodes that are tables of whatever form.
 
     Raises:
         Unfit: where it is none.
     """
-    axes = _loops_of_contraction(op)
-    try:
-        return _describe(op, axes)
-    except Unfit:
-        if not batches or all(a.letter != GROUP for a in axes):
-            raise
-        return _describe(op, tuple(replace(a, letter=BATCH) if a.letter == GROUP else a for a in axes))
-
-
-def _describe(op: Any, axes: _Axes) -> Kernel:
     value, init = op.results[0], op.operands[2]
+    axes = _with_batch(op, _loops_of_contraction(op))
     maps = [_axes_of(m.value, axes) for m in linalg.get_indexing_maps(op)]
     if any(m is None for m in maps):
         raise Unfit("an operand is not read by whole axes", "a product of plain matrices")
@@ -72,31 +69,40 @@ def _describe(op: Any, axes: _Axes) -> Kernel:
     floating = isinstance(value.type.element_type, ir.F32Type)
     if extra := ", ".join(sorted(names - (_FLOAT_MULTIPLY_ADD if floating else _MULTIPLY_ADD))):
         raise Unfit(f"its body holds {extra}", "signed integer codes on both sides, or floats and a weight of codes")
-    if not is_zero(init):
+    if not is_zero_fill(init):
         raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind the product")
+    if any(a.letter == BATCH for a in axes) and not extended:
+        raise Unfit("a batch of products, each with weights of its own", "one weight for all rows")
     groups = [a for a in axes if a.letter == GROUP]
     depth = [a for a in axes if a.letter == "k"]
-    batch = tuple(a for a in out_axes if a.letter == BATCH)
-    lhs = _factor(op, 0, lhs_axes, ("m", "g", "k"))
-    rhs = _factor(op, 1, rhs_axes, ("n", "g", "k"))
+    batch = tuple(a for a in axes if a.letter == BATCH)
+    lhs = _factor(op, 0, lhs_axes, ("b", "m", "g", "k"))
+    rhs = _factor(op, 1, rhs_axes, ("b", "n", "g", "k"))
     rows = tuple(a for a in lhs_axes if a.letter == ROW)
     columns = tuple(a for a in rhs_axes if a.letter == COLUMN)
     if len(columns) != 1 or len(depth) < 1 or any(a.size is None for a in (*columns, *depth, *groups)):
         raise Unfit("N or K is dynamic, or N is more than one axis", "a static [N, K] weight")
-    if any(a.size is None for a in batch):
-        raise Unfit("the size of a batch of products is dynamic", "a static batch")
+    if batch and (len(rows) != 1 or rows[0].size is None):
+        raise Unfit("products of a batch with a dynamic number of rows", "blocks of a static size")
     group = _product([a.size for a in depth]) if groups else None
     if floating:
-        if groups or len(depth) != 1:
-            raise Unfit("a float product in groups", "dequantise the weight in front of it")
-        rhs = _decoded(rhs)
+        if batch or groups or len(depth) != 1:
+            raise Unfit(
+                "a float product in groups, or a batch of them", "one weight, dequantised in front of the product"
+            )
+        lhs, rhs = replace(lhs, value=_narrow(lhs.value) if extended else lhs.value), _decoded(rhs, extended)
         group = _group_of(rhs)
+    products = None
+    if batch:
+        products, rhs = _products(batch[0], rhs)
+        products, lhs = _gathered_rows(products, lhs)
+        products = replace(products, counts=_counts(products, rows[0].size))
     chain = _Chain(value, out_axes, rows, columns[0], batch)
     if groups:
         chain.combine(groups)
     elif out_axes != (*batch, *rows, columns[0]):
         raise Unfit("the result is transposed", "a result [M, N]")
-    chain.grow()
+    chain.grow(gates=extended)
     k = _product([a.size for a in (*groups, *depth)])
     assert k is not None
     assert columns[0].size is not None
@@ -113,9 +119,152 @@ def _describe(op: Any, axes: _Axes) -> Kernel:
         total_type=chain.total_type,
         stages=tuple(chain.stages),
         row_sizes=tuple(a.size for a in chain.rows),
-        batch_sizes=tuple(a.size for a in batch if a.size is not None),
+        batch=products,
+        gate=chain.gate,
         operations=(op, *chain.operations),
     )
+
+
+def _with_batch(op: Any, axes: _Axes) -> _Axes:
+    """Axes that all three tensors have are groups along K; where the activation and the result begin with one, it is a
+    batch of products."""
+    lhs, _, out = (_positions(m.value) for m in linalg.get_indexing_maps(op))
+    if not lhs or not out or lhs[0] != out[0] or axes[lhs[0]].letter != GROUP:
+        return axes
+    return tuple(replace(a, letter=BATCH) if a.number == lhs[0] else a for a in axes)
+
+
+def _products(axis: _Axis, rhs: Factor) -> tuple[Batch, Factor]:
+    """The batch, and the weight that its matrices are picked from."""
+    gathered = _gather(rhs.value)
+    if rhs.source_axes[0] != BATCH:
+        raise Unfit("the matrices of the weight are not its first axis", "a weight [B, N, K]")
+    if gathered is None:
+        return Batch(axis.size, axis.size or 0), rhs
+    source, index = gathered
+    if ir.RankedTensorType(index.type).rank != 1:
+        raise Unfit("the matrices are picked by more than one axis", "one matrix a product")
+    matrices = _size(source, 0)
+    if matrices is None:
+        raise Unfit("the number of matrices is dynamic", "a static [G, N, K] weight")
+    return Batch(axis.size, matrices, _unbounded(index, matrices)), replace(rhs, value=source)
+
+
+def _gathered_rows(batch: Batch, lhs: Factor) -> tuple[Batch, Factor]:
+    """Rows that are picked from an activation by an index are read from where they are."""
+    gathered = _gather(lhs.value)
+    if batch.size is None or gathered is None or ir.RankedTensorType(gathered[1].type).rank != 2:
+        return batch, lhs
+    source, rows = gathered
+    repeats = 1
+    owner = None if isinstance(source.owner, ir.Block) else source.owner.operation
+    if owner is not None and owner.name == "tensor.collapse_shape":
+        # `[T, X, K]`, in which a generic wrote each row of `[T, K]` X times.
+        copy = _name_of(owner.operands[0]) == "linalg.generic" and owner.operands[0].owner.operation
+        if copy and len(copy.operands) == 2 and _positions(_maps(copy)[0]) == [0, 2] and _only_yields(copy):
+            size = _size(owner.operands[0], 1)
+            if size is not None and ir.RankedTensorType(owner.operands[0].type).rank == 3:
+                source, repeats = copy.operands[0], size
+    if _size(source, 0) is None:
+        return batch, lhs
+    if _size(source, 0) == 1:
+        repeats = 2**31 - 1  # one row is all rows, whatever the index says (passes/lower/grouped.py: slot_rows)
+    flipped = _flipped(source)
+    if flipped is not None:
+        lhs = replace(lhs, flipped=True)
+        source = flipped
+    return replace(batch, rows=rows, repeats=repeats), replace(lhs, value=source, source_axes=(ROW, "k"))
+
+
+def _name_of(value: Any) -> str:
+    return "" if isinstance(value.owner, ir.Block) else str(value.owner.operation.name)
+
+
+def _only_yields(op: Any) -> bool:
+    block = op.regions[0].blocks[0]
+    last = next(iter(block.operations)).operation
+    return bool(last.name == "linalg.yield" and last.operands[0] == block.arguments[0])
+
+
+def _gather(value: Any) -> tuple[Any, Any] | None:
+    """The source `[R, ..]` and the index `[..]` (i32) of a tensor whose first axes are rows that an index picks, and
+    whose last ones are all of the source's other axes."""
+    if _name_of(value) == "util.optimization_barrier":
+        value = value.owner.operation.operands[0]
+    if _name_of(value) != "linalg.generic":
+        return None
+    op = value.owner.operation
+    maps = _maps(op)
+    if len(op.operands) != 2 or maps[-1] != ir.AffineMap.get_identity(maps[-1].n_dims):
+        return None
+    depth = len(list(maps[0].results))
+    if _positions(maps[0]) != list(range(depth)):
+        return None
+    block = op.regions[0].blocks[0]
+    known: dict[Any, Any] = {block.arguments[0]: "row"}
+    source = None
+    for inner in block.operations:
+        operation = inner.operation
+        if operation.name == "arith.index_cast" and operation.operands[0] in known:
+            known[operation.results[0]] = known[operation.operands[0]]
+        elif operation.name == "linalg.index":
+            known[operation.results[0]] = int(operation.attributes["dim"].value)
+        elif operation.name == "tensor.extract" and source is None:
+            picked, *where = operation.operands
+            if [known.get(w) for w in where] != ["row", *range(depth, maps[-1].n_dims)]:
+                return None
+            source, known[operation.results[0]] = picked, "value"
+        elif operation.name == "linalg.yield" and known.get(operation.operands[0]) == "value":
+            return source, op.operands[0]
+        else:
+            return None
+    return None
+
+
+def _unbounded(index: Any, size: int) -> Any:
+    """The index in front of an elementwise op that only brings what is outside of `[0, size)` to the nearest end."""
+    if _name_of(index) != "linalg.generic" or len(index.owner.operation.operands) != 2:
+        return index
+    op = index.owner.operation
+    if any(m != ir.AffineMap.get_identity(1) for m in _maps(op)):
+        return index
+    value = op.regions[0].blocks[0].arguments[0]
+    bounds: list[tuple[str, int]] = []
+    for inner in op.regions[0].blocks[0].operations:
+        operation = inner.operation
+        if operation.name == "linalg.yield":
+            same = operation.operands[0] == value and sorted(bounds) == [("maxsi", 0), ("minsi", size - 1)]
+            return op.operands[0] if same else index
+        name = operation.name.removeprefix("arith.")
+        bound = scalar_constant(operation.operands[1]) if name in ("minsi", "maxsi") else None
+        if bound is None or operation.operands[0] != value:
+            return index
+        bounds.append((name, int(bound.value)))
+        value = operation.results[0]
+    return index
+
+
+def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
+    """`Batch.counts` where products are blocks of `rows` rows (passes/lower/blocks.py): the index of a block counts the
+    matrices whose blocks end at or before it, from where they start and `ceil(rows of a matrix / rows of a block)`."""
+    if batch.index is None or rows is None or _name_of(batch.index) != "linalg.generic":
+        return None
+    op = batch.index.owner.operation
+    names = [o.operation.name.partition(".")[2] for o in op.regions[0].blocks[0].operations]
+    if names != ["addi", "index", "index_cast", "cmpi", "extui", "addi", "yield"] or len(op.operands) != 3:
+        return None
+    compare = list(op.regions[0].blocks[0].operations)[3].operation
+    start, blocks, _ = op.operands
+    sle = 3
+    if int(compare.attributes["predicate"].value) != sle or _name_of(blocks) != "linalg.generic":
+        return None
+    divide = blocks.owner.operation
+    first = next(iter(divide.regions[0].blocks[0].operations)).operation
+    if len(divide.operands) != 2 or first.name != "arith.ceildivsi":
+        return None
+    width = scalar_constant(first.operands[1])
+    sizes = divide.operands[0]
+    return (start, sizes) if width is not None and int(width.value) == rows else None
 
 
 def describe_convolution(op: Any) -> Kernel:
@@ -128,7 +277,7 @@ def describe_convolution(op: Any) -> Kernel:
     value = op.results[0]
     if op.name != "linalg.conv_2d_nhwc_fhwc":
         raise Unfit("the layouts are not NHWC and FHWC", "a constant filter, which is brought to FHWC")
-    if not is_zero(init):
+    if not is_zero_fill(init):
         raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
     image, result = ([_size(v, d) for d in range(4)] for v in (data, value))
     n, h, w, c = image
@@ -139,7 +288,7 @@ def describe_convolution(op: Any) -> Kernel:
     column = _Axis(COLUMN, 3, filters)
     flipped = _flipped(data)
     chain = _Chain(value, (*rows, column), rows, column)
-    chain.grow()
+    chain.grow(gates=True)
     m = _product([a.size for a in rows])
     assert result[1] is not None
     assert result[2] is not None
@@ -154,6 +303,7 @@ def describe_convolution(op: Any) -> Kernel:
         result_type=chain.value.type.element_type,
         stages=tuple(chain.stages),
         row_sizes=tuple(a.size for a in chain.rows),
+        gate=chain.gate,
         operations=(op, *chain.operations),
     )
 
@@ -173,23 +323,6 @@ def _product(sizes: Sequence[int | None]) -> int | None:
             return None
         total *= size
     return total
-
-
-def is_zero(value: Any) -> bool:
-    """Whether a tensor is a `linalg.fill` of zero or a splat of it."""
-    if isinstance(value.owner, ir.Block):
-        return False
-    op = value.owner.operation
-    if op.name == "linalg.fill":
-        return is_zero(op.operands[0])
-    if op.name != "arith.constant":
-        return False
-    attribute = op.attributes["value"]
-    if isinstance(attribute, ir.DenseElementsAttr):
-        if not attribute.is_splat:
-            return False
-        attribute = attribute.get_splat_value()
-    return bool(attribute.value == 0)
 
 
 def _positions(affine_map: Any) -> list[int] | None:
@@ -239,9 +372,7 @@ def _factor(op: Any, position: int, axes: _Axes, order: tuple[str, ...]) -> Fact
     merged = [x for i, x in enumerate(letters) if i == 0 or letters[i - 1] != x]
     allowed = [[x for x in order if x in merged]]
     if position == 1:
-        allowed.append([*allowed[0][1:], allowed[0][0]])
-    if BATCH in merged:
-        allowed = [[*axes[:i], BATCH, *axes[i:]] for axes in allowed for i in (0, 1)]
+        allowed.append([*(x for x in allowed[0] if x != COLUMN), COLUMN])
     if merged not in allowed:
         side = "activation" if position == 0 else "weight"
         raise Unfit(f"the axes of the {side} are {', '.join(letters)}", f"{' or '.join(', '.join(a) for a in allowed)}")
@@ -255,7 +386,19 @@ def _factor(op: Any, position: int, axes: _Axes, order: tuple[str, ...]) -> Fact
     )
 
 
-def _decoded(factor: Factor) -> Factor:
+def _narrow(value: Any) -> Any:
+    """The tensor of a shorter float type that an elementwise op widens to `value`, else `value`."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "linalg.generic":
+        return value
+    op = value.owner.operation
+    maps = linalg.get_indexing_maps(op)
+    names = [o.operation.name for o in op.regions[0].blocks[0].operations]
+    if names != ["arith.extf", "linalg.yield"] or any(m.value != maps[0].value for m in maps):
+        return value
+    return op.operands[0]
+
+
+def _decoded(factor: Factor, tables: bool) -> Factor:
     """A float weight as the codes that it is made of: one elementwise op, with K split into groups or not."""
     value, letters = factor.value, list(factor.source_axes)
     owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
@@ -271,8 +414,8 @@ def _decoded(factor: Factor) -> Factor:
         raise Unfit("the weight is not made of codes here", "a quantised weight")
     maps = _maps(owner)
     block = owner.regions[0].blocks[0]
-    if _positions(maps[-1]) != list(range(maps[-1].n_dims)) or (reason := unclonable(block)):
-        raise Unfit(f"what dequantises the weight has no form on vectors: {reason or 'it is transposed'}")
+    if _positions(maps[-1]) != list(range(maps[-1].n_dims)):
+        raise Unfit("what dequantises the weight transposes it", "a weight [N, K]")
     codes = None
     sources: list[Source] = []
     for operand, map_ in zip(list(owner.operands)[:-1], maps, strict=False):
@@ -289,7 +432,10 @@ def _decoded(factor: Factor) -> Factor:
             sources.append(Operand(operand, axes))
     if codes is None:
         raise Unfit("the weight has no codes of 8 bits or less", "a quantised weight")
-    return replace(factor, value=codes, source_axes=tuple(letters), decode=Stage(block, tuple(sources)))
+    decode = Stage(block, tuple(sources))
+    if (reason := unclonable(block)) and not (tables and scaled(decode)):
+        raise Unfit(f"what dequantises the weight has no form on vectors: {reason}")
+    return replace(factor, value=codes, source_axes=tuple(letters), decode=decode)
 
 
 def _group_of(rhs: Factor) -> int | None:
@@ -321,25 +467,31 @@ class _Chain:
     """Grows a group from its contraction: each step takes the one op that reads the last value."""
 
     def __init__(self, value: Any, axes: _Axes, rows: _Axes, column: _Axis, batch: _Axes = ()) -> None:
-        self.value, self.axes = value, axes
+        # The last value: one tensor, or the two halves of its columns.
+        self.parts, self.axes = [value], axes
         self.rows, self.column, self.batch = rows, column, batch
+        self.gate: Gate | None = None
         self.operations: list[Any] = []
         self.stages: list[Stage] = []
         self.total: Stage | None = None
         self.total_type: Any = None
 
+    @property
+    def value(self) -> Any:
+        return self.parts[0]
+
     def combine(self, groups: Sequence[_Axis]) -> None:
         """Take in the sum over groups, which must be there: otherwise the parts are a batch of products."""
         user = self._user()
         if user is None:
-            raise Unfit("a batch of products, each with weights of its own", "one weight for all rows")
+            raise Unfit("parts of K that nothing adds up", "a sum over the groups behind the product")
         loops = self._loops(user)
         out = None if loops is None else _axes_of(_maps(user)[-1], loops)
-        if out != (*self.rows, self.column) or loops is None or len(groups) != 1:
-            raise Unfit("a batch of products, each with weights of its own", "one weight for all rows")
+        if out != (*self.batch, *self.rows, self.column) or loops is None or len(groups) != 1:
+            raise Unfit("parts of K that nothing adds up", "a sum over the groups behind the product")
         if reason := unclonable(user.regions[0].blocks[0]):
             raise Unfit(f"the sum over groups has no form on vectors: {reason}")
-        if not is_zero(user.operands[len(user.operands) - 1]):
+        if not is_zero_fill(user.operands[len(user.operands) - 1]):
             raise Unfit("the sum over groups does not start from zero", "add the other tensor behind the sum")
         sources = self._sources(user, loops)
         if isinstance(sources, str):
@@ -348,23 +500,66 @@ class _Chain:
         self.total_type = user.results[0].type.element_type
         self._take(user)
 
-    def grow(self) -> None:
+    def grow(self, gates: bool) -> None:
         while self._split_rows():
             pass
-        while (user := self._user()) is not None:
-            loops = self._loops(user)
-            block = user.regions[0].blocks[0]
-            if loops is None or _axes_of(_maps(user)[-1], loops) != self._whole:
-                return
-            if unclonable(block) or list(block.arguments[len(block.arguments) - 1].uses):
-                return
-            sources = self._sources(user, loops)
-            if isinstance(sources, str):
-                return
-            self.stages.append(Stage(block, sources))
-            self._take(user)
-            while self._split_rows():
-                pass
+        while self._stage():
+            pass
+        if not gates or not self._split_columns():
+            return
+        if not self._stage():
+            self._join_columns()
+            return
+        while self._stage():
+            pass
+
+    def _stage(self) -> bool:
+        """Take in the next elementwise op; whether there was one that fits."""
+        user = self._user()
+        if user is None:
+            return False
+        loops = self._loops(user)
+        block = user.regions[0].blocks[0]
+        if loops is None or _axes_of(_maps(user)[-1], loops) != (*self.batch, *self.rows, self.column):
+            return False
+        if unclonable(block) or list(block.arguments[len(block.arguments) - 1].uses):
+            return False
+        sources = self._sources(user, loops)
+        if isinstance(sources, str):
+            return False
+        self.stages.append(Stage(block, sources))
+        self._take(user)
+        while self._split_rows():
+            pass
+        return True
+
+    def _split_columns(self) -> bool:
+        """Whether the value is read as two halves of its columns: a gate and what it lets through."""
+        slices = [use.owner.operation for use in self.value.uses]
+        size = self.column.size
+        if len(slices) != 2 or size is None or size % 2 or any(s.name != "tensor.extract_slice" for s in slices):
+            return False
+        slices.sort(key=lambda s: list(s.attributes["static_offsets"])[-1])
+        for i, s in enumerate(slices):
+            offsets, strides = (list(s.attributes[f"static_{name}"]) for name in ("offsets", "strides"))
+            sizes = [_size(s.results[0], d) for d in range(len(offsets))]
+            whole = [_size(self.value, d) for d in range(len(offsets) - 1)]
+            if offsets != [0] * len(whole) + [i * size // 2] or set(strides) != {1} or sizes != [*whole, size // 2]:
+                return False
+        self.gate = Gate(len(self.stages), 1 + len(self.operations), self.value.type.element_type)
+        self._joined = self.value, self.column
+        self.operations += slices
+        self.parts = [s.results[0] for s in slices]
+        self.column = replace(self.column, size=size // 2)
+        self.axes = (*self.batch, *self.rows, self.column)
+        return True
+
+    def _join_columns(self) -> None:
+        """Leave the halves to whoever reads them."""
+        value, self.column = self._joined
+        self.parts, self.gate = [value], None
+        del self.operations[-2:]
+        self.axes = (*self.batch, *self.rows, self.column)
 
     def _split_rows(self) -> bool:
         """Look through a view that makes several axes of the rows, as of an image; whether there was one."""
@@ -382,16 +577,12 @@ class _Chain:
 
     def _take(self, user: Any) -> None:
         self.operations.append(user)
-        self.value = user.results[0]
-        self.axes = self._whole
-
-    @property
-    def _whole(self) -> _Axes:
-        return (*self.batch, *self.rows, self.column)
+        self.parts = [user.results[0]]
+        self.axes = (*self.batch, *self.rows, self.column)
 
     def _user(self) -> Any:
         """The one generic with one result that reads the last value, None when another op does too."""
-        owners = [use.owner.operation for use in self.value.uses]
+        owners = [use.owner.operation for part in self.parts for use in part.uses]
         if not owners or any(o != owners[0] for o in owners) or owners[0].name != "linalg.generic":
             return None
         return owners[0] if len(owners[0].results) == 1 else None
@@ -416,26 +607,21 @@ class _Chain:
             axes = _axes_of(map_, loops)
             if axes is None:
                 return "reads an operand by something else than whole axes"
-            if value == self.value:
+            if value in self.parts:
                 if axes != self.axes:
                     return "reads the product transposed"
-                found.append(Previous(len(self.stages)))
+                found.append(Previous(len(self.stages), self.parts.index(value)))
                 continue
             if (splat := _splat(value)) is not None:
                 found.append(Literal(splat))
                 continue
-            if any(not _read_together(axes, merged) for merged in (self.batch, self.rows)):
+            rows = [a for a in axes if a.letter == ROW]
+            wanted = [a for a in self.rows if a in rows or a.size != 1]
+            at = [i for i, a in enumerate(axes) if a.letter == ROW]
+            if rows and (rows != wanted or at != list(range(at[0], at[0] + len(at)))):
                 return "reads some axes of a batch's rows"
             found.append(Operand(value, tuple(a.letter for a in axes)))
         return tuple(found)
-
-
-def _read_together(axes: _Axes, merged: _Axes) -> bool:
-    """Whether a tensor's `axes` have all or none of those that the kernel merges, side by side and in order."""
-    at = [i for i, a in enumerate(axes) if a in merged]
-    read = [axes[i] for i in at]
-    wanted = [a for a in merged if a in read or a.size != 1]
-    return not at or (read == wanted and at == list(range(at[0], at[0] + len(at))))
 
 
 def _maps(op: Any) -> list[Any]:

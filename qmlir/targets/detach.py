@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from .._mlir import ir, linalg
+from ..dialect.ops.constants import is_zero_fill
 from .tensors import (
     barrier,
     filled,
     generic_like,
-    is_zero_fill,
     known_multiple,
     opaque,
     sizes_of,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from .._mlir import arith, ir, tensor
-from .tensors import barrier, filled, generic, is_zero_fill, merge, opaque, permuted, sizes_of, split, type_of
+from ..dialect.ops.constants import is_zero_fill
+from .tensors import barrier, filled, generic, merge, opaque, permuted, sizes_of, split, type_of
 
 
 def _window(op: Any, name: str) -> tuple[int, int]:

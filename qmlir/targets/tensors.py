@@ -39,23 +39,6 @@ def filled(sizes: Sequence[Any], element: Any) -> Any:
     return linalg.fill(zero(element), outs=[tensor.empty(list(sizes), element)])
 
 
-def is_zero_fill(value: Any) -> bool:
-    """Whether a tensor is a `linalg.fill` of zero or a splat of it."""
-    if isinstance(value.owner, ir.Block):
-        return False
-    op = value.owner.operation
-    if op.name == "linalg.fill":
-        return is_zero_fill(op.operands[0])
-    if op.name != "arith.constant":
-        return False
-    attribute = op.attributes["value"]
-    if isinstance(attribute, ir.DenseElementsAttr):
-        if not attribute.is_splat:
-            return False
-        attribute = attribute.get_splat_value()
-    return isinstance(attribute, (ir.IntegerAttr, ir.FloatAttr)) and attribute.value == 0
-
-
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 

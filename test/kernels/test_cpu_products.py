@@ -8,15 +8,12 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from support.kernels import Codes, forced
 
 import qmlir
 from qmlir import TensorSpec as T
-from qmlir.compiler import default_pipeline
-from qmlir.dialect.dtypes import DTYPES
-from qmlir.targets import resolve
 from qmlir.targets.cpu.host import host_features
 from qmlir.targets.cpu.kernels.micro import MICRO_KERNELS
-from qmlir.targets.cpu.kernels.weight_only import FLOAT_KERNELS
 
 # Those that run here, best first. AMX is compiled only (see MICRO_KERNELS).
 NAMES = [
@@ -24,14 +21,6 @@ NAMES = [
 ]
 SIZES = st.one_of(st.integers(1, 9), st.integers(1, 70))
 COLUMNS = st.one_of(st.integers(4, 9), st.integers(4, 70))  # fewer are declined, see test_refusals
-
-
-def forced(name: str, target: str = "cpu") -> str:
-    """The passes of a target, `name` asked first."""
-    text = default_pipeline(resolve(target))
-    chosen = f"qmlir-select{{target={target}}}"
-    assert chosen in text
-    return text.replace(chosen, f"{chosen[:-1]} prefer={name}}}")
 
 
 def check(name: str, lhs: Any, rhs: Any, *, dynamic: bool = False, bits: int | None = None, **kw: Any) -> Any:
@@ -55,22 +44,6 @@ def check(name: str, lhs: Any, rhs: Any, *, dynamic: bool = False, bits: int | N
     if bits is not None:
         assert plan["weight_bits"] == bits
     return plan
-
-
-class Codes:
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-
-    def __call__(self, *shape: int, lo: int = -128, hi: int = 127, unsigned: bool = False) -> Any:
-        if unsigned:
-            return self.rng.integers(0, 256, shape).astype(np.uint8)
-        codes = self.rng.integers(lo, hi + 1, shape).astype(np.int8)
-        if codes.size:
-            codes.flat[0] = lo
-        return codes
-
-    def powers(self, *shape: int) -> Any:
-        return (2.0 ** self.rng.integers(-9, -3, shape)).astype(np.float32)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -219,39 +192,6 @@ def test_size_of_a_program() -> None:
     assert len(artifact.vmfb) < 1.05 * rhs.size
 
 
-FLOATS = [m.name for m in FLOAT_KERNELS if any(needed <= host_features() for needed in m.features)]
-
-
-@pytest.mark.parametrize("name", FLOATS)
-@pytest.mark.parametrize(
-    ("dtype", "code", "lo", "hi", "zero"),
-    [("f32", "i4", -8, 7, True), ("f16", "i8", -128, 127, False), ("bf16", "u4", 0, 15, True),
-     ("f32", "i2", -2, 1, False)],
-)  # fmt: skip
-@given(m=SIZES, n=st.integers(4, 70), groups=st.integers(1, 4), size=st.sampled_from([16, 32, 35, 48, 96]),
-       seed=st.integers(0, 99), dynamic=st.booleans())  # fmt: skip
-@settings(max_examples=2)
-def test_weight_only(
-    name: str, dtype: str, code: str, lo: int, hi: int, zero: bool, m: int, n: int, groups: int, size: int, seed: int,
-    dynamic: bool,
-) -> None:  # fmt: skip
-    """Sums that are exact in f32, so that the order of the additions does not show."""
-    codes = Codes(seed)
-    groups = 1 if size in (16, 35, 48) else groups
-    weights = codes(n, groups * size, lo=lo, hi=hi)
-    lhs = codes.rng.integers(-4, 5, (m, groups * size)).astype(DTYPES[dtype].numpy)
-    kw: dict[str, Any] = {"rhs_scale": (2.0 ** codes.rng.integers(-3, 0, (n, groups))).astype(np.float32)}
-    if zero:
-        kw |= {"rhs_zero_point": codes.rng.integers(0, 5, (n, groups)).astype(np.int32), "zero_mode": "int"}
-    kw |= {"rhs_dtype": code, "rhs_transposed": True, "bias": np.ones(n, np.float32), "out_dtype": "f32"}
-    artifact = qmlir.ops.scaled_matmul.compile(
-        T((None if dynamic else m, groups * size), dtype), weights, pipeline=forced(name), **kw
-    )
-    assert artifact.manifest["strategies"][0]["chosen"] == name, artifact.manifest["strategies"][0]
-    got = np.asarray(qmlir.load(artifact).main(lhs))
-    np.testing.assert_array_equal(got, np.asarray(qmlir.reference.scaled_matmul(lhs, weights, **kw)))
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu", "tanh"])
 def test_functions_that_are_approximated(activation: str, name: str) -> None:
@@ -308,3 +248,21 @@ def test_a_program_for_another_cpu_is_refused_at_load() -> None:
     if "amx-int8" not in host_features():
         with pytest.raises(qmlir.QmlirError, match="amx-int8"):
             qmlir.load(artifact)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("rows", "inner"), [(1, 16), (14, 37), (None, 24)])
+def test_gated_pairs(name: str, rows: int | None, inner: int) -> None:
+    """Both halves of the columns, an activation of one of them, and their product: in one pass."""
+    codes = Codes(9)
+    lhs, rhs = codes(rows or 30, 64), codes(2 * inner, 64)
+    kw: dict[str, Any] = {
+        "rhs_transposed": True, "lhs_scale": np.float32(2.0**-7), "activation": "swiglu", "gate_layout": "halves",
+        "rhs_scale": codes.powers(2 * inner, 1) * np.float32(2.0**-6), "bias": codes.powers(2 * inner),
+    }  # fmt: skip
+    artifact = qmlir.ops.scaled_matmul.compile(T((rows, 64), "i8"), rhs, pipeline=forced(name), **kw)
+    decision = artifact.manifest["strategies"][0]
+    assert decision["chosen"] == name
+    assert next(a["plan"]["fused"] for a in decision["answers"] if a["strategy"] == name) == 4
+    expected = qmlir.reference.scaled_matmul(lhs, rhs, **kw)
+    np.testing.assert_allclose(qmlir.load(artifact).main(lhs), expected, rtol=2.0**-18, atol=2.0**-20)

@@ -1,6 +1,6 @@
 """Who else computes the works. A peer is a module with `PACKAGES` (the distributions that it is) and
 
-    candidates(problem, threads) -> list[Candidate]
+    candidates(problem, threads) -> list[Candidate | LeftOut]
 
 which raises `Absent` with the reason when there is nothing to offer. `PEERS` lists them.
 """
@@ -42,6 +42,14 @@ class Candidate:
     problem: Any = None
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """One way that a peer could compute the problem and does not here, with the reason."""
+
+    name: str
+    reason: str
+
+
 def module_of(peer: str) -> ModuleType:
     """The peer's module. Raises Absent when a package that it needs is not installed."""
     try:
@@ -50,9 +58,9 @@ def module_of(peer: str) -> ModuleType:
         raise Absent(f"{e.name} is not installed (pip install 'qmlir[bench]')") from None
 
 
-def candidates(peer: str, problem: Any, threads: int) -> list[Candidate]:
+def candidates(peer: str, problem: Any, threads: int) -> list[Candidate | LeftOut]:
     """The peer's ways to compute the problem. Raises Absent when there is none."""
-    found: list[Candidate] = module_of(peer).candidates(problem, threads)
+    found: list[Candidate | LeftOut] = module_of(peer).candidates(problem, threads)
     if not found:
         raise Absent(f"{peer} is not asked for a {type(problem).__name__}")
     return found

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from ..networks import Network
 from ..problems import SCALE, Array, Convolution, GatedMlp, Moe, Product, pack_low_first, unsigned
-from ..works import EIGHT_BITS, FOUR_BITS
+from ..works import EIGHT_BITS, FOUR_BITS, LOSSY
 from . import Absent, Candidate
 
 PACKAGES = ("onnxruntime", "onnx")
@@ -131,14 +131,18 @@ def _product(p: Product, threads: int) -> list[Candidate]:
         return found
     codes = pack_low_first(p.weight + 8).reshape(p.n, p.k // p.group, p.group // 2)
     if p.scheme == "w4a8":
-        levels = [(4, "quantises activations to int8", 0.02)]
+        levels = [(4, "quantises activations to int8", FOUR_BITS)]
     else:
-        levels = [(0, "f32", 0.02), (1, "f32, its level 1", 0.02)]
-    for level, what, tolerance in levels:
+        levels = [
+            (0, "f32", FOUR_BITS),
+            (1, "f32, its level 1", FOUR_BITS),
+            (4, "quantises activations to int8", LOSSY),
+        ]
+    for level, what, kind in levels:
         g = Graph()
         y = g.ms("MatMulNBits", g.input("x", p.lhs_real), codes, p.weight_scale, K=p.k, N=p.n, bits=4,
                  block_size=p.group, accuracy_level=level)  # fmt: skip
-        found.append(Candidate(f"ort MatMulNBits 4 ({what})", FOUR_BITS, g.run(y, F32, threads), value, tolerance))
+        found.append(Candidate(f"ort MatMulNBits 4 ({what})", kind, g.run(y, F32, threads), value, 0.02))
     if p.scheme == "w4a8":
         wide = Product(p.m, p.n, p.k)
         found += [replace(c, problem=wide) for c in _product(wide, threads) if "QLinear" not in c.name]

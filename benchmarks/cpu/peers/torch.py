@@ -7,7 +7,6 @@ torchao's own C++ operators (`torchao::da8w4_linear_cpu`) are not in its wheels 
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from functools import singledispatch
 from typing import Any
@@ -20,14 +19,14 @@ from qmlir.targets.cpu.host import host_features
 from ..networks import Network
 from ..problems import SCALE, Array, Convolution, GatedMlp, Moe, Product, unsigned
 from ..works import EIGHT_BITS, FOUR_BITS
-from . import Absent, Candidate
+from . import Absent, Candidate, LeftOut
 
 PACKAGES = ("torch", "torchao")
 
 onednn = torch.ops.onednn
 
 
-def candidates(problem: Any, threads: int) -> list[Candidate]:
+def candidates(problem: Any, threads: int) -> list[Candidate | LeftOut]:
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     if threads > 1 and torch.get_num_threads() != threads:
@@ -36,7 +35,7 @@ def candidates(problem: Any, threads: int) -> list[Candidate]:
 
 
 @singledispatch
-def _candidates(problem: Any) -> list[Candidate]:
+def _candidates(problem: Any) -> list[Candidate | LeftOut]:
     raise Absent(f"no torch form of a {type(problem).__name__}")
 
 
@@ -110,15 +109,18 @@ def _eight_bits(p: Product) -> list[Candidate]:
 
 
 @_candidates.register
-def _product(p: Product) -> list[Candidate]:
+def _product(p: Product) -> list[Candidate | LeftOut]:
     if p.scheme == "w8a8":
         return _eight_bits(p)
-    found = []
+    found: list[Candidate | LeftOut] = []
     if p.scheme == "w4a8":
         wide = Product(p.m, p.n, p.k)
         found += [replace(c, problem=wide) for c in _eight_bits(wide)]
-        with contextlib.suppress(NotImplementedError, AttributeError, RuntimeError):
+        try:
             found.append(_torchao_da8w4(p))
+        except (NotImplementedError, AttributeError, RuntimeError) as e:
+            reason = str(e).strip().splitlines()[0][:160] if str(e).strip() else type(e).__name__
+            found.append(LeftOut("torchao da8w4_linear_cpu", f"not in torchao's wheel as it is published: {reason}"))
         return found
     codes = torch.from_numpy((p.weight + 8).astype(np.int32))
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 1)

@@ -54,14 +54,18 @@ def stock_flags(knob: str, value: Any) -> tuple[str, ...]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
+    from .kernels.float_micro import AVX2_FMA, AVX512_BF16, AVX512_FMA
     from .kernels.micro import MICRO_KERNELS
-    from .kernels.strategy import ConvolutionStrategy, KernelStrategy, WeightOnlyStrategy
-    from .kernels.weight_only import FLOAT_KERNELS
+    from .kernels.strategy import Bf16Strategy, ConvolutionStrategy, KernelStrategy, WeightOnlyStrategy
 
     stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
     kernels = tuple(KernelStrategy(target, micro) for micro in MICRO_KERNELS)
     convolutions = tuple(ConvolutionStrategy(kernel) for kernel in kernels)
-    weight_only = tuple(WeightOnlyStrategy(target, micro) for micro in FLOAT_KERNELS)
+    weight_only = (
+        Bf16Strategy(target, AVX512_BF16),
+        WeightOnlyStrategy(target, AVX512_FMA),
+        WeightOnlyStrategy(target, AVX2_FMA),
+    )
     return (
         *kernels,
         *convolutions,

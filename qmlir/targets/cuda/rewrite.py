@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..._mlir import arith, ir, linalg
+from ...dialect.ops.constants import is_zero_fill
 from ...strategy import Contraction
 from ..tensors import (
     elementwise,
     filled,
     generic,
-    is_zero_fill,
     merge,
     multiply_add,
     pad_end,

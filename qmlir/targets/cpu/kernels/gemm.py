@@ -4,25 +4,25 @@ A chunk is a block of rows times a block of panels. For each block of K and each
 copied to the stack, rows a little apart (at a stride of a power of two they would share a few sets of the cache), their
 sums taken on the way; then every panel of the chunk is multiplied with them. A tile whose K fits one block goes
 straight to its epilogue; else the results of all tiles of the chunk wait on the stack.
-
-With groups along K each group's part goes through the kernel's `combine` into a running total.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
-from math import gcd, lcm
+from math import lcm
 from typing import Any
 
-from ...._mlir import arith, vector
+from ...._mlir import arith, ir
 from ....kernels.bodies import BodyCloner
-from ....kernels.description import Kernel, Literal, Operand, Previous, Source
+from ....kernels.description import Kernel, Literal, Operand, Previous, Source, Stage
+from ....kernels.outline import picks
 from ..threads.cost import nanoseconds
 from . import emit as e
 from .chunks import Chunked, executable
-from .micro import QUAD, Micro, Tile, Weights, dot
+from .micro import Micro, Weights
 from .rules import RULES
 
 _LHS_BYTES = 32 << 10  # of a tile's activations: two thirds of a first-level cache
@@ -61,17 +61,15 @@ def block_unit(kernel: Kernel, depth: int) -> int:
     return lcm(64, depth, kernel.group or 1)
 
 
-def fits_stack(kernel: Kernel, depth: int) -> bool:
+def fits_stack(kernel: Kernel, depth: int, lhs_bytes: int) -> bool:
     """Whether a row's activations of the shortest block fit."""
-    lhs_bytes = 1 if kernel.rhs.decode is None else 4
     return lhs_bytes * min(block_unit(kernel, depth), _round_up(kernel.k, depth)) <= _LHS_MOST
 
 
-def blocking(kernel: Kernel, weights: Weights, depth: int, rows: int, tile_bytes: int = _LHS_BYTES) -> Blocking:
+def blocking(kernel: Kernel, depth: int, lhs_bytes: int, rows: int, tile_bytes: int = _LHS_BYTES) -> Blocking:
     """Blocks of K, multiples of the groups and of `depth`, for tiles of `rows` rows."""
     padded_k = _round_up(kernel.k, depth)
     unit = min(block_unit(kernel, depth), padded_k)
-    lhs_bytes = 4 if kernel.rhs.decode is not None else 1
     most = max(unit, tile_bytes // lhs_bytes // rows // unit * unit)
     count = -(-padded_k // most)
     block_k = padded_k if count == 1 else _round_up(-(-padded_k // count), unit)
@@ -91,27 +89,33 @@ class Gemm:
     """One kernel for one micro-kernel: the sizes of chunks, and what is common to the tile heights it holds."""
 
     def __init__(
-        self, kernel: Kernel, micro: Micro, weights: Weights, chunk_class: Callable[..., Chunk] | None = None,
+        self, kernel: Kernel, micro: Micro, weights: Weights, chunk_class: Callable[..., Chunk],
         chosen: Sizes = Sizes(),
     ) -> None:  # fmt: skip
         self.kernel, self.micro, self.weights = kernel, micro, weights
         self.depth = micro.depth(weights)
-        self.lhs_bytes = 1 if kernel.rhs.decode is None else 4
-        self.chunk_class = chunk_class or Chunk
+        self.lhs_bytes = micro.lhs_bytes
+        self.chunk_class = chunk_class
         shortest = min(block_unit(kernel, self.depth), _round_up(kernel.k, self.depth))
         most = min(micro.rows(weights), max(1, _LHS_MOST // shortest // self.lhs_bytes))
-        if kernel.m is not None:
+        counted = kernel.batch is not None and kernel.batch.counts is not None
+        if kernel.m is not None and not counted:
             # Tiles of one height, so that the last one wastes little.
             heights = [-(-kernel.m // -(-kernel.m // most))]
         else:
+            most = min(most, kernel.m or most)
             heights = [*(h for h in _HEIGHTS if h < most), most]
-        self.sizes = [blocking(kernel, weights, self.depth, rows, chosen.lhs_bytes) for rows in heights]
+        self.sizes = [blocking(kernel, self.depth, self.lhs_bytes, rows, chosen.lhs_bytes) for rows in heights]
         few = kernel.m is not None and kernel.m <= most
-        self.chunk_rows = heights[0] if few else _round_up(chosen.chunk_rows, lcm(*heights))
-        self.panels = -(-kernel.n // micro.panel)
+        self.chunk_rows = heights[-1] if few else _round_up(chosen.chunk_rows, lcm(*heights))
+        # A panel of a gated kernel is a vector of the first half of the columns and one of the second.
+        assert kernel.gate is None or micro.panel == 2 * micro.lanes
+        self.panels = -(-kernel.columns // (micro.panel if kernel.gate is None else micro.lanes))
         waiting = max(self._waiting(size) for size in self.sizes)
         # Columns are shared out where the rows alone give too few chunks.
         of_rows = 1 if kernel.m is None else self.row_chunks(kernel.m)
+        if kernel.batch is not None:
+            of_rows *= kernel.batch.size or 1
         shared = max(1, -(-_CHUNKS // of_rows))
         wanted = max(_FEWEST_PANELS, self.panels // shared)
         self.chunk_panels = max(1, min(chosen.chunk_panels, _TOTAL_BYTES // waiting, wanted, self.panels))
@@ -125,29 +129,70 @@ class Gemm:
     # ---- the executable
 
     def emit(self, name: str, inputs: Sequence[Any], out: Any) -> str:
-        return executable(name, self.kernel.m, [*inputs, out], Chunked(self.chunks, self.chunk, self.cost))
+        batch = self.kernel.batch
+        size = self.kernel.m if batch is None else batch.size
+        return executable(name, size, [*inputs, out], Chunked(self.chunks, self.chunk, self.cost))
 
-    def cost(self, rows: e.Index) -> e.Index:
-        """Nanoseconds on one thread, about."""
+    def cost(self, size: e.Index) -> e.Index:
+        """Nanoseconds on one thread, about. `size` counts the rows, or the products of a batch."""
         weights = self.kernel.n * self.kernel.k
-        return e.add(nanoseconds(0, weights), e.multiply(rows, nanoseconds(2 * weights, 0)))
+        if self.kernel.batch is not None:
+            return e.multiply(size, nanoseconds(0, weights) + (self.kernel.m or 1) * nanoseconds(2 * weights, 0))
+        return e.add(nanoseconds(0, weights), e.multiply(size, nanoseconds(2 * weights, 0)))
 
-    def chunks(self, rows: e.Index) -> e.Index:
-        return e.multiply(self.row_chunks(rows), self.column_chunks)
+    def chunks(self, size: e.Index) -> e.Index:
+        if self.kernel.batch is None:
+            return e.multiply(self.row_chunks(size), self.column_chunks)
+        return e.multiply(size, self.row_chunks(self.kernel.m) * self.column_chunks)
 
     def row_chunks(self, rows: e.Index) -> e.Index:
         return e.divide_up(rows, self.chunk_rows)
 
-    def chunk(self, number: Any, rows: e.Index, buffers: list[Any]) -> None:
+    def chunk(self, number: Any, count: e.Index, buffers: list[Any]) -> None:
         """All of one chunk, in tiles of the height that suits the number of rows."""
         stack = Stack(self)
+        if self.kernel.batch is None:
+            self._in_tiles(count, lambda size: self.chunk_class(self, size, stack, count, buffers).emit(number))
+            return
+        # Products with the same matrix are neighbours, and share a chunk's part of it.
+        product, part = e.remainder(number, count), e.divide(number, count)
+        picked = buffers[2 : 2 + len(picks(self.kernel))]
+        with self._matrix(product, picked) as matrix:
+            rows = self._rows(product, matrix, picked)
+            self._in_tiles(
+                rows, lambda size: self.chunk_class(self, size, stack, rows, buffers, product, matrix).emit(part)
+            )
+
+    @contextmanager
+    def _matrix(self, product: e.Index, picked: list[e.Buffer]) -> Iterator[e.Index]:
+        """Which matrix a product of the batch has, if its result is asked for."""
+        batch = self.kernel.batch
+        assert batch is not None
+        if batch.index is None:
+            yield product
+            return
+        index = e.load_element(picked[0], [product])
+        inside = arith.cmpi(arith.CmpIPredicate.ult, index, arith.constant(index.type, batch.matrices))
+        with e.when(inside):
+            yield arith.index_castui(ir.IndexType.get(), index)
+
+    def _rows(self, product: e.Index, matrix: e.Index, picked: list[e.Buffer]) -> e.Index:
+        """How many rows a product of the batch has."""
+        batch, rows = self.kernel.batch, self.kernel.m
+        assert batch is not None
+        assert rows is not None
+        if batch.counts is None:
+            return rows
+        start, size = (arith.index_castui(ir.IndexType.get(), e.load_element(p, [matrix])) for p in picked[1:3])
+        return e.minimum(rows, e.subtract(size, e.multiply(e.subtract(product, start), rows)))
+
+    def _in_tiles(self, rows: e.Index, emit: Callable[[Blocking], None]) -> None:
         for size in self.sizes:
-            body = self.chunk_class(self, size, stack, rows, buffers)
             if len(self.sizes) == 1:
-                body.emit(number)
+                emit(size)
             else:
                 with e.when(self._suits(size.rows, rows)):
-                    body.emit(number)
+                    emit(size)
 
     def _suits(self, height: int, rows: e.Index) -> Any:
         if height in _HEIGHTS and height != self.sizes[-1].rows:
@@ -176,17 +221,21 @@ def lhs_stride(size: Blocking) -> int:
     return _round_up(size.block_k * size.lhs_bytes, 64) + _SPACING
 
 
-class Chunk:
+class Chunk(ABC):
     """Emits a chunk in tiles of one height. The methods run in the order of the file."""
 
-    def __init__(self, gemm: Gemm, size: Blocking, stack: Stack, rows: e.Index, buffers: list[Any]) -> None:
-        self.gemm, self.size, self.rows = gemm, size, rows
+    def __init__(
+        self, gemm: Gemm, size: Blocking, stack: Stack, rows: e.Index, buffers: list[Any], product: e.Index = 0,
+        matrix: e.Index = 0,
+    ) -> None:  # fmt: skip
+        self.gemm, self.size, self.rows, self.product = gemm, size, rows, product
         self.kernel, self.micro, self.weights = gemm.kernel, gemm.micro, gemm.weights
         self.lhs, self.totals, self.part, self.sums = stack.lhs, stack.totals, stack.part, stack.sums
         self.lhs_stride = lhs_stride(size)
         self.lhs_buffer, self.out = buffers[0], buffers[-1]
-        self.rhs = e.pointer(buffers[1])
-        self.buffers = dict(zip(self.kernel.operands, buffers[2:-1], strict=True))
+        self.rhs = e.at(e.pointer(buffers[1]), e.multiply(matrix, gemm.panels * gemm.panel_bytes))
+        self.picks = buffers[2 : 2 + len(picks(self.kernel))]
+        self.buffers = dict(zip(self.kernel.operands, buffers[2 + len(self.picks) : -1], strict=True))
         self.cloner = BodyCloner(self.micro.lanes, RULES)
         self.vectors = self.micro.panel // self.micro.lanes
         self.panel_bytes = gemm.panel_bytes
@@ -195,7 +244,7 @@ class Chunk:
     def emit(self, number: Any) -> None:
         """Chunks that are neighbours in number share their weights."""
         size, gemm = self.size, self.gemm
-        of_rows = gemm.row_chunks(self.rows)
+        of_rows = gemm.row_chunks(self.rows if self.kernel.batch is None else self.kernel.m)
         self.first_row = e.multiply(e.remainder(number, of_rows), gemm.chunk_rows)
         first_panel = e.multiply(e.divide(number, of_rows), gemm.chunk_panels)
         tiles = e.divide_up(e.minimum(e.subtract(self.rows, self.first_row), gemm.chunk_rows), size.rows)
@@ -244,17 +293,6 @@ class Chunk:
 
         return emit
 
-    def _product(
-        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, fresh: bool
-    ) -> None:
-        """One tile and panel over one block of K, onto `total`; `fresh`: it holds nothing yet."""
-        if self.kernel.combine is None:
-            self._multiply(rhs, self.lhs, depth, self.sums, total, not fresh)
-            return
-        if fresh:
-            self._clear(total)
-        self._groups(tile, panel, first_k, depth, rhs, total)
-
     def _panel_at(self, k: e.Index) -> e.Index:
         """Where in a panel the codes from `k` on are; `k` is a multiple of what one step takes."""
         return e.divide(e.multiply(k, self.micro.panel * self.weights.bits), 8)
@@ -267,113 +305,33 @@ class Chunk:
         return e.minimum(row, e.subtract(self.rows, 1))
 
     def _copy(self, tile: e.Index, first_k: e.Index) -> None:
-        """A tile's activations of one block, zeros behind K, and their sums times the offset of the weights."""
-        size, k = self.size, self.kernel.k
-        left = e.minimum(e.subtract(k, first_k), size.block_k)
-        with e.loop(0, size.rows) as row:
-            source = self._row(tile, row.index)
+        """A tile's activations of one block, zeros behind K."""
+        left = e.minimum(e.subtract(self.kernel.k, first_k), self.size.block_k)
+        with e.loop(0, self.size.rows) as row:
             target = e.at(self.lhs, e.multiply(row.index, self.lhs_stride))
-            if self.kernel.lhs.window is not None:
-                self._copy_window(source, target, row.index)
-            elif self.kernel.group is None:
-                self._copy_run(source, first_k, target, left, row.index, 0)
-            else:
-                self._copy_groups(source, first_k, target, left, row.index)
+            self._copy_row(self._place_of(self._row(tile, row.index)), first_k, target, left, row.index)
 
-    def _copy_groups(self, row: e.Index, first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
-        """A row of whole groups; the last block may have fewer."""
-        with e.loop(0, e.divide(left, self.group_codes)) as group:
-            start = e.multiply(group.index, self.group_codes)
-            self._copy_run(row, e.add(first_k, start), e.at(target, start), self.group_codes, r, group.index)
+    def _place_of(self, row: e.Index) -> list[e.Index]:
+        """Where a row lies in the activation."""
+        batch = self.kernel.batch
+        if batch is None:
+            return [row]
+        if batch.rows is None:
+            return [self.product, row]
+        picked = arith.index_cast(ir.IndexType.get(), e.load_element(self.picks[-1], [self.product, row]))
+        return [e.divide(picked, batch.repeats)]
 
-    def _copy_window(self, row: e.Index, target: Any, r: e.Index) -> None:
-        """A row of a convolution: its runs, gathered from the image."""
-        window = self.kernel.lhs.window
-        assert window is not None
-        _, _, image_width, channels = window.image
-        height, width = window.result
-        image = e.divide(row, height * width)
-        y = e.multiply(e.remainder(e.divide(row, width), height), window.strides[0] * image_width)
-        x = e.multiply(e.remainder(row, width), window.strides[1])
-        corner = e.multiply(e.add(y, x), channels)
-        lanes, i32 = self._width, e.integer(32)
-        ones, total = e.splat(1, lanes, e.integer(8)), e.splat(0, lanes // 4, i32)
-        # A last vector that is not full writes zeros where the next run follows, and behind the last run.
-        for number, start in enumerate(window.runs):
-            for at in range(0, window.run, lanes):
-                rest = window.run - at
-                mask = e.first_lanes(rest, lanes) if rest < lanes else None
-                codes = e.load_vector(self.lhs_buffer, [image, e.add(corner, start + at)], lanes, mask)
-                codes = self._unflipped(codes, mask)
-                e.store(codes, e.at(target, number * window.run + at))
-                total = dot(total, ones, codes) if self.weights.offset else total
-        self._store_sum(vector.reduction(i32, vector.CombiningKind.ADD, total), 0, r)
-
-    def _store_sum(self, total: Any, group: e.Index, r: e.Index) -> None:
-        if self.weights.offset:
-            total = arith.muli(total, arith.constant(e.integer(32), self.weights.offset))
-            where = e.multiply(e.add(e.multiply(group, self.size.rows), r), 4)
-            e.store(total, e.at(self.sums, where))
-
-    @cached_property
-    def _width(self) -> int:
-        """Bytes that are copied at a time."""
-        most = 4 * self.micro.lanes
-        return most if self.kernel.group is None else max(16, gcd(most, self.kernel.group))
-
-    def _copy_run(self, row: e.Index, first: e.Index, target: Any, count: e.Index, r: e.Index, group: e.Index) -> None:
-        """`count` codes of a row from `first` on."""
-        width, i8, i32 = self._width, e.integer(8), e.integer(32)
-        ones = e.splat(1, width, i8)
-        zero = e.splat(0, width // 4, i32)
-        ragged = self.kernel.group is None and self.kernel.k % width != 0
-
-        def step(at: e.Index, total: Any, mask: Any = None) -> Any:
-            codes = e.load_vector(self.lhs_buffer, [row, e.add(first, at)], width, mask)
-            codes = self._unflipped(codes, mask)
-            e.store(codes, e.at(target, at))
-            return dot(total, ones, codes) if self.weights.offset else total
-
-        whole = e.multiply(e.divide(count, width), width)
-        with e.loop(0, whole, width, [zero]) as turn:
-            turn.next = [step(turn.index, turn.values[0])]
-        total = turn.results[0]
-        if ragged and self.micro.lanes == 16:
-            total = step(whole, total, e.first_lanes(e.subtract(count, whole), width))
-        if self.weights.offset:
-            total = vector.reduction(i32, vector.CombiningKind.ADD, total)
-        if ragged and self.micro.lanes != 16:
-            total = self._copy_tail(row, first, target, whole, count, total)
-        self._store_sum(total, group, r)
-
-    def _unflipped(self, codes: Any, mask: Any = None) -> Any:
-        if not self.kernel.lhs.flipped:
-            return codes
-        width = codes.type.shape[0]
-        flipped = arith.xori(codes, e.splat(-128, width, e.integer(8)))
-        return flipped if mask is None else arith.select(mask, flipped, e.splat(0, width, e.integer(8)))
-
-    def _copy_tail(self, row: e.Index, first: e.Index, target: Any, start: e.Index, count: e.Index, total: Any) -> Any:
-        """The last bytes of a row one by one: without AVX-512 a masked load of bytes is a branch a byte."""
-        i8, i32 = e.integer(8), e.integer(32)
-        e.store(e.splat(0, self._width, i8), e.at(target, start))
-        carried = [total] if self.weights.offset else []
-        with e.loop(start, count, 1, carried) as byte:
-            code = e.load_element(self.lhs_buffer, [row, e.add(first, byte.index)])
-            if self.kernel.lhs.flipped:
-                code = arith.xori(code, arith.constant(i8, -128))
-            e.store(code, e.at(target, byte.index))
-            if carried:
-                byte.next = [arith.addi(byte.values[0], arith.extsi(i32, code))]
-        return byte.results[0] if carried else total
+    @abstractmethod
+    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+        """`left` activations of the row at `row` from `first_k` on, to row `r` of the tile."""
 
     # ---- the product
 
-    def _multiply(self, rhs: Any, lhs: Any, depth: e.Index, sums: Any, out: Any, add: bool) -> None:
-        steps = e.divide(depth, QUAD * self.weights.fields)
-        start = sums if self.weights.offset else None
-        tile = Tile(self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add)
-        self.micro.multiply(tile, self.weights)
+    @abstractmethod
+    def _product(
+        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, fresh: bool
+    ) -> None:
+        """One tile and panel over one block of K, onto `total`; `fresh`: it holds nothing yet."""
 
     def _clear(self, out: Any) -> None:
         """Zeros in a tile: of i32 and of f32 the same bits."""
@@ -381,27 +339,6 @@ class Chunk:
         zero = e.splat(0, lanes, e.integer(32))
         with e.loop(0, self.tile_bytes, 4 * lanes) as part:
             e.store(zero, e.at(out, part.index))
-
-    def _groups(self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any) -> None:
-        """Each group's part through `combine` into the tile of totals, in ascending order."""
-        group, combine = self.group_codes, self.kernel.combine
-        assert combine is not None
-        with e.loop(0, e.divide(depth, group)) as each:
-            start = e.multiply(each.index, group)
-            lhs = e.at(self.lhs, start)
-            sums = e.at(self.sums, e.multiply(each.index, 4 * self.size.rows))
-            self._multiply(e.at(rhs, self._panel_at(start)), lhs, group, sums, self.part, False)
-            number = e.add(e.divide(first_k, group), each.index)
-            columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
-            held = self._held(combine.operands, columns, number)
-            with e.loop(0, self.size.rows) as row:
-                m = self._row(tile, row.index)
-                for v, column in enumerate(columns):
-                    where = self._vector_at(row.index, v)
-                    part = e.load(self.cloner.widen(self.kernel.acc_type), e.at(self.part, where))
-                    running = e.load(self.cloner.widen(self.kernel.total_type), e.at(total, where))
-                    arguments = [self._read(s, [part], held, m, column, v, number) for s in combine.sources]
-                    e.store(self.cloner.clone(combine.body, [*arguments, running]), e.at(total, where))
 
     def _vector_at(self, row: e.Index, v: int) -> e.Index:
         return e.add(e.multiply(row, 4 * self.micro.panel), 4 * self.micro.lanes * v)
@@ -413,17 +350,36 @@ class Chunk:
         kernel = self.kernel
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
         columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
-        operands = [o for stage in kernel.stages for o in stage.operands]
-        held = self._held(operands, columns, None)
+        before = kernel.stages if kernel.gate is None else kernel.stages[: kernel.gate.stages]
+        held = self._held([o for stage in kernel.stages for o in stage.operands], columns, None)
         with e.loop(0, e.minimum(self.size.rows, e.subtract(self.rows, row0))) as row:
             m = e.add(row0, row.index)
+            product = [] if kernel.batch is None else [self.product]
+            made = []
             for v, column in enumerate(columns):
                 value = e.load(self.cloner.widen(kernel.value_type), e.at(total, self._vector_at(row.index, v)))
-                values = [value]
-                for stage in kernel.stages:
-                    arguments = [self._read(s, values, held, m, column, v, None) for s in stage.sources]
-                    values.append(self.cloner.clone(stage.body, arguments))
-                e.store_vector(values[-1], self.out, [m, column.first], column.mask)
+                made.append(self._staged(before, [[value]], held, m, column, v))
+            if kernel.gate is not None:
+                made = [self._staged(kernel.stages[len(before) :], made, held, m, columns[0], 0)]
+            for values, column in zip(made, columns, strict=False):
+                e.store_vector(values[-1], self.out, [*product, m, column.first], column.mask)
+
+    def _staged(
+        self,
+        stages: Sequence[Stage],
+        values: list[list[Any]],
+        held: dict[Any, Any],
+        m: e.Index,
+        column: Columns,
+        v: int,
+    ) -> list[Any]:
+        """The values of the stages behind those that there are, of one vector or of both halves of a gate."""
+        found = list(values[0])
+        for stage in stages:
+            known = [found, *values[1:]]
+            arguments = [self._read(s, known, held, m, column, v, None) for s in stage.sources]
+            found.append(self.cloner.clone(stage.body, arguments))
+        return found
 
     def _held(self, operands: Sequence[Operand], columns: list[Columns], group: e.Index | None) -> dict[Any, Any]:
         """What is the same in all rows, read once."""
@@ -435,11 +391,11 @@ class Chunk:
         }
 
     def _read(
-        self, source: Source, values: list[Any], held: dict[Any, Any], m: e.Index, column: Columns, v: int,
+        self, source: Source, values: list[list[Any]], held: dict[Any, Any], m: e.Index, column: Columns, v: int,
         group: e.Index | None,
     ) -> Any:  # fmt: skip
         if isinstance(source, Previous):
-            return values[source.index]
+            return values[source.half][source.index]
         if isinstance(source, Literal):
             return self.cloner.splat(source.value)
         assert isinstance(source, Operand)
@@ -448,7 +404,7 @@ class Chunk:
 
     def _fetch(self, operand: Operand, m: e.Index | None, column: Columns, group: e.Index | None) -> Any:
         """An operand at a vector's place."""
-        places = {"g": group, "m": m, "n": column.first}
+        places = {"b": self.product, "g": group, "m": m, "n": column.first}
         where = [places[axis] for axis in operand.axes]
         buffer = self.buffers[operand]
         if "n" not in operand.axes:
@@ -460,9 +416,11 @@ class Columns:
     """Vector `v` of a panel: its first column, and which lanes there are where the last panel is ragged."""
 
     def __init__(self, gemm: Gemm, panel: e.Index, v: int) -> None:
-        lanes = gemm.micro.lanes
-        self.first = e.add(e.multiply(panel, gemm.micro.panel), v * lanes)
+        kernel, lanes, width = gemm.kernel, gemm.micro.lanes, gemm.micro.panel
+        if kernel.gate is None:
+            self.first, n = e.add(e.multiply(panel, width), v * lanes), kernel.n
+        else:
+            self.first, n, width = e.add(e.multiply(panel, lanes), v * kernel.columns), (v + 1) * kernel.columns, lanes
         self.mask = None
-        if gemm.kernel.n % gemm.micro.panel:
-            n = gemm.kernel.n
+        if kernel.columns % width:
             self.mask = e.first_lanes(e.subtract(n, e.minimum(self.first, n)), lanes)

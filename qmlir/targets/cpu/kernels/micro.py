@@ -31,6 +31,10 @@ class Weights:
     offset: int
     codes: tuple[int, ...] | None = None
     signed: bool = False  # `u` is read as two's complement
+    # Of weights that are multiplied as floats and scaled behind the sum (kernels/scaled.py): the number that each `u`
+    # stands for; a zero point is taken off it in front of the product.
+    values: tuple[float, ...] | None = None
+    largest_zero: int = 0  # of those zero points, where the micro-kernel asks for it
 
     @property
     def fields(self) -> int:
@@ -66,7 +70,7 @@ class Tile:
 
 
 class Micro(Protocol):
-    """An instruction set's register tile."""
+    """An instruction set's register tile: its sizes."""
 
     @property
     def name(self) -> str: ...
@@ -95,6 +99,10 @@ class Micro(Protocol):
     def fewest_rows(self) -> int:
         """Below which another micro-kernel is as fast."""
 
+    @property
+    def lhs_bytes(self) -> int:
+        """Of one activation, as it is copied to the stack."""
+
     def begin(self, rows: int) -> None:
         """Emit what precedes the products of tiles of `rows` rows."""
 
@@ -106,6 +114,13 @@ class Micro(Protocol):
 
     def depth(self, weights: Weights) -> int:
         """Codes along K of one turn of the main loop: K is padded to a multiple."""
+
+    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
+        """How a weight `[N, K]`, or `[K, N]` without `k_last`, is stored."""
+
+
+class IntegerMicro(Micro, Protocol):
+    """A register tile of integers."""
 
     def multiply(self, tile: Tile, weights: Weights) -> None:
         """Emit the tile's product."""
@@ -147,6 +162,10 @@ class Vnni:
     bits: tuple[int, ...] = (8, 4, 2)
     offset: int = -128
     fewest_rows: int = 1
+    lhs_bytes: int = 1
+
+    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
+        return panels(n, k, k_last, self.panel, self.depth(weights), weights)
 
     def begin(self, rows: int) -> None:
         """Nothing to set up."""
@@ -255,7 +274,11 @@ class Amx:
     bits = (8, 4)
     offset = 0
     fewest_rows = 8
+    lhs_bytes = 1
     _depth = 64
+
+    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
+        return panels(n, k, k_last, self.panel, self.depth(weights), weights)
 
     def rows(self, weights: Weights) -> int:
         return 32
@@ -355,4 +378,4 @@ AVX_VNNI = Vnni(
 
 # Best first. AMX is compiled and its code looked at, but no machine that has it has run it: it stands behind the others
 # until one has, and every CPU with AMX has one of those too. `qmlir-select{prefer=amx-int8}` asks it first.
-MICRO_KERNELS: tuple[Micro, ...] = (AVX512_VNNI, AVX_VNNI, Amx())
+MICRO_KERNELS: tuple[IntegerMicro, ...] = (AVX512_VNNI, AVX_VNNI, Amx())

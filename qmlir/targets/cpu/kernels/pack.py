@@ -9,23 +9,26 @@ import numpy as np
 from ...._mlir import arith, ir
 from ....dialect.dtypes import Array
 from ....dialect.ops.constants import constant_array
-from ....kernels.description import Kernel
-from .micro import Micro, Weights, panels
+from ....kernels.description import Kernel, Literal, Operand, Stage
+from .micro import Micro, Weights
 
 if TYPE_CHECKING:
+    from ....kernels.scaled import Scaled
     from .gemm import Gemm
 
 
 def constant_codes(kernel: Kernel) -> Array | None:
-    """The codes of a constant weight as `[N, K]`, None when it is known at run time only."""
+    """The codes of a constant weight as `[N, K]` (`[matrices, N, K]` of a batch), None when it is known at run time
+    only."""
     array = known(kernel.rhs.value)
     if array is None:
         return None
     if kernel.rhs.flipped:
         array = (array.view(np.uint8) ^ 0x80).view(np.int8)
     axes = kernel.rhs.source_axes
-    order = sorted(range(array.ndim), key=lambda i: ("n", "g", "k").index(axes[i]))
-    return np.ascontiguousarray(array.transpose(order)).reshape(kernel.n, kernel.k)
+    order = sorted(range(array.ndim), key=lambda i: ("b", "n", "g", "k").index(axes[i]))
+    matrices = [] if kernel.batch is None else [-1]
+    return np.ascontiguousarray(array.transpose(order)).reshape(*matrices, kernel.n, kernel.k)
 
 
 def known(value: Any) -> Array | None:
@@ -65,17 +68,53 @@ def decoded_weights(codes: Array, micro: Micro) -> Weights:
     raise AssertionError("codes of more than 8 bits")
 
 
+def scaled_weights(codes: Array, form: Scaled, micro: Micro) -> Weights | None:
+    """The shortest storage of codes that stand for numbers of a table; None where the micro-kernel has none."""
+    low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+    for bits in sorted(micro.bits):
+        if bits < 8 and high - low < 1 << bits:
+            values = tuple(form.values[(low + u) & 255] for u in range(1 << bits))
+            return Weights(bits, low, values=values)
+    whole = tuple(form.values[code & 255] for code in range(-128, 128))
+    if 8 not in micro.bits or not consecutive(whole):
+        return None  # what 256 codes stand for is no table that fits registers
+    return Weights(8, 0, signed=True, values=whole)
+
+
+def consecutive(values: tuple[float, ...]) -> bool:
+    return all(value == values[0] + i for i, value in enumerate(values)) and values[0].is_integer()
+
+
+def constant_zeros(decode: Stage, form: Scaled) -> Array | None:
+    """The zero points of a scaled form where they are an operand of the decode as it stands, and constant."""
+    for argument, source in zip(decode.body.arguments, decode.sources, strict=False):
+        if argument == form.zero:
+            if isinstance(source, Operand):
+                return known(source.value)
+            return np.array([source.value.value]) if isinstance(source, Literal) else None
+    return None
+
+
+def halves_by_turns(codes: Array, lanes: int) -> Array:
+    """`[.., N, K]` with `lanes` rows of the first half of N, as many of the second, and so on; each half padded."""
+    *matrices, n, k = codes.shape
+    halves = codes.reshape(*matrices, 2, n // 2, k)
+    halves = np.pad(halves, [(0, 0)] * (halves.ndim - 2) + [(0, -(n // 2) % lanes), (0, 0)])
+    parts = halves.reshape(*matrices, 2, -1, lanes, k)
+    return np.ascontiguousarray(np.moveaxis(parts, -4, -3)).reshape(*matrices, -1, k)
+
+
 def packed(gemm: Gemm, codes: Array | None) -> Any:
     """The weight of a kernel in its layout, at the insertion point."""
     kernel, weights, micro = gemm.kernel, gemm.weights, gemm.micro
-    depth = gemm.depth
     if codes is None:
-        k_last = kernel.rhs.k_last
-        layout = panels(kernel.n, kernel.k, k_last, micro.panel, depth, weights)
-        return layout.emit(kernel.rhs.value)
-    layout = panels(kernel.n, kernel.k, True, micro.panel, depth, weights)
+        return micro.layout(kernel.n, kernel.k, kernel.rhs.k_last, weights).emit(kernel.rhs.value)
     if weights.codes is not None:
         codes = np.searchsorted(np.array(weights.codes), codes)
-    array = layout.apply(codes)
+    n = kernel.n
+    if kernel.gate is not None:
+        codes, n = halves_by_turns(codes, micro.lanes), gemm.panels * micro.panel
+    layout = micro.layout(n, kernel.k, True, weights)
+    array = layout.apply(codes) if codes.ndim == 2 else np.stack([layout.apply(matrix) for matrix in codes])
     kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
     return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....strategy import Accept, Contraction, Decline, Estimate, Knob
 from ...base import Target
@@ -39,10 +40,12 @@ class KernelPlan:
 
     def _gemm(self) -> Gemm:
         from .gemm import Gemm, Sizes
-        from .weight_only import DecodingChunk
+        from .integer import IntegerChunk
+        from .weight_only import DecodingChunk, ScaledChunk
 
-        decoding = DecodingChunk if self.kernel.rhs.decode is not None else None
-        return Gemm(self.kernel, self.micro, self.weights, decoding, Sizes(**self.chosen))
+        floats = DecodingChunk if self.weights.values is None else ScaledChunk
+        chunk = IntegerChunk if self.kernel.rhs.decode is None else floats
+        return Gemm(self.kernel, self.micro, self.weights, chunk, Sizes(**self.chosen))
 
     def estimate(self) -> Estimate:
         """For choosing between sizes of chunks."""
@@ -89,7 +92,7 @@ class ConvolutionPlan:
             result, matmul = convolution_as_matmul(op, False)
         op.results[0].replace_all_uses_with(result)
         op.erase()
-        answer = self.strategy.check(describe(matmul))
+        answer = self.strategy.check(describe(matmul, extended=True))
         assert isinstance(answer, Accept), answer
         answer.plan.apply(matmul)
 
@@ -130,8 +133,9 @@ class ConvolutionStrategy:
 
     def check(self, c: Contraction) -> Accept | Decline:
         """Whether the product of the patches will fit."""
+        from ....dialect.ops.constants import is_zero_fill
         from ....kernels.description import Unfit
-        from ....kernels.group import describe_convolution, is_zero
+        from ....kernels.group import describe_convolution
         from .pack import known
 
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
@@ -143,7 +147,7 @@ class ConvolutionStrategy:
             return Decline("a size beside the batch is dynamic", "static sizes of image and filter")
         if c.op.name != "linalg.conv_2d_nhwc_fhwc" or known(c.op.operands[1]) is None:
             return Decline("the filter is no constant [F, H, W, C]", "make the filter a constant")
-        if not is_zero(c.op.operands[2]):
+        if not is_zero_fill(c.op.operands[2]):
             return Decline("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
         few = self.matmul.too_few(c.m, c.n)
         if few is not None:
@@ -167,9 +171,12 @@ class ConvolutionStrategy:
         return kernel.k <= _LONGEST_ROW and vectors <= _MOST_VECTORS and whole
 
 
+_Product = TypeVar("_Product", bound="ProductStrategy")
+
+
 @dataclass(frozen=True)
-class KernelStrategy:
-    """Integer products by one micro-kernel."""
+class ProductStrategy(ABC):
+    """Products by one micro-kernel: what integer products and products of floats by codes have in common."""
 
     target: Target
     micro: Micro
@@ -187,7 +194,7 @@ class KernelStrategy:
         """See `strategy.Tunable`."""
         return ()
 
-    def choosing(self, choice: Mapping[str, Any]) -> KernelStrategy:
+    def choosing(self: _Product, choice: Mapping[str, Any]) -> _Product:
         """See `strategy.Tunable`."""
         return replace(self, chosen={k.name: choice[k.name] for k in _KNOBS if k.name in choice})
 
@@ -195,20 +202,13 @@ class KernelStrategy:
         from ....kernels.description import Unfit
         from ....kernels.group import describe
 
-        c = contraction
-        declined = self.lacks()
+        declined = self.lacks() or self.unlike(contraction)
         if declined is not None:
             return declined
-        if c.kind != "matmul":
-            return Decline(f"a {c.kind}", "write it as a matmul")
-        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
-            return Decline(
-                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
-            )
-        if c.op is None:
+        if contraction.op is None:
             return Decline("what is fused with it is not known", "none needed")
         try:
-            kernel = describe(c.op)
+            kernel = describe(contraction.op, extended=True)
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return self.check(kernel)
@@ -220,6 +220,10 @@ class KernelStrategy:
             return None
         missing = min((sorted(needed - have) for needed in self.micro.features), key=len)
         return Decline(f"{self.target.spelling} lacks {', '.join(missing)}", "name a CPU that has it")
+
+    @abstractmethod
+    def unlike(self, contraction: Contraction) -> Decline | None:
+        """A refusal of another kind of contraction, or of other types."""
 
     def too_few(self, m: int | None, n: int) -> Decline | None:
         """A refusal where rows or columns leave most of a tile unused."""
@@ -235,23 +239,56 @@ class KernelStrategy:
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether this micro-kernel computes `kernel`."""
         from .gemm import fits_stack
-        from .pack import constant_codes, weights_for
+        from .pack import constant_codes
 
         if sum(size is None for size in kernel.row_sizes) > 1:
             return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
-        few = self.too_few(kernel.m, kernel.n)
-        if few is not None:
-            return few
         codes = constant_codes(kernel)
-        weights = weights_for(codes, kernel, self.micro)
+        if codes is None:
+            kernel = kernel.without_gate()  # the halves are brought together when the weight is packed
+        declined = self.too_few(kernel.m, kernel.n) or self.unfit(kernel, codes)
+        if declined is not None:
+            return declined
+        weights = self.weights(kernel, codes)
+        if isinstance(weights, Decline):
+            return weights
         depth = self.micro.depth(weights)
         if kernel.group is not None and kernel.group % depth:
             return Decline(
                 f"groups of {kernel.group} along K are no multiple of {depth}, the codes of one step",
                 f"a group size of {depth} or a multiple",
             )
-        if not fits_stack(kernel, depth):
+        if not fits_stack(kernel, depth, self.micro.lhs_bytes):
             return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
+        plan = KernelPlan(kernel, self.micro, weights, codes, self.chosen)
+        return Accept(plan, plan.estimate())
+
+    @abstractmethod
+    def unfit(self, kernel: Kernel, codes: Array | None) -> Decline | None:
+        """A refusal of where the operands lie, and of weights (`codes`, None where known at run time only)."""
+
+    @abstractmethod
+    def weights(self, kernel: Kernel, codes: Array | None) -> Weights | Decline:
+        """How the weights are stored."""
+
+
+@dataclass(frozen=True)
+class KernelStrategy(ProductStrategy):
+    """Integer products by one micro-kernel."""
+
+    def unlike(self, contraction: Contraction) -> Decline | None:
+        c = contraction
+        if c.kind != "matmul":
+            return Decline(f"a {c.kind}", "write it as a matmul")
+        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
+            return Decline(
+                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
+            )
+        return None
+
+    def unfit(self, kernel: Kernel, codes: Array | None) -> Decline | None:
+        if codes is None and kernel.batch is not None:
+            return Decline("the weights of a batch are an argument", "make the weight a constant or a parameter")
         if codes is None and (kernel.m is None or kernel.m < _ROWS_FOR_PACKING):
             rows = "a number of rows that is not known" if kernel.m is None else f"{kernel.m} rows"
             return Decline(
@@ -260,54 +297,78 @@ class KernelStrategy:
             )
         if codes is None and kernel.rhs.source_axes not in (("n", "k"), ("k", "n")):
             return Decline("the weight is an argument and has groups", "make the weight a constant or a parameter")
-        if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
+        if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"b", "m", "g", "k"}:
             return Decline("K is not the last axis of the activation", "an activation [M, K]")
-        plan = KernelPlan(kernel, self.micro, weights, codes, self.chosen)
-        return Accept(plan, plan.estimate())
+        return None
+
+    def weights(self, kernel: Kernel, codes: Array | None) -> Weights:
+        from .pack import weights_for
+
+        return weights_for(codes, kernel, self.micro)
 
 
 @dataclass(frozen=True)
-class WeightOnlyStrategy(KernelStrategy):
+class WeightOnlyStrategy(ProductStrategy):
     """Floats by a constant weight of codes, decoded in registers."""
 
-    def consider(self, contraction: Contraction) -> Accept | Decline:
-        from ....kernels.description import Unfit
-        from ....kernels.group import describe
-
+    def unlike(self, contraction: Contraction) -> Decline | None:
         c = contraction
-        declined = self.lacks()
-        if declined is not None:
-            return declined
         if c.kind != "matmul" or c.acc != "f32" or c.lhs not in ("f32", "f16", "bf16"):
             return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of floats by codes")
-        if c.op is None:
-            return Decline("what makes its weight is not known", "none needed")
-        try:
-            kernel = describe(c.op)
-        except Unfit as unfit:
-            return Decline(unfit.reason, unfit.remedy)
-        return self.check(kernel)
+        return None
 
-    def check(self, kernel: Kernel) -> Accept | Decline:
-        from .gemm import fits_stack
-        from .pack import constant_codes, decoded_weights
-
-        if sum(size is None for size in kernel.row_sizes) > 1:
-            return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
-        few = self.too_few(kernel.m, kernel.n)
-        if few is not None:
-            return few
-        codes = constant_codes(kernel)
+    def unfit(self, kernel: Kernel, codes: Array | None) -> Decline | None:
         if codes is None:
             return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
-        weights = decoded_weights(codes, self.micro)
-        depth = self.micro.depth(weights)
-        if kernel.group is not None and kernel.group % depth:
-            return Decline(
-                f"groups of {kernel.group} along K are no multiple of {depth}, the codes of one step",
-                f"a group size of {depth} or a multiple",
-            )
-        if not fits_stack(kernel, depth):
-            return Decline(f"groups of {kernel.group} along K do not fit a thread's stack", "shorter groups")
-        plan = KernelPlan(kernel, self.micro, weights, codes, self.chosen)
-        return Accept(plan, plan.estimate())
+        return None
+
+    def weights(self, kernel: Kernel, codes: Array | None) -> Weights | Decline:
+        from ....kernels.bodies import unclonable
+        from ....kernels.scaled import scaled
+        from .pack import decoded_weights, scaled_weights
+
+        assert codes is not None
+        assert kernel.rhs.decode is not None
+        form = scaled(kernel.rhs.decode)
+        if form is not None:
+            weights = scaled_weights(codes, form, self.micro)
+            if weights is not None:
+                return weights
+        if reason := unclonable(kernel.rhs.decode.body):
+            return Decline(f"what dequantises the weight has no form on vectors: {reason}", "codes of 4 bits or less")
+        return decoded_weights(codes, self.micro)
+
+
+@dataclass(frozen=True)
+class Bf16Strategy(WeightOnlyStrategy):
+    """bfloat16 by a constant weight of short codes, multiplied as bfloat16: exact products, scaled behind the sum."""
+
+    def weights(self, kernel: Kernel, codes: Array | None) -> Weights | Decline:
+        import ml_dtypes
+        import numpy as np
+
+        from ....kernels.scaled import scaled
+        from .pack import consecutive, constant_zeros, scaled_weights
+
+        assert codes is not None
+        assert kernel.rhs.decode is not None
+        if str(kernel.lhs.value.type.element_type) != "bf16":
+            return Decline(f"activations of {kernel.lhs.value.type.element_type}", "activations of bf16")
+        form = scaled(kernel.rhs.decode)
+        if form is None:
+            return Decline("a weight is no number of a table times a scale", 'compute_dtype="f32", no float zero point')
+        weights = scaled_weights(codes, form, self.micro)
+        if weights is None:
+            return Decline("codes of 8 bits", "the f32 kernel reads them as fast")
+        values = np.array(weights.values)
+        if not np.array_equal(values.astype(ml_dtypes.bfloat16).astype(np.float64), values):
+            return Decline("the numbers that codes stand for are no bf16", "the f32 kernel")
+        if form.zero is None:
+            return weights
+        zeros = constant_zeros(kernel.rhs.decode, form)
+        if zeros is None or not consecutive(tuple(weights.values or ())):
+            return Decline("the zero points are not known, or codes are no consecutive numbers", "the f32 kernel")
+        low, high = (int(zeros.min()), int(zeros.max())) if zeros.size else (0, 0)
+        if high - low + len(values) > 32:
+            return Decline(f"zero points from {low} to {high}", "a range of at most 16")
+        return replace(weights, largest_zero=high)

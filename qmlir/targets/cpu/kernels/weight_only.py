@@ -1,107 +1,145 @@
-"""Floats by weights that are codes: each code is decoded in registers as the program says, and multiplied as f32.
+"""Floats by weights that are codes.
 
-Weights lie as in integer products, four codes of a column in the 32 bits of a lane (8 or 16 short ones), signed as
-two's complement or unsigned, so that a shift or two give the code. The activations are converted to f32 when they are
-copied.
+Where a weight is a table's entry times a scale (`kernels/scaled.py`), the entries are multiplied and each group's sum
+is scaled. Else every code is decoded in registers as the program says, and multiplied as f32; such weights lie as in
+integer products, four codes of a column in the 32 bits of a lane (8 or 16 short ones), signed as two's complement or
+unsigned, so that a shift or two give the code.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ...._mlir import arith, ir, llvm
-from ....kernels.description import Literal, Operand, Previous
+from ....kernels.description import Literal, Operand, Previous, Stage
+from ....kernels.scaled import scaled
 from . import emit as e
+from .float_micro import FloatMicro, FloatTile
 from .gemm import Chunk, Columns
-from .micro import QUAD, Tile, Weights
+from .micro import QUAD
 
 
-@dataclass(frozen=True)
-class Fma:
-    """Multiply-adds of f32 on vectors of `lanes`."""
+class FloatChunk(Chunk):
+    """What both have in common: activations, copied as what the micro-kernel multiplies."""
 
-    name: str
-    features: tuple[frozenset[str], ...]
-    lanes: int
-    registers: int
-    vectors: int = 2
-    bits: tuple[int, ...] = (8, 4, 2)
-    offset: int = 0
-    fewest_rows: int = 1
-
-    @property
-    def panel(self) -> int:
-        return self.vectors * self.lanes
-
-    def rows(self, weights: Weights) -> int:
-        # Beside the accumulators: stored and decoded weights, a scale and a zero point of each vector, an activation.
-        return min(12, (self.registers - 1) // self.vectors - 4)
-
-    def depth(self, weights: Weights) -> int:
-        return QUAD * max(4, weights.fields)
-
-    def begin(self, rows: int) -> None:
-        """Nothing to set up."""
-
-    def end(self) -> None:
-        """Nothing to release."""
-
-    def multiply(self, tile: Tile, weights: Weights) -> None:
-        raise NotImplementedError("decoding needs the kernel: DecodingChunk._group")
-
-
-AVX512_FMA = Fma("avx512-fma", (frozenset({"avx512f", "avx512bw", "avx512vl"}),), lanes=16, registers=32)
-FLOAT_KERNELS = (AVX512_FMA,)
-
-
-class DecodingChunk(Chunk):
-    """A chunk of a product of floats by codes."""
+    micro: FloatMicro
 
     @cached_property
     def _f32(self) -> Any:
         return ir.F32Type.get()
 
-    # ---- activations
+    @property
+    def _decode(self) -> Stage:
+        decode = self.kernel.rhs.decode
+        assert decode is not None
+        return decode
 
-    def _copy_groups(self, row: e.Index, first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
-        self._copy_run(row, first_k, target, left, r, 0)
+    @property
+    def _in_place(self) -> bool:
+        """Whether one row is multiplied from where it lies."""
+        alike = self.lhs_buffer.element == self.micro.lhs_type
+        return alike and self.size.rows == 1 and self.size.padded_k == self.kernel.k
 
-    def _copy_run(self, row: e.Index, first: e.Index, target: Any, count: e.Index, r: e.Index, group: e.Index) -> None:
-        """`count` activations of a row as f32, zeros behind them."""
-        lanes = self.micro.lanes
-        wide = e.vector_of(lanes, self._f32)
+    def _copy(self, tile: e.Index, first_k: e.Index) -> None:
+        if self._in_place:
+            self.lhs = e.at(
+                self.lhs_buffer.address, self.lhs_buffer.offset([*self._place_of(self._row(tile, 0)), first_k])
+            )
+        else:
+            super()._copy(tile, first_k)
+
+    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+        """Zeros behind them."""
+        lanes, bytes_ = self.micro.lanes, self.micro.lhs_bytes
+        wide = e.vector_of(lanes, self.micro.lhs_type)
         ragged = self.kernel.k % lanes != 0
 
         def step(at: e.Index, mask: Any = None) -> None:
-            values = e.load_vector(self.lhs_buffer, [row, e.add(first, at)], lanes, mask)
+            values = e.load_vector(self.lhs_buffer, [*row, e.add(first_k, at)], lanes, mask)
             if values.type != wide:
                 values = arith.extf(wide, values)
-            e.store(values, e.at(target, e.multiply(at, 4)))
+            e.store(values, e.at(target, e.multiply(at, bytes_)))
 
-        whole = e.multiply(e.divide(count, lanes), lanes)
+        whole = e.multiply(e.divide(left, lanes), lanes)
         with e.loop(0, whole, lanes) as turn:
             step(turn.index)
         end = whole
         if ragged:
-            step(whole, e.first_lanes(e.subtract(count, whole), lanes))
+            step(whole, e.first_lanes(e.subtract(left, whole), lanes))
             end = e.add(whole, lanes)
         # Up to the end of the last step: a weight of no code times whatever the stack held might be no number.
         for at in range(-(-self.kernel.k // lanes) * lanes, self.size.padded_k, lanes):
             behind = e.add(end, at - -(-self.kernel.k // lanes) * lanes)
-            e.store(e.splat(0.0, lanes, self._f32), e.at(target, e.multiply(behind, 4)))
+            e.store(e.splat(0.0, lanes, self.micro.lhs_type), e.at(target, e.multiply(behind, bytes_)))
+
+
+class ScaledChunk(FloatChunk):
+    """A chunk of a product by a table's entries, each group of which is scaled."""
+
+    def _product(
+        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, fresh: bool
+    ) -> None:
+        columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
+        if self.kernel.group is None:
+            self._group(None, columns, self.lhs, rhs, depth, total, fresh)
+            return
+        if fresh:
+            self._clear(total)
+        with e.loop(0, e.divide(depth, self.group_codes)) as each:
+            start = e.multiply(each.index, self.group_codes)
+            number = e.add(e.divide(first_k, self.group_codes), each.index)
+            lhs = e.at(self.lhs, e.multiply(start, self.micro.lhs_bytes))
+            self._group(number, columns, lhs, e.at(rhs, self._panel_at(start)), self.group_codes, total, False)
+
+    def _group(
+        self, number: e.Index | None, columns: list[Columns], lhs: Any, rhs: Any, codes: e.Index, total: Any,
+        fresh: bool,
+    ) -> None:  # fmt: skip
+        """One group's sums, scaled, onto `total`; with `fresh` in its place."""
+        form = scaled(self._decode)
+        assert form is not None
+        held = self._held(self._decode.operands, columns, number)
+        scales, zeros = [], []
+        for v in range(self.vectors):
+            known = self._arguments(held, v)
+            if form.scale is not None:
+                scales.append(self.cloner.value(form.scale, known))
+            if form.zero is not None:
+                zeros.append(self.cloner.value(form.zero, known))
+        tile = FloatTile(self.size.rows, lhs, self.lhs_stride, rhs, codes, zeros)
+        for i, part in enumerate(self.micro.accumulate(tile, self.weights)):
+            r, v = divmod(i, self.vectors)
+            place = e.at(total, self._vector_at(r, v))
+            if not fresh:
+                before = e.load(part.type, place)
+                part = llvm.FMAOp(part, scales[v], before).result if scales else arith.addf(part, before)
+            elif scales:
+                part = arith.mulf(part, scales[v])
+            e.store(part, place)
+
+    def _arguments(self, held: dict[Any, Any], v: int) -> dict[Any, Any]:
+        """The arguments of the decode's body but for the code."""
+        known = {}
+        for argument, source in zip(self._decode.body.arguments, self._decode.sources, strict=False):
+            if isinstance(source, Operand):
+                known[argument] = held[source, v]
+            elif isinstance(source, Literal):
+                known[argument] = self.cloner.splat(source.value)
+        return known
+
+
+class DecodingChunk(FloatChunk):
+    """A chunk of a product by codes that are decoded one by one."""
 
     # ---- the product
 
     def _product(
         self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, fresh: bool
     ) -> None:
-        decode = self.kernel.rhs.decode
-        assert decode is not None
         columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
         if self.kernel.group is None:
-            held = self._held(decode.operands, columns, None)
+            held = self._held(self._decode.operands, columns, None)
             self._run(self.lhs, rhs, depth, total, not fresh, held)
             return
         if fresh:
@@ -109,7 +147,7 @@ class DecodingChunk(Chunk):
         group = self.group_codes
         with e.loop(0, e.divide(depth, group)) as each:
             start = e.multiply(each.index, group)
-            held = self._held(decode.operands, columns, e.add(e.divide(first_k, group), each.index))
+            held = self._held(self._decode.operands, columns, e.add(e.divide(first_k, group), each.index))
             lhs = e.at(self.lhs, e.multiply(start, 4))
             self._run(lhs, e.at(rhs, self._panel_at(start)), group, total, True, held)
 
@@ -145,8 +183,6 @@ class DecodingChunk(Chunk):
 
     def _decoded(self, stored: Any, k: int, held: dict[Any, Any], v: int) -> Any:
         """Code `k` of each lane as the f32 that is multiplied."""
-        decode = self.kernel.rhs.decode
-        assert decode is not None
         field, byte = divmod(k, QUAD)
         bits, lanes = self.weights.bits, self.micro.lanes
         low = 8 * byte + bits * field
@@ -160,7 +196,7 @@ class DecodingChunk(Chunk):
             code = arith.andi(shift(arith.shrui, stored, low), e.splat((1 << bits) - 1, lanes, e.integer(32)))
         code = arith.trunci(e.vector_of(lanes, e.integer(8)), code)
         arguments = []
-        for source in decode.sources:
+        for source in self._decode.sources:
             if isinstance(source, Previous):
                 arguments.append(code)
             elif isinstance(source, Operand):
@@ -168,6 +204,6 @@ class DecodingChunk(Chunk):
             else:
                 assert isinstance(source, Literal)
                 arguments.append(self.cloner.splat(source.value))
-        value = self.cloner.clone(decode.body, arguments)
+        value = self.cloner.clone(self._decode.body, arguments)
         wide = e.vector_of(lanes, self._f32)
         return value if value.type == wide else arith.extf(wide, value)

@@ -9,6 +9,7 @@ from ....kernels.description import Kernel
 from ...base import Target
 from .gemv import Gemv
 from .mma_gemm import MmaGemm
+from .raster import products
 from .tile import TILES, Tile
 from .weights import Storage
 
@@ -58,7 +59,7 @@ def seconds(gemm: MmaGemm, target: Target, machine: Machine) -> float:
     """An estimate of the time of a product on a tile."""
     kernel, tile, fields, units = gemm.kernel, gemm.tile, gemm.storage.fields, machine.units
     m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
-    workgroups = -(-m // tile.m) * -(-kernel.n // tile.n) * kernel.batch
+    workgroups = -(-m // tile.m) * -(-kernel.n // tile.n) * products(kernel)
     each = -(-workgroups // units)
     together = max(1, min(each, machine.shared_memory // gemm.shared_bytes, 1024 // tile.threads))
     dtype = "i8" if gemm.unit == 1 else "f16"

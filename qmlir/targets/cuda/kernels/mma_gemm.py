@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith, memref, vector
+from ...._mlir import arith, ir, memref, vector
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
-from ....kernels.description import BATCH, COLUMN, GROUP, ROW, Kernel, Literal, Operand, Previous, RowSum, Source, Stage
-from ....kernels.outline import merged_axes
+from ....kernels.description import BATCH, COLUMN, ROW, Kernel, Literal, Operand, Previous, RowSum, Source, Stage
+from ....kernels.outline import picks
 from ....kernels.row_sums import uses_row_sums
 from . import instructions as gpu
 from .decode import Decoder
@@ -30,8 +30,9 @@ from .raster import batch_of, blocks, place
 from .rules import RULES
 from .shared_tile import CHUNK, Shape, SharedTile
 from .tile import Tile
-from .weights import Storage, k_last
+from .weights import Storage
 
+_MATRIX = "x"  # which matrix of the weight: the axis of a batch that picks them
 # Of each fragment and chunk the stored word of this lane.
 _Words = dict[tuple[int, int], Any]
 
@@ -85,11 +86,10 @@ class MmaGemm:
     @property
     def axes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Of the two sides, as the kernel is given them."""
-        kernel = self.kernel
-        if not kernel.batch_sizes:
+        batch = self.kernel.batch
+        if batch is None:
             return (ROW, "k"), (COLUMN, "k")
-        lhs = tuple(a for a in merged_axes(kernel.lhs.source_axes) if a != GROUP)
-        return lhs, ((BATCH, COLUMN, "k") if self.constant else k_last(kernel.rhs))
+        return ((BATCH, ROW, "k") if batch.rows is None else (ROW, "k")), (_MATRIX, COLUMN, "k")
 
     @property
     def launch(self) -> Launch:
@@ -106,10 +106,12 @@ class Block:
     def __init__(self, gemm: MmaGemm, rows: e.Index, buffers: list[Any]) -> None:
         self.gemm, self.kernel, self.tile, self.rows = gemm, gemm.kernel, gemm.tile, rows
         lhs, rhs, *operands, self.out = buffers
-        self.buffers = dict(zip(self.kernel.operands, operands, strict=True))
+        picked = len(picks(self.kernel))
+        self.buffers = dict(zip(self.kernel.operands, operands[picked:], strict=True))
         self.mma = gemm.mma
         self.thread = gpu.thread_id(self.tile.threads)
         self.batch, number = batch_of(self.kernel, self.tile, rows, workgroup_id())
+        self._pick(lhs, operands[:picked])
         block_m, block_n = place(self.kernel, self.tile, rows, number)
         self.m0, self.n0 = e.multiply(block_m, self.tile.m), e.multiply(block_n, self.tile.n)
         self._lanes()
@@ -151,16 +153,33 @@ class Block:
         self.wants_sums = uses_row_sums(self.kernel)
         self.decoder = Decoder(self)
 
+    def _pick(self, lhs: Any, buffers: list[Any]) -> None:
+        """Which matrix this workgroup multiplies by, and where its rows are, where the batch says so."""
+        batch = self.kernel.batch
+        self.matrix: e.Index = self.batch
+        self._picked_rows = None
+        if batch is None:
+            return
+        if batch.index is not None:
+            # A product of no matrix has a result that nobody reads: any matrix will do.
+            self.matrix = e.minimum(_loaded(buffers[0], [self.batch]), batch.matrices - 1)
+        if batch.rows is not None:
+            self._picked_rows = buffers[-1], ir.MemRefType(lhs.type).shape[0], batch.repeats
+
     def _address(self, axes: tuple[str, ...]) -> Callable[[e.Index, e.Index], list[e.Index]]:
         """From a row and a place along K to the place in a side."""
-        return lambda row, k: [self.batch if a == BATCH else k if a == "k" else row for a in axes]
+        first = {BATCH: self.batch, _MATRIX: self.matrix}
+        return lambda row, k: [first.get(a, k if a == "k" else row) for a in axes]
 
     def _lhs_row(self, row: e.Index) -> e.Index:
         """The row of the activation that a row of the tile holds: past the last one, the last one again."""
         m = e.add(self.m0, row)
-        return (
-            m if isinstance(self.rows, int) and self.rows % self.tile.m == 0 else e.minimum(m, e.subtract(self.rows, 1))
-        )
+        if not isinstance(self.rows, int) or self.rows % self.tile.m:
+            m = e.minimum(m, e.subtract(self.rows, 1))
+        if self._picked_rows is None:
+            return m
+        rows, count, repeats = self._picked_rows
+        return e.minimum(e.divide(_loaded(rows, [self.batch, m]), repeats), count - 1)
 
     def _rhs_row(self, row: e.Index) -> e.Index:
         """The column of the result whose weights a row of the tile holds."""
@@ -443,7 +462,7 @@ class Block:
 
     def _store(self, value: Any, m: Any, v: int) -> None:
         n, inside = self._column(v)
-        where = [e.index(i) for i in ([self.batch, m, n] if self.kernel.batch_sizes else [m, n])]
+        where = [e.index(i) for i in ([self.batch, m, n] if self.kernel.batch is not None else [m, n])]
         bytes_ = self.lanes * e.bits(self.kernel.result_type) // 8
         e.when(inside, lambda: _drop(vector.StoreOp(value, self.out, where, alignment=bytes_)))
 
@@ -480,6 +499,12 @@ class Block:
         """An operand at a vector's place."""
         n = self._column(v)[0] if "n" in operand.axes else None
         return fetch(operand, self.buffers[operand], {BATCH: self.batch, "g": group, "m": m, "n": n}, self.lanes)
+
+
+def _loaded(buffer: Any, where: Sequence[e.Index]) -> Any:
+    """An i32 that is no negative number, as an index; a negative one becomes a large one."""
+    word = memref.load(buffer, [e.index(i) for i in where])
+    return arith.index_castui(ir.IndexType.get(), word)
 
 
 def _drop(_: Any) -> None:

@@ -10,14 +10,19 @@ from .tile import Tile
 _BAND = 8
 
 
+def products(kernel: Kernel) -> int:
+    """How many products of a batch there are; its size is static."""
+    return 1 if kernel.batch is None else kernel.batch.size or 0
+
+
 def blocks(kernel: Kernel, tile: Tile, rows: e.Index) -> e.Index:
     """How many workgroups there are."""
-    return e.multiply(e.multiply(e.divide_up(rows, tile.m), -(-kernel.n // tile.n)), kernel.batch)
+    return e.multiply(e.multiply(e.divide_up(rows, tile.m), -(-kernel.n // tile.n)), products(kernel))
 
 
 def batch_of(kernel: Kernel, tile: Tile, rows: e.Index, number: e.Index) -> tuple[e.Index, e.Index]:
     """Which product of a batch workgroup `number` has a tile of, and the number of the workgroup in it."""
-    if kernel.batch == 1:
+    if kernel.batch is None:
         return 0, number
     each = e.multiply(e.divide_up(rows, tile.m), -(-kernel.n // tile.n))
     return e.divide(number, each), e.remainder(number, each)

@@ -119,7 +119,7 @@ class IntegerStrategy(Tiled):
         if declined := _no_int8(c):
             return declined
         try:
-            kernel = absorbed(describe(c.op, batches=True))
+            kernel = absorbed(describe(c.op, extended=True).without_gate())
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return _unfit(kernel) or self.check(kernel, c)
@@ -145,10 +145,12 @@ def _unfit(kernel: Kernel) -> Decline | None:
         return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
     if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"b", "m", "g", "k"}:
         return Decline("K is not the last axis of the activation", "an activation [M, K]")
+    if kernel.batch is not None and not kernel.batch.size:
+        return Decline("the size of a batch of products is dynamic", "a static batch")
     codes = constant_codes(kernel)
     if codes is None and kernel.rhs.flipped:
         return Decline("the weight is an argument of unsigned codes", "signed codes, or a constant weight")
-    if codes is None and "g" in kernel.rhs.source_axes:
+    if codes is None and ("g" in kernel.rhs.source_axes or kernel.rhs.source_axes.count("k") > 1):
         return Decline("the weight is an argument and has groups", "make the weight a constant or a parameter")
     return None
 
@@ -194,7 +196,7 @@ class WgmmaStrategy(MmaSyncStrategy):
 
         if self.target.name != "sm_90a":
             return Decline(f"{self.target.spelling} has no wgmma", "cuda:sm_90a")
-        if kernel.m is not None and kernel.m * max(kernel.batch, 1) < _ROWS_FOR_WGMMA:
+        if kernel.m is not None and kernel.m < _ROWS_FOR_WGMMA:
             return Decline(f"{kernel.m} rows leave most of 64 unused", "mma.sync has 16")
         if kernel.n < 64:
             return Decline(f"N is {kernel.n}", "at least 64 columns")
@@ -265,7 +267,7 @@ class GemvStrategy(IntegerStrategy):
 
         if kernel.m is None:
             return Decline("M is dynamic", "a static M, at most 8")
-        if kernel.batch_sizes:
+        if kernel.batch is not None:
             return Decline("a batch of products, each with weights of its own", "tensor cores take it")
         if kernel.m > MOST_ROWS:
             return Decline(f"{kernel.m} rows are enough for tensor cores", "at most 8 rows")
@@ -295,7 +297,7 @@ class WeightOnlyStrategy(Tiled):
         if c.op is None:
             return Decline("what makes its weight is not known", "none needed")
         try:
-            kernel = describe(c.op, batches=True)
+            kernel = describe(c.op)
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return _unfit(kernel) or self.check(kernel, c)

@@ -13,7 +13,6 @@ from ....dialect.ops.constants import constant_array
 from ....kernels import emit as e
 from ....kernels.description import Factor, Kernel
 from ....kernels.layouts import Layout
-from ....kernels.outline import merged_axes, merged_factor
 from .shared_tile import CHUNK
 
 
@@ -108,7 +107,7 @@ def constant_codes(kernel: Kernel) -> Array | None:
         array = (array.view(np.uint8) ^ 0x80).view(np.int8)
     axes = kernel.rhs.source_axes
     order = sorted(range(array.ndim), key=lambda i: ("b", "n", "g", "k").index(axes[i]))
-    return np.ascontiguousarray(array.transpose(order)).reshape(kernel.batch * kernel.n, kernel.k)
+    return np.ascontiguousarray(array.transpose(order)).reshape(-1, kernel.k)
 
 
 def storage_for(codes: Array | None, magnitude: int) -> Storage:
@@ -128,27 +127,20 @@ def storage_for(codes: Array | None, magnitude: int) -> Storage:
 def packed_constant(codes: Array, kernel: Kernel, storage: Storage, padded_k: int) -> Any:
     """The weight `[N, padded_k / fields]`, of a batch `[B, N, ...]`, as a constant at the insertion point."""
     n = codes.shape[0]
-    batch = [kernel.batch] if kernel.batch_sizes else []
+    batch = [] if kernel.batch is None else [kernel.batch.matrices]
     array = storage.layout(n, padded_k).apply(codes).reshape(*batch, kernel.n, padded_k // storage.fields)
     kind = ir.RankedTensorType.get(array.shape, e.integer(8))
     return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))
 
 
-def k_last(rhs: Factor) -> tuple[str, ...]:
-    """The axes of a weight of run time, as the kernel is given it."""
-    axes = merged_axes(rhs.source_axes)
-    return axes if axes[-1] == "k" else (*(a for a in axes if a != "k"), "k")
-
-
 def transposed(rhs: Factor) -> Any:
-    """A weight of run time with K last, in front of the kernel; as it is where it is."""
-    axes, value = merged_axes(rhs.source_axes), merged_factor(rhs)
-    if axes[-1] == "k":
-        return value
-    order = [axes.index(a) for a in k_last(rhs)]
-    kind = ir.RankedTensorType(value.type)
+    """A weight of run time, `[N, K]` or `[B, N, K]`, in front of the kernel; as it is where K is last."""
+    if rhs.source_axes[-1] == "k":
+        return rhs.value
+    order = sorted(range(len(rhs.source_axes)), key=lambda i: ("b", "n", "k").index(rhs.source_axes[i]))
+    kind = ir.RankedTensorType(rhs.value.type)
     out = tensor.empty([kind.get_dim_size(i) for i in order], kind.element_type)
-    return linalg.transpose(value, outs=[out], permutation=order).results[0]
+    return linalg.transpose(rhs.value, outs=[out], permutation=order).results[0]
 
 
 def storage_for_halves(codes: Array) -> Storage:

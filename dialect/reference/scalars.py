@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dialect.dtypes import DTYPES, Array
+from ..dtypes import DTYPES, Array
 
 _INTEGERS = {"i1": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "index": "int64"}
 _FLOATS = {d.mlir: d for d in DTYPES.values() if d.kind == "float"}

@@ -1,0 +1,91 @@
+"""Decodes that are `(value[code] - zero) * scale`: what such weights stand for is a table, and the scale of a group can
+be multiplied with the group's sum.
+
+A decode is any scalar region. The part of it that depends on the code alone is evaluated here, for every code; what
+follows must be an integer zero point, a conversion and a product, each at most once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._mlir import ir
+from ..dialect.dtypes import Array
+from ..dialect.ops.constants import constant_array
+from ..dialect.reference import scalars
+from .bodies import scalar_constant
+from .description import Previous, Stage
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """`(values[code & 255] - zero) * scale`. `zero` and `scale` are values of the decode's body that its operands, but
+    not the code, decide; None where they are 0 and 1. With a zero, `values` are integers."""
+
+    values: tuple[float, ...]
+    zero: Any
+    scale: Any
+
+
+def scaled(decode: Stage) -> Scaled | None:
+    """The form of a decode, None where it has another one."""
+    body = decode.body
+    by_code = _of_code(body, next(i for i, s in enumerate(decode.sources) if isinstance(s, Previous)))
+    *_, end = body.operations
+    value, zero, scale = end.operation.operands[0], None, None
+    if value not in by_code and _name(value) == "arith.mulf":
+        a, b = value.owner.operation.operands
+        if _needs_code(a, by_code) == _needs_code(b, by_code):
+            return None
+        value, scale = (a, b) if _needs_code(a, by_code) else (b, a)
+    if value not in by_code and _name(value) == "arith.sitofp":
+        value = value.owner.operation.operands[0]
+        if value not in by_code and _name(value) == "arith.subi":
+            value, zero = value.owner.operation.operands
+            if _needs_code(zero, by_code) or str(zero.type) != "i32":
+                return None
+    if value not in by_code or (zero is None and scale is not None and value.type != scale.type):
+        return None
+    table = np.broadcast_to(by_code[value], 256).astype(np.float64)
+    if not np.isfinite(table).all():
+        return None
+    return Scaled(tuple(float(x) for x in table), zero, scale)
+
+
+def _name(value: Any) -> str:
+    return "" if isinstance(value.owner, ir.Block) else str(value.owner.operation.name)
+
+
+def _of_code(body: Any, position: int) -> dict[Any, Array]:
+    """The values of a body that the code alone decides, for all 256 codes in the order of their bits."""
+    known: dict[Any, Array] = {body.arguments[position]: np.arange(256, dtype=np.uint8).view(np.int8)}
+
+    def lookup(value: Any) -> Array | None:
+        if value in known:
+            return known[value]
+        attribute = scalar_constant(value)
+        kind = None if attribute is None else scalars.numpy_type(attribute.type)
+        return None if kind is None else np.asarray(attribute.value).astype(kind)
+
+    for op in body.operations:
+        operation = op.operation
+        if operation.name == "tensor.extract" and len(operation.operands) == 2:
+            table, at = constant_array(operation.operands[0]), lookup(operation.operands[1])
+            if table is not None and at is not None and not (at.min() < 0 or at.max() >= len(table)):
+                known[operation.results[0]] = table[at]
+            continue
+        operands = [lookup(value) for value in operation.operands]
+        if operation.name in scalars.NAMES and not any(x is None for x in operands):
+            known[operation.results[0]] = scalars.evaluate(operation, [x for x in operands if x is not None])
+    return known
+
+
+def _needs_code(value: Any, by_code: dict[Any, Array]) -> bool:
+    if value in by_code:
+        return True
+    if isinstance(value.owner, ir.Block):
+        return False
+    return any(_needs_code(operand, by_code) for operand in value.owner.operation.operands)

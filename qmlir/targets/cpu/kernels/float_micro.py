@@ -1,0 +1,289 @@
+"""Register tiles of floats by weights of short codes: what the code stands for is looked up in a register, and scales
+are multiplied with the sums of a group.
+
+A table of 16 floats is one shuffle (`vpermps`), which reads the low four bits of its indices and so needs no mask. Two
+bfloat16 at a time take one shuffle of 32 words (`vpermw`) for the weights and one dot product (`vdpbf16ps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...._mlir import arith, ir, llvm, vector
+from ....kernels.layouts import Layout
+from . import emit as e
+from .micro import QUAD, Micro, Weights, panels
+from .pack import consecutive
+
+
+@dataclass(frozen=True)
+class FloatTile:
+    """One call of a micro-kernel: addresses, and sizes in elements.
+
+    Attributes:
+        lhs: `[rows][lhs_stride bytes]` of activations.
+        rhs: the panel from the first step on.
+        codes: how many along K, a multiple of the micro-kernel's depth.
+        zeros: for each vector of the panel the zero points of its columns, i32; empty where there are none.
+    """
+
+    rows: int
+    lhs: Any
+    lhs_stride: int
+    rhs: Any
+    codes: e.Index
+    zeros: Sequence[Any] = ()
+
+
+class FloatMicro(Micro, Protocol):
+    """A register tile of floats."""
+
+    @property
+    def lhs_type(self) -> Any:
+        """Of the activations that `accumulate` reads."""
+
+    def accumulate(self, tile: FloatTile, weights: Weights) -> list[Any]:
+        """Emit the sums of one tile: f32 vectors, the vectors of a row one behind the other."""
+
+
+class _Chains:
+    """Accumulators of a tile, in as many sets as keep the multipliers busy: one takes some four cycles, and two start
+    in each."""
+
+    def __init__(self, rows: int, vectors: int, lanes: int, products: int) -> None:
+        self.grid = [(r, v) for r in range(rows) for v in range(vectors)]
+        self.sets = max(1, min(8 // len(self.grid), products))
+        self.start = [e.splat(0.0, lanes, ir.F32Type.get())] * (self.sets * len(self.grid))
+
+    def place(self, product: int, r: int, v: int) -> int:
+        return (product % self.sets) * len(self.grid) + self.grid.index((r, v))
+
+    def sums(self, results: Sequence[Any]) -> list[Any]:
+        found = list(results[: len(self.grid)])
+        for i in range(len(self.grid), len(results)):
+            found[i % len(self.grid)] = arith.addf(found[i % len(self.grid)], results[i])
+        return found
+
+
+@dataclass(frozen=True)
+class Fma:
+    """Multiply-adds of f32 on vectors of `lanes`."""
+
+    name: str
+    features: tuple[frozenset[str], ...]
+    lanes: int
+    registers: int
+    vectors: int = 2
+    bits: tuple[int, ...] = (8, 4, 2)
+    offset: int = 0
+    fewest_rows: int = 1
+    lhs_bytes: int = 4
+
+    @property
+    def panel(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def lhs_type(self) -> Any:
+        return ir.F32Type.get()
+
+    def rows(self, weights: Weights) -> int:
+        # Beside the accumulators: stored and decoded weights, a scale and a zero point of each vector, an activation.
+        return min(12, (self.registers - 1) // self.vectors - 4)
+
+    def depth(self, weights: Weights) -> int:
+        return QUAD * max(4, weights.fields)
+
+    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
+        if weights.values is None or weights.bits < 8:
+            return panels(n, k, k_last, self.panel, self.depth(weights), weights)
+        # [N/p, K, p]: a byte of each column widens to a vector on its way from memory.
+        np_, kp = -(-n // self.panel) * self.panel, -(-k // self.depth(weights)) * self.depth(weights)
+        return Layout((np_, kp), ((np_ // self.panel, self.panel), (kp,)), (0, 2, 1))
+
+    def begin(self, rows: int) -> None:
+        """Nothing to set up."""
+
+    def end(self) -> None:
+        """Nothing to release."""
+
+    def accumulate(self, tile: FloatTile, weights: Weights) -> list[Any]:
+        step = 4 if weights.bits == 8 else QUAD * weights.fields  # codes along K of a turn
+        chains = _Chains(tile.rows, self.vectors, self.lanes, step)
+        decode = _Values(self, weights)
+        with e.loop(0, tile.codes, step, chains.start) as turn:
+            acc = list(turn.values)
+            lhs = e.at(tile.lhs, e.multiply(turn.index, 4))
+            rhs = e.at(tile.rhs, e.divide(e.multiply(turn.index, self.panel * weights.bits), 8))
+            stored = [decode.load(rhs, v) for v in range(self.vectors)] if weights.bits < 8 else []
+            for k in range(step):
+                values = [
+                    decode.wide(rhs, k, v) if weights.bits == 8 else decode.short(stored[v], k)
+                    for v in range(self.vectors)
+                ]
+                if tile.zeros:
+                    values = [arith.subf(value, zero) for value, zero in zip(values, decode.zeros(tile), strict=True)]
+                for r in range(tile.rows):
+                    address = e.at(lhs, r * tile.lhs_stride + 4 * k)
+                    one = e.broadcast(e.load(self.lhs_type, address), self.lanes)
+                    for v in range(self.vectors):
+                        i = chains.place(k, r, v)
+                        acc[i] = llvm.FMAOp(one, values[v], acc[i]).result
+            turn.next = acc
+        return chains.sums(turn.results)
+
+
+class _Values:
+    """Stored weights to f32."""
+
+    def __init__(self, micro: Fma, weights: Weights) -> None:
+        assert weights.values is not None
+        self.micro, self.weights = micro, weights
+        self.words = e.vector_of(micro.lanes, e.integer(32))
+        self.floats = e.vector_of(micro.lanes, ir.F32Type.get())
+        self.first = weights.values[0]
+        self.linear = consecutive(weights.values)
+        if weights.bits < 8:
+            repeated = np.resize(np.array(weights.values, np.float32), 16)
+            self.tables = [self._constant(repeated[at : at + micro.lanes]) for at in range(0, 16, micro.lanes)]
+
+    def _constant(self, values: Any) -> Any:
+        return arith.constant(self.floats, ir.DenseElementsAttr.get(values, type=self.floats))
+
+    def zeros(self, tile: FloatTile) -> list[Any]:
+        return [arith.sitofp(self.floats, zero) for zero in tile.zeros]
+
+    def load(self, rhs: Any, v: int) -> Any:
+        return e.load(self.words, e.at(rhs, 4 * self.micro.lanes * v))
+
+    def wide(self, rhs: Any, k: int, v: int) -> Any:
+        """Codes of 8 bits: those of one K are neighbours."""
+        lanes = self.micro.lanes
+        codes = e.load(e.vector_of(lanes, e.integer(8)), e.at(rhs, k * self.micro.panel + lanes * v))
+        value = arith.sitofp(self.floats, arith.extsi(self.words, codes))
+        first = self.first + 128  # what code 0 stands for
+        return value if first == 0 else arith.addf(value, e.splat(first, lanes, ir.F32Type.get()))
+
+    def short(self, stored: Any, k: int) -> Any:
+        """Code `k` of those in each lane: four bytes of fields."""
+        field, byte = divmod(k, QUAD)
+        low = 8 * byte + self.weights.bits * field
+        lanes, i32 = self.micro.lanes, e.integer(32)
+        index = arith.shrui(stored, e.splat(low, lanes, i32)) if low else stored
+        if lanes == 16:
+            return e.intrinsic("llvm.x86.avx512.permvar.sf.512", [self.tables[0], index], self.floats)
+        if self.linear:
+            code = arith.andi(index, e.splat((1 << self.weights.bits) - 1, lanes, i32))
+            value = arith.sitofp(self.floats, code)
+            return value if self.first == 0 else arith.addf(value, e.splat(self.first, lanes, ir.F32Type.get()))
+        halves = [e.intrinsic("llvm.x86.avx2.permps", [table, index], self.floats) for table in self.tables]
+        upper = arith.cmpi(arith.CmpIPredicate.slt, arith.shli(index, e.splat(28, lanes, i32)), e.splat(0, lanes, i32))
+        return arith.select(upper, halves[1], halves[0])
+
+
+@dataclass(frozen=True)
+class Bf16:
+    """`vdpbf16ps`: two bfloat16 of each, along K."""
+
+    name: str = "avx512-bf16"
+    features: tuple[frozenset[str], ...] = (frozenset({"avx512bf16", "avx512bw", "avx512vl"}),)
+    lanes: int = 16
+    vectors: int = 2
+    bits: tuple[int, ...] = (4, 2)
+    offset: int = 0
+    fewest_rows: int = 1
+    lhs_bytes: int = 2
+
+    @property
+    def panel(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def lhs_type(self) -> Any:
+        return ir.BF16Type.get()
+
+    def rows(self, weights: Weights) -> int:
+        return 12  # 24 accumulators; the stored and decoded weights, the table, zero points
+
+    def depth(self, weights: Weights) -> int:
+        return 16
+
+    def _fields(self, weights: Weights) -> int:
+        """Codes of a word."""
+        return 16 // weights.bits
+
+    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
+        """`[N/p, K/2f, p]` lanes of two words of `f` codes: a lane's words hold the codes of even and of odd K, so that
+        one shift brings a pair to where indices are read."""
+        assert k_last
+        np_, kp = -(-n // self.panel) * self.panel, -(-k // self.depth(weights)) * self.depth(weights)
+        pair = (kp // (2 * self._fields(weights)), 2, 8 // weights.bits, 2)  # .., byte of a word, field, word
+        return Layout(
+            (np_, kp), ((np_ // self.panel, self.panel), pair), (0, 2, 4, 1, 5, 3), bits=weights.bits, field=2,
+            offset=weights.offset,
+        )  # fmt: skip
+
+    def begin(self, rows: int) -> None:
+        """Nothing to set up."""
+
+    def end(self) -> None:
+        """Nothing to release."""
+
+    def accumulate(self, tile: FloatTile, weights: Weights) -> list[Any]:
+        fields = self._fields(weights)
+        i32 = e.integer(32)
+        words, halves = e.vector_of(16, i32), e.vector_of(32, e.integer(16))
+        chains = _Chains(tile.rows, self.vectors, self.lanes, fields)
+        table = self._table(weights, bool(tile.zeros), halves)
+        offsets = [self._offset(zero, weights, halves) for zero in tile.zeros]
+        pairs, floats = e.vector_of(32, self.lhs_type), e.vector_of(16, ir.F32Type.get())
+        with e.loop(0, e.divide(tile.codes, 2 * fields), 1, chains.start) as turn:
+            acc = list(turn.values)
+            lhs = e.at(tile.lhs, e.multiply(turn.index, 4 * fields))
+            rhs = e.at(tile.rhs, e.multiply(turn.index, 4 * self.panel))
+            stored = [vector.bitcast(halves, e.load(words, e.at(rhs, 64 * v))) for v in range(self.vectors)]
+            for f in range(fields):
+                values = []
+                for v, codes in enumerate(stored):
+                    index = codes
+                    if f:
+                        index = arith.shrui(codes, e.splat(weights.bits * f, 32, e.integer(16)))
+                    if offsets:
+                        index = arith.andi(index, e.splat((1 << weights.bits) - 1, 32, e.integer(16)))
+                        index = arith.addi(index, offsets[v])
+                    found = e.intrinsic("llvm.x86.avx512.permvar.hi.512", [table, index], halves)
+                    values.append(vector.bitcast(pairs, found))
+                for r in range(tile.rows):
+                    word = e.load(i32, e.at(lhs, r * tile.lhs_stride + 4 * f))
+                    two = vector.bitcast(pairs, e.broadcast(word, 16))
+                    for v in range(self.vectors):
+                        i = chains.place(f, r, v)
+                        acc[i] = e.intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", [acc[i], two, values[v]], floats)
+            turn.next = acc
+        return chains.sums(turn.results)
+
+    def _table(self, weights: Weights, zeros: bool, halves: Any) -> Any:
+        """The bits of 32 bfloat16. The shuffle reads five bits of an index, of which codes have fewer: what stands
+        above them may be anything. With zero points the index is `u + largest_zero - zero`."""
+        assert weights.values is not None
+        if zeros:
+            values = weights.values[0] - weights.largest_zero + np.arange(32)
+        else:
+            values = np.resize(np.array(weights.values), 32)
+        bits = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.int16)
+        return arith.constant(halves, ir.DenseElementsAttr.get(bits, type=halves))
+
+    def _offset(self, zero: Any, weights: Weights, halves: Any) -> Any:
+        i32 = e.integer(32)
+        offset = arith.subi(e.splat(weights.largest_zero, 16, i32), zero)
+        return vector.bitcast(halves, arith.muli(offset, e.splat(0x10001, 16, i32)))
+
+
+AVX512_BF16 = Bf16()
+AVX512_FMA = Fma("avx512-fma", (frozenset({"avx512f", "avx512bw", "avx512vl"}),), lanes=16, registers=32)
+AVX2_FMA = Fma("avx2-fma", (frozenset({"avx2", "fma"}),), lanes=8, registers=16)
+FLOAT_KERNELS: tuple[FloatMicro, ...] = (AVX512_BF16, AVX512_FMA, AVX2_FMA)

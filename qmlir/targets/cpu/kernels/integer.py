@@ -1,0 +1,163 @@
+"""Integer products: activations are copied with their sums, and a register tile multiplies them.
+
+With groups along K each group's part goes through the kernel's `combine` into a running total.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import gcd
+from typing import Any
+
+from ...._mlir import arith, vector
+from . import emit as e
+from .gemm import Chunk, Columns
+from .micro import QUAD, IntegerMicro, Tile, dot
+
+
+class IntegerChunk(Chunk):
+    """A chunk of a product of codes by codes."""
+
+    micro: IntegerMicro
+
+    # ---- activations
+
+    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+        """With the row's sums times the offset of the weights."""
+        if self.kernel.lhs.window is not None:
+            self._copy_window(row[0], target, r)
+        elif self.kernel.group is None:
+            self._copy_run(row, first_k, target, left, r, 0)
+        else:
+            self._copy_groups(row, first_k, target, left, r)
+
+    def _copy_groups(self, row: list[e.Index], first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+        """A row of whole groups; the last block may have fewer."""
+        with e.loop(0, e.divide(left, self.group_codes)) as group:
+            start = e.multiply(group.index, self.group_codes)
+            self._copy_run(row, e.add(first_k, start), e.at(target, start), self.group_codes, r, group.index)
+
+    def _copy_window(self, row: e.Index, target: Any, r: e.Index) -> None:
+        """A row of a convolution: its runs, gathered from the image."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        _, _, image_width, channels = window.image
+        height, width = window.result
+        image = e.divide(row, height * width)
+        y = e.multiply(e.remainder(e.divide(row, width), height), window.strides[0] * image_width)
+        x = e.multiply(e.remainder(row, width), window.strides[1])
+        corner = e.multiply(e.add(y, x), channels)
+        lanes, i32 = self._width, e.integer(32)
+        ones, total = e.splat(1, lanes, e.integer(8)), e.splat(0, lanes // 4, i32)
+        # A last vector that is not full writes zeros where the next run follows, and behind the last run.
+        for number, start in enumerate(window.runs):
+            for at in range(0, window.run, lanes):
+                rest = window.run - at
+                mask = e.first_lanes(rest, lanes) if rest < lanes else None
+                codes = e.load_vector(self.lhs_buffer, [image, e.add(corner, start + at)], lanes, mask)
+                codes = self._unflipped(codes, mask)
+                e.store(codes, e.at(target, number * window.run + at))
+                total = dot(total, ones, codes) if self.weights.offset else total
+        self._store_sum(vector.reduction(i32, vector.CombiningKind.ADD, total), 0, r)
+
+    def _store_sum(self, total: Any, group: e.Index, r: e.Index) -> None:
+        if self.weights.offset:
+            total = arith.muli(total, arith.constant(e.integer(32), self.weights.offset))
+            where = e.multiply(e.add(e.multiply(group, self.size.rows), r), 4)
+            e.store(total, e.at(self.sums, where))
+
+    @cached_property
+    def _width(self) -> int:
+        """Bytes that are copied at a time."""
+        most = 4 * self.micro.lanes
+        return most if self.kernel.group is None else max(16, gcd(most, self.kernel.group))
+
+    def _copy_run(
+        self, row: list[e.Index], first: e.Index, target: Any, count: e.Index, r: e.Index, group: e.Index
+    ) -> None:
+        """`count` codes of a row from `first` on."""
+        width, i8, i32 = self._width, e.integer(8), e.integer(32)
+        ones = e.splat(1, width, i8)
+        zero = e.splat(0, width // 4, i32)
+        ragged = self.kernel.group is None and self.kernel.k % width != 0
+
+        def step(at: e.Index, total: Any, mask: Any = None) -> Any:
+            codes = e.load_vector(self.lhs_buffer, [*row, e.add(first, at)], width, mask)
+            codes = self._unflipped(codes, mask)
+            e.store(codes, e.at(target, at))
+            return dot(total, ones, codes) if self.weights.offset else total
+
+        whole = e.multiply(e.divide(count, width), width)
+        with e.loop(0, whole, width, [zero]) as turn:
+            turn.next = [step(turn.index, turn.values[0])]
+        total = turn.results[0]
+        if ragged and self.micro.lanes == 16:
+            total = step(whole, total, e.first_lanes(e.subtract(count, whole), width))
+        if self.weights.offset:
+            total = vector.reduction(i32, vector.CombiningKind.ADD, total)
+        if ragged and self.micro.lanes != 16:
+            total = self._copy_tail(row, first, target, whole, count, total)
+        self._store_sum(total, group, r)
+
+    def _unflipped(self, codes: Any, mask: Any = None) -> Any:
+        if not self.kernel.lhs.flipped:
+            return codes
+        width = codes.type.shape[0]
+        flipped = arith.xori(codes, e.splat(-128, width, e.integer(8)))
+        return flipped if mask is None else arith.select(mask, flipped, e.splat(0, width, e.integer(8)))
+
+    def _copy_tail(
+        self, row: list[e.Index], first: e.Index, target: Any, start: e.Index, count: e.Index, total: Any
+    ) -> Any:
+        """The last bytes of a row one by one: without AVX-512 a masked load of bytes is a branch a byte."""
+        i8, i32 = e.integer(8), e.integer(32)
+        e.store(e.splat(0, self._width, i8), e.at(target, start))
+        carried = [total] if self.weights.offset else []
+        with e.loop(start, count, 1, carried) as byte:
+            code = e.load_element(self.lhs_buffer, [*row, e.add(first, byte.index)])
+            if self.kernel.lhs.flipped:
+                code = arith.xori(code, arith.constant(i8, -128))
+            e.store(code, e.at(target, byte.index))
+            if carried:
+                byte.next = [arith.addi(byte.values[0], arith.extsi(i32, code))]
+        return byte.results[0] if carried else total
+
+    # ---- the product
+
+    def _product(
+        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, fresh: bool
+    ) -> None:
+        """One tile and panel over one block of K, onto `total`; `fresh`: it holds nothing yet."""
+        if self.kernel.combine is None:
+            self._multiply(rhs, self.lhs, depth, self.sums, total, not fresh)
+            return
+        if fresh:
+            self._clear(total)
+        self._groups(tile, panel, first_k, depth, rhs, total)
+
+    def _multiply(self, rhs: Any, lhs: Any, depth: e.Index, sums: Any, out: Any, add: bool) -> None:
+        steps = e.divide(depth, QUAD * self.weights.fields)
+        start = sums if self.weights.offset else None
+        tile = Tile(self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add)
+        self.micro.multiply(tile, self.weights)
+
+    def _groups(self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any) -> None:
+        """Each group's part through `combine` into the tile of totals, in ascending order."""
+        group, combine = self.group_codes, self.kernel.combine
+        assert combine is not None
+        with e.loop(0, e.divide(depth, group)) as each:
+            start = e.multiply(each.index, group)
+            lhs = e.at(self.lhs, start)
+            sums = e.at(self.sums, e.multiply(each.index, 4 * self.size.rows))
+            self._multiply(e.at(rhs, self._panel_at(start)), lhs, group, sums, self.part, False)
+            number = e.add(e.divide(first_k, group), each.index)
+            columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
+            held = self._held(combine.operands, columns, number)
+            with e.loop(0, self.size.rows) as row:
+                m = self._row(tile, row.index)
+                for v, column in enumerate(columns):
+                    where = self._vector_at(row.index, v)
+                    part = e.load(self.cloner.widen(self.kernel.acc_type), e.at(self.part, where))
+                    running = e.load(self.cloner.widen(self.kernel.total_type), e.at(total, where))
+                    arguments = [self._read(s, [[part]], held, m, column, v, number) for s in combine.sources]
+                    e.store(self.cloner.clone(combine.body, [*arguments, running]), e.at(total, where))

@@ -1,0 +1,98 @@
+"""Products side by side with weights of their own, experts among them: every register tile forced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.kernels import Codes, forced
+
+import qmlir
+from qmlir import TensorSpec as T
+from qmlir.targets.cpu.host import host_features
+from qmlir.targets.cpu.kernels.micro import MICRO_KERNELS
+
+NAMES = [
+    m.name for m in MICRO_KERNELS if m.name != "amx-int8" and any(needed <= host_features() for needed in m.features)
+]
+
+
+def chosen(artifact: Any, name: str) -> None:
+    for decision in artifact.manifest["strategies"]:
+        assert decision["chosen"] == name, decision["answers"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("residual", [False, True])
+def test_a_batch_with_its_own_weights(name: str, residual: bool) -> None:
+    codes = Codes(1)
+    lhs, rhs = codes(3, 14, 70), codes(3, 37, 70)
+    kw: dict[str, Any] = {"rhs_transposed": True, "rhs_scale": codes.powers(3, 37, 1), "bias": codes.powers(37)}
+    c = [codes.powers(3, 14, 37)] if residual else []
+    specs = {"c": T((3, 14, 37), "f32"), "beta": 0.5} if residual else {}
+    artifact = qmlir.ops.scaled_matmul.compile(T(lhs.shape, "i8"), rhs, pipeline=forced(name), **kw, **specs)
+    chosen(artifact, name)
+    want = qmlir.reference.scaled_matmul(lhs, rhs, **(kw | ({"c": c[0], "beta": 0.5} if residual else {})))
+    np.testing.assert_array_equal(qmlir.load(artifact).main(lhs, *c), want)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_with_groups_along_k(name: str) -> None:
+    codes = Codes(2)
+    lhs, rhs = codes(4, 5, 96), codes(4, 21, 96, lo=-8, hi=7)
+    kw: dict[str, Any] = {"rhs_transposed": True, "rhs_dtype": "i4", "rhs_scale": codes.powers(4, 21, 3)}
+    artifact = qmlir.ops.scaled_matmul.compile(T(lhs.shape, "i8"), rhs, pipeline=forced(name), **kw)
+    chosen(artifact, name)
+    np.testing.assert_array_equal(qmlir.load(artifact).main(lhs), qmlir.reference.scaled_matmul(lhs, rhs, **kw))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("sizes", [[3, 0, 20, 9], [0, 0, 0, 32], [8, 8, 8, 8]])
+@pytest.mark.parametrize("transposed", [True, False])
+def test_rows_sorted_by_group(name: str, sizes: list[int], transposed: bool) -> None:
+    """Groups without a row, and with more rows than a block."""
+    codes = Codes(3)
+    lhs, rhs = codes(32, 40), codes(4, 21, 40) if transposed else codes(4, 40, 21)
+    scale = codes.powers(4, 21, 1) if transposed else codes.powers(4, 1, 21)
+    kw: dict[str, Any] = {"rhs_transposed": transposed, "rhs_scale": scale}
+    given = np.array(sizes, np.int32)
+    artifact = qmlir.ops.grouped_matmul.compile(
+        T(lhs.shape, "i8"), rhs, group_sizes=T((4,), "i32"), pipeline=forced(name), **kw
+    )
+    chosen(artifact, name)
+    want = qmlir.reference.grouped_matmul(lhs, rhs, group_sizes=given, **kw)
+    np.testing.assert_array_equal(qmlir.load(artifact).main(lhs, given), want)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("tokens", "experts", "topk"), [(1, 8, 2), (5, 4, 2), (40, 3, 1), (33, 16, 4)])
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_rows_routed_to_experts(name: str, tokens: int, experts: int, topk: int, unsigned: bool) -> None:
+    """Rows are read where they are, by an index; blocks that nobody uses are not computed."""
+    codes = Codes(4)
+    lhs, rhs = codes(tokens, 40, unsigned=unsigned), codes(experts, 21, 40)
+    ids = np.stack([codes.rng.permutation(experts)[:topk] for _ in range(tokens)]).astype(np.int32)
+    kw: dict[str, Any] = {"rhs_transposed": True, "rhs_scale": codes.powers(experts, 21, 1)}
+    artifact = qmlir.ops.grouped_matmul.compile(
+        T(lhs.shape, "u8" if unsigned else "i8"), rhs, expert_ids=T(ids.shape, "i32"), pipeline=forced(name), **kw
+    )
+    chosen(artifact, name)
+    want = qmlir.reference.grouped_matmul(lhs, rhs, expert_ids=ids, **kw)
+    np.testing.assert_array_equal(qmlir.load(artifact).main(lhs, ids), want)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dynamic_number_of_tokens(name: str) -> None:
+    codes = Codes(5)
+    rhs = codes(4, 21, 40)
+    kw: dict[str, Any] = {"rhs_transposed": True, "rhs_scale": codes.powers(4, 21, 1)}
+    artifact = qmlir.ops.grouped_matmul.compile(
+        T((None, 40), "i8"), rhs, expert_ids=T((None, 2), "i32"), pipeline=forced(name), **kw
+    )
+    chosen(artifact, name)
+    program = qmlir.load(artifact)
+    for tokens in (1, 9, 70):
+        lhs, ids = codes(tokens, 40), codes.rng.integers(0, 4, (tokens, 2)).astype(np.int32)
+        want = qmlir.reference.grouped_matmul(lhs, rhs, expert_ids=ids, **kw)
+        np.testing.assert_array_equal(program.main(lhs, ids), want)
