@@ -73,7 +73,9 @@ def constants(vmfb: bytes) -> list[tuple[int, int]]:
         for entry in archive.infolist():
             if entry.filename.startswith("_const") and entry.file_size >= 1 << 16:
                 at = entry.header_offset
-                names = int.from_bytes(vmfb[at + 26 : at + 28], "little") + int.from_bytes(vmfb[at + 28 : at + 30], "little")
+                names = int.from_bytes(vmfb[at + 26 : at + 28], "little") + int.from_bytes(
+                    vmfb[at + 28 : at + 30], "little"
+                )
                 found.append((at + 30 + names, entry.file_size))
     return found
 
@@ -174,8 +176,10 @@ def _weights(work: Work) -> list[Array]:
     return [np.roll(pattern, 1 + i).reshape(n, -1) for i in range(work.copies)]
 
 
-def build(path: Path, target: str = TARGET, check_targets: Sequence[str] = CHECK_TARGETS, *, tiny: bool = False,
-          only: Sequence[str] = (), wheel: bool = True, say: Callable[[str], None] = print) -> dict[str, Any]:  # fmt: skip
+def build(
+    path: Path, target: str = TARGET, check_targets: Sequence[str] = CHECK_TARGETS, *, tiny: bool = False,
+    only: Sequence[str] = (), wheel: bool = True, say: Callable[[str], None] = print,
+) -> dict[str, Any]:  # fmt: skip
     """Write the folder; returns what is in its works.json.
 
     Args:
@@ -235,5 +239,3 @@ def fetch_wheel(folder: Path) -> str:
     if done.returncode:
         return "no wheel of iree-base-runtime: the runner needs it installed"
     return f"wheel: {', '.join(f.name for f in folder.iterdir())}"
-
-

@@ -116,8 +116,12 @@ def checks() -> Iterator[Check]:
                 dynamic=False, tolerance=2e-3)  # fmt: skip
     yield Check("fp8", "e4m3 x e4m3", _product("e4m3", lhs="e4m3"), tolerance=1e-4)
     for kernel, stride in ((3, 1), (3, 2), (1, 1)):
-        yield Check("conv2d", f"{kernel}x{kernel}/{stride}", _convolution(kernel, stride), "conv2d_q", (2,), False, ("input",))
-    yield Check("experts", "contiguous", _contiguous, "grouped_matmul", (70,), True, ("lhs", "lhs_scale", "group_sizes"))
+        yield Check(
+            "conv2d", f"{kernel}x{kernel}/{stride}", _convolution(kernel, stride), "conv2d_q", (2,), False, ("input",)
+        )
+    yield Check(
+        "experts", "contiguous", _contiguous, "grouped_matmul", (70,), True, ("lhs", "lhs_scale", "group_sizes")
+    )
     yield Check("experts", "routed", _routed, "grouped_matmul", (1, 33), True, ("lhs", "lhs_scale", "expert_ids"))
 
 

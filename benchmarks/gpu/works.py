@@ -154,7 +154,8 @@ def _experts(tokens: int, experts: int, topk: int, n: int, k: int) -> Work:
         (Operand("rhs", "i8", (experts, n, k), "codes"), Operand("expert_ids", "i32", (tokens, topk), "ids", experts),
          Operand("lhs_scale", "f32", (tokens, 1), "scale"), Operand("rhs_scale", "f32", (experts, n, 1), "scale")),
         {"rhs_transposed": True, "out_dtype": "f16"}, None, 2.0 * tokens * topk * n * k,
-        tokens * k + float(rows) * n * k + 2.0 * tokens * topk * n, ("loop of torch f16",), (Goal("loop of torch f16", 0.5),),
+        tokens * k + float(rows) * n * k + 2.0 * tokens * topk * n, ("loop of torch f16",),
+        (Goal("loop of torch f16", 0.5),),
         {"kind": "experts", "tokens": tokens, "experts": experts, "topk": topk, "n": n, "k": k},
     )  # fmt: skip
 

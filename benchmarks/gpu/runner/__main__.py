@@ -25,7 +25,9 @@ from device import Device, NoDevice, find_runtime, read_program  # noqa: E402
 from report import environment, table  # noqa: E402
 
 
-def check(contents: dict[str, Any], devices: dict[str, Device], arrays: Arrays, only: list[str]) -> list[dict[str, Any]]:
+def check(
+    contents: dict[str, Any], devices: dict[str, Device], arrays: Arrays, only: list[str]
+) -> list[dict[str, Any]]:
     """What came of every case: `right`, `wrong`, `refused` (by the compiler), `failed`, or `no device`."""
     import judge
 
@@ -47,7 +49,8 @@ def check(contents: dict[str, Any], devices: dict[str, Device], arrays: Arrays, 
         try:
             if loaded[0] != program["file"]:
                 loaded = (program["file"], device.load(FOLDER / program["file"], []))
-            inputs = [(arrays.stored[name], i["dtype"]) for name, i in zip(case["inputs"], program["inputs"])]
+            pairs = zip(case["inputs"], program["inputs"], strict=True)
+            inputs = [(arrays.stored[name], i["dtype"]) for name, i in pairs]
             (got,) = loaded[1].call_arrays(inputs, program["outputs"])
             row |= judge.judged(got, arrays.stored[case["expected"]], case["tolerance"])
         except Exception as e:  # whatever a driver says belongs into the report
@@ -116,12 +119,16 @@ def write(args: argparse.Namespace, contents: dict[str, Any], checks: list[Any],
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", help="an IREE driver, in the place of the programs' own: cuda, vulkan, local-sync")
     parser.add_argument("--checks", action="store_true", help="check only")
     parser.add_argument("--measure", action="store_true", help="measure only")
     parser.add_argument("--dry", action="store_true", help="no device: read and verify everything")
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="checks and works with NAME in them")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="checks and works with NAME in them"
+    )
     parser.add_argument("--seconds", type=float, default=0.5, help="of each candidate (default: 0.5)")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write what was found to a file")
     args = parser.parse_args()

@@ -13,7 +13,9 @@ ROUNDS = 5
 INT8_PEAK = FP8_PEAK = 1979e12  # dense, of an H100 or H200 SXM (NVIDIA's data sheets)
 
 
-def measured(work: dict[str, Any], folder: Path, device: Any, arrays: Any, peers: Any, seconds: float) -> dict[str, Any]:
+def measured(
+    work: dict[str, Any], folder: Path, device: Any, arrays: Any, peers: Any, seconds: float
+) -> dict[str, Any]:
     """Microseconds of one product: ours, every peer's; ratios; the share of the limit that is aimed at."""
     row = {"name": work["name"], "row": work["row"], "us": {}, "ratios": {}, "missing": {}, "goals": work["goals"]}
     if "refused" in work:

@@ -45,8 +45,6 @@ def table(rows: list[dict[str, Any]], heads: bool = True) -> str:
         if share and share["got"] is not None:
             verdict = "met" if share["got"] >= share["wanted"] else "MISSED"
             parts.insert(0, f"{share['got']:.0%} of {share['of']} (goal {share['wanted']:.0%}: {verdict})")
-        lines.append(
-            f"{row['name']:58} {row['us']['ours']:10.1f} {row['ops_per_s'] / 1e12:8.1f} {row['bytes_per_s'] / 1e9:8.1f}  "
-            + "; ".join(parts)
-        )
+        figures = f"{row['us']['ours']:10.1f} {row['ops_per_s'] / 1e12:8.1f} {row['bytes_per_s'] / 1e9:8.1f}"
+        lines.append(f"{row['name']:58} {figures}  {'; '.join(parts)}")
     return "\n".join(lines)

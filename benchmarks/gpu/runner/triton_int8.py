@@ -11,8 +11,8 @@ import triton.language as tl
 _CONFIGS = [
     triton.Config({"BM": bm, "BN": bn, "BK": bk, "GROUP": 8}, num_stages=stages, num_warps=warps)
     for bm, bn, bk, stages, warps in (
-        (128, 256, 128, 3, 8), (128, 256, 64, 4, 8), (256, 128, 128, 3, 8), (128, 128, 128, 4, 8), (128, 128, 128, 4, 4),
-        (128, 64, 128, 4, 4), (64, 128, 128, 4, 4), (64, 64, 128, 5, 4), (32, 64, 256, 4, 4), (16, 64, 256, 5, 4),
+        (128, 256, 128, 3, 8), (128, 256, 64, 4, 8), (256, 128, 128, 3, 8), (128, 128, 128, 4, 8),
+        (128, 128, 128, 4, 4), (128, 64, 128, 4, 4), (64, 128, 128, 4, 4), (64, 64, 128, 5, 4), (32, 64, 256, 4, 4), (16, 64, 256, 5, 4),
         (16, 128, 256, 4, 4), (16, 32, 512, 4, 4),
     )
 ]  # fmt: skip
@@ -33,7 +33,7 @@ def _kernel(x, w, out, sx, sw, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: 
     xp = x + (at_m % M)[:, None] * K + at_k[None, :]
     wp = w + (at_n % N)[None, :] * K + at_k[:, None]
     acc = tl.zeros((BM, BN), tl.int32)
-    for k in range(0, tl.cdiv(K, BK)):
+    for k in range(tl.cdiv(K, BK)):
         inside = at_k < K - k * BK
         a = tl.load(xp, mask=inside[None, :], other=0)
         b = tl.load(wp, mask=inside[:, None], other=0)
