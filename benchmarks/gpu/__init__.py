@@ -1,7 +1,7 @@
 """The GPU benchmarks: compiled here, checked and measured elsewhere.
 
 `python -m benchmarks.gpu build DIR` writes a folder that needs nothing of this repository: programs, arguments,
-expected results and a runner. `DIR/run` checks every kernel family on the device and then measures it against its peers.
+expected results, a runner. `DIR/run` checks every kernel family on the device and then measures it against its peers.
 
 works.py     what is measured, against whom, and the goals
 checks.py    what is checked first
