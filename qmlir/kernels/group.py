@@ -268,8 +268,8 @@ def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
 
 
 def describe_convolution(op: Any) -> Kernel:
-    """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size but the number of images
-    is static.
+    """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size but the number of
+    images is static.
 
     Raises:
         Unfit: where it is none.

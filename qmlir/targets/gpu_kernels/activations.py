@@ -86,7 +86,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class WindowRows:
-    """Rows of a convolution as they lie in its image `[N, H * W * C]`; a piece is of one pixel, so `depth` divides C."""
+    """Rows of a convolution as they lie in its image `[N, H * W * C]`; a piece is of one pixel: `depth` divides C."""
 
     window: Window
     k: int
