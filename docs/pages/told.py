@@ -190,8 +190,8 @@ def notebook_page(cells: Sequence[Mapping[str, Any]]) -> str:
         parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
     first, *rest = parts
     note = (
-        "*This page is written by `python docs/generate.py` from `samples/11_notebook/torch_to_tuned.ipynb`, which the slow\n"
-        "tier executes. Open that to see tables and pictures.*"
+        "*This page is written by `python docs/generate.py` from `samples/11_notebook/torch_to_tuned.ipynb`, which\n"
+        "the slow tier executes. Open that to see tables and pictures.*"
     )
     title, _, text = first.partition("\n")
     return "\n\n".join([title, note, text.strip(), *rest]) + "\n"
