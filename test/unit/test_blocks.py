@@ -41,8 +41,9 @@ import numpy as np
 rng = np.random.default_rng(0)
 x, w = rng.integers(-9, 9, (4, 64), dtype=np.int8), rng.integers(-9, 9, (32, 64), dtype=np.int8)
 x_scale, w_scale = np.full((4, 1), 0.1, np.float32), np.full((32, 1), 0.1, np.float32)
-a, b, bias = x, rng.integers(-9, 9, (64, 32), dtype=np.int8), np.zeros(32, np.int32)
-packed, scales = np.zeros((32, 64), np.uint8), np.ones((1, 32), np.float32)
+a, b, bias = x, w, np.zeros(32, np.int32)
+f, packed, scales = np.ones((4, 128), np.float32), np.zeros((32, 64), np.uint8), np.ones((1, 32), np.float32)
+h, w4 = np.ones((4, 1024), np.float16), np.ones((1024, 1024), np.int8)
 """,
     "docs/torch.md": """
 import torch
