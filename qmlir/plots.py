@@ -23,7 +23,7 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
     matplotlib.use("Agg", force=False)
     from matplotlib.figure import Figure
 
-    class Picture(Figure):  # type: ignore[misc]
+    class Picture(Figure):
         """A figure that notebooks show, whatever backend they have."""
 
         def _repr_png_(self) -> bytes:
