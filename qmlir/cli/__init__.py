@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if in_child():
             obey_parent()
         parser = build_parser()
-        args = parser.parse_args(words)
+        args = parse(parser, words)
         if args.version:
             print(versions())
             return 0
@@ -63,6 +63,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(args.run(args))
 
     return guarded(body, "qmlir")
+
+
+def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """The arguments. Python's argparse makes an empty list of `--option=--`; that is an option without its argument."""
+    args = parser.parse_args(words)
+    empty = [w for w in words if w.endswith("=--") or (w.startswith("-") and w != "--" and w[2:] == "--")]
+    if empty and any(v == [] or (isinstance(v, list) and [] in v) for v in vars(args).values()):
+        parser.error(f"argument {empty[0].removesuffix('=--')}: expected one argument")
+    return args
 
 
 def versions() -> str:

@@ -31,11 +31,11 @@ def weights() -> Path:
 class Encoder(nn.Module):
     """Tokens and their mask, both `[B, T]` i64, to unit vectors `[B, 384]`: BERT, then the mean over tokens."""
 
-    def __init__(self) -> None:
+    def __init__(self, attention: str = "eager") -> None:
         super().__init__()
         from transformers import BertModel
 
-        self.bert = BertModel.from_pretrained(weights(), add_pooling_layer=False, attn_implementation="eager").eval()
+        self.bert = BertModel.from_pretrained(weights(), add_pooling_layer=False, attn_implementation=attention).eval()
 
     def forward(self, tokens: Any, mask: Any) -> Any:
         # Four axes: transformers takes such a mask as it is.
@@ -80,18 +80,18 @@ def embed(model: Callable[..., Any], work: Sequence[tuple[list[int], Any, Any]])
 # ------------------------------------------------------------------------------------------------- quantisation
 
 
-def _torchao(config: Any) -> Any:
+def _torchao(config: Any, attention: str) -> Any:
     from torchao.quantization import quantize_
 
     def inside(module: Any, name: str) -> bool:
         return isinstance(module, nn.Linear) and ".layer." in name
 
-    model = Encoder()
+    model = Encoder(attention)
     quantize_(model, config, filter_fn=inside)
     return model
 
 
-def _pt2e(dynamic: bool) -> Any:
+def _pt2e(dynamic: bool, attention: str) -> Any:
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
     from torchao.quantization.pt2e.quantizer.x86_inductor_quantizer import (
         X86InductorQuantizer,
@@ -100,7 +100,7 @@ def _pt2e(dynamic: bool) -> Any:
 
     quantizer = X86InductorQuantizer().set_global(get_default_x86_inductor_quantization_config(is_dynamic=dynamic))
     work = batches()
-    traced = torch.export.export(Encoder(), work[3][1:], dynamic_shapes=shapes()).module()
+    traced = torch.export.export(Encoder(attention), work[3][1:], dynamic_shapes=shapes()).module()
     prepared = prepare_pt2e(traced, quantizer)
     with torch.no_grad():
         for _, tokens, mask in work[::3]:
@@ -126,15 +126,17 @@ def _group32() -> Any:
     return PerGroup(32)
 
 
-SCHEMES: dict[str, Callable[[], Any]] = {
-    "float": Encoder,
-    "int8-dynamic": lambda: _torchao(_config("Int8DynamicActivationInt8WeightConfig")),
-    "int8-weight": lambda: _torchao(_config("Int8WeightOnlyConfig")),
-    "int4-group": lambda: _torchao(
-        _config("Int8DynamicActivationIntxWeightConfig", weight_dtype=torch.int4, weight_granularity=_group32())
+# Each takes the attention of transformers that the model has: "eager" or "sdpa".
+SCHEMES: dict[str, Callable[..., Any]] = {
+    "float": lambda attention="eager": Encoder(attention),
+    "int8-dynamic": lambda attention="eager": _torchao(_config("Int8DynamicActivationInt8WeightConfig"), attention),
+    "int8-weight": lambda attention="eager": _torchao(_config("Int8WeightOnlyConfig"), attention),
+    "int4-group": lambda attention="eager": _torchao(
+        _config("Int8DynamicActivationIntxWeightConfig", weight_dtype=torch.int4, weight_granularity=_group32()),
+        attention,
     ),
-    "pt2e-static": lambda: _pt2e(False),
-    "pt2e-dynamic": lambda: _pt2e(True),
+    "pt2e-static": lambda attention="eager": _pt2e(False, attention),
+    "pt2e-dynamic": lambda attention="eager": _pt2e(True, attention),
 }
 
 

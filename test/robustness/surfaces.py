@@ -317,7 +317,7 @@ def _spoil(r: Random, path: Path, place: Path) -> None:
 @surface("arguments", 0.17)
 def arguments(folder: Path) -> Feed:
     """Words of a command line. Files are small, or there are none; so every command ends soon."""
-    from qmlir.cli import build_parser, guarded
+    from qmlir.cli import build_parser, guarded, parse
 
     os.environ["QMLIR_IN_CHILD"] = str(folder / "step")
     (folder / "bad.mlir").write_text("module { nonsense")
@@ -344,7 +344,7 @@ def arguments(folder: Path) -> Feed:
             return
 
         def body() -> int:
-            args = parser.parse_args(words)
+            args = parse(parser, words)
             if args.version or args.command is None:
                 return 0
             args.words = words

@@ -345,13 +345,14 @@ def test_a_program_that_is_not_in_the_database_is_said_once(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("text", "message"), [
     ("{", "is damaged"), ("[]", "is damaged"), ('{"candidates": 3}', "is damaged"),
-    ('{"candidates": [{"name": "000", "choice": {}, "error": "no"}]}', "no default to compare with"),
-    ('{"candidates": [{"name": "000", "choice": {}, "file": "../x"}], "key": "", "target": "cpu", "function": "main",'
-     ' "size": 1}', "lies elsewhere"),
+    ('{"candidates": [{"name": "000", "choice": {}, "error": "no"}], HEAD}', "no default to compare with"),
+    ('{"candidates": [{"name": "000", "choice": {}, "file": "../x"}], HEAD}', "lies elsewhere"),
+    ('{"candidates": [{"name": "000", "choice": {"a": []}, "file": "x"}], HEAD}', "values that are no plain ones"),
 ])  # fmt: skip
 def test_a_folder_that_is_none(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read"):
         measure.measure_folder(tmp_path, 1.0)
-    (tmp_path / "plan.json").write_text(text)
+    head = '"key": "k", "target": "cpu", "function": "main", "size": 1, "sha256": "0"'
+    (tmp_path / "plan.json").write_text(text.replace("HEAD", head))
     with pytest.raises(UsageError, match=message):
         measure.measure_folder(tmp_path, 1.0)

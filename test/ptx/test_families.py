@@ -1,0 +1,332 @@
+"""Every family of CUDA kernels, computed: PTX in the interpreter against qmlir.reference, bit for bit where the
+arithmetic is exact.
+
+A program is compiled once, with its weight as a constant and, where nothing else is said, a dynamic M; each number of
+rows that it is called with is a case. The fast tier takes some forms of each family, the slow tier all.
+"""
+
+# ruff: noqa: E501  (rows of tables)
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from ptx.program import Program, interpret
+
+import qmlir
+from conformance.judge import closely, exactly, magnitude_terms
+from qmlir import TensorSpec
+from qmlir.dialect.dtypes import DTYPES, from_numpy
+
+R = qmlir.reference
+ROWS = (1, 3, 16, 33, 70)
+ACTIVATIONS = ("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "clamp(-1.5,2.0)")
+
+
+class Draw:
+    """Random operands from one seeded stream."""
+
+    def __init__(self, name: str) -> None:
+        self.rng = np.random.default_rng(zlib.crc32(name.encode()))
+
+    def codes(self, dtype: str, *shape: int) -> Any:
+        d = DTYPES[dtype]
+        if d.kind == "float":
+            return (self.rng.standard_normal(shape) * 3).astype(d.numpy)
+        lo, hi = (d.lo, d.hi) if d.is_int else (0, 15)
+        if dtype == "i1":
+            lo, hi = 0, 1
+        return self.rng.integers(lo, hi + 1, shape).astype(d.numpy)
+
+    def scales(self, *shape: int) -> Any:
+        return (self.rng.random(shape) * 0.01 + 0.001).astype(np.float32)
+
+    def zeros(self, *shape: int, lo: int = -9, hi: int = 10) -> Any:
+        return self.rng.integers(lo, hi, shape).astype(np.int32)
+
+    def floats(self, *shape: int) -> Any:
+        return self.rng.standard_normal(shape).astype(np.float32)
+
+    def weight(self, dtype: str, *shape: int) -> dict[str, Any]:
+        """The operand and what says how to read it."""
+        codes = self.codes(dtype, *shape)
+        if DTYPES[dtype].bits == 8:
+            return {"rhs": codes}
+        return {"rhs": R.pack(codes, dtype, "low_first"), "rhs_dtype": dtype, "packing": "low_first"}
+
+
+# name of an operand that depends on the rows -> its values for m rows; everything else is constant.
+Build = Callable[[Draw, int], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Form:
+    """A program: an op with its operands for m rows. Those that begin with `lhs` or are named in `rows` are arguments."""
+
+    family: str
+    name: str
+    build: Build = field(compare=False)
+    op: str = "scaled_matmul"
+    rows: tuple[int, ...] = ROWS
+    dynamic: bool = True
+    arguments: tuple[str, ...] = ("lhs", "lhs_scale", "lhs_zero_point", "c")
+    judge: str = (
+        "exact"  # or "near": the order of float sums is not fixed; or "smooth": behind a transcendental function
+    )
+
+    @property
+    def id(self) -> str:
+        return f"{self.family}-{self.name}"
+
+
+def w8(d: Draw, m: int, n: int = 72, k: int = 160, **more: Any) -> dict[str, Any]:
+    return {"lhs": d.codes("i8", m, k), "rhs": d.codes("i8", n, k), "rhs_transposed": True,
+            "lhs_scale": d.scales(m, 1), "rhs_scale": d.scales(n, 1), **more}  # fmt: skip
+
+
+def w4(dtype: str, group: int = 0, n: int = 72, k: int = 256, **more: Any) -> Build:
+    def build(d: Draw, m: int) -> dict[str, Any]:
+        scale = d.scales(n, k // group if group else 1)
+        made = {"lhs": d.codes("i8", m, k), **d.weight(dtype, n, k), "rhs_transposed": True,
+                "lhs_scale": d.scales(m, 1), "rhs_scale": scale}  # fmt: skip
+        if more.get("zeros"):
+            made["rhs_zero_point"] = d.zeros(*scale.shape, lo=0, hi=16)
+        if more.get("lhs_zeros"):
+            made["lhs_zero_point"] = d.zeros(m, 1)
+        return made
+
+    return build
+
+
+def products() -> Iterator[Form]:
+    """w8a8: shapes, then zero points, then each step of the epilogue."""
+    for n, k in ((72, 160), (33, 70), (8, 16), (130, 97), (256, 512), (64, 1031)):
+        yield Form("w8a8", f"{n}x{k}", lambda d, m, n=n, k=k: w8(d, m, n, k))
+    for m in (1, 2, 8, 9, 17, 129):
+        yield Form("w8a8", f"static rows {m}", w8, rows=(m,), dynamic=False)
+    yield Form("w8a8", "raw", lambda d, m: {"lhs": d.codes("i8", m, 96), "rhs": d.codes("i8", 40, 96),
+                                            "rhs_transposed": True, "out_dtype": "i32"})  # fmt: skip
+    yield Form("w8a8", "weight [K, N]", lambda d, m: {
+        "lhs": d.codes("i8", m, 96), "rhs": d.codes("i8", 96, 40), "lhs_scale": d.scales(m, 1), "rhs_scale": d.scales(1, 40)
+    })  # fmt: skip
+    yield Form("w8a8", "argument [N, K]", w8, arguments=("lhs", "lhs_scale", "rhs", "rhs_scale"))
+    yield Form("w8a8", "argument [K, N]", lambda d, m: {
+        "lhs": d.codes("i8", m, 96), "rhs": d.codes("i8", 96, 40), "lhs_scale": d.scales(m, 1), "rhs_scale": d.scales(1, 40)
+    }, arguments=("lhs", "lhs_scale", "rhs", "rhs_scale"))  # fmt: skip
+    yield Form("w8a8", "batch of rows", lambda d, m: {
+        **w8(d, m), "lhs": d.codes("i8", 3, 7, 160), "lhs_scale": d.scales(3, 7, 1)
+    }, rows=(7,), dynamic=False)  # fmt: skip
+    yield Form("w8a8", "batch", lambda d, m: {
+        "lhs": d.codes("i8", 3, 17, 64), "rhs": d.codes("i8", 3, 40, 64), "rhs_transposed": True,
+        "lhs_scale": d.scales(3, 17, 1), "rhs_scale": d.scales(3, 40, 1),
+    }, rows=(17,), dynamic=False, arguments=("lhs", "lhs_scale", "rhs", "rhs_scale"))  # fmt: skip
+
+    def zero(name: str, make: Callable[[Draw, int], dict[str, Any]]) -> Form:
+        return Form("zero points", name, lambda d, m: {**w8(d, m), **make(d, m)})
+
+    yield zero("lhs per token", lambda d, m: {"lhs_zero_point": d.zeros(m, 1)})
+    yield zero("rhs per channel", lambda d, m: {"rhs_zero_point": d.zeros(72, 1)})
+    yield zero("both", lambda d, m: {"lhs_zero_point": d.zeros(m, 1), "rhs_zero_point": d.zeros(72, 1)})
+    yield zero("u8 lhs", lambda d, m: {"lhs": d.codes("u8", m, 160), "lhs_zero_point": d.zeros(m, 1, lo=0, hi=256)})
+    yield zero("u8 both", lambda d, m: {"lhs": d.codes("u8", m, 160), "lhs_zero_point": d.zeros(m, 1, lo=0, hi=256),
+                                        "rhs": d.codes("u8", 72, 160), "rhs_zero_point": d.zeros(72, 1, lo=0, hi=256)})  # fmt: skip
+    yield Form("zero points", "lhs tensor", lambda d, m: {**w8(d, m), "lhs_scale": np.float32(0.02),
+                                                          "lhs_zero_point": np.int8(-7)}, arguments=("lhs",))  # fmt: skip
+
+    def step(name: str, make: Callable[[Draw, int], dict[str, Any]], judge: str = "exact") -> Form:
+        return Form("epilogue", name, lambda d, m: {**w8(d, m), **make(d, m)}, rows=(3, 33), judge=judge)
+
+    for stage in ("acc", "scaled", "out"):
+        yield step(f"bias {stage}", lambda d, m, s=stage: {
+            "bias": d.zeros(72, lo=-999, hi=999) if s == "acc" else d.floats(72), "bias_stage": s})  # fmt: skip
+    yield step("residual", lambda d, m: {"c": d.floats(m, 72), "alpha": 0.5, "beta": 2.0})
+    for name in ACTIVATIONS:
+        exact = name.startswith(("relu", "clamp"))
+        yield step(name, lambda d, m, n=name: {"activation": n}, "exact" if exact else "smooth")
+    yield step("act_scale", lambda d, m: {"activation": "relu", "act_scale": np.float32(0.3)})
+    for kind in ("swiglu", "geglu"):
+        for layout in ("halves", "interleaved"):
+            yield step(f"{kind} {layout}", lambda d, m, k=kind, g=layout: {"activation": k, "gate_layout": g}, "smooth")
+    for out in ("f16", "bf16"):
+        yield step(out, lambda d, m, o=out: {"out_dtype": o})
+    for out in ("i8", "u8"):
+        for rounding in ("half_even", "half_away", "trunc"):
+            yield step(f"{out} {rounding}", lambda d, m, o=out, r=rounding: {
+                "out_dtype": o, "out_scale": np.float32(0.25), "out_zero_point": np.int32(3), "rounding": r})  # fmt: skip
+    yield step("out scale per channel", lambda d, m: {"out_dtype": "i8", "out_scale": d.scales(1, 72) * 20})
+    yield step("multiplier", lambda d, m: {"out_dtype": "i8", "out_multiplier": np.float32(3.5)})
+    yield step("all", lambda d, m: {"bias": d.floats(72), "c": d.floats(m, 72), "beta": 1.0, "activation": "relu",
+                                    "out_dtype": "i8", "out_scale": np.float32(0.25), "lhs_zero_point": d.zeros(m, 1)})  # fmt: skip
+
+
+def short_weights() -> Iterator[Form]:
+    """Weights of 4, 2 and 1 bits; sums of groups are exact, the f32 sum over groups has its order."""
+    for dtype in ("i4", "u4", "i2", "u2", "i1", "nf4"):
+        # A table's values are floats, and so are the sums.
+        yield Form("w4a8", f"{dtype} per channel", w4(dtype), judge="near" if dtype == "nf4" else "exact")
+    for dtype, group in (("i4", 16), ("i4", 32), ("i4", 64), ("u4", 128), ("i2", 64), ("u2", 32)):
+        yield Form("w4a8", f"{dtype} group {group}", w4(dtype, group))
+    yield Form("w4a8", "i4 group 48 of ragged", w4("i4", 48, n=50, k=144))
+    for dtype, group in (("u4", 0), ("u4", 32), ("u4", 128), ("i4", 64), ("u2", 64)):
+        yield Form("w4a8", f"{dtype} zeros, group {group}", w4(dtype, group, zeros=True))
+        yield Form("w4a8", f"{dtype} zeros on both sides, group {group}", w4(dtype, group, zeros=True, lhs_zeros=True))
+    for m in (1, 4, 8):
+        yield Form("w4a8", f"static rows {m}", w4("i4", 128, n=64, k=1024), rows=(m,), dynamic=False)
+    yield Form("w4a8", "scales on both sides", lambda d, m: {
+        "lhs": d.codes("i8", m, 256), "rhs": d.codes("i8", 64, 256), "rhs_transposed": True,
+        "lhs_scale": d.scales(m, 4), "rhs_scale": d.scales(64, 4)})  # fmt: skip
+    yield Form("w4a8", "blocks", lambda d, m: {
+        "lhs": d.codes("i8", m, 256), "rhs": d.codes("i8", 128, 256), "rhs_transposed": True,
+        "lhs_scale": d.scales(m, 2), "rhs_scale": d.scales(1, 2)})  # fmt: skip
+
+
+def weight_only() -> Iterator[Form]:
+    """Floats by codes: f32 sums, in no fixed order."""
+    for lhs in (np.float16, ml_dtypes.bfloat16, np.float32):
+        for dtype, group in (("i8", 0), ("i4", 0), ("i4", 32), ("u4", 128), ("nf4", 64)):
+            name = f"{np.dtype(lhs).name} x {dtype} group {group}"
+
+            def build(d: Draw, m: int, lhs: Any = lhs, dtype: str = dtype, group: int = group) -> dict[str, Any]:
+                scale = d.scales(72, 256 // group if group else 1)
+                made = {"lhs": d.floats(m, 256).astype(lhs), **d.weight(dtype, 72, 256), "rhs_transposed": True,
+                        "rhs_scale": scale, "out_dtype": {2: "f16", 4: "f32"}[np.dtype(lhs).itemsize]}  # fmt: skip
+                if lhs == ml_dtypes.bfloat16:
+                    made["out_dtype"] = "bf16"
+                if dtype == "u4":
+                    made |= {"rhs_zero_point": d.zeros(*scale.shape, lo=0, hi=16), "zero_mode": "int"}
+                return made
+
+            yield Form("weight only", name, build, rows=(1, 5, 33), judge="near")
+    for lhs in ("e4m3", "e5m2"):
+        yield Form("fp8", f"{lhs} x e4m3", lambda d, m, lhs=lhs: {
+            **w8(d, m), "lhs": d.codes(lhs, m, 160), "rhs": d.codes("e4m3", 72, 160)}, rows=(5, 33), judge="near")  # fmt: skip
+
+
+def convolutions() -> Iterator[Form]:
+    """conv2d_q; `rows` is the size of the batch."""
+
+    def form(name: str, h: int = 9, w: int = 8, c: int = 16, f: int = 24, kernel: int = 3, groups: int = 1,
+             layout: str = "FHWC", **more: Any) -> Form:  # fmt: skip
+        def build(d: Draw, m: int) -> dict[str, Any]:
+            shape = {"FHWC": (f, kernel, kernel, c // groups), "HWCF": (kernel, kernel, c // groups, f)}[layout]
+            made = {"input": d.codes("i8", m, h, w, c), "weight": d.codes("i8", *shape), "filter_layout": layout,
+                    "lhs_scale": np.float32(0.02), "rhs_scale": d.scales(f), "groups": groups, **more}  # fmt: skip
+            if more.get("zero"):
+                del made["zero"]
+                made["lhs_zero_point"] = np.int8(5)
+            return made
+
+        return Form("conv2d", name, build, "conv2d_q", (2,), False, ("input",))
+
+    yield form("3x3", padding=[1, 1, 1, 1])
+    yield form("1x1", kernel=1)
+    yield form("stride 2", strides=[2, 2], padding=[1, 1, 1, 1])
+    yield form("dilation 2", dilations=[2, 2])
+    yield form("hwcf", layout="HWCF")
+    yield form("zero point", padding=[1, 1, 1, 1], zero=True)
+    yield form("asymmetric padding", padding=[0, 1, 2, 1], zero=True)
+    yield form("groups", groups=2, padding=[1, 1, 1, 1])
+    yield form("depthwise", groups=16, f=16, padding=[1, 1, 1, 1])
+    yield form("3 channels", c=3, padding=[1, 1, 1, 1])
+    yield form(
+        "requantised", padding=[1, 1, 1, 1], zero=True, activation="relu", out_dtype="i8", out_scale=np.float32(0.1)
+    )
+
+
+def experts() -> Iterator[Form]:
+    """grouped_matmul: rows sorted by group, and routed; groups without rows among them."""
+    sizes = {7: (3, 0, 4, 0), 70: (0, 33, 1, 36), 64: (16, 16, 16, 16)}
+
+    def contiguous(d: Draw, m: int) -> dict[str, Any]:
+        return {"lhs": d.codes("i8", m, 64), "rhs": d.codes("i8", 4, 40, 64), "rhs_transposed": True,
+                "lhs_scale": d.scales(m, 1), "rhs_scale": d.scales(4, 40, 1),
+                "group_sizes": np.array(sizes[m], np.int32)}  # fmt: skip
+
+    def short(d: Draw, m: int) -> dict[str, Any]:
+        return {**contiguous(d, m), **d.weight("i4", 4, 40, 64), "rhs_scale": d.scales(4, 40, 2)}
+
+    def routed(d: Draw, m: int) -> dict[str, Any]:
+        ids = np.stack([d.rng.permutation(8)[:2] for _ in range(m)]).astype(np.int32)
+        return {"lhs": d.codes("i8", m, 64), "rhs": d.codes("i8", 8, 40, 64), "rhs_transposed": True,
+                "lhs_scale": d.scales(m, 1), "rhs_scale": d.scales(8, 40, 1), "expert_ids": ids}  # fmt: skip
+
+    def weighted(d: Draw, m: int) -> dict[str, Any]:
+        made = routed(d, m)
+        return {**made, "routing_weights": d.scales(*made["expert_ids"].shape)}
+
+    names = ("lhs", "lhs_scale", "group_sizes", "expert_ids", "routing_weights")
+    for name, build in (("contiguous", contiguous), ("contiguous i4", short)):
+        yield Form("experts", name, build, "grouped_matmul", tuple(sizes), True, names)
+    yield Form("experts", "routed", routed, "grouped_matmul", (1, 9), True, names)
+    yield Form("experts", "routed, weighted", weighted, "grouped_matmul", (1, 9), True, names, "near")
+
+
+FORMS = [*products(), *short_weights(), *weight_only(), *convolutions(), *experts()]
+TARGETS = ("cuda:sm_80", "cuda:sm_90a")
+# In the fast tier: every family, and most kinds of a product.
+FAST = {
+    ("cuda:sm_80", n)
+    for n in (
+        "w8a8-72x160", "w8a8-33x70", "w8a8-static rows 1", "w8a8-batch", "zero points-both", "zero points-u8 both",
+        "epilogue-all", "epilogue-gelu", "epilogue-u8 half_away", "epilogue-swiglu halves", "w4a8-i4 per channel",
+        "w4a8-u4 zeros on both sides, group 32", "w4a8-static rows 4", "weight only-float16 x i4 group 32",
+        "fp8-e4m3 x e4m3", "conv2d-zero point", "experts-contiguous",
+    )
+} | {("cuda:sm_90a", n) for n in ("w8a8-72x160", "w8a8-256x512", "epilogue-all", "w4a8-i4 group 64")}  # fmt: skip
+
+
+def program(form: Form, target: str, kw: dict[str, Any]) -> Program:
+    """The program of a form, with the arguments' sizes of `kw`."""
+    given: dict[str, Any] = {}
+    for name, value in kw.items():
+        if name not in form.arguments:
+            given[name] = value
+            continue
+        array = np.asarray(value)
+        per_row = form.dynamic and name not in ("rhs", "rhs_scale", "group_sizes")
+        given[name] = TensorSpec((None, *array.shape[1:]) if per_row else array.shape, from_numpy(array.dtype))
+    return interpret(getattr(qmlir.ops, form.op).compile(target=target, **given))
+
+
+def judged(form: Form, kw: dict[str, Any], got: Any) -> None:
+    reference = getattr(R, form.op)
+    want = reference(**kw)
+    if form.judge == "exact":
+        exactly(got, want)
+    elif form.judge == "near" and form.op == "scaled_matmul":
+        closely(got, reference(**{**kw, "out_dtype": "f32"}), magnitude_terms(kw["lhs"], kw["rhs"], kw))
+    else:
+        assert got.dtype == want.dtype
+        assert got.shape == want.shape
+        assert np.allclose(got.astype(np.float64), want.astype(np.float64), rtol=1e-5, atol=1e-5)
+
+
+CASES = [(t, f) for t in TARGETS for f in FORMS]
+
+
+@pytest.mark.parametrize(
+    ("target", "form"),
+    [pytest.param(t, f, id=f"{t[5:]}-{f.id}", marks=[] if (t, f.id) in FAST else [pytest.mark.slow]) for t, f in CASES],
+)
+def test_family(target: str, form: Form) -> None:
+    draw = Draw(form.id)
+    constants = form.build(draw, form.rows[0])
+    made = program(form, target, constants)
+    for m in form.rows:
+        varying = form.build(draw, m)
+        kw = {**constants, **{n: varying[n] for n in form.arguments if n in varying}}
+        arguments = [kw[name] for name, _ in made.main.signature.inputs]
+        judged(form, kw, made.main(*arguments))
+
+
+def test_there_are_enough_cases() -> None:
+    assert sum(len(f.rows) for _, f in CASES) >= 300
+    fast = {form for _, form in FAST}
+    assert fast <= {f.id for f in FORMS}
+    assert {f.family for f in FORMS} == {form.partition("-")[0] for form in fast}
