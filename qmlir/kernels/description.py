@@ -83,6 +83,9 @@ class Window:
     kernel: tuple[int, int]
     strides: tuple[int, int]
     dilations: tuple[int, int]
+    # Rows and columns above and left of the image that hold the code `padding`, as many below and right as it takes.
+    margin: tuple[int, int] = (0, 0)
+    padding: int = 0
 
     @property
     def run(self) -> int:
