@@ -137,18 +137,24 @@ class _Rows:
         conditions = []
         for axis, at, count in ((0, y, 1), (1, x, self.results)):
             stride, reach = w.strides[axis], self._reach(axis, count)
-            low, high = w.margin[axis], w.image[1 + axis] - 1 - reach + w.margin[axis]
+            low, high = w.margin[axis], self._extent(axis) - 1 - reach + w.margin[axis]
             if high < low:
                 return arith.constant(e.integer(1), 0)
             conditions.append(e.between(low, e.multiply(at, stride), high))
         return arith.andi(*conditions)
+
+    def _extent(self, axis: int) -> int:
+        """Height or width of the images; only their number may be dynamic."""
+        size = self.window.image[1 + axis]
+        assert size is not None
+        return size
 
     def _reach(self, axis: int, count: int) -> int:
         w = self.window
         return int((count - 1) * w.strides[axis] + (w.kernel[axis] - 1) * w.dilations[axis])
 
     def _fits(self, axis: int, at: int, count: int) -> bool:
-        return bool(at * self.window.strides[axis] + self._reach(axis, count) < self.window.image[1 + axis])
+        return bool(at * self.window.strides[axis] + self._reach(axis, count) < self._extent(axis))
 
     def _results(self, y: e.Index, x: e.Index, edge: bool) -> None:
         """`self.results` neighbours: column by column of what they read."""
