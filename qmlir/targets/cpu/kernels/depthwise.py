@@ -69,16 +69,21 @@ class Depthwise:
 
     @cached_property
     def rows(self) -> int:
-        images, lines = _window(self.kernel).image[0], _window(self.kernel).result[0]
-        return max(1, min(lines, images * lines // _CHUNKS))
+        lines = _window(self.kernel).result[0]
+        return max(1, min(lines, self.images * lines // _CHUNKS))
+
+    @property
+    def images(self) -> int:
+        count = _window(self.kernel).image[0]
+        assert count is not None  # the strategy declines a dynamic number
+        return count
 
     @cached_property
     def row_chunks(self) -> int:
         return -(-_window(self.kernel).result[0] // self.rows)
 
     def emit(self, name: str, inputs: Sequence[Any], out: Any) -> str:
-        window = _window(self.kernel)
-        count = window.image[0] * self.row_chunks
+        count = self.images * self.row_chunks
         cost = nanoseconds(8 * (self.kernel.m or 1) * self.kernel.n * self.kernel.k, 0)
         work = Chunked(lambda _: count, self._chunk, lambda _: cost)
         return executable(name, self.kernel.m, [*inputs, out], work)
@@ -144,7 +149,7 @@ class _Rows:
         return arith.andi(*conditions)
 
     def _extent(self, axis: int) -> int:
-        """Height or width of the images; only their number may be dynamic."""
+        """Height or width of the images."""
         size = self.window.image[1 + axis]
         assert size is not None
         return size
