@@ -60,6 +60,7 @@ class BodyCloner:
 
     def __init__(self, lanes: int, rules: Mapping[str, Rule]) -> None:
         self.lanes, self.rules = lanes, rules
+        self.known: dict[Any, Any] = {}  # values of the body that is being cloned, for rules that look behind operands
 
     def widen(self, t: Any) -> Any:
         return ir.VectorType.get([self.lanes], t)
@@ -80,6 +81,7 @@ class BodyCloner:
 
     def value(self, value: Any, known: dict[Any, Any]) -> Any:
         """One value of a body, with what it needs, given its block's arguments in `known` (which is added to)."""
+        self.known = known
         if value in known:
             return known[value]
         attribute = scalar_constant(value)

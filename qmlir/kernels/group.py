@@ -30,7 +30,7 @@ from .description import (
     Unfit,
     Window,
 )
-from .scaled import scaled
+from .scaled import constant_scalar, scaled
 
 _MULTIPLY_ADD = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
 _FLOAT_MULTIPLY_ADD = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}
@@ -268,7 +268,8 @@ def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
 
 
 def describe_convolution(op: Any) -> Kernel:
-    """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size is static.
+    """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size but the number of
+    images is static.
 
     Raises:
         Unfit: where it is none.
@@ -281,7 +282,7 @@ def describe_convolution(op: Any) -> Kernel:
         raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
     image, result = ([_size(v, d) for d in range(4)] for v in (data, value))
     n, h, w, c = image
-    if n is None or h is None or w is None or c is None or any(size is None for size in result):
+    if h is None or w is None or c is None or any(size is None for size in result[1:]):
         raise Unfit("a size of the image is dynamic", "static sizes")
     filters, height, width, _ = (int(x) for x in ir.RankedTensorType(weight.type).shape)
     rows = tuple(_Axis(ROW, d, result[d]) for d in range(3))
@@ -306,6 +307,68 @@ def describe_convolution(op: Any) -> Kernel:
         gate=chain.gate,
         operations=(op, *chain.operations),
     )
+
+
+def describe_depthwise(op: Any) -> Kernel:
+    """The kernel of a depthwise convolution of integer codes, NHWC by HWC, each channel with a filter of its own: its
+    columns are the channels, its weight `[K, N]` is `[H * W, C]`. Every size is static. Constant padding in front of it
+    is part of it.
+
+    Raises:
+        Unfit: where it is none.
+    """
+    data, weight, init = op.operands
+    value = op.results[0]
+    if op.name != "linalg.depthwise_conv_2d_nhwc_hwc":
+        raise Unfit("the layouts are not NHWC and HWC, or a channel has several filters", "one filter a channel")
+    if not is_zero_fill(init):
+        raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
+    data, margin, padding = _without_padding(data)
+    flipped = _flipped(data)
+    data = data if flipped is None else flipped
+    image, result = ([_size(v, d) for d in range(4)] for v in (data, value))
+    n, h, w, c = image
+    if n is None or h is None or w is None or c is None or any(size is None for size in result):
+        raise Unfit("a size of the image is dynamic", "static sizes")
+    height, width, _ = (int(x) for x in ir.RankedTensorType(weight.type).shape)
+    rows = tuple(_Axis(ROW, d, result[d]) for d in range(3))
+    column = _Axis(COLUMN, 3, c)
+    chain = _Chain(value, (*rows, column), rows, column)
+    chain.grow(gates=False)
+    m = _product([a.size for a in rows])
+    assert result[1] is not None
+    assert result[2] is not None
+    window = Window(
+        (n, h, w, c), (result[1], result[2]), (height, width), _pair(op, "strides"), _pair(op, "dilations"), margin,
+        padding,
+    )  # fmt: skip
+    return Kernel(
+        m=m,
+        n=c,
+        k=height * width,
+        lhs=Factor(data, ("m", "k"), flipped=flipped is not None, window=window),
+        rhs=Factor(weight, ("k", "k", "n")),
+        acc_type=value.type.element_type,
+        result_type=chain.value.type.element_type,
+        stages=tuple(chain.stages),
+        row_sizes=tuple(a.size for a in chain.rows),
+        operations=(op, *chain.operations),
+    )
+
+
+def _without_padding(data: Any) -> tuple[Any, tuple[int, int], int]:
+    """An image `[N, H, W, C]` in front of its padding, the rows and columns that are put before it, and the code that
+    they hold; the image as it is where its padding has another form or a code that is not known."""
+    if _name_of(data) != "tensor.pad":
+        return data, (0, 0), 0
+    op = data.owner.operation
+    low, high = (list(op.attributes[f"static_{side}"]) for side in ("low", "high"))
+    block = op.regions[0].blocks[0]
+    code = constant_scalar(list(block.operations)[-1].operation.operands[0])
+    dynamic = ir.ShapedType.get_dynamic_size()
+    if code is None or dynamic in (*low, *high) or any(low[d] or high[d] for d in (0, 3)):
+        return data, (0, 0), 0
+    return op.operands[0], (low[1], low[2]), code
 
 
 def _pair(op: Any, name: str) -> tuple[int, int]:

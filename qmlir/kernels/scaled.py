@@ -89,3 +89,42 @@ def _needs_code(value: Any, by_code: dict[Any, Array]) -> bool:
     if isinstance(value.owner, ir.Block):
         return False
     return any(_needs_code(operand, by_code) for operand in value.owner.operation.operands)
+
+
+def constant_scalar(value: Any) -> int | None:
+    """An integer that constants alone decide, also by way of tensors without axes; None for any other value."""
+    found = _constant(value)
+    return None if found is None or found.dtype.kind not in "iu" else int(found.reshape(-1)[0])
+
+
+def _constant(value: Any) -> Array | None:
+    attribute = scalar_constant(value)
+    if attribute is not None:
+        kind = scalars.numpy_type(attribute.type)
+        return None if kind is None else np.asarray(attribute.value).astype(kind)
+    if isinstance(value.owner, ir.Block):
+        block = value.owner
+        owner = block.owner
+        if getattr(owner, "name", "") != "linalg.generic" or ir.RankedTensorType(owner.results[0].type).rank:
+            return None
+        return _constant_tensor(owner.operands[list(block.arguments).index(value)])
+    operation = value.owner.operation
+    if operation.name == "tensor.extract" and len(operation.operands) == 1:
+        return _constant_tensor(operation.operands[0])
+    if operation.name not in scalars.NAMES:
+        return None
+    operands = [_constant(operand) for operand in operation.operands]
+    return (
+        None
+        if any(x is None for x in operands)
+        else scalars.evaluate(operation, [x for x in operands if x is not None])
+    )
+
+
+def _constant_tensor(value: Any) -> Array | None:
+    """Of no axes."""
+    known = constant_array(value)
+    if known is not None or _name(value) != "linalg.generic":
+        return known
+    body = value.owner.operation.regions[0].blocks[0]
+    return _constant(list(body.operations)[-1].operation.operands[0])

@@ -56,7 +56,13 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     from .kernels.float_micro import AVX2_FMA, AVX512_BF16, AVX512_FMA
     from .kernels.micro import MICRO_KERNELS
-    from .kernels.strategy import Bf16Strategy, ConvolutionStrategy, KernelStrategy, WeightOnlyStrategy
+    from .kernels.strategy import (
+        Bf16Strategy,
+        ConvolutionStrategy,
+        DepthwiseStrategy,
+        KernelStrategy,
+        WeightOnlyStrategy,
+    )
 
     stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
     kernels = tuple(KernelStrategy(target, micro) for micro in MICRO_KERNELS)
@@ -69,6 +75,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     return (
         *kernels,
         *convolutions,
+        DepthwiseStrategy(target),
         *weight_only,
         Im2colStrategy((stock,), keep=False),
         WidenedStrategy("f32", (stock,)),

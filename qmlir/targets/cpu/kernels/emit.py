@@ -6,7 +6,7 @@ Python. Addresses are `!llvm.ptr` and offsets count bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -109,6 +109,14 @@ def when(condition: Any) -> Iterator[None]:
     with ir.InsertionPoint(op.then_block):
         yield
         scf.YieldOp([])
+
+
+def either(condition: Any, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+    op = scf.IfOp(condition, has_else=True)
+    for block, body in ((op.then_block, then), (op.else_block, otherwise)):
+        with ir.InsertionPoint(block):
+            body()
+            scf.YieldOp([])
 
 
 # -------------------------------------------------------------------------------------------------- vectors

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from ...._mlir import arith, llvm
-from ....kernels.bodies import BodyCloner, Rule
+from ...._mlir import arith, ir, llvm
+from ....kernels.bodies import BodyCloner, Rule, scalar_constant
+from . import emit as e
 
 
 def _roundeven(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
@@ -18,10 +20,93 @@ def _mulf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
     return llvm.ArithmeticFenceOp(arith.mulf(*operands)).result
 
 
+def _bounded(predicate: Any) -> Rule:
+    """The larger or smaller of a value and a constant, a comparison and a blend: a NaN stays, and of zeros the
+    constant's sign; LLVM's general form has steps for a constant that is NaN too."""
+
+    def rule(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+        bound = scalar_constant(op.operands[1])
+        if bound is None or not math.isfinite(float(bound.value)):
+            return None
+        value, limit = operands
+        return arith.select(arith.cmpf(predicate, value, limit), limit, value)
+
+    return rule
+
+
 def _truncf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
     """A rounding that counts: IREE 3.13 takes a conversion to bf16 and back for none."""
     t = cloner.widen(op.results[0].type)
     return llvm.ArithmeticFenceOp(arith.truncf(t, operands[0])).result
 
 
-RULES: dict[str, Rule] = {"math.roundeven": _roundeven, "arith.mulf": _mulf, "arith.truncf": _truncf}
+def _made_by(value: Any, name: str) -> list[Any] | None:
+    """The operands of the op that makes a value, None where it is not called `name`."""
+    made = not isinstance(value.owner, ir.Block) and value.owner.operation.name == name
+    return list(value.owner.operation.operands) if made else None
+
+
+def _requantised(value: Any) -> tuple[Any, Any, float, float] | None:
+    """`x, zero, lo, hi` of a value `clamp(roundeven(x) + zero, lo, hi)` in which a NaN counts as 0 (as
+    passes/lower/scalars.py: requantize writes it); `zero` is None where nothing is added."""
+    bounds = []
+    for name in ("arith.minimumf", "arith.maximumf"):
+        pair = _made_by(value, name)
+        bound = None if pair is None else scalar_constant(pair[1])
+        if pair is None or bound is None:
+            return None
+        value = pair[0]
+        bounds.append(float(bound.value))
+    hi, lo = bounds
+    zero = None
+    if (pair := _made_by(value, "arith.addf")) is not None:
+        value, zero = pair
+    chosen = _made_by(value, "arith.select")
+    rounded = None if chosen is None else _made_by(chosen[2], "math.roundeven")
+    if chosen is None or rounded is None:
+        return None
+    compared, nan = _made_by(chosen[0], "arith.cmpf"), scalar_constant(chosen[1])
+    uno = 14
+    if compared != [rounded[0]] * 2 or int(chosen[0].owner.operation.attributes["predicate"].value) != uno:
+        return None
+    if nan is None or float(nan.value) != 0.0 or not (lo.is_integer() and hi.is_integer()):
+        return None
+    return rounded[0], zero, lo, hi
+
+
+def _fptosi(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+    """Requantisation: clamped first, then converted with the conversion's own rounding, which is to even. A NaN passes
+    both comparisons and converts to the least i32, whose low byte is 0."""
+    form = _requantised(op.operands[0]) if str(op.results[0].type) == "i32" else None
+    if form is None:
+        return None
+    value, zero, lo, hi = form
+    whole = (lo, hi) in ((-128.0, 127.0), (0.0, 255.0))
+    if not whole and (zero is not None or lo > 0 or hi < 0):
+        return None  # the 0 of a NaN would have to be clamped too
+    x = cloner.value(value, cloner.known)
+    bounds = [cloner.splat(ir.FloatAttr.get(ir.F32Type.get(), bound)) for bound in (lo, hi)]
+    offset = None
+    if zero is not None:
+        zeros = cloner.value(zero, cloner.known)
+        bounds = [arith.subf(bound, zeros) for bound in bounds]  # integers: exact
+        offset = arith.fptosi(cloner.widen(op.results[0].type), zeros)
+    x = arith.select(arith.cmpf(arith.CmpFPredicate.OLT, x, bounds[0]), bounds[0], x)
+    x = arith.select(arith.cmpf(arith.CmpFPredicate.OGT, x, bounds[1]), bounds[1], x)
+    words = cloner.widen(op.results[0].type)
+    if cloner.lanes == 16:
+        none, all_, current = e.splat(0, 16, e.integer(32)), e.constant(-1, 16), e.constant(4, 32)
+        codes = e.intrinsic("llvm.x86.avx512.mask.cvtps2dq.512", [x, none, all_, current], words)
+    else:
+        codes = e.intrinsic("llvm.x86.avx.cvt.ps2dq.256", [x], words)
+    return codes if offset is None else arith.addi(codes, offset)
+
+
+RULES: dict[str, Rule] = {
+    "math.roundeven": _roundeven,
+    "arith.mulf": _mulf,
+    "arith.truncf": _truncf,
+    "arith.fptosi": _fptosi,
+    "arith.maximumf": _bounded(arith.CmpFPredicate.OLE),
+    "arith.minimumf": _bounded(arith.CmpFPredicate.OGE),
+}

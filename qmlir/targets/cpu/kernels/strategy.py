@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _ROWS_FOR_PACKING = 16
 _LONGEST_ROW = 6 << 10
 _MOST_VECTORS = 96
+_LARGEST_FILTER = 49
 # Fields of `gemm.Sizes`; the first value is its default.
 _KNOBS = (
     Knob("chunk_rows", (96, 24, 48, 192)),
@@ -156,7 +157,7 @@ class ConvolutionStrategy:
             kernel = describe_convolution(c.op)
         except Unfit:
             return Accept(ConvolutionPlan(self.matmul), Estimate(None))
-        if self._overlapping_pays(kernel):
+        if kernel.m is not None and self._overlapping_pays(kernel):
             return self.matmul.check(kernel)
         return Accept(ConvolutionPlan(self.matmul), Estimate(None))
 
@@ -372,3 +373,64 @@ class Bf16Strategy(WeightOnlyStrategy):
         if high - low + len(values) > 32:
             return Decline(f"zero points from {low} to {high}", "a range of at most 16")
         return replace(weights, largest_zero=high)
+
+
+@dataclass(frozen=True)
+class DepthwisePlan:
+    """A depthwise convolution and what is fused with it."""
+
+    kernel: Kernel
+    codes: Array  # [K, C]
+
+    def apply(self, op: Any) -> None:
+        from ...._mlir import arith, ir
+        from ....kernels.outline import outline
+        from ..threads.program import team_of
+        from .depthwise import Depthwise, packed
+
+        last = self.kernel.operations[-1]
+        array = packed(self.kernel, self.codes)
+        with last.location, ir.InsertionPoint(last):
+            kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
+            weights = arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))
+        outline(self.kernel, weights, Depthwise(self.kernel).emit, lambda: [team_of(last)])
+
+    def describe(self) -> Mapping[str, Any]:
+        from .depthwise import CHANNELS
+
+        return {"route": "kernel", "channels": CHANNELS, "fused": len(self.kernel.operations) - 1}
+
+
+@dataclass(frozen=True)
+class DepthwiseStrategy:
+    """Depthwise convolutions of int8 by a constant filter, on AVX512-VNNI."""
+
+    target: Target
+    name: str = "avx512-vnni-depthwise"
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        from ....kernels.description import Unfit
+        from ....kernels.group import describe_depthwise
+        from .micro import AVX512_VNNI
+        from .pack import known
+
+        c = contraction
+        declined = KernelStrategy(self.target, AVX512_VNNI).lacks()
+        if declined is not None:
+            return declined
+        if c.kind != "depthwise_conv2d" or c.op is None:
+            return Decline(f"a {c.kind}", "a convolution of each channel by itself")
+        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
+            return Decline(
+                f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
+            )
+        try:
+            kernel = describe_depthwise(c.op)
+        except Unfit as unfit:
+            return Decline(unfit.reason, unfit.remedy)
+        codes = known(kernel.rhs.value)
+        if codes is None:
+            return Decline("the filter is no constant", "make the filter a constant")
+        if kernel.k > _LARGEST_FILTER:
+            return Decline(f"a filter of {kernel.k} taps", f"at most {_LARGEST_FILTER}: all of them are in the code")
+        return Accept(DepthwisePlan(kernel, codes.reshape(kernel.k, kernel.n)), Estimate(None))
