@@ -91,8 +91,8 @@ Sizes are those of one layer (M = 128, N = 256, K = 512; images of 16 x 16 x 64)
 constants. None of these devices runs in the tests: what is shown is compiled code. Numerics are tested on the CPU and
 on lavapipe.
 
-* On NVIDIA through CUDA, products of integer codes are kernels of ours (kernels.md): IREE {iree} has no int8 tensor core
-  instruction. What they do not take, grouped convolutions and groups along K beside experts, is exact in f16.
+* On NVIDIA through CUDA, products of integer codes are kernels of ours (kernels.md): IREE {iree} has no int8
+  tensor core instruction. What they do not take (grouped convolutions, groups along K beside experts) is exact in f16.
   Sums are cut so that f32 holds them.
 * One-byte floats use the target's own instruction where it has one of their format and its sums are f32. Elsewhere
   each code becomes the same number in bf16 or f16. NVIDIA's fp8 instructions keep about 14 bits of a sum up to
