@@ -114,14 +114,13 @@ def test_what_wgmma_leaves_to_mma_sync(operands: dict[str, Any], reason: str) ->
     assert reason in answers["wgmma-int8"]["reason"]
 
 
-@pytest.mark.parametrize("m", [20, None])
-def test_batches_with_weights_of_their_own(m: int | None) -> None:
-    lhs, rhs = T((2, 3, m, 64), "i8"), T((2, 3, 40, 64), "i8")
+def test_batches_with_weights_of_their_own() -> None:
+    lhs, rhs = T((3, 20, 64), "i8"), T((3, 40, 64), "i8")
     one_kernel(qmlir.ops.scaled_matmul.compile(lhs, rhs, rhs_transposed=True, rhs_scale=np.float32(0.5),
                                                target="cuda:sm_80"), S8)  # fmt: skip
     constant = codes(3, 40, 64, lo=-8, hi=7)
     kw = {"rhs_transposed": True, "rhs_dtype": "i4", "rhs_scale": scales(3, 40, 1), "target": "cuda:sm_90a"}
-    plan = one_kernel(qmlir.ops.scaled_matmul.compile(T((3, m, 64), "i8"), constant, **kw), S8)
+    plan = one_kernel(qmlir.ops.scaled_matmul.compile(lhs, constant, **kw), S8)
     assert plan["weight_bits"] == 4
 
 
