@@ -92,9 +92,9 @@ def describe(op: Any) -> Attention:
 def _axes(affine_map: Any) -> tuple[int, ...]:
     found = []
     for expression in affine_map.results:
-        if not ir.AffineDimExpr.isinstance(expression):
+        if not isinstance(expression, ir.AffineDimExpr):
             raise Unfit(f"an operand is read at {expression}", "every axis of an operand follows one loop")
-        found.append(ir.AffineDimExpr(expression).position)
+        found.append(expression.position)
     return tuple(found)
 
 
