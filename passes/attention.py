@@ -68,9 +68,7 @@ def _decomposed(a: Attention) -> Any:
     sizes = a.size_values()
     (m,), (keys,), (inner,), (columns,) = a.rows, a.keys, a.inner, a.columns
     t = ir.RankedTensorType(a.q.value.type).element_type
-    scores = _product(
-        a, sizes, _ordered(a.q, (*a.batch, m, inner)), _ordered(a.k, (*a.batch, inner, keys)), m, keys, t
-    )
+    scores = _product(a, sizes, _ordered(a.q, (*a.batch, m, inner)), _ordered(a.k, (*a.batch, inner, keys)), m, keys, t)
     loops = (*a.batch, m, keys)
     shape = [sizes[i] for i in loops]
     everywhere = tuple(range(len(loops)))

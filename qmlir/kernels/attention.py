@@ -1,6 +1,7 @@
 """What an attention op computes, with no word about how.
 
-out[b.., m, n] = sum over k2 of softmax over k2 (scale * sum over k1 of q[b.., m, k1] * k[b.., k2, k1] + mask) * v[b.., k2, n]
+score[b.., m, k2] = scale * (sum over k1 of q[b.., m, k1] * k[b.., k2, k1]) + mask
+out[b.., m, n]    = sum over k2 of (softmax of score over k2) * v[b.., k2, n]
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def describe(op: Any) -> Attention:
     operands = list(op.operands)
     if len(operands) not in (5, 6) or len(maps) != len(operands):
         raise Unfit(f"it has {len(operands)} operands", "q, k, v, scale, perhaps a mask, and a result")
-    if list(op.regions[0].blocks[0].operations)[0].operation.name != "iree_linalg_ext.yield":
+    if op.regions[0].blocks[0].operations[0].operation.name != "iree_linalg_ext.yield":
         raise Unfit("its scores go through a body", "scores with a scale and a mask alone")
     tensors = [Tensor(value, _axes(m)) for value, m in zip(operands, maps, strict=True)]
     q, k, v, scale, *mask, out = tensors

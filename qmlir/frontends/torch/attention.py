@@ -19,7 +19,7 @@ from ...passes.lower.build import Arg, drop_axes, elementwise, empty, loop_index
 from ...spec import TensorSpec
 from ..raising import Raising, Tensor, register_raising
 from .custom_ops import NAMESPACE
-from .graph import Graph, aten, argument, dtype_of, is_tensor, retyped, same, same_shape, shape_of, sole_user
+from .graph import Graph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of, sole_user
 
 _TRANSPOSES = (aten.transpose.int, aten.permute.default)
 _SOFTMAX = (aten.softmax.int, aten._softmax.default)
@@ -32,7 +32,7 @@ _SCHEMA = (
 
 
 def fuse_attention(graph: Graph) -> None:
-    """Rewrite `graph` in place: every attention in f32 whose operands have the same batch is one node. The rest stays."""
+    """Rewrite `graph` in place: every attention in f32 whose operands have the same batch is one node."""
     for node in graph.nodes:
         if node.op != "call_function" or node._erased:
             continue
@@ -103,7 +103,7 @@ def _replace(
     graph: Graph, node: Node, operands: Sequence[Any], mask: Any, scale: float, causal: bool
 ) -> None:  # fmt: skip
     """`node` as a call of our operator, where it is of the form that the operator has."""
-    q, k, v = operands
+    q = operands[0]
     rank = len(shape_of(q))
     shapes = [shape_of(x) for x in operands]
     values = [*operands, node, *([mask] if mask is not None else [])]
@@ -230,7 +230,7 @@ def _raise(op: Raising) -> Tensor:
     """The operator as `iree_linalg_ext.attention`."""
     q, k, v, mask = (op.operand(0), op.operand(1), op.operand(2), op.optional(3))
     axes: Sequence[str] = op.attributes["axes"]
-    letters = [a for a in sorted(set("".join(axes)) - {"1"})]
+    letters = sorted(set("".join(axes)) - {"1"})
     with op.location:
         sizes = _sizes({axes[0]: q, axes[1]: k, axes[2]: v})
         read = [(q.value, axes[0]), (k.value, axes[1]), (v.value, axes[2])]
@@ -243,7 +243,9 @@ def _raise(op: Raising) -> Tensor:
         values = [*(value for value, _ in read), scale, *(value for value, _ in masks), out]
         read_by = [*(a for _, a in read), "", *(a for _, a in masks), axes[4]]
         maps = [
-            ir.AffineMapAttr.get(ir.AffineMap.get(len(letters), 0, [ir.AffineDimExpr.get(letters.index(a)) for a in one]))
+            ir.AffineMapAttr.get(
+                ir.AffineMap.get(len(letters), 0, [ir.AffineDimExpr.get(letters.index(a)) for a in one])
+            )
             for one in read_by
         ]
         result = _attention(values, maps, bool(masks))

@@ -84,7 +84,8 @@ class AttentionKernel:
             attention.rows, attention.keys, attention.inner, attention.columns
         )  # fmt: skip
         d, columns = attention.sizes[self.k1], attention.sizes[self.n]
-        assert d is not None and columns is not None
+        assert d is not None
+        assert columns is not None
         self.d, self.columns, self.scale = d, columns, scale
         self.queries = _VECTORS * registers.lanes
         self.dynamic = [i for i, size in enumerate(attention.sizes) if size is None]
@@ -232,8 +233,8 @@ class Chunk:
             emit(whole, e.first_lanes(left, self.lanes))
 
     def _gather(self, operand: Operand, columns: int, start: e.Index, count: e.Index, factor: float, to: Any) -> None:
-        """Elements `start` to `start + count` along `columns` of each query's row, times `factor`, to `[count][queries]`
-        at `to`."""
+        """Elements from `start` on along `columns` of each query's row, times `factor`, to `[count][queries]` at
+        `to`."""
         wide = self._splat(factor)
         with e.loop(0, self.vectors) as v:
 

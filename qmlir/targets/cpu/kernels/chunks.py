@@ -76,9 +76,7 @@ class _Binding:
     def shape(self, sizes: Sequence[e.Index]) -> tuple[e.Index, ...]:
         dynamic = iter(self.axes)
         kind = self.kind
-        return tuple(
-            sizes[next(dynamic)] if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)
-        )
+        return tuple(sizes[next(dynamic)] if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank))
 
     def memory(self, argument: Any, sizes: Sequence[e.Index]) -> Any:
         """The binding as a memref."""
