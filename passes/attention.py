@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import arith, ir, linalg, math, tensor
-from ..kernels.attention import OP, Attention, Tensor, describe
+from ..kernels.attention import OP, Attention, Tensor, describe, has_body
 from ..kernels.description import Unfit
 from ..strategy import Accept
 from ..targets import resolve
@@ -27,6 +27,8 @@ class AttentionPass(Pass):
     def run(self, module: Any, state: State) -> None:
         strategies = resolve(self.target).attention_strategies()
         for op in _attention_ops(module):
+            if has_body(op):
+                continue
             try:
                 attention = describe(op)
             except Unfit:

@@ -58,13 +58,11 @@ class Attention:
 
 
 def describe(op: Any) -> Attention:
-    """Read an `iree_linalg_ext.attention`. Raises Unfit for one whose scores go through more than scale and mask."""
+    """Read an `iree_linalg_ext.attention`. Raises Unfit for axes that have no place in the formula."""
     maps = [attribute.value for attribute in op.attributes["indexing_maps"]]
     operands = list(op.operands)
     if len(operands) not in (5, 6) or len(maps) != len(operands):
         raise Unfit(f"it has {len(operands)} operands", "q, k, v, scale, perhaps a mask, and a result")
-    if op.regions[0].blocks[0].operations[0].operation.name != "iree_linalg_ext.yield":
-        raise Unfit("its scores go through a body", "scores with a scale and a mask alone")
     tensors = [Tensor(value, _axes(m)) for value, m in zip(operands, maps, strict=True)]
     q, k, v, scale, *mask, out = tensors
     count = maps[0].n_dims
@@ -88,6 +86,12 @@ def describe(op: Any) -> Attention:
     if len(known) != count:
         raise Unfit("an axis is in one operand, or in three, alone", "axes of the batch in all of q, k and v")
     return found
+
+
+def has_body(op: Any) -> bool:
+    """Whether something else than scale and mask is done to the scores."""
+    first: Any = op.regions[0].blocks[0].operations[0]
+    return bool(first.operation.name != "iree_linalg_ext.yield")
 
 
 def _axes(affine_map: Any) -> tuple[int, ...]:

@@ -125,6 +125,8 @@ class AttentionKernel:
 
     def _chunk(self, number: Any, *rest: Any) -> None:
         """Chunks that are neighbours in number share their keys."""
+        # First: LLVM branches around long divisions, and what is allocated behind a branch is not part of the frame.
+        stack = Stack(self)
         *dynamic, buffers = rest
         sizes = self._sizes(dynamic)
         blocks = e.divide_up(sizes[self.m], self.queries)
@@ -137,7 +139,6 @@ class AttentionKernel:
             Operand(e.Buffer(b.address, b.element, tuple(sizes[a] for a in t.axes)), t.axes, at)
             for b, t in zip(buffers, self.attention.tensors, strict=True)
         ]
-        stack = Stack(self)
         left = e.subtract(sizes[self.m], first)
         lanes = self.registers.lanes
         few = arith.cmpi(arith.CmpIPredicate.ule, e.index(left), e.index(lanes))
@@ -386,18 +387,19 @@ class Chunk:
         for v, total in enumerate(sums):
             none = arith.cmpf(arith.CmpFPredicate.OEQ, total, zero)
             e.store(arith.select(none, zero, arith.divf(one, total)), self._place(self.stack.factors, 0, v))
-        with e.loop(0, self.vectors) as v:
-            factor = e.load(self.wide, self._place(self.stack.factors, 0, v.index))
+        with e.loop(0, self.vectors) as group:
+            at = group.index
+            factor = e.load(self.wide, self._place(self.stack.factors, 0, at))
 
             def square(first: e.Index, mask: Any) -> None:
                 columns = [
-                    arith.mulf(e.load(self.wide, self._place(self.stack.results, e.add(first, i), v.index)), factor)
+                    arith.mulf(e.load(self.wide, self._place(self.stack.results, e.add(first, i), at)), factor)
                     for i in range(self.lanes)
                 ]
                 rows = self._transposed(columns)
                 # Lanes behind the last query hold what it holds.
                 for lane in range(self.lanes):
-                    row = self._query(v.index, lane)
+                    row = self._query(at, lane)
                     address = self.out.address((self.kernel.m, row), (self.kernel.n, first))
                     if mask is None:
                         e.store(rows[lane], address)

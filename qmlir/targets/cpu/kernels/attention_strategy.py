@@ -25,7 +25,7 @@ class AttentionPlan:
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`."""
         from ...._mlir import flow, ir
-        from ....kernels.outline import unused_name
+        from ....kernels.outline import once, unused_name
         from ..threads.program import team_of
         from .attention import AttentionKernel
 
@@ -34,7 +34,9 @@ class AttentionPlan:
         while function.parent.name != "builtin.module":
             function = function.parent
         with op.location, ir.InsertionPoint(function):
-            entry = AttentionKernel(attention, self.scale, self.registers).emit(unused_name(function, "attention"))
+            name = unused_name(function, "attention")
+            entry = AttentionKernel(attention, self.scale, self.registers).emit(name)
+        entry = once(function.parent, name, entry)
         with op.location, ir.InsertionPoint(op):
             values = attention.size_values()
             sizes = [value for value, size in zip(values, attention.sizes, strict=True) if size is None]
