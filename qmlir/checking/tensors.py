@@ -12,7 +12,6 @@ from ..dialect.dtypes import Array
 from ..dialect.reference.scalars import numpy_type
 from ..kernels.attention import OP as ATTENTION
 from ..kernels.attention import describe as describe_attention
-from .scalars import numpy_type
 
 # Evaluates the ops of a block with values for its arguments; returns what its terminator yields.
 Block = Callable[[Any, Sequence[Array]], list[Array]]
