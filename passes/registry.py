@@ -17,6 +17,7 @@ PASSES: dict[str, str] = {
     "qmlir-bake-parameters": "bake:BakeParametersPass",
     "qmlir-fold": "fold:FoldPass",
     "qmlir-lower-to-linalg": "lower:LowerToLinalgPass",
+    "qmlir-attention": "attention:AttentionPass",
     "qmlir-select": "select:SelectPass",
     "qmlir-decode-small-floats": "small_floats:DecodeSmallFloatsPass",
     "qmlir-index-sums": "index_sums:IndexSumsPass",

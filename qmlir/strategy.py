@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from .kernels.attention import Attention
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,15 @@ class Strategy(Protocol):
     def name(self) -> str: ...
 
     def consider(self, contraction: Contraction) -> Accept | Decline: ...
+
+
+class AttentionStrategy(Protocol):
+    """A kernel for attention. What none accepts is decomposed (`qmlir-attention`)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def consider(self, attention: Attention) -> Accept | Decline: ...
 
 
 @dataclass(frozen=True)

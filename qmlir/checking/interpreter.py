@@ -70,7 +70,14 @@ class Interpreter:
         for op in block.operations:
             operation = op.operation
             operands = [values[v] for v in operation.operands]
-            if operation.name in ("func.return", "linalg.yield", "tensor.yield", "scf.yield", "util.return"):
+            if operation.name in (
+                "func.return",
+                "linalg.yield",
+                "tensor.yield",
+                "scf.yield",
+                "util.return",
+                "iree_linalg_ext.yield",
+            ):
                 return operands
             results = self._op(operation, operands, values, indices)
             if observe is not None:

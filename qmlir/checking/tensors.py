@@ -10,6 +10,8 @@ import numpy as np
 from .._mlir import ir, linalg
 from ..dialect.dtypes import Array
 from ..dialect.reference.scalars import numpy_type
+from ..kernels.attention import OP as ATTENTION
+from ..kernels.attention import describe as describe_attention
 
 # Evaluates the ops of a block with values for its arguments; returns what its terminator yields.
 Block = Callable[[Any, Sequence[Array]], list[Array]]
@@ -121,7 +123,24 @@ def _softmax(op: Any, operands: list[Array], _: Block) -> list[Array]:
     return [(e / e.sum(axis, keepdims=True)).astype(operands[0].dtype)]
 
 
+def _attention(op: Any, operands: list[Array], block: Block) -> list[Array]:
+    a = describe_attention(op)
+    q, k, v, scale, *mask, out = operands
+    scores, result = (*a.batch, *a.rows, *a.keys), list(a.out.axes)
+    value = scale * np.einsum(q, list(a.q.axes), k, list(a.k.axes), list(scores))
+    if a.mask is not None:
+        axes = a.mask.axes
+        missing = [i for i, loop in enumerate(scores) if loop not in axes]
+        order = sorted(range(len(axes)), key=lambda i: scores.index(axes[i]))
+        value = value + np.expand_dims(mask[0].transpose(order), missing)
+    [value] = block(op.regions[0].blocks[0], [value.astype(out.dtype)])
+    e = np.exp((value - value.max(-1, keepdims=True)).astype(np.float64))
+    weights = e / e.sum(-1, keepdims=True)
+    return [np.einsum(weights, list(scores), v, list(a.v.axes), result).astype(out.dtype)]
+
+
 RULES: dict[str, Rule] = {
+    ATTENTION: _attention,
     "tensor.empty": _empty,
     "tensor.cast": lambda op, xs, _: [xs[0]],
     "tensor.dim": lambda op, xs, _: [np.asarray(np.int64(xs[0].shape[int(xs[1])]))],

@@ -48,9 +48,9 @@ def outline(
         batch = [] if kernel.batch is None else [kernel.batch.size]
         out = _tensor([*batch, kernel.m, kernel.columns], kernel.result_type)
     with last.location, ir.InsertionPoint(function):
-        name = _name(function)
+        name = unused_name(function, "product")
         entry = emit(name, [value.type for value in inputs], out)
-    entry = _once(function.parent, name, entry)
+    entry = once(function.parent, name, entry)
     with last.location, ir.InsertionPoint(last):
         sizes = rows if size_type is None else [arith.index_cast(size_type, size) for size in rows]
         call = flow.DispatchOp(
@@ -96,7 +96,7 @@ def _dynamic_sizes(values: Sequence[Any], rows: list[Any]) -> list[Any]:
     return [rows[0] for kind in kinds for d in range(kind.rank) if kind.is_dynamic_dim(d)]
 
 
-def _once(module: Any, name: str, entry: str) -> str:
+def once(module: Any, name: str, entry: str) -> str:
     """The entry point of an executable that the module has already and that differs from the new one in its name only;
     the new one's where there is none. The layers of a model repeat their kernels, and each takes IREE a third of a
     second."""
@@ -111,9 +111,9 @@ def _once(module: Any, name: str, entry: str) -> str:
     return entry
 
 
-def _name(function: Any) -> str:
+def unused_name(function: Any, what: str) -> str:
     """A name for an executable and its entry point that the module does not have yet."""
-    base = f"{function.attributes['sym_name'].value}_product"
+    base = f"{function.attributes['sym_name'].value}_{what}"
     block = function.parent.regions[0].blocks[0]
     operations = [o.operation for o in block.operations]
     taken = {o.attributes["sym_name"].value for o in operations if "sym_name" in o.attributes}

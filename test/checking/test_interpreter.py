@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.attention import FORMS as ATTENTION
 from support.forms import FORMS as EVERY_FORM
 from support.forms import Form, Operands
 
@@ -133,6 +134,17 @@ def test_slices_pads_and_loops() -> None:
         "(%x: tensor<2x3xf32>) -> tensor<4xf32>", np.arange(6, dtype=np.float32).reshape(2, 3),
     )  # fmt: skip
     assert y.tolist() == [56, 24, 32, 40]
+
+
+def test_attention() -> None:
+    form = ATTENTION["heads-mixed"]
+    sizes = form.sizes(2, 5, 7)
+    rng = np.random.default_rng(0)
+    arguments = [
+        rng.standard_normal([sizes[a] for a in axes]).astype(np.float32) for axes in (form.q, form.k, form.v, form.mask)
+    ]
+    [found] = reference.open(form.text(), "main", {}).run(arguments)
+    np.testing.assert_allclose(found, form.expected(*arguments), rtol=1e-5, atol=1e-5)
 
 
 def test_an_unknown_op_is_named_with_its_place() -> None:

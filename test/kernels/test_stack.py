@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from support.attention import FORMS
 
 import qmlir
 from qmlir import TensorSpec as T
@@ -26,3 +28,9 @@ def test_a_kernel_fits_the_stack_of_a_thread(activations: str, k: int) -> None:
     assert artifact.manifest["strategies"][0]["chosen"] in ("avx512-fma", "avx512-vnni")
     frames = [int(size) for size in re.findall(r"subq\s+\$(\d+), %rsp", artifact.source("asm"))]
     assert 32 << 10 < max(frames) < STACK - KEPT, frames
+
+
+def test_attention_fits_the_stack_of_a_thread() -> None:
+    artifact = qmlir.compile(replace(FORMS["heads-first"], width=256).text(), target="cpu:znver4")
+    frames = [int(size) for size in re.findall(r"subq\s+\$(\d+), %rsp", artifact.source("asm"))]
+    assert 64 << 10 < max(frames) < STACK - KEPT, frames

@@ -44,6 +44,8 @@ class TorchFrontEnd:
         return str(obj.fingerprint()) if hasattr(obj, "fingerprint") else fingerprint(obj)
 
     def import_(self, obj: Any, *, context: Any, options: ImportOptions) -> Any:
+        from .attention import fuse_attention
+        from .attention import register as register_attention
         from .custom_ops import register
         from .importer import import_graph
         from .parameters import Parameters
@@ -54,8 +56,10 @@ class TorchFrontEnd:
         if unknown:
             raise UsageError(f"unknown import option {unknown[0]!r} of torch programs; options: {', '.join(_OPTIONS)}")
         register()
+        register_attention()
         graph = obj.prepare() if hasattr(obj, "prepare") else prepare(obj)
         raise_quantised(graph, options.report)
+        fuse_attention(graph)
         path = options.settings.get("parameters")
         parameters = Parameters(Path(path)) if path is not None else None
         return import_graph(graph, context, options.name, options.report, parameters)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...strategy import Contraction, Knob, Strategy
+from ...strategy import AttentionStrategy, Contraction, Knob, Strategy
 from ..base import Target
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
@@ -81,3 +81,11 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
         WidenedStrategy("f32", (stock,)),
         stock,
     )
+
+
+def attention_strategies(target: Target) -> tuple[AttentionStrategy, ...]:
+    """Kernels for attention, best first."""
+    from .kernels.attention import REGISTERS
+    from .kernels.attention_strategy import AttentionStrategy as Kernel
+
+    return tuple(Kernel(target, registers) for registers in REGISTERS)

@@ -15,77 +15,102 @@ from ...._mlir import PassManager, arith, func, ir, stream
 from ..threads.share import share
 from . import emit as e
 
-# A number that depends on the number of rows (an int, or an index where it is dynamic).
-OfRows = Callable[[e.Index], e.Index]
-# Emits the work of one chunk: (chunk, rows, buffers).
-Work = Callable[[Any, e.Index, list[e.Buffer]], None]
+# A number that depends on the sizes of a call (each an int, or an index where it is dynamic).
+OfSizes = Callable[..., e.Index]
+# Emits the work of one chunk: (chunk, *sizes, buffers).
+Work = Callable[..., None]
 
 
 @dataclass(frozen=True)
 class Chunked:
     """A kernel: `count` chunks, `work` for each, `cost` nanoseconds on one thread for all."""
 
-    count: OfRows
+    count: OfSizes
     work: Work
-    cost: OfRows
+    cost: OfSizes
 
 
-def executable(name: str, rows: int | None, tensors: Sequence[Any], kernel: Chunked) -> str:
+def executable(
+    name: str, sizes: Sequence[int | None], tensors: Sequence[Any], kernel: Chunked,
+    axes: Sequence[Sequence[int]] | None = None,
+) -> str:  # fmt: skip
     """A `stream.executable` at the insertion point that does all chunks of one call; returns its entry point, whose
-    first operand is the address of a team (i64), the second the number of rows where it is dynamic.
+    first operand is the address of a team (i64), followed by the sizes that are dynamic.
 
     Args:
-        rows: how many, None when they are an operand of the dispatch.
+        sizes: what the kernel is a function of, None for operands of the dispatch.
         tensors: types of the operands and of the result, each a binding.
+        axes: for each tensor, which of `sizes` each of its dynamic axes has; left out, all have the first.
     """
     index = ir.IndexType.get()
     made = stream.ExecutableOp(name, sym_visibility="private")
     with ir.InsertionPoint(made.regions[0].blocks.append()):
         export = stream.ExecutableExportOp(name, name, sym_visibility="public")
-        block = export.regions[0].blocks.append(*([index] if rows is None else []))
+        block = export.regions[0].blocks.append(*[index for size in sizes if size is None])
         with ir.InsertionPoint(block):
             one = e.index(1)
             stream.ReturnOp([one, one, one])
         inner = ir.Operation.create("builtin.module", regions=1)
         module = inner.regions[0].blocks.append()
         with ir.InsertionPoint(module):
-            _function(name, module, rows, tensors, kernel)
+            _function(name, module, sizes, [_Binding.of(t, i, axes) for i, t in enumerate(tensors)], kernel)
         # IREE does this for the entry point only, and has no erf or tanh to call.
         PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         stream.ExecutableEndOp()
     return f"@{name}::@{name}"
 
 
-def _function(name: str, module: Any, rows: int | None, tensors: Sequence[Any], kernel: Chunked) -> None:
+@dataclass(frozen=True)
+class _Binding:
+    """A tensor of a call. `axes`: which size each dynamic axis has, in order."""
+
+    kind: Any
+    axes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, t: Any, number: int, axes: Sequence[Sequence[int]] | None) -> _Binding:
+        kind = ir.RankedTensorType(t)
+        dynamic = sum(kind.is_dynamic_dim(d) for d in range(kind.rank))
+        return cls(kind, tuple(axes[number]) if axes is not None else (0,) * dynamic)
+
+    def shape(self, sizes: Sequence[e.Index]) -> tuple[e.Index, ...]:
+        dynamic = iter(self.axes)
+        kind = self.kind
+        return tuple(sizes[next(dynamic)] if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank))
+
+    def memory(self, argument: Any, sizes: Sequence[e.Index]) -> Any:
+        """The binding as a memref."""
+        kind = ir.MemRefType.get(list(self.kind.shape), self.kind.element_type)
+        dynamic = [e.index(sizes[axis]) for axis in self.axes]
+        return stream.BindingSubspanOp(kind, argument, e.index(0), dynamic).result
+
+
+def _function(
+    name: str, module: Any, sizes: Sequence[int | None], tensors: Sequence[_Binding], kernel: Chunked
+) -> None:
     i64, index = e.integer(64), ir.IndexType.get()
-    binding = ir.Type.parse("!stream.binding")
-    sizes = [index] if rows is None else []
-    function = func.FuncOp(name, ir.FunctionType.get([i64, *sizes, *[binding] * len(tensors)], []))
-    kinds = [ir.RankedTensorType(t) for t in tensors]
+    dynamic = sum(size is None for size in sizes)
+    bindings = [ir.Type.parse("!stream.binding")] * len(tensors)
+    function = func.FuncOp(name, ir.FunctionType.get([i64, *[index] * dynamic, *bindings], []))
+
+    def all_sizes(given: Sequence[Any]) -> list[e.Index]:
+        values = iter(given)
+        return [next(values) if size is None else size for size in sizes]
 
     def body(number: Any, words: list[Any]) -> None:
-        size = rows if rows is not None else arith.index_cast(index, words[-1])
+        known = all_sizes([arith.index_cast(index, word) for word in words[len(tensors) :]])
         buffers = [
-            e.Buffer(
-                e.address(word),
-                kind.element_type,
-                tuple(size if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)),
-            )
-            for word, kind in zip(words, kinds, strict=False)
+            e.Buffer(e.address(word), t.kind.element_type, t.shape(known))
+            for word, t in zip(words, tensors, strict=False)
         ]
-        kernel.work(number, size, buffers)
+        kernel.work(number, *known, buffers)
 
     with ir.InsertionPoint(function.add_entry_block()):
         team, *arguments = function.arguments
-        size = arguments.pop(0) if rows is None else rows
-        zero = e.index(0)
-        words = []
-        for argument, kind in zip(arguments, kinds, strict=True):
-            dynamic = [size for d in range(kind.rank) if kind.is_dynamic_dim(d)]
-            memory = ir.MemRefType.get(list(kind.shape), kind.element_type)
-            words.append(e.address_of(stream.BindingSubspanOp(memory, argument, zero, dynamic).result))
-        if rows is None:
-            words.append(arith.index_cast(i64, size))
-        total, cost = (arith.index_cast(i64, e.index(of(size))) for of in (kernel.count, kernel.cost))
+        given, arguments = arguments[:dynamic], arguments[dynamic:]
+        known = all_sizes(given)
+        words = [e.address_of(t.memory(a, known)) for a, t in zip(arguments, tensors, strict=True)]
+        words += [arith.index_cast(i64, size) for size in given]
+        total, cost = (arith.index_cast(i64, e.index(of(*known))) for of in (kernel.count, kernel.cost))
         share(name, module, team, total, cost, words, body)
         func.ReturnOp([])

@@ -86,7 +86,7 @@ class Depthwise:
         count = self.images * self.row_chunks
         cost = nanoseconds(8 * (self.kernel.m or 1) * self.kernel.n * self.kernel.k, 0)
         work = Chunked(lambda _: count, self._chunk, lambda _: cost)
-        return executable(name, self.kernel.m, [*inputs, out], work)
+        return executable(name, [self.kernel.m], [*inputs, out], work)
 
     def _chunk(self, number: Any, _: e.Index, buffers: list[e.Buffer]) -> None:
         _Rows(self, buffers).emit(number)

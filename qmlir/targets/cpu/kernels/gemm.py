@@ -131,7 +131,7 @@ class Gemm:
     def emit(self, name: str, inputs: Sequence[Any], out: Any) -> str:
         batch = self.kernel.batch
         size = self.kernel.m if batch is None else batch.size
-        return executable(name, size, [*inputs, out], Chunked(self.chunks, self.chunk, self.cost))
+        return executable(name, [size], [*inputs, out], Chunked(self.chunks, self.chunk, self.cost))
 
     def cost(self, size: e.Index) -> e.Index:
         """Nanoseconds on one thread, about. `size` counts the rows, or the products of a batch."""

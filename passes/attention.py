@@ -1,0 +1,120 @@
+"""qmlir-attention: attention as a kernel of the target, or as the products and the softmax that it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from .._mlir import arith, ir, linalg, math, tensor
+from ..kernels.attention import OP, Attention, Tensor, describe, has_body
+from ..kernels.description import Unfit
+from ..strategy import Accept
+from ..targets import resolve
+from .base import Pass, State
+from .lower.build import Arg, Size, collapse, dims, elementwise, expand, filled, generic, scalar, transpose
+
+
+@dataclass(frozen=True)
+class AttentionPass(Pass):
+    """Asks the target's kernels about each `iree_linalg_ext.attention`. What none takes becomes two products and a
+    softmax, the largest score subtracted first; one whose scores go through a body of its own is left to IREE."""
+
+    name: ClassVar[str] = "qmlir-attention"
+    summary: ClassVar[str] = "attention by a kernel of the target, or by products and a softmax"
+
+    target: str = "cpu"
+
+    def run(self, module: Any, state: State) -> None:
+        strategies = resolve(self.target).attention_strategies()
+        for op in _attention_ops(module):
+            if has_body(op):
+                continue
+            try:
+                attention = describe(op)
+            except Unfit:
+                continue
+            answers = (strategy.consider(attention) for strategy in strategies)
+            plan = next((a.plan for a in answers if isinstance(a, Accept)), None)
+            with op.context, op.location:
+                if plan is not None:
+                    plan.apply(op)
+                elif _decomposable(attention):
+                    with ir.InsertionPoint(op):
+                        result = _decomposed(attention)
+                    op.results[0].replace_all_uses_with(result)
+                    op.erase()
+
+
+def _attention_ops(module: Any) -> list[Any]:
+    found: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if op.name == OP:
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def _decomposable(a: Attention) -> bool:
+    """One axis of each kind beside the batch, whose axes merge into one, and one type of floats."""
+    kinds = {str(ir.RankedTensorType(t.value.type).element_type) for t in a.tensors}
+    groups = (a.rows, a.keys, a.inner, a.columns)
+    merged = sum(a.sizes[b] is None for b in a.batch) < 2
+    return merged and kinds == {str(a.scale.type)} and all(len(group) == 1 for group in groups)
+
+
+def _decomposed(a: Attention) -> Any:
+    """The op's result, at the insertion point. Products have one axis of batch, the form that every target compiles."""
+    sizes = a.size_values()
+    (m,), (keys,), (inner,), (columns,) = a.rows, a.keys, a.inner, a.columns
+    t = ir.RankedTensorType(a.q.value.type).element_type
+    scores = _product(a, sizes, _ordered(a.q, (*a.batch, m, inner)), _ordered(a.k, (*a.batch, inner, keys)), m, keys, t)
+    loops = (*a.batch, m, keys)
+    shape = [sizes[i] for i in loops]
+    everywhere = tuple(range(len(loops)))
+    of_rows = everywhere[:-1]
+    args = [Arg(scores, everywhere)]
+    if a.mask is not None:
+        args.append(Arg(a.mask.value, tuple(loops.index(i) for i in a.mask.axes)))
+
+    def masked(score: Any, *mask: Any) -> Any:
+        scaled = arith.mulf(score, a.scale)
+        return arith.addf(scaled, mask[0]) if mask else scaled
+
+    def over_keys(value: Any, start: float, combine: Any) -> Any:
+        return generic([Arg(value, everywhere)], filled(shape[:-1], scalar(start, t)), of_rows, len(loops), combine)
+
+    scores = elementwise(args, shape, t, masked)
+    largest = over_keys(scores, float("-inf"), arith.maximumf)
+    weights = elementwise(
+        [Arg(scores, everywhere), Arg(largest, of_rows)], shape, t, lambda s, top: math.exp(arith.subf(s, top))
+    )
+    total = over_keys(weights, 0.0, arith.addf)
+    weights = elementwise([Arg(weights, everywhere), Arg(total, of_rows)], shape, t, arith.divf)
+    result = _product(a, sizes, weights, _ordered(a.v, (*a.batch, keys, columns)), m, columns, t)
+    own = (*a.batch, m, columns)
+    return _cast(transpose(result, [own.index(i) for i in a.out.axes]), a.out.value.type)
+
+
+def _ordered(t: Tensor, loops: tuple[int, ...]) -> Any:
+    """The tensor with its axes in the order of the loops."""
+    return transpose(t.value, [t.axes.index(i) for i in loops])
+
+
+def _product(a: Attention, sizes: list[Size], lhs: Any, rhs: Any, row: int, column: int, t: Any) -> Any:
+    """`[batch.., M, K]` by `[batch.., K, N]`."""
+    count = len(a.batch)
+    wide = [sizes[b] for b in a.batch]
+    groups = [list(range(count)), [count], [count + 1]]
+    one = [collapse(x, groups) if count else x for x in (lhs, rhs)]
+    batch = dims(one[0])[:1] if count else []
+    out = filled([*batch, sizes[row], sizes[column]], scalar(0.0, t))
+    if not count:
+        return linalg.matmul(*one, outs=[out])
+    return expand(linalg.batch_matmul(*one, outs=[out]), [wide, [sizes[row]], [sizes[column]]])
+
+
+def _cast(value: Any, kind: Any) -> Any:
+    return value if value.type == kind else tensor.CastOp(kind, value).result

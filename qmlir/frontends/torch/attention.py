@@ -1,0 +1,310 @@
+"""Attention in an FX graph as one node, and that node as one op.
+
+Both `scaled_dot_product_attention` and what transformers' eager attention exports as (a product, its scale and mask, a
+softmax, a product) become a call of `torch.ops.qmlir.attention`, which reads its operands in the layout that the
+program has them: a transpose in front of it or behind it is a letter in another place, not a copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ..._mlir import arith, ir
+from ...passes.lower.build import Arg, drop_axes, elementwise, empty, loop_index, scalar
+from ...spec import TensorSpec
+from ..raising import Raising, Tensor, register_raising
+from .custom_ops import NAMESPACE
+from .graph import Graph, argument, aten, dtype_of, is_tensor, retyped, same, same_shape, shape_of, sole_user
+
+_TRANSPOSES = (aten.transpose.int, aten.permute.default)
+_SOFTMAX = (aten.softmax.int, aten._softmax.default)
+_PRODUCTS = (aten.matmul.default, aten.bmm.default)
+# Axes of the batch are capitals; m: queries, k: keys, d: what queries and keys share, n: what values have.
+_BATCH = "ABCD"
+_SCHEMA = (
+    "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, float scale, bool causal, str[] axes) -> Tensor"
+)  # fmt: skip
+
+
+def fuse_attention(graph: Graph) -> None:
+    """Rewrite `graph` in place: every attention in f32 whose operands have the same batch is one node."""
+    for node in graph.nodes:
+        if node.op != "call_function" or node._erased:
+            continue
+        if node.target is aten.scaled_dot_product_attention.default:
+            _fuse_sdpa(graph, node)
+        elif node.target in _PRODUCTS:
+            _fuse_eager(graph, node)
+    graph.clean()
+    graph.gm.graph.lint()
+    graph.gm.recompile()
+
+
+def _fuse_sdpa(graph: Graph, node: Node) -> None:
+    q, k, v = node.args[:3]
+    mask, causal = argument(node, "attn_mask"), bool(argument(node, "is_causal"))
+    if argument(node, "dropout_p") or argument(node, "enable_gqa") or (causal and mask is not None):
+        return
+    scale = argument(node, "scale")
+    width = shape_of(q)[-1]
+    if scale is None and isinstance(width, int):
+        scale = 1.0 / math.sqrt(width)
+    if isinstance(scale, (int, float)):
+        _replace(graph, node, (q, k, v), mask, float(scale), causal)
+
+
+def _fuse_eager(graph: Graph, node: Node) -> None:
+    """`softmax(q @ k^T * scale + mask) @ v`; every value in between is read once."""
+    weights, v = node.args
+    if not _called(weights, _SOFTMAX) or sole_user(weights) is not node:
+        return
+    scores, axis = weights.args[:2]
+    if axis not in (-1, len(shape_of(weights)) - 1) or dtype_of(weights) != torch.float32:
+        return
+    mask, scale = None, 1.0
+    inside = weights
+    if _called(scores, (aten.add.Tensor,)) and not scores.kwargs:
+        found = [(a, b) for a, b in (scores.args, reversed(scores.args)) if _scores(a) and is_tensor(b)]
+        if not found or sole_user(scores) is not inside:
+            return
+        inside, (scores, mask) = scores, found[0]
+    if _called(scores, (aten.mul.Tensor, aten.div.Tensor)):
+        product, factor = scores.args
+        if not isinstance(factor, (int, float)) or sole_user(scores) is not inside or factor == 0:
+            return
+        scale = float(factor) if scores.target is aten.mul.Tensor else 1.0 / float(factor)
+        inside, scores = scores, product
+    if not _called(scores, _PRODUCTS) or sole_user(scores) is not inside:
+        return
+    q, transposed = scores.args
+    rank = len(shape_of(transposed))
+    val = transposed.meta["val"].transpose(-1, -2)
+    k = graph.call(node, aten.transpose.int, (transposed, rank - 2, rank - 1), {}, val)
+    _replace(graph, node, (q, k, v), mask, scale, False)
+
+
+def _called(node: Any, targets: Sequence[Any]) -> bool:
+    return isinstance(node, Node) and node.op == "call_function" and node.target in targets and is_tensor(node)
+
+
+def _scores(node: Any) -> bool:
+    """Whether a node may be a product or a scaled one: the other side of a sum is the mask."""
+    if _called(node, (aten.mul.Tensor, aten.div.Tensor)):
+        return _called(node.args[0], _PRODUCTS)
+    return _called(node, _PRODUCTS)
+
+
+def _replace(
+    graph: Graph, node: Node, operands: Sequence[Any], mask: Any, scale: float, causal: bool
+) -> None:  # fmt: skip
+    """`node` as a call of our operator, where it is of the form that the operator has."""
+    q = operands[0]
+    rank = len(shape_of(q))
+    shapes = [shape_of(x) for x in operands]
+    values = [*operands, node, *([mask] if mask is not None else [])]
+    if not 2 <= rank <= len(_BATCH) + 2 or any(len(s) != rank for s in shapes):
+        return
+    if any(not same_shape(shapes[0][:-2], s[:-2]) for s in shapes) or 0 in shape_of(node):
+        return
+    if any(dtype_of(x) not in (torch.float32, torch.bool) for x in values) or dtype_of(q) != torch.float32:
+        return
+    if not (same(shapes[0][-1], shapes[1][-1]) and same(shapes[1][-2], shapes[2][-2])):
+        return
+    if not all(isinstance(s[-1], int) for s in shapes):
+        return
+    sizes = dict(zip(_BATCH, shapes[0][:-2], strict=False)) | {"m": shapes[0][-2], "k": shapes[1][-2]}
+    batch = _BATCH[: rank - 2]
+    axes = []
+    sources = []
+    for x, letters in zip(operands, ("md", "kd", "kn"), strict=True):
+        source, found = _source(x, batch + letters)
+        sources.append(source)
+        axes.append(found)
+    letters = ""
+    if mask is not None:
+        mask_axes = _mask_axes(shape_of(mask), batch + "mk", sizes)
+        if mask_axes is None:
+            return
+        letters = mask_axes
+    last, out = _sink(node, batch + "mn")
+    made = graph.call(
+        last, torch.ops.qmlir.attention.default,
+        (*sources, mask, scale, causal, [*axes, letters, out]), {}, retyped(last.meta["val"], torch.float32),
+    )  # fmt: skip
+    graph.replace(last, made)
+
+
+def _permuted(node: Node, axes: str) -> str:
+    """The letters of what a transpose gives, from those of what it takes."""
+    if node.target is aten.permute.default:
+        order: Any = node.args[1]
+        return "".join(axes[i] for i in order)
+    swapped = list(axes)
+    a, b = (int(str(x)) for x in node.args[1:3])
+    swapped[a], swapped[b] = swapped[b], swapped[a]
+    return "".join(swapped)
+
+
+def _source(node: Any, axes: str) -> tuple[Any, str]:
+    """What is behind transposes whose last axis stays where it is, and its letters."""
+    found, letters = node, axes
+    best = (node, axes)
+    while _called(found, _TRANSPOSES):
+        back = [""] * len(axes)
+        for i, name in enumerate(_permuted(found, "".join(map(chr, range(len(axes)))))):
+            back[ord(name)] = letters[i]
+        found, letters = found.args[0], "".join(back)
+        if letters[-1] == axes[-1]:
+            best = (found, letters)
+    return best
+
+
+def _sink(node: Node, axes: str) -> tuple[Node, str]:
+    """The transpose that alone reads a result, and the letters of what it gives; else the result itself."""
+    user = sole_user(node)
+    if user is None or not _called(user, _TRANSPOSES):
+        return node, axes
+    permuted = _permuted(user, axes)
+    return (user, permuted) if permuted[-1] == axes[-1] else (node, axes)
+
+
+def _mask_axes(shape: Sequence[Any], axes: str, sizes: dict[str, Any]) -> str | None:
+    """The letters of a mask's axes, "1" for one that is broadcast; None for a mask of another shape."""
+    axes = axes[len(axes) - len(shape) :]
+    if len(axes) != len(shape):
+        return None
+    found = ""
+    for size, letter in zip(shape, axes, strict=True):
+        if same(size, sizes[letter]):
+            found += letter
+        elif same(size, 1) and letter != "k":
+            found += "1"
+        else:
+            return None
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- the operator
+
+
+def _eager(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool, axes: Sequence[str]) -> Any:
+    """What the operator computes, by torch."""
+    plain = "".join(sorted(axes[4].replace("m", "").replace("n", "")))
+
+    def ordered(x: Any, letters: str, order: str) -> Any:
+        return x.permute([letters.index(a) for a in order])
+
+    result = torch.nn.functional.scaled_dot_product_attention(
+        ordered(q, axes[0], plain + "md"), ordered(k, axes[1], plain + "kd"), ordered(v, axes[2], plain + "kn"),
+        attn_mask=mask, is_causal=causal, scale=scale,
+    )  # fmt: skip
+    return ordered(result, plain + "mn", axes[4]).contiguous()
+
+
+def _fake(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool, axes: Sequence[str]) -> Any:
+    sizes = dict(zip(axes[0], q.shape, strict=True)) | dict(zip(axes[2], v.shape, strict=True))
+    return q.new_empty([sizes[a] for a in axes[4]])
+
+
+_library: Any = None
+
+
+def register() -> None:
+    """Define the operator, once a process."""
+    global _library
+    if _library is not None:
+        return
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    library.define(_SCHEMA)
+    library.impl("attention", _eager, "CPU")
+    torch.library.register_fake(f"{NAMESPACE}::attention", _fake, lib=library)
+    _library = library
+
+
+def _raise(op: Raising) -> Tensor:
+    """The operator as `iree_linalg_ext.attention`."""
+    q, k, v, mask = (op.operand(0), op.operand(1), op.operand(2), op.optional(3))
+    axes: Sequence[str] = op.attributes["axes"]
+    letters = sorted(set("".join(axes)) - {"1"})
+    with op.location:
+        sizes = _sizes({axes[0]: q, axes[1]: k, axes[2]: v})
+        read = [(q.value, axes[0]), (k.value, axes[1]), (v.value, axes[2])]
+        f32 = ir.F32Type.get()
+        masks = _masks(mask, axes[3], bool(op.attributes["causal"]), sizes)
+        spec = op.results[0]
+        assert spec is not None
+        out = empty([sizes[a] for a in axes[4]], f32)
+        scale = scalar(op.attributes["scale"], f32)
+        values = [*(value for value, _ in read), scale, *(value for value, _ in masks), out]
+        read_by = [*(a for _, a in read), "", *(a for _, a in masks), axes[4]]
+        maps = [
+            ir.AffineMapAttr.get(
+                ir.AffineMap.get(len(letters), 0, [ir.AffineDimExpr.get(letters.index(a)) for a in one])
+            )
+            for one in read_by
+        ]
+        result = _attention(values, maps, bool(masks))
+    return Tensor(TensorSpec(spec.shape, "f32"), result)
+
+
+def _attention(values: Sequence[Any], maps: Sequence[Any], masked: bool) -> Any:
+    out = values[-1]
+    made = ir.Operation.create(
+        "iree_linalg_ext.attention", results=[out.type], operands=list(values), regions=1,
+        attributes={
+            "indexing_maps": ir.ArrayAttr.get(list(maps)),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 1, 1, int(masked), 1]),
+        },
+    )  # fmt: skip
+    block = made.regions[0].blocks.append(ir.F32Type.get())
+    with ir.InsertionPoint(block):
+        ir.Operation.create("iree_linalg_ext.yield", operands=[block.arguments[0]])
+    return made.results[0]
+
+
+def _sizes(operands: dict[str, Tensor]) -> dict[str, Any]:
+    from ...passes.lower.build import dims
+
+    found: dict[str, Any] = {}
+    for letters, t in operands.items():
+        for letter, size in zip(letters, dims(t.value), strict=True):
+            if letter not in found or isinstance(size, int):
+                found[letter] = size
+    return found
+
+
+def _masks(mask: Tensor | None, axes: str, causal: bool, sizes: dict[str, Any]) -> list[tuple[Any, str]]:
+    """What is added to the scores, with its letters; nothing where there is no mask."""
+    f32 = ir.F32Type.get()
+    value, letters = None, axes.replace("1", "")
+    if mask is not None:
+        value = drop_axes(mask.value, [i for i, a in enumerate(axes) if a == "1"])
+        if mask.dtype != "f32":
+            rank = tuple(range(len(letters)))
+            shape = [sizes[a] for a in letters]
+            value = elementwise([Arg(value, rank)], shape, f32, lambda kept: _hidden(kept, f32))
+    if causal:
+        assert value is None
+        shape, letters = [sizes["m"], sizes["k"]], "mk"
+
+        def earlier() -> Any:
+            kept = arith.cmpi(arith.CmpIPredicate.ule, loop_index(1), loop_index(0))
+            return _hidden(kept, f32)
+
+        value = elementwise([], shape, f32, earlier)
+    return [] if value is None else [(value, letters)]
+
+
+def _hidden(kept: Any, t: Any) -> Any:
+    """0 where a key is kept, minus infinity where it is not."""
+    if kept.type != ir.IntegerType.get_signless(1):
+        kept = arith.cmpi(arith.CmpIPredicate.ne, kept, arith.constant(kept.type, 0))
+    return arith.select(kept, scalar(0.0, t), scalar(float("-inf"), t))
+
+
+register_raising(f"torch.{NAMESPACE}.attention", _raise)

@@ -1,0 +1,119 @@
+"""What an attention op computes, with no word about how.
+
+score[b.., m, k2] = scale * (sum over k1 of q[b.., m, k1] * k[b.., k2, k1]) + mask
+out[b.., m, n]    = sum over k2 of (softmax of score over k2) * v[b.., k2, n]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._mlir import arith, ir, tensor
+from .description import Unfit
+
+OP = "iree_linalg_ext.attention"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An operand and the loop that each of its axes follows."""
+
+    value: Any
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The op with its loops by what they are. `sizes`: of each loop, None where dynamic."""
+
+    op: Any
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    scale: Any
+    mask: Tensor | None
+    out: Tensor
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]  # of queries: m
+    keys: tuple[int, ...]  # k2
+    inner: tuple[int, ...]  # what a query and a key share: k1
+    columns: tuple[int, ...]  # of values: n
+    sizes: tuple[int | None, ...]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The operands as the op has them, the scale left out, and the result."""
+        return tuple(t for t in (self.q, self.k, self.v, self.mask, self.out) if t is not None)
+
+    def size_values(self) -> list[Any]:
+        """The size of each loop at the insertion point: an int, or an index."""
+        found: list[Any] = list(self.sizes)
+        for t in (self.q, self.k, self.v):
+            for axis, loop in enumerate(t.axes):
+                if found[loop] is None:
+                    found[loop] = tensor.dim(t.value, arith.constant(ir.IndexType.get(), axis))
+        return found
+
+
+def describe(op: Any) -> Attention:
+    """Read an `iree_linalg_ext.attention`. Raises Unfit for axes that have no place in the formula."""
+    maps = [attribute.value for attribute in op.attributes["indexing_maps"]]
+    operands = list(op.operands)
+    if len(operands) not in (5, 6) or len(maps) != len(operands):
+        raise Unfit(f"it has {len(operands)} operands", "q, k, v, scale, perhaps a mask, and a result")
+    tensors = [Tensor(value, _axes(m)) for value, m in zip(operands, maps, strict=True)]
+    q, k, v, scale, *mask, out = tensors
+    count = maps[0].n_dims
+    sets = [set(t.axes) for t in (q, k, v, out)]
+
+    def those(*inside: int) -> tuple[int, ...]:
+        return tuple(d for d in range(count) if all((d in s) == (i in inside) for i, s in enumerate(sets)))
+
+    sizes: list[int | None] = [None] * count
+    for t in (q, k, v, *mask, out):
+        kind = ir.RankedTensorType(t.value.type)
+        for axis, loop in enumerate(t.axes):
+            if not kind.is_dynamic_dim(axis):
+                sizes[loop] = kind.get_dim_size(axis)
+    found = Attention(
+        op, q, k, v, scale.value, mask[0] if mask else None, out,
+        batch=those(0, 1, 2, 3), rows=those(0, 3), keys=those(1, 2), inner=those(0, 1), columns=those(2, 3),
+        sizes=tuple(sizes),
+    )  # fmt: skip
+    known = (*found.batch, *found.rows, *found.keys, *found.inner, *found.columns)
+    if len(known) != count:
+        raise Unfit("an axis is in one operand, or in three, alone", "axes of the batch in all of q, k and v")
+    return found
+
+
+def has_body(op: Any) -> bool:
+    """Whether something else than scale and mask is done to the scores."""
+    first: Any = op.regions[0].blocks[0].operations[0]
+    return bool(first.operation.name != "iree_linalg_ext.yield")
+
+
+def _axes(affine_map: Any) -> tuple[int, ...]:
+    found = []
+    for expression in affine_map.results:
+        if not isinstance(expression, ir.AffineDimExpr):
+            raise Unfit(f"an operand is read at {expression}", "every axis of an operand follows one loop")
+        found.append(expression.position)
+    return tuple(found)
+
+
+def scale_of(value: Any) -> float | None:
+    """The number behind a scale, None when it is not constant."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return None
+    op = owner.operation
+    if op.name in ("arith.truncf", "arith.extf"):
+        return scale_of(op.operands[0])
+    return float(ir.FloatAttr(op.attributes["value"]).value) if op.name == "arith.constant" else None
+
+
+def one(loops: Sequence[int]) -> int | None:
+    """The only loop of a kind, None where there are several or none."""
+    return loops[0] if len(loops) == 1 else None

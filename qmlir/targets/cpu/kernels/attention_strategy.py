@@ -1,0 +1,105 @@
+"""When the attention kernel takes an attention op. Every refusal is here; what is accepted can be emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ....strategy import Accept, Decline, Estimate
+from ...base import Target
+
+if TYPE_CHECKING:
+    from ....kernels.attention import Attention
+    from .attention import Registers
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """The kernel in the place of the op."""
+
+    attention: Attention
+    scale: float
+    registers: Registers
+
+    def apply(self, op: Any) -> None:
+        """See `strategy.Plan`."""
+        from ...._mlir import flow, ir
+        from ....kernels.outline import once, unused_name
+        from ..threads.program import team_of
+        from .attention import AttentionKernel
+
+        attention = self.attention
+        function = op.parent
+        while function.parent.name != "builtin.module":
+            function = function.parent
+        with op.location, ir.InsertionPoint(function):
+            name = unused_name(function, "attention")
+            entry = AttentionKernel(attention, self.scale, self.registers).emit(name)
+        entry = once(function.parent, name, entry)
+        with op.location, ir.InsertionPoint(op):
+            values = attention.size_values()
+            sizes = [value for value, size in zip(values, attention.sizes, strict=True) if size is None]
+
+            def dynamic(axes: tuple[int, ...], kind: Any) -> list[Any]:
+                kind = ir.RankedTensorType(kind)
+                return [values[a] for i, a in enumerate(axes) if kind.is_dynamic_dim(i)]
+
+            inputs, out = attention.tensors[:-1], attention.out
+            call = flow.DispatchOp(
+                [out.value.type], sizes, ir.Attribute.parse(f"[{entry}]"),
+                [team_of(op), *sizes, *(t.value for t in inputs)],
+                [size for t in inputs for size in dynamic(t.axes, t.value.type)],
+                dynamic(out.axes, out.value.type),
+            )  # fmt: skip
+        op.results[0].replace_all_uses_with(call.results[0])
+        op.erase()
+
+    def describe(self) -> Mapping[str, Any]:
+        """See `strategy.Plan`."""
+        return {"route": "kernel", "lanes": self.registers.lanes}
+
+
+@dataclass(frozen=True)
+class AttentionStrategy:
+    """Attention on f32 with the vectors of one kind of CPU."""
+
+    target: Target
+    registers: Registers
+
+    @property
+    def name(self) -> str:
+        return self.registers.name
+
+    def consider(self, attention: Attention) -> Accept | Decline:
+        """See `strategy.AttentionStrategy`."""
+        from ...._mlir import ir
+        from ....kernels.attention import scale_of
+        from .attention import stack_fits
+
+        missing = self.registers.features - set(self.target.cpu_features)
+        if missing:
+            return Decline(f"{self.target.spelling} lacks {', '.join(sorted(missing))}", "name a CPU that has it")
+        kinds = {str(ir.RankedTensorType(t.value.type).element_type) for t in attention.tensors}
+        if kinds != {"f32"}:
+            return Decline(f"it is of {', '.join(sorted(kinds))}", "queries, keys, values and mask of f32")
+        groups = (attention.rows, attention.keys, attention.inner, attention.columns)
+        if any(len(group) != 1 for group in groups):
+            return Decline("rows, keys, or columns are several axes", "one axis of each beside the batch")
+        (m,), (k2,), (k1,), (n,) = groups
+        d, columns = attention.sizes[k1], attention.sizes[n]
+        if d is None or columns is None:
+            return Decline("the width of a head is dynamic", "a static width")
+        if not stack_fits(d, columns):
+            return Decline(f"heads of {d} and {columns} do not fit a thread's stack", "512 together at most")
+        last = {"queries": (attention.q, k1), "keys": (attention.k, k1), "values": (attention.v, n),
+                "the result": (attention.out, n), "the mask": (attention.mask, k2)}  # fmt: skip
+        for what, (t, loop) in last.items():
+            if t is not None and t.axes[-1:] != (loop,):
+                return Decline(f"rows of {what} are not contiguous", "the axis that is summed or written, last")
+        if attention.mask is not None and not {*attention.mask.axes} <= {*attention.batch, m, k2}:
+            return Decline("the mask follows an axis of the heads", "a mask of queries and keys")
+        scale = scale_of(attention.scale)
+        if scale is None:
+            return Decline("the scale is not known", "a constant scale")
+        return Accept(AttentionPlan(attention, scale, self.registers), Estimate(None))

@@ -1,0 +1,133 @@
+"""Attention in torch programs: one op, no transposes, and the numbers of torch in f64."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import qmlir
+from qmlir._mlir import context
+from qmlir.frontends.base import ImportOptions
+from qmlir.frontends.torch import TorchFrontEnd
+from qmlir.frontends.torch.attention import register
+
+from support import torch_models as models  # isort: skip
+
+BATCH, QUERIES, KEYS = models.BATCH, models.LENGTH, torch.export.Dim("keys", min=2, max=512)
+HEADS = 4
+
+
+def heads(x: Any) -> Any:
+    """[B, T, C] -> [B, H, T, C / H]"""
+    return x.view(*x.shape[:2], HEADS, -1).transpose(1, 2)
+
+
+def joined(x: Any) -> Any:
+    return x.transpose(1, 2).flatten(2)
+
+
+def sdpa(x: Any, y: Any, mask: Any = None, **options: Any) -> Any:
+    return joined(F.scaled_dot_product_attention(heads(x), heads(y), heads(y * 2), attn_mask=mask, **options))
+
+
+def eager(x: Any, y: Any, mask: Any) -> Any:
+    """As transformers writes it."""
+    scores = torch.matmul(heads(x), heads(y).transpose(2, 3)) * 0.25 + mask
+    return joined(torch.matmul(F.dropout(F.softmax(scores, dim=-1), 0.1, False), heads(y * 2)))
+
+
+def divided(x: Any, y: Any, mask: Any) -> Any:
+    """The scale as a divisor, the mask first."""
+    scores = mask + heads(x) @ heads(y).permute(0, 1, 3, 2) / 4.0
+    return joined(torch.softmax(scores, 3) @ heads(y))
+
+
+class Call(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def exported(function: Callable[..., Any], args: Any, axes: Any = None) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        shapes = None if axes is None else (tuple(axes),)
+        return torch.export.export(Call(function), args, dynamic_shapes=shapes)
+
+
+def imported(program: Any) -> str:
+    with context() as ctx:
+        return str(TorchFrontEnd().import_(program, context=ctx, options=ImportOptions("model")))
+
+
+def tensors(*mask: int, kind: Any = torch.float32) -> Any:
+    torch.manual_seed(len(mask))
+    x, y = torch.randn(3, 33, 64), torch.randn(3, 20, 64)
+    if not mask:
+        return x, y
+    made = torch.randn(mask)
+    return x, y, made > 0 if kind == torch.bool else made
+
+
+X, Y = {0: BATCH, 1: QUERIES}, {0: BATCH, 1: KEYS}
+CASES: dict[str, tuple[Callable[..., Any], Any, Any]] = {
+    "sdpa": (sdpa, tensors(), (X, Y)),
+    "eager-mask-of-keys": (eager, tensors(3, 1, 1, 20), (X, Y, {0: BATCH, 3: KEYS})),
+    "divided-mask-of-all": (divided, tensors(3, 4, 33, 20), (X, Y, {0: BATCH, 2: QUERIES, 3: KEYS})),
+    "bool-mask": (sdpa, tensors(33, 20, kind=torch.bool), (X, Y, {0: QUERIES, 1: KEYS})),
+    "causal": (lambda x, y: sdpa(x, y, is_causal=True), tensors(), (X, Y)),
+    "scale-static": (lambda x, y: sdpa(x, y, scale=0.5), tensors(), None),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_attention_is_one_op(name: str) -> None:
+    function, args, axes = CASES[name]
+    program = exported(function, args, axes)
+    artifact = qmlir.compile(program)
+    text = artifact.source("import")
+    assert text.count("iree_linalg_ext.attention ") == 1
+    assert "linalg.transpose" not in text
+    assert "matmul" not in text
+    found = np.asarray(qmlir.load(artifact).main(*args))
+    wide = [a if a.dtype == torch.bool else a.double() for a in args]
+    np.testing.assert_allclose(found, function(*wide).numpy(), rtol=1e-5, atol=1e-5)
+
+
+def read_twice(x: Any, y: Any) -> Any:
+    weights = torch.softmax(heads(x) @ heads(y).transpose(2, 3), -1)
+    return weights @ heads(y), weights
+
+
+def other_axis(x: Any, y: Any) -> Any:
+    return torch.softmax(heads(x) @ heads(y).transpose(2, 3), -2) @ heads(y)
+
+
+@pytest.mark.parametrize("function", [read_twice, other_axis])
+def test_other_forms_stay(function: Callable[..., Any]) -> None:
+    text = imported(exported(function, tensors()))
+    assert "iree_linalg_ext.attention" not in text
+    assert text.count("matmul") >= 2
+
+
+def test_halves_stay() -> None:
+    x, y = (t.half() for t in tensors())
+    assert "f16" in imported(exported(sdpa, (x, y)))
+
+
+def test_the_operator_computes_what_it_stands_for() -> None:
+    """Eagerly, for whoever runs a fused graph in torch."""
+    x, y = tensors()
+    q, k, v = (t.view(*t.shape[:2], HEADS, -1) for t in (x, y, y * 2))
+    register()
+    found = torch.ops.qmlir.attention(q, k, v, None, 0.25, False, ["AmBd", "AkBd", "AkBn", "", "AmBn"])
+    torch.testing.assert_close(found.flatten(2), sdpa(x, y))

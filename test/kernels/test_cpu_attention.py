@@ -1,0 +1,81 @@
+"""The attention kernel against attention in f64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from support.attention import FORMS, Form
+
+import qmlir
+from qmlir.targets import resolve
+
+# Batch, queries, keys: less than a vector of queries, one, two, ragged; less than a tile of keys, a block, several.
+SHAPES = [(2, 33, 129), (1, 1, 1), (3, 7, 5), (2, 1, 300), (1, 32, 32), (1, 70, 256)]
+
+
+def _arguments(form: Form, shape: tuple[int, int, int]) -> list[Any]:
+    rng = np.random.default_rng(sum(shape))
+    sizes = form.sizes(*shape)
+    made = [
+        (1.5 * rng.standard_normal([sizes[a] for a in axes])).astype(np.float32) for axes in (form.q, form.k, form.v)
+    ]
+    if form.mask:
+        mask = rng.standard_normal([sizes[a] for a in form.mask]).astype(np.float32)
+        mask[rng.random(mask.shape) < 0.3] = -1e9
+        made.append(mask)
+    return made
+
+
+def _compiled(form: Form, target: str) -> tuple[Any, Any]:
+    artifact = qmlir.compile(form.text(), target=target)
+    return artifact, qmlir.load(artifact).main
+
+
+@pytest.mark.parametrize("target", ["cpu:x86-64-v4", "cpu:x86-64-v3"])
+@pytest.mark.parametrize("name", FORMS)
+def test_the_kernel_is_right(name: str, target: str) -> None:
+    if not set(resolve(target).cpu_features) <= set(resolve("cpu").cpu_features):
+        pytest.skip(f"this host does not run {target}")
+    artifact, run = _compiled(FORMS[name], target)
+    assert "_attention_0" in artifact.source("configured")
+    for shape in SHAPES:
+        arguments = _arguments(FORMS[name], shape)
+        np.testing.assert_allclose(run(*arguments), FORMS[name].expected(*arguments), rtol=2e-5, atol=2e-5)
+
+
+def test_the_decomposition_is_right() -> None:
+    artifact, run = _compiled(FORMS["heads-mixed"], "cpu:x86-64")
+    assert "_attention_0" not in artifact.source("configured")
+    for shape in SHAPES[:4]:
+        arguments = _arguments(FORMS["heads-mixed"], shape)
+        expected = FORMS["heads-mixed"].expected(*arguments)
+        np.testing.assert_allclose(run(*arguments), expected, rtol=2e-5, atol=2e-5)
+
+
+def test_numbers_at_the_ends_of_the_range() -> None:
+    """Keys that are masked by minus infinity weigh nothing, a query whose keys all are gets zeros, and what is no
+    number stays none."""
+    form = FORMS["heads-first"]
+    _, run = _compiled(form, "cpu")
+    q, k, v, mask = _arguments(form, (1, 20, 40))
+    mask[:, 30:] = -np.inf
+    v[:, :, 30:] = 1e30
+    expected = form.expected(q, k, v, mask)
+    mask[3] = -np.inf
+    q[0, 1, 5, 0] = np.nan
+    found = run(q, k, v, mask)
+    assert not found[:, :, 3].any()
+    assert np.isnan(found[0, 1, 5]).all()
+    rest = np.ones(found.shape[:3], bool)
+    rest[:, :, 3] = rest[0, 1, 5] = False
+    np.testing.assert_allclose(found[rest], expected[rest], rtol=2e-5, atol=2e-5)
+
+
+def test_large_scores_do_not_overflow() -> None:
+    form = FORMS["plain"]
+    _, run = _compiled(form, "cpu")
+    q, k, v = _arguments(form, (1, 5, 200))
+    q *= 1000
+    np.testing.assert_allclose(run(q, k, v), form.expected(q, k, v), rtol=1e-2, atol=1e-2)

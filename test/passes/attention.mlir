@@ -1,0 +1,106 @@
+// RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-attention{target=cpu:znver4}' | filecheck %s --check-prefix=KERNEL
+// RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-attention{target=cpu:x86-64}' | filecheck %s --check-prefix=PLAIN
+// RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-attention{target=rocm:gfx942}' | filecheck %s --check-prefix=PLAIN
+
+#q = affine_map<(b, h, m, n, d, k) -> (b, m, h, d)>
+#k = affine_map<(b, h, m, n, d, k) -> (b, k, h, d)>
+#v = affine_map<(b, h, m, n, d, k) -> (b, k, h, n)>
+#s = affine_map<(b, h, m, n, d, k) -> ()>
+#mask = affine_map<(b, h, m, n, d, k) -> (b, k)>
+#o = affine_map<(b, h, m, n, d, k) -> (b, m, h, n)>
+
+// The kernel reads the heads where they are: no transpose. Three sizes are operands of the dispatch: batch, queries and
+// keys.
+// KERNEL: stream.executable private @heads_attention_0
+// KERNEL-LABEL: func.func @heads(
+// KERNEL-NOT: linalg.transpose
+// KERNEL: flow.dispatch @heads_attention_0::@heads_attention_0[%{{.*}}, %{{.*}}, %{{.*}}](%{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %arg0, %arg1, %arg2, %arg3)
+// KERNEL-NOT: iree_linalg_ext
+//
+// Elsewhere the largest score is subtracted before the exponentials.
+// PLAIN-LABEL: func.func @heads(
+// PLAIN: linalg.batch_matmul
+// PLAIN: arith.mulf
+// PLAIN: arith.addf
+// PLAIN: arith.maximumf
+// PLAIN: arith.subf
+// PLAIN: math.exp
+// PLAIN: arith.addf
+// PLAIN: arith.divf
+// PLAIN: linalg.batch_matmul
+// PLAIN: linalg.transpose
+// PLAIN-NOT: iree_linalg_ext
+func.func @heads(%q: tensor<?x?x12x32xf32>, %k: tensor<?x?x12x32xf32>, %v: tensor<?x?x12x32xf32>, %mask: tensor<?x?xf32>,
+                 %out: tensor<?x?x12x32xf32>) -> tensor<?x?x12x32xf32> {
+  %scale = arith.constant 0.176776692 : f32
+  %0 = iree_linalg_ext.attention <{indexing_maps = [#q, #k, #v, #s, #mask, #o]}>
+      ins(%q, %k, %v, %scale, %mask : tensor<?x?x12x32xf32>, tensor<?x?x12x32xf32>, tensor<?x?x12x32xf32>, f32, tensor<?x?xf32>)
+      outs(%out : tensor<?x?x12x32xf32>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<?x?x12x32xf32>
+  return %0 : tensor<?x?x12x32xf32>
+}
+
+// -----
+
+#q = affine_map<(m, n, d, k) -> (m, d)>
+#k = affine_map<(m, n, d, k) -> (k, d)>
+#v = affine_map<(m, n, d, k) -> (k, n)>
+#s = affine_map<(m, n, d, k) -> ()>
+#o = affine_map<(m, n, d, k) -> (m, n)>
+
+// Without a batch. Scores that go through a body of their own are IREE's.
+// KERNEL-LABEL: func.func @body(
+// KERNEL: iree_linalg_ext.attention
+// PLAIN-LABEL: func.func @body(
+// PLAIN: iree_linalg_ext.attention
+func.func @body(%q: tensor<8x16xf32>, %k: tensor<8x16xf32>, %v: tensor<8x16xf32>, %out: tensor<8x16xf32>) -> tensor<8x16xf32> {
+  %scale = arith.constant 0.25 : f32
+  %0 = iree_linalg_ext.attention <{indexing_maps = [#q, #k, #v, #s, #o]}>
+      ins(%q, %k, %v, %scale : tensor<8x16xf32>, tensor<8x16xf32>, tensor<8x16xf32>, f32) outs(%out : tensor<8x16xf32>) {
+  ^bb0(%score: f32):
+    %1 = math.tanh %score : f32
+    iree_linalg_ext.yield %1 : f32
+  } -> tensor<8x16xf32>
+  return %0 : tensor<8x16xf32>
+}
+
+// -----
+
+#q = affine_map<(m, n, d, k) -> (m, d)>
+#k = affine_map<(m, n, d, k) -> (k, d)>
+#kt = affine_map<(m, n, d, k) -> (d, k)>
+#v = affine_map<(m, n, d, k) -> (k, n)>
+#s = affine_map<(m, n, d, k) -> ()>
+#o = affine_map<(m, n, d, k) -> (m, n)>
+
+// Not for the kernel: halves, transposed keys, a scale that is not known.
+// KERNEL-NOT: stream.executable
+// KERNEL-LABEL: func.func @others(
+// KERNEL-NOT: flow.dispatch
+// KERNEL-COUNT-6: linalg.matmul
+// KERNEL-NOT: iree_linalg_ext
+// PLAIN-LABEL: func.func @others(
+// PLAIN-COUNT-6: linalg.matmul
+func.func @others(%half: tensor<8x16xf16>, %x: tensor<8x16xf32>, %t: tensor<16x8xf32>, %unknown: f32)
+    -> (tensor<8x16xf16>, tensor<8x16xf32>, tensor<8x16xf32>) {
+  %scale = arith.constant 0.25 : f32
+  %scale16 = arith.constant 0.25 : f16
+  %0 = iree_linalg_ext.attention <{indexing_maps = [#q, #k, #v, #s, #o]}>
+      ins(%half, %half, %half, %scale16 : tensor<8x16xf16>, tensor<8x16xf16>, tensor<8x16xf16>, f16) outs(%half : tensor<8x16xf16>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<8x16xf16>
+  %1 = iree_linalg_ext.attention <{indexing_maps = [#q, #kt, #v, #s, #o]}>
+      ins(%x, %t, %x, %scale : tensor<8x16xf32>, tensor<16x8xf32>, tensor<8x16xf32>, f32) outs(%x : tensor<8x16xf32>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<8x16xf32>
+  %2 = iree_linalg_ext.attention <{indexing_maps = [#q, #k, #v, #s, #o]}>
+      ins(%x, %x, %x, %unknown : tensor<8x16xf32>, tensor<8x16xf32>, tensor<8x16xf32>, f32) outs(%x : tensor<8x16xf32>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<8x16xf32>
+  return %0, %1, %2 : tensor<8x16xf16>, tensor<8x16xf32>, tensor<8x16xf32>
+}
