@@ -160,6 +160,13 @@ def test_sum_over_a_dynamic_size_is_left() -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(a, b), want)
 
 
+def test_an_average_pool_that_torch_mlir_divides_otherwise_is_refused() -> None:
+    node = helper.make_node("AveragePool", ["x"], ["y"], name="pool", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1,
+                            count_include_pad=1)  # fmt: skip
+    with pytest.raises(qmlir.QmlirError, match=r"pool.*both ceil_mode and count_include_pad"):
+        qmlir.compile(model([node], {"x": np.zeros((1, 2, 8, 8), np.float32)}, ["y"], {}))
+
+
 def test_command_line(tmp_path: Path) -> None:
     r = Random(10)
     made, inputs = qlinear_matmul(r)

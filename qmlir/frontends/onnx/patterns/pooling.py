@@ -15,6 +15,7 @@ from ....passes.lower.scalars import i32
 from ....spec import TensorSpec
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import elementwise, integer, number, quantised
+from ..model import refuse
 from .common import BYTES, Quantised, ratio
 from .linear import quantize
 from .pointwise import dequantize, output, per_tensor
@@ -88,9 +89,25 @@ def average_pool(op: Any) -> Tensor:
     """(X, x_scale, x_zero, y_scale, y_zero)."""
     if int(op.attributes.get("channels_last", 0)):
         raise Decline("channels_last average pooling")
+    _sound_average(op)
     x = per_tensor(op, 0, 1, 2)
     names = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
     return _through_float(op, "AveragePool", x, output(op, 3, 4, x.codes.dtype), names)
+
+
+@raises("onnx.AveragePool")
+def float_average_pool(op: Any) -> Tensor:
+    """Refuses the one form of an AveragePool that torch-mlir computes otherwise."""
+    _sound_average(op)
+    raise NotQuantised("plain float")
+
+
+def _sound_average(op: Any) -> None:
+    """torch-mlir divides by the whole window where it reaches over the padding's end; onnxruntime, torch and the onnx
+    package's reference divide by what is inside."""
+    if int(op.attributes.get("ceil_mode", 0)) and int(op.attributes.get("count_include_pad", 0)):
+        raise refuse("an average pool with both ceil_mode and count_include_pad is not computed as onnxruntime does; "
+                     "leave one of them out, or pad in front of the pool", op.where)  # fmt: skip
 
 
 @raises("onnx.com.microsoft.QLinearReduceMean")
