@@ -8,7 +8,7 @@ PY := $(VENV)/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format typecheck bench vulkan clean distclean
+.PHONY: help demo test test-slow lint format typecheck bench docs vulkan clean distclean
 
 help:
 	@echo "make demo       compile the digits model for the CPU and classify the held-out digits"
@@ -16,6 +16,7 @@ help:
 	@echo "make test-slow  the slow tier"
 	@echo "make lint       ruff check, ruff format --check, mypy"
 	@echo "make bench      the benchmarks, quick settings"
+	@echo "make docs       the documentation site, into build/site"
 	@echo "make clean      remove what was built; distclean removes $(VENV) too"
 
 # An install is repeated only when the project's metadata or the script changed. Installing the larger
@@ -75,6 +76,12 @@ typecheck: $(VENV)/.installed-dev
 	@ln -sfn ../../../dialect build/typecheck/qmlir/dialect
 	@ln -sfn ../../../passes build/typecheck/qmlir/passes
 	MYPYPATH=build/typecheck $(PY) -m mypy -p qmlir -p qmlir.dialect -p qmlir.passes
+
+# The pages that are generated, then the site; a warning is an error. The tests build it too.
+docs: $(VENV)/.installed-test
+	@$(PY) docs/generate.py --check
+	@$(PY) -m mkdocs build --strict --quiet
+	@echo "the site is in build/site"
 
 bench: $(VENV)/.installed-test
 	@$(PY) benchmarks/run.py --quick

@@ -23,6 +23,7 @@ from qmlir.targets import resolve
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import commands
+from pages import layouts, passes, schemes, targets, told
 
 from benchmarks.cpu.report import page as benchmarks_page
 from conformance import report
@@ -30,6 +31,7 @@ from conformance import report
 DOCS = Path(__file__).resolve().parent
 NODES = DOCS.parent / "test" / "support" / "onnx_nodes.json"
 RESULTS = DOCS.parent / "benchmarks" / "results"
+NOTEBOOK = DOCS.parent / "samples" / "11_notebook" / "torch_to_tuned.ipynb"
 MATRIX = DOCS.parent / "test" / "support" / "matrix.json"
 
 EXAMPLE = """\
@@ -296,11 +298,36 @@ PAGES = {
 }
 
 
+def site_pages() -> dict[str, str]:
+    """The pages and pictures that there are several of, by file name."""
+    matrix = json.loads(MATRIX.read_text())
+    results = json.loads(next(RESULTS.glob("cpu-*.json")).read_text())
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    return {
+        **schemes.pages(),
+        **passes.pages(readable),
+        **targets.pages(matrix, cell_text),
+        "index.md": told.INDEX,
+        "notebook.md": told.notebook_page(cells),
+        "refused.md": told.refused_page(),
+        "losing.md": told.losing_page(results),
+        "pipeline.svg": layouts.pipeline_picture(),
+        told.RESULTS_PICTURE: told.results_picture(results),
+    }
+
+
 def main() -> int:
     check, stale = "--check" in sys.argv[1:], 0
-    for name, text_of in PAGES.items():
-        text, file = text_of(), DOCS / name
+    made = {**{name: text_of() for name, text_of in PAGES.items()}, **site_pages()}
+    for folder in ("schemes", "passes", "targets"):
+        for file in (DOCS / folder).glob("*"):
+            if f"{folder}/{file.name}" not in made:
+                print(f"{folder}/{file.name} is no page any more")
+                stale = 1
+    for name, text in made.items():
+        file = DOCS / name
         if not check:
+            file.parent.mkdir(exist_ok=True)
             file.write_text(text)
         elif not file.exists() or file.read_text() != text:
             print(f"{name} is out of date: run python docs/generate.py")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar
 
 from .._mlir import ir, linalg
@@ -37,7 +38,7 @@ class CutLoopsPass(Pass):
         def visit(op: Any) -> Any:
             if op.name in ("linalg.generic", "linalg.matmul", "linalg.batch_matmul"):
                 sizes = list(_reduced(op).values())
-                length = _product(sizes) if op not in contractions else max(sizes, default=1)
+                length = prod(sizes) if op not in contractions else max(sizes, default=1)
                 if length > self.longest:
                     long.append((op, length))
             return ir.WalkResult.ADVANCE
@@ -61,18 +62,11 @@ class CutLoopsPass(Pass):
         """The loop to cut, its size and that of a piece; None where there is no way."""
         sizes = _reduced(op)
         loop = max(sizes, key=lambda d: sizes[d])
-        others = 1 if contraction else _product(list(sizes.values())) // sizes[loop]
+        others = 1 if contraction else prod(sizes.values()) // sizes[loop]
         piece = self.longest // others
         if piece == 0 or -(-sizes[loop] // piece) > MOST_PIECES or not _is_plain(op, loop):
             return None
         return loop, sizes[loop], piece
-
-
-def _product(sizes: list[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
 
 
 def _maps(op: Any) -> Iterator[tuple[Any, list[Any]]]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from . import frontends as frontends
     from . import importing as importing
     from . import ops as ops
+    from . import signing as signing
     from .artifact import Artifact as Artifact
     from .checking import Tolerance as Tolerance
     from .checking import check as check
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from .sparse import SparseSpec as SparseSpec
     from .sparse import SparseWeight as SparseWeight
     from .spec import TensorSpec as TensorSpec
+    from .tuning import tune as tune
 
 # public name -> (module, attribute); attribute None means the module itself.
 _PUBLIC: dict[str, tuple[str, str | None]] = {
@@ -72,7 +74,9 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "load": (".runtime", "load"),
     "ops": (".ops", None),
     "reference": (".dialect.reference", None),
+    "signing": (".signing", None),
     "source": (".compiler", "text_at"),
+    "tune": (".tuning", "tune"),
 }
 __all__ = [
     "Artifact",
@@ -99,7 +103,9 @@ __all__ = [
     "load",
     "ops",
     "reference",
+    "signing",
     "source",
+    "tune",
 ]
 
 

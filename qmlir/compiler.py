@@ -219,7 +219,9 @@ def _tuned(program: Program, target: Target, options: Options, tuning: str | os.
     found = best_choice(program, target, options, Database.of(tuning))
     if found is None:
         text = f"{os.fspath(tuning)} has no result for this program on {target.spelling}: qmlir tune finds one"
-        warnings.warn(text, TuningWarning, stacklevel=_caller())
+        if text not in _warned:
+            warnings.warn(text, TuningWarning, stacklevel=_caller())
+            _warned.add(text)
     return found or {}
 
 

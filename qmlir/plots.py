@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,15 @@ def _figure(width: float, height: float) -> tuple[Any, Any]:
     matplotlib.use("Agg", force=False)
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    class Picture(Figure):
+        """A figure that notebooks show, whatever backend they have."""
+
+        def _repr_png_(self) -> bytes:
+            made = io.BytesIO()
+            self.savefig(made, format="png", dpi=100)
+            return made.getvalue()
+
+    figure = Picture(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
 
 

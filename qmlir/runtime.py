@@ -149,6 +149,7 @@ class Program:
         self.manifest = artifact.manifest
         self._check_host()
         driver, uri = self._choose(where)
+        self._check_subgroups(driver, uri)
         self.device_driver = driver
         self._device = device(driver, uri)
         b = _binding()
@@ -205,6 +206,23 @@ class Program:
             raise ArtifactError(
                 f"the program was compiled for {self.manifest['target']}, which has CPU features that this host lacks: "
                 f"{', '.join(missing)}; compile it for this host (--target cpu)"
+            )
+
+    def _check_subgroups(self, driver: str, uri: str) -> None:
+        """Refuse a Vulkan program whose subgroups are not the device's, which would add up wrong lanes."""
+        sizes = self.manifest.get("capabilities", {}).get("subgroup_sizes")
+        if driver != "vulkan" or not sizes:
+            return
+        from .targets.devices import devices
+        from .targets.vulkan.description import unfit
+
+        path = uri.partition("://")[2]
+        found = [d for d in devices(driver) if d.index == (int(path) if path.isdigit() else 0)]
+        reason = unfit(found[0], tuple(int(s) for s in sizes)) if found else ""
+        if reason:
+            raise TargetError(
+                f"the program of {self.manifest['target']} is not for this device: {reason}; compile it with "
+                "--target vulkan, which asks the device"
             )
 
     def _choose(self, where: str | None) -> tuple[str, str]:

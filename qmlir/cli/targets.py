@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from .arguments import command
+from .arguments import command, width
 
 
 def add(commands: Any) -> None:
@@ -39,5 +39,6 @@ def run(args: argparse.Namespace) -> int:
         int8 = ", ".join(kinds[:2]) + (", ..." if len(kinds) > 2 else "")
         int8 = int8 or ("dot products" if row["int8_dot"] else "f16 MMA" if row["mma"] else "vectors")
         table.add_row(row["target"], row["summary"], int8, row["device"] or "-", row["status"])
-    Console().print(table)
+    # In a file a row is a line.
+    Console(width=width() or 500).print(table)
     return 0

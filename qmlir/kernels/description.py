@@ -78,7 +78,7 @@ class Window:
     """How the rows of a convolution's activation lie in its image `[N, H, W, C]`: row `(n * OH + y) * OW + x` holds,
     for each `(i, j)` of the filter, the channels at `(n, y * stride + i * dilation, x * stride + j * dilation)`."""
 
-    image: tuple[int, int, int, int]
+    image: tuple[int | None, int, int, int]  # the number of images may be dynamic
     result: tuple[int, int]
     kernel: tuple[int, int]
     strides: tuple[int, int]

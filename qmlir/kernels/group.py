@@ -268,7 +268,8 @@ def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
 
 
 def describe_convolution(op: Any) -> Kernel:
-    """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size is static.
+    """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size but the number of
+    images is static.
 
     Raises:
         Unfit: where it is none.
@@ -281,7 +282,7 @@ def describe_convolution(op: Any) -> Kernel:
         raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
     image, result = ([_size(v, d) for d in range(4)] for v in (data, value))
     n, h, w, c = image
-    if n is None or h is None or w is None or c is None or any(size is None for size in result):
+    if h is None or w is None or c is None or any(size is None for size in result[1:]):
         raise Unfit("a size of the image is dynamic", "static sizes")
     filters, height, width, _ = (int(x) for x in ir.RankedTensorType(weight.type).shape)
     rows = tuple(_Axis(ROW, d, result[d]) for d in range(3))

@@ -43,7 +43,8 @@ def outline(
     with last.location, ir.InsertionPoint(last):
         lhs = matrix(kernel.lhs, kernel.k)
         inputs = [lhs, rhs, *picks(kernel), *((arrange or aligned)(o) for o in kernel.operands)]
-        rows = [tensor.dim(lhs, arith.constant(ir.IndexType.get(), 0))] if kernel.dynamic else []
+        first_sizes = [tensor.dim(lhs, arith.constant(ir.IndexType.get(), 0))] if kernel.dynamic else []
+        rows = [_rows(kernel, size) for size in first_sizes]
         batch = [] if kernel.batch is None else [kernel.batch.size]
         out = _tensor([*batch, kernel.m, kernel.columns], kernel.result_type)
     with last.location, ir.InsertionPoint(function):
@@ -57,7 +58,7 @@ def outline(
             rows,
             ir.Attribute.parse(f"[{entry}]"),
             [*first(), *sizes, *inputs],
-            _dynamic_sizes(inputs, rows),
+            [*(first_sizes if _is_dynamic(lhs) else []), *_dynamic_sizes(inputs[1:], rows)],
             rows,
         )
         result.replace_all_uses_with(_as_result(call.results[0], result.type, kernel, rows))
@@ -75,6 +76,18 @@ def picks(kernel: Kernel) -> list[Any]:
 def _tensor(shape: Sequence[int | None], element: Any) -> Any:
     dynamic = ir.ShapedType.get_dynamic_size()
     return ir.RankedTensorType.get([dynamic if s is None else s for s in shape], element)
+
+
+def _rows(kernel: Kernel, size: Any) -> Any:
+    """The rows of an activation whose first axis has `size`: those of a convolution are the pixels of all results."""
+    window = kernel.lhs.window
+    if window is None:
+        return size
+    return arith.muli(size, arith.constant(ir.IndexType.get(), window.result[0] * window.result[1]))
+
+
+def _is_dynamic(value: Any) -> bool:
+    return bool(ir.RankedTensorType(value.type).is_dynamic_dim(0))
 
 
 def _dynamic_sizes(values: Sequence[Any], rows: list[Any]) -> list[Any]:

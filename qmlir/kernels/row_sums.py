@@ -10,32 +10,44 @@ from dataclasses import replace
 from typing import Any
 
 from .._mlir import ir, linalg
-from .description import GROUP, ROW, Kernel, Operand, RowSum, Stage
+from .description import GROUP, ROW, Kernel, Operand, RowSum, Source, Stage
 
 # What the lowering puts behind sums that other targets may not fuse.
 _KEPT_APART = ("flow.tensor.tie_shape", "util.optimization_barrier")
 
 
 def absorbed(kernel: Kernel) -> Kernel:
-    """The same kernel, whose bodies read `RowSum` where they read a tensor of sums of the activation's rows."""
+    """The same kernel, whose bodies read `RowSum` where they read a tensor of sums of the activation's rows. The ops
+    that make such a tensor become operations of the kernel, where nothing else reads it."""
     if not kernel.operations or kernel.lhs.window is not None:
         return kernel
     activation = kernel.operations[0].operands[0]
+    taken: list[Any] = []
 
-    def of(stage: Stage | None, axes: str) -> Stage | None:
-        if stage is None:
-            return None
-        sources = tuple(
-            RowSum() if isinstance(s, Operand) and s.axes == axes and _sums(s.value, activation) else s
-            for s in stage.sources
-        )
-        return replace(stage, sources=sources)
+    def source(s: Source, axes: str) -> Source:
+        if not isinstance(s, Operand) or s.axes != axes or not _sums(s.value, activation):
+            return s
+        taken.append(s.value)
+        return RowSum()
 
-    return replace(
-        kernel,
-        combine=of(kernel.combine, GROUP + ROW),
-        stages=tuple(s for stage in kernel.stages if (s := of(stage, ROW)) is not None),
-    )
+    def of(stage: Stage, axes: str) -> Stage:
+        return replace(stage, sources=tuple(source(s, axes) for s in stage.sources))
+
+    combine = None if kernel.combine is None else of(kernel.combine, GROUP + ROW)
+    stages = tuple(of(stage, ROW) for stage in kernel.stages)
+    first, *rest = kernel.operations
+    for value in taken:
+        rest = [*(op for op in _makers(value, rest) if op not in rest), *rest]
+    return replace(kernel, combine=combine, stages=stages, operations=(first, *rest))
+
+
+def _makers(value: Any, readers: list[Any]) -> list[Any]:
+    """The ops that make `value` and that nothing beside `readers` needs, first to last."""
+    owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    if owner is None or any(use.owner.operation not in readers for use in value.uses):
+        return []
+    made = [owner]
+    return [*_makers(owner.operands[0], made), owner] if owner.name in _KEPT_APART else made
 
 
 def uses_row_sums(kernel: Kernel) -> bool:

@@ -60,6 +60,8 @@ def resolve(spelling: str) -> Target:
     table = {target.name: target for target in backend_description(backend).TARGETS}
     if name in table:
         return table[name]
+    if spelling.strip() == "vulkan:present":  # what bare `vulkan` may have stood for
+        return _present(backend, table)
     if name or spelling.strip().endswith(":"):
         near = did_you_mean(f"{backend}:{name}", [t.spelling for t in table.values()])
         raise TargetError(f"unknown target {spelling!r}{near}")
@@ -77,8 +79,14 @@ def _present(backend: str, table: dict[str, Target]) -> Target:
     driver = next(iter(table.values())).driver
     known = ", ".join(target.spelling for target in table.values())
     found = devices(driver)
+    description = backend_description(backend)
     for device in found:
-        for name in backend_description(backend).names_for(device):
+        if backend == "vulkan":
+            from .vulkan.description import target_for
+
+            if (target := target_for(device)) is not None:
+                return target
+        for name in description.names_for(device):
             return table[name]
     if found:
         seen = ", ".join(repr(f"{d.name} {d.arch}".strip()) for d in found)

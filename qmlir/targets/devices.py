@@ -62,12 +62,18 @@ def present_device(target: Target) -> str:
             return target.host or host_name()
         missing = set(target.cpu_features) - host_features()
         return host_name() if target.cpu_features and not missing else ""
-    from . import backend_description
-
     for device in devices(target.driver):
-        if target.name in backend_description(target.backend).names_for(device):
+        if _runs(target, device):
             return device.name
     return ""
+
+
+def _runs(target: Target, device: Device) -> bool:
+    from . import backend_description
+
+    if target.spelling == "vulkan:present":
+        return True  # it was built of the first device
+    return target.name in backend_description(target.backend).names_for(device)
 
 
 def runtime_uri(target: Target) -> str:
@@ -76,11 +82,9 @@ def runtime_uri(target: Target) -> str:
     Raises:
         TargetError: when there is none, with the devices that there are.
     """
-    from . import backend_description
-
     found = devices(target.driver)
     for device in found:
-        if target.name in backend_description(target.backend).names_for(device):
+        if _runs(target, device):
             return device.uri
     there = ", ".join(device.name for device in found) or "none"
     raise TargetError(f"no device here runs programs for {target.spelling}; devices of {target.driver}: {there}")

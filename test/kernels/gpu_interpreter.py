@@ -136,6 +136,8 @@ class Workgroup:
 
 
 def _where(mask: Array, new: Array, old: Array) -> Array:
+    if new.ndim == 3:  # cooperative matrices, which all threads have
+        return new
     return np.where(mask[:, None] if new.ndim == 2 else mask, new, old)
 
 
@@ -204,7 +206,73 @@ def _shuffle(w: Workgroup, op: Any, mask: Array) -> None:
     w.values[op.results[1]] = w.full(op.results[1].type, True)
 
 
+def _tile(w: Workgroup, op: Any, position: int) -> list[tuple[Memory, Any]]:
+    """Where each subgroup's cooperative matrix lies: its memory, and the flat positions of its elements."""
+    memory = w.get(op.operands[position])
+    row, column = (w.get(v) for v in list(op.operands)[position + 1 :])
+    stride = int(ir.IntegerAttr(op.attributes["leadDimension"]).value)
+    assert stride == memory.shape[1], "a matrix of a memref's rows"
+    kind = str((op.results[0] if len(op.results) else op.operands[0]).type)
+    size = 1 if "si8" in kind else 4
+    per = memory.array.dtype.itemsize * max(memory.lanes, 1) // size  # elements of one of the memref's
+    found = []
+    for first in range(0, w.threads, w.subgroup):
+        mine = slice(first, first + w.subgroup)
+        if len(set(row[mine])) != 1 or len(set(column[mine])) != 1:
+            raise KernelError("a subgroup loads one matrix from several places")
+        if row[first] + 16 > memory.shape[0] or column[first] * per + 16 > memory.shape[1] * per:
+            raise KernelError("a cooperative matrix past the end of its memory")
+        found.append(
+            (memory, (np.arange(16) + row[first])[:, None] * stride * per + np.arange(16) + column[first] * per)
+        )
+    return found
+
+
+def _matrix_load(w: Workgroup, op: Any, mask: Array) -> None:
+    transposed = "transpose" in op.attributes
+    found = []
+    for number, (memory, where) in enumerate(_tile(w, op, 0)):
+        _touch(w, memory, where, number, write=False)
+        tile = memory.array.reshape(-1).view(np.int8)[where].astype(np.int64)
+        found.append(tile.T if transposed else tile)
+    w.values[op.results[0]] = np.stack(found)
+
+
+def _matrix_store(w: Workgroup, op: Any, mask: Array) -> None:
+    for number, (memory, where) in enumerate(_tile(w, op, 1)):
+        _touch(w, memory, where, number, write=True)
+        memory.array.reshape(-1).view(np.int32)[where] = w.get(op.operands[0])[number]
+
+
+def _touch(w: Workgroup, memory: Memory, where: Array, subgroup: int, *, write: bool) -> None:
+    """Note an access by a subgroup's first thread; its other threads stand for it."""
+    per = memory.array.reshape(-1).view(np.int32 if write else np.int8).size // memory.written.size
+    at = np.unravel_index(np.unique(where // per), memory.shape)
+    who = subgroup * w.subgroup
+    for seen in (memory.written, memory.read) if write else (memory.written,):
+        other = seen[at]
+        if ((other != -1) & (other // w.subgroup != subgroup)).any() or (not write and (other != -1).any()):
+            raise KernelError("shared memory of a cooperative matrix is used by others without a barrier between")
+    (memory.written if write else memory.read)[at] = who
+
+
+def _matrix_constant(w: Workgroup, op: Any, mask: Array) -> None:
+    value = int(w.get(op.operands[0])[0])
+    w.values[op.results[0]] = np.full((w.threads // w.subgroup, 16, 16), value, np.int64)
+
+
+def _matrix_compute(w: Workgroup, op: Any, mask: Array) -> None:
+    if not mask.all():
+        raise KernelError("a cooperative matrix that some threads do not reach")
+    a, b, c = (w.get(v) for v in op.operands)
+    w.values[op.results[0]] = a @ b + c
+
+
 _EFFECTS: dict[str, Effect] = {
+    "gpu.subgroup_mma_load_matrix": _matrix_load,
+    "gpu.subgroup_mma_store_matrix": _matrix_store,
+    "gpu.subgroup_mma_constant_matrix": _matrix_constant,
+    "gpu.subgroup_mma_compute": _matrix_compute,
     "memref.load": _load,
     "memref.store": _store,
     "memref.alloc": _alloc,
@@ -373,7 +441,9 @@ _PURE: dict[str, Pure] = {
     "arith.addf": _two(np.add), "arith.subf": _two(np.subtract), "arith.mulf": _two(np.multiply),
     "arith.divf": _two(np.divide), "arith.maximumf": _two(np.maximum), "arith.minimumf": _two(np.minimum),
     "arith.negf": _one(np.negative), "math.exp": _one(np.exp), "math.absf": _one(np.abs), "math.tanh": _one(np.tanh),
-    "math.fma": _fma, "math.roundeven": _one(np.round), "math.trunc": _one(np.trunc), "math.floor": _one(np.floor),
+    "math.fma": _fma, "math.roundeven": _one(np.round), "math.trunc": _one(np.trunc),
+    "math.copysign": _two(np.copysign),
+    "math.round": _one(lambda a: np.copysign(np.floor(np.abs(a) + 0.5), a)), "math.floor": _one(np.floor),
     "llvm.intr.arithmetic.fence": _one(lambda a: a), "llvm.arithmetic.fence": _one(lambda a: a),
     "llvm.call_intrinsic": _intrinsic,
     "spirv.SDotAccSat": lambda w, op, a, b, c: _dot4(a, b, c), "spirv.FMul": _two(np.multiply),

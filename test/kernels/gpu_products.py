@@ -143,7 +143,6 @@ def interpreted(artifact: Any, arguments: Arguments, shape: tuple[int, ...], dty
     """The result of a program of one dispatch of a kernel of ours, from the IR that IREE was given."""
     with context():
         module = ir.Module.parse(artifact.source("configured"))
-        function = next(o.operation for o in module.body.operations if o.operation.name in ("util.func", "func.func"))
         found: list[Any] = []
 
         def visit(op: Any) -> Any:
@@ -151,7 +150,7 @@ def interpreted(artifact: Any, arguments: Arguments, shape: tuple[int, ...], dty
                 found.append(op.operation)
             return ir.WalkResult.ADVANCE
 
-        function.walk(visit)
+        module.operation.walk(visit)
         (dispatch,) = found
         inputs = list(arguments.values())
 

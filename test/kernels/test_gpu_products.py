@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from kernels.gpu_products import PRODUCTS, check, chosen, interpreted, values
 
 import qmlir
+from qmlir import TensorSpec
 
 ROWS = (1, 5, 33, None)  # None: dynamic, called with 18 and with 1
 AMD = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
@@ -30,9 +32,9 @@ def _on_lavapipe(name: str, m: int | None, target: str) -> None:
         check(product, program.main(*given.values()), qmlir.reference.scaled_matmul(**{**arguments, **given}))
 
 
-def _interpreted(name: str, m: int | None, arch: str) -> None:
+def _interpreted(name: str, m: int | None, target: str) -> None:
     product = PRODUCTS[name]
-    artifact = _compiled(name, m, f"rocm:{arch}")
+    artifact = _compiled(name, m, target)
     if not {"matrix", "cooperative"} & set(chosen(artifact)):
         pytest.fail(f"{chosen(artifact)}: no kernel of ours")
     for rows in (18, 1) if m is None else (m,):
@@ -78,11 +80,64 @@ SOME = [("w4a8, group 64, zero points", None), ("w4a16, group 32", 33)]
     + [(*case, arch) for case in SOME for arch in ("gfx90a", "gfx950", "gfx1100", "gfx1201")],
 )
 def test_on_amd(name: str, m: int | None, arch: str) -> None:
-    _interpreted(name, m, arch)
+    _interpreted(name, m, f"rocm:{arch}")
+
+
+@pytest.mark.parametrize(
+    ("name", "m"), [("w8a8, ragged", 33), ("w4a8, group 64, zero points", None), ("w8a8, requantised", 16)]
+)
+def test_on_cooperative_matrices(name: str, m: int | None) -> None:
+    _interpreted(name, m, "vulkan:rdna3")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["rdna3", "rdna4"])
+@pytest.mark.parametrize(("name", "m"), [(n, m) for n, m in EVERY if "a8" in n])
+def test_all_on_cooperative_matrices(name: str, m: int | None, arch: str) -> None:
+    _interpreted(name, m, f"vulkan:{arch}")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", AMD)
 @pytest.mark.parametrize(("name", "m"), _for_amd(EVERY))
 def test_all_on_amd(name: str, m: int | None, arch: str) -> None:
-    _interpreted(name, m, arch)
+    _interpreted(name, m, f"rocm:{arch}")
+
+
+CONVOLUTIONS = {
+    "3x3": ((6, 5, 32), (20, 3, 3), {"padding": (1, 1, 1, 1)}),
+    "stride, dilation": ((9, 11, 16), (8, 3, 2), {"strides": (2, 1), "dilations": (1, 2), "padding": (0, 1, 1, 0)}),
+    "1x1, few channels": ((5, 4, 12), (9, 1, 1), {}),
+}
+
+
+def _convolution(name: str, batch: int | None) -> dict[str, Any]:
+    image, filters, more = CONVOLUTIONS[name]
+    rng = np.random.default_rng(4)
+    weight = rng.integers(-128, 128, (*filters, image[-1])).astype(np.int8)
+    scale = (2.0 ** rng.integers(-9, -3, filters[0])).astype(np.float32)
+    return {"input": TensorSpec((batch, *image), "i8"), "weight": weight, "lhs_scale": np.float32(0.5),
+            "rhs_scale": scale, **more}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "batch"), [("3x3", 2), ("stride, dilation", None), ("1x1, few channels", None)])
+def test_convolutions_on_lavapipe(name: str, batch: int | None, lavapipe: str) -> None:
+    """Rows are read from the image, padded or not: no patches in memory."""
+    arguments = _convolution(name, batch)
+    artifact = qmlir.ops.conv2d_q.compile(target=lavapipe, **arguments)
+    assert chosen(artifact) == ["tiled"]
+    x = np.random.default_rng(5).integers(-128, 128, (batch or 3, *CONVOLUTIONS[name][0])).astype(np.int8)
+    want = qmlir.reference.conv2d_q(**{**arguments, "input": x})
+    np.testing.assert_array_equal(qmlir.load(artifact).main(x), want)
+
+
+@pytest.mark.parametrize("target", ["rocm:gfx942", "rocm:gfx1100", "vulkan:rdna3"])
+def test_convolutions_on_matrices(target: str) -> None:
+    """A dynamic batch, without padding: what the interpreter sees is the whole program."""
+    arguments = _convolution("3x3", None) | {"padding": (0, 0, 0, 0)}
+    artifact = qmlir.ops.conv2d_q.compile(target=target, **arguments)
+    assert chosen(artifact) == ["matrix"]
+    x = np.random.default_rng(5).integers(-128, 128, (3, 6, 5, 32)).astype(np.int8)
+    want = qmlir.reference.conv2d_q(**{**arguments, "input": x})
+    rows = int(np.prod(want.shape[:3]))
+    np.testing.assert_array_equal(interpreted(artifact, {"input": x}, want.shape, want.dtype, rows), want)

@@ -59,3 +59,20 @@ func.func @configured(%x: tensor<16x32xf8E4M3FN>, %w: tensor<16x32xf8E4M3FN>, %i
   } -> tensor<16x16xf32>
   return %0 : tensor<16x16xf32>
 }
+
+// The other way: rounded in integers, then a byte.
+// CHECK-LABEL: func.func @encode(
+// CHECK-NOT: arith.truncf
+// CHECK: %[[BYTE:.*]] = arith.trunci %{{.*}} : i32 to i8
+// CHECK: arith.bitcast %[[BYTE]] : i8 to f8E4M3FN
+// KEEP-LABEL: func.func @encode(
+// KEEP: arith.truncf %{{.*}} : f32 to f8E4M3FN
+func.func @encode(%x: tensor<8xf32>, %init: tensor<8xf8E4M3FN>) -> tensor<8xf8E4M3FN> {
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
+      ins(%x : tensor<8xf32>) outs(%init : tensor<8xf8E4M3FN>) {
+  ^bb0(%in: f32, %out: f8E4M3FN):
+    %1 = arith.truncf %in : f32 to f8E4M3FN
+    linalg.yield %1 : f8E4M3FN
+  } -> tensor<8xf8E4M3FN>
+  return %0 : tensor<8xf8E4M3FN>
+}

@@ -341,6 +341,9 @@ def test_a_program_that_is_not_in_the_database_is_said_once(tmp_path: Path) -> N
     Database().write(tmp_path / "t.json")
     with pytest.warns(TuningWarning, match=r"t\.json has no result for this program on cpu: qmlir tune finds one"):
         qmlir.compile(TEXT, tuning=tmp_path / "t.json")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TuningWarning)
+        qmlir.compile(TEXT, tuning=tmp_path / "t.json")
 
 
 @pytest.mark.parametrize(("text", "message"), [

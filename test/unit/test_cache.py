@@ -126,6 +126,8 @@ def test_the_key_of_a_text_holds_everything(folder: Path, counter: Counter, tmp_
         {"start": "qmlir"},
         {"flags": ("--iree-opt-level=O3",)},
         {"flags": ("--iree-opt-level=O2",)},
+        {"choice": {"strategy": "stock"}},
+        {"choice": {"strategy": "stock", "opt_level": "O2"}},
         {"parameters": {"a": str(weights)}},
         {"parameters": {"b": str(weights)}},
         {"parameters": {"a": str(weights)}, "keep_parameters": True},

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from qmlir.passes.registry import PASSES
+from qmlir.targets import all_targets
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += sorted((ROOT / "samples").rglob("*.md"))
-BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
 # [text](target), but no image of elsewhere and nothing inside code.
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -27,13 +29,47 @@ def test_generated_page_is_current() -> None:
     run([sys.executable, "docs/generate.py", "--check"], ROOT)
 
 
-def test_readme_has_python() -> None:
-    assert BLOCKS
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """`make docs`: every page is in the navigation, every link and anchor leads somewhere."""
+    run([sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")], ROOT)
+    pages = {p.relative_to(ROOT / "docs").with_suffix("").as_posix() for p in (ROOT / "docs").rglob("*.md")}
+    built = {p.parent.relative_to(tmp_path / "site").as_posix() for p in (tmp_path / "site").rglob("index.html")}
+    assert {p.removesuffix("/index") for p in pages - {"index"}} <= built
 
 
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_python_of_the_readme_runs(number: int, tmp_path: Path) -> None:
-    run([sys.executable, "-c", BLOCKS[number]], tmp_path)
+def test_there_is_a_page_of_everything() -> None:
+    """Of each pass, target and scheme."""
+    docs = ROOT / "docs"
+    assert {p.stem for p in (docs / "passes").glob("*.md")} - {"index"} == set(PASSES)
+    assert {p.stem for p in (docs / "targets").glob("*.md")} - {"index"} == {
+        t.spelling.replace(":", "-") for t in all_targets()
+    }
+    assert {p.stem for p in (docs / "schemes").glob("*.md")} - {"index"} == {
+        p.stem for p in (docs / "schemes").glob("*.svg")
+    }
+
+
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs").rglob("*.svg")), ids=lambda p: p.name)
+def test_text_of_pictures_fits(picture: Path) -> None:
+    """Within the picture, and within its box where it has one; seven units a character of 11 or 12 at most."""
+    from xml.etree import ElementTree
+
+    space = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.parse(picture).getroot()
+    width, height = map(float, root.attrib["viewBox"].split()[2:])
+    boxes = [{k: float(b.get(k, "0")) for k in ("x", "y", "width", "height")} for b in root.iter(f"{space}rect")
+             if not b.get("width", "").endswith("%")]  # fmt: skip
+    for text in root.iter(f"{space}text"):
+        x, y, long = float(text.attrib["x"]), float(text.attrib["y"]), 5.9 * len(text.text or "")
+        left = {"start": x, "middle": x - long / 2, "end": x - long}[text.attrib["text-anchor"]]
+        if "transform" in text.attrib:
+            continue
+        assert left >= 0, text.text
+        assert left + long <= width, text.text
+        assert 0 <= y <= height, text.text
+        inside = [b for b in boxes if b["x"] <= x <= b["x"] + b["width"] and b["y"] <= y <= b["y"] + b["height"]]
+        if text.attrib["text-anchor"] == "middle" and inside:
+            assert long <= inside[-1]["width"] + 4, text.text
 
 
 def anchors(page: Path) -> set[str]:

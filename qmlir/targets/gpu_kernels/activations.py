@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..._mlir import arith, ir
-from ...kernels.description import Kernel
+from ...kernels.description import Kernel, Window
 from . import emit as e
 from .executable import View
 
@@ -85,6 +85,53 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class WindowRows:
+    """Rows of a convolution as they lie in its image `[N, H * W * C]`; a piece is of one pixel: `depth` divides C."""
+
+    window: Window
+    k: int
+    depth: int
+    flipped: bool
+
+    @property
+    def words(self) -> int:
+        """Of one load."""
+        return next(w for w in (4, 2, 1) if self.depth % (4 * w) == 0)
+
+    @property
+    def view(self) -> View:
+        images, height, width, channels = self.window.image
+        i32 = e.integer(32)
+        element = i32 if self.words == 1 else e.vector_of(self.words, i32)
+        return View((images, height * width * channels // (4 * self.words)), element)
+
+    def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
+        """The words of a piece."""
+        window, unit = self.window, 4 * self.words
+        _, _, width, channels = window.image
+        height_out, width_out = window.result
+        image = e.divide(row, height_out * width_out)
+        y, x = e.remainder(e.divide(row, width_out), height_out), e.remainder(row, width_out)
+        pixel = e.add(e.multiply(y, window.strides[0] * width), e.multiply(x, window.strides[1]))
+        count = self.k // self.depth
+        safe = e.minimum(piece, count - 1)
+        per = channels // self.depth
+        tap = e.divide(safe, per)
+        down, right = e.divide(tap, window.kernel[1]), e.remainder(tap, window.kernel[1])
+        shift = e.add(e.multiply(down, window.dilations[0] * width), e.multiply(right, window.dilations[1]))
+        at = e.add(
+            e.multiply(e.add(pixel, shift), channels // unit), e.multiply(e.remainder(safe, per), self.depth // unit)
+        )
+        words = []
+        for i in range(self.depth // unit):
+            words += e.elements(e.load(memory, [image, e.add(at, i)]))
+        if self.flipped:
+            words = [arith.xori(w, e.word(_SIGNS)) for w in words]
+        inside = e.below(piece, count)
+        return words if inside is True else [arith.select(inside, w, e.word(0)) for w in words]
+
+
+@dataclass(frozen=True)
 class NumberRows:
     """Rows of floats, read as f32; numbers past the end of a row are zero."""
 
@@ -123,7 +170,9 @@ class NumberRows:
         return found
 
 
-def rows_of(kernel: Kernel, depth: int) -> Rows:
+def rows_of(kernel: Kernel, depth: int) -> Rows | WindowRows:
     """The activation of a kernel as it lies in memory."""
     element = ir.RankedTensorType(kernel.lhs.value.type).element_type
+    if kernel.lhs.window is not None:
+        return WindowRows(kernel.lhs.window, kernel.k, depth, kernel.lhs.flipped)
     return Rows(kernel.m, kernel.k, depth, element, kernel.lhs.flipped)

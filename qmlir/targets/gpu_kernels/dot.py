@@ -15,7 +15,7 @@ from ..._mlir import arith, ir, math
 from ...kernels.description import Kernel
 from ...kernels.row_sums import uses_row_sums
 from . import emit as e
-from .activations import NumberRows, Rows, rows_of
+from .activations import NumberRows, Rows, WindowRows, rows_of
 from .epilogue import Epilogue, as_i8
 from .executable import Launch, View, executable
 from .machine import Machine
@@ -61,8 +61,8 @@ class DotKernel:
             self.shape.threads, self.machine.subgroup, lambda rows: (columns, e.divide_up(rows, tile[0]), 1)
         )
         epilogue = Epilogue(kernel, self.machine, COLUMNS)
-        activations: Rows | NumberRows = rows_of(kernel, self.weights.depth)
-        if kernel.rhs.decode is not None:
+        activations: Rows | WindowRows | NumberRows = rows_of(kernel, self.weights.depth)
+        if isinstance(activations, Rows) and kernel.rhs.decode is not None:
             activations = NumberRows(kernel.m, kernel.k, self.weights.depth, activations.element)
         views = [activations.view, self._weight_view, *epilogue.views]
 
@@ -101,7 +101,13 @@ class _Threads:
     """What one thread does."""
 
     def __init__(
-        self, plan: DotKernel, epilogue: Epilogue, activations: Rows | NumberRows, lhs: Any, rhs: Any, rows: e.Index
+        self,
+        plan: DotKernel,
+        epilogue: Epilogue,
+        activations: Rows | WindowRows | NumberRows,
+        lhs: Any,
+        rhs: Any,
+        rows: e.Index,
     ) -> None:
         self.plan, self.kernel, self.machine = plan, plan.kernel, plan.machine
         self.epilogue, self.activations = epilogue, activations
@@ -124,7 +130,9 @@ class _Threads:
         self.safe_rows = self.rows if exact else [e.minimum(r, e.subtract(rows, 1)) for r in self.rows]
         self.i32 = e.integer(32)
         # `sum a (stored + offset) = sum a stored + offset * sum a`
-        self.summing = isinstance(activations, Rows) and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
+        self.summing = not isinstance(activations, NumberRows) and (
+            plan.weights.offset != 0 or uses_row_sums(self.kernel)
+        )
 
     def run(self) -> None:
         if isinstance(self.activations, NumberRows):
@@ -149,7 +157,7 @@ class _Threads:
     def _piece(self, piece: e.Index, totals: list[Any]) -> list[Any]:
         """The accumulators after another piece of K."""
         dot = self.machine.dot
-        assert isinstance(self.activations, Rows)
+        assert not isinstance(self.activations, NumberRows)
         stored = self.plan.load_weight(self.rhs, piece, self.safe_column)
         columns = [[b for w in words for b in self.plan.weights.bytes_of(w)] for words in stored]
         following = []

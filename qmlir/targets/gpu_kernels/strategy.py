@@ -77,13 +77,7 @@ class DotStrategy:
         return "cooperative" if self.few else "tiled"
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
-        from ...kernels.description import Unfit
-        from ...kernels.group import describe
-        from ...kernels.row_sums import absorbed
-
         c = contraction
-        if c.kind != "matmul":
-            return Decline(f"a {c.kind}", "im2col makes a convolution a matmul")
         integer = (c.lhs, c.rhs, c.acc) == ("i8", "i8", "i32")
         if not integer and (c.acc != "f32" or c.lhs not in ("f32", "f16")):
             return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 on both sides, or f16 or f32 by codes")
@@ -91,30 +85,21 @@ class DotStrategy:
         if self.few and (c.m is None or c.m > most):
             rows = "a number of rows that is not known" if c.m is None else f"{c.m} rows"
             return Decline(f"{rows}: threads that share K are for {most} rows at most", "tiles fit")
-        if c.op is None:
-            return Decline("what is fused with it is not known", "none needed")
-        try:
-            kernel = absorbed(describe(c.op))
-        except Unfit as unfit:
-            return Decline(unfit.reason, unfit.remedy)
-        return self.check(kernel)
+        kernel = described(c)
+        return kernel if isinstance(kernel, Decline) else self.check(kernel)
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
         from .weights import Codes, constant_codes, stored
 
-        if sum(size is None for size in kernel.row_sizes) > 1:
-            return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
-        if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
-            return Decline("K is not the last axis of the activation", "an activation [M, K]")
-        if unfit := unsupported(kernel):
+        if unfit := unreadable(kernel) or unsupported(kernel):
             return unfit
         codes = constant_codes(kernel)
         weights = stored(codes, kernel, self._most_words(kernel)) if codes is not None else None
         if codes is None:
             if kernel.rhs.decode is not None:
                 return Decline("the weight is no constant", "make the weight a constant, or a parameter")
-            if kernel.rhs.source_axes != ("n", "k"):
+            if kernel.rhs.source_axes != ("n", "k") or kernel.lhs.window is not None:
                 return Decline("the weight is an argument that is not [N, K]", "make it a constant, or transposed")
             weights = Codes(8, 0, next(w for w in (4, 2, 1) if kernel.k % (4 * w) == 0 or w == 1))
         if weights is None:
@@ -137,6 +122,37 @@ class DotStrategy:
             return Shape(1, 8, 8, 4)
         assert kernel.m is not None
         return Shape(self.workers, 64 // self.workers, 1, kernel.m)
+
+
+def described(c: Contraction) -> Kernel | Decline:
+    """The kernel of a matmul, or of a convolution over all channels."""
+    from ...kernels.description import Unfit
+    from ...kernels.group import describe, describe_convolution
+    from ...kernels.row_sums import absorbed
+
+    if c.kind == "depthwise_conv2d" or (c.kind == "conv2d" and c.batch):
+        return Decline("a convolution with groups of channels", "a convolution over all channels")
+    if c.op is None:
+        return Decline("what is fused with it is not known", "none needed")
+    try:
+        kernel = describe(c.op) if c.kind == "matmul" else describe_convolution(c.op)
+    except Unfit as unfit:
+        return Decline(unfit.reason, unfit.remedy)
+    if kernel.batch is not None:
+        return Decline("products side by side, each with a weight of its own", "one weight for all rows")
+    return absorbed(kernel.without_gate())
+
+
+def unreadable(kernel: Kernel, piece: int = 4) -> Decline | None:
+    """A Decline where activations do not lie as kernels read them, `piece` codes of a pixel at once."""
+    if sum(size is None for size in kernel.row_sizes) > 1:
+        return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
+    if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
+        return Decline("K is not the last axis of the activation", "an activation [M, K]")
+    window = kernel.lhs.window
+    if window is not None and window.image[3] % piece:
+        return Decline(f"{window.image[3]} channels are no multiple of {piece}", f"a multiple of {piece} channels")
+    return None
 
 
 def unsupported(kernel: Kernel) -> Decline | None:

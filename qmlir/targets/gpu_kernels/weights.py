@@ -92,7 +92,8 @@ def known(value: Any) -> Array | None:
 
 
 def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:
-    """The shortest storage of a weight `[N, K]` whose pieces divide the groups along K; None where there is none.
+    """The shortest storage of a weight `[N, K]` whose pieces divide the groups along K, or the channels of a
+    convolution; None where there is none.
 
     Codes that are declared to have 8 bits keep them: what they are may change with the next weight, and the program's
     speed with it. `most_words` bounds the pieces of weights that are decoded, whose activations fill registers.
@@ -103,7 +104,9 @@ def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:
             if offset is None or (kernel.rhs.decode is not None and words > most_words):
                 continue
             candidate = Codes(bits, offset, words)
-            if kernel.group is None or kernel.group % candidate.depth == 0:
+            window = kernel.lhs.window
+            whole = kernel.group if window is None else window.image[3]
+            if whole is None or whole % candidate.depth == 0:
                 return candidate
     return None
 

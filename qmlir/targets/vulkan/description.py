@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ...errors import TargetError
 from ..base import COMPILED, FLOAT8, INDEX_SUMS, RUNS, Peak, Target, decode_pass
 from ..cuda.description import ADA, AMPERE
 from ..gpu import Gpu, parse_mma
@@ -17,6 +18,7 @@ from ..rocm.description import RDNA3, RDNA4
 
 if TYPE_CHECKING:
     from ..devices import Device
+    from .properties import Properties
 
 _TURING = tuple(kind for kind in AMPERE if "BF16" not in kind)
 _AMD_WGP = (
@@ -38,8 +40,10 @@ def _vulkan(
     compute: str = "fp64|fp32|fp16|int64|int32|int16|int8",
     threads: int = 1024,
     counts: tuple[int, int, int] = (2147483647, 65535, 65535),
+    sizes: tuple[int, int, int] | None = None,
     extra: str = "",
     peak: Peak | None = None,
+    short_loops: bool = False,
 ) -> Target:
     gpu = Gpu(
         device="vulkan",
@@ -53,7 +57,7 @@ def _vulkan(
         mma=tuple(kind for kind in mma if parse_mma(kind).lhs == "i8"),
         compute=compute,
         threads=threads,
-        workgroup_sizes=(threads, threads, threads),
+        workgroup_sizes=sizes or (threads, threads, threads),
         workgroup_counts=counts,
         wgp_extra=extra,
     )
@@ -66,7 +70,7 @@ def _vulkan(
             "inline",
             decode_pass(),
             INDEX_SUMS,
-            *(("qmlir-cut-loops",) if name == "lavapipe" else ()),
+            *(("qmlir-cut-loops",) if short_loops else ()),
             "qmlir-split-broadcast",
             "qmlir-explicit-sign",
             "qmlir-bf16-as-bits",
@@ -90,6 +94,7 @@ _AMD_COUNTS = (2147483647, 2147483647, 2147483647)
 _RTX2080TI = Peak("RTX 2080 Ti", (("f16", 53.8e12),), 616e9)  # Turing whitepaper, appendix A
 _RTX3090 = Peak("RTX 3090", (("f16", 71e12),), 936e9)
 _RTX4090 = Peak("RTX 4090", (("f16", 165.2e12),), 1008e9)
+_H200 = Peak("H200", (("f16", 989.4e12),), 4800e9)
 _RX7900 = Peak("RX 7900 XTX", (("f16", 122.8e12), ("i8", 122.8e12)), 960e9)
 _RX9070 = Peak("RX 9070 XT", (("f16", 194.6e12), ("i8", 389.1e12)), 640e9)
 
@@ -102,10 +107,12 @@ TARGETS: tuple[Target, ...] = (
         32,
         status=RUNS,
         counts=(65535, 65535, 65535),
+        short_loops=True,
     ),
     _vulkan("turing", "NVIDIA RTX 20, GTX 16, T4", "sm_75", (32,), 48, _TURING, peak=_RTX2080TI),
     _vulkan("ampere", "NVIDIA RTX 30, A10, A100", "sm_80", (32,), 48, AMPERE, peak=_RTX3090),
     _vulkan("ada", "NVIDIA RTX 40, L4, L40", "sm_89", (32,), 48, ADA, peak=_RTX4090),
+    _vulkan("hopper", "NVIDIA H100, H200", "sm_90", (32,), 48, ADA, peak=_H200),
     _vulkan(
         "rdna3",
         "AMD RX 7000",
@@ -147,6 +154,7 @@ _NAMES: tuple[tuple[str, str], ...] = (
     ("turing", r"NVIDIA.*(RTX 20\d0|GTX 16\d0|TITAN RTX|\bT4\b|Quadro RTX|T[12]?000\b)"),
     ("ampere", r"NVIDIA.*(RTX 30\d0|RTX A\d{4}|\bA(2|10|16|30|40|100)\b)"),
     ("ada", r"NVIDIA.*(RTX 40\d0|\bL(4|20|40S?)\b|\bAda\b)"),
+    ("hopper", r"NVIDIA.*\b(G?H(20|100|200|800))\b"),
     ("rdna3", r"RX 7[6-9]\d0|NAVI3\d|GFX110\d|PRO W7\d00"),
     ("rdna4", r"RX 90\d0|NAVI4\d|GFX120\d|AI PRO R9\d00"),
     ("valhall4", r"Mali-G(615|715)|Immortalis-G715"),
@@ -156,3 +164,63 @@ _NAMES: tuple[tuple[str, str], ...] = (
 def names_for(device: Device) -> tuple[str, ...]:
     """By the device's name; () for a device that nothing here describes."""
     return tuple(name for name, pattern in _NAMES if re.search(pattern, device.name, re.IGNORECASE))
+
+
+# The description that is built of a present device.
+PRESENT = "present"
+_NEEDED = ("int8", "8-bit storage", "int8 dot product")
+_COMPUTE = ("fp64", "fp32", "fp16", "int64", "int32", "int16", "int8")
+
+
+def properties_of(device: Device) -> Properties | None:
+    """What the Vulkan loader knows of a device of the runtime, whose name is the loader's and the driver's."""
+    from .properties import properties
+
+    return next((p for p in properties() if device.name.startswith(p.name)), None)
+
+
+def described(found: Properties) -> Target:
+    """A description of a device from what it says of itself.
+
+    Raises:
+        TargetError: where it lacks what every program of ours needs.
+    """
+    missing = [name for name in _NEEDED if name not in found.features]
+    if missing:
+        raise TargetError(
+            f"the present vulkan device {found.name!r} has no {', '.join(missing)}; choose another target"
+        )
+    compute = [name for name in _COMPUTE if name in found.features or name in ("fp32", "int32")]
+    return _vulkan(
+        PRESENT,
+        found.name,
+        PRESENT,
+        (found.subgroup,),
+        found.shared_memory // 1024,
+        compute="|".join(compute),
+        threads=found.threads,
+        sizes=found.workgroup_sizes,
+        counts=found.workgroup_counts,
+        short_loops="llvmpipe" in found.name,
+    )
+
+
+def target_for(device: Device) -> Target | None:
+    """The target of a present device: a named one whose subgroups are the device's, else one built of its properties.
+    None where nothing is known of it."""
+    found = properties_of(device)
+    for target in TARGETS:
+        if target.name in names_for(device) and (found is None or found.runs(target.subgroup_sizes)):
+            return target
+    return None if found is None else described(found)
+
+
+def unfit(device: Device, subgroup_sizes: tuple[int, ...]) -> str:
+    """Why programs for these subgroup sizes would be wrong on a present device; "" where they are not."""
+    found = properties_of(device)
+    if found is None or found.runs(subgroup_sizes):
+        return ""
+    least, most = found.subgroups
+    has = str(least) if least == most else f"{least} to {most}"
+    wanted = " or ".join(map(str, subgroup_sizes))
+    return f"it was compiled for subgroups of {wanted}, and those of {found.name!r} have {has}: sums would be wrong"

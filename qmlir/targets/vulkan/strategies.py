@@ -21,6 +21,7 @@ from ..roofline import roofline
 from ..stock import StockPlan, StockStrategy, unsupported_dtype
 from ..widened import WidenedPlan
 from .kernels.machine import Spirv
+from .kernels.strategy import CooperativeKernelStrategy
 
 # Mesa's llvmpipe, on which lavapipe stands, leaves a loop after so many iterations (LP_MAX_TGSI_LOOP_ITERATIONS): a
 # sum of one term an iteration would silently lack its rest.
@@ -190,4 +191,5 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     few, tiled = KernelStrategy(target, code, few=True), KernelStrategy(target, code, few=False)
     matrix, dot = CooperativeMatrixStrategy(target), DotStrategy(target)
     matmuls = (matrix, dot, Bfloat16Strategy(stock))
-    return (few, matrix, tiled, dot, matmuls[-1], Im2colStrategy((*matmuls, stock)), stock)
+    ours = CooperativeKernelStrategy(target, code)
+    return (few, ours, matrix, tiled, dot, matmuls[-1], Im2colStrategy((*matmuls, stock)), stock)

@@ -69,16 +69,21 @@ class Depthwise:
 
     @cached_property
     def rows(self) -> int:
-        images, lines = _window(self.kernel).image[0], _window(self.kernel).result[0]
-        return max(1, min(lines, images * lines // _CHUNKS))
+        lines = _window(self.kernel).result[0]
+        return max(1, min(lines, self.images * lines // _CHUNKS))
+
+    @property
+    def images(self) -> int:
+        count = _window(self.kernel).image[0]
+        assert count is not None  # the strategy declines a dynamic number
+        return count
 
     @cached_property
     def row_chunks(self) -> int:
         return -(-_window(self.kernel).result[0] // self.rows)
 
     def emit(self, name: str, inputs: Sequence[Any], out: Any) -> str:
-        window = _window(self.kernel)
-        count = window.image[0] * self.row_chunks
+        count = self.images * self.row_chunks
         cost = nanoseconds(8 * (self.kernel.m or 1) * self.kernel.n * self.kernel.k, 0)
         work = Chunked(lambda _: count, self._chunk, lambda _: cost)
         return executable(name, self.kernel.m, [*inputs, out], work)
@@ -137,18 +142,24 @@ class _Rows:
         conditions = []
         for axis, at, count in ((0, y, 1), (1, x, self.results)):
             stride, reach = w.strides[axis], self._reach(axis, count)
-            low, high = w.margin[axis], w.image[1 + axis] - 1 - reach + w.margin[axis]
+            low, high = w.margin[axis], self._extent(axis) - 1 - reach + w.margin[axis]
             if high < low:
                 return arith.constant(e.integer(1), 0)
             conditions.append(e.between(low, e.multiply(at, stride), high))
         return arith.andi(*conditions)
+
+    def _extent(self, axis: int) -> int:
+        """Height or width of the images."""
+        size = self.window.image[1 + axis]
+        assert size is not None
+        return size
 
     def _reach(self, axis: int, count: int) -> int:
         w = self.window
         return int((count - 1) * w.strides[axis] + (w.kernel[axis] - 1) * w.dilations[axis])
 
     def _fits(self, axis: int, at: int, count: int) -> bool:
-        return bool(at * self.window.strides[axis] + self._reach(axis, count) < self.window.image[1 + axis])
+        return bool(at * self.window.strides[axis] + self._reach(axis, count) < self._extent(axis))
 
     def _results(self, y: e.Index, x: e.Index, edge: bool) -> None:
         """`self.results` neighbours: column by column of what they read."""

@@ -157,7 +157,7 @@ class ConvolutionStrategy:
             kernel = describe_convolution(c.op)
         except Unfit:
             return Accept(ConvolutionPlan(self.matmul), Estimate(None))
-        if self._overlapping_pays(kernel):
+        if kernel.m is not None and self._overlapping_pays(kernel):
             return self.matmul.check(kernel)
         return Accept(ConvolutionPlan(self.matmul), Estimate(None))
 

@@ -26,7 +26,7 @@ from ....kernels.description import Kernel
 from ....kernels.layouts import Layout
 from ....kernels.row_sums import uses_row_sums
 from ...gpu_kernels import emit as e
-from ...gpu_kernels.activations import Rows, rows_of
+from ...gpu_kernels.activations import Rows, WindowRows, rows_of
 from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.executable import Launch, View, executable
 from ...gpu_kernels.weights import Codes
@@ -164,7 +164,7 @@ class _Wave:
     """What one lane of a wave does."""
 
     def __init__(
-        self, plan: MatrixKernel, epilogue: Epilogue, activations: Rows, lhs: Any, rhs: Any, rows: e.Index
+        self, plan: MatrixKernel, epilogue: Epilogue, activations: Rows | WindowRows, lhs: Any, rhs: Any, rows: e.Index
     ) -> None:
         self.plan, self.kernel, self.step, self.tiles = plan, plan.kernel, plan.step, plan.tiles
         self.epilogue, self.activations = epilogue, activations

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
+from ...gpu_kernels.strategy import described, unreadable
 from ...roofline import kernel_estimate
 
 if TYPE_CHECKING:
@@ -75,22 +76,11 @@ class MatrixStrategy:
     name: str = "matrix"
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
-        from ....kernels.description import Unfit
-        from ....kernels.group import describe
-        from ....kernels.row_sums import absorbed
-
         c = contraction
-        if c.kind != "matmul":
-            return Decline(f"a {c.kind}", "im2col makes a convolution a matmul")
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32") and (c.acc != "f32" or c.lhs not in ("f16", "bf16")):
             return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 on both sides, or f16 or bf16 by codes")
-        if c.op is None:
-            return Decline("what is fused with it is not known", "none needed")
-        try:
-            kernel = absorbed(describe(c.op))
-        except Unfit as unfit:
-            return Decline(unfit.reason, unfit.remedy)
-        return self.check(kernel)
+        kernel = described(c)
+        return kernel if isinstance(kernel, Decline) else self.check(kernel)
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
@@ -98,10 +88,8 @@ class MatrixStrategy:
 
         if not self.always and _plain(kernel):
             return Decline("IREE's own tiles take it with all that is fused, in one dispatch", "none needed")
-        if sum(size is None for size in kernel.row_sizes) > 1:
-            return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
-        if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
-            return Decline("K is not the last axis of the activation", "an activation [M, K]")
+        if unfit := unreadable(kernel, 16):
+            return unfit
         for kind in [o.element_type for o in kernel.operands] + [kernel.result_type]:
             if str(kind) not in _READABLE:
                 return Decline(f"it reads or makes {kind}", f"one of {', '.join(_READABLE)} beside the product")
@@ -149,6 +137,8 @@ def _plain(kernel: Kernel) -> bool:
 
     if kernel.rhs.decode is not None:
         return kernel.group is None
+    if kernel.lhs.window is not None:
+        return kernel.m is not None
     return kernel.combine is None and not uses_row_sums(kernel) and not kernel.lhs.flipped
 
 

@@ -1,0 +1,241 @@
+"""Writes the folder: programs, arguments, expected results, the runner."""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import qmlir
+from qmlir import QmlirError, TensorSpec
+from qmlir.artifact import Artifact
+from qmlir.compiler import Options, compile_built
+from qmlir.dialect.dtypes import Array, from_numpy
+from qmlir.targets import resolve
+
+from .checks import Check, checks
+from .works import Work, works
+
+RUNNER = Path(__file__).with_name("runner")
+CHECK_TARGETS = ("cuda:sm_90a", "cuda:sm_80", "vulkan:ada")
+TARGET = "cuda:sm_90a"
+LIMIT_BYTES = 60_000_000
+_PLAIN = frozenset(("i8", "u8", "i32", "f16", "f32"))
+
+
+class Folder:
+    """The folder that is being written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / "programs").mkdir(parents=True, exist_ok=True)
+        self.arrays: dict[str, Array] = {}
+        self.programs = 0
+
+    def program(self, artifact: Artifact) -> dict[str, Any]:
+        """Store a program; where it holds a large constant, the bytes that the runner draws anew."""
+        name = f"programs/{self.programs:03}.vmfb.xz"
+        self.programs += 1
+        (self.path / name).write_bytes(lzma.compress(artifact.vmfb, preset=6))
+        return {
+            "file": name,
+            "driver": artifact.manifest["driver"],
+            "draw": constants(artifact.vmfb),
+            "strategies": [s["chosen"] for s in artifact.manifest["strategies"]],
+            "inputs": [{"name": n, "dtype": s.dtype} for n, s in artifact.functions["main"].inputs],
+            "outputs": [s.dtype for s in artifact.functions["main"].outputs],
+        }
+
+    def array(self, name: str, value: Any) -> str:
+        """Store an array as its bits, once."""
+        array = np.ascontiguousarray(value)
+        if from_numpy(array.dtype) not in _PLAIN:
+            array = array.view(f"u{array.dtype.itemsize}")
+        self.arrays[name] = array
+        return name
+
+
+def constants(vmfb: bytes) -> list[tuple[int, int]]:
+    """Where the bytes of a program's large constants are: (start, length)."""
+    found = []
+    with zipfile.ZipFile(io.BytesIO(vmfb)) as archive:
+        for entry in archive.infolist():
+            if entry.filename.startswith("_const") and entry.file_size >= 1 << 16:
+                at = entry.header_offset
+                names = int.from_bytes(vmfb[at + 26 : at + 28], "little") + int.from_bytes(
+                    vmfb[at + 28 : at + 30], "little"
+                )
+                found.append((at + 30 + names, entry.file_size))
+    return found
+
+
+def add_check(folder: Folder, check: Check, target: str) -> list[dict[str, Any]]:
+    """The cases of a check; one that the target refuses says why."""
+    cases: list[dict[str, Any]] = []
+    stored: dict[str, Any] | None = None
+    for m in check.rows:
+        name = f"{check.family}: {check.name}, {m} rows"
+        case: dict[str, Any] = {"name": name, "family": check.family, "target": target, "tolerance": check.tolerance}
+        try:
+            if stored is None or not check.dynamic:
+                stored = folder.program(check.compile(target, m))
+        except QmlirError as e:
+            return [{**case, "refused": str(e).splitlines()[0]}]
+        operands = check.operands(m)
+        inputs = [folder.array(f"{name}/{i['name']}", operands[i["name"]]) for i in stored["inputs"]]
+        cases.append({**case, "program": stored, "inputs": inputs, "expected": folder.array(name, check.expected(m))})
+    return cases
+
+
+def add_work(folder: Folder, work: Work, target: str) -> dict[str, Any]:
+    """A work with its program."""
+    facts = {
+        "name": work.name, "row": work.row, "operations": work.operations, "bytes": work.bytes,
+        "peers": list(work.peers), "goals": [[g.peer, g.ratio] for g in work.goals], "problem": work.problem,
+        "share": work.share, "repeats": work.repeats, "copies": work.copies,
+        "operands": [_argument(o) for o in work.operands], "shared": [_argument(o) for o in work.shared],
+    }  # fmt: skip
+    try:
+        return {**facts, "program": folder.program(compile_work(work, target))}
+    except QmlirError as e:
+        return {**facts, "refused": str(e).splitlines()[0]}
+
+
+def _argument(o: Any) -> dict[str, Any]:
+    return {"name": o.name, "dtype": o.dtype, "shape": list(o.shape), "fill": o.fill, "limit": o.limit}
+
+
+def compile_work(work: Work, target: str) -> Artifact:
+    """One program: `repeats` products, the first on the first set of operands, and so on; results in their order."""
+    return compile_built(lambda ctx: _module(work), resolve(target), Options(cache=False), None)
+
+
+def _module(work: Work) -> Any:
+    from qmlir._mlir import func, ir
+    from qmlir.dialect.ops.common import tensor_type
+    from qmlir.passes.lower.build import dense
+    from qmlir.signature import DTYPE, NAME
+
+    operation = getattr(qmlir.ops, work.op)
+    sets = [(o, f"{o.name}_{i}") for i in range(work.repeats) for o in work.operands]
+    arguments = [*((o.dtype, o.shape, name) for o, name in sets), *((o.dtype, o.shape, o.name) for o in work.shared)]
+    module = ir.Module.create()
+    with ir.InsertionPoint(module.body):
+        types = [tensor_type(shape, dtype) for dtype, shape, _ in arguments]
+        f = func.FuncOp("main", ir.FunctionType.get(types, []))
+        block = f.add_entry_block()
+        with ir.InsertionPoint(block):
+            values = {name: value for (_, _, name), value in zip(arguments, block.arguments, strict=True)}
+            constant = {n: np.asarray(v, np.float32) for n, v in work.constants.items()}
+            weights = [dense(w) for w in _weights(work)]
+            made = {n: dense(v) for n, v in constant.items()}
+            results = []
+            for i in range(work.repeats):
+                operands = {o.name: values[f"{o.name}_{i}"] for o in work.operands}
+                operands |= {o.name: values[o.name] for o in work.shared} | made
+                specs = {o.name: TensorSpec(o.shape, o.dtype) for o in (*work.operands, *work.shared)}
+                specs |= {n: TensorSpec(v.shape, "f32") for n, v in constant.items()}
+                if work.weight is not None:
+                    operands["rhs"] = weights[i % len(weights)]
+                    n, k = work.weight.shape
+                    specs["rhs"] = TensorSpec((n, k * work.weight.bits // 8), "u8")
+                results += operation.emit(operands, specs, work.attributes)
+            func.ReturnOp([value for value, _ in results])
+        f.attributes["function_type"] = ir.TypeAttr.get(
+            ir.FunctionType.get(types, [value.type for value, _ in results])
+        )
+        f.attributes["arg_attrs"] = _dictionaries([{NAME: name, DTYPE: dtype} for dtype, _, name in arguments])
+        f.attributes["res_attrs"] = _dictionaries([{DTYPE: spec.dtype} for _, spec in results])
+    return module
+
+
+def _dictionaries(rows: Sequence[dict[str, str]]) -> Any:
+    from qmlir._mlir import ir
+
+    return ir.ArrayAttr.get([ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in row.items()}) for row in rows])
+
+
+def _weights(work: Work) -> list[Array]:
+    """Constant weights that are no two the same and that compress well: the runner puts random bytes in their place."""
+    if work.weight is None:
+        return []
+    n, k = work.weight.shape
+    count = n * k * work.weight.bits // 8
+    pattern = np.resize(np.arange(251, dtype=np.uint8), count)
+    return [np.roll(pattern, 1 + i).reshape(n, -1) for i in range(work.copies)]
+
+
+def build(
+    path: Path, target: str = TARGET, check_targets: Sequence[str] = CHECK_TARGETS, *, tiny: bool = False,
+    only: Sequence[str] = (), wheel: bool = True, say: Callable[[str], None] = print,
+) -> dict[str, Any]:  # fmt: skip
+    """Write the folder; returns what is in its works.json.
+
+    Args:
+        target: what is measured is compiled for it.
+        check_targets: what is checked is compiled for each.
+        tiny: small sizes, for the tests.
+        only: works and checks with one of these texts in their names.
+        wheel: fetch the runtime's wheel for the device's Python.
+    """
+    if path.exists() and any(path.iterdir()):
+        raise FileExistsError(f"{path} is not empty")
+    folder = Folder(path)
+    start = time.perf_counter()
+
+    def wanted(name: str) -> bool:
+        return not only or any(o.lower() in name.lower() for o in only)
+
+    cases = []
+    for one in check_targets:
+        for check in checks():
+            if wanted(f"{check.family}: {check.name}"):
+                cases += add_check(folder, check, one)
+        say(f"{one}: {sum('refused' not in c for c in cases if c['target'] == one)} checks")
+    measured = []
+    for work in works(tiny):
+        if wanted(work.name):
+            measured.append(add_work(folder, work, target))
+            why = f": {measured[-1]['refused']}" if "refused" in measured[-1] else ""
+            say(f"{work.name}: {work.repeats} products of {work.copies} sets{why}")
+    np.savez_compressed(path / "arrays.npz", **folder.arrays)  # type: ignore[arg-type]
+    versions = {"qmlir": qmlir.__version__, "iree": version("iree-base-runtime")}
+    contents = {"target": target, "versions": versions, "checks": cases, "works": measured}
+    (path / "works.json").write_text(json.dumps(contents, indent=1) + "\n")
+    write_runner(path)
+    if wheel:
+        say(fetch_wheel(path / "wheels"))
+    size = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+    say(f"{path}: {size / 1e6:.1f} MB, {folder.programs} programs, in {time.perf_counter() - start:.0f} s")
+    if size > LIMIT_BYTES:
+        raise ValueError(f"{path} has {size / 1e6:.1f} MB, more than {LIMIT_BYTES / 1e6:.0f}")
+    return contents
+
+
+def write_runner(path: Path) -> None:
+    shutil.copytree(RUNNER, path / "runner", ignore=shutil.ignore_patterns("__pycache__"))
+    run = path / "run"
+    run.write_text('#!/bin/sh\nexec "${PYTHON:-python3}" "$(dirname "$0")/runner" "$@"\n')
+    run.chmod(0o755)
+
+
+def fetch_wheel(folder: Path) -> str:
+    """The runtime for CPython 3.12 and newer on x86-64 Linux, with pip; says what came of it."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:",
+               "--python-version", "3.12", "--implementation", "cp", "--platform", "manylinux_2_28_x86_64", "--dest",
+               str(folder), f"iree-base-runtime=={version('iree-base-runtime')}"]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return "no wheel of iree-base-runtime: the runner needs it installed"
+    return f"wheel: {', '.join(f.name for f in folder.iterdir())}"

@@ -1,0 +1,147 @@
+"""What is checked before anything is measured: every kernel family, against qmlir.reference, at small sizes."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import qmlir
+from qmlir import TensorSpec
+from qmlir.dialect.dtypes import DTYPES, Array, from_numpy
+
+R = qmlir.reference
+ROWS = (1, 4, 16, 33, 130)
+Build = Callable[[np.random.Generator, int], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A program and what it is called with: `build` makes the op's operands for m rows; those in `arguments` are
+    arguments, with a dynamic number of rows where `dynamic`, the others constants.
+
+    Attributes:
+        tolerance: relative to the largest result; 0 where every bit counts.
+    """
+
+    family: str
+    name: str
+    build: Build
+    op: str = "scaled_matmul"
+    rows: tuple[int, ...] = ROWS
+    dynamic: bool = True
+    arguments: tuple[str, ...] = ("lhs", "lhs_scale", "lhs_zero_point")
+    tolerance: float = 0.0
+
+    def operands(self, m: int) -> dict[str, Any]:
+        """For m rows; constants are the same for all."""
+        seed = zlib.crc32(f"{self.family} {self.name}".encode())
+        constants = self.build(np.random.default_rng(seed), self.rows[0])
+        varying = self.build(np.random.default_rng(seed + m), m)
+        return {**constants, **{name: varying[name] for name in self.arguments if name in varying}}
+
+    def compile(self, target: str, m: int) -> Any:
+        given: dict[str, Any] = {}
+        for name, value in self.operands(m).items():
+            if name not in self.arguments:
+                given[name] = value
+                continue
+            array = np.asarray(value)
+            shape = (None, *array.shape[1:]) if self.dynamic and name not in ("rhs", "group_sizes") else array.shape
+            given[name] = TensorSpec(shape, from_numpy(array.dtype))
+        return getattr(qmlir.ops, self.op).compile(target=target, **given)
+
+    def expected(self, m: int) -> Array:
+        return np.asarray(getattr(R, self.op)(**self.operands(m)))
+
+
+def _codes(rng: np.random.Generator, dtype: str, *shape: int) -> Array:
+    d = DTYPES[dtype]
+    if d.kind == "float":
+        return rng.standard_normal(shape).astype(d.numpy)
+    return rng.integers(d.lo, d.hi + 1, shape).astype(d.numpy)
+
+
+def _scales(rng: np.random.Generator, *shape: int) -> Array:
+    return (rng.random(shape) * 0.01 + 0.001).astype(np.float32)
+
+
+def _weight(rng: np.random.Generator, dtype: str, *shape: int) -> dict[str, Any]:
+    codes = _codes(rng, dtype, *shape)
+    if DTYPES[dtype].bits == 8:
+        return {"rhs": codes}
+    return {"rhs": R.pack(codes, dtype, "low_first"), "rhs_dtype": dtype, "packing": "low_first"}
+
+
+def _product(dtype: str = "i8", group: int = 0, n: int = 200, k: int = 512, lhs: str = "i8", **more: Any) -> Build:
+    def build(rng: np.random.Generator, m: int) -> dict[str, Any]:
+        scale = _scales(rng, n, k // group if group else 1)
+        made = {"lhs": _codes(rng, lhs, m, k), **_weight(rng, dtype, n, k), "rhs_transposed": True, "rhs_scale": scale}
+        if lhs in ("i8", "u8", "e4m3"):
+            made["lhs_scale"] = _scales(rng, m, 1)
+        for name, value in more.items():
+            made[name] = value(rng, m, n, scale) if callable(value) else value
+        return made
+
+    return build
+
+
+def checks() -> Iterator[Check]:
+    """Every family."""
+    yield Check("w8a8", "200x512", _product())
+    yield Check("w8a8", "ragged 33x70", _product(n=33, k=70))
+    yield Check("w8a8", "wide 512x1024", _product(n=512, k=1024), rows=(130, 300))
+    yield Check("w8a8", "static", _product(n=256, k=512), rows=(1, 16, 128, 256), dynamic=False)
+    yield Check("w8a8", "weight as an argument", _product(), arguments=("lhs", "lhs_scale", "rhs"))
+    yield Check("w8a8", "zero points", _product(
+        lhs_zero_point=lambda rng, m, n, s: rng.integers(-9, 9, (m, 1)).astype(np.int32),
+        rhs_zero_point=lambda rng, m, n, s: rng.integers(-9, 9, (n, 1)).astype(np.int32)))  # fmt: skip
+    for rounding in ("half_even", "half_away", "trunc"):
+        yield Check("w8a8", f"requantised {rounding}", _product(
+            bias=lambda rng, m, n, s: rng.standard_normal(n).astype(np.float32), activation="relu", out_dtype="i8",
+            out_scale=np.float32(0.25), rounding=rounding))  # fmt: skip
+    yield Check("w8a8", "gelu", _product(activation="gelu", out_dtype="f16"), tolerance=2e-3)
+    yield Check("w8a8", "swiglu", _product(activation="swiglu", gate_layout="halves"), tolerance=1e-5)
+    for group in (0, 32, 64, 128):
+        yield Check("w4a8", f"group {group}", _product("i4", group))
+    yield Check("w4a8", "u4 with zeros, group 64", _product(
+        "u4", 64, rhs_zero_point=lambda rng, m, n, s: rng.integers(0, 16, s.shape).astype(np.int32)))  # fmt: skip
+    yield Check("w4a8", "static, group 128", _product("i4", 128, n=256, k=1024), rows=(1, 4, 8, 16), dynamic=False)
+    for bits, group in (("i8", 0), ("i4", 128)):
+        yield Check("weight only", f"f16 x {bits}", _product(bits, group, lhs="f16"), tolerance=2e-3)
+    yield Check("weight only", "static f16 x i4", _product("i4", 128, n=256, k=1024, lhs="f16"), rows=(1, 4, 16),
+                dynamic=False, tolerance=2e-3)  # fmt: skip
+    yield Check("fp8", "e4m3 x e4m3", _product("e4m3", lhs="e4m3"), tolerance=1e-4)
+    for kernel, stride in ((3, 1), (3, 2), (1, 1)):
+        yield Check(
+            "conv2d", f"{kernel}x{kernel}/{stride}", _convolution(kernel, stride), "conv2d_q", (2,), False, ("input",)
+        )
+    yield Check(
+        "experts", "contiguous", _contiguous, "grouped_matmul", (70,), True, ("lhs", "lhs_scale", "group_sizes")
+    )
+    yield Check("experts", "routed", _routed, "grouped_matmul", (1, 33), True, ("lhs", "lhs_scale", "expert_ids"))
+
+
+def _convolution(kernel: int, stride: int) -> Build:
+    def build(rng: np.random.Generator, m: int) -> dict[str, Any]:
+        return {"input": _codes(rng, "i8", m, 14, 14, 32), "weight": _codes(rng, "i8", 48, kernel, kernel, 32),
+                "filter_layout": "FHWC", "lhs_scale": np.float32(0.02), "rhs_scale": _scales(rng, 48),
+                "lhs_zero_point": np.int8(5), "strides": (stride, stride), "padding": (kernel // 2,) * 4,
+                "activation": "relu", "out_dtype": "i8", "out_scale": np.float32(0.5)}  # fmt: skip
+
+    return build
+
+
+def _contiguous(rng: np.random.Generator, m: int) -> dict[str, Any]:
+    return {"lhs": _codes(rng, "i8", m, 128), "rhs": _codes(rng, "i8", 4, 72, 128), "rhs_transposed": True,
+            "lhs_scale": _scales(rng, m, 1), "rhs_scale": _scales(rng, 4, 72, 1),
+            "group_sizes": np.array([0, 33, 1, m - 34], np.int32)}  # fmt: skip
+
+
+def _routed(rng: np.random.Generator, m: int) -> dict[str, Any]:
+    ids = np.stack([rng.permutation(8)[:2] for _ in range(m)]).astype(np.int32)
+    return {"lhs": _codes(rng, "i8", m, 128), "rhs": _codes(rng, "i8", 8, 72, 128), "rhs_transposed": True,
+            "lhs_scale": _scales(rng, m, 1), "rhs_scale": _scales(rng, 8, 72, 1), "expert_ids": ids}  # fmt: skip

@@ -1,0 +1,115 @@
+"""One page a pass: what it does, its options, and a program before and after it, from its own lit tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from qmlir._mlir import context, ir
+from qmlir.errors import DiagnosticsError
+from qmlir.passes.base import State
+from qmlir.passes.pipeline import Pipeline
+from qmlir.passes.registry import PASSES, pass_class
+
+TESTS = Path(__file__).resolve().parents[2] / "test"
+# Where a pass's example is from: a lit file, and which function of it.
+EXAMPLES: dict[str, tuple[str, int]] = {
+    "qmlir-verify": ("passes/verify.mlir", 1), "qmlir-fold": ("passes/fold.mlir", 0),
+    "qmlir-lower-to-linalg": ("passes/lower_elementwise.mlir", 0), "qmlir-select": ("targets/select_rocm.mlir", 0),
+    "qmlir-decode-small-floats": ("passes/decode_small_floats.mlir", 0),
+    "qmlir-index-sums": ("passes/index_sums.mlir", 0), "qmlir-cut-loops": ("passes/cut_loops.mlir", 0),
+    "qmlir-split-broadcast": ("passes/split_broadcast.mlir", 0),
+    "qmlir-explicit-sign": ("passes/explicit_sign.mlir", 0), "qmlir-bf16-as-bits": ("passes/bf16_as_bits.mlir", 0),
+    "qmlir-guard-empty": ("passes/guard_empty.mlir", 0), "qmlir-fuse-rows": ("passes/fuse_rows.mlir", 0),
+    "qmlir-choose-data-tiling": ("passes/choose_data_tiling.mlir", 0), "qmlir-guard": ("passes/guard.mlir", 1),
+}  # fmt: skip
+PARAMETERS = """\
+util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<2x3xi8>
+func.func @main() -> tensor<2x3xi8> {
+  %w = util.global.load @w : tensor<2x3xi8>
+  return %w : tensor<2x3xi8>
+}
+"""
+MOST_LINES = 60
+
+
+def page(name: str, readable: Callable[[str], str]) -> str:
+    """The text of a pass's page."""
+    cls = pass_class(name)
+    parts = [f"# {name}\n", "*This page is written by `python docs/generate.py`, which runs the pass.*\n",
+             f"{cls.summary[0].upper()}{cls.summary[1:]}.\n"]  # fmt: skip
+    module_text = inspect.getdoc(inspect.getmodule(cls)) or ""
+    parts.append(module_text.partition("\n\n")[2] or module_text)
+    told = inspect.getdoc(cls) or ""
+    if not told.startswith(f"{cls.__name__}("):  # what dataclasses write themselves
+        parts.append(f"\n{told}")
+    options = [f for f in dataclasses.fields(cls)]  # type: ignore[arg-type]  # noqa: C416
+    if options:
+        rows = [
+            f"| `{f.name.replace('_', '-')}` | `{str(f.default).lower() if f.default != '' else '(none)'}` |"
+            for f in options
+        ]
+        parts.append("\n## Options\n\n| option | default |\n|---|---|\n" + "\n".join(rows))
+    before, after, command = example(name)
+    parts.append(f"\n## Before and after\n\n`{command}`\n\n```mlir\n{short(readable(before))}\n```\n")
+    parts.append(f"```{'text' if after.startswith('error') else 'mlir'}\n{short(readable(after))}\n```\n")
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
+
+
+def short(text: str) -> str:
+    lines = text.strip().splitlines()
+    return "\n".join([*lines[:MOST_LINES], "..."] if len(lines) > MOST_LINES else lines)
+
+
+def example(name: str) -> tuple[str, str, str]:
+    """A program before the pass, after it or what it says, and the passes that were run."""
+    if name == "qmlir-bake-parameters":
+        text, pipeline, state = PARAMETERS, name, State()
+        state.parameters = lambda scope, key: np.arange(6, dtype=np.int8).reshape(2, 3)
+    else:
+        path, number = EXAMPLES[name]
+        lines = (TESTS / path).read_text()
+        found = re.search(r"--pass-pipeline=(?:'([^']*)'|(\S+))", lines)
+        assert found, path
+        pipeline, state = found[1] or found[2], State()
+        chunk = lines.split("// -----")[number]
+        text = "\n".join(line for line in chunk.splitlines() if not line.strip().startswith("//"))
+        text = re.sub(r" *// (expected|CHECK).*", "", text)
+    steps = Pipeline.parse(pipeline)
+    at = next(i for i, step in enumerate(steps.steps) if step.text().partition("{")[0] == name)
+    with context():
+        module = ir.Module.parse(first_function(text))
+        Pipeline(steps.steps[:at]).run(module, state, reproducer=False)
+        before = str(module)
+        try:
+            Pipeline([steps.steps[at]]).run(module, state, reproducer=False)
+            after = str(module)
+        except DiagnosticsError as e:
+            after = "\n".join(f"error: {d.message}" for d in e.diagnostics)
+    return before, after, steps.steps[at].text()
+
+
+def first_function(text: str) -> str:
+    """The text with its first function alone, and what stands before it."""
+    starts = [m.start() for m in re.finditer(r"^ *func\.func", text, re.M)]
+    return text if len(starts) < 2 else text[: starts[1]]
+
+
+def pages(readable: Callable[[str], str]) -> dict[str, str]:
+    found = {f"passes/{name}.md": page(name, readable) for name in PASSES}
+    listed = "\n".join(f"* [{name}]({name}.md): {pass_class(name).summary}" for name in PASSES)
+    found["passes/index.md"] = f"""# Passes
+
+*This page is written by `python docs/generate.py`.*
+
+In the order in which the default pipelines run them; which of them run for a target is in the target's page, and how a
+pass is added [is told apart](../adding-a-pass.md).
+
+{listed}
+"""
+    return found

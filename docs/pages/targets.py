@@ -1,0 +1,70 @@
+"""One page a target: what it is, what is measured and what is only compiled, which instructions were found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from qmlir.compiler import default_pipeline
+from qmlir.targets import RUNS, Target, all_targets
+
+MADE = "*This page is written by `python docs/generate.py`.*"
+STATUS = {
+    "cpu": "Compiled, and the code looked at. The tests run on the CPU of whoever runs them, as the target `cpu`.",
+    "cuda": "Compiled, and the instruction looked for in the PTX. What was measured on a device is said where it was.",
+    "rocm": "Compiled only: the tests find the matrix instruction in the code. No such device has run it.",
+    "vulkan": "Compiled only: the tests find the instruction in the SPIR-V. No such device has run it.",
+}
+
+
+def page(target: Target, matrix: Mapping[str, Mapping[str, Mapping[str, Any]]], cell: Callable[..., str]) -> str:
+    facts = [("what it is", target.summary), ("driver", f"`{target.driver}`"),
+             ("checked", target.status if target.status == RUNS else STATUS[target.backend]),
+             ("types of products", ", ".join(f"`{d}`" for d in target.dtypes)),
+             ("int8 dot products", "yes" if target.int8_dot else "no")]  # fmt: skip
+    if target.mma:
+        facts.append(("matrix instructions", ", ".join(f"`{m}`" for m in target.mma)))
+    if target.subgroup_sizes:
+        facts.append(("subgroups", ", ".join(map(str, target.subgroup_sizes))))
+        facts.append(("shared memory", f"{target.shared_memory:,} bytes"))
+    if target.cpu_features:
+        facts.append(("features of the CPU", " ".join(target.cpu_features)))
+    if target.peak is not None:
+        rates = ", ".join(f"{name} {rate / 1e12:g} T/s" for name, rate in target.peak.rates)
+        facts.append((f"published limits ({target.peak.product})", f"{rates}; {target.peak.bandwidth / 1e9:g} GB/s"))
+    table = "\n".join(f"| {a} | {b} |" for a, b in facts)
+    strategies = "\n".join(f"* `{s.name}`" for s in target.strategies())
+    parts = [f"# {target.spelling}\n\n{MADE}\n\n| | |\n|---|---|\n{table}\n",
+             f"\n## Strategies, best first\n\n{strategies}\n\n"
+             f"`qmlir explain model.mlir --target {target.spelling}` says which takes what, and why others do not.\n",
+             "\n## Passes\n\n```\n" + default_pipeline(target).replace(",", ",\n") + "\n```\n"]  # fmt: skip
+    notes: list[str] = []
+    rows = [(name, cell(row[target.spelling], notes)) for name, row in matrix.items() if target.spelling in row]
+    if rows:
+        listed = "\n".join(f"| {name} | {text} |" for name, text in rows)
+        parts.append(f"\n## What is compiled\n\nThe instruction found in the code of each form "
+                     f"([how](../support.md)).\n\n| form | instruction |\n|---|---|\n{listed}\n")  # fmt: skip
+        if notes:
+            parts.append("\n" + "\n".join(f"{i}. " + " ".join(n.split()) for i, n in enumerate(notes, 1)) + "\n")
+    else:
+        parts.append("\nThe [support matrix](../support.md) has no column of its own for this target.\n")
+    return "".join(parts)
+
+
+def pages(matrix: Mapping[str, Any], cell: Callable[..., str]) -> dict[str, str]:
+    found = {f"targets/{file_name(t)}.md": page(t, matrix, cell) for t in all_targets()}
+    listed = "\n".join(f"| [{t.spelling}]({file_name(t)}.md) | {t.summary} | {t.status} |" for t in all_targets())
+    found["targets/index.md"] = f"""# Targets
+
+{MADE}
+
+| target | what it is | status |
+|---|---|---|
+| `cpu` | the CPU of this host | {RUNS} |
+{listed}
+"""
+    return found
+
+
+def file_name(target: Target) -> str:
+    return target.spelling.replace(":", "-")

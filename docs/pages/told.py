@@ -1,0 +1,197 @@
+"""Refusals and their remedies; where others are faster; the first page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import qmlir
+
+from .layouts import bars
+
+MADE = "*This page is written by `python docs/generate.py`, which runs the examples.*"
+
+OPERATIONS = "operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>"
+
+
+def product(m: str, k: int, n: int, lhs: str = "i8", rhs: str = "i8", out: str = "i32") -> str:
+    a, b, c = f"tensor<{m}x{k}x{lhs}>", f"tensor<{k}x{n}x{rhs}>", f"tensor<{m}x{n}x{out}>"
+    return (f'func.func @main(%x: {a}, %w: {b}) -> {c} {{\n  %0 = "qmlir.scaled_matmul"(%x, %w) {{{OPERATIONS}}}\n'
+            f"    : ({a}, {b}) -> {c}\n  return %0 : {c}\n}}\n")  # fmt: skip
+
+
+F64 = """\
+func.func @main(%x: tensor<4x4xf64>, %z: tensor<4x4xf64>) -> tensor<4x4xf64> {
+  %0 = linalg.matmul ins(%x, %x : tensor<4x4xf64>, tensor<4x4xf64>) outs(%z : tensor<4x4xf64>) -> tensor<4x4xf64>
+  return %0 : tensor<4x4xf64>
+}
+"""
+# Title, text, program, target.
+CASES = (
+    ("A type that the target has not", "Every strategy says no: the program is refused, with all reasons.", F64,
+     "vulkan:ada"),
+    ("A weight that is an argument", "It is compiled, but not by the kernel that packs weights once: make the weight a "
+     "constant, or a parameter that is baked in.", product("4", 64, 32), "cpu:znver4"),
+    ("A dynamic number of rows on Vulkan", "It is compiled, one element a workgroup, and a warning says so. `--strict` "
+     "makes that an error.", product("?", 64, 32), "vulkan:ada"),
+    ("Too few rows for a matrix instruction", "AMX tiles have 16 rows; below 8 the vector kernel is as fast.",
+     product("1", 64, 32), "cpu:sapphirerapids"),
+)  # fmt: skip
+
+
+def refused_page() -> str:
+    parts = [
+        f"""# Why was my op refused?
+
+{MADE}
+
+For each product and convolution the target's strategies are asked in turn. Each accepts with a plan or declines with a
+reason, and says what would make it fit; the first that accepts is taken. `qmlir explain IN --target T` shows them all,
+and so do `qmlir.explain(...)`, the error of a program that nobody takes, and `artifact.manifest`.
+
+What helps most often:
+
+* **Pad nothing yourself.** Odd sizes are padded by the strategies that can.
+* **Make weights constants**, or parameters that are baked in: then they are packed when the program is compiled.
+* **Give static sizes** where a strategy asks for them; several programs for several sizes are cheap.
+* **Prefer symmetric activations**: a zero point is exact and costs a correction; none costs nothing.
+* **Choose groups of 32, 64 or 128**: a group has to be a multiple of what one instruction takes along K.
+"""
+    ]
+    for title, text, program, target in CASES:
+        found = re.sub(r"^-:", "layer.mlir:", qmlir.explain(program, target=target).text(110), flags=re.M)
+        parts.append(f"\n## {title}\n\n{text}\n\n```mlir\n{program}```\n\n")
+        parts.append(f"`qmlir explain layer.mlir --target {target}`\n\n```text\n{found}\n```\n")
+    parts.append("""
+## Refused before any target is asked
+
+An op that is used against its definition is an error with its place: shapes that do not fit, a scale that does not
+divide an axis, a sum that may leave i32, an attribute that is unknown. [The op's meaning](semantics.md) says what is
+asked for. A model's operator that no pattern raises is named by `artifact.import_report`; see [ONNX](onnx.md) and
+[torch](torch.md).
+""")
+    return "".join(parts)
+
+
+def losing_page(found: Mapping[str, Any]) -> str:
+    rows = [r for r in found["rows"] if r.get("ratio")]
+    slower = sorted((r for r in rows if r["ratio"] > 1), key=lambda r: -r["ratio"])
+    listed = "\n".join(f"| {r['work']} | {r['threads']} | {r['peer']} | {r['ratio']:.2f} |" for r in slower)
+    return f"""# Where we lose
+
+{MADE}
+
+Of {len(rows)} measured rows of the [CPU benchmarks](benchmarks-cpu.md), {len(slower)} are slower than the best peer.
+`ratio` is our time over the peer's.
+
+| work | threads | the peer | ratio |
+|---|---|---|---|
+{listed}
+
+![Our time over the best peer's, by work]({RESULTS_PICTURE})
+
+And what no table shows:
+
+* **No AMD, Intel or Arm device has run anything here**, and no Vulkan device but a software one: those targets are
+  compiled, and their code is looked at. [Each target's page](targets/index.md) says which.
+* **AMX** code is compiled and has never run; it is chosen only when asked for.
+* **Products with a dynamic number of rows on Vulkan** are slow, and say so.
+* **Compilation takes seconds** where peers that look up ready kernels take none: the cache helps from the second time
+  on.
+* **The first call of an eager function compiles**: compile ahead of time where that matters.
+* **Mixed models**: what is no product or convolution goes through IREE's own code, which is not our doing and not
+  always fast.
+* **Python's part of a call** is microseconds; for programs of a few microseconds, that is what you will see.
+* **Tuning rarely gains**: [most shapes](tuning.md) have their best choice already.
+"""
+
+
+RESULTS_PICTURE = "results.svg"
+
+
+def results_picture(found: Mapping[str, Any]) -> str:
+    rows = [(f"{r['work']}, {r['threads']} thread{'s' if r['threads'] > 1 else ''}", float(r["ratio"]))
+            for r in found["rows"] if r.get("ratio")]  # fmt: skip
+    rows = sorted(rows, key=lambda r: r[1])
+    return bars(rows[:40], f"Our time over the best peer's, {found['environment']['cpu']}", "as fast as the best peer")
+
+
+INDEX = f"""# qmlir
+
+{MADE}
+
+A compiler for quantised linear algebra: matrix products, convolutions and mixtures of experts on int8, int4, fp8 and
+other codes, from torch, ONNX or a checkpoint to one file for a CPU, CUDA, ROCm or Vulkan device.
+
+![From a model to one file: import, verify, fold, lower, select, compile](pipeline.svg)
+
+## Five minutes
+
+Install it into an environment of Python 3.10 or newer, from a checkout:
+
+```sh
+pip install -e '.[plot]'
+qmlir --version
+```
+
+One product, now, on this CPU:
+
+```python
+import numpy as np
+import qmlir
+
+rng = np.random.default_rng(0)
+x = rng.integers(-128, 128, (4, 64), dtype=np.int8)
+w = rng.integers(-128, 128, (64, 16), dtype=np.int8)
+y = qmlir.ops.scaled_matmul(x, w, lhs_scale=0.02, rhs_scale=np.full((1, 16), 0.01, np.float32))
+assert np.array_equal(
+    y, qmlir.reference.scaled_matmul(x, w, lhs_scale=0.02, rhs_scale=np.full((1, 16), 0.01, np.float32))
+)
+```
+
+The same ahead of time, to a file, and what is in it:
+
+```python
+T = qmlir.TensorSpec
+artifact = qmlir.ops.scaled_matmul.compile(T((None, 64), "i8"), w, lhs_scale=0.02, rhs_scale=0.01, target="cpu")
+artifact.save("product.vmfb")
+print(qmlir.inspect("product.vmfb"))
+print(qmlir.load("product.vmfb").main(x).shape)
+```
+
+Then, from the command line:
+
+```console
+$ qmlir explain product.vmfb
+$ qmlir bench product.vmfb --size 4
+$ qmlir check product.vmfb --against product.vmfb
+```
+
+* a model of yours: [torch](torch.md), [ONNX](onnx.md), [checkpoints](checkpoints.md)
+* what codes and scales may be: [schemes](schemes/index.md)
+* something was refused or is slow: [why](refused.md)
+* every command with what it prints: [the command line](commands.md)
+* a file from somebody else: [whom to trust](trust.md)
+
+## How fast it is
+
+![Our time over the best peer's, by work](results.svg)
+
+Figures and how they were measured: [CPU benchmarks](benchmarks-cpu.md); and [where we lose](losing.md).
+"""
+
+
+def notebook_page(cells: Sequence[Mapping[str, Any]]) -> str:
+    """The notebook as a page: its text and code. What it shows is seen when it is run."""
+    parts = []
+    for cell in cells:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    first, *rest = parts
+    note = (
+        "*This page is written by `python docs/generate.py` from `samples/11_notebook/torch_to_tuned.ipynb`, which\n"
+        "the slow tier executes. Open that to see tables and pictures.*"
+    )
+    title, _, text = first.partition("\n")
+    return "\n\n".join([title, note, text.strip(), *rest]) + "\n"

@@ -1,0 +1,143 @@
+"""What a present Vulkan device says of itself, asked of the Vulkan loader through ctypes.
+
+IREE's runtime tells a device's name only. Numbers and layouts are those of the Vulkan 1.3 specification's C API.
+"""
+
+from __future__ import annotations
+
+import ctypes as c
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+
+
+@dataclass(frozen=True)
+class Properties:
+    """Of one device, as far as compiling for it needs them. Sizes in bytes."""
+
+    name: str
+    subgroup: int
+    subgroups: tuple[int, int]  # the least and the most that a pipeline may ask for
+    shared_memory: int
+    threads: int
+    workgroup_sizes: tuple[int, int, int]
+    workgroup_counts: tuple[int, int, int]
+    features: frozenset[str]  # of `FEATURES`
+
+    def runs(self, sizes: tuple[int, ...]) -> bool:
+        """Whether programs compiled for one of these subgroup sizes are right on the device."""
+        return any(self.subgroups[0] <= size <= self.subgroups[1] for size in sizes)
+
+
+# What a feature is called here: the structure that holds it (VkStructureType), and its place among the flags.
+_FEATURES = 1000059000
+FEATURES = {
+    "fp64": (_FEATURES, 39),
+    "int64": (_FEATURES, 40),
+    "int16": (_FEATURES, 41),
+    "8-bit storage": (1000177000, 0),
+    "fp16": (1000082000, 0),
+    "int8": (1000082000, 1),
+    "int8 dot product": (1000280000, 0),
+}
+
+
+class _ApplicationInfo(c.Structure):
+    _fields_ = (
+        ("type", c.c_uint32), ("next", c.c_void_p), ("name", c.c_char_p), ("version", c.c_uint32),
+        ("engine", c.c_char_p), ("engine_version", c.c_uint32), ("api", c.c_uint32),
+    )  # fmt: skip
+
+
+class _InstanceInfo(c.Structure):
+    _fields_ = (
+        ("type", c.c_uint32), ("next", c.c_void_p), ("flags", c.c_uint32), ("application", c.c_void_p),
+        ("layers", c.c_uint32), ("layer_names", c.c_void_p), ("extensions", c.c_uint32), ("names", c.c_void_p),
+    )  # fmt: skip
+
+
+class _Limits(c.Structure):
+    """VkPhysicalDeviceLimits up to what is read, and its size."""
+
+    _fields_ = (
+        ("images", c.c_uint32 * 11), ("granularity", c.c_uint64), ("sparse", c.c_uint64), ("others", c.c_uint32 * 38),
+        ("shared_memory", c.c_uint32), ("counts", c.c_uint32 * 3), ("threads", c.c_uint32), ("sizes", c.c_uint32 * 3),
+        ("rest", c.c_uint64 * 32),
+    )  # fmt: skip
+
+
+class _Properties2(c.Structure):
+    _fields_ = (
+        ("type", c.c_uint32), ("next", c.c_void_p), ("numbers", c.c_uint32 * 5), ("name", c.c_char * 256),
+        ("cache", c.c_uint8 * 16), ("limits", _Limits), ("sparse", c.c_uint32 * 5), ("spare", c.c_uint64 * 8),
+    )  # fmt: skip
+
+
+class _Chained(c.Structure):
+    """Any structure of a chain whose members are 32-bit numbers."""
+
+    _fields_ = (("type", c.c_uint32), ("next", c.c_void_p), ("values", c.c_uint32 * 64))
+
+
+def _chain(types: tuple[int, ...]) -> list[_Chained]:
+    links = [_Chained(type=t) for t in types]
+    for link, following in pairwise(links):
+        link.next = c.addressof(following)
+    return links
+
+
+def _one(vulkan: c.CDLL, device: c.c_void_p) -> Properties:
+    subgroup, control = _chain((1000094000, 1000225000))
+    base = _Properties2(type=1000059001, next=c.addressof(subgroup))
+    vulkan.vkGetPhysicalDeviceProperties2(device, c.byref(base))
+    chain = _chain(tuple(dict.fromkeys(kind for kind, _ in FEATURES.values())))
+    vulkan.vkGetPhysicalDeviceFeatures2(device, c.byref(chain[0]))
+    flags = {link.type: link.values for link in chain}
+    size = int(subgroup.values[0])
+    least, most = int(control.values[0]) or size, int(control.values[1]) or size
+    limits = base.limits
+    x, y, z = (int(n) for n in limits.sizes)
+    i, j, k = (min(int(n), 2**31 - 1) for n in limits.counts)
+    return Properties(
+        name=bytes(base.name).decode(errors="replace"),
+        subgroup=size,
+        subgroups=(least, most),
+        shared_memory=int(limits.shared_memory),
+        threads=int(limits.threads),
+        workgroup_sizes=(x, y, z),
+        workgroup_counts=(i, j, k),
+        features=frozenset(name for name, (kind, at) in FEATURES.items() if flags[kind][at]),
+    )
+
+
+def _all() -> Iterator[Properties]:
+    vulkan = c.CDLL("libvulkan.so.1")
+    application = _ApplicationInfo(type=0, api=(1 << 22) | (3 << 12))
+    info = _InstanceInfo(type=1, application=c.addressof(application))
+    instance = c.c_void_p()
+    if vulkan.vkCreateInstance(c.byref(info), None, c.byref(instance)):
+        return
+    try:
+        count = c.c_uint32()
+        vulkan.vkEnumeratePhysicalDevices(instance, c.byref(count), None)
+        found = (c.c_void_p * count.value)()
+        vulkan.vkEnumeratePhysicalDevices(instance, c.byref(count), found)
+        for device in found[: count.value]:
+            yield _one(vulkan, c.c_void_p(device))
+    finally:
+        vulkan.vkDestroyInstance(instance, None)
+
+
+@cache
+def properties() -> tuple[Properties, ...]:
+    """Of every present device; () without a Vulkan loader or driver."""
+    try:
+        return tuple(_all())
+    except (OSError, AttributeError):
+        return ()
+
+
+def of(name: str) -> Properties | None:
+    """Of the present device with this name."""
+    return next((p for p in properties() if p.name == name), None)

@@ -1,0 +1,123 @@
+"""Every block of code in the README and the documentation is run: Python as it stands, one block after the other of a
+page; commands are parsed by the command line that they name, and those of `docs/commands.md` were run to write it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qmlir.cli import build_parser
+from qmlir.cli.opt import build_parser as build_opt_parser
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES += sorted((ROOT / "samples").rglob("*.md"))
+# What a page supposes to be there, by page.
+GIVEN = {
+    "docs/adding-a-pass.md": (
+        "from dataclasses import dataclass\nfrom typing import ClassVar\n"
+        "from qmlir._mlir import ir\nfrom qmlir.passes.base import Pass, State\n"
+    ),
+    "docs/checkpoints.md": f"""
+import sys
+sys.path.insert(0, {str(ROOT / "test" / "checkpoint")!r})
+import numpy as np, qmlir, gguf
+from gguf import GGMLQuantizationType, quants
+writer = gguf.GGUFWriter("model.gguf", "llama")
+data = quants.quantize(np.random.default_rng(0).standard_normal((32, 64)).astype(np.float32), GGMLQuantizationType.Q4_0)
+writer.add_tensor("blk.0.ffn_up.weight", data, raw_dtype=GGMLQuantizationType.Q4_0)
+writer.write_header_to_file(); writer.write_kv_data_to_file(); writer.write_tensors_to_file(); writer.close()
+x = np.ones((2, 64), np.float32)
+""",
+    "docs/compat.md": """
+import numpy as np
+rng = np.random.default_rng(0)
+x, w = rng.integers(-9, 9, (4, 64), dtype=np.int8), rng.integers(-9, 9, (32, 64), dtype=np.int8)
+x_scale, w_scale = np.full((4, 1), 0.1, np.float32), np.full((32, 1), 0.1, np.float32)
+a, b, bias = x, w, np.zeros(32, np.int32)
+f, packed, scales = np.ones((4, 128), np.float32), np.zeros((32, 64), np.uint8), np.ones((1, 32), np.float32)
+h, w4 = np.ones((4, 1024), np.float16), np.ones((1024, 1024), np.int8)
+""",
+    "docs/torch.md": """
+import torch
+torch.manual_seed(0)
+layers = torch.nn.Linear(32, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)
+model, x = torch.nn.Sequential(*layers).eval(), torch.randn(4, 32)
+w, s = torch.ones(8, 32, dtype=torch.int8), torch.ones(8, 1)
+""",
+}  # fmt: skip
+SLOW = {"docs/notebook.md", "docs/torch.md", "docs/compat.md", "docs/checkpoints.md"}
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [text for language, text in BLOCK.findall(page.read_text()) if language in languages]
+
+
+def with_python() -> Iterator[object]:
+    for page in PAGES:
+        if blocks(page, "python"):
+            name = name_of(page)
+            yield pytest.param(page, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
+
+
+@pytest.mark.parametrize("page", list(with_python()))
+def test_python_runs(page: Path, tmp_path: Path) -> None:
+    text = GIVEN.get(name_of(page), "") + "\n".join(blocks(page, "python"))
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", text], cwd=tmp_path, env=dict(os.environ),
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every line that is typed, with its page."""
+    found = []
+    for page in PAGES:
+        lines = [
+            line.removeprefix("$ ") for b in blocks(page, "console") for line in b.splitlines() if line[:2] == "$ "
+        ]
+        lines += [line for b in blocks(page, "sh") for line in b.splitlines()]
+        found += [(name_of(page), line) for line in lines if line.strip() and not line.startswith("#")]
+    return found
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
+def test_commands_exist(page: str, line: str) -> None:
+    words = shlex.split(line, comments=True)
+    if words[0] in ("qmlir", "qmlir-opt"):
+        parser = build_parser() if words[0] == "qmlir" else build_opt_parser()
+        if not {"--help", "--version"} & set(words):
+            parser.parse_args(words[1:])
+    elif words[0] == "make":
+        assert re.search(rf"^(\.PHONY:.* )?{words[1]}\b.*:|^{words[1]}:", (ROOT / "Makefile").read_text(), re.M), line
+    elif words[0] in ("python", ".venv/bin/python"):
+        script = words[1] if words[1] != "-m" else words[2].replace(".", "/")
+        assert (ROOT / script).exists() or (ROOT / f"{script}.py").exists() or words[2] in ("pytest", "pip"), line
+    elif words[0] == "pip":
+        extras = re.search(r"\[([\w,]+)\]", line)
+        declared = (ROOT / "pyproject.toml").read_text()
+        assert all(re.search(rf"^{e} = \[", declared, re.M) for e in (extras[1].split(",") if extras else [])), line
+    else:
+        assert words[0] in ("openssl", "cd", "git"), f"{page}: nothing is known of {words[0]}"
+
+
+def test_mlir_of_the_pages_parses() -> None:
+    """But for the passes' and the pipeline's, which are printed by the compiler."""
+    from qmlir._mlir import context
+    from qmlir.compiler import parse
+
+    for name in ("docs/commands.md", "docs/refused.md"):
+        for text in blocks(ROOT / name, "mlir"):
+            with context():
+                parse(text, "-")
