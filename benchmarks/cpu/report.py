@@ -170,7 +170,11 @@ Where goals are missed, and why:
 * `w4a16`: activations stay bf16 and products are exact; the peer that quantises them to int8 has half the work.
 * Depthwise with stride 2: each result uses 7/3 columns of interleaved channels where stride 1 uses 5/3, and
   requantisation is about half of the instructions. Maps of 7x7 are all edge; below 10 microseconds no threads share.
-* Convolutions of 1x1 on two threads, and small networks: the copies above, and a call's fixed cost from Python.
+* Convolutions: rows are gathered to the stack, with their sums, before they are multiplied, and the image is padded in
+  a dispatch of its own. With few filters (64 are two panels) or few channels that is the most of what is lost.
+* MoE: blocks of experts are computed as far as they have rows, but the way back and the weighted sum are dispatches of
+  IREE's over all slots.
+* A load above the number of threads (the line below) is other work on the machine; two threads suffer more than one.
 """
 
 
