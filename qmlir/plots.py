@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import UsageError
@@ -68,7 +69,9 @@ def errors(report: Report, path: str | os.PathLike[str] | None = None) -> Any:
         if value == 0:
             axes.annotate("0", (floor, i), textcoords="offset points", xytext=(3, -3), fontsize=8)
     axes.set_xscale("log")
-    axes.set_xlim(floor, most * 3)
+    # Three decades at least, so that every label is of a whole one: those between would meet.
+    axes.set_xlim(floor, max(most * 3, floor * 1000))
+    axes.tick_params(axis="x", which="minor", labelbottom=False)
     axes.set_yticks(positions, [c.name for c in shown], fontsize=8)
     axes.invert_yaxis()
     axes.set_xlabel("largest error (red: beyond the tolerance)")
@@ -84,7 +87,7 @@ def bench(report: BenchReport, path: str | os.PathLike[str] | None = None) -> An
         figure.clear()
         first, axes = figure.subplots(1, 2)
         _roofline(axes, rows)
-    names = [r.name[-28:] for r in report.rows]
+    names = [Path(r.name).name[-28:] for r in report.rows]
     ratios = [report.ratio(r) for r in report.rows]
     first.barh(range(len(names)), ratios, color=[_GOOD, *[_OWN] * (len(names) - 1)], height=0.6)
     for i, row in enumerate(report.rows):
@@ -106,7 +109,7 @@ def _roofline(axes: Any, rows: Any) -> None:
     axes.plot([low, top / bandwidth, high], [low * bandwidth, top, top], color="black", linewidth=1)
     for r, x, y in zip(rows, intensity, speed, strict=True):
         axes.plot([x], [y], "o", color=_GOOD if r is rows[0] else _OWN)
-        axes.annotate(r.name[-20:], (x, y), textcoords="offset points", xytext=(5, -10), fontsize=7)
+        axes.annotate(Path(r.name).name[-20:], (x, y), textcoords="offset points", xytext=(5, -10), fontsize=7)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("operations a byte")

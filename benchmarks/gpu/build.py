@@ -122,42 +122,62 @@ def compile_work(work: Work, target: str) -> Artifact:
 
 
 def _module(work: Work) -> Any:
+    """`@main` calls `@sets`, which multiplies each set of operands once, as often as is needed: a weight that is
+    compiled in is packed once."""
+    from qmlir._mlir import func, ir
+    from qmlir.dialect.ops.common import tensor_type
+    from qmlir.signature import DTYPE, NAME
+
+    turns = work.repeats // work.copies
+    count = work.copies * len(work.operands)
+    named = [(f"{o.name}_{i}", o) for i in range(work.repeats) for o in work.operands]
+    named += [(o.name, o) for o in work.shared]
+    module = ir.Module.create()
+    with ir.InsertionPoint(module.body):
+        sets, results = _sets(work)
+        types = [tensor_type(o.shape, o.dtype) for _, o in named]
+        outputs = [tensor_type(r.shape, r.dtype) for r in results] * turns
+        main = func.FuncOp("main", ir.FunctionType.get(types, outputs))
+        main.attributes["arg_attrs"] = _dictionaries([{NAME: name, DTYPE: o.dtype} for name, o in named])
+        main.attributes["res_attrs"] = _dictionaries([{DTYPE: r.dtype} for r in results] * turns)
+        with ir.InsertionPoint(main.add_entry_block()):
+            arguments = list(main.arguments)
+            shared = arguments[work.repeats * len(work.operands) :]
+            made = []
+            for turn in range(turns):
+                made += func.CallOp(sets, [*arguments[turn * count : (turn + 1) * count], *shared]).results
+            func.ReturnOp(made)
+    return module
+
+
+def _sets(work: Work) -> tuple[Any, list[TensorSpec]]:
+    """A private function of one product on each set of operands, and what it returns."""
     from qmlir._mlir import func, ir
     from qmlir.dialect.ops.common import tensor_type
     from qmlir.passes.lower.build import dense
-    from qmlir.signature import DTYPE, NAME
 
     operation = getattr(qmlir.ops, work.op)
-    sets = [(o, f"{o.name}_{i}") for i in range(work.repeats) for o in work.operands]
-    arguments = [*((o.dtype, o.shape, name) for o, name in sets), *((o.dtype, o.shape, o.name) for o in work.shared)]
-    module = ir.Module.create()
-    with ir.InsertionPoint(module.body):
-        types = [tensor_type(shape, dtype) for dtype, shape, _ in arguments]
-        f = func.FuncOp("main", ir.FunctionType.get(types, []))
-        block = f.add_entry_block()
-        with ir.InsertionPoint(block):
-            values = {name: value for (_, _, name), value in zip(arguments, block.arguments, strict=True)}
-            constant = {n: np.asarray(v, np.float32) for n, v in work.constants.items()}
-            weights = [dense(w) for w in _weights(work)]
-            made = {n: dense(v) for n, v in constant.items()}
-            results = []
-            for i in range(work.repeats):
-                operands = {o.name: values[f"{o.name}_{i}"] for o in work.operands}
-                operands |= {o.name: values[o.name] for o in work.shared} | made
-                specs = {o.name: TensorSpec(o.shape, o.dtype) for o in (*work.operands, *work.shared)}
-                specs |= {n: TensorSpec(v.shape, "f32") for n, v in constant.items()}
-                if work.weight is not None:
-                    operands["rhs"] = weights[i % len(weights)]
-                    n, k = work.weight.shape
-                    specs["rhs"] = TensorSpec((n, k * work.weight.bits // 8), "u8")
-                results += operation.emit(operands, specs, work.attributes)
-            func.ReturnOp([value for value, _ in results])
-        f.attributes["function_type"] = ir.TypeAttr.get(
-            ir.FunctionType.get(types, [value.type for value, _ in results])
-        )
-        f.attributes["arg_attrs"] = _dictionaries([{NAME: name, DTYPE: dtype} for dtype, _, name in arguments])
-        f.attributes["res_attrs"] = _dictionaries([{DTYPE: spec.dtype} for _, spec in results])
-    return module
+    named = [o for _ in range(work.copies) for o in work.operands] + list(work.shared)
+    types = [tensor_type(o.shape, o.dtype) for o in named]
+    f = func.FuncOp("sets", ir.FunctionType.get(types, []), visibility="private")
+    specs = {o.name: TensorSpec(o.shape, o.dtype) for o in (*work.operands, *work.shared)}
+    constant = {n: np.asarray(v, np.float32) for n, v in work.constants.items()}
+    specs |= {n: TensorSpec(v.shape, "f32") for n, v in constant.items()}
+    results = []
+    with ir.InsertionPoint(f.add_entry_block()):
+        arguments = list(f.arguments)
+        fixed = {o.name: v for o, v in zip(work.shared, arguments[-len(work.shared) :], strict=True)}
+        fixed |= {n: dense(v) for n, v in constant.items()}
+        for i in range(work.copies):
+            own = arguments[i * len(work.operands) : (i + 1) * len(work.operands)]
+            operands = fixed | {o.name: v for o, v in zip(work.operands, own, strict=True)}
+            if work.weight is not None:
+                weight = _weight(work, i)
+                operands["rhs"], specs["rhs"] = dense(weight), TensorSpec(weight.shape, "u8")
+            results += operation.emit(operands, specs, work.attributes)
+        func.ReturnOp([value for value, _ in results])
+    f.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, [value.type for value, _ in results]))
+    return f, [spec for _, spec in results]
 
 
 def _dictionaries(rows: Sequence[dict[str, str]]) -> Any:
@@ -166,14 +186,12 @@ def _dictionaries(rows: Sequence[dict[str, str]]) -> Any:
     return ir.ArrayAttr.get([ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in row.items()}) for row in rows])
 
 
-def _weights(work: Work) -> list[Array]:
-    """Constant weights that are no two the same and that compress well: the runner puts random bytes in their place."""
-    if work.weight is None:
-        return []
+def _weight(work: Work, number: int) -> Array:
+    """Constant codes, for each set other ones, that compress well: the runner puts random bytes in their place."""
+    assert work.weight is not None
     n, k = work.weight.shape
-    count = n * k * work.weight.bits // 8
-    pattern = np.resize(np.arange(251, dtype=np.uint8), count)
-    return [np.roll(pattern, 1 + i).reshape(n, -1) for i in range(work.copies)]
+    pattern = np.resize(np.arange(251, dtype=np.uint8), n * k * work.weight.bits // 8)
+    return np.roll(pattern, 1 + number).reshape(n, -1)
 
 
 def build(

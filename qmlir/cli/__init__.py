@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
 
     def body() -> int:
+        from .arguments import wrapped
         from .child import in_child, limit_memory, obey_parent
         from .progress import be_verbose
 
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser = build_parser()
         args = parse(parser, words)
         if args.version:
-            print(versions())
+            print(wrapped(versions()))
             return 0
         if args.command is None:
             parser.print_help(sys.stderr)

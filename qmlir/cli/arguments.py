@@ -6,6 +6,7 @@ import argparse
 import os
 import shutil
 import sys
+import textwrap
 from typing import Any
 
 from .._spelling import LEVELS
@@ -115,6 +116,21 @@ def shape(item: str) -> tuple[str, tuple[int, ...]]:
     if not eq or not all(part.isdigit() for part in sizes.split("x")):
         raise argparse.ArgumentTypeError(f"{item!r}: write NAME=4x8")
     return name, tuple(int(part) for part in sizes.split("x"))
+
+
+def wrapped(text: str) -> str:
+    """Lines that are longer than the terminal go on in the next one; as they are where the output is a file."""
+    columns = width()
+    if columns is None:
+        return text
+    made: list[str] = []
+    for line in text.splitlines():
+        if len(line) <= columns:
+            made.append(line)
+        else:
+            made += textwrap.wrap(line, max(columns, 40), subsequent_indent=" " * 4, break_long_words=False,
+                                  break_on_hyphens=False)  # fmt: skip
+    return "\n".join(made)
 
 
 def width() -> int | None:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .arguments import add_compilation, add_limits, add_source, command, compilation, count, shape
+from .arguments import add_compilation, add_limits, add_source, command, compilation, count, shape, wrapped
 
 
 def add(commands: Any) -> None:
@@ -59,5 +59,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(report.to_json(), indent=2))
     elif not args.quiet:
-        print(report.text())
+        print(wrapped(report.text()))
     return 0 if report.ok else 1

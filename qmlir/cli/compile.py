@@ -11,7 +11,7 @@ from typing import Any
 
 from .._spelling import CODE_LEVELS
 from ..errors import TuningWarning, UsageError
-from .arguments import add_compilation, add_limits, add_source, chosen, command, compilation
+from .arguments import add_compilation, add_limits, add_source, chosen, command, compilation, width, wrapped
 
 
 def add(commands: Any) -> None:
@@ -86,7 +86,8 @@ def _compile(args: argparse.Namespace) -> int:
     if args.verbose:
         from ..explanation import of_manifest
 
-        print(f"passes: {artifact.manifest['pipeline']}\n{of_manifest(artifact.manifest)}", file=sys.stderr)
+        passes = artifact.manifest["pipeline"].replace(",", ", ")
+        print(wrapped(f"passes: {passes}\n{of_manifest(artifact.manifest).text(width())}"), file=sys.stderr)
     imported = artifact.import_report
     with publishing():
         artifact.save(output)

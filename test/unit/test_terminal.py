@@ -51,10 +51,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def without_columns() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
+
+
 def on_terminal(words: list[str], place: Path, columns: int) -> tuple[str, int]:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR")}
+    environment = without_columns()
     command = [sys.executable, "-m", "qmlir", *words]
     child = subprocess.Popen(
         command, stdin=slave, stdout=slave, stderr=slave, cwd=place, env={**environment, "TERM": "xterm"}
@@ -87,7 +91,7 @@ def test_as_it_is_seen(command: str, place: Path) -> None:
         assert not wide, wide
         assert seen.strip()
     again = [sys.executable, "-m", "qmlir", *words]
-    piped = subprocess.run(again, cwd=place, capture_output=True, text=True, check=False)
+    piped = subprocess.run(again, cwd=place, env=without_columns(), capture_output=True, text=True, check=False)
     assert piped.returncode == COMMANDS[command], piped.stderr
     assert "\x1b" not in piped.stdout + piped.stderr
     assert bool(piped.stdout) == (piped.returncode == 0 or command.startswith("check")), "errors go to stderr"

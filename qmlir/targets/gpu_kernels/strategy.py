@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...strategy import Accept, Contraction, Decline, Strategy
 from ..base import Target
+from ..gpu import parse_mma
 from ..roofline import kernel_estimate
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class DotPlan:
     shape: Shape
     machine: Machine
     algorithm: str
+    slow: str = ""  # why something better is to be expected of the device
 
     def apply(self, op: Any) -> None:
         from ..._mlir import ir
@@ -56,6 +58,7 @@ class DotPlan:
             "threads": self.shape.threads,
             "workers": self.shape.workers,
             "fused": len(self.kernel.operations) - 1,
+            **({"slow": self.slow} if self.slow else {}),
         }
 
 
@@ -107,7 +110,10 @@ class DotStrategy:
         shape = self._shape(kernel, weights)
         if weights.depth * 65535 * shape.workers < kernel.k:
             return Decline(f"K is {kernel.k}: too long for one loop", "a shorter K")
-        plan = DotPlan(kernel, weights, codes, shape, self.machine, self.name)
+        slow = ""
+        if not self.few and kernel.rhs.decode is not None and any(parse_mma(k).lhs == "f16" for k in self.target.mma):
+            slow = "IREE makes no f16 cooperative matrix that a device could run"
+        plan = DotPlan(kernel, weights, codes, shape, self.machine, self.name, slow)
         return Accept(plan, kernel_estimate(self.target, kernel, weights.bits, dot=True))
 
     def _most_words(self, kernel: Kernel) -> int:

@@ -1,0 +1,48 @@
+"""A product with quantised weights is one dispatch on every GPU of AMD's and through Vulkan, whatever its rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kernels.gpu_products import PRODUCTS
+
+import qmlir
+from qmlir.device_code import kernels
+from qmlir.targets import all_targets
+from qmlir.targets.rocm import isa
+
+TARGETS = [t.spelling for t in all_targets() if t.backend in ("rocm", "vulkan")]
+ROWS = (1, 4, 16, 33, 128, None)
+SAMPLE = [
+    ("w8a8, zero points", None, "rocm:gfx1100"),
+    ("w4a8, group 128", 4, "rocm:gfx950"),
+    ("w4a16, group 32", 33, "rocm:gfx942"),
+    ("w4a8, group 64, zero points", 128, "vulkan:rdna4"),
+    ("w8a8, requantised", None, "vulkan:hopper"),
+    ("w4a8", 1, "vulkan:valhall4"),
+]
+
+
+def _check(name: str, m: int | None, target: str, folder: Path) -> None:
+    flags = (f"--iree-hal-dump-executable-files-to={folder}",)
+    qmlir.ops.scaled_matmul.compile(target=target, flags=flags, **PRODUCTS[name].arguments(m))
+    (kernel,) = kernels(folder)
+    if "a8" in name:
+        assert kernel.kind in ("matrix", "dot"), kernel
+    for file in folder.glob("*.rocmasm"):
+        for found in isa.resources(file.read_text()):
+            assert found.scratch_bytes == found.spilled == 0, found
+
+
+@pytest.mark.parametrize(("name", "m", "target"), SAMPLE)
+def test_one_dispatch(name: str, m: int | None, target: str, tmp_path: Path) -> None:
+    _check(name, m, target, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("m", ROWS)
+@pytest.mark.parametrize("name", [n for n in PRODUCTS if "a32" not in n and "abf16" not in n])
+def test_every_product_is_one_dispatch(name: str, m: int | None, target: str, tmp_path: Path) -> None:
+    _check(name, m, target, tmp_path)
