@@ -23,6 +23,7 @@ _LANES_PER_CLOCK = 128  # that one multiprocessor computes
 _DECODE = 5  # instructions that make a float of a code
 _TYPICAL_ROWS = 512  # what a dynamic M is taken as
 _LATENCY = 1.0e-6  # from one dependent load of memory to the next
+_SHORT_TILE = 64  # codes along K
 _ACCUMULATORS = 128  # registers of a lane that may hold sums: more of them spill
 
 
@@ -34,11 +35,12 @@ class Machine:
     shared_memory: int  # that one workgroup may use
 
 
-def spills(kernel: Kernel, tile: Tile) -> bool:
+def spills(kernel: Kernel, tile: Tile, storage: Storage) -> bool:
     """Whether sums, those of groups apart from their total and beside what combines them, do not fit the registers."""
     if kernel.combine is None:
         return tile.accumulators > _ACCUMULATORS
-    return 2 * tile.accumulators > _ACCUMULATORS // 2
+    # Codes of two bits are taken apart with more in registers.
+    return tile.accumulators > _ACCUMULATORS // (4 if storage.fields < 4 else 8)
 
 
 def fitting(kernel: Kernel, tile: Tile) -> Tile | None:
@@ -48,7 +50,10 @@ def fitting(kernel: Kernel, tile: Tile) -> Tile | None:
     if kernel.group % _STEPS[-1]:
         return None
     for step in _STEPS:
-        if step <= tile.k and (kernel.group % step == 0 or step % kernel.group == 0):
+        # What combines groups takes registers that a long tile's addresses would need.
+        if step <= (tile.k if kernel.combine is None else min(tile.k, _SHORT_TILE)) and (
+            kernel.group % step == 0 or step % kernel.group == 0
+        ):
             # Warps along K ask for whole tiles.
             warps = tile.warps if step == tile.k else (*tile.warps[:2], 1)
             return Tile(tile.m, tile.n, step, warps, tile.stages)
@@ -90,7 +95,7 @@ def choose(
     found: list[tuple[float, MmaGemm]] = []
     for whole in tiles:
         tile = fitting(kernel, whole)
-        if tile is None or spills(kernel, tile):
+        if tile is None or spills(kernel, tile, storage):
             continue
         gemm = make(kernel, tile, storage, constant)
         if _usable(gemm) and gemm.shared_bytes <= machine.shared_memory:
