@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import arith, ir, linalg, math, tensor
+from .._spelling import location_text
 from ..kernels.attention import OP, Attention, Tensor, describe, has_body
 from ..kernels.description import Unfit
-from ..strategy import Accept
+from ..strategy import Accept, AttentionStrategy, Contraction, Decision, Plan
 from ..targets import resolve
 from .base import Pass, State
 from .lower.build import Arg, Size, collapse, dims, elementwise, expand, filled, generic, scalar, transpose
@@ -33,8 +35,9 @@ class AttentionPass(Pass):
                 attention = describe(op)
             except Unfit:
                 continue
-            answers = (strategy.consider(attention) for strategy in strategies)
-            plan = next((a.plan for a in answers if isinstance(a, Accept)), None)
+            decision, plan = _decide(attention, strategies)
+            if plan is not None:
+                state.decisions.append(decision)
             with op.context, op.location:
                 if plan is not None:
                     plan.apply(op)
@@ -43,6 +46,22 @@ class AttentionPass(Pass):
                         result = _decomposed(attention)
                     op.results[0].replace_all_uses_with(result)
                     op.erase()
+
+
+def _decide(a: Attention, strategies: Sequence[AttentionStrategy]) -> tuple[Decision, Plan | None]:
+    """The answers up to the first that accepts. Where none does there is no decision to tell of: what is made of the
+    op are products, which are decided about in their turn."""
+    kind = str(ir.RankedTensorType(a.q.value.type).element_type)
+    m, n, k = (a.sizes[one[0]] if len(one) == 1 else None for one in (a.rows, a.keys, a.inner))
+    batch = tuple(a.sizes[b] for b in a.batch)
+    about = Contraction("attention", batch, m, n, k, kind, kind, kind, location=location_text(a.op.location))
+    answers = []
+    for strategy in strategies:
+        answer = strategy.consider(a)
+        answers.append((strategy.name, answer))
+        if isinstance(answer, Accept):
+            return Decision(about, tuple(answers), strategy.name), answer.plan
+    return Decision(about, tuple(answers), ""), None
 
 
 def _attention_ops(module: Any) -> list[Any]:

@@ -26,7 +26,7 @@ class Contraction:
     KH*KW*C per group and `batch` holds the groups.
     """
 
-    kind: str  # "matmul" | "conv2d" | "depthwise_conv2d"
+    kind: str  # "matmul" | "conv2d" | "depthwise_conv2d" | "attention" (M queries, N keys, heads of K)
     batch: tuple[int | None, ...]
     m: int | None
     n: int | None

@@ -37,3 +37,27 @@ func.func @attention_alone(%a: tensor<?x4x8xf32>, %b: tensor<?x8x4xf32>) -> tens
   %0 = linalg.batch_matmul ins(%a, %b : tensor<?x4x8xf32>, tensor<?x8x4xf32>) outs(%f : tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
   return %0 : tensor<?x4x4xf32>
 }
+
+// -----
+
+// What IREE makes a product with a batch of, once it has fused the two.
+// CHECK-LABEL: func.func @masked_sum(
+// CHECK: linalg.matmul {iree.opt.data_tiling}
+func.func @masked_sum(%x: tensor<?x5x4xf32>, %mask: tensor<?x5xf32>, %e: tensor<?x5x4xf32>, %z: tensor<?x4xf32>,
+                      %w: tensor<4x4xf32>, %o: tensor<?x4xf32>) -> tensor<?x4xf32> {
+  %0 = linalg.generic {indexing_maps = [affine_map<(b, t, n) -> (b, t, n)>, affine_map<(b, t, n) -> (b, t)>,
+      affine_map<(b, t, n) -> (b, t, n)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%x, %mask : tensor<?x5x4xf32>, tensor<?x5xf32>) outs(%e : tensor<?x5x4xf32>) {
+  ^bb0(%a: f32, %m: f32, %init: f32):
+    %3 = arith.mulf %a, %m : f32
+    linalg.yield %3 : f32
+  } -> tensor<?x5x4xf32>
+  %1 = linalg.generic {indexing_maps = [affine_map<(b, n, t) -> (b, t, n)>, affine_map<(b, n, t) -> (b, n)>],
+      iterator_types = ["parallel", "parallel", "reduction"]} ins(%0 : tensor<?x5x4xf32>) outs(%z : tensor<?x4xf32>) {
+  ^bb0(%a: f32, %sum: f32):
+    %3 = arith.addf %sum, %a : f32
+    linalg.yield %3 : f32
+  } -> tensor<?x4xf32>
+  %2 = linalg.matmul ins(%1, %w : tensor<?x4xf32>, tensor<4x4xf32>) outs(%o : tensor<?x4xf32>) -> tensor<?x4xf32>
+  return %2 : tensor<?x4xf32>
+}
