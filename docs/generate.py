@@ -103,7 +103,8 @@ on lavapipe.
   blocks gathered: no target's instruction for 2:4 sparsity is used.
 * Float products on Vulkan are vector code, and the compiler warns where the device has f16 cooperative matrices: IREE
   {iree} converts those to f32 before it multiplies, and no device offers cooperative matrices of f32.
-* Sizes are static. On Vulkan, tiles need static sizes, and the compiler warns of dynamic ones.
+* Sizes are static. With a dynamic M constant weights keep these instructions; on Vulkan a weight that is an argument
+  does not, and the compiler warns.
 """
 
 
