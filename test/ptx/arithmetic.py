@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .machine import Machine, Mask, instruction
-from .numbers import (
+from .formats import (
     DTYPES,
     FLOATS,
     PACKED,
@@ -22,6 +21,7 @@ from .numbers import (
     to_integer,
     unsigned,
 )
+from .machine import Machine, Mask, instruction
 from .text import Instruction, PtxError, Register, Vector, width_of
 
 Function = Callable[..., Array]

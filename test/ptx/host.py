@@ -21,9 +21,9 @@ import numpy as np
 
 from qmlir._mlir import Output, Session, Source, ctypes_dl, ir, raw_data
 
+from .formats import Array
 from .machine import Report, run_grid
 from .memory import GlobalMemory
-from .numbers import Array
 from .text import Module, PtxError, parse
 
 _LOCK = threading.Lock()  # the flags of a session are LLVM's globals

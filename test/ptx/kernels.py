@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from .formats import Array
 from .machine import Report, run_grid
 from .memory import GlobalMemory
-from .numbers import Array
 from .text import parse
 
 HEADER = ".version 8.4\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n"

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from .formats import DTYPES, PACKED, Array, unsigned
 from .memory import SHARED_START, Fault, GlobalMemory, Place, SharedMemory
-from .numbers import DTYPES, PACKED, Array, unsigned
 from .text import Address, Entry, Immediate, Instruction, Module, Operand, PtxError, Register, Symbol, Vector, width_of
 
 Mask = Array | None  # which threads take part; None: all

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .formats import DTYPES, FLOATS, Array, rounded
 from .machine import WARP, Machine, Mask, Product, instruction
 from .memory import SHARED_START, Place
-from .numbers import DTYPES, FLOATS, Array, rounded
 from .text import Immediate, Instruction, Operand, PtxError, Vector
 
 LANE = np.arange(WARP)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .numbers import Array
+from .formats import Array
 from .text import PtxError
 
 BUFFER_BITS = 40

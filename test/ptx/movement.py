@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from .formats import DTYPES, Array, unsigned
 from .machine import WARP, Copies, Machine, Mask, instruction
 from .memory import LOCAL_WINDOW, SHARED_WINDOW, Fault
-from .numbers import DTYPES, Array, unsigned
 from .text import Address, Instruction, PtxError, Symbol, width_of
 
 _SPACES = ("global", "shared", "local", "param", "const")

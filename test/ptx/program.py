@@ -11,8 +11,8 @@ from qmlir.artifact import Artifact, Signature
 from qmlir.dialect.dtypes import DTYPES
 from qmlir.errors import InputError
 
+from .formats import Array
 from .host import Compiled, Dispatch, Failure, compile_program
-from .numbers import Array
 
 
 @dataclass

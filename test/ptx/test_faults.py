@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import pytest
+from ptx.formats import Array
 from ptx.kernels import MULTIPLY, MULTIPLY_SHARED, TILES, WARPGROUP, WARPGROUP_SHARED, launch, operands
-from ptx.numbers import Array
 from ptx.text import PtxError
 
 

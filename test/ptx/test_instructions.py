@@ -10,8 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from ptx.formats import Array, fused, odd_sum, rounded
 from ptx.kernels import kernel, launch
-from ptx.numbers import Array, fused, odd_sum, rounded
 from ptx.text import PtxError, parse
 
 THREADS = 64

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .formats import DTYPES, Array
 from .machine import WARP, Machine, Mask, instruction
-from .numbers import DTYPES, Array
 from .text import Instruction, PtxError, Register
 
 
