@@ -159,7 +159,7 @@ buffers bound where they can. `of the limit` is the least time that the machine'
 the read bandwidth of a working set of their size, or the operations at the rate of the best multiply instruction, both
 measured in the same run), over ours.
 
-Where goals are missed, and why:
+Where goals are missed, and what we take the cause to be (from the code and its instruction counts; not profiled):
 
 * `w8a8`, M >= 128: the goals are for AMX. Without it oneDNN is at the rate of `vpdpbusd` (the column `of the limit`
   says how near ours is), so no ratio below that share can be had. What ours adds to the products: activations are
@@ -169,9 +169,9 @@ Where goals are missed, and why:
   vector that 11 rows meet), and each group's sums go through the scales.
 * `w4a16`: activations stay bf16 and products are exact; the peer that quantises them to int8 has half the work.
 * Depthwise with stride 2: each result uses 7/3 columns of interleaved channels where stride 1 uses 5/3, and
-  requantisation is about half of the instructions. Maps of 7x7 are all edge; below 10 microseconds no threads share.
+  requantisation is a large part of the instructions. Maps of 7x7 are all edge; below 10 microseconds no threads share.
 * Convolutions: rows are gathered to the stack, with their sums, before they are multiplied, and the image is padded in
-  a dispatch of its own. With few filters (64 are two panels) or few channels that is the most of what is lost.
+  a dispatch of its own. With few filters (64 are two panels) or few channels that weighs most.
 * MoE: blocks of experts are computed as far as they have rows, but the way back and the weighted sum are dispatches of
   IREE's over all slots.
 * A load above the number of threads (the line below) is other work on the machine; two threads suffer more than one.
