@@ -56,9 +56,9 @@ def _arith(python: Callable[[int, int], int], op: Callable[[Any, Any], Any]) -> 
 
 _add = _arith(lambda a, b: a + b, arith.addi)
 _multiply = _arith(lambda a, b: a * b, arith.muli)
-subtract = _arith(lambda a, b: a - b, arith.subi)
-divide = _arith(lambda a, b: a // b, arith.divui)
-remainder = _arith(lambda a, b: a % b, arith.remui)
+_subtract = _arith(lambda a, b: a - b, arith.subi)
+_divide = _arith(lambda a, b: a // b, arith.divui)
+_remainder = _arith(lambda a, b: a % b, arith.remui)
 minimum = _arith(min, arith.minui)
 exclusive_or = _arith(lambda a, b: a ^ b, arith.xori)
 bit_and = _arith(lambda a, b: a & b, arith.andi)
@@ -74,6 +74,18 @@ def multiply(a: Index, b: Index) -> Index:
     if isinstance(a, int) and a == 1:
         return b
     return a if isinstance(b, int) and b == 1 else _multiply(a, b)
+
+
+def subtract(a: Index, b: Index) -> Index:
+    return a if isinstance(b, int) and b == 0 else _subtract(a, b)
+
+
+def divide(a: Index, b: Index) -> Index:
+    return a if isinstance(b, int) and b == 1 else _divide(a, b)
+
+
+def remainder(a: Index, b: Index) -> Index:
+    return 0 if isinstance(b, int) and b == 1 else _remainder(a, b)
 
 
 def divide_up(a: Index, b: Index) -> Index:
@@ -136,16 +148,26 @@ def loop(start: Index, stop: Index, step: Index = 1, carried: Sequence[Any] = ()
         scf.YieldOp(list(body.next))
 
 
-def when(test: Any, body: Callable[[], None]) -> None:
-    """`body` where `test` (an i1 or a Python bool) holds."""
+@contextmanager
+def when(test: Any) -> Iterator[None]:
+    """Only where `test`, a bool or an i1, holds; nothing is emitted around what is known to run."""
     if isinstance(test, bool):
-        if test:
-            body()
+        if not test:
+            raise AssertionError("code that never runs")
+        yield
         return
     op = scf.IfOp(test)
     with ir.InsertionPoint(op.then_block):
-        body()
+        yield
         scf.YieldOp([])
+
+
+def guarded(test: Any, body: Callable[[], None]) -> None:
+    """`body` where `test` (a bool or an i1) holds; not emitted where it is known not to."""
+    if test is False:
+        return
+    with when(test):
+        body()
 
 
 # -------------------------------------------------------------------------------------------------- vectors

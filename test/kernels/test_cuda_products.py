@@ -147,7 +147,9 @@ def test_weight_only_decodes_in_registers(dtype: str, m: int | None, group: int)
 def test_a_tile_can_be_asked_for() -> None:
     text = default_pipeline(resolve("cuda:sm_80"))
     choice = "mma-sync-int8-tile:64x128x128x2x2x1x3"
-    asked = text.replace("target=cuda:sm_80", f"target=cuda:sm_80 prefer=mma-sync-int8 choice={choice}")
+    select = "qmlir-select{target=cuda:sm_80"
+    assert select in text
+    asked = text.replace(select, f"{select} prefer=mma-sync-int8 choice={choice}")
     assert one_kernel(product("cuda:sm_80", 16, 64, 256, pipeline=asked), S8)["tile"] == [64, 128, 128]
     with pytest.raises(UsageError, match="there is no choice mma-sync-int8-tile = 'large'"):
         product("cuda:sm_80", 16, 64, 256, pipeline=asked.replace("64x128x128x2x2x1x3", "large"))

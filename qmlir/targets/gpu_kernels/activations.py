@@ -127,7 +127,7 @@ class WindowRows:
             words += e.elements(e.load(memory, [image, e.add(at, i)]))
         if self.flipped:
             words = [arith.xori(w, e.word(_SIGNS)) for w in words]
-        inside = e.below(piece, count)
+        inside = e.less(piece, count)
         return words if inside is True else [arith.select(inside, w, e.word(0)) for w in words]
 
 

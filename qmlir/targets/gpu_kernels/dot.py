@@ -142,7 +142,7 @@ class _Threads:
         else:
             values, sums = self._codes()
         # All workers have the sums; the first one stores them.
-        ours = True if self.plan.shape.workers == 1 else e.below(self.worker, 1)
+        ours = True if self.plan.shape.workers == 1 else e.less(self.worker, 1)
         with e.when(ours):
             for value, sum_, row, safe in zip(values, sums, self.rows, self.safe_rows, strict=True):
                 result = self.epilogue.finish(value, sum_, safe, self.safe_column)

@@ -1,31 +1,71 @@
-"""Thin functions over the bindings, so that a kernel reads like its loops.
+"""What kernels for AMD GPUs and Vulkan say beside `qmlir/kernels/emit.py`: threads, and memory as memrefs.
 
-Sizes and indices are ints where they are known and `ir.Value`s of index type where not; arithmetic on ints happens in
-Python. A "word" is an i32 with four codes, the first in its lowest bits.
+A "word" is an i32 with four codes, the first in its lowest bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-from ..._mlir import arith, gpu, ir, memref, scf, vector
-
-Index = Any  # int | ir.Value of index type
-
-
-def integer(width: int) -> Any:
-    return ir.IntegerType.get_signless(width)
-
-
-def vector_of(lanes: int, element: Any) -> Any:
-    return ir.VectorType.get([lanes], element)
-
-
-def index(value: Index) -> Any:
-    """An index as an IR value."""
-    return arith.constant(ir.IndexType.get(), value) if isinstance(value, int) else value
+from ..._mlir import arith, gpu, ir, memref, vector
+from ...kernels.emit import (
+    Index as Index,
+)
+from ...kernels.emit import (
+    Loop as Loop,
+)
+from ...kernels.emit import (
+    add as add,
+)
+from ...kernels.emit import (
+    attribute as attribute,
+)
+from ...kernels.emit import (
+    both as both,
+)
+from ...kernels.emit import (
+    broadcast as broadcast,
+)
+from ...kernels.emit import (
+    divide as divide,
+)
+from ...kernels.emit import (
+    divide_up as divide_up,
+)
+from ...kernels.emit import (
+    gathered as gathered,
+)
+from ...kernels.emit import (
+    index as index,
+)
+from ...kernels.emit import (
+    integer as integer,
+)
+from ...kernels.emit import (
+    less as less,
+)
+from ...kernels.emit import (
+    loop as loop,
+)
+from ...kernels.emit import (
+    minimum as minimum,
+)
+from ...kernels.emit import (
+    multiply as multiply,
+)
+from ...kernels.emit import (
+    remainder as remainder,
+)
+from ...kernels.emit import (
+    subtract as subtract,
+)
+from ...kernels.emit import (
+    vector_of as vector_of,
+)
+from ...kernels.emit import (
+    when as when,
+)
 
 
 def word(value: int) -> Any:
@@ -38,114 +78,6 @@ def zero(t: Any) -> Any:
     if isinstance(t, ir.VectorType):
         return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute(0, t.element_type)))
     return arith.constant(t, attribute(0, t))
-
-
-def attribute(value: float, t: Any) -> Any:
-    if isinstance(t, ir.FloatType):
-        return ir.FloatAttr.get(t, float(value))
-    return ir.IntegerAttr.get(t, int(value))
-
-
-# -------------------------------------------------------------------------------------------------- indices
-
-
-def add(a: Index, b: Index) -> Index:
-    if isinstance(a, int) and isinstance(b, int):
-        return a + b
-    if isinstance(a, int) and a == 0:
-        return b
-    if isinstance(b, int) and b == 0:
-        return a
-    return arith.addi(index(a), index(b))
-
-
-def subtract(a: Index, b: Index) -> Index:
-    if isinstance(a, int) and isinstance(b, int):
-        return a - b
-    return a if isinstance(b, int) and b == 0 else arith.subi(index(a), index(b))
-
-
-def multiply(a: Index, b: Index) -> Index:
-    if isinstance(a, int) and isinstance(b, int):
-        return a * b
-    if isinstance(a, int):
-        a, b = b, a
-    return a if isinstance(b, int) and b == 1 else arith.muli(index(a), index(b))
-
-
-def divide(a: Index, b: int) -> Index:
-    if isinstance(a, int):
-        return a // b
-    return a if b == 1 else arith.divui(a, index(b))
-
-
-def remainder(a: Index, b: int) -> Index:
-    if isinstance(a, int):
-        return a % b
-    return 0 if b == 1 else arith.remui(a, index(b))
-
-
-def minimum(a: Index, b: Index) -> Index:
-    if isinstance(a, int) and isinstance(b, int):
-        return min(a, b)
-    return arith.minui(index(a), index(b))
-
-
-def divide_up(a: Index, b: int) -> Index:
-    return divide(add(a, b - 1), b)
-
-
-def below(a: Index, b: Index) -> Any:
-    """`a < b`: a bool where both are known, else an i1."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a < b
-    return arith.cmpi(arith.CmpIPredicate.ult, index(a), index(b))
-
-
-def both(a: Any, b: Any) -> Any:
-    """The conjunction of two conditions, each a bool or an i1."""
-    if isinstance(a, bool):
-        return b if a else False
-    if isinstance(b, bool):
-        return a if b else False
-    return arith.andi(a, b)
-
-
-# ---------------------------------------------------------------------------------------------------- loops
-
-
-class Loop:
-    """One iteration of a loop: its index, the values it carries, and after the loop their last values."""
-
-    def __init__(self, op: Any) -> None:
-        self.index = op.induction_variable
-        self.values = list(op.inner_iter_args)
-        self.results = list(op.results)
-        self.next: Sequence[Any] = self.values
-
-
-@contextmanager
-def loop(start: Index, stop: Index, step: Index = 1, carried: Sequence[Any] = ()) -> Iterator[Loop]:
-    """`for index in range(start, stop, step)`; set `next` to what the following iteration gets."""
-    op = scf.ForOp(index(start), index(stop), index(step), list(carried))
-    with ir.InsertionPoint(op.body):
-        body = Loop(op)
-        yield body
-        scf.YieldOp(list(body.next))
-
-
-@contextmanager
-def when(condition: Any) -> Iterator[None]:
-    """Only where `condition`, a bool or an i1; nothing is emitted where it is known to be true."""
-    if isinstance(condition, bool):
-        if not condition:
-            raise AssertionError("code that never runs")
-        yield
-        return
-    op = scf.IfOp(condition)
-    with ir.InsertionPoint(op.then_block):
-        yield
-        scf.YieldOp([])
 
 
 # -------------------------------------------------------------------------------------------- threads, memory
@@ -193,12 +125,3 @@ def elements(value: Any) -> list[Any]:
     if not isinstance(value.type, ir.VectorType):
         return [value]
     return [vector.extract(value, [], [i]) for i in range(value.type.shape[0])]
-
-
-def gathered(values: Sequence[Any]) -> Any:
-    """Scalars as a vector."""
-    return vector.from_elements(vector_of(len(values), values[0].type), list(values))
-
-
-def broadcast(scalar: Any, lanes: int) -> Any:
-    return vector.broadcast(vector_of(lanes, scalar.type), scalar)

@@ -156,19 +156,19 @@ class Epilogue:
     def write(self, value: Any, row: e.Index, column: e.Index, ours: Any = True) -> None:
         """Store a result where the row and the columns exist, and `ours`, a bool or an i1, says so."""
         n = self.kernel.n
-        inside = e.both(ours, e.below(row, self._rows))
+        inside = e.both(ours, e.less(row, self._rows))
         if self.lanes == self._width:
             with e.when(e.both(inside, self._inside(column, self.lanes))):
                 e.store(value, self._result, [row, e.divide(column, self._width)])
             return
         parts = e.elements(value)
         for i in range(0, self.lanes, self._width):
-            with e.when(e.both(inside, e.below(e.add(column, i), n))):
+            with e.when(e.both(inside, e.less(e.add(column, i), n))):
                 piece = parts[i] if self._width == 1 else e.gathered(parts[i : i + self._width])
                 e.store(piece, self._result, [row, e.divide(e.add(column, i), self._width)])
 
     def _inside(self, column: e.Index, lanes: int) -> Any:
-        return e.below(column, self.kernel.n)
+        return e.less(column, self.kernel.n)
 
 
 def _view(shape: Sequence[int | None], width: int, element: Any) -> View:

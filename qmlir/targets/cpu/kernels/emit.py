@@ -1,13 +1,11 @@
-"""Thin functions over the bindings, so that a kernel reads like its loops.
+"""What kernels for CPUs say beside `qmlir/kernels/emit.py`: LLVM's addresses, and vectors in memory.
 
-Sizes and indices are ints where they are known and `ir.Value`s of index type where not; arithmetic on ints happens in
-Python. Addresses are `!llvm.ptr` and offsets count bytes.
+Addresses are `!llvm.ptr` and offsets count bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -15,55 +13,67 @@ from typing import Any
 import numpy as np
 
 from ...._mlir import arith, ir, llvm, memref, scf, vector
-
-Index = Any  # int | ir.Value of index type
-
-
-# ---------------------------------------------------------------------------------------------------- types
-
-
-def integer(width: int) -> Any:
-    return ir.IntegerType.get_signless(width)
-
-
-def vector_of(lanes: int, element: Any) -> Any:
-    return ir.VectorType.get([lanes], element)
-
-
-def attribute(value: float | int, t: Any) -> Any:
-    return ir.FloatAttr.get(t, value) if isinstance(t, ir.FloatType) else ir.IntegerAttr.get(t, value)
-
+from ....kernels.emit import (
+    Index as Index,
+)
+from ....kernels.emit import (
+    Loop as Loop,
+)
+from ....kernels.emit import (
+    add as add,
+)
+from ....kernels.emit import (
+    attribute as attribute,
+)
+from ....kernels.emit import (
+    broadcast as broadcast,
+)
+from ....kernels.emit import (
+    divide as divide,
+)
+from ....kernels.emit import (
+    divide_up as divide_up,
+)
+from ....kernels.emit import (
+    index as index,
+)
+from ....kernels.emit import (
+    integer as integer,
+)
+from ....kernels.emit import (
+    intrinsic as intrinsic,
+)
+from ....kernels.emit import (
+    loop as loop,
+)
+from ....kernels.emit import (
+    minimum as minimum,
+)
+from ....kernels.emit import (
+    multiply as multiply,
+)
+from ....kernels.emit import (
+    remainder as remainder,
+)
+from ....kernels.emit import (
+    splat as splat,
+)
+from ....kernels.emit import (
+    subtract as subtract,
+)
+from ....kernels.emit import (
+    vector_of as vector_of,
+)
+from ....kernels.emit import (
+    when as when,
+)
 
 # -------------------------------------------------------------------------------------------------- indices
-
-
-def index(value: Index) -> Any:
-    """An index as an IR value."""
-    return arith.constant(ir.IndexType.get(), value) if isinstance(value, int) else value
 
 
 def constant(value: int, width: int) -> Any:
     """An integer for LLVM's ops, immediate operands of intrinsics among them."""
     return llvm.ConstantOp(integer(width), attribute(value, integer(width))).result
-
-
-def _arith(python: Any, op: Any) -> Any:
-    def compute(a: Index, b: Index) -> Index:
-        return python(a, b) if isinstance(a, int) and isinstance(b, int) else op(index(a), index(b))
-
-    return compute
-
-
-add = _arith(lambda a, b: a + b, arith.addi)
-subtract = _arith(lambda a, b: a - b, arith.subi)
-multiply = _arith(lambda a, b: a * b, arith.muli)
-divide = _arith(lambda a, b: a // b, arith.divui)
-remainder = _arith(lambda a, b: a % b, arith.remui)
-minimum = _arith(min, arith.minui)
-
-
-def divide_up(a: Index, b: int) -> Index:
-    return divide(add(a, b - 1), b)
 
 
 def between(low: int, value: Index, high: int) -> Any:
@@ -83,34 +93,6 @@ def none_of(conditions: Sequence[Any]) -> Any:
 # ---------------------------------------------------------------------------------------------------- loops
 
 
-class Loop:
-    """One iteration of a loop: its index, the values it carries, and after the loop their last values."""
-
-    def __init__(self, op: Any) -> None:
-        self.index = op.induction_variable
-        self.values = list(op.inner_iter_args)
-        self.results = list(op.results)
-        self.next: Sequence[Any] = self.values
-
-
-@contextmanager
-def loop(start: Index, stop: Index, step: int = 1, carried: Sequence[Any] = ()) -> Iterator[Loop]:
-    """`for index in range(start, stop, step)`; set `next` to what the following iteration gets."""
-    op = scf.ForOp(index(start), index(stop), index(step), list(carried))
-    with ir.InsertionPoint(op.body):
-        body = Loop(op)
-        yield body
-        scf.YieldOp(list(body.next))
-
-
-@contextmanager
-def when(condition: Any) -> Iterator[None]:
-    op = scf.IfOp(condition)
-    with ir.InsertionPoint(op.then_block):
-        yield
-        scf.YieldOp([])
-
-
 def either(condition: Any, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
     op = scf.IfOp(condition, has_else=True)
     for block, body in ((op.then_block, then), (op.else_block, otherwise)):
@@ -122,20 +104,11 @@ def either(condition: Any, then: Callable[[], None], otherwise: Callable[[], Non
 # -------------------------------------------------------------------------------------------------- vectors
 
 
-def splat(value: float | int, lanes: int, element: Any) -> Any:
-    t = vector_of(lanes, element)
-    return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute(value, element)))
-
-
 def bytes_constant(values: Sequence[int]) -> Any:
     """A vector of bytes."""
     array = np.array(values, np.uint8).view(np.int8)
     t = vector_of(len(array), integer(8))
     return arith.constant(t, ir.DenseElementsAttr.get(array, type=t))
-
-
-def broadcast(scalar: Any, lanes: int) -> Any:
-    return vector.broadcast(vector_of(lanes, scalar.type), scalar)
 
 
 def as_bytes(value: Any) -> Any:
@@ -146,11 +119,6 @@ def as_bytes(value: Any) -> Any:
 def as_words(value: Any) -> Any:
     """A vector of bytes as i32."""
     return vector.bitcast(vector_of(value.type.shape[0] // 4, integer(32)), value)
-
-
-def intrinsic(name: str, arguments: Sequence[Any], result: Any = None) -> Any:
-    op = llvm.CallIntrinsicOp(result, name, list(arguments), [], [])
-    return op.operation.results[0] if result is not None else None
 
 
 # ------------------------------------------------------------------------------------------------- addresses

@@ -119,7 +119,7 @@ class _Block:
         for first in range(0, results, threads):
             number = e.add(self.thread, first)
             here = True if first + threads <= results else e.less(number, results)
-            e.when(here, lambda number=number: self._finish(number))  # type: ignore[misc]
+            e.guarded(here, lambda number=number: self._finish(number))  # type: ignore[misc]
 
     # ---- sums along K
 
@@ -210,9 +210,9 @@ class _Block:
                     where = [e.index(part), e.index(m), e.index(e.add(local, c))]
                     memref.store(totals[first + c * gemv.rows + m], self.parts, where)
 
-        e.when(wanted, lambda: write(0, gemv.columns, self.local))
+        e.guarded(wanted, lambda: write(0, gemv.columns, self.local))
         if self.wants_sums:
-            e.when(e.both(wanted, self.first_warp), lambda: write(gemv.columns * gemv.rows, 1, gemv.block_columns))
+            e.guarded(e.both(wanted, self.first_warp), lambda: write(gemv.columns * gemv.rows, 1, gemv.block_columns))
 
     # ---- results
 
@@ -243,7 +243,7 @@ class _Block:
         for stage in kernel.stages:
             known.append(self.cloner.clone(stage.body, self._arguments(stage, known, places, sums)))
         here = True if kernel.n % gemv.block_columns == 0 else e.less(n, kernel.n)
-        e.when(here, lambda: memref.store(e.lane(known[-1], 0), self.out, [e.index(m), e.index(n)]))
+        e.guarded(here, lambda: memref.store(e.lane(known[-1], 0), self.out, [e.index(m), e.index(n)]))
 
     def _total(self, parts: Sequence[Any]) -> Any:
         total = parts[0]

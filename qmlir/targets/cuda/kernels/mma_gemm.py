@@ -193,7 +193,7 @@ class Block:
 
     def run(self) -> None:
         values, sums = self._main_loop()
-        e.when(e.equal(self.k_warp, 0), lambda: self._epilogue(values, sums))
+        e.guarded(e.equal(self.k_warp, 0), lambda: self._epilogue(values, sums))
 
     def _main_loop(self) -> tuple[list[list[Any]], list[list[Any]]]:
         """Values of each fragment (what the first stage takes), and row sums of each 16 rows."""
@@ -260,7 +260,7 @@ class Block:
             for i, value in enumerate(state):
                 memref.store(value, memory, at(e.subtract(self.k_warp, 1), i))
 
-        e.when(e.less(0, self.k_warp), give)
+        e.guarded(e.less(0, self.k_warp), give)
         gpu.barrier()
         add = arith.addf if self.mma.acc == "f32" else arith.addi
         total = list(state)
@@ -458,13 +458,13 @@ class Block:
                         known.append(self.cloner.clone(stage.body, arguments))
                     self._store(known[-1], m, v)
 
-            e.when(inside, finish)
+            e.guarded(inside, finish)
 
     def _store(self, value: Any, m: Any, v: int) -> None:
         n, inside = self._column(v)
         where = [e.index(i) for i in ([self.batch, m, n] if self.kernel.batch is not None else [m, n])]
         bytes_ = self.lanes * e.bits(self.kernel.result_type) // 8
-        e.when(inside, lambda: _drop(vector.StoreOp(value, self.out, where, alignment=bytes_)))
+        e.guarded(inside, lambda: _drop(vector.StoreOp(value, self.out, where, alignment=bytes_)))
 
     def _held(self, operands: Sequence[Operand], group: e.Index | None) -> dict[Any, Any]:
         """What is the same in all rows, read once."""

@@ -105,7 +105,7 @@ class SharedTile:
                 else:
                     self._elements(target, column, source_row, first, needed)
 
-            e.when(there, bring)
+            e.guarded(there, bring)
 
     def _ragged(self, first: e.Index, wanted: Any) -> Any:
         if self.length * self._unit % self.shape.width == 0:

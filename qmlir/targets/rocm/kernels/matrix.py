@@ -321,7 +321,7 @@ class _Wave:
         count, _ = self._copies
         per_row = self.step.depth * self.plan._width // _LOAD
         at = e.add(self.thread, number * self.plan.threads)
-        ours = True if count % self.plan.threads == 0 else e.below(at, count)
+        ours = True if count % self.plan.threads == 0 else e.less(at, count)
         row = e.divide(at, per_row)
         if ours is not True:
             row = e.minimum(row, self.plan.tile[0] - 1)

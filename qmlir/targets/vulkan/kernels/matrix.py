@@ -188,7 +188,7 @@ class _Threads:
     def _copy(self, number: int, count: int, per_row: int) -> tuple[Any, Any, Any]:
         """Of a thread's copy: its row, its place in the row, and whether it is one."""
         at = e.add(self.thread, number * self.plan.threads)
-        ours = True if count % self.plan.threads == 0 else e.below(at, count)
+        ours = True if count % self.plan.threads == 0 else e.less(at, count)
         row = e.divide(at, per_row)
         return (row if ours is True else e.minimum(row, TILE - 1)), e.remainder(at, per_row), ours
 
