@@ -37,9 +37,19 @@ class OnnxRuntime:
         if threads is not None:
             options.intra_op_num_threads = threads
         model = os.fspath(source) if isinstance(source, (str, os.PathLike)) else source.SerializeToString()
+
+        def session() -> Any:
+            return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
         try:
-            self._session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        except Exception as e:  # its errors have no common base
+            try:
+                self._session = session()
+            except Exception as e:  # its errors have no common base
+                if "use_per_session_threads" not in str(e):
+                    raise
+                options.use_per_session_threads = False  # the process has one pool for all sessions
+                self._session = session()
+        except Exception as e:
             raise UsageError(f"ONNX Runtime cannot load the model: {str(e).splitlines()[0]}") from None
 
     def run(self, arguments: Sequence[Array]) -> list[Array]:

@@ -29,7 +29,13 @@ WANTED = {
 }
 
 
-@pytest.mark.parametrize("spelling", GPU)
+# One of each family of instructions; the others are in the slow tier.
+FAST = {"cuda:sm_80", "rocm:gfx942", "rocm:gfx1100", "vulkan:lavapipe", "vulkan:rdna3"}
+
+
+@pytest.mark.parametrize(
+    "spelling", [pytest.param(t, marks=[] if t in FAST else [pytest.mark.slow]) for t in GPU]
+)  # fmt: skip
 def test_matrix_instructions(spelling: str) -> None:
     text = (SAMPLE / "digits.mlir").read_text()
     static = text.replace("tensor<?x", "tensor<16x")

@@ -123,6 +123,7 @@ func.func @main(%x: tensor<128x512xi8>) -> tensor<128x256xi32> {
 """
 
 
+@pytest.mark.slow
 def test_candidates_of_a_kernel_follow_its_model() -> None:
     """The default first, then by what the model says; no plan twice, nothing hopeless, no flag for a kernel of ours."""
     zen = resolve("cpu:znver4")

@@ -57,6 +57,7 @@ def test_every_work_that_has_to_be_shown_is_there() -> None:
     assert {c.family for c in checks()} == {"w8a8", "w4a8", "weight only", "fp8", "conv2d", "experts"}
 
 
+@pytest.mark.slow
 def test_the_runner_checks_and_measures(trial: Path, tmp_path: Path) -> None:
     out = tmp_path / "found.json"
     done = run(trial, "--seconds", "0.01", "--json", str(out))
@@ -74,6 +75,7 @@ def test_the_runner_checks_and_measures(trial: Path, tmp_path: Path) -> None:
     assert "absent: torch f16" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_wrong_result_is_reported(trial: Path, tmp_path: Path) -> None:
     import shutil
 
@@ -94,12 +96,14 @@ def test_a_wrong_result_is_reported(trial: Path, tmp_path: Path) -> None:
     assert run(folder, "--dry").returncode == 1
 
 
+@pytest.mark.slow
 def test_a_missing_device_is_said(trial: Path) -> None:
     done = run(trial, "--device", "cuda")
     assert done.returncode == 1
     assert "no device for" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_folder_for_a_gpu_is_read_without_one(tmp_path: Path) -> None:
     """Compiled for the real targets: every program is a module that loads up to its device, its arrays are there."""
     folder = tmp_path / "folder"

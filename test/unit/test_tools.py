@@ -158,6 +158,10 @@ def test_a_peer_at_the_same_work(tmp_path: Path) -> None:
     assert "onnxruntime" in str(report)
     with pytest.raises(UsageError, match="'onnxruntime' runs ONNX models"):
         qmlir.bench(TEXT, vs="onnxruntime")
+    code = ("import onnxruntime, qmlir, sys; onnxruntime.set_global_thread_pool_sizes(1, 1); "
+            "print(qmlir.bench(sys.argv[1], vs='onnxruntime', repeats=2))")  # fmt: skip
+    of_one_pool = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert of_one_pool.returncode == 0, of_one_pool.stderr
     saved = qmlir.compile(TEXT).save(tmp_path / "a.vmfb")
     with pytest.raises(UsageError, match=r"onnxruntime runs ONNX models: give the \.onnx file instead of .*a\.vmfb"):
         qmlir.bench(saved, vs="onnxruntime")
