@@ -43,13 +43,13 @@ EXACT: dict[str, dict[str, Any]] = {
     "dynamic_fbgemm_f16": {"intermediate_dtype": "i8", "recipe": "fbgemm", "out_dtype": "f16"},
     "weights_first": {"intermediate_dtype": "i8", "routing_stage": "input"},
 }  # fmt: skip
-QUICK = ("requantised_u8", "dynamic")  # on lavapipe, which compiles each program again when it loads it
+QUICK = ("requantised_u8", "dynamic")  # the others are in the slow tier
 
 
 @pytest.mark.parametrize(
     ("scheme", "on"),
     [
-        pytest.param(s, t, marks=pytest.mark.slow if t != "cpu" and s not in QUICK else ())
+        pytest.param(s, t, marks=() if s in QUICK else pytest.mark.slow)
         for s in EXACT
         for t in ("cpu", "vulkan:lavapipe")
     ],

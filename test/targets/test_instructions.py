@@ -93,7 +93,9 @@ def test_dynamic_rows(target: str, forms: Any, select: Any, tmp_path: Path) -> N
     check(select(forms.matmul(None, 4096, 4096), target), tmp_path, MATRIX[target])
 
 
-@pytest.mark.parametrize("target", ["rocm:gfx942", "rocm:gfx1100", "cuda:sm_80"])
+@pytest.mark.parametrize(
+    "target", ["rocm:gfx942", pytest.param("rocm:gfx1100", marks=pytest.mark.slow), "cuda:sm_80"]
+)  # fmt: skip
 @pytest.mark.parametrize("form", ["ragged", "k groups", "conv", "odd multiple"])
 def test_dynamic_forms(target: str, form: str, forms: Any, select: Any, tmp_path: Path) -> None:
     odd = forms.matmul(None, 256, 512).replace("%x: tensor<?x512xi8>", "%x0: tensor<?x7x512xi8>", 1)
@@ -108,6 +110,7 @@ def test_dynamic_forms(target: str, form: str, forms: Any, select: Any, tmp_path
     check(select(text, target), tmp_path, MATRIX[target])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["rocm:gfx942", "rocm:gfx1100", "rocm:gfx1201"])
 @pytest.mark.parametrize("dtype", ["i8", "f16"])
 @pytest.mark.parametrize("m", [16, 1024, None])
