@@ -21,7 +21,7 @@ _DIGEST = "qmlir.digest"
 
 def outline(
     kernel: Kernel,
-    rhs: Any,
+    rhs: Callable[[], Any],
     emit: Emit,
     first: Callable[[], Sequence[Any]] = tuple,
     size_type: Any = None,
@@ -30,8 +30,8 @@ def outline(
     """Replace the group of `kernel` by a dispatch of the executable that `emit` makes.
 
     The executable gets the activation `[M, K]` (`[B, M, K]` of a batch, or `[R, K]` whose rows are picked), the batch's
-    index and rows where it has them, `rhs` (the weight as the kernel wants it, made in front of the group's
-    last op), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic, it comes
+    index and rows where it has them, what `rhs` makes in front of the group's last op (the weight as the kernel wants
+    it), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic, it comes
     first as an index, or as `size_type`. `first` makes scalars at the dispatch that come before everything else.
     `arrange` makes the tensor of an operand, with its axes in another order than theirs.
     """
@@ -42,7 +42,7 @@ def outline(
     result = last.results[0]
     with last.location, ir.InsertionPoint(last):
         lhs = matrix(kernel.lhs, kernel.k)
-        inputs = [lhs, rhs, *picks(kernel), *((arrange or aligned)(o) for o in kernel.operands)]
+        inputs = [lhs, rhs(), *picks(kernel), *((arrange or aligned)(o) for o in kernel.operands)]
         first_sizes = [tensor.dim(lhs, arith.constant(ir.IndexType.get(), 0))] if kernel.dynamic else []
         rows = [_rows(kernel, size) for size in first_sizes]
         batch = [] if kernel.batch is None else [kernel.batch.size]

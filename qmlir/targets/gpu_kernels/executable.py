@@ -20,14 +20,23 @@ class View:
     shape: tuple[int | None, ...]
     element: Any
 
+    @classmethod
+    def of(cls, tensor: Any) -> View:
+        """A tensor type as it stands."""
+        kind = ir.RankedTensorType(tensor)
+        sizes = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
+        return cls(tuple(sizes), kind.element_type)
+
 
 @dataclass(frozen=True)
 class Launch:
-    """How the threads of a kernel lie: `grid` is the number of workgroups for a number of rows."""
+    """How the threads of a kernel lie: `grid` is the number of workgroups for a number of rows. `library`: whether the
+    target has functions for erf and its like."""
 
     threads: int
     subgroup: int
     grid: Callable[[e.Index], tuple[e.Index, e.Index, e.Index]]
+    library: bool = False
 
 
 Body = Callable[[e.Index, list[Any]], None]  # of the number of rows and a memref of each view
@@ -55,8 +64,8 @@ def executable(name: str, rows: int | None, views: Sequence[View], launch: Launc
         inner = ir.Operation.create("builtin.module", regions=1)
         with ir.InsertionPoint(inner.regions[0].blocks.append()):
             _function(name, rows, views, layout, launch, body)
-        # erf and its like as polynomials: SPIR-V has no erf, and AMD's libraries are not asked for one.
-        PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
+        if not launch.library:  # polynomials: SPIR-V has no erf, and AMD's libraries are not asked for one
+            PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         hal.ExecutableSourceEndOp()
     return f"@{name}::@{name}"
 

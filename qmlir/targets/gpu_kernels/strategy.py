@@ -39,9 +39,9 @@ class DotPlan:
         from ...kernels.outline import outline
         from .weights import packed
 
-        last = self.kernel.operations[-1]
-        with last.location, ir.InsertionPoint(last):
-            rhs = packed(self.codes, self.weights) if self.codes is not None else self.kernel.rhs.value
+        def rhs() -> Any:
+            return packed(self.codes, self.weights) if self.codes is not None else self.kernel.rhs.value
+
         outline(self.kernel, rhs, self._plan().emit, size_type=ir.IntegerType.get_signless(32))
 
     def _plan(self) -> DotKernel:
@@ -93,7 +93,8 @@ class DotStrategy:
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
-        from .weights import Codes, constant_codes, stored
+        from ...kernels.weights import constant_codes
+        from .weights import Codes, stored
 
         if unfit := unreadable(kernel) or unsupported(kernel):
             return unfit

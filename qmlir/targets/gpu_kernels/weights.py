@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ...kernels.layouts import Layout
 
 if TYPE_CHECKING:
@@ -67,30 +65,6 @@ class Codes:
         return Layout(padded, factors, (1, 0, 2, 3, 4), self.bits, field, self.offset)
 
 
-def constant_codes(kernel: Kernel) -> Array | None:
-    """The codes of a constant weight as `[N, K]`, None when it is known at run time only."""
-    array = known(kernel.rhs.value)
-    if array is None:
-        return None
-    if kernel.rhs.flipped:
-        array = (array.view(np.uint8) ^ 0x80).view(np.int8)
-    axes = kernel.rhs.source_axes
-    order = sorted(range(array.ndim), key=lambda i: ("n", "g", "k").index(axes[i]))
-    return np.ascontiguousarray(array.transpose(order)).reshape(kernel.n, kernel.k)
-
-
-def known(value: Any) -> Array | None:
-    """The array of a constant, seen through views that only name its axes differently."""
-    from ..._mlir import ir
-    from ...dialect.ops.constants import constant_array
-
-    owner = value.owner
-    if not isinstance(owner, ir.Block) and owner.operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-        array = known(owner.operation.operands[0])
-        return None if array is None else array.reshape(ir.RankedTensorType(value.type).shape)
-    return constant_array(value)
-
-
 def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:
     """The shortest storage of a weight `[N, K]` whose pieces divide the groups along K, or the channels of a
     convolution; None where there is none.
@@ -126,8 +100,6 @@ def offset_of(codes: Array, kernel: Kernel, bits: int) -> int | None:
 
 def packed(codes: Array, form: Codes) -> Any:
     """The weight as a constant at the insertion point, bytes `[K / depth, N, 4 * words]`."""
-    from ..._mlir import arith, ir
+    from ...kernels.weights import constant_bytes
 
-    array = form.layout(*codes.shape).apply(codes)
-    kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
-    return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))
+    return constant_bytes(form.layout(*codes.shape).apply(codes))

@@ -6,38 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...._mlir import arith, ir
 from ....dialect.dtypes import Array
-from ....dialect.ops.constants import constant_array
 from ....kernels.description import Kernel, Literal, Operand, Stage
+from ....kernels.weights import constant_bytes, known
 from .micro import Micro, Weights
 
 if TYPE_CHECKING:
     from ....kernels.scaled import Scaled
     from .gemm import Gemm
-
-
-def constant_codes(kernel: Kernel) -> Array | None:
-    """The codes of a constant weight as `[N, K]` (`[matrices, N, K]` of a batch), None when it is known at run time
-    only."""
-    array = known(kernel.rhs.value)
-    if array is None:
-        return None
-    if kernel.rhs.flipped:
-        array = (array.view(np.uint8) ^ 0x80).view(np.int8)
-    axes = kernel.rhs.source_axes
-    order = sorted(range(array.ndim), key=lambda i: ("b", "n", "g", "k").index(axes[i]))
-    matrices = [] if kernel.batch is None else [-1]
-    return np.ascontiguousarray(array.transpose(order)).reshape(*matrices, kernel.n, kernel.k)
-
-
-def known(value: Any) -> Array | None:
-    """The array of a constant, seen through views that only name its axes differently."""
-    owner = value.owner
-    if not isinstance(owner, ir.Block) and owner.operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-        array = known(owner.operation.operands[0])
-        return None if array is None else array.reshape(ir.RankedTensorType(value.type).shape)
-    return constant_array(value)
 
 
 def weights_for(codes: Array | None, kernel: Kernel, micro: Micro) -> Weights:
@@ -116,5 +92,4 @@ def packed(gemm: Gemm, codes: Array | None) -> Any:
         codes, n = halves_by_turns(codes, micro.lanes), gemm.panels * micro.panel
     layout = micro.layout(n, kernel.k, True, weights)
     array = layout.apply(codes) if codes.ndim == 2 else np.stack([layout.apply(matrix) for matrix in codes])
-    kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
-    return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))
+    return constant_bytes(array)

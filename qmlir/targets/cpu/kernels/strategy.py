@@ -55,16 +55,13 @@ class KernelPlan:
         return Estimate(None, cost=nanoseconds_of(self._gemm()))
 
     def apply(self, op: Any) -> None:
-        from ...._mlir import ir
         from ....kernels.outline import outline
         from ..threads.program import team_of
         from .pack import packed
 
         gemm = self._gemm()
         last = self.kernel.operations[-1]
-        with last.location, ir.InsertionPoint(last):
-            rhs = packed(gemm, self.codes)
-        outline(self.kernel, rhs, gemm.emit, lambda: [team_of(last)])
+        outline(self.kernel, lambda: packed(gemm, self.codes), gemm.emit, lambda: [team_of(last)])
 
     def describe(self) -> Mapping[str, Any]:
         gemm = self._gemm()
@@ -137,7 +134,7 @@ class ConvolutionStrategy:
         from ....dialect.ops.constants import is_zero_fill
         from ....kernels.description import Unfit
         from ....kernels.group import describe_convolution
-        from .pack import known
+        from ....kernels.weights import known
 
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
             return Decline(
@@ -239,8 +236,8 @@ class ProductStrategy(ABC):
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether this micro-kernel computes `kernel`."""
+        from ....kernels.weights import constant_codes
         from .gemm import fits_stack
-        from .pack import constant_codes
 
         if sum(size is None for size in kernel.row_sizes) > 1:
             return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
@@ -383,17 +380,14 @@ class DepthwisePlan:
     codes: Array  # [K, C]
 
     def apply(self, op: Any) -> None:
-        from ...._mlir import arith, ir
         from ....kernels.outline import outline
+        from ....kernels.weights import constant_bytes
         from ..threads.program import team_of
         from .depthwise import Depthwise, packed
 
         last = self.kernel.operations[-1]
-        array = packed(self.kernel, self.codes)
-        with last.location, ir.InsertionPoint(last):
-            kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
-            weights = arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))
-        outline(self.kernel, weights, Depthwise(self.kernel).emit, lambda: [team_of(last)])
+        weights = packed(self.kernel, self.codes)
+        outline(self.kernel, lambda: constant_bytes(weights), Depthwise(self.kernel).emit, lambda: [team_of(last)])
 
     def describe(self) -> Mapping[str, Any]:
         from .depthwise import CHANNELS
@@ -411,8 +405,8 @@ class DepthwiseStrategy:
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
         from ....kernels.group import describe_depthwise
+        from ....kernels.weights import known
         from .micro import AVX512_VNNI
-        from .pack import known
 
         c = contraction
         declined = KernelStrategy(self.target, AVX512_VNNI).lacks()

@@ -17,14 +17,14 @@ from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Previous, RowSum, Source, Stage
 from ....kernels.row_sums import uses_row_sums
+from ...gpu_kernels.executable import Launch
 from . import instructions as gpu
-from .executable import Launch, executable, workgroup_id
+from .executable import WARP, in_a_row, kernel_of, workgroup_id
 from .operands import fetch
 from .rules import RULES
 from .shared_tile import CHUNK
 from .weights import Storage
 
-_WARP = 32
 _WARPS = 4
 _ONES = 0x01010101
 _FLIP = -0x7F7F7F80  # 0x80808080: turns the top bit of four codes
@@ -83,11 +83,11 @@ class Gemv:
 
     @property
     def launch(self) -> Launch:
-        return Launch(_WARP * _WARPS, lambda rows: self.blocks)
+        return in_a_row(WARP * _WARPS, lambda rows: self.blocks)
 
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
         """An executable at the insertion point; returns its entry point."""
-        return executable(name, self.kernel.m, [*inputs, result], self.launch, lambda r, b: _Block(self, b).run())
+        return kernel_of(name, self.kernel.m, [*inputs, result], self.launch, lambda r, b: _Block(self, b).run())
 
 
 class _Block:
@@ -99,8 +99,8 @@ class _Block:
         self.buffers = dict(zip(self.kernel.operands, operands, strict=True))
         self.cloner = BodyCloner(1, RULES)
         self.wants_sums = uses_row_sums(self.kernel)
-        self.thread = gpu.thread_id(_WARP * _WARPS)
-        self.lane, warp = e.remainder(self.thread, _WARP), e.divide(self.thread, _WARP)
+        self.thread = gpu.thread_id(WARP * _WARPS)
+        self.lane, warp = e.remainder(self.thread, WARP), e.divide(self.thread, WARP)
         self.k_warp, n_warp = e.remainder(warp, gemv.k_warps), e.divide(warp, gemv.k_warps)
         self.first_warp = e.less(n_warp, 1)  # of those that read the same codes along K
         self.local = e.multiply(n_warp, gemv.columns)
@@ -115,7 +115,7 @@ class _Block:
             self._groups(self.kernel.group // self.gemv.chunk_codes)
         gpu.barrier()
         results = self.gemv.rows * self.gemv.block_columns
-        threads = _WARP * _WARPS
+        threads = WARP * _WARPS
         for first in range(0, results, threads):
             number = e.add(self.thread, first)
             here = True if first + threads <= results else e.less(number, results)
@@ -126,21 +126,21 @@ class _Block:
     def _whole(self) -> None:
         """All of K: lanes keep their sums to the end."""
         gemv = self.gemv
-        rounds = -(-gemv.chunks // _WARP)
+        rounds = -(-gemv.chunks // WARP)
         with e.loop(self.k_warp, rounds, gemv.k_warps, self._zeros()) as each:
             each.next = self._chunk(each.index, each.values)
-        totals = [gpu.sum_across(value, _WARP) for value in each.results]
+        totals = [gpu.sum_across(value, WARP) for value in each.results]
         self._store(totals, self.k_warp, e.equal(self.lane, 0))
 
     def _groups(self, lanes: int) -> None:
         """Groups that so many neighbouring lanes share, apart."""
         gemv = self.gemv
-        with e.loop(self.k_warp, -(-gemv.chunks // _WARP), gemv.k_warps) as each:
+        with e.loop(self.k_warp, -(-gemv.chunks // WARP), gemv.k_warps) as each:
             values = self._chunk(each.index, self._zeros())
             totals = [gpu.sum_across(value, lanes) for value in values]
-            number = e.add(e.multiply(each.index, _WARP), self.lane)
+            number = e.add(e.multiply(each.index, WARP), self.lane)
             first = e.equal(e.remainder(self.lane, lanes), 0)
-            there = True if gemv.chunks % _WARP == 0 else e.less(number, gemv.chunks)
+            there = True if gemv.chunks % WARP == 0 else e.less(number, gemv.chunks)
             self._store(totals, e.divide(number, lanes), e.both(first, there))
 
     def _zeros(self) -> list[Any]:
@@ -151,8 +151,8 @@ class _Block:
     def _chunk(self, round_: e.Index, values: Sequence[Any]) -> list[Any]:
         """The sums with one more chunk of each lane."""
         gemv, made = self.gemv, list(values)
-        number = e.add(e.multiply(round_, _WARP), self.lane)
-        stored = number if gemv.chunks % _WARP == 0 else e.minimum(number, gemv.chunks - 1)
+        number = e.add(e.multiply(round_, WARP), self.lane)
+        stored = number if gemv.chunks % WARP == 0 else e.minimum(number, gemv.chunks - 1)
         weights = [self._weight(c, stored) for c in range(gemv.columns)]
         ones = e.constant(_ONES, e.integer(32))
         for m in range(gemv.rows):
@@ -179,7 +179,7 @@ class _Block:
         words: list[Any] = []
         for part in range(0, CHUNK, size):
             place = e.add(k, part)
-            there = True if self.gemv.chunks % _WARP == 0 and self._whole_k else e.less(place, self.kernel.k)
+            there = True if self.gemv.chunks % WARP == 0 and self._whole_k else e.less(place, self.kernel.k)
             where = [e.index(m), e.index(e.choose(there, place, 0))]
             if size == 1:
                 words.append(self._known(memref.load(self.lhs, where), there, -128))

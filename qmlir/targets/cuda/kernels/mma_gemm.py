@@ -21,9 +21,10 @@ from ....kernels.bodies import BodyCloner
 from ....kernels.description import BATCH, COLUMN, ROW, Kernel, Literal, Operand, Previous, RowSum, Source, Stage
 from ....kernels.outline import picks
 from ....kernels.row_sums import uses_row_sums
+from ...gpu_kernels.executable import Launch
 from . import instructions as gpu
 from .decode import Decoder
-from .executable import Launch, executable, workgroup_id
+from .executable import in_a_row, kernel_of, workgroup_id
 from .image import Image
 from .operands import fetch
 from .raster import batch_of, blocks, place
@@ -93,11 +94,11 @@ class MmaGemm:
 
     @property
     def launch(self) -> Launch:
-        return Launch(self.tile.threads, lambda rows: blocks(self.kernel, self.tile, rows))
+        return in_a_row(self.tile.threads, lambda rows: blocks(self.kernel, self.tile, rows))
 
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
         """An executable at the insertion point; returns its entry point."""
-        return executable(name, self.kernel.m, [*inputs, result], self.launch, lambda r, b: Block(self, r, b).run())
+        return kernel_of(name, self.kernel.m, [*inputs, result], self.launch, lambda r, b: Block(self, r, b).run())
 
 
 class Block:

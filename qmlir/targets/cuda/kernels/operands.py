@@ -9,7 +9,7 @@ from ...._mlir import memref, vector
 from ....kernels import emit as e
 from ....kernels.description import COLUMN, Operand
 from ....kernels.outline import aligned, merged
-from .weights import known
+from ....kernels.weights import known
 
 
 def letters(operand: Operand) -> str:

@@ -32,19 +32,18 @@ class KernelPlan:
     facts: Mapping[str, Any]
 
     def apply(self, op: Any) -> None:
-        from ...._mlir import ir
         from ....kernels.emit import integer
         from ....kernels.outline import outline
         from .operands import arranged
         from .weights import packed_constant, transposed
 
         made = self.generator
-        last = made.kernel.operations[-1]
-        with last.location, ir.InsertionPoint(last):
-            if self.codes is not None:
-                rhs = packed_constant(self.codes, made.kernel, made.storage, made.padded_k)
-            else:
-                rhs = transposed(made.kernel.rhs)
+
+        def rhs() -> Any:
+            if self.codes is None:
+                return transposed(made.kernel.rhs)
+            return packed_constant(self.codes, made.storage, made.padded_k)
+
         outline(made.kernel, rhs, made.emit, size_type=integer(32), arrange=arranged)
 
     def describe(self) -> Mapping[str, Any]:
@@ -139,7 +138,7 @@ def _no_int8(c: Contraction) -> Decline | None:
 
 def _unfit(kernel: Kernel) -> Decline | None:
     """What no kernel here computes."""
-    from .weights import constant_codes
+    from ....kernels.weights import constant_codes
 
     if sum(size is None for size in kernel.row_sizes) > 1:
         return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
@@ -163,8 +162,9 @@ class MmaSyncStrategy(IntegerStrategy):
     tiles: tuple[Tile, ...] = TILES
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        from ....kernels.weights import constant_codes
         from .choose import Machine, choose
-        from .weights import Storage, constant_codes, storage_for
+        from .weights import Storage, storage_for
 
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
@@ -190,8 +190,9 @@ class WgmmaStrategy(MmaSyncStrategy):
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         from ....kernels.row_sums import uses_row_sums
+        from ....kernels.weights import constant_codes
         from .choose import Machine, choose
-        from .weights import Storage, constant_codes, storage_for
+        from .weights import Storage, storage_for
         from .wgmma_gemm import WgmmaGemm
 
         if self.target.name != "sm_90a":
@@ -238,7 +239,7 @@ class ConvolutionStrategy:
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
         from ....kernels.group import describe_convolution
-        from .weights import constant_codes
+        from ....kernels.weights import constant_codes
 
         c = contraction
         if c.kind != "conv2d" or c.batch:
@@ -261,9 +262,10 @@ class GemvStrategy(IntegerStrategy):
     name: str = "gemv-int8"
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        from ....kernels.weights import constant_codes
         from .choose import gemv_for
         from .gemv import MOST_ROWS
-        from .weights import constant_codes, storage_for
+        from .weights import storage_for
 
         if kernel.m is None:
             return Decline("M is dynamic", "a static M, at most 8")
@@ -304,8 +306,9 @@ class WeightOnlyStrategy(Tiled):
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """Whether a tile computes `kernel`."""
+        from ....kernels.weights import constant_codes
         from .choose import Machine, choose
-        from .weights import constant_codes, storage_for_halves
+        from .weights import storage_for_halves
 
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")

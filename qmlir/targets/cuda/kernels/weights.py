@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...._mlir import arith, ir, linalg, tensor
 from ....dialect.dtypes import Array
-from ....dialect.ops.constants import constant_array
 from ....kernels import emit as e
-from ....kernels.description import Factor, Kernel
+from ....kernels.description import Factor
 from ....kernels.layouts import Layout
+from ....kernels.weights import constant_bytes
 from .shared_tile import CHUNK
 
 
@@ -89,48 +87,34 @@ class Storage:
         return arith.andi(moved, kept)
 
 
-def known(value: Any) -> Array | None:
-    """The array of a constant, seen through views that only name its axes differently."""
-    owner = value.owner
-    if not isinstance(owner, ir.Block) and owner.operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-        array = known(owner.operation.operands[0])
-        return None if array is None else array.reshape(ir.RankedTensorType(value.type).shape)
-    return constant_array(value)
-
-
-def constant_codes(kernel: Kernel) -> Array | None:
-    """The codes of a constant weight as `[N, K]`, of a batch one below the other; None when it is known at run time."""
-    array = known(kernel.rhs.value)
-    if array is None:
-        return None
-    if kernel.rhs.flipped:
-        array = (array.view(np.uint8) ^ 0x80).view(np.int8)
-    axes = kernel.rhs.source_axes
-    order = sorted(range(array.ndim), key=lambda i: ("b", "n", "g", "k").index(axes[i]))
-    return np.ascontiguousarray(array.transpose(order)).reshape(-1, kernel.k)
-
-
 def storage_for(codes: Array | None, magnitude: int) -> Storage:
     """The shortest storage that holds the codes. Codes declared to have 8 bits keep them: what they are may change
     with the next weight, and the program's speed with it."""
     if codes is None or magnitude > 16 or codes.size == 0:
         return Storage()
-    low, high = int(codes.min()), int(codes.max())
+    return _shortest(codes, halves=False)
+
+
+def storage_for_halves(codes: Array) -> Storage:
+    """The shortest storage of codes that become floats one by one."""
+    return _shortest(codes, halves=True)
+
+
+def _shortest(codes: Array, halves: bool) -> Storage:
+    low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
     for bits in (2, 4):
         if low >= 0 and high < 1 << bits:
-            return Storage(bits, signed=False)
+            return Storage(bits, signed=False, halves=halves)
         if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
-            return Storage(bits)
-    return Storage()
+            return Storage(bits, halves=halves)
+    return Storage(halves=halves)
 
 
-def packed_constant(codes: Array, kernel: Kernel, storage: Storage, padded_k: int) -> Any:
+def packed_constant(codes: Array, storage: Storage, padded_k: int) -> Any:
     """The weight `[N, padded_k / fields]`, of a batch `[B, N, ...]`, as a constant at the insertion point."""
-    n = codes.shape[0]
-    batch = [] if kernel.batch is None else [kernel.batch.matrices]
-    array = storage.layout(n, padded_k).apply(codes).reshape(*batch, kernel.n, padded_k // storage.fields)
-    kind = ir.RankedTensorType.get(array.shape, e.integer(8))
-    return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))
+    rows = codes.reshape(-1, codes.shape[-1])
+    array = storage.layout(len(rows), padded_k).apply(rows)
+    return constant_bytes(array.reshape(*codes.shape[:-1], padded_k // storage.fields))
 
 
 def transposed(rhs: Factor) -> Any:
@@ -141,14 +125,3 @@ def transposed(rhs: Factor) -> Any:
     kind = ir.RankedTensorType(rhs.value.type)
     out = tensor.empty([kind.get_dim_size(i) for i in order], kind.element_type)
     return linalg.transpose(rhs.value, outs=[out], permutation=order).results[0]
-
-
-def storage_for_halves(codes: Array) -> Storage:
-    """The shortest storage of codes that become floats one by one."""
-    low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
-    for bits in (2, 4):
-        if low >= 0 and high < 1 << bits:
-            return Storage(bits, signed=False, halves=True)
-        if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
-            return Storage(bits, halves=True)
-    return Storage(halves=True)

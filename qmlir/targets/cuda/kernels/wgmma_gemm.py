@@ -15,7 +15,7 @@ from typing import Any
 
 from ....kernels import emit as e
 from . import instructions as gpu
-from .executable import executable
+from .executable import kernel_of
 from .mma_gemm import Block, MmaGemm
 
 _ROW_BYTES = 128  # of a tile, the width of the swizzle
@@ -28,7 +28,7 @@ class WgmmaGemm(MmaGemm):
     """An integer kernel on one tile; warps lie along M, 16 rows each, and every one has all columns."""
 
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
-        return executable(name, self.kernel.m, [*inputs, result], self.launch, lambda r, b: _Block(self, r, b).run())
+        return kernel_of(name, self.kernel.m, [*inputs, result], self.launch, lambda r, b: _Block(self, r, b).run())
 
 
 class _Block(Block):

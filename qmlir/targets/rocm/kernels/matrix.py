@@ -25,6 +25,7 @@ from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ....kernels.layouts import Layout
 from ....kernels.row_sums import uses_row_sums
+from ....kernels.weights import constant_bytes
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import Rows, WindowRows, rows_of
 from ...gpu_kernels.epilogue import Epilogue
@@ -135,8 +136,7 @@ class MatrixKernel:
         """The weight as a constant at the insertion point."""
         array = self.step.layout(*codes.shape).apply(codes)
         array = array.reshape(self.steps, self.column_tiles, self.step.loads, _TILE * self.step.instruction.parts, -1)
-        kind = ir.RankedTensorType.get(array.shape, e.integer(8))
-        return arith.constant(kind, ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=kind))
+        return constant_bytes(np.ascontiguousarray(array))
 
     def emit(self, name: str, inputs: Any, result: Any) -> str:
         """The executable; see `outline`."""

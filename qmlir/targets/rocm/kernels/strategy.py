@@ -42,10 +42,8 @@ class MatrixPlan:
         from ...._mlir import ir
         from ....kernels.outline import outline
 
-        plan, last = self._plan(), self.kernel.operations[-1]
-        with last.location, ir.InsertionPoint(last):
-            rhs = plan.packed(self.codes)
-        outline(self.kernel, rhs, plan.emit, size_type=ir.IntegerType.get_signless(32))
+        plan = self._plan()
+        outline(self.kernel, lambda: plan.packed(self.codes), plan.emit, size_type=ir.IntegerType.get_signless(32))
 
     def describe(self) -> Mapping[str, Any]:
         plan = self._plan()
@@ -84,7 +82,7 @@ class MatrixStrategy:
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
-        from ...gpu_kernels.weights import constant_codes
+        from ....kernels.weights import constant_codes
 
         if not self.always and _plain(kernel):
             return Decline("IREE's own tiles take it with all that is fused, in one dispatch", "none needed")

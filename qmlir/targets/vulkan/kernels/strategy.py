@@ -40,10 +40,8 @@ class CooperativePlan:
         from ....kernels.outline import outline
         from ...gpu_kernels.weights import packed
 
-        last = self.kernel.operations[-1]
-        with last.location, ir.InsertionPoint(last):
-            rhs = packed(self.codes, self.weights)
-        outline(self.kernel, rhs, self._plan().emit, size_type=ir.IntegerType.get_signless(32))
+        size = ir.IntegerType.get_signless(32)
+        outline(self.kernel, lambda: packed(self.codes, self.weights), self._plan().emit, size_type=size)
 
     def describe(self) -> Mapping[str, Any]:
         from .matrix import TILE
@@ -78,7 +76,8 @@ class CooperativeKernelStrategy:
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
-        from ...gpu_kernels.weights import constant_codes, stored
+        from ....kernels.weights import constant_codes
+        from ...gpu_kernels.weights import stored
 
         if unfit := unreadable(kernel, 16):
             return unfit

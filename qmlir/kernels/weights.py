@@ -1,0 +1,43 @@
+"""A weight that the program holds: its codes as an array, and the bytes that a kernel stores as a constant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._mlir import arith, ir
+from ..dialect.ops.constants import constant_array
+
+if TYPE_CHECKING:
+    from ..dialect.dtypes import Array
+    from .description import Kernel
+
+
+def known(value: Any) -> Array | None:
+    """The array of a constant, seen through views that only name its axes differently."""
+    owner = value.owner
+    if not isinstance(owner, ir.Block) and owner.operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+        array = known(owner.operation.operands[0])
+        return None if array is None else array.reshape(ir.RankedTensorType(value.type).shape)
+    return constant_array(value)
+
+
+def constant_codes(kernel: Kernel) -> Array | None:
+    """The codes of a constant weight as `[N, K]` (`[matrices, N, K]` of a batch), None when it is known at run time
+    only."""
+    array = known(kernel.rhs.value)
+    if array is None:
+        return None
+    if kernel.rhs.flipped:
+        array = (array.view(np.uint8) ^ 0x80).view(np.int8)
+    axes = kernel.rhs.source_axes
+    order = sorted(range(array.ndim), key=lambda i: ("b", "n", "g", "k").index(axes[i]))
+    matrices = [] if kernel.batch is None else [-1]
+    return np.ascontiguousarray(array.transpose(order)).reshape(*matrices, kernel.n, kernel.k)
+
+
+def constant_bytes(array: Array) -> Any:
+    """An array of bytes as a constant at the insertion point."""
+    kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
+    return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))
