@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-# The axes of a kernel, in the order in which the axes of every operand are brought.
-BATCH, GROUP, ROW, COLUMN = "b", "g", "m", "n"
-ORDER = BATCH + GROUP + ROW + COLUMN
+# The axes of a kernel, in the order in which the axes of every operand are brought. A matrix and a token are what a
+# batch picks for a product and for a row: the numbers in `Batch.index`, and those in `Batch.rows` over `Batch.repeats`.
+BATCH, MATRIX, TOKEN, GROUP, ROW, COLUMN = "b", "e", "t", "g", "m", "n"
+ORDER = BATCH + MATRIX + TOKEN + GROUP + ROW + COLUMN
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ from .scaled import constant_scalar, scaled
 
 _MULTIPLY_ADD = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
 _FLOAT_MULTIPLY_ADD = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}
+# What the lowering puts behind values that other targets may not fuse.
+KEPT_APART = ("flow.tensor.tie_shape", "util.optimization_barrier")
 # Attributes with the largest |code| of each side, which the lowering leaves on contractions.
 _MAGNITUDES = ("qmlir.lhs_magnitude", "qmlir.rhs_magnitude")
 
@@ -50,11 +52,12 @@ class _Axis:
 _Axes = tuple[_Axis, ...]
 
 
-def describe(op: Any, extended: bool = False) -> Kernel:
+def describe(op: Any, extended: bool = False, decoded_batches: bool = False) -> Kernel:
     """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes.
 
     What not every generator has is found only when it asks for it (`extended`): batches of products, gates, float
-    activations that are widened in front of the product, and decodes that are tables of whatever form.
+    activations that are widened in front of the product, and decodes that are tables of whatever form. With
+    `decoded_batches` a batch may be of floats, whose weights are decoded by arithmetic.
 
     Raises:
         Unfit: where it is none.
@@ -86,16 +89,17 @@ def describe(op: Any, extended: bool = False) -> Kernel:
         raise Unfit("products of a batch with a dynamic number of rows", "blocks of a static size")
     group = _product([a.size for a in depth]) if groups else None
     if floating:
-        if batch or groups or len(depth) != 1:
+        if (batch and not decoded_batches) or groups or len(depth) != 1:
             raise Unfit(
                 "a float product in groups, or a batch of them", "one weight, dequantised in front of the product"
             )
-        lhs, rhs = replace(lhs, value=_narrow(lhs.value) if extended else lhs.value), _decoded(rhs, extended)
+        lhs = replace(lhs, value=_narrow(lhs.value) if extended else lhs.value)
+        rhs = _decoded(rhs, extended and not decoded_batches)
         group = _group_of(rhs)
     products = None
     if batch:
-        products, rhs = _products(batch[0], rhs)
-        products, lhs = _gathered_rows(products, lhs)
+        products, rhs = _products(batch[0], _ungrouped(rhs))
+        products, lhs = gathered_rows(products, _ungrouped(lhs))
         products = replace(products, counts=_counts(products, rows[0].size))
     chain = _Chain(value, out_axes, rows, columns[0], batch)
     if groups:
@@ -134,9 +138,21 @@ def _with_batch(op: Any, axes: _Axes) -> _Axes:
     return tuple(replace(a, letter=BATCH) if a.number == lhs[0] else a for a in axes)
 
 
+def _ungrouped(factor: Factor) -> Factor:
+    """The tensor in front of a view that splits K of rows or matrices that an index picks into groups."""
+    *outer, last, k = factor.source_axes
+    if _name_of(factor.value) != "tensor.expand_shape" or (last, k) != (GROUP, "k"):
+        return factor
+    view = factor.value.owner.operation
+    split = [len(list(group)) for group in view.attributes["reassociation"]]
+    if split != [1] * len(outer) + [2] or gather(view.operands[0]) is None:
+        return factor
+    return replace(factor, value=view.operands[0], source_axes=(*outer, "k"))
+
+
 def _products(axis: _Axis, rhs: Factor) -> tuple[Batch, Factor]:
     """The batch, and the weight that its matrices are picked from."""
-    gathered = _gather(rhs.value)
+    gathered = gather(rhs.value)
     if rhs.source_axes[0] != BATCH:
         raise Unfit("the matrices of the weight are not its first axis", "a weight [B, N, K]")
     if gathered is None:
@@ -147,25 +163,17 @@ def _products(axis: _Axis, rhs: Factor) -> tuple[Batch, Factor]:
     matrices = _size(source, 0)
     if matrices is None:
         raise Unfit("the number of matrices is dynamic", "a static [G, N, K] weight")
-    return Batch(axis.size, matrices, _unbounded(index, matrices)), replace(rhs, value=source)
+    return Batch(axis.size, matrices, unbounded(index, matrices)), replace(rhs, value=source)
 
 
-def _gathered_rows(batch: Batch, lhs: Factor) -> tuple[Batch, Factor]:
+def gathered_rows(batch: Batch, lhs: Factor, dynamic: bool = False) -> tuple[Batch, Factor]:
     """Rows that are picked from an activation by an index are read from where they are."""
-    gathered = _gather(lhs.value)
-    if batch.size is None or gathered is None or ir.RankedTensorType(gathered[1].type).rank != 2:
+    gathered = gather(lhs.value)
+    if (batch.size is None and not dynamic) or gathered is None or ir.RankedTensorType(gathered[1].type).rank != 2:
         return batch, lhs
     source, rows = gathered
-    repeats = 1
-    owner = None if isinstance(source.owner, ir.Block) else source.owner.operation
-    if owner is not None and owner.name == "tensor.collapse_shape":
-        # `[T, X, K]`, in which a generic wrote each row of `[T, K]` X times.
-        copy = _name_of(owner.operands[0]) == "linalg.generic" and owner.operands[0].owner.operation
-        if copy and len(copy.operands) == 2 and _positions(_maps(copy)[0]) == [0, 2] and _only_yields(copy):
-            size = _size(owner.operands[0], 1)
-            if size is not None and ir.RankedTensorType(owner.operands[0].type).rank == 3:
-                source, repeats = copy.operands[0], size
-    if _size(source, 0) is None:
+    source, repeats = repeated(source)
+    if _size(source, 0) is None and not dynamic:
         return batch, lhs
     if _size(source, 0) == 1:
         repeats = 2**31 - 1  # one row is all rows, whatever the index says (passes/lower/grouped.py: slot_rows)
@@ -174,6 +182,19 @@ def _gathered_rows(batch: Batch, lhs: Factor) -> tuple[Batch, Factor]:
         lhs = replace(lhs, flipped=True)
         source = flipped
     return replace(batch, rows=rows, repeats=repeats), replace(lhs, value=source, source_axes=(ROW, "k"))
+
+
+def repeated(source: Any) -> tuple[Any, int]:
+    """Rows `[T, ..]`, and how often each of them stands in `source`, one behind the other."""
+    if _name_of(source) == "tensor.collapse_shape":
+        # `[T, X, K]`, in which a generic wrote each row of `[T, K]` X times.
+        owner = source.owner.operation
+        copy = _name_of(owner.operands[0]) == "linalg.generic" and owner.operands[0].owner.operation
+        if copy and len(copy.operands) == 2 and _positions(_maps(copy)[0]) == [0, 2] and _only_yields(copy):
+            size = _size(owner.operands[0], 1)
+            if size is not None and ir.RankedTensorType(owner.operands[0].type).rank == 3:
+                return copy.operands[0], size
+    return source, 1
 
 
 def _name_of(value: Any) -> str:
@@ -186,10 +207,10 @@ def _only_yields(op: Any) -> bool:
     return bool(last.name == "linalg.yield" and last.operands[0] == block.arguments[0])
 
 
-def _gather(value: Any) -> tuple[Any, Any] | None:
+def gather(value: Any) -> tuple[Any, Any] | None:
     """The source `[R, ..]` and the index `[..]` (i32) of a tensor whose first axes are rows that an index picks, and
     whose last ones are all of the source's other axes."""
-    if _name_of(value) == "util.optimization_barrier":
+    while _name_of(value) in KEPT_APART:
         value = value.owner.operation.operands[0]
     if _name_of(value) != "linalg.generic":
         return None
@@ -211,7 +232,11 @@ def _gather(value: Any) -> tuple[Any, Any] | None:
             known[operation.results[0]] = int(operation.attributes["dim"].value)
         elif operation.name == "tensor.extract" and source is None:
             picked, *where = operation.operands
-            if [known.get(w) for w in where] != ["row", *range(depth, maps[-1].n_dims)]:
+            axes = [known.get(w, "zero" if _is_zero(w) else None) for w in where]
+            # The index of an axis of one element is a constant.
+            inner = range(depth, maps[-1].n_dims)
+            wanted = [{"row"}, *({d} if _size(op.results[0], d) != 1 else {d, "zero"} for d in inner)]
+            if len(axes) != len(wanted) or any(a not in w for a, w in zip(axes, wanted, strict=True)):
                 return None
             source, known[operation.results[0]] = picked, "value"
         elif operation.name == "linalg.yield" and known.get(operation.operands[0]) == "value":
@@ -221,7 +246,12 @@ def _gather(value: Any) -> tuple[Any, Any] | None:
     return None
 
 
-def _unbounded(index: Any, size: int) -> Any:
+def _is_zero(value: Any) -> bool:
+    attribute = scalar_constant(value)
+    return isinstance(attribute, ir.IntegerAttr) and attribute.value == 0
+
+
+def unbounded(index: Any, size: int) -> Any:
     """The index in front of an elementwise op that only brings what is outside of `[0, size)` to the nearest end."""
     if _name_of(index) != "linalg.generic" or len(index.owner.operation.operands) != 2:
         return index
@@ -468,7 +498,7 @@ def _decoded(factor: Factor, tables: bool) -> Factor:
     if owner is not None and owner.name == "tensor.collapse_shape":
         groups = [len(list(group)) for group in owner.attributes["reassociation"]]
         k = letters.index("k")
-        if groups[1 - k] != 1 or groups[k] != 2:
+        if any(size != (2 if i == k else 1) for i, size in enumerate(groups)):
             raise Unfit("the weight is a view of something else than groups along K", "a weight [N, G, K / G]")
         letters = [x for letter in letters for x in (("g", "k") if letter == "k" else (letter,))]
         value = owner.operands[0]

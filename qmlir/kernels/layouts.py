@@ -69,6 +69,10 @@ class Layout:
             parts = joined
         return np.ascontiguousarray(parts).view(np.int8)
 
+    def each(self, codes: Array) -> Array:
+        """The stored bytes of one matrix, or of each of `[B, rows, columns]`."""
+        return self.apply(codes) if codes.ndim == 2 else np.stack([self.apply(matrix) for matrix in codes])
+
     def emit(self, value: Any) -> Any:
         """The same of a tensor of i8 codes at the current insertion point. Codes of 8 bits only."""
         assert self.bits == 8

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._mlir import arith, flow, ir, linalg, tensor
 from ..dialect.ops.constants import constant_array
-from .description import ORDER, Factor, Kernel, Operand
+from .description import ORDER, TOKEN, Factor, Kernel, Operand
 
 # Emits a `stream.executable` of the given name at the current insertion point, for inputs and a result of the given
 # types; returns its entry point as the text of a symbol reference.
@@ -32,8 +32,9 @@ def outline(
     The executable gets the activation `[M, K]` (`[B, M, K]` of a batch, or `[R, K]` whose rows are picked), the batch's
     index and rows where it has them, what `rhs` makes in front of the group's last op (the weight as the kernel wants
     it), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic, it comes
-    first as an index, or as `size_type`. `first` makes scalars at the dispatch that come before everything else.
-    `arrange` makes the tensor of an operand, with its axes in another order than theirs.
+    first as an index, or as `size_type`, and behind it the number of tokens, where rows are picked from as many.
+    `first` makes scalars at the dispatch that come before everything else. `arrange` makes the tensor of an operand,
+    with its axes in another order than theirs.
     """
     last = kernel.operations[-1]
     function = last.parent
@@ -43,7 +44,8 @@ def outline(
     with last.location, ir.InsertionPoint(last):
         lhs = matrix(kernel.lhs, kernel.k)
         inputs = [lhs, rhs(), *picks(kernel), *((arrange or aligned)(o) for o in kernel.operands)]
-        first_sizes = [tensor.dim(lhs, arith.constant(ir.IndexType.get(), 0))] if kernel.dynamic else []
+        first_sizes = [_first_size(_counted(kernel, lhs))] if kernel.dynamic else []
+        tokens = [_first_size(lhs)] if has_tokens(kernel) else []
         rows = [_rows(kernel, size) for size in first_sizes]
         batch = [] if kernel.batch is None else [kernel.batch.size]
         out = _tensor([*batch, kernel.m, kernel.columns], kernel.result_type)
@@ -52,13 +54,14 @@ def outline(
         entry = emit(name, [value.type for value in inputs], out)
     entry = once(function.parent, name, entry)
     with last.location, ir.InsertionPoint(last):
-        sizes = rows if size_type is None else [arith.index_cast(size_type, size) for size in rows]
+        known = [*rows, *tokens]
+        sizes = known if size_type is None else [arith.index_cast(size_type, size) for size in known]
         call = flow.DispatchOp(
             [out],
             rows,
             ir.Attribute.parse(f"[{entry}]"),
             [*first(), *sizes, *inputs],
-            [*(first_sizes if _is_dynamic(lhs) else []), *_dynamic_sizes(inputs[1:], rows)],
+            [*((tokens or first_sizes) if _is_dynamic(lhs) else []), *_dynamic_sizes(kernel, inputs[1:], rows, tokens)],
             rows,
         )
         result.replace_all_uses_with(_as_result(call.results[0], result.type, kernel, rows))
@@ -90,10 +93,31 @@ def _is_dynamic(value: Any) -> bool:
     return bool(ir.RankedTensorType(value.type).is_dynamic_dim(0))
 
 
-def _dynamic_sizes(values: Sequence[Any], rows: list[Any]) -> list[Any]:
-    """One size for every dynamic axis of the operands: only rows are dynamic."""
+def has_tokens(kernel: Kernel) -> bool:
+    """Whether rows are picked from an activation of a dynamic number of them."""
+    return kernel.batch is not None and kernel.batch.rows is not None and _is_dynamic(kernel.lhs.value)
+
+
+def _counted(kernel: Kernel, lhs: Any) -> Any:
+    """The tensor whose first axis is the dynamic one."""
+    return lhs if kernel.batch is None or kernel.batch.rows is None else kernel.batch.rows
+
+
+def _first_size(value: Any) -> Any:
+    return tensor.dim(value, arith.constant(ir.IndexType.get(), 0))
+
+
+def _dynamic_sizes(kernel: Kernel, values: Sequence[Any], rows: list[Any], tokens: list[Any]) -> list[Any]:
+    """One size for every dynamic axis of the operands: only rows, of tokens too, are dynamic."""
+    plain = len(values) - len(kernel.operands)
+    of_tokens = [False] * plain + [TOKEN in o.axes for o in kernel.operands]
     kinds = [ir.RankedTensorType(v.type) for v in values]
-    return [rows[0] for kind in kinds for d in range(kind.rank) if kind.is_dynamic_dim(d)]
+    return [
+        (tokens if mine else rows)[0]
+        for kind, mine in zip(kinds, of_tokens, strict=True)
+        for d in range(kind.rank)
+        if kind.is_dynamic_dim(d)
+    ]
 
 
 def once(module: Any, name: str, entry: str) -> str:

@@ -10,10 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from .._mlir import ir, linalg
-from .description import GROUP, ROW, Kernel, Operand, RowSum, Source, Stage
-
-# What the lowering puts behind sums that other targets may not fuse.
-_KEPT_APART = ("flow.tensor.tie_shape", "util.optimization_barrier")
+from .description import BATCH, GROUP, ROW, Kernel, Operand, RowSum, Source, Stage
+from .group import KEPT_APART
 
 
 def absorbed(kernel: Kernel) -> Kernel:
@@ -33,8 +31,9 @@ def absorbed(kernel: Kernel) -> Kernel:
     def of(stage: Stage, axes: str) -> Stage:
         return replace(stage, sources=tuple(source(s, axes) for s in stage.sources))
 
-    combine = None if kernel.combine is None else of(kernel.combine, GROUP + ROW)
-    stages = tuple(of(stage, ROW) for stage in kernel.stages)
+    batch = "" if kernel.batch is None else BATCH
+    combine = None if kernel.combine is None else of(kernel.combine, batch + GROUP + ROW)
+    stages = tuple(of(stage, batch + ROW) for stage in kernel.stages)
     first, *rest = kernel.operations
     for value in taken:
         rest = [*(op for op in _makers(value, rest) if op not in rest), *rest]
@@ -47,7 +46,7 @@ def _makers(value: Any, readers: list[Any]) -> list[Any]:
     if owner is None or any(use.owner.operation not in readers for use in value.uses):
         return []
     made = [owner]
-    return [*_makers(owner.operands[0], made), owner] if owner.name in _KEPT_APART else made
+    return [*_makers(owner.operands[0], made), owner] if owner.name in KEPT_APART else made
 
 
 def uses_row_sums(kernel: Kernel) -> bool:
@@ -58,7 +57,7 @@ def uses_row_sums(kernel: Kernel) -> bool:
 
 def _sums(value: Any, activation: Any) -> bool:
     """Whether `value` is the sum of the signed codes of `activation` over its last axis."""
-    while not isinstance(value.owner, ir.Block) and value.owner.operation.name in _KEPT_APART:
+    while not isinstance(value.owner, ir.Block) and value.owner.operation.name in KEPT_APART:
         value = value.owner.operation.operands[0]
     if isinstance(value.owner, ir.Block) or value.owner.operation.name != "linalg.generic":
         return False

@@ -8,7 +8,8 @@ from typing import Any
 from ..._mlir import arith, ir
 from ...kernels.description import Kernel, Window
 from . import emit as e
-from .executable import View
+from .batch import Products
+from .executable import Size, View
 
 _SIGNS = 0x80808080
 
@@ -20,7 +21,7 @@ class Rows:
     `flipped`: codes whose top bits are inverted in memory.
     """
 
-    rows: int | None
+    rows: int | Size | None
     k: int
     depth: int
     element: Any  # of 8 or 16 bits
@@ -135,7 +136,7 @@ class WindowRows:
 class NumberRows:
     """Rows of floats, read as f32; numbers past the end of a row are zero."""
 
-    rows: int | None
+    rows: int | Size | None
     k: int
     depth: int
     element: Any
@@ -175,4 +176,4 @@ def rows_of(kernel: Kernel, depth: int) -> Rows | WindowRows:
     element = ir.RankedTensorType(kernel.lhs.value.type).element_type
     if kernel.lhs.window is not None:
         return WindowRows(kernel.lhs.window, kernel.k, depth, kernel.lhs.flipped)
-    return Rows(kernel.m, kernel.k, depth, element, kernel.lhs.flipped)
+    return Rows(Products(kernel).activation_rows, kernel.k, depth, element, kernel.lhs.flipped)

@@ -16,6 +16,7 @@ from ...kernels.description import Kernel
 from ...kernels.row_sums import uses_row_sums
 from . import emit as e
 from .activations import NumberRows, Rows, WindowRows, rows_of
+from .batch import Place, Products
 from .epilogue import Epilogue, as_i8
 from .executable import Launch, View, executable
 from .machine import Machine
@@ -57,20 +58,25 @@ class DotKernel:
         """The executable; see `outline`."""
         tile, kernel = self.shape.tile, self.kernel
         columns = -(-kernel.n // tile[1])
+        products = Products(kernel)
         launch = Launch(
-            self.shape.threads, self.machine.subgroup, lambda rows: (columns, e.divide_up(rows, tile[0]), 1)
+            self.shape.threads, self.machine.subgroup, lambda size: products.grid(size, columns, tile[0])
         )
         epilogue = Epilogue(kernel, self.machine, COLUMNS)
         activations: Rows | WindowRows | NumberRows = rows_of(kernel, self.weights.depth)
         if isinstance(activations, Rows) and kernel.rhs.decode is not None:
-            activations = NumberRows(kernel.m, kernel.k, self.weights.depth, activations.element)
-        views = [activations.view, self._weight_view, *epilogue.views]
+            activations = NumberRows(activations.rows, kernel.k, self.weights.depth, activations.element)
+        picks = products.views
+        views = [activations.view, self._weight_view, *picks, *epilogue.views]
 
-        def body(rows: e.Index, memory: list[Any]) -> None:
-            epilogue.bind(memory[2:], rows)
-            _Threads(self, epilogue, activations, memory[0], memory[1], rows).run()
+        def body(size: e.Index, memory: list[Any]) -> None:
+            first_row = e.multiply(e.block(1), tile[0])
+            place = products.place(size, memory[2 : 2 + len(picks)], first_row)
+            epilogue.bind(memory[2 + len(picks) :], place)
+            with e.when(place.used):
+                _Threads(self, epilogue, activations, memory[0], memory[1], place).run()
 
-        return executable(name, kernel.m, views, launch, body)
+        return executable(name, products.size, views, launch, body, products.tokens)
 
     @property
     def pieces(self) -> int:
@@ -87,14 +93,16 @@ class DotKernel:
             return self._rows_of_weight.view
         words = self.weights.words
         element = e.integer(32) if words == 1 else e.vector_of(words, e.integer(32))
-        return View((self.pieces, -(-self.kernel.n // COLUMNS) * COLUMNS), element)
+        batch = self.kernel.batch
+        matrices = () if batch is None else (batch.matrices,)
+        return View((*matrices, self.pieces, -(-self.kernel.n // COLUMNS) * COLUMNS), element)
 
-    def load_weight(self, memory: Any, piece: e.Index, column: e.Index) -> list[list[Any]]:
+    def load_weight(self, memory: Any, place: Place, piece: e.Index, column: e.Index) -> list[list[Any]]:
         """For each column of a thread the stored words of a piece."""
         if not self.packed:
             last = self.kernel.n - 1
             return [self._rows_of_weight.load(memory, e.minimum(e.add(column, c), last), piece) for c in range(COLUMNS)]
-        return [e.elements(e.load(memory, [piece, e.add(column, c)])) for c in range(COLUMNS)]
+        return [e.elements(e.load(memory, place.of_matrix(piece, e.add(column, c)))) for c in range(COLUMNS)]
 
 
 class _Threads:
@@ -107,11 +115,11 @@ class _Threads:
         activations: Rows | WindowRows | NumberRows,
         lhs: Any,
         rhs: Any,
-        rows: e.Index,
+        place: Place,
     ) -> None:
         self.plan, self.kernel, self.machine = plan, plan.kernel, plan.machine
         self.epilogue, self.activations = epilogue, activations
-        self.lhs, self.rhs = lhs, rhs
+        self.lhs, self.rhs, self.place = lhs, rhs, place
         shape, thread = plan.shape, e.thread()
         self.thread = thread
         self.worker = e.remainder(thread, shape.workers)
@@ -126,8 +134,9 @@ class _Threads:
             e.multiply(e.divide(group, shape.column_groups), shape.rows),
         )
         self.rows = [e.add(first, i) for i in range(shape.rows)]
-        exact = isinstance(rows, int) and rows % (shape.row_groups * shape.rows) == 0
-        self.safe_rows = self.rows if exact else [e.minimum(r, e.subtract(rows, 1)) for r in self.rows]
+        exact = isinstance(place.rows, int) and place.rows % (shape.row_groups * shape.rows) == 0
+        self.safe_rows = self.rows if exact else [place.inside(r) for r in self.rows]
+        self.tokens = [place.token(r) for r in self.safe_rows]
         self.i32 = e.integer(32)
         # `sum a (stored + offset) = sum a stored + offset * sum a`
         self.summing = not isinstance(activations, NumberRows) and (
@@ -158,11 +167,11 @@ class _Threads:
         """The accumulators after another piece of K."""
         dot = self.machine.dot
         assert not isinstance(self.activations, NumberRows)
-        stored = self.plan.load_weight(self.rhs, piece, self.safe_column)
+        stored = self.plan.load_weight(self.rhs, self.place, piece, self.safe_column)
         columns = [[b for w in words for b in self.plan.weights.bytes_of(w)] for words in stored]
         following = []
         width = COLUMNS + self.summing
-        for r, row in enumerate(self.safe_rows):
+        for r, row in enumerate(self.tokens):
             words = self.activations.load(self.lhs, row, piece)
             mine = totals[r * width : (r + 1) * width]
             for c, column in enumerate(columns):
@@ -255,9 +264,9 @@ class _Threads:
             group = 0
             if self.kernel.group is not None:
                 group = e.divide(step.index, self.kernel.group // form.depth)
-            stored = self.plan.load_weight(self.rhs, step.index, self.safe_column)
+            stored = self.plan.load_weight(self.rhs, self.place, step.index, self.safe_column)
             words = [e.gathered([column[i] for column in stored]) for i in range(form.words)]
-            rows = [self.activations.load(self.lhs, row, step.index) for row in self.safe_rows]
+            rows = [self.activations.load(self.lhs, row, step.index) for row in self.tokens]
             totals = list(step.values)
             with self.epilogue.scope():
                 for k in range(form.depth):

@@ -12,9 +12,23 @@ from typing import Any
 
 from ..._mlir import arith
 from ...kernels.bodies import BodyCloner
-from ...kernels.description import COLUMN, GROUP, ROW, Kernel, Literal, Operand, Previous, RowSum, Stage
+from ...kernels.description import (
+    BATCH,
+    COLUMN,
+    GROUP,
+    MATRIX,
+    ROW,
+    TOKEN,
+    Kernel,
+    Literal,
+    Operand,
+    Previous,
+    RowSum,
+    Stage,
+)
 from . import emit as e
-from .executable import View
+from .batch import Place, Products
+from .executable import Size, View
 from .machine import Machine
 
 # The longest vector that one load or store moves.
@@ -32,20 +46,29 @@ class Epilogue:
         self.cloner = BodyCloner(lanes, machine.rules)
         self._memory: dict[Operand, Any] = {}
         self._result: Any = None
-        self._rows: e.Index = 0
+        self._place = Place(0)
         self._read: dict[Any, Any] = {}
+        self._tokens: dict[e.Index, e.Index] = {}  # of rows
 
     # ---- memory
 
     @property
     def views(self) -> list[View]:
         """Of the kernel's operands, and last of its result."""
-        sizes = {GROUP: self.kernel.groups, ROW: self.kernel.m, COLUMN: self.kernel.n}
+        batch = self.kernel.batch
+        sizes: dict[str, int | Size | None] = {
+            GROUP: self.kernel.groups, ROW: self.kernel.m, COLUMN: self.kernel.n,
+            TOKEN: Products(self.kernel).activation_rows,
+        }  # fmt: skip
+        products: list[int | None] = []
+        if batch is not None:
+            sizes |= {BATCH: batch.size, MATRIX: batch.matrices}
+            products = [batch.size]
         views = []
         for operand in self.kernel.operands:
             width = self._width_of(operand)
             views.append(_view([sizes[a] for a in operand.axes], width, operand.element_type))
-        return [*views, _view([self.kernel.m, self.kernel.n], self._width, self.kernel.result_type)]
+        return [*views, _view([*products, self.kernel.m, self.kernel.n], self._width, self.kernel.result_type)]
 
     @property
     def _width(self) -> int:
@@ -56,28 +79,36 @@ class Epilogue:
     def _width_of(self, operand: Operand) -> int:
         return self._width if COLUMN in operand.axes and operand not in self._single else 1
 
-    def bind(self, memory: Sequence[Any], rows: e.Index) -> None:
-        """The memrefs of `views`."""
+    def bind(self, memory: Sequence[Any], place: Place) -> None:
+        """The memrefs of `views`, in the product at `place`."""
         *operands, self._result = memory
         self._memory = dict(zip(self.kernel.operands, operands, strict=True))
-        self._rows = rows
+        self._place = place
 
     @contextmanager
     def scope(self) -> Iterator[None]:
         """What is read inside is not there behind it: a region."""
-        outer = dict(self._read)
+        outer = dict(self._read), dict(self._tokens)
         yield
-        self._read = outer
+        self._read, self._tokens = outer
 
     # ---- operands
 
     def operand(self, operand: Operand, group: e.Index, row: e.Index, column: e.Index) -> Any:
         """The operand's values at the columns from `column` on."""
-        at = {GROUP: group, ROW: row, COLUMN: column}
+        at = {**self._around, GROUP: group, ROW: row, COLUMN: column}
+        if TOKEN in operand.axes:
+            if row not in self._tokens:
+                self._tokens[row] = self._place.token(row)
+            at[TOKEN] = self._tokens[row]
         key = (operand, *(at[a] for a in operand.axes))
         if key not in self._read:
             self._read[key] = self._load(operand, at)
         return self._read[key]
+
+    @property
+    def _around(self) -> dict[str, e.Index]:
+        return {BATCH: self._place.product, MATRIX: self._place.matrix}
 
     def _load(self, operand: Operand, at: dict[str, e.Index]) -> Any:
         memory = self._memory[operand]
@@ -128,7 +159,7 @@ class Epilogue:
             if isinstance(source, Literal):
                 arguments.append(cloner.splat(source.value))
             elif isinstance(source, Operand):
-                at = {GROUP: group, COLUMN: column}
+                at = {**self._around, GROUP: group, COLUMN: column}
                 scalar = e.load(self._memory[source], [at[a] for a in source.axes])
                 arguments.append(e.broadcast(scalar, lanes))
             else:
@@ -156,26 +187,27 @@ class Epilogue:
     def write(self, value: Any, row: e.Index, column: e.Index, ours: Any = True) -> None:
         """Store a result where the row and the columns exist, and `ours`, a bool or an i1, says so."""
         n = self.kernel.n
-        inside = e.both(ours, e.less(row, self._rows))
+        inside = e.both(ours, e.less(row, self._place.rows))
+        outer = [] if self.kernel.batch is None else [self._place.product]
         if self.lanes == self._width:
             with e.when(e.both(inside, self._inside(column, self.lanes))):
-                e.store(value, self._result, [row, e.divide(column, self._width)])
+                e.store(value, self._result, [*outer, row, e.divide(column, self._width)])
             return
         parts = e.elements(value)
         for i in range(0, self.lanes, self._width):
             with e.when(e.both(inside, e.less(e.add(column, i), n))):
                 piece = parts[i] if self._width == 1 else e.gathered(parts[i : i + self._width])
-                e.store(piece, self._result, [row, e.divide(e.add(column, i), self._width)])
+                e.store(piece, self._result, [*outer, row, e.divide(e.add(column, i), self._width)])
 
     def _inside(self, column: e.Index, lanes: int) -> Any:
         return e.less(column, self.kernel.n)
 
 
-def _view(shape: Sequence[int | None], width: int, element: Any) -> View:
+def _view(shape: Sequence[int | Size | None], width: int, element: Any) -> View:
     if width == 1:
         return View(tuple(shape), element)
     last = shape[-1]
-    assert last is not None
+    assert isinstance(last, int)
     return View((*shape[:-1], last // width), e.vector_of(width, element))
 
 

@@ -13,11 +13,19 @@ _READ_ONLY = 1  # of hal.descriptor_flags
 
 
 @dataclass(frozen=True)
+class Size:
+    """A size that is known at run time: `times` the number of rows, or of tokens that rows are picked from."""
+
+    times: int = 1
+    tokens: bool = False
+
+
+@dataclass(frozen=True)
 class View:
     """A tensor of the dispatch as the kernel reads it: sizes (None: the dynamic number of rows) and an element type,
     which may be a vector of the tensor's elements."""
 
-    shape: tuple[int | None, ...]
+    shape: tuple[int | Size | None, ...]
     element: Any
 
     @classmethod
@@ -42,16 +50,20 @@ class Launch:
 Body = Callable[[e.Index, list[Any]], None]  # of the number of rows and a memref of each view
 
 
-def executable(name: str, rows: int | None, views: Sequence[View], launch: Launch, body: Body) -> str:
+def executable(
+    name: str, rows: int | None, views: Sequence[View], launch: Launch, body: Body, tokens: bool = False
+) -> str:
     """A `hal.executable.source` at the insertion point; returns the text of its entry point. Its operands are the
-    number of rows (i32), where that is not known, and the views in order, the last of which is written.
+    number of rows (i32), where that is not known, that of tokens where there is one, and the views in order, the last
+    of which is written.
 
     Not a `stream.executable`: that may get several tensors as offsets into one buffer, which IREE 3.13 cannot lower for
     memrefs of vectors on SPIR-V. With a layout given, each has a buffer of its own.
     """
     read = "#hal.pipeline.binding<storage_buffer, ReadOnly>"
     bindings = ", ".join([*[read] * (len(views) - 1), "#hal.pipeline.binding<storage_buffer>"])
-    constants = "constants = 1, " if rows is None else ""
+    count = int(rows is None) + tokens
+    constants = f"constants = {count}, " if count else ""
     layout = ir.Attribute.parse(f"#hal.pipeline.layout<{constants}bindings = [{bindings}]>")
     made = hal.ExecutableSourceOp(name, sym_visibility="private")
     with ir.InsertionPoint(made.regions[0].blocks.append()):
@@ -63,36 +75,42 @@ def executable(name: str, rows: int | None, views: Sequence[View], launch: Launc
             hal.ReturnOp([e.index(n) for n in launch.grid(size)])
         inner = ir.Operation.create("builtin.module", regions=1)
         with ir.InsertionPoint(inner.regions[0].blocks.append()):
-            _function(name, rows, views, layout, launch, body)
+            _function(name, rows, views, layout, launch, body, tokens)
         if not launch.library:  # polynomials: SPIR-V has no erf, and AMD's libraries are not asked for one
             PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         hal.ExecutableSourceEndOp()
     return f"@{name}::@{name}"
 
 
-def _function(name: str, rows: int | None, views: Sequence[View], layout: Any, launch: Launch, body: Body) -> None:
+def _function(
+    name: str, rows: int | None, views: Sequence[View], layout: Any, launch: Launch, body: Body, tokens: bool
+) -> None:
     function = func.FuncOp(name, ir.FunctionType.get([], []))
     function.attributes["translation_info"] = ir.Attribute.parse(
         "#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline "
         f"workgroup_size = [{launch.threads}, 1, 1] subgroup_size = {launch.subgroup}>"
     )
     with ir.InsertionPoint(function.add_entry_block()):
-        size: e.Index = rows
-        if rows is None:
-            first = ir.IntegerAttr.get(ir.IndexType.get(), 0)
-            loaded = hal.InterfaceConstantLoadOp(e.integer(32), layout, first).result
-            size = arith.index_castui(ir.IndexType.get(), loaded)
+        size: e.Index = _constant(layout, 0) if rows is None else rows
+        available: e.Index = _constant(layout, int(rows is None)) if tokens else 0
         last = len(views) - 1
-        body(size, [_buffer(layout, i, view, size, i < last) for i, view in enumerate(views)])
+        body(size, [_buffer(layout, i, view, (size, available), i < last) for i, view in enumerate(views)])
         func.ReturnOp([])
 
 
-def _buffer(layout: Any, number: int, view: View, rows: e.Index, read_only: bool) -> Any:
+def _constant(layout: Any, number: int) -> Any:
+    ordinal = ir.IntegerAttr.get(ir.IndexType.get(), number)
+    loaded = hal.InterfaceConstantLoadOp(e.integer(32), layout, ordinal).result
+    return arith.index_castui(ir.IndexType.get(), loaded)
+
+
+def _buffer(layout: Any, number: int, view: View, known: tuple[e.Index, e.Index], read_only: bool) -> Any:
     dynamic = ir.ShapedType.get_dynamic_size()
     space = ir.Attribute.parse("#hal.descriptor_type<storage_buffer>")
-    sizes = [dynamic if s is None else s for s in view.shape]
+    sizes = [s if isinstance(s, int) else dynamic for s in view.shape]
     memory = ir.MemRefType.get(sizes, view.element, memory_space=space)
-    counts = [e.index(rows) for s in view.shape if s is None]
+    wanted = [s or Size() for s in view.shape if not isinstance(s, int)]
+    counts = [e.index(e.multiply(known[s.tokens], s.times)) for s in wanted]
     more = {"descriptor_flags": ir.IntegerAttr.get(e.integer(32), _READ_ONLY)} if read_only else {}
     return hal.InterfaceBindingSubspanOp(
         memory, layout, number, counts, byte_offset=e.index(0), alignment=64, **more

@@ -101,7 +101,7 @@ class DotStrategy:
         codes = constant_codes(kernel)
         weights = stored(codes, kernel, self._most_words(kernel)) if codes is not None else None
         if codes is None:
-            if kernel.rhs.decode is not None:
+            if kernel.rhs.decode is not None or kernel.batch is not None:
                 return Decline("the weight is no constant", "make the weight a constant, or a parameter")
             if kernel.rhs.source_axes != ("n", "k") or kernel.lhs.window is not None:
                 return Decline("the weight is an argument that is not [N, K]", "make it a constant, or transposed")
@@ -135,6 +135,7 @@ def described(c: Contraction) -> Kernel | Decline:
     """The kernel of a matmul, or of a convolution over all channels."""
     from ...kernels.description import Unfit
     from ...kernels.group import describe, describe_convolution
+    from ...kernels.picked import picked
     from ...kernels.row_sums import absorbed
 
     if c.kind == "depthwise_conv2d" or (c.kind == "conv2d" and c.batch):
@@ -142,19 +143,17 @@ def described(c: Contraction) -> Kernel | Decline:
     if c.op is None:
         return Decline("what is fused with it is not known", "none needed")
     try:
-        kernel = describe(c.op) if c.kind == "matmul" else describe_convolution(c.op)
+        kernel = describe(c.op, bool(c.batch), bool(c.batch)) if c.kind == "matmul" else describe_convolution(c.op)
     except Unfit as unfit:
         return Decline(unfit.reason, unfit.remedy)
-    if kernel.batch is not None:
-        return Decline("products side by side, each with a weight of its own", "one weight for all rows")
-    return absorbed(kernel.without_gate())
+    return picked(absorbed(kernel.without_gate()))
 
 
 def unreadable(kernel: Kernel, piece: int = 4) -> Decline | None:
     """A Decline where activations do not lie as kernels read them, `piece` codes of a pixel at once."""
     if sum(size is None for size in kernel.row_sizes) > 1:
         return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
-    if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"m", "g", "k"}:
+    if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"b", "m", "g", "k"}:
         return Decline("K is not the last axis of the activation", "an activation [M, K]")
     window = kernel.lhs.window
     if window is not None and window.image[3] % piece:

@@ -99,7 +99,7 @@ def offset_of(codes: Array, kernel: Kernel, bits: int) -> int | None:
 
 
 def packed(codes: Array, form: Codes) -> Any:
-    """The weight as a constant at the insertion point, bytes `[K / depth, N, 4 * words]`."""
+    """The weight `[.., N, K]` as a constant at the insertion point, bytes `[.., K / depth, N, 4 * words]`."""
     from ...kernels.weights import constant_bytes
 
-    return constant_bytes(form.layout(*codes.shape).apply(codes))
+    return constant_bytes(form.layout(*codes.shape[-2:]).each(codes))

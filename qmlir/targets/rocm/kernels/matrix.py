@@ -28,6 +28,7 @@ from ....kernels.row_sums import uses_row_sums
 from ....kernels.weights import constant_bytes
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import Rows, WindowRows, rows_of
+from ...gpu_kernels.batch import Place, Products
 from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.executable import Launch, View, executable
 from ...gpu_kernels.weights import Codes
@@ -134,41 +135,53 @@ class MatrixKernel:
 
     def packed(self, codes: Array) -> Any:
         """The weight as a constant at the insertion point."""
-        array = self.step.layout(*codes.shape).apply(codes)
-        array = array.reshape(self.steps, self.column_tiles, self.step.loads, _TILE * self.step.instruction.parts, -1)
+        array = self.step.layout(*codes.shape[-2:]).each(codes)
+        array = array.reshape(*self._weight_shape, -1)
         return constant_bytes(np.ascontiguousarray(array))
 
     def emit(self, name: str, inputs: Any, result: Any) -> str:
         """The executable; see `outline`."""
         tile = self.tile
         columns = -(-self.kernel.n // tile[1])
-        launch = Launch(self.threads, self.machine.subgroup, lambda rows: (columns, e.divide_up(rows, tile[0]), 1))
+        products = Products(self.kernel)
+        launch = Launch(self.threads, self.machine.subgroup, lambda size: products.grid(size, columns, tile[0]))
         epilogue = Epilogue(self.kernel, self.machine, self.step.instruction.registers, decodes_columns=True)
         activations = rows_of(self.kernel, _LOAD // self._width)
-        views = [activations.view, self._weight_view, *epilogue.views]
+        picks = products.views
+        views = [activations.view, self._weight_view, *picks, *epilogue.views]
 
-        def body(rows: e.Index, memory: list[Any]) -> None:
-            epilogue.bind(memory[2:], rows)
-            _Wave(self, epilogue, activations, memory[0], memory[1], rows).run()
+        def body(size: e.Index, memory: list[Any]) -> None:
+            place = products.place(size, memory[2 : 2 + len(picks)], e.multiply(e.block(1), tile[0]))
+            epilogue.bind(memory[2 + len(picks) :], place)
+            wave = _Wave(self, epilogue, activations, memory[0], memory[1], place)
+            with e.when(place.used):
+                wave.run()
 
-        return executable(name, self.kernel.m, views, launch, body)
+        return executable(name, products.size, views, launch, body, products.tokens)
+
+    @property
+    def _weight_shape(self) -> tuple[int, ...]:
+        """Of loads of lanes."""
+        matrices = () if self.kernel.batch is None else (self.kernel.batch.matrices,)
+        lanes = _TILE * self.step.instruction.parts
+        return (*matrices, self.steps, self.column_tiles, self.step.loads, lanes)
 
     @property
     def _weight_view(self) -> View:
         words = self.step.codes.words
         element = e.integer(32) if words == 1 else e.vector_of(words, e.integer(32))
-        return View((self.steps, self.column_tiles, self.step.loads, _TILE * self.step.instruction.parts), element)
+        return View(self._weight_shape, element)
 
 
 class _Wave:
     """What one lane of a wave does."""
 
     def __init__(
-        self, plan: MatrixKernel, epilogue: Epilogue, activations: Rows | WindowRows, lhs: Any, rhs: Any, rows: e.Index
+        self, plan: MatrixKernel, epilogue: Epilogue, activations: Rows | WindowRows, lhs: Any, rhs: Any, place: Place
     ) -> None:
         self.plan, self.kernel, self.step, self.tiles = plan, plan.kernel, plan.step, plan.tiles
         self.epilogue, self.activations = epilogue, activations
-        self.lhs, self.rhs, self.rows = lhs, rhs, rows
+        self.lhs, self.rhs, self.place = lhs, rhs, place
         self.instruction = plan.step.instruction
         self.thread = e.thread()
         wave, lane = e.divide(self.thread, plan.machine.subgroup), e.remainder(self.thread, plan.machine.subgroup)
@@ -187,6 +200,7 @@ class _Wave:
         self.acc = e.vector_of(self.instruction.registers, self.kernel.acc_type)
 
     def run(self) -> None:
+        self.tokens = [self._token(i) for i in range(self._copies[1])]
         weights = self._weights(0)
         self._to_shared(0, self._activations(0))
         self._barrier()
@@ -214,7 +228,7 @@ class _Wave:
                 for i, (total, part) in enumerate(zip(outer.values, parts, strict=False)):
                     row, column = self._place(i)
                     sum_ = sums[i // self.tiles.columns]
-                    safe = e.minimum(row, e.subtract(self.rows, 1))
+                    safe = self.place.inside(row)
                     totals.append(self.epilogue.combine(total, part, sum_, outer.index, safe, self._readable(column)))
             outer.next = [*totals, *inner.results[self._accumulators :]]
         return list(outer.results[: len(start)])
@@ -261,7 +275,9 @@ class _Wave:
         last = self.plan.column_tiles - 1
         tiles = [e.minimum(e.add(self.first_tile, c), last) for c in range(self.tiles.columns)]
         return [
-            e.load(self.rhs, [step, tile, load, self.packed_lane]) for tile in tiles for load in range(self.step.loads)
+            e.load(self.rhs, self.place.of_matrix(step, tile, load, self.packed_lane))
+            for tile in tiles
+            for load in range(self.step.loads)
         ]
 
     def _left(self, stored: list[Any], group: e.Index, tile: int) -> list[list[Any]]:
@@ -331,11 +347,14 @@ class _Wave:
         """The words that this thread copies of a step."""
         per_row = self.step.depth * self.plan._width // _LOAD
         found = []
-        for i in range(self._copies[1]):
-            row, at, _ = self._copy(i)
-            safe = e.minimum(e.add(self.first_row, row), e.subtract(self.rows, 1))
-            found.append(self.activations.load(self.lhs, safe, e.add(e.multiply(step, per_row), at)))
+        for i, token in enumerate(self.tokens):
+            _, at, _ = self._copy(i)
+            found.append(self.activations.load(self.lhs, token, e.add(e.multiply(step, per_row), at)))
         return found
+
+    def _token(self, number: int) -> e.Index:
+        """The row of the activation that a copy of this thread is of."""
+        return self.place.token(self.place.inside(e.add(self.first_row, self._copy(number)[0])))
 
     def _to_shared(self, half: e.Index, copies: list[list[Any]]) -> None:
         words = self.plan._fragment_words
@@ -387,7 +406,7 @@ class _Wave:
     def _finish(self, totals: list[Any], sums: list[Any]) -> None:
         for i, total in enumerate(totals):
             row, column = self._place(i)
-            safe = e.minimum(row, e.subtract(self.rows, 1))
+            safe = self.place.inside(row)
             sum_ = sums[i // self.tiles.columns]
             result = self.epilogue.finish(total, sum_, safe, self._readable(column))
             self.epilogue.write(result, row, column)

@@ -133,6 +133,8 @@ def _plain(kernel: Kernel) -> bool:
     """Whether the stock route takes the kernel in one dispatch, none of it slow."""
     from ....kernels.row_sums import uses_row_sums
 
+    if kernel.batch is not None and kernel.batch.index is not None:
+        return False
     if kernel.rhs.decode is not None:
         return kernel.group is None
     if kernel.lhs.window is not None:

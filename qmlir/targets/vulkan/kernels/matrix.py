@@ -19,6 +19,7 @@ from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import Rows, WindowRows, rows_of
+from ...gpu_kernels.batch import Place, Products
 from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.executable import Launch, View, executable
 from ...gpu_kernels.weights import COLUMNS, Codes
@@ -62,19 +63,27 @@ class CooperativeKernel:
     def emit(self, name: str, inputs: Any, result: Any) -> str:
         """The executable; see `outline`."""
         columns = -(-self.kernel.n // TILE)
-        launch = Launch(self.threads, self.machine.subgroup, lambda rows: (columns, e.divide_up(rows, TILE), 1))
+        products = Products(self.kernel)
+        launch = Launch(self.threads, self.machine.subgroup, lambda size: products.grid(size, columns, TILE))
         epilogue = Epilogue(self.kernel, self.machine, COLUMNS)
         activations = rows_of(self.kernel, _LOAD)
         words, i32 = self.weights.words, e.integer(32)
+        matrices = () if self.kernel.batch is None else (self.kernel.batch.matrices,)
         weight = View(
-            (self.pieces, -(-self.kernel.n // COLUMNS) * COLUMNS), i32 if words == 1 else e.vector_of(words, i32)
+            (*matrices, self.pieces, -(-self.kernel.n // COLUMNS) * COLUMNS),
+            i32 if words == 1 else e.vector_of(words, i32),
         )
+        picks = products.views
 
-        def body(rows: e.Index, memory: list[Any]) -> None:
-            epilogue.bind(memory[2:], rows)
-            _Threads(self, epilogue, activations, memory[0], memory[1], rows).run()
+        def body(size: e.Index, memory: list[Any]) -> None:
+            place = products.place(size, memory[2 : 2 + len(picks)], e.multiply(e.block(1), TILE))
+            epilogue.bind(memory[2 + len(picks) :], place)
+            threads = _Threads(self, epilogue, activations, memory[0], memory[1], place)
+            with e.when(place.used):
+                threads.run()
 
-        return executable(name, self.kernel.m, [activations.view, weight, *epilogue.views], launch, body)
+        views = [activations.view, weight, *picks, *epilogue.views]
+        return executable(name, products.size, views, launch, body, products.tokens)
 
 
 class _Threads:
@@ -87,10 +96,10 @@ class _Threads:
         activations: Rows | WindowRows,
         lhs: Any,
         rhs: Any,
-        rows: e.Index,
+        place: Place,
     ) -> None:
         self.plan, self.kernel, self.epilogue, self.activations = plan, plan.kernel, epilogue, activations
-        self.lhs, self.rhs, self.rows = lhs, rhs, rows
+        self.lhs, self.rhs, self.place = lhs, rhs, place
         self.i32 = e.integer(32)
         self.thread = e.thread()
         wave = e.divide(self.thread, plan.machine.subgroup)
@@ -108,6 +117,7 @@ class _Threads:
             self.row_parts = e.shared((TILE, plan.depth // _LOAD), self.i32)
 
     def run(self) -> None:
+        self.tokens = [self._token(i) for i in range(self._lhs_copies)]
         self._store(self._fetch(0))
         e.barrier()
         if self.kernel.combine is None:
@@ -119,7 +129,7 @@ class _Threads:
             sums = [None] * len(values)
         for i, (value, sum_) in enumerate(zip(values, sums, strict=True)):
             row, column = self._place(i)
-            safe = e.minimum(row, e.subtract(self.rows, 1))
+            safe = self.place.inside(row)
             result = self.epilogue.finish(value, sum_, safe, self._readable(column))
             self.epilogue.write(result, row, column)
 
@@ -134,7 +144,7 @@ class _Threads:
             with self.epilogue.scope():
                 for i, (total, part, sum_) in enumerate(zip(outer.values, parts, sums, strict=True)):
                     row, column = self._place(i)
-                    safe = e.minimum(row, e.subtract(self.rows, 1))
+                    safe = self.place.inside(row)
                     totals.append(self.epilogue.combine(total, part, sum_, outer.index, safe, self._readable(column)))
             outer.next = totals
         return list(outer.results)
@@ -209,10 +219,9 @@ class _Threads:
         """What this thread copies of a step: words of activations, stored words of weights."""
         lhs_per, rhs_per = self._per_row
         left, right = [], []
-        for i in range(self._lhs_copies):
-            row, at, _ = self._copy(i, TILE * lhs_per, lhs_per)
-            safe = e.minimum(e.add(self.first_row, row), e.subtract(self.rows, 1))
-            left.append(self.activations.load(self.lhs, safe, e.add(e.multiply(step, lhs_per), at)))
+        for i, token in enumerate(self.tokens):
+            _, at, _ = self._copy(i, TILE * lhs_per, lhs_per)
+            left.append(self.activations.load(self.lhs, token, e.add(e.multiply(step, lhs_per), at)))
         last = -(-self.kernel.n // COLUMNS) * COLUMNS - 1
         for i in range(self._rhs_copies):
             column, at, _ = self._copy(i, TILE * rhs_per, rhs_per)
@@ -220,8 +229,13 @@ class _Threads:
             if self.plan.pieces % rhs_per:  # behind the last piece the activations are zeros
                 piece = e.minimum(piece, self.plan.pieces - 1)
             safe = e.minimum(e.add(self.first_column, column), last)
-            right.append(e.elements(e.load(self.rhs, [piece, safe])))
+            right.append(e.elements(e.load(self.rhs, self.place.of_matrix(piece, safe))))
         return left, right
+
+    def _token(self, number: int) -> e.Index:
+        """The row of the activation that a copy of this thread is of."""
+        row, _, _ = self._copy(number, TILE * self._per_row[0], self._per_row[0])
+        return self.place.token(self.place.inside(e.add(self.first_row, row)))
 
     def _store(self, fetched: tuple[list[list[Any]], list[list[Any]]]) -> None:
         lhs_per, rhs_per = self._per_row

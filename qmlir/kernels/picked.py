@@ -1,0 +1,113 @@
+"""What the products of a batch read by an index, read from where it is.
+
+The lowering gathers each group's scales and each row's scale into tensors `[B, ..]` and `[B, M, ..]`, which is a
+dispatch each. A kernel that knows its matrix and its rows reads them itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .._mlir import ir
+from .description import BATCH, MATRIX, ROW, TOKEN, Batch, Kernel, Operand, Source, Stage
+from .group import KEPT_APART, gather, gathered_rows, repeated, unbounded
+
+_VIEWS = ("tensor.collapse_shape", *KEPT_APART)
+
+
+def picked(kernel: Kernel) -> Kernel:
+    """The same kernel, whose operands follow the axes `MATRIX` and `TOKEN` where the program gathers them with the
+    batch's own index. The ops that gather become operations of the kernel, the first ones, where nothing
+    else reads them."""
+    if kernel.batch is None or not kernel.operations:
+        return kernel
+    batch, lhs = kernel.batch, kernel.lhs
+    if batch.rows is None:
+        batch, lhs = gathered_rows(batch, lhs, dynamic=True)
+    taken: list[Any] = []
+
+    def source(s: Source) -> Source:
+        found = _where_it_is(s, batch) if isinstance(s, Operand) else None
+        if found is None or not isinstance(s, Operand):
+            return s
+        taken.append(s.value)
+        return found
+
+    def of(stage: Stage) -> Stage:
+        return replace(stage, sources=tuple(source(s) for s in stage.sources))
+
+    combine = None if kernel.combine is None else of(kernel.combine)
+    rhs = kernel.rhs if kernel.rhs.decode is None else replace(kernel.rhs, decode=of(kernel.rhs.decode))
+    stages = tuple(of(stage) for stage in kernel.stages)
+    first = kernel.operations[0]
+    operations = [*(_decoding(first) if taken and rhs.decode is not None else []), *kernel.operations]
+    for value in taken:
+        operations = [*(op for op in _views(value, operations) if op not in operations), *operations]
+    return replace(
+        kernel, lhs=lhs, rhs=rhs, batch=batch, combine=combine, stages=stages, operations=tuple(operations)
+    )  # fmt: skip
+
+
+def _decoding(contraction: Any) -> list[Any]:
+    """The ops that make the weight of codes and that nothing else needs."""
+    found: list[Any] = []
+    value, readers = contraction.operands[1], [contraction]
+    while _name(value) in ("tensor.collapse_shape", "linalg.generic"):
+        if any(use.owner.operation not in readers for use in value.uses):
+            break
+        readers = [value.owner.operation]
+        found = [*readers, *found]
+        if _name(value) == "linalg.generic":
+            break
+        value = readers[0].operands[0]
+    return found
+
+
+def _where_it_is(operand: Operand, batch: Batch) -> Operand | None:
+    """The operand in front of its gather, None where it is no gather of the batch's."""
+    value, axes = operand.value, list(operand.source_axes)
+    if _name(value) == "tensor.collapse_shape":
+        split = _with_units(value.owner.operation, axes)
+        if split is None:
+            return None
+        value, axes = value.owner.operation.operands[0], split
+    found = gather(value)
+    if found is None:
+        return None
+    source, index = found
+    if axes[:1] == [BATCH] and batch.index is not None and unbounded(index, batch.matrices) == batch.index:
+        return Operand(source, (MATRIX, *(MATRIX if a == BATCH else a for a in axes[1:])))
+    if axes[:2] == [BATCH, ROW] and batch.rows is not None and index == batch.rows:
+        rows, repeats = repeated(source)
+        if repeats == batch.repeats:
+            return Operand(rows, (TOKEN, *(TOKEN if a == ROW else a for a in axes[2:])))
+    return None
+
+
+def _with_units(collapse: Any, axes: list[str]) -> list[str] | None:
+    """The axes of what is collapsed, its axes of size one with the letter of the axis before them; None where a
+    collapsed axis has several of another size."""
+    kind = ir.RankedTensorType(collapse.operands[0].type)
+    found: list[str] = []
+    for group, letter in zip(collapse.attributes["reassociation"], axes, strict=True):
+        members = [int(i.value) for i in group]
+        sized = [i for i in members if kind.is_dynamic_dim(i) or kind.get_dim_size(i) != 1]
+        first = members[0]
+        at = sized[0] if sized else first
+        if len(sized) > 1 or (at != first and not found):
+            return None
+        found += [found[-1] if i < at else letter for i in members]
+    return found
+
+
+def _views(value: Any, readers: list[Any]) -> list[Any]:
+    """The views and barriers behind a gather that nothing beside `readers` needs, first to last."""
+    if _name(value) not in _VIEWS or any(use.owner.operation not in readers for use in value.uses):
+        return []
+    owner = value.owner.operation
+    return [*_views(owner.operands[0], [owner]), owner]
+
+
+def _name(value: Any) -> str:
+    return "" if isinstance(value.owner, ir.Block) else str(value.owner.operation.name)

@@ -1,0 +1,127 @@
+"""Products side by side, each with a matrix of its own: which one a workgroup makes, and where its rows are.
+
+Without a batch there is one product. With one, the workgroups of product `i` have `i` as their third coordinate. Of
+blocks that belong to experts some are used by nobody, and the last one of an expert has fewer rows than the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..._mlir import arith, ir
+from ...kernels.description import Kernel
+from ...kernels.outline import has_tokens, picks
+from . import emit as e
+from .executable import Size, View
+
+
+@dataclass(frozen=True)
+class Products:
+    """The products of a kernel."""
+
+    kernel: Kernel
+
+    @property
+    def size(self) -> int | None:
+        """What may be known at run time only: how many products, or the rows of the only one."""
+        batch = self.kernel.batch
+        return self.kernel.m if batch is None else batch.size
+
+    @property
+    def tokens(self) -> bool:
+        """Whether the number of rows that the activation has is given beside it."""
+        return has_tokens(self.kernel)
+
+    def grid(self, size: e.Index, columns: int, height: int) -> tuple[e.Index, e.Index, e.Index]:
+        """Workgroups, of `columns` along N, each of `height` rows."""
+        if self.kernel.batch is None:
+            return columns, e.divide_up(size, height), 1
+        assert self.kernel.m is not None
+        return columns, -(-self.kernel.m // height), size
+
+    @property
+    def views(self) -> list[View]:
+        """Of what picks matrices and rows; see `outline.picks`."""
+        batch = self.kernel.batch
+        if batch is None:
+            return []
+        shapes = {
+            "index": (batch.size,), "start": (batch.matrices,), "count": (batch.matrices,),
+            "rows": (batch.size, self.kernel.m),
+        }  # fmt: skip
+        there = [
+            *(["index"] if batch.index is not None else []),
+            *(["start", "count"] if batch.counts is not None else []),
+            *(["rows"] if batch.rows is not None else []),
+        ]
+        assert len(there) == len(picks(self.kernel))
+        return [View(shapes[name], e.integer(32)) for name in there]
+
+    @property
+    def activation_rows(self) -> int | Size | None:
+        """How many rows the activation has in memory."""
+        batch = self.kernel.batch
+        if batch is None:
+            return self.kernel.m
+        if batch.rows is not None:
+            rows = ir.RankedTensorType(self.kernel.lhs.value.type)
+            return Size(tokens=True) if rows.is_dynamic_dim(0) else int(rows.get_dim_size(0))
+        assert self.kernel.m is not None
+        return Size(times=self.kernel.m) if batch.size is None else batch.size * self.kernel.m
+
+    def place(self, size: e.Index, memory: Sequence[Any], first_row: e.Index) -> Place:
+        """Where this workgroup is. `memory`: the memrefs of `views`; `first_row`: of its tile in its product."""
+        batch = self.kernel.batch
+        if batch is None:
+            return Place(size)
+        assert self.kernel.m is not None
+        product = e.block(2)
+        matrix: e.Index = product
+        used: Any = True
+        rows: e.Index = self.kernel.m
+        if batch.index is not None:
+            index = e.load(memory[0], [product])
+            used = arith.cmpi(arith.CmpIPredicate.ult, index, e.word(batch.matrices))
+            # An index of no matrix reads the last one's counts, and makes nothing of them.
+            matrix = arith.index_castui(ir.IndexType.get(), arith.minui(index, e.word(batch.matrices - 1)))
+        if batch.counts is not None:
+            start, count = (arith.index_castui(ir.IndexType.get(), e.load(m, [matrix])) for m in memory[1:3])
+            left = e.subtract(count, e.multiply(e.subtract(product, start), rows))
+            used = e.both(used, e.less(first_row, left))
+            rows = e.minimum(rows, left)
+        picked = memory[-1] if batch.rows is not None else None
+        return Place(rows, product, matrix, used, self.kernel, picked)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A product: how many rows it has, its number, its matrix, and whether anyone reads it, a bool or an i1."""
+
+    rows: e.Index
+    product: e.Index = 0
+    matrix: e.Index = 0
+    used: Any = True
+    kernel: Kernel | None = None  # of a batch
+    picked: Any = None  # the memref that says which row of the activation each row is
+
+    def of_matrix(self, *where: e.Index) -> list[e.Index]:
+        """A place in what each matrix has."""
+        return [*where] if self.kernel is None else [self.matrix, *where]
+
+    def inside(self, row: e.Index) -> e.Index:
+        """The row, or where the product has ended, its last one."""
+        return e.minimum(row, e.subtract(self.rows, 1))
+
+    def token(self, row: e.Index) -> e.Index:
+        """The row of the activation that a row of the product is."""
+        if self.kernel is None:
+            return row
+        batch = self.kernel.batch
+        assert batch is not None
+        assert self.kernel.m is not None
+        if self.picked is None:
+            return e.add(e.multiply(self.product, self.kernel.m), row)
+        number = arith.index_castui(ir.IndexType.get(), e.load(self.picked, [self.product, row]))
+        return e.divide(number, batch.repeats)
