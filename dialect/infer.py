@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .dtypes import DTYPES
-from .shapes import Shape, block_count, broadcast, conv_extent, transposed_extent
+from .shapes import Shape, block_count, broadcast, conv_extent, show, transposed_extent
 
 Spec = tuple[Shape, str]
 Operands = Mapping[str, Spec]
@@ -60,23 +60,48 @@ def sparse_matmul(operands: Operands, attributes: Attributes) -> list[Spec]:
 
 
 def conv2d_q(operands: Operands, attributes: Attributes) -> list[Spec]:
+    """Raises ValueError for what has no result shape at all."""
+    for name in ("input", "weight"):
+        if len(shape := operands[name][0]) != 4:
+            raise ValueError(f"{name!r} must have four axes, but has shape {show(shape)}")
+    for name in ("strides", "dilations"):
+        if min(attributes.get(name, (1, 1))) < 1:
+            raise ValueError(f"{name!r} {list(attributes[name])} must be at least 1")
     s = operands["input"][0]
     nchw = attributes.get("input_layout", "NHWC") == "NCHW"
     n, h, w = (s[0], s[2], s[3]) if nchw else s[:3]
     f, kh, kw = (operands["weight"][0][i] for i in _FILTER_AXES[attributes.get("filter_layout", "FHWC")][:3])
+    if kh is None or kw is None:
+        raise ValueError("the size of a filter must be static")
     top, left, bottom, right = attributes.get("padding", (0, 0, 0, 0))
     strides, dilations = attributes.get("strides", (1, 1)), attributes.get("dilations", (1, 1))
     extra = attributes.get("output_padding", (0, 0))
     spatial = []
     for i, (size, k, before, after) in enumerate(((h, kh, top, bottom), (w, kw, left, right))):
-        assert k is not None
         if attributes.get("transposed"):
             spatial.append(transposed_extent(size, k, strides[i], dilations[i], before, after, extra[i]))
         else:
             spatial.append(conv_extent(size, k, strides[i], dilations[i], before, after))
+    if any(size is not None and size < 0 for size in spatial):
+        raise ValueError(_no_convolution(operands, attributes, kh, kw))
     f = _gated(f, attributes)
     shape = (n, f, *spatial) if nchw else (n, *spatial, f)
     return [(shape, attributes.get("out_dtype", "f32"))]
+
+
+def _no_convolution(operands: Operands, attributes: Attributes, kh: int, kw: int) -> str:
+    """Why a convolution's result would have a negative size."""
+    layouts = attributes.get("input_layout", "NHWC"), attributes.get("filter_layout", "FHWC")
+    sides = [f"{name!r} {show(operands[name][0])} ({layout})"
+             for name, layout in zip(("input", "weight"), layouts, strict=True)]  # fmt: skip
+    padding, dilations = (list(attributes.get(n, d)) for n, d in (("padding", (0,) * 4), ("dilations", (1, 1))))
+    if attributes.get("transposed"):
+        return f"{' and '.join(sides)}: 'padding' {padding} takes away more than the result has"
+    others = ", ".join(repr(name) for name in _FILTER_AXES if name != layouts[1])
+    return (
+        f"{sides[1]} has filters of {kh}x{kw}, which with dilations {dilations} do not fit {sides[0]} with padding "
+        f"{padding}; 'filter_layout' {others} reads the weight's axes in another order"
+    )
 
 
 def _unpacked(operands: Operands, attributes: Attributes, dtype: str | None) -> Shape:

@@ -176,7 +176,7 @@ class Operation:
         from .signature import DTYPE, NAME
 
         every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
-        results = infer.RESULTS[self.name]({n: (s.shape, s.dtype) for n, s in every.items()}, attributes)
+        results = self._inferred(every, attributes)
         order = [n for n in self._operands if n in specs]
         module = ir.Module.create()
         result_types = [tensor_type(shape, dtype) for shape, dtype in results]
@@ -213,13 +213,20 @@ class Operation:
         from .dialect.ods import OPS
         from .dialect.ops.common import tensor_type
 
-        inferred = infer.RESULTS[self.name]({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
+        inferred = self._inferred(specs, attributes)
         results = [TensorSpec(shape, dtype) for shape, dtype in inferred]
         cls = OPS[f"qmlir.{self.name}"]
         known = {field.name for field in cls.FIELDS}
         stated = {k: v for k, v in attributes.items() if k in known}
         op = cls.build(results=[tensor_type(*result) for result in inferred], **values, **stated)
         return list(zip(op.operation.results, results, strict=True))
+
+    def _inferred(self, specs: Specs, attributes: Mapping[str, Any]) -> list[infer.Spec]:
+        """Shapes and dtypes of the results."""
+        try:
+            return infer.RESULTS[self.name]({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
+        except ValueError as e:
+            raise UsageError(f"{self.name}: {e}") from None
 
     def _check_names(self, specs: Specs, attributes: Mapping[str, Any]) -> None:
         for name in attributes:

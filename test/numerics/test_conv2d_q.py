@@ -10,6 +10,7 @@ import pytest
 
 import qmlir
 from qmlir import TensorSpec
+from qmlir.errors import UsageError
 
 R = qmlir.reference
 
@@ -155,3 +156,26 @@ def test_one_byte_floats(first: str, second: str, data: Any, same: Any) -> None:
     kw = {"lhs_scale": np.float32(0.5), "rhs_scale": data.scales(4), "padding": (1, 0, 1, 2), "groups": 2,
           "activation": "relu", "out_dtype": "f16"}  # fmt: skip
     same(qmlir.ops.conv2d_q(x, w, **kw), R.conv2d_q(x, w, **kw))  # sums of small integers are exact
+
+
+@pytest.mark.parametrize(
+    ("shape", "weight", "options", "message"),
+    [
+        ((1, 8, 8, 16), (3, 3, 16, 32), {},
+         r"'weight' \[3, 3, 16, 32\] \(FHWC\) has filters of 3x16, which with dilations \[1, 1\] do not fit 'input' "
+         r"\[1, 8, 8, 16\] \(NHWC\) with padding \[0, 0, 0, 0\]; 'filter_layout' 'HWCF', 'FCHW' reads"),
+        ((1, 16, 4, 4), (32, 16, 3, 3), {"input_layout": "NCHW", "filter_layout": "FCHW", "dilations": (4, 4)},
+         r"'weight' \[32, 16, 3, 3\] \(FCHW\) has filters of 3x3, which with dilations \[4, 4\] do not fit"),
+        ((1, 4, 4, 8), (8, 3, 3, 8), {"transposed": True, "padding": (9, 9, 9, 9)},
+         r"'padding' \[9, 9, 9, 9\] takes away more than the result has"),
+        ((8, 8, 16), (8, 3, 3, 16), {}, r"'input' must have four axes, but has shape \[8, 8, 16\]"),
+        ((1, 8, 8, 16), (8, 3, 3, 16), {"strides": (0, 1)}, r"'strides' \[0, 1\] must be at least 1"),
+    ],
+)  # fmt: skip
+def test_sizes_that_leave_no_result(
+    shape: tuple[int, ...], weight: tuple[int, ...], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        qmlir.ops.conv2d_q.compile(TensorSpec(shape, "i8"), np.ones(weight, np.int8), **options)
+    with pytest.raises(UsageError, match=message):
+        qmlir.ops.conv2d_q(np.ones(shape, np.int8), np.ones(weight, np.int8), **options)
