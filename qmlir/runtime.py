@@ -403,7 +403,7 @@ class Function:
         if 0 in shape:
             return np.zeros(shape, dtype)
         if self._local:
-            array = np.asarray(_Mapped(view.map(), shape, raw))
+            array = np.ndarray(shape, raw, view.map())  # whatever is cut from it keeps the mapping too
         else:
             array = self._staged(view, shape, raw)
         return array if raw is dtype else array.view(dtype)
@@ -425,18 +425,6 @@ class Function:
         )
         done.wait()
         return np.array(staging.map().asarray(shape, raw))
-
-
-class _Mapped:
-    """A mapped result. The array that the bindings make keeps its mapping alive only itself: a slice or a view of it
-    reads freed memory once it is gone (seen with IREE 3.13). Arrays made of this object hold it as their base."""
-
-    __slots__ = ("__array_struct__", "_array", "_memory")
-
-    def __init__(self, memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._memory = memory
-        self._array = memory.asarray(shape, dtype)
-        self.__array_struct__ = self._array.__array_struct__
 
 
 def _input(b: Any, spec: TensorSpec) -> tuple[np.dtype[Any], tuple[int | None, ...] | None, int]:

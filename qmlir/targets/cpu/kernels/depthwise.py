@@ -124,21 +124,29 @@ class _Rows:
         self.outside = e.pointer(e.scratch([CHANNELS], e.integer(8)))
         padding = self.window.padding ^ (0x80 if self.kernel.lhs.flipped else 0)
         e.store(e.splat((padding + 128) % 256 - 128, CHANNELS, e.integer(8)), self.outside)
-        with e.loop(0, -(-channels // CHANNELS)) as block:
-            self.channel = e.multiply(block.index, CHANNELS)
-            self.mask = None
-            if channels % CHANNELS:
-                self.mask = e.lanes_between(0, e.subtract(channels, self.channel), CHANNELS)
-            self.filter = e.at(e.pointer(self.weights), e.multiply(block.index, self.block_bytes))
-            self.held = {o: self._fetch(o, None) for o in self.kernel.operands if "m" not in o.axes}
-            with e.loop(first, last) as line:
-                self._line(line.index)
+        whole, rest = divmod(channels, CHANNELS)
+        if whole:
+            with e.loop(0, whole) as block:
+                self._block(block.index, CHANNELS, first, last)
+        if rest:
+            self._block(whole, rest, first, last)
+
+    def _block(self, number: e.Index, channels: int, first: e.Index, last: e.Index) -> None:
+        """Lines of results of a block, of which there may be less than the vectors hold."""
+        self.channel, self.channels = e.multiply(number, CHANNELS), channels
+        self.mask = e.first_lanes(channels, CHANNELS) if channels < CHANNELS else None
+        self.filter = e.at(e.pointer(self.weights), e.multiply(number, self.block_bytes))
+        self.held = {o: self._fetch(o, None) for o in self.kernel.operands if "m" not in o.axes}
+        with e.loop(first, last) as line:
+            self._line(line.index)
 
     def _line(self, y: e.Index) -> None:
         """A row of results: as many as read no column outside the image in groups, those before and behind one by
         one."""
         w, count = self.window, min(_RESULTS, self.window.result[1])
-        self.lines = [self._start_of(e.add(e.multiply(y, w.strides[0]), i * w.dilations[0])) for i in range(w.kernel[0])]
+        self.lines = [
+            self._start_of(e.add(e.multiply(y, w.strides[0]), i * w.dilations[0])) for i in range(w.kernel[0])
+        ]
         row = e.multiply(e.add(e.multiply(self.number, w.result[0]), y), w.result[1])
         width, margin, extent = w.result[1], w.margin[1], self._extent(1)
         first = min(width, max(0, -(-(margin - self.kept) // self.stride)))
@@ -250,10 +258,8 @@ class _Rows:
 
     def _part(self, v: int) -> tuple[e.Index, Any]:
         """The first of the `v`-th 16 channels of the block, and which of them there are."""
-        first, channels = e.add(self.channel, _LANES * v), self.kernel.n
-        if channels % CHANNELS == 0:
-            return first, None
-        return first, e.lanes_between(0, e.subtract(channels, e.minimum(first, channels)), _LANES)
+        left = max(0, self.channels - _LANES * v)
+        return e.add(self.channel, _LANES * v), e.first_lanes(left, _LANES) if left < _LANES else None
 
     def _fetch(self, operand: Operand, row: e.Index | None) -> list[Any]:
         """What the four vectors of accumulators meet of an operand."""
@@ -308,7 +314,9 @@ def _bytes_in_order(vectors: Sequence[Any]) -> Any:
     together within each quarter, which is the order of channels again."""
     a, b, c, d = (e.as_bytes(_words(v)) for v in vectors)
     halves = [
-        vector.shuffle(x, y, [16 * quarter + 64 * (i // 4 % 2) + 4 * (i % 4) for quarter in range(4) for i in range(16)])
+        vector.shuffle(
+            x, y, [16 * quarter + 64 * (i // 4 % 2) + 4 * (i % 4) for quarter in range(4) for i in range(16)]
+        )
         for x, y in ((a, b), (c, d))
     ]
     pairs = [vector.bitcast(e.vector_of(8, e.integer(64)), half) for half in halves]
