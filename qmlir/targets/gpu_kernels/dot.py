@@ -59,9 +59,7 @@ class DotKernel:
         tile, kernel = self.shape.tile, self.kernel
         columns = -(-kernel.n // tile[1])
         products = Products(kernel)
-        launch = Launch(
-            self.shape.threads, self.machine.subgroup, lambda size: products.grid(size, columns, tile[0])
-        )
+        launch = Launch(self.shape.threads, self.machine.subgroup, lambda size: products.grid(size, columns, tile[0]))
         epilogue = Epilogue(kernel, self.machine, COLUMNS)
         activations: Rows | WindowRows | NumberRows = rows_of(kernel, self.weights.depth)
         if isinstance(activations, Rows) and kernel.rhs.decode is not None:

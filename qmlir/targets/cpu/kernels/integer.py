@@ -223,7 +223,7 @@ def _inside(window: Window, y: e.Index, x: e.Index) -> Any:
     """Whether all that a result reads is in the image; its corner `(y, x)` counts from the margin."""
     conditions = []
     for axis, at in enumerate((y, x)):
-        extent, margin = window.image[1 + axis], window.margin[axis]
+        extent, margin = int(window.image[1 + axis] or 0), window.margin[axis]
         reach = (window.kernel[axis] - 1) * window.dilations[axis]
         last = (window.result[axis] - 1) * window.strides[axis] + reach
         if margin == 0 and last < extent:
