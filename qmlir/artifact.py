@@ -264,6 +264,7 @@ _PARTS: dict[str, Callable[[Any], bool]] = {
     "strategies": lambda v: isinstance(v, list) and all(_contraction(row) for row in v),
     "work": _size,
     "task_work": _size,
+    "borrowed": lambda v: all(type(i) is int for numbers in v.values() for i in numbers),
     "import": _report,
     "source": _source,
 }

@@ -553,6 +553,10 @@ def run_compiler(
         # A program that comes configured has had its contractions chosen before: how many there are is not known.
         manifest["work"] = _work(manifest["strategies"]) if options.start != "configured" else None
         manifest["task_work"] = _work(_for_tasks(manifest["strategies"])) if options.start != "configured" else None
+        if manifest["driver"].startswith("local"):
+            from .kernels.borrowed import borrowed
+
+            manifest["borrowed"] = borrowed(module)
         drop_attributes(module)
         attach_manifest(module, manifest)
         attach_helper(module, options.cache)

@@ -78,7 +78,7 @@ def device(driver: str, uri: str = "") -> Any:
             _flags_set = True
         try:
             made = b.get_cached_hal_driver(driver)
-            found = _create(made, uri)
+            found = _create(made, uri, driver.startswith("local"))
         except (RuntimeError, ValueError) as e:
             raise TargetError(f"no device for the driver {driver!r}: {_reason(e)[:200]}") from None
         keep(made, found)
@@ -86,9 +86,17 @@ def device(driver: str, uri: str = "") -> Any:
         return found
 
 
-def _create(driver: Any, uri: str) -> Any:
+# Results, intermediate tensors and copied arguments come from a pool: IREE's own allocator clears memory that is then
+# overwritten, and asks the system for large blocks anew in every call. Free blocks of a size that was used before are
+# kept while all blocks together take no more than this.
+_POOL = "caching:*=*;128mib;64"
+
+
+def _create(driver: Any, uri: str, local: bool) -> Any:
     """A device by `driver://number`, by a URI of IREE's own, or the default one."""
     path = uri.partition("://")[2]
+    if local and not path:
+        return driver.create_default_device(allocators=[_POOL])
     if path.isdigit():
         known = driver.query_available_devices()
         if int(path) >= len(known):
@@ -302,6 +310,9 @@ def _with_position(reason: str, args: tuple[Any, ...]) -> str:
     return reason.replace(found[0], told)
 
 
+_WORTH_LENDING = 8 << 10  # bytes: the least argument that is copied in no less time than it takes to wrap it
+
+
 class Function:
     """A function of a loaded program."""
 
@@ -320,6 +331,7 @@ class Function:
         self._inputs = [_input(b, spec) for _, spec in signature.inputs]
         self._outputs = [_output(spec) for spec in signature.outputs]
         self._local = program.device_driver.startswith("local")
+        self._borrowed = frozenset(program.manifest.get("borrowed", {}).get(name, ()) if self._local else ())
         self.__doc__ = f"{name}{signature}"
 
     def __repr__(self) -> str:
@@ -356,6 +368,9 @@ class Function:
         """A device buffer with the argument's data, checked against the signature."""
         want, shape, element = self._inputs[i]
         if array.shape == shape and array.dtype == want and array.flags.c_contiguous:  # as most arguments are
+            if i in self._borrowed and array.nbytes >= _WORTH_LENDING and array.flags.writeable:
+                lent = self._allocator.import_host_allocation(array, self._memory, self._usage)
+                return self._view(lent, shape, element)
             return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
         spec = self.signature.inputs[i][1]
         if array.dtype != want:
@@ -388,7 +403,7 @@ class Function:
         if 0 in shape:
             return np.zeros(shape, dtype)
         if self._local:
-            array = np.asarray(_Mapped(view.map(), shape, raw))
+            array = np.ndarray(shape, raw, view.map())  # whatever is cut from it keeps the mapping too
         else:
             array = self._staged(view, shape, raw)
         return array if raw is dtype else array.view(dtype)
@@ -410,18 +425,6 @@ class Function:
         )
         done.wait()
         return np.array(staging.map().asarray(shape, raw))
-
-
-class _Mapped:
-    """A mapped result. The array that the bindings make keeps its mapping alive only itself: a slice or a view of it
-    reads freed memory once it is gone (seen with IREE 3.13). Arrays made of this object hold it as their base."""
-
-    __slots__ = ("__array_struct__", "_array", "_memory")
-
-    def __init__(self, memory: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._memory = memory
-        self._array = memory.asarray(shape, dtype)
-        self.__array_struct__ = self._array.__array_struct__
 
 
 def _input(b: Any, spec: TensorSpec) -> tuple[np.dtype[Any], tuple[int | None, ...] | None, int]:

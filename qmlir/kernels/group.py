@@ -297,9 +297,12 @@ def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
     return (start, sizes) if width is not None and int(width.value) == rows else None
 
 
-def describe_convolution(op: Any) -> Kernel:
+def describe_convolution(op: Any, padded: bool = False) -> Kernel:
     """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size but the number of
     images is static.
+
+    Args:
+        padded: whether constant padding in front of it is part of it.
 
     Raises:
         Unfit: where it is none.
@@ -310,6 +313,7 @@ def describe_convolution(op: Any) -> Kernel:
         raise Unfit("the layouts are not NHWC and FHWC", "a constant filter, which is brought to FHWC")
     if not is_zero_fill(init):
         raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
+    data, margin, padding = _without_padding(data) if padded else (data, (0, 0), 0)
     image, result = ([_size(v, d) for d in range(4)] for v in (data, value))
     n, h, w, c = image
     if h is None or w is None or c is None or any(size is None for size in result[1:]):
@@ -323,7 +327,10 @@ def describe_convolution(op: Any) -> Kernel:
     m = _product([a.size for a in rows])
     assert result[1] is not None
     assert result[2] is not None
-    window = Window((n, h, w, c), (result[1], result[2]), (height, width), _pair(op, "strides"), _pair(op, "dilations"))
+    window = Window(
+        (n, h, w, c), (result[1], result[2]), (height, width), _pair(op, "strides"), _pair(op, "dilations"), margin,
+        padding,
+    )  # fmt: skip
     return Kernel(
         m=m,
         n=filters,

@@ -223,6 +223,40 @@ def test_convolution_with_its_epilogue(name: str) -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(image), qmlir.reference.conv2d_q(image, weight, **kw))
 
 
+# Channels, filter, strides, dilations, padding (top, left, bottom, right): runs of less than a vector, of one, and of
+# one and a part; filters that are wider than the image; runs of one pixel; an image that is all edge.
+PADDED = [
+    (5, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
+    (64, (3, 3), (2, 1), (1, 1), (1, 0, 1, 2)),
+    (70, (1, 9), (1, 2), (1, 1), (0, 4, 0, 4)),
+    (32, (3, 3), (1, 1), (2, 3), (3, 3, 2, 4)),
+    (3, (7, 7), (2, 2), (1, 1), (3, 3, 3, 3)),
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("channels", "kernel", "strides", "dilations", "padding"), PADDED)
+def test_padding_in_front_of_a_convolution(
+    name: str, channels: int, kernel: Any, strides: Any, dilations: Any, padding: Any
+) -> None:
+    """Both without a zero point and with one, which pads with a code that is not 0."""
+    codes = Codes(10)
+    for unsigned in (False, True):
+        image, weight = codes(2, 8, 7, channels, unsigned=unsigned), codes(24, *kernel, channels)
+        kw: dict[str, Any] = {
+            "strides": strides, "dilations": dilations, "padding": padding, "input_layout": "NHWC",
+            "filter_layout": "FHWC", "out_dtype": "i32",
+        }  # fmt: skip
+        if unsigned:
+            kw |= {"lhs_zero_point": np.uint8(9), "lhs_zero_mode": "int"}
+        spec = T(image.shape, "u8" if unsigned else "i8")
+        artifact = qmlir.ops.conv2d_q.compile(spec, weight, pipeline=forced(f"{name}-conv"), **kw)
+        assert artifact.manifest["strategies"][0]["chosen"] == f"{name}-conv"
+        np.testing.assert_array_equal(qmlir.load(artifact).main(image), qmlir.reference.conv2d_q(image, weight, **kw))
+        if name == "avx512-vnni":
+            assert artifact.manifest["borrowed"] == {"main": [0]}  # nothing else reads the image
+
+
 def test_tiles_of_amx_are_in_the_code() -> None:
     """No host of the tests has AMX: the instructions are looked at, not run."""
     codes = Codes(6)

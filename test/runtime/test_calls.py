@@ -97,3 +97,55 @@ def test_threads_call_one_program_at_once(program: Any) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert all(pool.map(check, cases * 5))
+
+
+@pytest.fixture(scope="module")
+def borrowing() -> Any:
+    """A program whose argument nothing but a kernel of ours reads."""
+    w = np.random.default_rng(0).integers(-9, 9, (128, 8), dtype=np.int8)
+    artifact = qmlir.ops.scaled_matmul.compile(TensorSpec((None, 128), "i8"), w, out_dtype="i32", target="cpu")
+    assert artifact.manifest["borrowed"] == {"main": [0]}
+    return qmlir.load(artifact), w
+
+
+@pytest.mark.parametrize("rows", [1, 5, 700])
+@pytest.mark.parametrize("offset", [0, 1, 16, 63])
+def test_arguments_are_read_where_they_lie(borrowing: Any, rows: int, offset: int) -> None:
+    """At any address, writable or not; and the result is no view of them."""
+    program, w = borrowing
+    memory = np.zeros(128 * rows + 128, np.uint8)
+    begin = -memory.ctypes.data % 64 + offset
+    x = memory[begin : begin + 128 * rows].view(np.int8).reshape(rows, 128)
+    x[...] = np.random.default_rng(offset).integers(-128, 128, (rows, 128), dtype=np.int8)
+    want = x.astype(np.int32) @ w
+    got = program.main(x)
+    assert np.array_equal(got, want)
+    x.flags.writeable = False
+    assert np.array_equal(program.main(x), want)
+    memory[:] = 0
+    assert np.array_equal(got, want)
+
+
+def test_an_argument_that_is_returned_is_copied() -> None:
+    text = """func.func @main(%x: tensor<64x512xi8>) -> (tensor<64x512xi8>, tensor<8x64x64xi8>) {
+      %y = tensor.expand_shape %x [[0], [1, 2]] output_shape [64, 8, 64] : tensor<64x512xi8> into tensor<64x8x64xi8>
+      %z = tensor.empty() : tensor<8x64x64xi8>
+      %t = linalg.transpose ins(%y : tensor<64x8x64xi8>) outs(%z : tensor<8x64x64xi8>) permutation = [1, 0, 2]
+      return %x, %t : tensor<64x512xi8>, tensor<8x64x64xi8>
+    }"""
+    artifact = qmlir.compile(text, target="cpu", start="linalg")
+    assert artifact.manifest["borrowed"] == {}
+    x = np.random.default_rng(0).integers(-128, 128, (64, 512), dtype=np.int8)
+    same, _ = qmlir.load(artifact).main(x)
+    assert not np.shares_memory(same, x)
+    assert np.array_equal(same, x)
+
+
+def test_results_that_are_kept_are_not_written_again(borrowing: Any) -> None:
+    """Memory of results comes from a pool."""
+    program, w = borrowing
+    xs = [np.full((300, 128), i, np.int8) for i in range(20)]
+    kept = [program.main(x) for x in xs]
+    for x in xs:
+        program.main(x + np.int8(1))
+    assert all(np.array_equal(y, x.astype(np.int32) @ w) for x, y in zip(xs, kept, strict=True))

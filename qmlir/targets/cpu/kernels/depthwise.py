@@ -2,11 +2,13 @@
 rows of the filter's column.
 
 For each column of the image, 64 channels of up to four rows are interleaved byte by byte (two rounds of unpacking,
-which leave the channels in an order of their own); each result takes one dot product for each of its filter's columns,
-and neighbouring results share what they read. The activations are the unsigned operand (the code plus 128), so what
-that adds, 128 times the sum of a channel's weights, is a constant a channel, which the accumulators start from.
+which leave the channels in an order of their own); each result takes one dot product for each of its filter's columns.
+Along a line the interleaved columns stay in registers for the results that share them. The epilogue works in the order
+of the accumulators, with its operands brought to that order once a block; packing its results to bytes restores the
+order of the channels. The activations are the unsigned operand (the code plus 128), so what that adds, 128 times the
+sum of a channel's weights, is a constant a channel, which the accumulators start from.
 
-Padding is not copied: near the edge of the image rows outside are read from a line that holds the padding's code.
+Padding is not copied: lines outside the image are read from a pixel that holds the padding's code.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._mlir import arith, llvm, vector
+from ...._mlir import arith, ir, llvm, vector
 from ....dialect.dtypes import Array
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Previous, Window
@@ -31,7 +33,8 @@ from .rules import RULES
 CHANNELS = 64  # of a block: the bytes of a vector
 _LANES, _QUAD = 16, 4
 _CHUNKS = 16
-_RESULTS = 3  # neighbours that share what they read: three have 12 accumulators, and the weights of 3x3 take 12 more
+_RESULTS = 3  # of one turn of the main loop: so columns of a filter of 3 come round to the registers they were in
+_MOST_KEPT = 4  # columns, a quad of rows each, that stay in registers from one result to the next
 
 # Unpacking works on the 16 bytes of each quarter of a vector; after two rounds vector `q` holds, in lane `4 * quarter +
 # i`, channel `16 * quarter + 4 * q + i`.
@@ -93,16 +96,24 @@ class Depthwise:
 
 
 class _Rows:
-    """Emits one chunk. The methods run in the order of the file."""
+    """Emits one chunk. The methods run in the order of the file.
+
+    Pixels are counted from the margin: column `x * stride + j * dilation` of the image and its margin is what result
+    `x` multiplies with column `j` of the filter.
+    """
 
     def __init__(self, plan: Depthwise, buffers: list[e.Buffer]) -> None:
         self.plan, self.kernel, self.window = plan, plan.kernel, _window(plan.kernel)
         self.image, self.weights, *operands, self.out = buffers
         self.operands = dict(zip(self.kernel.operands, operands, strict=True))
         self.cloner = BodyCloner(_LANES, RULES)
-        self.quads = -(-self.window.kernel[0] // _QUAD)
-        self.block_bytes = (self.quads * self.window.kernel[1] + 1) * 4 * CHANNELS
-        self.results = min(_RESULTS, self.window.result[1])
+        w = self.window
+        self.quads = -(-w.kernel[0] // _QUAD)
+        self.block_bytes = (self.quads * w.kernel[1] + 1) * 4 * CHANNELS
+        self.stride, self.span = w.strides[1], (w.kernel[1] - 1) * w.dilations[1] + 1
+        # Columns that the next result reads too stay in registers.
+        shared = max(0, self.span - self.stride)
+        self.kept = shared if shared * self.quads <= _MOST_KEPT else 0
         self.bytes = e.vector_of(CHANNELS, e.integer(8))
 
     def emit(self, number: Any) -> None:
@@ -113,40 +124,54 @@ class _Rows:
         self.outside = e.pointer(e.scratch([CHANNELS], e.integer(8)))
         padding = self.window.padding ^ (0x80 if self.kernel.lhs.flipped else 0)
         e.store(e.splat((padding + 128) % 256 - 128, CHANNELS, e.integer(8)), self.outside)
-        with e.loop(0, -(-channels // CHANNELS)) as block:
-            self.channel = e.multiply(block.index, CHANNELS)
-            self.mask = None
-            if channels % CHANNELS:
-                self.mask = e.first_lanes(e.subtract(channels, self.channel), CHANNELS)
-            self.filter = e.at(e.pointer(self.weights), e.multiply(block.index, self.block_bytes))
-            with e.loop(first, last) as line:
-                self._line(line.index)
+        whole, rest = divmod(channels, CHANNELS)
+        if whole:
+            with e.loop(0, whole) as block:
+                self._block(block.index, CHANNELS, first, last)
+        if rest:
+            self._block(whole, rest, first, last)
+
+    def _block(self, number: e.Index, channels: int, first: e.Index, last: e.Index) -> None:
+        """Lines of results of a block, of which there may be less than the vectors hold."""
+        self.channel, self.channels = e.multiply(number, CHANNELS), channels
+        self.mask = e.first_lanes(channels, CHANNELS) if channels < CHANNELS else None
+        self.filter = e.at(e.pointer(self.weights), e.multiply(number, self.block_bytes))
+        self.held = {o: self._fetch(o, None) for o in self.kernel.operands if "m" not in o.axes}
+        with e.loop(first, last) as line:
+            self._line(line.index)
 
     def _line(self, y: e.Index) -> None:
-        """A row of results; the last ones of it are computed anew with those before where they would be fewer."""
-        width, count = self.window.result[1], self.results
-        with e.loop(0, -(-width // count)) as group:
-            x = e.minimum(e.multiply(group.index, count), width - count)
-            inside = self._inside(y, x)
-            if inside is True:
-                self._results(y, x, False)
-            else:
-                e.either(inside, lambda: self._results(y, x, False), lambda: self._results(y, x, True))
+        """A row of results: as many as read no column outside the image in groups, those before and behind one by
+        one."""
+        w, count = self.window, min(_RESULTS, self.window.result[1])
+        self.lines = [
+            self._start_of(e.add(e.multiply(y, w.strides[0]), i * w.dilations[0])) for i in range(w.kernel[0])
+        ]
+        row = e.multiply(e.add(e.multiply(self.number, w.result[0]), y), w.result[1])
+        width, margin, extent = w.result[1], w.margin[1], self._extent(1)
+        first = min(width, max(0, -(-(margin - self.kept) // self.stride)))
+        last = min((margin + extent - self.span) // self.stride, width - 1) - (count - 1)
+        end = first + (max(0, last - first) // count + 1) * count if last >= first else first
+        columns = [v for x in range(self.kept) for v in self._column(x, True)]
+        for start, stop, each in ((0, first, 1), (first, end, count), (end, width, 1)):
+            if start < stop:
+                with e.loop(start, stop, each, columns) as group:
+                    group.next = self._results(row, group.index, each, group.values, (start, stop) != (first, end))
+                columns = group.results
 
-    def _inside(self, y: e.Index, x: e.Index) -> Any:
-        """Whether all that a group of results reads is in the image."""
+    def _start_of(self, line: e.Index) -> tuple[Any, Any]:
+        """Where a line of the image begins, at the first column of its margin, and how far columns are apart: a line
+        outside is one pixel of padding, again and again."""
         w = self.window
-        ends = ((0, w.result[0] - 1, 1), (1, w.result[1] - self.results, self.results))
-        if w.margin == (0, 0) and all(self._fits(*end) for end in ends):
-            return True
-        conditions = []
-        for axis, at, count in ((0, y, 1), (1, x, self.results)):
-            stride, reach = w.strides[axis], self._reach(axis, count)
-            low, high = w.margin[axis], self._extent(axis) - 1 - reach + w.margin[axis]
-            if high < low:
-                return arith.constant(e.integer(1), 0)
-            conditions.append(e.between(low, e.multiply(at, stride), high))
-        return arith.andi(*conditions)
+        _, height, width, channels = w.image
+        at = e.subtract(line, w.margin[0])
+        place = e.add(e.multiply(e.subtract(e.multiply(at, width), w.margin[1]), channels), self.channel)
+        address = e.at(e.at(self.image.address, self.image.offset([self.number, 0])), place)
+        last = (w.result[0] - 1) * w.strides[0] + (w.kernel[0] - 1) * w.dilations[0]
+        if w.margin[0] == 0 and last < self._extent(0):
+            return address, e.index(channels)
+        inside = arith.cmpi(arith.CmpIPredicate.ult, e.index(at), e.index(height))
+        return arith.select(inside, address, self.outside), arith.select(inside, e.index(channels), e.index(0))
 
     def _extent(self, axis: int) -> int:
         """Height or width of the images."""
@@ -154,53 +179,51 @@ class _Rows:
         assert size is not None
         return size
 
-    def _reach(self, axis: int, count: int) -> int:
+    def _results(self, row: e.Index, x: e.Index, count: int, kept: Sequence[Any], edge: bool) -> list[Any]:
+        """`count` neighbours; returns the columns that the next ones share with them."""
         w = self.window
-        return int((count - 1) * w.strides[axis] + (w.kernel[axis] - 1) * w.dilations[axis])
+        size = 4 * self.quads
+        columns = {c: list(kept[c * size : (c + 1) * size]) for c in range(self.kept)}
+        left = e.multiply(x, self.stride)
 
-    def _fits(self, axis: int, at: int, count: int) -> bool:
-        return bool(at * self.window.strides[axis] + self._reach(axis, count) < self._extent(axis))
+        def column(c: int) -> list[Any]:
+            if c not in columns:
+                columns[c] = self._column(e.add(left, c), edge)
+            return columns[c]
 
-    def _results(self, y: e.Index, x: e.Index, edge: bool) -> None:
-        """`self.results` neighbours: column by column of what they read."""
-        w = self.window
-        columns: dict[int, list[tuple[int, int]]] = {}
-        for p in range(self.results):
-            for j in range(w.kernel[1]):
-                columns.setdefault(p * w.strides[1] + j * w.dilations[1], []).append((p, j))
         start = e.at(self.filter, self.quads * w.kernel[1] * 4 * CHANNELS)
         words = e.vector_of(_LANES, e.integer(32))
-        acc = [[e.load(words, e.at(start, CHANNELS * q)) for q in range(4)] for _ in range(self.results)]
-        top = e.multiply(y, w.strides[0])
-        left = e.multiply(x, w.strides[1])
-        for column, users in sorted(columns.items()):
-            for quad in range(self.quads):
-                lines = range(quad * _QUAD, min(w.kernel[0], (quad + 1) * _QUAD))
-                codes = [self._codes(e.add(top, i * w.dilations[0]), e.add(left, column), edge) for i in lines]
-                mixed = _interleaved(codes)
-                for p, j in users:
+        for p in range(count):
+            acc = [e.load(words, e.at(start, CHANNELS * q)) for q in range(4)]
+            for j in range(w.kernel[1]):
+                mixed = column(p * self.stride + j * w.dilations[1])
+                for quad in range(self.quads):
                     taps = e.at(self.filter, (quad * w.kernel[1] + j) * 4 * CHANNELS)
                     for q in range(4):
-                        acc[p][q] = dot(acc[p][q], mixed[q], e.load(self.bytes, e.at(taps, CHANNELS * q)))
-        row = e.add(e.multiply(e.add(e.multiply(self.number, w.result[0]), y), w.result[1]), x)
-        for p in range(self.results):
-            for v, value in enumerate(_in_order(acc[p])):
-                self._epilogue(value, e.add(row, p), v)
+                        acc[q] = dot(acc[q], mixed[4 * quad + q], e.load(self.bytes, e.at(taps, CHANNELS * q)))
+            self._epilogue(acc, e.add(row, e.add(x, p)))
+        return [v for c in range(self.kept) for v in column(count * self.stride + c)]
 
-    def _codes(self, y: e.Index, x: e.Index, edge: bool) -> Any:
-        """64 channels of a pixel, as unsigned bytes; `y` and `x` count from the margin."""
+    def _column(self, x: e.Index, edge: bool) -> list[Any]:
+        """A column of pixels, its rows interleaved: four vectors for each quad of rows."""
         w = self.window
-        _, height, width, channels = w.image
-        line, column = (e.subtract(at, by) for at, by in zip((y, x), w.margin, strict=True))
-        place = e.add(e.multiply(e.add(e.multiply(line, width), column), channels), self.channel)
-        base = e.at(self.image.address, self.image.offset([self.number, 0]))
-        address = e.at(base, place)
-        if edge:
-            within = arith.andi(
-                arith.cmpi(arith.CmpIPredicate.ult, e.index(line), e.index(height)),
-                arith.cmpi(arith.CmpIPredicate.ult, e.index(column), e.index(width)),
-            )
-            address = arith.select(within, address, self.outside)
+        if isinstance(x, int) and not w.margin[1] <= x < w.margin[1] + self._extent(1):
+            return [e.splat(w.padding % 256 - 128, CHANNELS, e.integer(8))] * (4 * self.quads)
+        inside = None
+        if edge and not isinstance(x, int):
+            at = e.subtract(x, w.margin[1])
+            inside = arith.cmpi(arith.CmpIPredicate.ult, e.index(at), e.index(self._extent(1)))
+        found = []
+        for first in range(0, w.kernel[0], _QUAD):
+            found += _interleaved([self._codes(line, x, inside) for line in self.lines[first : first + _QUAD]])
+        return found
+
+    def _codes(self, line: tuple[Any, Any], x: e.Index, inside: Any) -> Any:
+        """64 channels of a pixel, as unsigned bytes."""
+        start, step = line
+        address = e.at(start, e.multiply(x, step))
+        if inside is not None:
+            address = arith.select(inside, address, self.outside)
         if self.mask is None:
             codes = e.load(self.bytes, address)
         else:
@@ -208,33 +231,47 @@ class _Rows:
             codes = llvm.MaskedLoadOp(self.bytes, address, self.mask, pass_thru=none, alignment=1).result
         return codes if self.kernel.lhs.flipped else arith.xori(codes, e.splat(-128, CHANNELS, e.integer(8)))
 
-    def _epilogue(self, value: Any, row: e.Index, v: int) -> None:
-        """The stages on 16 channels of a result."""
-        first = e.add(self.channel, _LANES * v)
-        channels = self.kernel.n
-        mask = None
-        if channels % CHANNELS:
-            mask = e.first_lanes(e.subtract(channels, e.minimum(first, channels)), _LANES)
-        values = [value]
-        for stage in self.kernel.stages:
-            arguments = []
-            for source in stage.sources:
-                if isinstance(source, Previous):
-                    arguments.append(values[source.index])
-                elif isinstance(source, Operand):
-                    arguments.append(self._fetch(source, row, first, mask))
-                else:
-                    assert isinstance(source, Literal)
-                    arguments.append(self.cloner.splat(source.value))
-            values.append(self.cloner.clone(stage.body, arguments))
-        e.store_vector(values[-1], self.out, [row, first], mask)
+    def _epilogue(self, acc: list[Any], row: e.Index) -> None:
+        """The stages on a result's 64 channels, in the order of the accumulators, and the store."""
+        operands = {o: self._fetch(o, row) for o in self.kernel.operands if "m" in o.axes} | self.held
+        made = []
+        for q in range(4):
+            values = [acc[q]]
+            for stage in self.kernel.stages:
+                arguments = []
+                for source in stage.sources:
+                    if isinstance(source, Previous):
+                        arguments.append(values[source.index])
+                    elif isinstance(source, Operand):
+                        arguments.append(operands[source][q])
+                    else:
+                        assert isinstance(source, Literal)
+                        arguments.append(self.cloner.splat(source.value))
+                values.append(self.cloner.clone(stage.body, arguments))
+            made.append(values[-1])
+        if self.out.element == e.integer(8):
+            e.store_vector(_bytes_in_order(made), self.out, [row, self.channel], self.mask)
+            return
+        for v, value in enumerate(_transposed(made)):
+            first, mask = self._part(v)
+            e.store_vector(value, self.out, [row, first], mask)
 
-    def _fetch(self, operand: Operand, row: e.Index, first: e.Index, mask: Any) -> Any:
-        buffer, places = self.operands[operand], {"m": row, "n": first}
-        where = [places[axis] for axis in operand.axes]
-        if "n" in operand.axes:
-            return e.load_vector(buffer, where, _LANES, mask)
-        return e.broadcast(e.load_element(buffer, where), _LANES)
+    def _part(self, v: int) -> tuple[e.Index, Any]:
+        """The first of the `v`-th 16 channels of the block, and which of them there are."""
+        left = max(0, self.channels - _LANES * v)
+        return e.add(self.channel, _LANES * v), e.first_lanes(left, _LANES) if left < _LANES else None
+
+    def _fetch(self, operand: Operand, row: e.Index | None) -> list[Any]:
+        """What the four vectors of accumulators meet of an operand."""
+        buffer = self.operands[operand]
+        if "n" not in operand.axes:
+            return [e.broadcast(e.load_element(buffer, [row] if operand.axes else []), _LANES)] * 4
+        found = []
+        for v in range(4):
+            first, mask = self._part(v)
+            where = [{"m": row, "n": first}[axis] for axis in operand.axes]
+            found.append(e.load_vector(buffer, where, _LANES, mask))
+        return _transposed(found)
 
 
 def _interleaved(codes: Sequence[Any]) -> list[Any]:
@@ -259,12 +296,39 @@ def _unpacked(a: Any, b: Any, high: bool, width: int) -> Any:
     return vector.bitcast(e.vector_of(64, e.integer(8)), mixed)
 
 
-def _in_order(acc: Sequence[Any]) -> list[Any]:
-    """The accumulators of a block, channels in ascending order: quarters of vectors change places."""
+def _transposed(vectors: Sequence[Any]) -> list[Any]:
+    """Quarter `i` of vector `q` and quarter `q` of vector `i` change places: accumulators in the order of channels, or
+    four vectors of channels in the order of accumulators."""
 
     def quarters(a: Any, b: Any, picked: Sequence[int]) -> Any:
         return vector.shuffle(a, b, [16 * (i >= 2) + 4 * q + lane for i, q in enumerate(picked) for lane in range(4)])
 
+    a, b, c, d = vectors
     even, odd = [0, 2, 0, 2], [1, 3, 1, 3]
-    u, v = (([quarters(a, b, even), quarters(a, b, odd)]) for a, b in ((acc[0], acc[1]), (acc[2], acc[3])))
+    u, v = ([quarters(x, y, even), quarters(x, y, odd)] for x, y in ((a, b), (c, d)))
     return [quarters(u[i % 2], v[i % 2], even if i < 2 else odd) for i in range(4)]
+
+
+def _bytes_in_order(vectors: Sequence[Any]) -> Any:
+    """The bytes of four vectors in the order of accumulators, as 64 channels: the low bytes of their words are brought
+    together within each quarter, which is the order of channels again."""
+    a, b, c, d = (e.as_bytes(_words(v)) for v in vectors)
+    halves = [
+        vector.shuffle(
+            x, y, [16 * quarter + 64 * (i // 4 % 2) + 4 * (i % 4) for quarter in range(4) for i in range(16)]
+        )
+        for x, y in ((a, b), (c, d))
+    ]
+    pairs = [vector.bitcast(e.vector_of(8, e.integer(64)), half) for half in halves]
+    mixed = vector.shuffle(*pairs, [2 * quarter + 8 * i for quarter in range(4) for i in range(2)])
+    return vector.bitcast(e.vector_of(64, e.integer(8)), mixed)
+
+
+def _words(codes: Any) -> Any:
+    """Words with these low bytes: what they were narrowed from, where that is known."""
+    owner = codes.owner
+    if not isinstance(owner, ir.Block) and owner.operation.name == "arith.trunci":
+        source = owner.operation.operands[0]
+        if source.type == e.vector_of(_LANES, e.integer(32)):
+            return source
+    return arith.extui(e.vector_of(_LANES, e.integer(32)), codes)

@@ -86,6 +86,10 @@ def any_of(conditions: Sequence[Any]) -> Any:
     return reduce(arith.ori, conditions)
 
 
+def all_of(conditions: Sequence[Any]) -> Any:
+    return reduce(arith.andi, conditions)
+
+
 def none_of(conditions: Sequence[Any]) -> Any:
     return arith.xori(any_of(conditions), arith.constant(integer(1), 1))
 
@@ -208,6 +212,23 @@ def load_element(buffer: Buffer, where: Sequence[Index]) -> Any:
 
 def store_element(value: Any, buffer: Buffer, where: Sequence[Index]) -> None:
     store(value, at(buffer.address, buffer.offset(where)))
+
+
+def lanes_between(low: Index, high: Index, lanes: int) -> Any:
+    """A mask with the lanes from `low` up to, not including, `high` set; both may be larger than `lanes`, which is at
+    most 64. Two shifts in a general register, where comparing lane numbers takes a vector for every 16 lanes."""
+    word = integer(64)
+
+    def below(count: Index) -> Any:
+        """The lowest `count` bits."""
+        number = arith.index_cast(word, index(count))
+        full = arith.constant(word, -1)
+        some = arith.xori(arith.shli(full, number), full)
+        return arith.select(arith.cmpi(arith.CmpIPredicate.ult, number, arith.constant(word, 64)), some, full)
+
+    bits = arith.andi(below(high), arith.xori(below(low), arith.constant(word, -1)))
+    narrow = bits if lanes == 64 else arith.trunci(integer(lanes), bits)
+    return llvm.BitcastOp(vector_of(lanes, integer(1)), narrow).result
 
 
 def first_lanes(count: Index, lanes: int) -> Any:

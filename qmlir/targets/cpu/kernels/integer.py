@@ -10,6 +10,7 @@ from math import gcd
 from typing import Any
 
 from ...._mlir import arith, vector
+from ....kernels.description import Window
 from . import emit as e
 from .gemm import Chunk, Columns
 from .micro import QUAD, IntegerMicro, Tile, dot
@@ -41,14 +42,29 @@ class IntegerChunk(Chunk):
         """A row of a convolution: its runs, gathered from the image."""
         window = self.kernel.lhs.window
         assert window is not None
-        _, _, image_width, channels = window.image
         height, width = window.result
         image = e.divide(row, height * width)
-        y = e.multiply(e.remainder(e.divide(row, width), height), window.strides[0] * image_width)
+        y = e.multiply(e.remainder(e.divide(row, width), height), window.strides[0])
         x = e.multiply(e.remainder(row, width), window.strides[1])
-        corner = e.multiply(e.add(y, x), channels)
-        lanes, i32 = self._width, e.integer(32)
-        ones, total = e.splat(1, lanes, e.integer(8)), e.splat(0, lanes // 4, i32)
+        inside = _inside(window, y, x)
+        if inside is True:
+            self._store_sum(self._copy_inside(image, y, x, target), 0, r)
+        else:
+            e.either(
+                inside,
+                lambda: self._store_sum(self._copy_inside(image, y, x, target), 0, r),
+                lambda: self._store_sum(self._copy_edge(image, y, x, target), 0, r),
+            )
+
+    def _copy_inside(self, image: e.Index, y: e.Index, x: e.Index, target: Any) -> Any:
+        """The runs of a row whose corner is at `(y, x)`, counted from the margin; returns the sum of its codes."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        _, _, image_width, channels = window.image
+        top, left = (e.subtract(at, by) for at, by in zip((y, x), window.margin, strict=True))
+        corner = e.multiply(e.add(e.multiply(top, image_width), left), channels)
+        lanes = self._width
+        ones, total = e.splat(1, lanes, e.integer(8)), e.splat(0, lanes // 4, e.integer(32))
         # A last vector that is not full writes zeros where the next run follows, and behind the last run.
         for number, start in enumerate(window.runs):
             for at in range(0, window.run, lanes):
@@ -58,7 +74,47 @@ class IntegerChunk(Chunk):
                 codes = self._unflipped(codes, mask)
                 e.store(codes, e.at(target, number * window.run + at))
                 total = dot(total, ones, codes) if self.weights.offset else total
-        self._store_sum(vector.reduction(i32, vector.CombiningKind.ADD, total), 0, r)
+        return self._sum_of(total)
+
+    def _copy_edge(self, image: e.Index, y: e.Index, x: e.Index, target: Any) -> Any:
+        """The same where part of it lies outside the image: of each run, the pixels `[first, last)` are inside."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        _, image_height, image_width, channels = window.image
+        lanes, i8 = self._width, e.integer(8)
+        ones = e.splat(1, lanes, i8)
+        padding = e.splat((window.padding + 128) % 256 - 128, lanes, i8)
+        pixels = window.run // channels  # of a run
+        across = window.kernel[1] // pixels  # runs of a row of the filter
+        with e.loop(0, len(window.runs), 1, [e.splat(0, lanes // 4, e.integer(32))]) as run:
+            line = e.add(y, e.multiply(e.divide(run.index, across), window.dilations[0]))
+            column = e.add(x, e.multiply(e.remainder(run.index, across), window.dilations[1]))
+            top, left = (e.subtract(at, by) for at, by in zip((line, column), window.margin, strict=True))
+            there = e.between(window.margin[0], line, window.margin[0] + image_height - 1)
+            first, last = (
+                e.multiply(e.minimum(e.subtract(limit, e.minimum(limit, column)), pixels), channels)
+                for limit in (window.margin[1], window.margin[1] + image_width)
+            )
+            last = arith.select(there, e.index(last), e.index(0))
+            start = e.multiply(e.add(e.multiply(top, image_width), left), channels)
+            place = e.at(target, e.multiply(run.index, window.run))
+            with e.loop(0, window.run, lanes, run.values) as part:
+                at = part.index
+                low, high = (e.subtract(end, e.minimum(end, at)) for end in (first, last))
+                mask = e.lanes_between(low, high, lanes)
+                codes = self._unflipped(e.load_vector(self.lhs_buffer, [image, e.add(start, at)], lanes, mask), mask)
+                if window.padding:
+                    # Behind the run there are zeros.
+                    outside = e.lanes_between(high, e.subtract(window.run, at), lanes)
+                    before = e.lanes_between(0, low, lanes)
+                    codes = arith.select(arith.ori(before, outside), padding, codes)
+                e.store(codes, e.at(place, at))
+                part.next = [dot(part.values[0], ones, codes) if self.weights.offset else part.values[0]]
+            run.next = part.results
+        return self._sum_of(run.results[0])
+
+    def _sum_of(self, total: Any) -> Any:
+        return vector.reduction(e.integer(32), vector.CombiningKind.ADD, total)
 
     def _store_sum(self, total: Any, group: e.Index, r: e.Index) -> None:
         if self.weights.offset:
@@ -161,3 +217,18 @@ class IntegerChunk(Chunk):
                     running = e.load(self.cloner.widen(self.kernel.total_type), e.at(total, where))
                     arguments = [self._read(s, [[part]], held, m, column, v, number) for s in combine.sources]
                     e.store(self.cloner.clone(combine.body, [*arguments, running]), e.at(total, where))
+
+
+def _inside(window: Window, y: e.Index, x: e.Index) -> Any:
+    """Whether all that a result reads is in the image; its corner `(y, x)` counts from the margin."""
+    conditions = []
+    for axis, at in enumerate((y, x)):
+        extent, margin = int(window.image[1 + axis] or 0), window.margin[axis]
+        reach = (window.kernel[axis] - 1) * window.dilations[axis]
+        last = (window.result[axis] - 1) * window.strides[axis] + reach
+        if margin == 0 and last < extent:
+            continue
+        if extent + margin - 1 - reach < margin:
+            return arith.constant(e.integer(1), 0)
+        conditions.append(e.between(margin, at, extent + margin - 1 - reach))
+    return e.all_of(conditions) if conditions else True

@@ -151,7 +151,8 @@ class ConvolutionStrategy:
         if few is not None:
             return few
         try:
-            kernel = describe_convolution(c.op)
+            # Without AVX-512 there is no masked load of bytes for what lies outside an image.
+            kernel = describe_convolution(c.op, padded=self.matmul.micro.lanes == 16)
         except Unfit:
             return Accept(ConvolutionPlan(self.matmul), Estimate(None))
         if kernel.m is not None and self._overlapping_pays(kernel):
