@@ -71,10 +71,11 @@ class Workgroup:
     """The threads of one workgroup."""
 
     def __init__(
-        self, block: tuple[int, int, int], threads: int, subgroup: int, buffers: Sequence[Memory], rows: int
-    ) -> None:
+        self, block: tuple[int, int, int], threads: int, subgroup: int, buffers: Sequence[Memory],
+        sizes: Sequence[int],
+    ) -> None:  # fmt: skip
         self.block, self.threads, self.subgroup = block, threads, subgroup
-        self.buffers, self.rows = buffers, rows
+        self.buffers, self.sizes = buffers, sizes
         self.values: dict[Any, Any] = {}
         self.shared: list[Memory] = []
         self.counts: dict[str, int] = {}
@@ -163,6 +164,7 @@ def _load(w: Workgroup, op: Any, mask: Array) -> None:
 def _store(w: Workgroup, op: Any, mask: Array) -> None:
     value, memory = w.get(op.operands[0]), w.get(op.operands[1])
     where = memory.at([w.get(v) for v in list(op.operands)[2:]], mask, "a store")
+    _one_writer(memory, where, value[mask])
     if memory.shared:
         who = np.arange(w.threads)[mask]
         for seen, verb in ((memory.read, "read"), (memory.written, "wrote")):
@@ -170,6 +172,16 @@ def _store(w: Workgroup, op: Any, mask: Array) -> None:
                 raise KernelError(f"shared memory is written that another thread {verb}, without a barrier between")
         memory.written[where] = who
     memory.array[where] = value[mask]
+
+
+def _one_writer(memory: Memory, where: tuple[Array, ...], values: Array) -> None:
+    """No two threads store different values to one place at once."""
+    flat = np.ravel_multi_index(where, memory.shape) if where else np.zeros(len(values), int)
+    order = np.argsort(flat, kind="stable")
+    same = flat[order][1:] == flat[order][:-1]
+    bits = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)[order]
+    if (same & (bits[1:] != bits[:-1]).any(1)).any():
+        raise KernelError("two threads write different values to one place at once")
 
 
 def _alloc(w: Workgroup, op: Any, mask: Array) -> None:
@@ -423,7 +435,7 @@ _PURE: dict[str, Pure] = {
     "arith.constant": _constant,
     "gpu.thread_id": lambda w, op: np.arange(w.threads),
     "gpu.block_id": lambda w, op: np.full(w.threads, w.block["xyz".index(str(op.attributes["dimension"])[-2])]),
-    "hal.interface.constant.load": lambda w, op: np.full(w.threads, w.rows),
+    "hal.interface.constant.load": lambda w, op: np.full(w.threads, w.sizes[int(op.attributes["ordinal"].value)]),
     "arith.addi": _two(np.add), "arith.subi": _two(np.subtract), "arith.muli": _two(np.multiply),
     "arith.divui": _two(np.floor_divide), "arith.remui": _two(np.remainder),
     "arith.minui": _two(np.minimum), "arith.minsi": _two(np.minimum), "arith.maxsi": _two(np.maximum),
@@ -464,13 +476,18 @@ def _memory(array: Array, kind: Any) -> Memory:
     return Memory(flat.reshape([*sizes, lanes] if lanes else sizes), lanes)
 
 
-def run(module: Any, inputs: Sequence[Array], result: Array, rows: int) -> Mapping[str, int]:
-    """Run the one executable of a module; writes `result`, returns how often each op ran (once a workgroup).
+def run(
+    module: Any, inputs: Sequence[Array], result: Array, *sizes: int, entry: str | None = None
+) -> Mapping[str, int]:
+    """Run the executable `entry` of a module, or its only one; writes `result`, returns how often each op ran (once a
+    workgroup).
 
     Args:
-        inputs: the operands of the dispatch, without the number of rows.
+        inputs: the operands of the dispatch, without the sizes that are known at run time.
+        sizes: those, the number of rows first.
     """
-    made = next(o.operation for o in module.body.operations if o.operation.name == "hal.executable.source")
+    executables = [o.operation for o in module.body.operations if o.operation.name == "hal.executable.source"]
+    (made,) = (o for o in executables if entry in (None, o.attributes["sym_name"].value))
     body = made.regions[0].blocks[0]
     inner = next(o.operation for o in body.operations if o.operation.name == "builtin.module")
     export = next(o.operation for o in body.operations if o.operation.name == "hal.executable.export")
@@ -482,12 +499,12 @@ def run(module: Any, inputs: Sequence[Array], result: Array, rows: int) -> Mappi
     spans = [o.operation for o in entry.operations if o.operation.name == "hal.interface.binding.subspan"]
     kinds = {int(ir.IntegerAttr(o.attributes["binding"]).value): ir.MemRefType(o.results[0].type) for o in spans}
     buffers = [_memory(array, kinds[i]) for i, array in enumerate([*inputs, result])]
-    grid = _grid(export, rows)
+    grid = _grid(export, sizes[0] if sizes else 0)
     counts: dict[str, int] = {}
     for z in range(grid[2]):
         for y in range(grid[1]):
             for x in range(grid[0]):
-                group = Workgroup((x, y, z), threads, subgroup, buffers, rows)
+                group = Workgroup((x, y, z), threads, subgroup, buffers, sizes)
                 group.run(entry, group.everyone)
                 for name, count in group.counts.items():
                     counts[name] = counts.get(name, 0) + count
@@ -497,7 +514,7 @@ def run(module: Any, inputs: Sequence[Array], result: Array, rows: int) -> Mappi
 
 def _grid(export: Any, rows: int) -> tuple[int, int, int]:
     block = export.regions[0].blocks[0]
-    group = Workgroup((0, 0, 0), 1, 1, [], rows)
+    group = Workgroup((0, 0, 0), 1, 1, [], [rows])
     for argument in list(block.arguments)[1:]:
         group.values[argument] = np.array([rows])
     for op in block.operations:

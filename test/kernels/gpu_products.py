@@ -89,6 +89,7 @@ PRODUCTS = {
     "w8a8, ragged": Product(37, 70, _codes("i8")),
     "w8a8, K of no words": Product(20, 33, _codes("i8")),
     "w8a8, zero points": Product(40, 100, _codes("i8", zeros=True, lhs="u8")),
+    "w8a8, zero points, K of half a step": Product(24, 48, _codes("i8", zeros=True, lhs="u8")),
     "w8a8, requantised": Product(36, 64, _requantised),
     "w8a8, residual, gelu": Product(32, 64, _codes("i8", activation="gelu_tanh", out_dtype="f16"), exact=False),
     "w4a8": Product(40, 200, _codes("i4")),
@@ -139,8 +140,16 @@ def check(product: Product, got: Any, want: Any) -> None:
     np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3 * scale)
 
 
-def interpreted(artifact: Any, arguments: Arguments, shape: tuple[int, ...], dtype: Any, rows: int) -> Any:
-    """The result of a program of one dispatch of a kernel of ours, from the IR that IREE was given."""
+def interpreted(
+    artifact: Any,
+    arguments: Arguments,
+    shape: tuple[int, ...],
+    dtype: Any,
+    rows: int,
+    change: Callable[[Any], None] = lambda module: None,
+) -> Any:
+    """The result of a program of one dispatch of a kernel of ours, from the IR that IREE was given. `change` breaks it,
+    where a test asks whether that is noticed."""
     with context():
         module = ir.Module.parse(artifact.source("configured"))
         found: list[Any] = []
@@ -166,5 +175,6 @@ def interpreted(artifact: Any, arguments: Arguments, shape: tuple[int, ...], dty
 
         operands = [value(v) for v in dispatch.operands if isinstance(v.type, ir.RankedTensorType)]
         out = np.full(shape, 77, dtype)
+        change(module)
         gpu_interpreter.run(module, operands, out, rows)
         return out

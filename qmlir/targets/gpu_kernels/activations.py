@@ -18,7 +18,8 @@ _SIGNS = 0x80808080
 class Rows:
     """Rows as words of 32 bits; `depth` elements of a piece fill whole words. What is past the end of a row is zero.
 
-    `flipped`: codes whose top bits are inverted in memory.
+    `flipped`: codes whose top bits are inverted in memory. `span`: how far pieces are asked for; 0: up to the one that
+    holds the end of a row.
     """
 
     rows: int | Size | None
@@ -26,6 +27,7 @@ class Rows:
     depth: int
     element: Any  # of 8 or 16 bits
     flipped: bool = False
+    span: int = 0
 
     @property
     def per_word(self) -> int:
@@ -58,7 +60,7 @@ class Rows:
 
     def _words(self, memory: Any, row: e.Index, at: e.Index) -> list[Any]:
         count = self.k // (self.per_word * self.words)
-        ragged = self.k % self.depth != 0
+        ragged = self.k % self.depth != 0 or self.span > self.k
         words = e.elements(e.load(memory, [row, e.minimum(at, count - 1) if ragged else at]))
         if self.flipped:
             words = [arith.xori(w, e.word(_SIGNS)) for w in words]
@@ -171,9 +173,9 @@ class NumberRows:
         return found
 
 
-def rows_of(kernel: Kernel, depth: int) -> Rows | WindowRows:
-    """The activation of a kernel as it lies in memory."""
+def rows_of(kernel: Kernel, depth: int, span: int = 0) -> Rows | WindowRows:
+    """The activation of a kernel as it lies in memory; see `Rows`."""
     element = ir.RankedTensorType(kernel.lhs.value.type).element_type
     if kernel.lhs.window is not None:
         return WindowRows(kernel.lhs.window, kernel.k, depth, kernel.lhs.flipped)
-    return Rows(Products(kernel).activation_rows, kernel.k, depth, element, kernel.lhs.flipped)
+    return Rows(Products(kernel).activation_rows, kernel.k, depth, element, kernel.lhs.flipped, span)

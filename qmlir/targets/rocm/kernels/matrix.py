@@ -146,7 +146,7 @@ class MatrixKernel:
         products = Products(self.kernel)
         launch = Launch(self.threads, self.machine.subgroup, lambda size: products.grid(size, columns, tile[0]))
         epilogue = Epilogue(self.kernel, self.machine, self.step.instruction.registers, decodes_columns=True)
-        activations = rows_of(self.kernel, _LOAD // self._width)
+        activations = rows_of(self.kernel, _LOAD // self._width, self.steps * self.step.depth)
         picks = products.views
         views = [activations.view, self._weight_view, *picks, *epilogue.views]
 

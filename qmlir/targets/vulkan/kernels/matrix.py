@@ -66,7 +66,7 @@ class CooperativeKernel:
         products = Products(self.kernel)
         launch = Launch(self.threads, self.machine.subgroup, lambda size: products.grid(size, columns, TILE))
         epilogue = Epilogue(self.kernel, self.machine, COLUMNS)
-        activations = rows_of(self.kernel, _LOAD)
+        activations = rows_of(self.kernel, _LOAD, self.steps * self.depth)
         words, i32 = self.weights.words, e.integer(32)
         matrices = () if self.kernel.batch is None else (self.kernel.batch.matrices,)
         weight = View(

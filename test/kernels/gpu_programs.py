@@ -1,0 +1,105 @@
+"""Whole programs for GPUs without one: their kernels of ours in the interpreter, everything around them on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from kernels import gpu_interpreter
+
+import qmlir
+from qmlir._mlir import context, ir, tensor
+
+
+def run(artifact: Any, *inputs: Any) -> list[Any]:
+    """The results of a program: each dispatch of a kernel of ours is interpreted, from the IR that IREE was given, on
+    the operands that the rest of the program, compiled for the CPU, makes for it."""
+    text, results = artifact.source("configured"), []
+    with context():
+        module = ir.Module.parse(text)
+        kinds = [(_entry(op), op.results[0].type) for op in _dispatches(module)]
+        for number, (entry, kind) in enumerate(kinds):
+            sizes, operands = [], []
+            for value in _several(_around(text, number)(*inputs, *results)):
+                (operands if np.ndim(value) else sizes).append(np.asarray(value))
+            known = [int(size) for size in sizes]
+            shape = [known[0] if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
+            out = np.full(shape, 77, gpu_interpreter.dtype_of(kind.element_type))
+            gpu_interpreter.run(module, operands, out, *known, entry=entry)
+            results.append(out)
+    return _several(_around(text, None)(*inputs, *results))
+
+
+def dispatches(artifact: Any) -> list[str]:
+    """The names of the dispatches that compute with more than the numbers that sort rows: IREE's names end with the
+    types that they read and write."""
+    text = artifact.source("dispatch")
+    names = [line.split("@")[1].split()[0] for line in text.splitlines() if "hal.executable.export public" in line]
+    return [name for name in names if not name.endswith("_i32")]
+
+
+def _dispatches(module: Any) -> list[Any]:
+    found: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if op.name == "flow.dispatch":
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return found
+
+
+def _entry(dispatch: Any) -> str:
+    return str(dispatch.attributes["entry_points"]).split("@")[1].split("::")[0]
+
+
+def _around(text: str, number: int | None) -> Any:
+    """The program without its kernels as a function for the CPU: of its arguments and the results of the dispatches
+    before `number`, to the operands of that one, or with None to its own results."""
+    with context():
+        module = ir.Module.parse(text)
+        calls = _dispatches(module)
+        function = calls[0].parent
+        block = function.regions[0].blocks[0]
+        last = list(block.operations)[-1].operation
+        for call in calls[:number]:
+            argument = block.add_argument(call.results[0].type, call.location)
+            call.results[0].replace_all_uses_with(argument)
+        if number is not None:
+            with ir.InsertionPoint(last), last.location:
+                operands = [_as_tensor(v) for v in calls[number].operands if not isinstance(v.type, ir.IndexType)]
+                last = ir.Operation.create(last.name, operands=operands)
+            list(block.operations)[-1].operation.erase()
+        kinds = [a.type for a in block.arguments], [v.type for v in last.operands]
+        function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*kinds))
+        for name in ("arg_attrs", "res_attrs"):
+            if name in function.attributes:
+                del function.attributes[name]
+        _drop(block)
+        for op in list(module.body.operations):
+            if op.operation.name == "hal.executable.source":
+                op.operation.erase()
+        del module.operation.attributes["hal.device.targets"]
+        source = str(module)
+    return qmlir.load(qmlir.compile(source, start="configured", target="cpu")).main
+
+
+def _as_tensor(value: Any) -> Any:
+    """Sizes become tensors without axes, which programs can return."""
+    if isinstance(value.type, ir.RankedTensorType):
+        return value
+    return tensor.FromElementsOp(ir.RankedTensorType.get([], value.type), [value]).result
+
+
+def _several(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, (list, tuple)) else [results]
+
+
+def _drop(block: Any) -> None:
+    """The ops whose results nobody reads any more, dispatches among them."""
+    for op in reversed(list(block.operations)):
+        operation = op.operation
+        effects = operation.name in ("cf.assert", "util.return", "func.return")
+        if not effects and not any(list(result.uses) for result in operation.results):
+            operation.erase()
