@@ -26,6 +26,7 @@ PASSES: dict[str, str] = {
     "qmlir-explicit-sign": "sign:ExplicitSignPass",
     "qmlir-bf16-as-bits": "bf16:Bf16AsBitsPass",
     "qmlir-guard-empty": "empty:GuardEmptyPass",
+    "qmlir-row-kernels": "row_kernels:RowKernelsPass",
     "qmlir-fuse-rows": "rows:FuseRowsPass",
     "qmlir-choose-data-tiling": "data_tiling:ChooseDataTilingPass",
     "qmlir-guard": "guard:GuardPass",

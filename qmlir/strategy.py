@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from .kernels.attention import Attention
+    from .kernels.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,15 @@ class AttentionStrategy(Protocol):
     def name(self) -> str: ...
 
     def consider(self, attention: Attention) -> Accept | Decline: ...
+
+
+class RowsStrategy(Protocol):
+    """A kernel for elementwise ops and reductions along rows. What none accepts stays (`qmlir-row-kernels`)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def consider(self, rows: Rows) -> Accept | Decline: ...
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..strategy import AttentionStrategy, Strategy
+    from ..strategy import AttentionStrategy, RowsStrategy, Strategy
 
 RUNS = "runs in the tests"
 FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
@@ -84,6 +84,12 @@ class Target:
         """Kernels for attention, best first; none for a target whose module says nothing of them."""
         module = importlib.import_module(f".{self.backend}.strategies", __package__)
         build: Callable[[Target], tuple[AttentionStrategy, ...]] = getattr(module, "attention_strategies", lambda _: ())
+        return build(self)
+
+    def rows_strategies(self) -> tuple[RowsStrategy, ...]:
+        """Kernels for rows, best first; none for a target whose module says nothing of them."""
+        module = importlib.import_module(f".{self.backend}.strategies", __package__)
+        build: Callable[[Target], tuple[RowsStrategy, ...]] = getattr(module, "rows_strategies", lambda _: ())
         return build(self)
 
     def attach(self, module: Any) -> None:

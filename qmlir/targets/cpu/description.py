@@ -30,8 +30,12 @@ def flags_for(features: Collection[str]) -> tuple[str, ...]:
 
 
 DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
-# IREE 3.13's own conversion makes -480 of e4m3's negative NaN.
-PASSES = (FUSE_ROWS, decode_pass(), "qmlir-choose-data-tiling")
+
+
+def passes_for(spelling: str) -> tuple[str, ...]:
+    """What runs behind the selection of strategies. IREE 3.13's own conversion makes -480 of e4m3's negative NaN."""
+    return (f"qmlir-row-kernels{{target={spelling}}}", FUSE_ROWS, decode_pass(), "qmlir-choose-data-tiling")
+
 
 _V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt"
 _V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe"
@@ -53,7 +57,7 @@ def _cpu(name: str, summary: str, features: str, *flags: str) -> Target:
         compiler_flags=(*flags_for(feature_set), *(flags or (f"--iree-llvmcpu-target-cpu={name}",))),
         int8_dot=bool(dot & set(feature_set)),
         dtypes=DTYPES,
-        passes=PASSES,
+        passes=passes_for(f"cpu:{name}"),
         cpu_features=feature_set,
     )
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from ..base import RUNS, Target
-from .description import DTYPES, PASSES, flags_for
+from .description import DTYPES, flags_for, passes_for
 
 # Linux's names of CPU features that differ from LLVM's; the rest agree after "_" -> "".
 _LINUX_NAMES = {
@@ -84,7 +84,7 @@ def host_target() -> Target:
         compiler_flags=(*flags_for(features), "--iree-llvmcpu-target-cpu=host"),
         int8_dot=bool(features & {"avx512vnni", "avxvnni", "dotprod"}),
         dtypes=DTYPES,
-        passes=PASSES,
+        passes=passes_for("cpu"),
         cpu_features=tuple(sorted(features)),
         host=host_name(),
     )

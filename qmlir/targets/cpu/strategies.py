@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...strategy import AttentionStrategy, Contraction, Knob, Strategy
+from ...strategy import AttentionStrategy, Contraction, Knob, RowsStrategy, Strategy
 from ..base import Target
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
@@ -89,3 +89,11 @@ def attention_strategies(target: Target) -> tuple[AttentionStrategy, ...]:
     from .kernels.attention_strategy import AttentionStrategy as Kernel
 
     return tuple(Kernel(target, registers) for registers in REGISTERS)
+
+
+def rows_strategies(target: Target) -> tuple[RowsStrategy, ...]:
+    """Kernels for rows, best first."""
+    from .kernels.rows import LANES
+    from .kernels.rows_strategy import RowsStrategy as Kernel
+
+    return tuple(Kernel(target, lanes) for lanes in LANES)

@@ -1,0 +1,328 @@
+"""Groups of elementwise ops and sums (or largest, smallest elements) along rows: layer norms, dynamic quantisation, and
+what stands between them.
+
+A group works on rows of `width` elements. A value has one element for each (`WIDE`), one for the row (`NARROW`), one
+for each column of all rows (`COLUMN`), or one (`SCALAR`). What is computed with the result of a reduction needs another
+pass over the row: `phases` says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._mlir import ir
+from .bodies import scalar_constant, unclonable
+
+WIDE, NARROW, COLUMN, SCALAR = "mn", "m", "n", ""
+# Reductions and their neutral elements.
+NEUTRAL = {
+    "arith.addf": 0.0, "arith.addi": 0, "arith.maximumf": float("-inf"), "arith.minimumf": float("inf"),
+}  # fmt: skip
+_RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
+
+
+@dataclass(frozen=True)
+class Space:
+    """What the ops of a group have in common: the sizes of the axes that count rows (None: dynamic), and of a row."""
+
+    rows: tuple[int | None, ...]
+    width: int
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """One result of a reducing step: `combine`s what the body makes of each element, beginning with `start`."""
+
+    combine: Any  # the op of the body
+    element: Any  # its operand that is no running value
+    start: Any  # an attribute
+
+
+@dataclass(frozen=True)
+class Step:
+    """A generic of a group. `sources`: for each of its inputs, which elements a row reads."""
+
+    op: Any
+    sources: tuple[str, ...]
+    result: str  # WIDE or NARROW
+    reductions: tuple[Reduction, ...] = ()
+
+    @property
+    def inputs(self) -> list[Any]:
+        return list(self.op.operands)[: len(self.sources)]
+
+    @property
+    def body(self) -> Any:
+        return self.op.regions[0].blocks[0]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A group: its steps in order, the reshapes between `[M]` and `[M, 1]` inside (result to operand), what it reads,
+    each tensor once with how, and what leaves it."""
+
+    space: Space
+    steps: tuple[Step, ...]
+    views: tuple[tuple[Any, Any], ...]
+    inputs: tuple[tuple[Any, str], ...]
+    outputs: tuple[tuple[Any, str], ...]
+    operations: tuple[Any, ...]
+
+    def source(self, value: Any) -> Any:
+        """The value behind reshapes of the group."""
+        for result, operand in self.views:
+            if result == value:
+                return self.source(operand)
+        return value
+
+    def phases(self) -> list[list[Step]]:
+        """The steps by the pass over the row in which they run; a pass begins where a reduction has ended. Steps on one
+        element of the row run behind their pass."""
+        ready: dict[Any, int] = {}  # value -> first pass that can read it
+        made: list[list[Step]] = []
+        for step in self.steps:
+            when = max([ready.get(self.source(v), 0) for v in step.inputs], default=0)
+            narrow = step.result == NARROW and not step.reductions
+            if narrow and when:
+                when -= 1  # behind the pass whose sums it reads
+            while len(made) <= when:
+                made.append([])
+            made[when].append(step)
+            for value in step.op.results:
+                ready[value] = when + (step.result == NARROW)
+        return made
+
+
+def classify(op: Any, space: Space | None = None) -> tuple[Space, Step] | None:
+    """The op as a step on rows of `space`, or, without one, on the rows that its own last axis makes; None where it is
+    no such step."""
+    if op.name != "linalg.generic":
+        return None
+    block = op.regions[0].blocks[0]
+    maps = [m.value for m in op.attributes["indexing_maps"]]
+    kinds = ["reduction" in str(i) for i in op.attributes["iterator_types"]]
+    count = maps[0].n_dims
+    sizes = _sizes(op, maps)
+    if space is None:
+        if count < 2 or sizes[-1] is None or any(kinds[:-1]):
+            return None
+        space = Space(tuple(sizes[:-1]), sizes[-1])
+    rank = len(space.rows)
+    if any(kinds[:rank]) or count not in (rank, rank + 1) or tuple(sizes[:rank]) != space.rows:
+        return None
+    inner = count > rank and sizes[rank] != 1
+    if inner and sizes[rank] != space.width:
+        return None
+    reads = [_read(m, rank, inner) for m in maps]
+    inputs = len(op.operands) - len(op.results)
+    reduces = count > rank and kinds[rank]
+    wanted = NARROW if reduces or not inner else WIDE
+    if None in reads or any(r != wanted for r in reads[inputs:]):
+        return None
+    if not all(_storable(v.type.element_type) for v in (*op.operands, *op.results)) or unclonable(block):
+        return None
+    running = list(block.arguments)[inputs:]
+    reductions: tuple[Reduction, ...] = ()
+    if reduces:
+        if inputs != 1:
+            return None  # a product of matrices is no business of rows
+        found = [_reduction(op, i, running) for i in range(len(op.results))]
+        if not inner or None in found:
+            return None
+        reductions = tuple(r for r in found if r is not None)
+    elif len(op.results) != 1 or any(list(argument.uses) for argument in running):
+        return None
+    return space, Step(op, tuple(r for r in reads[:inputs] if r is not None), wanted, reductions)
+
+
+def _sizes(op: Any, maps: Sequence[Any]) -> list[int | None]:
+    found: list[int | None] = [None] * maps[0].n_dims
+    for value, each in zip(op.operands, maps, strict=True):
+        kind = ir.RankedTensorType(value.type)
+        for axis, expression in enumerate(each.results):
+            if isinstance(expression, ir.AffineDimExpr) and not kind.is_dynamic_dim(axis):
+                found[expression.position] = kind.get_dim_size(axis)
+    return found
+
+
+def _read(affine_map: Any, rank: int, inner: bool) -> str | None:
+    """What a row reads of an operand; None for what is neither of the four."""
+    found = list(affine_map.results)
+    dims = [x.position if isinstance(x, ir.AffineDimExpr) else None for x in found]
+    zeros = [isinstance(x, ir.AffineConstantExpr) and x.value == 0 for x in found]
+    if not found:
+        return SCALAR
+    if dims == [rank]:
+        return COLUMN if inner else None
+    if dims[:rank] != list(range(rank)):
+        return None
+    rest = found[rank:]
+    if not rest:
+        return NARROW
+    if len(rest) > 1:
+        return None
+    if dims[rank] == rank:
+        return WIDE if inner else NARROW
+    return NARROW if zeros[rank] else None
+
+
+def _storable(t: Any) -> bool:
+    return (isinstance(t, ir.IntegerType) and t.width in (8, 16, 32, 64)) or isinstance(
+        t, (ir.F16Type, ir.BF16Type, ir.F32Type, ir.F64Type)
+    )
+
+
+def _reduction(op: Any, number: int, running: Sequence[Any]) -> Reduction | None:
+    block = op.regions[0].blocks[0]
+    end = list(block.operations)[-1].operation
+    owner = end.operands[number].owner
+    start = _start(list(op.operands)[len(op.operands) - len(op.results) + number])
+    if isinstance(owner, ir.Block) or owner.operation.name not in NEUTRAL or start is None:
+        return None
+    combine, mine = owner.operation, running[number]
+    sides = list(combine.operands)
+    if sum(s == mine for s in sides) != 1 or any(len(list(r.uses)) != 1 for r in running):
+        return None
+    element = sides[0] if sides[1] == mine else sides[1]
+    return Reduction(combine, element, start)
+
+
+def _start(value: Any) -> Any:
+    """The constant that a tensor is filled with."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "linalg.fill":
+        return None
+    return scalar_constant(owner.operation.operands[0])
+
+
+def narrow_view(op: Any, rank: int) -> bool:
+    """Whether the op makes `[M.., 1]` of `[M..]`, or the other way round."""
+    if op.name not in _RESHAPES:
+        return False
+    kinds = [ir.RankedTensorType(v.type) for v in (op.operands[0], op.results[0])]
+    short, long = sorted(kinds, key=lambda k: k.rank)
+    return (
+        short.rank == rank and long.rank == rank + 1 and not long.is_dynamic_dim(rank) and long.get_dim_size(rank) == 1
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ groups
+
+
+class _Group:
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self.steps: list[Step] = []
+        self.views: list[tuple[Any, Any]] = []
+        self.operations: list[Any] = []
+        self.behind: set[_Group] = set()  # groups whose results it needs, by way of other ops too
+
+
+def find(block: Any, least_width: int) -> list[Rows]:
+    """The groups of a block, each with a reduction at least, such that each can be one dispatch."""
+    made: dict[Any, _Group] = {}  # value -> the group that makes it
+    needs: dict[Any, frozenset[_Group]] = {}  # other values -> groups that they come behind
+    groups: list[_Group] = []
+    for op in (o.operation for o in block.operations):
+        around = _operands(op)
+        candidates = list(dict.fromkeys(made[v] for v in reversed(around) if v in made))
+        group = next((g for g in candidates if _joins(g, op, around, made, needs)), None)
+        if group is None:
+            group = _begins(op, around, made, needs, least_width)
+            if group is not None:
+                groups.append(group)
+        if group is None:
+            behind = _behind(around, made, needs)
+            needs.update(dict.fromkeys(op.results, behind))
+        else:
+            made.update(dict.fromkeys(op.results, group))
+    return [_closed(g) for g in groups if any(s.reductions for s in g.steps)]
+
+
+def _operands(op: Any) -> list[Any]:
+    """The values that an op reads, its regions included."""
+    if not op.regions or op.name == "linalg.generic":
+        return list(op.operands)
+    found: list[Any] = []
+
+    def visit(inner: Any) -> Any:
+        found.extend(inner.operands)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit)
+    return found
+
+
+def _behind(values: Sequence[Any], made: dict[Any, _Group], needs: dict[Any, frozenset[_Group]]) -> frozenset[_Group]:
+    return frozenset(g for v in values for g in ((made[v],) if v in made else needs.get(v, ())))
+
+
+def _all_behind(groups: frozenset[_Group]) -> set[_Group]:
+    found: set[_Group] = set()
+    left = list(groups)
+    while left:
+        group = left.pop()
+        if group not in found:
+            found.add(group)
+            left.extend(group.behind)
+    return found
+
+
+def _joins(
+    group: _Group, op: Any, around: Sequence[Any], made: dict[Any, _Group], needs: dict[Any, frozenset[_Group]]
+) -> bool:
+    """Take the op into the group where it fits, and where nothing that it needs comes behind the group."""
+    others = _behind([v for v in around if made.get(v) is not group], made, needs)
+    if group in _all_behind(others):
+        return False
+    if narrow_view(op, len(group.space.rows)):
+        group.views.append((op.results[0], op.operands[0]))
+    else:
+        found = classify(op, group.space)
+        if found is None:
+            return False
+        group.steps.append(found[1])
+    group.operations.append(op)
+    group.behind |= others
+    return True
+
+
+def _begins(
+    op: Any, around: Sequence[Any], made: dict[Any, _Group], needs: dict[Any, frozenset[_Group]], least_width: int
+) -> _Group | None:
+    found = classify(op)
+    if found is None or found[0].width < least_width or not (found[1].reductions or WIDE in found[1].sources):
+        return None
+    group = _Group(found[0])
+    group.steps.append(found[1])
+    group.operations.append(op)
+    group.behind |= _behind(around, made, needs)
+    return group
+
+
+def _closed(group: _Group) -> Rows:
+    """What enters and what leaves."""
+    views = list(group.views)
+    while unread := [v for v in views if not any(_within(use, group.operations) for use in v[0].uses)]:
+        for view in unread:  # a reshape for others is theirs
+            views.remove(view)
+            group.operations.remove(view[0].owner.operation)
+    inside = group.operations
+    own = {v for op in inside for v in op.results}
+    inputs: dict[Any, str] = {}
+    for step in group.steps:
+        for value, how in zip(step.inputs, step.sources, strict=True):
+            if value not in own:
+                inputs.setdefault(value, how)
+    kinds = {v: s.result for s in group.steps for v in s.op.results} | {v: NARROW for v, _ in views}
+    leaving = [v for op in inside for v in op.results if any(not _within(use, inside) for use in v.uses)]
+    return Rows(
+        group.space, tuple(group.steps), tuple(views), tuple(inputs.items()), tuple((v, kinds[v]) for v in leaving),
+        tuple(inside),
+    )  # fmt: skip
+
+
+def _within(use: Any, operations: Sequence[Any]) -> bool:
+    return use.owner.operation in operations

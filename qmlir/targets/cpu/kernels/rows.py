@@ -1,0 +1,299 @@
+"""Rows on x86: all passes over a row while it is in the first-level cache, a vector of neighbours at a time.
+
+A chunk is a few rows. What a pass makes for a later one waits on the stack, or is read again where it leaves the
+kernel anyway. A reduction has several running vectors, so that it does not wait for its own last addition; a value of
+the row is a vector of equal lanes. Sums are of lanes first: their order is not the program's, as in any vector code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...._mlir import arith, ir, llvm, vector
+from ....kernels.bodies import BodyCloner
+from ....kernels.emit import bits
+from ....kernels.rows import NARROW, NEUTRAL, SCALAR, WIDE, Reduction, Rows, Step
+from . import emit as e
+from .chunks import Chunked, executable
+from .rules import RULES
+
+_CHUNK = 16384  # elements
+_STACK = 64 << 10
+_UNROLL = 4
+# A core does about so many elements of a step a nanosecond.
+_RATE = 8
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The vectors of a CPU, by lanes of f32."""
+
+    name: str
+    features: frozenset[str]
+    lanes: int
+
+
+LANES = (
+    Lanes("rows-avx512", frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"}), 16),
+    Lanes("rows-avx2", frozenset({"avx2", "fma"}), 8),
+)
+
+
+def waiting(rows: Rows) -> list[Any]:
+    """The values that a pass makes for later ones and that no memory holds: they wait on the stack."""
+    phases = rows.phases()
+    leaving = {v for v, _ in rows.outputs}
+    made = {v: p for p, steps in enumerate(phases) for s in steps if s.result == WIDE for v in s.op.results}
+    found: dict[Any, None] = {}
+    for p, steps in enumerate(phases):
+        for step in steps:
+            found.update({v: None for v in step.inputs if v in made and made[v] < p and v not in leaving})
+    return list(found)
+
+
+def stack_bytes(rows: Rows) -> int:
+    """Of the values that wait."""
+    return sum(bits(v.type.element_type) // 8 * rows.space.width for v in waiting(rows))
+
+
+def stack_fits(rows: Rows) -> bool:
+    """Whether they fit the stacks of IREE's threads."""
+    return stack_bytes(rows) <= _STACK
+
+
+class RowsKernel:
+    """The executable of one group."""
+
+    def __init__(self, rows: Rows, lanes: Lanes) -> None:
+        self.rows, self.lanes = rows, lanes.lanes
+        self.dynamic = [i for i, size in enumerate(rows.space.rows) if size is None]
+        self.tensors = [*rows.inputs, *rows.outputs]
+        self.chunk_rows = max(1, _CHUNK // rows.space.width)
+
+    def emit(self, name: str) -> str:
+        """At the insertion point; returns the entry point."""
+        which = [[self.dynamic.index(a) for a in dynamic_axes(v)] for v, _ in self.tensors]
+        kernel = Chunked(self._count, self._chunk, self._cost)
+        return executable(name, [None] * len(self.dynamic), [v.type for v, _ in self.tensors], kernel, which)
+
+    def _total(self, dynamic: Sequence[e.Index]) -> e.Index:
+        values = iter(dynamic)
+        total: e.Index = 1
+        for size in self.rows.space.rows:
+            total = e.multiply(total, next(values) if size is None else size)
+        return total
+
+    def _count(self, *dynamic: e.Index) -> e.Index:
+        return e.divide_up(self._total(dynamic), self.chunk_rows)
+
+    def _cost(self, *dynamic: e.Index) -> e.Index:
+        """Nanoseconds on one thread, about."""
+        steps = len(self.rows.steps) * self.rows.space.width
+        return e.divide(e.multiply(self._total(dynamic), steps), _RATE)
+
+    def _chunk(self, number: Any, *rest: Any) -> None:
+        *dynamic, buffers = rest
+        stack = {v: self._scratch(v) for v in waiting(self.rows)}
+        memory = {v: (b, how) for (v, how), b in zip(self.tensors, buffers, strict=True)}
+        first = e.multiply(number, self.chunk_rows)
+        last = e.minimum(e.add(first, self.chunk_rows), self._total(dynamic))
+        with e.loop(first, last) as row:
+            Row(self, memory, stack, row.index).emit()
+
+    def _scratch(self, value: Any) -> e.Buffer:
+        element, width = value.type.element_type, self.rows.space.width
+        return e.Buffer(e.pointer(e.scratch([width], element)), element, (width,))
+
+
+def dynamic_axes(value: Any) -> list[int]:
+    """The dynamic axes of a tensor: they count rows, in order."""
+    kind = ir.RankedTensorType(value.type)
+    return [d for d in range(kind.rank) if kind.is_dynamic_dim(d)]
+
+
+class Row:
+    """Emits one row. The methods run in the order of the file."""
+
+    def __init__(
+        self, kernel: RowsKernel, memory: Mapping[Any, tuple[e.Buffer, str]], stack: Mapping[Any, e.Buffer], row: Any
+    ) -> None:
+        self.rows, self.lanes, self.row = kernel.rows, kernel.lanes, row
+        self.memory, self.stack = memory, stack
+        self.cloner = BodyCloner(self.lanes, RULES)
+        self.of_row: dict[Any, Any] = {}  # narrow values and scalars, in all lanes
+        self.leaving = {v for v, _ in self.rows.outputs}
+
+    def emit(self) -> None:
+        for steps in self.rows.phases():
+            self._pass([s for s in steps if s.result == WIDE or s.reductions])
+            for step in steps:
+                if step.result == NARROW and not step.reductions:
+                    known = dict(zip(step.body.arguments, [self._narrow(v) for v in step.inputs], strict=False))
+                    [value] = self._yielded(step, known)
+                    self.of_row[step.op.results[0]] = value
+        for value, how in self.rows.outputs:
+            if how == NARROW:
+                buffer = self.memory[value][0]
+                lane = vector.ExtractOp(self.of_row[self.rows.source(value)], [], [0]).result
+                e.store(lane, e.at(buffer.address, e.multiply(self.row, bits(buffer.element) // 8)))
+
+    # ---- a pass
+
+    def _pass(self, steps: Sequence[Step]) -> None:
+        """All of `steps` over the row: blocks of several vectors, what is left of them, and of a vector."""
+        if not steps:
+            return
+        for step in steps:  # in front of the loop
+            for value, how in zip(step.inputs, step.sources, strict=True):
+                if how in (NARROW, SCALAR):
+                    self._narrow(value)
+        reductions = [r for s in steps for r in s.reductions]
+        width, lanes = self.rows.space.width, self.lanes
+        vectors = width // lanes
+        unroll = min(_UNROLL, vectors)
+        running = [self._neutral(r) for r in reductions for _ in range(unroll)]
+        if not unroll:
+            running = [self._neutral(r) for r in reductions]
+        count = max(1, unroll)
+        blocks = vectors // unroll * unroll * lanes if unroll else 0
+        if blocks:
+            with e.loop(0, blocks, unroll * lanes, running) as block:
+                values = list(block.values)
+                for u in range(unroll):
+                    at = e.add(block.index, u * lanes)
+                    values[u::count] = self._vector(steps, at, values[u::count], None)
+                block.next = values
+            running = list(block.results)
+        for at in range(blocks, width, lanes):
+            u = (at - blocks) // lanes % count
+            mask = e.first_lanes(width - at, lanes) if width - at < lanes else None
+            running[u::count] = self._vector(steps, at, running[u::count], mask)
+        results = [v for s in steps if s.reductions for v in s.op.results]
+        for i, (value, reduction) in enumerate(zip(results, reductions, strict=True)):
+            self.of_row[value] = self._total(reduction, running[i * count : (i + 1) * count])
+
+    def _vector(self, steps: Sequence[Step], at: e.Index, running: list[Any], mask: Any) -> list[Any]:
+        """The steps on one vector; returns the running values."""
+        here: dict[Any, Any] = {}
+        after = list(running)
+        number = 0
+        for step in steps:
+            arguments = [
+                self._narrow(v) if how in (NARROW, SCALAR) else self._load(v, how, at, mask, here)
+                for v, how in zip(step.inputs, step.sources, strict=True)
+            ]
+            known = dict(zip(step.body.arguments, arguments, strict=False))
+            if not step.reductions:
+                [value] = self._yielded(step, known)
+                here[step.op.results[0]] = value
+                self._keep(step.op.results[0], value, at, mask)
+                continue
+            for reduction in step.reductions:
+                element = self._as_combined(reduction, self.cloner.value(reduction.element, known))
+                if mask is not None:
+                    element = arith.select(mask, element, self._neutral(reduction))
+                after[number] = self._combined(reduction, after[number], element)
+                number += 1
+        return after
+
+    def _yielded(self, step: Step, known: dict[Any, Any]) -> list[Any]:
+        end = list(step.body.operations)[-1].operation
+        return [self.cloner.value(v, known) for v in end.operands]
+
+    # ---- memory
+
+    def _place(self, value: Any, how: str, at: e.Index) -> Any:
+        """The address of a vector."""
+        buffer = self.stack.get(value) or self.memory[value][0]
+        size = bits(buffer.element) // 8
+        offset = e.multiply(at, size)
+        if how == WIDE and value not in self.stack:
+            offset = e.add(e.multiply(self.row, self.rows.space.width * size), offset)
+        return e.at(buffer.address, offset)
+
+    def _load(self, value: Any, how: str, at: e.Index, mask: Any, here: dict[Any, Any]) -> Any:
+        if value not in here:
+            t = self.cloner.widen(value.type.element_type)
+            here[value] = _loaded(t, self._place(value, how, at), mask)
+        return here[value]
+
+    def _keep(self, value: Any, vector_: Any, at: e.Index, mask: Any) -> None:
+        if value in self.stack or value in self.leaving:
+            _stored(vector_, self._place(value, WIDE, at), mask)
+
+    def _narrow(self, value: Any) -> Any:
+        """A value of the row, or of the program, in all lanes."""
+        value = self.rows.source(value)
+        if value not in self.of_row:
+            buffer, how = self.memory[value]
+            at = e.multiply(self.row, bits(buffer.element) // 8) if how == NARROW else 0
+            self.of_row[value] = e.broadcast(e.load(buffer.element, e.at(buffer.address, at)), self.lanes)
+        return self.of_row[value]
+
+    # ---- reductions
+
+    def _magnitudes(self, reduction: Reduction) -> bool:
+        """Whether it is the largest of magnitudes: their bits order as integers do, those that are no number above all,
+        and an integer's maximum is one instruction."""
+        element = reduction.element.owner
+        return (
+            reduction.combine.name == "arith.maximumf"
+            and isinstance(reduction.element.type, ir.F32Type)
+            and not isinstance(element, ir.Block)
+            and element.operation.name == "math.absf"
+        )
+
+    def _as_combined(self, reduction: Reduction, element: Any) -> Any:
+        if not self._magnitudes(reduction):
+            return element
+        return vector.bitcast(self.cloner.widen(e.integer(32)), element)
+
+    def _neutral(self, reduction: Reduction) -> Any:
+        if self._magnitudes(reduction):
+            return e.splat(0, self.lanes, e.integer(32))
+        return e.splat(NEUTRAL[reduction.combine.name], self.lanes, reduction.element.type)
+
+    def _combined(self, reduction: Reduction, a: Any, b: Any) -> Any:
+        if self._magnitudes(reduction):
+            return arith.maxsi(a, b)
+        return ir.Operation.create(reduction.combine.name, results=[a.type], operands=[a, b]).results[0]
+
+    def _total(self, reduction: Reduction, running: list[Any]) -> Any:
+        """All lanes of all running vectors, and what the reduction starts with, in every lane."""
+        while len(running) > 1:
+            pairs = zip(running[::2], running[1::2], strict=False)
+            odd = running[-1:] if len(running) % 2 else []
+            running = [self._combined(reduction, a, b) for a, b in pairs] + odd
+        [value] = running
+        step = self.lanes // 2
+        while step:
+            value = self._combined(
+                reduction, value, vector.shuffle(value, value, [i ^ step for i in range(self.lanes)])
+            )
+            step //= 2
+        if self._magnitudes(reduction):
+            value = vector.bitcast(self.cloner.widen(reduction.element.type), value)
+            if float(reduction.start.value) <= 0:
+                return value
+        start = reduction.start
+        neutral = 0.0 if reduction.combine.name == "arith.addf" else NEUTRAL[reduction.combine.name]
+        if start.value == neutral:
+            return value
+        operands = [self.cloner.splat(start), value]
+        return ir.Operation.create(reduction.combine.name, results=[value.type], operands=operands).results[0]
+
+
+def _loaded(t: Any, address: Any, mask: Any) -> Any:
+    if mask is None:
+        return e.load(t, address)
+    zero = e.splat(0, t.shape[0], t.element_type)
+    return llvm.MaskedLoadOp(t, address, mask, pass_thru=zero, alignment=1).result
+
+
+def _stored(value: Any, address: Any, mask: Any) -> None:
+    if mask is None:
+        e.store(value, address)
+    else:
+        llvm.MaskedStoreOp(value, address, mask, alignment=1)

@@ -1,0 +1,88 @@
+"""When the row kernel takes a group. Every refusal is here; what is accepted can be emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ....strategy import Accept, Decline, Estimate
+from ...base import Target
+
+if TYPE_CHECKING:
+    from ....kernels.rows import Rows
+    from .rows import Lanes
+
+
+@dataclass(frozen=True)
+class RowsPlan:
+    """The kernel in the place of the group, where its last op is."""
+
+    rows: Rows
+    lanes: Lanes
+
+    def apply(self, op: Any) -> None:
+        """See `strategy.Plan`; `op` is the group's last."""
+        from ...._mlir import arith, flow, ir, tensor
+        from ....kernels.outline import once, unused_name
+        from ..threads.program import team_of
+        from .rows import RowsKernel, dynamic_axes
+
+        rows = self.rows
+        function = op.parent
+        while function.parent.name != "builtin.module":
+            function = function.parent
+        with op.location, ir.InsertionPoint(function):
+            name = unused_name(function, "rows")
+            entry = RowsKernel(rows, self.lanes).emit(name)
+        entry = once(function.parent, name, entry)
+        with op.location, ir.InsertionPoint(op):
+            known: dict[int, Any] = {}
+            for value, how in rows.inputs:
+                for axis in dynamic_axes(value) if how in ("mn", "m") else ():
+                    if axis not in known:
+                        known[axis] = tensor.dim(value, arith.constant(ir.IndexType.get(), axis))
+            sizes = [known[axis] for axis in sorted(known)]
+
+            def dynamic(value: Any) -> list[Any]:
+                return [known[axis] for axis in dynamic_axes(value)]
+
+            outputs = [v for v, _ in rows.outputs]
+            call = flow.DispatchOp(
+                [v.type for v in outputs], sizes, ir.Attribute.parse(f"[{entry}]"),
+                [team_of(op), *sizes, *(v for v, _ in rows.inputs)],
+                [size for v, _ in rows.inputs for size in dynamic(v)], [size for v in outputs for size in dynamic(v)],
+            )  # fmt: skip
+        for value, result in zip(outputs, call.results, strict=True):
+            value.replace_all_uses_with(result)
+        for inside in reversed(rows.operations):
+            inside.erase()
+
+    def describe(self) -> Mapping[str, Any]:
+        """See `strategy.Plan`."""
+        return {"route": "kernel", "lanes": self.lanes.lanes}
+
+
+@dataclass(frozen=True)
+class RowsStrategy:
+    """Rows with the vectors of one kind of CPU."""
+
+    target: Target
+    lanes: Lanes
+
+    @property
+    def name(self) -> str:
+        return self.lanes.name
+
+    def consider(self, rows: Rows) -> Accept | Decline:
+        """See `strategy.RowsStrategy`."""
+        from .rows import stack_fits
+
+        missing = self.lanes.features - set(self.target.cpu_features)
+        if missing:
+            return Decline(f"{self.target.spelling} lacks {', '.join(sorted(missing))}", "name a CPU that has it")
+        if rows.space.width < self.lanes.lanes:
+            return Decline(f"rows of {rows.space.width}", f"rows of {self.lanes.lanes} elements")
+        if not stack_fits(rows):
+            return Decline("what waits between passes does not fit a thread's stack", "shorter rows")
+        return Accept(RowsPlan(rows, self.lanes), Estimate(None))

@@ -1,0 +1,199 @@
+"""The row kernel: dynamic quantisation to the bit, norms and sums against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import qmlir
+from qmlir import TensorSpec
+from qmlir.targets import resolve
+
+R = qmlir.reference
+_MAPS = """#w = affine_map<(a, b, n) -> (a, b, n)>
+#r = affine_map<(a, b, n) -> (a, b)>
+#k = affine_map<(a, b, n) -> (a, b, 0)>
+#c = affine_map<(a, b, n) -> (n)>
+"""
+
+QUANTISED: dict[str, tuple[tuple[int | None, ...], dict[str, Any]]] = {
+    "rows": ((None, 384), {}),
+    "ragged": ((None, 100), {}),
+    "a_vector": ((5, 16), {}),
+    "three_axes": ((3, None, 40), {}),
+    "range": ((None, 600), {"symmetric": False}),
+    "groups": ((None, 96), {"granularity": "group", "group_size": 32}),
+    "onnx": ((7, 64), {"recipe": "onnx", "symmetric": False, "out_dtype": "u8"}),
+    "fbgemm": ((7, 71), {"recipe": "fbgemm", "symmetric": False, "out_dtype": "u8"}),
+    "amax": ((9, 33), {"recipe": "amax"}),
+    "from_f16": ((9, 48), {}),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu:x86-64-v4", "cpu:x86-64-v3"])
+@pytest.mark.parametrize("name", QUANTISED)
+def test_dynamic_quantisation_is_exact(name: str, target: str) -> None:
+    _needs(target)
+    shape, options = QUANTISED[name]
+    kind = "f16" if name == "from_f16" else "f32"
+    artifact = qmlir.ops.dynamic_quantize.compile(TensorSpec(shape, kind), target=target, **options)
+    assert "_rows_0" in artifact.source("configured")
+    run = qmlir.load(artifact).main
+    rng = np.random.default_rng(0)
+    for rows in (11, 1, 70):
+        x = (30 * rng.standard_normal([rows if s is None else s for s in shape])).astype(np.float32)
+        x[-1] = 0
+        x[0] *= 1e-3
+        if kind == "f16":
+            x = x.astype(np.float16)
+        for got, expected in zip(run(x), R.dynamic_quantize(x, **options), strict=False):
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_no_numbers() -> None:
+    """Rows that hold infinities or what is no number."""
+    x = np.ones((4, 40), np.float32)
+    x[0, 3], x[1, 39], x[2, 0], x[3, 17] = np.inf, np.nan, -np.inf, -np.nan
+    artifact = qmlir.ops.dynamic_quantize.compile(TensorSpec(x.shape, "f32"), target="cpu:x86-64-v3")
+    for got, expected in zip(qmlir.load(artifact).main(x), R.dynamic_quantize(x), strict=False):
+        np.testing.assert_array_equal(got, expected)
+
+
+def _needs(target: str) -> None:
+    if not set(resolve(target).cpu_features) <= set(resolve("cpu").cpu_features):
+        pytest.skip(f"this host does not run {target}")
+
+
+def _generic(
+    name: str, maps: str, reads: str, types: str, out: str, body: str, args: int, reduces: bool = False
+) -> str:
+    kinds = '"parallel", "parallel", ' + ('"reduction"' if reduces else '"parallel"')
+    block = ", ".join(f"%x{i}: f32" for i in range(args))
+    init, kind = out.split(" : ")
+    return f"""  %{name} = linalg.generic {{indexing_maps = [{maps}], iterator_types = [{kinds}]}}
+      ins({reads} : {types}) outs({init} : {kind}) {{
+  ^bb0({block}, %o: f32):
+{body}
+  }} -> {kind}
+"""
+
+
+def _layer_norm(rows: str, width: int) -> str:
+    """Mean and variance as torch-mlir writes them, with axes of size one; the norm, and its dynamic quantisation."""
+    wide, keep = f"tensor<{rows}x{width}xf32>", f"tensor<{rows}x1xf32>"
+    flat, codes = f"tensor<{rows}xf32>", f"tensor<{rows}x{width}xi8>"
+    sizes = ["%m"] if "?" in rows else []
+    e = ", ".join(sizes)
+    add = "    %v = arith.addf %x0, %o : f32\n    linalg.yield %v : f32"
+    mean = "    %v = arith.divf %x0, %count : f32\n    linalg.yield %v : f32"
+    groups = "[[0], [1, 2]]"
+    text = f"""{_MAPS}func.func @main(%x: {wide}, %gain: tensor<{width}xf32>) -> ({wide}, {codes}, {keep}) {{
+  %zero = arith.constant 0.0 : f32
+  %count = arith.constant {width}.0 : f32
+  %eps = arith.constant 1.0e-5 : f32
+  %one = arith.constant 1 : index
+  %m = tensor.dim %x, %one : {wide}
+  %w = tensor.empty({e}) : {wide}
+  %k = tensor.empty({e}) : {keep}
+  %f = linalg.fill ins(%zero : f32) outs(%k : {keep}) -> {keep}
+"""
+    text += _generic("sum", "#w, #k", "%x", wide, f"%f : {keep}", add, 1, True)
+    text += _generic("mean", "#w, #w", "%sum", keep, f"%k : {keep}", mean, 1)
+    text += f"  %flat = tensor.collapse_shape %mean {groups} : {keep} into {flat}\n"
+    text += _generic("away", "#w, #r, #w", "%x, %flat", f"{wide}, {flat}", f"%w : {wide}",
+                     "    %v = arith.subf %x0, %x1 : f32\n    linalg.yield %v : f32", 2)  # fmt: skip
+    text += _generic("square", "#w, #w", "%away", wide, f"%w : {wide}",
+                     "    %v = arith.mulf %x0, %x0 : f32\n    linalg.yield %v : f32", 1)  # fmt: skip
+    text += _generic("squares", "#w, #k", "%square", wide, f"%f : {keep}", add, 1, True)
+    text += _generic("variance", "#w, #w", "%squares", keep, f"%k : {keep}",
+                     "    %u = arith.divf %x0, %count : f32\n    %t = arith.addf %u, %eps : f32\n"
+                     "    %v = math.rsqrt %t : f32\n    linalg.yield %v : f32", 1)  # fmt: skip
+    text += f"  %factor = tensor.collapse_shape %variance {groups} : {keep} into {flat}\n"
+    text += _generic("norm", "#w, #r, #c, #w", "%away, %factor, %gain", f"{wide}, {flat}, tensor<{width}xf32>",
+                     f"%w : {wide}",
+                     "    %u = arith.mulf %x0, %x1 : f32\n    %v = arith.mulf %u, %x2 : f32\n"
+                     "    linalg.yield %v : f32", 3)  # fmt: skip
+    return (
+        text
+        + f"""  %q:2 = "qmlir.dynamic_quantize"(%norm) : ({wide}) -> ({codes}, {keep})
+  return %norm, %q#0, %q#1 : {wide}, {codes}, {keep}
+}}
+"""
+    )
+
+
+@pytest.mark.parametrize("target", ["cpu:x86-64-v4", "cpu:x86-64-v3"])
+@pytest.mark.parametrize(("rows", "width"), [("2x?", 384), ("3x4", 70), ("1x?", 20)])
+def test_layer_norm_and_quantisation_are_one_kernel(rows: str, width: int, target: str) -> None:
+    _needs(target)
+    artifact = qmlir.compile(_layer_norm(rows, width), target=target)
+    text = artifact.source("configured")
+    assert text.count("flow.dispatch @") == 1
+    assert "linalg.generic" not in text.split("func.func @main(")[-1]
+    run = qmlir.load(artifact).main
+    rng = np.random.default_rng(width)
+    for m in (4,) if "?" not in rows else (4, 1, 50):
+        x = rng.standard_normal((int(rows[0]), m, width)).astype(np.float32) + 3
+        gain = rng.standard_normal(width).astype(np.float32)
+        norm, codes, scale = run(x, gain)
+        wide = x.astype(np.float64)
+        away = wide - wide.mean(-1, keepdims=True)
+        expected = away / np.sqrt((away**2).mean(-1, keepdims=True) + 1e-5) * gain
+        np.testing.assert_allclose(norm, expected, rtol=3e-6, atol=3e-6)
+        for got, told in zip((codes, scale), R.dynamic_quantize(norm), strict=False):
+            np.testing.assert_array_equal(got, told)  # of the norm that the kernel itself gives out
+
+
+def test_integer_sums_and_several_readers() -> None:
+    """A sum whose rows another op reads before the group is through, and one that comes back around it."""
+    text = """#id = affine_map<(m, n) -> (m, n)>
+#t = affine_map<(m, n) -> (n, m)>
+#row = affine_map<(m, n) -> (m)>
+func.func @main(%x: tensor<33x33xf32>) -> (tensor<33x33xf32>, tensor<33xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %two = arith.constant 2.0 : f32
+  %e = tensor.empty() : tensor<33x33xf32>
+  %r = tensor.empty() : tensor<33xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%r : tensor<33xf32>) -> tensor<33xf32>
+  %s = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<33x33xf32>) outs(%f : tensor<33xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %v = arith.addf %o, %a : f32
+    linalg.yield %v : f32
+  } -> tensor<33xf32>
+  %z = linalg.generic {indexing_maps = [#t, #row, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %s : tensor<33x33xf32>, tensor<33xf32>) outs(%e : tensor<33x33xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %v = arith.addf %a, %b : f32
+    linalg.yield %v : f32
+  } -> tensor<33x33xf32>
+  %y = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %s : tensor<33x33xf32>, tensor<33xf32>) outs(%e : tensor<33x33xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %v = arith.mulf %a, %b : f32
+    linalg.yield %v : f32
+  } -> tensor<33x33xf32>
+  %u = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%y : tensor<33x33xf32>) outs(%f : tensor<33xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %v = arith.addf %o, %a : f32
+    linalg.yield %v : f32
+  } -> tensor<33xf32>
+  %w = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%z, %u : tensor<33x33xf32>, tensor<33xf32>) outs(%e : tensor<33x33xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %v = arith.addf %a, %b : f32
+    linalg.yield %v : f32
+  } -> tensor<33x33xf32>
+  return %w, %u : tensor<33x33xf32>, tensor<33xf32>
+}
+"""
+    x = np.random.default_rng(1).integers(-4, 5, (33, 33)).astype(np.float32)  # all sums are exact
+    run = qmlir.load(qmlir.compile(text, target="cpu:x86-64-v3")).main
+    sums = x.sum(1)
+    again = (x * sums[:, None]).sum(1)
+    got, told = run(x)
+    np.testing.assert_array_equal(told, again)
+    np.testing.assert_array_equal(got, x.T + sums[:, None] + again[:, None])
