@@ -60,15 +60,26 @@ class Step:
 
 @dataclass(frozen=True)
 class Rows:
-    """A group: its steps in order, the reshapes between `[M]` and `[M, 1]` inside (result to operand), what it reads,
-    each tensor once with how, and what leaves it."""
+    """A group: its steps in order, the reshapes between `[M]` and `[M, 1]` inside (result to operand), and what leaves
+    it."""
 
     space: Space
     steps: tuple[Step, ...]
     views: tuple[tuple[Any, Any], ...]
-    inputs: tuple[tuple[Any, str], ...]
     outputs: tuple[tuple[Any, str], ...]
     operations: tuple[Any, ...]
+
+    @property
+    def inputs(self) -> tuple[tuple[Any, str], ...]:
+        """What the group reads, each tensor once with how. Read from the program: where another group makes one of
+        them, it is another value once a kernel has that group's place."""
+        own = {v for op in self.operations for v in op.results}
+        found: dict[Any, str] = {}
+        for step in self.steps:
+            for value, how in zip(step.inputs, step.sources, strict=True):
+                if value not in own:
+                    found.setdefault(value, how)
+        return tuple(found.items())
 
     def source(self, value: Any) -> Any:
         """The value behind reshapes of the group."""
@@ -310,18 +321,9 @@ def _closed(group: _Group) -> Rows:
             views.remove(view)
             group.operations.remove(view[0].owner.operation)
     inside = group.operations
-    own = {v for op in inside for v in op.results}
-    inputs: dict[Any, str] = {}
-    for step in group.steps:
-        for value, how in zip(step.inputs, step.sources, strict=True):
-            if value not in own:
-                inputs.setdefault(value, how)
     kinds = {v: s.result for s in group.steps for v in s.op.results} | {v: NARROW for v, _ in views}
     leaving = [v for op in inside for v in op.results if any(not _within(use, inside) for use in v.uses)]
-    return Rows(
-        group.space, tuple(group.steps), tuple(views), tuple(inputs.items()), tuple((v, kinds[v]) for v in leaving),
-        tuple(inside),
-    )  # fmt: skip
+    return Rows(group.space, tuple(group.steps), tuple(views), tuple((v, kinds[v]) for v in leaving), tuple(inside))
 
 
 def _within(use: Any, operations: Sequence[Any]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...strategy import Accept, Contraction, Decline, Strategy
+from ...strategy import Accept, Contraction, Decline, Plan, Strategy
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
 from ..gpu import parse_mma
@@ -58,9 +58,39 @@ class SeparatePlan:
 
 
 @dataclass(frozen=True)
+class BoundedPlan:
+    """A plan for a sum of unknown length; the program ends with an error where that is more than a loop can have."""
+
+    inner: Plan
+    longest: int
+    loops: tuple[int, ...]  # the op's loops over K
+
+    def apply(self, op: Any) -> None:
+        """See `strategy.Plan`. The check is the host's: nothing is computed."""
+        from ..._mlir import arith, ir, linalg, tensor
+
+        maps = [list(a.value.results) for a in linalg.get_indexing_maps(op)]
+        index = ir.IndexType.get()
+        with ir.InsertionPoint(op), op.location:
+            for loop in self.loops:
+                axes = [e.position if isinstance(e, ir.AffineDimExpr) else None for e in maps[0]]
+                if loop not in axes or not ir.RankedTensorType(op.operands[0].type).is_dynamic_dim(axes.index(loop)):
+                    continue
+                size = tensor.dim(op.operands[0], arith.constant(index, axes.index(loop)))
+                fits = arith.cmpi(arith.CmpIPredicate.ule, size, arith.constant(index, self.longest))
+                told = f"a sum is longer than the {self.longest} elements that a loop of this device can have"
+                ir.Operation.create("cf.assert", operands=[fits], attributes={"msg": ir.StringAttr.get(told)})
+        self.inner.apply(op)
+
+    def describe(self) -> Mapping[str, Any]:
+        """See `strategy.Plan`."""
+        return {**self.inner.describe(), "longest_sum": self.longest}
+
+
+@dataclass(frozen=True)
 class ShortReductionStrategy:
-    """The stock route, but for sums of unknown length where the device would cut long ones short: those of known length
-    are cut into pieces (qmlir-cut-loops)."""
+    """The stock route, but for sums that the device would cut short: those of known length are cut into pieces
+    (qmlir-cut-loops), others are checked when the program runs."""
 
     target: Target
     stock: StockStrategy
@@ -68,12 +98,10 @@ class ShortReductionStrategy:
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
-        if too_long(self.target, c) and c.k is None:
-            return Decline(
-                f"K is dynamic, and loops of {self.target.spelling} stop after {LAVAPIPE_LOOP}",
-                "make K static, or use scales in groups along K",
-            )
         answer = self.stock.consider(c)
+        if too_long(self.target, c) and c.k is None and isinstance(answer, Accept):
+            loops = tuple(d for d, role in enumerate(c.roles) if role == "k")
+            return Accept(BoundedPlan(answer.plan, LAVAPIPE_LOOP, loops), answer.estimate)
         tiled = c.kind == "matmul" and None not in c.sizes and 1 not in (c.m, c.n)
         if isinstance(answer, Accept) and tiled and not c.acc.startswith("i"):
             return Accept(SeparatePlan(tuple(self.stock.facts(self.target, c).items())), answer.estimate)

@@ -227,7 +227,7 @@ def test_unknown_import_option() -> None:
 @pytest.mark.parametrize("suffix", ["irpa", "safetensors"])
 def test_parameters_beside_the_program(tmp_path: Path, suffix: str) -> None:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 128)).eval()
+    model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 128)).eval()
     models.ao.quantize_(model, models.TORCHAO["int8-dynamic"]())
     x = torch.randn(3, 256)
     path = tmp_path / f"weights.{suffix}"
