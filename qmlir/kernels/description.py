@@ -14,9 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-# The axes of a kernel, in the order in which the axes of every operand are brought.
+# The axes of a kernel, in the order in which the axes of every operand are brought. Where a batch says which matrix
+# each product has and which row each of its rows is, operands may follow these: the matrix, the row (a slot of a
+# token), or the row of the activation.
 BATCH, GROUP, ROW, COLUMN = "b", "g", "m", "n"
-ORDER = BATCH + GROUP + ROW + COLUMN
+MATRIX, SLOT, PICKED = "x", "r", "t"
+ORDER = MATRIX + SLOT + PICKED + BATCH + GROUP + ROW + COLUMN
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,8 @@ class Batch:
         counts: i32 `[matrices]` each, where products are blocks of the rows of a matrix: the number of the matrix's
             first product, and how many rows it has; so the last of its products may have fewer than M.
         repeats: how many of the numbers in `rows` stand for one row of the activation, one behind the other.
+        target: i32 `[size, M]`, which row of the result `[R, N]` each row is, a negative number where it is none; None:
+            the result is `[size, M, N]`.
     """
 
     size: int | None
@@ -126,6 +131,7 @@ class Batch:
     rows: Any = None
     counts: tuple[Any, Any] | None = None
     repeats: int = 1
+    target: Any = None
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def describe(op: Any, extended: bool = False) -> Kernel:
     products = None
     if batch:
         products, rhs = _products(batch[0], rhs)
-        products, lhs = _gathered_rows(products, lhs)
+        products, lhs = gathered_rows(products, lhs)
         products = replace(products, counts=_counts(products, rows[0].size))
     chain = _Chain(value, out_axes, rows, columns[0], batch)
     if groups:
@@ -136,7 +136,7 @@ def _with_batch(op: Any, axes: _Axes) -> _Axes:
 
 def _products(axis: _Axis, rhs: Factor) -> tuple[Batch, Factor]:
     """The batch, and the weight that its matrices are picked from."""
-    gathered = _gather(rhs.value)
+    gathered = gather_of(rhs.value)
     if rhs.source_axes[0] != BATCH:
         raise Unfit("the matrices of the weight are not its first axis", "a weight [B, N, K]")
     if gathered is None:
@@ -147,25 +147,18 @@ def _products(axis: _Axis, rhs: Factor) -> tuple[Batch, Factor]:
     matrices = _size(source, 0)
     if matrices is None:
         raise Unfit("the number of matrices is dynamic", "a static [G, N, K] weight")
-    return Batch(axis.size, matrices, _unbounded(index, matrices)), replace(rhs, value=source)
+    return Batch(axis.size, matrices, unbounded(index, matrices)), replace(rhs, value=source)
 
 
-def _gathered_rows(batch: Batch, lhs: Factor) -> tuple[Batch, Factor]:
-    """Rows that are picked from an activation by an index are read from where they are."""
-    gathered = _gather(lhs.value)
-    if batch.size is None or gathered is None or ir.RankedTensorType(gathered[1].type).rank != 2:
+def gathered_rows(batch: Batch, lhs: Factor, dynamic: bool = False) -> tuple[Batch, Factor]:
+    """Rows that are picked from an activation by an index are read from where they are; also where their number, or
+    that of the products, is `dynamic`."""
+    gathered = gather_of(lhs.value)
+    if gathered is None or ir.RankedTensorType(gathered[1].type).rank != 2:
         return batch, lhs
-    source, rows = gathered
-    repeats = 1
-    owner = None if isinstance(source.owner, ir.Block) else source.owner.operation
-    if owner is not None and owner.name == "tensor.collapse_shape":
-        # `[T, X, K]`, in which a generic wrote each row of `[T, K]` X times.
-        copy = _name_of(owner.operands[0]) == "linalg.generic" and owner.operands[0].owner.operation
-        if copy and len(copy.operands) == 2 and _positions(_maps(copy)[0]) == [0, 2] and _only_yields(copy):
-            size = _size(owner.operands[0], 1)
-            if size is not None and ir.RankedTensorType(owner.operands[0].type).rank == 3:
-                source, repeats = copy.operands[0], size
-    if _size(source, 0) is None:
+    source, repeats = unrepeated(gathered[0])
+    rows = gathered[1]
+    if not dynamic and None in (batch.size, _size(source, 0)):
         return batch, lhs
     if _size(source, 0) == 1:
         repeats = 2**31 - 1  # one row is all rows, whatever the index says (passes/lower/grouped.py: slot_rows)
@@ -174,6 +167,20 @@ def _gathered_rows(batch: Batch, lhs: Factor) -> tuple[Batch, Factor]:
         lhs = replace(lhs, flipped=True)
         source = flipped
     return replace(batch, rows=rows, repeats=repeats), replace(lhs, value=source, source_axes=(ROW, "k"))
+
+
+def unrepeated(value: Any) -> tuple[Any, int]:
+    """The matrix `[T, K]` whose rows `value` `[T * X, K]` has X times each, and X; else the value, and 1."""
+    owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    if owner is None or owner.name != "tensor.collapse_shape":
+        return value, 1
+    # `[T, X, K]`, in which a generic wrote each row of `[T, K]` X times.
+    copy = _name_of(owner.operands[0]) == "linalg.generic" and owner.operands[0].owner.operation
+    if copy and len(copy.operands) == 2 and _positions(_maps(copy)[0]) == [0, 2] and _only_yields(copy):
+        size = _size(owner.operands[0], 1)
+        if size is not None and ir.RankedTensorType(owner.operands[0].type).rank == 3:
+            return copy.operands[0], size
+    return value, 1
 
 
 def _name_of(value: Any) -> str:
@@ -186,10 +193,10 @@ def _only_yields(op: Any) -> bool:
     return bool(last.name == "linalg.yield" and last.operands[0] == block.arguments[0])
 
 
-def _gather(value: Any) -> tuple[Any, Any] | None:
+def gather_of(value: Any) -> tuple[Any, Any] | None:
     """The source `[R, ..]` and the index `[..]` (i32) of a tensor whose first axes are rows that an index picks, and
     whose last ones are all of the source's other axes."""
-    if _name_of(value) == "util.optimization_barrier":
+    while _name_of(value) in ("flow.tensor.tie_shape", "util.optimization_barrier"):
         value = value.owner.operation.operands[0]
     if _name_of(value) != "linalg.generic":
         return None
@@ -211,7 +218,9 @@ def _gather(value: Any) -> tuple[Any, Any] | None:
             known[operation.results[0]] = int(operation.attributes["dim"].value)
         elif operation.name == "tensor.extract" and source is None:
             picked, *where = operation.operands
-            if [known.get(w) for w in where] != ["row", *range(depth, maps[-1].n_dims)]:
+            # The index of an axis of size one is the constant 0.
+            at = [None if _size(value, i) == 1 else i for i in range(depth, maps[-1].n_dims)]
+            if [known.get(where[0]), *(i and known.get(w) for i, w in zip(at, where[1:], strict=True))] != ["row", *at]:
                 return None
             source, known[operation.results[0]] = picked, "value"
         elif operation.name == "linalg.yield" and known.get(operation.operands[0]) == "value":
@@ -221,7 +230,7 @@ def _gather(value: Any) -> tuple[Any, Any] | None:
     return None
 
 
-def _unbounded(index: Any, size: int) -> Any:
+def unbounded(index: Any, size: int) -> Any:
     """The index in front of an elementwise op that only brings what is outside of `[0, size)` to the nearest end."""
     if _name_of(index) != "linalg.generic" or len(index.owner.operation.operands) != 2:
         return index
@@ -250,10 +259,12 @@ def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
     if batch.index is None or rows is None or _name_of(batch.index) != "linalg.generic":
         return None
     op = batch.index.owner.operation
-    names = [o.operation.name.partition(".")[2] for o in op.regions[0].blocks[0].operations]
-    if names != ["addi", "index", "index_cast", "cmpi", "extui", "addi", "yield"] or len(op.operands) != 3:
+    # The number of the only product is the constant 0.
+    body = [o.operation for o in op.regions[0].blocks[0].operations if "index" not in o.operation.name]
+    names = [o.name.partition(".")[2] for o in body]
+    if names != ["addi", "cmpi", "extui", "addi", "yield"] or len(op.operands) != 3:
         return None
-    compare = list(op.regions[0].blocks[0].operations)[3].operation
+    compare = body[1]
     start, blocks, _ = op.operands
     sle = 3
     if int(compare.attributes["predicate"].value) != sle or _name_of(blocks) != "linalg.generic":

@@ -42,15 +42,18 @@ class Launch:
 Body = Callable[[e.Index, list[Any]], None]  # of the number of rows and a memref of each view
 
 
-def executable(name: str, rows: int | None, views: Sequence[View], launch: Launch, body: Body) -> str:
+def executable(
+    name: str, rows: int | None, views: Sequence[View], launch: Launch, body: Body, results: int = 1
+) -> str:  # fmt: skip
     """A `hal.executable.source` at the insertion point; returns the text of its entry point. Its operands are the
-    number of rows (i32), where that is not known, and the views in order, the last of which is written.
+    number of rows (i32), where that is not known, and the views in order, the last of which are `results`.
 
     Not a `stream.executable`: that may get several tensors as offsets into one buffer, which IREE 3.13 cannot lower for
     memrefs of vectors on SPIR-V. With a layout given, each has a buffer of its own.
     """
     read = "#hal.pipeline.binding<storage_buffer, ReadOnly>"
-    bindings = ", ".join([*[read] * (len(views) - 1), "#hal.pipeline.binding<storage_buffer>"])
+    written = "#hal.pipeline.binding<storage_buffer>"
+    bindings = ", ".join([*[read] * (len(views) - results), *[written] * results])
     constants = "constants = 1, " if rows is None else ""
     layout = ir.Attribute.parse(f"#hal.pipeline.layout<{constants}bindings = [{bindings}]>")
     made = hal.ExecutableSourceOp(name, sym_visibility="private")
@@ -63,14 +66,16 @@ def executable(name: str, rows: int | None, views: Sequence[View], launch: Launc
             hal.ReturnOp([e.index(n) for n in launch.grid(size)])
         inner = ir.Operation.create("builtin.module", regions=1)
         with ir.InsertionPoint(inner.regions[0].blocks.append()):
-            _function(name, rows, views, layout, launch, body)
+            _function(name, rows, views, layout, launch, body, results)
         if not launch.library:  # polynomials: SPIR-V has no erf, and AMD's libraries are not asked for one
             PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         hal.ExecutableSourceEndOp()
     return f"@{name}::@{name}"
 
 
-def _function(name: str, rows: int | None, views: Sequence[View], layout: Any, launch: Launch, body: Body) -> None:
+def _function(
+    name: str, rows: int | None, views: Sequence[View], layout: Any, launch: Launch, body: Body, results: int
+) -> None:  # fmt: skip
     function = func.FuncOp(name, ir.FunctionType.get([], []))
     function.attributes["translation_info"] = ir.Attribute.parse(
         "#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline "
@@ -82,8 +87,8 @@ def _function(name: str, rows: int | None, views: Sequence[View], layout: Any, l
             first = ir.IntegerAttr.get(ir.IndexType.get(), 0)
             loaded = hal.InterfaceConstantLoadOp(e.integer(32), layout, first).result
             size = arith.index_castui(ir.IndexType.get(), loaded)
-        last = len(views) - 1
-        body(size, [_buffer(layout, i, view, size, i < last) for i, view in enumerate(views)])
+        read = len(views) - results
+        body(size, [_buffer(layout, i, view, size, i < read) for i, view in enumerate(views)])
         func.ReturnOp([])
 
 

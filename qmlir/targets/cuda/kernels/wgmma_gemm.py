@@ -28,7 +28,8 @@ class WgmmaGemm(MmaGemm):
     """An integer kernel on one tile; warps lie along M, 16 rows each, and every one has all columns."""
 
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
-        return kernel_of(name, self.kernel.m, [*inputs, result], self.launch, lambda r, b: _Block(self, r, b).run())
+        size, work = self._work(_Block)
+        return kernel_of(name, size, [*inputs, result], self.launch, work)
 
 
 class _Block(Block):
