@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from ..._mlir import arith, ir, tensor
 from ...dialect.shapes import block_count
+from ...kernels.routing import BACK, BLOCK_OF, ROW_OF, SLOT_OF
 from .build import Arg, Size, apart, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
 from .scalars import i32, to_i32
 
@@ -261,15 +262,18 @@ class Blocks:
         self.block_of = elementwise(
             [Arg(routing.owner, (0,)), Arg(routing.position, (0,))], [rows], i32(),
             lambda o, p: arith.addi(read(start, bounded(o, groups)), arith.divsi(p, constant(width))),
+            attributes={BLOCK_OF: int(isinstance(routing, Sorted))},
         )  # fmt: skip
         self.slot_of = elementwise(
-            [Arg(routing.position, (0,))], [rows], i32(), lambda p: arith.remsi(p, constant(width))
-        )
+            [Arg(routing.position, (0,))], [rows], i32(), lambda p: arith.remsi(p, constant(width)),
+            attributes={SLOT_OF: 1},
+        )  # fmt: skip
         self.place_of = elementwise(
             [Arg(self.group_of, (0,))], [self.count, width], i32(),
             lambda g: arith.addi(arith.muli(arith.subi(loop_i32(0), read(start, g)), constant(width)), loop_i32(1)),
         )  # fmt: skip
         self.row_of = apart(routing.find(self.group_of, self.place_of))
+        self.row_of.owner.attributes[ROW_OF] = ir.UnitAttr.get()
 
     def rows_of(self, value: Any) -> Any:
         """`[R, ...]` to `[NB, B, ...]`."""
@@ -292,7 +296,7 @@ class Blocks:
             return value if skipped is None else arith.select(names_a_group(owner, groups), value, skipped)
 
         args = [Arg(self.block_of, (0,)), Arg(self.slot_of, (0,)), Arg(self.routing.owner, (0,))]
-        return elementwise(args, [self.routing.rows, dims(y)[2]], y.type.element_type, body)
+        return elementwise(args, [self.routing.rows, dims(y)[2]], y.type.element_type, body, attributes={BACK: 1})
 
     def padded_rows(self, none: Any) -> Any:
         """`row_of`, with the i32 `none` where a slot is empty, `[NB, B]`."""

@@ -90,7 +90,7 @@ def _routed(op: GroupedMatmulOp, groups: int) -> Any:
         values["out_dtype"] = "f32"
     view = View(GroupedMatmulOp, values, base=op)
     y = blocked_product(view, blocks, blocks.rows_of(slot_rows(op.lhs, slots, per_token)))
-    out = unblocked(blocks, y, slots)
+    out = unblocked(blocks, y, slots, op.skip_invalid)
     return out if op.routing_weights is None else combine(out, op.routing_weights, op.out_code)
 
 
@@ -123,9 +123,9 @@ def slot_rows(value: Any | None, slots: list[Size], per_token: bool) -> Any | No
     return repeat(value, 0, topk) if per_token else value
 
 
-def unblocked(blocks: Blocks, y: Any, slots: list[Size]) -> Any:
-    """`[NB, B, N]` to `[T, topk, N]`; skipped slots are zero."""
-    flat = blocks.back(y, scalar(0, y.type.element_type))
+def unblocked(blocks: Blocks, y: Any, slots: list[Size], skips: bool) -> Any:
+    """`[NB, B, N]` to `[T, topk, N]`; slots that are skipped, if any may be, are zero."""
+    flat = blocks.back(y, scalar(0, y.type.element_type) if skips else None)
     return expand(flat, [slots, [dims(flat)[1]]])
 
 

@@ -45,7 +45,8 @@ def lower_moe(op: MoeOp) -> list[Any]:
         zero = rest[0] if rest else None
     weighted = op.routing_stage == "output"
     y = blocked_product(op.second(hidden, inner, zero, out_dtype="f32"), blocks, hidden)
-    return [combine(unblocked(blocks, y, slots), op.routing_weights if weighted else None, op.out_code)]
+    out = unblocked(blocks, y, slots, op.skip_invalid)
+    return [combine(out, op.routing_weights if weighted else None, op.out_code)]
 
 
 def _weighted(op: MoeOp) -> tuple[Any, Any]:

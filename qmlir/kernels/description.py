@@ -14,10 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-# The axes of a kernel, in the order in which the axes of every operand are brought. A matrix and a token are what a
-# batch picks for a product and for a row: the numbers in `Batch.index`, and those in `Batch.rows` over `Batch.repeats`.
-BATCH, MATRIX, TOKEN, GROUP, ROW, COLUMN = "b", "e", "t", "g", "m", "n"
-ORDER = BATCH + MATRIX + TOKEN + GROUP + ROW + COLUMN
+# The axes of a kernel, in the order in which the axes of every operand are brought. Where a batch says which matrix
+# each product has and which row each of its rows is, operands may follow these: the matrix (the numbers in
+# `Batch.index`), the row (a slot of a token: those in `Batch.rows`), or the row of the activation (those over
+# `Batch.repeats`).
+BATCH, GROUP, ROW, COLUMN = "b", "g", "m", "n"
+MATRIX, SLOT, TOKEN = "e", "r", "t"
+ORDER = BATCH + MATRIX + SLOT + TOKEN + GROUP + ROW + COLUMN
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,8 @@ class Batch:
         counts: i32 `[matrices]` each, where products are blocks of the rows of a matrix: the number of the matrix's
             first product, and how many rows it has; so the last of its products may have fewer than M.
         repeats: how many of the numbers in `rows` stand for one row of the activation, one behind the other.
+        target: i32 `[size, M]`, which row of the result `[R, N]` each row is, a negative number where it is none; None:
+            the result is `[size, M, N]`.
     """
 
     size: int | None
@@ -127,6 +132,7 @@ class Batch:
     rows: Any = None
     counts: tuple[Any, Any] | None = None
     repeats: int = 1
+    target: Any = None
 
 
 @dataclass(frozen=True)
@@ -195,6 +201,10 @@ class Kernel:
             self, gate=None, stages=self.stages[: self.gate.stages], result_type=self.gate.value_type,
             operations=self.operations[: self.gate.operations],
         )  # fmt: skip
+
+    def without_counts(self) -> Kernel:
+        """The kernel for a generator that learns in another way which rows of a batch are used."""
+        return self if self.batch is None else replace(self, batch=replace(self.batch, counts=None))
 
     @property
     def groups(self) -> int:

@@ -167,13 +167,14 @@ def _products(axis: _Axis, rhs: Factor) -> tuple[Batch, Factor]:
 
 
 def gathered_rows(batch: Batch, lhs: Factor, dynamic: bool = False) -> tuple[Batch, Factor]:
-    """Rows that are picked from an activation by an index are read from where they are."""
+    """Rows that are picked from an activation by an index are read from where they are; also where their number, or
+    that of the products, is `dynamic`."""
     gathered = gather(lhs.value)
-    if (batch.size is None and not dynamic) or gathered is None or ir.RankedTensorType(gathered[1].type).rank != 2:
+    if gathered is None or ir.RankedTensorType(gathered[1].type).rank != 2:
         return batch, lhs
     source, rows = gathered
     source, repeats = repeated(source)
-    if _size(source, 0) is None and not dynamic:
+    if not dynamic and None in (batch.size, _size(source, 0)):
         return batch, lhs
     if _size(source, 0) == 1:
         repeats = 2**31 - 1  # one row is all rows, whatever the index says (passes/lower/grouped.py: slot_rows)
@@ -280,10 +281,12 @@ def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
     if batch.index is None or rows is None or _name_of(batch.index) != "linalg.generic":
         return None
     op = batch.index.owner.operation
-    names = [o.operation.name.partition(".")[2] for o in op.regions[0].blocks[0].operations]
-    if names != ["addi", "index", "index_cast", "cmpi", "extui", "addi", "yield"] or len(op.operands) != 3:
+    # The number of the only product is the constant 0.
+    body = [o.operation for o in op.regions[0].blocks[0].operations if "index" not in o.operation.name]
+    names = [o.name.partition(".")[2] for o in body]
+    if names != ["addi", "cmpi", "extui", "addi", "yield"] or len(op.operands) != 3:
         return None
-    compare = list(op.regions[0].blocks[0].operations)[3].operation
+    compare = body[1]
     start, blocks, _ = op.operands
     sle = 3
     if int(compare.attributes["predicate"].value) != sle or _name_of(blocks) != "linalg.generic":

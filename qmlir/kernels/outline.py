@@ -10,7 +10,7 @@ import numpy as np
 
 from .._mlir import arith, flow, ir, linalg, tensor
 from ..dialect.ops.constants import constant_array
-from .description import ORDER, TOKEN, Factor, Kernel, Operand
+from .description import ORDER, Factor, Kernel, Operand
 
 # Emits a `stream.executable` of the given name at the current insertion point, for inputs and a result of the given
 # types; returns its entry point as the text of a symbol reference.
@@ -37,18 +37,26 @@ def outline(
     with its axes in another order than theirs.
     """
     last = kernel.operations[-1]
-    function = last.parent
-    while function.parent.name != "builtin.module":
-        function = function.parent
+    function = function_of(last)
     result = last.results[0]
     with last.location, ir.InsertionPoint(last):
         lhs = matrix(kernel.lhs, kernel.k)
         inputs = [lhs, rhs(), *picks(kernel), *((arrange or aligned)(o) for o in kernel.operands)]
-        first_sizes = [_first_size(_counted(kernel, lhs))] if kernel.dynamic else []
+        # A batch with an index is as long as that, and its activation may have any number of rows.
+        counted = lhs if kernel.batch is None or kernel.batch.index is None else kernel.batch.index
+        first_sizes = [_first_size(counted)] if kernel.dynamic else []
         tokens = [_first_size(lhs)] if has_tokens(kernel) else []
         rows = [_rows(kernel, size) for size in first_sizes]
         batch = [] if kernel.batch is None else [kernel.batch.size]
         out = _tensor([*batch, kernel.m, kernel.columns], kernel.result_type)
+        out_sizes = rows
+        if kernel.batch is not None and kernel.batch.target is not None:
+            out = result.type
+            out_sizes = [_first_size(last.operands[len(last.operands) - 1])] if _is_dynamic(result) else []
+        if kernel.batch is None:
+            input_sizes = [*(first_sizes if _is_dynamic(lhs) else []), *_dynamic_sizes(inputs[1:], rows)]
+        else:
+            input_sizes = [_first_size(value) for value in inputs if _is_dynamic(value)]
     with last.location, ir.InsertionPoint(function):
         name = unused_name(function, "product")
         entry = emit(name, [value.type for value in inputs], out)
@@ -61,19 +69,28 @@ def outline(
             rows,
             ir.Attribute.parse(f"[{entry}]"),
             [*first(), *sizes, *inputs],
-            [*((tokens or first_sizes) if _is_dynamic(lhs) else []), *_dynamic_sizes(kernel, inputs[1:], rows, tokens)],
-            rows,
+            input_sizes,
+            out_sizes,
         )
         result.replace_all_uses_with(_as_result(call.results[0], result.type, kernel, rows))
     _erase(kernel)
 
 
+def function_of(op: Any) -> Any:
+    """The function that an op is in."""
+    function = op.parent
+    while function.parent.name != "builtin.module":
+        function = function.parent
+    return function
+
+
 def picks(kernel: Kernel) -> list[Any]:
-    """What says which matrix and which rows the products of a batch have: index, counts, rows, as far as there are."""
+    """What says which matrix and which rows the products of a batch have, and where these go: index, counts, rows,
+    target, as far as there are."""
     batch = kernel.batch
     if batch is None:
         return []
-    return [v for v in (batch.index, *(batch.counts or ()), batch.rows) if v is not None]
+    return [v for v in (batch.index, *(batch.counts or ()), batch.rows, batch.target) if v is not None]
 
 
 def _tensor(shape: Sequence[int | None], element: Any) -> Any:
@@ -89,8 +106,13 @@ def _rows(kernel: Kernel, size: Any) -> Any:
     return arith.muli(size, arith.constant(ir.IndexType.get(), window.result[0] * window.result[1]))
 
 
+def _first_size(value: Any) -> Any:
+    return tensor.dim(value, arith.constant(ir.IndexType.get(), 0))
+
+
 def _is_dynamic(value: Any) -> bool:
-    return bool(ir.RankedTensorType(value.type).is_dynamic_dim(0))
+    kind = ir.RankedTensorType(value.type)
+    return bool(kind.rank and kind.is_dynamic_dim(0))
 
 
 def has_tokens(kernel: Kernel) -> bool:
@@ -98,26 +120,10 @@ def has_tokens(kernel: Kernel) -> bool:
     return kernel.batch is not None and kernel.batch.rows is not None and _is_dynamic(kernel.lhs.value)
 
 
-def _counted(kernel: Kernel, lhs: Any) -> Any:
-    """The tensor whose first axis is the dynamic one."""
-    return lhs if kernel.batch is None or kernel.batch.rows is None else kernel.batch.rows
-
-
-def _first_size(value: Any) -> Any:
-    return tensor.dim(value, arith.constant(ir.IndexType.get(), 0))
-
-
-def _dynamic_sizes(kernel: Kernel, values: Sequence[Any], rows: list[Any], tokens: list[Any]) -> list[Any]:
-    """One size for every dynamic axis of the operands: only rows, of tokens too, are dynamic."""
-    plain = len(values) - len(kernel.operands)
-    of_tokens = [False] * plain + [TOKEN in o.axes for o in kernel.operands]
+def _dynamic_sizes(values: Sequence[Any], rows: list[Any]) -> list[Any]:
+    """One size for every dynamic axis of the operands: only rows are dynamic."""
     kinds = [ir.RankedTensorType(v.type) for v in values]
-    return [
-        (tokens if mine else rows)[0]
-        for kind, mine in zip(kinds, of_tokens, strict=True)
-        for d in range(kind.rank)
-        if kind.is_dynamic_dim(d)
-    ]
+    return [rows[0] for kind in kinds for d in range(kind.rank) if kind.is_dynamic_dim(d)]
 
 
 def once(module: Any, name: str, entry: str) -> str:
@@ -238,6 +244,7 @@ def _as_result(value: Any, kind: Any, kernel: Kernel, rows: list[Any]) -> Any:
     if value.type == kind:
         return value
     count = len(kernel.row_sizes)
+    assert kernel.batch is None or kernel.batch.target is None, "rows that are at their places have the result's type"
     if count == 0:
         return tensor.collapse_shape(kind, value, [[0, 1]])
     if count == 1:

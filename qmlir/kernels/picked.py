@@ -10,16 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from .._mlir import ir
-from .description import BATCH, MATRIX, ROW, TOKEN, Batch, Kernel, Operand, Source, Stage
+from .description import BATCH, MATRIX, ROW, SLOT, TOKEN, Batch, Kernel, Operand, Source, Stage
 from .group import KEPT_APART, gather, gathered_rows, repeated, unbounded
 
 _VIEWS = ("tensor.collapse_shape", *KEPT_APART)
 
 
-def picked(kernel: Kernel) -> Kernel:
-    """The same kernel, whose operands follow the axes `MATRIX` and `TOKEN` where the program gathers them with the
-    batch's own index. The ops that gather become operations of the kernel, the first ones, where nothing
-    else reads them."""
+def picked(kernel: Kernel, slots: bool = False) -> Kernel:
+    """The same kernel, whose operands follow the axes `MATRIX` and `TOKEN`, with `slots` also `SLOT`, where the program
+    gathers them with the batch's own index. The ops that gather become operations of the kernel, the first ones, where
+    nothing else reads them."""
     if kernel.batch is None or not kernel.operations:
         return kernel
     batch, lhs = kernel.batch, kernel.lhs
@@ -28,7 +28,7 @@ def picked(kernel: Kernel) -> Kernel:
     taken: list[Any] = []
 
     def source(s: Source) -> Source:
-        found = _where_it_is(s, batch) if isinstance(s, Operand) else None
+        found = _where_it_is(s, batch, slots) if isinstance(s, Operand) else None
         if found is None or not isinstance(s, Operand):
             return s
         taken.append(s.value)
@@ -64,7 +64,7 @@ def _decoding(contraction: Any) -> list[Any]:
     return found
 
 
-def _where_it_is(operand: Operand, batch: Batch) -> Operand | None:
+def _where_it_is(operand: Operand, batch: Batch, slots: bool) -> Operand | None:
     """The operand in front of its gather, None where it is no gather of the batch's."""
     value, axes = operand.value, list(operand.source_axes)
     if _name(value) == "tensor.collapse_shape":
@@ -80,8 +80,9 @@ def _where_it_is(operand: Operand, batch: Batch) -> Operand | None:
         return Operand(source, (MATRIX, *(MATRIX if a == BATCH else a for a in axes[1:])))
     if axes[:2] == [BATCH, ROW] and batch.rows is not None and index == batch.rows:
         rows, repeats = repeated(source)
-        if repeats == batch.repeats:
-            return Operand(rows, (TOKEN, *(TOKEN if a == ROW else a for a in axes[2:])))
+        letter = TOKEN if repeats == batch.repeats else SLOT if slots and repeats == 1 else None
+        if letter is not None:
+            return Operand(rows, (letter, *(letter if a == ROW else a for a in axes[2:])))
     return None
 
 

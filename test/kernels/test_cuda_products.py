@@ -124,6 +124,38 @@ def test_batches_with_weights_of_their_own() -> None:
     assert plan["weight_bits"] == 4
 
 
+@pytest.mark.parametrize("tokens", [9, None])
+@pytest.mark.parametrize("routed", [True, False])
+def test_experts_are_a_table_and_a_product(tokens: int | None, routed: bool) -> None:
+    """One dispatch sorts rows, one multiplies them where they are; what remains counts arguments that are wrong."""
+    rhs, scale = codes(8, 40, 64), np.random.default_rng(1).random((8, 40, 1), np.float32)
+    which = {"expert_ids": T((tokens, 2), "i32")} if routed else {"group_sizes": T((8,), "i32")}
+    artifact = qmlir.ops.grouped_matmul.compile(
+        T((tokens, 64), "i8"), rhs, rhs_transposed=True, rhs_scale=scale, lhs_scale=T((tokens, 1), "f32"),
+        target="cuda:sm_80", **which,
+    )  # fmt: skip
+    code = artifact.source("ptx")
+    entries = re.findall(r"\.entry (\w+)", code)
+    assert sorted(e.split("_")[1] for e in entries) == ["dispatch"] * (1 if routed else 2) + ["product", "route"]
+    assert all("reduction" in e for e in entries if "dispatch" in e)
+    assert re.search(S8, code)
+    (plan,) = (a["plan"] for a in artifact.manifest["strategies"][0]["answers"] if "plan" in a and "mma" in a["plan"])
+    assert plan["routing"] == "one dispatch"
+
+
+def test_a_layer_of_experts_is_sorted_once() -> None:
+    w1, w2 = codes(8, 96, 64), codes(8, 64, 96)
+    artifact = qmlir.ops.moe.compile(
+        T((None, 64), "i8"), w1, w2, T((None, 2), "i32"), T((None, 2), "f32"), input_scale=T((None, 1), "f32"),
+        w1_scale=scales(8, 96, 1), w2_scale=scales(8, 64, 1), weights_transposed=True, activation="relu",
+        intermediate_dtype="i8", target="cuda:sm_80",
+    )  # fmt: skip
+    entries = re.findall(r"\.entry main_(\w+?)_\d", artifact.source("ptx"))
+    assert entries.count("route") == 1
+    assert entries.count("product") == 2
+    assert len(entries) <= 6
+
+
 @pytest.mark.parametrize(("channels", "strides"), [(64, (1, 1)), (20, (2, 2)), (3, (1, 1))])
 def test_convolutions_read_the_image(channels: int, strides: tuple[int, int]) -> None:
     artifact = qmlir.ops.conv2d_q.compile(

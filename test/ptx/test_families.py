@@ -241,7 +241,7 @@ def convolutions() -> Iterator[Form]:
 
 def experts() -> Iterator[Form]:
     """grouped_matmul: rows sorted by group, and routed; groups without rows among them."""
-    sizes = {7: (3, 0, 4, 0), 70: (0, 33, 1, 36), 64: (16, 16, 16, 16)}
+    sizes = {7: (3, 0, 4, 0), 70: (0, 33, 1, 36), 64: (16, 16, 16, 16), 1: (0, 0, 0, 1), 130: (0, 129, 0, 1)}
 
     def contiguous(d: Draw, m: int) -> dict[str, Any]:
         return {"lhs": d.codes("i8", m, 64), "rhs": d.codes("i8", 4, 40, 64), "rhs_transposed": True,
@@ -260,11 +260,54 @@ def experts() -> Iterator[Form]:
         made = routed(d, m)
         return {**made, "routing_weights": d.scales(*made["expert_ids"].shape)}
 
-    names = ("lhs", "lhs_scale", "group_sizes", "expert_ids", "routing_weights")
+    def unsigned(d: Draw, m: int) -> dict[str, Any]:
+        return {**routed(d, m), "lhs": d.codes("u8", m, 64), "lhs_zero_point": d.zeros(m, 1, lo=0, hi=256)}
+
+    def zeros(d: Draw, m: int) -> dict[str, Any]:
+        return {**routed(d, m), **d.weight("u4", 8, 40, 64), "rhs_scale": d.scales(8, 40, 2),
+                "rhs_zero_point": d.zeros(8, 40, 2, lo=0, hi=16)}  # fmt: skip
+
+    def finished(d: Draw, m: int) -> dict[str, Any]:
+        return {**routed(d, m), "bias": d.floats(8, 40), "activation": "relu", "out_dtype": "i8",
+                "out_scale": np.float32(0.25)}  # fmt: skip
+
+    def skipping(d: Draw, m: int) -> dict[str, Any]:
+        made = routed(d, m)
+        made["expert_ids"].flat[::3] = -1
+        made["expert_ids"].flat[1::5] = 8
+        return {**made, "skip_invalid": True}
+
+    def layer(d: Draw, m: int) -> dict[str, Any]:
+        ids = np.stack([d.rng.permutation(8)[:2] for _ in range(m)]).astype(np.int32)
+        return {"input": d.codes("i8", m, 64), "input_scale": d.scales(m, 1), "expert_ids": ids,
+                "routing_weights": d.scales(m, 2), "w1": d.codes("i8", 8, 96, 64), "w1_scale": d.scales(8, 96, 1),
+                "w2": d.codes("i8", 8, 64, 96), "w2_scale": d.scales(8, 64, 1), "weights_transposed": True,
+                "activation": "relu", "intermediate_dtype": "i8"}  # fmt: skip
+
+    names = (
+        "lhs",
+        "lhs_scale",
+        "lhs_zero_point",
+        "group_sizes",
+        "expert_ids",
+        "routing_weights",
+        "input",
+        "input_scale",
+    )
     for name, build in (("contiguous", contiguous), ("contiguous i4", short)):
         yield Form("experts", name, build, "grouped_matmul", tuple(sizes), True, names)
-    yield Form("experts", "routed", routed, "grouped_matmul", (1, 9), True, names)
+        yield Form("experts", f"{name}, static rows", build, "grouped_matmul", (70,), False, names)
+    for name, build in (
+        ("routed", routed),
+        ("routed u8", unsigned),
+        ("routed u4 zeros", zeros),
+        ("routed, finished", finished),
+    ):
+        yield Form("experts", name, build, "grouped_matmul", (1, 9, 70), True, names)
+    yield Form("experts", "routed, static rows", routed, "grouped_matmul", (9,), False, names)
+    yield Form("experts", "routed, skipping", skipping, "grouped_matmul", (1, 9), True, names)
     yield Form("experts", "routed, weighted", weighted, "grouped_matmul", (1, 9), True, names, "near")
+    yield Form("experts", "moe", layer, "moe", (1, 9, 40), True, names, "near")
 
 
 FORMS = [*products(), *short_weights(), *weight_only(), *convolutions(), *experts()]
@@ -277,6 +320,7 @@ FAST = {
         "epilogue-all", "epilogue-gelu", "epilogue-u8 half_away", "epilogue-swiglu halves", "w4a8-i4 per channel",
         "w4a8-u4 zeros on both sides, group 32", "w4a8-static rows 4", "weight only-float16 x i4 group 32",
         "fp8-e4m3 x e4m3", "conv2d-zero point", "experts-contiguous",
+        "experts-routed u8", "experts-moe",
     )
 } | {("cuda:sm_90a", n) for n in ("w8a8-72x160", "w8a8-256x512", "epilogue-all", "w4a8-i4 group 64")}  # fmt: skip
 

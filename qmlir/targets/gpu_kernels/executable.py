@@ -51,17 +51,19 @@ Body = Callable[[e.Index, list[Any]], None]  # of the number of rows and a memre
 
 
 def executable(
-    name: str, rows: int | None, views: Sequence[View], launch: Launch, body: Body, tokens: bool = False
-) -> str:
+    name: str, rows: int | None, views: Sequence[View], launch: Launch, body: Body, tokens: bool = False,
+    results: int = 1,
+) -> str:  # fmt: skip
     """A `hal.executable.source` at the insertion point; returns the text of its entry point. Its operands are the
     number of rows (i32), where that is not known, that of tokens where there is one, and the views in order, the last
-    of which is written.
+    of which are `results`.
 
     Not a `stream.executable`: that may get several tensors as offsets into one buffer, which IREE 3.13 cannot lower for
     memrefs of vectors on SPIR-V. With a layout given, each has a buffer of its own.
     """
     read = "#hal.pipeline.binding<storage_buffer, ReadOnly>"
-    bindings = ", ".join([*[read] * (len(views) - 1), "#hal.pipeline.binding<storage_buffer>"])
+    written = "#hal.pipeline.binding<storage_buffer>"
+    bindings = ", ".join([*[read] * (len(views) - results), *[written] * results])
     count = int(rows is None) + tokens
     constants = f"constants = {count}, " if count else ""
     layout = ir.Attribute.parse(f"#hal.pipeline.layout<{constants}bindings = [{bindings}]>")
@@ -75,7 +77,7 @@ def executable(
             hal.ReturnOp([e.index(n) for n in launch.grid(size)])
         inner = ir.Operation.create("builtin.module", regions=1)
         with ir.InsertionPoint(inner.regions[0].blocks.append()):
-            _function(name, rows, views, layout, launch, body, tokens)
+            _function(name, rows, views, layout, launch, body, tokens, results)
         if not launch.library:  # polynomials: SPIR-V has no erf, and AMD's libraries are not asked for one
             PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         hal.ExecutableSourceEndOp()
@@ -83,8 +85,9 @@ def executable(
 
 
 def _function(
-    name: str, rows: int | None, views: Sequence[View], layout: Any, launch: Launch, body: Body, tokens: bool
-) -> None:
+    name: str, rows: int | None, views: Sequence[View], layout: Any, launch: Launch, body: Body, tokens: bool,
+    results: int,
+) -> None:  # fmt: skip
     function = func.FuncOp(name, ir.FunctionType.get([], []))
     function.attributes["translation_info"] = ir.Attribute.parse(
         "#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline "
@@ -93,8 +96,8 @@ def _function(
     with ir.InsertionPoint(function.add_entry_block()):
         size: e.Index = _constant(layout, 0) if rows is None else rows
         available: e.Index = _constant(layout, int(rows is None)) if tokens else 0
-        last = len(views) - 1
-        body(size, [_buffer(layout, i, view, (size, available), i < last) for i, view in enumerate(views)])
+        read = len(views) - results
+        body(size, [_buffer(layout, i, view, (size, available), i < read) for i, view in enumerate(views)])
         func.ReturnOp([])
 
 

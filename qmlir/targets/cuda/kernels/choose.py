@@ -9,7 +9,6 @@ from ....kernels.description import Kernel
 from ...base import Target
 from .gemv import Gemv
 from .mma_gemm import MmaGemm
-from .raster import products
 from .tile import TILES, Tile
 from .weights import Storage
 
@@ -64,7 +63,7 @@ def seconds(gemm: MmaGemm, target: Target, machine: Machine) -> float:
     """An estimate of the time of a product on a tile."""
     kernel, tile, fields, units = gemm.kernel, gemm.tile, gemm.storage.fields, machine.units
     m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
-    workgroups = -(-m // tile.m) * -(-kernel.n // tile.n) * products(kernel)
+    workgroups = -(-m // tile.m) * -(-kernel.n // tile.n) * _products(kernel)
     each = -(-workgroups // units)
     together = max(1, min(each, machine.shared_memory // gemm.shared_bytes, 1024 // tile.threads))
     dtype = "i8" if gemm.unit == 1 else "f16"
@@ -79,6 +78,11 @@ def seconds(gemm: MmaGemm, target: Target, machine: Machine) -> float:
     # Fewer bytes under way than the latency of memory asks for: a workgroup waits.
     wait = _LATENCY / ((tile.stages - 1) * tile.k) / together
     return each * (gemm.padded_k * max(multiply, read, load, decode, wait) + _LATENCY)
+
+
+def _products(kernel: Kernel) -> int:
+    """How many products there are, about: of a dynamic number of blocks one for each matrix."""
+    return 1 if kernel.batch is None else kernel.batch.size or kernel.batch.matrices
 
 
 def _usable(gemm: MmaGemm) -> bool:

@@ -17,10 +17,13 @@ def in_a_row(threads: int, blocks: Callable[[e.Index], e.Index]) -> Launch:
     return Launch(threads, WARP, lambda rows: (blocks(rows), 1, 1), library=True)
 
 
-def kernel_of(name: str, rows: int | None, tensors: Sequence[Any], launch: Launch, body: Body) -> str:
-    """An executable at the insertion point whose operands are tensors as they stand, the last of them the result; see
+def kernel_of(
+    name: str, rows: int | None, tensors: Sequence[Any], launch: Launch, body: Body, *, tokens: bool = False,
+    results: int = 1,
+) -> str:  # fmt: skip
+    """An executable at the insertion point whose operands are tensors as they stand, the last of them the results; see
     `gpu_kernels.executable`."""
-    return executable(name, rows, [View.of(t) for t in tensors], launch, body)
+    return executable(name, rows, [View.of(t) for t in tensors], launch, body, tokens, results)
 
 
 def workgroup_id() -> Any:

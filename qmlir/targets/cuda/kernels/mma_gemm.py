@@ -18,25 +18,39 @@ from typing import Any
 from ...._mlir import arith, ir, memref, vector
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
-from ....kernels.description import BATCH, COLUMN, ROW, Kernel, Literal, Operand, Previous, RowSum, Source, Stage
-from ....kernels.outline import picks
+from ....kernels.description import (
+    BATCH,
+    COLUMN,
+    MATRIX,
+    ROW,
+    SLOT,
+    TOKEN,
+    Kernel,
+    Literal,
+    Operand,
+    Previous,
+    RowSum,
+    Source,
+    Stage,
+)
+from ....kernels.outline import has_tokens, picks
 from ....kernels.row_sums import uses_row_sums
-from ...gpu_kernels.executable import Launch
+from ...gpu_kernels.executable import Body, Launch
 from . import instructions as gpu
 from .decode import Decoder
 from .executable import in_a_row, kernel_of, workgroup_id
 from .image import Image
-from .operands import fetch
+from .operands import fetch, follows_rows
 from .raster import batch_of, blocks, place
 from .rules import RULES
 from .shared_tile import CHUNK, Shape, SharedTile
 from .tile import Tile
 from .weights import Storage
 
-_MATRIX = "x"  # which matrix of the weight: the axis of a batch that picks them
 # Of each fragment and chunk the stored word of this lane.
 _Words = dict[tuple[int, int], Any]
 
+_NO_ROW = 1 << 31  # from here on 32 bits are a negative number
 _ONES = 0x01010101  # a word of four codes of one
 _FLIP = -0x7F7F7F80  # 0x80808080: turns the top bit of four codes
 
@@ -90,7 +104,7 @@ class MmaGemm:
         batch = self.kernel.batch
         if batch is None:
             return (ROW, "k"), (COLUMN, "k")
-        return ((BATCH, ROW, "k") if batch.rows is None else (ROW, "k")), (_MATRIX, COLUMN, "k")
+        return ((BATCH, ROW, "k") if batch.rows is None else (ROW, "k")), (MATRIX, COLUMN, "k")
 
     @property
     def launch(self) -> Launch:
@@ -98,7 +112,15 @@ class MmaGemm:
 
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
         """An executable at the insertion point; returns its entry point."""
-        return kernel_of(name, self.kernel.m, [*inputs, result], self.launch, lambda r, b: Block(self, r, b).run())
+        size, work = self._work(Block)
+        return kernel_of(name, size, [*inputs, result], self.launch, work, tokens=has_tokens(self.kernel))
+
+    def _work(self, block: type[Block]) -> tuple[int | None, Body]:
+        """The number that a launch depends on, of rows or of a batch's products, and what each workgroup does."""
+        kernel = self.kernel
+        if kernel.batch is None:
+            return kernel.m, lambda rows, buffers: block(self, rows, buffers).run()
+        return kernel.batch.size, lambda _, buffers: block(self, kernel.m, buffers).run()
 
 
 class Block:
@@ -109,10 +131,11 @@ class Block:
         lhs, rhs, *operands, self.out = buffers
         picked = len(picks(self.kernel))
         self.buffers = dict(zip(self.kernel.operands, operands[picked:], strict=True))
+        self._picks = dict(zip(picks(self.kernel), operands[:picked], strict=True))
         self.mma = gemm.mma
         self.thread = gpu.thread_id(self.tile.threads)
-        self.batch, number = batch_of(self.kernel, self.tile, rows, workgroup_id())
-        self._pick(lhs, operands[:picked])
+        self.batch, number = batch_of(self.kernel, self.tile, workgroup_id())
+        self._pick(lhs)
         block_m, block_n = place(self.kernel, self.tile, rows, number)
         self.m0, self.n0 = e.multiply(block_m, self.tile.m), e.multiply(block_n, self.tile.n)
         self._lanes()
@@ -154,22 +177,38 @@ class Block:
         self.wants_sums = uses_row_sums(self.kernel)
         self.decoder = Decoder(self)
 
-    def _pick(self, lhs: Any, buffers: list[Any]) -> None:
-        """Which matrix this workgroup multiplies by, and where its rows are, where the batch says so."""
+    def _pick(self, lhs: Any) -> None:
+        """Which matrix this workgroup multiplies by, if its result is asked for, and how rows are picked, where the
+        batch says so."""
         batch = self.kernel.batch
         self.matrix: e.Index = self.batch
-        self._picked_rows = None
+        self.wanted: Any = True
+        self._row_of = self._target = None
         if batch is None:
             return
         if batch.index is not None:
-            # A product of no matrix has a result that nobody reads: any matrix will do.
-            self.matrix = e.minimum(_loaded(buffers[0], [self.batch]), batch.matrices - 1)
+            number = _loaded(self._picks[batch.index], [self.batch])
+            self.wanted = e.less(number, batch.matrices)
+            self.matrix = e.minimum(number, batch.matrices - 1)
         if batch.rows is not None:
-            self._picked_rows = buffers[-1], ir.MemRefType(lhs.type).shape[0], batch.repeats
+            kind = ir.MemRefType(lhs.type)
+            self._row_of, self._lhs_rows = self._picks[batch.rows], None if kind.is_dynamic_dim(0) else kind.shape[0]
+        if batch.target is not None:
+            self._target = self._picks[batch.target]
+
+    def _slot(self, m: e.Index) -> e.Index:
+        """Which row of all a row of this product is."""
+        return _loaded(self._row_of, [self.batch, m])
+
+    def _picked(self, slot: e.Index) -> e.Index:
+        """Which row of the activation that is."""
+        assert self.kernel.batch is not None
+        row = e.divide(slot, self.kernel.batch.repeats)
+        return row if self._lhs_rows is None else e.minimum(row, self._lhs_rows - 1)
 
     def _address(self, axes: tuple[str, ...]) -> Callable[[e.Index, e.Index], list[e.Index]]:
         """From a row and a place along K to the place in a side."""
-        first = {BATCH: self.batch, _MATRIX: self.matrix}
+        first = {BATCH: self.batch, MATRIX: self.matrix}
         return lambda row, k: [first.get(a, k if a == "k" else row) for a in axes]
 
     def _lhs_row(self, row: e.Index) -> e.Index:
@@ -177,10 +216,7 @@ class Block:
         m = e.add(self.m0, row)
         if not isinstance(self.rows, int) or self.rows % self.tile.m:
             m = e.minimum(m, e.subtract(self.rows, 1))
-        if self._picked_rows is None:
-            return m
-        rows, count, repeats = self._picked_rows
-        return e.minimum(e.divide(_loaded(rows, [self.batch, m]), repeats), count - 1)
+        return m if self._row_of is None else self._picked(self._slot(m))
 
     def _rhs_row(self, row: e.Index) -> e.Index:
         """The column of the result whose weights a row of the tile holds."""
@@ -193,6 +229,9 @@ class Block:
     # ---- the product
 
     def run(self) -> None:
+        e.guarded(self.wanted, self._product)
+
+    def _product(self) -> None:
         values, sums = self._main_loop()
         e.guarded(e.equal(self.k_warp, 0), lambda: self._epilogue(values, sums))
 
@@ -449,21 +488,26 @@ class Block:
         held = self._held(operands, None)
         for r, runs in enumerate(values):
             m, inside = self._row(r)
+            target = m
+            if self._target is not None:
+                target = _loaded(self._target, [self.batch, m])
+                inside = e.both(inside, e.less(target, _NO_ROW))
 
-            def finish(r: int = r, runs: list[Any] = runs, m: Any = m) -> None:
+            def finish(r: int = r, runs: list[Any] = runs, m: Any = m, target: Any = target) -> None:
                 rows = self._by_row(operands, m, None)
                 for v, run in enumerate(runs):
                     known = [run]
                     for stage in kernel.stages:
                         arguments = [self._read(s, known, rows, held, r, v, sums, None) for s in stage.sources]
                         known.append(self.cloner.clone(stage.body, arguments))
-                    self._store(known[-1], m, v)
+                    self._store(known[-1], target, v)
 
             e.guarded(inside, finish)
 
     def _store(self, value: Any, m: Any, v: int) -> None:
         n, inside = self._column(v)
-        where = [e.index(i) for i in ([self.batch, m, n] if self.kernel.batch is not None else [m, n])]
+        row = [m] if self.kernel.batch is None or self._target is not None else [self.batch, m]
+        where = [e.index(i) for i in (*row, n)]
         bytes_ = self.lanes * e.bits(self.kernel.result_type) // 8
         e.guarded(inside, lambda: _drop(vector.StoreOp(value, self.out, where, alignment=bytes_)))
 
@@ -472,13 +516,13 @@ class Block:
         return {
             (operand, v): self._fetch(operand, None, v, group)
             for operand in dict.fromkeys(operands)
-            if "m" not in operand.axes
+            if not follows_rows(operand)
             for v in range(self._runs)
         }
 
     def _by_row(self, operands: Sequence[Operand], m: Any, group: e.Index | None) -> dict[Any, Any]:
         """What is the same in all columns of a row, read once."""
-        found = [o for o in dict.fromkeys(operands) if "m" in o.axes and "n" not in o.axes]
+        found = [o for o in dict.fromkeys(operands) if follows_rows(o) and "n" not in o.axes]
         return {operand: self._fetch(operand, m, 0, group) for operand in found}
 
     def _read(
@@ -499,7 +543,11 @@ class Block:
     def _fetch(self, operand: Operand, m: Any, v: int, group: e.Index | None) -> Any:
         """An operand at a vector's place."""
         n = self._column(v)[0] if "n" in operand.axes else None
-        return fetch(operand, self.buffers[operand], {BATCH: self.batch, "g": group, "m": m, "n": n}, self.lanes)
+        places = {BATCH: self.batch, MATRIX: self.matrix, "g": group, "m": m, "n": n}
+        if SLOT in operand.axes or TOKEN in operand.axes:
+            places[SLOT] = self._slot(m)
+            places[TOKEN] = self._picked(places[SLOT])
+        return fetch(operand, self.buffers[operand], places, self.lanes)
 
 
 def _loaded(buffer: Any, where: Sequence[e.Index]) -> Any:

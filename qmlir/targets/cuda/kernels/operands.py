@@ -7,9 +7,14 @@ from typing import Any
 
 from ...._mlir import memref, vector
 from ....kernels import emit as e
-from ....kernels.description import COLUMN, Operand
+from ....kernels.description import COLUMN, ROW, SLOT, TOKEN, Operand
 from ....kernels.outline import aligned, merged
 from ....kernels.weights import known
+
+
+def follows_rows(operand: Operand) -> bool:
+    """Whether it differs from row to row of a product."""
+    return any(axis in operand.axes for axis in (ROW, SLOT, TOKEN))
 
 
 def letters(operand: Operand) -> str:

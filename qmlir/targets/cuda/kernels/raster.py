@@ -10,22 +10,22 @@ from .tile import Tile
 _BAND = 8
 
 
-def products(kernel: Kernel) -> int:
-    """How many products of a batch there are; its size is static."""
-    return 1 if kernel.batch is None else kernel.batch.size or 0
+def blocks(kernel: Kernel, tile: Tile, size: e.Index) -> e.Index:
+    """How many workgroups there are for `size` rows, or for a batch of `size` products."""
+    return e.multiply(each(kernel, tile, kernel.m), size) if kernel.batch is not None else each(kernel, tile, size)
 
 
-def blocks(kernel: Kernel, tile: Tile, rows: e.Index) -> e.Index:
-    """How many workgroups there are."""
-    return e.multiply(e.multiply(e.divide_up(rows, tile.m), -(-kernel.n // tile.n)), products(kernel))
+def each(kernel: Kernel, tile: Tile, rows: e.Index) -> e.Index:
+    """How many workgroups one product has."""
+    return e.multiply(e.divide_up(rows, tile.m), -(-kernel.n // tile.n))
 
 
-def batch_of(kernel: Kernel, tile: Tile, rows: e.Index, number: e.Index) -> tuple[e.Index, e.Index]:
+def batch_of(kernel: Kernel, tile: Tile, number: e.Index) -> tuple[e.Index, e.Index]:
     """Which product of a batch workgroup `number` has a tile of, and the number of the workgroup in it."""
     if kernel.batch is None:
         return 0, number
-    each = e.multiply(e.divide_up(rows, tile.m), -(-kernel.n // tile.n))
-    return e.divide(number, each), e.remainder(number, each)
+    count = each(kernel, tile, kernel.m)
+    return e.divide(number, count), e.remainder(number, count)
 
 
 def place(kernel: Kernel, tile: Tile, rows: e.Index, number: e.Index) -> tuple[e.Index, e.Index]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ....strategy import Accept, Contraction, Decline, Knob
+from ....strategy import Accept, Contraction, Decline, Knob, Plan
 from ...base import Target
 from ...roofline import roofline
 from .tile import FLOAT_TILES, TILES, WGMMA_TILES, Tile
@@ -33,7 +33,8 @@ class KernelPlan:
 
     def apply(self, op: Any) -> None:
         from ....kernels.emit import integer
-        from ....kernels.outline import outline
+        from ....kernels.outline import function_of, outline
+        from ....kernels.routing import sweep
         from .operands import arranged
         from .weights import packed_constant, transposed
 
@@ -44,7 +45,10 @@ class KernelPlan:
                 return transposed(made.kernel.rhs)
             return packed_constant(self.codes, made.storage, made.padded_k)
 
+        function = function_of(made.kernel.operations[0])
         outline(made.kernel, rhs, made.emit, size_type=integer(32), arrange=arranged)
+        if made.kernel.batch is not None:
+            sweep(function)  # what the kernel reads through
 
     def describe(self) -> Mapping[str, Any]:
         made = self.generator
@@ -56,6 +60,31 @@ class KernelPlan:
             "weight_bits": made.storage.bits,
             "fused": len(made.kernel.operations) - 1,
         }
+
+
+@dataclass(frozen=True)
+class RoutedPlan:
+    """One dispatch that brings rows into blocks of one expert each, and a kernel that reads and writes them where they
+    are."""
+
+    inner: Plan
+    strategy: IntegerStrategy
+    contraction: Contraction
+
+    def apply(self, op: Any) -> None:
+        from ....kernels.group import describe
+        from ....kernels.routing import routing_of
+        from .route import route
+
+        routing = routing_of(describe(op, extended=True))
+        assert routing is not None
+        route(routing)
+        answer = self.strategy.consider(self.contraction)
+        assert isinstance(answer, Accept), answer
+        answer.plan.apply(op)
+
+    def describe(self) -> Mapping[str, Any]:
+        return {**self.inner.describe(), "routing": "one dispatch"}
 
 
 def _mma_facts(gemm: MmaGemm) -> Mapping[str, Any]:
@@ -110,7 +139,10 @@ class IntegerStrategy(Tiled):
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
         from ....kernels.group import describe
+        from ....kernels.picked import picked
+        from ....kernels.routing import routing_of, scattered
         from ....kernels.row_sums import absorbed
+        from .route import routable
 
         c = contraction
         if c.kind != "matmul":
@@ -118,10 +150,17 @@ class IntegerStrategy(Tiled):
         if declined := _no_int8(c):
             return declined
         try:
-            kernel = absorbed(describe(c.op, extended=True).without_gate())
+            described = absorbed(describe(c.op, extended=True).without_gate())
+            kernel = scattered(picked(described, slots=True).without_counts())
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
-        return _unfit(kernel) or self.check(kernel, c)
+        answer = _unfit(kernel) or self.check(kernel, c)
+        if isinstance(answer, Decline):
+            return answer
+        routing = routing_of(described)
+        if routing is None or not routable(routing):
+            return answer
+        return replace(answer, plan=RoutedPlan(answer.plan, self, c))
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """Whether this kind of kernel computes `kernel`."""
@@ -144,7 +183,7 @@ def _unfit(kernel: Kernel) -> Decline | None:
         return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
     if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"b", "m", "g", "k"}:
         return Decline("K is not the last axis of the activation", "an activation [M, K]")
-    if kernel.batch is not None and not kernel.batch.size:
+    if kernel.batch is not None and kernel.batch.size is None and kernel.batch.index is None:
         return Decline("the size of a batch of products is dynamic", "a static batch")
     codes = constant_codes(kernel)
     if codes is None and kernel.rhs.flipped:

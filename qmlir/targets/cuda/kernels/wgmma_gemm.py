@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....kernels import emit as e
+from ....kernels.outline import has_tokens
 from . import instructions as gpu
 from .executable import kernel_of
 from .mma_gemm import Block, MmaGemm
@@ -28,7 +29,8 @@ class WgmmaGemm(MmaGemm):
     """An integer kernel on one tile; warps lie along M, 16 rows each, and every one has all columns."""
 
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
-        return kernel_of(name, self.kernel.m, [*inputs, result], self.launch, lambda r, b: _Block(self, r, b).run())
+        size, work = self._work(_Block)
+        return kernel_of(name, size, [*inputs, result], self.launch, work, tokens=has_tokens(self.kernel))
 
 
 class _Block(Block):

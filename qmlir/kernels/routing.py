@@ -1,0 +1,141 @@
+"""Rows that belong to groups, brought into blocks of one group each: found in the IR, so that one kernel can take the
+place of the many small ops that say so (`passes/lower/blocks.py`).
+
+`routing_of` finds where the blocks of a batch of products come from. `scattered` is a kernel that writes each row to
+where it belongs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .._mlir import ir
+from .description import Kernel
+
+# Attributes by which the lowering names the ops that make the tables, and the one that brings rows back.
+BLOCK_OF, SLOT_OF, ROW_OF, BACK = (f"qmlir.{name}" for name in ("block_of", "slot_of", "row_of", "back"))
+# On the dispatch that makes the tables: its last result is the row of each place in the blocks, or -1.
+ROUTES = "qmlir.routes"
+_DROPPABLE = ("linalg.", "tensor.", "util.optimization_barrier", "flow.tensor.tie_shape", "arith.")
+
+
+@dataclass(frozen=True)
+class Routing:
+    """R rows of G groups in NB blocks of B rows.
+
+    Attributes:
+        index: i32 `[NB]`, the group of each block, G for a block that is not used.
+        row_of: i32 `[NB, B]`, the row at each place, any one where there is none.
+        block_of, slot_of: i32 `[R]`, where each row is.
+        source: i32 `[R]`, the group of each row, none where it is outside of `[0, G)`; or i32 `[G]`, the sizes of
+            groups whose rows lie in order.
+        sorted: whether `source` is the sizes.
+    """
+
+    index: Any
+    row_of: Any
+    block_of: Any
+    slot_of: Any
+    source: Any
+    sorted: bool
+    groups: int
+
+    @property
+    def width(self) -> int:
+        return int(ir.RankedTensorType(self.row_of.type).get_dim_size(1))
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        return self.index, self.row_of, self.block_of, self.slot_of
+
+
+def routing_of(kernel: Kernel) -> Routing | None:
+    """Where the blocks of a kernel's batch come from, None where another op than the lowering's makes them."""
+    batch = kernel.batch
+    if batch is None or batch.index is None or batch.counts is None:
+        return None
+    start, sizes = batch.counts
+    block_of = next((op for op in _readers(start) if BLOCK_OF in op.attributes), None)
+    if block_of is None:
+        return None
+    owner, position = block_of.operands[0], block_of.operands[1]
+    slot_of = next((op for op in _readers(position) if SLOT_OF in op.attributes), None)
+    found = (op for op in batch.index.owner.operation.block.operations if ROW_OF in op.operation.attributes)
+    row_of = next((op.operation for op in found if _depends(op.operation, start)), None)
+    if slot_of is None or row_of is None:
+        return None
+    in_order = bool(ir.IntegerAttr(block_of.attributes[BLOCK_OF]).value)
+    return Routing(
+        batch.index, row_of.results[0], block_of.results[0], slot_of.results[0], sizes if in_order else owner, in_order,
+        batch.matrices,
+    )  # fmt: skip
+
+
+def _readers(value: Any) -> Iterator[Any]:
+    """The ops that read a value, those of linalg also where only their body does."""
+    for use in value.uses:
+        op = use.owner.operation
+        yield op
+        if op.name == "tensor.extract":
+            yield op.parent.operation
+
+
+def _depends(op: Any, value: Any) -> bool:
+    """Whether an op needs a value."""
+    seen: set[Any] = set()
+    left = [op]
+    while left:
+        for operand in _operands(left.pop()):
+            if operand == value:
+                return True
+            owner = operand.owner
+            if not isinstance(owner, ir.Block) and owner.operation not in seen:
+                seen.add(owner.operation)
+                left.append(owner.operation)
+    return False
+
+
+def _operands(op: Any) -> Iterator[Any]:
+    yield from op.operands
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield from _operands(inner.operation)
+
+
+# ------------------------------------------------------------------------------------------ writing rows where they are
+
+
+def scattered(kernel: Kernel) -> Kernel:
+    """The same kernel, which writes its rows to their places in `[R, N]`, where the program's next step is to bring
+    them there, and the tables are those of one dispatch (`ROUTES`), which says which places of a block hold a row."""
+    batch = kernel.batch
+    if batch is None or batch.index is None or kernel.gate is not None:
+        return kernel
+    routes = None if isinstance(batch.index.owner, ir.Block) else batch.index.owner.operation
+    if routes is None or ROUTES not in routes.attributes:
+        return kernel
+    readers = [op for op in _readers(kernel.operations[-1].results[0]) if op.name != "tensor.extract"]
+    back = readers[0] if len(readers) == 1 else None
+    if back is None or BACK not in back.attributes or len(kernel.operations[-1].results) != 1:
+        return kernel
+    _, _, block_of, slot_of, target = routes.results
+    extract, last = (back.regions[0].blocks[0].operations[i].operation for i in (-2, -1))
+    if extract.name != "tensor.extract" or last.operands[0] != extract.results[0]:
+        return kernel
+    if list(back.operands)[:2] != [block_of, slot_of] or extract.operands[0] != kernel.operations[-1].results[0]:
+        return kernel
+    rows = ir.RankedTensorType(back.results[0].type)
+    size = None if rows.is_dynamic_dim(0) else rows.get_dim_size(0)
+    return replace(kernel, batch=replace(batch, target=target), row_sizes=(size,),
+                   operations=(*kernel.operations, back))  # fmt: skip
+
+
+def sweep(function: Any) -> None:
+    """Drop the ops of a function whose results nothing reads, also those behind barriers, which IREE would keep."""
+    for op in reversed([o.operation for o in function.regions[0].blocks[0].operations]):
+        droppable = op.name.startswith(_DROPPABLE) and list(op.results)
+        if droppable and not any(list(result.uses) for result in op.results):
+            op.erase()
