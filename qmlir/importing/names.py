@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,12 +53,24 @@ class Tensors:
             )
         if not isinstance(weight, QuantizedWeight) and weight.dtype.name not in ("float32", "float16", "bfloat16"):
             raise CheckpointError(f"{self.model.path}: tensor {name!r} is {weight.dtype}, which is no weight")
-        return name, weight
+        order = self._row_order(part)
+        return name, weight if order is None else _reordered(weight, order)
 
     def bias(self, part: str, layer: int) -> Array | None:
         """The bias of a projection; most have none."""
         name = NAMES[self.model.container][part].format(layer) + ".bias"
-        return self._vector(name, self._shape(part)[0]) if name in self.model else None
+        if name not in self.model:
+            return None
+        vector, order = self._vector(name, self._shape(part)[0]), self._row_order(part)
+        return vector if order is None else vector[order]
+
+    def _row_order(self, part: str) -> Array | None:
+        """The order of a projection's outputs that `DecoderConfig.head_order` asks for."""
+        order = self.config.head_order() if part in ("q", "k") else None
+        if order is None:
+            return None
+        heads = self.config.heads if part == "q" else self.config.kv_heads
+        return (np.arange(heads)[:, None] * self.config.head_size + order).reshape(-1)
 
     def norm(self, part: str, layer: int = 0) -> tuple[str, Array]:
         """Name and weight `[hidden]`, f32."""
@@ -79,3 +91,13 @@ class Tensors:
             "k": (kv, c.hidden), "v": (kv, c.hidden), "o": (c.hidden, q),
             "gate": (c.inner, c.hidden), "up": (c.inner, c.hidden), "down": (c.hidden, c.inner),
         }[part]  # fmt: skip
+
+
+def _reordered(weight: Weight, order: Array) -> Weight:
+    """The weight with its outputs in another order; containers that need it store them by rows."""
+    if not isinstance(weight, QuantizedWeight):
+        return weight[order]
+    assert weight.transposed
+    rows = {n: a[order] if a.ndim == 2 and len(a) == len(order) else a
+            for n in ("codes", "scale", "zero_point") if (a := getattr(weight, n)) is not None}  # fmt: skip
+    return replace(weight, **rows)
