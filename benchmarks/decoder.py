@@ -105,7 +105,7 @@ def ours(path: Path, context: int, activations: bool) -> Candidate:
     import qmlir
 
     imported = qmlir.importing.decoder(
-        qmlir.checkpoint.open(path), context_length=context, quantize_activations=activations
+        qmlir.checkpoint.open(path), context_length=context, quantize_activations="token" if activations else False
     )
     with tempfile.TemporaryDirectory() as folder:
         program, weights = Path(folder) / "model.mlir", Path(folder) / "model.safetensors"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .._mlir import arith, ir
+from .._mlir import arith, ir, tensor
 from .._mlir import math as mlir_math
 from ..kernels.attention import Tensor, build
 from ..passes.lower.blocks import loop_i32, read
@@ -18,8 +18,11 @@ from ..passes.lower.build import (
     expand,
     filled,
     generic,
+    index,
     loop_index,
     scalar,
+    static,
+    tensor_type,
 )
 from .config import DecoderConfig
 
@@ -50,15 +53,15 @@ def rotate(x: Any, cos: Any, sin: Any, config: DecoderConfig) -> Any:
     tokens, heads, size = dims(x)
     half = config.rotary // 2
     if config.rotary == size:
-        # With a loop over the halves, a vector's partners are neighbours in memory too.
-        def whole(a: Any, c: Any, s: Any) -> Any:
-            other = arith.subi(scalar(1, loop_i32(2).type), loop_i32(2))
-            partner = read(halves, loop_i32(0), loop_i32(1), other, loop_i32(3))
-            return arith.addf(arith.mulf(a, c), arith.mulf(partner, s))
+        # Both halves are operands: IREE loads what a body reads by index number by number.
+        def whole(low: Any, high: Any, c: Any, s: Any) -> Any:
+            first = arith.cmpi(arith.CmpIPredicate.eq, loop_index(2), index(0))
+            own, partner = arith.select(first, low, high), arith.select(first, high, low)
+            return arith.addf(arith.mulf(own, c), arith.mulf(partner, s))
 
-        halves = expand(x, [[tokens], [heads], [2, half]])
+        halves = [Arg(_half(x, start, half), (0, 1, 3)) for start in (0, half)]
         angles = [Arg(expand(a, [[dims(a)[0]], [2, half]]), (0, 2, 3)) for a in (cos, sin)]
-        turned = elementwise([Arg(halves, (0, 1, 2, 3)), *angles], [tokens, heads, 2, half], f32(), whole)
+        turned = elementwise([*halves, *angles], [tokens, heads, 2, half], f32(), whole)
         return collapse(turned, [[0], [1], [2, 3]])
 
     def body(a: Any, c: Any, s: Any) -> Any:
@@ -69,6 +72,15 @@ def rotate(x: Any, cos: Any, sin: Any, config: DecoderConfig) -> Any:
         return arith.addf(arith.mulf(a, c), arith.mulf(other, s))
 
     return elementwise([Arg(x, (0, 1, 2)), Arg(cos, (0, 2)), Arg(sin, (0, 2))], [tokens, heads, size], f32(), body)
+
+
+def _half(x: Any, start: int, size: int) -> Any:
+    """Some numbers of each head: x `[T, H, D]`."""
+    sizes = [*dims(x)[:2], size]
+    dynamic = [s for s in sizes if not isinstance(s, int)]
+    return tensor.ExtractSliceOp(
+        tensor_type(sizes, f32()), x, [], dynamic, [], [0, 0, start], static(sizes), [1, 1, 1]
+    ).result  # fmt: skip
 
 
 def attention(q: Any, k: Any, v: Any, position: Any) -> Any:

@@ -56,6 +56,14 @@ class Tensors:
         order = self._row_order(part)
         return name, weight if order is None else _reordered(weight, order)
 
+    def gate_up(self, layer: int) -> tuple[str, Weight] | None:
+        """Gate and up as one weight, gate first; None where they are not of one kind, or have biases."""
+        (name, gate), (_, up) = self.matrix("gate", layer), self.matrix("up", layer)
+        if any(self.bias(part, layer) is not None for part in ("gate", "up")):
+            return None
+        joined = _joined(gate, up)
+        return None if joined is None else (name.replace("gate", "gate_up"), joined)
+
     def bias(self, part: str, layer: int) -> Array | None:
         """The bias of a projection; most have none."""
         name = NAMES[self.model.container][part].format(layer) + ".bias"
@@ -101,3 +109,21 @@ def _reordered(weight: Weight, order: Array) -> Weight:
     rows = {n: a[order] if a.ndim == 2 and len(a) == len(order) else a
             for n in ("codes", "scale", "zero_point") if (a := getattr(weight, n)) is not None}  # fmt: skip
     return replace(weight, **rows)
+
+
+def _joined(first: Weight, second: Weight) -> Weight | None:
+    """The outputs of both weights, one behind the other; None where they differ in more than their numbers."""
+    if not (isinstance(first, QuantizedWeight) and isinstance(second, QuantizedWeight)):
+        if isinstance(first, QuantizedWeight) or isinstance(second, QuantizedWeight) or first.dtype != second.dtype:
+            return None
+        return np.concatenate([first, second])
+    alike = ("dtype", "zero_mode", "packing", "transposed", "activations", "order", "codebook", "global_scale")
+    if any(not np.array_equal(getattr(first, n), getattr(second, n)) for n in alike) or not first.transposed:
+        return None
+    pairs = {n: (getattr(first, n), getattr(second, n)) for n in ("codes", "scale", "zero_point")}
+    rows = len(first.codes)
+    if any((a is None) != (b is None) or (a is not None and (a.ndim != 2 or a.shape != b.shape or len(a) != rows))
+           for a, b in pairs.values()):  # fmt: skip
+        return None
+    joined = {n: np.concatenate(pair) for n, pair in pairs.items() if pair[0] is not None}
+    return replace(first, shape=(2 * rows, first.shape[1]), **joined)
