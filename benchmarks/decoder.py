@@ -1,11 +1,12 @@
 """A Llama-shaped decoder of about 100 million parameters from a GGUF file, compiled here, against llama.cpp.
 
-    python -m benchmarks.decoder [--threads 1,2] [--types Q4_0,Q8_0] [--prompt 128] [--steps 32] [--rounds 9] [--json OUT]
+    python -m benchmarks.decoder [--threads 1,2] [--types Q4_0,Q8_0] [--prompt 128] [--steps 32] [--rounds 9]
+                                 [--json OUT]
 
-The gguf package writes the file, with random weights; both read it. `prefill` is the time of a prompt up to the logits of
-its last token, `decode` that of one token behind it (the median of `--steps` of them, the cache growing). Two programs
-of ours: `f32` keeps activations as they are, and its logits are those of the dequantised weights; `int8` quantises each
-layer's input, as llama.cpp does. llama.cpp is llama-cpp-python, built from source without AMX (benchmarks/cpu/peers/
+The gguf package writes the file, with random weights; both read it. `prefill` is the time of a prompt up to the logits
+of its last token, `decode` that of one token behind it (the median of `--steps` of them, the cache growing). Two
+programs of ours: `f32` keeps activations as they are, and its logits are those of the dequantised weights; `int8`
+quantises each layer's input, as llama.cpp does, which is llama-cpp-python, built from source without AMX (cpu/peers/
 llama.py), with and without its flash attention, weights repacked for this CPU. Needs `pip install -e '.[checkpoint]'`.
 """
 

@@ -30,7 +30,7 @@ def linear(model: Checkpoint, name: str, *, quantize_activations: Quantize = Fal
         raise UsageError(f"{name!r} has shape {list(weight.shape)}; a linear layer's weight is a matrix [N, K]")
     if quantize_activations and not isinstance(weight, QuantizedWeight):
         raise UsageError(f"{name!r} is not quantised, so that its input is not either")
-    if quantize_activations is True and weight.activations is None:
+    if quantize_activations is True and isinstance(weight, QuantizedWeight) and weight.activations is None:
         raise UsageError(
             f"the checkpoint does not say how the input of {name!r} is quantised; 'token' quantises it to int8"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -106,7 +107,7 @@ def _reordered(weight: Weight, order: Array) -> Weight:
     if not isinstance(weight, QuantizedWeight):
         return weight[order]
     assert weight.transposed
-    rows = {n: a[order] if a.ndim == 2 and len(a) == len(order) else a
+    rows: dict[str, Any] = {n: a[order] if a.ndim == 2 and len(a) == len(order) else a
             for n in ("codes", "scale", "zero_point") if (a := getattr(weight, n)) is not None}  # fmt: skip
     return replace(weight, **rows)
 
@@ -125,5 +126,5 @@ def _joined(first: Weight, second: Weight) -> Weight | None:
     if any((a is None) != (b is None) or (a is not None and (a.ndim != 2 or a.shape != b.shape or len(a) != rows))
            for a, b in pairs.values()):  # fmt: skip
         return None
-    joined = {n: np.concatenate(pair) for n, pair in pairs.items() if pair[0] is not None}
+    joined: dict[str, Any] = {n: np.concatenate(pair) for n, pair in pairs.items() if pair[0] is not None}
     return replace(first, shape=(2 * rows, first.shape[1]), **joined)
