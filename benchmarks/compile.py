@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,18 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS, PEAK_MIB, SIZE = 2.0, 2048, 1.05  # at most
 K, N = 4096, 11008
+
+
+SECTION = """
+## What compiling costs
+
+`python -m benchmarks.compile`, each run in a process of its own with an empty cache; the goals are {seconds:g} s,
+{peak} MiB and {size:g} times the weights. `first` has besides what a process does once. On {cpu}, at {commit},
+load {load:.1f}.
+
+| work | seconds | first | peak MiB | `.vmfb` / weights |
+|---|---|---|---|---|
+"""
 
 
 def _product(bits: int, rows: int | None) -> Any:
@@ -91,6 +103,18 @@ def run(name: str) -> dict[str, Any]:
     return found
 
 
+def section(result: Mapping[str, Any]) -> str:
+    """A part of docs/benchmarks-cpu.md."""
+    text = SECTION.format(seconds=SECONDS, peak=PEAK_MIB, size=SIZE, cpu=result["environment"]["cpu"],
+                          commit=result["commit"], load=result["environment"]["load"])  # fmt: skip
+    for r in result["rows"]:
+        text += (
+            f"| {r['work']} | {r['seconds']:.2f} | {r['first']:.2f} | {r['peak_mib']:.0f} | "
+            f"{r['vmfb_over_weights']:.4f} |\n"
+        )
+    return text
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="NAME", help="cases with NAME in them")
@@ -104,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from .harness import environment
+    from .harness import commit, environment
 
     table = Table("work", "seconds", "first", "peak MiB", "vmfb / weights", "")
     rows = []
@@ -119,7 +143,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.print(table)
     console.print(f"goals: {SECONDS:g} s, {PEAK_MIB} MiB, {SIZE:g} of the weights", highlight=False)
     if args.json:
-        args.json.write_text(json.dumps({"environment": environment(), "rows": rows}, indent=1) + "\n")
+        told = {"environment": environment(), "commit": commit(), "rows": rows}
+        args.json.write_text(json.dumps(told, indent=1) + "\n")
     return 0 if all(r["kept"] for r in rows) else 1
 
 

@@ -31,6 +31,7 @@ from .harness import SETTLE_S, Timing
 
 ROOT = Path(__file__).resolve().parents[1]
 GOALS = {"prefill": 0.5, "decode": 0.9}
+PACKAGES = ("llama-cpp-python", "gguf")
 LEAST_COSINE = 0.99  # of the last logits with the most exact candidate's
 Array = Any
 
@@ -237,6 +238,37 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Any:
     return made
 
 
+SECTION = """
+## Decoders against llama.cpp
+
+`python -m benchmarks.decoder`: a Llama-shaped decoder of {weights:.0f} million parameters, a prompt of {prompt} tokens
+(`prefill`) and tokens behind it (`decode`), on {cpu}; {versions}. `ours, f32` keeps activations as they are;
+`ours, int8` quantises each layer's input, as llama.cpp does. `ratio` is of times. At {commit}, load {load:.1f}.
+
+| file | phase | threads | program | tokens/s | best peer | its tokens/s | ratio | p10 | p90 | goal |
+|---|---|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def section(result: Mapping[str, Any]) -> str:
+    """A part of docs/benchmarks-cpu.md."""
+    rows, e = result["rows"], result["environment"]
+    told = ", ".join(f"{n} {e[n]}" for n in (*PACKAGES, "iree-base-compiler") if n in e)
+    text = SECTION.format(weights=rows[0]["weights"] / 1e6, prompt=rows[0]["prompt"], cpu=e["cpu"], versions=told,
+                          commit=result["commit"], load=e["load"])  # fmt: skip
+    for r in rows:
+        ratio = r["ratio"] or {}
+        kept = bool(ratio) and ratio["median"] <= r["goal"]
+        numbers = [f"{ratio[n]:.2f}" if ratio else "" for n in ("median", "p10", "p90")]
+        if kept:
+            numbers[0] = f"**{numbers[0]}**"
+        theirs = "" if r["peer_tokens_s"] is None else f"{r['peer_tokens_s']:.0f}"
+        cells = (r["type"], r["phase"], r["threads"], r["ours"], f"{r['ours_tokens_s']:.0f}", r["peer"] or "none",
+                 theirs, *numbers, f"{r['goal']:.2f}")  # fmt: skip
+        text += "| " + " | ".join(map(str, cells)) + " |\n"
+    return text
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", default="1,2")
@@ -255,7 +287,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os._exit(0)  # thread pools of two libraries need not agree on how to end
     from rich.console import Console
 
-    from .harness import environment, versions
+    from .harness import commit, environment, versions
 
     rows: list[dict[str, Any]] = []
     for count in args.threads.split(","):
@@ -269,15 +301,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             if done.returncode:
                 return 1
             rows += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table(rows))
     for name, why in {n: w for r in rows for n, w in r["absent"].items()}.items():
         console.print(f"absent: {name}: {why}", highlight=False)
     if args.json:
-        packages = ("llama-cpp-python", "gguf")
-        args.json.write_text(
-            json.dumps({"environment": {**environment(), **versions(packages)}, "rows": rows}, indent=1)
-        )
+        told = {"environment": {**environment(), **versions(PACKAGES)}, "commit": commit(), "rows": rows}
+        args.json.write_text(json.dumps(told, indent=1) + "\n")
     return 0
 
 
