@@ -62,12 +62,12 @@ def constant_bytes(array: Array) -> Any:
         return arith.constant(kind, ir.DenseElementsAttr.get(array, type=kind))
     # As a resource: IREE 3.13 takes a second for 40 MiB of an attribute that it compares by its elements.
     array = np.ascontiguousarray(array)
-    key = (hashlib.sha256(array).digest(), array.shape)
+    key = (hashlib.sha256(array.data).digest(), array.shape)
     known = _resources.get()
     found = None if known is None else known.get(key)
     if found is None:
         name = f"qmlir_{key[0].hex()[:16]}"
-        found = ir.DenseResourceElementsAttr.get_from_buffer(memoryview(array), name, kind, 64, False)
+        found = ir.DenseResourceElementsAttr.get_from_buffer(array.data, name, kind, 64, False)
         if known is not None:
             known[key] = found
     return arith.constant(kind, found)
