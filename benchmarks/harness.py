@@ -6,9 +6,11 @@ import os
 import platform
 import random
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,20 @@ def environment() -> dict[str, Any]:
         "qmlir": __version__,
         **{name: version(name) for name in ("iree-base-compiler", "iree-base-runtime", "numpy")},
     }
+
+
+@cache
+def commit() -> str:
+    """Which commit of this repository is measured, with a + behind it where files differ from it."""
+    folder = Path(__file__).resolve().parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "--short=10", "HEAD") + ("+" if git("status", "--porcelain", "--", "..") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def versions(names: Sequence[str]) -> dict[str, str]:

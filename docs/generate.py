@@ -2,7 +2,7 @@
 what the tests of the support matrix found (test/support/matrix.json); onnx.md, the patterns of the ONNX front end and
 what came of the onnx package's tests (test/support/onnx_nodes.json); cases.md, what came of the test cases in
 conformance/; commands.md, the commands with what they print (commands.py); benchmarks-cpu.md, what
-`python -m benchmarks.cpu` measured (benchmarks/results/cpu-*.json).
+`python -m benchmarks.cpu`, `.decoder` and `.compile` measured (benchmarks/results/*.json).
 
 python docs/generate.py           # write
 python docs/generate.py --check   # exit 1 when a page is out of date
@@ -25,7 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import commands
 from pages import layouts, passes, schemes, targets, told
 
+from benchmarks.compile import section as compile_section
 from benchmarks.cpu.report import page as benchmarks_page
+from benchmarks.decoder import section as decoder_section
 from conformance import report
 
 DOCS = Path(__file__).resolve().parent
@@ -223,7 +225,13 @@ and to the types that they need. Passed: {told}. Codes are compared exactly.
 
 def cpu_benchmarks_page() -> str:
     """The text of benchmarks-cpu.md."""
-    return benchmarks_page([json.loads(file.read_text()) for file in sorted(RESULTS.glob("cpu-*.json"))])
+    text = benchmarks_page(_results("cpu"))
+    text += "".join(decoder_section(found) for found in _results("decoder"))
+    return text + "".join(compile_section(found) for found in _results("compile"))
+
+
+def _results(name: str) -> list[dict[str, Any]]:
+    return [json.loads(file.read_text()) for file in sorted(RESULTS.glob(f"{name}-*.json"))]
 
 
 TUNING = """\

@@ -76,11 +76,20 @@ def _attention_ops(module: Any) -> list[Any]:
     return found
 
 
+def _shared(a: Attention) -> tuple[int, ...]:
+    """Axes of the batch along which queries share keys and values: more rows of them."""
+    return tuple(b for b in a.batch if b not in a.k.axes)
+
+
+def _own(a: Attention) -> tuple[int, ...]:
+    return tuple(b for b in a.batch if b in a.k.axes)
+
+
 def _decomposable(a: Attention) -> bool:
     """One axis of each kind beside the batch, whose axes merge into one, and one type of floats."""
     kinds = {str(ir.RankedTensorType(t.value.type).element_type) for t in a.tensors}
     groups = (a.rows, a.keys, a.inner, a.columns)
-    merged = sum(a.sizes[b] is None for b in a.batch) < 2
+    merged = all(sum(a.sizes[b] is None for b in merging) < 2 for merging in (_own(a), (*_shared(a), *a.rows)))
     return merged and kinds == {str(a.scale.type)} and all(len(group) == 1 for group in groups)
 
 
@@ -89,8 +98,10 @@ def _decomposed(a: Attention) -> Any:
     sizes = a.size_values()
     (m,), (keys,), (inner,), (columns,) = a.rows, a.keys, a.inner, a.columns
     t = ir.RankedTensorType(a.q.value.type).element_type
-    scores = _product(a, sizes, _ordered(a.q, (*a.batch, m, inner)), _ordered(a.k, (*a.batch, inner, keys)), m, keys, t)
-    loops = (*a.batch, m, keys)
+    batch, rows = _own(a), (*_shared(a), m)
+    queries = _ordered(a.q, (*batch, *rows, inner))
+    scores = _product(sizes, batch, rows, queries, _ordered(a.k, (*batch, inner, keys)), keys, t)
+    loops = (*batch, *rows, keys)
     shape = [sizes[i] for i in loops]
     everywhere = tuple(range(len(loops)))
     of_rows = everywhere[:-1]
@@ -112,9 +123,9 @@ def _decomposed(a: Attention) -> Any:
     )
     total = over_keys(weights, 0.0, arith.addf)
     weights = elementwise([Arg(weights, everywhere), Arg(total, of_rows)], shape, t, arith.divf)
-    result = _product(a, sizes, weights, _ordered(a.v, (*a.batch, keys, columns)), m, columns, t)
-    own = (*a.batch, m, columns)
-    return _cast(transpose(result, [own.index(i) for i in a.out.axes]), a.out.value.type)
+    result = _product(sizes, batch, rows, weights, _ordered(a.v, (*batch, keys, columns)), columns, t)
+    found = (*batch, *rows, columns)
+    return _cast(transpose(result, [found.index(i) for i in a.out.axes]), a.out.value.type)
 
 
 def _ordered(t: Tensor, loops: tuple[int, ...]) -> Any:
@@ -122,17 +133,18 @@ def _ordered(t: Tensor, loops: tuple[int, ...]) -> Any:
     return transpose(t.value, [t.axes.index(i) for i in loops])
 
 
-def _product(a: Attention, sizes: list[Size], lhs: Any, rhs: Any, row: int, column: int, t: Any) -> Any:
-    """`[batch.., M, K]` by `[batch.., K, N]`."""
-    count = len(a.batch)
-    wide = [sizes[b] for b in a.batch]
-    groups = [list(range(count)), [count], [count + 1]]
-    one = [collapse(x, groups) if count else x for x in (lhs, rhs)]
-    batch = dims(one[0])[:1] if count else []
-    out = filled([*batch, sizes[row], sizes[column]], scalar(0.0, t))
-    if not count:
-        return linalg.matmul(*one, outs=[out])
-    return expand(linalg.batch_matmul(*one, outs=[out]), [wide, [sizes[row]], [sizes[column]]])
+def _product(
+    sizes: list[Size], batch: Sequence[int], rows: Sequence[int], lhs: Any, rhs: Any, column: int, t: Any
+) -> Any:
+    """`[batch.., rows.., K]` by `[batch.., K, N]`."""
+    count = len(batch)
+    lead = [list(range(count))] if count else []
+    lhs = collapse(lhs, [*lead, [count + i for i in range(len(rows))], [count + len(rows)]])
+    rhs = collapse(rhs, [*lead, [count], [count + 1]])
+    out = filled([*dims(lhs)[:-1], sizes[column]], scalar(0.0, t))
+    product = linalg.batch_matmul if count else linalg.matmul
+    wide = [[sizes[b] for b in batch]] if count else []
+    return expand(product(lhs, rhs, outs=[out]), [*wide, [sizes[r] for r in rows], [sizes[column]]])
 
 
 def _cast(value: Any, kind: Any) -> Any:

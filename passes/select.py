@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from .._spelling import did_you_mean
 from ..errors import Diagnostic, UsageError
+from ..kernels.weights import shared_constants
 from ..strategy import Decision, Strategy, answer_text, chosen_strategies, decide, parse_choice
 from ..targets import Target, resolve
 from .base import Pass, State, error_at, fail
@@ -33,6 +34,15 @@ class SelectPass(Pass):
         target = resolve(self.target)
         strategies = chosen_strategies(_preferred(target, self.prefer), parse_choice(self.choice))
         failures: list[Diagnostic] = []
+        with shared_constants():
+            self._choose(module, state, target, strategies, failures)
+        fail(self.name, failures)
+        target.attach(module)
+
+    def _choose(
+        self, module: Any, state: State, target: Target, strategies: Sequence[Strategy], failures: list[Diagnostic]
+    ) -> None:
+        """Apply a plan to every contraction; those that no strategy takes are added to `failures`."""
         # Found first, changed afterwards: a plan may replace its op, and what it builds is not asked again.
         for contraction in find_contractions(module):
             if 0 in contraction.sizes:
@@ -52,8 +62,6 @@ class SelectPass(Pass):
             if slow := _slow(plan.describe()):
                 text = f"{target.spelling} compiles this {contraction.kind} to slow code: {slow}"
                 state.notes.append(Diagnostic(text, contraction.location, "warning"))
-        fail(self.name, failures)
-        target.attach(module)
 
 
 def _preferred(target: Target, name: str) -> Sequence[Strategy]:

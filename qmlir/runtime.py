@@ -160,6 +160,8 @@ class Program:
         self._check_subgroups(driver, uri)
         self.device_driver = driver
         self._device = device(driver, uri)
+        if driver.startswith("local"):
+            self._device.allocator.trim()  # the pool keeps so many blocks, and those of other programs fit none here
         b = _binding()
         instance = _vm_instance()
         name = str(artifact.path or "the program")

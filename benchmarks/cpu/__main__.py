@@ -26,7 +26,7 @@ from rich.console import Console
 
 from ..harness import environment, versions
 from . import report
-from .peers import MISSING, PEERS, Absent, module_of
+from .peers import PEERS, Absent, module_of
 from .works import Work, works
 
 ROUNDS, QUICK_ROUNDS = 15, 5
@@ -129,7 +129,7 @@ def describe() -> dict[str, Any]:
     from qmlir.targets.cpu.host import host_features
 
     packages: list[str] = []
-    absent = dict(MISSING)
+    absent: dict[str, str] = {}
     for peer in PEERS:
         try:
             packages += module_of(peer).PACKAGES

@@ -96,6 +96,12 @@ def remarks(result: dict[str, Any]) -> Iterator[str]:
     peers = ", ".join(f"{n} {v}" for n, v in e["peers"].items())
     loads = [w["load"] for w in result["works"] if "load" in w]
     yield f"{e['cpu']}, {e['cpus']} CPUs, load {min(loads, default=0):.1f} to {max(loads, default=0):.1f}; {peers}"
+    commits: dict[str, int] = {}
+    for row in result["rows"]:
+        if "commit" in row:
+            commits[row["commit"]] = commits.get(row["commit"], 0) + 1
+    if commits:
+        yield "rows by commit: " + ", ".join(f"{name}: {count}" for name, count in commits.items())
     for limit in result["limits"]:
         reads = ", ".join(f"{size}: {b:g}" for size, b in limit["read_gb_s"].items())
         rates = ", ".join(f"{limit['instructions'][k]} {r}" for k, r in limit["rates_gop_s"].items())

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..harness import Timing, race
+from ..harness import Timing, commit, race
 from .limits import Limits
 from .peers import PEERS, Absent, Candidate, LeftOut, candidates
 from .problems import Problem
@@ -72,6 +72,7 @@ def measure(work: Work, threads: int, rounds: int, limits: Limits, peers: Sequen
         "work": work.name,
         "row": work.row,
         "threads": threads,
+        "commit": commit(),
         "load": round(load, 2),
         "limit_ms": limit * 1e3,
         "bound": _bound(problem, limits),
@@ -95,7 +96,8 @@ def _row(work: Work, kind: str, goal: tuple[float, float], threads: int, times: 
          kinds: Mapping[str, str], limit: float) -> dict[str, Any]:  # fmt: skip
     ours = times["ours"]
     row: dict[str, Any] = {"work": work.name, "against": kind, "threads": threads, "ours_ms": ours.median() * 1e3,
-                           "limit_share": limit / ours.median(), "goal": goal[min(threads, 2) - 1]}  # fmt: skip
+                           "limit_share": limit / ours.median(), "goal": goal[min(threads, 2) - 1],
+                           "commit": commit()}  # fmt: skip
     rivals = [name for name, k in kinds.items() if k == kind]
     if not rivals:
         return {**row, "peer": None, "peer_ms": None, "ratio": None, "p10": None, "p90": None}

@@ -23,8 +23,8 @@ def add(commands: Any) -> None:
                    help="the .safetensors to write the weights to (default: beside the program)")  # fmt: skip
     p.add_argument("--linear", metavar="NAME", help="import only the linear layer with this weight")
     p.add_argument("--context", type=_positions, metavar="N", help="positions that the decoder's caches hold")
-    p.add_argument("--quantize-activations", action="store_true",
-                   help="quantise the inputs of layers as the checkpoint says")  # fmt: skip
+    p.add_argument("--quantize-activations", nargs="?", const=True, default=False, choices=("token",),
+                   help="quantise the inputs of layers: as the checkpoint says, or to int8 by token")  # fmt: skip
     p.add_argument("--list", action="store_true", help="list the tensors and import nothing")
     p.add_argument("--json", action="store_true", help="print JSON")
     p.set_defaults(run=run)

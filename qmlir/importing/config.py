@@ -28,7 +28,8 @@ class DecoderConfig:
     Attributes:
         heads, kv_heads: query heads, and the key and value heads that they share.
         rotary: how many of a head's `head_size` numbers RoPE turns.
-        rotary_pairs: `interleaved` (2i with 2i + 1) or `halves` (i with i + rotary / 2).
+        rotary_pairs: what the checkpoint's heads turn together: `interleaved` (2i with 2i + 1) or `halves` (i with
+            i + rotary / 2).
         inverse_frequencies: `[rotary / 2]`, float64.
         tied: the embedding is the head too.
     """
@@ -48,18 +49,24 @@ class DecoderConfig:
     tied: bool
 
     def rotation(self, count: int) -> tuple[Array, Array]:
-        """cos and signed sin `[count, head_size]` by position, f32: `y[d] = x[d] * cos[d] + x[partner(d)] * sin[d]`."""
+        """cos and signed sin `[count, head_size]` by position, f32: `y[d] = x[d] * cos[d] + x[partner(d)] * sin[d]`,
+        for heads in the order of `head_order`, whose partners are half a rotation apart."""
         angle = np.arange(count)[:, None] * self.inverse_frequencies
         cos, sin = np.ones((count, self.head_size)), np.zeros((count, self.head_size))
         half = self.rotary // 2
-        first, second = (
-            (slice(0, self.rotary, 2), slice(1, self.rotary, 2))
-            if self.rotary_pairs == "interleaved"
-            else (slice(0, half), slice(half, self.rotary))
-        )
+        first, second = slice(0, half), slice(half, self.rotary)
         cos[:, first] = cos[:, second] = np.cos(angle)
         sin[:, first], sin[:, second] = -np.sin(angle), np.sin(angle)
         return cos.astype(np.float32), sin.astype(np.float32)
+
+    def head_order(self) -> Array | None:
+        """Where the numbers of a query or key head are taken from, so that partners are half a rotation apart; None
+        where they are already. Products of queries and keys do not depend on a head's order."""
+        if self.rotary_pairs == "halves":
+            return None
+        order = np.arange(self.head_size)
+        order[: self.rotary] = np.concatenate([order[0 : self.rotary : 2], order[1 : self.rotary : 2]])
+        return order
 
 
 def config_of(model: Checkpoint) -> DecoderConfig:

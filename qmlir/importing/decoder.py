@@ -13,25 +13,27 @@ from .._mlir import arith, context, func, ir, tensor
 from ..checkpoint.contents import Checkpoint
 from ..errors import UsageError
 from ..passes.lower.blocks import assert_that, constant, count, flag, names_a_group
-from ..passes.lower.build import Arg, Size, as_index, collapse, dims, expand, filled, index, scalar, static, tensor_type
+from ..passes.lower.build import Arg, Size, as_index, collapse, dims, expand, index, static, tensor_type
 from ..signature import NAME
 from .config import DecoderConfig, config_of
 from .layers import attention, multiply, rms_norm, rotate
 from .names import EMBEDDING, HEAD, NORM, Tensors
 from .program import Imported, Parameters, declare, load_global, store_global
-from .weights import product, rows
+from .weights import Quantize, product, rows
 
 _POSITION = "position"
 
 
-def decoder(model: Checkpoint, *, context_length: int | None = None, quantize_activations: bool = False) -> Imported:
+def decoder(
+    model: Checkpoint, *, context_length: int | None = None, quantize_activations: Quantize = False
+) -> Imported:
     """The program of a checkpoint of the Llama family (`config.HF_MODELS`, `config.GGUF_ARCHITECTURES`).
 
     Args:
         context_length: positions that the caches hold; default: 2048, or what the model was trained on if that is
             less.
-        quantize_activations: quantise the inputs of layers as the checkpoint says (`QuantizedWeight.activations`);
-            else they stay f32 and weights are dequantised.
+        quantize_activations: quantise the inputs of layers: as the checkpoint says (`QuantizedWeight.activations`), or
+            with "token" those of all quantised weights to int8, one scale a token; else they stay f32.
 
     Raises:
         CheckpointError: another kind of model, or tensors that do not fit its configuration. UsageError: a context
@@ -55,7 +57,7 @@ class _Builder:
     """Emits the program at the current insertion point."""
 
     def __init__(
-        self, tensors: Tensors, config: DecoderConfig, length: int, parameters: Parameters, quantize: bool
+        self, tensors: Tensors, config: DecoderConfig, length: int, parameters: Parameters, quantize: Quantize
     ) -> None:
         self.tensors, self.config, self.length, self.parameters = tensors, config, length, parameters
         self._quantize = quantize
@@ -70,17 +72,17 @@ class _Builder:
         """The globals that live from call to call."""
         i64 = ir.IntegerType.get_signless(64)
         declare(_POSITION, i64, ir.IntegerAttr.get(i64, 0), mutable=True)
-        # No initial values: globals with the same one share a buffer, which is then written in place (IREE 3.13).
+        t = self._cache_type()
+        # Each starts with a number of its own: globals with one initial value share a buffer, which is then written in
+        # place (IREE 3.13). Without any value, each call would make new ones.
         for layer in range(self.config.layers):
-            for kind in "kv":
-                declare(f"{kind}_cache_{layer}", self._cache_type(), mutable=True)
+            for i, kind in enumerate("kv"):
+                number = ir.FloatAttr.get(t.element_type, float(2 * layer + i))
+                declare(f"{kind}_cache_{layer}", t, ir.DenseElementsAttr.get_splat(t, number), mutable=True)
 
     def _cached(self, symbol: str, new: Any, position: Any, taken: Size, end: Any, fresh: bool) -> Any:
         """Put `new [T, G, D]` at `position` and return all up to `end`."""
-        t = self._cache_type()
-        old = (
-            filled([self.length, *self._head_sizes()], scalar(0.0, t.element_type)) if fresh else load_global(symbol, t)
-        )
+        old = load_global(symbol, self._cache_type())
         sizes = [taken, *self._head_sizes()]
         dynamic, fixed = ir.ShapedType.get_dynamic_size(), static(sizes)
         written = tensor.InsertSliceOp(
@@ -134,8 +136,7 @@ class _Builder:
             mixed = collapse(attention(grouped, keys, values, position), [[0], [1, 2, 3]])
             x = self._linear(mixed, "o", layer, residual=x)
             normed = self._norm(x, "mlp_norm", layer)
-            gated = multiply(self._linear(normed, "gate", layer, activation="silu"), self._linear(normed, "up", layer))
-            x = self._linear(gated, "down", layer, residual=x)
+            x = self._linear(self._gated(normed, layer), "down", layer, residual=x)
         last = self._at(x, arith.subi(as_index(taken), index(1)), 1)
         name, weight = self.tensors.matrix(EMBEDDING if c.tied else HEAD)
         logits = product(self._norm(last, NORM), name, weight, p, quantize=self._quantize)
@@ -173,6 +174,13 @@ class _Builder:
         bias = self.tensors.bias(part, layer)
         return product(x, name, weight, self.parameters, bias=bias, residual=residual, activation=activation,
                        quantize=self._quantize)  # fmt: skip
+
+    def _gated(self, x: Any, layer: int) -> Any:
+        """`silu(gate) * up`; one product where both weights are of one kind."""
+        both = self.tensors.gate_up(layer)
+        if both is not None:
+            return product(x, *both, self.parameters, activation="swiglu", quantize=self._quantize)
+        return multiply(self._linear(x, "gate", layer, activation="silu"), self._linear(x, "up", layer))
 
     def _heads(self, x: Any) -> Any:
         """`[T, H * D]` -> `[T, H, D]`."""

@@ -5,10 +5,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .._mlir import arith, ir
+from .._mlir import arith, ir, tensor
 from .._mlir import math as mlir_math
+from ..kernels.attention import Tensor, build
 from ..passes.lower.blocks import loop_i32, read
-from ..passes.lower.build import Arg, apart, dims, elementwise, filled, generic, loop_index, scalar
+from ..passes.lower.build import (
+    Arg,
+    collapse,
+    dims,
+    elementwise,
+    empty,
+    expand,
+    filled,
+    generic,
+    index,
+    loop_index,
+    scalar,
+    static,
+    tensor_type,
+)
 from .config import DecoderConfig
 
 _SLE = arith.CmpIPredicate.sle
@@ -35,50 +50,58 @@ def rms_norm(x: Any, weight: Any, epsilon: float) -> Any:
 
 def rotate(x: Any, cos: Any, sin: Any, config: DecoderConfig) -> Any:
     """RoPE (Su et al. 2021): x `[T, H, D]`; cos and signed sin `[T, D]`, of the tokens' positions."""
+    tokens, heads, size = dims(x)
     half = config.rotary // 2
+    if config.rotary == size:
+        # Both halves are operands: IREE loads what a body reads by index number by number.
+        def whole(low: Any, high: Any, c: Any, s: Any) -> Any:
+            first = arith.cmpi(arith.CmpIPredicate.eq, loop_index(2), index(0))
+            own, partner = arith.select(first, low, high), arith.select(first, high, low)
+            return arith.addf(arith.mulf(own, c), arith.mulf(partner, s))
+
+        halves = [Arg(_half(x, start, half), (0, 1, 3)) for start in (0, half)]
+        angles = [Arg(expand(a, [[dims(a)[0]], [2, half]]), (0, 2, 3)) for a in (cos, sin)]
+        turned = elementwise([*halves, *angles], [tokens, heads, 2, half], f32(), whole)
+        return collapse(turned, [[0], [1], [2, 3]])
 
     def body(a: Any, c: Any, s: Any) -> Any:
         d = loop_i32(2)
-        if config.rotary_pairs == "interleaved":
-            partner = arith.xori(d, scalar(1, d.type))
-        else:
-            below = arith.cmpi(arith.CmpIPredicate.slt, d, scalar(half, d.type))
-            partner = arith.select(below, arith.addi(d, scalar(half, d.type)), arith.subi(d, scalar(half, d.type)))
+        below = arith.cmpi(arith.CmpIPredicate.slt, d, scalar(half, d.type))
+        partner = arith.select(below, arith.addi(d, scalar(half, d.type)), arith.subi(d, scalar(half, d.type)))
         other = read(x, loop_i32(0), loop_i32(1), partner)
         return arith.addf(arith.mulf(a, c), arith.mulf(other, s))
 
-    sizes = dims(x)
-    return elementwise([Arg(x, (0, 1, 2)), Arg(cos, (0, 2)), Arg(sin, (0, 2))], sizes, f32(), body)
+    return elementwise([Arg(x, (0, 1, 2)), Arg(cos, (0, 2)), Arg(sin, (0, 2))], [tokens, heads, size], f32(), body)
+
+
+def _half(x: Any, start: int, size: int) -> Any:
+    """Some numbers of each head: x `[T, H, D]`."""
+    sizes = [*dims(x)[:2], size]
+    dynamic = [s for s in sizes if not isinstance(s, int)]
+    return tensor.ExtractSliceOp(
+        tensor_type(sizes, f32()), x, [], dynamic, [], [0, 0, start], static(sizes), [1, 1, 1]
+    ).result  # fmt: skip
 
 
 def attention(q: Any, k: Any, v: Any, position: Any) -> Any:
     """Causal attention of grouped queries: q `[T, G, R, D]` (R query heads share key head g), k and v `[S, G, D]`;
-    token t is at `position + t` (index) and sees what is at or before it. Result `[T, G, R, D]`.
-
-    Softmax as usual: less the maximum, divided by the sum."""
+    token t is at `position + t` (index) and sees what is at or before it. Result `[T, G, R, D]`."""
     t, g, r, d = dims(q)
     s = dims(k)[0]
-    scale = 1.0 / math.sqrt(q.type.get_dim_size(3))
-    zero = scalar(0.0, f32())
-    # Loops g, r, t, s, then d.
-    dots = generic([Arg(q, (2, 0, 1, 4)), Arg(k, (3, 0, 4))], filled([g, r, t, s], zero), [0, 1, 2, 3], 5,
-                   lambda a, b, acc: arith.addf(acc, arith.mulf(a, b)))  # fmt: skip
+    scale = scalar(1.0 / math.sqrt(q.type.get_dim_size(3)), f32())
+    if t == 1:  # the last token sees all
+        heads = collapse(q, [[0, 1], [2], [3]])
+        out = Tensor(empty([g, r, d], f32()), (0, 1, 4))
+        result = build(Tensor(heads, (0, 1, 2)), Tensor(k, (3, 0, 2)), Tensor(v, (3, 0, 4)), scale, None, out)
+        return expand(result, [[1, g], [r], [d]])
 
-    def masked(x: Any) -> Any:
-        seen = arith.cmpi(_SLE, loop_index(3), arith.addi(position, loop_index(2)))
-        return arith.select(seen, arith.mulf(x, scalar(scale, f32())), scalar(-math.inf, f32()))
+    def hidden() -> Any:
+        seen = arith.cmpi(_SLE, loop_index(1), arith.addi(position, loop_index(0)))
+        return arith.select(seen, scalar(0.0, f32()), scalar(-math.inf, f32()))
 
-    scores = elementwise([Arg(dots, (0, 1, 2, 3))], [g, r, t, s], f32(), masked)
-    highest = generic([Arg(scores, (0, 1, 2, 3))], filled([g, r, t], scalar(-math.inf, f32())), [0, 1, 2], 4,
-                      lambda x, acc: arith.maximumf(acc, x))  # fmt: skip
-    weights = elementwise([Arg(scores, (0, 1, 2, 3)), Arg(highest, (0, 1, 2))], [g, r, t, s], f32(),
-                          lambda x, m: mlir_math.exp(arith.subf(x, m)))  # fmt: skip
-    total = generic([Arg(weights, (0, 1, 2, 3))], filled([g, r, t], zero), [0, 1, 2], 4,
-                    lambda x, acc: arith.addf(acc, x))  # fmt: skip
-    # Apart: fused with the product that follows, the sums get buffers of a size that is not known (IREE 3.13).
-    shares = apart(elementwise([Arg(weights, (0, 1, 2, 3)), Arg(total, (0, 1, 2))], [g, r, t, s], f32(), arith.divf))
-    return generic([Arg(shares, (1, 2, 0, 4)), Arg(v, (4, 1, 3))], filled([t, g, r, d], zero), [0, 1, 2, 3], 5,
-                   lambda a, b, acc: arith.addf(acc, arith.mulf(a, b)))  # fmt: skip
+    mask = Tensor(elementwise([], [t, s], f32(), hidden), (0, 4))
+    out = Tensor(empty([t, g, r, d], f32()), (0, 1, 2, 5))
+    return build(Tensor(q, (0, 1, 2, 3)), Tensor(k, (4, 1, 3)), Tensor(v, (4, 1, 5)), scale, mask, out)
 
 
 def multiply(a: Any, b: Any) -> Any:

@@ -11,15 +11,16 @@ from ..dialect.dtypes import Array
 from ..errors import UsageError
 from ..signature import NAME
 from .program import Imported, Parameters
-from .weights import product
+from .weights import Quantize, product
 
 
-def linear(model: Checkpoint, name: str, *, quantize_activations: bool = False) -> Imported:
+def linear(model: Checkpoint, name: str, *, quantize_activations: Quantize = False) -> Imported:
     """`main(x: f32 [M, K]) -> f32 [M, N]`: the product with a weight of the checkpoint, and its bias where it has one.
 
     Args:
         name: of the weight, such as `model.layers.0.mlp.up_proj.weight`.
-        quantize_activations: quantise the input as the checkpoint says, so that the product is one of codes.
+        quantize_activations: quantise the input, so that the product is one of codes: as the checkpoint says, or with
+            "token" to int8 with one scale a token.
 
     Raises:
         CheckpointError: no such tensor. UsageError: one that is no matrix, or says nothing of its input.
@@ -27,8 +28,12 @@ def linear(model: Checkpoint, name: str, *, quantize_activations: bool = False) 
     weight = model[name]
     if len(weight.shape) != 2:
         raise UsageError(f"{name!r} has shape {list(weight.shape)}; a linear layer's weight is a matrix [N, K]")
-    if quantize_activations and not (isinstance(weight, QuantizedWeight) and weight.activations is not None):
-        raise UsageError(f"the checkpoint does not say how the input of {name!r} is quantised")
+    if quantize_activations and not isinstance(weight, QuantizedWeight):
+        raise UsageError(f"{name!r} is not quantised, so that its input is not either")
+    if quantize_activations is True and isinstance(weight, QuantizedWeight) and weight.activations is None:
+        raise UsageError(
+            f"the checkpoint does not say how the input of {name!r} is quantised; 'token' quantises it to int8"
+        )
     bias_name = name.removesuffix(".weight") + ".bias"
     bias = _plain(model[bias_name], bias_name) if bias_name != name and bias_name in model else None
     n, k = weight.shape

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -53,12 +54,32 @@ class Tensors:
             )
         if not isinstance(weight, QuantizedWeight) and weight.dtype.name not in ("float32", "float16", "bfloat16"):
             raise CheckpointError(f"{self.model.path}: tensor {name!r} is {weight.dtype}, which is no weight")
-        return name, weight
+        order = self._row_order(part)
+        return name, weight if order is None else _reordered(weight, order)
+
+    def gate_up(self, layer: int) -> tuple[str, Weight] | None:
+        """Gate and up as one weight, gate first; None where they are not of one kind, or have biases."""
+        (name, gate), (_, up) = self.matrix("gate", layer), self.matrix("up", layer)
+        if any(self.bias(part, layer) is not None for part in ("gate", "up")):
+            return None
+        joined = _joined(gate, up)
+        return None if joined is None else (name.replace("gate", "gate_up"), joined)
 
     def bias(self, part: str, layer: int) -> Array | None:
         """The bias of a projection; most have none."""
         name = NAMES[self.model.container][part].format(layer) + ".bias"
-        return self._vector(name, self._shape(part)[0]) if name in self.model else None
+        if name not in self.model:
+            return None
+        vector, order = self._vector(name, self._shape(part)[0]), self._row_order(part)
+        return vector if order is None else vector[order]
+
+    def _row_order(self, part: str) -> Array | None:
+        """The order of a projection's outputs that `DecoderConfig.head_order` asks for."""
+        order = self.config.head_order() if part in ("q", "k") else None
+        if order is None:
+            return None
+        heads = self.config.heads if part == "q" else self.config.kv_heads
+        return (np.arange(heads)[:, None] * self.config.head_size + order).reshape(-1)
 
     def norm(self, part: str, layer: int = 0) -> tuple[str, Array]:
         """Name and weight `[hidden]`, f32."""
@@ -79,3 +100,31 @@ class Tensors:
             "k": (kv, c.hidden), "v": (kv, c.hidden), "o": (c.hidden, q),
             "gate": (c.inner, c.hidden), "up": (c.inner, c.hidden), "down": (c.hidden, c.inner),
         }[part]  # fmt: skip
+
+
+def _reordered(weight: Weight, order: Array) -> Weight:
+    """The weight with its outputs in another order; containers that need it store them by rows."""
+    if not isinstance(weight, QuantizedWeight):
+        return weight[order]
+    assert weight.transposed
+    rows: dict[str, Any] = {n: a[order] if a.ndim == 2 and len(a) == len(order) else a
+            for n in ("codes", "scale", "zero_point") if (a := getattr(weight, n)) is not None}  # fmt: skip
+    return replace(weight, **rows)
+
+
+def _joined(first: Weight, second: Weight) -> Weight | None:
+    """The outputs of both weights, one behind the other; None where they differ in more than their numbers."""
+    if not (isinstance(first, QuantizedWeight) and isinstance(second, QuantizedWeight)):
+        if isinstance(first, QuantizedWeight) or isinstance(second, QuantizedWeight) or first.dtype != second.dtype:
+            return None
+        return np.concatenate([first, second])
+    alike = ("dtype", "zero_mode", "packing", "transposed", "activations", "order", "codebook", "global_scale")
+    if any(not np.array_equal(getattr(first, n), getattr(second, n)) for n in alike) or not first.transposed:
+        return None
+    pairs = {n: (getattr(first, n), getattr(second, n)) for n in ("codes", "scale", "zero_point")}
+    rows = len(first.codes)
+    if any((a is None) != (b is None) or (a is not None and (a.ndim != 2 or a.shape != b.shape or len(a) != rows))
+           for a, b in pairs.values()):  # fmt: skip
+        return None
+    joined: dict[str, Any] = {n: np.concatenate(pair) for n, pair in pairs.items() if pair[0] is not None}
+    return replace(first, shape=(2 * rows, first.shape[1]), **joined)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from ..spec import TensorSpec
 from .program import Parameters
 
 Weight = QuantizedWeight | Array
+# How inputs of layers are quantised: not at all, as the checkpoint says, or to int8 with a scale a token.
+Quantize = Literal["token"] | bool
+TOKEN = Activations("i8", "token", dynamic=True)
 
 
 def spec_of(value: Any, dtype: str) -> TensorSpec:
@@ -27,13 +30,14 @@ def spec_of(value: Any, dtype: str) -> TensorSpec:
 
 def product(
     x: Any, name: str, weight: Weight, parameters: Parameters, *, bias: Array | None = None, residual: Any = None,
-    activation: str = "none", quantize: bool = False,
+    activation: str = "none", quantize: Quantize = False,
 ) -> Any:  # fmt: skip
     """`activation(x @ weight^T + bias + residual)`, x f32 `[M, K]`.
 
     Args:
         name: the weight's name, which its parameters bear too.
-        quantize: the input is quantised as the checkpoint says (`QuantizedWeight.activations`).
+        quantize: the input is quantised, where the weight is: as the checkpoint says (`QuantizedWeight.activations`),
+            or to int8 by token.
     """
     values: dict[str, Any] = {"lhs": x}
     specs = {"lhs": spec_of(x, "f32")}
@@ -41,8 +45,9 @@ def product(
     if isinstance(weight, QuantizedWeight):
         if weight.order is not None:
             values["lhs"] = _reordered(x, weight.order, name, parameters)
-        if quantize and weight.activations is not None:
-            _quantize(values, specs, attributes, weight.activations, name)
+        said = TOKEN if quantize == "token" else weight.activations if quantize else None
+        if said is not None:
+            _quantize(values, specs, attributes, said, name)
         operands = weight.operands()
     else:
         operands = {"rhs": weight, "rhs_transposed": True}

@@ -2,6 +2,8 @@
 
 score[b.., m, k2] = scale * (sum over k1 of q[b.., m, k1] * k[b.., k2, k1]) + mask
 out[b.., m, n]    = sum over k2 of (softmax of score over k2) * v[b.., k2, n]
+
+Query heads may share keys and values (grouped queries): then these do not follow all axes of the batch.
 """
 
 from __future__ import annotations
@@ -23,10 +25,25 @@ class Tensor:
     value: Any
     axes: tuple[int, ...]
 
+    @property
+    def stored(self) -> Any:
+        """The tensor that `value` is the first part of, along its outermost axis: a cache that is not full. IREE would
+        copy the part for a dispatch that reads it."""
+        owner = self.value.owner
+        if isinstance(owner, ir.Block) or owner.operation.name != "tensor.extract_slice":
+            return self.value
+        op = owner.operation
+        source, kind = op.operands[0], ir.RankedTensorType(op.operands[0].type)
+        offsets, sizes, strides = (list(op.attributes[f"static_{n}"]) for n in ("offsets", "sizes", "strides"))
+        first = not any(offsets) and all(step == 1 for step in strides)
+        same = kind.rank == len(self.axes) and kind.has_static_shape and sizes[1:] == list(kind.shape)[1:]
+        return source if first and same else self.value
+
 
 @dataclass(frozen=True)
 class Attention:
-    """The op with its loops by what they are. `sizes`: of each loop, None where dynamic."""
+    """The op with its loops by what they are. `sizes`: of each loop, None where dynamic. `batch`: also the loops that
+    only queries and the result follow, but for the longest of them, which is `rows`."""
 
     op: Any
     q: Tensor
@@ -35,7 +52,7 @@ class Attention:
     scale: Any
     mask: Tensor | None
     out: Tensor
-    batch: tuple[int, ...]
+    batch: tuple[int, ...]  # the shared ones last
     rows: tuple[int, ...]  # of queries: m
     keys: tuple[int, ...]  # k2
     inner: tuple[int, ...]  # what a query and a key share: k1
@@ -77,15 +94,40 @@ def describe(op: Any) -> Attention:
         for axis, loop in enumerate(t.axes):
             if not kind.is_dynamic_dim(axis):
                 sizes[loop] = kind.get_dim_size(axis)
+    rows = those(0, 3)
+    if rows:
+        longest = max(rows, key=lambda d: (sizes[d] is None, sizes[d] or 0))
+        shared, rows = tuple(d for d in rows if d != longest), (longest,)
+    else:
+        shared = ()
     found = Attention(
         op, q, k, v, scale.value, mask[0] if mask else None, out,
-        batch=those(0, 1, 2, 3), rows=those(0, 3), keys=those(1, 2), inner=those(0, 1), columns=those(2, 3),
+        batch=(*those(0, 1, 2, 3), *shared), rows=rows, keys=those(1, 2), inner=those(0, 1), columns=those(2, 3),
         sizes=tuple(sizes),
     )  # fmt: skip
     known = (*found.batch, *found.rows, *found.keys, *found.inner, *found.columns)
     if len(known) != count:
         raise Unfit("an axis is in one operand, or in three, alone", "axes of the batch in all of q, k and v")
     return found
+
+
+def build(q: Tensor, k: Tensor, v: Tensor, scale: Any, mask: Tensor | None, out: Tensor) -> Any:
+    """The op's result, at the insertion point; `axes` name the loops."""
+    count = 1 + max(a for t in (q, k, v, out) for a in t.axes)
+    masks = [] if mask is None else [mask]
+    read = [q, k, v, Tensor(scale, ()), *masks, out]
+    maps = [ir.AffineMap.get(count, 0, [ir.AffineDimExpr.get(a) for a in t.axes]) for t in read]
+    made = ir.Operation.create(
+        OP, results=[out.value.type], operands=[t.value for t in read], regions=1,
+        attributes={
+            "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps]),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 1, 1, len(masks), 1]),
+        },
+    )  # fmt: skip
+    block = made.regions[0].blocks.append(scale.type)
+    with ir.InsertionPoint(block):
+        ir.Operation.create("iree_linalg_ext.yield", operands=[block.arguments[0]])
+    return made.results[0]
 
 
 def has_body(op: Any) -> bool:

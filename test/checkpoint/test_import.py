@@ -153,6 +153,31 @@ def test_linear_layer_with_quantised_activations_is_a_product_of_codes(tmp_path:
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])
+def test_linear_layer_whose_input_is_quantised_by_token(kind: str, tmp_path: Path) -> None:
+    decoders.write_gguf(tmp_path / "m.gguf", decoders.Sizes(layers=1), kind)
+    model, name = qmlir.checkpoint.open(tmp_path / "m.gguf"), "blk.0.ffn_up.weight"
+    qmlir.importing.linear(model, name, quantize_activations="token").save(
+        tmp_path / "l.mlir", tmp_path / "l.safetensors"
+    )
+    artifact = qmlir.compile(tmp_path / "l.mlir", parameters={"model": str(tmp_path / "l.safetensors")})
+    assert [s["lhs"] for s in artifact.manifest["schemes"]] == ["i8"]
+    q, s, _ = qmlir.reference.dynamic_quantize(X, recipe="torchao")
+    expected = qmlir.reference.scaled_matmul(q, lhs_scale=s, **model[name])
+    np.testing.assert_allclose(qmlir.load(artifact).main(X), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_decoder_with_quantised_inputs_says_nearly_what_the_model_says(tmp_path: Path) -> None:
+    model = decoders.write_gguf(tmp_path / "m.gguf", decoders.Sizes(layers=1))
+    program = loaded(tmp_path / "m.gguf", tmp_path, quantize_activations="token")
+    tokens, logits = decoders.greedy(program.prefill, program.decode, PROMPT, 8)
+    exact = model.logits([*PROMPT, *tokens[:-1]])[len(PROMPT) - 1 :]
+    got = np.stack(logits)
+    cosine = (got * exact).sum(-1) / np.linalg.norm(got, axis=-1) / np.linalg.norm(exact, axis=-1)
+    assert cosine.min() > 0.999
+    assert np.abs(got - exact).max() > 1e-3  # the inputs are quantised
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_linear_layer_with_static_activations(symmetric: bool, tmp_path: Path) -> None:
@@ -239,8 +264,11 @@ def test_linear_layers_that_are_not_imported(tmp_path: Path) -> None:
         qmlir.importing.linear(model, "q_proj")
     with pytest.raises(UsageError, match=r"'model.norm.weight' has shape \[64\]; a linear layer's weight is a matrix"):
         qmlir.importing.linear(model, "model.norm.weight")
-    with pytest.raises(UsageError, match=r"does not say how the input of 'lm_head.weight' is quantised"):
-        qmlir.importing.linear(model, "lm_head.weight", quantize_activations=True)
+    with pytest.raises(UsageError, match=r"'lm_head.weight' is not quantised, so that its input is not either"):
+        qmlir.importing.linear(model, "lm_head.weight", quantize_activations="token")
+    name = "model.layers.0.mlp.up_proj.weight"
+    with pytest.raises(UsageError, match=f"does not say how the input of '{name}' is quantised; 'token' quantises it"):
+        qmlir.importing.linear(model, name, quantize_activations=True)
     with pytest.raises(UsageError, match=r"parameters go to a .safetensors file"):
         qmlir.importing.linear(model, "lm_head.weight").save(tmp_path / "x.mlir", tmp_path / "x.irpa")
 

@@ -47,12 +47,13 @@ def test_the_kernel_is_right(name: str, target: str) -> None:
         np.testing.assert_allclose(run(*arguments), FORMS[name].expected(*arguments), rtol=2e-5, atol=2e-5)
 
 
-def test_the_decomposition_is_right() -> None:
-    artifact, run = _compiled(FORMS["heads-mixed"], "cpu:x86-64")
+@pytest.mark.parametrize("name", ["heads-mixed", "grouped"])
+def test_the_decomposition_is_right(name: str) -> None:
+    artifact, run = _compiled(FORMS[name], "cpu:x86-64")
     assert "_attention_0" not in artifact.source("configured")
     for shape in SHAPES[:4]:
-        arguments = _arguments(FORMS["heads-mixed"], shape)
-        expected = FORMS["heads-mixed"].expected(*arguments)
+        arguments = _arguments(FORMS[name], shape)
+        expected = FORMS[name].expected(*arguments)
         np.testing.assert_allclose(run(*arguments), expected, rtol=2e-5, atol=2e-5)
 
 

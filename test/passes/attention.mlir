@@ -104,3 +104,32 @@ func.func @others(%half: tensor<8x16xf16>, %x: tensor<8x16xf32>, %t: tensor<16x8
   } -> tensor<8x16xf32>
   return %0, %1, %2 : tensor<8x16xf16>, tensor<8x16xf32>, tensor<8x16xf32>
 }
+
+// -----
+
+#q = affine_map<(g, r, n, d, k) -> (g, r, d)>
+#k = affine_map<(g, r, n, d, k) -> (k, g, d)>
+#v = affine_map<(g, r, n, d, k) -> (k, g, n)>
+#s = affine_map<(g, r, n, d, k) -> ()>
+#o = affine_map<(g, r, n, d, k) -> (g, r, n)>
+
+// The used part of a cache is read where it is: the dispatch has the cache itself, and the number of keys. A slice that
+// does not begin at the beginning is a tensor of its own.
+// KERNEL-LABEL: func.func @cache(
+// KERNEL-SAME: %[[Q:.*]]: tensor<4x3x16xf32>, %[[K:.*]]: tensor<64x4x16xf32>, %[[V:.*]]: tensor<64x4x16xf32>, %[[N:.*]]: index
+// KERNEL: %[[LATER:.*]] = tensor.extract_slice %[[V]][1, 0, 0]
+// KERNEL: flow.dispatch @cache_attention_0::@cache_attention_0[%{{.*}}](%{{.*}}, %{{.*}}, %[[Q]], %[[K]], %[[LATER]]) : (i64, index, tensor<4x3x16xf32>, tensor<64x4x16xf32>, tensor<?x4x16xf32>
+// PLAIN-LABEL: func.func @cache(
+// PLAIN: linalg.batch_matmul
+func.func @cache(%q: tensor<4x3x16xf32>, %kc: tensor<64x4x16xf32>, %vc: tensor<64x4x16xf32>, %n: index) -> tensor<4x3x16xf32> {
+  %scale = arith.constant 0.25 : f32
+  %keys = tensor.extract_slice %kc[0, 0, 0] [%n, 4, 16] [1, 1, 1] : tensor<64x4x16xf32> to tensor<?x4x16xf32>
+  %values = tensor.extract_slice %vc[1, 0, 0] [%n, 4, 16] [1, 1, 1] : tensor<64x4x16xf32> to tensor<?x4x16xf32>
+  %empty = tensor.empty() : tensor<4x3x16xf32>
+  %0 = iree_linalg_ext.attention <{indexing_maps = [#q, #k, #v, #s, #o]}>
+      ins(%q, %keys, %values, %scale : tensor<4x3x16xf32>, tensor<?x4x16xf32>, tensor<?x4x16xf32>, f32) outs(%empty : tensor<4x3x16xf32>) {
+  ^bb0(%score: f32):
+    iree_linalg_ext.yield %score : f32
+  } -> tensor<4x3x16xf32>
+  return %0 : tensor<4x3x16xf32>
+}

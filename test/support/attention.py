@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-LOOPS = "bhqndk"  # batch, head, queries, columns of values, width of a head, keys
+# Batch, head, query heads that share one of keys, queries, columns of values, width of a head, keys.
+LOOPS = "bhrqndk"
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,12 @@ class Form:
     width: int = 32
     columns: int = 0
     heads: int = 3
+    sharing: int = 5
+
+    @property
+    def rows(self) -> str:
+        """The axes of the scores."""
+        return "bhrqk" if "r" in self.q else "bhqk"
 
     @property
     def v(self) -> str:
@@ -30,7 +37,15 @@ class Form:
         return self.q.replace("d", "n")
 
     def sizes(self, batch: int, queries: int, keys: int) -> dict[str, int]:
-        return {"b": batch, "h": self.heads, "q": queries, "k": keys, "d": self.width, "n": self.columns or self.width}
+        return {
+            "b": batch,
+            "h": self.heads,
+            "r": self.sharing,
+            "q": queries,
+            "k": keys,
+            "d": self.width,
+            "n": self.columns or self.width,
+        }
 
     def text(self) -> str:
         """The op as a program."""
@@ -40,7 +55,7 @@ class Form:
             return "tensor<" + "".join(f"{static[a]}x" if static[a] > 0 else "?x" for a in axes) + "f32>"
 
         def reads(axes: str) -> str:
-            loops = ", ".join(LOOPS)
+            loops = ", ".join(loop for loop in LOOPS if loop != "r" or "r" in self.q)
             return f"affine_map<({loops}) -> ({', '.join(axes)})>"
 
         operands = {"q": self.q, "k": self.k, "v": self.v} | ({"mask": self.mask} if self.mask else {})
@@ -68,13 +83,13 @@ class Form:
 
     def expected(self, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
         q, k, v = (x.astype(np.float64) for x in (q, k, v))
-        scores = np.einsum(f"{self.q},{self.k}->bhqk", q, k) * self.width**-0.5
+        scores = np.einsum(f"{self.q},{self.k}->{self.rows}", q, k) * self.width**-0.5
         if mask is not None:
-            scores = scores + np.expand_dims(mask, [i for i, a in enumerate("bhqk") if a not in self.mask])
+            scores = scores + np.expand_dims(mask, [i for i, a in enumerate(self.rows) if a not in self.mask])
         with np.errstate(invalid="ignore"):
             weights = np.exp(scores - scores.max(-1, keepdims=True))
         total = weights.sum(-1, keepdims=True)
-        return np.einsum(f"bhqk,{self.v}->{self.out}", weights / total, v)
+        return np.einsum(f"{self.rows},{self.v}->{self.out}", weights / total, v)
 
 
 FORMS = {
@@ -82,4 +97,5 @@ FORMS = {
     "heads-first": Form("bhqd", "bhkd", "qk", width=80),
     "heads-mixed": Form("bqhd", "bhkd", "bhqk", width=8, columns=20),
     "plain": Form(width=64, heads=1),
+    "grouped": Form("bqhrd", "bkhd", "qk"),
 }

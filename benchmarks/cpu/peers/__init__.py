@@ -15,9 +15,7 @@ from typing import Any
 
 Array = Any
 
-PEERS = ("ort", "torch", "iree")
-# Who should take part and cannot yet, and why: the suite says so in every result.
-MISSING = {"llama.cpp": "its kernels are not called yet: llama-cpp-python has to be built from source, without AMX"}
+PEERS = ("ort", "torch", "llama", "iree")
 
 
 class Absent(Exception):

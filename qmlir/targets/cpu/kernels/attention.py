@@ -93,14 +93,14 @@ class AttentionKernel:
     # ---- the executable
 
     def emit(self, name: str) -> str:
-        tensors = [t.value.type for t in self.attention.tensors]
+        tensors = [t.stored.type for t in self.attention.tensors]
         which = [[self.dynamic.index(a) for a in self._dynamic(t)] for t in self.attention.tensors]
         kernel = Chunked(self._count, self._chunk, self._cost)
         return executable(name, [None] * len(self.dynamic), tensors, kernel, which)
 
     def _dynamic(self, t: Tensor) -> list[int]:
         """The loops of a tensor's dynamic axes, which are sizes of the dispatch or known from another tensor."""
-        kind = ir.RankedTensorType(t.value.type)
+        kind = ir.RankedTensorType(t.stored.type)
         return [a for i, a in enumerate(t.axes) if kind.is_dynamic_dim(i)]
 
     def _sizes(self, dynamic: Sequence[e.Index]) -> list[e.Index]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ....strategy import Accept, Decline, Estimate
@@ -45,7 +45,8 @@ class AttentionPlan:
                 kind = ir.RankedTensorType(kind)
                 return [values[a] for i, a in enumerate(axes) if kind.is_dynamic_dim(i)]
 
-            inputs, out = attention.tensors[:-1], attention.out
+            out = attention.out
+            inputs = [replace(t, value=t.stored) for t in attention.tensors[:-1]]
             call = flow.DispatchOp(
                 [out.value.type], sizes, ir.Attribute.parse(f"[{entry}]"),
                 [team_of(op), *sizes, *(t.value for t in inputs)],
