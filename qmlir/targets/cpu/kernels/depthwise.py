@@ -24,6 +24,7 @@ from ...._mlir import arith, ir, llvm, vector
 from ....dialect.dtypes import Array
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Previous, Window
+from ....kernels.ranges import Ranges
 from ..threads.cost import nanoseconds
 from . import emit as e
 from .chunks import Chunked, executable
@@ -106,7 +107,7 @@ class _Rows:
         self.plan, self.kernel, self.window = plan, plan.kernel, _window(plan.kernel)
         self.image, self.weights, *operands, self.out = buffers
         self.operands = dict(zip(self.kernel.operands, operands, strict=True))
-        self.cloner = BodyCloner(_LANES, RULES)
+        self.cloner = BodyCloner(_LANES, RULES, Ranges(self.kernel).bound)
         w = self.window
         self.quads = -(-w.kernel[0] // _QUAD)
         self.block_bytes = (self.quads * w.kernel[1] + 1) * 4 * CHANNELS
@@ -310,18 +311,33 @@ def _transposed(vectors: Sequence[Any]) -> list[Any]:
 
 
 def _bytes_in_order(vectors: Sequence[Any]) -> Any:
-    """The bytes of four vectors in the order of accumulators, as 64 channels: the low bytes of their words are brought
-    together within each quarter, which is the order of channels again."""
+    """The bytes of four vectors in the order of accumulators, as 64 channels: packing brings words of two vectors
+    together within each quarter, which twice is the order of channels again."""
+    wide = [_before_saturation(v) for v in vectors]
+    if all(w is not None for w in wide):
+        words, both = e.vector_of(32, e.integer(16)), e.vector_of(64, e.integer(8))
+        halves = [e.intrinsic("llvm.x86.avx512.packssdw.512", pair, words) for pair in (wide[:2], wide[2:])]
+        return e.intrinsic("llvm.x86.avx512.packsswb.512", halves, both)
     a, b, c, d = (e.as_bytes(_words(v)) for v in vectors)
-    halves = [
-        vector.shuffle(
-            x, y, [16 * quarter + 64 * (i // 4 % 2) + 4 * (i % 4) for quarter in range(4) for i in range(16)]
-        )
-        for x, y in ((a, b), (c, d))
-    ]
-    pairs = [vector.bitcast(e.vector_of(8, e.integer(64)), half) for half in halves]
+    low = [16 * quarter + 64 * (i // 4 % 2) + 4 * (i % 4) for quarter in range(4) for i in range(16)]
+    pairs = [vector.bitcast(e.vector_of(8, e.integer(64)), vector.shuffle(x, y, low)) for x, y in ((a, b), (c, d))]
     mixed = vector.shuffle(*pairs, [2 * quarter + 8 * i for quarter in range(4) for i in range(2)])
     return vector.bitcast(e.vector_of(64, e.integer(8)), mixed)
+
+
+def _before_saturation(codes: Any) -> Any:
+    """The words of which `codes` are the saturated bytes, None where they are something else."""
+    words = _words(codes)
+    for name, bound in (("arith.minsi", 127), ("arith.maxsi", -128)):
+        if isinstance(words.owner, ir.Block) or words.owner.operation.name != name:
+            return None
+        words, limit = words.owner.operation.operands
+        if isinstance(limit.owner, ir.Block) or limit.owner.operation.name != "arith.constant":
+            return None
+        value = ir.DenseElementsAttr(limit.owner.operation.attributes["value"])
+        if not value.is_splat or int(value.get_splat_value().value) != bound:
+            return None
+    return words
 
 
 def _words(codes: Any) -> Any:

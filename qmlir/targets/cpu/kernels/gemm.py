@@ -19,6 +19,7 @@ from ...._mlir import arith, ir
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Previous, Source, Stage
 from ....kernels.outline import picks
+from ....kernels.ranges import Ranges
 from ..threads.cost import nanoseconds
 from . import emit as e
 from .chunks import Chunked, executable
@@ -236,7 +237,7 @@ class Chunk(ABC):
         self.rhs = e.at(e.pointer(buffers[1]), e.multiply(matrix, gemm.panels * gemm.panel_bytes))
         self.picks = buffers[2 : 2 + len(picks(self.kernel))]
         self.buffers = dict(zip(self.kernel.operands, buffers[2 + len(self.picks) : -1], strict=True))
-        self.cloner = BodyCloner(self.micro.lanes, RULES)
+        self.cloner = BodyCloner(self.micro.lanes, RULES, Ranges(self.kernel).bound)
         self.vectors = self.micro.panel // self.micro.lanes
         self.panel_bytes = gemm.panel_bytes
         self.group_codes = self.kernel.group or size.block_k
