@@ -29,6 +29,7 @@ from ..threads.cost import nanoseconds
 from . import emit as e
 from .chunks import Chunked, executable
 from .micro import dot
+from .narrow import saturating_pack, words_of
 from .rules import RULES
 
 CHANNELS = 64  # of a block: the bytes of a vector
@@ -313,38 +314,11 @@ def _transposed(vectors: Sequence[Any]) -> list[Any]:
 def _bytes_in_order(vectors: Sequence[Any]) -> Any:
     """The bytes of four vectors in the order of accumulators, as 64 channels: packing brings words of two vectors
     together within each quarter, which twice is the order of channels again."""
-    wide = [_before_saturation(v) for v in vectors]
-    if all(w is not None for w in wide):
-        words, both = e.vector_of(32, e.integer(16)), e.vector_of(64, e.integer(8))
-        halves = [e.intrinsic("llvm.x86.avx512.packssdw.512", pair, words) for pair in (wide[:2], wide[2:])]
-        return e.intrinsic("llvm.x86.avx512.packsswb.512", halves, both)
-    a, b, c, d = (e.as_bytes(_words(v)) for v in vectors)
+    saturated = saturating_pack(vectors)
+    if saturated is not None:
+        return saturated
+    a, b, c, d = (e.as_bytes(words_of(v)) for v in vectors)
     low = [16 * quarter + 64 * (i // 4 % 2) + 4 * (i % 4) for quarter in range(4) for i in range(16)]
     pairs = [vector.bitcast(e.vector_of(8, e.integer(64)), vector.shuffle(x, y, low)) for x, y in ((a, b), (c, d))]
     mixed = vector.shuffle(*pairs, [2 * quarter + 8 * i for quarter in range(4) for i in range(2)])
     return vector.bitcast(e.vector_of(64, e.integer(8)), mixed)
-
-
-def _before_saturation(codes: Any) -> Any:
-    """The words of which `codes` are the saturated bytes, None where they are something else."""
-    words = _words(codes)
-    for name, bound in (("arith.minsi", 127), ("arith.maxsi", -128)):
-        if isinstance(words.owner, ir.Block) or words.owner.operation.name != name:
-            return None
-        words, limit = words.owner.operation.operands
-        if isinstance(limit.owner, ir.Block) or limit.owner.operation.name != "arith.constant":
-            return None
-        value = ir.DenseElementsAttr(limit.owner.operation.attributes["value"])
-        if not value.is_splat or int(value.get_splat_value().value) != bound:
-            return None
-    return words
-
-
-def _words(codes: Any) -> Any:
-    """Words with these low bytes: what they were narrowed from, where that is known."""
-    owner = codes.owner
-    if not isinstance(owner, ir.Block) and owner.operation.name == "arith.trunci":
-        source = owner.operation.operands[0]
-        if source.type == e.vector_of(_LANES, e.integer(32)):
-            return source
-    return arith.extui(e.vector_of(_LANES, e.integer(32)), codes)

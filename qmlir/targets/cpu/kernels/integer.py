@@ -199,11 +199,19 @@ class IntegerChunk(Chunk):
             self._clear(total)
         self._groups(tile, panel, first_k, depth, rhs, total)
 
+    def _in_registers(self) -> bool:
+        return self.micro.in_registers and self.kernel.combine is None
+
+    def _accumulators(self, depth: e.Index, rhs: Any) -> list[list[Any]]:
+        return self.micro.accumulate(self._tile(rhs, self.lhs, depth, self.sums, self.totals, False), self.weights)
+
     def _multiply(self, rhs: Any, lhs: Any, depth: e.Index, sums: Any, out: Any, add: bool) -> None:
+        self.micro.multiply(self._tile(rhs, lhs, depth, sums, out, add), self.weights)
+
+    def _tile(self, rhs: Any, lhs: Any, depth: e.Index, sums: Any, out: Any, add: bool) -> Tile:
         steps = e.divide(depth, QUAD * self.weights.fields)
         start = sums if self.weights.offset else None
-        tile = Tile(self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add)
-        self.micro.multiply(tile, self.weights)
+        return Tile(self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add)
 
     def _groups(self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any) -> None:
         """Each group's part through `combine` into the tile of totals, in ascending order."""

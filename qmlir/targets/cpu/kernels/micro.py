@@ -13,6 +13,7 @@ bits, 2 or 4 of these rows share their bytes, the first in the lowest bits.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Protocol
 
 from ...._mlir import arith, llvm
@@ -122,6 +123,13 @@ class Micro(Protocol):
 class IntegerMicro(Micro, Protocol):
     """A register tile of integers."""
 
+    @property
+    def in_registers(self) -> bool:
+        """Whether `accumulate` is there."""
+
+    def accumulate(self, tile: Tile, weights: Weights) -> list[list[Any]]:
+        """Emit the tile's product, but not its way to `out`; returns the vectors of each row."""
+
     def multiply(self, tile: Tile, weights: Weights) -> None:
         """Emit the tile's product."""
 
@@ -163,6 +171,7 @@ class Vnni:
     offset: int = -128
     fewest_rows: int = 1
     lhs_bytes: int = 1
+    in_registers: bool = True
 
     def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
         return panels(n, k, k_last, self.panel, self.depth(weights), weights)
@@ -193,6 +202,12 @@ class Vnni:
         return max(1, steps // (1 if rows <= 2 else 2 if rows <= 4 else 4))
 
     def multiply(self, tile: Tile, weights: Weights) -> None:
+        for r, row in enumerate(self.accumulate(tile, weights)):
+            for v, total in enumerate(row):
+                e.store(total, e.at(tile.out, (r * self.vectors + v) * 4 * self.lanes))
+
+    def accumulate(self, tile: Tile, weights: Weights) -> list[list[Any]]:
+        """See `IntegerMicro`."""
         width = 4 * self.lanes
         i32, i8 = e.integer(32), e.integer(8)
         words, codes = e.vector_of(self.lanes, i32), e.vector_of(width, i8)
@@ -222,11 +237,8 @@ class Vnni:
                             i = first + r * self.vectors + v
                             acc[i] = dot(acc[i], unsigned[v], signed)
             turn.next = acc
-        for i, (r, v) in enumerate(grid):
-            total = turn.results[i]
-            for s in range(1, sets):
-                total = arith.addi(total, turn.results[s * len(grid) + i])
-            e.store(total, e.at(tile.out, r * row_bytes + v * width))
+        totals = [reduce(arith.addi, turn.results[i :: len(grid)]) for i in range(len(grid))]
+        return [totals[r * self.vectors : (r + 1) * self.vectors] for r in range(tile.rows)]
 
     def _start(self, tile: Tile, r: int, v: int, words: Any) -> Any:
         total = None
@@ -275,6 +287,7 @@ class Amx:
     offset = 0
     fewest_rows = 8
     lhs_bytes = 1
+    in_registers = False
     _depth = 64
 
     def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
@@ -310,6 +323,10 @@ class Amx:
 
     def end(self) -> None:
         e.intrinsic("llvm.x86.tilerelease", [])
+
+    def accumulate(self, tile: Tile, weights: Weights) -> list[list[Any]]:
+        """See `IntegerMicro`."""
+        raise AssertionError("tiles have to be stored before anything else reads them")
 
     def multiply(self, tile: Tile, weights: Weights) -> None:
         if tile.sums is not None:
