@@ -27,7 +27,7 @@ from .micro import Micro, Weights
 from .narrow import rows_of_pack, saturating_pack
 from .rules import RULES
 
-_LHS_BYTES = 32 << 10  # of a tile's activations: two thirds of a first-level cache
+_LHS_BYTES = 48 << 10  # of a tile's activations: a first-level cache; weights stream past them
 _LHS_MOST = 48 << 10  # where one group needs more: what the stack holds beside the rest
 _TOTAL_BYTES = 48 << 10  # of a chunk's results that wait: a worker's stack holds 128 KiB in all
 _CHUNKS = 16  # as many at least where the columns give them, for threads to share
@@ -384,9 +384,7 @@ class Chunk(ABC):
 
     def _is_short(self) -> bool:
         """Whether the stages are so short that a copy of them for each vector of a tile pays."""
-        ops = [op.operation.name for stage in self.kernel.stages for op in stage.body.operations]
-        long = any(name.startswith("math.") and name != "math.roundeven" for name in ops)
-        return self.kernel.gate is None and not long and len(ops) <= _SHORT
+        return self.kernel.gate is None and are_short(self.kernel.stages)
 
     def _epilogue_in_registers(self, tile_of: list[list[Any]], tile: e.Index, number: e.Index) -> None:
         """The same for a tile that is still in registers; one that has not all its rows goes through memory."""
@@ -491,6 +489,12 @@ class Chunk(ABC):
         if "n" not in operand.axes:
             return e.broadcast(e.load_element(buffer, where), self.micro.lanes)
         return e.load_vector(buffer, where, self.micro.lanes, column.mask)
+
+
+def are_short(stages: Sequence[Stage]) -> bool:
+    ops = [op.operation.name for stage in stages for op in stage.body.operations]
+    long = any(name.startswith("math.") and name != "math.roundeven" for name in ops)
+    return not long and len(ops) <= _SHORT
 
 
 class Columns:
