@@ -288,15 +288,20 @@ class Blocks:
 
     def back(self, y: Any, skipped: Any | None) -> Any:
         """`[NB, B, N]` to `[R, N]`; rows without an owner get the scalar `skipped`."""
-        groups = self.routing.groups
+        return elementwise(
+            [], [self.routing.rows, dims(y)[2]], y.type.element_type,
+            lambda: self.value_back(y, skipped, loop_index(0), loop_index(1)), attributes={BACK: 1},
+        )  # fmt: skip
 
-        def body(block: Any, slot: Any, owner: Any) -> Any:
-            at = [arith.index_cast(ir.IndexType.get(), v) for v in (block, slot)]
-            value = tensor.extract(y, [*at, loop_index(1)])
-            return value if skipped is None else arith.select(names_a_group(owner, groups), value, skipped)
-
-        args = [Arg(self.block_of, (0,)), Arg(self.slot_of, (0,)), Arg(self.routing.owner, (0,))]
-        return elementwise(args, [self.routing.rows, dims(y)[2]], y.type.element_type, body, attributes={BACK: 1})
+    def value_back(self, y: Any, skipped: Any | None, row: Any, column: Any) -> Any:
+        """One element of what `back` returns, inside a body. Places are read by the row's number, not as operands of
+        the body: so IREE sees that neighbours in a row of `y` are asked for, and loads vectors of them."""
+        at = [arith.index_cast(ir.IndexType.get(), tensor.extract(t, [row])) for t in (self.block_of, self.slot_of)]
+        value = tensor.extract(y, [*at, column])
+        if skipped is None:
+            return value
+        owner = tensor.extract(self.routing.owner, [row])
+        return arith.select(names_a_group(owner, self.routing.groups), value, skipped)
 
     def padded_rows(self, none: Any) -> Any:
         """`row_of`, with the i32 `none` where a slot is empty, `[NB, B]`."""

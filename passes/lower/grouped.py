@@ -5,19 +5,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._mlir import arith
+from ..._mlir import arith, tensor
 from ...dialect.dtypes import DType
 from ...dialect.ods import OpError, View
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.grouped_matmul import GroupedMatmulOp
 from .blocks import Blocks, Ranked, Sorted, as_i32, assert_ids
-from .build import Arg, Size, apart, collapse, dims, element, elementwise, expand, filled, generic, repeat, scalar
+from .build import (
+    Arg,
+    Size,
+    apart,
+    collapse,
+    dims,
+    element,
+    elementwise,
+    expand,
+    filled,
+    generic,
+    index,
+    loop_index,
+    repeat,
+    scalar,
+)
 from .matmul import product
 from .scalars import add, cast_f, const, f32, to_f32
 from .values import make_side, unpack_codes, unpacked_dtype
 
 # Parameters of the result: one value a column, a row of a token, or a group.
 _EPILOGUE = ("c", "act_scale", "out_scale", "out_multiplier", "out_zero_point")
+_FEW_SLOTS = 16
 ROW_PARAMETERS = ("lhs_scale", "lhs_zero_point", *_EPILOGUE)
 
 
@@ -90,8 +106,9 @@ def _routed(op: GroupedMatmulOp, groups: int) -> Any:
         values["out_dtype"] = "f32"
     view = View(GroupedMatmulOp, values, base=op)
     y = blocked_product(view, blocks, blocks.rows_of(slot_rows(op.lhs, slots, per_token)))
-    out = unblocked(blocks, y, slots, op.skip_invalid)
-    return out if op.routing_weights is None else combine(out, op.routing_weights, op.out_code)
+    if op.routing_weights is None:
+        return unblocked(blocks, y, slots, op.skip_invalid)
+    return combine(blocks, y, slots, op.skip_invalid, op.routing_weights, op.out_code)
 
 
 def route_rows(expert_ids: Any, groups: int, skip_invalid: bool, width: int | None = None) -> tuple[Blocks, list[Size]]:
@@ -129,16 +146,37 @@ def unblocked(blocks: Blocks, y: Any, slots: list[Size], skips: bool) -> Any:
     return expand(flat, [slots, [dims(flat)[1]]])
 
 
-def combine(out: Any, weights: Any | None, d: DType) -> Any:
-    """The sum over slots of `[T, topk, N]`, weighted, in f32 and ascending order; then the cast."""
-    tokens, _, n = dims(out)
-    args = [Arg(out, (1, 0, 2))]
-    if weights is not None:
-        args.append(Arg(weights, (1, 0)))
+def combine(blocks: Blocks, y: Any, slots: list[Size], skips: bool, weights: Any | None, d: DType) -> Any:
+    """`[NB, B, N]` to `[T, N]`: the sum over a token's slots, weighted, in f32 and ascending order; then the cast.
 
-    def term(v: Any, *rest: Any) -> Any:
-        return add(rest[-1], arith.mulf(to_f32(rest[0]), v) if len(rest) > 1 else v)
+    A few slots are written out one after the other: rows are read where they lie, and each is a run of neighbours.
+    """
+    tokens, topk = slots
+    n = dims(y)[2]
 
-    total = generic(args, filled([tokens, n], const(0.0)), [1, 2], 3, term)
+    def term(total: Any, weight: Any | None, value: Any) -> Any:
+        return add(total, value if weight is None else arith.mulf(to_f32(weight), value))
+
+    if isinstance(topk, int) and topk <= _FEW_SLOTS:
+        skipped = scalar(0, y.type.element_type) if skips else None
+
+        def body() -> Any:
+            token, total = loop_index(0), const(0.0)
+            for k in range(topk):
+                row = arith.addi(arith.muli(token, index(topk)), index(k))
+                weight = None if weights is None else tensor.extract(weights, [token, index(k)])
+                total = term(total, weight, blocks.value_back(y, skipped, row, loop_index(1)))
+            return total
+
+        found = elementwise([], [tokens, n], f32(), body)
+    else:
+        args = [Arg(unblocked(blocks, y, slots, skips), (1, 0, 2))]
+        if weights is not None:
+            args.append(Arg(weights, (1, 0)))
+
+        def added(v: Any, *rest: Any) -> Any:
+            return term(rest[-1], rest[0] if len(rest) > 1 else None, v)
+
+        found = generic(args, filled([tokens, n], const(0.0)), [1, 2], 3, added)
     t = element(d.name)
-    return total if t == f32() else elementwise([Arg(total, (0, 1))], [tokens, n], t, lambda v: cast_f(v, t))
+    return found if t == f32() else elementwise([Arg(found, (0, 1))], [tokens, n], t, lambda v: cast_f(v, t))

@@ -20,7 +20,7 @@ from ...dialect.ops.route import RouteOp
 from .blocks import constant, count, flag, loop_i32, read
 from .build import Arg, collapse, dims, elementwise, filled, generic
 from .dynamic import lower_dynamic_quantize
-from .grouped import blocked_product, blocked_rows, combine, route_rows, slot_rows, unblocked
+from .grouped import blocked_product, blocked_rows, combine, route_rows, slot_rows
 from .scalars import cast_f, const, f32, i32, maximum, sigmoid, to_f32
 
 
@@ -45,8 +45,7 @@ def lower_moe(op: MoeOp) -> list[Any]:
         zero = rest[0] if rest else None
     weighted = op.routing_stage == "output"
     y = blocked_product(op.second(hidden, inner, zero, out_dtype="f32"), blocks, hidden)
-    out = unblocked(blocks, y, slots, op.skip_invalid)
-    return [combine(out, op.routing_weights if weighted else None, op.out_code)]
+    return [combine(blocks, y, slots, op.skip_invalid, op.routing_weights if weighted else None, op.out_code)]
 
 
 def _weighted(op: MoeOp) -> tuple[Any, Any]:

@@ -56,10 +56,13 @@ def scalar_constant(value: Any) -> Any:
 
 
 class BodyCloner:
-    """Clones bodies onto vectors of `lanes` elements."""
+    """Clones bodies onto vectors of `lanes` elements; `bound` tells rules how large a value of a body can become
+    (kernels/ranges.py), None where that is not known."""
 
-    def __init__(self, lanes: int, rules: Mapping[str, Rule]) -> None:
-        self.lanes, self.rules = lanes, rules
+    def __init__(
+        self, lanes: int, rules: Mapping[str, Rule], bound: Callable[[Any], float | None] = lambda value: None
+    ) -> None:
+        self.lanes, self.rules, self.bound = lanes, rules, bound
         self.known: dict[Any, Any] = {}  # values of the body that is being cloned, for rules that look behind operands
 
     def widen(self, t: Any) -> Any:

@@ -122,10 +122,11 @@ def scattered(kernel: Kernel) -> Kernel:
     if back is None or BACK not in back.attributes or len(kernel.operations[-1].results) != 1:
         return kernel
     _, _, block_of, slot_of, target = routes.results
-    extract, last = (back.regions[0].blocks[0].operations[i].operation for i in (-2, -1))
-    if extract.name != "tensor.extract" or last.operands[0] != extract.results[0]:
-        return kernel
-    if list(back.operands)[:2] != [block_of, slot_of] or extract.operands[0] != kernel.operations[-1].results[0]:
+    body = [operation.operation for operation in back.regions[0].blocks[0].operations]
+    reads = [op for op in body if op.name == "tensor.extract"]
+    if [op.operands[0] for op in reads] != [block_of, slot_of, kernel.operations[-1].results[0]]:
+        return kernel  # also where rows of no group are asked for
+    if body[-1].operands[0] != reads[-1].results[0]:
         return kernel
     rows = ir.RankedTensorType(back.results[0].type)
     size = None if rows.is_dynamic_dim(0) else rows.get_dim_size(0)

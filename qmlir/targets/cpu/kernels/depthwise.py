@@ -20,14 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from ...._mlir import arith, ir, llvm, vector
+from ...._mlir import arith, llvm, vector
 from ....dialect.dtypes import Array
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Previous, Window
+from ....kernels.ranges import Ranges
 from ..threads.cost import nanoseconds
 from . import emit as e
 from .chunks import Chunked, executable
 from .micro import dot
+from .narrow import saturating_pack, words_of
 from .rules import RULES
 
 CHANNELS = 64  # of a block: the bytes of a vector
@@ -106,7 +108,7 @@ class _Rows:
         self.plan, self.kernel, self.window = plan, plan.kernel, _window(plan.kernel)
         self.image, self.weights, *operands, self.out = buffers
         self.operands = dict(zip(self.kernel.operands, operands, strict=True))
-        self.cloner = BodyCloner(_LANES, RULES)
+        self.cloner = BodyCloner(_LANES, RULES, Ranges(self.kernel).bound)
         w = self.window
         self.quads = -(-w.kernel[0] // _QUAD)
         self.block_bytes = (self.quads * w.kernel[1] + 1) * 4 * CHANNELS
@@ -310,25 +312,13 @@ def _transposed(vectors: Sequence[Any]) -> list[Any]:
 
 
 def _bytes_in_order(vectors: Sequence[Any]) -> Any:
-    """The bytes of four vectors in the order of accumulators, as 64 channels: the low bytes of their words are brought
-    together within each quarter, which is the order of channels again."""
-    a, b, c, d = (e.as_bytes(_words(v)) for v in vectors)
-    halves = [
-        vector.shuffle(
-            x, y, [16 * quarter + 64 * (i // 4 % 2) + 4 * (i % 4) for quarter in range(4) for i in range(16)]
-        )
-        for x, y in ((a, b), (c, d))
-    ]
-    pairs = [vector.bitcast(e.vector_of(8, e.integer(64)), half) for half in halves]
+    """The bytes of four vectors in the order of accumulators, as 64 channels: packing brings words of two vectors
+    together within each quarter, which twice is the order of channels again."""
+    saturated = saturating_pack(vectors)
+    if saturated is not None:
+        return saturated
+    a, b, c, d = (e.as_bytes(words_of(v)) for v in vectors)
+    low = [16 * quarter + 64 * (i // 4 % 2) + 4 * (i % 4) for quarter in range(4) for i in range(16)]
+    pairs = [vector.bitcast(e.vector_of(8, e.integer(64)), vector.shuffle(x, y, low)) for x, y in ((a, b), (c, d))]
     mixed = vector.shuffle(*pairs, [2 * quarter + 8 * i for quarter in range(4) for i in range(2)])
     return vector.bitcast(e.vector_of(64, e.integer(8)), mixed)
-
-
-def _words(codes: Any) -> Any:
-    """Words with these low bytes: what they were narrowed from, where that is known."""
-    owner = codes.owner
-    if not isinstance(owner, ir.Block) and owner.operation.name == "arith.trunci":
-        source = owner.operation.operands[0]
-        if source.type == e.vector_of(_LANES, e.integer(32)):
-            return source
-    return arith.extui(e.vector_of(_LANES, e.integer(32)), codes)

@@ -82,6 +82,11 @@ def between(low: int, value: Index, high: int) -> Any:
     return arith.andi(above, arith.cmpi(arith.CmpIPredicate.ule, index(value), index(high)))
 
 
+def at_most(low: Index, value: Index) -> Any:
+    """`low <= value`, an i1."""
+    return arith.cmpi(arith.CmpIPredicate.ule, index(low), index(value))
+
+
 def any_of(conditions: Sequence[Any]) -> Any:
     return reduce(arith.ori, conditions)
 

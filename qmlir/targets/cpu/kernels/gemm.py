@@ -19,18 +19,21 @@ from ...._mlir import arith, ir
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Previous, Source, Stage
 from ....kernels.outline import picks
+from ....kernels.ranges import Ranges
 from ..threads.cost import nanoseconds
 from . import emit as e
 from .chunks import Chunked, executable
 from .micro import Micro, Weights
+from .narrow import rows_of_pack, saturating_pack
 from .rules import RULES
 
-_LHS_BYTES = 32 << 10  # of a tile's activations: two thirds of a first-level cache
+_LHS_BYTES = 48 << 10  # of a tile's activations: a first-level cache; weights stream past them
 _LHS_MOST = 48 << 10  # where one group needs more: what the stack holds beside the rest
 _TOTAL_BYTES = 48 << 10  # of a chunk's results that wait: a worker's stack holds 128 KiB in all
 _CHUNKS = 16  # as many at least where the columns give them, for threads to share
 _FEWEST_PANELS = 4  # of a chunk: copying a tile's activations costs an eighth of a panel's product or more
 _SPACING = 64
+_SHORT = 32  # ops of an epilogue that is copied for each vector of a tile
 # Heights of tiles that a kernel for any number of rows holds beside the largest, each for the numbers that it suits.
 _HEIGHTS = {1: ((1, 1),), 4: ((2, 4),), 8: ((5, 8), (13, 16))}
 
@@ -236,7 +239,7 @@ class Chunk(ABC):
         self.rhs = e.at(e.pointer(buffers[1]), e.multiply(matrix, gemm.panels * gemm.panel_bytes))
         self.picks = buffers[2 : 2 + len(picks(self.kernel))]
         self.buffers = dict(zip(self.kernel.operands, buffers[2 + len(self.picks) : -1], strict=True))
-        self.cloner = BodyCloner(self.micro.lanes, RULES)
+        self.cloner = BodyCloner(self.micro.lanes, RULES, Ranges(self.kernel).bound)
         self.vectors = self.micro.panel // self.micro.lanes
         self.panel_bytes = gemm.panel_bytes
         self.group_codes = self.kernel.group or size.block_k
@@ -286,10 +289,14 @@ class Chunk(ABC):
                 with e.loop(0, panels) as panel:
                     number = e.add(first_panel, panel.index)
                     rhs = e.at(self.rhs, e.add(e.multiply(number, self.panel_bytes), self._panel_at(first_k)))
-                    total = self.totals if last else e.at(self.totals, self._place(tile.index, panel.index, panels))
-                    self._product(tile.index, number, first_k, depth, rhs, total, last)
-                    if last:
-                        self._epilogue(total, tile.index, number)
+                    if last and self._in_registers() and self._is_short():
+                        self._epilogue_in_registers(self._accumulators(depth, rhs), tile.index, number)
+                    elif last:
+                        self._product(tile.index, number, first_k, depth, rhs, self.totals, True)
+                        self._epilogue(self.totals, tile.index, number)
+                    else:
+                        total = e.at(self.totals, self._place(tile.index, panel.index, panels))
+                        self._product(tile.index, number, first_k, depth, rhs, total, False)
 
         return emit
 
@@ -333,6 +340,14 @@ class Chunk(ABC):
     ) -> None:
         """One tile and panel over one block of K, onto `total`; `fresh`: it holds nothing yet."""
 
+    def _in_registers(self) -> bool:
+        """Whether `_accumulators` is there."""
+        return False
+
+    def _accumulators(self, depth: e.Index, rhs: Any) -> list[list[Any]]:
+        """One tile and panel over all of K, each row's vectors."""
+        raise NotImplementedError
+
     def _clear(self, out: Any) -> None:
         """Zeros in a tile: of i32 and of f32 the same bits."""
         lanes = self.micro.lanes
@@ -350,19 +365,83 @@ class Chunk(ABC):
         kernel = self.kernel
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
         columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
-        before = kernel.stages if kernel.gate is None else kernel.stages[: kernel.gate.stages]
         held = self._held([o for stage in kernel.stages for o in stage.operands], columns, None)
-        with e.loop(0, e.minimum(self.size.rows, e.subtract(self.rows, row0))) as row:
-            m = e.add(row0, row.index)
-            product = [] if kernel.batch is None else [self.product]
-            made = []
-            for v, column in enumerate(columns):
-                value = e.load(self.cloner.widen(kernel.value_type), e.at(total, self._vector_at(row.index, v)))
-                made.append(self._staged(before, [[value]], held, m, column, v))
-            if kernel.gate is not None:
-                made = [self._staged(kernel.stages[len(before) :], made, held, m, columns[0], 0)]
-            for values, column in zip(made, columns, strict=False):
-                e.store_vector(values[-1], self.out, [*product, m, column.first], column.mask)
+        count = e.minimum(self.size.rows, e.subtract(self.rows, row0))
+
+        def finished(row: e.Index) -> list[Any]:
+            acc = self.cloner.widen(kernel.value_type)
+            values = [e.load(acc, e.at(total, self._vector_at(row, v))) for v in range(self.vectors)]
+            return self._finished(values, e.add(row0, row), columns, held)
+
+        pairs: e.Index = 0
+        if self._narrows(columns):
+            pairs = e.multiply(e.divide(count, 2), 2)
+            with e.loop(0, pairs, 2) as row:
+                rows = [e.add(row.index, r) for r in range(2)]
+                self._put_pair([finished(r) for r in rows], e.add(row0, row.index), columns)
+        with e.loop(pairs, count) as row:
+            self._put(finished(row.index), e.add(row0, row.index), columns)
+
+    def _is_short(self) -> bool:
+        """Whether the stages are so short that a copy of them for each vector of a tile pays."""
+        return self.kernel.gate is None and are_short(self.kernel.stages)
+
+    def _epilogue_in_registers(self, tile_of: list[list[Any]], tile: e.Index, number: e.Index) -> None:
+        """The same for a tile that is still in registers; one that has not all its rows goes through memory."""
+        row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
+
+        def at_once() -> None:
+            columns = [Columns(self.gemm, number, v) for v in range(self.vectors)]
+            held = self._held([o for stage in self.kernel.stages for o in stage.operands], columns, None)
+            each = 2 if self._narrows(columns) else 1
+            for r in range(0, len(tile_of), each):
+                m = e.add(row0, r)
+                made = [self._finished(row, e.add(m, i), columns, held) for i, row in enumerate(tile_of[r : r + each])]
+                if len(made) == 2:
+                    self._put_pair(made, m, columns)
+                else:
+                    self._put(made[0], m, columns)
+
+        def through_memory() -> None:
+            for r, row in enumerate(tile_of):
+                for v, value in enumerate(row):
+                    e.store(value, e.at(self.totals, self._vector_at(r, v)))
+            self._epilogue(self.totals, tile, number)
+
+        rows = self.rows if isinstance(self.rows, int) else self.kernel.m
+        if rows is not None and rows % self.size.rows == 0 and self.gemm.chunk_rows % self.size.rows == 0:
+            at_once()
+        else:
+            e.either(e.at_most(self.size.rows, e.subtract(self.rows, row0)), at_once, through_memory)
+
+    def _narrows(self, columns: list[Columns]) -> bool:
+        """Whether two rows of a panel are one vector of bytes."""
+        bytes_ = self.out.element == e.integer(8) and self.kernel.gate is None
+        return bytes_ and self.micro.panel == 32 and self.micro.lanes == 16 and all(c.mask is None for c in columns)
+
+    def _finished(self, values: list[Any], m: e.Index, columns: list[Columns], held: dict[Any, Any]) -> list[Any]:
+        """The last values of row `m`, each vector's, from the products'."""
+        kernel = self.kernel
+        before = kernel.stages if kernel.gate is None else kernel.stages[: kernel.gate.stages]
+        made = [
+            self._staged(before, [[x]], held, m, c, v) for v, (x, c) in enumerate(zip(values, columns, strict=True))
+        ]
+        if kernel.gate is not None:
+            made = [self._staged(kernel.stages[len(before) :], made, held, m, columns[0], 0)]
+        return [found[-1] for found in made]
+
+    def _put_pair(self, rows: list[list[Any]], m: e.Index, columns: list[Columns]) -> None:
+        """Rows `m` and `m + 1`."""
+        packed = saturating_pack([*rows[0], *rows[1]])
+        if packed is not None:
+            rows = [[codes] for codes in rows_of_pack(packed)]
+        for r, values in enumerate(rows):
+            self._put(values, e.add(m, r), columns)
+
+    def _put(self, values: Sequence[Any], m: e.Index, columns: list[Columns]) -> None:
+        product = [] if self.kernel.batch is None else [self.product]
+        for value, column in zip(values, columns, strict=False):
+            e.store_vector(value, self.out, [*product, m, column.first], column.mask)
 
     def _staged(
         self,
@@ -410,6 +489,12 @@ class Chunk(ABC):
         if "n" not in operand.axes:
             return e.broadcast(e.load_element(buffer, where), self.micro.lanes)
         return e.load_vector(buffer, where, self.micro.lanes, column.mask)
+
+
+def are_short(stages: Sequence[Stage]) -> bool:
+    ops = [op.operation.name for stage in stages for op in stage.body.operations]
+    long = any(name.startswith("math.") and name != "math.roundeven" for name in ops)
+    return not long and len(ops) <= _SHORT
 
 
 class Columns:

@@ -5,15 +5,19 @@ With groups along K each group's part goes through the kernel's `combine` into a
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, reduce
 from math import gcd
 from typing import Any
 
 from ...._mlir import arith, vector
 from ....kernels.description import Window
 from . import emit as e
-from .gemm import Chunk, Columns
+from .gemm import Chunk, Columns, are_short
 from .micro import QUAD, IntegerMicro, Tile, dot
+
+_SUMS = 4  # of activations that are copied, side by side
+_CARRIED = 8  # vectors of totals that stay in registers while a group is multiplied
 
 
 class IntegerChunk(Chunk):
@@ -144,7 +148,13 @@ class IntegerChunk(Chunk):
             return dot(total, ones, codes) if self.weights.offset else total
 
         whole = e.multiply(e.divide(count, width), width)
-        with e.loop(0, whole, width, [zero]) as turn:
+        # A sum that waits for the one before it takes four cycles: several at a time.
+        several = width * _SUMS
+        long = e.multiply(e.divide(count, several), several)
+        with e.loop(0, long, several, [zero] * _SUMS) as turn:
+            turn.next = [step(e.add(turn.index, i * width), total) for i, total in enumerate(turn.values)]
+        total = reduce(arith.addi, turn.results)
+        with e.loop(long, whole, width, [total]) as turn:
             turn.next = [step(turn.index, turn.values[0])]
         total = turn.results[0]
         if ragged and self.micro.lanes == 16:
@@ -187,36 +197,94 @@ class IntegerChunk(Chunk):
         if self.kernel.combine is None:
             self._multiply(rhs, self.lhs, depth, self.sums, total, not fresh)
             return
+        in_registers = self.micro.in_registers and are_short([self.kernel.combine])
+        if in_registers and self.size.rows * self.vectors <= _CARRIED:
+            self._groups_in_registers(tile, panel, first_k, depth, rhs, total, fresh)
+            return
         if fresh:
             self._clear(total)
-        self._groups(tile, panel, first_k, depth, rhs, total)
+        self._groups(tile, panel, first_k, depth, rhs, total, in_registers)
+
+    def _in_registers(self) -> bool:
+        return self.micro.in_registers and self.kernel.combine is None
+
+    def _accumulators(self, depth: e.Index, rhs: Any) -> list[list[Any]]:
+        return self.micro.accumulate(self._tile(rhs, self.lhs, depth, self.sums, self.totals, False), self.weights)
 
     def _multiply(self, rhs: Any, lhs: Any, depth: e.Index, sums: Any, out: Any, add: bool) -> None:
+        self.micro.multiply(self._tile(rhs, lhs, depth, sums, out, add), self.weights)
+
+    def _tile(self, rhs: Any, lhs: Any, depth: e.Index, sums: Any, out: Any, add: bool) -> Tile:
         steps = e.divide(depth, QUAD * self.weights.fields)
         start = sums if self.weights.offset else None
-        tile = Tile(self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add)
-        self.micro.multiply(tile, self.weights)
+        return Tile(self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add)
 
-    def _groups(self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any) -> None:
+    def _groups_in_registers(
+        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, fresh: bool
+    ) -> None:
+        """Each group's part through `combine` into totals that stay in registers."""
+        wide = self.cloner.widen(self.kernel.total_type)
+        places = [
+            (r, v, e.at(total, self._vector_at(r, v))) for r in range(self.size.rows) for v in range(self.vectors)
+        ]
+        zero = vector.bitcast(wide, e.splat(0, self.micro.lanes, e.integer(32)))
+        start = [zero if fresh else e.load(wide, place) for _, _, place in places]
+        with e.loop(0, e.divide(depth, self.group_codes), 1, start) as each:
+            parts = self.micro.accumulate(self._part(each.index, rhs), self.weights)
+            combined = self._combined(tile, panel, first_k, each.index)
+            each.next = [
+                combined(r, v, parts[r][v], running) for (r, v, _), running in zip(places, each.values, strict=True)
+            ]
+        for (_, _, place), value in zip(places, each.results, strict=True):
+            e.store(value, place)
+
+    def _groups(
+        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, in_registers: bool
+    ) -> None:
         """Each group's part through `combine` into the tile of totals, in ascending order."""
-        group, combine = self.group_codes, self.kernel.combine
+        wide = self.cloner.widen(self.kernel.total_type)
+        with e.loop(0, e.divide(depth, self.group_codes)) as each:
+            part = self._part(each.index, rhs)
+            if in_registers:
+                parts = self.micro.accumulate(part, self.weights)
+                combined = self._combined(tile, panel, first_k, each.index)
+                for r, row in enumerate(parts):
+                    for v, value in enumerate(row):
+                        place = e.at(total, self._vector_at(r, v))
+                        e.store(combined(r, v, value, e.load(wide, place)), place)
+            else:
+                self.micro.multiply(part, self.weights)
+                combined = self._combined(tile, panel, first_k, each.index)
+                with e.loop(0, self.size.rows) as row:
+                    for v in range(self.vectors):
+                        where = self._vector_at(row.index, v)
+                        value = e.load(self.cloner.widen(self.kernel.acc_type), e.at(self.part, where))
+                        place = e.at(total, where)
+                        e.store(combined(row.index, v, value, e.load(wide, place)), place)
+
+    def _part(self, group: e.Index, rhs: Any) -> Tile:
+        """The product of one group of the block."""
+        start = e.multiply(group, self.group_codes)
+        sums = e.at(self.sums, e.multiply(group, 4 * self.size.rows))
+        lhs = e.at(self.lhs, start)
+        return self._tile(e.at(rhs, self._panel_at(start)), lhs, self.group_codes, sums, self.part, False)
+
+    def _combined(
+        self, tile: e.Index, panel: e.Index, first_k: e.Index, group: e.Index
+    ) -> Callable[[e.Index, int, Any, Any], Any]:
+        """From a row, the number of a vector, its part and its running total to the new one."""
+        combine = self.kernel.combine
         assert combine is not None
-        with e.loop(0, e.divide(depth, group)) as each:
-            start = e.multiply(each.index, group)
-            lhs = e.at(self.lhs, start)
-            sums = e.at(self.sums, e.multiply(each.index, 4 * self.size.rows))
-            self._multiply(e.at(rhs, self._panel_at(start)), lhs, group, sums, self.part, False)
-            number = e.add(e.divide(first_k, group), each.index)
-            columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
-            held = self._held(combine.operands, columns, number)
-            with e.loop(0, self.size.rows) as row:
-                m = self._row(tile, row.index)
-                for v, column in enumerate(columns):
-                    where = self._vector_at(row.index, v)
-                    part = e.load(self.cloner.widen(self.kernel.acc_type), e.at(self.part, where))
-                    running = e.load(self.cloner.widen(self.kernel.total_type), e.at(total, where))
-                    arguments = [self._read(s, [[part]], held, m, column, v, number) for s in combine.sources]
-                    e.store(self.cloner.clone(combine.body, [*arguments, running]), e.at(total, where))
+        number = e.add(e.divide(first_k, self.group_codes), group)
+        columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
+        held = self._held(combine.operands, columns, number)
+
+        def combined(row: e.Index, v: int, part: Any, running: Any) -> Any:
+            m = self._row(tile, row)
+            arguments = [self._read(s, [[part]], held, m, columns[v], v, number) for s in combine.sources]
+            return self.cloner.clone(combine.body, [*arguments, running])
+
+        return combined
 
 
 def _inside(window: Window, y: e.Index, x: e.Index) -> Any:

@@ -75,12 +75,14 @@ def _requantised(value: Any) -> tuple[Any, Any, float, float] | None:
 
 
 def _fptosi(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
-    """Requantisation: clamped first, then converted with the conversion's own rounding, which is to even. A NaN passes
-    both comparisons and converts to the least i32, whose low byte is 0."""
+    """Requantisation. Clamped first, where the number may not fit i32, then converted with the conversion's own
+    rounding, which is to even. A NaN passes both comparisons and converts to the least i32, whose low byte is 0."""
     form = _requantised(op.operands[0]) if str(op.results[0].type) == "i32" else None
     if form is None:
         return None
     value, zero, lo, hi = form
+    if _convertible(cloner.bound(value)) and (zero is None or _convertible(cloner.bound(zero))):
+        return _clamped_behind(cloner, value, zero, lo, hi)
     whole = (lo, hi) in ((-128.0, 127.0), (0.0, 255.0))
     if not whole and (zero is not None or lo > 0 or hi < 0):
         return None  # the 0 of a NaN would have to be clamped too
@@ -93,13 +95,33 @@ def _fptosi(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
         offset = arith.fptosi(cloner.widen(op.results[0].type), zeros)
     x = arith.select(arith.cmpf(arith.CmpFPredicate.OLT, x, bounds[0]), bounds[0], x)
     x = arith.select(arith.cmpf(arith.CmpFPredicate.OGT, x, bounds[1]), bounds[1], x)
-    words = cloner.widen(op.results[0].type)
+    codes = _converted(cloner, x)
+    return codes if offset is None else arith.addi(codes, offset)
+
+
+def _convertible(bound: float | None) -> bool:
+    """Whether a number, and its sum with another such one, fits i32."""
+    return bound is not None and bound < 2.0**30
+
+
+def _clamped_behind(cloner: BodyCloner, value: Any, zero: Any, lo: float, hi: float) -> Any:
+    """Requantisation of a number that is known to fit i32: clamped as an integer, which a saturating narrowing of the
+    ops behind it does on the way."""
+    i32 = e.integer(32)
+    codes = _converted(cloner, cloner.value(value, cloner.known))
+    if zero is not None:
+        codes = arith.addi(codes, arith.fptosi(cloner.widen(i32), cloner.value(zero, cloner.known)))
+    codes = arith.maxsi(codes, e.splat(int(lo), cloner.lanes, i32))
+    return arith.minsi(codes, e.splat(int(hi), cloner.lanes, i32))
+
+
+def _converted(cloner: BodyCloner, x: Any) -> Any:
+    """f32 to i32, rounded to even."""
+    words = cloner.widen(e.integer(32))
     if cloner.lanes == 16:
         none, all_, current = e.splat(0, 16, e.integer(32)), e.constant(-1, 16), e.constant(4, 32)
-        codes = e.intrinsic("llvm.x86.avx512.mask.cvtps2dq.512", [x, none, all_, current], words)
-    else:
-        codes = e.intrinsic("llvm.x86.avx.cvt.ps2dq.256", [x], words)
-    return codes if offset is None else arith.addi(codes, offset)
+        return e.intrinsic("llvm.x86.avx512.mask.cvtps2dq.512", [x, none, all_, current], words)
+    return e.intrinsic("llvm.x86.avx.cvt.ps2dq.256", [x], words)
 
 
 RULES: dict[str, Rule] = {

@@ -1,0 +1,56 @@
+"""Bytes of several vectors at once, where an epilogue ends in saturation: one pack instruction takes two vectors, where
+a narrowing store takes one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...._mlir import arith, ir, vector
+from . import emit as e
+
+_LANES = 16
+
+
+def saturating_pack(vectors: Sequence[Any]) -> Any:
+    """The bytes of four vectors of 16 codes, quarter by quarter: quarter 0 of each of the four, quarter 1 of each, and
+    so on. None where they are not known to be words that saturated to bytes."""
+    wide = [_before_saturation(v) for v in vectors]
+    if any(w is None for w in wide):
+        return None
+    words, both = e.vector_of(32, e.integer(16)), e.vector_of(64, e.integer(8))
+    halves = [e.intrinsic("llvm.x86.avx512.packssdw.512", pair, words) for pair in (wide[:2], wide[2:])]
+    return e.intrinsic("llvm.x86.avx512.packsswb.512", halves, both)
+
+
+def rows_of_pack(packed: Any) -> list[Any]:
+    """Two rows of 32 bytes, from the pack of the two vectors of each."""
+    words = e.as_words(packed)
+    order = [4 * quarter + v for v in range(4) for quarter in range(4)]
+    whole = e.as_bytes(vector.shuffle(words, words, order))
+    return [vector.shuffle(whole, whole, list(range(32 * r, 32 * r + 32))) for r in range(2)]
+
+
+def words_of(codes: Any) -> Any:
+    """Words with these low bytes: what they were narrowed from, where that is known."""
+    owner = codes.owner
+    if not isinstance(owner, ir.Block) and owner.operation.name == "arith.trunci":
+        source = owner.operation.operands[0]
+        if source.type == e.vector_of(_LANES, e.integer(32)):
+            return source
+    return arith.extui(e.vector_of(_LANES, e.integer(32)), codes)
+
+
+def _before_saturation(codes: Any) -> Any:
+    """The words of which `codes` are the saturated bytes, None where they are something else."""
+    words = words_of(codes)
+    for name, bound in (("arith.minsi", 127), ("arith.maxsi", -128)):
+        if isinstance(words.owner, ir.Block) or words.owner.operation.name != name:
+            return None
+        words, limit = words.owner.operation.operands
+        if isinstance(limit.owner, ir.Block) or limit.owner.operation.name != "arith.constant":
+            return None
+        value = ir.DenseElementsAttr(limit.owner.operation.attributes["value"])
+        if not value.is_splat or int(value.get_splat_value().value) != bound:
+            return None
+    return words
