@@ -33,7 +33,7 @@ from .upgrade import upgraded
 _KINDS = {
     **dict.fromkeys(("K", "N", "accuracy_level", "axis", "bits", "block_size", "ceil_mode", "channels_last"), 2),
     **dict.fromkeys(("count_include_pad", "group", "keepdims", "opset", "output_dtype", "saturate"), 2),
-    **dict.fromkeys(("transA", "transB"), 2),
+    **dict.fromkeys(("transA", "transB", "gather_axis", "quantize_axis"), 2),
     **dict.fromkeys(("axes", "dilations", "kernel_shape", "pads", "strides"), 7),
     "alpha": 1,
     "auto_pad": 3,
