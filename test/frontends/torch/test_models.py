@@ -9,6 +9,10 @@ import pytest
 
 import qmlir
 from qmlir._mlir import context
+from qmlir.checking.compare import Tolerance, compare
+from qmlir.checking.compiled import compiled
+from qmlir.checking.reference import Reference
+from qmlir.checking.ways import open_way
 from qmlir.frontends.base import ImportOptions, ImportReport
 from qmlir.frontends.torch import TorchFrontEnd
 
@@ -93,10 +97,14 @@ def test_each_layer_is_exact_and_every_product_of_codes_is_one_of_integers(
         models.quantised(model, scheme), models.example(model), axes if shapes == "dynamic" else None
     )
     x = models.example(model, *sizes, seed=3).numpy()
-    report = qmlir.check(program, target=target, arguments=[x], layers=True)
-    assert len(report.own) >= models.MODELS[model][3]
-    wrong = [c for c in report.own if not c.ok]
-    assert not wrong, str(report)
+    mine, reference = compiled(program, "main", target, {}), open_way("reference", program, "main", target, {})
+    assert isinstance(reference, Reference)
+    layers = mine.layers()
+    assert len(layers) >= models.MODELS[model][3]
+    got = mine.run_layers([x], layers)
+    expected = reference.replay([x], reference.layers(), got)
+    found = [compare(a.name, y, z, Tolerance()) for a, y, z in zip(layers, got, expected, strict=True)]
+    assert not [c for c in found if not c.ok]
     products = [s for s in qmlir.compile(program, target=target).manifest["strategies"] if s["kind"] != "attention"]
     of_codes = [p for p in products if p["lhs"].endswith("i8") and p["rhs"].endswith("i8") and p["acc"] == "i32"]
     if "weight" in scheme:
