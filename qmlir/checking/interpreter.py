@@ -20,6 +20,7 @@ from ..dialect.reference import scalars
 from ..dialect.reference.sparse import densified_dtype, densify
 from ..errors import Diagnostic, DiagnosticsError, InputError
 from . import tensors
+from .resources import Resources
 
 # Called with each op and its results; what it returns takes their place.
 Observer = Callable[[Any, list[Array]], list[Array]]
@@ -45,6 +46,7 @@ class Interpreter:
     def __init__(self, module: Any) -> None:
         self._functions: dict[str, Any] = {}
         self._globals: dict[str, Any] = {}
+        self._resources = Resources(module)
         for op in module.body.operations:
             operation = op.operation
             if operation.name == "func.func" and len(operation.regions[0].blocks):
@@ -150,6 +152,8 @@ class Interpreter:
         if 0 in t.shape:
             return np.zeros(t.shape, held)
         found = attribute_array(attribute)
+        if found is None:
+            found = self._resources.array(attribute, held)
         if found is None:
             raise _refuse(op, f"the elements of {str(attribute)[:40]!r} cannot be read back")
         return found.astype(held) if found.dtype != held else found

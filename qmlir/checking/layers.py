@@ -11,6 +11,7 @@ from .._mlir import func, ir
 from .._spelling import location_text
 from ..dialect.ods import OPS
 from ..errors import UsageError
+from ..kernels.attention import OP as ATTENTION
 from ..signature import public_functions
 
 # Ops that compute nothing: they make, move or reshape.
@@ -85,7 +86,7 @@ def layers(module: Any, name: str) -> list[Layer]:
     for number, op in enumerate(function_of(module, name).regions[0].blocks[0].operations):
         operation = op.operation
         if operation.name not in OPS and (
-            operation.name in _QUIET or not operation.name.startswith(("linalg.", "arith.", "math."))
+            operation.name in _QUIET or not operation.name.startswith(("linalg.", "arith.", "math.", ATTENTION))
         ):
             continue
         for which, result in enumerate(operation.results):

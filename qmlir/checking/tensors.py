@@ -53,6 +53,12 @@ def _expand(op: Any, operands: list[Array], _: Block) -> list[Array]:
     return [operands[0].reshape(_mixed(op, "static_output_shape", iter(operands[1:])))]
 
 
+def _flow_reshape(op: Any, operands: list[Array], _: Block) -> list[Array]:
+    t, sizes = _type(op.results[0]), iter(_segments(op, operands)[-1])
+    shape = [int(next(sizes)) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
+    return [operands[0].reshape(shape)]
+
+
 def _slices(op: Any, parts: list[list[Array]]) -> tuple[slice, ...]:
     offsets = _mixed(op, "static_offsets", iter(parts[0]))
     sizes = _mixed(op, "static_sizes", iter(parts[1]))
@@ -157,6 +163,8 @@ RULES: dict[str, Rule] = {
     "tensor.splat": _splat,
     "tensor.from_elements": _from_elements,
     "linalg.softmax": _softmax,
+    "flow.tensor.reshape": _flow_reshape,
+    "flow.tensor.tie_shape": lambda op, xs, _: [xs[0]],
     "util.optimization_barrier": lambda op, xs, _: xs,
 }
 

@@ -12,6 +12,7 @@ import pytest
 from support.onnx_models import OPERATORS, Random, model, node
 
 import qmlir
+from qmlir.errors import FrontEndError
 
 QUICK = ("QLinearConv", "QLinearAdd", "MatMulNBits", "QGemm")
 
@@ -75,3 +76,32 @@ def test_order_of_input_channels_with_zero_points() -> None:
 
     weight = (nibbles(b) - nibbles(zero)[:, g]) * scale.reshape(n, -1)[:, g]
     np.testing.assert_allclose(qmlir.load(artifact).main(a), a @ weight.T, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "remedy"),
+    [("QAttention", "quantise the model without onnxruntime's transformer fusions"),
+     ("QEmbedLayerNormalization", "quantise the model without onnxruntime's transformer fusions"),
+     ("DynamicQuantizeLSTM", "leave LSTM out of op_types_to_quantize"),
+     ("MatMulBnb4", "MatMulNBits is imported"), ("QMoE", "there is no raising pattern for it")],
+)  # fmt: skip
+def test_operators_that_are_not_imported(operator: str, remedy: str) -> None:
+    made = model([node(operator, ["x"])], {"x": np.zeros((2, 4), np.float32)}, ["y"], {})
+    with pytest.raises(
+        FrontEndError, match=f"com.microsoft.{operator}, as it is used here, is not imported: .*{remedy}"
+    ):
+        qmlir.compile(made)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [({"gather_axis": 1, "quantize_axis": 1}, "gather_axis 1 and quantize_axis 1; the first and the last are raised"),
+     ({"bits": 3}, "codes of 3 bits; 2, 4, 8 are raised"),
+     ({"block_size": 64}, r"scales of \[30, 2\] for rows of 32 codes in whole blocks of 64")],
+)  # fmt: skip
+def test_tables_in_blocks_that_are_not_imported(attributes: dict[str, int], reason: str) -> None:
+    given = {"bits": 4, "block_size": 16, "gather_axis": 0, "quantize_axis": 1, **attributes}
+    parts = {"d": np.zeros((30, 16), np.uint8), "s": np.ones((30, 2), np.float32)}
+    made = node("GatherBlockQuantized", ["d", "i", "s"], **given)
+    with pytest.raises(FrontEndError, match=reason):
+        qmlir.compile(model([made], {"i": np.zeros((2, 5), np.int64)}, ["y"], parts))

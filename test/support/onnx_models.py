@@ -153,6 +153,69 @@ def dynamic_quantize_matmul(r: Random) -> Made:
     return model([node("DynamicQuantizeMatMul", ["a", *parts])], {"a": a}, ["y"], parts), {"a": a}
 
 
+def where(r: Random) -> Made:
+    shape = (r.size(1, 3), r.size(1, 6), r.size(1, 9))
+    condition = r.rng.integers(0, 2, shape).astype(bool)
+    a, b = r.codes(*shape), r.codes(*(s if r.size(0, 2) else 1 for s in shape))
+    parts = {"as": r.scale(), "az": r.zero(), "bs": r.scale(), "bz": r.zero(), "ys": r.scale(), "yz": r.zero()}
+    made = node("QLinearWhere", ["k", "a", "as", "az", "b", "bs", "bz", "ys", "yz"])
+    inputs = {"k": condition, "a": a, "b": b}
+    return model([made], inputs, ["y"], parts), inputs
+
+
+def matmul_integer_to_float(r: Random) -> Made:
+    k, n = r.size(2, 70), r.size(1, 20)
+    a = r.codes(2, r.size(1, 5), k, signed=False)
+    zero = np.zeros(n, np.int8) if r.size(0, 1) else r.codes(n, signed=True)
+    parts = {"b": r.codes(k, n, signed=True), "as": r.scale(), "bs": r.scale(n),
+             "az": r.codes(signed=False).reshape(()), "bz": zero, "bias": r.floats(n)}  # fmt: skip
+    return model([node("MatMulIntegerToFloat", ["a", *parts])], {"a": a}, ["y"], parts), {"a": a}
+
+
+def matmul_integer(r: Random) -> Made:
+    k, n = r.size(1, 70), r.size(1, 20)
+    a = r.codes(r.size(1, 3), r.size(1, 5), k, signed=False)
+    parts = {
+        "b": r.codes(k, n, signed=True),
+        "az": r.codes(signed=False).reshape(()),
+        "bz": np.asarray(r.codes(signed=True).reshape(())),
+    }
+    return model([node("MatMulInteger", ["a", *parts], "")], {"a": a}, ["y"], parts), {"a": a}
+
+
+def conv_integer(r: Random) -> Made:
+    c, f = r.size(1, 6), r.size(1, 8)
+    x = r.codes(r.size(1, 2), c, r.size(4, 9), r.size(4, 9), signed=False)
+    parts = {
+        "w": r.codes(f, c, r.size(1, 3), r.size(1, 3), signed=False),
+        "xz": r.codes(signed=False).reshape(()),
+        "wz": np.uint8(r.size(0, 255)),
+    }
+    geometry = {"pads": [r.size(0, 1) for _ in range(4)], "strides": [r.size(1, 2), r.size(1, 2)]}
+    return model([node("ConvInteger", ["x", *parts], "", **geometry)], {"x": x}, ["y"], parts), {"x": x}
+
+
+def dynamic_quantize_linear(r: Random) -> Made:
+    x = r.floats(r.size(1, 4), r.size(1, 40)) * r.size(1, 50)
+    made = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"], name="DynamicQuantizeLinear")
+    return model([made], {"x": x}, ["y"], {}), {"x": x}
+
+
+def gather_block_quantized(r: Random) -> Made:
+    rows, block = r.size(1, 20), [16, 32][r.size(0, 1)]
+    width = block * r.size(1, 4)
+    bits = [4, 8][r.size(0, 1)]
+    indices = r.rng.integers(0, rows, (r.size(1, 3), r.size(1, 5))).astype(np.int64)
+    blocks = width // block
+    parts: dict[str, Array] = {"d": r.codes(rows, width * bits // 8, signed=False), "s": r.scale(rows, blocks)}
+    names = ["d", "i", "s"]
+    if r.size(0, 1):
+        parts["z"] = r.codes(rows, -(-blocks * bits // 8), signed=False)
+        names.append("z")
+    made = node("GatherBlockQuantized", names, bits=bits, block_size=block, gather_axis=0, quantize_axis=1)
+    return model([made], {"i": indices}, ["y"], parts), {"i": indices}
+
+
 # By operator: what makes a model, and how many codes a result may be away (None: floats of semantics.md, section 5).
 # Where both compute in integers the codes are equal. Where f32 is in between, onnxruntime's own kernels differ by a
 # code between processors (its vectorised loops round in another order than its scalar ones).
@@ -168,6 +231,12 @@ OPERATORS: dict[str, tuple[Callable[[Random], Made], int | None]] = {
     "QLinearSoftmax": (_unary("QLinearSoftmax", axis=-1, opset=13), 1),
     "QLinearGlobalAveragePool": (_unary("QLinearGlobalAveragePool"), 1),
     "QLinearAveragePool": (_unary("QLinearAveragePool", kernel_shape=[2, 2], strides=[2, 1], pads=[1, 0, 0, 1]), 1),
+    "QLinearWhere": (where, 1),
+    "MatMulInteger": (matmul_integer, 0),
+    "ConvInteger": (conv_integer, 0),
+    "DynamicQuantizeLinear": (dynamic_quantize_linear, 0),
+    "MatMulIntegerToFloat": (matmul_integer_to_float, None),
+    "GatherBlockQuantized": (gather_block_quantized, None),
     "MatMulNBits": (matmul_nbits, None),
     "DynamicQuantizeMatMul": (dynamic_quantize_matmul, None),
 }

@@ -66,11 +66,27 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
+class Encoder(nn.Module):
+    """Tokens [B, T] i64 below 50, of which 0 is padding, to [B, 32]: embeddings, two blocks, the mean over tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(50, 32), nn.Embedding(64, 32)
+        self.first, self.second, self.norm = Block(), Block(), nn.LayerNorm(32)
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+        kept = (tokens != 0).to(torch.float32)[:, :, None]
+        x = self.norm(self.second(self.first(x))) * kept
+        return x.sum(1) / kept.sum(1).clamp(min=1.0)
+
+
 # model -> (class, example shape, dynamic axes, products that are quantised)
 MODELS: dict[str, tuple[Any, tuple[int, ...], dict[int, Any], int]] = {
     "mlp": (Mlp, (4, 7, 64), {0: BATCH, 1: LENGTH}, 2),
     "conv": (ConvNet, (4, 3, 6, 6), {0: BATCH}, 4),
     "block": (Block, (4, 7, 32), {0: BATCH, 1: LENGTH}, 4),
+    "encoder": (Encoder, (4, 7), {0: BATCH, 1: LENGTH}, 8),
 }
 
 TORCHAO: dict[str, Callable[[], Any]] = {
@@ -102,9 +118,12 @@ PT2E: dict[str, Callable[[], Any]] = {
 }
 
 
-def example(model: str) -> Any:
-    torch.manual_seed(1)
-    return torch.randn(MODELS[model][1])
+def example(model: str, *sizes: int, seed: int = 1) -> Any:
+    """An argument of a model; `sizes`: of its dynamic axes, those of the example where left out."""
+    torch.manual_seed(seed)
+    _, shape, axes, _ = MODELS[model]
+    wanted = [*(sizes or shape[: len(axes)]), *shape[len(axes) :]]
+    return torch.randint(0, 50, wanted) if model == "encoder" else torch.randn(wanted)
 
 
 def quantised(model: str, scheme: str) -> Any:

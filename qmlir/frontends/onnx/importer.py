@@ -24,7 +24,7 @@ from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .lowering import FromTorch, lower_torch
 from .model import Model, check_shape, load, refuse
 from .patterns.products import Product
-from .quantised import is_quantised
+from .quantised import is_quantised, no_pattern
 from .shapes import Shapes
 from .types import ELEMENTS, element_name
 from .upgrade import upgraded
@@ -33,7 +33,7 @@ from .upgrade import upgraded
 _KINDS = {
     **dict.fromkeys(("K", "N", "accuracy_level", "axis", "bits", "block_size", "ceil_mode", "channels_last"), 2),
     **dict.fromkeys(("count_include_pad", "group", "keepdims", "opset", "output_dtype", "saturate"), 2),
-    **dict.fromkeys(("transA", "transB"), 2),
+    **dict.fromkeys(("transA", "transB", "gather_axis", "quantize_axis"), 2),
     **dict.fromkeys(("axes", "dilations", "kernel_shape", "pads", "strides"), 7),
     "alpha": 1,
     "auto_pad": 3,
@@ -207,7 +207,7 @@ class GraphImporter:
                 return
         if is_quantised(node.op_type):
             # torch-mlir takes some of these, and is wrong about a few (QLinearConv per channel).
-            why = reason or "there is no raising pattern for it"
+            why = reason or no_pattern(node.op_type)
             raise refuse(
                 f"the quantised operator {node.op_type}, as it is used here, is not imported: {why}", node.where
             )

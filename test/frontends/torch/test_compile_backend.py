@@ -123,3 +123,36 @@ def test_models(model: str, scheme: str) -> None:
     found = torch.compile(module, backend="qmlir")(x)
     expected = module(x)
     assert (found - expected).abs().max() <= 0.02 * expected.abs().max()
+
+
+SIZES = ((4, 7), (5, 7), (5, 9), (2, 3), (4, 7), (9, 12))  # of a batch and a sequence; a network of images has a batch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "scheme"),
+    [("mlp", "int8-dynamic"), ("mlp", "x86-dynamic"), ("conv", "x86-static"), ("block", "int8-dynamic"),
+     ("block", "x86-static"), ("encoder", "int8-dynamic"), ("encoder", "x86-dynamic")],
+)  # fmt: skip
+def test_compiles_no_more_often_than_torchs_own_backends(
+    model: str, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    module = models.quantised(model, scheme)
+    axes = len(models.MODELS[model][2])
+    inputs = [models.example(model, *sizes[:axes], seed=i) for i, sizes in enumerate(SIZES)]
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(module, backend=counter)
+    for x in inputs:
+        compiled(x)
+    torch._dynamo.reset()
+    made = compiled_count(monkeypatch)
+    compiled = torch.compile(module, backend="qmlir")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", backend.EagerFallbackWarning)
+        for x in inputs:
+            found, expected = compiled(x), module(x)
+            assert (found - expected).abs().max() <= 0.02 * expected.abs().max()
+    assert not any(s.eager for s in made)
+    assert len(made) <= counter.frame_count

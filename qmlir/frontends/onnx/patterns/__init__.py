@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import casts as casts
 from . import convolutions as convolutions
 from . import dynamic as dynamic
+from . import gather as gather
 from . import linear as linear
 from . import matmul_nbits as matmul_nbits
 from . import pointwise as pointwise

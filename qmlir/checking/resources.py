@@ -1,0 +1,41 @@
+"""The elements of `dense_resource` attributes, which the bindings cannot read: from the text of their module."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from .._mlir import ir
+from ..dialect.dtypes import Array
+
+_HEX = re.compile(r'([^\s"{]+|"[^"]+"): "0x([0-9A-Fa-f]+)"')
+_ALIGNMENT = 4  # bytes in front of the elements
+
+
+class Resources:
+    """Of one module. Its text is made when the first one is asked for."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._held: dict[str, bytes] | None = None
+
+    def array(self, attribute: Any, dtype: np.dtype[Any]) -> Array | None:
+        """The elements of a resource of the module; None for another attribute, or where they do not fit the type."""
+        named = re.match(r'dense_resource<("[^"]+"|[^>]+)>', str(attribute))
+        if named is None:
+            return None
+        if self._held is None:
+            self._held = _read(self._module)
+        shape = ir.RankedTensorType(attribute.type).shape
+        raw = self._held.get(named[1], b"")[_ALIGNMENT:]
+        if len(raw) != dtype.itemsize * int(np.prod(shape, dtype=np.int64)):
+            return None
+        return np.frombuffer(raw, dtype).reshape(shape)
+
+
+def _read(module: Any) -> dict[str, bytes]:
+    text = module.operation.get_asm()
+    start = text.rfind("dialect_resources:")
+    return {} if start < 0 else {name: bytes.fromhex(code) for name, code in _HEX.findall(text[start:])}
