@@ -138,7 +138,7 @@ def _plain(kernel: Kernel) -> bool:
     if kernel.rhs.decode is not None:
         return kernel.group is None
     if kernel.lhs.window is not None:
-        return kernel.m is not None
+        return kernel.m is not None and kernel.lhs.window.margin == (0, 0)  # else a dispatch pads the image
     return kernel.combine is None and not uses_row_sums(kernel) and not kernel.lhs.flipped
 
 
