@@ -112,7 +112,8 @@ def _rocm(
         shared_memory=shared_kib * 1024,
         mma=mma,
         workgroup_counts=(2147483647, 2147483647, 2147483647),
-        wgp_extra=f"{_scaled(scaled_mma)}max_load_instruction_bits = 128, simds_per_wgp = 4, vgpr_space_bits = {vgpr_bits}, "
+        wgp_extra=f"{_scaled(scaled_mma)}max_load_instruction_bits = 128, simds_per_wgp = 4, "
+        f"vgpr_space_bits = {vgpr_bits}, "
         f"{extra}workgroup_memory_bank_count = {banks}",
         configuration='abi = "hip", ukernels = "none", iree.encoding.resolver = #iree_gpu.gpu_encoding_resolver<>',
     )

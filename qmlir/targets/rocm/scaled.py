@@ -1,9 +1,9 @@
 """Products of MXFP8 and MXFP4 on scaled matrix instructions.
 
 CDNA4 multiplies 128 codes of e4m3 or e5m2 along K, with one e8m0 scale for each 32 of them on either side
-(`v_mfma_scale_f32_16x16x128_f8f6f4`; AMD's CDNA4 ISA guide, and the OCP Microscaling Formats specification). IREE maps a
-contraction to it whose body scales both operands, so the product of groups and the scaled sum behind it become one such
-contraction. Codes of e2m1 are numbers of e4m3 too, and are multiplied as those.
+(`v_mfma_scale_f32_16x16x128_f8f6f4`; AMD's CDNA4 ISA guide, and the OCP Microscaling Formats specification). IREE maps
+a contraction to it whose body scales both operands, so the product of groups and the scaled sum behind it become one
+such contraction. Codes of e2m1 are numbers of e4m3 too, and are multiplied as those.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ..base import Target
 from ..roofline import roofline
 
 BLOCK = 32  # codes of one scale
+ROWS = 16  # and columns of a tile
 _CODES = ("f8E4M3FN", "f8E5M2")
 _SCALE = "f8E8M0FNU"
 # What the sum over groups does to a part, in order, without the barrier that keeps the product apart from the sum.
@@ -65,6 +66,8 @@ class ScaledStrategy:
             return Decline(f"no product of floats in groups of {BLOCK} along K", "MXFP8 or MXFP4 on both sides")
         if None in c.sizes:
             return Decline("a size is dynamic, and IREE tiles scaled contractions of static sizes only", "static sizes")
+        if (c.m or 0) < ROWS or (c.n or 0) < ROWS:
+            return Decline(f"{c.m} rows by {c.n} columns: IREE makes vector code of less than a tile", "16 of both")
         if (c.batch[0] or 0) % 4:
             return Decline(
                 f"{c.batch[0]} groups are no multiple of 4, which an instruction takes", "K a multiple of 128"
