@@ -115,7 +115,8 @@ def _views(value: Any, readers: list[Any]) -> list[Any]:
 def _flips(value: Any) -> bool:
     if _name(value) != "linalg.generic":
         return False
-    return next(iter(value.owner.operation.regions[0].blocks[0].operations)).operation.name == "arith.xori"
+    first = next(iter(value.owner.operation.regions[0].blocks[0].operations)).operation
+    return bool(first.name == "arith.xori")
 
 
 def _name(value: Any) -> str:
