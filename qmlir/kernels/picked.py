@@ -13,7 +13,7 @@ from .._mlir import ir
 from .description import BATCH, MATRIX, ROW, SLOT, TOKEN, Batch, Kernel, Operand, Source, Stage
 from .group import KEPT_APART, gather, gathered_rows, repeated, unbounded
 
-_VIEWS = ("tensor.collapse_shape", *KEPT_APART)
+_VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", *KEPT_APART)
 
 
 def picked(kernel: Kernel, slots: bool = False) -> Kernel:
@@ -42,7 +42,8 @@ def picked(kernel: Kernel, slots: bool = False) -> Kernel:
     stages = tuple(of(stage) for stage in kernel.stages)
     first = kernel.operations[0]
     operations = [*(_decoding(first) if taken and rhs.decode is not None else []), *kernel.operations]
-    for value in taken:
+    rows = [first.operands[0]] if batch.rows is not None else []
+    for value in [*taken, *rows]:
         operations = [*(op for op in _views(value, operations) if op not in operations), *operations]
     return replace(
         kernel, lhs=lhs, rhs=rhs, batch=batch, combine=combine, stages=stages, operations=tuple(operations)
@@ -103,11 +104,19 @@ def _with_units(collapse: Any, axes: list[str]) -> list[str] | None:
 
 
 def _views(value: Any, readers: list[Any]) -> list[Any]:
-    """The views and barriers behind a gather that nothing beside `readers` needs, first to last."""
-    if _name(value) not in _VIEWS or any(use.owner.operation not in readers for use in value.uses):
+    """The views and barriers behind a gather, and what makes unsigned codes signed, first to last, as far as nothing
+    beside `readers` needs them."""
+    if (_name(value) not in _VIEWS and not _flips(value)) or any(u.owner.operation not in readers for u in value.uses):
         return []
     owner = value.owner.operation
     return [*_views(owner.operands[0], [owner]), owner]
+
+
+def _flips(value: Any) -> bool:
+    if _name(value) != "linalg.generic":
+        return False
+    first = next(iter(value.owner.operation.regions[0].blocks[0].operations)).operation
+    return bool(first.name == "arith.xori")
 
 
 def _name(value: Any) -> str:

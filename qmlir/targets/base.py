@@ -61,6 +61,7 @@ class Target:
     compiler_flags: tuple[str, ...] = ()
     passes: tuple[str, ...] = ()  # that the backend needs behind the selection of strategies
     mma: tuple[str, ...] = ()  # IREE's names, e.g. "MFMA_I32_16x16x32_I8"
+    scaled_mma: tuple[str, ...] = ()  # those whose operands have a scale for each block of codes
     int8_dot: bool = False  # an instruction that multiplies and adds int8 in groups of four
     dtypes: tuple[str, ...] = ()  # operand types of contractions that compile, MLIR spelling
     subgroup_sizes: tuple[int, ...] = ()

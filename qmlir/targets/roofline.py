@@ -49,11 +49,14 @@ def kernel_estimate(target: Target, kernel: Kernel, weight_bits: int, *, dot: bo
     """
     if target.peak is None:
         return Estimate(None, "no published peak figures for this target")
-    if kernel.m is None:
+    products = 1 if kernel.batch is None else kernel.batch.size
+    if kernel.m is None or products is None:
         return Estimate(None, "a size is dynamic")
-    m, n, k = float(kernel.m), float(kernel.n), float(kernel.k)
+    matrices = 1 if kernel.batch is None else min(products, kernel.batch.matrices)
+    m, n, k = float(kernel.m * products), float(kernel.n), float(kernel.k)
     lhs = str(kernel.lhs.value.type.element_type)
-    traffic = m * k * element_bytes(lhs) + n * k * weight_bits / 8 + m * n * element_bytes(str(kernel.result_type))
+    traffic = m * k * element_bytes(lhs) + matrices * n * k * weight_bits / 8
+    traffic += m * n * element_bytes(str(kernel.result_type))
     memory = traffic / target.peak.bandwidth
     rate = None if dot else target.peak.rate(lhs)
     if rate is None or 2 * m * n * k / rate < memory:

@@ -46,7 +46,7 @@ def _packed(codes: Any, dtype: str) -> Arguments:
     return {"rhs": qmlir.reference.pack(codes, dtype, "low_first"), "rhs_dtype": dtype, "packing": "low_first"}
 
 
-def _codes(
+def codes_of(
     weight: str, group: int = 0, zeros: bool = False, lhs: str = "i8", **more: Any
 ) -> Callable[[Product, np.random.Generator], Arguments]:
     """Integer codes on both sides."""
@@ -70,14 +70,14 @@ def _codes(
 def _requantised(p: Product, rng: np.random.Generator) -> Arguments:
     bias = rng.integers(-999, 999, p.n).astype(np.int32)
     more = {"bias": bias, "activation": "relu", "out_dtype": "i8", "out_scale": np.float32(0.5)}
-    return _codes("i8", out_zero_point=np.int32(3), **more)(p, rng)
+    return codes_of("i8", out_zero_point=np.int32(3), **more)(p, rng)
 
 
-def _weight_only(
+def weight_only(
     weight: str, group: int = 0, zeros: bool = False, lhs: str = "f16"
 ) -> Callable[[Product, np.random.Generator], Arguments]:
     def build(p: Product, rng: np.random.Generator) -> Arguments:
-        made = _codes(weight, group, zeros)(p, rng)
+        made = codes_of(weight, group, zeros)(p, rng)
         del made["lhs_scale"]
         return made | {"lhs": ((-1, p.k), lhs), "out_dtype": "f32" if lhs == "bf16" else lhs}
 
@@ -85,23 +85,23 @@ def _weight_only(
 
 
 PRODUCTS = {
-    "w8a8": Product(48, 192, _codes("i8")),
-    "w8a8, ragged": Product(37, 70, _codes("i8")),
-    "w8a8, K of no words": Product(20, 33, _codes("i8")),
-    "w8a8, zero points": Product(40, 100, _codes("i8", zeros=True, lhs="u8")),
-    "w8a8, zero points, K of half a step": Product(24, 48, _codes("i8", zeros=True, lhs="u8")),
+    "w8a8": Product(48, 192, codes_of("i8")),
+    "w8a8, ragged": Product(37, 70, codes_of("i8")),
+    "w8a8, K of no words": Product(20, 33, codes_of("i8")),
+    "w8a8, zero points": Product(40, 100, codes_of("i8", zeros=True, lhs="u8")),
+    "w8a8, zero points, K of half a step": Product(24, 48, codes_of("i8", zeros=True, lhs="u8")),
     "w8a8, requantised": Product(36, 64, _requantised),
-    "w8a8, residual, gelu": Product(32, 64, _codes("i8", activation="gelu_tanh", out_dtype="f16"), exact=False),
-    "w4a8": Product(40, 200, _codes("i4")),
-    "w4a8, group 32": Product(50, 128, _codes("i4", 32)),
-    "w4a8, group 128": Product(33, 384, _codes("i4", 128)),
-    "w4a8, group 64, zero points": Product(40, 192, _codes("u4", 64, zeros=True)),
-    "w2a8": Product(24, 128, _codes("i2")),
-    "w8a16": Product(40, 72, _weight_only("i8"), exact=False),
-    "w4a16, group 32": Product(37, 96, _weight_only("i4", 32), exact=False),
-    "w4a16, group 64, zero points": Product(48, 128, _weight_only("u4", 64, zeros=True), exact=False),
-    "w8a32, K of no words": Product(20, 35, _weight_only("i8", lhs="f32"), exact=False),
-    "w4abf16, group 32": Product(40, 64, _weight_only("i4", 32, lhs="bf16"), exact=False),
+    "w8a8, residual, gelu": Product(32, 64, codes_of("i8", activation="gelu_tanh", out_dtype="f16"), exact=False),
+    "w4a8": Product(40, 200, codes_of("i4")),
+    "w4a8, group 32": Product(50, 128, codes_of("i4", 32)),
+    "w4a8, group 128": Product(33, 384, codes_of("i4", 128)),
+    "w4a8, group 64, zero points": Product(40, 192, codes_of("u4", 64, zeros=True)),
+    "w2a8": Product(24, 128, codes_of("i2")),
+    "w8a16": Product(40, 72, weight_only("i8"), exact=False),
+    "w4a16, group 32": Product(37, 96, weight_only("i4", 32), exact=False),
+    "w4a16, group 64, zero points": Product(48, 128, weight_only("u4", 64, zeros=True), exact=False),
+    "w8a32, K of no words": Product(20, 35, weight_only("i8", lhs="f32"), exact=False),
+    "w4abf16, group 32": Product(40, 64, weight_only("i4", 32, lhs="bf16"), exact=False),
 }
 
 

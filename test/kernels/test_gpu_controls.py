@@ -15,6 +15,7 @@ from kernels.gpu_interpreter import KernelError
 from kernels.gpu_products import PRODUCTS, check, interpreted, values
 
 import qmlir
+from qmlir import TensorSpec
 from qmlir._mlir import arith, ir
 
 Change = Callable[[Any], None]
@@ -203,6 +204,31 @@ def _refusal(module: Path) -> str:
 def test_spirv_is_valid(name: str, m: int | None, target: str, tmp_path: Path) -> None:
     for module in _modules(tmp_path, name, m, target):
         assert _refusal(module) == ""
+
+
+def test_spirv_of_a_padded_convolution_is_valid(tmp_path: Path) -> None:
+    dump = f"--iree-hal-dump-executable-binaries-to={tmp_path}"
+    weight = np.ones((8, 3, 3, 16), np.int8)
+    qmlir.ops.conv2d_q.compile(
+        TensorSpec((None, 6, 5, 16), "i8"), weight, padding=(1, 1, 1, 1), lhs_scale=np.float32(0.5),
+        rhs_scale=np.ones(8, np.float32), target="vulkan:lavapipe", flags=(dump,),
+    )  # fmt: skip
+    found = list(tmp_path.glob("*.spv"))
+    assert found
+    assert [_refusal(module) for module in found] == [""] * len(found)
+
+
+def test_spirv_of_experts_is_valid(tmp_path: Path) -> None:
+    """And of what sorts the rows: IREE links them."""
+    dump = f"--iree-hal-dump-executable-binaries-to={tmp_path}"
+    qmlir.ops.grouped_matmul.compile(
+        TensorSpec((20, 40), "i8"), np.ones((3, 21, 40), np.int8), rhs_transposed=True,
+        rhs_scale=np.ones((3, 21, 1), np.float32), group_sizes=TensorSpec((3,), "i32"), target="vulkan:lavapipe",
+        flags=(dump,),
+    )  # fmt: skip
+    found = list(tmp_path.glob("*.spv"))
+    assert found
+    assert [_refusal(module) for module in found] == [""] * len(found)
 
 
 def test_cooperative_matrices_are_valid(tmp_path: Path) -> None:

@@ -131,6 +131,30 @@ def test_convolutions_on_lavapipe(name: str, batch: int | None, lavapipe: str) -
     np.testing.assert_array_equal(qmlir.load(artifact).main(x), want)
 
 
+def test_a_convolution_whose_padding_is_a_zero_point(lavapipe: str) -> None:
+    """The image is read as it is: what lies outside of it is the code of zero, which is not zero."""
+    arguments = _convolution("3x3", 2) | {"lhs_zero_point": np.int32(77)}
+    arguments["input"] = TensorSpec((2, 6, 5, 32), "u8")
+    artifact = qmlir.ops.conv2d_q.compile(target=lavapipe, **arguments)
+    assert chosen(artifact) == ["tiled"]
+    x = np.random.default_rng(5).integers(0, 256, (2, 6, 5, 32)).astype(np.uint8)
+    want = qmlir.reference.conv2d_q(**{**arguments, "input": x})
+    np.testing.assert_array_equal(qmlir.load(artifact).main(x), want)
+
+
+@pytest.mark.parametrize("name", ["3x3", "stride, dilation"])
+@pytest.mark.parametrize("target", ["rocm:gfx942", "vulkan:rdna3"])
+def test_padded_convolutions_on_matrices(name: str, target: str) -> None:
+    """The image and the kernel are the whole program: nothing pads it before."""
+    arguments = _convolution(name, 2)
+    artifact = qmlir.ops.conv2d_q.compile(target=target, **arguments)
+    assert chosen(artifact) == ["matrix"]
+    x = np.random.default_rng(5).integers(-128, 128, arguments["input"].shape).astype(np.int8)
+    want = qmlir.reference.conv2d_q(**{**arguments, "input": x})
+    rows = int(np.prod(want.shape[:3]))
+    np.testing.assert_array_equal(interpreted(artifact, {"input": x}, want.shape, want.dtype, rows), want)
+
+
 @pytest.mark.parametrize("target", ["rocm:gfx942", "rocm:gfx1100", "vulkan:rdna3"])
 def test_convolutions_on_matrices(target: str) -> None:
     """A dynamic batch, without padding: what the interpreter sees is the whole program."""

@@ -33,6 +33,7 @@ TARGETS = (
     "vulkan:ada",
 )  # fmt: skip
 SECONDS = 60
+_PRODUCTS = ("product", "matmul", "conv")  # in the names of kernels that multiply
 
 Cell = dict[str, Any]
 
@@ -55,7 +56,7 @@ def compile_cell(form: Form, target: str, m: int | None = M) -> Cell:
     cell: Cell = {"status": "compiled", "kernels": len(found)}
     if form.product:
         # Where no kernel has a matrix instruction, the product's is the one that multiplies.
-        shown = best or sorted(scalar, key=lambda k: "matmul" not in k.name and "conv" not in k.name)
+        shown = best or sorted(scalar, key=lambda k: not any(x in k.name for x in _PRODUCTS))
         cell |= {"products": len(products), "fast": len(best), "kind": shown[0].kind if shown else "",
                  "instruction": shown[0].instruction if shown else ""}  # fmt: skip
     if artifact.notes:

@@ -111,27 +111,42 @@ class WindowRows:
     def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
         """The words of a piece."""
         window, unit = self.window, 4 * self.words
-        _, _, width, channels = window.image
+        _, height, width, channels = window.image
         height_out, width_out = window.result
         image = e.divide(row, height_out * width_out)
         y, x = e.remainder(e.divide(row, width_out), height_out), e.remainder(row, width_out)
-        pixel = e.add(e.multiply(y, window.strides[0] * width), e.multiply(x, window.strides[1]))
         count = self.k // self.depth
         safe = e.minimum(piece, count - 1)
         per = channels // self.depth
         tap = e.divide(safe, per)
-        down, right = e.divide(tap, window.kernel[1]), e.remainder(tap, window.kernel[1])
-        shift = e.add(e.multiply(down, window.dilations[0] * width), e.multiply(right, window.dilations[1]))
-        at = e.add(
-            e.multiply(e.add(pixel, shift), channels // unit), e.multiply(e.remainder(safe, per), self.depth // unit)
-        )
+        i, j = e.divide(tap, window.kernel[1]), e.remainder(tap, window.kernel[1])
+        down = e.add(e.multiply(y, window.strides[0]), e.multiply(i, window.dilations[0]))
+        right = e.add(e.multiply(x, window.strides[1]), e.multiply(j, window.dilations[1]))
+        there: Any = True  # not in the margin
+        if self._padded:
+            # Above and left of the image these are, as unsigned numbers, past its end too.
+            down, right = e.subtract(down, window.margin[0]), e.subtract(right, window.margin[1])
+            there = e.both(e.less(down, height), e.less(right, width))
+            down, right = e.minimum(down, height - 1), e.minimum(right, width - 1)
+        pixel = e.add(e.multiply(down, width), right)
+        at = e.add(e.multiply(pixel, channels // unit), e.multiply(e.remainder(safe, per), self.depth // unit))
         words = []
-        for i in range(self.depth // unit):
-            words += e.elements(e.load(memory, [image, e.add(at, i)]))
+        for number in range(self.depth // unit):
+            words += e.elements(e.load(memory, [image, e.add(at, number)]))
         if self.flipped:
             words = [arith.xori(w, e.word(_SIGNS)) for w in words]
+        if there is not True:
+            code = e.word((window.padding & 0xFF) * 0x01010101)
+            words = [arith.select(there, w, code) for w in words]
         inside = e.less(piece, count)
         return words if inside is True else [arith.select(inside, w, e.word(0)) for w in words]
+
+    @property
+    def _padded(self) -> bool:
+        """Whether a window reaches past its image."""
+        window = self.window
+        sizes = zip(window.result, window.strides, window.kernel, window.dilations, window.image[1:3], strict=True)
+        return any((r - 1) * s + (k - 1) * d + 1 > size for r, s, k, d, size in sizes) or window.margin != (0, 0)
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,10 @@ def described(c: Contraction) -> Kernel | Decline:
     if c.op is None:
         return Decline("what is fused with it is not known", "none needed")
     try:
-        kernel = describe(c.op, bool(c.batch), bool(c.batch)) if c.kind == "matmul" else describe_convolution(c.op)
+        if c.kind == "matmul":
+            kernel = describe(c.op, bool(c.batch), bool(c.batch))
+        else:
+            kernel = describe_convolution(c.op, padded=True)
     except Unfit as unfit:
         return Decline(unfit.reason, unfit.remedy)
     return picked(absorbed(kernel.without_gate()))

@@ -77,6 +77,19 @@ def _peak(product: str, f16: float, i8: float, fp8: tuple[str, float] | None, ba
     return Peak(product, tuple(rates), bandwidth * 1e9)
 
 
+def _scaled(kinds: tuple[str, ...]) -> str:
+    """The field of matrix instructions with scales, one entry for each type of codes."""
+    if not kinds:
+        return ""
+    types = ("f8E5M2", "f8E4M3FN", "f4E2M1FN")
+    entries = [
+        f"<intrinsic = {kind}, lhs_elem_type = {t}, rhs_elem_type = {t}, acc_elem_type = f32>"
+        for kind in kinds
+        for t in types
+    ]
+    return f"scaled_mma = [{', '.join(entries)}], "
+
+
 def _rocm(
     name: str,
     summary: str,
@@ -88,6 +101,7 @@ def _rocm(
     vgpr_bits: int = 16384,
     banks: int = 32,
     extra: str = "",
+    scaled_mma: tuple[str, ...] = (),
 ) -> Target:
     gpu = Gpu(
         device="hip",
@@ -98,7 +112,8 @@ def _rocm(
         shared_memory=shared_kib * 1024,
         mma=mma,
         workgroup_counts=(2147483647, 2147483647, 2147483647),
-        wgp_extra=f"max_load_instruction_bits = 128, simds_per_wgp = 4, vgpr_space_bits = {vgpr_bits}, "
+        wgp_extra=f"{_scaled(scaled_mma)}max_load_instruction_bits = 128, simds_per_wgp = 4, "
+        f"vgpr_space_bits = {vgpr_bits}, "
         f"{extra}workgroup_memory_bank_count = {banks}",
         configuration='abi = "hip", ukernels = "none", iree.encoding.resolver = #iree_gpu.gpu_encoding_resolver<>',
     )
@@ -111,6 +126,7 @@ def _rocm(
         status=COMPILED,
         device_attribute=gpu.attribute(),
         mma=mma,
+        scaled_mma=scaled_mma,
         int8_dot=True,
         dtypes=("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8),
         passes=(FUSE_ROWS, INDEX_SUMS, decode_pass(*fp8)),
@@ -144,6 +160,7 @@ TARGETS: tuple[Target, ...] = (
         shared_kib=160,
         banks=64,
         extra="dma_sizes = [32, 128], ",
+        scaled_mma=("MFMA_SCALE_F32_16x16x128_B32", "MFMA_SCALE_F32_32x32x64_B32"),
     ),
     _rocm(
         "gfx1100",

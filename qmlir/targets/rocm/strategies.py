@@ -14,6 +14,7 @@ from ..tile_and_fuse import Machine, MmaStrategy
 from ..widened import WidenedStrategy
 from .kernels.machine import Amd
 from .kernels.strategy import MatrixStrategy
+from .scaled import ScaledStrategy
 
 # Compute units of the products in the description's table (AMD's data sheets). Registers: on CDNA a lane
 # has 512 and the accumulators live in the second half; on RDNA it has 256 for everything, and IREE's own
@@ -53,4 +54,13 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     code, cdna = Amd(target.name), target.name in _CDNA
     few = DotStrategy(target, code, few=True, most_float_rows=2)
     matrix = MatrixStrategy(target, code, machine(target).units, 128 if cdna else 64)
-    return (few, matrix, Im2colStrategy((mma,), only_dynamic=True), mma, widened, StockStrategy(target, stock_facts))
+    scaled = ScaledStrategy(target)
+    return (
+        few,
+        matrix,
+        scaled,
+        Im2colStrategy((mma,), only_dynamic=True),
+        mma,
+        widened,
+        StockStrategy(target, stock_facts),
+    )

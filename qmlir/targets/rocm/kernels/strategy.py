@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _READABLE = ("i8", "i32", "f32", "f16", "bf16")
 # A dynamic number of rows is taken as this many where tiles are compared.
 _TYPICAL = 128
+# And of a dynamic number of products.
+_TYPICAL_PRODUCTS = 16
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ class MatrixStrategy:
 
         m = kernel.m if kernel.m is not None else _TYPICAL
         sums = 2 if kernel.combine is not None else 1
+        products = 1 if kernel.batch is None else kernel.batch.size or _TYPICAL_PRODUCTS
         best: tuple[float, Tiles] | None = None
         for rows in (4, 2, 1):
             for columns in (4, 2, 1):
@@ -119,7 +122,7 @@ class MatrixStrategy:
                     wasteful = (rows > 1 and 8 * rows >= m) or 8 * columns * waves >= kernel.n + 16
                     if registers > self.accumulators or (wasteful and (rows, columns, waves) != (1, 1, 1)):
                         continue
-                    blocks = -(-m // (16 * rows)) * -(-kernel.n // (16 * columns * waves))
+                    blocks = products * -(-m // (16 * rows)) * -(-kernel.n // (16 * columns * waves))
                     rounds = -(-blocks * waves // (4 * self.units))
                     # What a wave does beside its instructions: its weights, its share of the activations, the rest.
                     cost = rounds * (rows * columns + columns + rows / 2 + rows / waves + 2.0)
@@ -138,8 +141,17 @@ def _plain(kernel: Kernel) -> bool:
     if kernel.rhs.decode is not None:
         return kernel.group is None
     if kernel.lhs.window is not None:
-        return kernel.m is not None
+        # Padding is a dispatch of its own, but fused with a transposition of the image; and one of the result is fused
+        # with the convolution.
+        padded = kernel.lhs.window.margin != (0, 0)
+        return kernel.m is not None and (not padded or _is_transposed(kernel))
     return kernel.combine is None and not uses_row_sums(kernel) and not kernel.lhs.flipped
+
+
+def _is_transposed(kernel: Kernel) -> bool:
+    """Whether the program only transposes the result."""
+    uses = list(kernel.operations[-1].results[0].uses)
+    return bool(uses) and all(use.owner.operation.name == "linalg.transpose" for use in uses)
 
 
 def _decoded_type(kernel: Kernel) -> str:

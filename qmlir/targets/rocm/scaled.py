@@ -1,0 +1,147 @@
+"""Products of MXFP8 and MXFP4 on scaled matrix instructions.
+
+CDNA4 multiplies 128 codes of e4m3 or e5m2 along K, with one e8m0 scale for each 32 of them on either side
+(`v_mfma_scale_f32_16x16x128_f8f6f4`; AMD's CDNA4 ISA guide, and the OCP Microscaling Formats specification). IREE maps
+a contraction to it whose body scales both operands, so the product of groups and the scaled sum behind it become one
+such contraction. Codes of e2m1 are numbers of e4m3 too, and are multiplied as those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...strategy import Accept, Contraction, Decline
+from ..base import Target
+from ..roofline import roofline
+
+BLOCK = 32  # codes of one scale
+ROWS = 16  # and columns of a tile
+_CODES = ("f8E4M3FN", "f8E5M2")
+_SCALE = "f8E8M0FNU"
+# What the sum over groups does to a part, in order, without the barrier that keeps the product apart from the sum.
+_SCALING = ["arith.extf", "arith.extf", "arith.mulf", "arith.mulf", "arith.addf", "linalg.yield"]
+_BARRIER = ("arith.bitcast", "arith.xori")
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+@dataclass(frozen=True)
+class ScaledPlan:
+    """One contraction with scaled operands in the place of the product and its sum over groups."""
+
+    total: Any  # the op that sums the groups
+    scales: tuple[Any, Any]
+    codes: tuple[Any, Any]  # `[M, G, 32]` and `[N, G, 32]`, or i8 codes of e2m1 `[M, K]` and `[N, K]`
+
+    def apply(self, op: Any) -> None:
+        from ..._mlir import ir
+        from .scaled_emit import contraction
+
+        with self.total.location, ir.InsertionPoint(self.total):
+            result = contraction(self.codes, self.scales, self.total.operands[len(self.total.operands) - 1], BLOCK)
+        self.total.results[0].replace_all_uses_with(result)
+        self.total.erase()
+        op.erase()
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"route": "scaled contraction", "mma": "MFMA_SCALE_F32_16x16x128_B32", "block": BLOCK}
+
+
+@dataclass(frozen=True)
+class ScaledStrategy:
+    """Products of one-byte or half-byte floats with a scale of powers of two for each 32 codes along K."""
+
+    target: Target
+    name: str = "scaled-mma"
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        c = contraction
+        if not self.target.scaled_mma:
+            return Decline(f"{self.target.spelling} has no scaled matrix instruction", "none needed")
+        known = (c.lhs in _CODES and c.lhs == c.rhs) or (c.lhs, c.rhs) == ("f16", "f16")
+        if c.kind != "matmul" or c.acc != "f32" or not known or c.k != BLOCK or len(c.batch) != 1:
+            return Decline(f"no product of floats in groups of {BLOCK} along K", "MXFP8 or MXFP4 on both sides")
+        if None in c.sizes:
+            return Decline("a size is dynamic, and IREE tiles scaled contractions of static sizes only", "static sizes")
+        if (c.m or 0) < ROWS or (c.n or 0) < ROWS:
+            return Decline(f"{c.m} rows by {c.n} columns: IREE makes vector code of less than a tile", "16 of both")
+        if (c.batch[0] or 0) % 4:
+            return Decline(
+                f"{c.batch[0]} groups are no multiple of 4, which an instruction takes", "K a multiple of 128"
+            )
+        scales = _scales(c.op)
+        if isinstance(scales, str):
+            return Decline(scales, "e8m0 scales of both sides, and nothing else in the sum over groups")
+        codes = tuple(_codes(c.op, i) for i in (0, 1))
+        if any(x is None for x in codes):
+            return Decline(
+                "the operands are no codes `[M, G, 32]` and `[N, G, 32]`", "e4m3, e5m2 or e2m1 on both sides"
+            )
+        total, lhs, rhs = scales
+        return Accept(ScaledPlan(total, (lhs, rhs), (codes[0], codes[1])), roofline(self.target, c))
+
+
+def _scales(op: Any) -> tuple[Any, Any, Any] | str:
+    """The op that sums the groups with both scales, and these `[M, G]` and `[N, G]`; or why there are none."""
+    from ..._mlir import linalg
+    from ...dialect.ops.constants import is_zero_fill
+
+    users = [use.owner.operation for use in op.results[0].uses]
+    if len(users) != 1 or users[0].name != "linalg.generic" or len(users[0].operands) != 4:
+        return "the groups are not summed with two scales"
+    total = users[0]
+    names = [o.operation.name for o in total.regions[0].blocks[0].operations]
+    if [n for n in names if n not in _BARRIER] != _SCALING or not is_zero_fill(total.operands[3]):
+        return "the sum over groups does more than to scale"
+    maps = [_dimensions(m.value) for m in linalg.get_indexing_maps(total)]
+    parts = total.operands[0]
+    if parts != op.results[0] or maps[3] != maps[0][1:]:
+        return "the groups are not summed in their order"
+    g, m, n = maps[0]
+    lhs, rhs = total.operands[1], total.operands[2]
+    if any(str(v.type.element_type) != _SCALE for v in (lhs, rhs)) or maps[1:3] != [[m, g], [n, g]]:
+        return "a scale is no e8m0 of a row and a group"
+    return total, lhs, rhs
+
+
+def _codes(op: Any, side: int) -> Any:
+    """The codes of one side, None where they lie otherwise."""
+    from ..._mlir import ir, linalg
+
+    lhs, rhs, out = (_dimensions(m.value) for m in linalg.get_indexing_maps(op))
+    g, m, n = out
+    if (lhs if side == 0 else rhs)[:2] != [m if side == 0 else n, g] or len(lhs) != 3 or len(rhs) != 3:
+        return None
+    value = op.operands[side]
+    if str(value.type.element_type) in _CODES:
+        return value
+    # Numbers of e2m1 in f16, that a body makes of codes.
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "tensor.expand_shape":
+        return None
+    value = value.owner.operation.operands[0]
+    made = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    if made is None or made.name != "linalg.generic" or len(made.operands) != 2:
+        return None
+    return made.operands[0] if _decodes_e2m1(made) else None
+
+
+def _decodes_e2m1(op: Any) -> bool:
+    from ...kernels.description import Previous, Stage
+    from ...kernels.scaled import scaled
+
+    if str(op.operands[0].type.element_type) != "i8":
+        return False
+    form = scaled(Stage(op.regions[0].blocks[0], (Previous(0),)))
+    if form is None or form.zero is not None or form.scale is not None:
+        return False
+    wanted = np.array([*_E2M1, *(-x for x in _E2M1)])
+    return all(np.array_equal(np.array(form.values[i : i + 16]), wanted) for i in range(0, 256, 16))
+
+
+def _dimensions(affine_map: Any) -> list[int]:
+    from ..._mlir import ir
+
+    return [ir.AffineDimExpr(result).position for result in affine_map.results]

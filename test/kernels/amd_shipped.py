@@ -1,0 +1,108 @@
+"""What the assembly of kernels for AMD says over a range of schemes and rows: registers, LDS, scratch, and how much of
+the main loop's issue cycles are matrix instructions.
+
+python test/kernels/amd_shipped.py                    # amd_resources.json anew
+python test/kernels/amd_shipped.py rocm:gfx942        # one target's rows of it
+
+docs/amd-kernels.md is made from the file (`python docs/generate.py`); `test_amd_shipped.py` compiles some of it again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+if str(HERE.parent) not in sys.path:  # as a script
+    sys.path.insert(0, str(HERE.parent))
+
+from kernels.gpu_products import Product, codes_of, weight_only  # noqa: E402
+
+import qmlir  # noqa: E402
+from qmlir import TensorSpec  # noqa: E402
+from qmlir.targets.rocm import isa  # noqa: E402
+
+RESULTS = HERE / "amd_resources.json"
+TARGETS = ("rocm:gfx90a", "rocm:gfx942", "rocm:gfx950", "rocm:gfx1100", "rocm:gfx1151", "rocm:gfx1201")
+N, K = 2048, 1024
+SCHEMES = {
+    "w8a8": Product(N, K, codes_of("i8")),
+    "w8a8, zero points": Product(N, K, codes_of("i8", zeros=True, lhs="u8")),
+    "w4a8": Product(N, K, codes_of("i4")),
+    "w4a8, group 128": Product(N, K, codes_of("i4", 128)),
+    "w4a8, group 128, zero points": Product(N, K, codes_of("u4", 128, zeros=True)),
+    "w4a16, group 128": Product(N, K, weight_only("i4", 128)),
+}
+ROWS = (1, 16, 128, 2048, None)
+CONVOLUTION, EXPERTS = "conv2d w8a8, 3x3", "8 experts, w4a8, group 128"
+
+Row = dict[str, Any]
+
+
+def compiled(scheme: str, m: int | None, target: str, folder: Path) -> Any:
+    """The program of one configuration, its code in `folder`."""
+    flags = (f"--iree-hal-dump-executable-files-to={folder}",)
+    rng = np.random.default_rng(7)
+    if scheme == CONVOLUTION:
+        weight = rng.integers(-128, 128, (256, 3, 3, 128)).astype(np.int8)
+        return qmlir.ops.conv2d_q.compile(
+            TensorSpec((m, 28, 28, 128), "i8"), weight, padding=(1, 1, 1, 1), lhs_scale=np.float32(0.5),
+            rhs_scale=np.ones(256, np.float32), target=target, flags=flags,
+        )  # fmt: skip
+    if scheme == EXPERTS:
+        codes = rng.integers(-8, 8, (8, 512, K)).astype(np.int8)
+        return qmlir.ops.grouped_matmul.compile(
+            TensorSpec((m, K), "i8"), codes, rhs_dtype="i4", rhs_transposed=True, lhs_scale=TensorSpec((m, 1), "f32"),
+            rhs_scale=np.ones((8, 512, K // 128), np.float32), expert_ids=TensorSpec((m, 2), "i32"), target=target,
+            flags=flags,
+        )  # fmt: skip
+    return qmlir.ops.scaled_matmul.compile(target=target, flags=flags, **SCHEMES[scheme].arguments(m))
+
+
+def measured(scheme: str, m: int | None, target: str) -> Row:
+    """One row: of the dispatch with the product, and the most scratch and spills of any."""
+    with tempfile.TemporaryDirectory() as folder:
+        artifact = compiled(scheme, m, target, Path(folder))
+        decision = artifact.manifest["strategies"][0]
+        plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == decision["chosen"])
+        texts = [file.read_text() for file in sorted(Path(folder).glob("*.rocmasm"))]
+    every = [r for text in texts for r in isa.resources(text)]
+    product = next((r for r in every if "product" in r.name or "matmul" in r.name or "conv" in r.name), every[0])
+    shares = [isa.matrix_share(isa.main_loop(text)) for text in texts]
+    return {
+        "target": target, "scheme": scheme, "m": m, "strategy": decision["chosen"],
+        "workgroup": plan.get("workgroup") or plan.get("tile") or [], "vgprs": product.vector_registers,
+        "sgprs": product.scalar_registers, "lds": product.shared_bytes,
+        "scratch": max(r.scratch_bytes for r in every), "spilled": max(r.spilled for r in every),
+        "share": round(max(shares), 2) if target in ("rocm:gfx90a", "rocm:gfx942", "rocm:gfx950") else None,
+        "bytes_one_by_one": sum(text.count("ds_read_u8") for text in texts),
+    }  # fmt: skip
+
+
+def configurations() -> list[tuple[str, int | None]]:
+    return [
+        *((s, m) for s in SCHEMES for m in ROWS),
+        (CONVOLUTION, 8),
+        (CONVOLUTION, None),
+        (EXPERTS, 64),
+        (EXPERTS, None),
+    ]
+
+
+def main() -> None:
+    targets = sys.argv[1:] or list(TARGETS)
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    for target in targets:
+        rows = [measured(scheme, m, target) for scheme, m in configurations()]
+        kept = [row for row in kept if row["target"] != target] + rows
+        kept.sort(key=lambda row: TARGETS.index(row["target"]))
+        RESULTS.write_text("[\n" + ",\n".join(json.dumps(row) for row in kept) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""A product with a quantised weight is one dispatch where a kernel of ours takes it, and two at most, for few rows and
+for many, and where the number of rows is not known."""
+
+from __future__ import annotations
+
+import pytest
+from support.dispatches import ROWS, computing, names
+from support.forms import FORMS
+
+PRODUCTS = {
+    f.name: f for f in FORMS if f.product and f.name.startswith(("scaled_matmul", "conv2d_q", "grouped_matmul"))
+}
+TARGETS = ("rocm:gfx90a", "rocm:gfx942", "rocm:gfx950", "rocm:gfx1100", "rocm:gfx1201", "vulkan:lavapipe", "vulkan:ada",
+           "vulkan:rdna3")  # fmt: skip
+# Integer codes on both sides, and 16-bit floats by codes: what kernels of ours take in one dispatch.
+ONE = tuple(
+    name
+    for name in PRODUCTS
+    if name.startswith(("scaled_matmul: s8 x s", "scaled_matmul: s8 x u", "scaled_matmul: u8", "scaled_matmul: f16 x"))
+    and not any(text in name for text in ("as an argument", "batched", "blocks", "codebook", "MX"))
+) + tuple(f"conv2d_q: {x}" for x in ("s8 x s8, 3x3", "u8 x s8, zero point", "s8 x s4", "s8 x s8, dilated"))
+# What takes more than two, and why: where, the form, and how many.
+MORE = (
+    ("", "conv2d_q: s8 x s8, NCHW", 3),  # the image and the result are transposed, each by a dispatch
+    ("", "conv2d_q: s8 x s8, 4 groups", 5),  # no kernel of ours takes groups of channels: IREE's convolutions
+    ("", "conv2d_q: f16 x s8", 3),  # nor floats in convolutions: patches, the weight decoded, the product
+    ("", "grouped_matmul: e4m3", 8),  # nor one-byte floats of experts: rows, matrices and scales are gathered
+    ("vulkan", "scaled_matmul: bf16", 4),  # SPIR-V has no bf16: converted to f32 before, and back
+    ("vulkan", "scaled_matmul: fp4", 3),  # e2m1 on both sides is decoded to f16 before, each by a dispatch
+    ("vulkan", "as an argument", 3),  # transposed and padded in every call
+    ("vulkan", "batched", 3),  # padded where rows are no whole tiles
+)
+
+
+def most(name: str, target: str, m: int | None) -> int:
+    if name in ONE:
+        return 2 if m is None and name.startswith("conv2d_q: u8") else 1  # a zero point is widened
+    if name.startswith("grouped_matmul") and "contiguous" in name and m == 1:
+        return 6  # of a single row in groups the indices are constants, and its gathers copies
+    return next((n for where, text, n in MORE if target.startswith(where) and text in name), 2)
+
+
+@pytest.mark.parametrize("target", ["rocm:gfx942", "vulkan:rdna3"])
+@pytest.mark.parametrize(
+    ("name", "m"),
+    [
+        ("scaled_matmul: s8 x s8, per token and channel", None),
+        ("scaled_matmul: s8 x u4, zero points, group 128", 33),
+        ("scaled_matmul: f16 x u4, group 128, zero points", 4),
+        ("conv2d_q: u8 x s8, zero point", None),
+        ("grouped_matmul: s8 x s4, group 128, routed", 16),
+    ],
+)
+def test_products_are_few_dispatches(name: str, m: int | None, target: str) -> None:
+    found = computing(names(PRODUCTS[name], target, m))
+    assert 1 <= len(found) <= most(name, target, m), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_all_products_are_few_dispatches(name: str, target: str) -> None:
+    from qmlir import QmlirError
+
+    for m in ROWS:
+        try:
+            found = computing(names(PRODUCTS[name], target, m))
+        except QmlirError:  # no such product on the target: docs/support.md says why
+            continue
+        assert len(found) <= most(name, target, m), (m, found)
