@@ -23,6 +23,7 @@ from .graph import Graph, argument, aten, dtype_of, is_tensor, retyped, same, sa
 
 _TRANSPOSES = (aten.transpose.int, aten.permute.default)
 _SOFTMAX = (aten.softmax.int, aten._softmax.default)
+_HALVES = (torch.float16, torch.bfloat16)  # computed in f32 and rounded once
 _PRODUCTS = (aten.matmul.default, aten.bmm.default)
 # Axes of the batch are capitals; m: queries, k: keys, d: what queries and keys share, n: what values have.
 _BATCH = "ABCD"
@@ -32,7 +33,7 @@ _SCHEMA = (
 
 
 def fuse_attention(graph: Graph) -> None:
-    """Rewrite `graph` in place: every attention in f32 whose operands have the same batch is one node."""
+    """Rewrite `graph` in place: every attention whose operands have the same batch is one node."""
     for node in graph.nodes:
         if node.op != "call_function" or node._erased:
             continue
@@ -48,8 +49,10 @@ def fuse_attention(graph: Graph) -> None:
 def _fuse_sdpa(graph: Graph, node: Node) -> None:
     q, k, v = node.args[:3]
     mask, causal = argument(node, "attn_mask"), bool(argument(node, "is_causal"))
-    if argument(node, "dropout_p") or argument(node, "enable_gqa") or (causal and mask is not None):
+    if argument(node, "dropout_p") or (causal and mask is not None):
         return
+    if argument(node, "enable_gqa"):
+        k, v = (_repeated(graph, node, x, shape_of(q)) for x in (k, v))
     scale = argument(node, "scale")
     width = shape_of(q)[-1]
     if scale is None and isinstance(width, int):
@@ -58,13 +61,26 @@ def _fuse_sdpa(graph: Graph, node: Node) -> None:
         _replace(graph, node, (q, k, v), mask, float(scale), causal)
 
 
+def _repeated(graph: Graph, node: Node, x: Any, queries: Sequence[Any]) -> Any:
+    """Keys or values `[.., heads / g, K, d]` with each head `g` times, as grouped queries `[.., heads, M, d]` read
+    them."""
+    shape = shape_of(x)
+    if len(shape) < 3 or not isinstance(shape[-3], int) or not isinstance(queries[-3], int):
+        return x
+    if shape[-3] == queries[-3] or queries[-3] % shape[-3]:
+        return x
+    val = retyped(x.meta["val"], dtype_of(x), [*shape[:-3], queries[-3], *shape[-2:]])
+    times = queries[-3] // shape[-3]
+    return graph.call(node, aten.repeat_interleave.self_int, (x, times, len(shape) - 3), {}, val)
+
+
 def _fuse_eager(graph: Graph, node: Node) -> None:
     """`softmax(q @ k^T * scale + mask) @ v`; every value in between is read once."""
     weights, v = node.args
     if not _called(weights, _SOFTMAX) or sole_user(weights) is not node:
         return
     scores, axis = weights.args[:2]
-    if axis not in (-1, len(shape_of(weights)) - 1) or dtype_of(weights) != torch.float32:
+    if axis not in (-1, len(shape_of(weights)) - 1) or dtype_of(weights) not in (torch.float32, *_HALVES):
         return
     mask, scale = None, 1.0
     inside = weights
@@ -111,7 +127,8 @@ def _replace(
         return
     if any(not same_shape(shapes[0][:-2], s[:-2]) for s in shapes) or 0 in shape_of(node):
         return
-    if any(dtype_of(x) not in (torch.float32, torch.bool) for x in values) or dtype_of(q) != torch.float32:
+    kind = dtype_of(q)
+    if kind not in (torch.float32, *_HALVES) or any(dtype_of(x) not in (kind, torch.bool) for x in values):
         return
     if not (same(shapes[0][-1], shapes[1][-1]) and same(shapes[1][-2], shapes[2][-2])):
         return
@@ -132,11 +149,20 @@ def _replace(
             return
         letters = mask_axes
     last, out = _sink(node, batch + "mn")
+    if kind in _HALVES:
+        *sources, mask = (
+            x if x is None or dtype_of(x) == torch.bool else _cast(graph, last, x, torch.float32)
+            for x in (*sources, mask)
+        )
     made = graph.call(
         last, torch.ops.qmlir.attention.default,
         (*sources, mask, scale, causal, [*axes, letters, out]), {}, retyped(last.meta["val"], torch.float32),
     )  # fmt: skip
-    graph.replace(last, made)
+    graph.replace(last, made if kind == torch.float32 else _cast(graph, last, made, kind))
+
+
+def _cast(graph: Graph, before: Node, x: Any, kind: Any) -> Node:
+    return graph.call(before, aten._to_copy.default, (x,), {"dtype": kind}, retyped(x.meta["val"], kind))
 
 
 def _permuted(node: Node, axes: str) -> str:

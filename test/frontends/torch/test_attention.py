@@ -119,9 +119,32 @@ def test_other_forms_stay(function: Callable[..., Any]) -> None:
     assert text.count("matmul") >= 2
 
 
-def test_halves_stay() -> None:
-    x, y = (t.half() for t in tensors())
-    assert "f16" in imported(exported(sdpa, (x, y)))
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("function", [sdpa, lambda x, y: eager(x, y, torch.zeros(20, dtype=x.dtype))])
+def test_halves_are_computed_in_f32(function: Callable[..., Any], kind: Any) -> None:
+    """And rounded once, where torch's eager products round in between."""
+    args = tuple(t.to(kind) for t in tensors())
+    artifact = qmlir.compile(exported(function, args))
+    assert artifact.source("import").count("iree_linalg_ext.attention ") == 1
+    found = qmlir.load(artifact).main(*args)
+    assert found.dtype == kind
+    expected = function(*(a.double() for a in args))
+    assert (found.double() - expected).abs().max() <= torch.finfo(kind).eps * expected.abs().max()
+
+
+@pytest.mark.parametrize("axes", [None, ({0: BATCH, 1: QUERIES}, {0: BATCH, 1: KEYS})], ids=["static", "dynamic"])
+def test_grouped_queries(axes: Any) -> None:
+    """Heads of keys and values that several heads of queries read."""
+
+    def grouped(x: Any, y: Any) -> Any:
+        k, v = (y[..., a : a + 32].view(*y.shape[:2], 2, 16).transpose(1, 2) for a in (0, 32))
+        return joined(F.scaled_dot_product_attention(heads(x), k, v, enable_gqa=True))
+
+    args = tensors()
+    artifact = qmlir.compile(exported(grouped, args, axes))
+    assert artifact.source("import").count("iree_linalg_ext.attention ") == 1
+    found = np.asarray(qmlir.load(artifact).main(*args))
+    np.testing.assert_allclose(found, grouped(*(a.double() for a in args)).numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_the_operator_computes_what_it_stands_for() -> None:
