@@ -165,21 +165,23 @@ buffers bound where they can. `of the limit` is the least time that the machine'
 the read bandwidth of a working set of their size, or the operations at the rate of the best multiply instruction, both
 measured in the same run), over ours.
 
-Where goals are missed, and what we take the cause to be (from the code and its instruction counts; not profiled):
+Where goals are missed, and where the time goes (counted with `perf`; docs/kernels.md has a table):
 
 * `w8a8`, M >= 128: the goals are for AMX. Without it oneDNN is at the rate of `vpdpbusd` (the column `of the limit`
   says how near ours is), so no ratio below that share can be had. What ours adds to the products: activations are
-  copied to the stack with their sums once for each chunk of columns, tiles of the last rows of a chunk are not full,
-  results wait in memory between two blocks of K.
-* `w4a8`, M >= 128, against 8-bit peers: codes are taken apart for every tile of rows anew (a shift and a mask for each
-  vector that 11 rows meet), and each group's sums go through the scales.
-* `w4a16`: activations stay bf16 and products are exact; the peer that quantises them to int8 has half the work.
-* Depthwise with stride 2: each result uses 7/3 columns of interleaved channels where stride 1 uses 5/3, and
-  requantisation is a large part of the instructions. Maps of 7x7 are all edge; below 10 microseconds no threads share.
-* Convolutions: rows are gathered to the stack, with their sums, before they are multiplied, and the image is padded in
-  a dispatch of its own. With few filters (64 are two panels) or few channels that weighs most.
+  copied to the stack with their sums once for each chunk of columns (a twentieth), tiles of the last rows of a chunk
+  are not full.
+* `w4a8`, M >= 128, against 8-bit peers: the main loop is at the rate of `vpdpbusd` although it takes codes apart for
+  every tile of rows; a tenth goes to the scales of groups.
+* `w4a16`: activations stay bf16 and products are exact; the peer that quantises them to int8 has half the work. M = 1
+  is bound by vector instructions (22 for 128 bytes of weights), not by memory.
+* Convolutions: with 64 channels the dot products of a tile take 192 cycles and its requantisation 50: two products in
+  f32 that each round, as the contract has them, and two conversions a vector. Rows of filters that are wider than one
+  pixel are gathered to the stack, with their sums.
+* Depthwise: a call takes 6 microseconds beside the kernel, which is half the time of the small maps. A block is 64
+  channels: of 144 the third one is a quarter full, of 32 the only one is half full.
 * MoE: blocks of experts are computed as far as they have rows, but the way back and the weighted sum are dispatches of
-  IREE's over all slots.
+  IREE's over all slots, which load element by element (a fifth of the time at 512 tokens).
 * A load above the number of threads (the line below) is other work on the machine; two threads suffer more than one.
 """
 

@@ -248,8 +248,8 @@ class IntegerChunk(Chunk):
             if in_registers:
                 parts = self.micro.accumulate(part, self.weights)
                 combined = self._combined(tile, panel, first_k, each.index)
-                for r, values in enumerate(parts):
-                    for v, value in enumerate(values):
+                for r, vectors in enumerate(parts):
+                    for v, value in enumerate(vectors):
                         place = e.at(total, self._vector_at(r, v))
                         e.store(combined(r, v, value, e.load(wide, place)), place)
             else:

@@ -25,7 +25,7 @@ _LARGEST_FILTER = 49
 _KNOBS = (
     Knob("chunk_rows", (96, 24, 48, 192)),
     Knob("chunk_panels", (8, 2, 4, 16)),
-    Knob("lhs_bytes", (48 << 10, 32 << 10, 24 << 10)),
+    Knob("lhs_bytes", (48 << 10, 16 << 10, 24 << 10, 32 << 10)),
 )
 
 
