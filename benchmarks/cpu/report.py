@@ -163,7 +163,8 @@ turns: the ratio of the medians of all calls; p10 and p90 are of the ratios of s
 `qmlir.ops.*.compile(..., target="cpu")` and `qmlir.load`, called with numpy arrays, copies included; peers have their
 buffers bound where they can. `of the limit` is the least time that the machine's limits allow (the weights read once at
 the read bandwidth of a working set of their size, or the operations at the rate of the best multiply instruction, both
-measured in the same run), over ours.
+measured in the same run), over ours. Where the time of a program goes, dispatch by dispatch, `python -m
+benchmarks.dispatches` shows.
 
 Where goals are missed, and what we take the cause to be (from the code and its instruction counts; not profiled):
 
@@ -176,10 +177,10 @@ Where goals are missed, and what we take the cause to be (from the code and its 
 * `w4a16`: activations stay bf16 and products are exact; the peer that quantises them to int8 has half the work.
 * Depthwise with stride 2: each result uses 7/3 columns of interleaved channels where stride 1 uses 5/3, and
   requantisation is a large part of the instructions. Maps of 7x7 are all edge; below 10 microseconds no threads share.
-* Convolutions: rows are gathered to the stack, with their sums, before they are multiplied, and the image is padded in
-  a dispatch of its own. With few filters (64 are two panels) or few channels that weighs most.
-* MoE: blocks of experts are computed as far as they have rows, but the way back and the weighted sum are dispatches of
-  IREE's over all slots.
+* Convolutions: rows are gathered to the stack, with their sums, before they are multiplied. With few filters (64 are
+  two panels) or few channels that weighs most.
+* MoE: blocks of experts are computed as far as they have rows, but finding each expert's rows and the weighted sum are
+  dispatches of IREE's over all slots.
 * A load above the number of threads (the line below) is other work on the machine; two threads suffer more than one.
 """
 
