@@ -2,6 +2,7 @@
 
     python -m benchmarks.decoder [--threads 1,2] [--types Q4_0,Q8_0] [--prompt 128] [--steps 32] [--rounds 9]
                                  [--json OUT]
+    python -m benchmarks.decoder --profile [--types Q4_0]       # where our time goes, dispatch by dispatch
 
 The gguf package writes the file, with random weights; both read it. `prefill` is the time of a prompt up to the logits
 of its last token, `decode` that of one token behind it (the median of `--steps` of them, the cache growing). Two
@@ -103,7 +104,8 @@ class Candidate:
     decode: Callable[[Array], Array]
 
 
-def ours(path: Path, context: int, activations: bool) -> Candidate:
+def compiled(path: Path, context: int, activations: bool, begun: int = 0) -> Any:
+    """Our program; with `begun`, one that believes to have seen so many tokens, for profiling `decode` alone."""
     import qmlir
 
     imported = qmlir.importing.decoder(
@@ -112,8 +114,31 @@ def ours(path: Path, context: int, activations: bool) -> Candidate:
     with tempfile.TemporaryDirectory() as folder:
         program, weights = Path(folder) / "model.mlir", Path(folder) / "model.safetensors"
         imported.save(program, weights)
-        loaded = qmlir.load(qmlir.compile(program, parameters={"model": str(weights)}))
+        program.write_text(program.read_text().replace("@position = 0 : i64", f"@position = {begun} : i64"))
+        return qmlir.compile(program, parameters={"model": str(weights)})
+
+
+def ours(path: Path, context: int, activations: bool) -> Candidate:
+    import qmlir
+
+    loaded = qmlir.load(compiled(path, context, activations))
     return Candidate(loaded.prefill, loaded.decode)
+
+
+def profile(kind: str, prompt: int) -> None:
+    """Print the dispatches of both phases of our programs, on one thread."""
+    from .dispatches import dispatches, show
+
+    calls = 50
+    with tempfile.TemporaryDirectory() as folder:
+        path, program = Path(folder) / f"{kind}.gguf", Path(folder) / "program.vmfb"
+        write(path, Sizes(), kind)
+        for activations in (False, True):
+            # Warming up calls as well: there is room for four times as many.
+            compiled(path, prompt + 4 * calls, activations, prompt).save(program)
+            for phase, tokens, count in (("prefill", prompt, 5), ("decode", 1, calls)):
+                print(f"{kind}, {'int8' if activations else 'f32'}, {phase}:")
+                show(dispatches(program, phase, [f"{tokens}xi32=5"], count))
 
 
 def llama(path: Path, context: int, threads: int, flash: bool) -> Candidate:
@@ -277,6 +302,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--json", type=Path, metavar="OUT")
+    parser.add_argument("--profile", action="store_true", help="show where our time goes instead")
     parser.add_argument("--worker", nargs=2, metavar=("TYPE", "THREADS"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.worker:
@@ -285,6 +311,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(json.dumps(row), flush=True)
         sys.stdout.flush()
         os._exit(0)  # thread pools of two libraries need not agree on how to end
+    if args.profile:
+        for kind in args.types.split(","):
+            profile(kind, args.prompt)
+        return 0
     from rich.console import Console
 
     from .harness import commit, environment, versions

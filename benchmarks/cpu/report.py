@@ -163,7 +163,8 @@ turns: the ratio of the medians of all calls; p10 and p90 are of the ratios of s
 `qmlir.ops.*.compile(..., target="cpu")` and `qmlir.load`, called with numpy arrays, copies included; peers have their
 buffers bound where they can. `of the limit` is the least time that the machine's limits allow (the weights read once at
 the read bandwidth of a working set of their size, or the operations at the rate of the best multiply instruction, both
-measured in the same run), over ours.
+measured in the same run), over ours. Where the time of a program goes, dispatch by dispatch, `python -m
+benchmarks.dispatches` shows.
 
 Where goals are missed, and where the time goes (counted with `perf`; docs/kernels.md has a table):
 
@@ -180,8 +181,8 @@ Where goals are missed, and where the time goes (counted with `perf`; docs/kerne
   pixel are gathered to the stack, with their sums.
 * Depthwise: a call takes 6 microseconds beside the kernel, which is half the time of the small maps. A block is 64
   channels: of 144 the third one is a quarter full, of 32 the only one is half full.
-* MoE: blocks of experts are computed as far as they have rows, but the way back and the weighted sum are dispatches of
-  IREE's over all slots, which load element by element (a fifth of the time at 512 tokens).
+* MoE: blocks of experts are computed as far as they have rows, but finding each expert's rows and the weighted sum are
+  dispatches of IREE's over all slots.
 * A load above the number of threads (the line below) is other work on the machine; two threads suffer more than one.
 """
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks import harness
+from benchmarks import decoder, harness
 from benchmarks.cpu import report
 from benchmarks.cpu.peers import PEERS, Absent, LeftOut, candidates
 from benchmarks.cpu.worker import _row
 from benchmarks.cpu.works import EIGHT_BITS, FOUR_BITS, LOSSY, MOBILENETV2, RESNET50, works
+from benchmarks.dispatches import dispatches
 
 # Row of the table -> number of works.
 ROWS = {
@@ -118,3 +120,31 @@ def test_page_and_table_say_who_is_absent() -> None:
     ):
         assert part in text
     assert report.table(result).row_count == 1
+
+
+@pytest.mark.slow
+def test_decoders_agree(tmp_path: Any) -> None:
+    """Our two programs and llama.cpp, where it is installed, say the same of one file."""
+    sizes = decoder.Sizes(layers=1, hidden=64, inner=96, heads=2, kv_heads=1, vocabulary=1000, context=16)
+    path = tmp_path / "m.gguf"
+    assert decoder.write(path, sizes, "Q4_0") == 2 * 1000 * 64 + 64 * (64 + 32 + 32 + 64 + 3 * 96)
+    found = {"ours, f32": decoder.ours(path, 16, False), "ours, int8": decoder.ours(path, 16, True)}
+    if importlib.util.find_spec("llama_cpp") is not None:  # which peers take part is the environment's choice
+        found["llama.cpp"] = decoder.llama(path, 16, 1, True)
+    times, logits = decoder.race(found, np.arange(9, dtype=np.int32), 4, 1)
+    exact = logits["ours, f32"]
+    for name, got in logits.items():
+        assert got @ exact / np.linalg.norm(got) / np.linalg.norm(exact) > decoder.LEAST_COSINE, name
+        assert len(times[name]["decode"].rounds[0]) == 4
+
+
+def test_dispatches_of_a_program_are_named_and_counted(tmp_path: Any) -> None:
+    chain = next(w for w in WORKS if w.name == "digits batch 1").tiny()
+    artifact, [image] = chain.program()
+    artifact.save(tmp_path / "p.vmfb")
+    np.save(tmp_path / "x.npy", image)
+    found = dispatches(tmp_path / "p.vmfb", "main", [f"@{tmp_path / 'x.npy'}"], 3)
+    assert sum("_product_" in d.name for d in found) >= 2
+    assert all(d.count >= 1 and d.microseconds > 0 for d in found)
+    with pytest.raises(RuntimeError, match="other failed"):
+        dispatches(tmp_path / "p.vmfb", "other", [], 1)
