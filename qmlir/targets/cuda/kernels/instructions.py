@@ -89,6 +89,13 @@ class Mma:
         """Bytes along K of a row of a fragment."""
         return self.depth * (1 if self.operand in ("s8", "u8") else 2)
 
+    def lhs(self, words: Sequence[Any]) -> list[Any]:
+        """Words of the activation in shared memory as operands."""
+        return list(words)
+
+    def rhs(self, words: Sequence[Any]) -> list[Any]:
+        return list(words)
+
     def __call__(self, lhs: Sequence[Any], rhs: Sequence[Any], acc: Sequence[Any]) -> list[Any]:
         """`acc[m, n] += lhs[m, k] * rhs[n, k]`; operands as 32-bit words."""
         floats = {"f16": ir.F16Type, "bf16": ir.BF16Type}.get(self.operand)
