@@ -80,8 +80,9 @@ class Configuration:
         """What ptxas says, or why the strategy does not take the product with this choice."""
         artifact = self.artifact()
         decision = artifact.manifest["strategies"][0]
-        row: dict[str, Any] = {"key": self.key, "target": self.target, "strategy": self.strategy, "choice": self.choice,
-                               "product": f"{self.lhs} x {self.rhs}" + (f", groups of {self.group}" * bool(self.group))}  # fmt: skip
+        product = f"{self.lhs} x {self.rhs}" + (f", groups of {self.group}" if self.group else "")
+        row: dict[str, Any] = {"key": self.key, "target": self.target, "strategy": self.strategy,
+                               "choice": self.choice, "product": product}  # fmt: skip
         if decision["chosen"] != self.strategy:
             reason = next(a["reason"] for a in decision["answers"] if a["strategy"] == self.strategy)
             return {**row, "declined": reason}

@@ -122,7 +122,7 @@ class Fp8Gemm(MmaGemm):
     fast: bool = False
 
     @property
-    def mma(self) -> Any:
+    def mma(self) -> HalfMma | CodeMma:
         kinds = [KINDS[str(side.value.type.element_type)] for side in (self.kernel.lhs, self.kernel.rhs)]
         whole = (self.kernel.group or 32) % 32 == 0 and self.tile.k % (32 * self.tile.warps[2]) == 0
         return CodeMma(kinds[0], kinds[1]) if self.fast and whole else HalfMma(kinds[0], kinds[1], self.converts)

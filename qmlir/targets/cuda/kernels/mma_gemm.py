@@ -65,8 +65,7 @@ class MmaGemm:
     constant: bool  # the weight is packed, its K padded
 
     @property
-    def mma(self) -> Any:
-        """The instruction: see `instructions.Mma`."""
+    def mma(self) -> gpu.Multiply:
         if self.kernel.rhs.decode is not None:
             return gpu.Mma(16, str(self.kernel.lhs.value.type.element_type), "f32")
         return gpu.Mma(32 if (self.kernel.group or 32) % 32 == 0 and self.tile.k % 32 == 0 else 16, "s8", "i32")

@@ -391,6 +391,7 @@ class Fp8Strategy(ProductStrategy):
 
         from ....kernels.weights import constant_codes
         from .choose import Machine, choose
+        from .fp8 import KINDS
         from .weights import Storage
 
         if kernel.n < 8:
@@ -402,7 +403,7 @@ class Fp8Strategy(ProductStrategy):
             return Decline(
                 f"groups of {kernel.group} along K fit no step of an instruction", "a group size of 16 or a multiple"
             )
-        kinds = f"{found.mma.lhs_kind} x {found.mma.rhs_kind}"
+        kinds = f"{KINDS[c.lhs]} x {KINDS[c.rhs]}"
         facts = {**_mma_facts(found), "codes": kinds if found.decodes else f"{kinds}, sums of {found.tile.k} apart"}
         return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
 
