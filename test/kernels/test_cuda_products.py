@@ -271,4 +271,4 @@ def test_the_instruction_of_fp8_is_refused() -> None:
 
 def test_warps_share_a_long_k_of_few_results() -> None:
     assert one_kernel(product("cuda:sm_90a", 16, 256, 4096), S8)["warps"][2] > 1
-    assert one_kernel(product("cuda:sm_90a", 33, 2048, 512), S8)["warps"][2] == 1
+    assert one_kernel(product("cuda:sm_80", 1024, 1024, 512), S8)["warps"][2] == 1
