@@ -23,7 +23,7 @@ from qmlir.targets import resolve
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import commands
-from pages import cuda, layouts, passes, schemes, targets, told
+from pages import layouts, passes, schemes, targets, told
 
 from benchmarks.compile import section as compile_section
 from benchmarks.cpu.report import page as benchmarks_page
@@ -339,7 +339,6 @@ PAGES = {
     "cases.md": report.page,
     "benchmarks-cpu.md": cpu_benchmarks_page,
     "tuning.md": tuning_page,
-    "cuda-kernels.md": cuda.page,
 }
 
 
