@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from .._spelling import did_you_mean
 from ..errors import Diagnostic, UsageError
 from ..kernels.weights import shared_constants
-from ..strategy import Decision, Strategy, answer_text, chosen_strategies, decide, parse_choice
+from ..strategy import Decision, Strategy, answer_text, chosen_strategies, decide, parse_choice, preferred
 from ..targets import Target, resolve
 from .base import Pass, State, error_at, fail
 from .groups import LHS_MAGNITUDE, RHS_MAGNITUDE, find_contractions
@@ -69,7 +69,7 @@ def _preferred(target: Target, name: str) -> Sequence[Strategy]:
     strategies = target.strategies()
     if name and name not in (names := [s.name for s in strategies]):
         raise UsageError(f"{target.spelling} has no strategy {name!r}{did_you_mean(name, names)}")
-    return sorted(strategies, key=lambda s: s.name != name) if name else strategies
+    return preferred(strategies, name) if name else strategies
 
 
 def _slow(facts: Mapping[str, Any]) -> str:

@@ -136,7 +136,7 @@ def compile(
     made = dict(choice or {})
     if tuning is not None:
         made = {**_tuned(program, resolved, options, tuning), **made}
-    options = replace(options, choice=made, flags=(*_choice_flags(resolved, made), *options.flags))
+    options = replace(options, choice=made, flags=(*choice_flags(resolved, made), *options.flags))
     options = replace(options, origin=_origin(program, options))
     key = None
     if cache and options.dump_stages is None:
@@ -203,13 +203,13 @@ def compile_built(build: Callable[[Any], Any], target: Target, options: Options,
     return artifact
 
 
-def _choice_flags(target: Target, choice: Mapping[str, Any] | None) -> tuple[str, ...]:
+def choice_flags(target: Target | str, choice: Mapping[str, Any] | None) -> tuple[str, ...]:
     """What a choice says to IREE."""
     if not choice:
         return ()
     from .tuning.choices import flags_of
 
-    return flags_of(target, choice)
+    return flags_of(resolve(target) if isinstance(target, str) else target, choice)
 
 
 def _tuned(program: Program, target: Target, options: Options, tuning: str | os.PathLike[str]) -> Mapping[str, Any]:
@@ -294,7 +294,7 @@ def text_at(source: Any, level: str, *, target: str = "cpu", dispatch: str | Non
     of `compile`."""
     program = _program(source, options.pop("import_options", None) or {}, options.get("start", "import"))
     resolved = resolve(target)
-    options["flags"] = (*_choice_flags(resolved, options.get("choice")), *options.get("flags", ()))
+    options["flags"] = (*choice_flags(resolved, options.get("choice")), *options.get("flags", ()))
     options["parameters"] = dict(options.get("parameters") or {})
     return rebuild(program, resolved, Options(**options), level, dispatch)
 

@@ -118,11 +118,12 @@ class Operation:
 
     def compile(
         self, *args: Any, target: str = "cpu", flags: tuple[str, ...] = (), strict: bool = False,
-        pipeline: str | None = None, **kw: Any,
+        pipeline: str | None = None, choice: Mapping[str, Any] | None = None, **kw: Any,
     ) -> Artifact:  # fmt: skip
         """Compile for given specs: `TensorSpec`s become arguments of the program's `main`, in the order of the op's
         operands; arrays become constants, folded and packed at compile time. `strict`: a part that is known to be
-        slow on the target is an error. `pipeline`: passes to run instead of the target's own."""
+        slow on the target is an error. `pipeline`: passes to run instead of the target's own. `choice`: values of what
+        the target's strategies leave open, as of `qmlir.compile`."""
         specs: Specs = {}
         constants: dict[str, Any] = {}
         attributes: dict[str, Any] = {}
@@ -137,9 +138,14 @@ class Operation:
                 specs[name] = value
             else:
                 constants[name] = _array(name, value)
+        from .compiler import choice_flags
+
         options: dict[str, Any] = {"flags": tuple(flags)} if flags else {}
         if pipeline is not None:
             options["pipeline"] = pipeline
+        if choice:
+            options["choice"] = dict(choice)
+            options["flags"] = (*choice_flags(target, choice), *flags)
         return self._compile(specs, constants, attributes, target, options, strict)
 
     # ---- building

@@ -130,6 +130,24 @@ class Tunable(Protocol):
         """The strategy with what the choice says of its own plans; itself when that is nothing."""
 
 
+@runtime_checkable
+class OnRequest(Protocol):
+    """A strategy that departs from the semantics in a way that is documented: it accepts nothing until it is asked for
+    by its name. Optional."""
+
+    @property
+    def name(self) -> str: ...
+
+    def requested(self) -> Strategy:
+        """The same strategy, asked for."""
+
+
+def preferred(strategies: Sequence[Strategy], name: str) -> list[Strategy]:
+    """The strategies, the one called `name` first, and asked for."""
+    made = [s.requested() if s.name == name and isinstance(s, OnRequest) else s for s in strategies]
+    return sorted(made, key=lambda s: s.name != name)
+
+
 FIRST = "strategy"  # the knob that every target has: which strategy is asked before the others
 
 
@@ -151,7 +169,7 @@ def chosen_strategies(strategies: Sequence[Strategy], choice: Mapping[str, Any])
             near = did_you_mean(str(value), map(str, knobs[name])) if name in knobs else did_you_mean(name, knobs)
             raise UsageError(f"there is no choice {name} = {value!r}{near}")
     made = [s.choosing(choice) if isinstance(s, Tunable) else s for s in strategies]
-    return sorted(made, key=lambda s: s.name != choice[FIRST]) if FIRST in choice else made
+    return preferred(made, choice[FIRST]) if FIRST in choice else made
 
 
 def choice_text(choice: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     commands = parser.add_subparsers(dest="command", required=True)
     make = commands.add_parser("build", help="compile, and write one folder")
-    make.add_argument("dir", type=Path, metavar="DIR", help="a new folder")
+    make.add_argument("dir", type=Path, metavar="DIR", help="a new folder, or one whose build was stopped")
     make.add_argument("--target", default=TARGET, help=f"what is measured is compiled for it (default: {TARGET})")
     make.add_argument("--check", action="append", metavar="TARGET",
                       help=f"what is checked is compiled for it (default: {', '.join(CHECK_TARGETS)})")  # fmt: skip
@@ -35,9 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             goals = ", ".join(f"<= {g.ratio} of {g.peer}" for g in work.goals)
             print(f"{work.row:34} {work.name:56} {goals}")
         return 0
-    if args.dir.exists() and any(args.dir.iterdir()):
-        parser.error(f"{args.dir} is not empty")
-    build(args.dir, args.target, args.check or CHECK_TARGETS, tiny=args.tiny, only=args.only, wheel=not args.no_wheel)
+    try:
+        build(args.dir, args.target, args.check or CHECK_TARGETS, tiny=args.tiny, only=args.only,
+              wheel=not args.no_wheel)  # fmt: skip
+    except FileExistsError as e:
+        parser.error(str(e))
     return 0
 
 

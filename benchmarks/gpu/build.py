@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import lzma
@@ -35,13 +36,53 @@ _PLAIN = frozenset(("i8", "u8", "i32", "f16", "f32"))
 
 
 class Folder:
-    """The folder that is being written."""
+    """The folder that is being written. What is done is in its journal, so that a build that was stopped goes on.
 
-    def __init__(self, path: Path) -> None:
+    Raises:
+        FileExistsError: it holds something else, or was begun by another version or for another target.
+    """
+
+    def __init__(self, path: Path, what: dict[str, Any]) -> None:
         self.path = path
-        (path / "programs").mkdir(parents=True, exist_ok=True)
+        self.journal, self.parts = path / "journal.jsonl", path / "parts"
+        if path.exists() and any(path.iterdir()) and not self.journal.exists():
+            raise FileExistsError(f"{path} is not empty")
+        for folder in (path / "programs", self.parts):
+            folder.mkdir(parents=True, exist_ok=True)
         self.arrays: dict[str, Array] = {}
         self.programs = 0
+        self.done: dict[str, Any] = {}
+        if not self.journal.exists():
+            self.journal.write_text(json.dumps(what) + "\n")
+        first, *lines = self.journal.read_text().splitlines()
+        if json.loads(first) != json.loads(json.dumps(what)):
+            raise FileExistsError(f"{path} was begun as {first}: another folder")
+        for line in lines:
+            entry = json.loads(line)
+            self.done[entry["key"]] = entry["value"]
+            self.programs = entry["programs"]
+        for part in sorted(self.parts.glob("*.npz")):
+            with np.load(part) as found:
+                self.arrays |= {name: found[name] for name in found.files}
+
+    def kept(self, key: str, make: Callable[[], Any]) -> Any:
+        """What `make` returns, or has returned when the folder was begun; with the arrays that it stores."""
+        if key not in self.done:
+            before = set(self.arrays)
+            value = make()
+            new = {name: array for name, array in self.arrays.items() if name not in before}
+            if new:
+                np.savez(self.parts / f"{len(self.done):04}.npz", **new)  # type: ignore[arg-type]
+            with self.journal.open("a") as journal:
+                journal.write(json.dumps({"key": key, "value": value, "programs": self.programs}) + "\n")
+            self.done[key] = value
+        return self.done[key]
+
+    def finish(self) -> None:
+        """Write the arrays, and drop what a build goes on from."""
+        np.savez_compressed(self.path / "arrays.npz", **self.arrays)  # type: ignore[arg-type]
+        shutil.rmtree(self.parts)
+        self.journal.unlink()
 
     def program(self, artifact: Artifact) -> dict[str, Any]:
         """Store a program; where it holds a large constant, the bytes that the runner draws anew."""
@@ -118,7 +159,7 @@ def _argument(o: Any) -> dict[str, Any]:
 
 def compile_work(work: Work, target: str) -> Artifact:
     """One program: `repeats` products, the first on the first set of operands, and so on; results in their order."""
-    return compile_built(lambda ctx: _module(work), resolve(target), Options(cache=False), None)
+    return compile_built(lambda ctx: _module(work), resolve(target), Options(cache=False, choice=work.choice), None)
 
 
 def _module(work: Work) -> Any:
@@ -207,9 +248,9 @@ def build(
         only: works and checks with one of these texts in their names.
         wheel: fetch the runtime's wheel for the device's Python.
     """
-    if path.exists() and any(path.iterdir()):
-        raise FileExistsError(f"{path} is not empty")
-    folder = Folder(path)
+    versions = {"qmlir": qmlir.__version__, "iree": version("iree-base-runtime")}
+    what = {"target": target, "checks": list(check_targets), "tiny": tiny, "only": list(only), "versions": versions}
+    folder = Folder(path, what)
     start = time.perf_counter()
 
     def wanted(name: str) -> bool:
@@ -219,16 +260,19 @@ def build(
     for one in check_targets:
         for check in checks():
             if wanted(f"{check.family}: {check.name}"):
-                cases += add_check(folder, check, one)
+                key = f"{one}, {check.family}: {check.name}"
+                cases += folder.kept(key, functools.partial(add_check, folder, check, one))
+                say(f"{time.perf_counter() - start:5.0f} s  {key}")
         say(f"{one}: {sum('refused' not in c for c in cases if c['target'] == one)} checks")
     measured = []
     for work in works(tiny):
         if wanted(work.name):
-            measured.append(add_work(folder, work, target))
+            measured.append(folder.kept(work.name, functools.partial(add_work, folder, work, target)))
             why = f": {measured[-1]['refused']}" if "refused" in measured[-1] else ""
-            say(f"{work.name}: {work.repeats} products of {work.copies} sets{why}")
-    np.savez_compressed(path / "arrays.npz", **folder.arrays)  # type: ignore[arg-type]
-    versions = {"qmlir": qmlir.__version__, "iree": version("iree-base-runtime")}
+            say(
+                f"{time.perf_counter() - start:5.0f} s  {work.name}: {work.repeats} products of {work.copies} sets{why}"
+            )
+    folder.finish()
     contents = {"target": target, "versions": versions, "checks": cases, "works": measured}
     (path / "works.json").write_text(json.dumps(contents, indent=1) + "\n")
     write_runner(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 import qmlir
 from qmlir import TensorSpec
 from qmlir.dialect.dtypes import DTYPES, Array, from_numpy
+from qmlir.targets import resolve
 
 R = qmlir.reference
 ROWS = (1, 4, 16, 33, 130)
@@ -35,6 +36,7 @@ class Check:
     dynamic: bool = True
     arguments: tuple[str, ...] = ("lhs", "lhs_scale", "lhs_zero_point")
     tolerance: float = 0.0
+    choice: dict[str, Any] = field(default_factory=dict)  # of a strategy, where a target has it
 
     def operands(self, m: int) -> dict[str, Any]:
         """For m rows; constants are the same for all."""
@@ -52,7 +54,9 @@ class Check:
             array = np.asarray(value)
             shape = (None, *array.shape[1:]) if self.dynamic and name not in ("rhs", "group_sizes") else array.shape
             given[name] = TensorSpec(shape, from_numpy(array.dtype))
-        return getattr(qmlir.ops, self.op).compile(target=target, **given)
+        known = {s.name for s in resolve(target).strategies()}
+        choice = self.choice if set(self.choice.values()) <= known else None
+        return getattr(qmlir.ops, self.op).compile(target=target, choice=choice, **given)
 
     def expected(self, m: int) -> Array:
         return np.asarray(getattr(R, self.op)(**self.operands(m)))
@@ -80,7 +84,7 @@ def _product(dtype: str = "i8", group: int = 0, n: int = 200, k: int = 512, lhs:
     def build(rng: np.random.Generator, m: int) -> dict[str, Any]:
         scale = _scales(rng, n, k // group if group else 1)
         made = {"lhs": _codes(rng, lhs, m, k), **_weight(rng, dtype, n, k), "rhs_transposed": True, "rhs_scale": scale}
-        if lhs in ("i8", "u8", "e4m3"):
+        if lhs in ("i8", "u8", "e4m3", "e5m2"):
             made["lhs_scale"] = _scales(rng, m, 1)
         for name, value in more.items():
             made[name] = value(rng, m, n, scale) if callable(value) else value
@@ -114,7 +118,10 @@ def checks() -> Iterator[Check]:
         yield Check("weight only", f"f16 x {bits}", _product(bits, group, lhs="f16"), tolerance=2e-3)
     yield Check("weight only", "static f16 x i4", _product("i4", 128, n=256, k=1024, lhs="f16"), rows=(1, 4, 16),
                 dynamic=False, tolerance=2e-3)  # fmt: skip
-    yield Check("fp8", "e4m3 x e4m3", _product("e4m3", lhs="e4m3"), tolerance=1e-4)
+    for lhs, rhs in (("e4m3", "e4m3"), ("e5m2", "e4m3"), ("e5m2", "e5m2")):
+        yield Check("fp8", f"{lhs} x {rhs}", _product(rhs, lhs=lhs), tolerance=1e-4)
+    yield Check("fp8", "fast", _product("e4m3", lhs="e4m3"), tolerance=2e-3, choice={"strategy": "mma-sync-fp8-fast"})
+    yield Check("w8a8", "K shared by warps", _product(n=72, k=4096), rows=(16, 33), dynamic=False)
     for kernel, stride in ((3, 1), (3, 2), (1, 1)):
         yield Check(
             "conv2d", f"{kernel}x{kernel}/{stride}", _convolution(kernel, stride), "conv2d_q", (2,), False, ("input",)
@@ -122,6 +129,10 @@ def checks() -> Iterator[Check]:
     yield Check(
         "experts", "contiguous", _contiguous, "grouped_matmul", (70,), True, ("lhs", "lhs_scale", "group_sizes")
     )
+    yield Check("experts", "contiguous, static", _contiguous, "grouped_matmul", (70, 300), False,
+                ("lhs", "lhs_scale", "group_sizes"))  # fmt: skip
+    yield Check("experts", "moe", _layer, "moe", (1, 33, 200), True,
+                ("input", "input_scale", "expert_ids", "routing_weights"), tolerance=1e-2)  # fmt: skip
     yield Check("experts", "routed", _routed, "grouped_matmul", (1, 33), True, ("lhs", "lhs_scale", "expert_ids"))
 
 
@@ -145,3 +156,14 @@ def _routed(rng: np.random.Generator, m: int) -> dict[str, Any]:
     ids = np.stack([rng.permutation(8)[:2] for _ in range(m)]).astype(np.int32)
     return {"lhs": _codes(rng, "i8", m, 128), "rhs": _codes(rng, "i8", 8, 72, 128), "rhs_transposed": True,
             "lhs_scale": _scales(rng, m, 1), "rhs_scale": _scales(rng, 8, 72, 1), "expert_ids": ids}  # fmt: skip
+
+
+def _layer(rng: np.random.Generator, m: int) -> dict[str, Any]:
+    ids = np.stack([rng.permutation(8)[:2] for _ in range(m)]).astype(np.int32)
+    return {
+        "input": _codes(rng, "i8", m, 128), "input_scale": _scales(rng, m, 1), "expert_ids": ids,
+        "routing_weights": _scales(rng, m, 2), "w1": _codes(rng, "i8", 8, 192, 128),
+        "w1_scale": _scales(rng, 8, 192, 1), "w2": _codes(rng, "i8", 8, 128, 192),
+        "w2_scale": _scales(rng, 8, 128, 1), "weights_transposed": True, "activation": "relu",
+        "intermediate_dtype": "i8",
+    }  # fmt: skip

@@ -56,8 +56,8 @@ def describe(op: Any, extended: bool = False, decoded_batches: bool = False) -> 
     """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes.
 
     What not every generator has is found only when it asks for it (`extended`): batches of products, gates, float
-    activations that are widened in front of the product, and decodes that are tables of whatever form. With
-    `decoded_batches` a batch may be of floats, whose weights are decoded by arithmetic.
+    activations that are widened in front of the product, decodes that are tables of whatever form, and products of
+    one-byte floats. With `decoded_batches` a batch may be of floats, whose weights are decoded by arithmetic.
 
     Raises:
         Unfit: where it is none.
@@ -88,7 +88,7 @@ def describe(op: Any, extended: bool = False, decoded_batches: bool = False) -> 
     if batch and (len(rows) != 1 or rows[0].size is None):
         raise Unfit("products of a batch with a dynamic number of rows", "blocks of a static size")
     group = _product([a.size for a in depth]) if groups else None
-    if floating:
+    if floating and not (extended and all(_one_byte(side.value) for side in (lhs, rhs))):
         if (batch and not decoded_batches) or groups or len(depth) != 1:
             raise Unfit(
                 "a float product in groups, or a batch of them", "one weight, dequantised in front of the product"
@@ -487,6 +487,12 @@ def _factor(op: Any, position: int, axes: _Axes, order: tuple[str, ...]) -> Fact
         magnitude=int(op.attributes[name].value) if name in op.attributes else 128,
         flipped=flipped is not None,
     )
+
+
+def _one_byte(value: Any) -> bool:
+    """Whether a tensor is of floats of one byte: both sides of a product then are codes."""
+    element = ir.RankedTensorType(value.type).element_type
+    return isinstance(element, ir.FloatType) and bool(element.width == 8)
 
 
 def _narrow(value: Any) -> Any:

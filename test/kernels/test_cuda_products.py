@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -219,3 +220,55 @@ def test_groups_that_fit_no_step_are_refused() -> None:
     answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
     assert "groups of 8 along K fit no step" in answers["mma-sync-int8"]["reason"]
     assert "a group size of 16 or a multiple" in answers["mma-sync-int8"]["remedy"]
+
+
+def one_byte(m: int | None, **kw: Any) -> Any:
+    rhs = np.random.default_rng(0).standard_normal((72, 512)).astype(ml_dtypes.float8_e4m3fn)
+    return qmlir.ops.scaled_matmul.compile(
+        T((m, 512), "e4m3"), rhs, rhs_transposed=True, lhs_scale=T((m, 1), "f32"), rhs_scale=scales(72, 1), **kw
+    )
+
+
+HALVES = r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.f16\.f16\.f32"
+CODES = r"mma\.sync\.aligned\.m16n8k32\.row\.col\.f32\.e4m3\.e4m3\.f32"
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("m", [1, 33, None])
+def test_one_byte_floats_are_one_kernel(target: str, m: int | None) -> None:
+    one_kernel(one_byte(m, target=target, bias=np.zeros(72, np.float32), out_dtype="bf16"), HALVES)
+
+
+def test_the_instruction_of_fp8_is_asked_for() -> None:
+    """It keeps fewer bits of a sum than the semantics ask for."""
+    artifact = one_byte(None, target="cuda:sm_90a")
+    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    assert answers["mma-sync-fp8"]["accepted"]
+    asked = one_byte(None, target="cuda:sm_90a", choice={"strategy": "mma-sync-fp8-fast"})
+    plan = one_kernel(asked, CODES)
+    assert plan["codes"] == f"e4m3 x e4m3, sums of {plan['tile'][2]} apart"
+    assert plan["tile"][2] <= 128
+    text = default_pipeline(resolve("cuda:sm_89"))
+    select = "qmlir-select{target=cuda:sm_89"
+    asked = one_byte(33, target="cuda:sm_89", pipeline=text.replace(select, f"{select} prefer=mma-sync-fp8-fast"))
+    one_kernel(asked, CODES)
+
+
+def test_the_instruction_of_fp8_is_refused() -> None:
+    from qmlir.strategy import Contraction, Decline
+
+    c = Contraction("matmul", (), 16, 64, 64, "f8E4M3FN", "f8E5M2", "f32")
+    for target, reason, remedy in (
+        ("cuda:sm_90a", "the instruction keeps fewer bits of a sum than f32 has", "prefer=mma-sync-fp8-fast"),
+        ("cuda:sm_80", "cuda:sm_80 has no instruction for fp8", "cuda:sm_89 or newer"),
+    ):
+        (fast,) = (s for s in resolve(target).strategies() if s.name == "mma-sync-fp8-fast")
+        answer = fast.consider(Contraction(**{**c.__dict__, "op": object()}))
+        assert isinstance(answer, Decline)
+        assert answer.reason == reason
+        assert remedy in answer.remedy
+
+
+def test_warps_share_a_long_k_of_few_results() -> None:
+    assert one_kernel(product("cuda:sm_90a", 16, 256, 4096), S8)["warps"][2] > 1
+    assert one_kernel(product("cuda:sm_80", 1024, 1024, 512), S8)["warps"][2] == 1

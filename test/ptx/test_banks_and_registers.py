@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ptx.configured import TARGETS as CONFIGURED_TARGETS
+from ptx.configured import Configuration, shipped
 from ptx.program import interpret
 from ptx.shipped import SCHEMES, TARGETS, product, rows
+
+from qmlir.targets import resolve
 
 
 @pytest.mark.parametrize(("dtype", "group"), [("i8", 0), ("i4", 0), ("i4", 64), ("i2", 0)])
@@ -25,3 +29,32 @@ def test_nothing_spills(target: str, dtype: str, group: int) -> None:
     for row in rows(target, dtype, group):
         assert row["spills"] == 0, row
         assert row["registers"] <= 255
+
+
+EVERY = [one for target in CONFIGURED_TARGETS for one in shipped(target)]
+# In the fast tier: the widest tile of each strategy, the narrowest, and one whose warps share K, on one target each.
+SOME = {
+    "cuda:sm_80 mma-sync-int8 mma-sync-int8-tile:128x256x64x2x4x1x4 i8 i8 0",
+    "cuda:sm_80 mma-sync-int8 mma-sync-int8-tile:16x32x512x1x1x4x3 i8 i8 0",
+    "cuda:sm_80 mma-sync-weight-only mma-sync-weight-only-tile:128x128x64x2x4x1x4 f16 i4 128",
+    "cuda:sm_89 mma-sync-fp8 mma-sync-fp8-tile:128x128x64x2x2x1x4 e4m3 e4m3 0",
+    "cuda:sm_90a wgmma-int8 wgmma-int8-tile:128x256x128x8x1x1x4 i8 i8 0",
+    "cuda:sm_90a gemv-int8 - i8 i4 128",
+}
+
+
+@pytest.mark.parametrize(
+    "one", [pytest.param(c, id=c.key, marks=[] if c.key in SOME else [pytest.mark.slow]) for c in EVERY]
+)
+def test_every_configuration_fits_its_registers(one: Configuration) -> None:
+    row = one.row()
+    if "declined" in row:
+        assert one.key not in SOME
+        return
+    assert row["spills"] == row["stack"] == 0
+    assert row["registers"] <= 255
+    assert row["shared"] <= resolve(one.target).shared_memory
+
+
+def test_some_configurations_are_there() -> None:
+    assert {c.key for c in EVERY} >= SOME

@@ -76,6 +76,7 @@ class Form:
     rows: tuple[int, ...] = ROWS
     dynamic: bool = True
     arguments: tuple[str, ...] = ("lhs", "lhs_scale", "lhs_zero_point", "c")
+    choice: str = ""  # of a tile, `KNOB:TILE`, or of a strategy
     judge: str = (
         "exact"  # or "near": the order of float sums is not fixed; or "smooth": behind a transcendental function
     )
@@ -203,9 +204,41 @@ def weight_only() -> Iterator[Form]:
                 return made
 
             yield Form("weight only", name, build, rows=(1, 5, 33), judge="near")
+
+
+def one_byte_floats() -> Iterator[Form]:
+    """Codes become f16, exactly, and their products are summed in f32; or fp8's own instruction, asked for."""
+
+    def build(d: Draw, m: int, lhs: str = "e4m3", rhs: str = "e4m3", n: int = 72, k: int = 160, groups: int = 1) -> Any:
+        return {"lhs": d.codes(lhs, m, k), "rhs": d.codes(rhs, n, k), "rhs_transposed": True,
+                "lhs_scale": d.scales(m, groups), "rhs_scale": d.scales(n, groups)}  # fmt: skip
+
     for lhs in ("e4m3", "e5m2"):
-        yield Form("fp8", f"{lhs} x e4m3", lambda d, m, lhs=lhs: {
-            **w8(d, m), "lhs": d.codes(lhs, m, 160), "rhs": d.codes("e4m3", 72, 160)}, rows=(5, 33), judge="near")  # fmt: skip
+        for rhs in ("e4m3", "e5m2"):
+            yield Form(
+                "fp8", f"{lhs} x {rhs}", lambda d, m, a=lhs, b=rhs: build(d, m, a, b), rows=(5, 33), judge="near"
+            )
+    yield Form("fp8", "ragged", lambda d, m: build(d, m, n=50, k=97), rows=(1, 33, 130), judge="near")
+    yield Form("fp8", "groups", lambda d, m: build(d, m, k=256, groups=2), rows=(5, 33), judge="near")
+    yield Form("fp8", "blocks", lambda d, m: {**build(d, m, n=128, k=256, groups=2), "rhs_scale": d.scales(1, 2)},
+               rows=(5, 33), judge="near")  # fmt: skip
+    yield Form("fp8", "arguments", build, rows=(5,), judge="near", arguments=("lhs", "lhs_scale", "rhs", "rhs_scale"))
+    yield Form("fp8", "finished", lambda d, m: {**build(d, m), "bias": d.floats(72), "activation": "relu",
+                                                "out_dtype": "bf16"}, rows=(5, 33), judge="near")  # fmt: skip
+    for groups in (1, 4):
+        yield Form("fp8", f"fast, {groups} groups", lambda d, m, g=groups: build(d, m, "e4m3", "e5m2", 72, 512, g),
+                   rows=(5, 33), judge="near", choice="strategy:mma-sync-fp8-fast")  # fmt: skip
+
+
+def sliced() -> Iterator[Form]:
+    """Warps that share K, and hand their sums to the first of them."""
+    for tile in ("64x64x256x2x2x2x3", "32x32x256x1x1x4x4", "16x32x512x1x1x4x3", "16x16x512x1x1x4x4"):
+        choice = f"mma-sync-int8-tile:{tile}"
+        yield Form("sliced", f"w8a8 {tile}", lambda d, m: w8(d, m, 72, 1100), rows=(16, 33), choice=choice)
+        yield Form("sliced", f"i4 {tile}", w4("i4", n=72, k=1024), rows=(16, 33), choice=choice)
+        yield Form("sliced", f"zero points {tile}", lambda d, m: {
+            **w8(d, m, 72, 1100), "lhs": d.codes("u8", m, 1100), "lhs_zero_point": d.zeros(m, 1, lo=0, hi=256),
+            "rhs_zero_point": d.zeros(72, 1)}, rows=(16, 33), choice=choice)  # fmt: skip
 
 
 def convolutions() -> Iterator[Form]:
@@ -310,7 +343,7 @@ def experts() -> Iterator[Form]:
     yield Form("experts", "moe", layer, "moe", (1, 9, 40), True, names, "near")
 
 
-FORMS = [*products(), *short_weights(), *weight_only(), *convolutions(), *experts()]
+FORMS = [*products(), *short_weights(), *weight_only(), *one_byte_floats(), *sliced(), *convolutions(), *experts()]
 TARGETS = ("cuda:sm_80", "cuda:sm_90a")
 # In the fast tier: every family, and most kinds of a product.
 FAST = {
@@ -319,7 +352,7 @@ FAST = {
         "w8a8-72x160", "w8a8-33x70", "w8a8-static rows 1", "w8a8-batch", "zero points-both", "zero points-u8 both",
         "epilogue-all", "epilogue-gelu", "epilogue-u8 half_away", "epilogue-swiglu halves", "w4a8-i4 per channel",
         "w4a8-u4 zeros on both sides, group 32", "w4a8-static rows 4", "weight only-float16 x i4 group 32",
-        "fp8-e4m3 x e4m3", "conv2d-zero point", "experts-contiguous",
+        "fp8-e4m3 x e4m3", "fp8-fast, 1 groups", "sliced-zero points 16x32x512x1x1x4x3", "conv2d-zero point", "experts-contiguous",
         "experts-routed u8", "experts-moe",
     )
 } | {("cuda:sm_90a", n) for n in ("w8a8-72x160", "w8a8-256x512", "epilogue-all", "w4a8-i4 group 64")}  # fmt: skip
@@ -335,7 +368,9 @@ def program(form: Form, target: str, kw: dict[str, Any]) -> Program:
         array = np.asarray(value)
         per_row = form.dynamic and name not in ("rhs", "rhs_scale", "group_sizes")
         given[name] = TensorSpec((None, *array.shape[1:]) if per_row else array.shape, from_numpy(array.dtype))
-    return interpret(getattr(qmlir.ops, form.op).compile(target=target, **given))
+    knob, _, value = form.choice.partition(":")
+    choice = {knob: value} if value else None
+    return interpret(getattr(qmlir.ops, form.op).compile(target=target, choice=choice, **given))
 
 
 def judged(form: Form, kw: dict[str, Any], got: Any) -> None:
@@ -370,7 +405,9 @@ def test_family(target: str, form: Form) -> None:
 
 
 def test_there_are_enough_cases() -> None:
-    assert sum(len(f.rows) for _, f in CASES) >= 300
+    """A case is a call of a program with some number of rows; `exact` ones are compared bit for bit."""
+    assert sum(len(f.rows) for _, f in CASES if f.judge == "exact") >= 600
+    assert sum(len(f.rows) for _, f in CASES) >= 800
     fast = {form for _, form in FAST}
     assert fast <= {f.id for f in FORMS}
     assert {f.family for f in FORMS} == {form.partition("-")[0] for form in fast}

@@ -147,7 +147,7 @@ class Module:
     variables: dict[str, Variable] = field(default_factory=dict)
 
 
-_WIDTHS = {"pred": 1}
+_WIDTHS = {"pred": 1, "e4m3x2": 16, "e5m2x2": 16}
 _NAME = r"[A-Za-z_$%][\w$.]*"
 _LABEL = re.compile(r"([A-Za-z_$%][\w$]*)\s*:(?!:)")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)\{")

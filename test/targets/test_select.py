@@ -45,7 +45,7 @@ def test_options_are_read_from_a_pipeline() -> None:
         ("vulkan:ada", "matmul", "tiled"),
         ("vulkan:ada", "f16", "stock"),
         ("vulkan:lavapipe", "e4m3", "stock"),
-        ("cuda:sm_90a", "e4m3", "widened"),
+        ("cuda:sm_90a", "e4m3", "mma-sync-fp8"),
         ("rocm:gfx942", "e4m3", "widened"),
         ("rocm:gfx950", "e4m3", "mma"),
         ("cpu", "e4m3", "widened"),

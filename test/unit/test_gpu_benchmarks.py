@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu.build import CHECK_TARGETS, build, constants
+from benchmarks.gpu.build import CHECK_TARGETS, TARGET, build, constants
 from benchmarks.gpu.checks import checks
 from benchmarks.gpu.works import DECODE, L2_BYTES, LARGE, LONGEST, works
 
@@ -19,6 +19,7 @@ from benchmarks.gpu.works import DECODE, L2_BYTES, LARGE, LONGEST, works
 ROWS = {
     "w8a8, large": {"torch._int_mm + scales": 1.0},
     "fp8, large": {"torch._scaled_mm": 1.0},
+    "fp8 fast, large": {"torch._scaled_mm": 1.0},
     "w4a16 g128, M <= 16": {"torch f16": 0.3, "gemlite": 0.9, "torch._weight_int4pack_mm": 0.9},
     "w4a8 g128, M <= 16": {"torch f16": 0.3, "gemlite": 0.9, "torch._weight_int4pack_mm": 0.9},
     "w8a8, M <= 64": {"torch f16": 0.55},
@@ -101,6 +102,30 @@ def test_a_missing_device_is_said(trial: Path) -> None:
     done = run(trial, "--device", "cuda")
     assert done.returncode == 1
     assert "no device for" in done.stdout
+
+
+def test_a_build_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    names, said = ("w8a8: ragged", "w8a8 32x48x64"), []
+
+    def stop(text: str) -> None:
+        said.append(text)
+        if "w8a8: ragged" in text:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(folder, TARGET, [TARGET], tiny=True, only=names, wheel=False, say=stop)
+    with pytest.raises(FileExistsError, match="was begun as"):
+        build(folder, TARGET, [TARGET], tiny=True, wheel=False)
+    kept = (folder / "programs" / "000.vmfb.xz").stat().st_mtime_ns
+    contents = build(folder, TARGET, [TARGET], tiny=True, only=names, wheel=False, say=said.append)
+    assert (folder / "programs" / "000.vmfb.xz").stat().st_mtime_ns == kept
+    assert len(contents["works"]) == 1
+    assert not (folder / "journal.jsonl").exists()
+    done = run(folder, "--dry")
+    assert "0 wrong" in done.stdout
+    with pytest.raises(FileExistsError, match="is not empty"):
+        build(folder, TARGET, [TARGET], tiny=True, only=names, wheel=False)
 
 
 @pytest.mark.slow

@@ -45,6 +45,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     from .kernels.strategy import (
         ConvolutionStrategy,
+        FastFp8Strategy,
+        Fp8Strategy,
         GemvStrategy,
         MmaSyncStrategy,
         WeightOnlyStrategy,
@@ -56,7 +58,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     int8 = (WgmmaStrategy(target, units),) if target.name == "sm_90a" else ()
     int8 = (*int8, MmaSyncStrategy(target, units))
     convolutions = tuple(ConvolutionStrategy(matmul) for matmul in int8)
-    kernels = (GemvStrategy(target, units), *int8, *convolutions, WeightOnlyStrategy(target, units))
+    fp8 = (Fp8Strategy(target, units), FastFp8Strategy(target, units))
+    kernels = (GemvStrategy(target, units), *int8, *convolutions, *fp8, WeightOnlyStrategy(target, units))
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)
     return (*kernels, patches, exact, mma, WidenedStrategy("bf16", (mma,)), StockStrategy(target, stock_facts))

@@ -10,6 +10,7 @@ mma_gemm.py      products on tensor cores: main loop, groups along K, epilogue
 wgmma_gemm.py    the same on Hopper's wgmma
 decode.py        weights of codes as floats
 image.py         where the codes of a convolution's activation are
+fp8.py           one-byte floats on both sides
 route.py         rows of experts into blocks: tables that products read through
 gemv.py          products of a few rows: lanes share K
 operands.py      what bodies read

@@ -53,8 +53,8 @@ def fitting(kernel: Kernel, tile: Tile) -> Tile | None:
         if step <= (tile.k if kernel.combine is None else min(tile.k, _SHORT_TILE)) and (
             kernel.group % step == 0 or step % kernel.group == 0
         ):
-            # Warps along K ask for whole tiles.
-            warps = tile.warps if step == tile.k else (*tile.warps[:2], 1)
+            # Warps along K ask for whole tiles, and combine no groups.
+            warps = tile.warps if step == tile.k and kernel.combine is None else (*tile.warps[:2], 1)
             return Tile(tile.m, tile.n, step, warps, tile.stages)
     return None
 
@@ -66,15 +66,14 @@ def seconds(gemm: MmaGemm, target: Target, machine: Machine) -> float:
     workgroups = -(-m // tile.m) * -(-kernel.n // tile.n) * _products(kernel)
     each = -(-workgroups // units)
     together = max(1, min(each, machine.shared_memory // gemm.shared_bytes, 1024 // tile.threads))
-    dtype = "i8" if gemm.unit == 1 else "f16"
-    rate = (target.peak.rate(dtype) if target.peak is not None else None) or 3e14
+    rate = (target.peak.rate(gemm.rate) if target.peak is not None else None) or 3e14
     rows, columns = tile.warp
     warps = tile.warps[0] * tile.warps[1]
     bytes_ = min(m, tile.m) * gemm.unit + tile.n / fields  # of one code along K
     multiply = 2 * tile.m * tile.n / (rate / units)
     read = warps * (rows * gemm.unit + columns / fields) / _SHARED_BYTES_PER_CLOCK / _CLOCK
     load = bytes_ / _L2_BYTES_PER_CLOCK / _CLOCK
-    decode = tile.warps[0] * tile.n * _DECODE / _LANES_PER_CLOCK / _CLOCK if gemm.unit == 2 else 0.0
+    decode = tile.warps[0] * tile.n * _DECODE / _LANES_PER_CLOCK / _CLOCK if gemm.decodes else 0.0
     # Fewer bytes under way than the latency of memory asks for: a workgroup waits.
     wait = _LATENCY / ((tile.stages - 1) * tile.k) / together
     return each * (gemm.padded_k * max(multiply, read, load, decode, wait) + _LATENCY)

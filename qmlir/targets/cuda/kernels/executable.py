@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...._mlir import hal
@@ -23,7 +24,13 @@ def kernel_of(
 ) -> str:  # fmt: skip
     """An executable at the insertion point whose operands are tensors as they stand, the last of them the results; see
     `gpu_kernels.executable`."""
-    return executable(name, rows, [View.of(t) for t in tensors], launch, body, tokens, results)
+    return executable(name, rows, [_view(t) for t in tensors], launch, body, tokens, results)
+
+
+def _view(tensor: Any) -> View:
+    """One-byte floats as bytes: what they mean is up to the kernel."""
+    view = View.of(tensor)
+    return replace(view, element=e.integer(8)) if e.bits(view.element) == 8 else view
 
 
 def workgroup_id() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ...._mlir import arith, gpu, ir, llvm, memref, vector
 from ....kernels import emit as e
@@ -76,6 +76,33 @@ def ldmatrix(source: Any, row: e.Index, column: e.Index, count: int) -> list[Any
     return [e.lane(vector.bitcast(one, e.lane(loaded, i)), 0) for i in range(count)]
 
 
+class Multiply(Protocol):
+    """`mma.sync.m16n8k{depth}` as a kernel uses it: words of 32 bits from shared memory, made operands, to sums."""
+
+    @property
+    def depth(self) -> int:
+        """Codes along K."""
+
+    @property
+    def operand(self) -> str:
+        """PTX's name of the operands' type."""
+
+    @property
+    def acc(self) -> str:
+        """The type of the sums: i32 or f32."""
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes along K of a row of a fragment in shared memory."""
+
+    def lhs(self, words: Sequence[Any]) -> list[Any]: ...
+
+    def rhs(self, words: Sequence[Any]) -> list[Any]: ...
+
+    def __call__(self, lhs: Sequence[Any], rhs: Sequence[Any], acc: Sequence[Any]) -> list[Any]:
+        """`acc[m, n] += lhs[m, k] * rhs[n, k]`."""
+
+
 @dataclass(frozen=True)
 class Mma:
     """`mma.sync.m16n8k{depth}`: a lane holds 4, 2 and 4 registers of the operands and sums (2, 1, 4 at half depth)."""
@@ -88,6 +115,13 @@ class Mma:
     def step_bytes(self) -> int:
         """Bytes along K of a row of a fragment."""
         return self.depth * (1 if self.operand in ("s8", "u8") else 2)
+
+    def lhs(self, words: Sequence[Any]) -> list[Any]:
+        """Words of the activation in shared memory as operands."""
+        return list(words)
+
+    def rhs(self, words: Sequence[Any]) -> list[Any]:
+        return list(words)
 
     def __call__(self, lhs: Sequence[Any], rhs: Sequence[Any], acc: Sequence[Any]) -> list[Any]:
         """`acc[m, n] += lhs[m, k] * rhs[n, k]`; operands as 32-bit words."""

@@ -65,7 +65,7 @@ class MmaGemm:
     constant: bool  # the weight is packed, its K padded
 
     @property
-    def mma(self) -> gpu.Mma:
+    def mma(self) -> gpu.Multiply:
         if self.kernel.rhs.decode is not None:
             return gpu.Mma(16, str(self.kernel.lhs.value.type.element_type), "f32")
         return gpu.Mma(32 if (self.kernel.group or 32) % 32 == 0 and self.tile.k % 32 == 0 else 16, "s8", "i32")
@@ -74,6 +74,16 @@ class MmaGemm:
     def unit(self) -> int:
         """Bytes of an element of the activation."""
         return 1 if self.kernel.rhs.decode is None else 2
+
+    @property
+    def rate(self) -> str:
+        """The type at whose rate the instruction multiplies."""
+        return "i8" if self.unit == 1 else "f16"
+
+    @property
+    def decodes(self) -> bool:
+        """Whether each code is made a float in registers."""
+        return self.unit == 2
 
     @property
     def step(self) -> int:
@@ -96,7 +106,10 @@ class MmaGemm:
 
     @property
     def shared_bytes(self) -> int:
-        return sum(shape.bytes for shape in self.shapes) + 4 * self.tile.m * self.tile.n * (self.tile.warps[2] - 1)
+        # Warps along K but the first hand over their sums, row sums among them: a fragment of 8 columns a warp.
+        sums = 8 * self.tile.warps[1] * int(uses_row_sums(self.kernel))
+        handed = 4 * self.tile.m * (self.tile.n + sums) * (self.tile.warps[2] - 1)
+        return sum(shape.bytes for shape in self.shapes) + handed
 
     @property
     def axes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -112,15 +125,19 @@ class MmaGemm:
 
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
         """An executable at the insertion point; returns its entry point."""
-        size, work = self._work(Block)
+        size, work = self._work()
         return kernel_of(name, size, [*inputs, result], self.launch, work, tokens=has_tokens(self.kernel))
 
-    def _work(self, block: type[Block]) -> tuple[int | None, Body]:
+    @property
+    def block(self) -> type[Block]:
+        return Block
+
+    def _work(self) -> tuple[int | None, Body]:
         """The number that a launch depends on, of rows or of a batch's products, and what each workgroup does."""
         kernel = self.kernel
         if kernel.batch is None:
-            return kernel.m, lambda rows, buffers: block(self, rows, buffers).run()
-        return kernel.batch.size, lambda _, buffers: block(self, kernel.m, buffers).run()
+            return kernel.m, lambda rows, buffers: self.block(self, rows, buffers).run()
+        return kernel.batch.size, lambda _, buffers: self.block(self, kernel.m, buffers).run()
 
 
 class Block:
@@ -251,7 +268,7 @@ class Block:
                 # Asked for a tile ahead: what is read here is needed after the next wait.
                 read = self.decoder.load(e.minimum(e.add(k_tile.index, 1), tiles - 1))
                 self._advance(k_tile.index, ring)
-                state = self._steps(ring[0], state, range(self._steps_per_warp))
+                state = self._tile(ring[0], state)
                 k_tile.next = [*self._next(ring), *read, *state]
             return self._parts(self._across_warps(k_tile.results[2 + len(read) :]))
         totals, per_group = self._zero_totals(), self._tiles_per_group()
@@ -260,7 +277,7 @@ class Block:
                 with e.loop(0, per_group, 1, [*each.values[:2], *self._zeros()]) as k_tile:
                     ring, state = k_tile.values[:2], k_tile.values[2:]
                     self._advance(e.add(e.multiply(each.index, per_group), k_tile.index), ring)
-                    state = self._steps(ring[0], state, range(self.tile.k // self.gemm.step))
+                    state = self._tile(ring[0], state)
                     k_tile.next = [*self._next(ring), *state]
                 ring, state = k_tile.results[:2], k_tile.results[2:]
                 each.next = [*ring, *self._combined(combine, state, each.values[2:], each.index)]
@@ -279,6 +296,10 @@ class Block:
             self._advance(whole, ring)
             totals = self._groups(combine, ring[0], totals, whole, rest, steps)
         return self._regrouped(totals), []
+
+    def _tile(self, stage: Any, state: Sequence[Any]) -> list[Any]:
+        """The state after this warp's steps of one tile."""
+        return self._steps(stage, state, range(self._steps_per_warp))
 
     @property
     def _steps_per_warp(self) -> int:
@@ -348,7 +369,7 @@ class Block:
         acc = [state[i : i + 4] for i in range(0, len(state), 4)]
         rhs: dict[int, tuple[_Words, int]] = {}
         for step in steps:
-            lhs = [self._lhs_words(stage, i, step) for i in range(self.m_fragments)]
+            lhs = [self.mma.lhs(self._lhs_words(stage, i, step)) for i in range(self.m_fragments)]
             if step not in rhs:
                 rhs |= self._rhs_words(stage, step)
             for j in range(self.n_fragments):
@@ -407,7 +428,7 @@ class Block:
             return self.decoder.fragment(words[j, 0], number, j, step)
         storage, per_step = self.gemm.storage, self.gemm.step // CHUNK
         fields = range(number * per_step, (number + 1) * per_step)
-        return [storage.field(words[j, f // storage.fields], f % storage.fields) for f in fields]
+        return self.mma.rhs([storage.field(words[j, f // storage.fields], f % storage.fields) for f in fields])
 
     # ---- from fragments to runs of neighbouring columns
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ....kernels.description import Kernel
     from .gemv import Gemv
     from .mma_gemm import MmaGemm
+    from .weights import Storage
 
 
 _ROWS_FOR_WGMMA = 48
@@ -68,7 +69,7 @@ class RoutedPlan:
     are."""
 
     inner: Plan
-    strategy: IntegerStrategy
+    strategy: ProductStrategy
     contraction: Contraction
 
     def apply(self, op: Any) -> None:
@@ -133,8 +134,8 @@ class Tiled:
 
 
 @dataclass(frozen=True)
-class IntegerStrategy(Tiled):
-    """What the strategies of integer products have in common."""
+class ProductStrategy(Tiled):
+    """What the strategies of products of codes by codes have in common."""
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
@@ -147,7 +148,7 @@ class IntegerStrategy(Tiled):
         c = contraction
         if c.kind != "matmul":
             return Decline(f"a {c.kind}", "write it as a matmul")
-        if declined := _no_int8(c):
+        if declined := self.unlike(c):
             return declined
         try:
             described = absorbed(describe(c.op, extended=True).without_gate())
@@ -161,6 +162,10 @@ class IntegerStrategy(Tiled):
         if routing is None or not routable(routing):
             return answer
         return replace(answer, plan=RoutedPlan(answer.plan, self, c))
+
+    def unlike(self, c: Contraction) -> Decline | None:
+        """A refusal of other types of codes."""
+        return _no_int8(c)
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """Whether this kind of kernel computes `kernel`."""
@@ -194,7 +199,7 @@ def _unfit(kernel: Kernel) -> Decline | None:
 
 
 @dataclass(frozen=True)
-class MmaSyncStrategy(IntegerStrategy):
+class MmaSyncStrategy(ProductStrategy):
     """Products of int8 by codes of 8 bits or less on `mma.sync`, exact in i32."""
 
     name: str = "mma-sync-int8"
@@ -295,7 +300,7 @@ class ConvolutionStrategy:
 
 
 @dataclass(frozen=True)
-class GemvStrategy(IntegerStrategy):
+class GemvStrategy(ProductStrategy):
     """Products of a few rows, whose time is that of reading the weight."""
 
     name: str = "gemv-int8"
@@ -361,3 +366,76 @@ class WeightOnlyStrategy(Tiled):
                 f"groups of {kernel.group} along K fit no step of an instruction", "a group size of 32 or a multiple"
             )
         return self.accepted(gemm, codes, _mma_facts(gemm), c)
+
+
+@dataclass(frozen=True)
+class Fp8Strategy(ProductStrategy):
+    """Products of one-byte floats by one-byte floats: see `fp8.py`."""
+
+    name: str = "mma-sync-fp8"
+    tiles: tuple[Tile, ...] = TILES
+
+    @property
+    def _has_fp8(self) -> bool:
+        return any("_F8" in kind for kind in self.target.mma)
+
+    def unlike(self, c: Contraction) -> Decline | None:
+        from .fp8 import KINDS
+
+        if c.lhs not in KINDS or c.rhs not in KINDS or c.acc != "f32":
+            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies e4m3 and e5m2", "such codes")
+        return Decline("what is fused with it is not known", "none needed") if c.op is None else None
+
+    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        import numpy as np
+
+        from ....kernels.weights import constant_codes
+        from .choose import Machine, choose
+        from .fp8 import KINDS
+        from .weights import Storage
+
+        if kernel.n < 8:
+            return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
+        codes = constant_codes(kernel)
+        machine = Machine(self.units, self.target.shared_memory)
+        found = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, self._gemm)
+        if found is None:
+            return Decline(
+                f"groups of {kernel.group} along K fit no step of an instruction", "a group size of 16 or a multiple"
+            )
+        kinds = f"{KINDS[c.lhs]} x {KINDS[c.rhs]}"
+        facts = {**_mma_facts(found), "codes": kinds if found.decodes else f"{kinds}, sums of {found.tile.k} apart"}
+        return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
+
+    def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
+        from .fp8 import Fp8Gemm
+
+        return Fp8Gemm(kernel, tile, storage, constant, self._has_fp8)
+
+
+@dataclass(frozen=True)
+class FastFp8Strategy(Fp8Strategy):
+    """The same by the instruction for the codes, which departs from the semantics: only when it is asked for."""
+
+    name: str = "mma-sync-fp8-fast"
+    asked: bool = False
+
+    def requested(self) -> FastFp8Strategy:
+        """See `strategy.OnRequest`."""
+        return replace(self, asked=True)
+
+    def unlike(self, c: Contraction) -> Decline | None:
+        if declined := super().unlike(c):
+            return declined
+        if not self._has_fp8:
+            return Decline(f"{self.target.spelling} has no instruction for fp8", "cuda:sm_89 or newer")
+        if not self.asked:
+            how = f"ask for it: qmlir-select{{prefer={self.name}}}"
+            return Decline("the instruction keeps fewer bits of a sum than f32 has", how)
+        return None
+
+    def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
+        from .fp8 import LONGEST, Fp8Gemm
+
+        short = tile if tile.k <= LONGEST else replace(tile, k=LONGEST)
+        return Fp8Gemm(kernel, short, storage, constant, True, fast=True)

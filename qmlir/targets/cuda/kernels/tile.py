@@ -59,6 +59,11 @@ TILES = (
     Tile(32, 64, 128, (1, 4, 1), 4),
     Tile(16, 128, 128, (1, 4, 1), 4),
     Tile(16, 64, 128, (1, 4, 1), 4),
+    # For few results of a long K: warps that share it.
+    Tile(64, 64, 256, (2, 2, 2), 3),
+    Tile(32, 32, 256, (1, 1, 4), 4),
+    Tile(16, 32, 512, (1, 1, 4), 3),
+    Tile(16, 16, 512, (1, 1, 4), 4),
 )
 # The same for 16-bit floats by codes, which are decoded in registers by each warp that multiplies them.
 FLOAT_TILES = (

@@ -9,14 +9,11 @@ again two tiles later: after the barrier of tile i every warp has waited for the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ....kernels import emit as e
-from ....kernels.outline import has_tokens
 from . import instructions as gpu
-from .executable import kernel_of
 from .mma_gemm import Block, MmaGemm
 
 _ROW_BYTES = 128  # of a tile, the width of the swizzle
@@ -28,9 +25,9 @@ _DEPTH = 32  # codes along K of one instruction
 class WgmmaGemm(MmaGemm):
     """An integer kernel on one tile; warps lie along M, 16 rows each, and every one has all columns."""
 
-    def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
-        size, work = self._work(_Block)
-        return kernel_of(name, size, [*inputs, result], self.launch, work, tokens=has_tokens(self.kernel))
+    @property
+    def block(self) -> type[Block]:
+        return _Block
 
 
 class _Block(Block):

@@ -1,0 +1,120 @@
+"""Assembles every configuration of the CUDA kernels that is shipped, on every CUDA target, and records what ptxas says.
+
+python test/ptx/configured.py [--target cuda:sm_80] [--json test/ptx/configurations.json]
+
+Each strategy's tile is asked for by its choice (`qmlir.targets.cuda.kernels.configurations`), for a product that it
+fits, and for one with groups along K, which have sums of their own in registers. What is in the file already is kept,
+so that a run that was stopped goes on; delete it after a change to the kernels. Exit status 1 when a kernel spills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+if str(HERE.parent) not in sys.path:  # as a script
+    sys.path.insert(0, str(HERE.parent))
+
+from ptx.assemble import assemble  # noqa: E402
+
+import qmlir  # noqa: E402
+from qmlir import TensorSpec  # noqa: E402
+from qmlir.dialect.dtypes import DTYPES  # noqa: E402
+from qmlir.targets import resolve  # noqa: E402
+from qmlir.targets.cuda.kernels import configurations  # noqa: E402
+
+TARGETS = ("cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a", "cuda:sm_120")
+RECORD = HERE / "configurations.json"
+# By strategy, the products that it is asked for: the activation's type, the weight's, and codes of a group.
+PRODUCTS: dict[str, tuple[tuple[str, str, int], ...]] = {
+    "gemv-int8": (("i8", "i8", 0), ("i8", "i4", 128)),
+    "mma-sync-int8": (("i8", "i8", 0), ("i8", "i4", 0), ("i8", "i4", 128), ("i8", "i2", 64)),
+    "wgmma-int8": (("i8", "i8", 0),),
+    "mma-sync-fp8": (("e4m3", "e4m3", 0), ("e4m3", "e4m3", 128)),
+    "mma-sync-fp8-fast": (("e4m3", "e4m3", 0), ("e4m3", "e4m3", 128)),
+    "mma-sync-weight-only": (("f16", "i4", 128), ("bf16", "i8", 0)),
+}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A choice of a strategy on a target, and a product that it is asked for."""
+
+    target: str
+    strategy: str
+    choice: str
+    lhs: str
+    rhs: str
+    group: int
+
+    @property
+    def key(self) -> str:
+        return " ".join((self.target, self.strategy, self.choice or "-", self.lhs, self.rhs, str(self.group)))
+
+    def artifact(self, n: int = 256, k: int = 1024) -> Any:
+        """A program of one product by constant codes `[N, K]`, with bias, activation and a 16-bit result."""
+        m = 4 if self.strategy.startswith("gemv") else 96
+        d = DTYPES[self.rhs]
+        rng = np.random.default_rng(0)
+        weight = rng.standard_normal((n, k)).astype(d.numpy) if d.kind == "float" else rng.integers(
+            d.lo, d.hi + 1, (n, k)).astype(np.int8)  # fmt: skip
+        knob, _, tile = self.choice.partition(":")
+        scale = {} if self.lhs in ("f16", "bf16") else {"lhs_scale": TensorSpec((m, 1), "f32")}
+        return qmlir.ops.scaled_matmul.compile(
+            TensorSpec((m, k), self.lhs), weight, rhs_transposed=True,
+            **({"rhs_dtype": self.rhs} if d.bits < 8 else {}), **scale,
+            rhs_scale=np.full((n, k // self.group if self.group else 1), 0.01, np.float32),
+            bias=np.zeros(n, np.float32), activation="relu", out_dtype=self.lhs if not scale else "f16",
+            target=self.target, choice={"strategy": self.strategy, **({knob: tile} if tile else {})},
+        )  # fmt: skip
+
+    def row(self) -> dict[str, Any]:
+        """What ptxas says, or why the strategy does not take the product with this choice."""
+        artifact = self.artifact()
+        decision = artifact.manifest["strategies"][0]
+        product = f"{self.lhs} x {self.rhs}" + (f", groups of {self.group}" if self.group else "")
+        row: dict[str, Any] = {"key": self.key, "target": self.target, "strategy": self.strategy,
+                               "choice": self.choice, "product": product}  # fmt: skip
+        if decision["chosen"] != self.strategy:
+            reason = next(a["reason"] for a in decision["answers"] if a["strategy"] == self.strategy)
+            return {**row, "declined": reason}
+        plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == self.strategy)
+        (usage,) = assemble(artifact.source("ptx"))
+        return {**row, "threads": plan["threads"], "registers": usage.registers,
+                "shared": max(usage.shared, plan["shared_bytes"]), "spills": usage.spill_stores + usage.spill_loads,
+                "stack": usage.stack}  # fmt: skip
+
+
+def shipped(target: str) -> Iterator[Configuration]:
+    """Every configuration of a target."""
+    for strategy, choice in configurations(resolve(target)):
+        for lhs, rhs, group in PRODUCTS[strategy]:
+            yield Configuration(target, strategy, choice, lhs, rhs, group)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", action="append", choices=TARGETS, help="default: all")
+    parser.add_argument("--json", type=Path, default=RECORD, help=f"what is recorded (default: {RECORD.name})")
+    args = parser.parse_args()
+    rows = {row["key"]: row for row in json.loads(args.json.read_text())} if args.json.exists() else {}
+    for target in args.target or TARGETS:
+        for one in shipped(target):
+            if one.key not in rows:
+                rows[one.key] = one.row()
+                print(json.dumps(rows[one.key]), flush=True)
+                lines = ",\n".join(json.dumps(row) for row in rows.values())
+                args.json.write_text(f"[\n{lines}\n]\n")
+    return 1 if any(row.get("spills") for row in rows.values()) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
