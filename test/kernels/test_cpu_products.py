@@ -300,3 +300,19 @@ def test_gated_pairs(name: str, rows: int | None, inner: int) -> None:
     assert next(a["plan"]["fused"] for a in decision["answers"] if a["strategy"] == name) == 4
     expected = qmlir.reference.scaled_matmul(lhs, rhs, **kw)
     np.testing.assert_allclose(qmlir.load(artifact).main(lhs), expected, rtol=2.0**-18, atol=2.0**-20)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("scale", [2.0**-6, 2.0**9, 2.0**16, 2.0**40, np.inf, np.nan])
+@pytest.mark.parametrize("out", ["i8", "u8"])
+def test_requantisation_of_any_constant_scale(name: str, scale: float, out: str) -> None:
+    """What is known to fit i32 is clamped as an integer, the rest before it is converted: the same codes, ties to even
+    and those of infinities and NaNs among them; rows in pairs, and one that is left over."""
+    codes = Codes(11)
+    lhs, rhs = codes(13, 32), codes(64, 32)
+    scales = np.where(np.arange(64) % 3 == 0, scale, 0.5).astype(np.float32).reshape(64, 1)
+    for zero in (0, 5):
+        check(
+            name, lhs, rhs, rhs_transposed=True, rhs_scale=scales, out_dtype=out, out_scale=np.float32(32),
+            out_zero_point=np.int8(zero) if out == "i8" else np.uint8(zero),
+        )  # fmt: skip
