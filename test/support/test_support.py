@@ -110,7 +110,7 @@ def test_dynamic_quantisation_is_one_dispatch_on_cpus(target: str, tmp_path: Pat
     BY_NAME["dynamic_quantize: f16, per token, asymmetric"].compile(
         target, m=None, flags=(f"--iree-hal-dump-executable-sources-to={tmp_path}",)
     )
-    assert len(list(tmp_path.glob("*dispatch*.mlir"))) == 1
+    assert len(list(tmp_path.glob("*.mlir"))) == 1  # by a kernel of ours, or of IREE's
 
 
 @pytest.mark.parametrize(("name", "target"), SAMPLE, ids=str)
