@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import compile as costs
 from benchmarks import decoder, harness
 from benchmarks.cpu import report
 from benchmarks.cpu.peers import PEERS, Absent, LeftOut, candidates
@@ -148,3 +149,19 @@ def test_dispatches_of_a_program_are_named_and_counted(tmp_path: Any) -> None:
     assert all(d.count >= 1 and d.microseconds > 0 for d in found)
     with pytest.raises(RuntimeError, match="other failed"):
         dispatches(tmp_path / "p.vmfb", "other", [], 1)
+
+
+def test_sections_of_the_page() -> None:
+    machine = {"cpu": "a CPU", "load": 1.0, "gguf": "1.2"}
+    row = {"type": "Q4_0", "phase": "decode", "threads": 1, "ours": "ours, f32", "weights": 100e6, "prompt": 128,
+           "ours_tokens_s": 400.0, "goal": 0.9, "peer": "llama.cpp", "peer_tokens_s": 300.0,
+           "ratio": {"median": 0.75, "p10": 0.7, "p90": 0.8}, "absent": {}}  # fmt: skip
+    alone = {**row, "peer": None, "peer_tokens_s": None, "ratio": None}
+    text = decoder.section({"environment": machine, "commit": "abc", "rows": [row, alone]})
+    assert "| Q4_0 | decode | 1 | ours, f32 | 400 | llama.cpp | 300 | **0.75** | 0.70 | 0.80 | 0.90 |" in text
+    assert "| Q4_0 | decode | 1 | ours, f32 | 400 | none |  |  |  |  | 0.90 |" in text
+    assert "100 million parameters, a prompt of 128 tokens" in text
+    cost = {"work": "w", "seconds": 1.0, "first": 2.0, "peak_mib": 500.0, "vmfb_over_weights": 1.001}
+    text = costs.section({"environment": machine, "commit": "abc", "rows": [cost]})
+    assert "| w | 1.00 | 2.00 | 500 | 1.0010 |" in text
+    assert decoder.table([row, alone]).row_count == 2
