@@ -166,6 +166,14 @@ def test_convolutions_read_the_image(channels: int, strides: tuple[int, int]) ->
     one_kernel(artifact, S8)
 
 
+def test_a_filter_may_be_an_argument() -> None:
+    artifact = qmlir.ops.conv2d_q.compile(
+        T((2, 9, 9, 64), "i8"), T((32, 3, 3, 64), "i8"), filter_layout="FHWC", lhs_scale=np.float32(0.5),
+        rhs_scale=scales(32), activation="relu", out_dtype="i8", out_scale=np.float32(2), target="cuda:sm_80",
+    )  # fmt: skip
+    one_kernel(artifact, S8)
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 @pytest.mark.parametrize("m", [1, 128, None])
 @pytest.mark.parametrize("group", [0, 128])

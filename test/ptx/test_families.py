@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes
@@ -264,6 +264,7 @@ def convolutions() -> Iterator[Form]:
     yield form("hwcf", layout="HWCF")
     yield form("zero point", padding=[1, 1, 1, 1], zero=True)
     yield form("asymmetric padding", padding=[0, 1, 2, 1], zero=True)
+    yield replace(form("filter as an argument", padding=[1, 1, 1, 1]), arguments=("input", "weight"))
     yield form("groups", groups=2, padding=[1, 1, 1, 1])
     yield form("depthwise", groups=16, f=16, padding=[1, 1, 1, 1])
     yield form("3 channels", c=3, padding=[1, 1, 1, 1])

@@ -193,7 +193,8 @@ def _unfit(kernel: Kernel) -> Decline | None:
     codes = constant_codes(kernel)
     if codes is None and kernel.rhs.flipped:
         return Decline("the weight is an argument of unsigned codes", "signed codes, or a constant weight")
-    if codes is None and ("g" in kernel.rhs.source_axes or kernel.rhs.source_axes.count("k") > 1):
+    grouped = "g" in kernel.rhs.source_axes or (kernel.rhs.source_axes.count("k") > 1 and kernel.lhs.window is None)
+    if codes is None and grouped:
         return Decline("the weight is an argument and has groups", "make the weight a constant or a parameter")
     return None
 
@@ -283,7 +284,6 @@ class ConvolutionStrategy:
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
         from ....kernels.group import describe_convolution
-        from ....kernels.weights import constant_codes
 
         c = contraction
         if c.kind != "conv2d" or c.batch:
@@ -294,8 +294,6 @@ class ConvolutionStrategy:
             kernel = describe_convolution(c.op)
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
-        if constant_codes(kernel) is None:
-            return Decline("the filter is no constant [F, H, W, C]", "make the filter a constant")
         return _unfit(kernel) or self.matmul.check(kernel, c)
 
 

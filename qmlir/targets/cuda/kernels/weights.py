@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from ...._mlir import arith, ir, linalg, tensor
@@ -118,7 +119,13 @@ def packed_constant(codes: Array, storage: Storage, padded_k: int) -> Any:
 
 
 def transposed(rhs: Factor) -> Any:
-    """A weight of run time, `[N, K]` or `[B, N, K]`, in front of the kernel; as it is where K is last."""
+    """A weight of run time, `[N, K]` or `[B, N, K]`, in front of the kernel; as it is where K is last. The filter of a
+    convolution `[F, H, W, C]` is `[N, K]`."""
+    if rhs.source_axes.count("k") > 1:
+        kind = ir.RankedTensorType(rhs.value.type)
+        shape = [kind.get_dim_size(0), prod(kind.get_dim_size(i) for i in range(1, kind.rank))]
+        flat = ir.RankedTensorType.get(shape, kind.element_type)
+        return tensor.collapse_shape(flat, rhs.value, [[0], list(range(1, kind.rank))])
     if rhs.source_axes[-1] == "k":
         return rhs.value
     order = sorted(range(len(rhs.source_axes)), key=lambda i: ("b", "n", "k").index(rhs.source_axes[i]))
