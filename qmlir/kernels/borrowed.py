@@ -46,6 +46,8 @@ def _is_size(value: Any) -> bool:
 
 def _is_dead(op: Any) -> bool:
     """What kernels leave behind of the group that they take the place of."""
+    if op.name == "linalg.yield":  # of a body that reads a tensor by an index
+        return _is_dead(op.parent.operation)
     pure = op.name.startswith(("tensor.", "linalg.", "arith."))
     return pure and not any(_uses(result) for result in op.results)
 

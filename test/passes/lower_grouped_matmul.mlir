@@ -79,9 +79,13 @@ func.func @routed_skip(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_id
 
 // The weighted sum over the slots, in f32 and ascending order, then the cast.
 // CHECK-LABEL: func.func @weighted(
-// CHECK: linalg.generic {{.*}}iterator_types = ["reduction", "parallel", "parallel"]} ins(%{{.*}}, %arg3 : tensor<6x2x16xf32>, tensor<6x2xf32>)
+// CHECK: linalg.generic {{.*}}iterator_types = ["parallel", "parallel"]} outs(%{{.*}} : tensor<6x16xf32>)
+// CHECK: tensor.extract %arg3[
 // CHECK: arith.mulf
-// CHECK: arith.addf %out
+// CHECK: %[[SUM:.*]] = arith.addf
+// CHECK: tensor.extract %arg3[
+// CHECK: arith.mulf
+// CHECK: arith.addf %[[SUM]]
 // CHECK: arith.truncf %{{.*}} : f32 to f16
 func.func @weighted(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<6x2xi32>,
     %routing_weights: tensor<6x2xf32>) -> tensor<6x16xf16> {

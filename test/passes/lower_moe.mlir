@@ -8,7 +8,9 @@
 // CHECK: arith.muli
 // CHECK-NOT: tensor<6x2x16
 // CHECK: linalg.generic {{.*}}iterator_types = ["parallel", "parallel", "parallel", "reduction"]} ins(%{{.*}}, %{{.*}} : tensor<5x8x16xi8>, tensor<5x16x8xi8>)
-// CHECK: linalg.generic {{.*}}iterator_types = ["reduction", "parallel", "parallel"]} ins(%{{.*}}, %arg4 :
+// CHECK: linalg.generic {{.*}}iterator_types = ["parallel", "parallel"]} outs(%{{.*}} : tensor<6x8xf32>)
+// CHECK: tensor.extract %arg4[
+// CHECK: arith.mulf
 // CHECK: return %{{.*}} : tensor<6x8xf32>
 func.func @layer(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x16x8xi8>, %ids: tensor<6x2xi32>,
     %weights: tensor<6x2xf32>, %scale: tensor<f32>) -> tensor<6x8xf32> {

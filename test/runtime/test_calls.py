@@ -126,6 +126,37 @@ def test_arguments_are_read_where_they_lie(borrowing: Any, rows: int, offset: in
     assert np.array_equal(got, want)
 
 
+@pytest.mark.parametrize("offset", [4, 32])
+def test_a_kernel_of_one_chunk_asks_for_no_alignment(offset: int) -> None:
+    """It was inlined to where LLVM knew what IREE's own buffers are aligned to, and faulted."""
+    artifact = qmlir.ops.dynamic_quantize.compile(TensorSpec((48, 64), "f32"), granularity="token", target="cpu")
+    assert artifact.manifest["borrowed"] == {"main": [0]}
+    memory = np.zeros(48 * 64 * 4 + 128, np.uint8)
+    begin = -memory.ctypes.data % 64 + offset
+    x = memory[begin : begin + 48 * 64 * 4].view(np.float32).reshape(48, 64)
+    x[...] = np.random.default_rng(0).standard_normal((48, 64))
+    for got, want in zip(qmlir.load(artifact).main(x), R.dynamic_quantize(x, granularity="token"), strict=False):
+        assert np.array_equal(got, want)
+
+
+def test_an_argument_that_a_body_reads_by_an_index_is_copied() -> None:
+    text = """func.func @main(%x: tensor<64x512xf32>, %i: tensor<8xi32>) -> (tensor<64x512xi8>, tensor<8x512xf32>) {
+  %q:2 = "qmlir.dynamic_quantize"(%x) {granularity = "token"} : (tensor<64x512xf32>)
+      -> (tensor<64x512xi8>, tensor<64x1xf32>)
+  %e = tensor.empty() : tensor<8x512xf32>
+  %g = linalg.generic {indexing_maps = [affine_map<(a, b) -> (a)>, affine_map<(a, b) -> (a, b)>],
+      iterator_types = ["parallel", "parallel"]} ins(%i : tensor<8xi32>) outs(%e : tensor<8x512xf32>) {
+  ^bb0(%row: i32, %o: f32):
+    %r = arith.index_cast %row : i32 to index
+    %c = linalg.index 1 : index
+    %v = tensor.extract %x[%r, %c] : tensor<64x512xf32>
+    linalg.yield %v : f32
+  } -> tensor<8x512xf32>
+  return %q#0, %g : tensor<64x512xi8>, tensor<8x512xf32>
+}"""
+    assert 0 not in qmlir.compile(text, target="cpu").manifest["borrowed"].get("main", [])
+
+
 def test_an_argument_that_is_returned_is_copied() -> None:
     text = """func.func @main(%x: tensor<64x512xi8>) -> (tensor<64x512xi8>, tensor<8x64x64xi8>) {
       %y = tensor.expand_shape %x [[0], [1, 2]] output_shape [64, 8, 64] : tensor<64x512xi8> into tensor<64x8x64xi8>

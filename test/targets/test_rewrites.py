@@ -131,7 +131,7 @@ def _convolved(x: Any, w: Any, stride: int) -> Any:
 @pytest.mark.parametrize("name", sorted(CONVOLUTIONS))
 def test_convolutions_are_exact(target: str, name: str, forms: Any, select: Any, on_cpu: Any) -> None:
     text = forms.conv(**CONVOLUTIONS[name])
-    selected = select(text, target)
+    selected = select(text, target, prefer="exact-f16" if target == "cuda:sm_80" else None)
     assert selected.chosen in ("im2col", "exact-f16")
     x, w = _arguments(text, "random")
     assert np.array_equal(on_cpu(selected.text, x, w), _convolved(x, w, CONVOLUTIONS[name].get("stride", 1)))
