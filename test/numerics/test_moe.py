@@ -60,7 +60,7 @@ def test_layer_exactly(scheme: str, on: str, request: pytest.FixtureRequest, dat
     same(qmlir.ops.moe(**kw, target=target), R.moe(**kw))
 
 
-@pytest.mark.parametrize("topk", [1, 3])
+@pytest.mark.parametrize("topk", [pytest.param(1, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("gate_layout", ["halves", "interleaved"])
 def test_gated_layer(topk: int, gate_layout: str, data: Any) -> None:
     kw = _layer(data, topk=topk, gated=True) | {"gate_layout": gate_layout, "w1_bias": data.floats(E, 2 * F),

@@ -38,7 +38,7 @@ def test_unpack_undoes_pack(case: tuple[Any, str, str]) -> None:
 
 
 @given(packed())
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_compiled_unpack(case: tuple[Any, str, str]) -> None:
     codes, dtype, order = case
     given_bytes = R.pack(codes, dtype, order)
@@ -103,7 +103,7 @@ def _close_to_float64(kw: dict[str, Any], terms: Any, near: Any) -> None:
 
 
 @given(kw=products())
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_random_products(kw: dict[str, Any], terms: Any, near: Any) -> None:
     _close_to_float64(kw, terms, near)
 
@@ -162,7 +162,7 @@ def _direct_convolution(kw: dict[str, Any]) -> Any:
 
 
 @given(kw=convolutions())
-@settings(max_examples=12)
+@settings(max_examples=8)
 def test_random_convolutions(kw: dict[str, Any]) -> None:
     assert np.array_equal(qmlir.ops.conv2d_q(**kw), _direct_convolution(kw))
 
