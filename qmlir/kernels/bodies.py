@@ -25,13 +25,13 @@ def unclonable(block: Any) -> str:
             if value not in local and scalar_constant(value) is None:
                 return "its body reads a value from outside"
         for result in operation.results:
-            if not _computable(result.type):
+            if not computable(result.type):
                 return f"its body computes with {result.type}"
         local.update(operation.results)
-    return next((f"it reads {a.type}" for a in block.arguments if not _computable(a.type)), "")
+    return next((f"it reads {a.type}" for a in block.arguments if not computable(a.type)), "")
 
 
-def _computable(t: Any) -> bool:
+def computable(t: Any) -> bool:
     """Integers, and floats that vector units convert."""
     if isinstance(t, ir.IntegerType):
         return t.width in (1, 8, 16, 32, 64)

@@ -12,7 +12,7 @@ from typing import Any
 
 from .._mlir import ir, linalg
 from ..dialect.ops.constants import is_zero_fill
-from .bodies import scalar_constant, unclonable
+from .bodies import computable, scalar_constant, unclonable
 from .description import (
     BATCH,
     COLUMN,
@@ -541,6 +541,9 @@ def _decoded(factor: Factor, tables: bool) -> Factor:
             sources.append(Operand(operand, axes))
     if codes is None:
         raise Unfit("the weight has no codes of 8 bits or less", "a quantised weight")
+    for argument, source in zip(block.arguments, sources, strict=False):
+        if isinstance(source, Operand) and not computable(argument.type):
+            raise Unfit(f"what dequantises the weight reads {argument.type}", "scales of 16 or 32 bits")
     decode = Stage(block, tuple(sources))
     if (reason := unclonable(block)) and not (tables and scaled(decode)):
         raise Unfit(f"what dequantises the weight has no form on vectors: {reason}")

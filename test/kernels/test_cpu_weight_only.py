@@ -129,3 +129,17 @@ def test_refusals(dtype: str, code: str, kw: dict[str, Any], reason: str) -> Non
     refused = next(a for a in answers if a["strategy"] == "avx512-bf16")
     assert not refused["accepted"]
     assert reason in refused["reason"]
+
+
+def test_scales_of_one_byte_are_left_to_the_stock_route() -> None:
+    """LLVM crashed on them: it has no such type."""
+    import ml_dtypes
+
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, 64)).astype(np.float32)
+    w = rng.integers(0, 256, (64, 32), dtype=np.uint8).view(np.int8)
+    scale = rng.integers(120, 130, (64, 2)).astype(np.uint8).view(ml_dtypes.float8_e8m0fnu)
+    kw = {"rhs_scale": scale, "rhs_dtype": "e2m1", "packing": "low_first", "rhs_transposed": True}
+    artifact = qmlir.ops.scaled_matmul.compile(qmlir.TensorSpec((3, 64), "f32"), w, target="cpu", **kw)
+    want = qmlir.reference.scaled_matmul(x, w, **kw)
+    assert np.allclose(qmlir.load(artifact).main(x), want, rtol=0, atol=2.0**-18 * np.abs(want).max())
