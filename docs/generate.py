@@ -23,7 +23,7 @@ from qmlir.targets import resolve
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import commands
-from pages import layouts, passes, schemes, targets, told
+from pages import layouts, passes, resources, schemes, targets, told
 
 from benchmarks.compile import section as compile_section
 from benchmarks.cpu.report import page as benchmarks_page
@@ -35,7 +35,6 @@ NODES = DOCS.parent / "test" / "support" / "onnx_nodes.json"
 RESULTS = DOCS.parent / "benchmarks" / "results"
 NOTEBOOK = DOCS.parent / "samples" / "11_notebook" / "torch_to_tuned.ipynb"
 MATRIX = DOCS.parent / "test" / "support" / "matrix.json"
-AMD = DOCS.parent / "test" / "kernels" / "amd_resources.json"
 
 EXAMPLE = """\
 func.func @main(%x: tensor<?x4xi8>, %x_scale: tensor<?x1xf32>) -> tensor<?x3xi8> {
@@ -146,38 +145,6 @@ def support_page() -> str:
     if notes:
         parts.append("\n## Notes\n")
         parts += [f"{i}. " + "\n   ".join(text.splitlines()) for i, text in enumerate(notes, 1)]
-    return "\n".join(parts) + "\n"
-
-
-AMD_KERNELS = """\
-# Kernels for AMD: resources
-
-*This page is written by `python docs/generate.py` from `test/kernels/amd_resources.json`, which
-`python test/kernels/amd_shipped.py` reads from the assembly of compiled programs. The tests compile a part of it again,
-the slow tier all of it.*
-
-Weights of {n} x {k} codes, constant; M is the number of rows ("any": known at run time only; of the convolution it
-counts images of 28 x 28 x 128, of the experts tokens). The strategy is the one that was chosen
-([kernels](kernels.md)): `matrix` and `cooperative` are kernels of ours, `mma` are tiles of IREE's. The last column is
-the part of the main loop's issue cycles that are matrix instructions, counted for CDNA's as
-`qmlir/targets/rocm/isa.py` says. Nothing spills, and nothing is in scratch memory. No such GPU has run them.
-"""
-
-
-def amd_kernels_page() -> str:
-    """The text of amd-kernels.md."""
-    rows = json.loads(AMD.read_text())
-    parts = [AMD_KERNELS.format(n=2048, k=1024)]
-    for target in dict.fromkeys(row["target"] for row in rows):
-        head = "scheme", "M", "strategy", "workgroup", "VGPRs", "SGPRs", "LDS, bytes", "scratch", "matrix share"
-        parts.append(f"\n## {target}\n\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
-        for row in (r for r in rows if r["target"] == target):
-            cells = [
-                row["scheme"], "any" if row["m"] is None else row["m"], row["strategy"],
-                " x ".join(map(str, row["workgroup"])), row["vgprs"], row["sgprs"], row["lds"], row["scratch"],
-                f"{row['share']:.0%}" if row["share"] else "",
-            ]  # fmt: skip
-            parts.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(parts) + "\n"
 
 
@@ -335,7 +302,8 @@ PAGES = {
     "onnx.md": onnx_page,
     "pipeline.md": pipeline_page,
     "support.md": support_page,
-    "amd-kernels.md": amd_kernels_page,
+    "amd-kernels.md": resources.amd_page,
+    "cuda-kernels.md": resources.cuda_page,
     "cases.md": report.page,
     "benchmarks-cpu.md": cpu_benchmarks_page,
     "tuning.md": tuning_page,
