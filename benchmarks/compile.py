@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -80,6 +79,8 @@ def _warm() -> None:
 
 def measure(name: str) -> dict[str, Any]:
     """In this process, which has compiled nothing yet."""
+    from qmlir.measure import peak_memory
+
     start = time.perf_counter()
     _warm()
     first = time.perf_counter() - start
@@ -88,7 +89,7 @@ def measure(name: str) -> dict[str, Any]:
     taken = time.perf_counter() - start
     return {
         "work": name, "seconds": taken, "first": first + taken,
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mib": peak_memory() / 2**20,
         "vmfb_over_weights": len(artifact.vmfb) / sum(a.nbytes for a in weights),
     }  # fmt: skip
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,6 +24,18 @@ from .errors import UsageError
 from .strategy import seconds_text
 
 Step = Callable[[str], None]
+
+
+def peak_memory() -> int:
+    """The most bytes that this process has held in memory."""
+    # Not `ru_maxrss` on Linux: there it starts at that of the process that started this one.
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
 
 
 # ---------------------------------------------------------------------------------------------------------- timing
@@ -306,7 +317,7 @@ def bench(
         subject.run()  # what is wrong with a program is said before anything is measured
     step("measuring")
     timings = alternate([s.run for s in subjects], seconds=seconds, warmup=warmup, repeats=repeats, step=step)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = peak_memory()
     step("the limits of this machine")
     rows = tuple(_row(s, t, stated) for s, t in zip(subjects, timings, strict=True))
     return BenchReport(rows, settings.threads(), peak)

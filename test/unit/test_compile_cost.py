@@ -5,14 +5,20 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pytest
 
 import qmlir
 from benchmarks import compile as costs
 from qmlir import TensorSpec as T
 
 
-def test_a_large_weight_is_compiled_in_little_memory_and_stored_once() -> None:
-    found = costs.run("int8 4096x11008, any rows")
+@pytest.mark.parametrize(
+    "work", ["int8 4096x11008, any rows", pytest.param("int4 g128 4096x11008, any rows", marks=pytest.mark.slow)]
+)
+def test_a_large_weight_is_compiled_in_little_memory_and_stored_once(work: str) -> None:
+    held = np.ones(costs.PEAK_MIB << 20, np.int8)  # what a process before it held does not count
+    del held
+    found = costs.run(work)
     assert found["peak_mib"] < costs.PEAK_MIB
     assert found["vmfb_over_weights"] <= costs.SIZE
 
