@@ -21,36 +21,47 @@ def borrowed(module: Any) -> dict[str, list[int]]:
 
     found = {}
     for function in public_functions(module):
-        arguments = function.regions[0].blocks[0].arguments
-        lent = [i for i, argument in enumerate(arguments) if _read_by_kernels(argument)]
+        blocks = function.regions[0].blocks
+        live = _live(blocks)
+        lent = [i for i, argument in enumerate(blocks[0].arguments) if _read_by_kernels(argument, live)]
         if lent:
             found[str(function.attributes["sym_name"].value)] = lent
     return found
 
 
-def _read_by_kernels(value: Any) -> bool:
+def _live(blocks: Any) -> set[Any]:
+    """The ops of a function without those that kernels left behind of the groups that they took the place of: ops that
+    do nothing but make values, and whose values no other op needs."""
+    live: set[Any] = set()
+    seen: set[Any] = set()
+    for block in reversed(list(blocks)):
+        for op in reversed([o.operation for o in block.operations]):
+            users = [_outermost(use.owner.operation) for result in op.results for use in result.uses]
+            pure = op.name.startswith(("tensor.", "linalg.", "arith."))
+            if not pure or any(user in live or user not in seen for user in users):
+                live.add(op)
+            seen.add(op)
+    return live
+
+
+def _outermost(op: Any) -> Any:
+    """The op of a function that an op is in, or is."""
+    while op.parent.name != "func.func":
+        op = op.parent.operation
+    return op
+
+
+def _read_by_kernels(value: Any, live: set[Any]) -> bool:
     uses = [use.owner.operation for use in value.uses]
-    uses = [op for op in uses if not _is_dead(op)]
-    return isinstance(value.type, ir.RankedTensorType) and bool(uses) and all(_reads(op) for op in uses)
+    uses = [op for op in uses if _outermost(op) in live]
+    return isinstance(value.type, ir.RankedTensorType) and bool(uses) and all(_reads(op, live) for op in uses)
 
 
-def _reads(op: Any) -> bool:
+def _reads(op: Any, live: set[Any]) -> bool:
     if op.name == "flow.dispatch":
         return True  # IREE has made none of its own yet
-    return op.name in _VIEWS and all(_is_size(r) or _read_by_kernels(r) for r in op.results)
+    return op.name in _VIEWS and all(_is_size(r) or _read_by_kernels(r, live) for r in op.results)
 
 
 def _is_size(value: Any) -> bool:
     return isinstance(value.type, ir.IndexType)
-
-
-def _is_dead(op: Any) -> bool:
-    """What kernels leave behind of the group that they take the place of."""
-    if op.name == "linalg.yield":  # of a body that reads a tensor by an index
-        return _is_dead(op.parent.operation)
-    pure = op.name.startswith(("tensor.", "linalg.", "arith."))
-    return pure and not any(_uses(result) for result in op.results)
-
-
-def _uses(value: Any) -> bool:
-    return any(not _is_dead(use.owner.operation) for use in value.uses)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -155,6 +156,15 @@ def test_an_argument_that_a_body_reads_by_an_index_is_copied() -> None:
   return %q#0, %g : tensor<64x512xi8>, tensor<8x512xf32>
 }"""
     assert 0 not in qmlir.compile(text, target="cpu").manifest["borrowed"].get("main", [])
+
+
+def test_a_long_chain_of_ops_is_compiled() -> None:
+    """What reads an argument was once looked for by recursion along the uses."""
+    names = [f"%x{i}" for i in range(401)]
+    ops = [f"  {b} = arith.addf {a}, {a} : tensor<4x8xf32>" for a, b in pairwise(names)]
+    head = "func.func @main(%x0: tensor<4x8xf32>) -> tensor<4x8xf32> {"
+    text = "\n".join([head, *ops, f"  return {names[-1]} : tensor<4x8xf32>", "}"])
+    assert qmlir.compile(text, target="cpu").manifest["borrowed"] == {}
 
 
 def test_an_argument_that_is_returned_is_copied() -> None:
