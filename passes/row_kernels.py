@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import ir
-from ..kernels.rows import Rows, find
+from ..kernels.rows import Rows, find, read_by
 from ..strategy import Accept, Plan
 from ..targets import resolve
 from .base import Pass, State
@@ -81,7 +81,7 @@ def _last(rows: Rows, block: Any) -> Any:
     late = {v for v, _ in rows.outputs}
     moving = []
     for op in operations[places[0] : places[-1]]:
-        if op in rows.operations or not any(v in late for v in _read(op)):
+        if op in rows.operations or not any(v in late for v in read_by(op)):
             continue
         if not op.name.startswith(_PURE):
             return None
@@ -92,15 +92,3 @@ def _last(rows: Rows, block: Any) -> Any:
         op.move_after(anchor)
         anchor = op
     return operations[places[-1]]
-
-
-def _read(op: Any) -> list[Any]:
-    found = list(op.operands)
-
-    def visit(inner: Any) -> Any:
-        found.extend(inner.operands)
-        return ir.WalkResult.ADVANCE
-
-    if op.regions and op.name != "linalg.generic":
-        op.walk(visit)
-    return found

@@ -20,31 +20,24 @@ if (_root / "pyproject.toml").is_file() and (_root / "dialect" / "__init__.py").
 del _Path, _root
 
 if TYPE_CHECKING:
-    from . import checkpoint as checkpoint
-    from . import compat as compat
-    from . import frontends as frontends
-    from . import importing as importing
-    from . import ops as ops
-    from . import signing as signing
+    from . import (
+        checkpoint as checkpoint,
+        compat as compat,
+        frontends as frontends,
+        importing as importing,
+        ops as ops,
+        signing as signing,
+    )
     from .artifact import Artifact as Artifact
-    from .checking import Tolerance as Tolerance
-    from .checking import check as check
-    from .compiler import compile as compile
-    from .compiler import text_at as source
+    from .checking import Tolerance as Tolerance, check as check
+    from .compiler import compile as compile, text_at as source
     from .dialect import reference as reference
-    from .errors import InputError as InputError
-    from .errors import QmlirError as QmlirError
-    from .errors import SlowFallbackWarning as SlowFallbackWarning
-    from .explanation import Explanation as Explanation
-    from .explanation import explain as explain
-    from .inspection import Inspection as Inspection
-    from .inspection import inspect as inspect
-    from .measure import BenchReport as BenchReport
-    from .measure import bench as bench
-    from .runtime import Program as Program
-    from .runtime import load as load
-    from .sparse import SparseSpec as SparseSpec
-    from .sparse import SparseWeight as SparseWeight
+    from .errors import InputError as InputError, QmlirError as QmlirError, SlowFallbackWarning as SlowFallbackWarning
+    from .explanation import Explanation as Explanation, explain as explain
+    from .inspection import Inspection as Inspection, inspect as inspect
+    from .measure import BenchReport as BenchReport, bench as bench
+    from .runtime import Program as Program, load as load
+    from .sparse import SparseSpec as SparseSpec, SparseWeight as SparseWeight
     from .spec import TensorSpec as TensorSpec
     from .tuning import tune as tune
 

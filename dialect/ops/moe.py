@@ -8,9 +8,25 @@ from typing import Any
 
 from ..dtypes import CODES, DTYPES, DType
 from ..enums import ACTIVATION, GATE_LAYOUT, GATED, PACKING, RECIPE, ROUNDING, ROUTING_STAGE, ZERO_MODE
-from ..ods import ANY, BOOL, FLOAT, INDEX, NUMBER, RESULT, ZERO, Enum, F64s, Op, OpError, View, attr, fail, operand
-from ..ods import INT as INT_TENSOR
-from ..ods import result as result_field
+from ..ods import (
+    ANY,
+    BOOL,
+    FLOAT,
+    INDEX,
+    INT as INT_TENSOR,
+    NUMBER,
+    RESULT,
+    ZERO,
+    Enum,
+    F64s,
+    Op,
+    OpError,
+    View,
+    attr,
+    fail,
+    operand,
+    result as result_field,
+)
 from ..shapes import show
 from .common import check_result, element_of, routed_shape, shape_of, tensor_type
 from .grouped_matmul import GroupedMatmulOp

@@ -7,8 +7,7 @@ from typing import Any
 
 from ..dtypes import CODES, DTYPES, OUT, DType
 from ..enums import ACTIVATION, BIAS_STAGE, GATE_LAYOUT, GATED, PACKING, ROUNDING, ZERO_MODE
-from ..ods import F32, FLOAT, NUMBER, ZERO, Enum, F64s, I64s, Op, attr, fail, operand
-from ..ods import INT as INT_TENSOR
+from ..ods import F32, FLOAT, INT as INT_TENSOR, NUMBER, ZERO, Enum, F64s, I64s, Op, attr, fail, operand
 from ..shapes import Shape, show
 from .common import (
     check_broadcast,

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..._mlir import arith
-from ..._mlir import math as math_ops
+from ..._mlir import arith, math as math_ops
 from ...dialect.ods import View
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp

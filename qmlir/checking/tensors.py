@@ -10,8 +10,7 @@ import numpy as np
 from .._mlir import ir, linalg
 from ..dialect.dtypes import Array
 from ..dialect.reference.scalars import numpy_type
-from ..kernels.attention import OP as ATTENTION
-from ..kernels.attention import describe as describe_attention
+from ..kernels.attention import OP as ATTENTION, describe as describe_attention
 
 # Evaluates the ops of a block with values for its arguments; returns what its terminator yields.
 Block = Callable[[Any, Sequence[Array]], list[Array]]

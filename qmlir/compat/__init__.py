@@ -18,10 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import aiter as aiter
-    from . import bitblas as bitblas
-    from . import composable_kernel as composable_kernel
-    from . import executorch as executorch
+    from . import aiter as aiter, bitblas as bitblas, composable_kernel as composable_kernel, executorch as executorch
 
 __all__ = ["aiter", "bitblas", "composable_kernel", "executorch"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .._mlir import arith, ir, tensor
-from .._mlir import math as mlir_math
+from .._mlir import arith, ir, math as mlir_math, tensor
 from ..kernels.attention import Tensor, build
 from ..passes.lower.blocks import loop_i32, read
 from ..passes.lower.build import (

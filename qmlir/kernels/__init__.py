@@ -4,8 +4,17 @@
     group.py         from a contraction and the elementwise ops around it to a description
     bodies.py        cloning scalar regions at register width
     layouts.py       padding, splitting, permuting and packing of a matrix as data
-    routing.py       rows in blocks of experts: found, and read through
+    scaled.py        what dequantises a weight, where it is a table's entry times a scale
+    ranges.py        how large a value of a body can become
+    row_sums.py      sums of an activation's rows, taken in the kernel
+    weights.py       a constant weight: its codes, and the bytes that a kernel stores
+    picked.py        what a batch picks by an index, read from where it is
+    routing.py       rows in blocks of experts: found, and written back to where they belong
+    attention.py     what an attention op computes
+    rows.py          groups of elementwise ops and reductions along rows
+    emit.py          indices, loops and vectors, as functions
     outline.py       putting an executable in the place of a group
+    borrowed.py      which arguments of a program nothing but kernels reads
 
 Nothing here knows an instruction; `qmlir/targets/*/kernels` do. Nothing here imports passes or targets.
 """

@@ -187,10 +187,6 @@ def lane(value: Any, *position: int) -> Any:
     return vector.ExtractOp(value, [], list(position)).result
 
 
-def with_lane(value: Any, element: Any, *position: int) -> Any:
-    return vector.InsertOp(element, value, [], list(position)).result
-
-
 def gathered(elements: Sequence[Any]) -> Any:
     """A vector of scalars."""
     return vector.FromElementsOp(vector_of(len(elements), elements[0].type), list(elements)).result

@@ -237,7 +237,7 @@ def find(block: Any, least_width: int) -> list[Rows]:
     needs: dict[Any, frozenset[_Group]] = {}  # other values -> groups that they come behind
     groups: list[_Group] = []
     for op in (o.operation for o in block.operations):
-        around = _operands(op)
+        around = read_by(op)
         candidates = list(dict.fromkeys(made[v] for v in reversed(around) if v in made))
         group = next((g for g in candidates if _joins(g, op, around, made, needs)), None)
         if group is None:
@@ -252,7 +252,7 @@ def find(block: Any, least_width: int) -> list[Rows]:
     return [_closed(g) for g in groups if any(s.reductions for s in g.steps)]
 
 
-def _operands(op: Any) -> list[Any]:
+def read_by(op: Any) -> list[Any]:
     """The values that an op reads, its regions included."""
     if not op.regions or op.name == "linalg.generic":
         return list(op.operands)

@@ -63,11 +63,11 @@ def constant_bytes(array: Array) -> Any:
     # As a resource: IREE 3.13 takes a second for 40 MiB of an attribute that it compares by its elements.
     array = np.ascontiguousarray(array)
     key = (hashlib.sha256(array.data).digest(), array.shape)
-    known = _resources.get()
-    found = None if known is None else known.get(key)
+    shared = _resources.get()
+    found = None if shared is None else shared.get(key)
     if found is None:
         name = f"qmlir_{key[0].hex()[:16]}"
         found = ir.DenseResourceElementsAttr.get_from_buffer(array.data, name, kind, 64, False)
-        if known is not None:
-            known[key] = found
+        if shared is not None:
+            shared[key] = found
     return arith.constant(kind, found)

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.attention import FORMS as ATTENTION
-from support.forms import FORMS as EVERY_FORM
-from support.forms import Form, Operands
+from support.forms import FORMS as EVERY_FORM, Form, Operands
 
 import qmlir
 from qmlir import TensorSpec, inputs

@@ -16,8 +16,7 @@ import gguf
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from checkpoint import decoders
-from checkpoint import writers as w
+from checkpoint import decoders, writers as w
 from hypothesis import given, settings
 
 import qmlir

@@ -11,8 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from checkpoint import decoders
-from checkpoint import writers as w
+from checkpoint import decoders, writers as w
 
 import qmlir
 from qmlir.cli import main

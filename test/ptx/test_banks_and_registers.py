@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ptx.configured import TARGETS as CONFIGURED_TARGETS
-from ptx.configured import Configuration, shipped
+from ptx.configured import TARGETS as CONFIGURED_TARGETS, Configuration, shipped
 from ptx.program import interpret
 from ptx.shipped import SCHEMES, TARGETS, product, rows
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import compile as costs
-from benchmarks import decoder, harness
+from benchmarks import compile as costs, decoder, harness
 from benchmarks.cpu import report
 from benchmarks.cpu.peers import PEERS, Absent, LeftOut, candidates
 from benchmarks.cpu.worker import _row

@@ -17,8 +17,7 @@ import pytest
 from support.programs import product
 
 import qmlir
-from qmlir import cache as cache_module
-from qmlir import compiler
+from qmlir import cache as cache_module, compiler
 from qmlir.cache import Cache, key_of
 from qmlir.errors import UsageError
 from qmlir.ops import scaled_matmul

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 import qmlir
-from qmlir.dialect import infer, reference
-from qmlir.dialect import ops as _defines_the_dialect  # noqa: F401
+from qmlir.dialect import (
+    infer,
+    ops as _defines_the_dialect,  # noqa: F401
+    reference,
+)
 from qmlir.dialect.ods import OPS, Op
 from qmlir.passes.lower import RULES
 from qmlir.passes.registry import PASSES, pass_class

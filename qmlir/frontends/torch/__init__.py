@@ -44,8 +44,7 @@ class TorchFrontEnd:
         return str(obj.fingerprint()) if hasattr(obj, "fingerprint") else fingerprint(obj)
 
     def import_(self, obj: Any, *, context: Any, options: ImportOptions) -> Any:
-        from .attention import fuse_attention
-        from .attention import register as register_attention
+        from .attention import fuse_attention, register as register_attention
         from .custom_ops import register
         from .importer import import_graph
         from .parameters import Parameters

@@ -195,8 +195,7 @@ class Subgraph:
         return [_state(args[i]) for i in self.static] != self._frozen
 
     def _compile(self, args: Sequence[Any]) -> None:
-        from ... import compile as compile_program
-        from ... import load
+        from ... import compile as compile_program, load
 
         try:
             self._refuse(args)

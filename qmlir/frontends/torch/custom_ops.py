@@ -13,8 +13,10 @@ from typing import Any
 import torch
 
 from ... import ops
-from ...dialect import infer
-from ...dialect import ops as _dialect  # noqa: F401  (defines the dialect)
+from ...dialect import (
+    infer,
+    ops as _dialect,  # noqa: F401  (defines the dialect)
+)
 from ...dialect.ods import OPS, Field
 from .dtypes import FROM_TORCH, TO_TORCH
 

@@ -11,59 +11,23 @@ from typing import Any
 from ..._mlir import arith, gpu, ir, memref, vector
 from ...kernels.emit import (
     Index as Index,
-)
-from ...kernels.emit import (
     Loop as Loop,
-)
-from ...kernels.emit import (
     add as add,
-)
-from ...kernels.emit import (
     attribute as attribute,
-)
-from ...kernels.emit import (
     both as both,
-)
-from ...kernels.emit import (
     broadcast as broadcast,
-)
-from ...kernels.emit import (
     divide as divide,
-)
-from ...kernels.emit import (
     divide_up as divide_up,
-)
-from ...kernels.emit import (
     gathered as gathered,
-)
-from ...kernels.emit import (
     index as index,
-)
-from ...kernels.emit import (
     integer as integer,
-)
-from ...kernels.emit import (
     less as less,
-)
-from ...kernels.emit import (
     loop as loop,
-)
-from ...kernels.emit import (
     minimum as minimum,
-)
-from ...kernels.emit import (
     multiply as multiply,
-)
-from ...kernels.emit import (
     remainder as remainder,
-)
-from ...kernels.emit import (
     subtract as subtract,
-)
-from ...kernels.emit import (
     vector_of as vector_of,
-)
-from ...kernels.emit import (
     when as when,
 )
 

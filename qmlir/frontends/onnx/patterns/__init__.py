@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from . import casts as casts
-from . import convolutions as convolutions
-from . import dynamic as dynamic
-from . import gather as gather
-from . import linear as linear
-from . import matmul_nbits as matmul_nbits
-from . import pointwise as pointwise
-from . import pooling as pooling
-from . import products as products
+from . import (
+    casts as casts,
+    convolutions as convolutions,
+    dynamic as dynamic,
+    gather as gather,
+    linear as linear,
+    matmul_nbits as matmul_nbits,
+    pointwise as pointwise,
+    pooling as pooling,
+    products as products,
+)

@@ -12,8 +12,7 @@ from ...._mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....passes.lower.build import apart
 from ...raising import Decline, NotQuantised, Tensor, raises
-from ...tensors import at_axis, drop_axis, elementwise, new_axis, real, scalar_of
-from ...tensors import quantised as requantise_scalar
+from ...tensors import at_axis, drop_axis, elementwise, new_axis, quantised as requantise_scalar, real, scalar_of
 from .common import BYTES, Quantised, absorb, quantised_input, ratio, scale_of, times, zero_of
 
 # Codes that a product takes; 16-bit ones have no exact i32 sum.

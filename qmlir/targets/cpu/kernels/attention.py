@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import e as EULER
-from math import log2
+from math import e as EULER, log2
 from typing import Any
 
 from ...._mlir import arith, ir, llvm, vector

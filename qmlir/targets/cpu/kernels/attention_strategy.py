@@ -25,14 +25,12 @@ class AttentionPlan:
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`."""
         from ...._mlir import flow, ir
-        from ....kernels.outline import once, unused_name
+        from ....kernels.outline import function_of, once, unused_name
         from ..threads.program import team_of
         from .attention import AttentionKernel
 
         attention = self.attention
-        function = op.parent
-        while function.parent.name != "builtin.module":
-            function = function.parent
+        function = function_of(op)
         with op.location, ir.InsertionPoint(function):
             name = unused_name(function, "attention")
             entry = AttentionKernel(attention, self.scale, self.registers).emit(name)

@@ -15,56 +15,22 @@ import numpy as np
 from ...._mlir import arith, ir, llvm, memref, scf, vector
 from ....kernels.emit import (
     Index as Index,
-)
-from ....kernels.emit import (
     Loop as Loop,
-)
-from ....kernels.emit import (
     add as add,
-)
-from ....kernels.emit import (
     attribute as attribute,
-)
-from ....kernels.emit import (
     broadcast as broadcast,
-)
-from ....kernels.emit import (
     divide as divide,
-)
-from ....kernels.emit import (
     divide_up as divide_up,
-)
-from ....kernels.emit import (
     index as index,
-)
-from ....kernels.emit import (
     integer as integer,
-)
-from ....kernels.emit import (
     intrinsic as intrinsic,
-)
-from ....kernels.emit import (
     loop as loop,
-)
-from ....kernels.emit import (
     minimum as minimum,
-)
-from ....kernels.emit import (
     multiply as multiply,
-)
-from ....kernels.emit import (
     remainder as remainder,
-)
-from ....kernels.emit import (
     splat as splat,
-)
-from ....kernels.emit import (
     subtract as subtract,
-)
-from ....kernels.emit import (
     vector_of as vector_of,
-)
-from ....kernels.emit import (
     when as when,
 )
 
@@ -213,10 +179,6 @@ def store_vector(value: Any, buffer: Buffer, where: Sequence[Index], mask: Any =
 
 def load_element(buffer: Buffer, where: Sequence[Index]) -> Any:
     return load(buffer.element, at(buffer.address, buffer.offset(where)))
-
-
-def store_element(value: Any, buffer: Buffer, where: Sequence[Index]) -> None:
-    store(value, at(buffer.address, buffer.offset(where)))
 
 
 def lanes_between(low: Index, high: Index, lanes: int) -> Any:

@@ -24,14 +24,13 @@ class RowsPlan:
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`; `op` is the group's last."""
         from ...._mlir import arith, flow, ir, tensor
-        from ....kernels.outline import once, unused_name
+        from ....kernels.outline import function_of, once, unused_name
+        from ....kernels.rows import NARROW, WIDE
         from ..threads.program import team_of
         from .rows import RowsKernel, dynamic_axes
 
         rows = self.rows
-        function = op.parent
-        while function.parent.name != "builtin.module":
-            function = function.parent
+        function = function_of(op)
         with op.location, ir.InsertionPoint(function):
             name = unused_name(function, "rows")
             entry = RowsKernel(rows, self.lanes).emit(name)
@@ -39,7 +38,7 @@ class RowsPlan:
         with op.location, ir.InsertionPoint(op):
             known: dict[int, Any] = {}
             for value, how in rows.inputs:
-                for axis in dynamic_axes(value) if how in ("mn", "m") else ():
+                for axis in dynamic_axes(value) if how in (WIDE, NARROW) else ():
                     if axis not in known:
                         known[axis] = tensor.dim(value, arith.constant(ir.IndexType.get(), axis))
             sizes = [known[axis] for axis in sorted(known)]

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...._mlir import arith, func, ir, llvm, memref, scf
-from . import atomics as a
-from . import board
-from . import cost as cost_model
+from . import atomics as a, board, cost as cost_model
 
 # Emits the work of one chunk, given its number (index) and the words that `share` was given, loaded again.
 Body = Callable[[Any, list[Any]], None]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...._mlir import arith, flow, func, ir, llvm, memref, stream
-from . import atomics as a
-from . import board
+from . import atomics as a, board
 
 
 def module() -> Any:
