@@ -7,7 +7,9 @@ provider change, this module changes and nothing else.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+import os
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -39,7 +41,6 @@ __all__ = [
     "Invocation",
     "Output",
     "PassManager",
-    "Session",
     "Source",
     "arith",
     "context",
@@ -59,6 +60,7 @@ __all__ = [
     "register_operation",
     "rewrite",
     "scf",
+    "session",
     "stream",
     "tensor",
     "tool_path",
@@ -92,6 +94,37 @@ def context() -> Iterator[Any]:
     load_dialects(ctx)
     with ctx, ir.Location.unknown():
         yield ctx
+
+
+# Sessions of one process share LLVM's global options: flags are parsed one session at a time.
+_session_lock = threading.Lock()
+_is_fork = False
+
+
+def session(flags: Sequence[str]) -> Any:
+    """A session of IREE's compiler.
+
+    Raises:
+        ValueError: a flag that IREE does not take.
+    """
+    with _session_lock:
+        made = Session()
+        made.set_flags(*flags)
+    if _is_fork:
+        made.context.enable_multithreading(False)
+    return made
+
+
+def _forked() -> None:
+    """IREE 3.13's sessions share a pool of threads. The child of a fork has the pool, but none of its threads: it would
+    wait for them forever when it compiles, and crash when the compiler is shut down at its end."""
+    global _is_fork, _session_lock
+    _is_fork = True
+    _session_lock = threading.Lock()  # whoever held it is not here
+    ctypes_dl._global_init.local_dylib = None
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class _Attribute(ctypes.Structure):

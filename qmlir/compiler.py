@@ -10,7 +10,6 @@ import os
 import re
 import sys
 import tempfile
-import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -462,10 +461,6 @@ class Compiled:
     manifest: dict[str, Any]
 
 
-# Sessions of one process share LLVM's global options: flags are parsed one session at a time.
-_SESSION_LOCK = threading.Lock()
-
-
 def run_compiler(
     build: Callable[[Any], Any],
     target: Target,
@@ -484,7 +479,7 @@ def run_compiler(
         code: folder for the device code.
         state: where the passes leave what they find out; also what they had found when one of them fails.
     """
-    from ._mlir import Session, ir, load_dialects
+    from ._mlir import ir, load_dialects, session
     from .passes.base import State
     from .passes.guard import GuardPass
     from .passes.pipeline import Pipeline
@@ -507,13 +502,11 @@ def run_compiler(
     if code is not None:
         _make_folder(code)
         flags.append(f"--iree-hal-dump-executable-files-to={code}")
-    with _SESSION_LOCK:
-        session = Session()
-        try:
-            session.set_flags(*flags)
-        except ValueError as e:
-            raise UsageError(f"IREE does not take the flags {' '.join(options.flags)}: {e}") from None
-    ctx = session.context
+    try:
+        compiler = session(flags)
+    except ValueError as e:
+        raise UsageError(f"IREE does not take the flags {' '.join(options.flags)}: {e}") from None
+    ctx = compiler.context
     load_dialects(ctx)
     with ctx, ir.Location.unknown():
         module = build(ctx)
@@ -560,7 +553,7 @@ def run_compiler(
         drop_attributes(module)
         attach_manifest(module, manifest)
         attach_helper(module, options.cache)
-        return Compiled(_invoke(session, module), manifest)
+        return Compiled(_invoke(compiler, module), manifest)
 
 
 def _make_folder(path: Path) -> None:
@@ -597,7 +590,7 @@ def _work(strategies: list[dict[str, Any]]) -> int | None:
 _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 
-def _invoke(session: Any, module: Any) -> bytes:
+def _invoke(compiler: Any, module: Any) -> bytes:
     """IREE's own pipeline; its diagnostics become a CompileError."""
     from ._mlir import Output, ctypes_dl
 
@@ -607,7 +600,7 @@ def _invoke(session: Any, module: Any) -> bytes:
         if severity == 2:
             found.append(ctypes.string_at(message, length).decode(errors="replace"))
 
-    invocation = session.invocation()
+    invocation = compiler.invocation()
     # In the C API, but not wrapped by the bindings. A handler attached to the context instead crashes in
     # `execute`, which has released the GIL.
     library = ctypes_dl._dylib

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import re
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,14 +18,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from qmlir._mlir import Output, Session, Source, ctypes_dl, ir, raw_data
+from qmlir._mlir import Output, Source, ctypes_dl, ir, raw_data, session
 
 from .formats import Array
 from .machine import Report, run_grid
 from .memory import GlobalMemory
 from .text import Module, PtxError, parse
 
-_LOCK = threading.Lock()  # the flags of a session are LLVM's globals
 _SLACK = 64  # bytes behind a buffer, so that views of whole words fit
 _ELEMENTS: dict[str, Any] = {
     "i1": np.uint8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "f16": np.float16,
@@ -118,7 +116,7 @@ class Compiled:
 
 def compile_program(configured: str, flags: Sequence[str] = ()) -> Compiled:
     """From the text of a program at the level `configured` (`artifact.source("configured")`)."""
-    with _LOCK, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         host = _iree(configured, [f"--iree-hal-dump-executable-binaries-to={folder}", *flags])
         texts = [f.read_text() for f in sorted(Path(folder).glob("*.ptx"))]
     module = Module("", "")
@@ -132,14 +130,13 @@ def compile_program(configured: str, flags: Sequence[str] = ()) -> Compiled:
 
 def _iree(text: str, flags: list[str]) -> str:
     """Compile to the end; returns the IR at `executable-targets`."""
-    session = Session()
-    session.set_flags("--iree-input-demote-f64-to-f32=false", *flags)
-    invocation = session.invocation()
+    compiler = session(["--iree-input-demote-f64-to-f32=false", *flags])
+    invocation = compiler.invocation()
     invocation.enable_console_diagnostics()
     library = ctypes_dl._dylib
     output = Output.open_membuffer()
     try:
-        invocation.parse_source(Source.wrap_buffer(session, text.encode() + b"\0"))
+        invocation.parse_source(Source.wrap_buffer(compiler, text.encode() + b"\0"))
         _phase(library.ireeCompilerInvocationSetCompileToPhase, invocation, b"executable-targets")
         if not invocation.execute():
             raise PtxError("IREE does not compile the program")

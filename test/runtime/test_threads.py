@@ -120,6 +120,24 @@ def test_children_of_a_fork_compute_and_end() -> None:
     assert run(FORK.format(children=2, threads=3), 3) == "[0, 0] True\n"
 
 
+def test_a_child_of_a_fork_compiles() -> None:
+    """The threads of IREE's compiler are its parent's; a child once waited for them, or crashed at its end."""
+    code = """
+def compiled(k):  # of weights that no cache knows
+    w = np.random.default_rng().integers(-128, 128, (k, 32), dtype=np.int8)
+    program = qmlir.load(qmlir.ops.scaled_matmul.compile(T((2, k), "i8"), w, out_dtype="i32"))
+    return np.array_equal(program.main(np.ones((2, k), np.int8)), np.ones((2, k), np.int32) @ w)
+
+print(compiled(63), flush=True)
+for k in (64, 65):
+    child = os.fork()
+    if not child:
+        sys.exit(0 if compiled(k) else 1)
+    print(os.waitpid(child, 0)[1], flush=True)
+"""
+    assert run(code, 2) == "True\n0\n0\n"
+
+
 @pytest.mark.slow
 def test_many_children_of_a_fork() -> None:
     assert run(FORK.format(children=20, threads=3), 3, timeout=600) == f"{[0] * 20} True\n"
