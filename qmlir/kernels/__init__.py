@@ -8,6 +8,8 @@
     ranges.py        how large a value of a body can become
     row_sums.py      sums of an activation's rows, taken in the kernel
     weights.py       a constant weight: its codes, and the bytes that a kernel stores
+    codes.py         what is known of a weight's codes, constant or not
+    at_load.py       what parameters decide: computed when a program is loaded
     picked.py        what a batch picks by an index, read from where it is
     routing.py       rows in blocks of experts: found, and written back to where they belong
     attention.py     what an attention op computes

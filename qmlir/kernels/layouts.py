@@ -6,7 +6,7 @@ One description, two readers: `apply` folds a constant in numpy, `emit` makes IR
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 
 from .._mlir import arith, ir, linalg, tensor
 from ..dialect.dtypes import Array
+from .description import Factor
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class Layout:
         offset: what a stored code stands for is its bits as an unsigned number, plus this.
     """
 
-    padded: tuple[int, int]
-    factors: tuple[tuple[int, ...], tuple[int, ...]]
+    padded: tuple[int, ...]
+    factors: tuple[tuple[int, ...], ...]
     order: tuple[int, ...]
     bits: int = 8
     field: int | None = None
@@ -73,52 +74,72 @@ class Layout:
         """The stored bytes of one matrix, or of each of `[B, rows, columns]`."""
         return self.apply(codes) if codes.ndim == 2 else np.stack([self.apply(matrix) for matrix in codes])
 
-    def emit(self, value: Any) -> Any:
-        """The same of a tensor of i8 codes at the current insertion point. Codes of 8 bits only."""
-        assert self.bits == 8
-        i8 = ir.IntegerType.get_signless(8)
-        if self.offset:
-            assert self.offset == -128
-            value = _flip(value, i8)
-        value = _pad(value, self.padded)
-        value = _split(value, self.factors)
-        return _transpose(value, self.order)
+    def emit(self, value: Any, flipped: bool = False) -> Any:
+        """The same of a tensor of i8 codes `[.., rows, columns]` at the current insertion point; `flipped`, where it
+        holds the codes with their top bit inverted."""
+        offset = (self.offset + (128 if flipped else 0)) & 255
+        if offset or self.bits < 8:
+            value = _stored(value, offset, self.bits)
+        value = _split(_pad(value, self.padded), self.factors)
+        return (
+            _transpose(value, self.order) if self.field is None else _joined(value, self.order, self.field, self.bits)
+        )
+
+
+def by_columns(rhs: Factor) -> Any:
+    """The tensor of a weight as `[N, K]`, or `[B, N, K]` of a batch, at the insertion point."""
+    axes = rhs.source_axes
+    order = sorted(range(len(axes)), key=lambda i: ("b", "n", "g", "k").index(axes[i]))
+    value = _transpose(rhs.value, order)
+    groups = [[i for i, axis in enumerate(order) if axes[axis] in letters] for letters in ("b", "n", "gk")]
+    groups = [group for group in groups if group]
+    if len(groups) == len(axes):
+        return value
+    shape = _static(value)
+    kind = ir.RankedTensorType.get([prod(shape[i] for i in group) for group in groups], value.type.element_type)
+    return tensor.collapse_shape(kind, value, groups)
 
 
 def _static(value: Any) -> list[int]:
     return list(ir.RankedTensorType(value.type).shape)
 
 
-def _flip(value: Any, t: Any) -> Any:
-    """Every code with its top bit inverted."""
-    shape = _static(value)
-    same = ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(shape)))
-    kinds = ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * len(shape))
-    out = tensor.empty(shape, t)
-    op = linalg.GenericOp([out.type], [value], [out], ir.ArrayAttr.get([same, same]), kinds)
-    block = op.regions[0].blocks.append(t, t)
-    with ir.InsertionPoint(block):
-        linalg.YieldOp([arith.xori(block.arguments[0], arith.constant(t, -128))])
-    return op.results[0]
+def _stored(value: Any, offset: int, bits: int) -> Any:
+    """The lowest bits of every code without its offset."""
+    t, shape = value.type.element_type, _static(value)
+    same = ir.AffineMap.get_identity(len(shape))
+
+    def body(code: Any, _: Any) -> Any:
+        if offset:  # modulo 256
+            code = arith.subi(code, arith.constant(t, offset - 256 if offset > 127 else offset))
+        return arith.andi(code, arith.constant(t, (1 << bits) - 1)) if bits < 8 else code
+
+    return _generic([value], tensor.empty(shape, t), [same, same], body)
 
 
 def _pad(value: Any, sizes: Sequence[int]) -> Any:
+    """The last two axes padded with zeros."""
     shape = _static(value)
-    high = [want - have for want, have in zip(sizes, shape, strict=True)]
+    lead = len(shape) - len(sizes)
+    high = [0] * lead + [want - have for want, have in zip(sizes, shape[lead:], strict=True)]
     if not any(high):
         return value
     t = value.type.element_type
-    op = tensor.PadOp(ir.RankedTensorType.get(list(sizes), t), value, [], [], [0] * len(sizes), high)
+    padded = [size + more for size, more in zip(shape, high, strict=True)]
+    op = tensor.PadOp(ir.RankedTensorType.get(padded, t), value, [], [], [0] * len(shape), high)
     index = ir.IndexType.get()
-    block = op.regions[0].blocks.append(*[index] * len(sizes))
+    block = op.regions[0].blocks.append(*[index] * len(shape))
     with ir.InsertionPoint(block):
         tensor.YieldOp(arith.constant(t, 0))
     return op.result
 
 
 def _split(value: Any, factors: Sequence[Sequence[int]]) -> Any:
-    flat = [size for axis in factors for size in axis]
-    groups, at = [], 0
+    """The last axes, each in its factors."""
+    shape = _static(value)
+    lead = len(shape) - len(factors)
+    flat = [*shape[:lead], *(size for axis in factors for size in axis)]
+    groups, at = [[i] for i in range(lead)], lead
     for axis in factors:
         groups.append(list(range(at, at + len(axis))))
         at += len(axis)
@@ -127,6 +148,46 @@ def _split(value: Any, factors: Sequence[Sequence[int]]) -> Any:
 
 
 def _transpose(value: Any, order: Sequence[int]) -> Any:
+    """The last axes in another order."""
     shape = _static(value)
-    out = tensor.empty([shape[i] for i in order], value.type.element_type)
-    return linalg.transpose(value, outs=[out], permutation=list(order)).results[0]
+    lead = len(shape) - len(order)
+    whole = [*range(lead), *(lead + i for i in order)]
+    if whole == sorted(whole):
+        return value
+    out = tensor.empty([shape[i] for i in whole], value.type.element_type)
+    return linalg.transpose(value, outs=[out], permutation=whole).results[0]
+
+
+def _joined(value: Any, order: Sequence[int], field: int, bits: int) -> Any:
+    """The last axes in another order, in which the codes along the axis `field` share bytes."""
+    shape, t = _static(value), value.type.element_type
+    lead = len(shape) - len(order)
+    loops = [*range(lead), *(lead + i for i in order)]  # the axis of `value` that each loop runs along
+    dims = [ir.AffineDimExpr.get(i) for i in range(len(loops))]
+    kept = [i for i in range(len(loops)) if i != lead + field]
+    shifts = np.arange(0, 8, bits, dtype=np.int8)
+    maps = [
+        ir.AffineMap.get(len(loops), 0, [dims[loops.index(axis)] for axis in range(len(shape))]),
+        ir.AffineMap.get(len(loops), 0, [dims[lead + field]]),
+        ir.AffineMap.get(len(loops), 0, [dims[i] for i in kept]),
+    ]
+    table = arith.constant(ir.RankedTensorType.get([len(shifts)], t), ir.DenseElementsAttr.get(shifts, type=t))
+    empty = tensor.empty([shape[loops[i]] for i in kept], t)
+    zeros = linalg.fill(arith.constant(t, 0), outs=[empty])
+
+    def body(code: Any, shift: Any, before: Any) -> Any:
+        return arith.ori(before, arith.shli(code, shift))
+
+    return _generic([value, table], zeros, maps, body, lead + field)
+
+
+def _generic(inputs: Sequence[Any], out: Any, maps: Sequence[Any], body: Callable[..., Any], reduced: int = -1) -> Any:
+    """A `linalg.generic` whose loops are parallel, but for `reduced`."""
+    kinds = ["reduction" if i == reduced else "parallel" for i in range(maps[0].n_dims)]
+    iterators = ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds])
+    attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
+    op = linalg.GenericOp([out.type], list(inputs), [out], attributes, iterators)
+    block = op.regions[0].blocks.append(*[v.type.element_type for v in (*inputs, out)])
+    with ir.InsertionPoint(block):
+        linalg.YieldOp([body(*block.arguments)])
+    return op.results[0]

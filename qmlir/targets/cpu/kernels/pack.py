@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...._mlir import ir, tensor
 from ....dialect.dtypes import Array
-from ....kernels.description import Kernel, Literal, Operand, Stage
+from ....kernels.at_load import at_load
+from ....kernels.codes import Codes
+from ....kernels.description import Factor, Kernel, Literal, Operand, Stage
+from ....kernels.layouts import Layout, by_columns
 from ....kernels.weights import constant_bytes, known
 from .micro import Micro, Weights
 
@@ -16,26 +21,28 @@ if TYPE_CHECKING:
     from .gemm import Gemm
 
 
-def weights_for(codes: Array | None, kernel: Kernel, micro: Micro) -> Weights:
+def weights_for(codes: Codes, kernel: Kernel, micro: Micro) -> Weights:
     """The shortest storage that holds the codes. Codes declared to have 8 bits keep them: what they are may change
-    with the next weight, and the program's speed with it."""
+    with the next weight, and the program's speed with it; those of an argument keep them too, which saves their
+    packing in every call."""
     whole = Weights(8, micro.offset)
-    if codes is None or kernel.rhs.magnitude > 16 or codes.size == 0:
+    if codes.is_argument or kernel.rhs.magnitude > 16 or (codes.array is not None and codes.array.size == 0):
         return whole
-    low, high = int(codes.min()), int(codes.max())
     for bits in sorted(micro.bits):
-        if bits < 8 and high - low < 1 << bits:
-            return Weights(bits, low)
-    distinct = np.unique(codes)
+        if bits < 8 and codes.high - codes.low < 1 << bits:
+            return Weights(bits, codes.low)
+    if codes.array is None:
+        return whole
+    distinct = np.unique(codes.array)
     for bits in sorted(micro.bits):
         if bits < 8 and len(distinct) <= 1 << bits:
             return Weights(bits, micro.offset, tuple(int(code) for code in distinct))
     return whole
 
 
-def decoded_weights(codes: Array, micro: Micro) -> Weights:
+def decoded_weights(codes: Codes, micro: Micro) -> Weights:
     """The shortest storage of codes that are decoded one by one: signed, or not where none is negative."""
-    low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+    low, high = codes.low, codes.high
     for bits in sorted(micro.bits):
         if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
             return Weights(bits, 0, signed=True)
@@ -44,9 +51,9 @@ def decoded_weights(codes: Array, micro: Micro) -> Weights:
     raise AssertionError("codes of more than 8 bits")
 
 
-def scaled_weights(codes: Array, form: Scaled, micro: Micro) -> Weights | None:
+def scaled_weights(codes: Codes, form: Scaled, micro: Micro) -> Weights | None:
     """The shortest storage of codes that stand for numbers of a table; None where the micro-kernel has none."""
-    low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
+    low, high = codes.low, codes.high
     for bits in sorted(micro.bits):
         if bits < 8 and high - low < 1 << bits:
             values = tuple(form.values[(low + u) & 255] for u in range(1 << bits))
@@ -80,16 +87,46 @@ def halves_by_turns(codes: Array, lanes: int) -> Array:
     return np.ascontiguousarray(np.moveaxis(parts, -4, -3)).reshape(*matrices, -1, k)
 
 
-def packed(gemm: Gemm, codes: Array | None) -> Any:
-    """The weight of a kernel in its layout, at the insertion point."""
-    kernel, weights, micro = gemm.kernel, gemm.weights, gemm.micro
-    if codes is None:
-        return micro.layout(kernel.n, kernel.k, kernel.rhs.k_last, weights).emit(kernel.rhs.value)
-    if weights.codes is not None:
-        codes = np.searchsorted(np.array(weights.codes), codes)
-    n = kernel.n
-    if kernel.gate is not None:
-        codes, n = halves_by_turns(codes, micro.lanes), gemm.panels * micro.panel
-    layout = micro.layout(n, kernel.k, True, weights)
-    array = layout.apply(codes) if codes.ndim == 2 else np.stack([layout.apply(matrix) for matrix in codes])
-    return constant_bytes(array)
+def emit_halves_by_turns(value: Any, lanes: int) -> Any:
+    """`halves_by_turns` of a tensor, at the insertion point."""
+    *matrices, n, k = ir.RankedTensorType(value.type).shape
+    half = -(-n // 2 // lanes) * lanes
+    padded = Layout((2, half, k), ((2,), (half // lanes, lanes), (k,)), (1, 0, 2, 3))
+    element, lead = value.type.element_type, [[i] for i in range(len(matrices))]
+    at = len(matrices)
+    halves = ir.RankedTensorType.get([*matrices, 2, n // 2, k], element)
+    split = tensor.expand_shape(halves, value, [*lead, [at, at + 1], [at + 2]], [], [*matrices, 2, n // 2, k])
+    whole = ir.RankedTensorType.get([*matrices, 2 * half, k], element)
+    return tensor.collapse_shape(whole, padded.emit(split), [*lead, [at, at + 1, at + 2], [at + 3]])
+
+
+def packed(gemm: Gemm, codes: Codes) -> Any:
+    """The weight of a kernel in its layout, at the insertion point: a constant, a global that is computed when the
+    program is loaded, or for an argument ops in front of the kernel."""
+    if codes.array is not None:
+        return constant_bytes(_packed_array(gemm, codes.array))
+    value, rhs = gemm.kernel.rhs.value, gemm.kernel.rhs
+    if codes.parameters:
+        return at_load(value, lambda copy: _packed_value(gemm, replace(rhs, value=copy)))
+    return gemm.micro.layout(gemm.kernel.n, gemm.kernel.k, rhs.k_last, gemm.weights).emit(value, rhs.flipped)
+
+
+def _layout(gemm: Gemm) -> Layout:
+    """Of codes `[N, K]`."""
+    n = gemm.kernel.n if gemm.kernel.gate is None else gemm.panels * gemm.micro.panel
+    return gemm.micro.layout(n, gemm.kernel.k, True, gemm.weights)
+
+
+def _packed_array(gemm: Gemm, codes: Array) -> Array:
+    if gemm.weights.codes is not None:
+        codes = np.searchsorted(np.array(gemm.weights.codes), codes)
+    if gemm.kernel.gate is not None:
+        codes = halves_by_turns(codes, gemm.micro.lanes)
+    return _layout(gemm).each(codes)
+
+
+def _packed_value(gemm: Gemm, rhs: Factor) -> Any:
+    value = by_columns(rhs)
+    if gemm.kernel.gate is not None:
+        value = emit_halves_by_turns(value, gemm.micro.lanes)
+    return _layout(gemm).emit(value, rhs.flipped)

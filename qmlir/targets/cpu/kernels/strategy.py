@@ -12,6 +12,7 @@ from ...base import Target
 
 if TYPE_CHECKING:
     from ....dialect.dtypes import Array
+    from ....kernels.codes import Codes
     from ....kernels.description import Kernel
     from .gemm import Gemm
     from .micro import Micro, Weights
@@ -36,7 +37,7 @@ class KernelPlan:
     kernel: Kernel
     micro: Micro
     weights: Weights
-    codes: Array | None  # of a constant weight, [N, K]
+    codes: Codes
     chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.Sizes`
 
     def _gemm(self) -> Gemm:
@@ -132,6 +133,7 @@ class ConvolutionStrategy:
     def check(self, c: Contraction) -> Accept | Decline:
         """Whether the product of the patches will fit."""
         from ....dialect.ops.constants import is_zero_fill
+        from ....kernels.at_load import of_parameters
         from ....kernels.description import Unfit
         from ....kernels.group import describe_convolution
         from ....kernels.weights import known
@@ -143,8 +145,9 @@ class ConvolutionStrategy:
         result = c.op.results[0].type
         if c.k is None or c.n is None or any(result.is_dynamic_dim(d) for d in (1, 2, 3)):
             return Decline("a size beside the batch is dynamic", "static sizes of image and filter")
-        if c.op.name != "linalg.conv_2d_nhwc_fhwc" or known(c.op.operands[1]) is None:
-            return Decline("the filter is no constant [F, H, W, C]", "make the filter a constant")
+        filter_ = c.op.operands[1]
+        if c.op.name != "linalg.conv_2d_nhwc_fhwc" or (known(filter_) is None and not of_parameters(filter_)):
+            return Decline("the filter is no constant [F, H, W, C]", "make the filter a constant or a parameter")
         if not is_zero_fill(c.op.operands[2]):
             return Decline("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
         few = self.matmul.too_few(c.m, c.n)
@@ -237,13 +240,13 @@ class ProductStrategy(ABC):
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether this micro-kernel computes `kernel`."""
-        from ....kernels.weights import constant_codes
+        from ....kernels.codes import codes_of
         from .gemm import fits_stack
 
         if sum(size is None for size in kernel.row_sizes) > 1:
             return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
-        codes = constant_codes(kernel)
-        if codes is None:
+        codes = codes_of(kernel)
+        if codes.is_argument:
             kernel = kernel.without_gate()  # the halves are brought together when the weight is packed
         declined = self.too_few(kernel.m, kernel.n) or self.unfit(kernel, codes)
         if declined is not None:
@@ -263,11 +266,11 @@ class ProductStrategy(ABC):
         return Accept(plan, plan.estimate())
 
     @abstractmethod
-    def unfit(self, kernel: Kernel, codes: Array | None) -> Decline | None:
-        """A refusal of where the operands lie, and of weights (`codes`, None where known at run time only)."""
+    def unfit(self, kernel: Kernel, codes: Codes) -> Decline | None:
+        """A refusal of where the operands lie, and of weights."""
 
     @abstractmethod
-    def weights(self, kernel: Kernel, codes: Array | None) -> Weights | Decline:
+    def weights(self, kernel: Kernel, codes: Codes) -> Weights | Decline:
         """How the weights are stored."""
 
 
@@ -285,22 +288,22 @@ class KernelStrategy(ProductStrategy):
             )
         return None
 
-    def unfit(self, kernel: Kernel, codes: Array | None) -> Decline | None:
-        if codes is None and kernel.batch is not None:
+    def unfit(self, kernel: Kernel, codes: Codes) -> Decline | None:
+        if codes.is_argument and kernel.batch is not None:
             return Decline("the weights of a batch are an argument", "make the weight a constant or a parameter")
-        if codes is None and (kernel.m is None or kernel.m < _ROWS_FOR_PACKING):
+        if codes.is_argument and (kernel.m is None or kernel.m < _ROWS_FOR_PACKING):
             rows = "a number of rows that is not known" if kernel.m is None else f"{kernel.m} rows"
             return Decline(
                 f"the weight is an argument: packing it in every call does not pay for {rows}",
                 "make the weight a constant or a parameter",
             )
-        if codes is None and kernel.rhs.source_axes not in (("n", "k"), ("k", "n")):
+        if codes.is_argument and kernel.rhs.source_axes not in (("n", "k"), ("k", "n")):
             return Decline("the weight is an argument and has groups", "make the weight a constant or a parameter")
         if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"b", "m", "g", "k"}:
             return Decline("K is not the last axis of the activation", "an activation [M, K]")
         return None
 
-    def weights(self, kernel: Kernel, codes: Array | None) -> Weights:
+    def weights(self, kernel: Kernel, codes: Codes) -> Weights:
         from .pack import weights_for
 
         return weights_for(codes, kernel, self.micro)
@@ -316,17 +319,16 @@ class WeightOnlyStrategy(ProductStrategy):
             return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of floats by codes")
         return None
 
-    def unfit(self, kernel: Kernel, codes: Array | None) -> Decline | None:
-        if codes is None:
-            return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
+    def unfit(self, kernel: Kernel, codes: Codes) -> Decline | None:
+        if codes.is_argument:
+            return Decline("the weight is an argument", "make the weight a constant or a parameter")
         return None
 
-    def weights(self, kernel: Kernel, codes: Array | None) -> Weights | Decline:
+    def weights(self, kernel: Kernel, codes: Codes) -> Weights | Decline:
         from ....kernels.bodies import unclonable
         from ....kernels.scaled import scaled
         from .pack import decoded_weights, scaled_weights
 
-        assert codes is not None
         assert kernel.rhs.decode is not None
         form = scaled(kernel.rhs.decode)
         if form is not None:
@@ -342,14 +344,13 @@ class WeightOnlyStrategy(ProductStrategy):
 class Bf16Strategy(WeightOnlyStrategy):
     """bfloat16 by a constant weight of short codes, multiplied as bfloat16: exact products, scaled behind the sum."""
 
-    def weights(self, kernel: Kernel, codes: Array | None) -> Weights | Decline:
+    def weights(self, kernel: Kernel, codes: Codes) -> Weights | Decline:
         import ml_dtypes
         import numpy as np
 
         from ....kernels.scaled import scaled
         from .pack import consecutive, constant_zeros, scaled_weights
 
-        assert codes is not None
         assert kernel.rhs.decode is not None
         if str(kernel.lhs.value.type.element_type) != "bf16":
             return Decline(f"activations of {kernel.lhs.value.type.element_type}", "activations of bf16")

@@ -1,0 +1,122 @@
+"""What parameters and constants decide: computed once, when a program is loaded, and not in its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from typing import Any
+
+from .._mlir import ir
+
+_PURE = ("tensor.", "linalg.", "arith.", "math.")
+_CONSTANTS = ("flow.tensor.constant", "util.optimization_barrier")
+
+
+def of_parameters(value: Any) -> bool:
+    """Whether parameters and constants alone decide a value: no argument of the function does, and no state."""
+    slice_ = _slice(value)
+    return slice_ is not None and any(op.name == "util.global.load" for op in slice_)
+
+
+def at_load(value: Any, make: Callable[[Any], Any]) -> Any:
+    """What `make` makes of a value `of_parameters`, at the insertion point: it is loaded from a global, which an
+    initialiser of the program computes. The same of the same parameters is one global, whoever reads it."""
+    slice_ = _slice(value)
+    assert slice_ is not None
+    function = ir.InsertionPoint.current.block.owner
+    while function.parent.name != "builtin.module":
+        function = function.parent
+    module = function.parent
+    with ir.InsertionPoint(function):
+        initializer = ir.Operation.create(
+            "util.initializer", regions=1,
+            attributes={"function_type": ir.TypeAttr.get(ir.FunctionType.get([], []))},
+        )  # fmt: skip
+    with ir.InsertionPoint(initializer.regions[0].blocks.append()):
+        made = make(_copied(slice_, value))
+        text = initializer.get_asm(use_local_scope=True)  # else maps are named by their order in the module
+        name = f"packed_{sha256(text.encode()).hexdigest()[:16]}"
+        store = {"global": ir.FlatSymbolRefAttr.get(name)}
+        ir.Operation.create("util.global.store", operands=[made], attributes=store)
+        ir.Operation.create("util.return")
+    kind = made.type
+    if _global(module, name) is None:
+        with ir.InsertionPoint(initializer):
+            ir.Operation.create("util.global", attributes={
+                "sym_name": ir.StringAttr.get(name), "type": ir.TypeAttr.get(kind),
+                "sym_visibility": ir.StringAttr.get("private"),
+            })  # fmt: skip
+    else:
+        initializer.erase()
+    return ir.Operation.create(
+        "util.global.load", results=[kind], attributes={"global": ir.FlatSymbolRefAttr.get(name)}
+    ).results[0]
+
+
+def _slice(value: Any) -> list[Any] | None:
+    """The ops that make a value, each behind those that it needs; None where there are others than constants, loads of
+    globals that never change, and pure ops."""
+    found: dict[Any, None] = {}
+    seen: set[Any] = set()
+    stack = [(value, False)]
+    while stack:
+        value, ready = stack.pop()
+        if isinstance(value.owner, ir.Block):
+            return None
+        op = value.owner.operation
+        if ready:
+            found[op] = None
+        if op in seen:
+            continue
+        if not _is_once(op):
+            return None
+        seen.add(op)
+        stack.append((value, True))
+        stack.extend((needed, False) for needed in _needs(op))
+    return list(found)
+
+
+def _is_once(op: Any) -> bool:
+    if op.name == "util.global.load":
+        module = op.parent
+        while module.name != "builtin.module":
+            module = module.parent
+        definition = _global(module, op.attributes["global"].value)
+        return definition is not None and "is_mutable" not in definition.attributes
+    return op.name in _CONSTANTS or op.name.startswith(_PURE)
+
+
+def _global(module: Any, name: str) -> Any:
+    for op in module.regions[0].blocks[0].operations:
+        if op.operation.name == "util.global" and op.operation.attributes["sym_name"].value == name:
+            return op.operation
+    return None
+
+
+def _needs(op: Any) -> list[Any]:
+    """The values from outside that an op and its regions read."""
+    own = {value for block in _blocks(op) for value in block.arguments}
+    inner = [o.operation for block in _blocks(op) for o in block.operations]
+    own |= {result for o in inner for result in o.results}
+    return [value for o in (op, *inner) for value in o.operands if value not in own]
+
+
+def _blocks(op: Any) -> Iterator[Any]:
+    for region in op.regions:
+        for block in region.blocks:
+            yield block
+            for o in block.operations:
+                yield from _blocks(o.operation)
+
+
+def _copied(slice_: list[Any], value: Any) -> Any:
+    """The ops at the insertion point; returns what is `value` there."""
+    copies: dict[Any, Any] = {}
+    for op in slice_:
+        copy = op.clone(ir.InsertionPoint.current)
+        for o in (copy, *(o.operation for block in _blocks(copy) for o in block.operations)):
+            for i, operand in enumerate(o.operands):
+                if operand in copies:
+                    o.operands[i] = copies[operand]
+        copies.update(zip(op.results, copy.results, strict=True))
+    return copies[value]

@@ -1,0 +1,122 @@
+"""What is known of a weight's codes when a program is compiled: all of a constant; of others, how large they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .._mlir import ir
+from ..dialect.dtypes import Array
+from .at_load import of_parameters
+from .bodies import scalar_constant
+from .description import Kernel
+from .weights import constant_codes, known
+
+_Span = tuple[int, int]
+_BYTE = (-128, 127)
+
+
+@dataclass(frozen=True)
+class Codes:
+    """The codes of a kernel's weight, i8.
+
+    Attributes:
+        array: of a constant, `[N, K]` (`[matrices, N, K]` of a batch).
+        low, high: the smallest and the largest that there may be.
+        parameters: whether parameters decide them, so that they are known when the program is loaded.
+    """
+
+    array: Array | None
+    low: int
+    high: int
+    parameters: bool = False
+
+    @property
+    def is_argument(self) -> bool:
+        """Whether they may differ from call to call."""
+        return self.array is None and not self.parameters
+
+
+def codes_of(kernel: Kernel) -> Codes:
+    """What is known of the weight of `kernel`."""
+    array = constant_codes(kernel)
+    if array is not None:
+        low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+        return Codes(array, low, high)
+    value = kernel.rhs.value
+    low, high = _BYTE if kernel.rhs.flipped else code_range(value)
+    return Codes(None, low, high, of_parameters(value))
+
+
+def code_range(value: Any) -> _Span:
+    """The smallest and the largest element that a tensor of i8 may have, by the op that makes it."""
+    return _of_tensor(value) or _BYTE
+
+
+def _of_tensor(value: Any) -> _Span | None:
+    array = known(value)
+    if array is not None:
+        return (int(array.min()), int(array.max())) if array.size and array.dtype.kind in "iu" else None
+    if isinstance(value.owner, ir.Block):
+        return None
+    op = value.owner.operation
+    if op.name in ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose"):
+        return _of_tensor(op.operands[0])
+    if op.name != "linalg.generic" or len(op.results) != 1:
+        return None
+    block = op.regions[0].blocks[0]
+    *_, end = block.operations
+    return _of_scalar(end.operation.operands[0], dict(zip(block.arguments, op.operands, strict=True)))
+
+
+def _of_scalar(value: Any, tensors: dict[Any, Any]) -> _Span | None:
+    if value in tensors:
+        return _of_tensor(tensors[value])
+    constant = scalar_constant(value)
+    if constant is not None:
+        return (int(constant.value), int(constant.value)) if isinstance(constant, ir.IntegerAttr) else None
+    if isinstance(value.owner, ir.Block):
+        return None
+    op = value.owner.operation
+    if op.name == "tensor.extract":
+        return _of_tensor(op.operands[0])
+    rule = _RULES.get(op.name)
+    found = None if rule is None else rule(*(_of_scalar(operand, tensors) for operand in op.operands))
+    if found is None or not isinstance(value.type, ir.IntegerType):
+        return None
+    half = 1 << (value.type.width - 1)
+    return found if -half <= found[0] and found[1] < half else None
+
+
+def _and(a: _Span | None, b: _Span | None) -> _Span | None:
+    highs = [span[1] for span in (a, b) if span is not None and span[0] >= 0]
+    return (0, min(highs)) if highs else None
+
+
+def _xor(a: _Span | None, b: _Span | None) -> _Span | None:
+    if a is None or b is None or min(a[0], b[0]) < 0:
+        return None
+    return 0, (1 << max(a[1], b[1]).bit_length()) - 1
+
+
+def _add(a: _Span | None, b: _Span | None) -> _Span | None:
+    return None if a is None or b is None else (a[0] + b[0], a[1] + b[1])
+
+
+def _subtract(a: _Span | None, b: _Span | None) -> _Span | None:
+    return None if a is None or b is None else (a[0] - b[1], a[1] - b[0])
+
+
+def _same(a: _Span | None) -> _Span | None:
+    return a
+
+
+def _unsigned(a: _Span | None) -> _Span | None:
+    return a if a is not None and a[0] >= 0 else None
+
+
+_RULES: dict[str, Callable[..., _Span | None]] = {
+    "arith.addi": _add, "arith.andi": _and, "arith.extsi": _same, "arith.extui": _unsigned, "arith.subi": _subtract,
+    "arith.trunci": _same, "arith.xori": _xor,
+}  # fmt: skip

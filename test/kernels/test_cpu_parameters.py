@@ -1,0 +1,86 @@
+"""Weights that are parameters: packed when a program is loaded, and multiplied as those that it holds itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from support.dispatches import names
+from support.forms import FORMS
+from support.parameters import SCOPE, apart
+
+import qmlir
+from qmlir import TensorSpec as T, inputs
+from qmlir._mlir import context, ir
+from qmlir.checking.interpreter import Interpreter
+
+PRODUCTS = {
+    f.name: f
+    for f in FORMS
+    if f.product and f.op not in ("sparse_matmul", "route") and "weight as an argument" not in f.name
+}
+FAST = (
+    "scaled_matmul: s8 x s8, per token and channel",
+    "scaled_matmul: s8 x u4, zero points, group 128",
+    "scaled_matmul: f16 x nf4, group 64",
+    "conv2d_q: s8 x s4",
+)
+
+
+def evaluated(artifact: Any, arguments: list[Any]) -> list[Any]:
+    with context():
+        module = ir.Module.parse(artifact.source("import"))
+        return Interpreter(module).call("main", arguments)
+
+
+@pytest.mark.parametrize("name", [n if n in FAST else pytest.param(n, marks=pytest.mark.slow) for n in PRODUCTS])
+def test_parameters_are_as_constants(name: str, tmp_path: Path) -> None:
+    form = PRODUCTS[name]
+    held = form.compile("cpu", m=None)
+    file = tmp_path / "weights.irpa"
+    loads = apart(held, file)
+    chosen = [s["chosen"] for s in held.manifest["strategies"]]
+    assert [s["chosen"] for s in loads.manifest["strategies"]] == chosen
+    program, same = qmlir.load(loads, parameters={SCOPE: str(file)}), qmlir.load(held)
+    arguments = list(inputs.make(same.main.signature, held.manifest["arguments"].get("main"), size=5, seed=1))
+    got, expected = program.main(*arguments), evaluated(held, arguments)[0]
+    np.testing.assert_array_equal(got, same.main(*arguments))
+    if np.asarray(expected).dtype.kind in "iu":
+        np.testing.assert_array_equal(got, expected)
+    else:
+        np.testing.assert_allclose(np.float64(got), np.float64(expected), rtol=2e-2, atol=2e-2 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_nothing_is_packed_in_a_call(name: str, tmp_path: Path) -> None:
+    form: Any = PRODUCTS[name]
+    held = form.compile("cpu", m=None)
+    loads: Any = SimpleNamespace(compile=lambda target, m: apart(held, tmp_path / "weights.irpa"))
+    assert len(names(loads, "cpu", None)) <= len(names(form, "cpu", None))
+
+
+def test_functions_share_what_is_packed(tmp_path: Path) -> None:
+    """The same of the same parameters, though two functions read them."""
+    held = PRODUCTS[FAST[1]].compile("cpu", m=None)
+    one = apart(held, tmp_path / "weights.irpa")
+    text = one.source("import")
+    function = text[text.index("func.func") : text.rindex("}")]
+    both = qmlir.compile(text.replace(function, function + function.replace("@main", "@other")), target="cpu")
+    assert both.source("configured").count("util.initializer") == one.source("configured").count("util.initializer") > 0
+    program = qmlir.load(both, parameters={SCOPE: str(tmp_path / "weights.irpa")})
+    arguments = inputs.make(program.main.signature, {}, size=3, seed=1)
+    np.testing.assert_array_equal(program.main(*arguments), program.other(*arguments))
+
+
+def test_an_unsigned_weight_as_an_argument() -> None:
+    """Its codes once lost their top bit when they were packed."""
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(-128, 128, (40, 70), dtype=np.int8), rng.integers(0, 256, (33, 70)).astype(np.uint8)
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((40, 70), "i8"), T((33, 70), "u8"), rhs_transposed=True, out_dtype="i32"
+    )
+    assert artifact.manifest["strategies"][0]["chosen"] != "stock"
+    np.testing.assert_array_equal(qmlir.load(artifact).main(x, w), x.astype(np.int32) @ w.T.astype(np.int32))
