@@ -15,7 +15,7 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -125,8 +125,17 @@ class Artifact:
             from .signing import check_digest
 
             check_digest(data, sha256, str(p))
-        check_container(data, str(p))
-        return cls(data, read_manifest(data, str(p)), p)
+        return replace(cls.of(data, str(p)), path=p)
+
+    @classmethod
+    def of(cls, data: bytes, name: str = "the program") -> Artifact:
+        """The artifact of the bytes of a `.vmfb`.
+
+        Raises:
+            ArtifactError: truncated, damaged or foreign.
+        """
+        check_container(data, name)
+        return cls(data, read_manifest(data, name))
 
 
 def check_container(data: bytes, name: str) -> None:
@@ -264,6 +273,7 @@ _PARTS: dict[str, Callable[[Any], bool]] = {
     "strategies": lambda v: isinstance(v, list) and all(_contraction(row) for row in v),
     "work": _size,
     "task_work": _size,
+    "packer": lambda v: v is None or isinstance(v, str),
     "borrowed": lambda v: all(type(i) is int for numbers in v.values() for i in numbers),
     "import": _report,
     "source": _source,

@@ -80,7 +80,7 @@ class Cache:
 
     def drop(self, key: str) -> None:
         """Remove an entry, and whatever else lies in its place; what cannot be removed stays, and is not read."""
-        for path in self._paths(key):
+        for path in (*self._paths(key), self.parameters(key)):
             try:
                 path.unlink(missing_ok=True)
             except IsADirectoryError:
@@ -93,15 +93,19 @@ class Cache:
         found = self.get(key)
         if found is not None:
             return found
-        with self._locked(key):
+        with self.locked(key):
             found = self.get(key)
             if found is None:
                 found = build()
                 self.put(key, found)
         return found
 
+    def parameters(self, key: str) -> Path:
+        """Where the packed weights of `key` are, or would be."""
+        return self.folder / key[:2] / f"{key}.irpa"
+
     @contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
+    def locked(self, key: str) -> Iterator[None]:
         import filelock
 
         place = self.folder / key[:2]
@@ -122,7 +126,8 @@ class Cache:
             HELD.discard(path)
 
     def entries(self) -> list[Path]:
-        return sorted(self.folder.glob("??/*.vmfb"))
+        """Compiled programs, and packed weights."""
+        return sorted([*self.folder.glob("??/*.vmfb"), *self.folder.glob("??/[!.]*.irpa")])
 
     def clear(self) -> int:
         """Remove all entries; how many there were."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import __version__
 from ._spelling import CODE_LEVELS, LEVELS
@@ -41,6 +41,7 @@ _STAGES: dict[str, str] = {
 _DEVICE_CODE = {"dispatch": (".mlir",), "asm": (".s",), "ptx": (".ptx",), "isa": (".rocmasm", ".s"), "spirv": (".spv",)}
 
 AfterStage = Callable[[str, Any], None]
+KeepParameters = bool | Literal["mapped"]
 
 
 def stage_pipeline(target: Target, level: str, choice: Mapping[str, Any] | None = None) -> str:
@@ -63,6 +64,7 @@ class Options:
         pipeline: text of the passes instead of the default one.
         start: level that the source is at (a dumped stage to restart from).
         parameters: `{scope: file}` of weights (.safetensors, .irpa, .gguf): baked in as constants.
+        keep_parameters: weights are loaded with the program instead; "mapped", from a file of packed ones.
         flags: more flags for IREE.
         dump_stages: folder that gets one file a stage.
         cache: whether compiled programs are kept on disk.
@@ -74,7 +76,7 @@ class Options:
     pipeline: str | None = None
     start: str = "import"
     parameters: Mapping[str, str] = field(default_factory=dict)
-    keep_parameters: bool = False
+    keep_parameters: KeepParameters = False
     flags: tuple[str, ...] = ()
     dump_stages: Path | None = None
     cache: bool = True
@@ -90,7 +92,7 @@ def compile(
     pipeline: str | None = None,
     start: str = "import",
     parameters: Mapping[str, str] | None = None,
-    keep_parameters: bool = False,
+    keep_parameters: KeepParameters = False,
     flags: Sequence[str] = (),
     dump_stages: str | os.PathLike[str] | None = None,
     cache: bool = True,
@@ -108,7 +110,9 @@ def compile(
         pipeline: passes to run instead of the default ones.
         start: level of the source when it is a dumped stage: `import`, `qmlir`, `linalg`, `configured`.
         parameters: weight files by the scope that the program's `#flow.parameter.named` attributes name.
-        keep_parameters: load weights when the program is loaded instead of baking them in.
+        keep_parameters: load weights when the program is loaded instead of baking them in. It brings them into the
+            layouts of its kernels then, on CPU; with "mapped" `qmlir.load` does that once for each weight file, and
+            every process that loads the program maps the result into memory (no other runtime can load it).
         flags: more flags for IREE.
         dump_stages: folder for the IR at every level and the device code.
         cache: keep the result in the compilation cache.
@@ -126,6 +130,8 @@ def compile(
     """
     if start not in LEVELS:
         raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
+    if keep_parameters not in (False, True, "mapped"):
+        raise UsageError(f"keep_parameters is {keep_parameters!r}; it may be True, False or 'mapped'")
     options = Options(
         pipeline, start, dict(parameters or {}), keep_parameters, tuple(flags),
         Path(dump_stages) if dump_stages is not None else None, cache, strict,
@@ -551,6 +557,8 @@ def run_compiler(
 
             manifest["borrowed"] = borrowed(module)
         drop_attributes(module)
+        if options.keep_parameters == "mapped":
+            manifest["packer"] = _packer(module, compiler, target, options)
         attach_manifest(module, manifest)
         attach_helper(module, options.cache)
         return Compiled(_invoke(compiler, module), manifest)
@@ -683,6 +691,18 @@ def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
         "parameter_types": named_parameters(module) if kept else [],
         "source": options.origin,
     }
+
+
+def _packer(module: Any, compiler: Any, target: Target, options: Options) -> str | None:
+    """The program that packs the weights of `module`, taken out of it, as the manifest holds it."""
+    from .kernels.at_load import taken_out
+    from .packed import SCOPE, to_text
+
+    packer = taken_out(module, SCOPE)
+    if packer is None:
+        return None
+    attach_manifest(packer, {**describe(packer, target, options), "strategies": []})
+    return to_text(_invoke(compiler, packer))
 
 
 def attach_manifest(module: Any, manifest: dict[str, Any]) -> None:

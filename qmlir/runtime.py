@@ -284,6 +284,10 @@ class Program:
             declared = [p for p in self.manifest.get("parameter_types", []) if p["scope"] == scope]
             check(dict(index.items()), Path(path), declared)
             providers.append(index.create_provider(scope=scope))
+        if self.manifest.get("packer"):
+            from .packed import SCOPE, packed
+
+            providers.append(packed(self.manifest["packer"], files).create_provider(scope=SCOPE))
         return providers
 
 

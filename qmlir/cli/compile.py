@@ -21,7 +21,10 @@ def add(commands: Any) -> None:
     add_source(p)
     p.add_argument("-o", "--output", metavar="FILE", help="the .vmfb to write (default: IN's name with .vmfb)")
     add_compilation(p)
-    p.add_argument("--keep-parameters", action="store_true", help="load the weights at run time")
+    kept = p.add_mutually_exclusive_group()
+    kept.add_argument("--keep-parameters", action="store_true", help="load the weights at run time")
+    kept.add_argument("--map-parameters", dest="keep_parameters", action="store_const", const="mapped",
+                      help="... packed once for each weight file, and mapped into memory")  # fmt: skip
     p.add_argument("--pipeline", metavar="PASSES", help="passes to run instead of the default ones")
     p.add_argument("--stop", metavar="LEVEL", choices=CODE_LEVELS,
                    help="write the text of a level, or asm, ptx, isa, spirv")  # fmt: skip

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Any
 
-from .._mlir import ir
+from .._mlir import func, ir
 
 _PURE = ("tensor.", "linalg.", "arith.", "math.")
+_PREFIX = "packed_"
 _CONSTANTS = ("flow.tensor.constant", "util.optimization_barrier")
 
 
@@ -35,7 +36,7 @@ def at_load(value: Any, make: Callable[[Any], Any]) -> Any:
     with ir.InsertionPoint(initializer.regions[0].blocks.append()):
         made = make(_copied(slice_, value))
         text = initializer.get_asm(use_local_scope=True)  # else maps are named by their order in the module
-        name = f"packed_{sha256(text.encode()).hexdigest()[:16]}"
+        name = f"{_PREFIX}{sha256(text.encode()).hexdigest()[:16]}"
         store = {"global": ir.FlatSymbolRefAttr.get(name)}
         ir.Operation.create("util.global.store", operands=[made], attributes=store)
         ir.Operation.create("util.return")
@@ -51,6 +52,32 @@ def at_load(value: Any, make: Callable[[Any], Any]) -> Any:
     return ir.Operation.create(
         "util.global.load", results=[kind], attributes={"global": ir.FlatSymbolRefAttr.get(name)}
     ).results[0]
+
+
+def taken_out(module: Any, scope: str) -> Any:
+    """A program of its own in the place of the initialisers: a function for each global, which has its name and returns
+    what it holds. The globals of `module` become parameters of `scope`. None where it has none."""
+    operations = [o.operation for o in module.body.operations]
+    globals_ = {o.attributes["sym_name"].value: o for o in operations if o.name == "util.global"}
+    packer = ir.Module.create()
+    for initializer in (o for o in operations if o.name == "util.initializer"):
+        inner = [o.operation for o in initializer.regions[0].blocks[0].operations]
+        *body, store, _ = inner
+        name = store.attributes["global"].value if store.name == "util.global.store" else ""
+        if not name.startswith(_PREFIX):
+            continue
+        kind = globals_[name].attributes["type"].value
+        with ir.InsertionPoint(packer.body):
+            for key in {o.attributes["global"].value: None for o in body if o.name == "util.global.load"}:
+                if _global(packer.operation, key) is None:
+                    globals_[key].clone(ir.InsertionPoint.at_block_begin(packer.body))
+            function = func.FuncOp(name, ([], [kind]))
+        with ir.InsertionPoint(function.add_entry_block()):
+            func.ReturnOp([_copied(body, store.operands[0])])
+        initializer.erase()
+        parameter = f'#flow.parameter.named<"{scope}"::"{name}"> : {kind}'
+        globals_[name].attributes["initial_value"] = ir.Attribute.parse(parameter)
+    return packer if any(o.operation.name == "func.func" for o in packer.body.operations) else None
 
 
 def _slice(value: Any) -> list[Any] | None:

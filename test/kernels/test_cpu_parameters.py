@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ from support.parameters import SCOPE, apart
 import qmlir
 from qmlir import TensorSpec as T, inputs
 from qmlir._mlir import context, ir
+from qmlir.cache import Cache
 from qmlir.checking.interpreter import Interpreter
 
 PRODUCTS = {
@@ -84,3 +86,35 @@ def test_an_unsigned_weight_as_an_argument() -> None:
     )
     assert artifact.manifest["strategies"][0]["chosen"] != "stock"
     np.testing.assert_array_equal(qmlir.load(artifact).main(x, w), x.astype(np.int32) @ w.T.astype(np.int32))
+
+
+def mapped_files() -> list[Path]:
+    return [path for path in Cache().entries() if path.suffix == ".irpa"]
+
+
+def test_packed_weights_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file for all processes, made again of other weights, and where it was damaged."""
+    monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path / "cache"))
+    form, file = PRODUCTS[FAST[1]], tmp_path / "weights.irpa"
+    held = form.compile("cpu", m=None)
+    loads = qmlir.Artifact.of(apart(held, file, keep_parameters="mapped").vmfb)  # as from a file
+    arguments = inputs.make(qmlir.load(held).main.signature, {}, size=3, seed=1)
+    expected = evaluated(held, list(arguments))[0]
+
+    def result() -> Any:
+        return qmlir.load(loads, parameters={SCOPE: str(file)}).main(*arguments)
+
+    np.testing.assert_allclose(result(), expected, rtol=1e-6)
+    (packed,) = mapped_files()
+    made = packed.stat().st_mtime_ns
+    np.testing.assert_allclose(result(), expected, rtol=1e-6)
+    assert packed.stat().st_mtime_ns == made  # read, not made again
+    packed.write_bytes(b"no archive")
+    np.testing.assert_allclose(result(), expected, rtol=1e-6)
+    os.utime(file, ns=(1, 1))  # as if its weights were others
+    np.testing.assert_allclose(result(), expected, rtol=1e-6)
+    assert len(mapped_files()) == 2
+    Cache().clear()
+    assert not mapped_files()
+    monkeypatch.setenv("QMLIR_CACHE_DIR", "/proc/none")  # nothing can be written there
+    np.testing.assert_allclose(result(), expected, rtol=1e-6)

@@ -1,0 +1,102 @@
+"""Weights that are parameters, in the layouts of a program's kernels: packed once for each weight file, by a program of
+its own, and mapped into memory by every process that loads the program (`keep_parameters="mapped"`).
+
+The packed weights lie in the compilation cache, one file for a packer and its weight files.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .cache import Cache
+from .errors import ArtifactError
+
+SCOPE = "qmlir.packed"  # of the parameters that a program loads then
+_LARGEST = 1 << 28  # bytes of a packer
+
+
+def to_text(program: bytes) -> str:
+    """A packer as a manifest holds it."""
+    return base64.b85encode(zlib.compress(program)).decode()
+
+
+def _program(text: str) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(base64.b85decode(text), _LARGEST)
+    except (ValueError, zlib.error) as e:
+        raise ArtifactError(f"the program is damaged: what packs its weights cannot be read: {e}") from None
+
+
+def packed(packer: str, files: Mapping[str, str]) -> Any:
+    """The packed weights as a parameter index of IREE, from the cache or made by the packer of a manifest.
+
+    Args:
+        packer: `to_text` of the program.
+        files: the weight files by scope.
+
+    Raises:
+        ArtifactError: a damaged packer.
+    """
+    cache = Cache()
+    key = _key(packer, files)
+    path = cache.parameters(key)
+    with cache.locked(key):
+        found = _loaded(path)
+        return _make(packer, files, path) if found is None else found
+
+
+def _key(packer: str, files: Mapping[str, str]) -> str:
+    """Of a packer and weight files, which are known by their places and times: reading them takes as long as packing
+    them."""
+    parts = [packer]
+    for scope, name in sorted(files.items()):
+        path = Path(name).resolve()
+        stat = path.stat()
+        parts.append(f"{scope} {path} {stat.st_ino} {stat.st_size} {stat.st_mtime_ns}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _loaded(path: Path) -> Any:
+    """None where there is no such file, or none that can be read."""
+    import iree.runtime as rt
+
+    if not path.exists():
+        return None
+    index = rt.ParameterIndex()
+    try:
+        index.load(str(path))
+    except (ValueError, RuntimeError, IndexError):
+        return None
+    return index
+
+
+def _make(packer: str, files: Mapping[str, str], path: Path) -> Any:
+    """Run the packer, write the file, and map it; where it cannot be written, the weights stay in memory."""
+    import iree.runtime as rt
+
+    from .artifact import Artifact
+    from .runtime import Program
+
+    program = Program(Artifact.of(_program(packer), "what packs the weights"), None, files)
+    index = rt.ParameterIndex()
+    for name, function in program.functions.items():
+        index.add_buffer(name, function().reshape(-1).tobytes())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".irpa", dir=path.parent)
+        os.close(handle)
+        try:
+            index.create_archive_file(temporary)
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    except (OSError, RuntimeError):
+        return index
+    return _loaded(path)
