@@ -4,7 +4,8 @@ python test/ptx/configured.py [--target cuda:sm_80] [--json test/ptx/configurati
 
 Each strategy's tile is asked for by its choice (`qmlir.targets.cuda.kernels.configurations`), for a product that it
 fits, and for one with groups along K, which have sums of their own in registers. What is in the file already is kept,
-so that a run that was stopped goes on; delete it after a change to the kernels. Exit status 1 when a kernel spills.
+but for what is not shipped any more, so that a run that was stopped goes on; delete it after a change to the kernels.
+Exit status 1 when a kernel spills.
 """
 
 from __future__ import annotations
@@ -100,19 +101,26 @@ def shipped(target: str) -> Iterator[Configuration]:
             yield Configuration(target, strategy, choice, lhs, rhs, group)
 
 
+def _write(rows: dict[str, dict[str, Any]], path: Path) -> None:
+    lines = ",\n".join(json.dumps(row) for row in rows.values())
+    path.write_text(f"[\n{lines}\n]\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", action="append", choices=TARGETS, help="default: all")
     parser.add_argument("--json", type=Path, default=RECORD, help=f"what is recorded (default: {RECORD.name})")
     args = parser.parse_args()
     rows = {row["key"]: row for row in json.loads(args.json.read_text())} if args.json.exists() else {}
+    every = {one.key for target in TARGETS for one in shipped(target)}
+    rows = {key: row for key, row in rows.items() if key in every}
     for target in args.target or TARGETS:
         for one in shipped(target):
             if one.key not in rows:
                 rows[one.key] = one.row()
                 print(json.dumps(rows[one.key]), flush=True)
-                lines = ",\n".join(json.dumps(row) for row in rows.values())
-                args.json.write_text(f"[\n{lines}\n]\n")
+                _write(rows, args.json)
+    _write(rows, args.json)
     return 1 if any(row.get("spills") for row in rows.values()) else 0
 
 

@@ -80,6 +80,7 @@ class Form:
     judge: str = (
         "exact"  # or "near": the order of float sums is not fixed; or "smooth": behind a transcendental function
     )
+    targets: tuple[str, ...] = ("cuda:sm_80", "cuda:sm_90a")
 
     @property
     def id(self) -> str:
@@ -227,7 +228,7 @@ def one_byte_floats() -> Iterator[Form]:
                                                 "out_dtype": "bf16"}, rows=(5, 33), judge="near")  # fmt: skip
     for groups in (1, 4):
         yield Form("fp8", f"fast, {groups} groups", lambda d, m, g=groups: build(d, m, "e4m3", "e5m2", 72, 512, g),
-                   rows=(5, 33), judge="near", choice="strategy:mma-sync-fp8-fast")  # fmt: skip
+                   rows=(5, 33), judge="near", choice="strategy:mma-sync-fp8-fast", targets=("cuda:sm_89",))  # fmt: skip
 
 
 def sliced() -> Iterator[Form]:
@@ -345,7 +346,6 @@ def experts() -> Iterator[Form]:
 
 
 FORMS = [*products(), *short_weights(), *weight_only(), *one_byte_floats(), *sliced(), *convolutions(), *experts()]
-TARGETS = ("cuda:sm_80", "cuda:sm_90a")
 # In the fast tier: every family, and most kinds of a product.
 FAST = {
     ("cuda:sm_80", n)
@@ -353,10 +353,11 @@ FAST = {
         "w8a8-33x70", "w8a8-static rows 1", "w8a8-batch", "zero points-u8 both",
         "epilogue-all", "epilogue-u8 half_away", "epilogue-swiglu halves", "w4a8-i4 per channel",
         "w4a8-u4 zeros on both sides, group 32", "w4a8-static rows 4", "weight only-float16 x i4 group 32",
-        "fp8-e4m3 x e4m3", "fp8-fast, 1 groups", "sliced-zero points 16x32x512x1x1x4x3", "conv2d-zero point", "experts-contiguous",
+        "fp8-e4m3 x e4m3", "sliced-zero points 16x32x512x1x1x4x3", "conv2d-zero point", "experts-contiguous",
         "experts-routed u8",
     )
 } | {("cuda:sm_90a", n) for n in ("w8a8-72x160", "epilogue-all", "w4a8-i4 group 64")}  # fmt: skip
+FAST.add(("cuda:sm_89", "fp8-fast, 1 groups"))
 
 
 def program(form: Form, target: str, kw: dict[str, Any]) -> Program:
@@ -371,7 +372,10 @@ def program(form: Form, target: str, kw: dict[str, Any]) -> Program:
         given[name] = TensorSpec((None, *array.shape[1:]) if per_row else array.shape, from_numpy(array.dtype))
     knob, _, value = form.choice.partition(":")
     choice = {knob: value} if value else None
-    return interpret(getattr(qmlir.ops, form.op).compile(target=target, choice=choice, **given))
+    artifact = getattr(qmlir.ops, form.op).compile(target=target, choice=choice, **given)
+    if knob == "strategy":
+        assert {s["chosen"] for s in artifact.manifest["strategies"]} == {value}
+    return interpret(artifact)
 
 
 def judged(form: Form, kw: dict[str, Any], got: Any) -> None:
@@ -387,7 +391,7 @@ def judged(form: Form, kw: dict[str, Any], got: Any) -> None:
         assert np.allclose(got.astype(np.float64), want.astype(np.float64), rtol=1e-5, atol=1e-5)
 
 
-CASES = [(t, f) for t in TARGETS for f in FORMS]
+CASES = [(t, f) for f in FORMS for t in f.targets]
 
 
 @pytest.mark.parametrize(

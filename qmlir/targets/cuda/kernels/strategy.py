@@ -366,12 +366,16 @@ class WeightOnlyStrategy(Tiled):
         return self.accepted(gemm, codes, _mma_facts(gemm), c)
 
 
+# For sm_120, ptxas 12.9 spills a register of 16 x 128 where there are groups; other tiles take its place.
+_FP8_TILES = tuple(tile for tile in TILES if (tile.m, tile.n) != (16, 128))
+
+
 @dataclass(frozen=True)
 class Fp8Strategy(ProductStrategy):
     """Products of one-byte floats by one-byte floats: see `fp8.py`."""
 
     name: str = "mma-sync-fp8"
-    tiles: tuple[Tile, ...] = TILES
+    tiles: tuple[Tile, ...] = _FP8_TILES
 
     @property
     def _has_fp8(self) -> bool:
@@ -416,6 +420,8 @@ class FastFp8Strategy(Fp8Strategy):
     """The same by the instruction for the codes, which departs from the semantics: only when it is asked for."""
 
     name: str = "mma-sync-fp8-fast"
+    # The sums of a tile are apart from those before it: twice the registers.
+    tiles: tuple[Tile, ...] = tuple(tile for tile in _FP8_TILES if tile.accumulators <= 64 and tile.threads < 512)
     asked: bool = False
 
     def requested(self) -> FastFp8Strategy:
@@ -427,6 +433,10 @@ class FastFp8Strategy(Fp8Strategy):
             return declined
         if not self._has_fp8:
             return Decline(f"{self.target.spelling} has no instruction for fp8", "cuda:sm_89 or newer")
+        if self.target.name == "sm_90a":
+            # Seen in ptxas' code: F2FP and HMMA where sm_89 and sm_120 have QMMA.
+            return Decline("sm_90 multiplies fp8 in wgmma only: its mma.sync converts the codes to f16 first",
+                           "mma-sync-fp8 does so in fewer instructions")  # fmt: skip
         if not self.asked:
             how = f"ask for it: qmlir-select{{prefer={self.name}}}"
             return Decline("the instruction keeps fewer bits of a sum than f32 has", how)
