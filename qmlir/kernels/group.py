@@ -300,53 +300,106 @@ def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
     return (start, sizes) if width is not None and int(width.value) == rows else None
 
 
-def describe_convolution(op: Any, padded: bool = False) -> Kernel:
+def describe_convolution(
+    op: Any,
+    padded: bool = False,
+    *,
+    floats: bool = False,
+    grouped: bool = False,
+    planes: tuple[bool, bool] = (False,) * 2,
+) -> Kernel:
     """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size but the number of
     images is static.
 
     Args:
         padded: whether constant padding in front of it is part of it.
+        floats: also of floats, by a filter that is made of codes.
+        grouped: also of groups of channels, which are products side by side (`Batch.beside`).
+        planes: whether a transposition of the image from NCHW is part of it, and one of the result to NCHW.
 
     Raises:
         Unfit: where it is none.
     """
     data, weight, init = op.operands
     value = op.results[0]
-    if op.name != "linalg.conv_2d_nhwc_fhwc":
+    groups = grouped and op.name == "linalg.conv_2d_nhwgc_gfhwc"
+    if op.name != "linalg.conv_2d_nhwc_fhwc" and not groups:
         raise Unfit("the layouts are not NHWC and FHWC", "a constant filter, which is brought to FHWC")
     if not is_zero_fill(init):
         raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
+    around: list[Any] = []
+    if groups:
+        data, value, around = _ungrouped_convolution(data, value)
     data, margin, padding = _without_padding(data) if padded else (data, (0, 0), 0)
     image, result = ([_size(v, d) for d in range(4)] for v in (data, value))
     n, h, w, c = image
     if h is None or w is None or c is None or any(size is None for size in result[1:]):
         raise Unfit("a size of the image is dynamic", "static sizes")
-    filters, height, width, _ = (int(x) for x in ir.RankedTensorType(weight.type).shape)
+    several = _size(op.operands[1], 0) or 1 if groups else 1
+    filters, height, width, _ = (int(x) for x in list(ir.RankedTensorType(weight.type).shape)[-4:])
     rows = tuple(_Axis(ROW, d, result[d]) for d in range(3))
-    column = _Axis(COLUMN, 3, filters)
+    column = _Axis(COLUMN, 3, several * filters)
     flipped = _flipped(data)
+    data = data if flipped is None else flipped
+    source = _transposed_from(data, [0, 2, 3, 1]) if planes[0] else None
     chain = _Chain(value, (*rows, column), rows, column)
-    chain.grow(gates=True)
+    chain.grow(gates=not groups)
+    operations = (op, *around, *chain.operations)
+    turned = _turned(chain) if planes[1] and chain.gate is None else None
     m = _product([a.size for a in rows])
     assert result[1] is not None
     assert result[2] is not None
     window = Window(
-        (n, h, w, c), (result[1], result[2]), (height, width), _pair(op, "strides"), _pair(op, "dilations"), margin,
-        padding,
+        (n, h, w, c // several), (result[1], result[2]), (height, width), _pair(op, "strides"), _pair(op, "dilations"),
+        margin, padding, several, source is not None,
     )  # fmt: skip
+    rhs = Factor(weight, (*(("b",) if groups else ()), "n", "k", "k", "k"))
+    if floats and isinstance(value.type.element_type, ir.F32Type):
+        rhs = _decoded(rhs, False)
     return Kernel(
         m=m,
         n=filters,
-        k=height * width * c,
-        lhs=Factor(data if flipped is None else flipped, ("m", "k"), flipped=flipped is not None, window=window),
-        rhs=Factor(weight, ("n", "k", "k", "k")),
+        k=height * width * c // several,
+        lhs=Factor(source or data, ("m", "k"), flipped=flipped is not None, window=window),
+        rhs=rhs,
         acc_type=value.type.element_type,
         result_type=chain.value.type.element_type,
         stages=tuple(chain.stages),
         row_sizes=tuple(a.size for a in chain.rows),
+        batch=Batch(several, several, beside=True) if groups else None,
         gate=chain.gate,
-        operations=(op, *chain.operations),
+        planes=turned is not None,
+        operations=operations if turned is None else (*operations, turned),
     )
+
+
+def _ungrouped_convolution(data: Any, value: Any) -> tuple[Any, Any, list[Any]]:
+    """The image `[N, H, W, G * C]` and the result `[N, H, W, G * F]` of a convolution of groups of channels, and the
+    view between it and its result."""
+    views = [use.owner.operation for use in value.uses]
+    if _name_of(data) != "tensor.expand_shape" or len(views) != 1 or views[0].name != "tensor.collapse_shape":
+        raise Unfit("its groups of channels are no views", "an image and a result with the channels of all groups")
+    for view in (data.owner.operation, views[0]):
+        if [len(list(group)) for group in view.attributes["reassociation"]] != [1, 1, 1, 2]:
+            raise Unfit("its groups of channels are no views", "an image and a result with the channels of all groups")
+    return data.owner.operation.operands[0], views[0].results[0], views
+
+
+def _transposed_from(value: Any, permutation: list[int]) -> Any:
+    """What a `linalg.transpose` makes `value` of, None where it is none."""
+    if _name_of(value) != "linalg.transpose":
+        return None
+    op = value.owner.operation
+    return op.operands[0] if list(op.attributes["permutation"]) == permutation else None
+
+
+def _turned(chain: _Chain) -> Any:
+    """The op that brings the channels of a convolution's result, which nothing else reads, to the front."""
+    owners = [use.owner.operation for use in chain.value.uses]
+    if len(owners) != 1 or len(chain.rows) != 3 or not owners[0].results:
+        return None
+    source = _transposed_from(owners[0].results[0], [0, 3, 1, 2])
+    return owners[0] if source is not None and source == chain.value else None
 
 
 def describe_depthwise(op: Any) -> Kernel:
@@ -404,11 +457,19 @@ def _without_padding(data: Any) -> tuple[Any, tuple[int, int], int]:
     op = data.owner.operation
     low, high = (list(op.attributes[f"static_{side}"]) for side in ("low", "high"))
     block = op.regions[0].blocks[0]
-    code = constant_scalar(list(block.operations)[-1].operation.operands[0])
+    code = _code_of_padding(list(block.operations)[-1].operation.operands[0])
     dynamic = ir.ShapedType.get_dynamic_size()
     if code is None or dynamic in (*low, *high) or any(low[d] or high[d] for d in (0, 3)):
         return data, (0, 0), 0
     return op.operands[0], (low[1], low[2]), code
+
+
+def _code_of_padding(value: Any) -> int | None:
+    """The constant code that a pad holds; zero of floats has the code 0."""
+    attribute = scalar_constant(value)
+    if isinstance(attribute, ir.FloatAttr):
+        return 0 if attribute.value == 0.0 and not str(attribute).startswith("-") else None
+    return constant_scalar(value)
 
 
 def _pair(op: Any, name: str) -> tuple[int, int]:

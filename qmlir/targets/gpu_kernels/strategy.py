@@ -131,22 +131,23 @@ class DotStrategy:
         return Shape(self.workers, 64 // self.workers, 1, kernel.m)
 
 
-def described(c: Contraction) -> Kernel | Decline:
-    """The kernel of a matmul, or of a convolution over all channels."""
+def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
+    """The kernel of a matmul, or of a convolution. `planes`: images whose channels are in front are read as they are;
+    else a transposition in front of the kernel brings their channels behind."""
     from ...kernels.description import Unfit
     from ...kernels.group import describe, describe_convolution
     from ...kernels.picked import picked
     from ...kernels.row_sums import absorbed
 
-    if c.kind == "depthwise_conv2d" or (c.kind == "conv2d" and c.batch):
-        return Decline("a convolution with groups of channels", "a convolution over all channels")
+    if c.kind == "depthwise_conv2d":
+        return Decline("a convolution of each channel alone", "a convolution over several channels")
     if c.op is None:
         return Decline("what is fused with it is not known", "none needed")
     try:
         if c.kind == "matmul":
             kernel = describe(c.op, bool(c.batch), bool(c.batch))
         else:
-            kernel = describe_convolution(c.op, padded=True)
+            kernel = describe_convolution(c.op, padded=True, floats=True, grouped=True, planes=(planes, True))
     except Unfit as unfit:
         return Decline(unfit.reason, unfit.remedy)
     return picked(absorbed(kernel.without_gate()))
