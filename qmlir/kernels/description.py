@@ -90,8 +90,20 @@ class Window:
     # Rows and columns above and left of the image that hold the code `padding`, as many below and right as it takes.
     margin: tuple[int, int] = (0, 0)
     padding: int = 0
-    groups: int = 1  # of channels, one behind the other in a pixel: `C` is of one of them
+    # Groups of channels, each with as many filters of its own: a row holds only the channels of the column's group.
+    groups: int = 1
     planes: bool = False  # whether the image lies as `[N, C, H, W]`
+
+    @property
+    def channels(self) -> int:
+        """That a filter reads."""
+        return self.image[3] // self.groups
+
+    @property
+    def overhangs(self) -> bool:
+        """Whether some window reaches past its image."""
+        sizes = zip(self.result, self.strides, self.kernel, self.dilations, self.image[1:3], strict=True)
+        return any((r - 1) * s + (k - 1) * d + 1 > size for r, s, k, d, size in sizes) or self.margin != (0, 0)
 
     @property
     def run(self) -> int:
@@ -197,7 +209,8 @@ class Kernel:
     @property
     def columns(self) -> int:
         """Of the result."""
-        return self.n * (self.batch.size or 1 if self.beside and self.batch else 1) // (1 if self.gate is None else 2)
+        columns = self.n if self.gate is None else self.n // 2
+        return columns * self.batch.matrices if self.batch is not None and self.batch.beside else columns
 
     @property
     def beside(self) -> bool:

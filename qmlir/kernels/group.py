@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from .._mlir import ir, linalg
@@ -303,18 +304,17 @@ def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
 def describe_convolution(
     op: Any,
     padded: bool = False,
-    *,
-    floats: bool = False,
+    decoded: bool = False,
     grouped: bool = False,
-    planes: tuple[bool, bool] = (False,) * 2,
+    planes: tuple[bool, bool] = (False, False),
 ) -> Kernel:
     """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size but the number of
     images is static.
 
     Args:
         padded: whether constant padding in front of it is part of it.
-        floats: also of floats, by a filter that is made of codes.
-        grouped: also of groups of channels, which are products side by side (`Batch.beside`).
+        decoded: whether it is of floats by a filter that is made of codes.
+        grouped: whether it may have groups of channels, NHWGC by GFHWC.
         planes: whether a transposition of the image from NCHW is part of it, and one of the result to NCHW.
 
     Raises:
@@ -322,67 +322,55 @@ def describe_convolution(
     """
     data, weight, init = op.operands
     value = op.results[0]
-    groups = grouped and op.name == "linalg.conv_2d_nhwgc_gfhwc"
-    if op.name != "linalg.conv_2d_nhwc_fhwc" and not groups:
+    groups = 1
+    before: tuple[Any, ...] = (op,)
+    if grouped and op.name == "linalg.conv_2d_nhwgc_gfhwc":
+        groups = int(ir.RankedTensorType(weight.type).shape[0])
+        data, value = _ungrouped_image(data), _ungrouped_result(value)
+        before = (op, value.owner.operation)
+    elif op.name != "linalg.conv_2d_nhwc_fhwc":
         raise Unfit("the layouts are not NHWC and FHWC", "a constant filter, which is brought to FHWC")
     if not is_zero_fill(init):
         raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
-    around: list[Any] = []
-    if groups:
-        data, value, around = _ungrouped_convolution(data, value)
     data, margin, padding = _without_padding(data) if padded else (data, (0, 0), 0)
     image, result = ([_size(v, d) for d in range(4)] for v in (data, value))
     n, h, w, c = image
     if h is None or w is None or c is None or any(size is None for size in result[1:]):
         raise Unfit("a size of the image is dynamic", "static sizes")
-    several = _size(op.operands[1], 0) or 1 if groups else 1
-    filters, height, width, _ = (int(x) for x in list(ir.RankedTensorType(weight.type).shape)[-4:])
+    *filters, height, width, depth = (int(x) for x in ir.RankedTensorType(weight.type).shape)
+    count = prod(filters)
+    rhs = Factor(weight, (*("n" for _ in filters), "k", "k", "k"))
+    if decoded:
+        rhs = _decoded(rhs, True)
     rows = tuple(_Axis(ROW, d, result[d]) for d in range(3))
-    column = _Axis(COLUMN, 3, several * filters)
+    column = _Axis(COLUMN, 3, count)
     flipped = _flipped(data)
+    chain = _Chain(value, (*rows, column), rows, column)
+    chain.grow(gates=True)
     data = data if flipped is None else flipped
     source = _transposed_from(data, [0, 2, 3, 1]) if planes[0] else None
-    chain = _Chain(value, (*rows, column), rows, column)
-    chain.grow(gates=not groups)
-    operations = (op, *around, *chain.operations)
-    turned = _turned(chain) if planes[1] and chain.gate is None else None
+    last = _turned(chain) if planes[1] and chain.gate is None else None
     m = _product([a.size for a in rows])
     assert result[1] is not None
     assert result[2] is not None
     window = Window(
-        (n, h, w, c // several), (result[1], result[2]), (height, width), _pair(op, "strides"), _pair(op, "dilations"),
-        margin, padding, several, source is not None,
+        (n, h, w, c), (result[1], result[2]), (height, width), _pair(op, "strides"), _pair(op, "dilations"), margin,
+        padding, groups, source is not None,
     )  # fmt: skip
-    rhs = Factor(weight, (*(("b",) if groups else ()), "n", "k", "k", "k"))
-    if floats and isinstance(value.type.element_type, ir.F32Type):
-        rhs = _decoded(rhs, False)
     return Kernel(
         m=m,
-        n=filters,
-        k=height * width * c // several,
-        lhs=Factor(source or data, ("m", "k"), flipped=flipped is not None, window=window),
+        n=count,
+        k=height * width * depth,
+        lhs=Factor(data if source is None else source, ("m", "k"), flipped=flipped is not None, window=window),
         rhs=rhs,
         acc_type=value.type.element_type,
         result_type=chain.value.type.element_type,
         stages=tuple(chain.stages),
         row_sizes=tuple(a.size for a in chain.rows),
-        batch=Batch(several, several, beside=True) if groups else None,
         gate=chain.gate,
-        planes=turned is not None,
-        operations=operations if turned is None else (*operations, turned),
+        planes=last is not None,
+        operations=(*before, *chain.operations, *([] if last is None else [last])),
     )
-
-
-def _ungrouped_convolution(data: Any, value: Any) -> tuple[Any, Any, list[Any]]:
-    """The image `[N, H, W, G * C]` and the result `[N, H, W, G * F]` of a convolution of groups of channels, and the
-    view between it and its result."""
-    views = [use.owner.operation for use in value.uses]
-    if _name_of(data) != "tensor.expand_shape" or len(views) != 1 or views[0].name != "tensor.collapse_shape":
-        raise Unfit("its groups of channels are no views", "an image and a result with the channels of all groups")
-    for view in (data.owner.operation, views[0]):
-        if [len(list(group)) for group in view.attributes["reassociation"]] != [1, 1, 1, 2]:
-            raise Unfit("its groups of channels are no views", "an image and a result with the channels of all groups")
-    return data.owner.operation.operands[0], views[0].results[0], views
 
 
 def _transposed_from(value: Any, permutation: list[int]) -> Any:
@@ -400,6 +388,24 @@ def _turned(chain: _Chain) -> Any:
         return None
     source = _transposed_from(owners[0].results[0], [0, 3, 1, 2])
     return owners[0] if source is not None and source == chain.value else None
+
+
+def _ungrouped_image(data: Any) -> Any:
+    """The image `[N, H, W, C]` of which `[N, H, W, G, C / G]` is a view."""
+    if _name_of(data) == "tensor.expand_shape":
+        view = data.owner.operation
+        if [len(list(group)) for group in view.attributes["reassociation"]] == [1, 1, 1, 2]:
+            return view.operands[0]
+    raise Unfit("the groups of channels are no view of an image", "an image [N, H, W, C]")
+
+
+def _ungrouped_result(value: Any) -> Any:
+    """The view `[N, H, W, F]` by which alone `[N, H, W, G, F / G]` is read."""
+    readers = [use.owner.operation for use in value.uses]
+    view = readers[0] if len(readers) == 1 and readers[0].name == "tensor.collapse_shape" else None
+    if view is not None and [len(list(group)) for group in view.attributes["reassociation"]] == [1, 1, 1, 2]:
+        return view.results[0]
+    raise Unfit("the results of groups of channels are read apart", "a result [N, H, W, F]")
 
 
 def describe_depthwise(op: Any) -> Kernel:
@@ -457,19 +463,18 @@ def _without_padding(data: Any) -> tuple[Any, tuple[int, int], int]:
     op = data.owner.operation
     low, high = (list(op.attributes[f"static_{side}"]) for side in ("low", "high"))
     block = op.regions[0].blocks[0]
-    code = _code_of_padding(list(block.operations)[-1].operation.operands[0])
+    number = list(block.operations)[-1].operation.operands[0]
+    code = 0 if _is_positive_zero(number) else constant_scalar(number)
     dynamic = ir.ShapedType.get_dynamic_size()
     if code is None or dynamic in (*low, *high) or any(low[d] or high[d] for d in (0, 3)):
         return data, (0, 0), 0
     return op.operands[0], (low[1], low[2]), code
 
 
-def _code_of_padding(value: Any) -> int | None:
-    """The constant code that a pad holds; zero of floats has the code 0."""
+def _is_positive_zero(value: Any) -> bool:
+    """Whether it is the float all of whose bits are zero."""
     attribute = scalar_constant(value)
-    if isinstance(attribute, ir.FloatAttr):
-        return 0 if attribute.value == 0.0 and not str(attribute).startswith("-") else None
-    return constant_scalar(value)
+    return isinstance(attribute, ir.FloatAttr) and str(attribute.value) == "0.0"
 
 
 def _pair(op: Any, name: str) -> tuple[int, int]:

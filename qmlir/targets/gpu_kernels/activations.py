@@ -101,7 +101,7 @@ def _word(values: list[Any]) -> Any:
 @dataclass(frozen=True)
 class WindowRows:
     """Rows of a convolution as they lie in its image `[N, H * W * C]`, or `[N, C * H * W]`; a piece is of one pixel:
-    `depth` divides C. Of groups of channels the workgroups of each have a third coordinate of their own."""
+    `depth` divides C, or the channels of a group, the number of which is the third coordinate of its workgroups."""
 
     window: Window
     k: int
@@ -122,7 +122,7 @@ class WindowRows:
     @property
     def view(self) -> View:
         images, height, width, channels = self.window.image
-        elements, i32 = height * width * channels * self.window.groups, e.integer(32)
+        elements, i32 = height * width * channels, e.integer(32)
         if self.words == 0:
             return View((images, elements), self.element)
         element = i32 if self.words == 1 else e.vector_of(self.words, i32)
@@ -131,7 +131,7 @@ class WindowRows:
     def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
         """The words of a piece."""
         window = self.window
-        _, height, width, channels = window.image
+        (_, height, width, _), channels = window.image, window.channels
         height_out, width_out = window.result
         image = e.divide(row, height_out * width_out)
         y, x = e.remainder(e.divide(row, width_out), height_out), e.remainder(row, width_out)
@@ -143,7 +143,7 @@ class WindowRows:
         down = e.add(e.multiply(y, window.strides[0]), e.multiply(i, window.dilations[0]))
         right = e.add(e.multiply(x, window.strides[1]), e.multiply(j, window.dilations[1]))
         there: Any = True  # not in the margin
-        if self._padded:
+        if window.overhangs:
             # Above and left of the image these are, as unsigned numbers, past its end too.
             down, right = e.subtract(down, window.margin[0]), e.subtract(right, window.margin[1])
             there = e.both(e.less(down, height), e.less(right, width))
@@ -169,15 +169,8 @@ class WindowRows:
                 found.append(_bits(e.load(memory, [image, at])))
             return [_word(found[i : i + self.per_word]) for i in range(0, self.depth, self.per_word)]
         unit = self.per_word * self.words
-        at = e.add(e.multiply(pixel, channels * self.window.groups // unit), e.divide(channel, unit))
+        at = e.add(e.multiply(pixel, channels // unit), e.divide(channel, unit))
         return [w for i in range(self.depth // unit) for w in e.elements(e.load(memory, [image, e.add(at, i)]))]
-
-    @property
-    def _padded(self) -> bool:
-        """Whether a window reaches past its image."""
-        window = self.window
-        sizes = zip(window.result, window.strides, window.kernel, window.dilations, window.image[1:3], strict=True)
-        return any((r - 1) * s + (k - 1) * d + 1 > size for r, s, k, d, size in sizes) or window.margin != (0, 0)
 
 
 @dataclass(frozen=True)

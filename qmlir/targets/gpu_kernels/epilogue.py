@@ -128,12 +128,12 @@ class Epilogue:
         width = self._width_of(operand)
         if width == 1:
             last = self.kernel.n - 1
-            at = [e.add(self._first, e.minimum(e.add(column, i), last)) for i in range(self.lanes)]
-            return e.gathered([e.load(memory, [*outer, i]) for i in at])
-        at = [e.add(e.divide(column, width), i) for i in range(self.lanes // width)]
+            columns = [e.add(self._first, e.minimum(e.add(column, i), last)) for i in range(self.lanes)]
+            return e.gathered([e.load(memory, [*outer, c]) for c in columns])
+        vectors = [e.add(e.divide(column, width), i) for i in range(self.lanes // width)]
         if self.kernel.n % self.lanes:  # vectors past the last column
-            at = [e.minimum(i, self.kernel.n // width - 1) for i in at]
-        pieces = [e.load(memory, [*outer, e.add(e.divide(self._first, width), i)]) for i in at]
+            vectors = [e.minimum(v, self.kernel.n // width - 1) for v in vectors]
+        pieces = [e.load(memory, [*outer, e.add(e.divide(self._first, width), v)]) for v in vectors]
         return pieces[0] if len(pieces) == 1 else e.gathered([x for piece in pieces for x in e.elements(piece)])
 
     # ---- bodies

@@ -134,10 +134,12 @@ class DotStrategy:
 def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
     """The kernel of a matmul, or of a convolution. `planes`: images whose channels are in front are read as they are;
     else a transposition in front of the kernel brings their channels behind."""
+    from ...kernels.bodies import unclonable
     from ...kernels.description import Unfit
     from ...kernels.group import describe, describe_convolution
     from ...kernels.picked import picked
     from ...kernels.row_sums import absorbed
+    from .batch import side_by_side
 
     if c.kind == "depthwise_conv2d":
         return Decline("a convolution of each channel alone", "a convolution over several channels")
@@ -147,7 +149,10 @@ def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
         if c.kind == "matmul":
             kernel = describe(c.op, bool(c.batch), bool(c.batch))
         else:
-            kernel = describe_convolution(c.op, padded=True, floats=True, grouped=True, planes=(planes, True))
+            floats = c.acc == "f32"
+            kernel = side_by_side(describe_convolution(c.op, True, floats, not floats, (planes, True)))
+            if kernel.rhs.decode is not None and (reason := unclonable(kernel.rhs.decode.body)):
+                return Decline(f"what dequantises the filter has no form on vectors: {reason}", "codes and scales")
     except Unfit as unfit:
         return Decline(unfit.reason, unfit.remedy)
     return picked(absorbed(kernel.without_gate()))
@@ -160,8 +165,8 @@ def unreadable(kernel: Kernel, piece: int = 4) -> Decline | None:
     if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"b", "m", "g", "k"}:
         return Decline("K is not the last axis of the activation", "an activation [M, K]")
     window = kernel.lhs.window
-    if window is not None and window.image[3] % piece:
-        return Decline(f"{window.image[3]} channels are no multiple of {piece}", f"a multiple of {piece} channels")
+    if window is not None and window.channels % piece:
+        return Decline(f"{window.channels} channels are no multiple of {piece}", f"a multiple of {piece} channels")
     return None
 
 
