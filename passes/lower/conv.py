@@ -110,7 +110,7 @@ def _convolution(op: Conv2dQOp, a: Side, b: Side) -> Any:
     strides = (1, 1) if op.transposed else op.strides
     acc = _convolve(x, w, strides, op.dilations, op.groups, i32() if integer else element("f32"),
                     (a.magnitude(), b.magnitude()) if integer else None)  # fmt: skip
-    sizes = dims(acc)
+    sizes = [dims(x)[0], *dims(acc)[1:]]  # without a reader of the product that only asks for its size
     inputs = Inputs()
     inputs.add("acc", acc, range(4))
     correction = _corrections(op, inputs, a, b, x, w, strides) if integer else None

@@ -217,6 +217,14 @@ class Side:
         return repeat(value, self.k, times)
 
 
+def _unsigned_zero(zero: Any) -> Any:
+    """A zero point of u8 codes is itself u8: its bits as i32."""
+    known = constant_array(zero)
+    if known is not None:
+        return dense(known.view(np.uint8).astype(np.int32))
+    return elementwise([Arg.aligned(zero, dims(zero))], dims(zero), i32(), lambda x: to_i32(x, unsigned=True))
+
+
 def make_side(
     name: str,
     value: Any,
@@ -247,10 +255,9 @@ def make_side(
         last = dims(scale)[-1] if scale is not None else None
         zero = unpack_codes(zero, d, packing, last)
         if d.name == "u8":
-            zero = elementwise([Arg.aligned(zero, dims(zero))], dims(zero), i32(), lambda x: to_i32(x, unsigned=True))
+            zero = _unsigned_zero(zero)
     elif zero is not None and d.name == "u8" and str(zero.type.element_type) == "i8":
-        # A zero point of u8 codes is itself u8.
-        zero = elementwise([Arg.aligned(zero, dims(zero))], dims(zero), i32(), lambda x: to_i32(x, unsigned=True))
+        zero = _unsigned_zero(zero)
     per_row: list[Any] = []
     block: int | None = None
     for what, x in (("scale", scale), ("zero_point", zero)):

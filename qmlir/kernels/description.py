@@ -90,6 +90,20 @@ class Window:
     # Rows and columns above and left of the image that hold the code `padding`, as many below and right as it takes.
     margin: tuple[int, int] = (0, 0)
     padding: int = 0
+    # Groups of channels, each with as many filters of its own: a row holds only the channels of the column's group.
+    groups: int = 1
+    planes: bool = False  # whether the image lies as `[N, C, H, W]`
+
+    @property
+    def channels(self) -> int:
+        """That a filter reads."""
+        return self.image[3] // self.groups
+
+    @property
+    def overhangs(self) -> bool:
+        """Whether some window reaches past its image."""
+        sizes = zip(self.result, self.strides, self.kernel, self.dilations, self.image[1:3], strict=True)
+        return any((r - 1) * s + (k - 1) * d + 1 > size for r, s, k, d, size in sizes) or self.margin != (0, 0)
 
     @property
     def run(self) -> int:
@@ -124,6 +138,8 @@ class Batch:
         repeats: how many of the numbers in `rows` stand for one row of the activation, one behind the other.
         target: i32 `[size, M]`, which row of the result `[R, N]` each row is, a negative number where it is none; None:
             the result is `[size, M, N]`.
+        beside: the products are side by side: the result is `[M, size * N]`, what follows columns has as many, and the
+            activation's window says which channels a product reads.
     """
 
     size: int | None
@@ -133,6 +149,7 @@ class Batch:
     counts: tuple[Any, Any] | None = None
     repeats: int = 1
     target: Any = None
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,13 +202,20 @@ class Kernel:
     row_sizes: tuple[int | None, ...] = ()
     batch: Batch | None = None
     gate: Gate | None = None
+    planes: bool = False  # the result of a convolution is `[images, N, pixels]`: its channels are in front
     # Operations of the group, the contraction first: what the kernel takes the place of.
     operations: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def columns(self) -> int:
         """Of the result."""
-        return self.n if self.gate is None else self.n // 2
+        columns = self.n if self.gate is None else self.n // 2
+        return columns * self.batch.matrices if self.batch is not None and self.batch.beside else columns
+
+    @property
+    def beside(self) -> bool:
+        """Whether it is products side by side; see `Batch`."""
+        return self.batch is not None and self.batch.beside
 
     def without_gate(self) -> Kernel:
         """The kernel up to the gate."""
@@ -223,7 +247,7 @@ class Kernel:
     @property
     def dynamic(self) -> bool:
         """Whether a size is known at run time only: of the batch, or the rows where there is none."""
-        return (self.m if self.batch is None else self.batch.size) is None
+        return (self.m if self.batch is None or self.beside else self.batch.size) is None
 
     @property
     def value_type(self) -> Any:

@@ -47,13 +47,18 @@ def outline(
         first_sizes = [_first_size(counted)] if kernel.dynamic else []
         tokens = [_first_size(lhs)] if has_tokens(kernel) else []
         rows = [_rows(kernel, size) for size in first_sizes]
-        batch = [] if kernel.batch is None else [kernel.batch.size]
+        batch = [] if kernel.batch is None or kernel.beside else [kernel.batch.size]
         out = _tensor([*batch, kernel.m, kernel.columns], kernel.result_type)
         out_sizes = rows
+        if kernel.planes:
+            window = kernel.lhs.window
+            assert window is not None
+            out = _tensor([window.image[0], kernel.columns, window.result[0] * window.result[1]], kernel.result_type)
+            out_sizes = first_sizes
         if kernel.batch is not None and kernel.batch.target is not None:
             out = result.type
             out_sizes = [_first_size(last.operands[len(last.operands) - 1])] if _is_dynamic(result) else []
-        if kernel.batch is None:
+        if kernel.batch is None or kernel.beside:
             input_sizes = [*(first_sizes if _is_dynamic(lhs) else []), *_dynamic_sizes(inputs[1:], rows)]
         else:
             input_sizes = [_first_size(value) for value in inputs if _is_dynamic(value)]
@@ -243,13 +248,18 @@ def _as_result(value: Any, kind: Any, kernel: Kernel, rows: list[Any]) -> Any:
     """`[M, N]` as the program's result: the rows of a batch apart."""
     if value.type == kind:
         return value
+    if kernel.planes:
+        shape = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(4)]
+        sizes: list[Any] = [_first_size(value)] if shape[0] is None else []
+        static = [ir.ShapedType.get_dynamic_size() if s is None else s for s in shape]
+        return tensor.expand_shape(kind, value, [[0], [1], [2, 3]], sizes, static)
     count = len(kernel.row_sizes)
     assert kernel.batch is None or kernel.batch.target is None, "rows that are at their places have the result's type"
     if count == 0:
         return tensor.collapse_shape(kind, value, [[0, 1]])
     if count == 1:
         return tensor.CastOp(kind, value).result
-    sizes: list[Any] = []
+    sizes = []
     for size in kernel.row_sizes:
         if size is not None:
             sizes.append(size)

@@ -3,6 +3,7 @@ the main loop's issue cycles are matrix instructions.
 
 python test/kernels/amd_shipped.py                    # amd_resources.json anew
 python test/kernels/amd_shipped.py rocm:gfx942        # one target's rows of it
+python test/kernels/amd_shipped.py NCHW               # of every target those of the schemes with this text
 
 docs/amd-kernels.md is made from the file (`python docs/generate.py`); `test_amd_shipped.py` compiles some of it again.
 """
@@ -39,7 +40,13 @@ SCHEMES = {
     "w4a16, group 128": Product(N, K, weight_only("i4", 128)),
 }
 ROWS = (1, 16, 128, 2048, None)
-CONVOLUTION, EXPERTS = "conv2d w8a8, 3x3", "8 experts, w4a8, group 128"
+EXPERTS = "8 experts, w4a8, group 128"
+CONVOLUTIONS: dict[str, dict[str, Any]] = {
+    "conv2d w8a8, 3x3": {},
+    "conv2d w8a8, 3x3, NCHW": {"input_layout": "NCHW"},
+    "conv2d w8a8, 3x3, 4 groups": {"groups": 4},
+    "conv2d w8a16, 3x3": {"lhs": "f16"},
+}
 
 Row = dict[str, Any]
 
@@ -48,11 +55,15 @@ def compiled(scheme: str, m: int | None, target: str, folder: Path) -> Any:
     """The program of one configuration, its code in `folder`."""
     flags = (f"--iree-hal-dump-executable-files-to={folder}",)
     rng = np.random.default_rng(7)
-    if scheme == CONVOLUTION:
-        weight = rng.integers(-128, 128, (256, 3, 3, 128)).astype(np.int8)
+    if scheme in CONVOLUTIONS:
+        more = {"groups": 1, "lhs": "i8", "input_layout": "NHWC"} | CONVOLUTIONS[scheme]
+        weight = rng.integers(-128, 128, (256, 3, 3, 128 // more["groups"])).astype(np.int8)
+        image = (m, 128, 28, 28) if more["input_layout"] == "NCHW" else (m, 28, 28, 128)
+        spec = TensorSpec(image, more.pop("lhs"))
+        scale = {"lhs_scale": np.float32(0.5)} if str(spec.dtype) == "i8" else {}
         return qmlir.ops.conv2d_q.compile(
-            TensorSpec((m, 28, 28, 128), "i8"), weight, padding=(1, 1, 1, 1), lhs_scale=np.float32(0.5),
-            rhs_scale=np.ones(256, np.float32), target=target, flags=flags,
+            spec, weight, padding=(1, 1, 1, 1), rhs_scale=np.ones(256, np.float32), target=target, flags=flags,
+            **scale, **more,
         )  # fmt: skip
     if scheme == EXPERTS:
         codes = rng.integers(-8, 8, (8, 512, K)).astype(np.int8)
@@ -87,20 +98,23 @@ def measured(scheme: str, m: int | None, target: str) -> Row:
 def configurations() -> list[tuple[str, int | None]]:
     return [
         *((s, m) for s in SCHEMES for m in ROWS),
-        (CONVOLUTION, 8),
-        (CONVOLUTION, None),
+        *((s, m) for s in CONVOLUTIONS for m in (8, None)),
         (EXPERTS, 64),
         (EXPERTS, None),
     ]
 
 
 def main() -> None:
-    targets = sys.argv[1:] or list(TARGETS)
+    words = sys.argv[1:]
+    targets = [w for w in words if w in TARGETS] or list(TARGETS)
+    texts = [w for w in words if w not in TARGETS] or [""]
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     for target in targets:
-        rows = [measured(scheme, m, target) for scheme, m in configurations()]
-        kept = [row for row in kept if row["target"] != target] + rows
-        kept.sort(key=lambda row: TARGETS.index(row["target"]))
+        wanted = [c for c in configurations() if any(text in c[0] for text in texts)]
+        rows = [measured(scheme, m, target) for scheme, m in wanted]
+        kept = [row for row in kept if row["target"] != target or (row["scheme"], row["m"]) not in wanted] + rows
+        places = configurations()
+        kept.sort(key=lambda row: (TARGETS.index(row["target"]), places.index((row["scheme"], row["m"]))))
         RESULTS.write_text("[\n" + ",\n".join(json.dumps(row) for row in kept) + "\n]\n")
 
 

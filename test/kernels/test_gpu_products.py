@@ -165,3 +165,71 @@ def test_convolutions_on_matrices(target: str) -> None:
     want = qmlir.reference.conv2d_q(**{**arguments, "input": x})
     rows = int(np.prod(want.shape[:3]))
     np.testing.assert_array_equal(interpreted(artifact, {"input": x}, want.shape, want.dtype, rows), want)
+
+
+# Image `[H, W, C]`, filters, type, and what else is said: layouts, groups of channels and floats.
+OTHER_CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], str, dict[str, Any]]] = {
+    "NCHW": ((6, 5, 32), (20, 3, 3), "i8", {"input_layout": "NCHW", "padding": (1, 1, 1, 1)}),
+    "NCHW, zero point, s8 result": (
+        (6, 5, 32), (20, 3, 3), "u8",
+        {"input_layout": "NCHW", "padding": (1, 1, 1, 1), "strides": (2, 1), "out_dtype": "i8",
+         "out_scale": np.float32(64)},
+    ),
+    "2 groups": ((6, 5, 64), (40, 3, 3), "i8", {"groups": 2, "padding": (1, 1, 1, 1)}),
+    "4 groups, zero point, ragged": (
+        (6, 5, 64), (36, 3, 3), "u8", {"groups": 4, "padding": (1, 1, 1, 1), "strides": (2, 2)}
+    ),
+    "2 groups, NCHW": ((6, 5, 32), (10, 3, 2), "i8", {"groups": 2, "input_layout": "NCHW"}),
+    "f16": ((6, 5, 32), (20, 3, 3), "f16", {"padding": (1, 1, 1, 1)}),
+    "f16, NCHW": ((6, 5, 32), (9, 3, 3), "f16", {"input_layout": "NCHW", "padding": (1, 1, 1, 1)}),
+}  # fmt: skip
+
+
+def _other_convolution(name: str, batch: int | None, target: str, kinds: set[str]) -> None:
+    """On lavapipe, or one kernel in the interpreter."""
+    (height, width, channels), (filters, *window), dtype, more = OTHER_CONVOLUTIONS[name]
+    image = (channels, height, width) if "input_layout" in more else (height, width, channels)
+    rng = np.random.default_rng(4)
+    weight = rng.integers(-128, 128, (filters, *window, channels // more.get("groups", 1))).astype(np.int8)
+    arguments = {"input": TensorSpec((batch, *image), dtype), "weight": weight,
+                 "rhs_scale": (2.0 ** rng.integers(-9, -3, filters)).astype(np.float32), **more}  # fmt: skip
+    arguments |= {} if dtype == "f16" else {"lhs_scale": np.float32(0.5)}
+    arguments |= {"lhs_zero_point": np.uint8(77)} if dtype == "u8" else {}
+    artifact = qmlir.ops.conv2d_q.compile(target=target, **arguments)
+    assert set(chosen(artifact)) <= kinds
+    low, high, kind = {"i8": (-128, 128, np.int8), "u8": (0, 256, np.uint8), "f16": (-8, 9, np.float16)}[dtype]
+    x = rng.integers(low, high, (batch or 3, *image)).astype(kind)
+    want = qmlir.reference.conv2d_q(**{**arguments, "input": x})
+    if kinds == {"tiled"}:
+        got = qmlir.load(artifact).main(x)
+    else:
+        given = x.view(np.int8) if dtype == "u8" else x
+        got = interpreted(artifact, {"input": given}, want.shape, want.dtype, want.size // filters)
+    np.testing.assert_array_equal(got, want)  # sums of these floats are exact
+
+
+@pytest.mark.parametrize(("name", "batch"), [(n, (None, 2)[i % 2]) for i, n in enumerate(OTHER_CONVOLUTIONS)])
+def test_layouts_groups_and_floats_on_lavapipe(name: str, batch: int | None, lavapipe: str) -> None:
+    _other_convolution(name, batch, lavapipe, {"tiled"})
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "target"),
+    [("NCHW", None, "rocm:gfx942"), ("4 groups, zero point, ragged", 2, "rocm:gfx942"), ("f16", None, "rocm:gfx942"),
+     ("NCHW, zero point, s8 result", 2, "vulkan:rdna3"), ("2 groups", None, "vulkan:rdna3")],
+)  # fmt: skip
+def test_layouts_groups_and_floats_on_matrices(name: str, batch: int | None, target: str) -> None:
+    """An image with its channels in front, groups of channels and floats are one kernel too."""
+    _other_convolution(name, batch, target, {"matrix"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [None, 2])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [(name, f"rocm:{arch}") for name in OTHER_CONVOLUTIONS for arch in AMD]
+    # Cooperative matrices are of i8: floats are tiles, which lavapipe runs.
+    + [(n, f"vulkan:{arch}") for n in OTHER_CONVOLUTIONS for arch in ("rdna3", "rdna4") if "f16" not in n],
+)
+def test_all_layouts_groups_and_floats(name: str, batch: int | None, target: str) -> None:
+    _other_convolution(name, batch, target, {"matrix"})

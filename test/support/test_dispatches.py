@@ -18,12 +18,20 @@ ONE = tuple(
     for name in PRODUCTS
     if name.startswith(("scaled_matmul: s8 x s", "scaled_matmul: s8 x u", "scaled_matmul: u8", "scaled_matmul: f16 x"))
     and not any(text in name for text in ("as an argument", "batched", "blocks", "codebook", "MX"))
-) + tuple(f"conv2d_q: {x}" for x in ("s8 x s8, 3x3", "u8 x s8, zero point", "s8 x s4", "s8 x s8, dilated"))
+) + tuple(
+    f"conv2d_q: {x}"
+    for x in (
+        "s8 x s8, 3x3",
+        "u8 x s8, zero point",
+        "s8 x s4",
+        "s8 x s8, dilated",
+        "s8 x s8, stride 2",
+        "s8 x s8, 4 groups",
+        "f16 x s8",
+    )
+)
 # What takes more than two, and why: where, the form, and how many.
 MORE = (
-    ("", "conv2d_q: s8 x s8, NCHW", 3),  # the image and the result are transposed, each by a dispatch
-    ("", "conv2d_q: s8 x s8, 4 groups", 5),  # no kernel of ours takes groups of channels: IREE's convolutions
-    ("", "conv2d_q: f16 x s8", 3),  # nor floats in convolutions: patches, the weight decoded, the product
     ("", "grouped_matmul: e4m3", 8),  # nor one-byte floats of experts: rows, matrices and scales are gathered
     ("vulkan", "scaled_matmul: bf16", 4),  # SPIR-V has no bf16: converted to f32 before, and back
     ("vulkan", "scaled_matmul: fp4", 3),  # e2m1 on both sides is decoded to f16 before, each by a dispatch
@@ -32,9 +40,16 @@ MORE = (
 )
 
 
+# Threads of devices with matrix instructions read an image as it lies; others have its channels brought behind before.
+PLANES = "conv2d_q: s8 x s8, NCHW"
+DOTS = ("vulkan:lavapipe", "vulkan:ada")
+
+
 def most(name: str, target: str, m: int | None) -> int:
+    if name == PLANES:
+        return 2 if target in DOTS else 1
     if name in ONE:
-        return 2 if m is None and name.startswith("conv2d_q: u8") else 1  # a zero point is widened
+        return 1
     if name.startswith("grouped_matmul") and "contiguous" in name and m == 1:
         return 6  # of a single row in groups the indices are constants, and its gathers copies
     return next((n for where, text, n in MORE if target.startswith(where) and text in name), 2)
@@ -48,6 +63,9 @@ def most(name: str, target: str, m: int | None) -> int:
         ("scaled_matmul: s8 x u4, zero points, group 128", 33),
         ("scaled_matmul: f16 x u4, group 128, zero points", 4),
         ("conv2d_q: u8 x s8, zero point", None),
+        ("conv2d_q: s8 x s8, NCHW", None),
+        ("conv2d_q: s8 x s8, 4 groups", None),
+        ("conv2d_q: f16 x s8", 4),
         ("grouped_matmul: s8 x s4, group 128, routed", 16),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..._mlir import arith, ir
+from ..._mlir import arith, ir, vector
 from ...kernels.description import Kernel, Window
 from . import emit as e
 from .batch import Products
@@ -71,47 +71,67 @@ class Rows:
 
     def _joined(self, memory: Any, row: e.Index, first: e.Index) -> Any:
         """A word of elements that are loaded one by one."""
-        i32, bits = e.integer(32), int(self.element.width)
-        total = e.word(0)
+        values = []
         for i in range(self.per_word):
             at = e.add(first, i)
-            value = e.load(memory, [row, e.minimum(at, self.k - 1)])
-            if isinstance(self.element, ir.FloatType):
-                value = arith.bitcast(e.integer(bits), value)
-            value = arith.extui(i32, value)
+            value = _bits(e.load(memory, [row, e.minimum(at, self.k - 1)]))
             if self.flipped:
                 value = arith.xori(value, e.word(0x80))
             inside = arith.cmpi(arith.CmpIPredicate.ult, e.index(at), e.index(self.k))
-            value = arith.select(inside, value, e.word(0))
-            total = arith.ori(total, arith.shli(value, e.word(bits * i)) if i else value)
-        return total
+            values.append(arith.select(inside, value, e.word(0)))
+        return _word(values)
+
+
+def _bits(value: Any) -> Any:
+    """A short element as the low bits of a word."""
+    if isinstance(value.type, ir.FloatType):
+        value = arith.bitcast(e.integer(int(value.type.width)), value)
+    return value if value.type.width == 32 else arith.extui(e.integer(32), value)
+
+
+def _word(values: list[Any]) -> Any:
+    """Low bits of words one behind the other in one word."""
+    bits = 32 // len(values)
+    total = values[0]
+    for i, value in enumerate(values[1:], 1):
+        total = arith.ori(total, arith.shli(value, e.word(bits * i)))
+    return total
 
 
 @dataclass(frozen=True)
 class WindowRows:
-    """Rows of a convolution as they lie in its image `[N, H * W * C]`; a piece is of one pixel: `depth` divides C."""
+    """Rows of a convolution as they lie in its image `[N, H * W * C]`, or `[N, C * H * W]`; a piece is of one pixel:
+    `depth` divides C, or the channels of a group, the number of which is the third coordinate of its workgroups."""
 
     window: Window
     k: int
     depth: int
     flipped: bool
+    element: Any  # of 8, 16 or 32 bits
+
+    @property
+    def per_word(self) -> int:
+        """Elements of a word."""
+        return 32 // int(self.element.width)
 
     @property
     def words(self) -> int:
-        """Of one load."""
-        return next(w for w in (4, 2, 1) if self.depth % (4 * w) == 0)
+        """Of one load; 0 where elements are loaded one by one."""
+        return 0 if self.window.planes else next(w for w in (4, 2, 1) if self.depth % (self.per_word * w) == 0)
 
     @property
     def view(self) -> View:
         images, height, width, channels = self.window.image
-        i32 = e.integer(32)
+        elements, i32 = height * width * channels, e.integer(32)
+        if self.words == 0:
+            return View((images, elements), self.element)
         element = i32 if self.words == 1 else e.vector_of(self.words, i32)
-        return View((images, height * width * channels // (4 * self.words)), element)
+        return View((images, elements // (self.per_word * self.words)), element)
 
     def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
         """The words of a piece."""
-        window, unit = self.window, 4 * self.words
-        _, height, width, channels = window.image
+        window = self.window
+        (_, height, width, _), channels = window.image, window.channels
         height_out, width_out = window.result
         image = e.divide(row, height_out * width_out)
         y, x = e.remainder(e.divide(row, width_out), height_out), e.remainder(row, width_out)
@@ -123,16 +143,14 @@ class WindowRows:
         down = e.add(e.multiply(y, window.strides[0]), e.multiply(i, window.dilations[0]))
         right = e.add(e.multiply(x, window.strides[1]), e.multiply(j, window.dilations[1]))
         there: Any = True  # not in the margin
-        if self._padded:
+        if window.overhangs:
             # Above and left of the image these are, as unsigned numbers, past its end too.
             down, right = e.subtract(down, window.margin[0]), e.subtract(right, window.margin[1])
             there = e.both(e.less(down, height), e.less(right, width))
             down, right = e.minimum(down, height - 1), e.minimum(right, width - 1)
-        pixel = e.add(e.multiply(down, width), right)
-        at = e.add(e.multiply(pixel, channels // unit), e.multiply(e.remainder(safe, per), self.depth // unit))
-        words = []
-        for number in range(self.depth // unit):
-            words += e.elements(e.load(memory, [image, e.add(at, number)]))
+        pixel, channel = e.add(e.multiply(down, width), right), e.multiply(e.remainder(safe, per), self.depth)
+        first = e.multiply(e.block(2), channels) if window.groups > 1 else 0
+        words = self._words(memory, image, pixel, e.add(first, channel))
         if self.flipped:
             words = [arith.xori(w, e.word(_SIGNS)) for w in words]
         if there is not True:
@@ -141,12 +159,18 @@ class WindowRows:
         inside = e.less(piece, count)
         return words if inside is True else [arith.select(inside, w, e.word(0)) for w in words]
 
-    @property
-    def _padded(self) -> bool:
-        """Whether a window reaches past its image."""
-        window = self.window
-        sizes = zip(window.result, window.strides, window.kernel, window.dilations, window.image[1:3], strict=True)
-        return any((r - 1) * s + (k - 1) * d + 1 > size for r, s, k, d, size in sizes) or window.margin != (0, 0)
+    def _words(self, memory: Any, image: e.Index, pixel: e.Index, channel: e.Index) -> list[Any]:
+        """The channels of a pixel from `channel` on."""
+        _, height, width, channels = self.window.image
+        if self.words == 0:
+            found = []
+            for i in range(self.depth):
+                at = e.add(e.multiply(e.add(channel, i), height * width), pixel)
+                found.append(_bits(e.load(memory, [image, at])))
+            return [_word(found[i : i + self.per_word]) for i in range(0, self.depth, self.per_word)]
+        unit = self.per_word * self.words
+        at = e.add(e.multiply(pixel, channels // unit), e.divide(channel, unit))
+        return [w for i in range(self.depth // unit) for w in e.elements(e.load(memory, [image, e.add(at, i)]))]
 
 
 @dataclass(frozen=True)
@@ -188,9 +212,36 @@ class NumberRows:
         return found
 
 
+@dataclass(frozen=True)
+class WindowNumbers:
+    """Rows of a convolution of floats, read as f32."""
+
+    rows: WindowRows
+
+    @property
+    def view(self) -> View:
+        return self.rows.view
+
+    def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
+        """The numbers of a piece, f32."""
+        words = e.gathered(self.rows.load(memory, row, piece))
+        numbers = vector.bitcast(e.vector_of(self.rows.depth, self.rows.element), words)
+        if not isinstance(self.rows.element, ir.F32Type):
+            numbers = arith.extf(e.vector_of(self.rows.depth, ir.F32Type.get()), numbers)
+        return e.elements(numbers)
+
+
 def rows_of(kernel: Kernel, depth: int, span: int = 0) -> Rows | WindowRows:
     """The activation of a kernel as it lies in memory; see `Rows`."""
     element = ir.RankedTensorType(kernel.lhs.value.type).element_type
     if kernel.lhs.window is not None:
-        return WindowRows(kernel.lhs.window, kernel.k, depth, kernel.lhs.flipped)
+        return WindowRows(kernel.lhs.window, kernel.k, depth, kernel.lhs.flipped, element)
     return Rows(Products(kernel).activation_rows, kernel.k, depth, element, kernel.lhs.flipped, span)
+
+
+def numbers_of(kernel: Kernel, depth: int) -> NumberRows | WindowNumbers:
+    """The activation of a kernel of floats, read as f32."""
+    rows = rows_of(kernel, depth)
+    if isinstance(rows, WindowRows):
+        return WindowNumbers(rows)
+    return NumberRows(rows.rows, kernel.k, depth, rows.element)

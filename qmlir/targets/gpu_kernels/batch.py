@@ -7,14 +7,24 @@ blocks that belong to experts some are used by nobody, and the last one of an ex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..._mlir import arith, ir
-from ...kernels.description import Kernel
+from ...kernels.description import BATCH, Batch, Kernel
 from ...kernels.outline import has_tokens, picks
 from . import emit as e
 from .executable import Size, View
+
+
+def side_by_side(kernel: Kernel) -> Kernel:
+    """A convolution of groups of channels as a product for each group."""
+    window = kernel.lhs.window
+    if window is None or window.groups == 1:
+        return kernel
+    batch = Batch(window.groups, window.groups, beside=True)
+    rhs = replace(kernel.rhs, source_axes=(BATCH, *kernel.rhs.source_axes[1:]))
+    return replace(kernel, n=kernel.n // window.groups, rhs=rhs, batch=batch)
 
 
 @dataclass(frozen=True)
@@ -27,7 +37,7 @@ class Products:
     def size(self) -> int | None:
         """What may be known at run time only: how many products, or the rows of the only one."""
         batch = self.kernel.batch
-        return self.kernel.m if batch is None else batch.size
+        return self.kernel.m if batch is None or batch.beside else batch.size
 
     @property
     def tokens(self) -> bool:
@@ -38,6 +48,8 @@ class Products:
         """Workgroups, of `columns` along N, each of `height` rows."""
         if self.kernel.batch is None:
             return columns, e.divide_up(size, height), 1
+        if self.kernel.beside:
+            return columns, e.divide_up(size, height), self.kernel.batch.size
         assert self.kernel.m is not None
         return columns, -(-self.kernel.m // height), size
 
@@ -63,7 +75,7 @@ class Products:
     def activation_rows(self) -> int | Size | None:
         """How many rows the activation has in memory."""
         batch = self.kernel.batch
-        if batch is None:
+        if batch is None or batch.beside:
             return self.kernel.m
         if batch.rows is not None:
             rows = ir.RankedTensorType(self.kernel.lhs.value.type)
@@ -76,8 +88,10 @@ class Products:
         batch = self.kernel.batch
         if batch is None:
             return Place(size)
-        assert self.kernel.m is not None
         product = e.block(2)
+        if batch.beside:
+            return Place(size, product, product, True, self.kernel)
+        assert self.kernel.m is not None
         matrix: e.Index = product
         used: Any = True
         rows: e.Index = self.kernel.m
@@ -116,7 +130,7 @@ class Place:
 
     def token(self, row: e.Index) -> e.Index:
         """The row of the activation that a row of the product is."""
-        if self.kernel is None:
+        if self.kernel is None or self.kernel.beside:
             return row
         batch = self.kernel.batch
         assert batch is not None

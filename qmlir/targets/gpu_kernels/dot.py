@@ -15,7 +15,7 @@ from ..._mlir import arith, ir, math
 from ...kernels.description import Kernel
 from ...kernels.row_sums import uses_row_sums
 from . import emit as e
-from .activations import NumberRows, Rows, WindowRows, rows_of
+from .activations import NumberRows, Rows, WindowNumbers, WindowRows, numbers_of, rows_of
 from .batch import Place, Products
 from .epilogue import Epilogue, as_i8
 from .executable import Launch, View, executable
@@ -61,9 +61,8 @@ class DotKernel:
         products = Products(kernel)
         launch = Launch(self.shape.threads, self.machine.subgroup, lambda size: products.grid(size, columns, tile[0]))
         epilogue = Epilogue(kernel, self.machine, COLUMNS)
-        activations: Rows | WindowRows | NumberRows = rows_of(kernel, self.weights.depth)
-        if isinstance(activations, Rows) and kernel.rhs.decode is not None:
-            activations = NumberRows(activations.rows, kernel.k, self.weights.depth, activations.element)
+        reader = rows_of if kernel.rhs.decode is None else numbers_of
+        activations = reader(kernel, self.weights.depth)
         picks = products.views
         views = [activations.view, self._weight_view, *picks, *epilogue.views]
 
@@ -110,7 +109,7 @@ class _Threads:
         self,
         plan: DotKernel,
         epilogue: Epilogue,
-        activations: Rows | WindowRows | NumberRows,
+        activations: Rows | WindowRows | NumberRows | WindowNumbers,
         lhs: Any,
         rhs: Any,
         place: Place,
@@ -137,12 +136,10 @@ class _Threads:
         self.tokens = [place.token(r) for r in self.safe_rows]
         self.i32 = e.integer(32)
         # `sum a (stored + offset) = sum a stored + offset * sum a`
-        self.summing = not isinstance(activations, NumberRows) and (
-            plan.weights.offset != 0 or uses_row_sums(self.kernel)
-        )
+        self.summing = self.kernel.rhs.decode is None and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
 
     def run(self) -> None:
-        if isinstance(self.activations, NumberRows):
+        if self.kernel.rhs.decode is not None:
             values, sums = self._numbers(), [None] * len(self.rows)
         elif self.kernel.combine is not None:
             values, sums = self._groups(), [None] * len(self.rows)
@@ -164,7 +161,6 @@ class _Threads:
     def _piece(self, piece: e.Index, totals: list[Any]) -> list[Any]:
         """The accumulators after another piece of K."""
         dot = self.machine.dot
-        assert not isinstance(self.activations, NumberRows)
         stored = self.plan.load_weight(self.rhs, self.place, piece, self.safe_column)
         columns = [[b for w in words for b in self.plan.weights.bytes_of(w)] for words in stored]
         following = []

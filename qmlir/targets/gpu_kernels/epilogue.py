@@ -57,18 +57,27 @@ class Epilogue:
         """Of the kernel's operands, and last of its result."""
         batch = self.kernel.batch
         sizes: dict[str, int | Size | None] = {
-            GROUP: self.kernel.groups, ROW: self.kernel.m, COLUMN: self.kernel.n,
+            GROUP: self.kernel.groups, ROW: self.kernel.m, COLUMN: self.kernel.columns,
             TOKEN: Products(self.kernel).activation_rows,
         }  # fmt: skip
         products: list[int | None] = []
         if batch is not None:
             sizes |= {BATCH: batch.size, MATRIX: batch.matrices}
-            products = [batch.size]
+            products = [] if batch.beside else [batch.size]
         views = []
         for operand in self.kernel.operands:
             width = self._width_of(operand)
             views.append(_view([sizes[a] for a in operand.axes], width, operand.element_type))
-        return [*views, _view([*products, self.kernel.m, self.kernel.n], self._width, self.kernel.result_type)]
+        window = self.kernel.lhs.window
+        if self.kernel.planes and window is not None:
+            pixels = window.result[0] * window.result[1]
+            return [*views, View((window.image[0], self.kernel.columns, pixels), self.kernel.result_type)]
+        return [*views, _view([*products, self.kernel.m, self.kernel.columns], self._width, self.kernel.result_type)]
+
+    @property
+    def _first(self) -> e.Index:
+        """The first column of the product among those of products side by side."""
+        return e.multiply(self._place.product, self.kernel.n) if self.kernel.beside else 0
 
     @property
     def _width(self) -> int:
@@ -119,13 +128,12 @@ class Epilogue:
         width = self._width_of(operand)
         if width == 1:
             last = self.kernel.n - 1
-            return e.gathered([e.load(memory, [*outer, e.minimum(e.add(column, i), last)]) for i in range(self.lanes)])
-        first, count = e.divide(column, width), self.lanes // width
+            columns = [e.add(self._first, e.minimum(e.add(column, i), last)) for i in range(self.lanes)]
+            return e.gathered([e.load(memory, [*outer, c]) for c in columns])
+        vectors = [e.add(e.divide(column, width), i) for i in range(self.lanes // width)]
         if self.kernel.n % self.lanes:  # vectors past the last column
-            last = self.kernel.n // width - 1
-            pieces = [e.load(memory, [*outer, e.minimum(e.add(first, i), last)]) for i in range(count)]
-        else:
-            pieces = [e.load(memory, [*outer, e.add(first, i)]) for i in range(count)]
+            vectors = [e.minimum(v, self.kernel.n // width - 1) for v in vectors]
+        pieces = [e.load(memory, [*outer, e.add(e.divide(self._first, width), v)]) for v in vectors]
         return pieces[0] if len(pieces) == 1 else e.gathered([x for piece in pieces for x in e.elements(piece)])
 
     # ---- bodies
@@ -159,7 +167,7 @@ class Epilogue:
             if isinstance(source, Literal):
                 arguments.append(cloner.splat(source.value))
             elif isinstance(source, Operand):
-                at = {**self._around, GROUP: group, COLUMN: column}
+                at = {**self._around, GROUP: group, COLUMN: e.add(self._first, column)}
                 scalar = e.load(self._memory[source], [at[a] for a in source.axes])
                 arguments.append(e.broadcast(scalar, lanes))
             else:
@@ -188,16 +196,31 @@ class Epilogue:
         """Store a result where the row and the columns exist, and `ours`, a bool or an i1, says so."""
         n = self.kernel.n
         inside = e.both(ours, e.less(row, self._place.rows))
-        outer = [] if self.kernel.batch is None else [self._place.product]
+        if self.kernel.planes:
+            self._write_planes(value, row, column, inside)
+            return
+        outer = [] if self.kernel.batch is None or self.kernel.beside else [self._place.product]
+        first = e.divide(self._first, self._width)
         if self.lanes == self._width:
             with e.when(e.both(inside, self._inside(column, self.lanes))):
-                e.store(value, self._result, [*outer, row, e.divide(column, self._width)])
+                e.store(value, self._result, [*outer, row, e.add(first, e.divide(column, self._width))])
             return
         parts = e.elements(value)
         for i in range(0, self.lanes, self._width):
             with e.when(e.both(inside, e.less(e.add(column, i), n))):
                 piece = parts[i] if self._width == 1 else e.gathered(parts[i : i + self._width])
-                e.store(piece, self._result, [*outer, row, e.divide(e.add(column, i), self._width)])
+                e.store(piece, self._result, [*outer, row, e.add(first, e.divide(e.add(column, i), self._width))])
+
+    def _write_planes(self, value: Any, row: e.Index, column: e.Index, inside: Any) -> None:
+        """Each column is a plane of pixels."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        pixels = window.result[0] * window.result[1]
+        image, pixel = e.divide(row, pixels), e.remainder(row, pixels)
+        for i, part in enumerate(e.elements(value)):
+            at = e.add(column, i)
+            with e.when(e.both(inside, self._inside(at, 1))):
+                e.store(part, self._result, [image, e.add(self._first, at), pixel])
 
     def _inside(self, column: e.Index, lanes: int) -> Any:
         return e.less(column, self.kernel.n)

@@ -131,22 +131,28 @@ class DotStrategy:
         return Shape(self.workers, 64 // self.workers, 1, kernel.m)
 
 
-def described(c: Contraction) -> Kernel | Decline:
-    """The kernel of a matmul, or of a convolution over all channels."""
+def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
+    """The kernel of a matmul, or of a convolution. `planes`: images whose channels are in front are read as they are;
+    else a transposition in front of the kernel brings their channels behind."""
+    from ...kernels.bodies import unclonable
     from ...kernels.description import Unfit
     from ...kernels.group import describe, describe_convolution
     from ...kernels.picked import picked
     from ...kernels.row_sums import absorbed
+    from .batch import side_by_side
 
-    if c.kind == "depthwise_conv2d" or (c.kind == "conv2d" and c.batch):
-        return Decline("a convolution with groups of channels", "a convolution over all channels")
+    if c.kind == "depthwise_conv2d":
+        return Decline("a convolution of each channel alone", "a convolution over several channels")
     if c.op is None:
         return Decline("what is fused with it is not known", "none needed")
     try:
         if c.kind == "matmul":
             kernel = describe(c.op, bool(c.batch), bool(c.batch))
         else:
-            kernel = describe_convolution(c.op, padded=True)
+            floats = c.acc == "f32"
+            kernel = side_by_side(describe_convolution(c.op, True, floats, not floats, (planes, True)))
+            if kernel.rhs.decode is not None and (reason := unclonable(kernel.rhs.decode.body)):
+                return Decline(f"what dequantises the filter has no form on vectors: {reason}", "codes and scales")
     except Unfit as unfit:
         return Decline(unfit.reason, unfit.remedy)
     return picked(absorbed(kernel.without_gate()))
@@ -159,8 +165,8 @@ def unreadable(kernel: Kernel, piece: int = 4) -> Decline | None:
     if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"b", "m", "g", "k"}:
         return Decline("K is not the last axis of the activation", "an activation [M, K]")
     window = kernel.lhs.window
-    if window is not None and window.image[3] % piece:
-        return Decline(f"{window.image[3]} channels are no multiple of {piece}", f"a multiple of {piece} channels")
+    if window is not None and window.channels % piece:
+        return Decline(f"{window.channels} channels are no multiple of {piece}", f"a multiple of {piece} channels")
     return None
 
 

@@ -79,7 +79,7 @@ def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:
                 continue
             candidate = Codes(bits, offset, words)
             window = kernel.lhs.window
-            whole = kernel.group if window is None else window.image[3]
+            whole = kernel.group if window is None else window.channels
             if whole is None or whole % candidate.depth == 0:
                 return candidate
     return None

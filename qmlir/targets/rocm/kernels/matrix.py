@@ -338,10 +338,17 @@ class _Wave:
         per_row = self.step.depth * self.plan._width // _LOAD
         at = e.add(self.thread, number * self.plan.threads)
         ours = True if count % self.plan.threads == 0 else e.less(at, count)
+        if self._planes:
+            return e.remainder(at, self.plan.tile[0]), e.divide(at, self.plan.tile[0]), ours
         row = e.divide(at, per_row)
         if ours is not True:
             row = e.minimum(row, self.plan.tile[0] - 1)
         return row, e.remainder(at, per_row), ours
+
+    @property
+    def _planes(self) -> bool:
+        """Whether neighbours in memory are those of neighbouring rows: threads then copy these."""
+        return self.kernel.lhs.window is not None and self.kernel.lhs.window.planes
 
     def _activations(self, step: e.Index) -> list[list[Any]]:
         """The words that this thread copies of a step."""

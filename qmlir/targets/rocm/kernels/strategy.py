@@ -79,7 +79,7 @@ class MatrixStrategy:
         c = contraction
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32") and (c.acc != "f32" or c.lhs not in ("f16", "bf16")):
             return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 on both sides, or f16 or bf16 by codes")
-        kernel = described(c)
+        kernel = described(c, planes=True)
         return kernel if isinstance(kernel, Decline) else self.check(kernel)
 
     def check(self, kernel: Kernel) -> Accept | Decline:
@@ -139,19 +139,13 @@ def _plain(kernel: Kernel) -> bool:
     if kernel.batch is not None and kernel.batch.index is not None:
         return False
     if kernel.rhs.decode is not None:
-        return kernel.group is None
+        return kernel.group is None and kernel.lhs.window is None
     if kernel.lhs.window is not None:
-        # Padding is a dispatch of its own, but fused with a transposition of the image; and one of the result is fused
-        # with the convolution.
-        padded = kernel.lhs.window.margin != (0, 0)
-        return kernel.m is not None and (not padded or _is_transposed(kernel))
+        # Padding is a dispatch of its own, and so is bringing channels to the front or from there.
+        window = kernel.lhs.window
+        moved = window.margin != (0, 0) or window.planes or kernel.planes or window.groups > 1
+        return kernel.m is not None and not moved
     return kernel.combine is None and not uses_row_sums(kernel) and not kernel.lhs.flipped
-
-
-def _is_transposed(kernel: Kernel) -> bool:
-    """Whether the program only transposes the result."""
-    uses = list(kernel.operations[-1].results[0].uses)
-    return bool(uses) and all(use.owner.operation.name == "linalg.transpose" for use in uses)
 
 
 def _decoded_type(kernel: Kernel) -> str:

@@ -199,8 +199,15 @@ class _Threads:
         """Of a thread's copy: its row, its place in the row, and whether it is one."""
         at = e.add(self.thread, number * self.plan.threads)
         ours = True if count % self.plan.threads == 0 else e.less(at, count)
+        if per_row == self._per_row[0] and self._planes:
+            return e.remainder(at, TILE), e.divide(at, TILE), ours
         row = e.divide(at, per_row)
         return (row if ours is True else e.minimum(row, TILE - 1)), e.remainder(at, per_row), ours
+
+    @property
+    def _planes(self) -> bool:
+        """Whether neighbours in memory are those of neighbouring rows: threads then copy these."""
+        return self.kernel.lhs.window is not None and self.kernel.lhs.window.planes
 
     @property
     def _per_row(self) -> tuple[int, int]:
@@ -268,6 +275,8 @@ class _Threads:
     def _inside(self, number: int) -> tuple[Any, Any]:
         """Row and first column of a thread's vector in its subgroup's tile."""
         at = e.add(self.lane, number * self.plan.machine.subgroup)
+        if self.kernel.planes:  # of which neighbouring rows are neighbours
+            return e.remainder(at, _WAVE), e.divide(at, _WAVE)
         return e.divide(at, _WAVE // COLUMNS), e.remainder(at, _WAVE // COLUMNS)
 
     def _place(self, number: int) -> tuple[Any, Any]:

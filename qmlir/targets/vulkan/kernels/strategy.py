@@ -71,7 +71,7 @@ class CooperativeKernelStrategy:
             return Decline(f"{self.target.spelling} has no cooperative matrix of i8", "none needed")
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
             return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "i8 codes on both sides")
-        kernel = described(c)
+        kernel = described(c, planes=True)
         return kernel if isinstance(kernel, Decline) else self.check(kernel)
 
     def check(self, kernel: Kernel) -> Accept | Decline:
