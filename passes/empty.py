@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .._mlir import PassManager, arith, func, ir, scf, tensor
+from .._mlir import PassManager, arith, func, hal, ir, scf, tensor
 from .base import Pass, State
 from .lower.build import index
 
@@ -19,6 +19,10 @@ class GuardEmptyPass(Pass):
     Each public function with dynamic axes becomes a choice: when an axis of an argument is 0, empty results of the
     right shape, else the function as it was. What the shapes are is found by running the function's copy through
     MLIR's shape resolution, which leaves index arithmetic only.
+
+    The choice is one of buffer views, not of tensors: results share an allocation, and IREE (3.13) takes an offset that
+    is 0 in one branch and a `util.align` in the other for 0 (its integer ranges do not know the op), so that one result
+    of several would be read where another lies.
     """
 
     name: ClassVar[str] = "qmlir-guard-empty"
@@ -70,13 +74,32 @@ def _guard(module: Any, body: Any) -> None:
                 if which in body.operation.attributes:
                     outer.operation.attributes[which] = body.operation.attributes[which]
             with ir.InsertionPoint(outer.add_entry_block()):
-                choice = scf.IfOp(_any_empty(list(outer.arguments)), list(t.results), has_else=True)
+                types = list(t.results)
+                sizes = list(func.CallOp([ir.IndexType.get()] * shapes, f"{name}__shapes", outer.arguments).results)
+                choice = scf.IfOp(_any_empty(list(outer.arguments)), [_view()] * len(types), has_else=True)
                 with ir.InsertionPoint(choice.then_block):
-                    scf.YieldOp(_empty_results(list(t.results), shapes, f"{name}__shapes", outer.arguments))
+                    scf.YieldOp(_views([tensor.empty(s, t.element_type) for s, t in _shaped(sizes, types)]))
                 with ir.InsertionPoint(choice.else_block):
-                    call = func.CallOp(list(t.results), f"{name}__body", list(outer.arguments))
-                    scf.YieldOp(list(call.results))
-                func.ReturnOp(list(choice.results))
+                    call = func.CallOp(types, f"{name}__body", list(outer.arguments))
+                    scf.YieldOp(_views(list(call.results)))
+                func.ReturnOp([
+                    hal.tensor_import(t, view, t, [size for size in s if not isinstance(size, int)])
+                    for view, (s, t) in zip(choice.results, _shaped(sizes, types), strict=True)
+                ])  # fmt: skip
+
+
+def _view() -> Any:
+    return ir.Type.parse("!hal.buffer_view")
+
+
+def _views(values: list[Any]) -> list[Any]:
+    return [hal.tensor_export(_view(), v, v.type, [tensor.dim(v, index(i)) for i in _axes(v)]) for v in values]
+
+
+def _shaped(sizes: list[Any], types: list[Any]) -> list[tuple[list[Any], Any]]:
+    """The types with their sizes: of the dynamic axes, the next of `sizes`."""
+    left = iter(sizes)
+    return [([next(left) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)], t) for t in types]
 
 
 def _any_empty(arguments: list[Any]) -> Any:
@@ -116,13 +139,3 @@ def _shape_function(body: Any, name: str, t: Any) -> int:
     )
     PassManager.parse("func.func(resolve-ranked-shaped-type-result-dims,canonicalize,cse,canonicalize)").run(copy)
     return len(sizes)
-
-
-def _empty_results(types: list[Any], count: int, shapes: str, arguments: Any) -> list[Any]:
-    """Tensors of the shapes that the function would give, which have an empty axis."""
-    sizes = list(func.CallOp([ir.IndexType.get()] * count, shapes, list(arguments)).results)
-    results = []
-    for t in types:
-        own = [sizes.pop(0) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
-        results.append(tensor.empty(own, t.element_type))
-    return results

@@ -88,7 +88,8 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "math.log10": _in_f64(np.log10), "math.sqrt": _in_f64(np.sqrt), "math.rsqrt": _in_f64(lambda x: 1 / np.sqrt(x)),
     "math.cbrt": _in_f64(np.cbrt), "math.tanh": _in_f64(np.tanh), "math.sin": _in_f64(np.sin),
     "math.cos": _in_f64(np.cos), "math.tan": _in_f64(np.tan), "math.atan": _in_f64(np.arctan),
-    "math.atan2": _in_f64(np.arctan2), "math.powf": _in_f64(np.power), "math.sinh": _in_f64(np.sinh),
+    "math.atan2": _in_f64(np.arctan2), "math.powf": _in_f64(np.power), "math.fpowi": _in_f64(np.power),
+    "math.sinh": _in_f64(np.sinh),
     "math.cosh": _in_f64(np.cosh), "math.erf": _in_f64(np.vectorize(math.erf, otypes=[np.float64])),
 }  # fmt: skip
 

@@ -130,6 +130,25 @@ def test_a_fault_that_hides_when_layers_are_returned_is_searched_for(
     assert "differs when it is returned alone" in str(report)
 
 
+def test_roundings_that_add_up_are_no_layers_fault(write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layers differ, and so does the output, but each layer is what the reference makes of the layers before it."""
+    from qmlir.checking import compiled, reference
+
+    def run_layers(self: Any, arguments: Any, chosen: Any, alone: bool = False) -> Any:
+        assert not alone, "there is no layer to search for"
+        return [x ^ 1 for x in reference.open(path, "main", {}).run_layers(arguments, chosen)]
+
+    path = write("model")
+    monkeypatch.setattr(compiled.Compiled, "run_layers", run_layers)
+    monkeypatch.setattr(compiled.Compiled, "run", lambda self, arguments: [np.zeros((ROWS, 16), np.int8)])
+    monkeypatch.setattr(reference.Reference, "replay", lambda self, arguments, chosen, given: list(given))
+    report = qmlir.check(path, size=ROWS)
+    assert not report.ok
+    assert report.first is None
+    assert len(report.own) == 12
+    assert "no layer differs by its own doing" in str(report)
+
+
 TWO = """
 func.func @main(%x: tensor<3x4xf32>) -> tensor<3x4xf32> {
   %s = arith.constant dense<0.5> : tensor<f32>

@@ -114,6 +114,16 @@ def test_integers_wrap_and_nan_is_unordered() -> None:
     assert isnan.tolist() == [1, 0]
 
 
+def test_integer_powers() -> None:
+    [y] = run(
+        """%n = arith.constant dense<[2, 3, -1]> : tensor<3xi32>
+           %y = math.fpowi %x, %n : tensor<3xf32>, tensor<3xi32>
+           return %y : tensor<3xf32>""",
+        "(%x: tensor<3xf32>) -> tensor<3xf32>", np.array([-3, 2, 4], np.float32),
+    )  # fmt: skip
+    assert y.tolist() == [9, 8, 0.25]
+
+
 def test_slices_pads_and_loops() -> None:
     [y] = run(
         """%s = tensor.extract_slice %x[1, 0] [1, 3] [1, 1] : tensor<2x3xf32> to tensor<3xf32>

@@ -190,3 +190,28 @@ def test_results_that_are_kept_are_not_written_again(borrowing: Any) -> None:
     for x in xs:
         program.main(x + np.int8(1))
     assert all(np.array_equal(y, x.astype(np.int32) @ w) for x, y in zip(xs, kept, strict=True))
+
+
+SEVERAL = """
+func.func @main(%x: tensor<?x?x8xf32>) -> (tensor<?x?x8xf32>, tensor<?x?x8xf32>, tensor<?x8xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %a = tensor.dim %x, %c0 : tensor<?x?x8xf32>
+  %b = tensor.dim %x, %c1 : tensor<?x?x8xf32>
+  %n = arith.muli %a, %b : index
+  %y = arith.addf %x, %x : tensor<?x?x8xf32>
+  %z = arith.mulf %y, %x : tensor<?x?x8xf32>
+  %f = flow.tensor.reshape %z : tensor<?x?x8xf32>{%a, %b} -> tensor<?x8xf32>{%n}
+  return %z, %y, %f : tensor<?x?x8xf32>, tensor<?x?x8xf32>, tensor<?x8xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("rows", [3, 0])
+def test_results_of_dynamic_shape_each_have_their_own_values(rows: int, target: str) -> None:
+    """Regression: on Vulkan, results that share an allocation were read where another one lies."""
+    x = np.arange(rows * 5 * 8, dtype=np.float32).reshape(rows, 5, 8)
+    z, y, f = qmlir.load(qmlir.compile(SEVERAL, target=target)).main(x)
+    assert np.array_equal(y, x + x)
+    assert np.array_equal(z, (x + x) * x)
+    assert np.array_equal(f, z.reshape(-1, 8))

@@ -30,5 +30,15 @@ def test_agrees_with_torch(scheme: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_quantised_linear_alone_is_exact(scheme: str) -> None:
+    """Given what the program computed before it, each layer is what the numpy reference says."""
+    output = run("--scheme", scheme, "--layers")
+    assert f"{scheme} " in output
+    assert "exact alone" in output
+    assert "WRONG" not in output
+
+
+@pytest.mark.slow
 def test_on_lavapipe(lavapipe: str) -> None:
     assert "WRONG" not in run("--scheme", "int8-dynamic", "--target", lavapipe, "--sentences", "40")
