@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from support import amx
 from support.kernels import Codes, forced
 
 import qmlir
@@ -14,8 +16,16 @@ from qmlir.targets.cpu.host import host_features
 from qmlir.targets.cpu.kernels.micro import MICRO_KERNELS
 
 NAMES = [
-    m.name for m in MICRO_KERNELS if m.name != "amx-int8" and any(needed <= host_features() for needed in m.features)
+    m.name
+    for m in (*MICRO_KERNELS, amx.EmulatedAmx())
+    if m.name != "amx-int8" and any(needed <= host_features() for needed in m.features)
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _emulated_amx() -> Iterator[None]:
+    with amx.emulated():
+        yield
 
 
 def chosen(artifact: Any, name: str) -> None:
@@ -40,7 +50,8 @@ def test_a_batch_with_its_own_weights(name: str, residual: bool) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_batch_with_groups_along_k(name: str) -> None:
     codes = Codes(2)
-    lhs, rhs = codes(4, 5, 96), codes(4, 21, 96, lo=-8, hi=7)
+    k = 3 * (64 if name == amx.NAME else 32)
+    lhs, rhs = codes(4, 5, k), codes(4, 21, k, lo=-8, hi=7)
     kw: dict[str, Any] = {"rhs_transposed": True, "rhs_dtype": "i4", "rhs_scale": codes.powers(4, 21, 3)}
     artifact = qmlir.ops.scaled_matmul.compile(T(lhs.shape, "i8"), rhs, pipeline=forced(name), **kw)
     chosen(artifact, name)

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from support import amx
 from support.kernels import Codes, forced
 
 import qmlir
 from qmlir import TensorSpec as T
 from qmlir.targets.cpu.host import host_features
+from qmlir.targets.cpu.kernels import micro
 from qmlir.targets.cpu.kernels.micro import MICRO_KERNELS
 
-# Those that run here, best first. AMX is compiled only (see MICRO_KERNELS).
+# Those that run here, best first; of AMX only the instructions are others (see MICRO_KERNELS).
 NAMES = [
-    m.name for m in MICRO_KERNELS if m.name != "amx-int8" and any(needed <= host_features() for needed in m.features)
+    m.name
+    for m in (*MICRO_KERNELS, amx.EmulatedAmx())
+    if m.name != "amx-int8" and any(needed <= host_features() for needed in m.features)
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _emulated_amx() -> Iterator[None]:
+    with amx.emulated():
+        yield
+
+
 SIZES = st.one_of(st.integers(1, 9), st.integers(1, 70))
 COLUMNS = st.one_of(st.integers(4, 9), st.integers(4, 70))  # fewer are declined, see test_refusals
 
@@ -72,14 +85,16 @@ def test_requantised(name: str, m: int, n: int, k: int, seed: int, unsigned: boo
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("dtype", "bits", "lo", "hi"), [("i4", 4, -8, 7), ("u4", 4, 0, 15), ("i2", 2, -2, 1)])
-@given(m=SIZES, n=COLUMNS, groups=st.integers(1, 5), size=st.sampled_from([16, 32, 48, 128]), seed=st.integers(0, 99),
+@given(m=SIZES, n=COLUMNS, groups=st.integers(1, 5), steps=st.sampled_from([1, 2, 3, 8]), seed=st.integers(0, 99),
        dynamic=st.booleans())  # fmt: skip
 @settings(max_examples=2)
 def test_short_weights_in_groups(
-    name: str, dtype: str, bits: int, lo: int, hi: int, m: int, n: int, groups: int, size: int, seed: int,
+    name: str, dtype: str, bits: int, lo: int, hi: int, m: int, n: int, groups: int, steps: int, seed: int,
     dynamic: bool,
 ) -> None:  # fmt: skip
     codes = Codes(seed)
+    size = steps * (64 if name == amx.NAME else 16)
+    bits = max(bits, 4) if name == amx.NAME else bits
     check(
         name, codes(m, groups * size), codes(n, groups * size, lo=lo, hi=hi), dynamic=dynamic, bits=bits,
         rhs_transposed=True, rhs_dtype=dtype, lhs_scale=codes.powers(m, 1), rhs_scale=codes.powers(n, groups),
@@ -257,8 +272,31 @@ def test_padding_in_front_of_a_convolution(
             assert artifact.manifest["borrowed"] == {"main": [0]}  # nothing else reads the image
 
 
+@pytest.mark.skipif(amx.NAME not in NAMES, reason="this host has no AVX-512 to stand in for AMX")
+@pytest.mark.parametrize("fault", ["operands", "heights", "rows"])
+def test_faults_in_the_use_of_tiles_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands in for AMX's instructions refuses what they refuse, and moves what they move."""
+    if fault == "operands":
+        multiply = micro._multiply_tiles
+        monkeypatch.setattr(micro, "_multiply_tiles", lambda acc, lhs, rhs: multiply(acc, rhs, lhs))
+    elif fault == "heights":
+        begin = micro.Amx.begin
+        monkeypatch.setattr(micro.Amx, "begin", lambda self, rows: begin(self, 24))  # the last tiles have 8 rows
+    else:
+        tile = micro._tile
+        monkeypatch.setattr(micro, "_tile", lambda name, t, address, stride: tile(name, t, address, stride + 64))
+    codes = Codes(len(fault))  # weights of its own: the cache knows the sound program by them
+    lhs, rhs = codes(32, 128), codes(64, 128)
+    specs = T(lhs.shape, "i8"), rhs
+    artifact = qmlir.ops.scaled_matmul.compile(
+        *specs, rhs_transposed=True, out_dtype="i32", pipeline=forced(amx.NAME), target="cpu"
+    )
+    want = qmlir.reference.scaled_matmul(lhs, rhs, rhs_transposed=True, out_dtype="i32")
+    assert not np.array_equal(qmlir.load(artifact).main(lhs), want)
+
+
 def test_tiles_of_amx_are_in_the_code() -> None:
-    """No host of the tests has AMX: the instructions are looked at, not run."""
+    """No host of the tests has AMX: the instructions themselves are looked at, not run."""
     codes = Codes(6)
     artifact = qmlir.ops.scaled_matmul.compile(
         T((40, 128), "i8"),

@@ -1,0 +1,134 @@
+"""Intel's tiles in software: the kernels for AMX on a host that has none.
+
+The instructions are replaced, where a kernel is emitted, by code with the effect that Intel's manual gives them (SDM,
+volume 2: LDTILECFG, TILEZERO, TILELOADD, TDPBSSD, TILESTORED). Packing, loops, tails, sums and epilogues are the
+kernel's own. A product whose shapes the manual refuses gives numbers that no test expects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from qmlir._mlir import arith, ir
+from qmlir.kernels.emit import both, equal
+from qmlir.targets.cpu.kernels import emit as e, micro
+
+NAME = "amx-int8-emulated"
+_ROWS, _BYTES = 16, 64  # of a tile
+_TILES = 8
+_REFUSED = 0x5A5A5A5A
+
+
+class EmulatedAmx(micro.Amx):
+    """`Amx` for any AVX-512 host, and for any number of rows."""
+
+    name = NAME
+    features = micro.AVX512_VNNI.features
+    fewest_rows = 1
+
+    def _permit(self) -> None:
+        """The tiles are memory: nobody has to be asked."""
+
+
+@contextmanager
+def emulated() -> Iterator[None]:
+    """Inside, `qmlir-select{prefer=amx-int8-emulated}` chooses the kernels for AMX."""
+    kernels = (*micro.MICRO_KERNELS, EmulatedAmx())
+    with mock.patch.object(micro, "MICRO_KERNELS", kernels), mock.patch.object(e, "intrinsic", _Emulator(e.intrinsic)):
+        yield
+
+
+class _Emulator:
+    """Takes the place of `emit.intrinsic`. The tiles are those of the last configuration: kernels emit it in front of
+    what uses them."""
+
+    def __init__(self, intrinsic: Any) -> None:
+        self._intrinsic = intrinsic
+        self._instructions = {
+            "llvm.x86.ldtilecfg": self._configure,
+            "llvm.x86.tilezero": self._zero,
+            "llvm.x86.tileloadd64": self._load,
+            "llvm.x86.tilestored64": self._store,
+            "llvm.x86.tdpbssd": self._multiply,
+        }
+
+    def __call__(self, name: str, arguments: Any, result: Any = None) -> Any:
+        if name == "llvm.x86.tilerelease":
+            self._config = self._tiles = None
+            return None
+        if name not in self._instructions:
+            return self._intrinsic(name, arguments, result)
+        return self._instructions[name](*arguments)
+
+    def _configure(self, area: Any) -> None:
+        self._config = e.pointer(e.scratch([64], e.integer(8)))
+        e.store(e.load(e.vector_of(64, e.integer(8)), area), self._config)
+        self._tiles = e.pointer(e.scratch([_TILES * _ROWS * _BYTES], e.integer(8)))
+        for tile in range(_TILES):
+            self._clear(tile)
+
+    def _row(self, tile: int, row: e.Index) -> Any:
+        return e.at(self._tiles, e.add(e.multiply(row, _BYTES), tile * _ROWS * _BYTES))
+
+    def _height(self, tile: int) -> Any:
+        return arith.index_castui(ir.IndexType.get(), e.load(e.integer(8), e.at(self._config, 48 + tile)))
+
+    def _width(self, tile: int) -> Any:
+        return arith.index_castui(ir.IndexType.get(), e.load(e.integer(16), e.at(self._config, 16 + 2 * tile)))
+
+    def _clear(self, tile: int) -> None:
+        for row in range(_ROWS):
+            e.store(e.splat(0, _BYTES, e.integer(8)), self._row(tile, row))
+
+    def _zero(self, tile: Any) -> None:
+        self._clear(_number(tile))
+
+    def _load(self, tile: Any, address: Any, stride: Any) -> None:
+        number = _number(tile)
+        self._clear(number)
+        with e.loop(0, self._height(number)) as row:
+            line = e.load(e.vector_of(_BYTES, e.integer(8)), e.at(address, e.multiply(row.index, _number(stride))))
+            e.store(line, self._row(number, row.index))
+
+    def _store(self, tile: Any, address: Any, stride: Any) -> None:
+        number = _number(tile)
+        with e.loop(0, self._height(number)) as row:
+            line = e.load(e.vector_of(_BYTES, e.integer(8)), self._row(number, row.index))
+            e.store(line, e.at(address, e.multiply(row.index, _number(stride))))
+
+    def _multiply(self, acc: Any, lhs: Any, rhs: Any) -> None:
+        d, a, b = (_number(tile) for tile in (acc, lhs, rhs))
+        i32 = e.integer(32)
+        words = e.vector_of(16, i32)
+        fits = equal(self._height(d), self._height(a))
+        fits = both(fits, equal(e.multiply(self._height(b), 4), self._width(a)))
+        for tile in (d, a, b):
+            fits = both(fits, equal(self._width(tile), _BYTES))
+        wrong = e.broadcast(arith.select(fits, arith.constant(i32, 0), arith.constant(i32, _REFUSED)), 16)
+        with e.loop(0, self._height(d)) as m:
+            total = arith.addi(e.load(words, self._row(d, m.index)), wrong)
+            with e.loop(0, e.divide(self._width(a), 4), 1, [total]) as k:
+                (part,) = k.values
+                four = e.load(i32, e.at(self._row(a, m.index), e.multiply(k.index, 4)))
+                line = e.load(words, self._row(b, k.index))
+                for byte in range(4):
+                    part = arith.addi(part, arith.muli(e.broadcast(_signed(four, byte), 16), _signed(line, byte)))
+                k.next = [part]
+            e.store(k.results[0], self._row(d, m.index))
+
+
+def _signed(words: Any, byte: int) -> Any:
+    """One byte of each word, with its sign."""
+
+    def shift(count: int) -> Any:
+        return e.splat(count, 16, e.integer(32)) if "vector" in str(words.type) else arith.constant(words.type, count)
+
+    return arith.shrsi(arith.shli(words, shift(24 - 8 * byte)), shift(24))
+
+
+def _number(value: Any) -> int:
+    """What an immediate operand is."""
+    return int(value.owner.attributes["value"].value)
