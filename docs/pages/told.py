@@ -95,7 +95,7 @@ And what no table shows:
 
 * **No AMD, Intel or Arm device has run anything here**, and no Vulkan device but a software one: those targets are
   compiled, and their code is looked at. [Each target's page](targets/index.md) says which.
-* **AMX** code is compiled and has never run; it is chosen only when asked for.
+* **AMX** code has run with software in the place of its instructions only; it is chosen only when asked for.
 * **Products with a dynamic number of rows on Vulkan** are slow, and say so.
 * **Compilation takes seconds** where peers that look up ready kernels take none: the cache helps from the second time
   on.

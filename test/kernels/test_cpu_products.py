@@ -15,7 +15,7 @@ from support.kernels import Codes, forced
 import qmlir
 from qmlir import TensorSpec as T
 from qmlir.targets.cpu.host import host_features
-from qmlir.targets.cpu.kernels import micro
+from qmlir.targets.cpu.kernels import tiles
 from qmlir.targets.cpu.kernels.micro import MICRO_KERNELS
 
 # Those that run here, best first; of AMX only the instructions are others (see MICRO_KERNELS).
@@ -277,14 +277,14 @@ def test_padding_in_front_of_a_convolution(
 def test_faults_in_the_use_of_tiles_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands in for AMX's instructions refuses what they refuse, and moves what they move."""
     if fault == "operands":
-        multiply = micro._multiply_tiles
-        monkeypatch.setattr(micro, "_multiply_tiles", lambda acc, lhs, rhs: multiply(acc, rhs, lhs))
+        dot = tiles._dot
+        monkeypatch.setattr(tiles, "_dot", lambda name, acc, lhs, rhs: dot(name, acc, rhs, lhs))
     elif fault == "heights":
-        begin = micro.Amx.begin
-        monkeypatch.setattr(micro.Amx, "begin", lambda self, rows: begin(self, 24))  # the last tiles have 8 rows
+        begin = tiles.begin
+        monkeypatch.setattr(tiles, "begin", lambda rows: begin(24))  # the last tiles have 8 rows
     else:
-        tile = micro._tile
-        monkeypatch.setattr(micro, "_tile", lambda name, t, address, stride: tile(name, t, address, stride + 64))
+        move = tiles._move
+        monkeypatch.setattr(tiles, "_move", lambda name, t, address, stride: move(name, t, address, stride + 64))
     codes = Codes(len(fault))  # weights of its own: the cache knows the sound program by them
     lhs, rhs = codes(32, 128), codes(64, 128)
     specs = T(lhs.shape, "i8"), rhs
@@ -308,6 +308,13 @@ def test_tiles_of_amx_are_in_the_code() -> None:
     )
     code = artifact.source("asm")
     for instruction in ("ldtilecfg", "syscall", "tileloadd", "tdpbssd", "tilestored", "tilerelease"):
+        assert instruction in code
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((40, 128), "bf16"), codes(70, 128, lo=-8, hi=7), rhs_transposed=True, rhs_dtype="i4", compute_dtype="f32",
+        rhs_scale=codes.powers(70, 1), target="cpu:sapphirerapids", pipeline=forced("amx-bf16", "cpu:sapphirerapids"),
+    )  # fmt: skip
+    code = artifact.source("asm")
+    for instruction in ("ldtilecfg", "syscall", "tileloadd", "tdpbf16ps", "tilestored", "tilerelease"):
         assert instruction in code
 
 

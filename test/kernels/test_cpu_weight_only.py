@@ -3,12 +3,14 @@ all sums are exact in f32: then the order of additions does not show, and result
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from support import amx
 from support.kernels import Codes, forced
 
 import qmlir
@@ -17,8 +19,21 @@ from qmlir.dialect.dtypes import DTYPES
 from qmlir.targets.cpu.host import host_features
 from qmlir.targets.cpu.kernels.float_micro import FLOAT_KERNELS
 
-NAMES = [m.name for m in FLOAT_KERNELS if any(needed <= host_features() for needed in m.features)]
-FMA = [name for name in NAMES if name != "avx512-bf16"]
+NAMES = [
+    m.name
+    for m in (*FLOAT_KERNELS, amx.EMULATED_BF16)
+    if m.name != "amx-bf16" and any(needed <= host_features() for needed in m.features)
+]
+BF16 = ("avx512-bf16", amx.BF16)  # multiply bfloat16
+FMA = [name for name in NAMES if name not in BF16]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _emulated_amx() -> Iterator[None]:
+    with amx.emulated():
+        yield
+
+
 SIZES = st.one_of(st.integers(1, 9), st.integers(1, 40))
 RANGE = {"i4": (-8, 7), "u4": (0, 15), "i2": (-2, 1), "i8": (-128, 127), "u8": (0, 255)}
 
@@ -65,13 +80,16 @@ def test_multiply_adds(
 
 
 @pytest.mark.skipif("avx512-bf16" not in NAMES, reason="the host has no vdpbf16ps")
+@pytest.mark.parametrize("name", BF16)
 @pytest.mark.parametrize(("code", "zero"), [("i4", ""), ("u4", "int"), ("i2", ""), ("i4", "int")])
 @given(m=SIZES, n=st.integers(4, 70), groups=st.integers(1, 4), size=st.sampled_from([16, 32, 35, 48, 96]),
        seed=st.integers(0, 99), dynamic=st.booleans())  # fmt: skip
 @settings(max_examples=3)
-def test_bfloat16(code: str, zero: str, m: int, n: int, groups: int, size: int, seed: int, dynamic: bool) -> None:
+def test_bfloat16(
+    name: str, code: str, zero: str, m: int, n: int, groups: int, size: int, seed: int, dynamic: bool
+) -> None:
     groups = 1 if size in (16, 35, 48) else groups
-    check("avx512-bf16", "bf16", code, m, n, groups, size, seed, zero, dynamic, compute_dtype="f32")
+    check(name, "bf16", code, m, n, groups, size, seed, zero, dynamic, compute_dtype="f32")
 
 
 @pytest.mark.parametrize("name", FMA)
@@ -90,7 +108,7 @@ def test_tables(name: str, m: int) -> None:
 @pytest.mark.parametrize("compute", ["f32", "bf16"])
 def test_numbers_that_are_not_exact(name: str, compute: str) -> None:
     """Gaussian activations and scales, within the bound of docs/semantics.md, section 5."""
-    if (name, compute) == ("avx512-bf16", "bf16"):
+    if name in BF16 and compute == "bf16":
         return  # declined: see test_refusals
     codes = Codes(11)
     m, n, groups, size = 16, 64, 8, 128

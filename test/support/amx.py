@@ -1,22 +1,24 @@
 """Intel's tiles in software: the kernels for AMX on a host that has none.
 
 The instructions are replaced, where a kernel is emitted, by code with the effect that Intel's manual gives them (SDM,
-volume 2: LDTILECFG, TILEZERO, TILELOADD, TDPBSSD, TILESTORED). Packing, loops, tails, sums and epilogues are the
-kernel's own. A product whose shapes the manual refuses gives numbers that no test expects.
+volume 2: LDTILECFG, TILEZERO, TILELOADD, TDPBSSD, TDPBF16PS, TILESTORED). Packing, loops, tails, sums and epilogues
+are the kernel's own. A product whose shapes the manual refuses gives numbers that no test expects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
-from qmlir._mlir import arith, ir
+from qmlir._mlir import arith, ir, vector
 from qmlir.kernels.emit import both, equal
-from qmlir.targets.cpu.kernels import emit as e, micro
+from qmlir.targets.cpu.kernels import emit as e, float_micro, micro, tiles
 
-NAME = "amx-int8-emulated"
+NAME, BF16 = "amx-int8-emulated", "amx-bf16-emulated"
 _ROWS, _BYTES = 16, 64  # of a tile
 _TILES = 8
 _REFUSED = 0x5A5A5A5A
@@ -29,15 +31,20 @@ class EmulatedAmx(micro.Amx):
     features = micro.AVX512_VNNI.features
     fewest_rows = 1
 
-    def _permit(self) -> None:
-        """The tiles are memory: nobody has to be asked."""
+
+EMULATED_BF16 = replace(float_micro.AMX_BF16, name=BF16, features=float_micro.AVX512_BF16.features, fewest_rows=1)
 
 
 @contextmanager
 def emulated() -> Iterator[None]:
-    """Inside, `qmlir-select{prefer=amx-int8-emulated}` chooses the kernels for AMX."""
+    """Inside, `qmlir-select{prefer=amx-int8-emulated}` and `amx-bf16-emulated` choose the kernels for AMX."""
     kernels = (*micro.MICRO_KERNELS, EmulatedAmx())
-    with mock.patch.object(micro, "MICRO_KERNELS", kernels), mock.patch.object(e, "intrinsic", _Emulator(e.intrinsic)):
+    with (
+        mock.patch.object(micro, "MICRO_KERNELS", kernels),
+        mock.patch.object(float_micro, "AMX_BF16", EMULATED_BF16),
+        mock.patch.object(tiles, "_permit", return_value=None),  # the tiles are memory: nobody has to be asked
+        mock.patch.object(e, "intrinsic", _Emulator(e.intrinsic)),
+    ):
         yield
 
 
@@ -52,7 +59,8 @@ class _Emulator:
             "llvm.x86.tilezero": self._zero,
             "llvm.x86.tileloadd64": self._load,
             "llvm.x86.tilestored64": self._store,
-            "llvm.x86.tdpbssd": self._multiply,
+            "llvm.x86.tdpbssd": partial(self._multiply, self._bytes, "i32"),
+            "llvm.x86.tdpbf16ps": partial(self._multiply, self._bf16, "f32"),
         }
 
     def __call__(self, name: str, arguments: Any, result: Any = None) -> Any:
@@ -99,25 +107,34 @@ class _Emulator:
             line = e.load(e.vector_of(_BYTES, e.integer(8)), self._row(number, row.index))
             e.store(line, e.at(address, e.multiply(row.index, _number(stride))))
 
-    def _multiply(self, acc: Any, lhs: Any, rhs: Any) -> None:
+    def _multiply(self, dot: Any, element: str, acc: Any, lhs: Any, rhs: Any) -> None:
         d, a, b = (_number(tile) for tile in (acc, lhs, rhs))
         i32 = e.integer(32)
         words = e.vector_of(16, i32)
+        sums = e.vector_of(16, ir.Type.parse(element))
         fits = equal(self._height(d), self._height(a))
         fits = both(fits, equal(e.multiply(self._height(b), 4), self._width(a)))
         for tile in (d, a, b):
             fits = both(fits, equal(self._width(tile), _BYTES))
         wrong = e.broadcast(arith.select(fits, arith.constant(i32, 0), arith.constant(i32, _REFUSED)), 16)
         with e.loop(0, self._height(d)) as m:
-            total = arith.addi(e.load(words, self._row(d, m.index)), wrong)
+            total = vector.bitcast(sums, arith.xori(e.load(words, self._row(d, m.index)), wrong))
             with e.loop(0, e.divide(self._width(a), 4), 1, [total]) as k:
-                (part,) = k.values
                 four = e.load(i32, e.at(self._row(a, m.index), e.multiply(k.index, 4)))
-                line = e.load(words, self._row(b, k.index))
-                for byte in range(4):
-                    part = arith.addi(part, arith.muli(e.broadcast(_signed(four, byte), 16), _signed(line, byte)))
-                k.next = [part]
+                k.next = [dot(k.values[0], four, e.load(words, self._row(b, k.index)))]
             e.store(k.results[0], self._row(d, m.index))
+
+    def _bytes(self, total: Any, four: Any, line: Any) -> Any:
+        """Four signed bytes of one row by those of 16 columns."""
+        for byte in range(4):
+            total = arith.addi(total, arith.muli(e.broadcast(_signed(four, byte), 16), _signed(line, byte)))
+        return total
+
+    def _bf16(self, total: Any, two: Any, line: Any) -> Any:
+        """Two bfloat16 of one row by those of 16 columns."""
+        pairs = e.vector_of(32, ir.BF16Type.get())
+        operands = [total, vector.bitcast(pairs, e.broadcast(two, 16)), vector.bitcast(pairs, line)]
+        return self._intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", operands, total.type)
 
 
 def _signed(words: Any, byte: int) -> Any:

@@ -54,7 +54,7 @@ def stock_flags(knob: str, value: Any) -> tuple[str, ...]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-    from .kernels.float_micro import AVX2_FMA, AVX512_BF16, AVX512_FMA
+    from .kernels.float_micro import AMX_BF16, AVX2_FMA, AVX512_BF16, AVX512_FMA
     from .kernels.micro import MICRO_KERNELS
     from .kernels.strategy import (
         Bf16Strategy,
@@ -71,6 +71,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
         Bf16Strategy(target, AVX512_BF16),
         WeightOnlyStrategy(target, AVX512_FMA),
         WeightOnlyStrategy(target, AVX2_FMA),
+        Bf16Strategy(target, AMX_BF16),
     )
     return (
         *kernels,

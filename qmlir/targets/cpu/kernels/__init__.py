@@ -2,6 +2,7 @@
 
 emit.py      thin functions over the bindings: indices, loops, pointers, vectors
 rules.py     scalar ops of bodies that have a better form on x86 vectors
+tiles.py     AMX's registers
 micro.py     register tiles: what multiplies (VNNI of 256 and 512 bits, AMX), one class each
 gemm.py      the loops around a register tile, and the epilogue behind it
 integer.py   codes by codes: activations and their sums, groups along K

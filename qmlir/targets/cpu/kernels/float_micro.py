@@ -7,7 +7,7 @@ bfloat16 at a time take one shuffle of 32 words (`vpermw`) for the weights and o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from ...._mlir import arith, ir, llvm, vector
 from ....kernels.layouts import Layout
-from . import emit as e
+from . import emit as e, tiles
 from .micro import QUAD, Micro, Weights, panels
 from .pack import consecutive
 
@@ -236,54 +236,119 @@ class Bf16:
     def accumulate(self, tile: FloatTile, weights: Weights) -> list[Any]:
         fields = self._fields(weights)
         i32 = e.integer(32)
-        words, halves = e.vector_of(16, i32), e.vector_of(32, e.integer(16))
         chains = _Chains(tile.rows, self.vectors, self.lanes, fields)
-        table = self._table(weights, bool(tile.zeros), halves)
-        offsets = [self._offset(zero, weights, halves) for zero in tile.zeros]
-        pairs, floats = e.vector_of(32, self.lhs_type), e.vector_of(16, ir.F32Type.get())
+        decode = _Pairs(self, weights, tile.zeros)
+        floats = e.vector_of(16, ir.F32Type.get())
         with e.loop(0, e.divide(tile.codes, 2 * fields), 1, chains.start) as turn:
             acc = list(turn.values)
             lhs = e.at(tile.lhs, e.multiply(turn.index, 4 * fields))
-            rhs = e.at(tile.rhs, e.multiply(turn.index, 4 * self.panel))
-            stored = [vector.bitcast(halves, e.load(words, e.at(rhs, 64 * v))) for v in range(self.vectors)]
+            decode.load(e.at(tile.rhs, e.multiply(turn.index, 4 * self.panel)))
             for f in range(fields):
-                values = []
-                for v, codes in enumerate(stored):
-                    index = codes
-                    if f:
-                        index = arith.shrui(codes, e.splat(weights.bits * f, 32, e.integer(16)))
-                    if offsets:
-                        index = arith.andi(index, e.splat((1 << weights.bits) - 1, 32, e.integer(16)))
-                        index = arith.addi(index, offsets[v])
-                    found = e.intrinsic("llvm.x86.avx512.permvar.hi.512", [table, index], halves)
-                    values.append(vector.bitcast(pairs, found))
+                values = [decode(f, v) for v in range(self.vectors)]
                 for r in range(tile.rows):
                     word = e.load(i32, e.at(lhs, r * tile.lhs_stride + 4 * f))
-                    two = vector.bitcast(pairs, e.broadcast(word, 16))
+                    two = vector.bitcast(decode.pairs, e.broadcast(word, 16))
                     for v in range(self.vectors):
                         i = chains.place(f, r, v)
                         acc[i] = e.intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", [acc[i], two, values[v]], floats)
             turn.next = acc
         return chains.sums(turn.results)
 
-    def _table(self, weights: Weights, zeros: bool, halves: Any) -> Any:
+
+class _Pairs:
+    """Stored weights to vectors of 16 columns, two bfloat16 along K of each."""
+
+    def __init__(self, micro: Bf16, weights: Weights, zeros: Sequence[Any]) -> None:
+        self.micro, self.weights = micro, weights
+        self.halves = e.vector_of(32, e.integer(16))
+        self.pairs = e.vector_of(32, micro.lhs_type)
+        self.table = self._table(bool(zeros))
+        self.offsets = [self._offset(zero) for zero in zeros]
+
+    def load(self, rhs: Any) -> None:
+        """The words of all columns of a panel."""
+        words = e.vector_of(16, e.integer(32))
+        self.stored = [vector.bitcast(self.halves, e.load(words, e.at(rhs, 64 * v))) for v in range(self.micro.vectors)]
+
+    def __call__(self, field: int, v: int) -> Any:
+        """One pair of each column's loaded words."""
+        bits, index = self.weights.bits, self.stored[v]
+        if field:
+            index = arith.shrui(index, e.splat(bits * field, 32, e.integer(16)))
+        if self.offsets:
+            index = arith.andi(index, e.splat((1 << bits) - 1, 32, e.integer(16)))
+            index = arith.addi(index, self.offsets[v])
+        return vector.bitcast(
+            self.pairs, e.intrinsic("llvm.x86.avx512.permvar.hi.512", [self.table, index], self.halves)
+        )
+
+    def _table(self, zeros: bool) -> Any:
         """The bits of 32 bfloat16. The shuffle reads five bits of an index, of which codes have fewer: what stands
         above them may be anything. With zero points the index is `u + largest_zero - zero`."""
-        assert weights.values is not None
+        assert self.weights.values is not None
         if zeros:
-            values = weights.values[0] - weights.largest_zero + np.arange(32)
+            values = self.weights.values[0] - self.weights.largest_zero + np.arange(32)
         else:
-            values = np.resize(np.array(weights.values), 32)
+            values = np.resize(np.array(self.weights.values), 32)
         bits = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.int16)
-        return arith.constant(halves, ir.DenseElementsAttr.get(bits, type=halves))
+        return arith.constant(self.halves, ir.DenseElementsAttr.get(bits, type=self.halves))
 
-    def _offset(self, zero: Any, weights: Weights, halves: Any) -> Any:
+    def _offset(self, zero: Any) -> Any:
         i32 = e.integer(32)
-        offset = arith.subi(e.splat(weights.largest_zero, 16, i32), zero)
-        return vector.bitcast(halves, arith.muli(offset, e.splat(0x10001, 16, i32)))
+        offset = arith.subi(e.splat(self.weights.largest_zero, 16, i32), zero)
+        return vector.bitcast(self.halves, arith.muli(offset, e.splat(0x10001, 16, i32)))
+
+
+@dataclass(frozen=True)
+class AmxBf16(Bf16):
+    """The same in tiles, `tdpbf16ps`: 32 codes along K of 32 columns are decoded to the stack, and multiplied with up
+    to 32 rows."""
+
+    name: str = "amx-bf16"
+    features: tuple[frozenset[str], ...] = (frozenset({"amx-tile", "amx-bf16", "avx512bw", "avx512vl"}),)
+    fewest_rows: int = 8
+
+    def rows(self, weights: Weights) -> int:
+        return tiles.ROWS
+
+    def depth(self, weights: Weights) -> int:
+        return 32
+
+    def begin(self, rows: int) -> None:
+        tiles.begin(rows)
+
+    def end(self) -> None:
+        tiles.end()
+
+    def accumulate(self, tile: FloatTile, weights: Weights) -> list[Any]:
+        fields = self._fields(weights)
+        decoded = e.pointer(e.scratch([16 * tiles.ROW_BYTES], e.integer(8)))
+        out = e.pointer(e.scratch([tiles.ROWS * tiles.ROW_BYTES], e.integer(8)))
+        decode = _Pairs(self, weights, tile.zeros)
+
+        def turns(turn: Callable[[Any, int, Any], None]) -> None:
+            with e.loop(0, e.divide(tile.codes, 32)) as each:
+                for part in range(16 // fields):
+                    words = e.add(e.multiply(each.index, 16 // fields), part)
+                    decode.load(e.at(tile.rhs, e.multiply(words, 4 * self.panel)))
+                    for f in range(fields):
+                        for v in range(self.vectors):
+                            row = (part * fields + f) * tiles.ROW_BYTES
+                            e.store(decode(f, v), e.at(decoded, row + 64 * v))
+                turn(e.at(tile.lhs, e.multiply(each.index, 64)), tile.lhs_stride, decoded)
+
+        tiles.multiply("llvm.x86.tdpbf16ps", tile.rows, turns, None, out)
+        floats = e.vector_of(16, ir.F32Type.get())
+        return [
+            e.load(floats, e.at(out, r * tiles.ROW_BYTES + 64 * v))
+            for r in range(tile.rows)
+            for v in range(self.vectors)
+        ]
 
 
 AVX512_BF16 = Bf16()
+AMX_BF16 = AmxBf16()
 AVX512_FMA = Fma("avx512-fma", (frozenset({"avx512f", "avx512bw", "avx512vl"}),), lanes=16, registers=32)
 AVX2_FMA = Fma("avx2-fma", (frozenset({"avx2", "fma"}),), lanes=8, registers=16)
-FLOAT_KERNELS: tuple[FloatMicro, ...] = (AVX512_BF16, AVX512_FMA, AVX2_FMA)
+# Best first; of AMX see micro.py.
+FLOAT_KERNELS: tuple[FloatMicro, ...] = (AVX512_BF16, AVX512_FMA, AVX2_FMA, AMX_BF16)

@@ -12,13 +12,14 @@ bits, 2 or 4 of these rows share their bytes, the first in the lowest bits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol
 
-from ...._mlir import arith, llvm
+from ...._mlir import arith
 from ....kernels.layouts import Layout
-from . import emit as e
+from . import emit as e, tiles
 
 QUAD = 4  # codes along K of one column that one lane multiplies
 _APART = 16  # accumulators of a tile whose fields have their own
@@ -319,35 +320,17 @@ class Amx:
         return panels(n, k, k_last, self.panel, self.depth(weights), weights)
 
     def rows(self, weights: Weights) -> int:
-        return 32
+        return tiles.ROWS
 
     def depth(self, weights: Weights) -> int:
         return self._depth
 
     def begin(self, rows: int) -> None:
-        self._permit()
-        heights = [min(rows, 16)] * 2 + [max(rows - 16, 1)] * 2 + [min(rows, 16), max(rows - 16, 1), 16, 16]
-        config = bytearray(64)
-        config[0] = 1  # palette
-        for tile, height in enumerate(heights):
-            config[16 + 2 * tile] = 64  # bytes of a row
-            config[48 + tile] = height
-        area = e.pointer(e.scratch([64], e.integer(8)))
-        e.store(e.bytes_constant(list(config)), area)
-        e.intrinsic("llvm.x86.ldtilecfg", [area])
+        tiles.begin(rows)
         self._decoded = e.pointer(e.scratch([2 * 2048], e.integer(8)))
 
-    def _permit(self) -> None:
-        """Ask Linux for the tiles' state: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`. A process needs it
-        once; asking again costs a fraction of a microsecond, and a plain runtime has nobody else to ask."""
-        number, request, feature = (e.constant(value, 64) for value in (158, 0x1023, 18))
-        llvm.InlineAsmOp(
-            e.integer(64), [number, request, feature], "syscall",
-            "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}", has_side_effects=True,
-        )  # fmt: skip
-
     def end(self) -> None:
-        e.intrinsic("llvm.x86.tilerelease", [])
+        tiles.end()
 
     def accumulate(self, tile: Tile, weights: Weights) -> list[list[Any]]:
         """See `IntegerMicro`."""
@@ -356,34 +339,20 @@ class Amx:
     def multiply(self, tile: Tile, weights: Weights) -> None:
         if tile.sums is not None:
             self._start_from_sums(tile)
-        second = tile.rows > 16
-        grid = [(i, v) for i in range(2 if second else 1) for v in range(2)]
-        place = {(i, v): e.at(tile.out, i * 16 * 4 * self.panel + v * 64) for i, v in grid}
-        stride = 4 * self.panel
-        for i, v in grid:
-            if tile.add or tile.sums is not None:
-                _tile("llvm.x86.tileloadd64", 2 * i + v, place[i, v], stride)
-            else:
-                e.intrinsic("llvm.x86.tilezero", [e.constant(2 * i + v, 8)])
         # One turn is a tile deep: 16 rows of quads, of which `fields` share a stored row.
         rows = 16 // weights.fields
         decode = _Decoder(weights, 64)
-        with e.loop(0, tile.steps, rows) as turn:
-            lhs = e.at(tile.lhs, e.multiply(turn.index, QUAD * weights.fields))
-            rhs = e.at(tile.rhs, e.multiply(turn.index, stride))
-            if weights.bits < 8:
-                rhs = self._decode(rhs, rows, weights, decode)
-            _tile("llvm.x86.tileloadd64", 6, rhs, stride)
-            _tile("llvm.x86.tileloadd64", 4, lhs, tile.lhs_stride)
-            _multiply_tiles(0, 4, 6)
-            _tile("llvm.x86.tileloadd64", 7, e.at(rhs, 64), stride)
-            _multiply_tiles(1, 4, 7)
-            if second:
-                _tile("llvm.x86.tileloadd64", 5, e.at(lhs, 16 * tile.lhs_stride), tile.lhs_stride)
-                _multiply_tiles(2, 5, 6)
-                _multiply_tiles(3, 5, 7)
-        for i, v in grid:
-            _tile("llvm.x86.tilestored64", 2 * i + v, place[i, v], stride)
+
+        def turns(turn: Callable[[Any, int, Any], None]) -> None:
+            with e.loop(0, tile.steps, rows) as each:
+                rhs = e.at(tile.rhs, e.multiply(each.index, tiles.ROW_BYTES))
+                if weights.bits < 8:
+                    rhs = self._decode(rhs, rows, weights, decode)
+                turn(e.at(tile.lhs, e.multiply(each.index, QUAD * weights.fields)), tile.lhs_stride, rhs)
+
+        start = tile.out if tile.add or tile.sums is not None else None
+        # Signed bytes by signed bytes: codes of 4 bits fit a signed byte as they are stored.
+        tiles.multiply("llvm.x86.tdpbssd", tile.rows, turns, start, tile.out)
 
     def _start_from_sums(self, tile: Tile) -> None:
         words = e.vector_of(16, e.integer(32))
@@ -404,20 +373,12 @@ class Amx:
         return self._decoded
 
 
-def _tile(name: str, tile: int, address: Any, stride: int) -> None:
-    e.intrinsic(name, [e.constant(tile, 8), address, e.constant(stride, 64)])
-
-
-def _multiply_tiles(acc: int, lhs: int, rhs: int) -> None:
-    """Signed bytes by signed bytes: codes of 4 bits fit a signed byte as they are stored."""
-    e.intrinsic("llvm.x86.tdpbssd", [e.constant(acc, 8), e.constant(lhs, 8), e.constant(rhs, 8)])
-
-
 AVX512_VNNI = Vnni("avx512-vnni", (frozenset({"avx512vnni", "avx512bw", "avx512vl"}),), lanes=16)
 AVX_VNNI = Vnni(
     "avx-vnni", (frozenset({"avxvnni", "avx2"}), frozenset({"avx512vnni", "avx512vl", "avx512bw"})), lanes=8
 )
 
-# Best first. AMX is compiled and its code looked at, but no machine that has it has run it: it stands behind the others
-# until one has, and every CPU with AMX has one of those too. `qmlir-select{prefer=amx-int8}` asks it first.
+# Best first. No machine that has AMX has run its kernels (the tests put software in the place of its instructions):
+# they stand behind the others until one has, and every CPU with AMX has one of those too.
+# `qmlir-select{prefer=amx-int8}` asks it first.
 MICRO_KERNELS: tuple[IntegerMicro, ...] = (AVX512_VNNI, AVX_VNNI, Amx())

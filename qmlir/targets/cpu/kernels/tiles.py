@@ -1,0 +1,93 @@
+"""Intel's tile registers: 16 rows of 64 bytes each (Intel SDM, volume 1, chapter 18).
+
+A register tile of up to 32 rows by 32 columns is four accumulators: tiles 0 and 1 are the first 16 rows, 2 and 3 the
+rest. Tiles 4 and 5 hold their activations, 6 and 7 the weights of 16 columns each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...._mlir import llvm
+from . import emit as e
+
+ROWS = 32  # of a register tile
+ROW_BYTES = 128  # of its 32-bit sums
+
+
+def begin(rows: int) -> None:
+    """Emit what makes the registers ready for tiles of `rows` rows."""
+    _permit()
+    heights = [min(rows, 16)] * 2 + [max(rows - 16, 1)] * 2 + [min(rows, 16), max(rows - 16, 1), 16, 16]
+    config = bytearray(64)
+    config[0] = 1  # palette
+    for tile, height in enumerate(heights):
+        config[16 + 2 * tile] = 64  # bytes of a row
+        config[48 + tile] = height
+    area = e.pointer(e.scratch([64], e.integer(8)))
+    e.store(e.bytes_constant(list(config)), area)
+    e.intrinsic("llvm.x86.ldtilecfg", [area])
+
+
+def end() -> None:
+    """Emit what releases them."""
+    e.intrinsic("llvm.x86.tilerelease", [])
+
+
+def _permit() -> None:
+    """Ask Linux for the tiles' state: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`. A process needs it once;
+    asking again costs a fraction of a microsecond, and a plain runtime has nobody else to ask."""
+    number, request, feature = (e.constant(value, 64) for value in (158, 0x1023, 18))
+    llvm.InlineAsmOp(
+        e.integer(64), [number, request, feature], "syscall",
+        "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}", has_side_effects=True,
+    )  # fmt: skip
+
+
+def multiply(
+    instruction: str, rows: int, turns: Callable[[Callable[[Any, int, Any], None]], None], start: Any, out: Any
+) -> None:
+    """Emit the sums of a register tile.
+
+    Args:
+        instruction: of LLVM, that multiplies tiles.
+        turns: emits the loop along K; calls its argument in it with the activations' address and stride in bytes, and
+            the address of the weights: 16 rows of `ROW_BYTES`.
+        start: address of what the sums start from, laid out as `out`; None for zero.
+        out: address of the sums, `[rows][ROW_BYTES]`.
+    """
+    second = rows > 16
+    grid = [(i, v) for i in range(2 if second else 1) for v in range(2)]
+    for i, v in grid:
+        if start is None:
+            e.intrinsic("llvm.x86.tilezero", [e.constant(2 * i + v, 8)])
+        else:
+            _move("llvm.x86.tileloadd64", 2 * i + v, _sums(start, i, v), ROW_BYTES)
+
+    def turn(lhs: Any, stride: int, rhs: Any) -> None:
+        _move("llvm.x86.tileloadd64", 6, rhs, ROW_BYTES)
+        _move("llvm.x86.tileloadd64", 4, lhs, stride)
+        _dot(instruction, 0, 4, 6)
+        _move("llvm.x86.tileloadd64", 7, e.at(rhs, 64), ROW_BYTES)
+        _dot(instruction, 1, 4, 7)
+        if second:
+            _move("llvm.x86.tileloadd64", 5, e.at(lhs, 16 * stride), stride)
+            _dot(instruction, 2, 5, 6)
+            _dot(instruction, 3, 5, 7)
+
+    turns(turn)
+    for i, v in grid:
+        _move("llvm.x86.tilestored64", 2 * i + v, _sums(out, i, v), ROW_BYTES)
+
+
+def _sums(base: Any, i: int, v: int) -> Any:
+    return e.at(base, i * 16 * ROW_BYTES + v * 64)
+
+
+def _move(name: str, tile: int, address: Any, stride: int) -> None:
+    e.intrinsic(name, [e.constant(tile, 8), address, e.constant(stride, 64)])
+
+
+def _dot(name: str, acc: int, lhs: int, rhs: int) -> None:
+    e.intrinsic(name, [e.constant(acc, 8), e.constant(lhs, 8), e.constant(rhs, 8)])
