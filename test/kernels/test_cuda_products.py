@@ -125,23 +125,24 @@ def test_batches_with_weights_of_their_own() -> None:
     assert plan["weight_bits"] == 4
 
 
+@pytest.mark.parametrize("lhs", ["i8", "f16"])
 @pytest.mark.parametrize("tokens", [9, None])
 @pytest.mark.parametrize("routed", [True, False])
-def test_experts_are_a_table_and_a_product(tokens: int | None, routed: bool) -> None:
+def test_experts_are_a_table_and_a_product(tokens: int | None, routed: bool, lhs: str) -> None:
     """One dispatch sorts rows, one multiplies them where they are; what remains counts arguments that are wrong."""
     rhs, scale = codes(8, 40, 64), np.random.default_rng(1).random((8, 40, 1), np.float32)
     which = {"expert_ids": T((tokens, 2), "i32")} if routed else {"group_sizes": T((8,), "i32")}
+    which |= {"lhs_scale": T((tokens, 1), "f32")} if lhs == "i8" else {}
     artifact = qmlir.ops.grouped_matmul.compile(
-        T((tokens, 64), "i8"), rhs, rhs_transposed=True, rhs_scale=scale, lhs_scale=T((tokens, 1), "f32"),
-        target="cuda:sm_80", **which,
-    )  # fmt: skip
+        T((tokens, 64), lhs), rhs, rhs_transposed=True, rhs_scale=scale, target="cuda:sm_80", **which
+    )
     code = artifact.source("ptx")
     entries = re.findall(r"\.entry (\w+)", code)
     assert sorted(e.split("_")[1] for e in entries) == ["dispatch"] * (1 if routed else 2) + ["product", "route"]
     assert all("reduction" in e for e in entries if "dispatch" in e)
-    assert re.search(S8, code)
-    (plan,) = (a["plan"] for a in artifact.manifest["strategies"][0]["answers"] if "plan" in a and "mma" in a["plan"])
-    assert plan["routing"] == "one dispatch"
+    assert re.search(S8 if lhs == "i8" else "mma.sync.aligned.m16n8k16.row.col.f32.f16", code)
+    plans = [a["plan"] for a in artifact.manifest["strategies"][0]["answers"] if "plan" in a]
+    assert [p["routing"] for p in plans if p["route"] == "kernel"] == ["one dispatch"]
 
 
 def test_a_layer_of_experts_is_sorted_once() -> None:

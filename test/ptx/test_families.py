@@ -319,6 +319,22 @@ def experts() -> Iterator[Form]:
                 "w2": d.codes("i8", 8, 64, 96), "w2_scale": d.scales(8, 64, 1), "weights_transposed": True,
                 "activation": "relu", "intermediate_dtype": "i8"}  # fmt: skip
 
+    def floats(d: Draw, m: int, lhs: Any = np.float16, dtype: str = "i4", group: int = 64, zero: bool = False) -> Any:
+        """Small integers by codes times powers of two: sums that f32 holds, in whatever order."""
+        given = routed(d, m)
+        del given["lhs_scale"]
+        k, groups = 128, 128 // group
+        scale = np.exp2(d.rng.integers(-3, 1, (8, 40, groups))).astype(np.float32)
+        given |= {"lhs": d.rng.integers(-8, 9, (m, k)).astype(lhs), **d.weight(dtype, 8, 40, k), "rhs_scale": scale}
+        if zero:
+            given |= {"rhs_zero_point": d.zeros(8, 40, groups, lo=0, hi=16), "zero_mode": "int"}
+        return given
+
+    def floats_in_order(d: Draw, m: int) -> dict[str, Any]:
+        made = floats(d, m)
+        del made["expert_ids"]
+        return {**made, "group_sizes": np.bincount(d.rng.integers(0, 8, m), minlength=8).astype(np.int32)}
+
     names = (
         "lhs",
         "lhs_scale",
@@ -342,6 +358,15 @@ def experts() -> Iterator[Form]:
     yield Form("experts", "routed, static rows", routed, "grouped_matmul", (9,), False, names)
     yield Form("experts", "routed, skipping", skipping, "grouped_matmul", (1, 9), True, names)
     yield Form("experts", "routed, weighted", weighted, "grouped_matmul", (1, 9), True, names, "near")
+    for name, build in (
+        ("f16 x i4", floats),
+        ("bf16 x i8", lambda d, m: floats(d, m, ml_dtypes.bfloat16, "i8", 128)),
+        ("f16 x u4 zeros", lambda d, m: floats(d, m, dtype="u4", group=32, zero=True)),
+    ):
+        yield Form("experts", name, build, "grouped_matmul", (1, 9, 70), True, names)
+        yield Form("experts", f"{name}, static rows", build, "grouped_matmul", (9,), False, names)
+    yield Form("experts", "f16 x i4, in order", floats_in_order, "grouped_matmul", (7, 70, 130), True, names)
+    yield Form("experts", "f16 x i4, in order, static rows", floats_in_order, "grouped_matmul", (70,), False, names)
     yield Form("experts", "moe", layer, "moe", (1, 9, 40), True, names, "near")
 
 
@@ -354,7 +379,7 @@ FAST = {
         "epilogue-all", "epilogue-u8 half_away", "epilogue-swiglu halves", "w4a8-i4 per channel",
         "w4a8-u4 zeros on both sides, group 32", "w4a8-static rows 4", "weight only-float16 x i4 group 32",
         "fp8-e4m3 x e4m3", "sliced-zero points 16x32x512x1x1x4x3", "conv2d-zero point", "experts-contiguous",
-        "experts-routed u8",
+        "experts-routed u8", "experts-f16 x i4",
     )
 } | {("cuda:sm_90a", n) for n in ("w8a8-72x160", "epilogue-all", "w4a8-i4 group 64")}  # fmt: skip
 FAST.add(("cuda:sm_89", "fp8-fast, 1 groups"))

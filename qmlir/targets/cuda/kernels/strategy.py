@@ -73,11 +73,10 @@ class RoutedPlan:
     contraction: Contraction
 
     def apply(self, op: Any) -> None:
-        from ....kernels.group import describe
         from ....kernels.routing import routing_of
         from .route import route
 
-        routing = routing_of(describe(op, extended=True))
+        routing = routing_of(self.strategy.described(self.contraction))
         assert routing is not None
         route(routing)
         answer = self.strategy.consider(self.contraction)
@@ -139,10 +138,8 @@ class ProductStrategy(Tiled):
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
-        from ....kernels.group import describe
         from ....kernels.picked import picked
         from ....kernels.routing import routing_of, scattered
-        from ....kernels.row_sums import absorbed
         from .route import routable
 
         c = contraction
@@ -151,7 +148,7 @@ class ProductStrategy(Tiled):
         if declined := self.unlike(c):
             return declined
         try:
-            described = absorbed(describe(c.op, extended=True).without_gate())
+            described = self.described(c)
             kernel = scattered(picked(described, slots=True).without_counts())
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
@@ -162,6 +159,17 @@ class ProductStrategy(Tiled):
         if routing is None or not routable(routing):
             return answer
         return replace(answer, plan=RoutedPlan(answer.plan, self, c))
+
+    def described(self, c: Contraction) -> Kernel:
+        """The kernel of a contraction.
+
+        Raises:
+            Unfit: where it is none.
+        """
+        from ....kernels.group import describe
+        from ....kernels.row_sums import absorbed
+
+        return absorbed(describe(c.op, extended=True).without_gate())
 
     def unlike(self, c: Contraction) -> Decline | None:
         """A refusal of other types of codes."""
@@ -325,26 +333,21 @@ class GemvStrategy(ProductStrategy):
 
 
 @dataclass(frozen=True)
-class WeightOnlyStrategy(Tiled):
+class WeightOnlyStrategy(ProductStrategy):
     """16-bit floats by a constant weight of codes, decoded in registers."""
 
     name: str = "mma-sync-weight-only"
     tiles: tuple[Tile, ...] = FLOAT_TILES
 
-    def consider(self, contraction: Contraction) -> Accept | Decline:
-        from ....kernels.description import Unfit
+    def unlike(self, c: Contraction) -> Decline | None:
+        if c.acc != "f32" or c.lhs not in ("f16", "bf16") or c.rhs != c.lhs:
+            return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of f16 or bf16 by codes")
+        return Decline("what makes its weight is not known", "none needed") if c.op is None else None
+
+    def described(self, c: Contraction) -> Kernel:
         from ....kernels.group import describe
 
-        c = contraction
-        if c.kind != "matmul" or c.acc != "f32" or c.lhs not in ("f16", "bf16") or c.rhs != c.lhs:
-            return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of f16 or bf16 by codes")
-        if c.op is None:
-            return Decline("what makes its weight is not known", "none needed")
-        try:
-            kernel = describe(c.op)
-        except Unfit as unfit:
-            return Decline(unfit.reason, unfit.remedy)
-        return _unfit(kernel) or self.check(kernel, c)
+        return describe(c.op, bool(c.batch), bool(c.batch)).without_gate()
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """Whether a tile computes `kernel`."""
@@ -354,6 +357,9 @@ class WeightOnlyStrategy(Tiled):
 
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
+        element = str(kernel.lhs.value.type.element_type)
+        if element != c.lhs:
+            return Decline(f"the activation is {element} in memory", "f16 or bf16")
         codes = constant_codes(kernel)
         if codes is None:
             return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
