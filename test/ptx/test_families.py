@@ -258,11 +258,22 @@ def convolutions() -> Iterator[Form]:
 
         return Form("conv2d", name, build, "conv2d_q", (2,), False, ("input",))
 
+    def unsigned(d: Draw, m: int) -> dict[str, Any]:
+        made = form("3x3", padding=[1, 1, 1, 1]).build(d, m)
+        return {**made, "input": d.codes("u8", m, 9, 8, 16), "lhs_zero_point": np.uint8(117)}
+
     yield form("3x3", padding=[1, 1, 1, 1])
     yield form("1x1", kernel=1)
     yield form("stride 2", strides=[2, 2], padding=[1, 1, 1, 1])
     yield form("dilation 2", dilations=[2, 2])
     yield form("hwcf", layout="HWCF")
+    yield form("stride 2, zero point", strides=[2, 1], padding=[2, 1, 1, 2], zero=True)
+    yield form("dilation 2, padded", c=8, dilations=[2, 2], padding=[2, 2, 2, 2], zero=True)
+    yield form("7x7", kernel=7, c=4, strides=[2, 2], padding=[3, 3, 3, 3])
+    yield form("wide filter", kernel=17, c=4, padding=[8, 8, 8, 8])
+    yield form("3 channels, zero point", c=3, padding=[1, 1, 1, 1], zero=True)
+    yield replace(form("images at run time", padding=[1, 1, 1, 1], zero=True), rows=(1, 2), dynamic=True)
+    yield replace(form("unsigned", padding=[1, 1, 1, 1]), build=unsigned)
     yield form("zero point", padding=[1, 1, 1, 1], zero=True)
     yield form("asymmetric padding", padding=[0, 1, 2, 1], zero=True)
     yield replace(form("filter as an argument", padding=[1, 1, 1, 1]), arguments=("input", "weight"))

@@ -173,6 +173,8 @@ class Block:
                 few,
                 image.address,
                 image.channels,
+                image.there,
+                self._padding(),
             )
         self.rhs = SharedTile(shapes[1], rhs, rhs_length, *common, self._rhs_row, None, at_rhs)
 
@@ -234,6 +236,12 @@ class Block:
         if not isinstance(self.rows, int) or self.rows % self.tile.m:
             m = e.minimum(m, e.subtract(self.rows, 1))
         return m if self._row_of is None else self._picked(self._slot(m))
+
+    def _padding(self) -> int:
+        """What stands for the code around an image in memory."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        return window.padding ^ (-0x80 if self.kernel.lhs.flipped else 0)
 
     def _rhs_row(self, row: e.Index) -> e.Index:
         """The column of the result whose weights a row of the tile holds."""

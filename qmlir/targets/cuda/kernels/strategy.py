@@ -292,14 +292,17 @@ class ConvolutionStrategy:
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
         from ....kernels.group import describe_convolution
+        from .image import MOST_TAPS
 
         c = contraction
         if c.kind != "conv2d" or c.batch:
             return Decline(f"a {c.kind} with {len(c.batch)} axes of groups", "a convolution over all channels")
         if declined := _no_int8(c):
             return declined
+        filter_ = c.op.operands[1].type.shape
+        padded = sum(filter_[1:3]) <= MOST_TAPS  # [F, KH, KW, C]
         try:
-            kernel = describe_convolution(c.op)
+            kernel = describe_convolution(c.op, padded)
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return _unfit(kernel) or self.matmul.check(kernel, c)
