@@ -262,6 +262,14 @@ def convolutions() -> Iterator[Form]:
         made = form("3x3", padding=[1, 1, 1, 1]).build(d, m)
         return {**made, "input": d.codes("u8", m, 9, 8, 16), "lhs_zero_point": np.uint8(117)}
 
+    def floats(d: Draw, m: int, dtype: Any = np.float16, code: str = "i8", c: int = 16, groups: int = 1) -> Any:
+        """Small integers by codes times powers of two: sums that f32 holds, in whatever order."""
+        weight = d.weight(code, 32, 3, 3, c // groups)
+        weight["weight"] = weight.pop("rhs")
+        return {"input": d.rng.integers(-8, 9, (m, 9, 8, c)).astype(dtype), **weight, "filter_layout": "FHWC",
+                "rhs_scale": np.exp2(d.rng.integers(-3, 1, 32)).astype(np.float32), "groups": groups,
+                "padding": [1, 1, 1, 1]}  # fmt: skip
+
     yield form("3x3", padding=[1, 1, 1, 1])
     yield form("1x1", kernel=1)
     yield form("stride 2", strides=[2, 2], padding=[1, 1, 1, 1])
@@ -278,6 +286,14 @@ def convolutions() -> Iterator[Form]:
     yield form("asymmetric padding", padding=[0, 1, 2, 1], zero=True)
     yield replace(form("filter as an argument", padding=[1, 1, 1, 1]), arguments=("input", "weight"))
     yield form("groups", groups=2, padding=[1, 1, 1, 1])
+    yield form("groups of 16 filters", c=32, f=64, groups=4, padding=[1, 1, 1, 1], zero=True)
+    yield form("groups of 64 filters", c=32, f=128, groups=2, padding=[1, 1, 1, 1], strides=[2, 2])
+    yield form("64 filters", c=32, f=64, padding=[1, 1, 1, 1], zero=True)
+    yield replace(form("float16", padding=[1, 1, 1, 1]), build=floats)
+    yield replace(form("float16, 3 channels", padding=[1, 1, 1, 1]),
+                  build=lambda d, m: floats(d, m, c=3), rows=(1, 2), dynamic=True)  # fmt: skip
+    yield replace(form("bfloat16 x i4, groups", padding=[1, 1, 1, 1]),
+                  build=lambda d, m: floats(d, m, ml_dtypes.bfloat16, "i4", groups=2))  # fmt: skip
     yield form("depthwise", groups=16, f=16, padding=[1, 1, 1, 1])
     yield form("3 channels", c=3, padding=[1, 1, 1, 1])
     yield form(

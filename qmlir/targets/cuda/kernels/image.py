@@ -25,13 +25,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Image:
-    """An image `[N, H * W * C]` as rows of `KH * KW * C` codes: implicit GEMM."""
+    """An image `[N, H * W * C]` as rows of `KH * KW * C / G` codes: implicit GEMM."""
 
     window: Window
-
-    @property
-    def channels(self) -> int:
-        return self.window.image[3]
+    first_channel: e.Index = 0  # of a group
 
     def row(self, m: e.Index) -> Place:
         """Row m. In the margin above and left of the image places are negative, and not read."""
@@ -42,8 +39,8 @@ class Image:
         x = e.multiply(e.remainder(place, width), window.strides[1])
         if window.overhangs:
             y, x = e.subtract(y, window.margin[0]), e.subtract(x, window.margin[1])
-        first = e.multiply(e.add(e.multiply(y, window.image[2]), x), self.channels)
-        return Place(n, first, self._inside(y, x) if window.overhangs else None)
+        first = e.multiply(e.add(e.multiply(y, window.image[2]), x), window.image[3])
+        return Place(n, e.add(first, self.first_channel), self._inside(y, x) if window.overhangs else None)
 
     def _inside(self, y: e.Index, x: e.Index) -> Any:
         """A bit for each row and column of the window at (y, x)."""
@@ -61,7 +58,7 @@ class Image:
         down, across = self.window.dilations
         i, j, channel = self._tap(k)
         y, x = e.multiply(i, down * self.window.image[2]), e.multiply(j, across)
-        return [row.image, e.add(row.first, e.add(e.multiply(e.add(y, x), self.channels), channel))]
+        return [row.image, e.add(row.first, e.add(e.multiply(e.add(y, x), self.window.image[3]), channel))]
 
     def there(self, row: Place, k: e.Index) -> Any:
         """Whether code k of a row is in the image."""
@@ -77,6 +74,6 @@ class Image:
 
     def _tap(self, k: e.Index) -> tuple[e.Index, e.Index, e.Index]:
         """Row and column of the filter, and the channel, of code k of a row."""
-        columns = self.window.kernel[1]
-        tap, channel = e.divide(k, self.channels), e.remainder(k, self.channels)
+        columns, channels = self.window.kernel[1], self.window.channels
+        tap, channel = e.divide(k, channels), e.remainder(k, channels)
         return e.divide(tap, columns), e.remainder(tap, columns), channel

@@ -162,8 +162,11 @@ class Block:
         few = rows if isinstance(rows, int) and rows < self.tile.m else None
         at_lhs, at_rhs = (self._address(axes) for axes in gemm.axes)
         self.lhs = SharedTile(shapes[0], lhs, k, *common, self._lhs_row, few, at_lhs)
-        if self.kernel.lhs.window is not None:
-            image = Image(self.kernel.lhs.window)
+        window = self.kernel.lhs.window
+        if window is not None:
+            # All columns of a tile are filters of one group.
+            group = e.divide(self.n0, self.kernel.n // window.groups) if window.groups > 1 else 0
+            image = Image(window, e.multiply(group, window.channels))
             self.lhs = SharedTile(
                 shapes[0],
                 lhs,
@@ -172,7 +175,7 @@ class Block:
                 lambda row: image.row(self._lhs_row(row)),
                 few,
                 image.address,
-                image.channels,
+                window.channels,
                 image.there,
                 self._padding(),
             )

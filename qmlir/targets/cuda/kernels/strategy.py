@@ -134,7 +134,12 @@ class Tiled:
 
 @dataclass(frozen=True)
 class ProductStrategy(Tiled):
-    """What the strategies of products of codes by codes have in common."""
+    """What the strategies of products have in common."""
+
+    @property
+    def decodes(self) -> bool:
+        """Whether weights are made of codes."""
+        return False
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
@@ -272,9 +277,9 @@ def _wgmma_name(gemm: MmaGemm) -> str:
 
 @dataclass(frozen=True)
 class ConvolutionStrategy:
-    """Convolutions over all channels as products whose activation is read from the image: implicit GEMM."""
+    """Convolutions as products whose activation is read from the image: implicit GEMM."""
 
-    matmul: MmaSyncStrategy
+    matmul: MmaSyncStrategy | WeightOnlyStrategy
 
     @property
     def name(self) -> str:
@@ -295,17 +300,20 @@ class ConvolutionStrategy:
         from .image import MOST_TAPS
 
         c = contraction
-        if c.kind != "conv2d" or c.batch:
-            return Decline(f"a {c.kind} with {len(c.batch)} axes of groups", "a convolution over all channels")
-        if declined := _no_int8(c):
+        if c.kind != "conv2d":
+            return Decline(f"a {c.kind}", "a convolution")
+        if declined := self.matmul.unlike(c):
             return declined
-        filter_ = c.op.operands[1].type.shape
-        padded = sum(filter_[1:3]) <= MOST_TAPS  # [F, KH, KW, C]
+        padded = sum(c.op.operands[1].type.shape[-3:-1]) <= MOST_TAPS  # [F, KH, KW, C]
         try:
-            kernel = describe_convolution(c.op, padded)
+            kernel = describe_convolution(c.op, padded, self.matmul.decodes, grouped=True)
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
-        return _unfit(kernel) or self.matmul.check(kernel, c)
+        answer = _unfit(kernel) or self.matmul.check(kernel, c)
+        groups = 1 if kernel.lhs.window is None else kernel.lhs.window.groups
+        if groups > 1 and isinstance(answer, Decline) and kernel.n // groups % 16:
+            return Decline(f"groups of {kernel.n // groups} filters are no whole tiles", "a multiple of 16 filters")
+        return answer
 
 
 @dataclass(frozen=True)
@@ -341,6 +349,10 @@ class WeightOnlyStrategy(ProductStrategy):
 
     name: str = "mma-sync-weight-only"
     tiles: tuple[Tile, ...] = FLOAT_TILES
+
+    @property
+    def decodes(self) -> bool:
+        return True
 
     def unlike(self, c: Contraction) -> Decline | None:
         if c.acc != "f32" or c.lhs not in ("f16", "bf16") or c.rhs != c.lhs:
