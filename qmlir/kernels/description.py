@@ -106,12 +106,6 @@ class Window:
         return any((r - 1) * s + (k - 1) * d + 1 > size for r, s, k, d, size in sizes) or self.margin != (0, 0)
 
     @property
-    def overhangs(self) -> bool:
-        """Whether some window reaches past its image."""
-        sizes = zip(self.result, self.strides, self.kernel, self.dilations, self.image[1:3], strict=True)
-        return any((r - 1) * s + (k - 1) * d + 1 > size for r, s, k, d, size in sizes) or self.margin != (0, 0)
-
-    @property
     def run(self) -> int:
         """Codes of a row that are neighbours in the image."""
         columns = self.kernel[1] if self.dilations[1] == 1 else 1

@@ -122,6 +122,18 @@ def test_whole_matrix(target: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("target", ["cuda:sm_86", "cuda:sm_89", "cuda:sm_120"])
+def test_other_cuda_targets_do_as_the_first(target: str) -> None:
+    """They have its instructions and less shared memory: other tiles, nothing else."""
+
+    def unnamed(cell: dict[str, Any]) -> dict[str, Any]:
+        return {**cell, "notes": [note.replace(target, "cuda:sm_80") for note in cell.get("notes", [])]}
+
+    found = {form.name: unnamed(compile_cell(form, target)) for form in FORMS}
+    assert found == {name: unnamed(row["cuda:sm_80"]) for name, row in RESULTS.items()}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [t for t in TARGETS if not t.startswith("vulkan")])
 def test_dynamic_rows_stay_on_matrix_instructions(target: str) -> None:
     """On Vulkan a dynamic M has no matrix instruction, which is a warning there (docs/adding-a-target.md)."""
