@@ -318,6 +318,9 @@ def experts() -> Iterator[Form]:
         return {"lhs": d.codes("i8", m, 64), "rhs": d.codes("i8", 8, 40, 64), "rhs_transposed": True,
                 "lhs_scale": d.scales(m, 1), "rhs_scale": d.scales(8, 40, 1), "expert_ids": ids}  # fmt: skip
 
+    def one_slot(d: Draw, m: int) -> dict[str, Any]:
+        return {**routed(d, m), "expert_ids": np.array([[5]], np.int32)}
+
     def weighted(d: Draw, m: int) -> dict[str, Any]:
         made = routed(d, m)
         return {**made, "routing_weights": d.scales(*made["expert_ids"].shape)}
@@ -383,6 +386,8 @@ def experts() -> Iterator[Form]:
     ):
         yield Form("experts", name, build, "grouped_matmul", (1, 9, 70), True, names)
     yield Form("experts", "routed, static rows", routed, "grouped_matmul", (9,), False, names)
+    yield Form("experts", "contiguous, one static row", contiguous, "grouped_matmul", (1,), False, names)
+    yield Form("experts", "one slot", one_slot, "grouped_matmul", (1,), False, names)
     yield Form("experts", "routed, skipping", skipping, "grouped_matmul", (1, 9), True, names)
     yield Form("experts", "routed, weighted", weighted, "grouped_matmul", (1, 9), True, names, "near")
     for name, build in (
