@@ -262,6 +262,11 @@ def convolutions() -> Iterator[Form]:
         made = form("3x3", padding=[1, 1, 1, 1]).build(d, m)
         return {**made, "input": d.codes("u8", m, 9, 8, 16), "lhs_zero_point": np.uint8(117)}
 
+    def planes(d: Draw, m: int) -> dict[str, Any]:
+        made = form("3x3", f=72, padding=[1, 1, 1, 1]).build(d, m)
+        more = {"bias": d.floats(72), "activation": "relu", "out_dtype": "f16"}
+        return {**made, **more, "input": d.codes("i8", m, 16, 9, 8), "input_layout": "NCHW"}
+
     def floats(d: Draw, m: int, dtype: Any = np.float16, code: str = "i8", c: int = 16, groups: int = 1) -> Any:
         """Small integers by codes times powers of two: sums that f32 holds, in whatever order."""
         weight = d.weight(code, 32, 3, 3, c // groups)
@@ -281,6 +286,9 @@ def convolutions() -> Iterator[Form]:
     yield form("wide filter", kernel=17, c=4, padding=[8, 8, 8, 8])
     yield form("3 channels, zero point", c=3, padding=[1, 1, 1, 1], zero=True)
     yield replace(form("images at run time", padding=[1, 1, 1, 1], zero=True), rows=(1, 2), dynamic=True)
+    yield replace(form("channels first", padding=[1, 1, 1, 1]), build=planes)
+    yield replace(form("channels first, images at run time", padding=[1, 1, 1, 1]), build=planes, rows=(1, 2),
+                  dynamic=True)  # fmt: skip
     yield replace(form("unsigned", padding=[1, 1, 1, 1]), build=unsigned)
     yield form("zero point", padding=[1, 1, 1, 1], zero=True)
     yield form("asymmetric padding", padding=[0, 1, 2, 1], zero=True)

@@ -538,10 +538,22 @@ class Block:
 
     def _store(self, value: Any, m: Any, v: int) -> None:
         n, inside = self._column(v)
+        if self.kernel.planes:
+            e.guarded(inside, lambda: self._store_planes(value, m, n))
+            return
         row = [m] if self.kernel.batch is None or self._target is not None else [self.batch, m]
         where = [e.index(i) for i in (*row, n)]
         bytes_ = self.lanes * e.bits(self.kernel.result_type) // 8
         e.guarded(inside, lambda: _drop(vector.StoreOp(value, self.out, where, alignment=bytes_)))
+
+    def _store_planes(self, value: Any, m: Any, n: e.Index) -> None:
+        """One by one, as neighbours of a channel are rows: those of the lanes beside this one."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        pixels = window.result[0] * window.result[1]
+        image, pixel = e.divide(m, pixels), e.remainder(m, pixels)
+        for i in range(self.lanes):
+            memref.store(e.lane(value, i), self.out, [e.index(x) for x in (image, e.add(n, i), pixel)])
 
     def _held(self, operands: Sequence[Operand], group: e.Index | None) -> dict[Any, Any]:
         """What is the same in all rows, read once."""

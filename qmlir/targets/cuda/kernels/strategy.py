@@ -306,7 +306,7 @@ class ConvolutionStrategy:
             return declined
         padded = sum(c.op.operands[1].type.shape[-3:-1]) <= MOST_TAPS  # [F, KH, KW, C]
         try:
-            kernel = describe_convolution(c.op, padded, self.matmul.decodes, grouped=True)
+            kernel = describe_convolution(c.op, padded, self.matmul.decodes, grouped=True, planes=(False, True))
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         answer = _unfit(kernel) or self.matmul.check(kernel, c)
