@@ -94,7 +94,7 @@ constants. None of these devices runs in the tests: what is shown is compiled co
 on lavapipe.
 
 * On NVIDIA through CUDA, products of integer codes are kernels of ours (kernels.md): IREE {iree} has no int8
-  tensor core instruction. What they do not take (grouped convolutions, groups along K beside experts) is exact in f16.
+  tensor core instruction. What they do not take (convolutions in groups of no 16 filters) is exact in f16.
   Sums are cut so that f32 holds them.
 * One-byte floats use the target's own instruction where it has one of their format and its sums are f32. Elsewhere
   each code becomes the same number in bf16 or f16. NVIDIA's fp8 instructions keep about 14 bits of a sum up to

@@ -126,6 +126,14 @@ def checks() -> Iterator[Check]:
         yield Check(
             "conv2d", f"{kernel}x{kernel}/{stride}", _convolution(kernel, stride), "conv2d_q", (2,), False, ("input",)
         )
+    for name, build in (
+        ("64 filters, padded", _convolution(3, 1, filters=64)),
+        ("7x7/2 of 3 channels", _convolution(7, 2, filters=64, channels=3)),
+        ("unsigned", _convolution(3, 1, lhs="u8")),
+        ("2 groups", _convolution(3, 1, filters=128, groups=2)),
+    ):
+        yield Check("conv2d", name, build, "conv2d_q", (2,), False, ("input",))
+    yield Check("conv2d", "f16 x i8", _float_convolution, "conv2d_q", (1, 2), True, ("input",), tolerance=2e-3)
     yield Check(
         "experts", "contiguous", _contiguous, "grouped_matmul", (70,), True, ("lhs", "lhs_scale", "group_sizes")
     )
@@ -134,16 +142,33 @@ def checks() -> Iterator[Check]:
     yield Check("experts", "moe", _layer, "moe", (1, 33, 200), True,
                 ("input", "input_scale", "expert_ids", "routing_weights"), tolerance=1e-2)  # fmt: skip
     yield Check("experts", "routed", _routed, "grouped_matmul", (1, 33), True, ("lhs", "lhs_scale", "expert_ids"))
+    yield Check("experts", "f16 x i4, group 64", _float_experts, "grouped_matmul", (1, 33, 200), True,
+                ("lhs", "expert_ids"), tolerance=2e-3)  # fmt: skip
 
 
-def _convolution(kernel: int, stride: int) -> Build:
+def _convolution(
+    kernel: int, stride: int, filters: int = 48, channels: int = 32, lhs: str = "i8", groups: int = 1
+) -> Build:
     def build(rng: np.random.Generator, m: int) -> dict[str, Any]:
-        return {"input": _codes(rng, "i8", m, 14, 14, 32), "weight": _codes(rng, "i8", 48, kernel, kernel, 32),
-                "filter_layout": "FHWC", "lhs_scale": np.float32(0.02), "rhs_scale": _scales(rng, 48),
-                "lhs_zero_point": np.int8(5), "strides": (stride, stride), "padding": (kernel // 2,) * 4,
+        zero = np.uint8(117) if lhs == "u8" else np.int8(5)
+        return {"input": _codes(rng, lhs, m, 14, 14, channels), "groups": groups,
+                "weight": _codes(rng, "i8", filters, kernel, kernel, channels // groups),
+                "filter_layout": "FHWC", "lhs_scale": np.float32(0.02), "rhs_scale": _scales(rng, filters),
+                "lhs_zero_point": zero, "strides": (stride, stride), "padding": (kernel // 2,) * 4,
                 "activation": "relu", "out_dtype": "i8", "out_scale": np.float32(0.5)}  # fmt: skip
 
     return build
+
+
+def _float_convolution(rng: np.random.Generator, m: int) -> dict[str, Any]:
+    return {"input": _codes(rng, "f16", m, 14, 14, 32), "weight": _codes(rng, "i8", 48, 3, 3, 32),
+            "filter_layout": "FHWC", "rhs_scale": _scales(rng, 48), "padding": (1, 1, 1, 1)}  # fmt: skip
+
+
+def _float_experts(rng: np.random.Generator, m: int) -> dict[str, Any]:
+    ids = np.stack([rng.permutation(8)[:2] for _ in range(m)]).astype(np.int32)
+    return {"lhs": _codes(rng, "f16", m, 128), **_weight(rng, "i4", 8, 72, 128), "rhs_transposed": True,
+            "rhs_scale": _scales(rng, 8, 72, 2), "expert_ids": ids}  # fmt: skip
 
 
 def _contiguous(rng: np.random.Generator, m: int) -> dict[str, Any]:

@@ -333,7 +333,8 @@ def _block_width(rows: Size, groups: int) -> int:
 
 def _block_count(rows: Size, groups: int, width: int) -> Size:
     if isinstance(rows, int):
-        return block_count(rows, groups, width)
+        # Never one: the axis would fold away, and the product would be no batch that a strategy knows.
+        return max(2, block_count(rows, groups, width) or 0)
     bound = arith.addi(arith.ceildivsi(rows, index(width)), index(groups - 1))
     return arith.minsi(rows, bound)
 

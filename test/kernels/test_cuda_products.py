@@ -125,23 +125,24 @@ def test_batches_with_weights_of_their_own() -> None:
     assert plan["weight_bits"] == 4
 
 
+@pytest.mark.parametrize("lhs", ["i8", "f16"])
 @pytest.mark.parametrize("tokens", [9, None])
 @pytest.mark.parametrize("routed", [True, False])
-def test_experts_are_a_table_and_a_product(tokens: int | None, routed: bool) -> None:
+def test_experts_are_a_table_and_a_product(tokens: int | None, routed: bool, lhs: str) -> None:
     """One dispatch sorts rows, one multiplies them where they are; what remains counts arguments that are wrong."""
     rhs, scale = codes(8, 40, 64), np.random.default_rng(1).random((8, 40, 1), np.float32)
     which = {"expert_ids": T((tokens, 2), "i32")} if routed else {"group_sizes": T((8,), "i32")}
+    which |= {"lhs_scale": T((tokens, 1), "f32")} if lhs == "i8" else {}
     artifact = qmlir.ops.grouped_matmul.compile(
-        T((tokens, 64), "i8"), rhs, rhs_transposed=True, rhs_scale=scale, lhs_scale=T((tokens, 1), "f32"),
-        target="cuda:sm_80", **which,
-    )  # fmt: skip
+        T((tokens, 64), lhs), rhs, rhs_transposed=True, rhs_scale=scale, target="cuda:sm_80", **which
+    )
     code = artifact.source("ptx")
     entries = re.findall(r"\.entry (\w+)", code)
     assert sorted(e.split("_")[1] for e in entries) == ["dispatch"] * (1 if routed else 2) + ["product", "route"]
     assert all("reduction" in e for e in entries if "dispatch" in e)
-    assert re.search(S8, code)
-    (plan,) = (a["plan"] for a in artifact.manifest["strategies"][0]["answers"] if "plan" in a and "mma" in a["plan"])
-    assert plan["routing"] == "one dispatch"
+    assert re.search(S8 if lhs == "i8" else "mma.sync.aligned.m16n8k16.row.col.f32.f16", code)
+    plans = [a["plan"] for a in artifact.manifest["strategies"][0]["answers"] if "plan" in a]
+    assert [p["routing"] for p in plans if p["route"] == "kernel"] == ["one dispatch"]
 
 
 def test_a_layer_of_experts_is_sorted_once() -> None:
@@ -164,6 +165,44 @@ def test_convolutions_read_the_image(channels: int, strides: tuple[int, int]) ->
         strides=strides, activation="relu", out_dtype="i8", out_scale=np.float32(2), target="cuda:sm_80",
     )  # fmt: skip
     one_kernel(artifact, S8)
+
+
+@pytest.mark.parametrize("images", [2, None])
+@pytest.mark.parametrize(
+    ("channels", "more"),
+    [
+        (64, {"padding": (1, 1, 1, 1)}),
+        (64, {"padding": (0, 1, 2, 1), "lhs_zero_point": np.int8(3), "strides": (2, 2)}),
+        (64, {"padding": (1, 1, 1, 1), "groups": 2}),
+        (4, {"padding": (2, 2, 2, 2), "dilations": (2, 2)}),
+    ],
+)
+def test_padding_and_groups_are_parts_of_a_convolution(images: int | None, channels: int, more: dict[str, Any]) -> None:
+    weight = codes(32, 3, 3, channels // more.get("groups", 1))
+    artifact = qmlir.ops.conv2d_q.compile(
+        T((images, 9, 9, channels), "i8"), weight, filter_layout="FHWC", lhs_scale=np.float32(0.5),
+        rhs_scale=scales(32), target="cuda:sm_80", **more,
+    )  # fmt: skip
+    one_kernel(artifact, S8)
+
+
+def test_filters_of_codes_meet_floats() -> None:
+    artifact = qmlir.ops.conv2d_q.compile(
+        T((None, 9, 9, 64), "f16"), codes(32, 3, 3, 64), filter_layout="FHWC", rhs_scale=scales(32),
+        padding=(1, 1, 1, 1), bias=np.zeros(32, np.float32), activation="relu", out_dtype="f16", target="cuda:sm_80",
+    )  # fmt: skip
+    one_kernel(artifact, r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.f16\.f16\.f32")
+
+
+def test_groups_of_few_filters_are_exact_in_f16() -> None:
+    artifact = qmlir.ops.conv2d_q.compile(
+        T((2, 9, 9, 64), "i8"), codes(32, 3, 3, 8), filter_layout="FHWC", lhs_scale=np.float32(0.5),
+        rhs_scale=scales(32), groups=8, target="cuda:sm_80",
+    )  # fmt: skip
+    decision = artifact.manifest["strategies"][0]
+    answers = {a["strategy"]: a for a in decision["answers"]}
+    assert decision["chosen"] == "exact-f16"
+    assert "groups of 4 filters are no whole tiles" in answers["mma-sync-int8-conv"]["reason"]
 
 
 def test_a_filter_may_be_an_argument() -> None:

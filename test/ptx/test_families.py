@@ -258,15 +258,50 @@ def convolutions() -> Iterator[Form]:
 
         return Form("conv2d", name, build, "conv2d_q", (2,), False, ("input",))
 
+    def unsigned(d: Draw, m: int) -> dict[str, Any]:
+        made = form("3x3", padding=[1, 1, 1, 1]).build(d, m)
+        return {**made, "input": d.codes("u8", m, 9, 8, 16), "lhs_zero_point": np.uint8(117)}
+
+    def planes(d: Draw, m: int) -> dict[str, Any]:
+        made = form("3x3", f=72, padding=[1, 1, 1, 1]).build(d, m)
+        more = {"bias": d.floats(72), "activation": "relu", "out_dtype": "f16"}
+        return {**made, **more, "input": d.codes("i8", m, 16, 9, 8), "input_layout": "NCHW"}
+
+    def floats(d: Draw, m: int, dtype: Any = np.float16, code: str = "i8", c: int = 16, groups: int = 1) -> Any:
+        """Small integers by codes times powers of two: sums that f32 holds, in whatever order."""
+        weight = d.weight(code, 32, 3, 3, c // groups)
+        weight["weight"] = weight.pop("rhs")
+        return {"input": d.rng.integers(-8, 9, (m, 9, 8, c)).astype(dtype), **weight, "filter_layout": "FHWC",
+                "rhs_scale": np.exp2(d.rng.integers(-3, 1, 32)).astype(np.float32), "groups": groups,
+                "padding": [1, 1, 1, 1]}  # fmt: skip
+
     yield form("3x3", padding=[1, 1, 1, 1])
     yield form("1x1", kernel=1)
     yield form("stride 2", strides=[2, 2], padding=[1, 1, 1, 1])
     yield form("dilation 2", dilations=[2, 2])
     yield form("hwcf", layout="HWCF")
+    yield form("stride 2, zero point", strides=[2, 1], padding=[2, 1, 1, 2], zero=True)
+    yield form("dilation 2, padded", c=8, dilations=[2, 2], padding=[2, 2, 2, 2], zero=True)
+    yield form("7x7", kernel=7, c=4, strides=[2, 2], padding=[3, 3, 3, 3])
+    yield form("wide filter", kernel=17, c=4, padding=[8, 8, 8, 8])
+    yield form("3 channels, zero point", c=3, padding=[1, 1, 1, 1], zero=True)
+    yield replace(form("images at run time", padding=[1, 1, 1, 1], zero=True), rows=(1, 2), dynamic=True)
+    yield replace(form("channels first", padding=[1, 1, 1, 1]), build=planes)
+    yield replace(form("channels first, images at run time", padding=[1, 1, 1, 1]), build=planes, rows=(1, 2),
+                  dynamic=True)  # fmt: skip
+    yield replace(form("unsigned", padding=[1, 1, 1, 1]), build=unsigned)
     yield form("zero point", padding=[1, 1, 1, 1], zero=True)
     yield form("asymmetric padding", padding=[0, 1, 2, 1], zero=True)
     yield replace(form("filter as an argument", padding=[1, 1, 1, 1]), arguments=("input", "weight"))
     yield form("groups", groups=2, padding=[1, 1, 1, 1])
+    yield form("groups of 16 filters", c=32, f=64, groups=4, padding=[1, 1, 1, 1], zero=True)
+    yield form("groups of 64 filters", c=32, f=128, groups=2, padding=[1, 1, 1, 1], strides=[2, 2])
+    yield form("64 filters", c=32, f=64, padding=[1, 1, 1, 1], zero=True)
+    yield replace(form("float16", padding=[1, 1, 1, 1]), build=floats)
+    yield replace(form("float16, 3 channels", padding=[1, 1, 1, 1]),
+                  build=lambda d, m: floats(d, m, c=3), rows=(1, 2), dynamic=True)  # fmt: skip
+    yield replace(form("bfloat16 x i4, groups", padding=[1, 1, 1, 1]),
+                  build=lambda d, m: floats(d, m, ml_dtypes.bfloat16, "i4", groups=2))  # fmt: skip
     yield form("depthwise", groups=16, f=16, padding=[1, 1, 1, 1])
     yield form("3 channels", c=3, padding=[1, 1, 1, 1])
     yield form(
@@ -290,6 +325,9 @@ def experts() -> Iterator[Form]:
         ids = np.stack([d.rng.permutation(8)[:2] for _ in range(m)]).astype(np.int32)
         return {"lhs": d.codes("i8", m, 64), "rhs": d.codes("i8", 8, 40, 64), "rhs_transposed": True,
                 "lhs_scale": d.scales(m, 1), "rhs_scale": d.scales(8, 40, 1), "expert_ids": ids}  # fmt: skip
+
+    def one_slot(d: Draw, m: int) -> dict[str, Any]:
+        return {**routed(d, m), "expert_ids": np.array([[5]], np.int32)}
 
     def weighted(d: Draw, m: int) -> dict[str, Any]:
         made = routed(d, m)
@@ -319,6 +357,22 @@ def experts() -> Iterator[Form]:
                 "w2": d.codes("i8", 8, 64, 96), "w2_scale": d.scales(8, 64, 1), "weights_transposed": True,
                 "activation": "relu", "intermediate_dtype": "i8"}  # fmt: skip
 
+    def floats(d: Draw, m: int, lhs: Any = np.float16, dtype: str = "i4", group: int = 64, zero: bool = False) -> Any:
+        """Small integers by codes times powers of two: sums that f32 holds, in whatever order."""
+        given = routed(d, m)
+        del given["lhs_scale"]
+        k, groups = 128, 128 // group
+        scale = np.exp2(d.rng.integers(-3, 1, (8, 40, groups))).astype(np.float32)
+        given |= {"lhs": d.rng.integers(-8, 9, (m, k)).astype(lhs), **d.weight(dtype, 8, 40, k), "rhs_scale": scale}
+        if zero:
+            given |= {"rhs_zero_point": d.zeros(8, 40, groups, lo=0, hi=16), "zero_mode": "int"}
+        return given
+
+    def floats_in_order(d: Draw, m: int) -> dict[str, Any]:
+        made = floats(d, m)
+        del made["expert_ids"]
+        return {**made, "group_sizes": np.bincount(d.rng.integers(0, 8, m), minlength=8).astype(np.int32)}
+
     names = (
         "lhs",
         "lhs_scale",
@@ -340,8 +394,19 @@ def experts() -> Iterator[Form]:
     ):
         yield Form("experts", name, build, "grouped_matmul", (1, 9, 70), True, names)
     yield Form("experts", "routed, static rows", routed, "grouped_matmul", (9,), False, names)
+    yield Form("experts", "contiguous, one static row", contiguous, "grouped_matmul", (1,), False, names)
+    yield Form("experts", "one slot", one_slot, "grouped_matmul", (1,), False, names)
     yield Form("experts", "routed, skipping", skipping, "grouped_matmul", (1, 9), True, names)
     yield Form("experts", "routed, weighted", weighted, "grouped_matmul", (1, 9), True, names, "near")
+    for name, build in (
+        ("f16 x i4", floats),
+        ("bf16 x i8", lambda d, m: floats(d, m, ml_dtypes.bfloat16, "i8", 128)),
+        ("f16 x u4 zeros", lambda d, m: floats(d, m, dtype="u4", group=32, zero=True)),
+    ):
+        yield Form("experts", name, build, "grouped_matmul", (1, 9, 70), True, names)
+        yield Form("experts", f"{name}, static rows", build, "grouped_matmul", (9,), False, names)
+    yield Form("experts", "f16 x i4, in order", floats_in_order, "grouped_matmul", (7, 70, 130), True, names)
+    yield Form("experts", "f16 x i4, in order, static rows", floats_in_order, "grouped_matmul", (70,), False, names)
     yield Form("experts", "moe", layer, "moe", (1, 9, 40), True, names, "near")
 
 
@@ -354,7 +419,7 @@ FAST = {
         "epilogue-all", "epilogue-u8 half_away", "epilogue-swiglu halves", "w4a8-i4 per channel",
         "w4a8-u4 zeros on both sides, group 32", "w4a8-static rows 4", "weight only-float16 x i4 group 32",
         "fp8-e4m3 x e4m3", "sliced-zero points 16x32x512x1x1x4x3", "conv2d-zero point", "experts-contiguous",
-        "experts-routed u8",
+        "experts-routed u8", "experts-f16 x i4",
     )
 } | {("cuda:sm_90a", n) for n in ("w8a8-72x160", "epilogue-all", "w4a8-i4 group 64")}  # fmt: skip
 FAST.add(("cuda:sm_89", "fp8-fast, 1 groups"))

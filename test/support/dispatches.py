@@ -46,8 +46,8 @@ def names(form: Form, target: str, m: int | None) -> list[str]:
 
 
 def computing(found: list[str]) -> list[str]:
-    """Without those that only sort rows: IREE's names end with the types that they read and write."""
-    return [name for name in found if not name.endswith("_i32")]
+    """Without those that only sort rows: IREE's names end with the types that they read and write, ours say it."""
+    return [name for name in found if not name.endswith("_i32") and "_route_" not in name]
 
 
 @contextmanager

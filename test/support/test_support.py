@@ -39,10 +39,6 @@ def test_every_cell_is_there() -> None:
     assert all(tuple(row) == TARGETS for row in RESULTS.values()), "run python test/support/run.py"
 
 
-# Integer products that kernels for CUDA do not take yet: exact in f16, see cuda/exact_f16.py.
-IN_F16 = ("conv2d_q: s8 x s8, 4 groups",)
-
-
 def best_instruction(form: Form, target: str) -> str:
     """A pattern of the instructions that the form has to be on; "" where the target has none for it."""
     described = resolve(target)
@@ -52,7 +48,7 @@ def best_instruction(form: Form, target: str) -> str:
             return r"v_\w+_(?:iu8|i8)|OpCooperativeMatrix.* i8"
         if described.backend == "vulkan":
             return "OpSDot"
-        return "f16" if form.name in IN_F16 else r"(?:mma\.sync|wgmma).*s8\.s8"
+        return r"(?:mma\.sync|wgmma).*s8\.s8"
     if form.product.startswith("f8") and form.product in kinds and described.backend == "rocm":
         return "fp8|bf8|f8f6f4"
     if form.product == "f32":
@@ -123,6 +119,18 @@ def test_sample(name: str, target: str) -> None:
 def test_whole_matrix(target: str) -> None:
     found = {form.name: compile_cell(form, target) for form in FORMS}
     assert found == {name: row[target] for name, row in RESULTS.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["cuda:sm_86", "cuda:sm_89", "cuda:sm_120"])
+def test_other_cuda_targets_do_as_the_first(target: str) -> None:
+    """They have its instructions and less shared memory: other tiles, nothing else."""
+
+    def unnamed(cell: dict[str, Any]) -> dict[str, Any]:
+        return {**cell, "notes": [note.replace(target, "cuda:sm_80") for note in cell.get("notes", [])]}
+
+    found = {form.name: unnamed(compile_cell(form, target)) for form in FORMS}
+    assert found == {name: unnamed(row["cuda:sm_80"]) for name, row in RESULTS.items()}
 
 
 @pytest.mark.slow

@@ -57,9 +57,10 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     units = _UNITS[target.name]
     int8 = (WgmmaStrategy(target, units),) if target.name == "sm_90a" else ()
     int8 = (*int8, MmaSyncStrategy(target, units))
-    convolutions = tuple(ConvolutionStrategy(matmul) for matmul in int8)
+    weight_only = WeightOnlyStrategy(target, units)
+    convolutions = tuple(ConvolutionStrategy(matmul) for matmul in (*int8, weight_only))
     fp8 = (Fp8Strategy(target, units), FastFp8Strategy(target, units))
-    kernels = (GemvStrategy(target, units), *int8, *convolutions, *fp8, WeightOnlyStrategy(target, units))
+    kernels = (GemvStrategy(target, units), *int8, *convolutions, *fp8, weight_only)
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)
     return (*kernels, patches, exact, mma, WidenedStrategy("bf16", (mma,)), StockStrategy(target, stock_facts))

@@ -85,8 +85,11 @@ def _products(kernel: Kernel) -> int:
 
 
 def _usable(gemm: MmaGemm) -> bool:
-    """Whether warps along K get whole chunks of the weight, and rows of it are whole chunks."""
-    tile, fields = gemm.tile, gemm.storage.fields
+    """Whether warps along K get whole chunks of the weight, and rows of it are whole chunks; and groups of channels
+    whole tiles."""
+    tile, fields, window = gemm.tile, gemm.storage.fields, gemm.kernel.lhs.window
+    if window is not None and window.groups > 1 and gemm.kernel.n // window.groups % tile.n:
+        return False
     return tile.k % (16 * fields * tile.warps[2]) == 0
 
 

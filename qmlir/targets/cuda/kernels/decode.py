@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
-from ....kernels.description import Literal, Operand, Previous
+from ....kernels.description import BATCH, COLUMN, GROUP, MATRIX, Literal, Operand, Previous
 from .operands import fetch
 from .rules import RULES
 
@@ -43,7 +43,12 @@ class Decoder:
         for number in range(self._groups):
             for operand in self.operands:
                 for run in range(self._runs):
-                    places = {"b": self.block.batch, "g": self._group(k_tile, number), "n": self._column(run)}
+                    places = {
+                        BATCH: self.block.batch,
+                        MATRIX: self.block.matrix,
+                        GROUP: self._group(k_tile, number),
+                        COLUMN: self._column(run),
+                    }
                     lanes = self._lanes if "n" in operand.axes else 1
                     found.append(fetch(operand, self.block.buffers[operand], places, lanes))
         return found

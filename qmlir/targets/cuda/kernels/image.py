@@ -3,33 +3,77 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from ...._mlir import arith
 from ....kernels import emit as e
 from ....kernels.description import Window
+
+# Rows and columns of a filter, each of which has a bit in the word that says which of them a window has in its image.
+MOST_TAPS = 32
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row: the number of its image, where in it the first code of its window is, and which rows (the lowest bits) and
+    columns (the next ones) of the window are inside; None where all are."""
+
+    image: e.Index
+    first: e.Index
+    inside: Any | None
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image `[N, H * W * C]` as rows of `KH * KW * C` codes: implicit GEMM."""
+    """An image `[N, H * W * C]` as rows of `KH * KW * C / G` codes: implicit GEMM."""
 
     window: Window
+    first_channel: e.Index = 0  # of a group
 
-    @property
-    def channels(self) -> int:
-        return self.window.image[3]
-
-    def row(self, m: e.Index) -> tuple[e.Index, e.Index]:
-        """The number of the image of row m, and where in it the row's first code is."""
-        height, width = self.window.result
+    def row(self, m: e.Index) -> Place:
+        """Row m. In the margin above and left of the image places are negative, and not read."""
+        window = self.window
+        height, width = window.result
         n, place = e.divide(m, height * width), e.remainder(m, height * width)
-        y = e.multiply(e.divide(place, width), self.window.strides[0] * self.window.image[2])
-        x = e.multiply(e.remainder(place, width), self.window.strides[1])
-        return n, e.multiply(e.add(y, x), self.channels)
+        y = e.multiply(e.divide(place, width), window.strides[0])
+        x = e.multiply(e.remainder(place, width), window.strides[1])
+        if window.overhangs:
+            y, x = e.subtract(y, window.margin[0]), e.subtract(x, window.margin[1])
+        first = e.multiply(e.add(e.multiply(y, window.image[2]), x), window.image[3])
+        return Place(n, e.add(first, self.first_channel), self._inside(y, x) if window.overhangs else None)
 
-    def address(self, row: tuple[e.Index, e.Index], k: e.Index) -> list[e.Index]:
+    def _inside(self, y: e.Index, x: e.Index) -> Any:
+        """A bit for each row and column of the window at (y, x)."""
+        window, i32 = self.window, e.integer(32)
+        bits, number = e.constant(0, i32), 0
+        for start, taps, step, size in zip((y, x), window.kernel, window.dilations, window.image[1:3], strict=True):
+            for tap in range(taps):
+                inside = e.condition(e.less(e.add(start, tap * step), size))
+                bit = arith.shli(arith.extui(i32, inside), e.constant(number, i32))
+                bits, number = arith.ori(bits, bit), number + 1
+        return bits
+
+    def address(self, row: Place, k: e.Index) -> list[e.Index]:
         """The place of code k of a row."""
-        columns, (down, across) = self.window.kernel[1], self.window.dilations
-        tap, channel = e.divide(k, self.channels), e.remainder(k, self.channels)
-        y = e.multiply(e.divide(tap, columns), down * self.window.image[2])
-        x = e.multiply(e.remainder(tap, columns), across)
-        return [row[0], e.add(row[1], e.add(e.multiply(e.add(y, x), self.channels), channel))]
+        down, across = self.window.dilations
+        i, j, channel = self._tap(k)
+        y, x = e.multiply(i, down * self.window.image[2]), e.multiply(j, across)
+        return [row.image, e.add(row.first, e.add(e.multiply(e.add(y, x), self.window.image[3]), channel))]
+
+    def there(self, row: Place, k: e.Index) -> Any:
+        """Whether code k of a row is in the image."""
+        if row.inside is None:
+            return True
+        i32 = e.integer(32)
+        height, width = self.window.kernel
+        i, j, _ = self._tap(k)
+        # Past the end of the row, where nobody asks, the shift would be longer than the word.
+        shifts = [e.minimum(i, height - 1), e.add(j, height) if width > 1 else height]
+        rows, columns = (arith.shrui(row.inside, arith.index_castui(i32, e.index(s))) for s in shifts)
+        return arith.trunci(e.integer(1), arith.andi(rows, columns))
+
+    def _tap(self, k: e.Index) -> tuple[e.Index, e.Index, e.Index]:
+        """Row and column of the filter, and the channel, of code k of a row."""
+        columns, channels = self.window.kernel[1], self.window.channels
+        tap, channel = e.divide(k, channels), e.remainder(k, channels)
+        return e.divide(tap, columns), e.remainder(tap, columns), channel

@@ -162,8 +162,11 @@ class Block:
         few = rows if isinstance(rows, int) and rows < self.tile.m else None
         at_lhs, at_rhs = (self._address(axes) for axes in gemm.axes)
         self.lhs = SharedTile(shapes[0], lhs, k, *common, self._lhs_row, few, at_lhs)
-        if self.kernel.lhs.window is not None:
-            image = Image(self.kernel.lhs.window)
+        window = self.kernel.lhs.window
+        if window is not None:
+            # All columns of a tile are filters of one group.
+            group = e.divide(self.n0, self.kernel.n // window.groups) if window.groups > 1 else 0
+            image = Image(window, e.multiply(group, window.channels))
             self.lhs = SharedTile(
                 shapes[0],
                 lhs,
@@ -172,7 +175,9 @@ class Block:
                 lambda row: image.row(self._lhs_row(row)),
                 few,
                 image.address,
-                image.channels,
+                window.channels,
+                image.there,
+                self._padding(),
             )
         self.rhs = SharedTile(shapes[1], rhs, rhs_length, *common, self._rhs_row, None, at_rhs)
 
@@ -234,6 +239,12 @@ class Block:
         if not isinstance(self.rows, int) or self.rows % self.tile.m:
             m = e.minimum(m, e.subtract(self.rows, 1))
         return m if self._row_of is None else self._picked(self._slot(m))
+
+    def _padding(self) -> int:
+        """What stands for the code around an image in memory."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        return window.padding ^ (-0x80 if self.kernel.lhs.flipped else 0)
 
     def _rhs_row(self, row: e.Index) -> e.Index:
         """The column of the result whose weights a row of the tile holds."""
@@ -527,10 +538,22 @@ class Block:
 
     def _store(self, value: Any, m: Any, v: int) -> None:
         n, inside = self._column(v)
+        if self.kernel.planes:
+            e.guarded(inside, lambda: self._store_planes(value, m, n))
+            return
         row = [m] if self.kernel.batch is None or self._target is not None else [self.batch, m]
         where = [e.index(i) for i in (*row, n)]
         bytes_ = self.lanes * e.bits(self.kernel.result_type) // 8
         e.guarded(inside, lambda: _drop(vector.StoreOp(value, self.out, where, alignment=bytes_)))
+
+    def _store_planes(self, value: Any, m: Any, n: e.Index) -> None:
+        """One by one, as neighbours of a channel are rows: those of the lanes beside this one."""
+        window = self.kernel.lhs.window
+        assert window is not None
+        pixels = window.result[0] * window.result[1]
+        image, pixel = e.divide(m, pixels), e.remainder(m, pixels)
+        for i in range(self.lanes):
+            memref.store(e.lane(value, i), self.out, [e.index(x) for x in (image, e.add(n, i), pixel)])
 
     def _held(self, operands: Sequence[Operand], group: e.Index | None) -> dict[Any, Any]:
         """What is the same in all rows, read once."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...._mlir import arith, flow, ir, memref, tensor
-from ....dialect.shapes import block_count
 from ....kernels import emit as e
 from ....kernels.outline import function_of, once, unused_name
 from ....kernels.routing import ROUTES, Routing, sweep
@@ -39,7 +38,9 @@ def route(routing: Routing) -> None:
     with before.location, ir.InsertionPoint(function):
         name = unused_name(function, "route")
         size = None if dynamic else rows.get_dim_size(0)
-        kernel = _Route(routing.groups, routing.width, routing.sorted, size)
+        tables = ir.RankedTensorType(routing.row_of.type)
+        made = None if tables.is_dynamic_dim(0) else tables.get_dim_size(0)
+        kernel = _Route(routing.groups, routing.width, routing.sorted, size, made)
         entry = kernel.emit(name, [routing.source.type], results)
     entry = once(function.parent, name, entry)
     with before.location, ir.InsertionPoint(before):
@@ -67,12 +68,13 @@ def _size_of(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Route:
-    """The kernel, for `rows` rows (None: dynamic)."""
+    """The kernel, for `rows` rows in `count` blocks (None: dynamic)."""
 
     groups: int
     width: int
     sorted: bool
     rows: int | None
+    count: int | None
 
     def emit(self, name: str, inputs: Sequence[Any], results: Sequence[Any]) -> str:
         launch = in_a_row(_THREADS, lambda rows: 1)
@@ -80,8 +82,8 @@ class _Route:
 
     def blocks(self, rows: e.Index) -> e.Index:
         """How many blocks there are (passes/lower/blocks.py)."""
-        if isinstance(rows, int):
-            return block_count(rows, self.groups, self.width)
+        if self.count is not None:
+            return self.count
         return e.minimum(rows, e.add(e.divide_up(rows, self.width), self.groups - 1))
 
     def _body(self, rows: e.Index, buffers: list[Any]) -> None:

@@ -59,6 +59,7 @@ class SharedTile:
         address: from a row and a place along K to the place in `source`.
         aligned: how many elements along K are neighbours in `source`, from every multiple of so many on.
         rows: how many rows of a tile are wanted, where that is known and fewer than all: the others are zeros.
+        there: from a row and a place along K whether `source` has it; elsewhere elements are `padding`.
     """
 
     shape: Shape
@@ -70,6 +71,8 @@ class SharedTile:
     rows: int | None = None
     address: Callable[[Any, e.Index], Sequence[e.Index]] = lambda row, k: [row, k]
     aligned: int | None = None
+    there: Callable[[Any, e.Index], Any] = lambda row, k: True
+    padding: int = 0
     memory: Any = field(init=False)
 
     def __post_init__(self) -> None:
@@ -116,18 +119,34 @@ class SharedTile:
         for part in range(0, self._per_chunk, size):
             to = [row, e.add(column, part)]
             place = self.address(source_row, e.add(first, part))
-            test = self._ragged(e.add(first, part), wanted)
-            gpu.async_copy(self.memory, to, self.source, place, size, self._unit, test)
+            test, there = self._ragged(e.add(first, part), wanted), self.there(source_row, e.add(first, part))
+            if self.padding == 0 or there is True:
+                gpu.async_copy(self.memory, to, self.source, place, size, self._unit, e.both(test, there))
+                continue
+
+            def copied(to: Any = to, place: Any = place, test: Any = test) -> None:
+                gpu.async_copy(self.memory, to, self.source, place, size, self._unit, test)
+
+            def padded(to: Any = to, test: Any = test) -> None:
+                padding, zero = (e.splat(value, size, self._element) for value in (self.padding, 0))
+                code = padding if test is True else arith.select(e.condition(test), padding, zero)
+                vector.StoreOp(code, self.memory, [e.index(i) for i in to], alignment=size * self._unit)
+
+            e.guarded(there, copied)
+            e.guarded(arith.xori(there, e.constant(1, e.integer(1))), padded)
 
     def _elements(self, row: Any, column: Any, source_row: Any, first: Any, wanted: Any) -> None:
         """A chunk of a row of odd length, one by one through registers."""
         parts = []
         for part in range(self._per_chunk):
-            test = self._ragged(e.add(first, part), wanted)
-            place = self.address(source_row, e.choose(test, e.add(first, part), 0))
-            loaded = memref.load(self.source, [e.index(i) for i in place])
+            test, there = self._ragged(e.add(first, part), wanted), self.there(source_row, e.add(first, part))
+            *outer, last = self.address(source_row, e.choose(test, e.add(first, part), 0))
+            loaded = memref.load(self.source, [e.index(i) for i in (*outer, e.choose(e.both(test, there), last, 0))])
+            value = loaded
+            if there is not True:
+                value = arith.select(there, loaded, e.constant(self.padding, self._element))
             zero = e.constant(0, self._element)
-            parts.append(loaded if test is True else arith.select(e.condition(test), loaded, zero))
+            parts.append(value if test is True else arith.select(e.condition(test), value, zero))
         vector.StoreOp(e.gathered(parts), self.memory, [e.index(row), e.index(column)], alignment=CHUNK)
 
     def words(self, stage: e.Index, row: e.Index, turn_row: e.Index, chunk: e.Index, count: int) -> list[Any]:

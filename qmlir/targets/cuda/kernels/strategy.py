@@ -73,11 +73,10 @@ class RoutedPlan:
     contraction: Contraction
 
     def apply(self, op: Any) -> None:
-        from ....kernels.group import describe
         from ....kernels.routing import routing_of
         from .route import route
 
-        routing = routing_of(describe(op, extended=True))
+        routing = routing_of(self.strategy.described(self.contraction))
         assert routing is not None
         route(routing)
         answer = self.strategy.consider(self.contraction)
@@ -135,14 +134,17 @@ class Tiled:
 
 @dataclass(frozen=True)
 class ProductStrategy(Tiled):
-    """What the strategies of products of codes by codes have in common."""
+    """What the strategies of products have in common."""
+
+    @property
+    def decodes(self) -> bool:
+        """Whether weights are made of codes."""
+        return False
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
-        from ....kernels.group import describe
         from ....kernels.picked import picked
         from ....kernels.routing import routing_of, scattered
-        from ....kernels.row_sums import absorbed
         from .route import routable
 
         c = contraction
@@ -151,7 +153,7 @@ class ProductStrategy(Tiled):
         if declined := self.unlike(c):
             return declined
         try:
-            described = absorbed(describe(c.op, extended=True).without_gate())
+            described = self.described(c)
             kernel = scattered(picked(described, slots=True).without_counts())
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
@@ -162,6 +164,17 @@ class ProductStrategy(Tiled):
         if routing is None or not routable(routing):
             return answer
         return replace(answer, plan=RoutedPlan(answer.plan, self, c))
+
+    def described(self, c: Contraction) -> Kernel:
+        """The kernel of a contraction.
+
+        Raises:
+            Unfit: where it is none.
+        """
+        from ....kernels.group import describe
+        from ....kernels.row_sums import absorbed
+
+        return absorbed(describe(c.op, extended=True).without_gate())
 
     def unlike(self, c: Contraction) -> Decline | None:
         """A refusal of other types of codes."""
@@ -264,9 +277,9 @@ def _wgmma_name(gemm: MmaGemm) -> str:
 
 @dataclass(frozen=True)
 class ConvolutionStrategy:
-    """Convolutions over all channels as products whose activation is read from the image: implicit GEMM."""
+    """Convolutions as products whose activation is read from the image: implicit GEMM."""
 
-    matmul: MmaSyncStrategy
+    matmul: MmaSyncStrategy | WeightOnlyStrategy
 
     @property
     def name(self) -> str:
@@ -284,17 +297,23 @@ class ConvolutionStrategy:
     def consider(self, contraction: Contraction) -> Accept | Decline:
         from ....kernels.description import Unfit
         from ....kernels.group import describe_convolution
+        from .image import MOST_TAPS
 
         c = contraction
-        if c.kind != "conv2d" or c.batch:
-            return Decline(f"a {c.kind} with {len(c.batch)} axes of groups", "a convolution over all channels")
-        if declined := _no_int8(c):
+        if c.kind != "conv2d":
+            return Decline(f"a {c.kind}", "a convolution")
+        if declined := self.matmul.unlike(c):
             return declined
+        padded = sum(c.op.operands[1].type.shape[-3:-1]) <= MOST_TAPS  # [F, KH, KW, C]
         try:
-            kernel = describe_convolution(c.op)
+            kernel = describe_convolution(c.op, padded, self.matmul.decodes, grouped=True, planes=(False, True))
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
-        return _unfit(kernel) or self.matmul.check(kernel, c)
+        answer = _unfit(kernel) or self.matmul.check(kernel, c)
+        groups = 1 if kernel.lhs.window is None else kernel.lhs.window.groups
+        if groups > 1 and isinstance(answer, Decline) and kernel.n // groups % 16:
+            return Decline(f"groups of {kernel.n // groups} filters are no whole tiles", "a multiple of 16 filters")
+        return answer
 
 
 @dataclass(frozen=True)
@@ -325,26 +344,25 @@ class GemvStrategy(ProductStrategy):
 
 
 @dataclass(frozen=True)
-class WeightOnlyStrategy(Tiled):
+class WeightOnlyStrategy(ProductStrategy):
     """16-bit floats by a constant weight of codes, decoded in registers."""
 
     name: str = "mma-sync-weight-only"
     tiles: tuple[Tile, ...] = FLOAT_TILES
 
-    def consider(self, contraction: Contraction) -> Accept | Decline:
-        from ....kernels.description import Unfit
+    @property
+    def decodes(self) -> bool:
+        return True
+
+    def unlike(self, c: Contraction) -> Decline | None:
+        if c.acc != "f32" or c.lhs not in ("f16", "bf16") or c.rhs != c.lhs:
+            return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of f16 or bf16 by codes")
+        return Decline("what makes its weight is not known", "none needed") if c.op is None else None
+
+    def described(self, c: Contraction) -> Kernel:
         from ....kernels.group import describe
 
-        c = contraction
-        if c.kind != "matmul" or c.acc != "f32" or c.lhs not in ("f16", "bf16") or c.rhs != c.lhs:
-            return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of f16 or bf16 by codes")
-        if c.op is None:
-            return Decline("what makes its weight is not known", "none needed")
-        try:
-            kernel = describe(c.op)
-        except Unfit as unfit:
-            return Decline(unfit.reason, unfit.remedy)
-        return _unfit(kernel) or self.check(kernel, c)
+        return describe(c.op, bool(c.batch), bool(c.batch)).without_gate()
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """Whether a tile computes `kernel`."""
@@ -354,6 +372,9 @@ class WeightOnlyStrategy(Tiled):
 
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
+        element = str(kernel.lhs.value.type.element_type)
+        if element != c.lhs:
+            return Decline(f"the activation is {element} in memory", "f16 or bf16")
         codes = constant_codes(kernel)
         if codes is None:
             return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")

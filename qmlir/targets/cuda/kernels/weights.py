@@ -120,12 +120,13 @@ def packed_constant(codes: Array, storage: Storage, padded_k: int) -> Any:
 
 def transposed(rhs: Factor) -> Any:
     """A weight of run time, `[N, K]` or `[B, N, K]`, in front of the kernel; as it is where K is last. The filter of a
-    convolution `[F, H, W, C]` is `[N, K]`."""
+    convolution `[F, H, W, C]`, or `[G, F, H, W, C]`, is `[N, K]`."""
     if rhs.source_axes.count("k") > 1:
         kind = ir.RankedTensorType(rhs.value.type)
-        shape = [kind.get_dim_size(0), prod(kind.get_dim_size(i) for i in range(1, kind.rank))]
+        axes = [[i for i, a in enumerate(rhs.source_axes) if a == letter] for letter in ("n", "k")]
+        shape = [prod(kind.get_dim_size(i) for i in group) for group in axes]
         flat = ir.RankedTensorType.get(shape, kind.element_type)
-        return tensor.collapse_shape(flat, rhs.value, [[0], list(range(1, kind.rank))])
+        return tensor.collapse_shape(flat, rhs.value, axes)
     if rhs.source_axes[-1] == "k":
         return rhs.value
     order = sorted(range(len(rhs.source_axes)), key=lambda i: ("b", "n", "k").index(rhs.source_axes[i]))
