@@ -1,11 +1,16 @@
 """Weights quantised and packed by the formats' own packages, against what those packages dequantise them to.
 
-Needs torch, compressed-tensors and bitsandbytes; they run on the CPU.
+Needs the extra `peers`, and without what they depend on (`pip install --no-deps auto-gptq autoawq accelerate`) the two
+packages that ask for CUDA; all of them run on the CPU here.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import ml_dtypes
@@ -38,6 +43,67 @@ def array(tensor: Any) -> Any:
 def opened(folder: Path, tensors: dict[str, Any], said: dict[str, Any], name: str) -> Any:
     w.write_folder(folder, {n: array(t) for n, t in tensors.items()}, said)
     return qmlir.checkpoint.open(folder).quantized(name).dequantize()
+
+
+def inside(package: str, module: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of a package without the package's own `__init__`, which asks for all that its models depend on."""
+    found = find_spec(package)
+    if found is None or found.submodule_search_locations is None:
+        pytest.skip(f"{package} is not installed")
+    bare = ModuleType(package)
+    bare.__path__ = list(found.submodule_search_locations)
+    monkeypatch.setitem(sys.modules, package, bare)
+    return importlib.import_module(f"{package}.{module}")
+
+
+def linear(groups: Any, bits: int) -> tuple[Any, Any, Any]:
+    """A layer of random weights with scales and zero points `[N, G]` whose range holds each group of columns, where
+    `groups[k]` is the group of column k. No code is on the edge: the packages do not clamp."""
+    import torch
+
+    layer = torch.nn.Linear(K, N, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn(N, K, generator=torch.Generator().manual_seed(3)))
+    scales, zeros = [], []
+    for g in range(int(groups.max()) + 1):
+        part = layer.weight.detach()[:, groups == g]
+        low, high = part.amin(1).clamp(max=0), part.amax(1).clamp(min=0)
+        scales.append((1.01 * (high - low) / (2**bits - 2)).half().float())
+        zeros.append((-low / scales[-1]).ceil().clamp(1, 2**bits - 1))
+    return layer.half(), torch.stack(scales, 1), torch.stack(zeros, 1)
+
+
+@pytest.mark.parametrize("act_order", [False, True])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_gptq(bits: int, act_order: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    package = inside("auto_gptq", "nn_modules.qlinear.qlinear_cuda", monkeypatch)
+    groups = torch.arange(K) // 32
+    if act_order:
+        groups = groups[torch.randperm(K, generator=torch.Generator().manual_seed(4))]
+    layer, scales, zeros = linear(groups, bits)
+    packed = package.QuantLinear(bits, 32, K, N, bias=False)
+    packed.pack(layer, scales, zeros, groups.to(torch.int32))
+    said = w.gptq_config(bits, 32, desc_act=act_order)
+    got = opened(tmp_path, {f"a.{n}": t for n, t in packed.state_dict().items()}, said, "a.weight")
+    packed.scales = packed.scales.float()  # the package multiplies in the type of the scales
+    expected = packed(torch.eye(K)).T.numpy()
+    np.testing.assert_allclose(got, expected, rtol=2.0**-22, atol=1e-9)
+    assert np.abs(got - layer.weight.detach().float().numpy()).max() <= 0.51 * scales.max().item() + 0.01
+
+
+def test_awq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    package = inside("awq", "modules.linear.gemm", monkeypatch)
+    layer, scales, zeros = linear(torch.arange(K) // 32, 4)
+    packed = package.WQLinear_GEMM.from_linear(layer, 4, 32, scales=scales.T.contiguous(), zeros=zeros.T.contiguous())
+    got = opened(tmp_path, {f"a.{n}": t for n, t in packed.state_dict().items()}, w.awq_config(32), "a.weight")
+    expected = package.dequantize_gemm(packed.qweight, packed.qzeros, packed.scales.float(), 4, 32).T.numpy()
+    np.testing.assert_allclose(got, expected, rtol=2.0**-22, atol=1e-9)
+    assert np.abs(got - layer.weight.detach().float().numpy()).max() <= 0.51 * scales.max().item() + 0.01
 
 
 @pytest.mark.parametrize("kind", ["nf4", "fp4"])
