@@ -21,7 +21,7 @@ from qmlir.targets.cpu.kernels.float_micro import FLOAT_KERNELS
 
 NAMES = [
     m.name
-    for m in (*FLOAT_KERNELS, amx.EMULATED_BF16)
+    for m in (*FLOAT_KERNELS, amx.EmulatedAmxBf16())
     if m.name != "amx-bf16" and any(needed <= host_features() for needed in m.features)
 ]
 BF16 = ("avx512-bf16", amx.BF16)  # multiply bfloat16

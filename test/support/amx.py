@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -24,7 +24,20 @@ _TILES = 8
 _REFUSED = 0x5A5A5A5A
 
 
-class EmulatedAmx(micro.Amx):
+class _Emulated:
+    """From what makes the tiles ready to what releases them."""
+
+    def begin(self, rows: int) -> None:
+        e.intrinsic.on = True
+        with mock.patch.object(tiles, "_permit"):  # the tiles are memory: nobody has to be asked
+            super().begin(rows)  # type: ignore[misc]
+
+    def end(self) -> None:
+        super().end()  # type: ignore[misc]
+        e.intrinsic.on = False
+
+
+class EmulatedAmx(_Emulated, micro.Amx):
     """`Amx` for any AVX-512 host, and for any number of rows."""
 
     name = NAME
@@ -32,7 +45,13 @@ class EmulatedAmx(micro.Amx):
     fewest_rows = 1
 
 
-EMULATED_BF16 = replace(float_micro.AMX_BF16, name=BF16, features=float_micro.AVX512_BF16.features, fewest_rows=1)
+@dataclass(frozen=True)
+class EmulatedAmxBf16(_Emulated, float_micro.AmxBf16):
+    """`AmxBf16` for a host that has `vdpbf16ps`, and for any number of rows."""
+
+    name: str = BF16
+    features: tuple[frozenset[str], ...] = float_micro.AVX512_BF16.features
+    fewest_rows: int = 1
 
 
 @contextmanager
@@ -41,8 +60,7 @@ def emulated() -> Iterator[None]:
     kernels = (*micro.MICRO_KERNELS, EmulatedAmx())
     with (
         mock.patch.object(micro, "MICRO_KERNELS", kernels),
-        mock.patch.object(float_micro, "AMX_BF16", EMULATED_BF16),
-        mock.patch.object(tiles, "_permit", return_value=None),  # the tiles are memory: nobody has to be asked
+        mock.patch.object(float_micro, "AMX_BF16", EmulatedAmxBf16()),
         mock.patch.object(e, "intrinsic", _Emulator(e.intrinsic)),
     ):
         yield
@@ -51,6 +69,8 @@ def emulated() -> Iterator[None]:
 class _Emulator:
     """Takes the place of `emit.intrinsic`. The tiles are those of the last configuration: kernels emit it in front of
     what uses them."""
+
+    on = False  # else the instructions are emitted as they are
 
     def __init__(self, intrinsic: Any) -> None:
         self._intrinsic = intrinsic
@@ -64,10 +84,10 @@ class _Emulator:
         }
 
     def __call__(self, name: str, arguments: Any, result: Any = None) -> Any:
-        if name == "llvm.x86.tilerelease":
+        if self.on and name == "llvm.x86.tilerelease":
             self._config = self._tiles = None
             return None
-        if name not in self._instructions:
+        if not self.on or name not in self._instructions:
             return self._intrinsic(name, arguments, result)
         return self._instructions[name](*arguments)
 
