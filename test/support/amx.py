@@ -60,7 +60,7 @@ def emulated() -> Iterator[None]:
     kernels = (*micro.MICRO_KERNELS, EmulatedAmx())
     with (
         mock.patch.object(micro, "MICRO_KERNELS", kernels),
-        mock.patch.object(float_micro, "AMX_BF16", EmulatedAmxBf16()),
+        mock.patch.object(float_micro, "FLOAT_KERNELS", (*float_micro.FLOAT_KERNELS, EmulatedAmxBf16())),
         mock.patch.object(e, "intrinsic", _Emulator(e.intrinsic)),
     ):
         yield

@@ -54,7 +54,7 @@ def stock_flags(knob: str, value: Any) -> tuple[str, ...]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-    from .kernels.float_micro import AMX_BF16, AVX2_FMA, AVX512_BF16, AVX512_FMA
+    from .kernels.float_micro import FLOAT_KERNELS, Bf16
     from .kernels.micro import MICRO_KERNELS
     from .kernels.strategy import (
         Bf16Strategy,
@@ -67,11 +67,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
     kernels = tuple(KernelStrategy(target, micro) for micro in MICRO_KERNELS)
     convolutions = tuple(ConvolutionStrategy(kernel) for kernel in kernels)
-    weight_only = (
-        Bf16Strategy(target, AVX512_BF16),
-        WeightOnlyStrategy(target, AVX512_FMA),
-        WeightOnlyStrategy(target, AVX2_FMA),
-        Bf16Strategy(target, AMX_BF16),
+    weight_only = tuple(
+        (Bf16Strategy if isinstance(micro, Bf16) else WeightOnlyStrategy)(target, micro) for micro in FLOAT_KERNELS
     )
     return (
         *kernels,

@@ -347,8 +347,7 @@ class AmxBf16(Bf16):
 
 
 AVX512_BF16 = Bf16()
-AMX_BF16 = AmxBf16()
 AVX512_FMA = Fma("avx512-fma", (frozenset({"avx512f", "avx512bw", "avx512vl"}),), lanes=16, registers=32)
 AVX2_FMA = Fma("avx2-fma", (frozenset({"avx2", "fma"}),), lanes=8, registers=16)
 # Best first; of AMX see micro.py.
-FLOAT_KERNELS: tuple[FloatMicro, ...] = (AVX512_BF16, AVX512_FMA, AVX2_FMA, AMX_BF16)
+FLOAT_KERNELS: tuple[FloatMicro, ...] = (AVX512_BF16, AVX512_FMA, AVX2_FMA, AmxBf16())
