@@ -18,7 +18,22 @@ _FILES = sorted(
 )
 
 
-@pytest.mark.parametrize("name", _FILES)
+# Files of so many processes that they are in the slow tier; pytest has tests of the same functions.
+_SLOW = {
+    "cli/bench.test",
+    "cli/inspect.test",
+    "cli/sign.test",
+    "cli/stages.test",
+    "cli/tune.test",
+    "passes/pipeline.test",
+}
+
+
+def test_slow_files_are_there() -> None:
+    assert set(_FILES) >= _SLOW
+
+
+@pytest.mark.parametrize("name", [pytest.param(f, marks=pytest.mark.slow) if f in _SLOW else f for f in _FILES])
 def test_lit(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from lit.main import main; main()", "-v", "-j1", "--no-progress-bar"]
     command += ["--skip-test-time-recording", "--param", f"exec_root={tmp_path}", str(_TEST / name)]

@@ -20,6 +20,7 @@ NAMES = [
     for m in (*MICRO_KERNELS, amx.EmulatedAmx())
     if m.name != "amx-int8" and any(needed <= host_features() for needed in m.features)
 ]
+SOME = [*NAMES[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -58,7 +59,7 @@ def test_a_batch_with_groups_along_k(name: str) -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(lhs), qmlir.reference.scaled_matmul(lhs, rhs, **kw))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize("sizes", [[3, 0, 20, 9], [0, 0, 0, 32], [8, 8, 8, 8]])
 @pytest.mark.parametrize("transposed", [True, False])
 def test_rows_sorted_by_group(name: str, sizes: list[int], transposed: bool) -> None:
@@ -76,7 +77,7 @@ def test_rows_sorted_by_group(name: str, sizes: list[int], transposed: bool) -> 
     np.testing.assert_array_equal(qmlir.load(artifact).main(lhs, given), want)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize(("tokens", "experts", "topk"), [(1, 8, 2), (5, 4, 2), (40, 3, 1), (33, 16, 4)])
 @pytest.mark.parametrize("unsigned", [False, True])
 def test_rows_routed_to_experts(name: str, tokens: int, experts: int, topk: int, unsigned: bool) -> None:

@@ -24,6 +24,8 @@ NAMES = [
     for m in (*MICRO_KERNELS, amx.EmulatedAmx())
     if m.name != "amx-int8" and any(needed <= host_features() for needed in m.features)
 ]
+# Beside the products themselves, what is around them is tried in the fast tier with the first.
+SOME = [*NAMES[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -113,7 +115,7 @@ def test_asymmetric_groups(name: str) -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_long_rows(name: str) -> None:
     """Several blocks of K, a ragged one last; more rows than a chunk has; codes of -128 on both sides."""
     lhs, rhs = np.full((110, 6001), -128, np.int8), np.full((50, 6001), -128, np.int8)
@@ -121,7 +123,7 @@ def test_long_rows(name: str) -> None:
     check(name, lhs, rhs, rhs_transposed=True, out_dtype="i32")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize("rows", [1, 3, 7, 12, 15, 40, 200])
 def test_one_program_for_any_number_of_rows(name: str, rows: int) -> None:
     """The heights of tiles are chosen at run time; compiled once."""
@@ -132,7 +134,7 @@ def test_one_program_for_any_number_of_rows(name: str, rows: int) -> None:
     check(name, lhs, rhs, dynamic=True, rhs_transposed=True, rhs_scale=scale)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize("out", ["f32", "f16", "bf16", "i8", "u8"])
 def test_results(name: str, out: str) -> None:
     codes = Codes(5)
@@ -207,7 +209,7 @@ def test_size_of_a_program() -> None:
     assert len(artifact.vmfb) < 1.05 * rhs.size
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu", "tanh"])
 def test_functions_that_are_approximated(activation: str, name: str) -> None:
     """Of many rows: the chunks are a function of their own, in which IREE expands no erf and no tanh."""
@@ -223,7 +225,7 @@ def test_functions_that_are_approximated(activation: str, name: str) -> None:
     np.testing.assert_allclose(qmlir.load(artifact).main(lhs), expected, rtol=2.0**-18, atol=2.0**-20)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 def test_convolution_with_its_epilogue(name: str) -> None:
     codes = Codes(8)
     image, weight = codes(2, 9, 8, 5, unsigned=True), codes(21, 3, 2, 5)
@@ -249,7 +251,7 @@ PADDED = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize(("channels", "kernel", "strides", "dilations", "padding"), PADDED)
 def test_padding_in_front_of_a_convolution(
     name: str, channels: int, kernel: Any, strides: Any, dilations: Any, padding: Any
@@ -329,7 +331,7 @@ def test_a_program_for_another_cpu_is_refused_at_load() -> None:
             qmlir.load(artifact)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SOME)
 @pytest.mark.parametrize(("rows", "inner"), [(1, 16), (14, 37), (None, 24)])
 def test_gated_pairs(name: str, rows: int | None, inner: int) -> None:
     """Both halves of the columns, an activation of one of them, and their product: in one pass."""

@@ -37,7 +37,7 @@ def test_unpack_undoes_pack(case: tuple[Any, str, str]) -> None:
 
 
 @given(packed())
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_compiled_unpack(case: tuple[Any, str, str]) -> None:
     codes, dtype, order = case
     given_bytes = R.pack(codes, dtype, order)
@@ -102,7 +102,7 @@ def _close_to_float64(kw: dict[str, Any], terms: Any, near: Any) -> None:
 
 
 @given(kw=products())
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_random_products(kw: dict[str, Any], terms: Any, near: Any) -> None:
     _close_to_float64(kw, terms, near)
 
@@ -161,7 +161,7 @@ def _direct_convolution(kw: dict[str, Any]) -> Any:
 
 
 @given(kw=convolutions())
-@settings(max_examples=8)
+@settings(max_examples=5)
 def test_random_convolutions(kw: dict[str, Any]) -> None:
     assert np.array_equal(qmlir.ops.conv2d_q(**kw), _direct_convolution(kw))
 
@@ -207,7 +207,7 @@ def _loop_of_products(kw: dict[str, Any]) -> Any:
 
 
 @given(kw=groupings())
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_random_groups(kw: dict[str, Any]) -> None:
     assert np.array_equal(qmlir.ops.grouped_matmul(**kw), _loop_of_products(kw))
 

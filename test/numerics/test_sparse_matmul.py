@@ -380,7 +380,7 @@ def _sparse_equals_dense(case: tuple[Any, Any, dict[str, Any], bool], same: Any)
 
 
 @given(case=products())
-@settings(max_examples=12)
+@settings(max_examples=7)
 def test_sparse_equals_dense(case: tuple[Any, Any, dict[str, Any], bool], same: Any) -> None:
     _sparse_equals_dense(case, same)
 

@@ -11,7 +11,10 @@ from ptx.shipped import SCHEMES, TARGETS, product, rows
 from qmlir.targets import resolve
 
 
-@pytest.mark.parametrize(("dtype", "group"), [("i8", 0), ("i4", 0), ("i4", 64), ("i2", 0)])
+@pytest.mark.parametrize(
+    ("dtype", "group"),
+    [("i8", 0), ("i4", 64), *(pytest.param(*x, marks=pytest.mark.slow) for x in (("i4", 0), ("i2", 0)))],
+)
 @pytest.mark.parametrize("m", [pytest.param(4, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow), 64])
 def test_operands_meet_every_bank_once(m: int, dtype: str, group: int) -> None:
     made = interpret(product("cuda:sm_80", m, 128, 256, dtype, group))

@@ -415,13 +415,11 @@ FORMS = [*products(), *short_weights(), *weight_only(), *one_byte_floats(), *sli
 FAST = {
     ("cuda:sm_80", n)
     for n in (
-        "w8a8-33x70", "w8a8-static rows 1", "w8a8-batch", "zero points-u8 both",
-        "epilogue-all", "epilogue-u8 half_away", "epilogue-swiglu halves", "w4a8-i4 per channel",
-        "w4a8-u4 zeros on both sides, group 32", "w4a8-static rows 4", "weight only-float16 x i4 group 32",
-        "fp8-e4m3 x e4m3", "sliced-zero points 16x32x512x1x1x4x3", "conv2d-zero point", "experts-contiguous",
-        "experts-routed u8", "experts-f16 x i4",
+        "w8a8-33x70", "w8a8-batch", "zero points-u8 both", "epilogue-all", "w4a8-u4 zeros on both sides, group 32",
+        "weight only-float16 x i4 group 32", "fp8-e4m3 x e4m3", "sliced-zero points 16x32x512x1x1x4x3", "conv2d-zero point",
+        "experts-routed u8",
     )
-} | {("cuda:sm_90a", n) for n in ("w8a8-72x160", "epilogue-all", "w4a8-i4 group 64")}  # fmt: skip
+} | {("cuda:sm_90a", n) for n in ("w8a8-72x160",)}  # fmt: skip
 FAST.add(("cuda:sm_89", "fp8-fast, 1 groups"))
 
 
