@@ -72,7 +72,9 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("fault", WRONG)
+@pytest.mark.parametrize(
+    "fault", [pytest.param(f, marks=[] if f == "the nibble order" else [pytest.mark.slow]) for f in WRONG]
+)
 def test_a_fault_of_the_compiler_is_named(
     fault: str, write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,12 @@ from qmlir.errors import UsageError
 from qmlir.targets import resolve
 from qmlir.targets.cuda.kernels import configurations
 
-TARGETS = ("cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a", "cuda:sm_120")
+TARGETS = [
+    "cuda:sm_80",
+    "cuda:sm_90a",
+    *(pytest.param(t, marks=pytest.mark.slow) for t in ("cuda:sm_86", "cuda:sm_89", "cuda:sm_120")),
+]
+SLOW_128 = pytest.param(128, marks=pytest.mark.slow)
 
 
 def codes(*shape: int, lo: int = -128, hi: int = 127) -> Any:
@@ -54,7 +59,7 @@ S8 = r"mma\.sync\.aligned\.m16n8k32\.row\.col\.s32\.s8\.s8\.s32"
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("m", [16, 33, 128, None])
+@pytest.mark.parametrize("m", [pytest.param(16, marks=pytest.mark.slow), 33, SLOW_128, None])
 def test_int8_is_one_kernel_on_integer_tensor_cores(target: str, m: int | None) -> None:
     kw = {"bias": np.zeros(250, np.float32), "activation": "gelu", "out_dtype": "f16"}
     one_kernel(product(target, m, 250, 500, lhs_scale=T((m, 1), "f32"), **kw), f"{S8}|{WGMMA}")
@@ -71,7 +76,7 @@ def test_rows_of_any_length(k: int) -> None:
 @pytest.mark.parametrize(
     ("dtype", "lo", "hi", "bits"), [("i4", -8, 7, 4), ("u4", 0, 15, 4), ("i2", -2, 1, 2), ("u2", 0, 3, 2)]
 )
-@pytest.mark.parametrize("group", [0, 32, 128])
+@pytest.mark.parametrize("group", [0, 32, SLOW_128])
 def test_short_codes_are_packed(dtype: str, lo: int, hi: int, bits: int, group: int) -> None:
     rhs = codes(64, 256, lo=lo, hi=hi)
     rhs.flat[:2] = lo, hi
@@ -214,7 +219,7 @@ def test_a_filter_may_be_an_argument() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
-@pytest.mark.parametrize("m", [1, 128, None])
+@pytest.mark.parametrize("m", [1, SLOW_128, None])
 @pytest.mark.parametrize("group", [0, 128])
 def test_weight_only_decodes_in_registers(dtype: str, m: int | None, group: int) -> None:
     rhs, scale = codes(64, 1024, lo=-8, hi=7), scales(64, 1024 // group if group else 1)

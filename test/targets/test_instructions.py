@@ -47,7 +47,12 @@ MATRIX = {
     "cpu:aarch64": "smlal|smull",
 }
 # One of each family takes every form; the others show that their description and instruction are right.
-THOROUGH = ("rocm:gfx942", "rocm:gfx1100", "cuda:sm_80", "vulkan:rdna3", "vulkan:lavapipe", "cpu:znver4")
+THOROUGH = [
+    "rocm:gfx942",
+    "cuda:sm_80",
+    "vulkan:lavapipe",
+    *(pytest.param(t, marks=pytest.mark.slow) for t in ("rocm:gfx1100", "vulkan:rdna3", "cpu:znver4")),
+]
 FEW = {"rocm": r"v_dot4\w*", "vulkan": "OpSDotAccSat"}
 
 
