@@ -18,6 +18,7 @@ from qmlir import TensorSpec as T, inputs
 from qmlir._mlir import context, ir
 from qmlir.cache import Cache
 from qmlir.checking.interpreter import Interpreter
+from qmlir.packed import packed, to_text
 
 PRODUCTS = {
     f.name: f
@@ -105,11 +106,11 @@ def test_packed_weights_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return qmlir.load(loads, parameters={SCOPE: str(file)}).main(*arguments)
 
     np.testing.assert_allclose(result(), expected, rtol=1e-6)
-    (packed,) = mapped_files()
-    made = packed.stat().st_mtime_ns
+    (made_once,) = mapped_files()
+    made = made_once.stat().st_mtime_ns
     np.testing.assert_allclose(result(), expected, rtol=1e-6)
-    assert packed.stat().st_mtime_ns == made  # read, not made again
-    packed.write_bytes(b"no archive")
+    assert made_once.stat().st_mtime_ns == made  # read, not made again
+    made_once.write_bytes(b"no archive")
     np.testing.assert_allclose(result(), expected, rtol=1e-6)
     os.utime(file, ns=(1, 1))  # as if its weights were others
     np.testing.assert_allclose(result(), expected, rtol=1e-6)
@@ -118,3 +119,22 @@ def test_packed_weights_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not mapped_files()
     monkeypatch.setenv("QMLIR_CACHE_DIR", "/proc/none")  # nothing can be written there
     np.testing.assert_allclose(result(), expected, rtol=1e-6)
+
+
+def test_refusals() -> None:
+    with pytest.raises(qmlir.errors.UsageError, match="keep_parameters is 'map'; it may be True, False or 'mapped'"):
+        qmlir.compile("module {}", keep_parameters="map")  # type: ignore[arg-type]
+    with pytest.raises(qmlir.errors.ArtifactError, match="what packs its weights cannot be read"):
+        packed(to_text(b"")[:-1] + "~", {})
+    with pytest.raises(qmlir.errors.ArtifactError, match=r"what packs the weights is no \.vmfb"):
+        packed(to_text(b"no program"), {})
+
+
+@pytest.mark.slow
+def test_another_target_keeps_parameters_as_they_are(lavapipe: str, tmp_path: Path) -> None:
+    form, file = PRODUCTS[FAST[1]], tmp_path / "weights.irpa"
+    held = form.compile("cpu", m=5)
+    loads = apart(held, file, target=lavapipe, keep_parameters="mapped")
+    arguments = inputs.make(qmlir.load(held).main.signature, {}, seed=1)
+    got = qmlir.load(loads, parameters={SCOPE: str(file)}).main(*arguments)
+    np.testing.assert_allclose(got, evaluated(held, list(arguments))[0], rtol=1e-6)

@@ -50,4 +50,4 @@ def apart(artifact: Any, path: Path, **options: Any) -> Any:
     for key, array in arrays.items():
         index.add_buffer(key, array.view(np.uint8).reshape(-1).tobytes())
     index.create_archive_file(str(path))
-    return qmlir.compile(text, target="cpu", **options)
+    return qmlir.compile(text, **options)
