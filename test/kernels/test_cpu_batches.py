@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,21 +11,10 @@ from support.kernels import Codes, forced
 
 import qmlir
 from qmlir import TensorSpec as T
-from qmlir.targets.cpu.host import host_features
-from qmlir.targets.cpu.kernels.micro import MICRO_KERNELS
 
-NAMES = [
-    m.name
-    for m in (*MICRO_KERNELS, amx.EmulatedAmx())
-    if m.name != "amx-int8" and any(needed <= host_features() for needed in m.features)
-]
+pytestmark = pytest.mark.usefixtures("emulated_amx")
+NAMES = amx.INTEGER
 SOME = [*NAMES[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _emulated_amx() -> Iterator[None]:
-    with amx.emulated():
-        yield
 
 
 def chosen(artifact: Any, name: str) -> None:

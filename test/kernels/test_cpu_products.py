@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.strategies as st
@@ -16,22 +15,11 @@ import qmlir
 from qmlir import TensorSpec as T
 from qmlir.targets.cpu.host import host_features
 from qmlir.targets.cpu.kernels import tiles
-from qmlir.targets.cpu.kernels.micro import MICRO_KERNELS
 
-# Those that run here, best first; of AMX only the instructions are others (see MICRO_KERNELS).
-NAMES = [
-    m.name
-    for m in (*MICRO_KERNELS, amx.EmulatedAmx())
-    if m.name != "amx-int8" and any(needed <= host_features() for needed in m.features)
-]
+pytestmark = pytest.mark.usefixtures("emulated_amx")
+NAMES = amx.INTEGER
 # Beside the products themselves, what is around them is tried in the fast tier with the first.
 SOME = [*NAMES[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _emulated_amx() -> Iterator[None]:
-    with amx.emulated():
-        yield
 
 
 SIZES = st.one_of(st.integers(1, 9), st.integers(1, 70))

@@ -3,7 +3,6 @@ all sums are exact in f32: then the order of additions does not show, and result
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import hypothesis.strategies as st
@@ -16,22 +15,11 @@ from support.kernels import Codes, forced
 import qmlir
 from qmlir import TensorSpec as T
 from qmlir.dialect.dtypes import DTYPES
-from qmlir.targets.cpu.host import host_features
-from qmlir.targets.cpu.kernels.float_micro import FLOAT_KERNELS
 
-NAMES = [
-    m.name
-    for m in (*FLOAT_KERNELS, amx.EmulatedAmxBf16())
-    if m.name != "amx-bf16" and any(needed <= host_features() for needed in m.features)
-]
+pytestmark = pytest.mark.usefixtures("emulated_amx")
+NAMES = amx.FLOAT
 BF16 = ("avx512-bf16", amx.BF16)  # multiply bfloat16
 FMA = [name for name in NAMES if name not in BF16]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _emulated_amx() -> Iterator[None]:
-    with amx.emulated():
-        yield
 
 
 SIZES = st.one_of(st.integers(1, 9), st.integers(1, 40))

@@ -16,6 +16,7 @@ from unittest import mock
 
 from qmlir._mlir import arith, ir, vector
 from qmlir.kernels.emit import both, equal
+from qmlir.targets.cpu.host import host_features
 from qmlir.targets.cpu.kernels import emit as e, float_micro, micro, tiles
 
 NAME, BF16 = "amx-int8-emulated", "amx-bf16-emulated"
@@ -52,6 +53,16 @@ class EmulatedAmxBf16(_Emulated, float_micro.AmxBf16):
     name: str = BF16
     features: tuple[frozenset[str], ...] = float_micro.AVX512_BF16.features
     fewest_rows: int = 1
+
+
+def _runnable(*kernels: Any) -> list[str]:
+    here = [k.name for k in kernels if any(needed <= host_features() for needed in k.features)]
+    return [name for name in here if name not in ("amx-int8", "amx-bf16")]  # which do not take few rows
+
+
+# The kernels that run here, best first, with those that stand for AMX's.
+INTEGER = _runnable(*micro.MICRO_KERNELS, EmulatedAmx())
+FLOAT = _runnable(*float_micro.FLOAT_KERNELS, EmulatedAmxBf16())
 
 
 @contextmanager
