@@ -8,6 +8,7 @@ from typing import Any
 from .._mlir import PassManager, ir
 from .._spelling import location_text
 from ..errors import Diagnostic, FrontEndError
+from .windows import cut_unread
 
 # torch-mlir's own pipeline to linalg without its checks that a function has torch types only, which a program with our
 # operations in it has not.
@@ -39,6 +40,7 @@ def to_linalg(
     except ir.MLIRError as e:
         told = [Diagnostic(d.message, location_text(d.location) or name) for d in e.error_diagnostics]
         raise FrontEndError([blame(told) or Diagnostic(str(e).splitlines()[0], name)]) from None
+    cut_unread(module)
 
 
 def without_ir(message: str) -> str:

@@ -61,6 +61,11 @@ def test_random_models(operator: str, seed: int) -> None:
     compare(operator, seed, "cpu")
 
 
+def test_a_pool_of_one_window_that_leaves_the_end_of_its_input_unread() -> None:
+    """Regression: IREE folded the loop away and refused an input longer than the window."""
+    compare("QLinearAveragePool", 189, "cpu")
+
+
 def test_order_of_input_channels_with_zero_points() -> None:
     """MatMulNBits with g_idx and zero points, by its definition: onnxruntime 1.31 leaves the zero points out."""
     k, n, block = 48, 5, 16

@@ -235,3 +235,12 @@ def test_parameters_beside_the_program(tmp_path: Path, suffix: str) -> None:
     assert len(artifact.vmfb) < path.stat().st_size
     found = qmlir.load(artifact, parameters={"model": str(path)}).main(x)
     torch.testing.assert_close(found, model(x).detach(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layer", [torch.nn.Conv2d(3, 5, 2, stride=2), torch.nn.MaxPool2d(2)], ids=["conv", "pool"])
+def test_one_window_that_leaves_the_end_of_its_input_unread(layer: Any) -> None:
+    """Regression: IREE refused an input longer than the only window along an axis."""
+    x = torch.randn(2, 3, 3, 6, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        found = qmlir.load(qmlir.compile(export(layer, x))).main(x)
+        torch.testing.assert_close(torch.as_tensor(found), layer(x), rtol=1e-5, atol=1e-5)

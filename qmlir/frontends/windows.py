@@ -1,0 +1,92 @@
+"""What poolings and convolutions leave unread at the end of their input is cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .._mlir import ir, linalg, tensor
+
+
+def cut_unread(module: Any) -> None:
+    """Where a window moves by one step only, the input becomes what that window reads.
+
+    IREE (3.13) folds a loop of extent 1 away and takes the input to be as long as the window. One that is longer,
+    because the next window would not fit, is refused: "inferred input/output operand #1 has shape's dimension #0 to be
+    3, but found 2".
+    """
+    found: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if op.name.startswith(("linalg.pooling_", "linalg.conv_", "linalg.depthwise_conv_")):
+            found.append(op.operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in found:
+        _cut(op)
+
+
+def _cut(op: Any) -> None:
+    maps = [a.value for a in linalg.get_indexing_maps(op)]
+    extents: dict[int, int | None] = {}
+    for m, value in zip(maps, op.operands, strict=True):
+        for e, size in zip(map(_known, m.results), _sizes(value), strict=True):
+            if isinstance(e, ir.AffineDimExpr):
+                extents[e.position] = size
+    sizes = _sizes(op.operands[0])
+    read = list(sizes)
+    for axis, e in enumerate(map(_known, maps[0].results)):
+        if isinstance(e, ir.AffineDimExpr) or 1 not in (extents[d] for d in _loops(e)):
+            continue
+        last, size = _last(e, extents), sizes[axis]
+        if last is not None and size is not None:
+            read[axis] = min(last + 1, size)
+    if read == sizes:
+        return
+    rank, dynamic = len(sizes), ir.ShapedType.get_dynamic_size()
+    source = op.operands[0]
+    t = ir.RankedTensorType(source.type)
+    with ir.InsertionPoint(op), op.location:
+        counts = [tensor.dim(source, _index(i)) for i, s in enumerate(read) if s is None]
+        shape = [dynamic if s is None else s for s in read]
+        op.operands[0] = tensor.extract_slice(
+            ir.RankedTensorType.get(shape, t.element_type), source, [], counts, [], [0] * rank, shape, [1] * rank
+        )
+
+
+def _index(i: int) -> Any:
+    from ..passes.lower.build import index
+
+    return index(i)
+
+
+def _sizes(value: Any) -> list[int | None]:
+    t = ir.RankedTensorType(value.type)
+    return [None if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
+
+
+def _known(e: Any) -> Any:
+    return e.maybe_downcast() if hasattr(e, "maybe_downcast") else e
+
+
+def _loops(e: Any) -> Sequence[int]:
+    """The loops that an expression reads."""
+    if isinstance(e, ir.AffineDimExpr):
+        return [e.position]
+    if isinstance(e, ir.AffineConstantExpr):
+        return []
+    return [*_loops(_known(e.lhs)), *_loops(_known(e.rhs))]
+
+
+def _last(e: Any, extents: dict[int, int | None]) -> int | None:
+    """The largest value of a sum of loops times positive strides, None where an extent is dynamic."""
+    if isinstance(e, ir.AffineDimExpr):
+        size = extents[e.position]
+        return None if size is None else size - 1
+    if isinstance(e, ir.AffineConstantExpr):
+        return int(e.value)
+    left, right = _last(_known(e.lhs), extents), _last(_known(e.rhs), extents)
+    if left is None or right is None:
+        return None
+    return left + right if isinstance(e, ir.AffineAddExpr) else left * right
