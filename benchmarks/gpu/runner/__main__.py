@@ -12,6 +12,7 @@ where they are there. Exit status 1 when a check fails.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from typing import Any
 
 FOLDER = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(FOLDER / "runner"))
+if importlib.util.find_spec("numpy") is None:
+    sys.exit(f"{sys.executable} has no numpy: install it (pip install numpy), or name another Python in PYTHON")
 
 from arguments import Arrays  # noqa: E402
 from device import Device, NoDevice, find_runtime, read_program  # noqa: E402
