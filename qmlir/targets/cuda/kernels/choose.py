@@ -106,7 +106,8 @@ def choose(
         gemm = make(kernel, tile, storage, constant)
         if _usable(gemm) and gemm.shared_bytes <= machine.shared_memory:
             found.append((seconds(gemm, target, machine), gemm))
-    return min(found, key=lambda pair: pair[0])[1] if found else None
+    # Of tiles that all wait for memory the smallest: more workgroups ask for it, and no row is multiplied for nothing.
+    return min(found, key=lambda pair: (pair[0], pair[1].tile.m * pair[1].tile.n))[1] if found else None
 
 
 def gemv_for(kernel: Kernel, storage: Storage, units: int, shared_memory: int) -> Gemv | str:
