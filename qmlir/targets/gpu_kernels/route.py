@@ -8,7 +8,8 @@ group. Groups whose rows lie in order need only their sizes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,13 +50,26 @@ class RoutedPlan:
         assert routing is not None
         function = function_of(op)
         route(routing, Launch(_THREADS, self.subgroup, lambda rows: (1, 1, 1)))
-        answer = self.strategy.consider(self.contraction)
+        with magnitudes(op, self.contraction):
+            answer = self.strategy.consider(self.contraction)
         assert isinstance(answer, Accept), answer
         answer.plan.apply(op)
         sweep(function)  # what the kernel reads through
 
     def describe(self) -> Any:
         return {**self.inner.describe(), "routing": "one dispatch"}
+
+
+@contextmanager
+def magnitudes(op: Any, c: Contraction) -> Iterator[None]:
+    """The attributes with the largest codes are there inside: without them a weight of short codes is one of bytes."""
+    names = ("qmlir.lhs_magnitude", "qmlir.rhs_magnitude")
+    known = [(n, v) for n, v in zip(names, (c.lhs_magnitude, c.rhs_magnitude), strict=True)]
+    for name, value in known:
+        op.attributes[name] = ir.IntegerAttr.get(e.integer(64), value)
+    yield
+    for name, _ in known:
+        del op.attributes[name]
 
 
 def with_routing(
