@@ -174,6 +174,24 @@ def _store(w: Workgroup, op: Any, mask: Array) -> None:
     memory.array[where] = value[mask]
 
 
+def _atomic(w: Workgroup, op: Any, mask: Array) -> None:
+    """One thread after the other, in the order of their numbers; what it leaves is nobody's until a barrier."""
+    assert "addi" in str(op.attributes["kind"]) or int(ir.IntegerAttr(op.attributes["kind"]).value) == 1
+    value, memory = w.get(op.operands[0]), w.get(op.operands[1])
+    where = memory.at([w.get(v) for v in list(op.operands)[2:]], mask, "an atomic sum")
+    who = np.arange(w.threads)[mask]
+    for seen in (memory.written, memory.read):
+        if ((seen[where] != -1) & (seen[where] != -3) & (seen[where] != who)).any():
+            raise KernelError("an atomic sum of shared memory that another thread uses, without a barrier between")
+    out = w.full(op.results[0].type, 0)
+    for place in zip(who, *where, strict=True):
+        thread, at = place[0], place[1:]
+        out[thread] = memory.array[at]
+        memory.array[at] += value[thread]
+    memory.written[where] = -3
+    w.values[op.results[0]] = out
+
+
 def _one_writer(memory: Memory, where: tuple[Array, ...], values: Array) -> None:
     """No two threads store different values to one place at once."""
     flat = np.ravel_multi_index(where, memory.shape) if where else np.zeros(len(values), int)
@@ -288,6 +306,7 @@ _EFFECTS: dict[str, Effect] = {
     "memref.load": _load,
     "memref.store": _store,
     "memref.alloc": _alloc,
+    "memref.atomic_rmw": _atomic,
     "gpu.barrier": _barrier,
     "amdgpu.lds_barrier": _barrier,
     "hal.interface.binding.subspan": _subspan,
@@ -478,10 +497,10 @@ def _memory(array: Array, kind: Any) -> Memory:
 
 
 def run(
-    module: Any, inputs: Sequence[Array], result: Array, *sizes: int, entry: str | None = None
+    module: Any, inputs: Sequence[Array], result: Array | Sequence[Array], *sizes: int, entry: str | None = None
 ) -> Mapping[str, int]:
-    """Run the executable `entry` of a module, or its only one; writes `result`, returns how often each op ran (once a
-    workgroup).
+    """Run the executable `entry` of a module, or its only one; writes `result` (or results), returns how often each op
+    ran (once a workgroup).
 
     Args:
         inputs: the operands of the dispatch, without the sizes that are known at run time.
@@ -499,7 +518,8 @@ def run(
     entry = function.regions[0].blocks[0]
     spans = [o.operation for o in entry.operations if o.operation.name == "hal.interface.binding.subspan"]
     kinds = {int(ir.IntegerAttr(o.attributes["binding"]).value): ir.MemRefType(o.results[0].type) for o in spans}
-    buffers = [_memory(array, kinds[i]) for i, array in enumerate([*inputs, result])]
+    results = [result] if isinstance(result, np.ndarray) else list(result)
+    buffers = [_memory(array, kinds[i]) for i, array in enumerate([*inputs, *results])]
     grid = _grid(export, sizes[0] if sizes else 0)
     counts: dict[str, int] = {}
     for z in range(grid[2]):

@@ -8,7 +8,7 @@ import numpy as np
 from kernels import gpu_interpreter
 
 import qmlir
-from qmlir._mlir import context, ir, tensor
+from qmlir._mlir import arith, context, ir, tensor
 
 
 def run(artifact: Any, *inputs: Any) -> list[Any]:
@@ -19,16 +19,20 @@ def run(artifact: Any, *inputs: Any) -> list[Any]:
     inputs = tuple(a.view(np.int8) if a.dtype == np.uint8 else a for a in inputs)
     with context():
         module = ir.Module.parse(text)
-        kinds = [(_entry(op), op.results[0].type) for op in _dispatches(module)]
-        for number, (entry, kind) in enumerate(kinds):
+        kinds = [(_entry(op), [r.type for r in op.results]) for op in _dispatches(module)]
+        for number, (entry, made) in enumerate(kinds):
+            dynamic = sum(kind.is_dynamic_dim(d) for kind in made for d in range(kind.rank))
             sizes, operands = [], []
-            for value in _several(_around(text, number)(*inputs, *results)):
-                (operands if np.ndim(value) else sizes).append(np.asarray(value))
-            known = [int(size) for size in sizes]
-            shape = [known[0] if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
-            out = np.full(shape, 77, gpu_interpreter.dtype_of(kind.element_type))
-            gpu_interpreter.run(module, operands, out, *known, entry=entry)
-            results.append(out)
+            values = [np.asarray(value) for value in _several(_around(text, number)(*inputs, *results))]
+            asked = [int(size) for size in values[len(values) - dynamic :]]
+            for value in values[: len(values) - dynamic]:
+                (operands if value.dtype != np.int32 or value.ndim else sizes).append(value)
+            outs = []
+            for kind in made:
+                shape = [asked.pop(0) if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
+                outs.append(np.full(shape, 77, gpu_interpreter.dtype_of(kind.element_type)))
+            gpu_interpreter.run(module, operands, outs, *(int(size) for size in sizes), entry=entry)
+            results += outs
     return _several(_around(text, None)(*inputs, *results))
 
 
@@ -66,11 +70,16 @@ def _around(text: str, number: int | None) -> Any:
         block = function.regions[0].blocks[0]
         last = list(block.operations)[-1].operation
         for call in calls[:number]:
-            argument = block.add_argument(call.results[0].type, call.location)
-            call.results[0].replace_all_uses_with(argument)
+            for result in call.results:
+                result.replace_all_uses_with(block.add_argument(result.type, call.location))
         if number is not None:
             with ir.InsertionPoint(last), last.location:
-                operands = [_as_tensor(v) for v in calls[number].operands if not isinstance(v.type, ir.IndexType)]
+                # What it computes from, and behind that the sizes of its results.
+                made = [r.type for r in calls[number].results]
+                dynamic = sum(kind.is_dynamic_dim(d) for kind in made for d in range(kind.rank))
+                given = list(calls[number].operands)
+                operands = [_as_tensor(v) for v in given if not isinstance(v.type, ir.IndexType)]
+                operands += [_as_tensor(v) for v in given[len(given) - dynamic :]]
                 last = ir.Operation.create(last.name, operands=operands)
             list(block.operations)[-1].operation.erase()
         kinds = [a.type for a in block.arguments], [v.type for v in last.operands]
@@ -91,6 +100,8 @@ def _as_tensor(value: Any) -> Any:
     """Sizes become tensors without axes, which programs can return."""
     if isinstance(value.type, ir.RankedTensorType):
         return value
+    if isinstance(value.type, ir.IndexType):
+        value = arith.index_cast(ir.IntegerType.get_signless(64), value)
     return tensor.FromElementsOp(ir.RankedTensorType.get([], value.type), [value]).result
 
 

@@ -173,3 +173,21 @@ def test_a_batch_with_its_own_weights(target: str) -> None:
     assert {d["chosen"] for d in artifact.manifest["strategies"]} <= {"tiled", "matrix"}
     got = qmlir.load(artifact).main(lhs) if "lavapipe" in target else gpu_programs.run(artifact, lhs)[0]
     np.testing.assert_array_equal(got, qmlir.reference.scaled_matmul(lhs, rhs, **kw))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(33, 47, 65), pytest.param(128, 256, 512, marks=pytest.mark.slow)])
+def test_a_batch_whose_size_alone_is_dynamic(m: int, n: int, k: int) -> None:
+    """It compiles, to matrix instructions."""
+    source = f"""
+    func.func @main(%a: tensor<?x{m}x{k}xi8>, %b: tensor<?x{k}x{n}xi8>) -> tensor<?x{m}x{n}xi32> {{
+      %c0 = arith.constant 0 : index
+      %zero = arith.constant 0 : i32
+      %size = tensor.dim %a, %c0 : tensor<?x{m}x{k}xi8>
+      %empty = tensor.empty(%size) : tensor<?x{m}x{n}xi32>
+      %init = linalg.fill ins(%zero : i32) outs(%empty : tensor<?x{m}x{n}xi32>) -> tensor<?x{m}x{n}xi32>
+      %r = linalg.batch_matmul ins(%a, %b : tensor<?x{m}x{k}xi8>, tensor<?x{k}x{n}xi8>)
+          outs(%init : tensor<?x{m}x{n}xi32>) -> tensor<?x{m}x{n}xi32>
+      return %r : tensor<?x{m}x{n}xi32>
+    }}"""
+    artifact = qmlir.compile(source, target="rocm:gfx942")
+    assert [d["chosen"] for d in artifact.manifest["strategies"]] == ["mma"]

@@ -61,12 +61,13 @@ class Products:
             return []
         shapes = {
             "index": (batch.size,), "start": (batch.matrices,), "count": (batch.matrices,),
-            "rows": (batch.size, self.kernel.m),
+            "rows": (batch.size, self.kernel.m), "target": (batch.size, self.kernel.m),
         }  # fmt: skip
         there = [
             *(["index"] if batch.index is not None else []),
             *(["start", "count"] if batch.counts is not None else []),
             *(["rows"] if batch.rows is not None else []),
+            *(["target"] if batch.target is not None else []),
         ]
         assert len(there) == len(picks(self.kernel))
         return [View(shapes[name], e.integer(32)) for name in there]
@@ -102,11 +103,15 @@ class Products:
             matrix = arith.index_castui(ir.IndexType.get(), arith.minui(index, e.word(batch.matrices - 1)))
         if batch.counts is not None:
             start, count = (arith.index_castui(ir.IndexType.get(), e.load(m, [matrix])) for m in memory[1:3])
-            left = e.subtract(count, e.multiply(e.subtract(product, start), rows))
-            used = e.both(used, e.less(first_row, left))
-            rows = e.minimum(rows, left)
-        picked = memory[-1] if batch.rows is not None else None
-        return Place(rows, product, matrix, used, self.kernel, picked)
+            there = e.subtract(count, e.multiply(e.subtract(product, start), rows))
+            used = e.both(used, e.less(first_row, there))
+            rows = e.minimum(rows, there)
+        left = list(memory)
+        target = left.pop() if batch.target is not None else None
+        picked = left.pop() if batch.rows is not None else None
+        place = Place(rows, product, matrix, used, self.kernel, picked, target)
+        # Rows of a block stand at its start: a tile whose first row goes nowhere has none.
+        return place if target is None else replace(place, used=e.both(used, place.goes(place.inside(first_row))[1]))
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,7 @@ class Place:
     used: Any = True
     kernel: Kernel | None = None  # of a batch
     picked: Any = None  # the memref that says which row of the activation each row is
+    target: Any = None  # the memref that says which row of the result each row is
 
     def of_matrix(self, *where: e.Index) -> list[e.Index]:
         """A place in what each matrix has."""
@@ -137,5 +143,14 @@ class Place:
         assert self.kernel.m is not None
         if self.picked is None:
             return e.add(e.multiply(self.product, self.kernel.m), row)
-        number = arith.index_castui(ir.IndexType.get(), e.load(self.picked, [self.product, row]))
-        return e.divide(number, batch.repeats)
+        return e.divide(self.slot(row), batch.repeats)
+
+    def slot(self, row: e.Index) -> e.Index:
+        """The number that picks a row."""
+        return arith.index_castui(ir.IndexType.get(), e.load(self.picked, [self.product, row]))
+
+    def goes(self, row: e.Index) -> tuple[e.Index, Any]:
+        """The row of the result that a row is, and whether it is one."""
+        number = e.load(self.target, [self.product, row])
+        there = arith.cmpi(arith.CmpIPredicate.sge, number, e.word(0))
+        return arith.index_castui(ir.IndexType.get(), number), there

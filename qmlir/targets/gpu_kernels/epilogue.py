@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..._mlir import arith
+from ..._mlir import arith, ir
 from ...kernels.bodies import BodyCloner
 from ...kernels.description import (
     BATCH,
@@ -18,6 +18,7 @@ from ...kernels.description import (
     GROUP,
     MATRIX,
     ROW,
+    SLOT,
     TOKEN,
     Kernel,
     Literal,
@@ -67,12 +68,16 @@ class Epilogue:
         views = []
         for operand in self.kernel.operands:
             width = self._width_of(operand)
-            views.append(_view([sizes[a] for a in operand.axes], width, operand.element_type))
+            known = {**sizes, SLOT: _slots(operand)} if SLOT in operand.axes else sizes
+            views.append(_view([known[a] for a in operand.axes], width, operand.element_type))
         window = self.kernel.lhs.window
         if self.kernel.planes and window is not None:
             pixels = window.result[0] * window.result[1]
             return [*views, View((window.image[0], self.kernel.columns, pixels), self.kernel.result_type)]
-        return [*views, _view([*products, self.kernel.m, self.kernel.columns], self._width, self.kernel.result_type)]
+        rows = self.kernel.m
+        if batch is not None and batch.target is not None:
+            products, rows = [], self.kernel.row_sizes[0]
+        return [*views, _view([*products, rows, self.kernel.columns], self._width, self.kernel.result_type)]
 
     @property
     def _first(self) -> e.Index:
@@ -110,6 +115,8 @@ class Epilogue:
             if row not in self._tokens:
                 self._tokens[row] = self._place.token(row)
             at[TOKEN] = self._tokens[row]
+        if SLOT in operand.axes:
+            at[SLOT] = self._place.slot(row)
         key = (operand, *(at[a] for a in operand.axes))
         if key not in self._read:
             self._read[key] = self._load(operand, at)
@@ -199,7 +206,11 @@ class Epilogue:
         if self.kernel.planes:
             self._write_planes(value, row, column, inside)
             return
-        outer = [] if self.kernel.batch is None or self.kernel.beside else [self._place.product]
+        batch = self.kernel.batch
+        outer = [] if batch is None or batch.beside else [self._place.product]
+        if batch is not None and batch.target is not None:
+            row, there = self._place.goes(self._place.inside(row))
+            outer, inside = [], e.both(inside, there)
         first = e.divide(self._first, self._width)
         if self.lanes == self._width:
             with e.when(e.both(inside, self._inside(column, self.lanes))):
@@ -224,6 +235,12 @@ class Epilogue:
 
     def _inside(self, column: e.Index, lanes: int) -> Any:
         return e.less(column, self.kernel.n)
+
+
+def _slots(operand: Operand) -> int | Size:
+    """How many slots there are, where that is known."""
+    kind = ir.RankedTensorType(operand.value.type)
+    return Size(tokens=True) if kind.is_dynamic_dim(0) else int(kind.get_dim_size(0))
 
 
 def _view(shape: Sequence[int | Size | None], width: int, element: Any) -> View:

@@ -10,6 +10,7 @@ from ...strategy import Accept, Contraction, Decline, Strategy
 from ..base import Target
 from ..gpu import parse_mma
 from ..roofline import kernel_estimate
+from .route import with_routing
 
 if TYPE_CHECKING:
     from ...dialect.dtypes import Array
@@ -89,7 +90,9 @@ class DotStrategy:
             rows = "a number of rows that is not known" if c.m is None else f"{c.m} rows"
             return Decline(f"{rows}: threads that share K are for {most} rows at most", "tiles fit")
         kernel = described(c)
-        return kernel if isinstance(kernel, Decline) else self.check(kernel)
+        if isinstance(kernel, Decline):
+            return kernel
+        return with_routing(self, c, kernel, self.check(kernel), self.machine.subgroup)
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
@@ -138,6 +141,7 @@ def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
     from ...kernels.description import Unfit
     from ...kernels.group import describe, describe_convolution
     from ...kernels.picked import picked
+    from ...kernels.routing import scattered
     from ...kernels.row_sums import absorbed
     from .batch import side_by_side
 
@@ -155,7 +159,7 @@ def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
                 return Decline(f"what dequantises the filter has no form on vectors: {reason}", "codes and scales")
     except Unfit as unfit:
         return Decline(unfit.reason, unfit.remedy)
-    return picked(absorbed(kernel.without_gate()))
+    return scattered(picked(absorbed(kernel.without_gate()), slots=True))
 
 
 def unreadable(kernel: Kernel, piece: int = 4) -> Decline | None:

@@ -1,198 +1,20 @@
-"""Rows of groups into blocks, in one workgroup: the tables that a product by experts is told its rows and its places
-by. The many small ops of the lowering, which run on every target, make the same tables up to the order of the rows of
-one group, which no result depends on.
-
-Rows that name their group are counted by atomic additions in shared memory, where each also gets its place in its
-group. Groups whose rows lie in order need only their sizes.
-"""
+"""The kernel that brings rows of experts into blocks, as CUDA launches it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-from ...._mlir import arith, flow, ir, memref, tensor
-from ....kernels import emit as e
-from ....kernels.outline import function_of, once, unused_name
-from ....kernels.routing import ROUTES, Routing, sweep
-from . import instructions as gpu
-from .executable import in_a_row, kernel_of
+from ....kernels.routing import Routing
+from ...gpu_kernels import route as tables
+from .executable import in_a_row
 
 _THREADS = 512
-_MOST_GROUPS = 2048  # whose counters are in shared memory that no kernel has to ask for
+_SHARED = 1 << 15  # bytes that no kernel has to ask for
 
 
 def routable(routing: Routing) -> bool:
     """Whether the tables fit the kernel."""
-    return routing.groups <= _MOST_GROUPS
+    return tables.routable(routing, _SHARED)
 
 
 def route(routing: Routing) -> None:
     """Put one dispatch in the place of the ops that make the tables."""
-    before = routing.index.owner.operation
-    function = function_of(before)
-    rows = ir.RankedTensorType(routing.block_of.type)
-    dynamic = rows.is_dynamic_dim(0)
-    results = [*(value.type for value in routing.results), routing.row_of.type]
-    with before.location, ir.InsertionPoint(function):
-        name = unused_name(function, "route")
-        size = None if dynamic else rows.get_dim_size(0)
-        tables = ir.RankedTensorType(routing.row_of.type)
-        made = None if tables.is_dynamic_dim(0) else tables.get_dim_size(0)
-        kernel = _Route(routing.groups, routing.width, routing.sorted, size, made)
-        entry = kernel.emit(name, [routing.source.type], results)
-    entry = once(function.parent, name, entry)
-    with before.location, ir.InsertionPoint(before):
-        count = [_size_of(routing.block_of)] if dynamic else []
-        blocks = [_size_of(routing.index)] if dynamic else []
-        sizes = [arith.index_cast(e.integer(32), n) for n in count]
-        source = [tensor.dim(routing.source, e.index(0))] if dynamic and not routing.sorted else []
-        call = flow.DispatchOp(
-            results, count, ir.Attribute.parse(f"[{entry}]"), [*sizes, routing.source], source,
-            [*blocks, *blocks, *count, *count, *blocks],
-        )  # fmt: skip
-        call.operation.attributes[ROUTES] = ir.UnitAttr.get()
-        for old, new in zip(routing.results, call.results, strict=False):
-            old.replace_all_uses_with(new)
-    sweep(function)
-
-
-def _size_of(value: Any) -> Any:
-    """The dynamic first size of what a generic makes: that of the tensor it fills."""
-    while value.owner.operation.name != "tensor.empty":
-        op = value.owner.operation
-        value = op.operands[len(op.operands) - 1]
-    return value.owner.operation.operands[0]
-
-
-@dataclass(frozen=True)
-class _Route:
-    """The kernel, for `rows` rows in `count` blocks (None: dynamic)."""
-
-    groups: int
-    width: int
-    sorted: bool
-    rows: int | None
-    count: int | None
-
-    def emit(self, name: str, inputs: Sequence[Any], results: Sequence[Any]) -> str:
-        launch = in_a_row(_THREADS, lambda rows: 1)
-        return kernel_of(name, self.rows, [*inputs, *results], launch, self._body, results=len(results))
-
-    def blocks(self, rows: e.Index) -> e.Index:
-        """How many blocks there are (passes/lower/blocks.py)."""
-        if self.count is not None:
-            return self.count
-        return e.minimum(rows, e.add(e.divide_up(rows, self.width), self.groups - 1))
-
-    def _body(self, rows: e.Index, buffers: list[Any]) -> None:
-        source, index, row_of, block_of, slot_of, target = buffers
-        thread, i32 = gpu.thread_id(_THREADS), e.integer(32)
-        zero = e.constant(0, i32)
-        # Rows of each group, and the group's first block and first row.
-        counts, first_block, first_row, taken = (gpu.shared([self.groups], i32) for _ in range(4))
-
-        def put(buffer: Any, value: Any, *where: e.Index) -> None:
-            memref.store(value, buffer, [e.index(i) for i in where])
-
-        def get(buffer: Any, *where: e.Index) -> Any:
-            return memref.load(buffer, [e.index(i) for i in where])
-
-        with e.loop(thread, self.groups, _THREADS) as each:
-            put(counts, arith.maxsi(get(source, each.index), zero) if self.sorted else zero, each.index)
-            put(taken, zero, each.index)
-        gpu.barrier()
-        if not self.sorted:
-            with e.loop(thread, rows, _THREADS) as each:
-                group = get(source, each.index)
-                e.guarded(self._known(group), lambda: _drop(_counted(counts, _place(group))))
-            gpu.barrier()
-        with e.loop(thread, self.groups, _THREADS) as mine:
-            with e.loop(0, mine.index, 1, [zero, zero]) as each:
-                count = get(counts, each.index)
-                each.next = [arith.addi(each.values[0], self._blocks_of(count)), arith.addi(each.values[1], count)]
-            put(first_block, each.results[0], mine.index)
-            put(first_row, each.results[1], mine.index)
-        gpu.barrier()
-        blocks = self.blocks(rows)
-        with e.loop(thread, blocks, _THREADS) as block:
-            number = arith.index_cast(i32, block.index)
-            with e.loop(0, self.groups, 1, [zero]) as each:
-                end = arith.addi(get(first_block, each.index), self._blocks_of(get(counts, each.index)))
-                passed = arith.extui(i32, arith.cmpi(arith.CmpIPredicate.sle, end, number))
-                each.next = [arith.addi(each.values[0], passed)]
-            put(index, each.results[0], block.index)
-        gpu.barrier()
-        last = arith.index_cast(i32, e.index(rows))
-        with e.loop(thread, e.multiply(blocks, self.width), _THREADS) as place:
-            block, slot = e.divide(place.index, self.width), e.remainder(place.index, self.width)
-            group = get(index, block)
-            used = self._known(group)
-            safe = arith.select(used, group, zero)
-            inside = arith.subi(arith.index_cast(i32, block), get(first_block, _place(safe)))
-            inside = arith.addi(arith.muli(inside, e.constant(self.width, i32)), arith.index_cast(i32, slot))
-            there = arith.andi(used, arith.cmpi(arith.CmpIPredicate.slt, inside, get(counts, _place(safe))))
-            row = arith.addi(get(first_row, _place(safe)), inside)
-            if self.sorted:
-                there = arith.andi(there, arith.cmpi(arith.CmpIPredicate.slt, row, last))
-            negative = e.constant(-1, i32)
-
-            def empty(block: Any = block, slot: Any = slot) -> None:
-                put(row_of, zero, block, slot)
-                put(target, negative, block, slot)
-
-            def full(block: Any = block, slot: Any = slot, row: Any = row) -> None:
-                self._give(put, row_of, block_of, slot_of, target, row, block, slot)
-
-            e.guarded(arith.xori(there, e.constant(1, e.integer(1))), empty)
-            if self.sorted:
-                e.guarded(there, full)
-        if self.sorted:
-            return
-        with e.loop(thread, rows, _THREADS) as each:
-            row, group = arith.index_cast(i32, each.index), get(source, each.index)
-            known = self._known(group)
-
-            def ranked(row: Any = row, group: Any = group) -> None:
-                rank = _counted(taken, _place(group))
-                place = e.add(e.multiply(_place(get(first_block, _place(group))), self.width), _place(rank))
-                block, slot = e.divide(place, self.width), e.remainder(place, self.width)
-                self._give(put, row_of, block_of, slot_of, target, row, block, slot)
-
-            def nowhere(at: Any = each.index) -> None:
-                put(block_of, zero, at)
-                put(slot_of, zero, at)
-
-            e.guarded(known, ranked)
-            e.guarded(arith.xori(known, e.constant(1, e.integer(1))), nowhere)
-
-    def _give(
-        self, put: Any, row_of: Any, block_of: Any, slot_of: Any, target: Any, row: Any, block: Any, slot: Any
-    ) -> None:  # fmt: skip
-        """A row its place in the blocks, and the place its row."""
-        i32 = e.integer(32)
-        put(row_of, row, block, slot)
-        put(target, row, block, slot)
-        put(block_of, arith.index_cast(i32, block), _place(row))
-        put(slot_of, arith.index_cast(i32, slot), _place(row))
-
-    def _known(self, group: Any) -> Any:
-        return arith.cmpi(arith.CmpIPredicate.ult, group, e.constant(self.groups, e.integer(32)))
-
-    def _blocks_of(self, count: Any) -> Any:
-        i32 = e.integer(32)
-        return arith.divui(arith.addi(count, e.constant(self.width - 1, i32)), e.constant(self.width, i32))
-
-
-def _place(word: Any) -> Any:
-    return arith.index_castui(ir.IndexType.get(), word)
-
-
-def _counted(buffer: Any, where: Any) -> Any:
-    """What was at a place of shared memory, to which one is added."""
-    return memref.AtomicRMWOp(arith.AtomicRMWKind.addi, e.constant(1, e.integer(32)), buffer, [where]).result
-
-
-def _drop(_: Any) -> None:
-    """A statement where an expression is wanted."""
+    tables.route(routing, in_a_row(_THREADS, lambda rows: 1))

@@ -74,12 +74,14 @@ class RoutedPlan:
 
     def apply(self, op: Any) -> None:
         from ....kernels.routing import routing_of
+        from ...gpu_kernels.route import magnitudes
         from .route import route
 
         routing = routing_of(self.strategy.described(self.contraction))
         assert routing is not None
         route(routing)
-        answer = self.strategy.consider(self.contraction)
+        with magnitudes(op, self.contraction):
+            answer = self.strategy.consider(self.contraction)
         assert isinstance(answer, Accept), answer
         answer.plan.apply(op)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
+from ...gpu_kernels.route import with_routing
 from ...gpu_kernels.strategy import described, unreadable
 from ...roofline import kernel_estimate
 
@@ -80,7 +81,9 @@ class MatrixStrategy:
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32") and (c.acc != "f32" or c.lhs not in ("f16", "bf16")):
             return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 on both sides, or f16 or bf16 by codes")
         kernel = described(c, planes=True)
-        return kernel if isinstance(kernel, Decline) else self.check(kernel)
+        if isinstance(kernel, Decline):
+            return kernel
+        return with_routing(self, c, kernel, self.check(kernel), self.machine.subgroup)
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""

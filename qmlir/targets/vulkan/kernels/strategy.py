@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
 from ...gpu import parse_mma
+from ...gpu_kernels.route import with_routing
 from ...gpu_kernels.strategy import described, unreadable, unsupported
 from ...roofline import kernel_estimate
 from .machine import Spirv
@@ -72,7 +73,9 @@ class CooperativeKernelStrategy:
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
             return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "i8 codes on both sides")
         kernel = described(c, planes=True)
-        return kernel if isinstance(kernel, Decline) else self.check(kernel)
+        if isinstance(kernel, Decline):
+            return kernel
+        return with_routing(self, c, kernel, self.check(kernel), self.machine.subgroup)
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
