@@ -1,22 +1,35 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-guard-empty | filecheck %s
 
-// A dynamic axis: empty results of the right shape when it is 0, else the function as it was. What is chosen is a buffer
-// view: of tensors, IREE confuses the offsets in an allocation that they share.
+// The functions that are made come first, the last one before the others. Of several results, what is chosen is a
+// buffer view: of tensors, IREE confuses the offsets in an allocation that they share.
+// CHECK-LABEL: func.func @several(
+// CHECK: %[[SIZES:.*]]:2 = {{.*}}call @several__shapes
+// CHECK: %[[CHOSEN:.*]]:2 = scf.if {{.*}} -> (!hal.buffer_view, !hal.buffer_view)
+// CHECK: hal.tensor.export
+// CHECK: } else {
+// CHECK: func.call @several__body
+// CHECK: hal.tensor.export
+// CHECK: hal.tensor.import %[[CHOSEN]]#0 : !hal.buffer_view -> tensor<?x4xf32>{%[[SIZES]]#0}
+
+// A dynamic axis: empty results of the right shape when it is 0, else the function as it was.
 // CHECK-LABEL: func.func @dynamic(
 // CHECK: %[[SIZE:.*]] = {{.*}}call @dynamic__shapes
 // CHECK: %[[D:.*]] = tensor.dim
 // CHECK: %[[EMPTY:.*]] = arith.cmpi eq, %[[D]]
-// CHECK: %[[CHOSEN:.*]] = scf.if %[[EMPTY]] -> (!hal.buffer_view)
+// CHECK: scf.if %[[EMPTY]] -> (tensor<?x4xf32>)
 // CHECK: tensor.empty(%[[SIZE]])
-// CHECK: hal.tensor.export
 // CHECK: } else {
 // CHECK: func.call @dynamic__body
-// CHECK: hal.tensor.export
-// CHECK: hal.tensor.import %[[CHOSEN]] : !hal.buffer_view -> tensor<?x4xf32>{%[[SIZE]]}
 // CHECK: func.func private @dynamic__body(
 func.func @dynamic(%x: tensor<?x4xf32>) -> tensor<?x4xf32> {
   %0 = math.exp %x : tensor<?x4xf32>
   return %0 : tensor<?x4xf32>
+}
+
+func.func @several(%x: tensor<?x4xf32>) -> (tensor<?x4xf32>, tensor<?x4xf32>) {
+  %0 = math.exp %x : tensor<?x4xf32>
+  %1 = math.sqrt %0 : tensor<?x4xf32>
+  return %0, %1 : tensor<?x4xf32>, tensor<?x4xf32>
 }
 
 // Static axes: nothing to guard.

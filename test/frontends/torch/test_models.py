@@ -133,7 +133,8 @@ def test_static_shapes(model: str, scheme: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("model", "scheme"), [("conv", "x86-static"), ("mlp", "int8-dynamic")])
+@pytest.mark.parametrize(("model", "scheme"), [("conv", "x86-static"), ("mlp", "int8-dynamic"), ("block", "x86-static"),
+                                               ("encoder", "x86-static")])  # fmt: skip
 def test_on_vulkan(model: str, scheme: str, lavapipe: str) -> None:
     module, x = models.quantised(model, scheme), models.example(model)
     function = qmlir.load(qmlir.compile(models.exported(module, x, None), target=lavapipe)).main
