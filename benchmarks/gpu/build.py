@@ -159,7 +159,7 @@ def _argument(o: Any) -> dict[str, Any]:
 
 def compile_work(work: Work, target: str) -> Artifact:
     """One program: `repeats` products, the first on the first set of operands, and so on; results in their order."""
-    return compile_built(lambda ctx: _module(work), resolve(target), Options(cache=False, choice=work.choice), None)
+    return compile_built(lambda ctx: _module(work), resolve(target), Options(cache=False), None)
 
 
 def _module(work: Work) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy as np
 import qmlir
 from qmlir import TensorSpec
 from qmlir.dialect.dtypes import DTYPES, Array, from_numpy
-from qmlir.targets import resolve
 
 R = qmlir.reference
 ROWS = (1, 4, 16, 33, 130)
@@ -36,7 +35,6 @@ class Check:
     dynamic: bool = True
     arguments: tuple[str, ...] = ("lhs", "lhs_scale", "lhs_zero_point")
     tolerance: float = 0.0
-    choice: dict[str, Any] = field(default_factory=dict)  # of a strategy, where a target has it
 
     def operands(self, m: int) -> dict[str, Any]:
         """For m rows; constants are the same for all."""
@@ -54,9 +52,7 @@ class Check:
             array = np.asarray(value)
             shape = (None, *array.shape[1:]) if self.dynamic and name not in ("rhs", "group_sizes") else array.shape
             given[name] = TensorSpec(shape, from_numpy(array.dtype))
-        known = {s.name for s in resolve(target).strategies()}
-        choice = self.choice if set(self.choice.values()) <= known else None
-        return getattr(qmlir.ops, self.op).compile(target=target, choice=choice, **given)
+        return getattr(qmlir.ops, self.op).compile(target=target, **given)
 
     def expected(self, m: int) -> Array:
         return np.asarray(getattr(R, self.op)(**self.operands(m)))
@@ -120,7 +116,6 @@ def checks() -> Iterator[Check]:
                 dynamic=False, tolerance=2e-3)  # fmt: skip
     for lhs, rhs in (("e4m3", "e4m3"), ("e5m2", "e4m3"), ("e5m2", "e5m2")):
         yield Check("fp8", f"{lhs} x {rhs}", _product(rhs, lhs=lhs), tolerance=1e-4)
-    yield Check("fp8", "fast", _product("e4m3", lhs="e4m3"), tolerance=2e-3, choice={"strategy": "mma-sync-fp8-fast"})
     yield Check("w8a8", "K shared by warps", _product(n=72, k=4096), rows=(16, 33), dynamic=False)
     for kernel, stride in ((3, 1), (3, 2), (1, 1)):
         yield Check(

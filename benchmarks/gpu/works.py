@@ -77,7 +77,6 @@ class Work:
     share: tuple[str, float] | None = None
     constants: dict[str, Any] = field(default_factory=dict)
     longest: int = LONGEST
-    choice: dict[str, Any] = field(default_factory=dict)  # of what strategies leave open
 
     @property
     def rotating_bytes(self) -> int:
@@ -173,10 +172,6 @@ def _works() -> Iterator[Work]:
     for m, n, k in LARGE:
         yield _product(f"fp8 {m}x{n}x{k}", "fp8, large", m, n, k, "e4m3", ("torch._scaled_mm", "torch f16"),
                        (Goal("torch._scaled_mm", 1.0),), ("fp8 peak", 0.65))  # fmt: skip
-    for m, n, k in LARGE[:2]:  # by fp8's own instruction, as torch's use_fast_accum
-        fast = _product(f"fp8 fast {m}x{n}x{k}", "fp8 fast, large", m, n, k, "e4m3", ("torch._scaled_mm", "torch f16"),
-                        (Goal("torch._scaled_mm", 1.0),), ("fp8 peak", 0.65))  # fmt: skip
-        yield replace(fast, choice={"strategy": "mma-sync-fp8-fast"})
     packed = (Goal("torch f16", 0.30), Goal("gemlite", 0.9), Goal("torch._weight_int4pack_mm", 0.9))
     for lhs, scheme in (("f16", "w4a16 g128"), ("i8", "w4a8 g128")):
         for k, n in DECODE:

@@ -19,7 +19,6 @@ from benchmarks.gpu.works import DECODE, L2_BYTES, LARGE, LONGEST, works
 ROWS = {
     "w8a8, large": {"torch._int_mm + scales": 1.0},
     "fp8, large": {"torch._scaled_mm": 1.0},
-    "fp8 fast, large": {"torch._scaled_mm": 1.0},
     "w4a16 g128, M <= 16": {"torch f16": 0.3, "gemlite": 0.9, "torch._weight_int4pack_mm": 0.9},
     "w4a8 g128, M <= 16": {"torch f16": 0.3, "gemlite": 0.9, "torch._weight_int4pack_mm": 0.9},
     "w8a8, M <= 64": {"torch f16": 0.55},
