@@ -250,8 +250,11 @@ class Blocks:
     def __init__(self, routing: Routing, width: int | None = None) -> None:
         self.routing = routing
         rows, groups = routing.rows, routing.groups
+        # Tables that the program asked for, by their width, have the size that it knows of; those of products are never
+        # one block: the axis would fold away, and the product would be no batch that a strategy knows.
+        least = 0 if width else 2
         self.width = width = width or _block_width(rows, groups)
-        self.count = _block_count(rows, groups, width)
+        self.count = _block_count(rows, groups, width, least)
         per_group = elementwise([Arg(routing.sizes, (0,))], [groups], i32(),
                                 lambda s: arith.ceildivsi(s, constant(width)))  # fmt: skip
         start = apart(_before(per_group, groups))
@@ -331,10 +334,9 @@ def _block_width(rows: Size, groups: int) -> int:
     return width
 
 
-def _block_count(rows: Size, groups: int, width: int) -> Size:
+def _block_count(rows: Size, groups: int, width: int, least: int) -> Size:
     if isinstance(rows, int):
-        # Never one: the axis would fold away, and the product would be no batch that a strategy knows.
-        return max(2, block_count(rows, groups, width) or 0)
+        return max(least, block_count(rows, groups, width) or 0)
     bound = arith.addi(arith.ceildivsi(rows, index(width)), index(groups - 1))
     return arith.minsi(rows, bound)
 
