@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .._mlir import PassManager, arith, func, hal, ir, scf, tensor
+from .._mlir import PassManager, arith, func, ir, tensor
 from .base import Pass, State
 from .lower.build import index
 
@@ -20,10 +20,9 @@ class GuardEmptyPass(Pass):
     right shape, else the function as it was. What the shapes are is found by running the function's copy through
     MLIR's shape resolution, which leaves index arithmetic only.
 
-    Of several results the choice is one of buffer views, not of tensors: results share an allocation, and IREE (3.13)
-    takes an offset that is 0 in one branch and a `util.align` in the other for 0 (its integer ranges do not know the
-    op), so that one result would be read where another lies. Of one result it is one of tensors: with a view, programs
-    with attention between quantised layers of dynamic shape came out wrong.
+    The two return from blocks of their own. An `scf.if` that yields the results brings their allocations together, and
+    IREE (3.13) takes an offset that is 0 in one branch and a `util.align` in the other for 0 (its integer ranges do not
+    know the op): one result of several was read where another lies, and so were values inside a program.
     """
 
     name: ClassVar[str] = "qmlir-guard-empty"
@@ -77,33 +76,15 @@ def _guard(module: Any, body: Any) -> None:
             with ir.InsertionPoint(outer.add_entry_block()):
                 types = list(t.results)
                 sizes = list(func.CallOp([ir.IndexType.get()] * shapes, f"{name}__shapes", outer.arguments).results)
-                apart = len(types) > 1
-                choice = scf.IfOp(
-                    _any_empty(list(outer.arguments)), [_view()] * len(types) if apart else types, has_else=True
-                )
-                with ir.InsertionPoint(choice.then_block):
-                    empties = [tensor.empty(s, t.element_type) for s, t in _shaped(sizes, types)]
-                    scf.YieldOp(_views(empties) if apart else empties)
-                with ir.InsertionPoint(choice.else_block):
-                    results = list(func.CallOp(types, f"{name}__body", list(outer.arguments)).results)
-                    scf.YieldOp(_views(results) if apart else results)
-                chosen = list(choice.results)
-                func.ReturnOp(_tensors(chosen, sizes, types) if apart else chosen)
-
-
-def _view() -> Any:
-    return ir.Type.parse("!hal.buffer_view")
-
-
-def _views(values: list[Any]) -> list[Any]:
-    return [hal.tensor_export(_view(), v, v.type, [tensor.dim(v, index(i)) for i in _axes(v)]) for v in values]
-
-
-def _tensors(views: list[Any], sizes: list[Any], types: list[Any]) -> list[Any]:
-    return [
-        hal.tensor_import(t, view, t, [size for size in s if not isinstance(size, int)])
-        for view, (s, t) in zip(views, _shaped(sizes, types), strict=True)
-    ]
+                empty, full = (outer.regions[0].blocks.append() for _ in range(2))
+                ir.Operation.create(
+                    "cf.cond_br", operands=[_any_empty(list(outer.arguments))], successors=[empty, full],
+                    attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0])},
+                )  # fmt: skip
+            with ir.InsertionPoint(empty):
+                func.ReturnOp([tensor.empty(s, t.element_type) for s, t in _shaped(sizes, types)])
+            with ir.InsertionPoint(full):
+                func.ReturnOp(list(func.CallOp(types, f"{name}__body", list(outer.arguments)).results))
 
 
 def _shaped(sizes: list[Any], types: list[Any]) -> list[tuple[list[Any], Any]]:
