@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .._mlir import PassManager, arith, func, ir, tensor
+from .._mlir import PassManager, arith, func, ir, scf, tensor
 from .base import Pass, State
 from .lower.build import index
 
@@ -20,9 +20,11 @@ class GuardEmptyPass(Pass):
     right shape, else the function as it was. What the shapes are is found by running the function's copy through
     MLIR's shape resolution, which leaves index arithmetic only.
 
-    The two return from blocks of their own. An `scf.if` that yields the results brings their allocations together, and
-    IREE (3.13) takes an offset that is 0 in one branch and a `util.align` in the other for 0 (its integer ranges do not
-    know the op): one result of several was read where another lies, and so were values inside a program.
+    Where there are several results, the two return from blocks of their own. An `scf.if` that yields the results brings
+    their allocations together, and IREE (3.13) takes an offset that is 0 in one branch and a `util.align` in the other
+    for 0 (its integer ranges do not know the op): one result was read where another lies, and so were values inside the
+    program. (Some convolutions with such blocks are refused when they are loaded, by IREE's check of the command
+    buffers that it makes then; so functions of one result, which are right with an `scf.if`, have one.)
     """
 
     name: ClassVar[str] = "qmlir-guard-empty"
@@ -73,18 +75,28 @@ def _guard(module: Any, body: Any) -> None:
             for which in ("arg_attrs", "res_attrs"):
                 if which in body.operation.attributes:
                     outer.operation.attributes[which] = body.operation.attributes[which]
-            with ir.InsertionPoint(outer.add_entry_block()):
-                types = list(t.results)
-                sizes = list(func.CallOp([ir.IndexType.get()] * shapes, f"{name}__shapes", outer.arguments).results)
-                empty, full = (outer.regions[0].blocks.append() for _ in range(2))
-                ir.Operation.create(
-                    "cf.cond_br", operands=[_any_empty(list(outer.arguments))], successors=[empty, full],
-                    attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0])},
-                )  # fmt: skip
-            with ir.InsertionPoint(empty):
-                func.ReturnOp([tensor.empty(s, t.element_type) for s, t in _shaped(sizes, types)])
-            with ir.InsertionPoint(full):
-                func.ReturnOp(list(func.CallOp(types, f"{name}__body", list(outer.arguments)).results))
+            _choose(outer, list(t.results), shapes, name)
+
+
+def _choose(outer: Any, types: list[Any], shapes: int, name: str) -> None:
+    """The body of a guarded function."""
+    with ir.InsertionPoint(outer.add_entry_block()):
+        sizes = list(func.CallOp([ir.IndexType.get()] * shapes, f"{name}__shapes", outer.arguments).results)
+        is_empty = _any_empty(list(outer.arguments))
+        if len(types) == 1:
+            choice = scf.IfOp(is_empty, types, has_else=True)
+            empty, full, end = choice.then_block, choice.else_block, scf.YieldOp
+            func.ReturnOp(list(choice.results))
+        else:
+            empty, full, end = *(outer.regions[0].blocks.append() for _ in range(2)), func.ReturnOp
+            ir.Operation.create(
+                "cf.cond_br", operands=[is_empty], successors=[empty, full],
+                attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0])},
+            )  # fmt: skip
+    with ir.InsertionPoint(empty):
+        end([tensor.empty(s, t.element_type) for s, t in _shaped(sizes, types)])
+    with ir.InsertionPoint(full):
+        end(list(func.CallOp(types, f"{name}__body", list(outer.arguments)).results))
 
 
 def _shaped(sizes: list[Any], types: list[Any]) -> list[tuple[list[Any], Any]]:
