@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .._mlir import PassManager, arith, func, ir, scf, tensor
+from .._mlir import PassManager, arith, func, hal, ir, scf, tensor
 from .base import Pass, State
 from .lower.build import index
 
@@ -20,11 +20,11 @@ class GuardEmptyPass(Pass):
     right shape, else the function as it was. What the shapes are is found by running the function's copy through
     MLIR's shape resolution, which leaves index arithmetic only.
 
-    Where there are several results, the two return from blocks of their own. An `scf.if` that yields the results brings
-    their allocations together, and IREE (3.13) takes an offset that is 0 in one branch and a `util.align` in the other
-    for 0 (its integer ranges do not know the op): one result was read where another lies, and so were values inside the
-    program. (Some convolutions with such blocks are refused when they are loaded, by IREE's check of the command
-    buffers that it makes then; so functions of one result, which are right with an `scf.if`, have one.)
+    Where the two ways meet, IREE (3.13) brings the allocations of their results together, and takes an offset that is
+    0 in one and a `util.align` in the other for 0 (its integer ranges do not know the op): one of several results was
+    read where another lies, and so were values inside the program. So they do not meet where there are several: each
+    returns from a block of its own. Programs that pad tensors are refused so when they are loaded, by IREE's check of
+    the command buffers that it makes then: in those, what is chosen is buffer views.
     """
 
     name: ClassVar[str] = "qmlir-guard-empty"
@@ -75,18 +75,32 @@ def _guard(module: Any, body: Any) -> None:
             for which in ("arg_attrs", "res_attrs"):
                 if which in body.operation.attributes:
                     outer.operation.attributes[which] = body.operation.attributes[which]
-            _choose(outer, list(t.results), shapes, name)
+            _choose(outer, list(t.results), shapes, name, _pads(body))
 
 
-def _choose(outer: Any, types: list[Any], shapes: int, name: str) -> None:
+def _pads(f: Any) -> bool:
+    found = []
+
+    def visit(op: Any) -> Any:
+        found.append(op.name == "tensor.pad")
+        return ir.WalkResult.ADVANCE
+
+    f.operation.walk(visit)
+    return any(found)
+
+
+def _choose(outer: Any, types: list[Any], shapes: int, name: str, pads: bool) -> None:
     """The body of a guarded function."""
     with ir.InsertionPoint(outer.add_entry_block()):
         sizes = list(func.CallOp([ir.IndexType.get()] * shapes, f"{name}__shapes", outer.arguments).results)
         is_empty = _any_empty(list(outer.arguments))
-        if len(types) == 1:
-            choice = scf.IfOp(is_empty, types, has_else=True)
+        together = len(types) == 1 or pads
+        views = len(types) > 1 and pads
+        if together:
+            choice = scf.IfOp(is_empty, [_view()] * len(types) if views else types, has_else=True)
             empty, full, end = choice.then_block, choice.else_block, scf.YieldOp
-            func.ReturnOp(list(choice.results))
+            chosen = list(choice.results)
+            func.ReturnOp(_tensors(chosen, sizes, types) if views else chosen)
         else:
             empty, full, end = *(outer.regions[0].blocks.append() for _ in range(2)), func.ReturnOp
             ir.Operation.create(
@@ -94,9 +108,26 @@ def _choose(outer: Any, types: list[Any], shapes: int, name: str) -> None:
                 attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0])},
             )  # fmt: skip
     with ir.InsertionPoint(empty):
-        end([tensor.empty(s, t.element_type) for s, t in _shaped(sizes, types)])
+        empties = [tensor.empty(s, t.element_type) for s, t in _shaped(sizes, types)]
+        end(_views(empties) if views else empties)
     with ir.InsertionPoint(full):
-        end(list(func.CallOp(types, f"{name}__body", list(outer.arguments)).results))
+        results = list(func.CallOp(types, f"{name}__body", list(outer.arguments)).results)
+        end(_views(results) if views else results)
+
+
+def _view() -> Any:
+    return ir.Type.parse("!hal.buffer_view")
+
+
+def _views(values: list[Any]) -> list[Any]:
+    return [hal.tensor_export(_view(), v, v.type, [tensor.dim(v, index(i)) for i in _axes(v)]) for v in values]
+
+
+def _tensors(views: list[Any], sizes: list[Any], types: list[Any]) -> list[Any]:
+    return [
+        hal.tensor_import(t, view, t, [size for size in s if not isinstance(size, int)])
+        for view, (s, t) in zip(views, _shaped(sizes, types), strict=True)
+    ]
 
 
 def _shaped(sizes: list[Any], types: list[Any]) -> list[tuple[list[Any], Any]]:

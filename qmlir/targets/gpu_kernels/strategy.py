@@ -10,7 +10,6 @@ from ...strategy import Accept, Contraction, Decline, Strategy
 from ..base import Target
 from ..gpu import parse_mma
 from ..roofline import kernel_estimate
-from .route import with_routing
 
 if TYPE_CHECKING:
     from ...dialect.dtypes import Array
@@ -92,6 +91,8 @@ class DotStrategy:
         kernel = described(c)
         if isinstance(kernel, Decline):
             return kernel
+        from .route import with_routing
+
         return with_routing(self, c, kernel, self.check(kernel), self.machine.subgroup)
 
     def check(self, kernel: Kernel) -> Accept | Decline:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
-from ...gpu_kernels.route import with_routing
 from ...gpu_kernels.strategy import described, unreadable
 from ...roofline import kernel_estimate
 
@@ -83,6 +82,8 @@ class MatrixStrategy:
         kernel = described(c, planes=True)
         if isinstance(kernel, Decline):
             return kernel
+        from ...gpu_kernels.route import with_routing
+
         return with_routing(self, c, kernel, self.check(kernel), self.machine.subgroup)
 
     def check(self, kernel: Kernel) -> Accept | Decline:

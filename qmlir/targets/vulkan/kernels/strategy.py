@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
 from ...gpu import parse_mma
-from ...gpu_kernels.route import with_routing
 from ...gpu_kernels.strategy import described, unreadable, unsupported
 from ...roofline import kernel_estimate
 from .machine import Spirv
@@ -75,6 +74,8 @@ class CooperativeKernelStrategy:
         kernel = described(c, planes=True)
         if isinstance(kernel, Decline):
             return kernel
+        from ...gpu_kernels.route import with_routing
+
         return with_routing(self, c, kernel, self.check(kernel), self.machine.subgroup)
 
     def check(self, kernel: Kernel) -> Accept | Decline:
