@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .._mlir import ir, linalg, tensor
+from .._mlir import arith, ir, linalg, tensor
 
 
 def cut_unread(module: Any) -> None:
@@ -48,17 +48,12 @@ def _cut(op: Any) -> None:
     source = op.operands[0]
     t = ir.RankedTensorType(source.type)
     with ir.InsertionPoint(op), op.location:
-        counts = [tensor.dim(source, _index(i)) for i, s in enumerate(read) if s is None]
+        index = ir.IndexType.get()
+        counts = [tensor.dim(source, arith.constant(index, i)) for i, s in enumerate(read) if s is None]
         shape = [dynamic if s is None else s for s in read]
         op.operands[0] = tensor.extract_slice(
             ir.RankedTensorType.get(shape, t.element_type), source, [], counts, [], [0] * rank, shape, [1] * rank
         )
-
-
-def _index(i: int) -> Any:
-    from ..passes.lower.build import index
-
-    return index(i)
 
 
 def _sizes(value: Any) -> list[int | None]:

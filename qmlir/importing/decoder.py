@@ -15,10 +15,11 @@ from ..errors import UsageError
 from ..passes.lower.blocks import assert_that, constant, count, flag, names_a_group
 from ..passes.lower.build import Arg, Size, as_index, collapse, dims, expand, index, static, tensor_type
 from ..signature import NAME
+from ..util_globals import declare, load_global, store_global
 from .config import DecoderConfig, config_of
 from .layers import attention, multiply, rms_norm, rotate
 from .names import EMBEDDING, HEAD, NORM, Tensors
-from .program import Imported, Parameters, declare, load_global, store_global
+from .program import Imported, Parameters
 from .weights import Quantize, product, rows
 
 _POSITION = "position"

@@ -16,6 +16,7 @@ from .._mlir import ir
 from ..dialect.dtypes import DTYPES, Array, from_numpy
 from ..errors import UsageError
 from ..spec import TensorSpec
+from ..util_globals import declare, load_global, parameter
 
 SCOPE = "model"
 _SAFETENSORS = {"i8": "I8", "u8": "U8", "i16": "I16", "i32": "I32", "i64": "I64", "f16": "F16", "bf16": "BF16",
@@ -83,32 +84,6 @@ class Parameters:
         if key not in self._symbols:
             self._symbols[key] = symbol = re.sub(r"\W", "_", key)
             self.arrays[key] = array
-            quoted = json.dumps(key)
-            named = f'#flow.parameter.named<"{SCOPE}"::{quoted}> : {t}'
             with ir.InsertionPoint.at_block_begin(self._module.body):
-                declare(symbol, t, ir.Attribute.parse(named))
+                declare(symbol, t, parameter(SCOPE, key, t))
         return load_global(self._symbols[key], t), spec
-
-
-def declare(symbol: str, t: Any, initial: Any = None, mutable: bool = False) -> None:
-    """A private global; without an initial value, one that is stored before it is loaded."""
-    attributes = {
-        "sym_name": ir.StringAttr.get(symbol),
-        "type": ir.TypeAttr.get(t),
-        "sym_visibility": ir.StringAttr.get("private"),
-    }
-    if initial is not None:
-        attributes["initial_value"] = initial
-    if mutable:
-        attributes["is_mutable"] = ir.UnitAttr.get()
-    ir.Operation.create("util.global", attributes=attributes)
-
-
-def load_global(symbol: str, t: Any) -> Any:
-    attributes = {"global": ir.FlatSymbolRefAttr.get(symbol)}
-    return ir.Operation.create("util.global.load", results=[t], attributes=attributes).results[0]
-
-
-def store_global(symbol: str, value: Any) -> None:
-    attributes = {"global": ir.FlatSymbolRefAttr.get(symbol)}
-    ir.Operation.create("util.global.store", operands=[value], attributes=attributes)

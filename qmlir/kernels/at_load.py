@@ -7,6 +7,8 @@ from hashlib import sha256
 from typing import Any
 
 from .._mlir import func, ir
+from ..util_globals import declare, load_global, parameter, store_global
+from .outline import function_of
 
 _PURE = ("tensor.", "linalg.", "arith.", "math.")
 _PREFIX = "packed_"
@@ -24,9 +26,7 @@ def at_load(value: Any, make: Callable[[Any], Any]) -> Any:
     initialiser of the program computes. The same of the same parameters is one global, whoever reads it."""
     slice_ = _slice(value)
     assert slice_ is not None
-    function = ir.InsertionPoint.current.block.owner
-    while function.parent.name != "builtin.module":
-        function = function.parent
+    function = function_of(ir.InsertionPoint.current.ref_operation.operation)
     module = function.parent
     with ir.InsertionPoint(function):
         initializer = ir.Operation.create(
@@ -37,21 +37,15 @@ def at_load(value: Any, make: Callable[[Any], Any]) -> Any:
         made = make(_copied(slice_, value))
         text = initializer.get_asm(use_local_scope=True)  # else maps are named by their order in the module
         name = f"{_PREFIX}{sha256(text.encode()).hexdigest()[:16]}"
-        store = {"global": ir.FlatSymbolRefAttr.get(name)}
-        ir.Operation.create("util.global.store", operands=[made], attributes=store)
+        store_global(name, made)
         ir.Operation.create("util.return")
     kind = made.type
     if _global(module, name) is None:
         with ir.InsertionPoint(initializer):
-            ir.Operation.create("util.global", attributes={
-                "sym_name": ir.StringAttr.get(name), "type": ir.TypeAttr.get(kind),
-                "sym_visibility": ir.StringAttr.get("private"),
-            })  # fmt: skip
+            declare(name, kind)
     else:
         initializer.erase()
-    return ir.Operation.create(
-        "util.global.load", results=[kind], attributes={"global": ir.FlatSymbolRefAttr.get(name)}
-    ).results[0]
+    return load_global(name, kind)
 
 
 def taken_out(module: Any, scope: str) -> Any:
@@ -75,8 +69,7 @@ def taken_out(module: Any, scope: str) -> Any:
         with ir.InsertionPoint(function.add_entry_block()):
             func.ReturnOp([_copied(body, store.operands[0])])
         initializer.erase()
-        parameter = f'#flow.parameter.named<"{scope}"::"{name}"> : {kind}'
-        globals_[name].attributes["initial_value"] = ir.Attribute.parse(parameter)
+        globals_[name].attributes["initial_value"] = parameter(scope, name, kind)
     return packer if any(o.operation.name == "func.func" for o in packer.body.operations) else None
 
 
@@ -105,10 +98,7 @@ def _slice(value: Any) -> list[Any] | None:
 
 def _is_once(op: Any) -> bool:
     if op.name == "util.global.load":
-        module = op.parent
-        while module.name != "builtin.module":
-            module = module.parent
-        definition = _global(module, op.attributes["global"].value)
+        definition = _global(function_of(op).parent, op.attributes["global"].value)
         return definition is not None and "is_mutable" not in definition.attributes
     return op.name in _CONSTANTS or op.name.startswith(_PURE)
 

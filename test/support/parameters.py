@@ -9,6 +9,7 @@ import numpy as np
 
 import qmlir
 from qmlir.dialect.ops.constants import constant_array
+from qmlir.util_globals import declare, load_global, parameter
 
 SCOPE = "model"
 
@@ -35,15 +36,9 @@ def apart(artifact: Any, path: Path, **options: Any) -> Any:
             t, key = op.results[0].type, f"p{i}"
             arrays[key] = np.ascontiguousarray(constant_array(op.results[0]))
             with ir.InsertionPoint(body):
-                ir.Operation.create("util.global", attributes={
-                    "sym_name": ir.StringAttr.get(key), "type": ir.TypeAttr.get(t),
-                    "sym_visibility": ir.StringAttr.get("private"),
-                    "initial_value": ir.Attribute.parse(f'#flow.parameter.named<"{SCOPE}"::"{key}"> : {t}'),
-                })  # fmt: skip
+                declare(key, t, parameter(SCOPE, key, t))
             with ir.InsertionPoint(op):
-                name = ir.FlatSymbolRefAttr.get(key)
-                load = ir.Operation.create("util.global.load", results=[t], attributes={"global": name})
-            op.results[0].replace_all_uses_with(load.results[0])
+                op.results[0].replace_all_uses_with(load_global(key, t))
             op.erase()
         text = str(module)
     index = rt.ParameterIndex()

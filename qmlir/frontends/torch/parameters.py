@@ -11,6 +11,7 @@ from torch.fx import Node
 from ..._mlir import ir
 from ...errors import UsageError
 from ...spec import TensorSpec
+from ...util_globals import declare, load_global, parameter
 from ..raising import Tensor
 from .dtypes import FROM_TORCH, to_numpy
 
@@ -37,9 +38,7 @@ class Parameters:
         spec = TensorSpec(tuple(value.shape), FROM_TORCH[value.dtype])
         from .importer import builtin
 
-        load = ir.Operation.create("util.global.load", results=[builtin(spec)],
-                                   attributes={"global": ir.FlatSymbolRefAttr.get(_symbol(key))})  # fmt: skip
-        return Tensor(spec, load.result)
+        return Tensor(spec, load_global(_symbol(key), builtin(spec)))
 
     def declare(self, module: Any) -> None:
         """The globals that the loads name, and the file."""
@@ -48,11 +47,7 @@ class Parameters:
         with ir.InsertionPoint.at_block_begin(module.body):
             for key, value in self._tensors.items():
                 kind = builtin(TensorSpec(tuple(value.shape), FROM_TORCH[value.dtype]))
-                initial = ir.Attribute.parse(f'#flow.parameter.named<"{SCOPE}"::"{key}"> : {kind}')
-                ir.Operation.create("util.global", attributes={
-                    "sym_name": ir.StringAttr.get(_symbol(key)), "sym_visibility": ir.StringAttr.get("private"),
-                    "type": ir.TypeAttr.get(kind), "initial_value": initial,
-                })  # fmt: skip
+                declare(_symbol(key), kind, parameter(SCOPE, key, kind))
         self._write()
 
     def _write(self) -> None:

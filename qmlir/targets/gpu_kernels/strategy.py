@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...strategy import Accept, Contraction, Decline, Strategy
 from ..base import Target
@@ -88,12 +88,7 @@ class DotStrategy:
         if self.few and (c.m is None or c.m > most):
             rows = "a number of rows that is not known" if c.m is None else f"{c.m} rows"
             return Decline(f"{rows}: threads that share K are for {most} rows at most", "tiles fit")
-        kernel = described(c)
-        if isinstance(kernel, Decline):
-            return kernel
-        from .route import with_routing
-
-        return with_routing(self, c, kernel, self.check(kernel), self.machine.subgroup)
+        return considered(self, c)
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
@@ -133,6 +128,26 @@ class DotStrategy:
             return Shape(1, 8, 8, 4)
         assert kernel.m is not None
         return Shape(self.workers, 64 // self.workers, 1, kernel.m)
+
+
+class Checked(Strategy, Protocol):
+    """A strategy whose kernels may read tables that another kernel of ours makes."""
+
+    @property
+    def machine(self) -> Machine: ...
+
+    def check(self, kernel: Kernel) -> Accept | Decline:
+        """Whether the kernel can be computed this way."""
+
+
+def considered(strategy: Checked, c: Contraction, planes: bool = False) -> Accept | Decline:
+    """Whether a strategy takes a contraction; `planes` as for `described`."""
+    from .route import with_routing
+
+    kernel = described(c, planes)
+    if isinstance(kernel, Decline):
+        return kernel
+    return with_routing(strategy, c, kernel, strategy.check(kernel), strategy.machine.subgroup)
 
 
 def described(c: Contraction, planes: bool = False) -> Kernel | Decline:

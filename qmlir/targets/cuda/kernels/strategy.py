@@ -34,16 +34,17 @@ class KernelPlan:
 
     def apply(self, op: Any) -> None:
         from ....kernels.emit import integer
+        from ....kernels.layouts import by_columns
         from ....kernels.outline import function_of, outline
         from ....kernels.routing import sweep
         from .operands import arranged
-        from .weights import packed_constant, transposed
+        from .weights import packed_constant
 
         made = self.generator
 
         def rhs() -> Any:
             if self.codes is None:
-                return transposed(made.kernel.rhs)
+                return by_columns(made.kernel.rhs)
             return packed_constant(self.codes, made.storage, made.padded_k)
 
         function = function_of(made.kernel.operations[0])

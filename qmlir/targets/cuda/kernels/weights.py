@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
-from ...._mlir import arith, ir, linalg, tensor
+from ...._mlir import arith
 from ....dialect.dtypes import Array
 from ....kernels import emit as e
-from ....kernels.description import Factor
 from ....kernels.layouts import Layout
 from ....kernels.weights import constant_bytes
 from .shared_tile import CHUNK
@@ -116,20 +114,3 @@ def packed_constant(codes: Array, storage: Storage, padded_k: int) -> Any:
     rows = codes.reshape(-1, codes.shape[-1])
     array = storage.layout(len(rows), padded_k).apply(rows)
     return constant_bytes(array.reshape(*codes.shape[:-1], padded_k // storage.fields))
-
-
-def transposed(rhs: Factor) -> Any:
-    """A weight of run time, `[N, K]` or `[B, N, K]`, in front of the kernel; as it is where K is last. The filter of a
-    convolution `[F, H, W, C]`, or `[G, F, H, W, C]`, is `[N, K]`."""
-    if rhs.source_axes.count("k") > 1:
-        kind = ir.RankedTensorType(rhs.value.type)
-        axes = [[i for i, a in enumerate(rhs.source_axes) if a == letter] for letter in ("n", "k")]
-        shape = [prod(kind.get_dim_size(i) for i in group) for group in axes]
-        flat = ir.RankedTensorType.get(shape, kind.element_type)
-        return tensor.collapse_shape(flat, rhs.value, axes)
-    if rhs.source_axes[-1] == "k":
-        return rhs.value
-    order = sorted(range(len(rhs.source_axes)), key=lambda i: ("b", "n", "k").index(rhs.source_axes[i]))
-    kind = ir.RankedTensorType(rhs.value.type)
-    out = tensor.empty([kind.get_dim_size(i) for i in order], kind.element_type)
-    return linalg.transpose(rhs.value, outs=[out], permutation=order).results[0]

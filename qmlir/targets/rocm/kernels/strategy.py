@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
-from ...gpu_kernels.strategy import described, unreadable
+from ...gpu_kernels.strategy import considered, unreadable
 from ...roofline import kernel_estimate
 
 if TYPE_CHECKING:
@@ -79,12 +79,7 @@ class MatrixStrategy:
         c = contraction
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32") and (c.acc != "f32" or c.lhs not in ("f16", "bf16")):
             return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 on both sides, or f16 or bf16 by codes")
-        kernel = described(c, planes=True)
-        if isinstance(kernel, Decline):
-            return kernel
-        from ...gpu_kernels.route import with_routing
-
-        return with_routing(self, c, kernel, self.check(kernel), self.machine.subgroup)
+        return considered(self, c, planes=True)
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""

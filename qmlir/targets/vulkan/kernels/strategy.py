@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
 from ...gpu import parse_mma
-from ...gpu_kernels.strategy import described, unreadable, unsupported
+from ...gpu_kernels.strategy import considered, unreadable, unsupported
 from ...roofline import kernel_estimate
 from .machine import Spirv
 
@@ -71,12 +71,7 @@ class CooperativeKernelStrategy:
             return Decline(f"{self.target.spelling} has no cooperative matrix of i8", "none needed")
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
             return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "i8 codes on both sides")
-        kernel = described(c, planes=True)
-        if isinstance(kernel, Decline):
-            return kernel
-        from ...gpu_kernels.route import with_routing
-
-        return with_routing(self, c, kernel, self.check(kernel), self.machine.subgroup)
+        return considered(self, c, planes=True)
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
