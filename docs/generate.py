@@ -103,8 +103,9 @@ on lavapipe.
 * "vector code" is what there is where nothing is multiplied by a matrix: conversions, depthwise convolutions, and
   sparse weights with so few entries that each product reads its own. Other sparse weights are made dense, or their
   blocks gathered: no target's instruction for 2:4 sparsity is used.
-* Float products on Vulkan are vector code, and the compiler warns where the device has f16 cooperative matrices: IREE
-  {iree} converts those to f32 before it multiplies, and no device offers cooperative matrices of f32.
+* f16 by weights of codes uses f16 cooperative matrices on Vulkan, in kernels of ours. Other float products are vector
+  code there, and the compiler warns where the device has f16 cooperative matrices: IREE {iree} converts those to f32
+  before it multiplies, and no device offers cooperative matrices of f32.
 * Sizes are static. With a dynamic M constant weights keep these instructions; on Vulkan a weight that is an argument
   does not, and the compiler warns.
 """

@@ -561,7 +561,10 @@ def run_compiler(
             manifest["packer"] = _packer(module, compiler, target, options)
         attach_manifest(module, manifest)
         attach_helper(module, options.cache)
-        return Compiled(_invoke(compiler, module), manifest)
+        program = target.finished(_invoke(compiler, module))
+        for dumped in [] if code is None else code.glob("*.spv"):
+            dumped.write_bytes(target.finished(dumped.read_bytes()))
+        return Compiled(program, manifest)
 
 
 def _make_folder(path: Path) -> None:

@@ -2,7 +2,7 @@
 # Prepares a machine for the Makefile, so that its recipes stay one line each.
 #
 #   tools/bootstrap.sh venv DIR PIP-ARGUMENTS...   make DIR a virtual environment and install into it
-#   tools/bootstrap.sh vulkan                      Mesa's software Vulkan device and the SPIR-V tools
+#   tools/bootstrap.sh vulkan                      Mesa's software Vulkan device and the SPIR-V tools, and newer ones in build
 #
 # What the system lacks is installed with apt when that is possible without a password (as root on
 # Debian or Ubuntu); otherwise the script stops and says what to install.
@@ -68,6 +68,7 @@ vulkan() {
     command -v spirv-val >/dev/null 2>&1 || missing="$missing spirv-tools"
     # shellcheck disable=SC2086  # a list of package names
     [ -z "$missing" ] || apt_install "the Vulkan tests run on Mesa's lavapipe, which is missing" $missing
+    "$(dirname "$0")/lavapipe.sh" build/lavapipe
 }
 
 case "${1:-}" in

@@ -93,6 +93,12 @@ class Target:
         build: Callable[[Target], tuple[RowsStrategy, ...]] = getattr(module, "rows_strategies", lambda _: ())
         return build(self)
 
+    def finished(self, program: bytes) -> bytes:
+        """What IREE wrote, with what the backend's module sets in it."""
+        module = importlib.import_module(f".{self.backend}.strategies", __package__)
+        finish: Callable[[bytes], bytes] = getattr(module, "finished", bytes)
+        return finish(program)
+
     def attach(self, module: Any) -> None:
         """Set `hal.device.targets` on an `ir.Module`; nothing to do where flags describe the target."""
         if self.device_attribute:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support import amx
+
+from qmlir import settings
 
 
 @pytest.fixture(scope="module")
@@ -13,3 +16,15 @@ def emulated_amx() -> Iterator[None]:
     """The kernels for AMX, with tiles in software, can be asked for."""
     with amx.emulated():
         yield
+
+
+WRAPPER = Path(__file__).resolve().parents[2] / "build" / "lavapipe" / "lavapipe"
+
+
+@pytest.fixture
+def newer() -> Path:
+    """What starts a program with a lavapipe that has cooperative matrices, and with SPIR-V tools that know them."""
+    if not WRAPPER.exists() and not settings.require_lavapipe():
+        pytest.skip("there is no newer lavapipe: make vulkan fetches it")
+    assert WRAPPER.exists(), "there is no newer lavapipe: make vulkan fetches it"
+    return WRAPPER

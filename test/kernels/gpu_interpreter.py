@@ -9,6 +9,7 @@ RDNA3 and RDNA4 section 7.9 for WMMA.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -236,47 +237,54 @@ def _shuffle(w: Workgroup, op: Any, mask: Array) -> None:
     w.values[op.results[1]] = w.full(op.results[1].type, True)
 
 
+def _cooperative(t: Any) -> tuple[int, int, Any]:
+    """Rows, columns and dtype of a cooperative matrix's type."""
+    rows, columns, element = re.fullmatch(r'!gpu.mma_matrix<(\d+)x(\d+)x(\w+), "\wOp">', str(t)).groups()  # type: ignore[union-attr]
+    return int(rows), int(columns), dtype_of(element.removeprefix("s"))
+
+
 def _tile(w: Workgroup, op: Any, position: int) -> list[tuple[Memory, Any]]:
     """Where each subgroup's cooperative matrix lies: its memory, and the flat positions of its elements."""
     memory = w.get(op.operands[position])
     row, column = (w.get(v) for v in list(op.operands)[position + 1 :])
     stride = int(ir.IntegerAttr(op.attributes["leadDimension"]).value)
     assert stride == memory.shape[1], "a matrix of a memref's rows"
-    kind = str((op.results[0] if len(op.results) else op.operands[0]).type)
-    size = 1 if "si8" in kind else 4
-    per = memory.array.dtype.itemsize * max(memory.lanes, 1) // size  # elements of one of the memref's
+    rows, columns, dtype = _cooperative((op.results[0] if len(op.results) else op.operands[0]).type)
+    if "transpose" in op.attributes:
+        rows, columns = columns, rows
+    per = memory.array.dtype.itemsize * max(memory.lanes, 1) // np.dtype(dtype).itemsize  # elements of a memref's one
     found = []
     for first in range(0, w.threads, w.subgroup):
         mine = slice(first, first + w.subgroup)
         if len(set(row[mine])) != 1 or len(set(column[mine])) != 1:
             raise KernelError("a subgroup loads one matrix from several places")
-        if row[first] + 16 > memory.shape[0] or column[first] * per + 16 > memory.shape[1] * per:
+        if row[first] + rows > memory.shape[0] or column[first] * per + columns > memory.shape[1] * per:
             raise KernelError("a cooperative matrix past the end of its memory")
-        found.append(
-            (memory, (np.arange(16) + row[first])[:, None] * stride * per + np.arange(16) + column[first] * per)
-        )
+        down, across = np.arange(rows) + row[first], np.arange(columns) + column[first] * per
+        found.append((memory, down[:, None] * stride * per + across))
     return found
 
 
 def _matrix_load(w: Workgroup, op: Any, mask: Array) -> None:
-    transposed = "transpose" in op.attributes
+    dtype = _cooperative(op.results[0].type)[2]
     found = []
     for number, (memory, where) in enumerate(_tile(w, op, 0)):
-        _touch(w, memory, where, number, write=False)
-        tile = memory.array.reshape(-1).view(np.int8)[where].astype(np.int64)
-        found.append(tile.T if transposed else tile)
+        _touch(w, memory, where, number, dtype, write=False)
+        tile = memory.array.reshape(-1).view(dtype)[where].astype(_exactly(dtype))
+        found.append(tile.T if "transpose" in op.attributes else tile)
     w.values[op.results[0]] = np.stack(found)
 
 
 def _matrix_store(w: Workgroup, op: Any, mask: Array) -> None:
+    dtype = _cooperative(op.operands[0].type)[2]
     for number, (memory, where) in enumerate(_tile(w, op, 1)):
-        _touch(w, memory, where, number, write=True)
-        memory.array.reshape(-1).view(np.int32)[where] = w.get(op.operands[0])[number]
+        _touch(w, memory, where, number, dtype, write=True)
+        memory.array.reshape(-1).view(dtype)[where] = w.get(op.operands[0])[number]
 
 
-def _touch(w: Workgroup, memory: Memory, where: Array, subgroup: int, *, write: bool) -> None:
+def _touch(w: Workgroup, memory: Memory, where: Array, subgroup: int, dtype: Any, *, write: bool) -> None:
     """Note an access by a subgroup's first thread; its other threads stand for it."""
-    per = memory.array.reshape(-1).view(np.int32 if write else np.int8).size // memory.written.size
+    per = memory.array.reshape(-1).view(dtype).size // memory.written.size
     at = np.unravel_index(np.unique(where // per), memory.shape)
     who = subgroup * w.subgroup
     for seen in (memory.written, memory.read) if write else (memory.written,):
@@ -286,16 +294,21 @@ def _touch(w: Workgroup, memory: Memory, where: Array, subgroup: int, *, write: 
     (memory.written if write else memory.read)[at] = who
 
 
+def _exactly(dtype: Any) -> Any:
+    """What products and sums of an instruction are made in."""
+    return np.int64 if np.dtype(dtype).kind == "i" else np.float64
+
+
 def _matrix_constant(w: Workgroup, op: Any, mask: Array) -> None:
-    value = int(w.get(op.operands[0])[0])
-    w.values[op.results[0]] = np.full((w.threads // w.subgroup, 16, 16), value, np.int64)
+    rows, columns, dtype = _cooperative(op.results[0].type)
+    w.values[op.results[0]] = np.full((w.threads // w.subgroup, rows, columns), w.get(op.operands[0])[0], dtype)
 
 
 def _matrix_compute(w: Workgroup, op: Any, mask: Array) -> None:
     if not mask.all():
         raise KernelError("a cooperative matrix that some threads do not reach")
     a, b, c = (w.get(v) for v in op.operands)
-    w.values[op.results[0]] = a @ b + c
+    w.values[op.results[0]] = (a @ b + c).astype(c.dtype)
 
 
 _EFFECTS: dict[str, Effect] = {
@@ -323,7 +336,8 @@ def _constant(w: Workgroup, op: Any) -> Array:
     value = op.attributes["value"]
     t = op.results[0].type
     if isinstance(value, ir.DenseElementsAttr):
-        assert value.is_splat
+        if not value.is_splat:
+            return np.broadcast_to(np.array(value), (w.threads, t.shape[0])).copy()
         value = value.get_splat_value()
     return w.full(t, value.value)
 

@@ -84,15 +84,22 @@ def test_on_amd(name: str, m: int | None, arch: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "m"), [("w8a8, ragged", 33), ("w4a8, group 64, zero points", None), ("w8a8, requantised", 16)]
+    ("name", "m", "arch"),
+    [
+        ("w8a8, ragged", 33, "rdna3"),
+        ("w4a8, group 64, zero points", None, "ada"),
+        ("w8a8, requantised", 16, "rdna3"),
+        ("w4a16, group 32", 33, "turing"),
+        ("w4a16, group 64, zero points", None, "rdna4"),
+    ],
 )
-def test_on_cooperative_matrices(name: str, m: int | None) -> None:
-    _interpreted(name, m, "vulkan:rdna3")
+def test_on_cooperative_matrices(name: str, m: int | None, arch: str) -> None:
+    _interpreted(name, m, f"vulkan:{arch}")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["rdna3", "rdna4"])
-@pytest.mark.parametrize(("name", "m"), [(n, m) for n, m in EVERY if "a8" in n])
+@pytest.mark.parametrize("arch", ["rdna3", "ada"])
+@pytest.mark.parametrize(("name", "m"), [(n, m) for n, m in EVERY if n[2:4] == "a8" or n[2:5] == "a16"])
 def test_all_on_cooperative_matrices(name: str, m: int | None, arch: str) -> None:
     _interpreted(name, m, f"vulkan:{arch}")
 

@@ -6,7 +6,7 @@ past the end are read as the last ones and not written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -163,8 +163,15 @@ class Epilogue:
         assert self.kernel.rhs.decode is not None
         return self._clone(self.kernel.rhs.decode, [codes], None, (group, 0, column))
 
-    def decode_column(self, codes: Any, group: e.Index, column: e.Index) -> Any:
-        """Numbers of neighbouring codes of one column."""
+    def column_operands(self, group: e.Index, column: e.Index) -> dict[Operand, Any]:
+        """What decodes the codes of one column, where the weight is decoded so."""
+        stage = self.kernel.rhs.decode
+        assert stage is not None
+        at = {**self._around, GROUP: group, COLUMN: e.add(self._first, column)}
+        return {o: e.load(self._memory[o], [at[a] for a in o.axes]) for o in stage.operands}
+
+    def decode_column(self, codes: Any, held: Mapping[Operand, Any]) -> Any:
+        """Numbers of neighbouring codes of one column, by its `column_operands`."""
         stage = self.kernel.rhs.decode
         assert stage is not None
         lanes = codes.type.shape[0]
@@ -174,9 +181,7 @@ class Epilogue:
             if isinstance(source, Literal):
                 arguments.append(cloner.splat(source.value))
             elif isinstance(source, Operand):
-                at = {**self._around, GROUP: group, COLUMN: e.add(self._first, column)}
-                scalar = e.load(self._memory[source], [at[a] for a in source.axes])
-                arguments.append(e.broadcast(scalar, lanes))
+                arguments.append(e.broadcast(held[source], lanes))
             else:
                 arguments.append(codes)
         return cloner.clone(stage.body, arguments)

@@ -117,7 +117,9 @@ class DotStrategy:
         return Accept(plan, kernel_estimate(self.target, kernel, weights.bits, dot=True))
 
     def _most_words(self, kernel: Kernel) -> int:
-        """Of a decoded piece: its activations of all rows are in registers."""
+        """Of a piece: where it is decoded, its activations of all rows are in registers."""
+        if kernel.rhs.decode is None:
+            return 4
         rows = kernel.m if self.few and kernel.m is not None else 4
         return 4 if rows <= 1 else 2 if rows <= 2 else 1
 
@@ -188,6 +190,12 @@ def unreadable(kernel: Kernel, piece: int = 4) -> Decline | None:
     if window is not None and window.channels % piece:
         return Decline(f"{window.channels} channels are no multiple of {piece}", f"a multiple of {piece} channels")
     return None
+
+
+def decoded_type(kernel: Kernel) -> str:
+    """What a code of the weight becomes."""
+    assert kernel.rhs.decode is not None
+    return str(kernel.rhs.decode.body.arguments[len(kernel.rhs.decode.body.arguments) - 1].type)
 
 
 def unsupported(kernel: Kernel) -> Decline | None:

@@ -70,12 +70,12 @@ def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:
     convolution; None where there is none.
 
     Codes that are declared to have 8 bits keep them: what they are may change with the next weight, and the program's
-    speed with it. `most_words` bounds the pieces of weights that are decoded, whose activations fill registers.
+    speed with it. `most_words` bounds the pieces.
     """
     for bits in (2, 4, 8):
         offset = offset_of(codes, kernel, bits)
         for words in (4, 2, 1):
-            if offset is None or (kernel.rhs.decode is not None and words > most_words):
+            if offset is None or words > most_words:
                 continue
             candidate = Codes(bits, offset, words)
             window = kernel.lhs.window

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from ..devices import Device
     from .properties import Properties
 
-_TURING = tuple(kind for kind in AMPERE if "BF16" not in kind)
+# What NVIDIA's driver lists for i8 from Turing on.
+_NVIDIA_INT8 = "KHR_I32_16x16x32_I8"
+_AMPERE = (*AMPERE, _NVIDIA_INT8)
+_TURING = tuple(kind for kind in _AMPERE if "BF16" not in kind)
+_ADA = (*ADA, _NVIDIA_INT8)
 _AMD_WGP = (
     "max_load_instruction_bits = 128, simds_per_wgp = 4, vgpr_space_bits = 8192, workgroup_memory_bank_count = 64"
 )
@@ -52,9 +56,7 @@ def _vulkan(
         features="spirv:v1.6,cap:Shader",
         subgroup_sizes=subgroups,
         shared_memory=shared_kib * 1024,
-        # IREE 3.13 converts f16 cooperative matrices to f32 before it multiplies, and no device offers those: it is
-        # told of the integer ones only, and floats become vector code.
-        mma=tuple(kind for kind in mma if parse_mma(kind).lhs == "i8"),
+        mma=_told(mma),
         compute=compute,
         threads=threads,
         workgroup_sizes=sizes or (threads, threads, threads),
@@ -88,6 +90,21 @@ def _vulkan(
     )
 
 
+def known_to_iree(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """The cooperative matrices that IREE's own route may use.
+
+    IREE 3.13 converts those of f16 to f32 before it multiplies, and no device offers these; of the others it knows the
+    names of RDNA's only.
+    """
+    return tuple(kind for kind in kinds if kind.startswith("WMMA") and parse_mma(kind).lhs == "i8")
+
+
+def _told(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """What IREE is told of: where it may use none, one whose types no program here has, which says that there are
+    cooperative matrices for our kernels."""
+    return known_to_iree(kinds) or (("NV_MMA_SYNC_F32_16x8x32_F8E4M3FN",) if kinds else ())
+
+
 _AMD_COUNTS = (2147483647, 2147483647, 2147483647)
 # Figures as in the tables of the vendors' own backends. NVIDIA's int8 goes through the dot product
 # instruction here, whose rate the whitepapers do not state, so only f16 has one.
@@ -110,9 +127,9 @@ TARGETS: tuple[Target, ...] = (
         short_loops=True,
     ),
     _vulkan("turing", "NVIDIA RTX 20, GTX 16, T4", "sm_75", (32,), 48, _TURING, peak=_RTX2080TI),
-    _vulkan("ampere", "NVIDIA RTX 30, A10, A100", "sm_80", (32,), 48, AMPERE, peak=_RTX3090),
-    _vulkan("ada", "NVIDIA RTX 40, L4, L40", "sm_89", (32,), 48, ADA, peak=_RTX4090),
-    _vulkan("hopper", "NVIDIA H100, H200", "sm_90", (32,), 48, ADA, peak=_H200),
+    _vulkan("ampere", "NVIDIA RTX 30, A10, A100", "sm_80", (32,), 48, _AMPERE, peak=_RTX3090),
+    _vulkan("ada", "NVIDIA RTX 40, L4, L40", "sm_89", (32,), 48, _ADA, peak=_RTX4090),
+    _vulkan("hopper", "NVIDIA H100, H200", "sm_90", (32,), 48, _ADA, peak=_H200),
     _vulkan(
         "rdna3",
         "AMD RX 7000",
@@ -197,6 +214,7 @@ def described(found: Properties) -> Target:
         PRESENT,
         (found.subgroup,),
         found.shared_memory // 1024,
+        found.matrices,
         compute="|".join(compute),
         threads=found.threads,
         sizes=found.workgroup_sizes,
@@ -206,13 +224,17 @@ def described(found: Properties) -> Target:
 
 
 def target_for(device: Device) -> Target | None:
-    """The target of a present device: a named one whose subgroups are the device's, else one built of its properties.
-    None where nothing is known of it."""
+    """The target of a present device: a named one whose subgroups are the device's and whose driver has cooperative
+    matrices where the name says so, else one built of its properties. None where nothing is known of it."""
     found = properties_of(device)
     for target in TARGETS:
-        if target.name in names_for(device) and (found is None or found.runs(target.subgroup_sizes)):
+        if target.name in names_for(device) and (found is None or _alike(target, found)):
             return target
     return None if found is None else described(found)
+
+
+def _alike(target: Target, found: Properties) -> bool:
+    return found.runs(target.subgroup_sizes) and bool(target.mma) == bool(found.matrices)
 
 
 def unfit(device: Device, subgroup_sizes: tuple[int, ...]) -> str:

@@ -24,6 +24,7 @@ class Properties:
     workgroup_sizes: tuple[int, int, int]
     workgroup_counts: tuple[int, int, int]
     features: frozenset[str]  # of `FEATURES`
+    matrices: tuple[str, ...] = ()  # cooperative ones of a subgroup, spelled as `gpu.parse_mma` reads them
 
     def runs(self, sizes: tuple[int, ...]) -> bool:
         """Whether programs compiled for one of these subgroup sizes are right on the device."""
@@ -40,7 +41,11 @@ FEATURES = {
     "fp16": (1000082000, 0),
     "int8": (1000082000, 1),
     "int8 dot product": (1000280000, 0),
+    "cooperative matrix": (1000506000, 0),
 }
+# VkComponentTypeKHR, as far as programs here have them.
+_COMPONENTS = {0: "F16", 1: "F32", 3: "I8", 5: "I32"}
+_SUBGROUP = 3  # VkScopeKHR
 
 
 class _ApplicationInfo(c.Structure):
@@ -74,6 +79,15 @@ class _Properties2(c.Structure):
     )  # fmt: skip
 
 
+class _Matrix(c.Structure):
+    """VkCooperativeMatrixPropertiesKHR."""
+
+    _fields_ = (
+        ("type", c.c_uint32), ("next", c.c_void_p), ("m", c.c_uint32), ("n", c.c_uint32), ("k", c.c_uint32),
+        ("components", c.c_uint32 * 4), ("saturates", c.c_uint32), ("scope", c.c_uint32),
+    )  # fmt: skip
+
+
 class _Chained(c.Structure):
     """Any structure of a chain whose members are 32-bit numbers."""
 
@@ -87,7 +101,28 @@ def _chain(types: tuple[int, ...]) -> list[_Chained]:
     return links
 
 
-def _one(vulkan: c.CDLL, device: c.c_void_p) -> Properties:
+def _matrices(vulkan: c.CDLL, instance: c.c_void_p, device: c.c_void_p) -> tuple[str, ...]:
+    """The cooperative matrices of a device that has some."""
+    find = vulkan.vkGetInstanceProcAddr
+    find.restype, find.argtypes = c.c_void_p, [c.c_void_p, c.c_char_p]
+    address = find(instance, b"vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR")
+    if not address:
+        return ()
+    ask = c.CFUNCTYPE(c.c_int, c.c_void_p, c.POINTER(c.c_uint32), c.POINTER(_Matrix))(address)
+    count = c.c_uint32()
+    ask(device, c.byref(count), None)
+    found = (_Matrix * count.value)(*[_Matrix(type=1000506001) for _ in range(count.value)])
+    ask(device, c.byref(count), found)
+    names = []
+    for matrix in found[: count.value]:
+        *types, result = (_COMPONENTS.get(t) for t in matrix.components)
+        usable = None not in types and result == types[2] and not matrix.saturates and matrix.scope == _SUBGROUP
+        if usable and types[0] == types[1]:
+            names.append(f"KHR_{types[2]}_{matrix.m}x{matrix.n}x{matrix.k}_{types[0]}")
+    return tuple(names)
+
+
+def _one(vulkan: c.CDLL, instance: c.c_void_p, device: c.c_void_p) -> Properties:
     subgroup, control = _chain((1000094000, 1000225000))
     base = _Properties2(type=1000059001, next=c.addressof(subgroup))
     vulkan.vkGetPhysicalDeviceProperties2(device, c.byref(base))
@@ -97,6 +132,7 @@ def _one(vulkan: c.CDLL, device: c.c_void_p) -> Properties:
     size = int(subgroup.values[0])
     least, most = int(control.values[0]) or size, int(control.values[1]) or size
     limits = base.limits
+    has = frozenset(name for name, (kind, at) in FEATURES.items() if flags[kind][at])
     x, y, z = (int(n) for n in limits.sizes)
     i, j, k = (min(int(n), 2**31 - 1) for n in limits.counts)
     return Properties(
@@ -107,7 +143,8 @@ def _one(vulkan: c.CDLL, device: c.c_void_p) -> Properties:
         threads=int(limits.threads),
         workgroup_sizes=(x, y, z),
         workgroup_counts=(i, j, k),
-        features=frozenset(name for name, (kind, at) in FEATURES.items() if flags[kind][at]),
+        features=has,
+        matrices=_matrices(vulkan, instance, device) if "cooperative matrix" in has else (),
     )
 
 
@@ -124,7 +161,7 @@ def _all() -> Iterator[Properties]:
         found = (c.c_void_p * count.value)()
         vulkan.vkEnumeratePhysicalDevices(instance, c.byref(count), found)
         for device in found[: count.value]:
-            yield _one(vulkan, c.c_void_p(device))
+            yield _one(vulkan, instance, c.c_void_p(device))
     finally:
         vulkan.vkDestroyInstance(instance, None)
 

@@ -20,8 +20,17 @@ from ..im2col import Im2colStrategy
 from ..roofline import roofline
 from ..stock import StockPlan, StockStrategy, unsupported_dtype
 from ..widened import WidenedPlan
+from .description import known_to_iree
 from .kernels.machine import Spirv
 from .kernels.strategy import CooperativeKernelStrategy
+
+
+def finished(program: bytes) -> bytes:
+    """See `Target.finished`."""
+    from .signs import signed
+
+    return signed(program)
+
 
 # Mesa's llvmpipe, on which lavapipe stands, leaves a loop after so many iterations (LP_MAX_TGSI_LOOP_ITERATIONS): a
 # sum of one term an iteration would silently lack its rest.
@@ -172,7 +181,7 @@ class CooperativeMatrixStrategy:
         c = contraction
         if declined := unsupported_dtype(self.target, c):
             return declined
-        kinds = [k for k in map(parse_mma, self.target.mma) if k.lhs == "i8"]
+        kinds = [parse_mma(kind) for kind in known_to_iree(self.target.mma)]
         fitting = [k for k in kinds if (k.lhs, k.rhs, k.acc) == (c.lhs, c.rhs, c.acc)]
         if not fitting:
             return Decline(

@@ -303,7 +303,8 @@ class _Wave:
             kind = codes.type
             more = arith.constant(kind, ir.DenseElementsAttr.get_splat(kind, e.attribute(form.offset, e.integer(8))))
             codes = arith.addi(codes, more)
-        numbers = self.epilogue.decode_column(codes, group, e.minimum(column, self.kernel.n - 1))
+        held = self.epilogue.column_operands(group, e.minimum(column, self.kernel.n - 1))
+        numbers = self.epilogue.decode_column(codes, held)
         return e.elements(vector.bitcast(e.vector_of(lanes // 2, self.i32), numbers))
 
     def _column_of_lane(self) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
-from ...gpu_kernels.strategy import considered, unreadable
+from ...gpu_kernels.strategy import considered, decoded_type, unreadable
 from ...roofline import kernel_estimate
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class MatrixStrategy:
         for kind in [o.element_type for o in kernel.operands] + [kernel.result_type]:
             if str(kind) not in _READABLE:
                 return Decline(f"it reads or makes {kind}", f"one of {', '.join(_READABLE)} beside the product")
-        if kernel.rhs.decode is not None and _decoded_type(kernel) != str(kernel.lhs.value.type.element_type):
+        if kernel.rhs.decode is not None and decoded_type(kernel) != str(kernel.lhs.value.type.element_type):
             return Decline("the weight is decoded to another type than the activation's", "the activation's type")
         codes = constant_codes(kernel)
         if codes is None:
@@ -145,11 +145,6 @@ def _plain(kernel: Kernel) -> bool:
         moved = window.margin != (0, 0) or window.planes or kernel.planes or window.groups > 1
         return kernel.m is not None and not moved
     return kernel.combine is None and not uses_row_sums(kernel) and not kernel.lhs.flipped
-
-
-def _decoded_type(kernel: Kernel) -> str:
-    assert kernel.rhs.decode is not None
-    return str(kernel.rhs.decode.body.arguments[len(kernel.rhs.decode.body.arguments) - 1].type)
 
 
 def steps(kernel: Kernel, codes: Array, machine: Amd) -> Iterator[Step]:

@@ -1,8 +1,9 @@
-"""Products on cooperative matrices of i8 (`VK_KHR_cooperative_matrix`).
+"""Products on cooperative matrices (`VK_KHR_cooperative_matrix`), of i8 or of f16 by decoded weights.
 
 Which lane holds what of a cooperative matrix is the driver's secret, so both sides go through shared memory, weights as
-bytes taken apart from short codes, and sums go back through it: a lane then has neighbouring columns of rows that it
-knows, and the epilogue is that of the other kernels. A subgroup makes 32 x 32 outputs, a workgroup 64 x 64.
+bytes taken apart from short codes or as the f16 that these stand for, and sums go back through it: a lane then has
+neighbouring columns of rows that it knows, and the epilogue is that of the other kernels. A subgroup makes 32 x 32
+outputs, a workgroup 64 x 64.
 
     for each step of K:    load the next step to registers
                            multiply what is in shared memory
@@ -14,33 +15,50 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith, ir
+from ...._mlir import arith, ir, vector
 from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
+from ...gpu import Mma
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import Rows, WindowRows, rows_of
 from ...gpu_kernels.batch import Place, Products
-from ...gpu_kernels.epilogue import Epilogue
+from ...gpu_kernels.epilogue import Epilogue, as_i8
 from ...gpu_kernels.executable import Launch, View, executable
 from ...gpu_kernels.weights import COLUMNS, Codes
 from .machine import Spirv
 
-FRAGMENT = 16  # rows, columns and K of a cooperative matrix
-_ACROSS = 2  # fragments of a subgroup, and subgroups of a workgroup, along rows and along columns
-_WAVE = FRAGMENT * _ACROSS
-TILE = _WAVE * _ACROSS
-_LOAD = 16  # codes of one load
+WAVE = 32  # rows and columns of a subgroup
+_ACROSS = 2  # subgroups of a workgroup, along rows and along columns
+TILE = WAVE * _ACROSS
+_LOAD = 16  # bytes of one load
 _ONES = 0x01010101
 
 
 @dataclass(frozen=True)
 class CooperativeKernel:
-    """A kernel, how its weight is stored, and `depth` codes along K of a step, a multiple of 16 and of a piece."""
+    """A kernel, how its weight is stored, and `depth` elements along K of a step, a multiple of a piece and of a
+    `matrix`."""
 
     kernel: Kernel
     weights: Codes
     depth: int
+    matrix: Mma
     machine: Spirv
+
+    @property
+    def fragments(self) -> tuple[int, int]:
+        """Cooperative matrices of a subgroup, along rows and along columns."""
+        return WAVE // self.matrix.m, WAVE // self.matrix.n
+
+    @property
+    def width(self) -> int:
+        """Bytes of what is multiplied: codes, or f16."""
+        return 1 if self.kernel.rhs.decode is None else 2
+
+    @property
+    def load(self) -> int:
+        """Elements of one load."""
+        return _LOAD // self.width
 
     @property
     def threads(self) -> int:
@@ -51,9 +69,14 @@ class CooperativeKernel:
         return -(-self.kernel.k // self.depth)
 
     @property
+    def unit(self) -> int:
+        """Words of an element of shared memory: cooperative matrices start at whole ones."""
+        return min(_LOAD, self.matrix.k * self.width) // 4
+
+    @property
     def stride(self) -> int:
-        """Of a row of codes in shared memory, in 16 bytes; one more keeps rows off each other's banks."""
-        return self.depth // _LOAD + 1
+        """Of a row in shared memory; 16 bytes more keep rows off each other's banks."""
+        return (self.depth * self.width + _LOAD) // (4 * self.unit)
 
     @property
     def pieces(self) -> int:
@@ -65,8 +88,8 @@ class CooperativeKernel:
         columns = -(-self.kernel.n // TILE)
         products = Products(self.kernel)
         launch = Launch(self.threads, self.machine.subgroup, lambda size: products.grid(size, columns, TILE))
-        epilogue = Epilogue(self.kernel, self.machine, COLUMNS)
-        activations = rows_of(self.kernel, _LOAD, self.steps * self.depth)
+        epilogue = Epilogue(self.kernel, self.machine, COLUMNS, decodes_columns=True)
+        activations = rows_of(self.kernel, self.load, self.steps * self.depth)
         words, i32 = self.weights.words, e.integer(32)
         matrices = () if self.kernel.batch is None else (self.kernel.batch.matrices,)
         weight = View(
@@ -84,6 +107,15 @@ class CooperativeKernel:
 
         views = [activations.view, weight, *picks, *epilogue.views]
         return executable(name, products.size, views, launch, body, products.tokens)
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    """What a thread copies of a step: words of activations, stored words of weights, and what decodes each of these."""
+
+    activations: list[list[Any]]
+    weights: list[list[Any]]
+    scales: list[dict[Any, Any]]
 
 
 class _Threads:
@@ -104,17 +136,19 @@ class _Threads:
         self.thread = e.thread()
         wave = e.divide(self.thread, plan.machine.subgroup)
         self.lane = e.remainder(self.thread, plan.machine.subgroup)
-        self.wave_row = e.multiply(e.divide(wave, _ACROSS), _WAVE)  # in the workgroup's tile
-        self.wave_column = e.multiply(e.remainder(wave, _ACROSS), _WAVE)
+        self.wave_row = e.multiply(e.divide(wave, _ACROSS), WAVE)  # in the workgroup's tile
+        self.wave_column = e.multiply(e.remainder(wave, _ACROSS), WAVE)
         self.first_row, self.first_column = e.multiply(e.block(1), TILE), e.multiply(e.block(0), TILE)
-        self.summing = plan.weights.offset != 0 or uses_row_sums(self.kernel)
-        four = e.vector_of(4, self.i32)
-        self.shared_lhs = e.shared((TILE, plan.stride), four)
-        self.shared_rhs = e.shared((TILE, plan.stride), four)
-        self.shared_sums = e.shared((TILE, TILE // COLUMNS + 1), four)
-        self.total = ir.Type.parse(f'!gpu.mma_matrix<{FRAGMENT}x{FRAGMENT}xi32, "COp">')
+        self.decodes = self.kernel.rhs.decode is not None
+        self.summing = not self.decodes and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
+        unit, acc = e.vector_of(plan.unit, self.i32), self.kernel.acc_type
+        self.shared_lhs = e.shared((TILE, plan.stride), unit)
+        self.shared_rhs = e.shared((TILE, plan.stride), unit)
+        self.shared_sums = e.shared((TILE, TILE // COLUMNS + 1), e.vector_of(COLUMNS, acc))
+        self.total = ir.Type.parse(f'!gpu.mma_matrix<{plan.matrix.m}x{plan.matrix.n}x{acc}, "COp">')
+        self.down, self.across = plan.fragments
         if self.summing:
-            self.row_parts = e.shared((TILE, plan.depth // _LOAD), self.i32)
+            self.row_parts = e.shared((TILE, plan.depth // plan.load), self.i32)
 
     def run(self) -> None:
         self.tokens = [self._token(i) for i in range(self._lhs_copies)]
@@ -153,28 +187,21 @@ class _Threads:
 
     def _zeros(self) -> list[Any]:
         """Of each fragment, row by row, and of the thread's share of the sums of rows."""
-        zero = e.word(0)
-        fragments = [
-            ir.Operation.create("gpu.subgroup_mma_constant_matrix", results=[self.total], operands=[zero]).results[0]
-            for _ in range(_ACROSS * _ACROSS)
-        ]
-        return [*fragments, *[zero] * (self._lhs_copies if self.summing else 0)]
+        zero = _create("gpu.subgroup_mma_constant_matrix", self.total, [e.zero(self.kernel.acc_type)])
+        return [*[zero] * (self.down * self.across), *[e.word(0)] * (self._lhs_copies if self.summing else 0)]
 
     def _advance(self, step: e.Index, values: list[Any]) -> list[Any]:
         """The sums after the step that is in shared memory, where the next one is then."""
-        totals, shares = values[: _ACROSS * _ACROSS], values[_ACROSS * _ACROSS :]
+        count = self.down * self.across
+        totals, shares = values[:count], values[count:]
         fetched = self._fetch(e.minimum(e.add(step, 1), self.plan.steps - 1))
         if self.summing:
             shares = [self._with_row_sum(i, share) for i, share in enumerate(shares)]
-        for k in range(self.plan.depth // FRAGMENT):
-            left = [self._load("AOp", self.shared_lhs, self.wave_row, i, k) for i in range(_ACROSS)]
-            right = [self._load("BOp", self.shared_rhs, self.wave_column, i, k) for i in range(_ACROSS)]
+        for k in range(self.plan.depth // self.plan.matrix.k):
+            left = [self._load("AOp", self.shared_lhs, self.wave_row, i, k) for i in range(self.down)]
+            right = [self._load("BOp", self.shared_rhs, self.wave_column, i, k) for i in range(self.across)]
             totals = [
-                ir.Operation.create(
-                    "gpu.subgroup_mma_compute",
-                    results=[self.total],
-                    operands=[left[i // _ACROSS], right[i % _ACROSS], t],
-                ).results[0]
+                _create("gpu.subgroup_mma_compute", self.total, [left[i // self.across], right[i % self.across], t])
                 for i, t in enumerate(totals)
             ]
         e.barrier()
@@ -183,15 +210,16 @@ class _Threads:
         return [*totals, *shares]
 
     def _load(self, kind: str, memory: Any, first: Any, number: int, k: int) -> Any:
-        """A cooperative matrix of codes; the right side lies as `[N, K]`."""
+        """A cooperative matrix; the right side lies as `[N, K]`."""
         attributes = {"leadDimension": ir.IntegerAttr.get(ir.IndexType.get(), self.plan.stride)}
         if kind == "BOp":
             attributes["transpose"] = ir.UnitAttr.get()
-        where = [e.index(e.add(first, number * FRAGMENT)), e.index(k)]
-        t = ir.Type.parse(f'!gpu.mma_matrix<{FRAGMENT}x{FRAGMENT}xsi8, "{kind}">')
-        return ir.Operation.create(
-            "gpu.subgroup_mma_load_matrix", results=[t], operands=[memory, *where], attributes=attributes
-        ).results[0]
+        matrix, unit = self.plan.matrix, 4 * self.plan.unit
+        rows, columns = (matrix.m, matrix.k) if kind == "AOp" else (matrix.k, matrix.n)
+        height = matrix.m if kind == "AOp" else matrix.n
+        where = [e.index(e.add(first, number * height)), e.index(k * matrix.k * self.plan.width // unit)]
+        t = ir.Type.parse(f'!gpu.mma_matrix<{rows}x{columns}x{"f16" if self.decodes else "si8"}, "{kind}">')
+        return _create("gpu.subgroup_mma_load_matrix", t, [memory, *where], **attributes)
 
     # ---- to shared memory
 
@@ -212,7 +240,7 @@ class _Threads:
     @property
     def _per_row(self) -> tuple[int, int]:
         """Copies of a row of activations, and of a column of weights."""
-        return self.plan.depth // _LOAD, self.plan.depth // self.plan.weights.depth
+        return self.plan.depth // self.plan.load, self.plan.depth // self.plan.weights.depth
 
     @property
     def _lhs_copies(self) -> int:
@@ -222,10 +250,10 @@ class _Threads:
     def _rhs_copies(self) -> int:
         return -(-TILE * self._per_row[1] // self.plan.threads)
 
-    def _fetch(self, step: e.Index) -> tuple[list[list[Any]], list[list[Any]]]:
-        """What this thread copies of a step: words of activations, stored words of weights."""
+    def _fetch(self, step: e.Index) -> _Fetched:
+        """What this thread copies of a step."""
         lhs_per, rhs_per = self._per_row
-        left, right = [], []
+        left, right, held = [], [], []
         for i, token in enumerate(self.tokens):
             _, at, _ = self._copy(i, TILE * lhs_per, lhs_per)
             left.append(self.activations.load(self.lhs, token, e.add(e.multiply(step, lhs_per), at)))
@@ -237,32 +265,61 @@ class _Threads:
                 piece = e.minimum(piece, self.plan.pieces - 1)
             safe = e.minimum(e.add(self.first_column, column), last)
             right.append(e.elements(e.load(self.rhs, self.place.of_matrix(piece, safe))))
-        return left, right
+            if self.decodes:
+                group = 0 if self.kernel.group is None else e.divide(step, self.kernel.group // self.plan.depth)
+                held.append(self.epilogue.column_operands(group, e.minimum(safe, self.kernel.n - 1)))
+        return _Fetched(left, right, held)
 
     def _token(self, number: int) -> e.Index:
         """The row of the activation that a copy of this thread is of."""
         row, _, _ = self._copy(number, TILE * self._per_row[0], self._per_row[0])
         return self.place.token(self.place.inside(e.add(self.first_row, row)))
 
-    def _store(self, fetched: tuple[list[list[Any]], list[list[Any]]]) -> None:
+    def _store(self, fetched: _Fetched) -> None:
         lhs_per, rhs_per = self._per_row
-        for i, words in enumerate(fetched[0]):
+        for i, words in enumerate(fetched.activations):
             row, at, ours = self._copy(i, TILE * lhs_per, lhs_per)
             with e.when(ours):
-                e.store(e.gathered(words), self.shared_lhs, [row, at])
-        for i, stored in enumerate(fetched[1]):
+                self._write(words, self.shared_lhs, row, at)
+        for i, stored in enumerate(fetched.weights):
             row, at, ours = self._copy(i, TILE * rhs_per, rhs_per)
-            words = [byte for word in stored for byte in self.plan.weights.bytes_of(word)]
+            if self.decodes:
+                words = self._numbers(stored, fetched.scales[i])
+            else:
+                words = [byte for word in stored for byte in self.plan.weights.bytes_of(word)]
             with e.when(ours):
-                for j in range(0, len(words), 4):
-                    where = e.add(e.multiply(at, len(words) // 4), j // 4)
-                    e.store(e.gathered(words[j : j + 4]), self.shared_rhs, [row, where])
+                self._write(words, self.shared_rhs, row, at)
+
+    def _write(self, words: list[Any], memory: Any, row: e.Index, piece: e.Index) -> None:
+        """Write the words of a piece to a row."""
+        unit = self.plan.unit
+        for i in range(0, len(words), unit):
+            where = e.add(e.multiply(piece, len(words) // unit), i // unit)
+            e.store(e.gathered(words[i : i + unit]), memory, [row, where])
+
+    def _numbers(self, stored: list[Any], held: dict[Any, Any]) -> list[Any]:
+        """Words of f16, from stored codes of one column. Four at a time: longer vectors SPIR-V has not."""
+        form, found = self.plan.weights, []
+        for word in stored:
+            for field in range(form.fields):
+                lefts = [32 - form.bits - (8 * lane + form.bits * field) for lane in range(4)]
+                codes = arith.shrsi(
+                    arith.shli(e.broadcast(word, 4), e.gathered([e.word(left) for left in lefts])),
+                    e.broadcast(e.word(32 - form.bits), 4),
+                )
+                if form.offset:
+                    codes = arith.addi(codes, e.broadcast(e.word(form.offset), 4))
+                numbers = self.epilogue.decode_column(as_i8(codes, 4), held)
+                found += e.elements(vector.bitcast(e.vector_of(2, self.i32), numbers))
+        return found
 
     def _with_row_sum(self, number: int, share: Any) -> Any:
         """The sum of the codes that this thread has copied, with those in shared memory now."""
         row, at, _ = self._copy(number, TILE * self._per_row[0], self._per_row[0])
-        for word in e.elements(e.load(self.shared_lhs, [row, at])):
-            share = self.plan.machine.dot(word, e.word(_ONES), share)
+        units = _LOAD // (4 * self.plan.unit)
+        for i in range(units):
+            for word in e.elements(e.load(self.shared_lhs, [row, e.add(e.multiply(at, units), i)])):
+                share = self.plan.machine.dot(word, e.word(_ONES), share)
         return share
 
     # ---- sums
@@ -270,14 +327,14 @@ class _Threads:
     @property
     def _vectors(self) -> int:
         """Of four columns, of a thread."""
-        return _WAVE * _WAVE // COLUMNS // self.plan.machine.subgroup
+        return WAVE * WAVE // COLUMNS // self.plan.machine.subgroup
 
     def _inside(self, number: int) -> tuple[Any, Any]:
         """Row and first column of a thread's vector in its subgroup's tile."""
         at = e.add(self.lane, number * self.plan.machine.subgroup)
         if self.kernel.planes:  # of which neighbouring rows are neighbours
-            return e.remainder(at, _WAVE), e.divide(at, _WAVE)
-        return e.divide(at, _WAVE // COLUMNS), e.remainder(at, _WAVE // COLUMNS)
+            return e.remainder(at, WAVE), e.divide(at, WAVE)
+        return e.divide(at, WAVE // COLUMNS), e.remainder(at, WAVE // COLUMNS)
 
     def _place(self, number: int) -> tuple[Any, Any]:
         row, at = self._inside(number)
@@ -289,16 +346,14 @@ class _Threads:
 
     def _apart(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
         """Fragments as vectors of columns of rows, and the sums of those rows."""
-        fragments, shares = values[: _ACROSS * _ACROSS], values[_ACROSS * _ACROSS :]
+        count, matrix = self.down * self.across, self.plan.matrix
+        fragments, shares = values[:count], values[count:]
         stride = ir.IntegerAttr.get(ir.IndexType.get(), TILE // COLUMNS + 1)
         for i, fragment in enumerate(fragments):
-            row = e.add(self.wave_row, i // _ACROSS * FRAGMENT)
-            column = e.divide(e.add(self.wave_column, i % _ACROSS * FRAGMENT), COLUMNS)
-            ir.Operation.create(
-                "gpu.subgroup_mma_store_matrix",
-                operands=[fragment, self.shared_sums, e.index(row), e.index(column)],
-                attributes={"leadDimension": stride},
-            )
+            row = e.add(self.wave_row, i // self.across * matrix.m)
+            column = e.divide(e.add(self.wave_column, i % self.across * matrix.n), COLUMNS)
+            _create("gpu.subgroup_mma_store_matrix", None, [fragment, self.shared_sums, e.index(row), e.index(column)],
+                    leadDimension=stride)  # fmt: skip
         per = self._per_row[0]
         for i, share in enumerate(shares):
             row, at, ours = self._copy(i, TILE * per, per)
@@ -312,9 +367,9 @@ class _Threads:
             row = e.add(self.wave_row, row)
             value = e.load(self.shared_sums, [row, e.add(e.divide(self.wave_column, COLUMNS), at)])
             sum_ = self._row_sum(row) if self.summing else None
-            if form.shift:
+            if form.shift and not self.decodes:
                 value = arith.shrsi(value, e.broadcast(e.word(form.shift), COLUMNS))
-            if form.offset:
+            if form.offset and not self.decodes:
                 value = arith.addi(value, e.broadcast(arith.muli(sum_, e.word(form.offset)), COLUMNS))
             found.append(value)
             sums.append(sum_)
@@ -326,3 +381,10 @@ class _Threads:
         for at in range(self._per_row[0]):
             total = arith.addi(total, e.load(self.row_parts, [row, at]))
         return total
+
+
+def _create(name: str, result: Any, operands: list[Any], **attributes: Any) -> Any:
+    """An operation without a class of its own in the bindings."""
+    results = [] if result is None else [result]
+    made = ir.Operation.create(name, results=results, operands=operands, attributes=attributes)
+    return made.results[0] if results else None

@@ -1,0 +1,52 @@
+"""Kernels on cooperative matrices, run: on a lavapipe that has them, beside the system's (tools/lavapipe.sh)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kernels import cooperative
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = [
+    "w8a8, ragged, any rows",
+    "w4a8, group 64, zero points, 33 rows",
+    "w4a16, group 32, 33 rows",
+    "convolution of i8, 2 groups",
+    "experts of f16",
+]
+
+
+def _right(newer: Path, names: list[str]) -> None:
+    command = [str(newer), sys.executable, cooperative.__file__, *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [f["case"] for f in found] == names, done.stderr[-2000:]
+    wrong = [f"{f['case']}: {f['wrong']}" for f in found if f["wrong"]]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_run_on_lavapipe(newer: Path) -> None:
+    _right(newer, QUICK)
+
+
+@pytest.mark.slow
+def test_all_run_on_lavapipe(newer: Path) -> None:
+    _right(newer, [name for name in cooperative.CASES if name not in QUICK])
+
+
+def test_a_wrong_result_is_told(newer: Path) -> None:
+    """The control: codes whose sums are not signed (see `targets/vulkan/signs.py`)."""
+    code = (
+        "import sys; sys.path.insert(0, 'test')\n"
+        "from qmlir.targets.vulkan import strategies\n"
+        "strategies.finished = bytes\n"
+        "from kernels import cooperative\n"
+        "cooperative.main(['w8a8, 33 rows'])"
+    )
+    done = subprocess.run([str(newer), sys.executable, "-c", code], capture_output=True, text=True, check=False,
+                          cwd=ROOT, timeout=600)  # fmt: skip
+    assert "not equal" in json.loads(done.stdout)["wrong"], done.stderr[-2000:]
