@@ -23,6 +23,7 @@ import qmlir
 from conformance.judge import closely, exactly, magnitude_terms
 from qmlir import TensorSpec
 from qmlir.dialect.dtypes import DTYPES, from_numpy
+from qmlir.strategy import parse_choice
 
 R = qmlir.reference
 ROWS = (1, 3, 16, 33, 70)
@@ -76,7 +77,7 @@ class Form:
     rows: tuple[int, ...] = ROWS
     dynamic: bool = True
     arguments: tuple[str, ...] = ("lhs", "lhs_scale", "lhs_zero_point", "c")
-    choice: str = ""  # of a tile, `KNOB:TILE`, or of a strategy
+    choice: str = ""  # of a tile, or of a strategy: what `qmlir-select` takes
     judge: str = (
         "exact"  # or "near": the order of float sums is not fixed; or "smooth": behind a transcendental function
     )
@@ -229,6 +230,26 @@ def one_byte_floats() -> Iterator[Form]:
     for groups in (1, 4):
         yield Form("fp8", f"fast, {groups} groups", lambda d, m, g=groups: build(d, m, "e4m3", "e5m2", 72, 512, g),
                    rows=(5, 33), judge="near", choice="strategy:mma-sync-fp8-fast", targets=("cuda:sm_89",))  # fmt: skip
+
+    def wgmma(name: str, tile: str = "", make: Build = build, rows: tuple[int, ...] = (5, 70), **more: Any) -> Form:
+        choice = "strategy:wgmma-fp8-fast" + (f"|wgmma-fp8-fast-tile:{tile}" if tile else "")
+        return Form("fp8 wgmma", name, make, rows=rows, judge="near", choice=choice, targets=("cuda:sm_90a",), **more)
+
+    for lhs in ("e4m3", "e5m2"):
+        for rhs in ("e4m3", "e5m2"):
+            yield wgmma(f"{lhs} x {rhs}", make=lambda d, m, a=lhs, b=rhs: build(d, m, a, b))
+    for tile in ("128x192x128x8x1x1x5", "192x128x128x12x1x1x5", "128x128x128x8x1x1x6", "64x128x128x4x1x1x6"):
+        yield wgmma(f"ragged {tile}", tile, lambda d, m: build(d, m, n=210, k=330), rows=(1, 133))
+    yield wgmma("rows of odd length", make=lambda d, m: build(d, m, n=70, k=97), rows=(1, 64, 130))
+    yield wgmma("static rows", make=lambda d, m: build(d, m, n=130, k=1031), rows=(65,), dynamic=False)
+    for groups in (2, 4, 8):
+        yield wgmma(f"groups of {256 // groups}", make=lambda d, m, g=groups: build(d, m, n=130, k=256, groups=g))
+    for tile in ("128x128x128x8x1x1x6", "64x64x128x4x1x1x8"):
+        yield wgmma(f"blocks {tile}", tile, lambda d, m: {
+            **build(d, m, n=384, k=512, groups=4), "rhs_scale": d.scales(3, 4)}, rows=(5, 130))  # fmt: skip
+    yield wgmma("arguments", rows=(70,), arguments=("lhs", "lhs_scale", "rhs", "rhs_scale"))
+    yield wgmma("finished", make=lambda d, m: {**build(d, m), "bias": d.floats(72), "c": d.floats(m, 72), "beta": 0.5,
+                                               "activation": "relu", "out_dtype": "bf16"})  # fmt: skip
 
 
 def sliced() -> Iterator[Form]:
@@ -420,7 +441,7 @@ FAST = {
         "experts-routed u8",
     )
 } | {("cuda:sm_90a", n) for n in ("w8a8-72x160",)}  # fmt: skip
-FAST.add(("cuda:sm_89", "fp8-fast, 1 groups"))
+FAST |= {("cuda:sm_89", "fp8-fast, 1 groups"), ("cuda:sm_90a", "fp8 wgmma-groups of 64")}
 
 
 def program(form: Form, target: str, kw: dict[str, Any]) -> Program:
@@ -433,11 +454,10 @@ def program(form: Form, target: str, kw: dict[str, Any]) -> Program:
         array = np.asarray(value)
         per_row = form.dynamic and name not in ("rhs", "rhs_scale", "group_sizes")
         given[name] = TensorSpec((None, *array.shape[1:]) if per_row else array.shape, from_numpy(array.dtype))
-    knob, _, value = form.choice.partition(":")
-    choice = {knob: value} if value else None
-    artifact = getattr(qmlir.ops, form.op).compile(target=target, choice=choice, **given)
-    if knob == "strategy":
-        assert {s["chosen"] for s in artifact.manifest["strategies"]} == {value}
+    choice = parse_choice(form.choice)
+    artifact = getattr(qmlir.ops, form.op).compile(target=target, choice=choice or None, **given)
+    for decision in artifact.manifest["strategies"]:
+        assert choice.get("strategy", decision["chosen"]) == decision["chosen"]
     return interpret(artifact)
 
 

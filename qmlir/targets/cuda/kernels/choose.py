@@ -59,6 +59,12 @@ def fitting(kernel: Kernel, tile: Tile) -> Tile | None:
     return None
 
 
+def fitting_registers(kernel: Kernel, tile: Tile, storage: Storage) -> Tile | None:
+    """The same, None where its sums do not fit the registers."""
+    cut = fitting(kernel, tile)
+    return None if cut is None or spills(kernel, cut, storage) else cut
+
+
 def seconds(gemm: MmaGemm, target: Target, machine: Machine) -> float:
     """An estimate of the time of a product on a tile."""
     kernel, tile, fields, units = gemm.kernel, gemm.tile, gemm.storage.fields, machine.units
@@ -67,13 +73,14 @@ def seconds(gemm: MmaGemm, target: Target, machine: Machine) -> float:
     each = -(-workgroups // units)
     together = max(1, min(each, machine.shared_memory // gemm.shared_bytes, 1024 // tile.threads))
     rate = (target.peak.rate(gemm.rate) if target.peak is not None else None) or 3e14
-    rows, columns = tile.warp
-    warps = tile.warps[0] * tile.warps[1]
     bytes_ = min(m, tile.m) * gemm.unit + tile.n / fields  # of one code along K
     multiply = 2 * tile.m * tile.n / (rate / units)
-    read = warps * (rows * gemm.unit + columns / fields) / _SHARED_BYTES_PER_CLOCK / _CLOCK
+    read = gemm.shared_reads / _SHARED_BYTES_PER_CLOCK / _CLOCK
     load = bytes_ / _L2_BYTES_PER_CLOCK / _CLOCK
     decode = tile.warps[0] * tile.n * _DECODE / _LANES_PER_CLOCK / _CLOCK if gemm.decodes else 0.0
+    promote = tile.m * tile.n * gemm.promotions / _LANES_PER_CLOCK / _CLOCK
+    # Another warpgroup multiplies meanwhile, if there is one.
+    multiply = max(multiply, promote) if tile.threads * together >= 256 else multiply + promote
     # Fewer bytes under way than the latency of memory asks for: a workgroup waits.
     wait = _LATENCY / ((tile.stages - 1) * tile.k) / together
     return each * (gemm.padded_k * max(multiply, read, load, decode, wait) + _LATENCY)
@@ -96,12 +103,13 @@ def _usable(gemm: MmaGemm) -> bool:
 def choose(
     kernel: Kernel, storage: Storage, constant: bool, target: Target, machine: Machine, tiles: Sequence[Tile] = TILES,
     make: Callable[[Kernel, Tile, Storage, bool], MmaGemm] = MmaGemm,
+    fit: Callable[[Kernel, Tile, Storage], Tile | None] = fitting_registers,
 ) -> MmaGemm | None:  # fmt: skip
     """The fastest tile that fits, None where groups allow none."""
     found: list[tuple[float, MmaGemm]] = []
     for whole in tiles:
-        tile = fitting(kernel, whole)
-        if tile is None or spills(kernel, tile, storage):
+        tile = fit(kernel, whole, storage)
+        if tile is None:
             continue
         gemm = make(kernel, tile, storage, constant)
         if _usable(gemm) and gemm.shared_bytes <= machine.shared_memory:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ....strategy import Accept, Contraction, Decline, Knob, Plan
 from ...base import Target
 from ...roofline import roofline
-from .tile import FLOAT_TILES, TILES, WGMMA_TILES, Tile
+from .tile import FLOAT_TILES, TILES, WGMMA_FP8_TILES, WGMMA_TILES, Tile
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -256,12 +256,8 @@ class WgmmaStrategy(MmaSyncStrategy):
         from .weights import Storage, storage_for
         from .wgmma_gemm import WgmmaGemm
 
-        if self.target.name != "sm_90a":
-            return Decline(f"{self.target.spelling} has no wgmma", "cuda:sm_90a")
-        if kernel.m is not None and kernel.m < _ROWS_FOR_WGMMA:
-            return Decline(f"{kernel.m} rows leave most of 64 unused", "mma.sync has 16")
-        if kernel.n < 64:
-            return Decline(f"N is {kernel.n}", "at least 64 columns")
+        if declined := _no_wgmma(self.target, kernel):
+            return declined
         if kernel.lhs.flipped or uses_row_sums(kernel) or kernel.combine is not None:
             return Decline("codes to flip, sums of rows or groups along K need registers", "mma.sync has them there")
         codes = constant_codes(kernel)
@@ -272,6 +268,16 @@ class WgmmaStrategy(MmaSyncStrategy):
         if gemm is None:
             return Decline("no tile fits shared memory", "mma.sync has smaller ones")
         return self.accepted(gemm, codes, {**_mma_facts(gemm), "mma": _wgmma_name(gemm)}, c)
+
+
+def _no_wgmma(target: Target, kernel: Kernel) -> Decline | None:
+    if target.name != "sm_90a":
+        return Decline(f"{target.spelling} has no wgmma", "cuda:sm_90a")
+    if kernel.m is not None and kernel.m < _ROWS_FOR_WGMMA:
+        return Decline(f"{kernel.m} rows leave most of 64 unused", "mma.sync has 16")
+    if kernel.n < 64:
+        return Decline(f"N is {kernel.n}", "at least 64 columns")
+    return None
 
 
 def _wgmma_name(gemm: MmaGemm) -> str:
@@ -448,22 +454,26 @@ class FastFp8Strategy(Fp8Strategy):
     tiles: tuple[Tile, ...] = tuple(tile for tile in _FP8_TILES if tile.accumulators <= 64 and tile.threads < 512)
     asked: bool = False
 
-    def requested(self) -> FastFp8Strategy:
+    def requested(self) -> Self:
         """See `strategy.OnRequest`."""
         return replace(self, asked=True)
 
     def unlike(self, c: Contraction) -> Decline | None:
-        if declined := super().unlike(c):
+        if declined := super().unlike(c) or self._without():
             return declined
+        if not self.asked:
+            how = f"ask for it: qmlir-select{{prefer={self.name}}}"
+            return Decline("the instruction keeps fewer bits of a sum than f32 has", how)
+        return None
+
+    def _without(self) -> Decline | None:
+        """A refusal where the target has no such instruction."""
         if not self._has_fp8:
             return Decline(f"{self.target.spelling} has no instruction for fp8", "cuda:sm_89 or newer")
         if self.target.name == "sm_90a":
             # Seen in ptxas' code: F2FP and HMMA where sm_89 and sm_120 have QMMA.
             return Decline("sm_90 multiplies fp8 in wgmma only: its mma.sync converts the codes to f16 first",
-                           "mma-sync-fp8 does so in fewer instructions")  # fmt: skip
-        if not self.asked:
-            how = f"ask for it: qmlir-select{{prefer={self.name}}}"
-            return Decline("the instruction keeps fewer bits of a sum than f32 has", how)
+                           "wgmma-fp8-fast; mma-sync-fp8 converts in fewer instructions")  # fmt: skip
         return None
 
     def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
@@ -471,3 +481,43 @@ class FastFp8Strategy(Fp8Strategy):
 
         short = tile if tile.k <= LONGEST else replace(tile, k=LONGEST)
         return Fp8Gemm(kernel, short, storage, constant, True, fast=True)
+
+
+@dataclass(frozen=True)
+class WgmmaFastFp8Strategy(FastFp8Strategy):
+    """The same on `wgmma`, straight from shared memory: see `wgmma_fp8.py`."""
+
+    name: str = "wgmma-fp8-fast"
+    tiles: tuple[Tile, ...] = WGMMA_FP8_TILES
+
+    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        import numpy as np
+
+        from ....kernels.weights import constant_codes
+        from .choose import Machine, choose
+        from .fp8 import KINDS
+        from .weights import Storage
+        from .wgmma_fp8 import WgmmaFp8Gemm, fit, takes
+
+        if declined := _no_wgmma(self.target, kernel):
+            return declined
+        if not takes(kernel):
+            return Decline(f"groups of {kernel.group} along a K of {kernel.k} are not whole in tiles of 128 codes",
+                           "groups of 32, 64 or 128, and K a multiple of 128")  # fmt: skip
+        codes = constant_codes(kernel)
+        machine = Machine(self.units, self.target.shared_memory)
+        found = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, WgmmaFp8Gemm, fit)
+        if not isinstance(found, WgmmaFp8Gemm):
+            return Decline("no tile fits the registers", "mma-sync-fp8 has smaller ones")
+        kinds = f"{KINDS[c.lhs]}.{KINDS[c.rhs]}"
+        facts = {
+            **_mma_facts(found),
+            "mma": f"wgmma.m64n{found.columns}k32.f32.{kinds}",
+            "codes": f"{kinds.replace('.', ' x ')}, sums of {min(found.tile.k, kernel.group or found.tile.k)} apart",
+        }
+        return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
+
+    def _without(self) -> Decline | None:
+        if self.target.name != "sm_90a":
+            return Decline(f"{self.target.spelling} has no wgmma", "cuda:sm_90a")
+        return None

@@ -88,3 +88,11 @@ WGMMA_TILES = (
     Tile(64, 128, 128, (4, 1, 1), 6),
     Tile(64, 64, 128, (4, 1, 1), 8),
 )
+# The same for one-byte floats, whose sums are apart from the totals: 256 columns would not fit 255 registers.
+WGMMA_FP8_TILES = (
+    Tile(128, 192, 128, (8, 1, 1), 5),
+    Tile(192, 128, 128, (12, 1, 1), 5),
+    Tile(128, 128, 128, (8, 1, 1), 6),
+    Tile(64, 128, 128, (4, 1, 1), 6),
+    Tile(64, 64, 128, (4, 1, 1), 8),
+)
