@@ -156,6 +156,17 @@ def dp4a(a: Any, b: Any, acc: Any) -> Any:
     return e.intrinsic("llvm.nvvm.idp4a.s.s", [a, b, acc], e.integer(32))
 
 
+def count(counters: Any, number: e.Index, size: int) -> Any:
+    """Add one to an i32 of `size` bytes in global memory; what it was before. What this workgroup stored before its
+    last barrier is seen by whoever counts there later, and what those stored who counted earlier by this one (PTX ISA,
+    memory consistency model: release and acquire patterns)."""
+    i64 = e.integer(64)
+    base = arith.index_castui(i64, memref.ExtractAlignedPointerAsIndexOp(counters).result)
+    place = arith.addi(base, arith.index_castui(i64, e.index(e.multiply(number, size))))
+    text = "atom.acq_rel.gpu.global.add.u32 $0, [$1], 1;"
+    return llvm.InlineAsmOp(e.integer(32), [place], text, "=r,l,~{memory}", has_side_effects=True).res
+
+
 def sum_across(value: Any, lanes: int) -> Any:
     """The sum over neighbouring lanes, a power of two of them, in each of them."""
     i32 = e.integer(32)

@@ -12,7 +12,7 @@ of fragment j is column `fragments * c + j` of the result. A lane holds columns 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...._mlir import arith, ir, memref, vector
@@ -33,10 +33,10 @@ from ....kernels.description import (
     Source,
     Stage,
 )
-from ....kernels.outline import has_tokens, picks
+from ....kernels.outline import Scratch, has_tokens, picks
 from ....kernels.row_sums import uses_row_sums
 from ...gpu_kernels.executable import Body, Launch
-from . import instructions as gpu
+from . import instructions as gpu, stream_k
 from .decode import Decoder
 from .executable import in_a_row, kernel_of, workgroup_id
 from .image import Image
@@ -63,6 +63,8 @@ class MmaGemm:
     tile: Tile
     storage: Storage
     constant: bool  # the weight is packed, its K padded
+    workgroups: int = 0  # that share K of all tiles (stream_k.py); 0: each has a tile of its own
+    because: str = field(default="", compare=False)  # why they do or do not
 
     @property
     def mma(self) -> gpu.Multiply:
@@ -141,10 +143,23 @@ class MmaGemm:
 
     @property
     def launch(self) -> Launch:
+        if self.workgroups:
+            return in_a_row(self.tile.threads, lambda rows: stream_k.launched(self, rows))
         return in_a_row(self.tile.threads, lambda rows: blocks(self.kernel, self.tile, rows))
+
+    @property
+    def scratch(self) -> Scratch | None:
+        """What the kernel needs beside its operands."""
+        return stream_k.scratch(self) if self.workgroups else None
 
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
         """An executable at the insertion point; returns its entry point."""
+        if self.scratch is not None:
+            counters, space = self.scratch.counters, self.scratch.space
+            tensors = [*inputs, counters, result, space]
+            return kernel_of(
+                name, self.kernel.m, tensors, self.launch, lambda rows, b: stream_k.work(self, rows, b), results=3
+            )
         size, work = self._work()
         return kernel_of(name, size, [*inputs, result], self.launch, work, tokens=has_tokens(self.kernel))
 

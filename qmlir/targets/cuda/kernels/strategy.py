@@ -48,7 +48,7 @@ class KernelPlan:
             return packed_constant(self.codes, made.storage, made.padded_k)
 
         function = function_of(made.kernel.operations[0])
-        outline(made.kernel, rhs, made.emit, size_type=integer(32), arrange=arranged)
+        outline(made.kernel, rhs, made.emit, size_type=integer(32), arrange=arranged, scratch=made.scratch)
         if made.kernel.batch is not None:
             sweep(function)  # what the kernel reads through
 
@@ -97,6 +97,8 @@ def _mma_facts(gemm: MmaGemm) -> Mapping[str, Any]:
         "tile": [tile.m, tile.n, tile.k],
         "warps": list(tile.warps),
         "stages": tile.stages,
+        **({"stream_k": gemm.workgroups} if gemm.workgroups else {}),
+        **({"because": gemm.because} if gemm.because else {}),
     }
 
 
@@ -442,7 +444,7 @@ class Fp8Strategy(ProductStrategy):
     def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
         from .fp8 import Fp8Gemm
 
-        return Fp8Gemm(kernel, tile, storage, constant, self._has_fp8)
+        return Fp8Gemm(kernel, tile, storage, constant, converts=self._has_fp8)
 
 
 @dataclass(frozen=True)
@@ -451,7 +453,9 @@ class FastFp8Strategy(Fp8Strategy):
 
     name: str = "mma-sync-fp8-fast"
     # The sums of a tile are apart from those before it: twice the registers.
-    tiles: tuple[Tile, ...] = tuple(tile for tile in _FP8_TILES if tile.accumulators <= 64 and tile.threads < 512)
+    tiles: tuple[Tile, ...] = tuple(
+        tile for tile in _FP8_TILES if tile.accumulators <= 64 and tile.threads < 512 and not tile.stream_k
+    )
     asked: bool = False
 
     def requested(self) -> Self:
@@ -480,7 +484,7 @@ class FastFp8Strategy(Fp8Strategy):
         from .fp8 import LONGEST, Fp8Gemm
 
         short = tile if tile.k <= LONGEST else replace(tile, k=LONGEST)
-        return Fp8Gemm(kernel, short, storage, constant, True, fast=True)
+        return Fp8Gemm(kernel, short, storage, constant, converts=True, fast=True)
 
 
 @dataclass(frozen=True)
