@@ -22,11 +22,17 @@ _DIGEST = "qmlir.digest"
 
 @dataclass(frozen=True)
 class Scratch:
-    """Tensor types of what a kernel needs beside its operands: counters that start at zero, and a workspace whose bytes
-    are anything."""
+    """What a kernel needs beside its operands: so many i32 counters, which start at zero, and a workspace of so many
+    elements, which are anything."""
 
-    counters: Any
-    space: Any
+    counters: int
+    words: int
+    element: Any
+
+    @property
+    def types(self) -> tuple[Any, Any]:
+        """Of the two tensors."""
+        return _tensor([self.counters], ir.IntegerType.get_signless(32)), _tensor([self.words], self.element)
 
 
 def outline(
@@ -85,8 +91,9 @@ def outline(
         results, tied = [out], None
         if scratch is not None:
             # Counters are a result too, in the operand's place: each call counts in a copy of the zeros.
-            results, tied = [out, scratch.counters, scratch.space], _tied((-1, len(operands), -1))
-            operands.append(flow.TensorSplatOp(scratch.counters, _zero(scratch.counters.element_type), []).result)
+            counters, space = scratch.types
+            results, tied = [out, counters, space], _tied((-1, len(operands), -1))
+            operands.append(flow.TensorSplatOp(counters, _zero(counters.element_type), []).result)
         call = flow.DispatchOp(
             results, rows, ir.Attribute.parse(f"[{entry}]"), operands, input_sizes, out_sizes, tied_operands=tied
         )

@@ -338,25 +338,45 @@ def test_hopper_multiplies_one_byte_floats_where_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "m", "k", "group", "reason", "remedy"),
+    ("m", "k", "group", "reason", "remedy"),
     [
-        ("cuda:sm_89", 64, 512, 512, "cuda:sm_89 has no wgmma", "cuda:sm_90a"),
-        ("cuda:sm_90a", 16, 512, 512, "16 rows leave most of 64 unused", "mma.sync has 16"),
-        ("cuda:sm_90a", 64, 512, 256, "groups of 256 along a K of 512 are not whole", "groups of 32, 64 or 128"),
-        ("cuda:sm_90a", 64, 192, 64, "groups of 64 along a K of 192 are not whole", "K a multiple of 128"),
+        (16, 512, 512, "16 rows leave most of 64 unused", "mma.sync has 16"),
+        (64, 512, 256, "groups of 256 along a K of 512 are not whole", "groups of 32, 64 or 128"),
+        (64, 192, 64, "groups of 64 along a K of 192 are not whole", "K a multiple of 128"),
     ],
 )
-def test_what_wgmma_does_not_take_of_one_byte_floats(
-    target: str, m: int, k: int, group: int, reason: str, remedy: str
-) -> None:
+def test_what_wgmma_does_not_take_of_one_byte_floats(m: int, k: int, group: int, reason: str, remedy: str) -> None:
     rhs = np.random.default_rng(0).standard_normal((72, k)).astype(ml_dtypes.float8_e4m3fn)
     artifact = qmlir.ops.scaled_matmul.compile(
         T((m, k), "e4m3"), rhs, rhs_transposed=True, lhs_scale=T((m, k // group), "f32"),
-        rhs_scale=scales(72, k // group), target=target, choice={"strategy": "wgmma-fp8-fast"})  # fmt: skip
+        rhs_scale=scales(72, k // group), target="cuda:sm_90a", choice={"strategy": "wgmma-fp8-fast"})  # fmt: skip
     answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
     assert reason in answers["wgmma-fp8-fast"]["reason"]
     assert remedy in answers["wgmma-fp8-fast"]["remedy"]
     assert answers["mma-sync-fp8"]["accepted"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_workgroups_share_a_long_k_of_few_tiles(target: str) -> None:
+    """Where the estimate says that it pays, and the plan says so; one kernel with its counters and a workspace."""
+    made = product(target, 16, 256, 4096, rhs=codes(256, 4096, lo=-8, hi=7), rhs_dtype="i4", rhs_scale=scales(256, 32))
+    plan = one_kernel(made, S8)
+    assert plan["stream_k"] >= 82
+    assert re.fullmatch(r"estimated: [\d.]+ us with tiles apart and [\d.]+ us if K is shared", plan["because"])
+    assert "atom.acq_rel.gpu" in made.source("ptx")
+    plan = one_kernel(product(target, 2048, 2048, 256), WGMMA if target == "cuda:sm_90a" else S8)
+    assert "stream_k" not in plan
+    assert "if K is shared" in plan["because"]
+
+
+def test_experts_do_not_share_k() -> None:
+    """A batch has workgroups enough, and is no part of it: its tiles are not offered."""
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((3, 16, 4096), "i8"), T((3, 64, 4096), "i8"), rhs_transposed=True, lhs_scale=T((3, 16, 1), "f32"),
+        rhs_scale=T((3, 64, 1), "f32"), target="cuda:sm_80",
+        choice={"mma-sync-int8-tile": "16x64x128x1x4x1x4-stream-k"})  # fmt: skip
+    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    assert "a batch of products: K is shared" in answers["mma-sync-int8"]["reason"]
 
 
 def test_warps_share_a_long_k_of_few_results() -> None:

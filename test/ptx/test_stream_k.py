@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,8 @@ def operands() -> tuple[Array, Array]:
 def program() -> Program:
     """Sums of products in i32."""
     artifact = qmlir.ops.scaled_matmul.compile(
-        T((M, K), "i8"), operands()[1], rhs_transposed=True, out_dtype="i32", target="cuda:sm_80", choice=CHOICE,
-        cache=False)  # fmt: skip
+        T((M, K), "i8"), operands()[1], rhs_transposed=True, out_dtype="i32", target="cuda:sm_80", choice=CHOICE
+    )
     return interpret(artifact)
 
 
@@ -44,8 +45,9 @@ def right(made: Program) -> bool:
 def broken(made: Program, change: Callable[[str], str]) -> Program:
     text = change(made.compiled.text)
     assert text != made.compiled.text
-    return Program(replace(made.compiled, ptx=parse(text)), options=made.options, functions={
-        name: replace(f) for name, f in made.functions.items()})  # fmt: skip
+    wrong = Program(replace(made.compiled, ptx=parse(text)), options=made.options)
+    wrong.functions = {name: replace(f, program=wrong) for name, f in made.functions.items()}
+    return wrong
 
 
 def without_barrier(text: str) -> str:
@@ -86,8 +88,6 @@ def test_parts_that_may_not_be_seen_are_noticed(
 ) -> None:
     made.options = order
     wrong = broken(made, change)
-    for f in wrong.functions.values():
-        f.program = wrong
     with pytest.raises(PtxError, match="is read, which another warp wrote"):
         right(wrong)
 
@@ -102,32 +102,39 @@ def test_fences_around_a_relaxed_count_are_enough(made: Program) -> None:
         return text.replace(line, new)
 
     good = broken(made, fenced)
-    for f in good.functions.values():
-        f.program = good
     assert right(good)
 
 
-def test_a_count_by_two_finishes_no_tile_once(made: Program) -> None:
+def test_a_count_by_two_finishes_the_wrong_tiles(made: Program) -> None:
     made.options = {}
-    wrong = broken(made, lambda text: "".join(
-        line.replace("], 1;", "], 2;") if COUNT in line else line for line in text.splitlines(keepends=True)))  # fmt: skip
-    for f in wrong.functions.values():
-        f.program = wrong
-    assert not right(wrong)
+    lines = made.compiled.text.splitlines(keepends=True)
+    counted = [line.replace("], 1;", "], 2;") if COUNT in line else line for line in lines]
+    wrong = broken(made, lambda text: "".join(counted))
+    with pytest.raises(PtxError, match="is read, which another warp wrote"):
+        right(wrong)
+    made.options = {"resident": 1}  # here nobody comes to the count that the tiles wait for
+    assert not right(broken(made, lambda text: "".join(counted)))
 
 
-def test_a_wrong_number_of_parts_is_a_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def patch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """Broken kernels are not kept."""
+    monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path))
+    return monkeypatch
+
+
+def test_a_wrong_number_of_parts_is_a_wrong_result(patch: pytest.MonkeyPatch) -> None:
     original = stream_k._Part.__init__
 
     def one_more(self: Any, *arguments: Any) -> None:
         original(self, *arguments)
         self.parts = e.add(self.parts, 1)
 
-    monkeypatch.setattr(stream_k._Part, "__init__", one_more)
+    patch.setattr(stream_k._Part, "__init__", one_more)
     assert not right(program())
 
 
-def test_a_part_that_is_added_twice_is_a_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_is_added_twice_is_a_wrong_result(patch: pytest.MonkeyPatch) -> None:
     from qmlir._mlir import arith
 
     original = stream_k._Part._total
@@ -135,14 +142,16 @@ def test_a_part_that_is_added_twice_is_a_wrong_result(monkeypatch: pytest.Monkey
     def twice(self: Any, state: list[Any], alone: Any) -> list[Any]:
         return [arith.addi(a, b) for a, b in zip(original(self, state, alone), state, strict=True)]
 
-    monkeypatch.setattr(stream_k._Part, "_total", twice)
+    patch.setattr(stream_k._Part, "_total", twice)
     assert not right(program())
 
 
-def test_parts_in_one_place_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_k._Part, "_slot", lambda self, owner: 0)
+def test_parts_in_one_place_are_noticed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stream_k._Part, "_slot", lambda self, owner: 0)
+    made = program()
+    made.options = {"resident": 1}
     with pytest.raises(PtxError, match="is written by two workgroups"):
-        right(program())
+        right(made)
 
 
 @pytest.mark.parametrize(

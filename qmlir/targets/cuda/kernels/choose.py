@@ -28,7 +28,7 @@ _ACCUMULATORS = 128  # registers of a lane that may hold sums: more of them spil
 _REGISTERS = 1 << 16  # of a multiprocessor
 _OTHER_REGISTERS = 64  # of a lane, beside its sums
 _FILL = 2.0e-6  # of the counters of shared tiles, in front of the product
-_WORTH = 0.95  # of the time, for which workgroups share K
+_WORTH = 0.9  # of the time, for which workgroups share K
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ class MmaGemm:
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
         """An executable at the insertion point; returns its entry point."""
         if self.scratch is not None:
-            counters, space = self.scratch.counters, self.scratch.space
+            counters, space = self.scratch.types
             tensors = [*inputs, counters, result, space]
             return kernel_of(
                 name, self.kernel.m, tensors, self.launch, lambda rows, b: stream_k.work(self, rows, b), results=3

@@ -129,6 +129,17 @@ class Tiled:
         asked = choice.get(self._knob)
         return replace(self, tiles=tuple(t for t in self.tiles if t.name == asked)) if asked else self
 
+    def _no_tile(self, kernel: Kernel, step: int) -> Decline:
+        """Why none of the tiles computes `kernel`; `step`: codes along K of the instruction's shortest step."""
+        if kernel.batch is not None and all(tile.stream_k for tile in self.tiles):
+            return Decline("a batch of products: K is shared by the workgroups of one product", "another tile")
+        if kernel.group is not None and step:
+            return Decline(
+                f"groups of {kernel.group} along K fit no step of an instruction",
+                f"a group size of {step} or a multiple",
+            )
+        return Decline("no tile fits shared memory and registers", "mma.sync has smaller ones")
+
     def accepted(self, gemm: MmaGemm, codes: Array | None, facts: Mapping[str, Any], c: Contraction) -> Accept:
         from .choose import Machine, seconds
 
@@ -238,9 +249,7 @@ class MmaSyncStrategy(ProductStrategy):
         found = (choose(kernel, storage, codes is not None, self.target, machine, self.tiles) for storage in storages)
         gemm = next((gemm for gemm in found if gemm is not None), None)
         if gemm is None:
-            return Decline(
-                f"groups of {kernel.group} along K fit no step of an instruction", "a group size of 16 or a multiple"
-            )
+            return self._no_tile(kernel, 16)
         return self.accepted(gemm, codes, _mma_facts(gemm), c)
 
 
@@ -268,7 +277,7 @@ class WgmmaStrategy(MmaSyncStrategy):
         machine = Machine(self.units, self.target.shared_memory)
         gemm = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, WgmmaGemm)
         if gemm is None:
-            return Decline("no tile fits shared memory", "mma.sync has smaller ones")
+            return self._no_tile(kernel, 0)
         return self.accepted(gemm, codes, {**_mma_facts(gemm), "mma": _wgmma_name(gemm)}, c)
 
 
@@ -392,9 +401,7 @@ class WeightOnlyStrategy(ProductStrategy):
         machine = Machine(self.units, self.target.shared_memory)
         gemm = choose(kernel, storage_for_halves(codes), True, self.target, machine, self.tiles)
         if gemm is None:
-            return Decline(
-                f"groups of {kernel.group} along K fit no step of an instruction", "a group size of 32 or a multiple"
-            )
+            return self._no_tile(kernel, 32)
         return self.accepted(gemm, codes, _mma_facts(gemm), c)
 
 
@@ -434,9 +441,7 @@ class Fp8Strategy(ProductStrategy):
         machine = Machine(self.units, self.target.shared_memory)
         found = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, self._gemm)
         if found is None:
-            return Decline(
-                f"groups of {kernel.group} along K fit no step of an instruction", "a group size of 16 or a multiple"
-            )
+            return self._no_tile(kernel, 16)
         kinds = f"{KINDS[c.lhs]} x {KINDS[c.rhs]}"
         facts = {**_mma_facts(found), "codes": kinds if found.decodes else f"{kinds}, sums of {found.tile.k} apart"}
         return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
@@ -512,7 +517,7 @@ class WgmmaFastFp8Strategy(FastFp8Strategy):
         machine = Machine(self.units, self.target.shared_memory)
         found = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, WgmmaFp8Gemm, fit)
         if not isinstance(found, WgmmaFp8Gemm):
-            return Decline("no tile fits the registers", "mma-sync-fp8 has smaller ones")
+            return self._no_tile(kernel, 0)
         kinds = f"{KINDS[c.lhs]}.{KINDS[c.rhs]}"
         facts = {
             **_mma_facts(found),

@@ -79,10 +79,7 @@ def sharable(gemm: MmaGemm) -> bool:
 
 def scratch(gemm: MmaGemm) -> Scratch:
     """Counters, of each workgroup one, and the workspace: a place for the first and for the last tile of each share."""
-    element = gemm.kernel.value_type
-    shape = [2 * gemm.workgroups, _vectors(gemm), _threads(gemm), _WORDS]
-    counters = ir.RankedTensorType.get([gemm.workgroups], e.integer(32))
-    return Scratch(counters, ir.RankedTensorType.get(shape, element))
+    return Scratch(gemm.workgroups, 2 * gemm.workgroups * part_bytes(gemm) // 4, gemm.kernel.value_type)
 
 
 def part_bytes(gemm: MmaGemm) -> int:
@@ -155,7 +152,9 @@ class _Part:
         return e.add(e.multiply(owner, 2), e.choose(later, 1, 0))
 
     def _place(self, slot: e.Index, vector_number: int) -> list[Any]:
-        return [e.index(i) for i in (slot, vector_number, self.lane, 0)]
+        gemm = self.block.gemm
+        number = e.add(e.multiply(slot, _vectors(gemm)), vector_number)
+        return [e.index(e.multiply(e.add(e.multiply(number, _threads(gemm)), self.lane), _WORDS))]
 
     def _store(self, me: Any, state: list[Any]) -> None:
         words, slot = _words(state), self._slot(me)
