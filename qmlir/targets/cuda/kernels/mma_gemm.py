@@ -527,24 +527,20 @@ class Block:
 
     def _combined(self, combine: Stage, state: Sequence[Any], totals: Sequence[Any], group: e.Index) -> list[Any]:
         """Totals with one more group's part."""
-        return self._added(combine, state, totals, group, self._scales(combine, group, range(self._runs)))
-
-    def _scales(self, combine: Stage, group: e.Index, runs: Sequence[int]) -> tuple[dict[Any, Any], list[Any]]:
-        """What combines a group at some runs: what follows columns, and of each row what follows rows."""
-        rows = [self._by_row(combine.operands, self._row(r)[0], group) for r in range(2 * self.m_fragments)]
-        return self._held(combine.operands, group, runs), rows
+        parts, sums = self._parts(state)
+        return self._added(combine, parts, sums, totals, group, self._held(combine.operands, group))
 
     def _added(
-        self, combine: Stage, state: Sequence[Any], totals: Sequence[Any], group: e.Index,
-        read: tuple[dict[Any, Any], list[Any]], first: int = 0,
+        self, combine: Stage, parts: Sequence[Sequence[Any]], sums: list[list[Any]], totals: Sequence[Any],
+        group: e.Index, held: dict[Any, Any], first: int = 0, by_row: Sequence[dict[Any, Any]] | None = None,
     ) -> list[Any]:  # fmt: skip
-        """Totals of runs from `first` on with one more group's part."""
-        parts, sums = self._parts(state)
-        held, by_row = read
+        """Totals of runs from `first` on with one more group's part. What is the same in a row is read when its turn
+        comes, as registers are few, unless it is given."""
         made: list[Any] = []
         for r, runs in enumerate(parts):
+            rows = by_row[r] if by_row else self._by_row(combine.operands, self._row(r)[0], group)
             for v, part in enumerate(runs, first):
-                arguments = [self._read(s, [part], by_row[r], held, r, v, sums, group) for s in combine.sources]
+                arguments = [self._read(s, [part], rows, held, r, v, sums, group) for s in combine.sources]
                 made.append(self.cloner.clone(combine.body, [*arguments, totals[len(made)]]))
         return made
 

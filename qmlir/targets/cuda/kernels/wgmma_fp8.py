@@ -125,11 +125,14 @@ class _Block(WgmmaBlock):
                 def then(g: int = g, i: int = i, number: Any = number, runs: Any = runs, read: Any = read) -> None:
                     if g == i == 0:
                         refill()
-                    read.append(self._scales(combine, number, runs))
+                    places = [self._row(r)[0] for r in range(2)]
+                    read.append([self._by_row(combine.operands, m, number) for m in places])
+                    read.append(self._held(combine.operands, number, runs))
 
                 part = self._part(stage, column, range(g * group, (g + 1) * group, DEPTH), then)
                 old = [row[v] for row in rows for v in runs]
-                new = self._added(combine, part, old, number, read[0], runs[0])
+                parts, sums = self._parts(part)
+                new = self._added(combine, parts, sums, old, number, read[1], runs[0], read[0])
                 for r, row in enumerate(rows):
                     row[runs[0] : runs[0] + per] = new[r * per : (r + 1) * per]
         return [value for row in rows for value in row]
