@@ -51,8 +51,8 @@ def outline(
     it), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic, it comes
     first as an index, or as `size_type`, and behind it the number of tokens, where rows are picked from as many.
     `first` makes scalars at the dispatch that come before everything else. `arrange` makes the tensor of an operand,
-    with its axes in another order than theirs. With `scratch` the counters come behind the inputs, and the workspace
-    behind the result.
+    with its axes in another order than theirs. With `scratch` the executable gets its counters behind the inputs and
+    its workspace behind the result; `emit` is told the types of both behind those of the inputs.
     """
     last = kernel.operations[-1]
     function = function_of(last)
@@ -82,7 +82,8 @@ def outline(
             input_sizes = [_first_size(value) for value in inputs if _is_dynamic(value)]
     with last.location, ir.InsertionPoint(function):
         name = unused_name(function, "product")
-        entry = emit(name, [value.type for value in inputs], out)
+        more = () if scratch is None else scratch.types
+        entry = emit(name, [*(value.type for value in inputs), *more], out)
     entry = once(function.parent, name, entry)
     with last.location, ir.InsertionPoint(last):
         known = [*rows, *tokens]

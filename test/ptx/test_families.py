@@ -326,6 +326,13 @@ def stream_k() -> Iterator[Form]:
     for tile in ("128x128x128x8x1x1x6", "64x128x128x4x1x1x6", "64x64x128x4x1x1x8"):
         yield form(f"wgmma {tile}", lambda d, m: w8(d, m, 200, 1100), tile, "wgmma-int8", (1, 70), "cuda:sm_90a")
 
+        fast = lambda d, m: {**one_byte(d, m), "rhs": d.codes("e5m2", 72, 1024)}  # noqa: E731
+        yield form(f"wgmma, fp8 {tile}", fast, tile, "wgmma-fp8-fast", (1, 70), "cuda:sm_90a", judge="near")
+    blocks = lambda d, m: {**one_byte(d, m, 8), "rhs": d.codes("e4m3", 128, 1024), "rhs_scale": d.scales(1, 8)}  # noqa: E731
+    yield form(
+        "wgmma, fp8, blocks", blocks, "64x128x128x4x1x1x6", "wgmma-fp8-fast", (1, 70), "cuda:sm_90a", judge="near"
+    )
+
     def convolution(d: Draw, m: int) -> dict[str, Any]:
         return {"input": d.codes("i8", m, 7, 7, 64), "weight": d.codes("i8", 72, 3, 3, 64), "filter_layout": "FHWC",
                 "lhs_scale": np.float32(0.02), "rhs_scale": d.scales(72), "padding": [1, 1, 1, 1]}  # fmt: skip

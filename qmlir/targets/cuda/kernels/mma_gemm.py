@@ -154,14 +154,13 @@ class MmaGemm:
 
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
         """An executable at the insertion point; returns its entry point."""
-        if self.scratch is not None:
-            counters, space = self.scratch.types
-            tensors = [*inputs, counters, result, space]
-            return kernel_of(
-                name, self.kernel.m, tensors, self.launch, lambda rows, b: stream_k.work(self, rows, b), results=3
-            )
         size, work = self._work()
-        return kernel_of(name, size, [*inputs, result], self.launch, work, tokens=has_tokens(self.kernel))
+        tensors, results = [*inputs, result], 1
+        if self.workgroups:
+            *own, counters, space = inputs
+            tensors, results = [*own, counters, result, space], 3
+        tokens = has_tokens(self.kernel)
+        return kernel_of(name, size, tensors, self.launch, work, tokens=tokens, results=results)
 
     @property
     def block(self) -> type[Block]:
@@ -170,6 +169,8 @@ class MmaGemm:
     def _work(self) -> tuple[int | None, Body]:
         """The number that a launch depends on, of rows or of a batch's products, and what each workgroup does."""
         kernel = self.kernel
+        if self.workgroups:
+            return kernel.m, lambda rows, buffers: stream_k.work(self, rows, buffers)
         if kernel.batch is None:
             return kernel.m, lambda rows, buffers: self.block(self, rows, buffers).run()
         return kernel.batch.size, lambda _, buffers: self.block(self, kernel.m, buffers).run()
