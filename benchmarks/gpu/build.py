@@ -159,7 +159,8 @@ def _argument(o: Any) -> dict[str, Any]:
 
 def compile_work(work: Work, target: str) -> Artifact:
     """One program: `repeats` products, the first on the first set of operands, and so on; results in their order."""
-    return compile_built(lambda ctx: _module(work), resolve(target), Options(cache=False), None)
+    choice = {"strategy": work.strategy} if work.strategy else {}
+    return compile_built(lambda ctx: _module(work), resolve(target), Options(cache=False, choice=choice), None)
 
 
 def _module(work: Work) -> Any:
@@ -259,7 +260,7 @@ def build(
     cases = []
     for one in check_targets:
         for check in checks():
-            if wanted(f"{check.family}: {check.name}"):
+            if wanted(f"{check.family}: {check.name}") and one in (check.targets or (one,)):
                 key = f"{one}, {check.family}: {check.name}"
                 cases += folder.kept(key, functools.partial(add_check, folder, check, one))
                 say(f"{time.perf_counter() - start:5.0f} s  {key}")

@@ -25,6 +25,8 @@ class Check:
 
     Attributes:
         tolerance: relative to the largest result; 0 where every bit counts.
+        strategy: that is asked for; "": the one that the target chooses.
+        targets: that it is for; all where there are none.
     """
 
     family: str
@@ -35,6 +37,8 @@ class Check:
     dynamic: bool = True
     arguments: tuple[str, ...] = ("lhs", "lhs_scale", "lhs_zero_point")
     tolerance: float = 0.0
+    strategy: str = ""
+    targets: tuple[str, ...] = ()
 
     def operands(self, m: int) -> dict[str, Any]:
         """For m rows; constants are the same for all."""
@@ -52,7 +56,8 @@ class Check:
             array = np.asarray(value)
             shape = (None, *array.shape[1:]) if self.dynamic and name not in ("rhs", "group_sizes") else array.shape
             given[name] = TensorSpec(shape, from_numpy(array.dtype))
-        return getattr(qmlir.ops, self.op).compile(target=target, **given)
+        choice = {"strategy": self.strategy} if self.strategy else None
+        return getattr(qmlir.ops, self.op).compile(target=target, choice=choice, **given)
 
     def expected(self, m: int) -> Array:
         return np.asarray(getattr(R, self.op)(**self.operands(m)))
@@ -116,6 +121,10 @@ def checks() -> Iterator[Check]:
                 dynamic=False, tolerance=2e-3)  # fmt: skip
     for lhs, rhs in (("e4m3", "e4m3"), ("e5m2", "e4m3"), ("e5m2", "e5m2")):
         yield Check("fp8", f"{lhs} x {rhs}", _product(rhs, lhs=lhs), tolerance=1e-4)
+    # Sums of 128 codes have about 14 bits.
+    for group in (0, 64, 128):
+        yield Check("fp8", f"fast, group {group}", _product("e4m3", group, n=136, k=512, lhs="e4m3"), tolerance=5e-3,
+                    strategy="wgmma-fp8-fast", targets=("cuda:sm_90a",))  # fmt: skip
     yield Check("w8a8", "K shared by warps", _product(n=72, k=4096), rows=(16, 33), dynamic=False)
     for kernel, stride in ((3, 1), (3, 2), (1, 1)):
         yield Check(

@@ -60,6 +60,7 @@ class Work:
         operations: multiply-adds of one product, times two; `bytes`: what it has to move.
         share: of what the device can do that is aimed at: ("int8 peak", 0.65), ("copy bandwidth", 0.75).
         problem: what peers need to know.
+        strategy: that is asked for; "": the one that the target chooses.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Work:
     share: tuple[str, float] | None = None
     constants: dict[str, Any] = field(default_factory=dict)
     longest: int = LONGEST
+    strategy: str = ""
 
     @property
     def rotating_bytes(self) -> int:
@@ -170,8 +172,12 @@ def _works() -> Iterator[Work]:
     for m, n, k in LARGE:
         yield _product(f"w8a8 {m}x{n}x{k}", "w8a8, large", m, n, k, "i8", INT8_PEERS, int8, ("int8 peak", 0.65))
     for m, n, k in LARGE:
-        yield _product(f"fp8 {m}x{n}x{k}", "fp8, large", m, n, k, "e4m3", ("torch._scaled_mm", "torch f16"),
-                       (Goal("torch._scaled_mm", 1.0),), ("fp8 peak", 0.65))  # fmt: skip
+        # Sums in f32, as the semantics say, which Hopper multiplies as f16; and sums of 128 in its instruction for fp8.
+        peers = ("torch._scaled_mm", "torch f16")
+        yield _product(f"fp8 {m}x{n}x{k}, f32 sums", "fp8, large", m, n, k, "e4m3", peers, (Goal("torch f16", 1.0),))
+        fast = _product(f"fp8 {m}x{n}x{k}, fast sums", "fp8, large", m, n, k, "e4m3", peers,
+                        (Goal("torch._scaled_mm", 1.0),), ("fp8 peak", 0.65))  # fmt: skip
+        yield replace(fast, strategy="wgmma-fp8-fast")
     packed = (Goal("torch f16", 0.30), Goal("gemlite", 0.9), Goal("torch._weight_int4pack_mm", 0.9))
     for lhs, scheme in (("f16", "w4a16 g128"), ("i8", "w4a8 g128")):
         for k, n in DECODE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -19,6 +20,21 @@ _EXECUTABLES = ("stream.executable", "hal.executable.source")
 _DIGEST = "qmlir.digest"
 
 
+@dataclass(frozen=True)
+class Scratch:
+    """What a kernel needs beside its operands: so many i32 counters, which start at zero, and a workspace of so many
+    elements, which are anything."""
+
+    counters: int
+    words: int
+    element: Any
+
+    @property
+    def types(self) -> tuple[Any, Any]:
+        """Of the two tensors."""
+        return _tensor([self.counters], ir.IntegerType.get_signless(32)), _tensor([self.words], self.element)
+
+
 def outline(
     kernel: Kernel,
     rhs: Callable[[], Any],
@@ -26,6 +42,7 @@ def outline(
     first: Callable[[], Sequence[Any]] = tuple,
     size_type: Any = None,
     arrange: Callable[[Operand], Any] | None = None,
+    scratch: Scratch | None = None,
 ) -> None:
     """Replace the group of `kernel` by a dispatch of the executable that `emit` makes.
 
@@ -34,7 +51,8 @@ def outline(
     it), each of `kernel.operands` with its axes in order, and the result `[M, N]`; where M is dynamic, it comes
     first as an index, or as `size_type`, and behind it the number of tokens, where rows are picked from as many.
     `first` makes scalars at the dispatch that come before everything else. `arrange` makes the tensor of an operand,
-    with its axes in another order than theirs.
+    with its axes in another order than theirs. With `scratch` the executable gets its counters behind the inputs and
+    its workspace behind the result; `emit` is told the types of both behind those of the inputs.
     """
     last = kernel.operations[-1]
     function = function_of(last)
@@ -64,21 +82,33 @@ def outline(
             input_sizes = [_first_size(value) for value in inputs if _is_dynamic(value)]
     with last.location, ir.InsertionPoint(function):
         name = unused_name(function, "product")
-        entry = emit(name, [value.type for value in inputs], out)
+        more = () if scratch is None else scratch.types
+        entry = emit(name, [*(value.type for value in inputs), *more], out)
     entry = once(function.parent, name, entry)
     with last.location, ir.InsertionPoint(last):
         known = [*rows, *tokens]
         sizes = known if size_type is None else [arith.index_cast(size_type, size) for size in known]
+        operands = [*first(), *sizes, *inputs]
+        results, tied = [out], None
+        if scratch is not None:
+            # Counters are a result too, in the operand's place: each call counts in a copy of the zeros.
+            counters, space = scratch.types
+            results, tied = [out, counters, space], _tied((-1, len(operands), -1))
+            operands.append(flow.TensorSplatOp(counters, _zero(counters.element_type), []).result)
         call = flow.DispatchOp(
-            [out],
-            rows,
-            ir.Attribute.parse(f"[{entry}]"),
-            [*first(), *sizes, *inputs],
-            input_sizes,
-            out_sizes,
+            results, rows, ir.Attribute.parse(f"[{entry}]"), operands, input_sizes, out_sizes, tied_operands=tied
         )
         result.replace_all_uses_with(_as_result(call.results[0], result.type, kernel, rows))
     _erase(kernel)
+
+
+def _zero(t: Any) -> Any:
+    return arith.constant(t, ir.IntegerAttr.get(t, 0))
+
+
+def _tied(operands: Sequence[int]) -> Any:
+    """Of each result the operand whose place it takes, -1 where it has a place of its own."""
+    return ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), i) for i in operands])
 
 
 def function_of(op: Any) -> Any:

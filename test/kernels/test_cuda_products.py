@@ -312,7 +312,7 @@ def test_the_instruction_of_fp8_is_refused() -> None:
     c = Contraction("matmul", (), 16, 64, 64, "f8E4M3FN", "f8E5M2", "f32")
     for target, reason, remedy in (
         ("cuda:sm_89", "the instruction keeps fewer bits of a sum than f32 has", "prefer=mma-sync-fp8-fast"),
-        ("cuda:sm_90a", "sm_90 multiplies fp8 in wgmma only", "mma-sync-fp8 does so in fewer instructions"),
+        ("cuda:sm_90a", "sm_90 multiplies fp8 in wgmma only", "wgmma-fp8-fast"),
         ("cuda:sm_80", "cuda:sm_80 has no instruction for fp8", "cuda:sm_89 or newer"),
     ):
         (fast,) = (s for s in resolve(target).strategies() if s.name == "mma-sync-fp8-fast")
@@ -320,6 +320,63 @@ def test_the_instruction_of_fp8_is_refused() -> None:
         assert isinstance(answer, Decline)
         assert reason in answer.reason
         assert remedy in answer.remedy
+
+
+WGMMA_CODES = r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k32\.f32\.e4m3\.e4m3"
+
+
+def test_hopper_multiplies_one_byte_floats_where_they_are() -> None:
+    """Sums of 128 codes, or of a group, are apart from the totals, also where the scales are of blocks."""
+    fast = {"strategy": "wgmma-fp8-fast"}
+    plan = one_kernel(one_byte(None, target="cuda:sm_90a", choice=fast), WGMMA_CODES)
+    assert plan["codes"] == "e4m3 x e4m3, sums of 128 apart"
+    rhs = np.random.default_rng(0).standard_normal((256, 512)).astype(ml_dtypes.float8_e4m3fn)
+    blocks = qmlir.ops.scaled_matmul.compile(
+        T((None, 512), "e4m3"), rhs, rhs_transposed=True, lhs_scale=T((None, 4), "f32"), rhs_scale=scales(2, 4),
+        bias=np.zeros(256, np.float32), out_dtype="bf16", target="cuda:sm_90a", choice=fast)  # fmt: skip
+    one_kernel(blocks, WGMMA_CODES)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "group", "reason", "remedy"),
+    [
+        (16, 512, 512, "16 rows leave most of 64 unused", "mma.sync has 16"),
+        (64, 512, 256, "groups of 256 along a K of 512 are not whole", "groups of 32, 64 or 128"),
+        (64, 192, 64, "groups of 64 along a K of 192 are not whole", "K a multiple of 128"),
+    ],
+)
+def test_what_wgmma_does_not_take_of_one_byte_floats(m: int, k: int, group: int, reason: str, remedy: str) -> None:
+    rhs = np.random.default_rng(0).standard_normal((72, k)).astype(ml_dtypes.float8_e4m3fn)
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((m, k), "e4m3"), rhs, rhs_transposed=True, lhs_scale=T((m, k // group), "f32"),
+        rhs_scale=scales(72, k // group), target="cuda:sm_90a", choice={"strategy": "wgmma-fp8-fast"})  # fmt: skip
+    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    assert reason in answers["wgmma-fp8-fast"]["reason"]
+    assert remedy in answers["wgmma-fp8-fast"]["remedy"]
+    assert answers["mma-sync-fp8"]["accepted"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_workgroups_share_a_long_k_of_few_tiles(target: str) -> None:
+    """Where the estimate says that it pays, and the plan says so; one kernel with its counters and a workspace."""
+    made = product(target, 16, 256, 4096, rhs=codes(256, 4096, lo=-8, hi=7), rhs_dtype="i4", rhs_scale=scales(256, 32))
+    plan = one_kernel(made, S8)
+    assert plan["stream_k"] >= 82
+    assert re.fullmatch(r"estimated: [\d.]+ us with tiles apart and [\d.]+ us if K is shared", plan["because"])
+    assert "atom.acq_rel.gpu" in made.source("ptx")
+    plan = one_kernel(product(target, 2048, 2048, 256), WGMMA if target == "cuda:sm_90a" else S8)
+    assert "stream_k" not in plan
+    assert "if K is shared" in plan["because"]
+
+
+def test_experts_do_not_share_k() -> None:
+    """A batch has workgroups enough, and is no part of it: its tiles are not offered."""
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((3, 16, 4096), "i8"), T((3, 64, 4096), "i8"), rhs_transposed=True, lhs_scale=T((3, 16, 1), "f32"),
+        rhs_scale=T((3, 64, 1), "f32"), target="cuda:sm_80",
+        choice={"mma-sync-int8-tile": "16x64x128x1x4x1x4-stream-k"})  # fmt: skip
+    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    assert "a batch of products: K is shared" in answers["mma-sync-int8"]["reason"]
 
 
 def test_warps_share_a_long_k_of_few_results() -> None:

@@ -41,6 +41,7 @@ PRODUCTS: dict[str, tuple[tuple[str, str, int], ...]] = {
     "wgmma-int8": (("i8", "i8", 0),),
     "mma-sync-fp8": (("e4m3", "e4m3", 0), ("e4m3", "e4m3", 128)),
     "mma-sync-fp8-fast": (("e4m3", "e4m3", 0), ("e4m3", "e4m3", 128)),
+    "wgmma-fp8-fast": (("e4m3", "e4m3", 0), ("e4m3", "e4m3", 128), ("e5m2", "e4m3", 64)),
     "mma-sync-weight-only": (("f16", "i4", 128), ("bf16", "i8", 0)),
 }
 

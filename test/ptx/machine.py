@@ -15,6 +15,7 @@ import numpy as np
 
 from .formats import DTYPES, PACKED, Array, unsigned
 from .memory import SHARED_START, Fault, GlobalMemory, Place, SharedMemory
+from .ordering import Access, Order
 from .text import Address, Entry, Immediate, Instruction, Module, Operand, PtxError, Register, Symbol, Vector, width_of
 
 Mask = Array | None  # which threads take part; None: all
@@ -100,6 +101,7 @@ class Machine:
     Args:
         parameters: bytes of each parameter of the entry, by name.
         symbols: addresses of the module's variables.
+        order: of the launch, whose workgroups from number `first_block` on these are.
     """
 
     def __init__(
@@ -114,6 +116,8 @@ class Machine:
         symbols: Mapping[str, int],
         dynamic_shared: int,
         limit: int = 20_000_000,
+        order: Order | None = None,
+        first_block: int = 0,
     ) -> None:
         self.module, self.entry, self.memory = module, entry, memory
         self.grid, self.block = grid, block
@@ -138,6 +142,7 @@ class Machine:
         places, static = self._place("shared", SHARED_START)
         self.symbols.update(places)
         self.shared = SharedMemory(len(blocks), self.warps_per_block, static + dynamic_shared, self._granule())
+        self.order, self.first_block = order or Order(self.warps_per_block), first_block
         self.copies: list[Copies] = []
         self.committed = np.zeros(self.threads, np.int64)
         self.products: list[Product] = []
@@ -300,6 +305,11 @@ class Machine:
 
     def place(self, threads: Array, offsets: Array) -> Place:
         return Place(self.block_of[threads], self.warp_of[threads], offsets)
+
+    def access(self, threads: Array) -> Access:
+        """Who accesses global memory."""
+        blocks = self.block_of[threads] + self.first_block
+        return Access(blocks, self.warp_of[threads], self.shared.clocks, self.first_block)
 
     def whole_warps(self, mask: Mask, what: str) -> Array:
         """The warps, over all blocks, that take part, each with all its lanes. Raises Fault."""
@@ -520,7 +530,9 @@ class Machine:
             if parked.pc >= 0:
                 other = self.fragments.get(parked.pc)
                 self.fragments[parked.pc] = parked.threads if other is None else other | parked.threads
-        self.shared.clocks.join(block, np.unique(self.warp_of[came]))
+        warps = np.unique(self.warp_of[came])
+        self.order.join(block + self.first_block, warps)
+        self.shared.clocks.join(block, warps)
 
     def _released_by_exit(self, gone: Array) -> None:
         """A barrier that all threads of a block must come to does not wait for those that have ended."""
@@ -560,6 +572,7 @@ def run_grid(
     dynamic_shared: int = 0,
     resident: int = 0,
     limit: int = 20_000_000,
+    seed: int | None = None,
 ) -> Report:
     """Launch an entry.
 
@@ -568,6 +581,7 @@ def run_grid(
         block: threads a block; what the entry demands where it is None.
         dynamic_shared: bytes of the `.extern .shared` array.
         resident: how many blocks run at the same time, 0: as many as are about 8192 threads.
+        seed: of the order in which blocks run; None: that of their numbers.
 
     Raises:
         PtxError: with the instruction, the thread and what is wrong.
@@ -590,13 +604,16 @@ def run_grid(
             content[: len(v.data)] = np.frombuffer(v.data, np.uint8)
             symbols[v.name] = memory.add(v.name, content, writable=not v.data)
     ids = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
+    if seed is not None:
+        ids = [ids[i] for i in np.random.default_rng(seed).permutation(len(ids))]
+    order = Order(-(-block[0] * block[1] * block[2] // WARP))
     at_once = resident or max(1, 8192 // (block[0] * block[1] * block[2]))
     executed: dict[str, int] = {}
     conflicts: dict[str, int] = {}
     passes: dict[str, int] = {}
     for start in range(0, len(ids), at_once):
         machine = Machine(module, entry, grid, block, ids[start : start + at_once], memory, parameters, symbols,
-                          dynamic_shared, limit)  # fmt: skip
+                          dynamic_shared, limit, order, start)  # fmt: skip
         report = machine.run()
         for total, part in ((executed, report.executed), (conflicts, report.conflicts), (passes, report.passes)):
             for key, n in part.items():

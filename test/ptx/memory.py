@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .formats import Array
 from .text import PtxError
+
+if TYPE_CHECKING:
+    from .ordering import Access, Order
 
 BUFFER_BITS = 40
 SHARED_WINDOW = 1 << 56  # where shared memory is in generic addresses
@@ -107,13 +111,18 @@ class GlobalMemory:
                 f"{what}: {width} bytes at {int(offsets[first])} of {buffer.name}, which has {buffer.size}", lane
             )
 
-    def load(self, addresses: Array, width: int, dtype: np.dtype[np.generic]) -> Array:
-        """`[accesses, width // itemsize]` elements."""
+    def load(
+        self, addresses: Array, width: int, dtype: np.dtype[np.generic], order: Order | None = None,
+        access: Access | None = None,
+    ) -> Array:  # fmt: skip
+        """`[accesses, width // itemsize]` elements, checked against the order of writes where there is one."""
         count = width // dtype.itemsize
         out = np.empty((addresses.size, count), dtype)
         if self.lenient:
             addresses, stray = self._inside(addresses, width)
         for buffer, which, offsets in self.find(addresses, width, unit=16 if self.lenient else 1):
+            if access is not None:
+                self.check_ordered(buffer, order, access.part(which), offsets, width)
             index = (offsets[:, None] + buffer.start) // dtype.itemsize + np.arange(count)
             out[which] = buffer.data.view(dtype)[index]
         if self.lenient and stray.any():
@@ -129,11 +138,18 @@ class GlobalMemory:
         self.strays += int(stray.sum())
         return np.where(stray, numbers << BUFFER_BITS, addresses), stray
 
-    def store(self, addresses: Array, values: Array) -> None:
+    def check_ordered(self, buffer: Buffer, order: Order | None, access: Access, offsets: Array, width: int) -> None:
+        """Raises Fault where what is read may not be there yet."""
+        if order is not None and buffer.writable:
+            order.load(buffer, access, offsets, width)
+
+    def store(self, addresses: Array, values: Array, order: Order | None = None, access: Access | None = None) -> None:
         """Write `[accesses, elements]`."""
         dtype, count = values.dtype, values.shape[1]
         for buffer, which, offsets in self.find(addresses, count * dtype.itemsize):
             self.check_writable(buffer)
+            if order is not None and access is not None:
+                order.store(buffer, access.part(which), offsets, count * dtype.itemsize)
             index = (offsets[:, None] + buffer.start) // dtype.itemsize + np.arange(count)
             memory, new = buffer.data.view(dtype), values[which]
             memory[index] = new

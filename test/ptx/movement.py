@@ -79,7 +79,7 @@ def _load(m: Machine, ins: Instruction, space: str, threads: Array, addresses: A
         return m.shared.load(m.place(threads, offsets), width, dtype)
     if space == "local":
         return _local(m, threads, addresses, width, dtype)[0]
-    return m.memory.load(addresses, width, dtype)
+    return m.memory.load(addresses, width, dtype, m.order, m.access(threads))
 
 
 def _resolved(addresses: Array) -> tuple[str, Array]:
@@ -123,7 +123,7 @@ def _st(m: Machine, ins: Instruction, mask: Mask) -> None:
         _, who, index = _local(m, threads, addresses, width, values.dtype)
         m.local.view(values.dtype)[who, index] = values
     else:
-        m.memory.store(addresses, values)
+        m.memory.store(addresses, values, m.order, m.access(threads))
 
 
 def _count_banks(m: Machine, ins: Instruction, threads: Array, addresses: Array, width: int) -> None:
@@ -208,6 +208,7 @@ def _copy(m: Machine, ins: Instruction, mask: Mask) -> None:
     for size in np.unique(given[given > 0]).tolist():
         which = np.flatnonzero(given == size)
         for buffer, part, offsets in m.memory.find(source[which], size, align=width):
+            m.memory.check_ordered(buffer, m.order, m.access(threads[which[part]]), offsets, size)
             values[which[part], :size] = buffer.data[(offsets + buffer.start)[:, None] + np.arange(size)]
     offsets = m.shared.offsets(to, width)
     _count_banks(m, ins, threads, to, width)
@@ -275,8 +276,11 @@ def _atom(m: Machine, ins: Instruction, mask: Mask) -> None:
             parts.append(
                 (buffer.data.view(dtype), (offsets + buffer.start) // dtype.itemsize, np.arange(threads.size)[which])
             )
+    who = m.access(threads)
     for memory, index, which in parts:
         for i, lane in zip(index.tolist(), which.tolist(), strict=True):
+            if space != "shared":
+                m.order.atomic(who, lane, int(addresses[lane]), ins.modifiers)
             old[lane] = memory[i]
             memory[i] = _combined(operation, memory[i], [o[lane] for o in operands], dtype)
     if ins.opcode == "atom":

@@ -27,7 +27,8 @@ class Function:
         arrays = [np.asarray(a, DTYPES[spec.dtype].numpy)
                   for a, (_, spec) in zip(arguments, self.signature.inputs, strict=True)]  # fmt: skip
         try:
-            raw, self.program.dispatches = self.program.compiled.run(*arrays, function=self.name)
+            program = self.program
+            raw, program.dispatches = program.compiled.run(*arrays, function=self.name, **program.options)
         except Failure as e:
             raise InputError(f"{self.name} failed: {e}") from None
         results = [_typed(r, spec.dtype) for r, spec in zip(raw, self.signature.outputs, strict=True)]
@@ -42,10 +43,11 @@ def _typed(array: Array, dtype: str) -> Array:
 
 @dataclass
 class Program:
-    """A program; `dispatches` are those of the last call."""
+    """A program; `dispatches` are those of the last call, `options` what calls give to `run_grid`."""
 
     compiled: Compiled
     dispatches: list[Dispatch] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
 
     @property

@@ -23,12 +23,13 @@ def _bar(m: Machine, ins: Instruction, mask: Mask) -> None:
 
 @instruction("membar")
 def _membar(m: Machine, ins: Instruction, mask: Mask) -> None:
-    """Memory is always in order here."""
+    m.order.fence(m.access(m.active(mask)), ins.modifiers)
 
 
 @instruction("fence")
 def _fence(m: Machine, ins: Instruction, mask: Mask) -> None:
     if not ins.has("proxy"):
+        m.order.fence(m.access(m.active(mask)), ins.modifiers)
         return
     threads = m.active(mask)
     for block, warp in np.unique(np.stack([m.block_of[threads], m.warp_of[threads]], axis=1), axis=0).tolist():

@@ -50,6 +50,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
         GemvStrategy,
         MmaSyncStrategy,
         WeightOnlyStrategy,
+        WgmmaFastFp8Strategy,
         WgmmaStrategy,
     )
 
@@ -59,7 +60,9 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     int8 = (*int8, MmaSyncStrategy(target, units))
     weight_only = WeightOnlyStrategy(target, units)
     convolutions = tuple(ConvolutionStrategy(matmul) for matmul in (*int8, weight_only))
-    fp8 = (Fp8Strategy(target, units), FastFp8Strategy(target, units))
+    fp8: tuple[Strategy, ...] = (Fp8Strategy(target, units), FastFp8Strategy(target, units))
+    if target.name == "sm_90a":
+        fp8 = (*fp8, WgmmaFastFp8Strategy(target, units))
     kernels = (GemvStrategy(target, units), *int8, *convolutions, *fp8, weight_only)
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)

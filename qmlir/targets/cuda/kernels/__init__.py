@@ -8,9 +8,11 @@ shared_tile.py   a ring of tiles in shared memory: copies, swizzle, fragments
 raster.py        which tile a workgroup takes
 mma_gemm.py      products on tensor cores: main loop, groups along K, epilogue
 wgmma_gemm.py    the same on Hopper's wgmma
+stream_k.py      products whose K several workgroups share
 decode.py        weights of codes as floats
 image.py         where the codes of a convolution's activation are
 fp8.py           one-byte floats on both sides
+wgmma_fp8.py     the same on Hopper's wgmma
 route.py         rows of experts into blocks: tables that products read through
 gemv.py          products of a few rows: lanes share K
 operands.py      what bodies read

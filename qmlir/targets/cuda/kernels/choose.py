@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ....kernels.description import Kernel
 from ...base import Target
 from .gemv import Gemv
 from .mma_gemm import MmaGemm
+from .stream_k import part_bytes, sharable
 from .tile import TILES, Tile
 from .weights import Storage
 
@@ -24,6 +25,10 @@ _TYPICAL_ROWS = 512  # what a dynamic M is taken as
 _LATENCY = 1.0e-6  # from one dependent load of memory to the next
 _SHORT_TILE = 64  # codes along K
 _ACCUMULATORS = 128  # registers of a lane that may hold sums: more of them spill
+_REGISTERS = 1 << 16  # of a multiprocessor
+_OTHER_REGISTERS = 64  # of a lane, beside its sums
+_FILL = 2.0e-6  # of the counters of shared tiles, in front of the product
+_WORTH = 0.9  # of the time, for which workgroups share K
 
 
 @dataclass(frozen=True)
@@ -55,28 +60,59 @@ def fitting(kernel: Kernel, tile: Tile) -> Tile | None:
         ):
             # Warps along K ask for whole tiles, and combine no groups.
             warps = tile.warps if step == tile.k and kernel.combine is None else (*tile.warps[:2], 1)
-            return Tile(tile.m, tile.n, step, warps, tile.stages)
+            return Tile(tile.m, tile.n, step, warps, tile.stages, tile.stream_k)
     return None
+
+
+def fitting_registers(kernel: Kernel, tile: Tile, storage: Storage) -> Tile | None:
+    """The same, None where its sums do not fit the registers."""
+    cut = fitting(kernel, tile)
+    return None if cut is None or spills(kernel, cut, storage) else cut
 
 
 def seconds(gemm: MmaGemm, target: Target, machine: Machine) -> float:
     """An estimate of the time of a product on a tile."""
     kernel, tile, fields, units = gemm.kernel, gemm.tile, gemm.storage.fields, machine.units
     m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
-    workgroups = -(-m // tile.m) * -(-kernel.n // tile.n) * _products(kernel)
-    each = -(-workgroups // units)
+    tiles = -(-m // tile.m) * -(-kernel.n // tile.n) * _products(kernel)
+    each = -(-tiles // units)
     together = max(1, min(each, machine.shared_memory // gemm.shared_bytes, 1024 // tile.threads))
+    if gemm.workgroups:
+        together = gemm.workgroups // units
     rate = (target.peak.rate(gemm.rate) if target.peak is not None else None) or 3e14
-    rows, columns = tile.warp
-    warps = tile.warps[0] * tile.warps[1]
     bytes_ = min(m, tile.m) * gemm.unit + tile.n / fields  # of one code along K
     multiply = 2 * tile.m * tile.n / (rate / units)
-    read = warps * (rows * gemm.unit + columns / fields) / _SHARED_BYTES_PER_CLOCK / _CLOCK
+    read = gemm.shared_reads / _SHARED_BYTES_PER_CLOCK / _CLOCK
     load = bytes_ / _L2_BYTES_PER_CLOCK / _CLOCK
     decode = tile.warps[0] * tile.n * _DECODE / _LANES_PER_CLOCK / _CLOCK if gemm.decodes else 0.0
+    promote = tile.m * tile.n * gemm.promotions / _LANES_PER_CLOCK / _CLOCK
+    # Another warpgroup multiplies meanwhile, if there is one.
+    multiply = max(multiply, promote) if tile.threads * together >= 256 else multiply + promote
     # Fewer bytes under way than the latency of memory asks for: a workgroup waits.
     wait = _LATENCY / ((tile.stages - 1) * tile.k) / together
-    return each * (gemm.padded_k * max(multiply, read, load, decode, wait) + _LATENCY)
+    code = max(multiply, read, load, decode, wait)
+    if not gemm.workgroups:
+        return each * (gemm.padded_k * code + _LATENCY)
+    steps = -(-tiles * gemm.k_steps // gemm.workgroups) * together  # of a multiprocessor
+    handed = 4 * together * part_bytes(gemm) / _L2_BYTES_PER_CLOCK / _CLOCK  # two parts of each share, there and back
+    return steps * gemm.padded_k / gemm.k_steps * code + handed + _FILL + 4 * _LATENCY
+
+
+def shared_among(gemm: MmaGemm, machine: Machine) -> MmaGemm:
+    """The kernel with as many workgroups as run at the same time, two on a multiprocessor where they fit."""
+    registers = (gemm.tile.accumulators + _OTHER_REGISTERS) * gemm.tile.threads
+    fit = 2 * gemm.shared_bytes <= machine.shared_memory and 2 * registers <= _REGISTERS
+    return replace(gemm, workgroups=machine.units * (2 if fit else 1))
+
+
+def least_seconds(gemm: MmaGemm, target: Target) -> float:
+    """That the operands and the result take from memory and to it."""
+    if target.peak is None:
+        return 0.0
+    kernel = gemm.kernel
+    m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
+    moved = m * kernel.k * gemm.unit + kernel.n * kernel.k / gemm.storage.fields + 2 * m * kernel.n
+    return moved / target.peak.bandwidth
 
 
 def _products(kernel: Kernel) -> int:
@@ -96,18 +132,37 @@ def _usable(gemm: MmaGemm) -> bool:
 def choose(
     kernel: Kernel, storage: Storage, constant: bool, target: Target, machine: Machine, tiles: Sequence[Tile] = TILES,
     make: Callable[[Kernel, Tile, Storage, bool], MmaGemm] = MmaGemm,
+    fit: Callable[[Kernel, Tile, Storage], Tile | None] = fitting_registers,
 ) -> MmaGemm | None:  # fmt: skip
-    """The fastest tile that fits, None where groups allow none."""
-    found: list[tuple[float, MmaGemm]] = []
+    """The fastest tile that fits, None where groups allow none. Workgroups share K only where that pays."""
+    found: dict[bool, list[tuple[float, MmaGemm]]] = {False: [], True: []}
     for whole in tiles:
-        tile = fitting(kernel, whole)
-        if tile is None or spills(kernel, tile, storage):
+        tile = fit(kernel, whole, storage)
+        if tile is None:
             continue
         gemm = make(kernel, tile, storage, constant)
-        if _usable(gemm) and gemm.shared_bytes <= machine.shared_memory:
-            found.append((seconds(gemm, target, machine), gemm))
+        if not _usable(gemm) or gemm.shared_bytes > machine.shared_memory:
+            continue
+        if tile.stream_k:
+            if not sharable(gemm):
+                continue
+            gemm = shared_among(gemm, machine)
+        found[tile.stream_k].append((seconds(gemm, target, machine), gemm))
     # Of tiles that all wait for memory the smallest: more workgroups ask for it, and no row is multiplied for nothing.
-    return min(found, key=lambda pair: (pair[0], pair[1].tile.m * pair[1].tile.n))[1] if found else None
+    plain, shared = (
+        min(found[kind], key=lambda pair: (pair[0], pair[1].tile.m * pair[1].tile.n), default=None)
+        for kind in (False, True)
+    )
+    if plain is None or shared is None:
+        return (plain or shared or (0.0, None))[1]
+    # Neither is faster than memory is.
+    least = least_seconds(plain[1], target)
+    times = [max(least, time) for time, _ in (plain, shared)]
+    pays = times[1] < _WORTH * times[0]
+    text = " and ".join(
+        f"{1e6 * t:.1f} us {how}" for t, how in zip(times, ("with tiles apart", "if K is shared"), strict=True)
+    )
+    return replace((shared if pays else plain)[1], because=f"estimated: {text}")
 
 
 def gemv_for(kernel: Kernel, storage: Storage, units: int, shared_memory: int) -> Gemv | str:

@@ -45,6 +45,8 @@ class Gemv:
     columns: int
     k_warps: int
 
+    scratch: None = None
+
     @property
     def rows(self) -> int:
         assert self.kernel.m is not None

@@ -156,6 +156,17 @@ def dp4a(a: Any, b: Any, acc: Any) -> Any:
     return e.intrinsic("llvm.nvvm.idp4a.s.s", [a, b, acc], e.integer(32))
 
 
+def count(counters: Any, number: e.Index, size: int) -> Any:
+    """Add one to an i32 of `size` bytes in global memory; what it was before. What this workgroup stored before its
+    last barrier is seen by whoever counts there later, and what those stored who counted earlier by this one (PTX ISA,
+    memory consistency model: release and acquire patterns)."""
+    i64 = e.integer(64)
+    base = arith.index_castui(i64, memref.ExtractAlignedPointerAsIndexOp(counters).result)
+    place = arith.addi(base, arith.index_castui(i64, e.index(e.multiply(number, size))))
+    text = "atom.acq_rel.gpu.global.add.u32 $0, [$1], 1;"
+    return llvm.InlineAsmOp(e.integer(32), [place], text, "=r,l,~{memory}", has_side_effects=True).res
+
+
 def sum_across(value: Any, lanes: int) -> Any:
     """The sum over neighbouring lanes, a power of two of them, in each of them."""
     i32 = e.integer(32)
@@ -190,41 +201,52 @@ def descriptor(base: Any, offset: e.Index) -> Any:
     return arith.ori(arith.andi(start, e.constant(0x3FFF, i64)), e.constant(fixed, i64))
 
 
-def _through(instruction: str, acc: Any, columns: int) -> Any:
+def _sums(kind: str) -> Any:
+    """The type of the sums of products of `kind`, PTX's name of the operands' type."""
+    return e.integer(32) if kind == "s8" else ir.F32Type.get()
+
+
+def _through(instruction: str, acc: Any, columns: int, kind: str) -> Any:
     """An instruction that all accumulators go through, so that nothing that writes or reads them is moved across it."""
     count = columns // 2
-    registers = [field(acc, i, e.integer(32)) for i in range(count)]
-    constraints = ",".join(["=r"] * count + [str(i) for i in range(count)])
+    registers = [field(acc, i, _sums(kind)) for i in range(count)]
+    constraints = ",".join(["=r" if kind == "s8" else "=f"] * count + [str(i) for i in range(count)])
     return llvm.InlineAsmOp(acc.type, registers, instruction, constraints, has_side_effects=True).res
 
 
-def wgmma_fence(acc: Any, columns: int) -> Any:
+def wgmma_fence(acc: Any, columns: int, kind: str = "s8") -> Any:
     """The accumulators, what was written to them before seen by the products that follow."""
-    return _through("wgmma.fence.sync.aligned;", acc, columns)
+    return _through("wgmma.fence.sync.aligned;", acc, columns, kind)
 
 
 def wgmma_zero(columns: int) -> Any:
     """Accumulators of 64 rows by `columns`, all zero."""
-    return _op("llvm.mlir.zero", [_accumulators(columns)], [])
+    return _op("llvm.mlir.zero", [_accumulators(columns, "s8")], [])
 
 
-def _accumulators(columns: int) -> Any:
-    return ir.Type.parse(f"!llvm.struct<({', '.join(['i32'] * (columns // 2))})>")
+def wgmma_new(columns: int, kind: str) -> Any:
+    """Accumulators whose values are not known: for products that do not add to them."""
+    return _op("llvm.mlir.undef", [_accumulators(columns, kind)], [])
 
 
-def wgmma(acc: Any, lhs: Any, rhs: Any, columns: int) -> Any:
-    """`wgmma.mma_async.m64n{columns}k32` of signed bytes, which both descriptors name; `acc` is being written until a
-    wait."""
+def _accumulators(columns: int, kind: str) -> Any:
+    return ir.Type.parse(f"!llvm.struct<({', '.join([str(_sums(kind))] * (columns // 2))})>")
+
+
+def wgmma(acc: Any, lhs: Any, rhs: Any, columns: int, kinds: tuple[str, str] = ("s8", "s8"), adds: bool = True) -> Any:
+    """`wgmma.mma_async.m64n{columns}k32` of codes of one byte, which both descriptors name; `acc`, which it adds to or
+    takes the place of, is being written until a wait."""
     fixed = {
         "shape": f"#nvvm.shape<m = 64, n = {columns}, k = 32>",
-        **{f"type{side}": "#nvvm.wgmma_type<s8>" for side in "AB"},
-        "typeD": "#nvvm.wgmma_type<s32>",
-        "scaleD": "#nvvm.wgmma_scale_out<one>",
+        **{f"type{side}": f"#nvvm.wgmma_type<{kind}>" for side, kind in zip("AB", kinds, strict=True)},
+        "typeD": "#nvvm.wgmma_type<s32>" if kinds[0] == "s8" else "#nvvm.wgmma_type<f32>",
+        "scaleD": f"#nvvm.wgmma_scale_out<{'one' if adds else 'zero'}>",
         **{f"scale{side}": "#nvvm.wgmma_scale_in<one>" for side in "AB"},
         "layoutA": "#nvvm.mma_layout<row>",
         "layoutB": "#nvvm.mma_layout<col>",
-        "satfinite": "#nvvm.mma_int_overflow<wrapped>",
     }
+    if kinds[0] == "s8":
+        fixed["satfinite"] = "#nvvm.mma_int_overflow<wrapped>"
     attributes = {name: ir.Attribute.parse(text) for name, text in fixed.items()}
     return _op("nvvm.wgmma.mma_async", [acc.type], [acc, lhs, rhs], **attributes)
 
@@ -238,7 +260,7 @@ def wgmma_wait(pending: int) -> None:
     _op("nvvm.wgmma.wait.group.sync.aligned", [], [], group=ir.IntegerAttr.get(e.integer(64), pending))
 
 
-def wgmma_results(acc: Any, columns: int) -> list[Any]:
+def wgmma_results(acc: Any, columns: int, kind: str = "s8") -> list[Any]:
     """The accumulators once all products are done."""
-    waited = _through("wgmma.wait_group.sync.aligned 0;", acc, columns)
-    return [field(waited, i, e.integer(32)) for i in range(columns // 2)]
+    waited = _through("wgmma.wait_group.sync.aligned 0;", acc, columns, kind)
+    return [field(waited, i, _sums(kind)) for i in range(columns // 2)]

@@ -12,7 +12,7 @@ of fragment j is column `fragments * c + j` of the result. A lane holds columns 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...._mlir import arith, ir, memref, vector
@@ -33,10 +33,10 @@ from ....kernels.description import (
     Source,
     Stage,
 )
-from ....kernels.outline import has_tokens, picks
+from ....kernels.outline import Scratch, has_tokens, picks
 from ....kernels.row_sums import uses_row_sums
 from ...gpu_kernels.executable import Body, Launch
-from . import instructions as gpu
+from . import instructions as gpu, stream_k
 from .decode import Decoder
 from .executable import in_a_row, kernel_of, workgroup_id
 from .image import Image
@@ -63,6 +63,8 @@ class MmaGemm:
     tile: Tile
     storage: Storage
     constant: bool  # the weight is packed, its K padded
+    workgroups: int = 0  # that share K of all tiles (stream_k.py); 0: each has a tile of its own
+    because: str = field(default="", compare=False)  # why they do or do not
 
     @property
     def mma(self) -> gpu.Multiply:
@@ -99,6 +101,26 @@ class MmaGemm:
         return self.k_tiles * self.tile.k
 
     @property
+    def tiles_per_step(self) -> int:
+        """Tiles of K that are multiplied as one: those of a group whose sum is combined, else one."""
+        return max(1, (self.kernel.group or 0) // self.tile.k) if self.kernel.combine is not None else 1
+
+    @property
+    def k_steps(self) -> int:
+        return -(-self.k_tiles // self.tiles_per_step)
+
+    @property
+    def promotions(self) -> float:
+        """Operations of one lane that a code along K takes of a result, beside the product."""
+        return 0.0
+
+    @property
+    def shared_reads(self) -> float:
+        """Bytes that warps read from shared memory for one code along K."""
+        (rows, columns), warps = self.tile.warp, self.tile.warps[0] * self.tile.warps[1]
+        return warps * (rows * self.unit + columns / self.storage.fields)
+
+    @property
     def shapes(self) -> tuple[Shape, Shape]:
         """Of the rings in shared memory."""
         t = self.tile
@@ -121,12 +143,24 @@ class MmaGemm:
 
     @property
     def launch(self) -> Launch:
+        if self.workgroups:
+            return in_a_row(self.tile.threads, lambda rows: stream_k.launched(self, rows))
         return in_a_row(self.tile.threads, lambda rows: blocks(self.kernel, self.tile, rows))
+
+    @property
+    def scratch(self) -> Scratch | None:
+        """What the kernel needs beside its operands."""
+        return stream_k.scratch(self) if self.workgroups else None
 
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
         """An executable at the insertion point; returns its entry point."""
         size, work = self._work()
-        return kernel_of(name, size, [*inputs, result], self.launch, work, tokens=has_tokens(self.kernel))
+        tensors, results = [*inputs, result], 1
+        if self.workgroups:
+            *own, counters, space = inputs
+            tensors, results = [*own, counters, result, space], 3
+        tokens = has_tokens(self.kernel)
+        return kernel_of(name, size, tensors, self.launch, work, tokens=tokens, results=results)
 
     @property
     def block(self) -> type[Block]:
@@ -135,6 +169,8 @@ class MmaGemm:
     def _work(self) -> tuple[int | None, Body]:
         """The number that a launch depends on, of rows or of a batch's products, and what each workgroup does."""
         kernel = self.kernel
+        if self.workgroups:
+            return kernel.m, lambda rows, buffers: stream_k.work(self, rows, buffers)
         if kernel.batch is None:
             return kernel.m, lambda rows, buffers: self.block(self, rows, buffers).run()
         return kernel.batch.size, lambda _, buffers: self.block(self, kernel.m, buffers).run()
@@ -143,7 +179,8 @@ class MmaGemm:
 class Block:
     """One workgroup's work."""
 
-    def __init__(self, gemm: MmaGemm, rows: e.Index, buffers: list[Any]) -> None:
+    def __init__(self, gemm: MmaGemm, rows: e.Index, buffers: list[Any], number: e.Index | None = None) -> None:
+        """Of tile `number`, by default that of the workgroup."""
         self.gemm, self.kernel, self.tile, self.rows = gemm, gemm.kernel, gemm.tile, rows
         lhs, rhs, *operands, self.out = buffers
         picked = len(picks(self.kernel))
@@ -151,7 +188,7 @@ class Block:
         self._picks = dict(zip(picks(self.kernel), operands[:picked], strict=True))
         self.mma = gemm.mma
         self.thread = gpu.thread_id(self.tile.threads)
-        self.batch, number = batch_of(self.kernel, self.tile, workgroup_id())
+        self.batch, number = batch_of(self.kernel, self.tile, workgroup_id() if number is None else number)
         self._pick(lhs)
         block_m, block_n = place(self.kernel, self.tile, rows, number)
         self.m0, self.n0 = e.multiply(block_m, self.tile.m), e.multiply(block_n, self.tile.n)
@@ -260,31 +297,45 @@ class Block:
         e.guarded(self.wanted, self._product)
 
     def _product(self) -> None:
-        values, sums = self._main_loop()
-        e.guarded(e.equal(self.k_warp, 0), lambda: self._epilogue(values, sums))
+        state = self.accumulated(0, self.gemm.k_steps)
+        e.guarded(e.equal(self.k_warp, 0), lambda: self.finish(state))
 
-    def _main_loop(self) -> tuple[list[list[Any]], list[list[Any]]]:
-        """Values of each fragment (what the first stage takes), and row sums of each 16 rows."""
-        stages, tiles = self.tile.stages, self.gemm.k_tiles
-        for stage in range(stages - 1):
-            self._copies(stage, stage, stage < tiles)
-        ring = [e.index(0), e.index(stages - 1)]
-        combine = self.kernel.combine
-        if combine is None:
-            state = self._zeros()
-            read = self.decoder.load(0)
-            with e.loop(0, tiles, 1, [*ring, *read, *state]) as k_tile:
-                ring, values = k_tile.values[:2], k_tile.values[2:]
-                self.decoder.held, state = values[: len(read)], values[len(read) :]
-                # Asked for a tile ahead: what is read here is needed after the next wait.
-                read = self.decoder.load(e.minimum(e.add(k_tile.index, 1), tiles - 1))
-                self._advance(k_tile.index, ring)
-                state = self._tile(ring[0], state)
-                k_tile.next = [*self._next(ring), *read, *state]
-            return self._parts(self._across_warps(k_tile.results[2 + len(read) :]))
-        totals, per_group = self._zero_totals(), self._tiles_per_group()
-        if per_group:
-            with e.loop(0, self.kernel.groups, 1, [*ring, *totals]) as each:
+    def finish(self, state: Sequence[Any]) -> None:
+        """What is done with the sums over all steps, and the store; of the first warps along K."""
+        if self.kernel.combine is None:
+            self._epilogue(*self._parts(state))
+        else:
+            self._epilogue(self._regrouped(state), [])
+
+    def accumulated(self, first: e.Index, last: e.Index) -> list[Any]:
+        """Sums over steps `first` to `last` of K, behind them those of rows; or totals of groups, as vectors."""
+        per_step = self.gemm.tiles_per_step
+        start = e.multiply(first, per_step)
+        self.end = e.multiply(last, per_step)
+        for stage in range(self.tile.stages - 1):
+            k_tile = e.add(start, stage)
+            self._copies(k_tile, stage, e.less(k_tile, self.end))
+        ring = [e.index(0), e.index(self.tile.stages - 1)]
+        if self.kernel.combine is not None:
+            return self._totals(self.kernel.combine, first, last, ring)
+        state = self._zeros()
+        read = self.decoder.load(first)
+        with e.loop(first, last, 1, [*ring, *read, *state]) as k_tile:
+            ring, values = k_tile.values[:2], k_tile.values[2:]
+            self.decoder.held, state = values[: len(read)], values[len(read) :]
+            # Asked for a tile ahead: what is read here is needed after the next wait.
+            read = self.decoder.load(e.minimum(e.add(k_tile.index, 1), e.subtract(last, 1)))
+            self._advance(k_tile.index, ring)
+            state = self._tile(ring[0], state)
+            k_tile.next = [*self._next(ring), *read, *state]
+        return self._across_warps(k_tile.results[2 + len(read) :])
+
+    def _totals(self, combine: Stage, first: e.Index, last: e.Index, ring: list[Any]) -> list[Any]:
+        """Of the groups of some steps."""
+        assert self.kernel.group is not None
+        totals, per_group = self._zero_totals(), self.gemm.tiles_per_step
+        if self.kernel.group >= self.tile.k:
+            with e.loop(first, last, 1, [*ring, *totals]) as each:
                 with e.loop(0, per_group, 1, [*each.values[:2], *self._zeros()]) as k_tile:
                     ring, state = k_tile.values[:2], k_tile.values[2:]
                     self._advance(e.add(e.multiply(each.index, per_group), k_tile.index), ring)
@@ -292,12 +343,11 @@ class Block:
                     k_tile.next = [*self._next(ring), *state]
                 ring, state = k_tile.results[:2], k_tile.results[2:]
                 each.next = [*ring, *self._combined(combine, state, each.values[2:], each.index)]
-            return self._regrouped(each.results[2:]), []
-        assert self.kernel.group is not None
+            return list(each.results[2:])
         inside, steps = self.tile.k // self.kernel.group, self.kernel.group // self.gemm.step
-        whole = self.kernel.groups // inside  # tiles all of whose groups are there
-        rest = self.kernel.groups - whole * inside
-        with e.loop(0, whole, 1, [*ring, *totals]) as k_tile:
+        rest = self.kernel.groups % inside  # groups of a last tile that has not all
+        whole = e.subtract(last, int(rest > 0))
+        with e.loop(first, whole, 1, [*ring, *totals]) as k_tile:
             ring, totals = k_tile.values[:2], k_tile.values[2:]
             self._advance(k_tile.index, ring)
             totals = self._groups(combine, ring[0], totals, k_tile.index, inside, steps)
@@ -306,7 +356,7 @@ class Block:
         if rest:
             self._advance(whole, ring)
             totals = self._groups(combine, ring[0], totals, whole, rest, steps)
-        return self._regrouped(totals), []
+        return list(totals)
 
     def _tile(self, stage: Any, state: Sequence[Any]) -> list[Any]:
         """The state after this warp's steps of one tile."""
@@ -340,12 +390,6 @@ class Block:
             total = [add(value, memref.load(memory, at(warp, i))) for i, value in enumerate(total)]
         return total
 
-    def _tiles_per_group(self) -> int:
-        """Tiles of K in a group, 0 where a tile holds several."""
-        assert self.kernel.combine is not None
-        group = self.kernel.group or 0
-        return group // self.tile.k if group >= self.tile.k else 0
-
     def _groups(self, combine: Stage, stage: Any, totals: Any, k_tile: e.Index, count: int, steps: int) -> list[Any]:
         for i in range(count):
             state = self._steps(stage, self._zeros(), range(i * steps, (i + 1) * steps))
@@ -363,7 +407,7 @@ class Block:
         gpu.wait(self.tile.stages - 2)
         gpu.barrier()
         ahead = e.add(k_tile, self.tile.stages - 1)
-        self._copies(ahead, ring[1], e.less(ahead, self.gemm.k_tiles))
+        self._copies(ahead, ring[1], e.less(ahead, self.end))
 
     def _next(self, ring: Sequence[Any]) -> list[Any]:
         moved = [e.add(place, 1) for place in ring]
@@ -447,12 +491,13 @@ class Block:
         """Sums of products as vectors, `[16 rows, half][run]`, and row sums `[16 rows][half]`."""
         fragments = [state[i : i + 4] for i in range(0, len(state), 4)]
         shift = self.gemm.storage.shift
+        across = len(fragments) // self.m_fragments - int(self.wants_sums)
         rows = []
         for i in range(self.m_fragments):
             for half in range(2):
                 runs = []
-                for first in range(0, self.n_fragments, self.dealt):
-                    at = i * self.n_fragments + first
+                for first in range(0, across, self.dealt):
+                    at = i * across + first
                     values = [fragments[at + j][2 * half + c] for c in range(2) for j in range(self.dealt)]
                     for start in range(0, self.run_length, self.lanes):
                         run = e.gathered(values[start : start + self.lanes])
@@ -460,7 +505,7 @@ class Block:
                             run = arith.shrsi(run, e.splat(shift, self.lanes, e.integer(32)))
                         runs.append(run)
                 rows.append(runs)
-        sums = fragments[self.m_fragments * self.n_fragments :]
+        sums = fragments[self.m_fragments * across :]
         return rows, [[self._unpadded(fragment[0]), self._unpadded(fragment[2])] for fragment in sums]
 
     def _unpadded(self, total: Any) -> Any:
@@ -484,14 +529,20 @@ class Block:
     def _combined(self, combine: Stage, state: Sequence[Any], totals: Sequence[Any], group: e.Index) -> list[Any]:
         """Totals with one more group's part."""
         parts, sums = self._parts(state)
-        held = self._held(combine.operands, group)
-        made = []
+        return self._added(combine, parts, sums, totals, group, self._held(combine.operands, group))
+
+    def _added(
+        self, combine: Stage, parts: Sequence[Sequence[Any]], sums: list[list[Any]], totals: Sequence[Any],
+        group: e.Index, held: dict[Any, Any], first: int = 0, by_row: Sequence[dict[Any, Any]] | None = None,
+    ) -> list[Any]:  # fmt: skip
+        """Totals of runs from `first` on with one more group's part. What is the same in a row is read when its turn
+        comes, as registers are few, unless it is given."""
+        made: list[Any] = []
         for r, runs in enumerate(parts):
-            m, _ = self._row(r)
-            rows = self._by_row(combine.operands, m, group)
-            for v, part in enumerate(runs):
+            rows = by_row[r] if by_row else self._by_row(combine.operands, self._row(r)[0], group)
+            for v, part in enumerate(runs, first):
                 arguments = [self._read(s, [part], rows, held, r, v, sums, group) for s in combine.sources]
-                made.append(self.cloner.clone(combine.body, [*arguments, totals[r * self._runs + v]]))
+                made.append(self.cloner.clone(combine.body, [*arguments, totals[len(made)]]))
         return made
 
     # ---- bodies
@@ -555,13 +606,15 @@ class Block:
         for i in range(self.lanes):
             memref.store(e.lane(value, i), self.out, [e.index(x) for x in (image, e.add(n, i), pixel)])
 
-    def _held(self, operands: Sequence[Operand], group: e.Index | None) -> dict[Any, Any]:
-        """What is the same in all rows, read once."""
+    def _held(
+        self, operands: Sequence[Operand], group: e.Index | None, runs: Sequence[int] | None = None
+    ) -> dict[Any, Any]:
+        """What is the same in all rows, read once, of some runs."""
         return {
             (operand, v): self._fetch(operand, None, v, group)
             for operand in dict.fromkeys(operands)
             if not follows_rows(operand)
-            for v in range(self._runs)
+            for v in (range(self._runs) if runs is None else runs)
         }
 
     def _by_row(self, operands: Sequence[Operand], m: Any, group: e.Index | None) -> dict[Any, Any]:

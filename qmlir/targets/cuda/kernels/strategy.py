@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ....strategy import Accept, Contraction, Decline, Knob, Plan
 from ...base import Target
 from ...roofline import roofline
-from .tile import FLOAT_TILES, TILES, WGMMA_TILES, Tile
+from .tile import FLOAT_TILES, TILES, WGMMA_FP8_TILES, WGMMA_TILES, Tile
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,7 +48,7 @@ class KernelPlan:
             return packed_constant(self.codes, made.storage, made.padded_k)
 
         function = function_of(made.kernel.operations[0])
-        outline(made.kernel, rhs, made.emit, size_type=integer(32), arrange=arranged)
+        outline(made.kernel, rhs, made.emit, size_type=integer(32), arrange=arranged, scratch=made.scratch)
         if made.kernel.batch is not None:
             sweep(function)  # what the kernel reads through
 
@@ -97,6 +97,8 @@ def _mma_facts(gemm: MmaGemm) -> Mapping[str, Any]:
         "tile": [tile.m, tile.n, tile.k],
         "warps": list(tile.warps),
         "stages": tile.stages,
+        **({"stream_k": gemm.workgroups} if gemm.workgroups else {}),
+        **({"because": gemm.because} if gemm.because else {}),
     }
 
 
@@ -126,6 +128,17 @@ class Tiled:
     def choosing(self, choice: Mapping[str, Any]) -> Self:
         asked = choice.get(self._knob)
         return replace(self, tiles=tuple(t for t in self.tiles if t.name == asked)) if asked else self
+
+    def _no_tile(self, kernel: Kernel, step: int) -> Decline:
+        """Why none of the tiles computes `kernel`; `step`: codes along K of the instruction's shortest step."""
+        if kernel.batch is not None and all(tile.stream_k for tile in self.tiles):
+            return Decline("a batch of products: K is shared by the workgroups of one product", "another tile")
+        if kernel.group is not None and step:
+            return Decline(
+                f"groups of {kernel.group} along K fit no step of an instruction",
+                f"a group size of {step} or a multiple",
+            )
+        return Decline("no tile fits shared memory and registers", "mma.sync has smaller ones")
 
     def accepted(self, gemm: MmaGemm, codes: Array | None, facts: Mapping[str, Any], c: Contraction) -> Accept:
         from .choose import Machine, seconds
@@ -236,9 +249,7 @@ class MmaSyncStrategy(ProductStrategy):
         found = (choose(kernel, storage, codes is not None, self.target, machine, self.tiles) for storage in storages)
         gemm = next((gemm for gemm in found if gemm is not None), None)
         if gemm is None:
-            return Decline(
-                f"groups of {kernel.group} along K fit no step of an instruction", "a group size of 16 or a multiple"
-            )
+            return self._no_tile(kernel, 16)
         return self.accepted(gemm, codes, _mma_facts(gemm), c)
 
 
@@ -256,12 +267,8 @@ class WgmmaStrategy(MmaSyncStrategy):
         from .weights import Storage, storage_for
         from .wgmma_gemm import WgmmaGemm
 
-        if self.target.name != "sm_90a":
-            return Decline(f"{self.target.spelling} has no wgmma", "cuda:sm_90a")
-        if kernel.m is not None and kernel.m < _ROWS_FOR_WGMMA:
-            return Decline(f"{kernel.m} rows leave most of 64 unused", "mma.sync has 16")
-        if kernel.n < 64:
-            return Decline(f"N is {kernel.n}", "at least 64 columns")
+        if declined := _no_wgmma(self.target, kernel):
+            return declined
         if kernel.lhs.flipped or uses_row_sums(kernel) or kernel.combine is not None:
             return Decline("codes to flip, sums of rows or groups along K need registers", "mma.sync has them there")
         codes = constant_codes(kernel)
@@ -270,8 +277,18 @@ class WgmmaStrategy(MmaSyncStrategy):
         machine = Machine(self.units, self.target.shared_memory)
         gemm = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, WgmmaGemm)
         if gemm is None:
-            return Decline("no tile fits shared memory", "mma.sync has smaller ones")
+            return self._no_tile(kernel, 0)
         return self.accepted(gemm, codes, {**_mma_facts(gemm), "mma": _wgmma_name(gemm)}, c)
+
+
+def _no_wgmma(target: Target, kernel: Kernel) -> Decline | None:
+    if target.name != "sm_90a":
+        return Decline(f"{target.spelling} has no wgmma", "cuda:sm_90a")
+    if kernel.m is not None and kernel.m < _ROWS_FOR_WGMMA:
+        return Decline(f"{kernel.m} rows leave most of 64 unused", "mma.sync has 16")
+    if kernel.n < 64:
+        return Decline(f"N is {kernel.n}", "at least 64 columns")
+    return None
 
 
 def _wgmma_name(gemm: MmaGemm) -> str:
@@ -384,9 +401,7 @@ class WeightOnlyStrategy(ProductStrategy):
         machine = Machine(self.units, self.target.shared_memory)
         gemm = choose(kernel, storage_for_halves(codes), True, self.target, machine, self.tiles)
         if gemm is None:
-            return Decline(
-                f"groups of {kernel.group} along K fit no step of an instruction", "a group size of 32 or a multiple"
-            )
+            return self._no_tile(kernel, 32)
         return self.accepted(gemm, codes, _mma_facts(gemm), c)
 
 
@@ -426,9 +441,7 @@ class Fp8Strategy(ProductStrategy):
         machine = Machine(self.units, self.target.shared_memory)
         found = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, self._gemm)
         if found is None:
-            return Decline(
-                f"groups of {kernel.group} along K fit no step of an instruction", "a group size of 16 or a multiple"
-            )
+            return self._no_tile(kernel, 16)
         kinds = f"{KINDS[c.lhs]} x {KINDS[c.rhs]}"
         facts = {**_mma_facts(found), "codes": kinds if found.decodes else f"{kinds}, sums of {found.tile.k} apart"}
         return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
@@ -436,7 +449,7 @@ class Fp8Strategy(ProductStrategy):
     def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
         from .fp8 import Fp8Gemm
 
-        return Fp8Gemm(kernel, tile, storage, constant, self._has_fp8)
+        return Fp8Gemm(kernel, tile, storage, constant, converts=self._has_fp8)
 
 
 @dataclass(frozen=True)
@@ -445,29 +458,75 @@ class FastFp8Strategy(Fp8Strategy):
 
     name: str = "mma-sync-fp8-fast"
     # The sums of a tile are apart from those before it: twice the registers.
-    tiles: tuple[Tile, ...] = tuple(tile for tile in _FP8_TILES if tile.accumulators <= 64 and tile.threads < 512)
+    tiles: tuple[Tile, ...] = tuple(
+        tile for tile in _FP8_TILES if tile.accumulators <= 64 and tile.threads < 512 and not tile.stream_k
+    )
     asked: bool = False
 
-    def requested(self) -> FastFp8Strategy:
+    def requested(self) -> Self:
         """See `strategy.OnRequest`."""
         return replace(self, asked=True)
 
     def unlike(self, c: Contraction) -> Decline | None:
-        if declined := super().unlike(c):
+        if declined := super().unlike(c) or self._without():
             return declined
+        if not self.asked:
+            how = f"ask for it: qmlir-select{{prefer={self.name}}}"
+            return Decline("the instruction keeps fewer bits of a sum than f32 has", how)
+        return None
+
+    def _without(self) -> Decline | None:
+        """A refusal where the target has no such instruction."""
         if not self._has_fp8:
             return Decline(f"{self.target.spelling} has no instruction for fp8", "cuda:sm_89 or newer")
         if self.target.name == "sm_90a":
             # Seen in ptxas' code: F2FP and HMMA where sm_89 and sm_120 have QMMA.
             return Decline("sm_90 multiplies fp8 in wgmma only: its mma.sync converts the codes to f16 first",
-                           "mma-sync-fp8 does so in fewer instructions")  # fmt: skip
-        if not self.asked:
-            how = f"ask for it: qmlir-select{{prefer={self.name}}}"
-            return Decline("the instruction keeps fewer bits of a sum than f32 has", how)
+                           "wgmma-fp8-fast; mma-sync-fp8 converts in fewer instructions")  # fmt: skip
         return None
 
     def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
         from .fp8 import LONGEST, Fp8Gemm
 
         short = tile if tile.k <= LONGEST else replace(tile, k=LONGEST)
-        return Fp8Gemm(kernel, short, storage, constant, True, fast=True)
+        return Fp8Gemm(kernel, short, storage, constant, converts=True, fast=True)
+
+
+@dataclass(frozen=True)
+class WgmmaFastFp8Strategy(FastFp8Strategy):
+    """The same on `wgmma`, straight from shared memory: see `wgmma_fp8.py`."""
+
+    name: str = "wgmma-fp8-fast"
+    tiles: tuple[Tile, ...] = WGMMA_FP8_TILES
+
+    def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        import numpy as np
+
+        from ....kernels.weights import constant_codes
+        from .choose import Machine, choose
+        from .fp8 import KINDS
+        from .weights import Storage
+        from .wgmma_fp8 import WgmmaFp8Gemm, fit, takes
+
+        if declined := _no_wgmma(self.target, kernel):
+            return declined
+        if not takes(kernel):
+            return Decline(f"groups of {kernel.group} along a K of {kernel.k} are not whole in tiles of 128 codes",
+                           "groups of 32, 64 or 128, and K a multiple of 128")  # fmt: skip
+        codes = constant_codes(kernel)
+        machine = Machine(self.units, self.target.shared_memory)
+        found = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, WgmmaFp8Gemm, fit)
+        if not isinstance(found, WgmmaFp8Gemm):
+            return self._no_tile(kernel, 0)
+        kinds = f"{KINDS[c.lhs]}.{KINDS[c.rhs]}"
+        facts = {
+            **_mma_facts(found),
+            "mma": f"wgmma.m64n{found.columns}k32.f32.{kinds}",
+            "codes": f"{kinds.replace('.', ' x ')}, sums of {min(found.tile.k, kernel.group or found.tile.k)} apart",
+        }
+        return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
+
+    def _without(self) -> Decline | None:
+        if self.target.name != "sm_90a":
+            return Decline(f"{self.target.spelling} has no wgmma", "cuda:sm_90a")
+        return None

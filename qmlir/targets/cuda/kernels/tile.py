@@ -14,6 +14,7 @@ class Tile:
         k: codes along K of one stage.
         warps: along M, N and K. Those along K take steps of each tile in turn, and add their sums at the end.
         stages: tiles of K in shared memory, all but one of them under way.
+        stream_k: whether workgroups share K: see stream_k.py.
     """
 
     m: int
@@ -21,6 +22,7 @@ class Tile:
     k: int
     warps: tuple[int, int, int]
     stages: int
+    stream_k: bool = False
 
     @property
     def threads(self) -> int:
@@ -39,7 +41,7 @@ class Tile:
 
     @property
     def name(self) -> str:
-        return "x".join(map(str, (self.m, self.n, self.k, *self.warps, self.stages)))
+        return "x".join(map(str, (self.m, self.n, self.k, *self.warps, self.stages))) + "-stream-k" * self.stream_k
 
 
 # Tiles that are shipped, largest first. A warp's part of 64 x 64 reads shared memory half as fast as tensor cores of
@@ -64,6 +66,14 @@ TILES = (
     Tile(32, 32, 256, (1, 1, 4), 4),
     Tile(16, 32, 512, (1, 1, 4), 3),
     Tile(16, 16, 512, (1, 1, 4), 4),
+    # For few tiles of large results: workgroups that share it.
+    Tile(128, 128, 128, (2, 4, 1), 3, stream_k=True),
+    Tile(64, 128, 128, (2, 2, 1), 3, stream_k=True),
+    Tile(64, 64, 128, (2, 2, 1), 4, stream_k=True),
+    Tile(32, 128, 128, (1, 4, 1), 4, stream_k=True),
+    Tile(32, 64, 128, (1, 4, 1), 4, stream_k=True),
+    Tile(16, 128, 128, (1, 4, 1), 4, stream_k=True),
+    Tile(16, 64, 128, (1, 4, 1), 4, stream_k=True),
 )
 # The same for 16-bit floats by codes, which are decoded in registers by each warp that multiplies them.
 FLOAT_TILES = (
@@ -77,6 +87,10 @@ FLOAT_TILES = (
     Tile(16, 32, 256, (1, 1, 4), 4),
     Tile(16, 32, 128, (1, 1, 4), 4),
     Tile(16, 16, 256, (1, 1, 4), 4),
+    Tile(128, 64, 64, (2, 2, 1), 4, stream_k=True),
+    Tile(64, 64, 64, (2, 2, 1), 4, stream_k=True),
+    Tile(32, 64, 128, (1, 2, 2), 4, stream_k=True),
+    Tile(16, 64, 128, (1, 2, 2), 4, stream_k=True),
 )
 
 # For `wgmma`: rows of 128 bytes, 16 rows a warp, a multiple of four warps along M.
@@ -87,4 +101,18 @@ WGMMA_TILES = (
     Tile(64, 256, 128, (4, 1, 1), 5),
     Tile(64, 128, 128, (4, 1, 1), 6),
     Tile(64, 64, 128, (4, 1, 1), 8),
+    Tile(128, 128, 128, (8, 1, 1), 6, stream_k=True),
+    Tile(64, 128, 128, (4, 1, 1), 6, stream_k=True),
+    Tile(64, 64, 128, (4, 1, 1), 8, stream_k=True),
+)
+# The same for one-byte floats, whose sums are apart from the totals: 256 columns would not fit 255 registers.
+WGMMA_FP8_TILES = (
+    Tile(128, 192, 128, (8, 1, 1), 5),
+    Tile(192, 128, 128, (12, 1, 1), 5),
+    Tile(128, 128, 128, (8, 1, 1), 6),
+    Tile(64, 128, 128, (4, 1, 1), 6),
+    Tile(64, 64, 128, (4, 1, 1), 8),
+    Tile(128, 128, 128, (8, 1, 1), 6, stream_k=True),
+    Tile(64, 128, 128, (4, 1, 1), 6, stream_k=True),
+    Tile(64, 64, 128, (4, 1, 1), 8, stream_k=True),
 )

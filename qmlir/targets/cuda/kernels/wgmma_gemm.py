@@ -9,6 +9,7 @@ again two tiles later: after the barrier of tile i every warp has waited for the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +18,9 @@ from . import instructions as gpu
 from .mma_gemm import Block, MmaGemm
 
 _ROW_BYTES = 128  # of a tile, the width of the swizzle
-_ROWS = 64  # of a warpgroup
-_DEPTH = 32  # codes along K of one instruction
+ROWS = 64  # of a warpgroup
+WIDEST = 256  # columns of one instruction
+DEPTH = 32  # codes along K of one instruction
 
 
 @dataclass(frozen=True)
@@ -27,31 +29,50 @@ class WgmmaGemm(MmaGemm):
 
     @property
     def block(self) -> type[Block]:
-        return _Block
+        return WgmmaBlock
+
+    @property
+    def shared_reads(self) -> float:
+        return self.tile.m // ROWS * (ROWS + min(self.tile.n, WIDEST))
 
 
-class _Block(Block):
-    def _main_loop(self) -> tuple[list[list[Any]], list[list[Any]]]:
-        tiles, ahead = self.gemm.k_tiles, self.tile.stages - 2
+class WgmmaBlock(Block):
+    def accumulated(self, first: e.Index, last: e.Index) -> list[Any]:
+        ahead = self.tile.stages - 2
+        self.end = last
         for stage in range(ahead):
-            self._copies(stage, stage, stage < tiles)
-        lhs, rhs = gpu.address(self.lhs.memory), gpu.address(self.rhs.memory)
-        group = e.divide(self.warp_row, _ROWS)  # of warps
+            number = e.add(first, stage)
+            self._copies(number, stage, e.less(number, last))
+        self.places()
         ring = [e.index(0), e.index(ahead)]
-        with e.loop(0, tiles, 1, [*ring, gpu.wgmma_zero(self.tile.n)]) as k_tile:
+        with e.loop(first, last, 1, [*ring, gpu.wgmma_zero(self.tile.n)]) as k_tile:
             *ring, acc = k_tile.values
             gpu.wait(ahead - 1)
             gpu.fence_shared()
             gpu.barrier()
             acc = gpu.wgmma_fence(acc, self.tile.n)
-            row = e.add(e.multiply(ring[0], self.tile.m), e.multiply(group, _ROWS))
-            first, column = e.multiply(row, _ROW_BYTES), e.multiply(ring[0], self.tile.n * _ROW_BYTES)
-            for k in range(0, self.tile.k, _DEPTH):
-                lhs_part = gpu.descriptor(lhs, e.add(first, k))
-                acc = gpu.wgmma(acc, lhs_part, gpu.descriptor(rhs, e.add(column, k)), self.tile.n)
+            acc = self.multiply(acc, ring[0], range(0, self.tile.k, DEPTH))
             gpu.wgmma_commit()
             number = e.add(k_tile.index, ahead)
-            self._copies(number, ring[1], e.less(number, tiles))
+            self._copies(number, ring[1], e.less(number, last))
             gpu.wgmma_wait(1)
             k_tile.next = [*self._next(ring), acc]
-        return self._parts(gpu.wgmma_results(k_tile.results[2], self.tile.n))
+        return gpu.wgmma_results(k_tile.results[2], self.tile.n)
+
+    def places(self) -> None:
+        """Where the rings are, for `multiply`."""
+        self._lhs_place, self._rhs_place = gpu.address(self.lhs.memory), gpu.address(self.rhs.memory)
+        self._group = e.divide(self.warp_row, ROWS)  # of warps
+
+    def multiply(
+        self, acc: Any, stage: Any, steps: Sequence[int], column: int = 0, columns: int = 0,
+        kinds: tuple[str, str] = ("s8", "s8"), adds: bool = True,
+    ) -> Any:  # fmt: skip
+        """Products of this warpgroup's rows and `columns` columns (by default all of the tile) at places `steps` along
+        K; unless it `adds`, the first one forgets what the accumulators held."""
+        row = e.add(e.multiply(stage, self.tile.m), e.multiply(self._group, ROWS))
+        lhs, rhs = e.multiply(row, _ROW_BYTES), e.multiply(e.add(e.multiply(stage, self.tile.n), column), _ROW_BYTES)
+        for k in steps:
+            left, right = gpu.descriptor(self._lhs_place, e.add(lhs, k)), gpu.descriptor(self._rhs_place, e.add(rhs, k))
+            acc = gpu.wgmma(acc, left, right, columns or self.tile.n, kinds, adds or k != steps[0])
+        return acc

@@ -1,0 +1,204 @@
+"""Products whose K several workgroups share, for results of few tiles.
+
+As many workgroups as run at the same time take equal shares of all steps along K of all tiles, one behind the other: a
+share starts and ends in the middle of a tile (stream-K; Osama, Merrill, Cecka, Garland, Owens, "Stream-K: Work-centric
+Parallel Decomposition for Dense Matrix-Matrix Multiplication on the GPU", PPoPP 2023). Where each tile is cut into
+equal parts it is split-K. Sums of a part of a tile go to a workspace in global memory, and the tile's counter says who
+comes last: that one adds up all parts in the order of K, so a result does not depend on who was late, and runs the
+stages. Nobody waits for anybody, so workgroups that do not run at the same time are no deadlock.
+
+The counters start at zero in every call: they are a tensor of the program that a fill makes, and the workspace is a
+result that nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...._mlir import arith, ir, memref, vector
+from ....kernels import emit as e
+from ....kernels.outline import Scratch
+from ....kernels.row_sums import uses_row_sums
+from . import instructions as gpu
+from .executable import workgroup_id
+from .raster import blocks
+
+if TYPE_CHECKING:
+    from .mma_gemm import Block, MmaGemm
+
+_WORDS = 4  # that a thread stores at once
+_COUNTED = 4  # bytes of a counter
+
+
+@dataclass(frozen=True)
+class Shares:
+    """`workgroups` equal shares, or one longer than others, of `steps` steps of each of `tiles` tiles."""
+
+    workgroups: e.Index
+    steps: int
+    tiles: e.Index
+
+    @property
+    def total(self) -> e.Index:
+        return e.multiply(self.tiles, self.steps)
+
+    @property
+    def _short(self) -> e.Index:
+        return e.divide(self.total, self.workgroups)
+
+    @property
+    def _longer(self) -> e.Index:
+        """How many shares, the first ones, are one step longer."""
+        return e.remainder(self.total, self.workgroups)
+
+    def start(self, workgroup: e.Index) -> e.Index:
+        """The first step of a share."""
+        return e.add(e.multiply(workgroup, self._short), e.minimum(workgroup, self._longer))
+
+    def owner(self, step: e.Index) -> e.Index:
+        """Whose share a step is in."""
+        long = e.multiply(self._longer, e.add(self._short, 1))
+        behind = e.add(self._longer, e.divide(e.subtract(step, long), self._short))
+        return e.choose(e.less(step, long), e.divide(step, e.add(self._short, 1)), behind)
+
+
+def launched(gemm: MmaGemm, rows: e.Index) -> e.Index:
+    """How many workgroups there are: none without a step."""
+    return e.minimum(gemm.workgroups, e.multiply(blocks(gemm.kernel, gemm.tile, rows), gemm.k_steps))
+
+
+def sharable(gemm: MmaGemm) -> bool:
+    """Whether the tile of a kernel can be made in parts."""
+    kernel, group = gemm.kernel, gemm.kernel.group
+    # A last tile of K with fewer groups than others is multiplied by other code than they are.
+    whole = kernel.combine is None or group is None or group >= gemm.tile.k or kernel.k % gemm.tile.k == 0
+    return kernel.batch is None and whole
+
+
+def scratch(gemm: MmaGemm) -> Scratch:
+    """Counters, of each workgroup one, and the workspace: a place for the first and for the last tile of each share."""
+    return Scratch(gemm.workgroups, 2 * gemm.workgroups * part_bytes(gemm) // 4, gemm.kernel.value_type)
+
+
+def part_bytes(gemm: MmaGemm) -> int:
+    """Of the sums of a part of a tile."""
+    return 4 * _vectors(gemm) * _threads(gemm) * _WORDS
+
+
+def _threads(gemm: MmaGemm) -> int:
+    """That hold sums: those of the first warps along K."""
+    return gemm.tile.threads // gemm.tile.warps[2]
+
+
+def _vectors(gemm: MmaGemm) -> int:
+    sums = gemm.tile.warp[0] // 16 if uses_row_sums(gemm.kernel) and gemm.kernel.combine is None else 0
+    return gemm.tile.accumulators // _WORDS + sums
+
+
+def work(gemm: MmaGemm, rows: e.Index, buffers: Sequence[Any]) -> None:
+    """One workgroup's share. Buffers: inputs, counters, result, workspace."""
+    *inputs, counters, out, space = buffers
+    tiles = blocks(gemm.kernel, gemm.tile, rows)
+    shares = Shares(launched(gemm, rows), gemm.k_steps, tiles)
+    me = workgroup_id()
+    first, last = shares.start(me), shares.start(e.add(me, 1))
+    last_tile = e.divide(e.subtract(last, 1), shares.steps)
+    flag = gpu.shared([1], e.integer(32))
+    with e.loop(e.divide(first, shares.steps), e.add(last_tile, 1), 1) as tile:
+        base = e.multiply(tile.index, shares.steps)
+        start = e.subtract(e.choose(e.less(first, base), base, first), base)
+        stop = e.minimum(e.subtract(last, base), shares.steps)
+        block = gemm.block(gemm, rows, [*inputs, out], tile.index)
+        part = _Part(block, shares, base, counters, space, flag)
+        part.finish(me, block.accumulated(start, stop))
+        # The next tile's copies go where these are: none is on its way, and nobody reads them.
+        gpu.wait(0)
+        gpu.barrier()
+
+
+class _Part:
+    """A part of the tile whose first step is `base`."""
+
+    def __init__(self, block: Block, shares: Shares, base: e.Index, counters: Any, space: Any, flag: Any) -> None:
+        self.block, self.shares, self.base = block, shares, base
+        self.counters, self.space, self.flag = counters, space, flag
+        self.first_owner = shares.owner(base)
+        last = shares.owner(e.add(base, shares.steps - 1))
+        self.parts = e.add(e.subtract(last, self.first_owner), 1)
+        self.lane = e.remainder(block.thread, _threads(block.gemm))
+        self.keeps = e.equal(block.k_warp, 0)  # threads that hold the sums
+
+    def finish(self, me: Any, state: list[Any]) -> None:
+        """Hand over the sums of a part; the last to do so finishes the tile."""
+        alone = e.equal(self.parts, 1)
+
+        def hand_over() -> None:
+            e.guarded(self.keeps, lambda: self._store(me, state))
+            gpu.barrier()  # the whole part is stored before it is counted
+            e.guarded(e.equal(self.block.thread, 0), self._count)
+            gpu.barrier()
+
+        e.guarded(e.equal(alone, False) if isinstance(alone, bool) else _negated(alone), hand_over)
+        before = arith.index_castui(ir.IndexType.get(), memref.load(self.flag, [e.index(0)]))
+        last = e.equal(before, e.subtract(self.parts, 1))
+        mine = e.both(self.keeps, True if alone is True else _either(alone, last))
+        e.guarded(mine, lambda: self.block.finish(self._total(state, alone)))
+
+    def _slot(self, owner: e.Index) -> e.Index:
+        """Where a workgroup's sums are: a tile that is not the first of its share is its last."""
+        later = e.less(self.shares.start(owner), self.base)
+        return e.add(e.multiply(owner, 2), e.choose(later, 1, 0))
+
+    def _place(self, slot: e.Index, vector_number: int) -> list[Any]:
+        gemm = self.block.gemm
+        number = e.add(e.multiply(slot, _vectors(gemm)), vector_number)
+        return [e.index(e.multiply(e.add(e.multiply(number, _threads(gemm)), self.lane), _WORDS))]
+
+    def _store(self, me: Any, state: list[Any]) -> None:
+        words, slot = _words(state), self._slot(me)
+        for i in range(0, len(words), _WORDS):
+            vector.StoreOp(e.gathered(words[i : i + _WORDS]), self.space, self._place(slot, i // _WORDS), alignment=16)
+
+    def _count(self) -> None:
+        before = gpu.count(self.counters, self.first_owner, _COUNTED)
+        memref.store(before, self.flag, [e.index(0)])
+
+    def _total(self, state: list[Any], alone: Any) -> list[Any]:
+        """The sums of all parts in the order of K; those of a tile that is one part as they are."""
+        words = _words(state)
+        zero = e.constant(0, words[0].type)
+        add = arith.addf if isinstance(words[0].type, ir.FloatType) else arith.addi
+        start = [arith.select(e.condition(alone), word, zero) for word in words]
+        with e.loop(0, e.choose(alone, 0, self.parts), 1, start) as part:
+            slot = self._slot(e.add(self.first_owner, part.index))
+            total = []
+            for i in range(0, len(words), _WORDS):
+                kind = e.vector_of(_WORDS, words[0].type)
+                read = vector.LoadOp(kind, self.space, self._place(slot, i // _WORDS), alignment=16).result
+                total += [add(part.values[i + j], e.lane(read, j)) for j in range(_WORDS)]
+            part.next = total
+        lanes = _lanes(state[0])
+        if not lanes:
+            return list(part.results)
+        return [e.gathered(part.results[i : i + lanes]) for i in range(0, len(words), lanes)]
+
+
+def _lanes(value: Any) -> int:
+    """Of a vector, 0 of a scalar."""
+    return int(value.type.shape[0]) if isinstance(value.type, ir.VectorType) else 0
+
+
+def _words(state: list[Any]) -> list[Any]:
+    """Scalars, or those of vectors, in their order."""
+    lanes = _lanes(state[0])
+    return [e.lane(value, i) for value in state for i in range(lanes)] if lanes else list(state)
+
+
+def _negated(test: Any) -> Any:
+    return arith.xori(test, e.constant(1, e.integer(1)))
+
+
+def _either(a: Any, b: Any) -> Any:
+    return b if a is False else arith.ori(a, b)

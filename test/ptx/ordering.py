@@ -1,0 +1,158 @@
+"""What workgroups of one launch may know of each other's writes to global memory.
+
+Workgroups run in any order. What one has written another sees only behind a release of the one and an acquire of the
+other that read it (PTX ISA, "Memory Consistency Model"): here an atomic with both on the same word, or a relaxed one
+between two fences, of a scope that holds both. Barriers pass on what the warps of a workgroup know. Each warp has a
+time, and of every word of 4 bytes the shadow says who wrote it when; shorter stores are not followed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .formats import Array
+from .memory import Buffer, Clocks, Fault
+
+_WORD = 4  # bytes
+_WIDE = ("gpu", "sys")  # scopes that hold all workgroups
+Times = dict[int, Array]  # by workgroup, of each of its warps
+
+
+def _merged(into: Times, other: Times) -> None:
+    for block, times in other.items():
+        into[block] = np.maximum(into[block], times) if block in into else times.copy()
+
+
+@dataclass
+class Shadow:
+    """Of a buffer: the warp of the grid that wrote each word, 0 where none did, and its time then."""
+
+    writer: Array
+    time: Array
+
+    @staticmethod
+    def of(buffer: Buffer) -> Shadow:
+        words = -(-buffer.size // _WORD) + 1
+        return Shadow(np.zeros(words, np.int64), np.zeros(words, np.int32))
+
+
+@dataclass
+class Order:
+    """Of the warps of one launch, whose workgroups are numbered as they run."""
+
+    warps: int  # of a workgroup
+    shadows: dict[int, Shadow] = field(default_factory=dict)
+    known: dict[tuple[int, int], Times] = field(default_factory=dict)  # to a warp, of other workgroups
+    words: dict[int, Times] = field(default_factory=dict)  # what a word's atomics have released
+    released: dict[tuple[int, int], Times] = field(default_factory=dict)  # at a warp's last fence
+    seen: dict[tuple[int, int], Times] = field(default_factory=dict)  # by relaxed atomics, until the next fence
+
+    # ---- accesses: `blocks`, `warps` of each access, `words` of each the words that it touches
+
+    def _shadow(self, buffer: Buffer) -> Shadow:
+        return self.shadows.setdefault(id(buffer), Shadow.of(buffer))
+
+    def store(self, buffer: Buffer, at: Access, offsets: Array, width: int) -> None:
+        """Raises Fault where another workgroup's value may be lost, or come later."""
+        if width < _WORD:
+            return
+        shadow, words = self._shadow(buffer), offsets[:, None] // _WORD + np.arange(width // _WORD)
+        self._check(
+            shadow, at, words, f"of {buffer.name} is written by two workgroups: no release and acquire order them"
+        )
+        shadow.writer[words] = (at.blocks * self.warps + at.warps + 1)[:, None]
+        shadow.time[words] = at.clocks.time[at.blocks - at.first, at.warps, at.warps][:, None]
+
+    def load(self, buffer: Buffer, at: Access, offsets: Array, width: int) -> None:
+        """Raises Fault where what is read may not be there yet."""
+        shadow = self.shadows.get(id(buffer))
+        if shadow is None:
+            return
+        words = offsets[:, None] // _WORD + np.arange(max(1, width // _WORD))
+        what = f"of {buffer.name} is read, which another warp wrote: no barrier, or release and acquire, order them"
+        self._check(shadow, at, words, what, own=True)
+
+    def _check(self, shadow: Shadow, at: Access, words: Array, what: str, own: bool = False) -> None:
+        writer = shadow.writer[words]
+        me = (at.blocks * self.warps + at.warps + 1)[:, None]
+        foreign = (writer > 0) & (writer != me)
+        if not own:
+            foreign &= (writer - 1) // self.warps != at.blocks[:, None]
+        if not foreign.any():
+            return
+        access, place = np.nonzero(foreign)
+        pairs = np.stack([me[access, 0], writer[access, place]], axis=1)
+        unique, which = np.unique(pairs, axis=0, return_inverse=True)
+        known = np.array([self._time(at, int(a) - 1, int(b) - 1) for a, b in unique])
+        late = shadow.time[words[access, place]] > known[which.reshape(-1)]
+        if late.any():
+            first = int(np.flatnonzero(late)[0])
+            lane = int(access[first])
+            raise Fault(f"byte {int(words[lane, place[first]]) * _WORD} {what}", lane)
+
+    def _time(self, at: Access, reader: int, writer: int) -> int:
+        """What one warp of the grid knows of another's time."""
+        block, warp = divmod(reader, self.warps)
+        other, its = divmod(writer, self.warps)
+        if other == block:
+            return int(at.clocks.time[block - at.first, warp, its])
+        times = self.known.get((block, warp), {}).get(other)
+        return 0 if times is None else int(times[its])
+
+    # ---- what makes an order
+
+    def join(self, block: int, warps: Array) -> None:
+        """A barrier: each of these warps knows what any of them knew."""
+        together: Times = {}
+        for warp in warps.tolist():
+            _merged(together, self.known.get((block, warp), {}))
+        if together:
+            for warp in warps.tolist():
+                self.known[block, warp] = {b: t.copy() for b, t in together.items()}
+
+    def _knowledge(self, at: Access, block: int, warp: int) -> Times:
+        mine = {block: at.clocks.time[block - at.first, warp].copy()}
+        _merged(mine, self.known.get((block, warp), {}))
+        return mine
+
+    def atomic(self, at: Access, lane: int, word: int, modifiers: tuple[str, ...]) -> None:
+        """An atomic of one lane on the word at an address."""
+        if "cta" in modifiers or "cluster" in modifiers:
+            return
+        block, warp = int(at.blocks[lane]), int(at.warps[lane])
+        before = self.words.setdefault(word, {})
+        if "acquire" in modifiers or "acq_rel" in modifiers:
+            _merged(self.known.setdefault((block, warp), {}), before)
+        else:
+            _merged(self.seen.setdefault((block, warp), {}), before)
+        if "release" in modifiers or "acq_rel" in modifiers:
+            _merged(before, self._knowledge(at, block, warp))
+            at.clocks.tick(block - at.first, np.array([warp]))
+        else:
+            _merged(before, self.released.get((block, warp), {}))
+
+    def fence(self, at: Access, modifiers: tuple[str, ...]) -> None:
+        """`fence.acq_rel`, `fence.sc`, `membar`."""
+        if not any(scope in modifiers for scope in (*_WIDE, "gl")):
+            return
+        for block, warp in np.unique(np.stack([at.blocks, at.warps], axis=1), axis=0).tolist():
+            _merged(self.known.setdefault((block, warp), {}), self.seen.pop((block, warp), {}))
+            self.released[block, warp] = self._knowledge(at, block, warp)
+            at.clocks.tick(block - at.first, np.array([warp]))
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who accesses: of each lane its workgroup's number in the launch, and its warp; the clocks of the workgroups from
+    number `first` on, which run now."""
+
+    blocks: Array
+    warps: Array
+    clocks: Clocks
+    first: int
+
+    def part(self, which: Array | slice) -> Access:
+        """Some of the accesses."""
+        return replace(self, blocks=self.blocks[which], warps=self.warps[which])
