@@ -157,7 +157,7 @@ class Program:
         self.manifest = artifact.manifest
         self._check_host()
         driver, uri = self._choose(where)
-        self._check_subgroups(driver, uri)
+        self._check_device(driver, uri)
         self.device_driver = driver
         self._device = device(driver, uri)
         if driver.startswith("local"):
@@ -218,8 +218,9 @@ class Program:
                 f"{', '.join(missing)}; compile it for this host (--target cpu)"
             )
 
-    def _check_subgroups(self, driver: str, uri: str) -> None:
-        """Refuse a Vulkan program whose subgroups are not the device's, which would add up wrong lanes."""
+    def _check_device(self, driver: str, uri: str) -> None:
+        """Refuse a Vulkan program whose subgroups are not the device's, which would add up wrong lanes, or whose
+        cooperative matrices the device has not."""
         sizes = self.manifest.get("capabilities", {}).get("subgroup_sizes")
         if driver != "vulkan" or not sizes:
             return
@@ -228,12 +229,18 @@ class Program:
 
         path = uri.partition("://")[2]
         found = [d for d in devices(driver) if d.index == (int(path) if path.isdigit() else 0)]
-        reason = unfit(found[0], tuple(int(s) for s in sizes)) if found else ""
+        reason = unfit(found[0], tuple(int(s) for s in sizes), self._matrices()) if found else ""
         if reason:
             raise TargetError(
                 f"the program of {self.manifest['target']} is not for this device: {reason}; compile it with "
                 "--target vulkan, which asks the device"
             )
+
+    def _matrices(self) -> set[str]:
+        """The matrix instructions of the program's kernels."""
+        rows = self.manifest.get("strategies", [])
+        plans = [a.get("plan", {}) for row in rows for a in row["answers"] if a["strategy"] == row["chosen"]]
+        return {str(plan["mma"]) for plan in plans if "mma" in plan}
 
     def _choose(self, where: str | None) -> tuple[str, str]:
         """Driver and URI of the device."""

@@ -11,10 +11,11 @@ import pytest
 import qmlir
 from qmlir import TensorSpec
 from qmlir.device_code import spirv_instructions
+from qmlir.errors import TargetError
 from qmlir.targets import resolve
 from qmlir.targets.devices import Device
 from qmlir.targets.vulkan import description
-from qmlir.targets.vulkan.properties import Properties
+from qmlir.targets.vulkan.properties import Properties, properties
 from qmlir.targets.vulkan.signs import signed
 
 _ARC = Properties(
@@ -64,16 +65,31 @@ def test_a_name_promises_no_matrices_that_the_driver_has_not(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("target", "dtype", "shape"),
     [
-        ("rdna3", "i8", "16x16x16"),
-        ("ada", "i8", "16x16x32"),
-        ("turing", "f16", "16x16x16"),
-        ("rdna4", "f16", "16x16x16"),
+        ("rdna3", "i8", "WMMAR3_I32_16x16x16_I8"),
+        ("ada", "i8", "KHR_I32_16x16x32_I8"),
+        ("turing", "f16", "NV_WMMA_F32_16x16x16_F16"),
+        ("rdna4", "f16", "WMMAR4_F32_16x16x16_F16"),
     ],
 )
 def test_named_targets_use_theirs(target: str, dtype: str, shape: str) -> None:
     artifact = _product(f"vulkan:{target}", dtype)
     assert _shapes(artifact) == [shape]
     assert _multiplies(artifact)
+
+
+def test_other_matrices_are_refused_at_load(monkeypatch: pytest.MonkeyPatch, lavapipe: str) -> None:
+    (found,) = properties()
+    for theirs, kind in (((), "i8"), (("KHR_F32_8x8x8_F16",), "i8"), (("KHR_I32_8x8x8_I8",), "f16")):
+        mine = replace(found, matrices=("KHR_F32_8x8x8_F16", "KHR_I32_8x8x8_I8"))
+        monkeypatch.setattr("qmlir.targets.vulkan.properties.properties", lambda mine=mine: (mine,))
+        artifact = _product("vulkan", kind)
+        assert artifact.manifest["target"] == "vulkan:present"
+        other = replace(found, matrices=theirs)
+        monkeypatch.setattr("qmlir.targets.vulkan.properties.properties", lambda other=other: (other,))
+        with pytest.raises(
+            TargetError, match=rf"multiplies cooperative matrices 8x8x8 of {kind}, and .* lists no such"
+        ):
+            qmlir.load(artifact, device="vulkan://0")
 
 
 def test_codes_and_sums_are_signed() -> None:

@@ -8,6 +8,8 @@ Shared memory is what the drivers report (`maxComputeSharedMemorySize`): 48 KiB 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...errors import TargetError
@@ -237,12 +239,21 @@ def _alike(target: Target, found: Properties) -> bool:
     return found.runs(target.subgroup_sizes) and bool(target.mma) == bool(found.matrices)
 
 
-def unfit(device: Device, subgroup_sizes: tuple[int, ...]) -> str:
-    """Why programs for these subgroup sizes would be wrong on a present device; "" where they are not."""
+def unfit(device: Device, subgroup_sizes: tuple[int, ...], matrices: Iterable[str] = ()) -> str:
+    """Why programs for these subgroup sizes that multiply these cooperative matrices would be wrong on a present
+    device, or would not run; "" where neither."""
     found = properties_of(device)
-    if found is None or found.runs(subgroup_sizes):
+    if found is None:
         return ""
-    least, most = found.subgroups
-    has = str(least) if least == most else f"{least} to {most}"
-    wanted = " or ".join(map(str, subgroup_sizes))
-    return f"it was compiled for subgroups of {wanted}, and those of {found.name!r} have {has}: sums would be wrong"
+    if not found.runs(subgroup_sizes):
+        least, most = found.subgroups
+        has = str(least) if least == most else f"{least} to {most}"
+        wanted = " or ".join(map(str, subgroup_sizes))
+        return f"it was compiled for subgroups of {wanted}, and those of {found.name!r} have {has}: sums would be wrong"
+    listed = {replace(parse_mma(kind), name="") for kind in found.matrices}
+    for kind in matrices:
+        wants = parse_mma(kind)
+        if replace(wants, name="") not in listed:
+            shape = f"{wants.m}x{wants.n}x{wants.k}"
+            return f"it multiplies cooperative matrices {shape} of {wants.lhs}, and {found.name!r} lists no such"
+    return ""

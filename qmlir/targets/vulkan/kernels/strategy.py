@@ -53,7 +53,7 @@ class CooperativePlan:
         return {
             "route": "kernel",
             "algorithm": "cooperative matrix",
-            "mma": f"{self.matrix.m}x{self.matrix.n}x{self.matrix.k}",
+            "mma": self.matrix.name,
             "weight_bits": self.weights.bits,
             "workgroup": [TILE, TILE, self.depth],
             "threads": self._plan().threads,
