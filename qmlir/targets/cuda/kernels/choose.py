@@ -20,7 +20,6 @@ _CLOCK = 1.5e9
 _SHARED_BYTES_PER_CLOCK = 128  # of one multiprocessor (CUDA programming guide, shared memory)
 _L2_BYTES_PER_CLOCK = 48  # that reach one multiprocessor; A100 and H100 measure 40 to 64
 _LANES_PER_CLOCK = 128  # that one multiprocessor computes
-_DECODE = 5  # instructions that make a float of a code
 _TYPICAL_ROWS = 512  # what a dynamic M is taken as
 _LATENCY = 1.0e-6  # from one dependent load of memory to the next
 _SHORT_TILE = 64  # codes along K
@@ -84,7 +83,7 @@ def seconds(gemm: MmaGemm, target: Target, machine: Machine) -> float:
     multiply = 2 * tile.m * tile.n / (rate / units)
     read = gemm.shared_reads / _SHARED_BYTES_PER_CLOCK / _CLOCK
     load = bytes_ / _L2_BYTES_PER_CLOCK / _CLOCK
-    decode = tile.warps[0] * tile.n * _DECODE / _LANES_PER_CLOCK / _CLOCK if gemm.decodes else 0.0
+    decode = tile.warps[0] * tile.n * gemm.decoding / _LANES_PER_CLOCK / _CLOCK
     promote = tile.m * tile.n * gemm.promotions / _LANES_PER_CLOCK / _CLOCK
     # Another warpgroup multiplies meanwhile, if there is one.
     multiply = max(multiply, promote) if tile.threads * together >= 256 else multiply + promote

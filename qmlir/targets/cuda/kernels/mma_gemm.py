@@ -39,6 +39,7 @@ from ...gpu_kernels.executable import Body, Launch
 from . import instructions as gpu, stream_k
 from .decode import Decoder
 from .executable import in_a_row, kernel_of, workgroup_id
+from .halves import halves
 from .image import Image
 from .operands import fetch, follows_rows
 from .raster import batch_of, blocks, place
@@ -86,6 +87,11 @@ class MmaGemm:
     def decodes(self) -> bool:
         """Whether each code is made a float in registers."""
         return self.unit == 2
+
+    @property
+    def decoding(self) -> float:
+        """Instructions that make a float of a code."""
+        return 0 if not self.decodes else 2 if halves(self.kernel, self.storage) is not None else 5
 
     @property
     def step(self) -> int:
