@@ -528,7 +528,8 @@ def _constant_bytes(attribute: Any, resources: dict[str, Array]) -> Array:
         read = [_constant_bytes(ir.Attribute.parse(p), resources) for p in parts]
         return np.concatenate(read or [np.zeros(0, np.uint8)])
     if named := re.match(r"dense_resource<(\w+)>", text):
-        return resources[named[1]]
+        # MLIR numbers a name that another context of the process has.
+        return resources[named[1] if named[1] in resources else named[1].rpartition("_")[0]]
     if isinstance(attribute, ir.DenseElementsAttr):
         kind = ir.ShapedType(attribute.type)
         count = int(np.prod([kind.get_dim_size(d) for d in range(kind.rank)], dtype=np.int64))
