@@ -60,7 +60,11 @@ class Decoder:
             return 0
         share = tile.k // tile.warps[2]
         k = e.add(e.multiply(k_tile, tile.k), e.multiply(self.block.k_warp, share))
-        return e.add(e.divide(k, group), number)
+        found = e.add(e.divide(k, group), number)
+        # Behind the end of K there is no group, and what is multiplied is zero: a number that is one will do.
+        return (
+            found if self.block.gemm.padded_k == self.block.kernel.k else e.minimum(found, self.block.kernel.groups - 1)
+        )
 
     def _column(self, run: int) -> e.Index:
         """The first of the neighbouring columns of this lane in some fragments: of fragments `run * lanes` and on."""
