@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .executable import Function
 
 SAMPLES = tuple(1 << i for i in range(14))  # numbers of rows that kernels are compared at
+_MOST_IMAGES = 8  # of the samples
 _TYPICAL = 512  # whose time stands for the plan's where choices are compared
 _MOST_FUNCTIONS = 4
 # A further function has to make up for the time that it takes to compile and load: the sum over the samples of the
@@ -157,8 +158,7 @@ class ByRowsStrategy:
 def _samples(kernel: Kernel) -> list[int]:
     """The numbers of rows that kernels are compared at; of a convolution those of whole images."""
     window = kernel.lhs.window
-    image = 1 if window is None else window.result[0] * window.result[1]
-    return [image * i for i in SAMPLES if i == 1 or image * i <= SAMPLES[-1]]
+    return [*SAMPLES] if window is None else [window.result[0] * window.result[1] * i for i in SAMPLES[:_MOST_IMAGES]]
 
 
 @dataclass(frozen=True)
