@@ -207,11 +207,13 @@ class _Choice:
     def _cost(self, variant: Variant, sample: int, asked: Sequence[Variant]) -> float:
         """About the time of a plan for a number of rows that it may not have been made for."""
         rows, most = self.samples[sample], variant.plan.most_rows
-        if most is not None and rows > most:
+        other = bool(asked) and variant.strategy != asked[0].strategy
+        # What many rows get is never left to estimates that strategies make in their own ways.
+        if (most is not None and rows > most) or (other and sample == len(self.samples) - 1):
             return inf
         kernel = next(kernel for strategy, kernel in self.asked if strategy.name == variant.strategy)
         cost = variant.plan.of(replace(kernel, m=rows)).cost()
-        return cost * _PREFERRED if asked and variant.strategy != asked[0].strategy else cost
+        return cost * _PREFERRED if other else cost
 
 
 def partition(costs: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
