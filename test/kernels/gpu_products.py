@@ -133,7 +133,7 @@ def chosen(artifact: Any) -> list[str]:
 def functions(decision: Any) -> list[dict[str, Any]]:
     """What is said of the kernels of a contraction: of the only one, or of those for few rows up to many."""
     plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == decision["chosen"])
-    return [facts for name, facts in plan.items() if name.endswith("rows")] or [plan]
+    return [{"route": plan["route"], **facts} for name, facts in plan.items() if name.endswith("rows")] or [plan]
 
 
 def check(product: Product, got: Any, want: Any) -> None:

@@ -46,7 +46,8 @@ class SizedPlan(Plan, Protocol):
 
     @property
     def storage(self) -> Hashable:
-        """How its weight lies in memory: plans of one storage can read the same weight."""
+        """How its weight lies in memory: plans of one storage can read the same weight. None: where it can be no function
+        beside those of others."""
 
     @property
     def most_rows(self) -> int | None:
@@ -114,7 +115,8 @@ class ByRows:
             if most is not None:
                 rows = f"up to {most} rows" if not above else f"{above + 1} to {most} rows"
                 above = most
-            facts[rows] = {"strategy": variant.strategy, **variant.plan.describe()}
+            said = {name: fact for name, fact in variant.plan.describe().items() if name != "route"}
+            facts[rows] = {"strategy": variant.strategy, **said}
         return facts
 
 
@@ -172,13 +174,18 @@ class _Choice:
     def made(self) -> Accept | Decline:
         answers = [list(self._answers(rows)) for rows in self.samples]
         found = [[v for v in row if isinstance(v, Variant)] for row in answers]
-        if not found[-1]:
-            return next(v for v in reversed(answers[-1]) if isinstance(v, Decline))
+        every = list(self._every())
+        many = [v for v in (*found[-1], *every) if v.plan.storage is not None and v.plan.most_rows is None]
+        if not many:
+            reasons = [v for v in answers[-1] if isinstance(v, Decline)]
+            alone = Decline("a kernel whose workgroups share K is a program's only one", "another tile")
+            return reasons[-1] if len(reasons) == len(answers[-1]) else alone
         # Many rows are the most work: their weight is everybody's.
-        storage = found[-1][0].plan.storage
+        storage = many[0].plan.storage
         fitting = [[v for v in row if v.plan.storage == storage] for row in found]
-        every = [v for row in (*fitting, self._every()) for v in row if v.plan.storage == storage]
-        candidates = list({(v.strategy, v.plan.variant): v for v in every}.values())
+        fitting[-1] = fitting[-1] or many[:1]
+        able = [v for row in (*fitting, every) for v in row if v.plan.storage == storage]
+        candidates = list({(v.strategy, v.plan.variant): v for v in able}.values())
         costs = [[self._cost(v, i, fitting[i]) for i in range(len(self.samples))] for v in candidates]
         chosen = partition(costs)
         kernels = {strategy.name: kernel for strategy, kernel in self.asked}

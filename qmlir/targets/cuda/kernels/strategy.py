@@ -70,11 +70,14 @@ class KernelPlan:
     @property
     def variant(self) -> Hashable:
         made = self.generator
-        return made.tile if hasattr(made, "tile") else (made.columns, made.k_warps, made.rows)
+        return getattr(made, "tile", None) or (made.columns, made.k_warps, made.rows)
 
     @property
     def storage(self) -> Hashable:
-        return None if self.codes is None else self.generator.storage
+        made = self.generator
+        if made.scratch is not None:
+            return None  # its workspace is no operand of other kernels
+        return "an argument" if self.codes is None else made.storage
 
     @property
     def most_rows(self) -> int | None:
@@ -178,6 +181,7 @@ class Tiled:
                 f"a group size of {step} or a multiple",
             )
         return Decline("no tile fits shared memory and registers", "mma.sync has smaller ones")
+
     def each(self) -> Sequence[Self]:
         """See `by_rows.SizedStrategy`."""
         return [replace(self, tiles=(tile,)) for tile in self.tiles] or [self]
