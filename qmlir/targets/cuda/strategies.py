@@ -65,7 +65,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     if target.name == "sm_90a":
         fp8 = (*fp8, WgmmaFastFp8Strategy(target, units))
     kernels = (GemvStrategy(target, units), *int8, *convolutions, *fp8, weight_only)
-    by_rows = ByRowsStrategy((GemvStrategy(target, units), *int8, *convolutions, fp8[0], weight_only))
+    sized = (GemvStrategy(target, units), *int8, *convolutions, Fp8Strategy(target, units), weight_only)
+    by_rows = ByRowsStrategy(sized)
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)
     return (by_rows, *kernels, patches, exact, mma, WidenedStrategy("bf16", (mma,)), StockStrategy(target, stock_facts))

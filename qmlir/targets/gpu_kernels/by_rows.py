@@ -46,8 +46,8 @@ class SizedPlan(Plan, Protocol):
 
     @property
     def storage(self) -> Hashable:
-        """How its weight lies in memory: plans of one storage can read the same weight. None: where it can be no function
-        beside those of others."""
+        """How its weight lies in memory: plans of one storage can read the same weight. None: it can be no function
+        beside others."""
 
     @property
     def most_rows(self) -> int | None:

@@ -85,6 +85,11 @@ class Gemv:
     def blocks(self) -> int:
         return -(-self.kernel.n // self.block_columns)
 
+    @property
+    def variant(self) -> tuple[int, int, int]:
+        """What makes it another than other kernels of a product."""
+        return self.columns, self.k_warps, self.rows
+
     def of(self, kernel: Kernel) -> Gemv:
         """The same for another number of rows, dynamic ones as many as this one has at most."""
         return replace(self, kernel=kernel, most_rows=self.rows)

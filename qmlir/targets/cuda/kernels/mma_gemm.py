@@ -146,6 +146,11 @@ class MmaGemm:
             return (ROW, "k"), (COLUMN, "k")
         return ((BATCH, ROW, "k") if batch.rows is None else (ROW, "k")), (MATRIX, COLUMN, "k")
 
+    @property
+    def variant(self) -> Tile:
+        """What makes it another than other kernels of a product."""
+        return self.tile
+
     def of(self, kernel: Kernel) -> MmaGemm:
         """The same for another number of rows."""
         return replace(self, kernel=kernel)

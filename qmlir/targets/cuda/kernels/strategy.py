@@ -69,8 +69,7 @@ class KernelPlan:
 
     @property
     def variant(self) -> Hashable:
-        made = self.generator
-        return getattr(made, "tile", None) or (made.columns, made.k_warps, made.rows)
+        return self.generator.variant
 
     @property
     def storage(self) -> Hashable:

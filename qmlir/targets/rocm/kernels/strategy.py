@@ -121,7 +121,8 @@ class MatrixStrategy:
 
     def each(self) -> Sequence[MatrixStrategy]:
         """See `by_rows.SizedStrategy`."""
-        return [replace(self, only=choice) for choice in itertools.product((4, 2, 1), repeat=3)]
+        sizes = (4, 2, 1)
+        return [replace(self, only=(r, c, w)) for r in sizes for c in sizes for w in sizes]
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
