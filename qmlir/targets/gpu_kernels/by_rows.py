@@ -174,21 +174,22 @@ class _Choice:
     def made(self) -> Accept | Decline:
         answers = [list(self._answers(rows)) for rows in self.samples]
         found = [[v for v in row if isinstance(v, Variant)] for row in answers]
+        kernels = {strategy.name: kernel for strategy, kernel in self.asked}
         every = list(self._every())
         many = [v for v in (*found[-1], *every) if v.plan.storage is not None and v.plan.most_rows is None]
         if not many:
             reasons = [v for v in answers[-1] if isinstance(v, Decline)]
             alone = Decline("a kernel whose workgroups share K is a program's only one", "another tile")
             return reasons[-1] if len(reasons) == len(answers[-1]) else alone
-        # Many rows are the most work: their weight is everybody's.
-        storage = many[0].plan.storage
-        fitting = [[v for v in row if v.plan.storage == storage] for row in found]
+        # Many rows are the most work: their weight is everybody's, and so is what else they read (an image may be brought
+        # into another layout first).
+        storage, read = many[0].plan.storage, kernels[many[0].strategy]
+        fitting = [[v for v in row if v.plan.storage == storage and kernels[v.strategy] == read] for row in found]
         fitting[-1] = fitting[-1] or many[:1]
-        able = [v for row in (*fitting, every) for v in row if v.plan.storage == storage]
+        able = [v for row in (*fitting, every) for v in row if v.plan.storage == storage and kernels[v.strategy] == read]
         candidates = list({(v.strategy, v.plan.variant): v for v in able}.values())
         costs = [[self._cost(v, i, fitting[i]) for i in range(len(self.samples))] for v in candidates]
         chosen = partition(costs)
-        kernels = {strategy.name: kernel for strategy, kernel in self.asked}
         bounds = [*(self.samples[end - 1] for end, _ in chosen[:-1]), None]
         variants = [replace(v, plan=v.plan.of(kernels[v.strategy])) for v in (candidates[i] for _, i in chosen)]
         typical = sum(rows < _TYPICAL for rows in self.samples[:-1])
