@@ -8,7 +8,8 @@ as the best of all; each becomes a function of one executable, and the host laun
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -181,12 +182,15 @@ class _Choice:
             reasons = [v for v in answers[-1] if isinstance(v, Decline)]
             alone = Decline("a kernel whose workgroups share K is a program's only one", "another tile")
             return reasons[-1] if len(reasons) == len(answers[-1]) else alone
-        # Many rows are the most work: their weight is everybody's, and so is what else they read (an image may be brought
-        # into another layout first).
+        # Many rows are the most work: their weight is everybody's, and so is what else they read (an image may be
+        # brought into another layout first).
         storage, read = many[0].plan.storage, kernels[many[0].strategy]
-        fitting = [[v for v in row if v.plan.storage == storage and kernels[v.strategy] == read] for row in found]
-        fitting[-1] = fitting[-1] or many[:1]
-        able = [v for row in (*fitting, every) for v in row if v.plan.storage == storage and kernels[v.strategy] == read]
+
+        def fit(variants: Iterable[Variant]) -> list[Variant]:
+            return [v for v in variants if v.plan.storage == storage and kernels[v.strategy] == read]
+
+        fitting = [*(fit(row) for row in found[:-1]), fit(found[-1]) or many[:1]]
+        able = itertools.chain(*fitting, fit(every))
         candidates = list({(v.strategy, v.plan.variant): v for v in able}.values())
         costs = [[self._cost(v, i, fitting[i]) for i in range(len(self.samples))] for v in candidates]
         chosen = partition(costs)
