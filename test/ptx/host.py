@@ -452,6 +452,10 @@ class _Host:
         workload, constants, resources, _, offsets, lengths = parts
         name = str(op.attributes["entry_points"]).rstrip("]").rpartition("@")[2]
         export = self.exports[name]
+        # An export whose condition does not hold hands on to its fallback.
+        while list(export.regions[1].blocks) and not self._run_region(export.regions[1], [None, *workload])[0]:
+            name = str(export.attributes["condition_fallback"]).lstrip("@")
+            export = self.exports[name]
         counts = self._run_region(export.regions[0], [None, *workload])
         grid = (counts[0], counts[1], counts[2])
         access = [a.value for a in op.attributes["resource_accesses"]]  # 1 read, 2 write
