@@ -516,10 +516,12 @@ def _affine_value(expr: Any, dims: list[int], symbols: list[int]) -> int:
 
 def _resources(text: str) -> dict[str, Array]:
     """The large constants of a module's text, which stand behind it: 4 bytes of their alignment, then their own."""
-    _, _, behind = text.rpartition("dialect_resources:")
+    _, found, behind = text.rpartition("dialect_resources:")
+    if not found:  # digits of other constants would take a search quadratic time
+        return {}
     return {
         name: np.frombuffer(bytes.fromhex(digits), np.uint8)[4:]
-        for name, digits in re.findall(r'(\w+): "0x([0-9A-Fa-f]*)"', behind)
+        for name, digits in re.findall(r'^\s*(\w+): "0x([0-9A-Fa-f]*)"', behind, re.MULTILINE)
     }
 
 
