@@ -35,6 +35,14 @@ class Scratch:
         return _tensor([self.counters], ir.IntegerType.get_signless(32)), _tensor([self.words], self.element)
 
 
+def widest(scratches: Sequence[Scratch | None]) -> Scratch | None:
+    """What is enough for each of several kernels of one product, None where none needs any."""
+    found = [s for s in scratches if s is not None]
+    if not found:
+        return None
+    return Scratch(max(s.counters for s in found), max(s.words for s in found), found[0].element)
+
+
 def outline(
     kernel: Kernel,
     rhs: Callable[[], Any],

@@ -47,8 +47,7 @@ class SizedPlan(Plan, Protocol):
 
     @property
     def storage(self) -> Hashable:
-        """How its weight lies in memory: plans of one storage can read the same weight. None: it can be no function
-        beside others."""
+        """How its weight lies in memory: plans of one storage can read the same weight."""
 
     @property
     def most_rows(self) -> int | None:
@@ -177,11 +176,9 @@ class _Choice:
         found = [[v for v in row if isinstance(v, Variant)] for row in answers]
         kernels = {strategy.name: kernel for strategy, kernel in self.asked}
         every = list(self._every())
-        many = [v for v in (*found[-1], *every) if v.plan.storage is not None and v.plan.most_rows is None]
+        many = [v for v in (*found[-1], *every) if v.plan.most_rows is None]
         if not many:
-            reasons = [v for v in answers[-1] if isinstance(v, Decline)]
-            alone = Decline("a kernel whose workgroups share K is a program's only one", "another tile")
-            return reasons[-1] if len(reasons) == len(answers[-1]) else alone
+            return next(v for v in reversed(answers[-1]) if isinstance(v, Decline))
         # Many rows are the most work: their weight is everybody's, and so is what else they read (an image may be
         # brought into another layout first).
         storage, read = many[0].plan.storage, kernels[many[0].strategy]

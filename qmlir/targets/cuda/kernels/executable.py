@@ -8,6 +8,8 @@ from typing import Any
 
 from ...._mlir import hal
 from ....kernels import emit as e
+from ....kernels.description import Kernel
+from ....kernels.outline import picks
 from ...gpu_kernels.executable import Body, Function, Launch, View
 
 WARP = 32
@@ -24,6 +26,19 @@ def function_of(
     """A function of an executable whose operands are tensors as they stand, the last of them the results; see
     `gpu_kernels.executable`."""
     return Function(rows, [_view(t) for t in tensors], launch, body, tokens, results)
+
+
+def with_scratch(
+    kernel: Kernel, inputs: Sequence[Any], result: Any, body: Body, uses: bool
+) -> tuple[list[Any], Body, int]:
+    """The tensors of a function, what it does and how many of them are results. Where `inputs` end with the types of
+    scratch (`outline.Scratch`), counters and workspace are among them, also for a body that does not use them."""
+    own = inputs[: 2 + len(picks(kernel)) + len(kernel.operands)]
+    if len(own) == len(inputs):
+        return [*own, result], body, 1
+    counters, space = inputs[len(own) :]
+    inner: Body = body if uses else lambda rows, buffers: body(rows, [*buffers[:-3], buffers[-2]])
+    return [*own, counters, result, space], inner, 3
 
 
 def _view(tensor: Any) -> View:

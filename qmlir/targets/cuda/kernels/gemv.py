@@ -19,7 +19,7 @@ from ....kernels.description import Kernel, Literal, Previous, RowSum, Source, S
 from ....kernels.row_sums import uses_row_sums
 from ...gpu_kernels.executable import Function, Launch, executable
 from . import instructions as gpu
-from .executable import WARP, function_of, in_a_row, workgroup_id
+from .executable import WARP, function_of, in_a_row, with_scratch, workgroup_id
 from .operands import fetch
 from .rules import RULES
 from .shared_tile import CHUNK
@@ -105,7 +105,9 @@ class Gemv:
 
     def function(self, inputs: Sequence[Any], result: Any) -> Function:
         """The kernel as a function of an executable, of tensors of these types."""
-        return function_of(self.kernel.m, [*inputs, result], self.launch, lambda r, b: _Block(self, r, b).run())
+        made = with_scratch(self.kernel, inputs, result, lambda r, b: _Block(self, r, b).run(), uses=False)
+        tensors, body, results = made
+        return function_of(self.kernel.m, tensors, self.launch, body, results=results)
 
 
 class _Block:

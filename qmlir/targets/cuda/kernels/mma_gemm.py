@@ -38,7 +38,7 @@ from ....kernels.row_sums import uses_row_sums
 from ...gpu_kernels.executable import Body, Function, Launch, executable
 from . import instructions as gpu, stream_k
 from .decode import Decoder
-from .executable import function_of, in_a_row, workgroup_id
+from .executable import function_of, in_a_row, with_scratch, workgroup_id
 from .halves import halves
 from .image import Image
 from .operands import fetch, follows_rows
@@ -179,12 +179,8 @@ class MmaGemm:
     def function(self, inputs: Sequence[Any], result: Any) -> Function:
         """The kernel as a function of an executable, of tensors of these types."""
         size, work = self._work()
-        tensors, results = [*inputs, result], 1
-        if self.workgroups:
-            *own, counters, space = inputs
-            tensors, results = [*own, counters, result, space], 3
-        tokens = has_tokens(self.kernel)
-        return function_of(size, tensors, self.launch, work, tokens=tokens, results=results)
+        tensors, body, results = with_scratch(self.kernel, inputs, result, work, bool(self.workgroups))
+        return function_of(size, tensors, self.launch, body, tokens=has_tokens(self.kernel), results=results)
 
     @property
     def block(self) -> type[Block]:

@@ -43,7 +43,7 @@ class KernelPlan:
         """See `by_rows.SizedPlan`."""
         from ....kernels.emit import integer
         from ....kernels.layouts import by_columns
-        from ....kernels.outline import function_of, outline
+        from ....kernels.outline import function_of, outline, widest
         from ....kernels.routing import sweep
         from .operands import arranged
         from .weights import packed_constant
@@ -57,7 +57,8 @@ class KernelPlan:
             return packed_constant(self.codes, made.storage, padded_k)
 
         function = function_of(made.kernel.operations[0])
-        outline(made.kernel, rhs, emit, size_type=integer(32), arrange=arranged, scratch=made.scratch)
+        scratch = widest([plan.generator.scratch for plan in (self, *beside)])
+        outline(made.kernel, rhs, emit, size_type=integer(32), arrange=arranged, scratch=scratch)
         if made.kernel.batch is not None:
             sweep(function)  # what the kernel reads through
 
@@ -73,10 +74,7 @@ class KernelPlan:
 
     @property
     def storage(self) -> Hashable:
-        made = self.generator
-        if made.scratch is not None:
-            return None  # its workspace is no operand of other kernels
-        return "an argument" if self.codes is None else made.storage
+        return "an argument" if self.codes is None else self.generator.storage
 
     @property
     def most_rows(self) -> int | None:
