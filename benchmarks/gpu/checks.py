@@ -98,7 +98,9 @@ def checks() -> Iterator[Check]:
     """Every family."""
     yield Check("w8a8", "200x512", _product())
     yield Check("w8a8", "ragged 33x70", _product(n=33, k=70))
-    yield Check("w8a8", "wide 512x1024", _product(n=512, k=1024), rows=(130, 300))
+    # On both sides of the rows where another kernel is launched.
+    yield Check("w8a8", "wide 512x1024", _product(n=512, k=1024), rows=(1, 8, 9, 65, 130, 300, 1100))
+    yield Check("w4a8", "wide 512x1024", _product("i4", n=512, k=1024), rows=(1, 8, 9, 65, 130))
     yield Check("w8a8", "static", _product(n=256, k=512), rows=(1, 16, 128, 256), dynamic=False)
     yield Check("w8a8", "weight as an argument", _product(), arguments=("lhs", "lhs_scale", "rhs"))
     yield Check("w8a8", "zero points", _product(

@@ -115,6 +115,7 @@ CONVOLUTIONS = {
     "3x3": ((6, 5, 32), (20, 3, 3), {"padding": (1, 1, 1, 1)}),
     "stride, dilation": ((9, 11, 16), (8, 3, 2), {"strides": (2, 1), "dilations": (1, 2), "padding": (0, 1, 1, 0)}),
     "1x1, few channels": ((5, 4, 12), (9, 1, 1), {}),
+    "2x2, steps of 128 codes": ((6, 5, 64), (20, 2, 2), {"padding": (1, 0, 0, 1)}),
 }
 
 
@@ -149,8 +150,11 @@ def test_a_convolution_whose_padding_is_a_zero_point(lavapipe: str) -> None:
     np.testing.assert_array_equal(qmlir.load(artifact).main(x), want)
 
 
-@pytest.mark.parametrize("name", ["3x3", "stride, dilation"])
-@pytest.mark.parametrize("target", ["rocm:gfx942", "vulkan:rdna3"])
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [("2x2, steps of 128 codes", "rocm:gfx942")]
+    + [(name, target) for name in ("3x3", "stride, dilation") for target in ("rocm:gfx942", "vulkan:rdna3")],
+)
 def test_padded_convolutions_on_matrices(name: str, target: str) -> None:
     """The image and the kernel are the whole program: nothing pads it before."""
     arguments = _convolution(name, 2)

@@ -204,8 +204,10 @@ def steps(kernel: Kernel, codes: Array, machine: Amd) -> Iterator[Step]:
     element = "i8" if kernel.rhs.decode is None else str(kernel.lhs.value.type.element_type)
     kinds = [i for i in INSTRUCTIONS[machine.arch] if i.element == element]
     wanted = {"i8": 64}.get(element, 64 if machine.cdna else 32)
+    # What a step of a convolution works out of its window is as much for twice the codes; where these are there.
+    window = kernel.lhs.window is not None and -(-kernel.k // wanted) % 2 == 0
     for bits in (2, 4, 8):
-        deep = 2 * wanted if bits < 8 and machine.cdna and element == "i8" else wanted
+        deep = 2 * wanted if (bits < 8 or window) and machine.cdna and element == "i8" else wanted
         for depth in (deep, deep // 2, deep // 4, deep // 8):
             for kind in kinds:
                 for run in (16, 8, 4):
