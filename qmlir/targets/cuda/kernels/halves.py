@@ -12,7 +12,6 @@ Scales of f32, and codes too long for the type, go through f32 likewise: 2^23 + 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...._mlir import arith, ir
@@ -96,35 +95,33 @@ def halves(kernel: Kernel, storage: Storage) -> Halves | None:
     if kernel.rhs.decode is None:
         return None
     element = str(ir.RankedTensorType(kernel.lhs.value.type).element_type)
-    return _form(kernel.rhs.decode, element, storage.bits)
+    return _form(kernel.rhs.decode, element, storage)
 
 
-@lru_cache(maxsize=16)  # one form is asked for by every tile that is considered
-def _form(decode: Stage, result: str, bits: int) -> Halves | None:
+def _form(decode: Stage, result: str, storage: Storage) -> Halves | None:
     form = scaled(decode, rounded_to=result)
     if form is None or result not in ("f16", "bf16"):
         return None
-    return _of_type(form, decode, result, result, bits) or _of_type(form, decode, "f32", result, bits)
+    return _of_type(form, decode, result, result, storage) or _of_type(form, decode, "f32", result, storage)
 
 
-def _of_type(form: Scaled, decode: Stage, element: str, result: str, bits: int) -> Halves | None:
+def _of_type(form: Scaled, decode: Stage, element: str, result: str, storage: Storage) -> Halves | None:
     """The form computed in `element`."""
-    if bits > _MANTISSA[element]:
+    if storage.bits > _MANTISSA[element]:
         return None
     scale = form.scale
     if scale is not None and element != "f32" and str(scale.type) != element:
         scale = _widened(scale)
         if scale is None or str(scale.type) != element:
             return None
-    # The value of each field, in the order of its bits; a signed code's sign is the top one.
-    fields = range(1 << bits)
-    sign = 1 << (bits - 1)
-    for flip, codes in ((0, [f & 255 for f in fields]), (sign, [((f ^ sign) - sign) & 255 for f in fields])):
-        found = [form.values[code] for code in codes]
-        offset = found[0] - (0 ^ flip)
+    # What each field stands for, in the order of its bits.
+    fields, sign = range(1 << storage.bits), 1 << (storage.bits - 1)
+    found = [form.values[((f ^ sign) - sign if storage.signed else f) & 255] for f in fields]
+    for flip in (0, sign):
+        offset = found[0] - flip
         if offset.is_integer() and found == [(f ^ flip) + offset for f in fields]:
             made = Halves(element, result, flip, int(offset), form.zero, scale)
-            return made if _exact(made, decode, bits) else None
+            return made if _exact(made, decode, storage.bits) else None
     return None
 
 
