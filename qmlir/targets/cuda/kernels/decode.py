@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...._mlir import arith, ir
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import BATCH, COLUMN, GROUP, MATRIX, Literal, Operand, Previous
@@ -104,13 +103,7 @@ class Decoder:
             for argument, source in zip(stage.body.arguments, stage.sources, strict=False)
             if isinstance(source, Operand)
         }
-        less, scale = form.held(stage, operands)
-        kind = e.vector_of(2, ir.Type.parse(form.element))
-        found = []
-        for pair in form.pairs(word, number, self.block.gemm.storage.bits):
-            value = arith.subf(e.as_pair(pair, kind), less)
-            found.append(e.as_word(value if scale is None else arith.mulf(value, scale)))
-        return found
+        return form.fragment(word, number, self.block.gemm.storage.bits, form.held(stage, operands))
 
     def _value(self, operand: Operand, column: int, step: int) -> Any:
         group = step * self.block.gemm.step // (self.block.kernel.group or 1) if self._groups > 1 else 0

@@ -1,16 +1,17 @@
-"""Integer codes as 16-bit floats, two at a time, without a conversion.
+"""Integer codes as 16-bit floats, two at a time, without a conversion of integers.
 
 The bits of a short code put into the low bits of a float's mantissa make `base + code`: 1024 + code in f16 (10 bits of
 mantissa), 128 + code in bf16 (7 bits). Base and zero point come off in one subtraction of two floats, which is exact,
 and the scale follows in one product (Kim, Henry, Fahim, Awadalla, "Who Says Elephants Can't Run", 2022, section 3; the
 idea is that of Marlin's kernels). A code's float times a scale of its own type is exact in f32 before it is rounded, so
 one product of 16-bit floats gives the same bits as the f32 product, rounded, that the program writes.
+
+Scales of f32, and codes too long for the type, go through f32 likewise: 2^23 + code, and one conversion of two floats.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ...._mlir import arith, ir
@@ -18,23 +19,25 @@ from ....dialect.ops.constants import constant_array
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Operand
-from ....kernels.scaled import scaled
-from .rules import RULES
+from ....kernels.scaled import Scaled, scaled
+from .rules import RULES, rounded
 
 if TYPE_CHECKING:
     from ....kernels.description import Stage
     from .weights import Storage
 
-_MANTISSA = {"f16": 10, "bf16": 7}
-_BASE_BITS = {"f16": 0x6400, "bf16": 0x4300}  # of 2 ^ mantissa
+_MANTISSA = {"f16": 10, "bf16": 7, "f32": 23}
+_BASE_BITS = {"f16": 0x6400, "bf16": 0x4300, "f32": 0x4B000000}  # of 2 ^ mantissa
 _PAIR = 0x00010001  # a number of 16 bits in both halves of a word
 
 
 @dataclass(frozen=True)
 class Halves:
-    """`((field ^ flip) + offset - zero) * scale` of a stored field, its bits without a sign."""
+    """`((field ^ flip) + offset - zero) * scale` of a stored field, its bits without a sign, in `element`, rounded to
+    `result`."""
 
-    element: str  # "f16" | "bf16"
+    element: str  # "f16" | "bf16" | "f32"
+    result: str
     flip: int
     offset: int
     zero: Any  # values of the decode's body, None where they are 0 and 1
@@ -44,15 +47,27 @@ class Halves:
     def base(self) -> int:
         return 1 << _MANTISSA[self.element]
 
-    def pairs(self, word: Any, number: int, bits: int) -> list[Any]:
-        """Both words of `base + (field ^ flip)` of a step: of the codes at 2 t and 2 t + 1, and those 8 behind."""
-        mask, bias = ((1 << bits) - 1) * _PAIR, (_BASE_BITS[self.element] | self.flip) * _PAIR
+    def fragment(self, word: Any, number: int, bits: int, held: tuple[Any, Any]) -> list[Any]:
+        """Both words of a step: of the codes at 2 t and 2 t + 1, and those 8 behind. `held`: see there."""
+        less, scale = held
         found = []
         for half in range(2):
-            low = 8 * half + bits * number
-            moved = arith.shrui(word, _word(low)) if low else word
-            found.append(arith.xori(arith.andi(moved, _word(mask)), _word(bias)))
+            value = arith.subf(self._based(word, 8 * half + bits * number, bits), less)
+            if scale is not None:
+                value = arith.mulf(value, scale)
+            if self.element != self.result:
+                value = rounded(value, e.vector_of(2, ir.Type.parse(self.result)))
+            found.append(e.as_word(value))
         return found
+
+    def _based(self, word: Any, low: int, bits: int) -> Any:
+        """`base + (field ^ flip)` of the fields at bit `low` and 16 bits above."""
+        bias, mask = _BASE_BITS[self.element] | self.flip, (1 << bits) - 1
+        if self.element != "f32":
+            pair = arith.xori(arith.andi(_moved(word, low), _word(mask * _PAIR)), _word(bias * _PAIR))
+            return e.as_pair(pair, e.vector_of(2, ir.Type.parse(self.element)))
+        both = [arith.xori(arith.andi(_moved(word, low + at), _word(mask)), _word(bias)) for at in (0, 16)]
+        return e.as_type(e.gathered(both), e.vector_of(2, ir.F32Type.get()))
 
     def held(self, stage: Stage, operands: dict[Any, Any]) -> tuple[Any, Any]:
         """What comes off both floats of a word, and what they are multiplied by (None: nothing), as vectors of two.
@@ -66,10 +81,13 @@ class Halves:
         else:
             zero = e.lane(cloner.value(self.zero, known), 0)
             whole = arith.sitofp(ir.F32Type.get(), arith.addi(zero, e.constant(less, e.integer(32))))
-            subtrahend = e.broadcast(arith.truncf(kind, whole), 2)
+            subtrahend = e.broadcast(whole, 2)
+            if self.element != "f32":
+                subtrahend = rounded(subtrahend, e.vector_of(2, kind))
         if self.scale is None:
             return subtrahend, None
-        return subtrahend, e.broadcast(e.lane(cloner.value(self.scale, known), 0), 2)
+        scale = e.lane(cloner.value(self.scale, known), 0)
+        return subtrahend, e.broadcast(scale if scale.type == kind else arith.extf(kind, scale), 2)
 
 
 def halves(kernel: Kernel, storage: Storage) -> Halves | None:
@@ -77,28 +95,33 @@ def halves(kernel: Kernel, storage: Storage) -> Halves | None:
     if kernel.rhs.decode is None:
         return None
     element = str(ir.RankedTensorType(kernel.lhs.value.type).element_type)
-    return _form(kernel.rhs.decode, element, storage.bits)
+    return _form(kernel.rhs.decode, element, storage)
 
 
-@lru_cache(maxsize=16)  # one form is asked for by every tile that is considered
-def _form(decode: Stage, element: str, bits: int) -> Halves | None:
-    form = scaled(decode, rounded_to=element)
-    if form is None or element not in _MANTISSA or bits > _MANTISSA[element]:
+def _form(decode: Stage, result: str, storage: Storage) -> Halves | None:
+    form = scaled(decode, rounded_to=result)
+    if form is None or result not in ("f16", "bf16"):
+        return None
+    return _of_type(form, decode, result, result, storage) or _of_type(form, decode, "f32", result, storage)
+
+
+def _of_type(form: Scaled, decode: Stage, element: str, result: str, storage: Storage) -> Halves | None:
+    """The form computed in `element`."""
+    if storage.bits > _MANTISSA[element]:
         return None
     scale = form.scale
-    if scale is not None and str(scale.type) != element:
+    if scale is not None and element != "f32" and str(scale.type) != element:
         scale = _widened(scale)
         if scale is None or str(scale.type) != element:
             return None
-    # The value of each field, in the order of its bits; a signed code's sign is the top one.
-    fields = range(1 << bits)
-    sign = 1 << (bits - 1)
-    for flip, codes in ((0, [f & 255 for f in fields]), (sign, [((f ^ sign) - sign) & 255 for f in fields])):
-        found = [form.values[code] for code in codes]
-        offset = found[0] - (0 ^ flip)
+    # What each field stands for, in the order of its bits.
+    fields, sign = range(1 << storage.bits), 1 << (storage.bits - 1)
+    found = [form.values[((f ^ sign) - sign if storage.signed else f) & 255] for f in fields]
+    for flip in (0, sign):
+        offset = found[0] - flip
         if offset.is_integer() and found == [(f ^ flip) + offset for f in fields]:
-            made = Halves(element, flip, int(offset), form.zero, scale)
-            return made if _exact(made, decode, bits) else None
+            made = Halves(element, result, flip, int(offset), form.zero, scale)
+            return made if _exact(made, decode, storage.bits) else None
     return None
 
 
@@ -138,6 +161,10 @@ def _bounds(zero: Any, decode: Stage) -> tuple[int, int] | None:
         known = known.view(f"u{known.dtype.itemsize}") if owner.name == "arith.extui" else known
         return int(known.min()), int(known.max())
     return (0, (1 << width) - 1) if owner.name == "arith.extui" else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
+
+
+def _moved(word: Any, low: int) -> Any:
+    return arith.shrui(word, _word(low)) if low else word
 
 
 def _word(value: int) -> Any:

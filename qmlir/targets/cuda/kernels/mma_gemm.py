@@ -96,7 +96,8 @@ class MmaGemm:
     @property
     def decoding(self) -> float:
         """Instructions that make a float of a code."""
-        return 0 if not self.decodes else 2 if halves(self.kernel, self.storage) is not None else 5
+        form = halves(self.kernel, self.storage) if self.decodes else None
+        return 0 if not self.decodes else 5 if form is None else 2 if form.element == form.result else 4
 
     @property
     def step(self) -> int:

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...._mlir import arith, ir, llvm
+from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner, Rule
-from ....kernels.emit import intrinsic
 
 
 def _roundeven(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
     """`cvt.rni`: `llvm.intr.roundeven` is illegal on vectors in IREE 3.13's conversion, the call of it is not."""
-    return intrinsic("llvm.roundeven", operands, operands[0].type)
+    return e.intrinsic("llvm.roundeven", operands, operands[0].type)
 
 
-RULES: dict[str, Rule] = {"math.roundeven": _roundeven}
+def rounded(value: Any, kind: Any) -> Any:
+    """A vector of f32 rounded to 16-bit floats. To bf16 by `cvt.rn.bf16x2.f32`, for which IREE 3.13 writes a dozen
+    instructions on integers."""
+    if isinstance(kind.element_type, ir.BF16Type) and isinstance(value.type.element_type, ir.F32Type):
+        return llvm.FPTruncOp(kind, value).result
+    return arith.truncf(kind, value)
+
+
+def _truncf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+    return rounded(operands[0], cloner.widen(op.results[0].type))
+
+
+RULES: dict[str, Rule] = {"math.roundeven": _roundeven, "arith.truncf": _truncf}
