@@ -7,6 +7,7 @@ from typing import Any
 from ...strategy import Contraction, Strategy
 from ..base import Target
 from ..gpu import parse_mma
+from ..gpu_kernels.rows_strategy import RowsStrategy
 from ..gpu_kernels.strategy import DotStrategy
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
@@ -64,3 +65,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
         widened,
         StockStrategy(target, stock_facts),
     )
+
+
+def rows_strategies(target: Target) -> tuple[RowsStrategy, ...]:
+    """Kernels for rows: a dynamic quantisation with what makes its numbers. Norms are left to IREE."""
+    return (RowsStrategy(Amd(target.name), sums=False),)
