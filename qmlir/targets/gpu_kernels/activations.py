@@ -10,6 +10,7 @@ from ...kernels.description import Kernel, Window
 from . import emit as e
 from .batch import Products
 from .executable import Size, View
+from .small_floats import FORMATS, of_word
 
 _SIGNS = 0x80808080
 
@@ -231,17 +232,42 @@ class WindowNumbers:
         return e.elements(numbers)
 
 
+@dataclass(frozen=True)
+class SmallFloatRows:
+    """Rows of one-byte floats of the format `kind`, read as f32."""
+
+    rows: Rows
+    kind: str
+
+    @property
+    def view(self) -> View:
+        return self.rows.view
+
+    def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
+        """The numbers of a piece, f32."""
+        words = self.rows.load(memory, row, piece)
+        return [x for word in words for x in e.elements(of_word(word, self.kind))]
+
+
+Numbers = NumberRows | WindowNumbers | SmallFloatRows
+
+
 def rows_of(kernel: Kernel, depth: int, span: int = 0) -> Rows | WindowRows:
     """The activation of a kernel as it lies in memory; see `Rows`."""
     element = ir.RankedTensorType(kernel.lhs.value.type).element_type
+    if str(element) in FORMATS:
+        element = e.integer(8)
     if kernel.lhs.window is not None:
         return WindowRows(kernel.lhs.window, kernel.k, depth, kernel.lhs.flipped, element)
     return Rows(Products(kernel).activation_rows, kernel.k, depth, element, kernel.lhs.flipped, span)
 
 
-def numbers_of(kernel: Kernel, depth: int) -> NumberRows | WindowNumbers:
+def numbers_of(kernel: Kernel, depth: int) -> Numbers:
     """The activation of a kernel of floats, read as f32."""
     rows = rows_of(kernel, depth)
     if isinstance(rows, WindowRows):
         return WindowNumbers(rows)
+    kind = str(ir.RankedTensorType(kernel.lhs.value.type).element_type)
+    if kind in FORMATS:
+        return SmallFloatRows(rows, kind)
     return NumberRows(rows.rows, kernel.k, depth, rows.element)

@@ -15,11 +15,12 @@ from ..._mlir import arith, ir, math
 from ...kernels.description import Kernel
 from ...kernels.row_sums import uses_row_sums
 from . import emit as e
-from .activations import NumberRows, Rows, WindowNumbers, WindowRows, numbers_of, rows_of
+from .activations import Numbers, Rows, WindowRows, numbers_of, rows_of
 from .batch import Place, Products
 from .epilogue import Epilogue, as_i8
 from .executable import Launch, View, executable
 from .machine import Machine
+from .small_floats import numbers
 from .weights import COLUMNS, Codes
 
 _ONES = 0x01010101
@@ -61,8 +62,7 @@ class DotKernel:
         products = Products(kernel)
         launch = Launch(self.shape.threads, self.machine.subgroup, lambda size: products.grid(size, columns, tile[0]))
         epilogue = Epilogue(kernel, self.machine, COLUMNS)
-        reader = rows_of if kernel.rhs.decode is None else numbers_of
-        activations = reader(kernel, self.weights.depth)
+        activations = (numbers_of if self.floats else rows_of)(kernel, self.weights.depth)
         picks = products.views
         views = [activations.view, self._weight_view, *picks, *epilogue.views]
 
@@ -74,6 +74,11 @@ class DotKernel:
                 _Threads(self, epilogue, activations, memory[0], memory[1], place).run()
 
         return executable(name, products.size, views, launch, body, products.tokens)
+
+    @property
+    def floats(self) -> bool:
+        """Whether it multiplies floats."""
+        return isinstance(self.kernel.acc_type, ir.F32Type)
 
     @property
     def pieces(self) -> int:
@@ -109,7 +114,7 @@ class _Threads:
         self,
         plan: DotKernel,
         epilogue: Epilogue,
-        activations: Rows | WindowRows | NumberRows | WindowNumbers,
+        activations: Rows | WindowRows | Numbers,
         lhs: Any,
         rhs: Any,
         place: Place,
@@ -136,13 +141,13 @@ class _Threads:
         self.tokens = [place.token(r) for r in self.safe_rows]
         self.i32 = e.integer(32)
         # `sum a (stored + offset) = sum a stored + offset * sum a`
-        self.summing = self.kernel.rhs.decode is None and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
+        self.summing = not plan.floats and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
 
     def run(self) -> None:
-        if self.kernel.rhs.decode is not None:
-            values, sums = self._numbers(), [None] * len(self.rows)
-        elif self.kernel.combine is not None:
+        if self.kernel.combine is not None:
             values, sums = self._groups(), [None] * len(self.rows)
+        elif self.plan.floats:
+            values, sums = self._numbers(), [None] * len(self.rows)
         else:
             values, sums = self._codes()
         # All workers have the sums; the first one stores them.
@@ -156,10 +161,14 @@ class _Threads:
 
     def _zeros(self) -> list[Any]:
         """Accumulators of each row's columns, and of its sum."""
-        return [e.zero(self.i32) for _ in self.rows for _ in range(COLUMNS + self.summing)]
+        kind = self.kernel.acc_type
+        return [e.zero(kind) for _ in self.rows for _ in range(COLUMNS + self.summing)]
 
     def _piece(self, piece: e.Index, totals: list[Any]) -> list[Any]:
         """The accumulators after another piece of K."""
+        if self.plan.floats:
+            lanes = [e.gathered(totals[i : i + COLUMNS]) for i in range(0, len(totals), COLUMNS)]
+            return [x for lane in self._multiplied(piece, lanes) for x in e.elements(lane)]
         dot = self.machine.dot
         stored = self.plan.load_weight(self.rhs, self.place, piece, self.safe_column)
         columns = [[b for w in words for b in self.plan.weights.bytes_of(w)] for words in stored]
@@ -180,6 +189,9 @@ class _Threads:
     def _apart(self, totals: list[Any]) -> tuple[list[Any], list[Any]]:
         """Of each row the vector of its accumulators and its sum."""
         width = COLUMNS + self.summing
+        if self.plan.floats:
+            parts = [e.gathered(totals[i : i + COLUMNS]) for i in range(0, len(totals), COLUMNS)]
+            return parts, [None] * len(parts)
         values, sums = [], []
         offset, shift = self.plan.weights.offset, self.plan.weights.shift
         for r in range(len(self.rows)):
@@ -251,29 +263,43 @@ class _Threads:
 
     def _numbers(self) -> list[Any]:
         """Floats by decoded codes, sums in f32."""
-        workers, form = self.plan.shape.workers, self.plan.weights
-        f32 = ir.F32Type.get()
-        lanes = e.vector_of(COLUMNS, f32)
+        workers = self.plan.shape.workers
+        lanes = e.vector_of(COLUMNS, ir.F32Type.get())
         with e.loop(self.worker, self.plan.pieces, workers, [e.zero(lanes) for _ in self.rows]) as step:
-            group = 0
-            if self.kernel.group is not None:
-                group = e.divide(step.index, self.kernel.group // form.depth)
-            stored = self.plan.load_weight(self.rhs, self.place, step.index, self.safe_column)
-            words = [e.gathered([column[i] for column in stored]) for i in range(form.words)]
-            rows = [self.activations.load(self.lhs, row, step.index) for row in self.tokens]
-            totals = list(step.values)
-            with self.epilogue.scope():
-                for k in range(form.depth):
-                    number = self.epilogue.decode(self._code(words, k), group, self.safe_column)
-                    if number.type != lanes:
-                        number = arith.extf(lanes, number)
-                    for r, row in enumerate(rows):
-                        totals[r] = math.fma(e.broadcast(row[k], COLUMNS), number, totals[r])
-            step.next = totals
+            step.next = self._multiplied(step.index, step.values)
         if workers == 1:
             return list(step.results)
         flat = self._added([x for total in step.results for x in e.elements(total)], arith.addf)
         return [e.gathered(flat[i : i + COLUMNS]) for i in range(0, len(flat), COLUMNS)]
+
+    def _multiplied(self, piece: e.Index, totals: list[Any]) -> list[Any]:
+        """The sums of each row after another piece of K."""
+        form = self.plan.weights
+        lanes = e.vector_of(COLUMNS, ir.F32Type.get())
+        group = 0
+        if self.kernel.group is not None:
+            group = e.divide(piece, self.kernel.group // form.depth)
+        stored = self.plan.load_weight(self.rhs, self.place, piece, self.safe_column)
+        words = [e.gathered([column[i] for column in stored]) for i in range(form.words)]
+        rows = [self.activations.load(self.lhs, row, piece) for row in self.tokens]
+        totals = list(totals)
+        with self.epilogue.scope():
+            for k in range(form.depth):
+                number = self._number(words, k, group)
+                if number.type != lanes:
+                    number = arith.extf(lanes, number)
+                for r, row in enumerate(rows):
+                    totals[r] = math.fma(e.broadcast(row[k], COLUMNS), number, totals[r])
+        return totals
+
+    def _number(self, words: list[Any], k: int, group: e.Index) -> Any:
+        """What the codes at `k` of a piece stand for."""
+        if self.kernel.rhs.decode is not None:
+            return self.epilogue.decode(self._code(words, k), group, self.safe_column)
+        word, low = words[k // 4], 8 * (k % 4)
+        code = arith.shrui(word, e.broadcast(e.word(low), COLUMNS)) if low else word
+        code = arith.andi(code, e.broadcast(e.word(0xFF), COLUMNS))
+        return numbers(code, str(self.kernel.rhs.value.type.element_type))
 
     def _code(self, words: list[Any], k: int) -> Any:
         """The codes at `k` of a piece, i8."""

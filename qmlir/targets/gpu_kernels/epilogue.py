@@ -27,6 +27,7 @@ from ...kernels.description import (
     RowSum,
     Stage,
 )
+from ...kernels.order import letters
 from . import emit as e
 from .batch import Place, Products
 from .executable import Size, View
@@ -69,7 +70,7 @@ class Epilogue:
         for operand in self.kernel.operands:
             width = self._width_of(operand)
             known = {**sizes, SLOT: _slots(operand)} if SLOT in operand.axes else sizes
-            views.append(_view([known[a] for a in operand.axes], width, operand.element_type))
+            views.append(_view([known[a] for a in letters(operand)], width, operand.element_type))
         window = self.kernel.lhs.window
         if self.kernel.planes and window is not None:
             pixels = window.result[0] * window.result[1]
@@ -117,7 +118,7 @@ class Epilogue:
             at[TOKEN] = self._tokens[row]
         if SLOT in operand.axes:
             at[SLOT] = self._place.slot(row)
-        key = (operand, *(at[a] for a in operand.axes))
+        key = (operand, *(at[a] for a in letters(operand)))
         if key not in self._read:
             self._read[key] = self._load(operand, at)
         return self._read[key]
@@ -128,7 +129,7 @@ class Epilogue:
 
     def _load(self, operand: Operand, at: dict[str, e.Index]) -> Any:
         memory = self._memory[operand]
-        where = [at[a] for a in operand.axes]
+        where = [at[a] for a in letters(operand)]
         if COLUMN not in operand.axes:
             return e.broadcast(e.load(memory, where), self.lanes)
         *outer, column = where
@@ -168,7 +169,7 @@ class Epilogue:
         stage = self.kernel.rhs.decode
         assert stage is not None
         at = {**self._around, GROUP: group, COLUMN: e.add(self._first, column)}
-        return {o: e.load(self._memory[o], [at[a] for a in o.axes]) for o in stage.operands}
+        return {o: e.load(self._memory[o], [at[a] for a in letters(o)]) for o in stage.operands}
 
     def decode_column(self, codes: Any, held: Mapping[Operand, Any]) -> Any:
         """Numbers of neighbouring codes of one column, by its `column_operands`."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...strategy import Accept, Contraction, Decline, Strategy
-from ..base import Target
+from ..base import FLOAT8, Target
 from ..gpu import parse_mma
 from ..roofline import kernel_estimate
 
@@ -36,13 +36,15 @@ class DotPlan:
 
     def apply(self, op: Any) -> None:
         from ..._mlir import ir
+        from ...kernels.order import arranged
         from ...kernels.outline import outline
         from .weights import packed
 
         def rhs() -> Any:
             return packed(self.codes, self.weights) if self.codes is not None else self.kernel.rhs.value
 
-        outline(self.kernel, rhs, self._plan().emit, size_type=ir.IntegerType.get_signless(32))
+        size = ir.IntegerType.get_signless(32)
+        outline(self.kernel, rhs, self._plan().emit, size_type=size, arrange=arranged)
 
     def _plan(self) -> DotKernel:
         from .dot import DotKernel
@@ -82,8 +84,10 @@ class DotStrategy:
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
         integer = (c.lhs, c.rhs, c.acc) == ("i8", "i8", "i32")
-        if not integer and (c.acc != "f32" or c.lhs not in ("f32", "f16")):
-            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 on both sides, or f16 or f32 by codes")
+        if not integer and (c.acc != "f32" or not (c.lhs in ("f32", "f16") or small_floats(c))):
+            return Decline(
+                f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 or one-byte floats on both sides, or f16 or f32 by codes"
+            )
         most = MOST_ROWS if integer else self.most_float_rows
         if self.few and (c.m is None or c.m > most):
             rows = "a number of rows that is not known" if c.m is None else f"{c.m} rows"
@@ -97,7 +101,7 @@ class DotStrategy:
 
         if unfit := unreadable(kernel) or unsupported(kernel):
             return unfit
-        codes = constant_codes(kernel)
+        codes = byte_codes(constant_codes(kernel))
         weights = stored(codes, kernel, self._most_words(kernel)) if codes is not None else None
         if codes is None:
             if kernel.rhs.decode is not None or kernel.batch is not None:
@@ -152,6 +156,11 @@ def considered(strategy: Checked, c: Contraction, planes: bool = False) -> Accep
     return with_routing(strategy, c, kernel, strategy.check(kernel), strategy.machine.subgroup)
 
 
+def small_floats(c: Contraction) -> bool:
+    """Whether it is a matmul of one-byte floats on both sides."""
+    return c.kind == "matmul" and c.lhs in FLOAT8 and c.rhs in FLOAT8
+
+
 def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
     """The kernel of a matmul, or of a convolution. `planes`: images whose channels are in front are read as they are;
     else a transposition in front of the kernel brings their channels behind."""
@@ -169,7 +178,7 @@ def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
         return Decline("what is fused with it is not known", "none needed")
     try:
         if c.kind == "matmul":
-            kernel = describe(c.op, bool(c.batch), bool(c.batch))
+            kernel = describe(c.op, bool(c.batch) or small_floats(c), bool(c.batch) and not small_floats(c))
         else:
             floats = c.acc == "f32"
             kernel = side_by_side(describe_convolution(c.op, True, floats, not floats, (planes, True)))
@@ -178,6 +187,13 @@ def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
     except Unfit as unfit:
         return Decline(unfit.reason, unfit.remedy)
     return scattered(picked(absorbed(kernel.without_gate()), slots=True))
+
+
+def byte_codes(codes: Array | None) -> Array | None:
+    """Constant codes as signed bytes: those of one-byte floats are their bits."""
+    import numpy as np
+
+    return codes if codes is None or codes.dtype == np.int8 else codes.view(np.int8)
 
 
 def unreadable(kernel: Kernel, piece: int = 4) -> Decline | None:

@@ -35,9 +35,9 @@ class KernelPlan:
     def apply(self, op: Any) -> None:
         from ....kernels.emit import integer
         from ....kernels.layouts import by_columns
+        from ....kernels.order import arranged
         from ....kernels.outline import function_of, outline
         from ....kernels.routing import sweep
-        from .operands import arranged
         from .weights import packed_constant
 
         made = self.generator

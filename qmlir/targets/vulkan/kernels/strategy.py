@@ -41,11 +41,15 @@ class CooperativePlan:
 
     def apply(self, op: Any) -> None:
         from ...._mlir import ir
+        from ....kernels.order import arranged
         from ....kernels.outline import outline
         from ...gpu_kernels.weights import packed
 
         size = ir.IntegerType.get_signless(32)
-        outline(self.kernel, lambda: packed(self.codes, self.weights), self._plan().emit, size_type=size)
+        plan = self._plan()
+        outline(
+            self.kernel, lambda: packed(self.codes, self.weights), plan.emit, size_type=size, arrange=arranged
+        )  # fmt: skip
 
     def describe(self) -> Mapping[str, Any]:
         from .matrix import TILE
