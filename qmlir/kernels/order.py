@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from .._mlir import arith, ir
+from .bodies import is_small_float
 from .description import COLUMN, Operand
 from .outline import aligned, merged
 from .weights import known
@@ -18,5 +23,12 @@ def letters(operand: Operand) -> str:
 
 
 def arranged(operand: Operand) -> Any:
-    """The tensor with its axes in the order of `letters`, at the insertion point."""
+    """The tensor with its axes in the order of `letters`, at the insertion point; a constant of one-byte floats as
+    bytes."""
+    array = known(operand.value) if is_small_float(operand.element_type) else None
+    if array is not None:
+        kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
+        codes = np.ascontiguousarray(array).view(np.int8)
+        operand = replace(operand, value=arith.constant(kind, ir.DenseElementsAttr.get(codes, type=kind)))
+        return aligned(operand)
     return aligned(operand) if letters(operand) == operand.axes else merged(operand)

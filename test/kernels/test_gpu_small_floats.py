@@ -110,6 +110,63 @@ def _codes(target: str, dtype: str) -> None:
         np.testing.assert_array_equal(got.T if x is row else got, want)
 
 
+# Codes of both sides, codes of a scale, its type.
+BLOCKS = {"MXFP8": ("e4m3", 32, "e8m0"), "MXFP4": ("e2m1", 32, "e8m0"), "NVFP4": ("e2m1", 16, "e4m3")}
+
+
+def _blocks(target: str, name: str, m: int | None) -> None:
+    """Scales of one byte on both sides. Codes of e2m1 are multiplied as integers: their sums are exact."""
+    dtype, group, scale_type = BLOCKS[name]
+    rng, rows, n, k = np.random.default_rng(2), m or 18, 37, 160
+
+    def scales(*shape: int) -> Any:
+        kind = DTYPES[scale_type].numpy
+        return (
+            (2.0 ** rng.integers(-6, 3, shape)).astype(kind) if scale_type == "e8m0" else rng.random(shape).astype(kind)
+        )
+
+    kw: dict[str, Any] = {"rhs_scale": scales(n, k // group), "rhs_transposed": True}
+    if dtype == "e2m1":
+        # What is stored beside a code of four bits does not matter.
+        x = rng.integers(-128, 128, (rows, k)).astype(np.int8)
+        w = qmlir.reference.pack(rng.integers(0, 16, (n, k)).astype(np.uint8), "e2m1", "low_first")
+        kw |= {"lhs_dtype": "e2m1", "rhs_dtype": "e2m1", "packing": "low_first", "lhs_global_scale": np.float32(0.5)}
+    else:
+        x, w = _finite(rng, dtype, rows, k), _finite(rng, dtype, n, k)
+    share = scales(rows, k // group)
+    artifact = qmlir.ops.scaled_matmul.compile(
+        T((m, k), "i8" if dtype == "e2m1" else dtype), w, lhs_scale=T((m, k // group), scale_type), target=target, **kw
+    )
+    assert len(gpu_programs.dispatches(artifact)) == 1
+    got = _run(artifact, target, x, share)
+    want = qmlir.reference.scaled_matmul(x, w, lhs_scale=share, **kw)
+    if dtype == "e2m1":
+        np.testing.assert_array_equal(got, want)
+        return
+    sides = [np.abs(side.astype(np.float32)) for side in (x, w)]
+    _near(got, want, qmlir.reference.scaled_matmul(*sides, lhs_scale=share, **kw))
+
+
+@pytest.mark.parametrize(("name", "m"), [("MXFP8", 5), ("MXFP4", None), ("NVFP4", 33)])
+def test_blocks_with_scales_of_a_byte_on_lavapipe(name: str, m: int | None, lavapipe: str) -> None:
+    _blocks(lavapipe, name, m)
+
+
+@pytest.mark.parametrize(("name", "m", "arch"), [("MXFP4", None, "gfx942"), ("NVFP4", 17, "gfx1100")])
+def test_blocks_with_scales_of_a_byte_on_amd(name: str, m: int | None, arch: str) -> None:
+    _blocks(f"rocm:{arch}", name, m)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["vulkan:lavapipe", *(f"rocm:{arch}" for arch in AMD)])
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("m", [1, 5, None])
+def test_all_blocks_with_scales_of_a_byte(target: str, name: str, m: int | None) -> None:
+    if name == "NVFP4" and m != 1 and target in ("rocm:gfx942", "rocm:gfx950"):
+        pytest.xfail("their integer instruction takes 32 codes along K, and a scale is of 16")
+    _blocks(target, name, m)
+
+
 @pytest.mark.parametrize("dtype", ["e4m3", pytest.param("e5m2", marks=pytest.mark.slow), "e5m2fnuz"])
 def test_every_code_on_lavapipe(dtype: str, lavapipe: str) -> None:
     _codes(lavapipe, dtype)

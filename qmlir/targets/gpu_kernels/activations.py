@@ -10,7 +10,7 @@ from ...kernels.description import Kernel, Window
 from . import emit as e
 from .batch import Products
 from .executable import Size, View
-from .small_floats import FORMATS, of_word
+from .small_floats import FORMATS, doubled_e2m1, of_word
 
 _SIGNS = 0x80808080
 
@@ -19,7 +19,8 @@ _SIGNS = 0x80808080
 class Rows:
     """Rows as words of 32 bits; `depth` elements of a piece fill whole words. What is past the end of a row is zero.
 
-    `flipped`: codes whose top bits are inverted in memory. `span`: how far pieces are asked for; 0: up to the one that
+    `flipped`: codes whose top bits are inverted in memory. `e2m1`: codes of that format, read as twice what they stand
+    for. `span`: how far pieces are asked for; 0: up to the one that
     holds the end of a row.
     """
 
@@ -29,6 +30,7 @@ class Rows:
     element: Any  # of 8 or 16 bits
     flipped: bool = False
     span: int = 0
+    e2m1: bool = False
 
     @property
     def per_word(self) -> int:
@@ -65,6 +67,8 @@ class Rows:
         words = e.elements(e.load(memory, [row, e.minimum(at, count - 1) if ragged else at]))
         if self.flipped:
             words = [arith.xori(w, e.word(_SIGNS)) for w in words]
+        if self.e2m1:
+            words = [doubled_e2m1(w) for w in words]
         if ragged:
             inside = arith.cmpi(arith.CmpIPredicate.ult, e.index(at), e.index(count))
             words = [arith.select(inside, w, e.word(0)) for w in words]
@@ -80,7 +84,7 @@ class Rows:
                 value = arith.xori(value, e.word(0x80))
             inside = arith.cmpi(arith.CmpIPredicate.ult, e.index(at), e.index(self.k))
             values.append(arith.select(inside, value, e.word(0)))
-        return _word(values)
+        return doubled_e2m1(_word(values)) if self.e2m1 else _word(values)
 
 
 def _bits(value: Any) -> Any:
@@ -259,7 +263,7 @@ def rows_of(kernel: Kernel, depth: int, span: int = 0) -> Rows | WindowRows:
         element = e.integer(8)
     if kernel.lhs.window is not None:
         return WindowRows(kernel.lhs.window, kernel.k, depth, kernel.lhs.flipped, element)
-    return Rows(Products(kernel).activation_rows, kernel.k, depth, element, kernel.lhs.flipped, span)
+    return Rows(Products(kernel).activation_rows, kernel.k, depth, element, kernel.lhs.flipped, span, kernel.lhs.e2m1)
 
 
 def numbers_of(kernel: Kernel, depth: int) -> Numbers:

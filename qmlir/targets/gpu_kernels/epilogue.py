@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..._mlir import arith, ir
-from ...kernels.bodies import BodyCloner
+from ...kernels.bodies import BodyCloner, is_small_float
 from ...kernels.description import (
     BATCH,
     COLUMN,
@@ -29,6 +29,7 @@ from ...kernels.description import (
 )
 from ...kernels.order import letters
 from . import emit as e
+from . import small_floats
 from .batch import Place, Products
 from .executable import Size, View
 from .machine import Machine
@@ -45,7 +46,8 @@ class Epilogue:
         self.kernel, self.lanes = kernel, lanes
         decode = kernel.rhs.decode
         self._single = set(decode.operands) if decodes_columns and decode is not None else set()
-        self.cloner = BodyCloner(lanes, machine.rules)
+        self._rules = {**machine.rules, "arith.extf": _extended}
+        self.cloner = BodyCloner(lanes, self._rules)
         self._memory: dict[Operand, Any] = {}
         self._result: Any = None
         self._place = Place(0)
@@ -70,7 +72,8 @@ class Epilogue:
         for operand in self.kernel.operands:
             width = self._width_of(operand)
             known = {**sizes, SLOT: _slots(operand)} if SLOT in operand.axes else sizes
-            views.append(_view([known[a] for a in letters(operand)], width, operand.element_type))
+            element = e.integer(8) if is_small_float(operand.element_type) else operand.element_type
+            views.append(_view([known[a] for a in letters(operand)], width, element))
         window = self.kernel.lhs.window
         if self.kernel.planes and window is not None:
             pixels = window.result[0] * window.result[1]
@@ -128,6 +131,16 @@ class Epilogue:
         return {BATCH: self._place.product, MATRIX: self._place.matrix}
 
     def _load(self, operand: Operand, at: dict[str, e.Index]) -> Any:
+        return self._number(operand, self._stored(operand, at))
+
+    def _number(self, operand: Operand, value: Any) -> Any:
+        """What a body reads: floats of one byte as f32."""
+        if not is_small_float(operand.element_type):
+            return value
+        lanes = e.vector_of(self.lanes, e.integer(32))
+        return small_floats.numbers(arith.extui(lanes, value), str(operand.element_type))
+
+    def _stored(self, operand: Operand, at: dict[str, e.Index]) -> Any:
         memory = self._memory[operand]
         where = [at[a] for a in letters(operand)]
         if COLUMN not in operand.axes:
@@ -176,7 +189,7 @@ class Epilogue:
         stage = self.kernel.rhs.decode
         assert stage is not None
         lanes = codes.type.shape[0]
-        cloner = BodyCloner(lanes, self.cloner.rules)
+        cloner = BodyCloner(lanes, self._rules)
         arguments = []
         for source in stage.sources:
             if isinstance(source, Literal):
@@ -190,7 +203,15 @@ class Epilogue:
     def combine(self, total: Any, part: Any, sum_: Any, group: e.Index, row: e.Index, column: e.Index) -> Any:
         """`total` and the part of one group; `sum_` is the sum of the row's codes of the group."""
         assert self.kernel.combine is not None
-        return self._clone(self.kernel.combine, [part], sum_, (group, row, column), total)
+        return self._clone(self.kernel.combine, [self._meant(part)], sum_, (group, row, column), total)
+
+    def _meant(self, part: Any) -> Any:
+        """What a sum of a generator stands for."""
+        if self.kernel.fraction is None:
+            return part
+        f32 = ir.F32Type.get()
+        number = arith.sitofp(e.vector_of(self.lanes, f32), part)
+        return arith.mulf(number, e.splat(self.kernel.fraction, self.lanes, f32))
 
     def start(self) -> Any:
         """The total before the first group."""
@@ -198,7 +219,7 @@ class Epilogue:
 
     def finish(self, value: Any, sum_: Any, row: e.Index, column: e.Index) -> Any:
         """The result of a sum."""
-        values = [value]
+        values = [value if self.kernel.combine is not None else self._meant(value)]
         for stage in self.kernel.stages:
             values.append(self._clone(stage, values, sum_, (0, row, column)))
         return values[-1]
@@ -255,6 +276,11 @@ def _view(shape: Sequence[int | Size | None], width: int, element: Any) -> View:
     last = shape[-1]
     assert isinstance(last, int)
     return View((*shape[:-1], last // width), e.vector_of(width, element))
+
+
+def _extended(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+    """A float of one byte has been extended when it was read."""
+    return operands[0] if operands[0].type.element_type == op.results[0].type else None
 
 
 def as_i8(value: Any, lanes: int) -> Any:

@@ -64,6 +64,33 @@ def halves_of_word(word: Any, kind: str, element: str) -> list[Any]:
     ]
 
 
+def doubled_e2m1(word: Any) -> Any:
+    """Four codes of e2m1, each in the low half of a byte, as bytes of twice what they stand for: integers up to 12."""
+
+    def bit(i: int) -> Any:
+        """Of every code, at the bottom of its byte."""
+        return arith.andi(arith.shrui(word, e.word(i)) if i else word, e.word(0x01010101))
+
+    def mask(bits: Any) -> Any:
+        return arith.muli(bits, e.word(0xFF))
+
+    mantissa, low, high = bit(0), bit(1), bit(2)
+    # A leading one where the exponent is not zero, shifted by an exponent above one.
+    some = arith.ori(low, high)
+    number = arith.ori(mantissa, arith.shli(some, e.word(1)))
+    shifted = arith.shli(number, e.word(1))
+    twice = arith.shli(number, e.word(2))
+    long = mask(arith.andi(high, low))
+    medium = arith.xori(mask(high), long)
+    neither = arith.xori(mask(high), e.word(0xFFFFFFFF))
+    size = arith.ori(
+        arith.andi(number, neither), arith.ori(arith.andi(shifted, medium), arith.andi(twice, long))
+    )  # fmt: skip
+    # Negative ones in two's complement; a zero stays one, and no byte carries into the next.
+    negative = arith.andi(bit(3), arith.ori(mantissa, some))
+    return arith.addi(arith.xori(size, mask(negative)), negative)
+
+
 def _pair(word: Any, kind: str) -> Any:
     """The lower two codes of a word, of e4m3, as two f16: exponent and mantissa in their places are the number divided
     by a power of two, the difference of the exponents' biases."""

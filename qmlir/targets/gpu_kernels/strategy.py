@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # More rows than a cooperative kernel keeps in one thread; from here on tiles are better.
 MOST_ROWS = 8
+# Scales of one byte, which epilogues read.
+SMALL_FLOATS = (*FLOAT8, "f8E8M0FNU")
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class DotStrategy:
         if codes is None:
             if kernel.rhs.decode is not None or kernel.batch is not None:
                 return Decline("the weight is no constant", "make the weight a constant, or a parameter")
-            if kernel.rhs.source_axes != ("n", "k") or kernel.lhs.window is not None:
+            if kernel.rhs.source_axes != ("n", "k") or kernel.lhs.window is not None or kernel.rhs.e2m1:
                 return Decline("the weight is an argument that is not [N, K]", "make it a constant, or transposed")
             weights = Codes(8, 0, next(w for w in (4, 2, 1) if kernel.k % (4 * w) == 0 or w == 1))
         if weights is None:
@@ -178,7 +180,7 @@ def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
         return Decline("what is fused with it is not known", "none needed")
     try:
         if c.kind == "matmul":
-            kernel = describe(c.op, bool(c.batch) or small_floats(c), bool(c.batch) and not small_floats(c))
+            kernel = describe(c.op, bool(c.batch) or small_floats(c), bool(c.batch) and not small_floats(c), True)
         else:
             floats = c.acc == "f32"
             kernel = side_by_side(describe_convolution(c.op, True, floats, not floats, (planes, True)))
@@ -218,7 +220,7 @@ def unsupported(kernel: Kernel) -> Decline | None:
     """A Decline where a body reads or makes numbers that these kernels do not handle."""
     kinds = [o.element_type for o in kernel.operands] + [kernel.result_type]
     for kind in kinds:
-        if str(kind) not in ("i8", "i32", "f32", "f16"):
+        if str(kind) not in ("i8", "i32", "f32", "f16", *SMALL_FLOATS):
             return Decline(f"it reads or makes {kind}", "f32, f16, i32 or i8 beside the product")
     return None
 

@@ -58,8 +58,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     scaled = ScaledStrategy(target)
     return (
         few,
-        matrix,
         scaled,
+        matrix,
         Im2colStrategy((mma,), only_dynamic=True),
         mma,
         widened,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
-from ...gpu_kernels.strategy import byte_codes, considered, decoded_type, small_floats, unreadable
+from ...gpu_kernels.strategy import SMALL_FLOATS, byte_codes, considered, decoded_type, small_floats, unreadable
 from ...roofline import kernel_estimate
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .machine import Amd
     from .matrix import MatrixKernel, Step, Tiles
 
-_READABLE = ("i8", "i32", "f32", "f16", "bf16")
+_READABLE = ("i8", "i32", "f32", "f16", "bf16", *SMALL_FLOATS)
 # A dynamic number of rows is taken as this many where tiles are compared.
 _TYPICAL = 128
 # And of a dynamic number of products.
@@ -202,4 +202,4 @@ def _step(
     words = together * run * bits // 32
     if words not in (1, 2, 4):
         return None
-    return Step(kind, run, blocks // together, together, Codes(bits, offset, words), converted)
+    return Step(kind, run, blocks // together, together, Codes(bits, offset, words, kernel.rhs.e2m1), converted)
