@@ -131,8 +131,8 @@ func.func @main(%x: tensor<?x{two}xf32>, %gain: tensor<{n}xf32>) -> (tensor<?x{n
 
 @pytest.mark.parametrize("n", [40, 39])
 def test_a_gated_pair_is_read_where_it_is(n: int, lavapipe: str) -> None:
-    """Halves of rows, a value that two passes need, a sum, and what follows columns: one dispatch, or where a half is no
-    whole vectors, one more for each half."""
+    """Halves of rows, a value that two passes need, a sum, and what follows columns: one dispatch, and one more for
+    each half that is no whole vectors."""
     artifact = qmlir.compile(_ENTRY.format(n=n, two=2 * n), target=lavapipe)
     assert "_rows_0" in artifact.source("configured")
     assert len(gpu_programs.dispatches(artifact)) == (1 if n % 4 == 0 else 3)

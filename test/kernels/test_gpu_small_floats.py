@@ -158,12 +158,18 @@ def test_blocks_with_scales_of_a_byte_on_amd(name: str, m: int | None, arch: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["vulkan:lavapipe", *(f"rocm:{arch}" for arch in AMD)])
-@pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize("m", [1, 5, None])
+@pytest.mark.parametrize(
+    ("target", "name", "m"),
+    [
+        (target, name, m)
+        for target in ("vulkan:lavapipe", *(f"rocm:{arch}" for arch in AMD))
+        for name in BLOCKS
+        for m in (1, 5, None)
+        # A lane of a CDNA wave has 8 codes along K at least, a wave 32: too many for a scale.
+        if not (name == "NVFP4" and m != 1 and "gfx9" in target)
+    ],
+)
 def test_all_blocks_with_scales_of_a_byte(target: str, name: str, m: int | None) -> None:
-    if name == "NVFP4" and m != 1 and target in ("rocm:gfx942", "rocm:gfx950"):
-        pytest.xfail("their integer instruction takes 32 codes along K, and a scale is of 16")
     _blocks(target, name, m)
 
 

@@ -32,8 +32,6 @@ ONE = tuple(
 )
 # What takes more than two, and why: where, the form, and how many.
 MORE = (
-    ("vulkan", "scaled_matmul: bf16", 4),  # SPIR-V has no bf16: converted to f32 before, and back
-    ("vulkan", "scaled_matmul: fp4", 3),  # e2m1 on both sides is decoded to f16 before, each by a dispatch
     ("vulkan", "as an argument", 3),  # transposed and padded in every call
     ("vulkan", "batched", 3),  # padded where rows are no whole tiles
 )

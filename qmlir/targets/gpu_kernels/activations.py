@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..._mlir import arith, ir, vector
 from ...kernels.description import Kernel, Window
+from . import bf16
 from . import emit as e
 from .batch import Products
 from .executable import Size, View
+from .machine import Machine
 from .small_floats import FORMATS, doubled_e2m1, of_word
 
 _SIGNS = 0x80808080
@@ -185,7 +187,7 @@ class NumberRows:
     rows: int | Size | None
     k: int
     depth: int
-    element: Any
+    element: Any  # i16 for the bits of bf16
 
     @property
     def width(self) -> int:
@@ -207,6 +209,8 @@ class NumberRows:
             at = e.add(e.multiply(piece, per), i)
             value = e.load(memory, [row, e.minimum(at, count - 1) if ragged else at])
             wide = f32 if self.width == 1 else e.vector_of(4, f32)
+            if self.element == e.integer(16):
+                value = bf16.loaded(value, ir.BF16Type.get())
             if value.type != wide:
                 value = arith.extf(wide, value)
             numbers = e.elements(value)
@@ -230,6 +234,9 @@ class WindowNumbers:
     def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
         """The numbers of a piece, f32."""
         words = e.gathered(self.rows.load(memory, row, piece))
+        if self.rows.element == e.integer(16):
+            bits = vector.bitcast(e.vector_of(self.rows.depth, e.integer(16)), words)
+            return e.elements(bf16.loaded(bits, ir.BF16Type.get()))
         numbers = vector.bitcast(e.vector_of(self.rows.depth, self.rows.element), words)
         if not isinstance(self.rows.element, ir.F32Type):
             numbers = arith.extf(e.vector_of(self.rows.depth, ir.F32Type.get()), numbers)
@@ -266,9 +273,10 @@ def rows_of(kernel: Kernel, depth: int, span: int = 0) -> Rows | WindowRows:
     return Rows(Products(kernel).activation_rows, kernel.k, depth, element, kernel.lhs.flipped, span, kernel.lhs.e2m1)
 
 
-def numbers_of(kernel: Kernel, depth: int) -> Numbers:
+def numbers_of(kernel: Kernel, depth: int, machine: Machine) -> Numbers:
     """The activation of a kernel of floats, read as f32."""
     rows = rows_of(kernel, depth)
+    rows = replace(rows, element=bf16.stored_type(rows.element, machine))
     if isinstance(rows, WindowRows):
         return WindowNumbers(rows)
     kind = str(ir.RankedTensorType(kernel.lhs.value.type).element_type)

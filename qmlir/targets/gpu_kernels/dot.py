@@ -62,7 +62,8 @@ class DotKernel:
         products = Products(kernel)
         launch = Launch(self.shape.threads, self.machine.subgroup, lambda size: products.grid(size, columns, tile[0]))
         epilogue = Epilogue(kernel, self.machine, COLUMNS)
-        activations = (numbers_of if self.floats else rows_of)(kernel, self.weights.depth)
+        depth = self.weights.depth
+        activations = numbers_of(kernel, depth, self.machine) if self.floats else rows_of(kernel, depth)
         picks = products.views
         views = [activations.view, self._weight_view, *picks, *epilogue.views]
 

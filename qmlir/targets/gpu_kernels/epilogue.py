@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..._mlir import arith, ir
-from ...kernels.bodies import BodyCloner, is_small_float
+from ...kernels.bodies import is_small_float
 from ...kernels.description import (
     BATCH,
     COLUMN,
@@ -28,8 +28,8 @@ from ...kernels.description import (
     Stage,
 )
 from ...kernels.order import letters
+from . import bf16, small_floats
 from . import emit as e
-from . import small_floats
 from .batch import Place, Products
 from .executable import Size, View
 from .machine import Machine
@@ -47,7 +47,8 @@ class Epilogue:
         decode = kernel.rhs.decode
         self._single = set(decode.operands) if decodes_columns and decode is not None else set()
         self._rules = {**machine.rules, "arith.extf": _extended}
-        self.cloner = BodyCloner(lanes, self._rules)
+        self._machine = machine
+        self.cloner = bf16.cloner(lanes, machine, self._rules)
         self._memory: dict[Operand, Any] = {}
         self._result: Any = None
         self._place = Place(0)
@@ -72,16 +73,21 @@ class Epilogue:
         for operand in self.kernel.operands:
             width = self._width_of(operand)
             known = {**sizes, SLOT: _slots(operand)} if SLOT in operand.axes else sizes
-            element = e.integer(8) if is_small_float(operand.element_type) else operand.element_type
+            element = operand.element_type
+            element = e.integer(8) if is_small_float(element) else bf16.stored_type(element, self._machine)
             views.append(_view([known[a] for a in letters(operand)], width, element))
         window = self.kernel.lhs.window
         if self.kernel.planes and window is not None:
             pixels = window.result[0] * window.result[1]
-            return [*views, View((window.image[0], self.kernel.columns, pixels), self.kernel.result_type)]
+            return [*views, View((window.image[0], self.kernel.columns, pixels), self._stored_result)]
         rows = self.kernel.m
         if batch is not None and batch.target is not None:
             products, rows = [], self.kernel.row_sizes[0]
-        return [*views, _view([*products, rows, self.kernel.columns], self._width, self.kernel.result_type)]
+        return [*views, _view([*products, rows, self.kernel.columns], self._width, self._stored_result)]
+
+    @property
+    def _stored_result(self) -> Any:
+        return bf16.stored_type(self.kernel.result_type, self._machine)
 
     @property
     def _first(self) -> e.Index:
@@ -134,9 +140,9 @@ class Epilogue:
         return self._number(operand, self._stored(operand, at))
 
     def _number(self, operand: Operand, value: Any) -> Any:
-        """What a body reads: floats of one byte as f32."""
+        """What a body reads: floats of one byte as f32, and of bf16 where the target has none."""
         if not is_small_float(operand.element_type):
-            return value
+            return bf16.loaded(value, operand.element_type)
         lanes = e.vector_of(self.lanes, e.integer(32))
         return small_floats.numbers(arith.extui(lanes, value), str(operand.element_type))
 
@@ -182,14 +188,17 @@ class Epilogue:
         stage = self.kernel.rhs.decode
         assert stage is not None
         at = {**self._around, GROUP: group, COLUMN: e.add(self._first, column)}
-        return {o: e.load(self._memory[o], [at[a] for a in letters(o)]) for o in stage.operands}
+        return {
+            o: bf16.loaded(e.load(self._memory[o], [at[a] for a in letters(o)]), o.element_type)
+            for o in stage.operands
+        }
 
     def decode_column(self, codes: Any, held: Mapping[Operand, Any]) -> Any:
         """Numbers of neighbouring codes of one column, by its `column_operands`."""
         stage = self.kernel.rhs.decode
         assert stage is not None
         lanes = codes.type.shape[0]
-        cloner = BodyCloner(lanes, self._rules)
+        cloner = bf16.cloner(lanes, self._machine, self._rules)
         arguments = []
         for source in stage.sources:
             if isinstance(source, Literal):
@@ -229,6 +238,8 @@ class Epilogue:
     def write(self, value: Any, row: e.Index, column: e.Index, ours: Any = True) -> None:
         """Store a result where the row and the columns exist, and `ours`, a bool or an i1, says so."""
         n = self.kernel.n
+        if self._stored_result != self.kernel.result_type:
+            value = bf16.bits(value)
         inside = e.both(ours, e.less(row, self._place.rows))
         if self.kernel.planes:
             self._write_planes(value, row, column, inside)

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..._mlir import arith, ir
-from ...kernels.bodies import BodyCloner, scalar_constant
+from ...kernels.bodies import scalar_constant
 from ...kernels.rows import COLUMN, NARROW, NEUTRAL, SCALAR, WIDE, Reduction, Rows, Step
+from . import bf16
 from . import emit as e
 from .executable import Launch, View, executable
 from .machine import Machine
@@ -140,7 +141,7 @@ class RowsKernel:
         return across, e.divide_up(groups, _ACROSS), 1
 
     def _view(self, value: Any, how: str) -> View:
-        element, width = value.type.element_type, self.rows.space.width
+        element, width = bf16.stored_type(value.type.element_type, self.machine), self.rows.space.width
         if how == SCALAR:
             return View((1,), element)
         if how == NARROW:
@@ -163,7 +164,7 @@ class _Row:
         self.kernel, self.rows, self.memory = kernel, kernel.rows, memory
         self.made = {v: s for s in self.rows.steps if s.result == WIDE for v in s.op.results}
         self.written = {v for v, _ in self.rows.outputs}
-        self.cloner = BodyCloner(_LANES, kernel.machine.rules)
+        self.cloner = bf16.cloner(_LANES, kernel.machine, kernel.machine.rules)
         self.of_row: dict[Any, Any] = {}  # narrow values and scalars, in all lanes
         thread = e.thread()
         self.thread = e.remainder(thread, kernel.sharing)
@@ -183,7 +184,7 @@ class _Row:
                     self.of_row[step.op.results[0]] = self._yielded(step, known)
         for value, how in self.rows.outputs:
             if how == NARROW:
-                number = e.elements(self._narrow(value))[0]
+                number = e.elements(self._as_stored(value, self._narrow(value)))[0]
                 with e.when(e.both(self.inside, e.less(self.thread, 1))):
                     e.store(number, self.memory[value][0], [self.row])
 
@@ -262,12 +263,16 @@ class _Row:
         row = [self.row] if how == WIDE else []
         if self.kernel.whole:
             first = placed(value, self.rows.space.width).first
-            return e.load(memory, [*row, e.add(at, first // _LANES)])
-        last = self.rows.space.width - 1
-        return e.gathered([e.load(memory, [*row, e.minimum(self._column(at, i), last)]) for i in range(_LANES)])
+            vector = e.load(memory, [*row, e.add(at, first // _LANES)])
+        else:
+            last = self.rows.space.width - 1
+            columns = [e.minimum(self._column(at, i), last) for i in range(_LANES)]
+            vector = e.gathered([e.load(memory, [*row, column]) for column in columns])
+        return bf16.loaded(vector, value.type.element_type)
 
     def _store(self, value: Any, vector: Any, at: e.Index) -> None:
         memory, _ = self.memory[value]
+        vector = self._as_stored(value, vector)
         if self.kernel.whole:
             with e.when(self.inside):
                 e.store(vector, memory, [self.row, at])
@@ -277,12 +282,17 @@ class _Row:
             with e.when(e.both(self.inside, e.less(column, self.rows.space.width))):
                 e.store(x, memory, [self.row, column])
 
+    def _as_stored(self, value: Any, vector: Any) -> Any:
+        element = value.type.element_type
+        return vector if bf16.stored_type(element, self.kernel.machine) == element else bf16.bits(vector)
+
     def _narrow(self, value: Any) -> Any:
         """A value of the row, or of the program, in all lanes."""
         value = self.rows.source(value)
         if value not in self.of_row:
             memory, how = self.memory[value]
-            self.of_row[value] = e.broadcast(e.load(memory, [self.row if how == NARROW else 0]), _LANES)
+            number = e.load(memory, [self.row if how == NARROW else 0])
+            self.of_row[value] = e.broadcast(bf16.loaded(number, value.type.element_type), _LANES)
         return self.of_row[value]
 
     # ---- reductions

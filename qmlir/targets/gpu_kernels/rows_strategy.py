@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ...kernels.rows import Rows
     from .machine import Machine
 
-_STORED = ("i8", "i32", "f16", "f32")
-_COMPUTED = ("i1", "i8", "i16", "i32", "f16", "f32")
+_STORED = ("i8", "i32", "f16", "bf16", "f32")
+_COMPUTED = ("i1", "i8", "i16", "i32", "f16", "bf16", "f32")
 _REDUCED = ("i32", "f32")  # what shuffles move
 
 

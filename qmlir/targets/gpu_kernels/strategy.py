@@ -86,9 +86,11 @@ class DotStrategy:
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
         integer = (c.lhs, c.rhs, c.acc) == ("i8", "i8", "i32")
-        if not integer and (c.acc != "f32" or not (c.lhs in ("f32", "f16") or small_floats(c))):
+        floats = ("f32", "f16", "bf16") if self.machine.bf16_as_bits else ("f32", "f16")
+        if not integer and (c.acc != "f32" or not (c.lhs in floats or small_floats(c))):
+            names = " or ".join(reversed(floats))
             return Decline(
-                f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 or one-byte floats on both sides, or f16 or f32 by codes"
+                f"{c.lhs} x {c.rhs} -> {c.acc}", f"codes of i8 or one-byte floats on both sides, or {names} by codes"
             )
         most = MOST_ROWS if integer else self.most_float_rows
         if self.few and (c.m is None or c.m > most):
@@ -101,7 +103,7 @@ class DotStrategy:
         from ...kernels.weights import constant_codes
         from .weights import Codes, stored
 
-        if unfit := unreadable(kernel) or unsupported(kernel):
+        if unfit := unreadable(kernel) or unsupported(kernel, self.machine):
             return unfit
         codes = byte_codes(constant_codes(kernel))
         weights = stored(codes, kernel, self._most_words(kernel)) if codes is not None else None
@@ -216,11 +218,12 @@ def decoded_type(kernel: Kernel) -> str:
     return str(kernel.rhs.decode.body.arguments[len(kernel.rhs.decode.body.arguments) - 1].type)
 
 
-def unsupported(kernel: Kernel) -> Decline | None:
+def unsupported(kernel: Kernel, machine: Machine) -> Decline | None:
     """A Decline where a body reads or makes numbers that these kernels do not handle."""
+    handled = ("i8", "i32", "f32", "f16", *SMALL_FLOATS, *(["bf16"] if machine.bf16_as_bits else []))
     kinds = [o.element_type for o in kernel.operands] + [kernel.result_type]
     for kind in kinds:
-        if str(kind) not in ("i8", "i32", "f32", "f16", *SMALL_FLOATS):
+        if str(kind) not in handled:
             return Decline(f"it reads or makes {kind}", "f32, f16, i32 or i8 beside the product")
     return None
 

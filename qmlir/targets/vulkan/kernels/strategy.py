@@ -98,7 +98,7 @@ class CooperativeKernelStrategy:
         matrices = self._matrices("f16", "f16", "f32") if decodes else self._matrices("i8", "i8", "i32")
         if unfit := unreadable(kernel, 8 if decodes else 16):
             return unfit
-        if unfit := unsupported(kernel):
+        if unfit := unsupported(kernel, self.machine):
             return unfit
         if decodes and decoded_type(kernel) != "f16":
             return Decline("the weight is decoded to another type than the activation's", "the activation's type")
