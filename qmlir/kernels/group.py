@@ -91,8 +91,8 @@ def describe(op: Any, extended: bool = False, decoded_batches: bool = False, sma
         raise Unfit("products of a batch with a dynamic number of rows", "blocks of a static size")
     group = _product([a.size for a in depth]) if groups else None
     fraction, acc = None, value.type.element_type
-    codes = (_of_e2m1(lhs), _of_e2m1(rhs)) if small_floats and floating and not batch else ()
-    if codes and codes[0] is not None and codes[1] is not None:
+    codes = _both_of_e2m1(lhs, rhs) if small_floats and floating and not batch else None
+    if codes is not None:
         (lhs, rhs), fraction, acc = codes, 0.25, ir.IntegerType.get_signless(32)
     elif floating and not (extended and all(_one_byte(side.value) for side in (lhs, rhs))):
         if (batch and not decoded_batches) or groups or len(depth) != 1:
@@ -577,6 +577,12 @@ def _narrow(value: Any) -> Any:
     if names != ["arith.extf", "linalg.yield"] or any(m.value != maps[0].value for m in maps):
         return value
     return op.operands[0]
+
+
+def _both_of_e2m1(lhs: Factor, rhs: Factor) -> tuple[Factor, Factor] | None:
+    """Both sides as codes of e2m1, None where one of them is made in another way."""
+    left, right = _of_e2m1(lhs), _of_e2m1(rhs)
+    return None if left is None or right is None else (left, right)
 
 
 def _of_e2m1(factor: Factor) -> Factor | None:

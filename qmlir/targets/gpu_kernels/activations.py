@@ -7,8 +7,7 @@ from typing import Any
 
 from ..._mlir import arith, ir, vector
 from ...kernels.description import Kernel, Window
-from . import bf16
-from . import emit as e
+from . import bf16, emit as e
 from .batch import Products
 from .executable import Size, View
 from .machine import Machine

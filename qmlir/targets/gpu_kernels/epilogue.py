@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..._mlir import arith, ir
-from ...kernels.bodies import is_small_float
+from ...kernels.bodies import BodyCloner, is_small_float
 from ...kernels.description import (
     BATCH,
     COLUMN,
@@ -28,8 +28,7 @@ from ...kernels.description import (
     Stage,
 )
 from ...kernels.order import letters
-from . import bf16, small_floats
-from . import emit as e
+from . import bf16, emit as e, small_floats
 from .batch import Place, Products
 from .executable import Size, View
 from .machine import Machine

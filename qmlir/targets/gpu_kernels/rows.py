@@ -15,8 +15,7 @@ from typing import Any
 from ..._mlir import arith, ir
 from ...kernels.bodies import scalar_constant
 from ...kernels.rows import COLUMN, NARROW, NEUTRAL, SCALAR, WIDE, Reduction, Rows, Step
-from . import bf16
-from . import emit as e
+from . import bf16, emit as e
 from .executable import Launch, View, executable
 from .machine import Machine
 
@@ -216,7 +215,7 @@ class _Row:
     def _vector(self, steps: Sequence[Step], at: e.Index, running: list[Any]) -> list[Any]:
         """The steps on one vector; returns the running values."""
         here: dict[Any, Any] = {}
-        after = []
+        after: list[Any] = []
         for step in steps:
             if not step.reductions:
                 self._store(step.op.results[0], self._wide(step.op.results[0], at, here), at)
