@@ -44,7 +44,7 @@ def test_options_are_read_from_a_pipeline() -> None:
         ("vulkan:rdna3", "conv", "im2col"),
         ("vulkan:ada", "matmul", "tiled"),
         ("vulkan:ada", "f16", "stock"),
-        ("vulkan:lavapipe", "e4m3", "stock"),
+        ("vulkan:lavapipe", "e4m3", "tiled"),
         ("cuda:sm_90a", "e4m3", "mma-sync-fp8"),
         ("rocm:gfx942", "e4m3", "widened"),
         ("rocm:gfx950", "e4m3", "mma"),
