@@ -243,6 +243,48 @@ class WindowNumbers:
 
 
 @dataclass(frozen=True)
+class Columns:
+    """Columns of matrices `[matrices, K, N]` of bytes, four neighbours read together and turned in registers. What is
+    past the end of a column is its last code: the other side is zero there."""
+
+    matrices: int
+    n: int
+    k: int
+    depth: int
+    flipped: bool
+
+    @property
+    def view(self) -> View:
+        rows = self.matrices * self.k
+        return View((rows, self.n), e.integer(8)) if self.n % 4 else View((rows, self.n // 4), e.integer(32))
+
+    def load(self, memory: Any, matrix: e.Index, column: e.Index, piece: e.Index) -> list[list[Any]]:
+        """Of each of the four columns from `column` on, the words of a piece."""
+        first = e.multiply(piece, self.depth)
+        columns: list[list[Any]] = [[] for _ in range(4)]
+        for word in range(0, self.depth, 4):
+            rows = [self._row(memory, matrix, column, e.add(first, word + i)) for i in range(4)]
+            for c, words in enumerate(columns):
+                words.append(_word([_byte(row, c) for row in rows]))
+        return columns
+
+    def _row(self, memory: Any, matrix: e.Index, column: e.Index, k: e.Index) -> Any:
+        """A word of the four columns' codes."""
+        row = e.add(e.multiply(matrix, self.k), e.minimum(k, self.k - 1) if self.k % self.depth else k)
+        if self.n % 4 == 0:
+            found = e.load(memory, [row, e.divide(column, 4)])
+        else:
+            columns = [e.minimum(e.add(column, i), self.n - 1) for i in range(4)]
+            found = _word([_bits(e.load(memory, [row, c])) for c in columns])
+        return arith.xori(found, e.word(_SIGNS)) if self.flipped else found
+
+
+def _byte(word: Any, number: int) -> Any:
+    """A byte of a word, alone."""
+    return arith.andi(arith.shrui(word, e.word(8 * number)) if number else word, e.word(0xFF))
+
+
+@dataclass(frozen=True)
 class SmallFloatRows:
     """Rows of one-byte floats of the format `kind`, read as f32."""
 

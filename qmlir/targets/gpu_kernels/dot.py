@@ -15,7 +15,7 @@ from ..._mlir import arith, ir, math
 from ...kernels.description import Kernel
 from ...kernels.row_sums import uses_row_sums
 from . import emit as e
-from .activations import Numbers, Rows, WindowRows, numbers_of, rows_of
+from .activations import Columns, Numbers, Rows, WindowRows, numbers_of, rows_of
 from .batch import Place, Products
 from .epilogue import Epilogue, as_i8
 from .executable import Launch, View, executable
@@ -87,8 +87,17 @@ class DotKernel:
         return -(-self.kernel.k // self.weights.depth)
 
     @property
-    def _rows_of_weight(self) -> Rows:
-        return Rows(self.kernel.n, self.kernel.k, self.weights.depth, e.integer(8), self.kernel.rhs.flipped)
+    def _matrices(self) -> int:
+        """Of the weight, each with columns of its own."""
+        return 1 if self.kernel.batch is None else self.kernel.batch.matrices
+
+    @property
+    def _rows_of_weight(self) -> Rows | Columns:
+        """A weight as the program has it: `[.., N, K]`, or `[.., K, N]`."""
+        kernel, depth = self.kernel, self.weights.depth
+        if kernel.rhs.k_last:
+            return Rows(self._matrices * kernel.n, kernel.k, depth, e.integer(8), kernel.rhs.flipped)
+        return Columns(self._matrices, kernel.n, kernel.k, depth, kernel.rhs.flipped)
 
     @property
     def _weight_view(self) -> View:
@@ -103,8 +112,12 @@ class DotKernel:
     def load_weight(self, memory: Any, place: Place, piece: e.Index, column: e.Index) -> list[list[Any]]:
         """For each column of a thread the stored words of a piece."""
         if not self.packed:
-            last = self.kernel.n - 1
-            return [self._rows_of_weight.load(memory, e.minimum(e.add(column, c), last), piece) for c in range(COLUMNS)]
+            weight, last = self._rows_of_weight, self.kernel.n - 1
+            if isinstance(weight, Columns):
+                return weight.load(memory, place.matrix, column, piece)
+            first = e.multiply(place.matrix, self.kernel.n)
+            columns = [e.add(first, e.minimum(e.add(column, c), last)) for c in range(COLUMNS)]
+            return [weight.load(memory, c, piece) for c in columns]
         return [e.elements(e.load(memory, place.of_matrix(piece, e.add(column, c)))) for c in range(COLUMNS)]
 
 

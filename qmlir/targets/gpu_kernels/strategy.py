@@ -78,6 +78,9 @@ class DotStrategy:
     few: bool
     workers: int = 8
     most_float_rows: int = MOST_ROWS  # of products of floats, for which a target may have something better
+    # Whether it takes weights that are arguments `[K, N]`, or of batches, which no other route of the target reads as
+    # they lie.
+    any_argument: bool = False
 
     @property
     def name(self) -> str:
@@ -108,9 +111,13 @@ class DotStrategy:
         codes = byte_codes(constant_codes(kernel))
         weights = stored(codes, kernel, self._most_words(kernel)) if codes is not None else None
         if codes is None:
-            if kernel.rhs.decode is not None or kernel.batch is not None:
+            batch, axes = kernel.batch, kernel.rhs.source_axes
+            picked = batch is not None and (batch.beside or batch.index is not None or not self.any_argument)
+            if kernel.rhs.decode is not None or kernel.rhs.e2m1 or kernel.lhs.window is not None or picked:
                 return Decline("the weight is no constant", "make the weight a constant, or a parameter")
-            if kernel.rhs.source_axes != ("n", "k") or kernel.lhs.window is not None or kernel.rhs.e2m1:
+            if axes not in (("n", "k"), ("b", "n", "k")) and not (
+                self.any_argument and axes in (("k", "n"), ("b", "k", "n"))
+            ):
                 return Decline("the weight is an argument that is not [N, K]", "make it a constant, or transposed")
             weights = Codes(8, 0, next(w for w in (4, 2, 1) if kernel.k % (4 * w) == 0 or w == 1))
         if weights is None:

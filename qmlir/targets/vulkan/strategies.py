@@ -226,7 +226,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = ShortReductionStrategy(target, StockStrategy(target, stock_facts))
     code = Spirv(target.subgroup_sizes[0])
-    few, tiled = KernelStrategy(target, code, few=True), KernelStrategy(target, code, few=False)
+    few = KernelStrategy(target, code, few=True, any_argument=True)
+    tiled = KernelStrategy(target, code, few=False, any_argument=True)
     matrix, dot = CooperativeMatrixStrategy(target), DotStrategy(target)
     matmuls = (matrix, dot, Bfloat16Strategy(stock))
     ours = CooperativeKernelStrategy(target, code)
