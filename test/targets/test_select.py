@@ -94,7 +94,7 @@ def test_the_device_is_attached(forms: Any, select: Any) -> None:
 
 
 def test_slow_fallbacks_are_said_once(forms: Any, select: Any) -> None:
-    slow = select(forms.matmul(None, 256, 512, transposed=False), "vulkan:ada")
+    slow = select(forms.matmul(None, 256, 512, dtype="f16", transposed=False), "vulkan:ada")
     (note,) = slow.notes
     assert note.severity == "warning"
     assert "dynamic" in note.message
