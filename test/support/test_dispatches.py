@@ -30,13 +30,6 @@ ONE = tuple(
         "f16 x s8",
     )
 )
-# What takes more than two, and why: where, the form, and how many.
-MORE = (
-    ("vulkan", "as an argument", 3),  # transposed and padded in every call
-    ("vulkan", "batched", 3),  # padded where rows are no whole tiles
-)
-
-
 # Threads of devices with matrix instructions read an image as it lies; others have its channels brought behind before.
 PLANES = "conv2d_q: s8 x s8, NCHW"
 DOTS = ("vulkan:lavapipe", "vulkan:ada")
@@ -49,7 +42,7 @@ def most(name: str, target: str) -> int:
         return 1
     if name.startswith("grouped_matmul") and "contiguous" in name:
         return 1  # routed ones are followed by the weighted sum
-    return next((n for where, text, n in MORE if target.startswith(where) and text in name), 2)
+    return 2
 
 
 def sorting(name: str) -> int:

@@ -171,11 +171,17 @@ def consider_aligned(target: Target, c: Contraction, units: Mapping[str, int], c
     return Accept(AlignedPlan(c, blocks, codegen), estimate)
 
 
+# From here on padding is little beside the product.
+_MANY_ROWS = 256
+
+
 @dataclass(frozen=True)
 class CooperativeMatrixStrategy:
-    """Matmuls on cooperative matrices, where the device has them for the operands' types."""
+    """Matmuls on cooperative matrices, where the device has them for the operands' types. Of few rows those are left to
+    `tiles` that would be padded or turned before, and cut behind: dispatches that take longer than the product."""
 
     target: Target
+    tiles: Strategy | None = None
     name: str = "cooperative-matrix"
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
@@ -189,7 +195,11 @@ class CooperativeMatrixStrategy:
                 f"{self.target.spelling} has no cooperative matrix for {c.lhs} x {c.rhs} -> {c.acc}",
                 f"it has {', '.join(k.name for k in kinds) or 'none at all'}",
             )
-        return consider_aligned(self.target, c, {"m": 16, "n": 16, "k": 16}, "cooperative matrix")
+        answer = consider_aligned(self.target, c, {"m": 16, "n": 16, "k": 16}, "cooperative matrix")
+        moved = isinstance(answer, Accept) and isinstance(answer.plan, AlignedPlan) and (c.m or 0) < _MANY_ROWS
+        if moved and c.op is not None and self.tiles is not None and isinstance(self.tiles.consider(c), Accept):
+            return Decline("its operands would be padded or turned first", f"{_MANY_ROWS} rows, or tiles take it")
+        return answer
 
 
 @dataclass(frozen=True)
@@ -228,7 +238,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     code = Spirv(target.subgroup_sizes[0])
     few = KernelStrategy(target, code, few=True, any_argument=True)
     tiled = KernelStrategy(target, code, few=False, any_argument=True)
-    matrix, dot = CooperativeMatrixStrategy(target), DotStrategy(target)
+    matrix, dot = CooperativeMatrixStrategy(target, tiled), DotStrategy(target)
     matmuls = (matrix, dot, Bfloat16Strategy(stock))
     ours = CooperativeKernelStrategy(target, code)
     return (few, ours, matrix, tiled, dot, matmuls[-1], Im2colStrategy((*matmuls, stock)), stock)
