@@ -37,7 +37,7 @@ NOTEBOOK = DOCS.parent / "samples" / "11_notebook" / "torch_to_tuned.ipynb"
 MATRIX = DOCS.parent / "test" / "support" / "matrix.json"
 
 EXAMPLE = """\
-func.func @main(%x: tensor<?x4xi8>, %x_scale: tensor<?x1xf32>) -> tensor<?x3xi8> {
+func.func @main(%x: tensor<16x4xi8>, %x_scale: tensor<16x1xf32>) -> tensor<16x3xi8> {
   %w = arith.constant dense<[[1, -2, 3, -4], [5, 6, -7, 8], [-9, 10, 11, -12]]> : tensor<3x4xi8>
   %w_scale = arith.constant dense<[[0.5], [0.25], [0.125]]> : tensor<3x1xf32>
   %x_zero = arith.constant dense<3> : tensor<i8>
@@ -45,8 +45,8 @@ func.func @main(%x: tensor<?x4xi8>, %x_scale: tensor<?x1xf32>) -> tensor<?x3xi8>
   %y = "qmlir.scaled_matmul"(%x, %w, %x_scale, %w_scale, %x_zero, %out_scale) {
     rhs_transposed = true, lhs_zero_mode = "int", activation = "relu", rounding = "half_even",
     operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0>
-  } : (tensor<?x4xi8>, tensor<3x4xi8>, tensor<?x1xf32>, tensor<3x1xf32>, tensor<i8>, tensor<f32>) -> tensor<?x3xi8>
-  return %y : tensor<?x3xi8>
+  } : (tensor<16x4xi8>, tensor<3x4xi8>, tensor<16x1xf32>, tensor<3x1xf32>, tensor<i8>, tensor<f32>) -> tensor<16x3xi8>
+  return %y : tensor<16x3xi8>
 }
 """
 

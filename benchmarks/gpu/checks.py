@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from qmlir.dialect.dtypes import DTYPES, Array, from_numpy
 
 R = qmlir.reference
 ROWS = (1, 4, 16, 33, 130)
+HOPPER = "cuda:sm_90a"
 Build = Callable[[np.random.Generator, int], dict[str, Any]]
 
 
@@ -25,7 +26,7 @@ class Check:
 
     Attributes:
         tolerance: relative to the largest result; 0 where every bit counts.
-        strategy: that is asked for; "": the one that the target chooses.
+        choice: of what the target leaves open.
         targets: that it is for; all where there are none.
     """
 
@@ -37,7 +38,7 @@ class Check:
     dynamic: bool = True
     arguments: tuple[str, ...] = ("lhs", "lhs_scale", "lhs_zero_point")
     tolerance: float = 0.0
-    strategy: str = ""
+    choice: Mapping[str, str] = field(default_factory=dict, hash=False)
     targets: tuple[str, ...] = ()
 
     def operands(self, m: int) -> dict[str, Any]:
@@ -56,8 +57,7 @@ class Check:
             array = np.asarray(value)
             shape = (None, *array.shape[1:]) if self.dynamic and name not in ("rhs", "group_sizes") else array.shape
             given[name] = TensorSpec(shape, from_numpy(array.dtype))
-        choice = {"strategy": self.strategy} if self.strategy else None
-        return getattr(qmlir.ops, self.op).compile(target=target, choice=choice, **given)
+        return getattr(qmlir.ops, self.op).compile(target=target, choice=self.choice or None, **given)
 
     def expected(self, m: int) -> Array:
         return np.asarray(getattr(R, self.op)(**self.operands(m)))
@@ -124,7 +124,8 @@ def checks() -> Iterator[Check]:
     # Sums of 128 codes have about 14 bits.
     for group in (0, 64, 128):
         yield Check("fp8", f"fast, group {group}", _product("e4m3", group, n=136, k=512, lhs="e4m3"), tolerance=5e-3,
-                    strategy="wgmma-fp8-fast", targets=("cuda:sm_90a",))  # fmt: skip
+                    choice={"strategy": "wgmma-fp8-fast"}, targets=(HOPPER,))  # fmt: skip
+    yield from _shared()
     yield Check("w8a8", "K shared by warps", _product(n=72, k=4096), rows=(16, 33), dynamic=False)
     for kernel, stride in ((3, 1), (3, 2), (1, 1)):
         yield Check(
@@ -148,6 +149,28 @@ def checks() -> Iterator[Check]:
     yield Check("experts", "routed", _routed, "grouped_matmul", (1, 33), True, ("lhs", "lhs_scale", "expert_ids"))
     yield Check("experts", "f16 x i4, group 64", _float_experts, "grouped_matmul", (1, 33, 200), True,
                 ("lhs", "expert_ids"), tolerance=2e-3)  # fmt: skip
+
+
+def _shared() -> Iterator[Check]:
+    """Workgroups that share K: those of a device run in an order that no test knows."""
+
+    def one(name: str, build: Build, strategy: str, tile: str, *targets: str, rows: tuple[int, ...] = (16, 130),
+            tolerance: float = 1e-5) -> Check:  # fmt: skip
+        choice = {"strategy": strategy, f"{strategy}-tile": f"{tile}-stream-k"}
+        return Check(
+            "K shared by workgroups", name, build, rows=rows, tolerance=tolerance, choice=choice, targets=targets
+        )
+
+    both = (HOPPER, "cuda:sm_80")
+    for tile in ("16x64x128x1x4x1x4", "64x64x128x2x2x1x4", "128x128x128x2x4x1x3"):
+        yield one(f"w8a8 {tile}", _product(n=136, k=4096), "mma-sync-int8", tile, *both, tolerance=0.0)
+    for tile in ("16x64x128x1x4x1x4", "64x64x128x2x2x1x4"):
+        yield one(f"w4a8, group 128 {tile}", _product("i4", 128, n=136, k=4096), "mma-sync-int8", tile, *both)
+    halves = _product("i4", 128, k=4096, lhs="f16")
+    yield one("f16 x i4", halves, "mma-sync-weight-only", "32x64x128x1x2x2x4", *both, tolerance=2e-3)
+    yield one("fp8", _product("e4m3", k=4096, lhs="e4m3"), "mma-sync-fp8", "64x64x128x2x2x1x4", *both, tolerance=1e-4)
+    wide = _product(n=136, k=4096)
+    yield one("w8a8 on wgmma", wide, "wgmma-int8", "64x128x128x4x1x1x6", HOPPER, rows=(64, 130), tolerance=0.0)
 
 
 def _convolution(

@@ -118,12 +118,14 @@ def _product(name: str, row: str, m: int, n: int, k: int, dtype: str, peers: tup
 
 def _short(name: str, row: str, m: int, n: int, k: int, lhs: str, goals: tuple[Goal, ...],
            share: tuple[str, float] | None, group: int = 128) -> Work:  # fmt: skip
-    """An activation by a constant weight of four bits with scales of groups."""
+    """An activation by a constant weight of four bits with scales of groups; of the type of a float activation, as
+    checkpoints and the peers have them."""
     scale = (Operand("lhs_scale", "f32", (m, 1), "scale"),) if lhs == "i8" else ()
-    moved = m * k * (1 if lhs == "i8" else 2) + n * k / 2 + 4.0 * n * k / group + 2.0 * m * n
+    kind, width = ("f32", 4) if lhs == "i8" else (lhs, 2)
+    moved = m * k * (1 if lhs == "i8" else 2) + n * k / 2 + width * n * k / group + 2.0 * m * n
     return Work(
         name, row, "scaled_matmul", (Operand("lhs", lhs, (m, k), "codes" if lhs == "i8" else "normal"),),
-        (*scale, Operand("rhs_scale", "f32", (n, k // group), "scale")),
+        (*scale, Operand("rhs_scale", kind, (n, k // group), "scale")),
         {"rhs_transposed": True, "rhs_dtype": "i4", "packing": "low_first", "out_dtype": "f16"}, Weight((n, k), 4),
         2.0 * m * n * k, moved, ("torch f16", "torch._weight_int4pack_mm", "gemlite"), goals,
         {"kind": "product", "m": m, "n": n, "k": k, "group": group}, share,

@@ -24,8 +24,9 @@ _AMD_HEAD = """\
 `python test/kernels/amd_shipped.py` reads from the assembly of compiled programs. The tests compile a part of it again,
 the slow tier all of it.*
 
-Weights of {n} x {k} codes, constant; M is the number of rows ("any": known at run time only; of the convolution it
-counts images of 28 x 28 x 128, of the experts tokens). The strategy is the one that was chosen
+Weights of {n} x {k} codes, constant; M is the number of rows ("any": known at run time only; a range of rows: so are
+they, and this is the kernel that the host takes for so many). Static sizes of the convolution count images of
+28 x 28 x 128, ranges their pixels; of the experts they count tokens. The strategy is the one that was chosen
 ([kernels](kernels.md)): `matrix` and `cooperative` are kernels of ours, `mma` are tiles of IREE's. The last column is
 the part of the main loop's issue cycles that are matrix instructions, counted for CDNA's as
 `qmlir/targets/rocm/isa.py` says. Nothing spills, and nothing is in scratch memory. No such GPU has run them.
@@ -41,7 +42,7 @@ def amd_page() -> str:
         parts.append(f"\n## {target}\n\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
         for row in (r for r in rows if r["target"] == target):
             cells = [
-                row["scheme"], "any" if row["m"] is None else row["m"], row["strategy"],
+                row["scheme"], row["m"] or row.get("rows", "any"), row["strategy"],
                 " x ".join(map(str, row["workgroup"])), row["vgprs"], row["sgprs"], row["lds"], row["scratch"],
                 f"{row['share']:.0%}" if row["share"] else "",
             ]  # fmt: skip

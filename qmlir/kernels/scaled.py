@@ -30,12 +30,15 @@ class Scaled:
     scale: Any
 
 
-def scaled(decode: Stage) -> Scaled | None:
-    """The form of a decode, None where it has another one."""
+def scaled(decode: Stage, rounded_to: str = "") -> Scaled | None:
+    """The form of a decode, None where it has another one. `rounded_to`: a type that the number may be rounded to
+    behind the product."""
     body = decode.body
     by_code = _of_code(body, next(i for i, s in enumerate(decode.sources) if isinstance(s, Previous)))
     *_, end = body.operations
     value, zero, scale = end.operation.operands[0], None, None
+    if value not in by_code and _name(value) == "arith.truncf" and str(value.type) == rounded_to:
+        value = value.owner.operation.operands[0]
     if value not in by_code and _name(value) == "arith.mulf":
         a, b = value.owner.operation.operands
         if _needs_code(a, by_code) == _needs_code(b, by_code):

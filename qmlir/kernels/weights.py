@@ -30,6 +30,29 @@ def known(value: Any) -> Array | None:
 def constant_codes(kernel: Kernel) -> Array | None:
     """The codes of a constant weight as `[N, K]` (`[matrices, N, K]` of a batch), None when it is known at run time
     only."""
+    remembered = _codes.get()
+    if remembered is None:
+        return _codes_of(kernel)
+    key = (kernel.rhs.value, kernel.rhs.flipped, kernel.rhs.source_axes)
+    if key not in remembered:
+        remembered[key] = _codes_of(kernel)
+    return remembered[key]
+
+
+_codes: ContextVar[dict[Any, Array | None] | None] = ContextVar("_codes", default=None)
+
+
+@contextmanager
+def codes_read_once() -> Iterator[None]:
+    """A weight that is asked for several times inside is copied from the program once."""
+    token = _codes.set({})
+    try:
+        yield
+    finally:
+        _codes.reset(token)
+
+
+def _codes_of(kernel: Kernel) -> Array | None:
     array = known(kernel.rhs.value)
     if array is None:
         return None

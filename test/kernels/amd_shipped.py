@@ -4,6 +4,7 @@ the main loop's issue cycles are matrix instructions.
 python test/kernels/amd_shipped.py                    # amd_resources.json anew
 python test/kernels/amd_shipped.py rocm:gfx942        # one target's rows of it
 python test/kernels/amd_shipped.py NCHW               # of every target those of the schemes with this text
+python test/kernels/amd_shipped.py --dynamic          # of every target those whose rows are known at run time only
 
 docs/amd-kernels.md is made from the file (`python docs/generate.py`); `test_amd_shipped.py` compiles some of it again.
 """
@@ -48,6 +49,8 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "conv2d w8a16, 3x3": {"lhs": "f16"},
 }
 
+_COUNTED = ("rocm:gfx90a", "rocm:gfx942", "rocm:gfx950")  # whose issue cycles are known
+
 Row = dict[str, Any]
 
 
@@ -75,24 +78,31 @@ def compiled(scheme: str, m: int | None, target: str, folder: Path) -> Any:
     return qmlir.ops.scaled_matmul.compile(target=target, flags=flags, **SCHEMES[scheme].arguments(m))
 
 
-def measured(scheme: str, m: int | None, target: str) -> Row:
-    """One row: of the dispatch with the product, and the most scratch and spills of any."""
+def measured(scheme: str, m: int | None, target: str) -> list[Row]:
+    """One row for each kernel of the dispatch with the product, with the most scratch and spills of any dispatch."""
     with tempfile.TemporaryDirectory() as folder:
         artifact = compiled(scheme, m, target, Path(folder))
         decision = artifact.manifest["strategies"][0]
         plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == decision["chosen"])
         texts = [file.read_text() for file in sorted(Path(folder).glob("*.rocmasm"))]
     every = [r for text in texts for r in isa.resources(text)]
-    product = next((r for r in every if "product" in r.name or "matmul" in r.name or "conv" in r.name), every[0])
-    shares = [isa.matrix_share(isa.main_loop(text)) for text in texts]
-    return {
-        "target": target, "scheme": scheme, "m": m, "strategy": decision["chosen"],
-        "workgroup": plan.get("workgroup") or plan.get("tile") or [], "vgprs": product.vector_registers,
-        "sgprs": product.scalar_registers, "lds": product.shared_bytes,
-        "scratch": max(r.scratch_bytes for r in every), "spilled": max(r.spilled for r in every),
-        "share": round(max(shares), 2) if target in ("rocm:gfx90a", "rocm:gfx942", "rocm:gfx950") else None,
-        "bytes_one_by_one": sum(text.count("ds_read_u8") for text in texts),
-    }  # fmt: skip
+    code = {name: part for text in texts for name, part in isa.functions(text).items()}
+    by_rows = {name: facts for name, facts in plan.items() if name.endswith("rows")}
+    found = [r for r in every if "product" in r.name or "matmul" in r.name or "conv" in r.name] or every
+    # Kernels by the number of rows have it in their names, which sort as numbers do.
+    products = sorted(found, key=lambda r: int(r.name.rpartition("_above_")[2] if "_above_" in r.name else 0))
+    rows: list[Row] = []
+    for (label, facts), product in zip((by_rows or {"": plan}).items(), products, strict=bool(by_rows)):
+        rows.append({
+            "target": target, "scheme": scheme, "m": m, **({"rows": label} if by_rows else {}),
+            "strategy": facts.get("strategy", decision["chosen"]),
+            "workgroup": facts.get("workgroup") or facts.get("tile") or [], "vgprs": product.vector_registers,
+            "sgprs": product.scalar_registers, "lds": product.shared_bytes,
+            "scratch": max(r.scratch_bytes for r in every), "spilled": max(r.spilled for r in every),
+            "share": round(isa.matrix_share(isa.main_loop(code[product.name])), 2) if target in _COUNTED else None,
+            "bytes_one_by_one": sum(text.count("ds_read_u8") for text in texts),
+        })  # fmt: skip
+    return rows
 
 
 def configurations() -> list[tuple[str, int | None]]:
@@ -105,13 +115,14 @@ def configurations() -> list[tuple[str, int | None]]:
 
 
 def main() -> None:
-    words = sys.argv[1:]
+    words = [w for w in sys.argv[1:] if w != "--dynamic"]
+    dynamic = "--dynamic" in sys.argv
     targets = [w for w in words if w in TARGETS] or list(TARGETS)
     texts = [w for w in words if w not in TARGETS] or [""]
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
     for target in targets:
-        wanted = [c for c in configurations() if any(text in c[0] for text in texts)]
-        rows = [measured(scheme, m, target) for scheme, m in wanted]
+        wanted = [c for c in configurations() if any(text in c[0] for text in texts) and not (dynamic and c[1])]
+        rows = [row for scheme, m in wanted for row in measured(scheme, m, target)]
         kept = [row for row in kept if row["target"] != target or (row["scheme"], row["m"]) not in wanted] + rows
         places = configurations()
         kept.sort(key=lambda row: (TARGETS.index(row["target"]), places.index((row["scheme"], row["m"]))))

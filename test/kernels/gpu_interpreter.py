@@ -528,8 +528,10 @@ def run(
     (made,) = (o for o in executables if entry in (None, o.attributes["sym_name"].value))
     body = made.regions[0].blocks[0]
     inner = next(o.operation for o in body.operations if o.operation.name == "builtin.module")
-    export = next(o.operation for o in body.operations if o.operation.name == "hal.executable.export")
-    function = next(iter(inner.regions[0].blocks[0].operations)).operation
+    export = _taken(body, sizes[0] if sizes else 0)
+    name = export.attributes["sym_name"].value
+    functions = [o.operation for o in inner.regions[0].blocks[0].operations]
+    function = next(f for f in functions if f.attributes["sym_name"].value == name)
     info = str(function.attributes["translation_info"])
     threads = int(info.split("workgroup_size = [")[1].split(",")[0])
     subgroup = int(info.split("subgroup_size = ")[1].split(">")[0])
@@ -551,14 +553,30 @@ def run(
     return counts
 
 
+def _taken(body: Any, rows: int) -> Any:
+    """The export that the host launches for so many rows: from the first one on, the fallback of one whose condition
+    does not hold."""
+    exports = [o.operation for o in body.operations if o.operation.name == "hal.executable.export"]
+    by_name = {o.attributes["sym_name"].value: o for o in exports}
+    export = exports[0]
+    while len(export.regions) > 1 and list(export.regions[1].blocks) and not _host(export.regions[1], rows)[0]:
+        export = by_name[ir.FlatSymbolRefAttr(export.attributes["condition_fallback"]).value]
+    return export
+
+
 def _grid(export: Any, rows: int) -> tuple[int, int, int]:
-    block = export.regions[0].blocks[0]
+    x, y, z = _host(export.regions[0], rows)
+    return x, y, z
+
+
+def _host(region: Any, rows: int) -> list[int]:
+    """What a region of an export returns for so many rows."""
+    block = region.blocks[0]
     group = Workgroup((0, 0, 0), 1, 1, [], [rows])
     for argument in list(block.arguments)[1:]:
         group.values[argument] = np.array([rows])
     for op in block.operations:
         if op.operation.name == "hal.return":
-            x, y, z = (int(group.get(v)[0]) for v in op.operation.operands)
-            return x, y, z
+            return [int(group.get(v)[0]) for v in op.operation.operands]
         group._one(op.operation, group.everyone)
     raise AssertionError("an export without a count")

@@ -126,8 +126,14 @@ def values(arguments: Arguments, rows: int) -> Arguments:
 
 
 def chosen(artifact: Any) -> list[str]:
-    """The strategies of a program's contractions."""
-    return [s["chosen"] for s in artifact.manifest["strategies"]]
+    """The strategies of a program's contractions; where the number of rows decides, that for the most rows."""
+    return [functions(decision)[-1].get("strategy", decision["chosen"]) for decision in artifact.manifest["strategies"]]
+
+
+def functions(decision: Any) -> list[dict[str, Any]]:
+    """What is said of the kernels of a contraction: of the only one, or of those for few rows up to many."""
+    plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == decision["chosen"])
+    return [{"route": plan["route"], **facts} for name, facts in plan.items() if name.endswith("rows")] or [plan]
 
 
 def check(product: Product, got: Any, want: Any) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
@@ -34,6 +35,8 @@ from qmlir.targets.cuda.kernels import configurations  # noqa: E402
 
 TARGETS = ("cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a", "cuda:sm_120")
 RECORD = HERE / "configurations.json"
+# Floats by codes have scales of their own type, as checkpoints do.
+SCALES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 # By strategy, the products that it is asked for: the activation's type, the weight's, and codes of a group.
 PRODUCTS: dict[str, tuple[tuple[str, str, int], ...]] = {
     "gemv-int8": (("i8", "i8", 0), ("i8", "i4", 128)),
@@ -73,7 +76,7 @@ class Configuration:
         return qmlir.ops.scaled_matmul.compile(
             TensorSpec((m, k), self.lhs), weight, rhs_transposed=True,
             **({"rhs_dtype": self.rhs} if d.bits < 8 else {}), **scale,
-            rhs_scale=np.full((n, k // self.group if self.group else 1), 0.01, np.float32),
+            rhs_scale=np.full((n, k // self.group if self.group else 1), 0.01, SCALES.get(self.lhs, np.float32)),
             bias=np.zeros(n, np.float32), activation="relu", out_dtype=self.lhs if not scale else "f16",
             target=self.target, choice={"strategy": self.strategy, **({knob: tile} if tile else {})},
         )  # fmt: skip

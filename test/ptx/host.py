@@ -107,7 +107,7 @@ class Compiled:
         with ir.Context() as context, ir.Location.unknown():
             context.allow_unregistered_dialects = True
             module = ir.Module.parse(self.host)
-            host = _Host(module, self.ptx, options)
+            host = _Host(module, self.ptx, options, _resources(self.host))
             host.initialize()
             views = [BufferView(Resource.of(f"argument {i}", a), a.shape, "") for i, a in enumerate(arguments)]
             results = host.call(function, views)
@@ -181,6 +181,7 @@ class _Host:
     module: Any
     ptx: Module
     options: dict[str, Any]
+    resources: dict[str, Array]
     globals: dict[str, Any] = field(default_factory=dict)
     dispatches: list[Dispatch] = field(default_factory=list)
     exports: dict[str, Any] = field(default_factory=dict)
@@ -317,7 +318,7 @@ class _Host:
         return []
 
     def _util_buffer_constant(self, op: Any, operands: Any, values: Any) -> list[Resource]:
-        return [Resource.of("constants", _constant_bytes(op.attributes["value"]))]
+        return [Resource.of("constants", _constant_bytes(op.attributes["value"], self.resources))]
 
     def _util_call(self, op: Any, operands: list[Any], values: Any) -> list[Any]:
         return self.call(str(op.attributes["callee"]).lstrip("@"), operands)
@@ -451,6 +452,10 @@ class _Host:
         workload, constants, resources, _, offsets, lengths = parts
         name = str(op.attributes["entry_points"]).rstrip("]").rpartition("@")[2]
         export = self.exports[name]
+        # An export whose condition does not hold hands on to its fallback.
+        while list(export.regions[1].blocks) and not self._run_region(export.regions[1], [None, *workload])[0]:
+            name = str(export.attributes["condition_fallback"]).lstrip("@")
+            export = self.exports[name]
         counts = self._run_region(export.regions[0], [None, *workload])
         grid = (counts[0], counts[1], counts[2])
         access = [a.value for a in op.attributes["resource_accesses"]]  # 1 read, 2 write
@@ -509,13 +514,26 @@ def _affine_value(expr: Any, dims: list[int], symbols: list[int]) -> int:
     return f(_affine_value(binary.lhs, dims, symbols), _affine_value(binary.rhs, dims, symbols))
 
 
-def _constant_bytes(attribute: Any) -> Array:
+def _resources(text: str) -> dict[str, Array]:
+    """The large constants of a module's text, which stand behind it: 4 bytes of their alignment, then their own."""
+    _, _, behind = text.rpartition("dialect_resources:")
+    return {
+        name: np.frombuffer(bytes.fromhex(digits), np.uint8)[4:]
+        for name, digits in re.findall(r'(\w+): "0x([0-9A-Fa-f]*)"', behind)
+    }
+
+
+def _constant_bytes(attribute: Any, resources: dict[str, Array]) -> Array:
     """The bytes of a constant as IREE would write them."""
     text = str(attribute)
     if text.startswith("#util.composite<"):
         start = text.index("[") + 1
         parts = _top_level(text[start : text.rindex("]")])
-        return np.concatenate([_constant_bytes(ir.Attribute.parse(p)) for p in parts] or [np.zeros(0, np.uint8)])
+        read = [_constant_bytes(ir.Attribute.parse(p), resources) for p in parts]
+        return np.concatenate(read or [np.zeros(0, np.uint8)])
+    if named := re.match(r"dense_resource<(\w+)>", text):
+        # MLIR numbers a name that another context of the process has.
+        return resources[named[1] if named[1] in resources else named[1].rpartition("_")[0]]
     if isinstance(attribute, ir.DenseElementsAttr):
         kind = ir.ShapedType(attribute.type)
         count = int(np.prod([kind.get_dim_size(d) for d in range(kind.rank)], dtype=np.int64))

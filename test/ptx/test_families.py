@@ -498,7 +498,7 @@ def experts() -> Iterator[Form]:
     yield Form("experts", "contiguous, one static row", contiguous, "grouped_matmul", (1,), False, names)
     yield Form("experts", "one slot", one_slot, "grouped_matmul", (1,), False, names)
     yield Form("experts", "routed, skipping", skipping, "grouped_matmul", (1, 9), True, names)
-    yield Form("experts", "routed, weighted", weighted, "grouped_matmul", (1, 9), True, names, "near")
+    yield Form("experts", "routed, weighted", weighted, "grouped_matmul", (1, 9), True, names, judge="near")
     for name, build in (
         ("f16 x i4", floats),
         ("bf16 x i8", lambda d, m: floats(d, m, ml_dtypes.bfloat16, "i8", 128)),
@@ -508,7 +508,7 @@ def experts() -> Iterator[Form]:
         yield Form("experts", f"{name}, static rows", build, "grouped_matmul", (9,), False, names)
     yield Form("experts", "f16 x i4, in order", floats_in_order, "grouped_matmul", (7, 70, 130), True, names)
     yield Form("experts", "f16 x i4, in order, static rows", floats_in_order, "grouped_matmul", (70,), False, names)
-    yield Form("experts", "moe", layer, "moe", (1, 9, 40), True, names, "near")
+    yield Form("experts", "moe", layer, "moe", (1, 9, 40), True, names, judge="near")
 
 
 FORMS = [

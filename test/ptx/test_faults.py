@@ -4,10 +4,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
 import pytest
 from ptx.formats import Array
 from ptx.kernels import MULTIPLY, MULTIPLY_SHARED, TILES, WARPGROUP, WARPGROUP_SHARED, launch, operands
-from ptx.text import PtxError
+from ptx.program import interpret
+from ptx.text import PtxError, parse
+
+import qmlir
+from qmlir import TensorSpec
 
 
 def multiply(text: str = MULTIPLY, shared: int = MULTIPLY_SHARED) -> tuple[Array, Array, dict[str, int]]:
@@ -122,3 +130,29 @@ def test_a_wrong_wgmma_swizzle_is_a_wrong_result() -> None:
 def test_an_endless_loop_ends() -> None:
     with pytest.raises(PtxError, match="no end after"):
         multiply(broken(MULTIPLY, "mov.u32 %r21, %r23;", ""))
+
+
+def test_broken_products_of_one_byte_floats() -> None:
+    """A kernel of ours for fp8 on `wgmma`, with what makes its products and copies right taken away."""
+    rng = np.random.default_rng(5)
+    lhs, rhs = (rng.integers(-4, 5, (m, 512)).astype(ml_dtypes.float8_e4m3fn) for m in (70, 72))
+    made = interpret(qmlir.ops.scaled_matmul.compile(
+        TensorSpec((70, 512), "e4m3"), rhs, rhs_transposed=True, target="cuda:sm_90a",
+        choice={"strategy": "wgmma-fp8-fast"}))  # fmt: skip
+    text, want = made.compiled.text, lhs.astype(np.float32) @ rhs.astype(np.float32).T
+    assert (made.main(lhs) == want).all()
+    first = "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3"
+    for old, new, message in (
+        ("wgmma.fence.sync.aligned;", "", "no wgmma.fence"),
+        ("wgmma.wait_group.sync.aligned 0;", "", "belongs to a wgmma that has not been waited for"),
+        ("bar.sync \t0;", "", "another warp may still write it"),
+        ("cp.async.wait_group \t6;", "", "read while a copy to it is still on its way"),
+        (first, first.replace("e4m3.e4m3", "e5m2.e4m3"), None),
+        ("setp.ne.b32 p, 0, 0;", "setp.ne.b32 p, 1, 0;", None),
+    ):
+        made.compiled = replace(made.compiled, ptx=parse(broken(text, old, new, -1)))
+        if message is None:  # sums of one tile are not those of the next
+            assert (made.main(lhs) != want).any(), new
+            continue
+        with pytest.raises(PtxError, match=message):
+            made.main(lhs)

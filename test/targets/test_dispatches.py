@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from kernels.gpu_products import PRODUCTS
+from kernels.gpu_products import PRODUCTS, functions
 
 import qmlir
 from qmlir.device_code import kernels
@@ -26,10 +26,13 @@ SAMPLE = [
 
 def _check(name: str, m: int | None, target: str, folder: Path) -> None:
     flags = (f"--iree-hal-dump-executable-files-to={folder}",)
-    qmlir.ops.scaled_matmul.compile(target=target, flags=flags, **PRODUCTS[name].arguments(m))
-    (kernel,) = kernels(folder)
-    if "a8" in name:
-        assert kernel.kind in ("matrix", "dot"), kernel
+    artifact = qmlir.ops.scaled_matmul.compile(target=target, flags=flags, **PRODUCTS[name].arguments(m))
+    assert artifact.source("configured").count("flow.dispatch ") <= 1
+    found = kernels(folder)
+    assert len(found) == len(functions(artifact.manifest["strategies"][0]))
+    for kernel in found:
+        if "a8" in name:
+            assert kernel.kind in ("matrix", "dot"), kernel
     for file in folder.glob("*.rocmasm"):
         for found in isa.resources(file.read_text()):
             assert found.scratch_bytes == found.spilled == 0, found

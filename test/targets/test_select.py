@@ -37,7 +37,7 @@ def test_options_are_read_from_a_pipeline() -> None:
         ("cuda:sm_80", "matmul", "mma-sync-int8"),
         ("cuda:sm_80", "row", "gemv-int8"),
         ("cuda:sm_80", "conv", "mma-sync-int8-conv"),
-        ("cuda:sm_80", "dynamic conv", "mma-sync-int8-conv"),
+        ("cuda:sm_80", "dynamic conv", "by-rows"),
         ("cuda:sm_80", "depthwise", "stock"),
         ("cuda:sm_80", "f16", "mma"),
         ("vulkan:rdna3", "matmul", "cooperative-matrix"),
@@ -51,7 +51,7 @@ def test_options_are_read_from_a_pipeline() -> None:
         ("cpu", "e4m3", "widened"),
         ("vulkan:lavapipe", "bf16", "bf16"),
         ("vulkan:lavapipe", "row", "cooperative"),
-        ("vulkan:lavapipe", "dynamic", "tiled"),
+        ("vulkan:lavapipe", "dynamic", "by-rows"),
     ],
 )
 def test_choices(forms: Any, select: Any, target: str, form: str, chosen: str) -> None:

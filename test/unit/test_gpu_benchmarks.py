@@ -54,7 +54,8 @@ def test_every_work_that_has_to_be_shown_is_there() -> None:
         assert w.repeats % w.copies == 0, w.name
         assert w.rotating_bytes * w.copies >= 2 * L2_BYTES or w.copies == LONGEST, w.name
     assert {w.row for w in works(tiny=True)} <= set(ROWS)
-    assert {c.family for c in checks()} == {"w8a8", "w4a8", "weight only", "fp8", "conv2d", "experts"}
+    families = {"w8a8", "w4a8", "weight only", "fp8", "K shared by workgroups", "conv2d", "experts"}
+    assert {c.family for c in checks()} == families
 
 
 @pytest.mark.slow

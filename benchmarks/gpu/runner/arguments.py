@@ -21,7 +21,7 @@ def drawn(argument: dict[str, Any], seed: int) -> Any:
     rng = np.random.default_rng(seed)
     shape, dtype, fill = argument["shape"], argument["dtype"], argument["fill"]
     if fill == "scale":
-        return (rng.random(shape) * 0.01 + 0.001).astype(np.float32)
+        return (rng.random(shape) * 0.01 + 0.001).astype({"f16": np.float16}.get(dtype, np.float32))
     if fill == "ids":  # of different experts in each row
         return np.argsort(rng.random((shape[0], argument["limit"])), axis=1)[:, : shape[1]].astype(np.int32)
     if fill == "normal":

@@ -43,6 +43,7 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
+    from ..gpu_kernels.by_rows import ByRowsStrategy
     from .kernels.strategy import (
         ConvolutionStrategy,
         FastFp8Strategy,
@@ -64,6 +65,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     if target.name == "sm_90a":
         fp8 = (*fp8, WgmmaFastFp8Strategy(target, units))
     kernels = (GemvStrategy(target, units), *int8, *convolutions, *fp8, weight_only)
+    sized = (GemvStrategy(target, units), *int8, *convolutions, Fp8Strategy(target, units), weight_only)
+    by_rows = ByRowsStrategy(sized)
     exact = ExactF16Strategy(target, mma)
     patches = Im2colStrategy((exact, mma), only_dynamic=True)
-    return (*kernels, patches, exact, mma, WidenedStrategy("bf16", (mma,)), StockStrategy(target, stock_facts))
+    return (by_rows, *kernels, patches, exact, mma, WidenedStrategy("bf16", (mma,)), StockStrategy(target, stock_facts))

@@ -18,7 +18,7 @@ from . import emit as e
 from .activations import Columns, Numbers, Rows, WindowRows, numbers_of, rows_of
 from .batch import Place, Products
 from .epilogue import Epilogue, as_i8
-from .executable import Launch, View, executable
+from .executable import Function, Launch, View, executable
 from .machine import Machine
 from .small_floats import numbers
 from .weights import COLUMNS, Codes
@@ -57,6 +57,11 @@ class DotKernel:
 
     def emit(self, name: str, inputs: Any, result: Any) -> str:
         """The executable; see `outline`."""
+        return executable(name, self.function)
+
+    @property
+    def function(self) -> Function:
+        """The kernel as a function of an executable."""
         tile, kernel = self.shape.tile, self.kernel
         columns = -(-kernel.n // tile[1])
         products = Products(kernel)
@@ -74,7 +79,7 @@ class DotKernel:
             with e.when(place.used):
                 _Threads(self, epilogue, activations, memory[0], memory[1], place).run()
 
-        return executable(name, products.size, views, launch, body, products.tokens)
+        return Function(products.size, views, launch, body, products.tokens)
 
     @property
     def floats(self) -> bool:

@@ -188,8 +188,7 @@ class Epilogue:
         assert stage is not None
         at = {**self._around, GROUP: group, COLUMN: e.add(self._first, column)}
         return {
-            o: bf16.loaded(e.load(self._memory[o], [at[a] for a in letters(o)]), o.element_type)
-            for o in stage.operands
+            o: bf16.loaded(e.load(self._memory[o], [at[a] for a in letters(o)]), o.element_type) for o in stage.operands
         }
 
     def decode_column(self, codes: Any, held: Mapping[Operand, Any]) -> Any:

@@ -50,54 +50,86 @@ class Launch:
 Body = Callable[[e.Index, list[Any]], None]  # of the number of rows and a memref of each view
 
 
-def executable(
-    name: str, rows: int | None, views: Sequence[View], launch: Launch, body: Body, tokens: bool = False,
-    results: int = 1,
-) -> str:  # fmt: skip
-    """A `hal.executable.source` at the insertion point; returns the text of its entry point. Its operands are the
-    number of rows (i32), where that is not known, that of tokens where there is one, and the views in order, the last
-    of which are `results`.
+@dataclass(frozen=True)
+class Function:
+    """A kernel of an executable: its operands are the number of `rows` (i32), where that is not known, that of tokens
+    where there is one, and the views in order, the last of which are `results`."""
+
+    rows: int | None
+    views: Sequence[View]
+    launch: Launch
+    body: Body
+    tokens: bool = False
+    results: int = 1
+
+    @property
+    def layout(self) -> Any:
+        """Of the operands: what all functions of an executable have in common."""
+        read = "#hal.pipeline.binding<storage_buffer, ReadOnly>"
+        written = "#hal.pipeline.binding<storage_buffer>"
+        bindings = ", ".join([*[read] * (len(self.views) - self.results), *[written] * self.results])
+        count = int(self.rows is None) + self.tokens
+        constants = f"constants = {count}, " if count else ""
+        return ir.Attribute.parse(f"#hal.pipeline.layout<{constants}bindings = [{bindings}]>")
+
+
+def executable(name: str, function: Function, *more: tuple[int, Function]) -> str:
+    """A `hal.executable.source` at the insertion point; returns the text of its entry point.
+
+    `more`: functions for more than so many rows, in ascending order, of the same operands. The host takes one of them
+    when it launches the kernel; that is one dispatch, whose entry point is the function for the fewest rows.
 
     Not a `stream.executable`: that may get several tensors as offsets into one buffer, which IREE 3.13 cannot lower for
     memrefs of vectors on SPIR-V. With a layout given, each has a buffer of its own.
     """
-    read = "#hal.pipeline.binding<storage_buffer, ReadOnly>"
-    written = "#hal.pipeline.binding<storage_buffer>"
-    bindings = ", ".join([*[read] * (len(views) - results), *[written] * results])
-    count = int(rows is None) + tokens
-    constants = f"constants = {count}, " if count else ""
-    layout = ir.Attribute.parse(f"#hal.pipeline.layout<{constants}bindings = [{bindings}]>")
+    layout = function.layout
+    functions = [function, *(f for _, f in more)]
+    names = [name, *(f"{name}_above_{rows}" for rows, _ in more)]
     made = hal.ExecutableSourceOp(name, sym_visibility="private")
     with ir.InsertionPoint(made.regions[0].blocks.append()):
-        export = hal.ExecutableExportOp(name, layout, ordinal=ir.IntegerAttr.get(ir.IndexType.get(), 0))
-        workload = [ir.IndexType.get()] if rows is None else []
-        block = export.regions[0].blocks.append(ir.Type.parse("!hal.device"), *workload)
-        with ir.InsertionPoint(block):
-            size = block.arguments[1] if rows is None else rows
-            hal.ReturnOp([e.index(n) for n in launch.grid(size)])
+        for i, f in enumerate(functions):
+            assert f.layout == layout, "functions of one executable have the same operands"
+            _export(names, i, f, more[i][0] if i < len(more) else None)
         inner = ir.Operation.create("builtin.module", regions=1)
         with ir.InsertionPoint(inner.regions[0].blocks.append()):
-            _function(name, rows, views, layout, launch, body, tokens, results)
-        if not launch.library:  # polynomials: SPIR-V has no erf, and AMD's libraries are not asked for one
+            for own, f in zip(names, functions, strict=True):
+                _function(own, f)
+        if not function.launch.library:  # polynomials: SPIR-V has no erf, and AMD's libraries are not asked for one
             PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         hal.ExecutableSourceEndOp()
     return f"@{name}::@{name}"
 
 
-def _function(
-    name: str, rows: int | None, views: Sequence[View], layout: Any, launch: Launch, body: Body, tokens: bool,
-    results: int,
-) -> None:  # fmt: skip
+def _export(names: Sequence[str], number: int, function: Function, most: int | None) -> None:
+    """An entry point; where it is for `most` rows only, the next one takes its place for more."""
+    index, device = ir.IndexType.get(), ir.Type.parse("!hal.device")
+    fallback = {} if most is None else {"condition_fallback": ir.FlatSymbolRefAttr.get(names[number + 1])}
+    ordinal = ir.IntegerAttr.get(index, number)
+    export = hal.ExecutableExportOp(names[number], function.layout, ordinal=ordinal, **fallback)
+    workload = [index] if function.rows is None else []
+    block = export.regions[0].blocks.append(device, *workload)
+    with ir.InsertionPoint(block):
+        size = block.arguments[1] if function.rows is None else function.rows
+        hal.ReturnOp([e.index(n) for n in function.launch.grid(size)])
+    if most is not None:
+        block = export.regions[1].blocks.append(device, index)
+        with ir.InsertionPoint(block):
+            few = arith.cmpi(arith.CmpIPredicate.ule, block.arguments[1], e.index(most))
+            hal.ReturnOp([few])
+
+
+def _function(name: str, made: Function) -> None:
     function = func.FuncOp(name, ir.FunctionType.get([], []))
     function.attributes["translation_info"] = ir.Attribute.parse(
         "#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline "
-        f"workgroup_size = [{launch.threads}, 1, 1] subgroup_size = {launch.subgroup}>"
+        f"workgroup_size = [{made.launch.threads}, 1, 1] subgroup_size = {made.launch.subgroup}>"
     )
     with ir.InsertionPoint(function.add_entry_block()):
-        size: e.Index = _constant(layout, 0) if rows is None else rows
-        available: e.Index = _constant(layout, int(rows is None)) if tokens else 0
-        read = len(views) - results
-        body(size, [_buffer(layout, i, view, (size, available), i < read) for i, view in enumerate(views)])
+        layout, dynamic = made.layout, made.rows is None
+        size: e.Index = _constant(layout, 0) if made.rows is None else made.rows
+        available: e.Index = _constant(layout, int(dynamic)) if made.tokens else 0
+        read = len(made.views) - made.results
+        made.body(size, [_buffer(layout, i, view, (size, available), i < read) for i, view in enumerate(made.views)])
         func.ReturnOp([])
 
 

@@ -19,7 +19,7 @@ from ...kernels.outline import function_of, once, unused_name
 from ...kernels.routing import ROUTES, Routing, routing_of, sweep
 from ...strategy import Accept, Contraction, Decline, Plan, Strategy
 from . import emit as e
-from .executable import Launch, View, executable
+from .executable import Function, Launch, View, executable
 
 _COUNTERS = 4  # of each group, i32
 # Bytes of shared memory that every device has, and that no kernel has to ask for.
@@ -138,7 +138,7 @@ class _Route:
 
     def emit(self, name: str, inputs: Sequence[Any], results: Sequence[Any]) -> str:
         views = [View.of(t) for t in (*inputs, *results)]
-        return executable(name, self.rows, views, self.launch, self._body, False, len(results))
+        return executable(name, Function(self.rows, views, self.launch, self._body, results=len(results)))
 
     def blocks(self, rows: e.Index) -> e.Index:
         """How many blocks there are (passes/lower/blocks.py)."""

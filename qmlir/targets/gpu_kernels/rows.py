@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..._mlir import arith, ir
-from ...kernels.bodies import scalar_constant
 from ...kernels.rows import COLUMN, NARROW, NEUTRAL, SCALAR, WIDE, Reduction, Rows, Step
 from . import bf16, emit as e
-from .executable import Launch, View, executable
+from .executable import Function, Launch, View, executable
 from .machine import Machine
 
 _LANES = 4
@@ -45,45 +44,17 @@ def placed(value: Any, width: int) -> Placed:
     offsets, strides = (list(op.attributes[f"static_{name}"]) for name in ("offsets", "strides"))
     axes = range(source.rank - 1)
     kind = ir.RankedTensorType(value.type)
-    # Of a dynamic axis all is taken where its size is that of the source.
-    dynamic = [d for d in axes if source.is_dynamic_dim(d)]
-    sizes = list(op.operands)[1:]
+    # The first rows of more are found where all of them are.
     full = kind.rank == source.rank and all(
-        kind.is_dynamic_dim(d) if d in dynamic else not kind.is_dynamic_dim(d) and kind.get_dim_size(d) == size
-        for d, size in enumerate(list(source.shape)[:-1])
-    )
-    same = len(sizes) == len(dynamic) and all(
-        _is_size(s, op.operands[0], d) for s, d in zip(sizes, dynamic, strict=True)
+        (d == 0 and kind.is_dynamic_dim(0))
+        if source.is_dynamic_dim(d)
+        else not kind.is_dynamic_dim(d) and kind.get_dim_size(d) == source.get_dim_size(d)
+        for d in axes
     )
     columns = source.get_dim_size(source.rank - 1) if not source.is_dynamic_dim(source.rank - 1) else 1
-    if not full or not same or set(strides) != {1} or any(offsets[d] for d in axes) or columns % _LANES:
+    if not full or set(strides) != {1} or any(offsets[d] for d in axes) or columns % _LANES:
         return whole
     return Placed(op.operands[0], offsets[-1], columns) if offsets[-1] % _LANES == 0 else whole
-
-
-def _is_size(size: Any, tensor: Any, axis: int) -> bool:
-    """Whether an index is the size of a tensor's axis."""
-    made = _sizes_of(tensor)
-    if made is not None and axis in made:
-        return bool(made[axis] == size)
-    if isinstance(size.owner, ir.Block) or size.owner.operation.name != "tensor.dim":
-        return False
-    of, which = size.owner.operation.operands
-    constant = scalar_constant(which)
-    return bool(of == tensor and constant is not None and constant.value == axis)
-
-
-def _sizes_of(tensor: Any) -> dict[int, Any] | None:
-    """The sizes that a dispatch has been given for the dynamic axes of its only result."""
-    if isinstance(tensor.owner, ir.Block) or tensor.owner.operation.name != "flow.dispatch":
-        return None
-    op = tensor.owner.operation
-    kind = ir.RankedTensorType(tensor.type)
-    axes = [d for d in range(kind.rank) if kind.is_dynamic_dim(d)]
-    if len(op.results) != 1:
-        return None
-    operands = list(op.operands)
-    return dict(zip(axes, operands[len(operands) - len(axes) :], strict=True))
 
 
 @dataclass(frozen=True)
@@ -132,7 +103,7 @@ class RowsKernel:
         """At the insertion point; returns the entry point."""
         launch = Launch(self.sharing * self.together, self.machine.subgroup, self._grid)
         views = [self._view(value, how) for value, how in self.tensors]
-        return executable(name, self.count, views, launch, self._body, results=len(self.rows.outputs))
+        return executable(name, Function(self.count, views, launch, self._body, results=len(self.rows.outputs)))
 
     def _grid(self, rows: e.Index) -> tuple[e.Index, e.Index, e.Index]:
         groups = e.divide_up(rows, self.together)

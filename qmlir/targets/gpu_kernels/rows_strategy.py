@@ -48,6 +48,9 @@ class RowsPlan:
             def dynamic(value: Any) -> list[Any]:
                 return [known[axis] for axis in _dynamic_axes(value)]
 
+            def own(value: Any) -> list[Any]:
+                return [tensor.dim(value, arith.constant(index, axis)) for axis in _dynamic_axes(value)]
+
             count, sizes = [], []
             if kernel.count is None:
                 total = None
@@ -56,11 +59,13 @@ class RowsPlan:
                     total = factor if total is None else arith.muli(total, factor)
                 count, sizes = [total], [arith.index_cast(ir.IntegerType.get_signless(32), total)]
             read = [placed(v, rows.space.width).tensor if how == WIDE else v for v, how in rows.inputs]
+            given = [v for v, _ in rows.inputs]
+            read_sizes = [s for v, g in zip(read, given, strict=True) for s in (dynamic(v) if v == g else own(v))]
             outputs = [v for v, _ in rows.outputs]
             call = flow.DispatchOp(
                 [v.type for v in outputs], count, ir.Attribute.parse(f"[{entry}]"),
                 [*sizes, *read],
-                [size for v in read for size in dynamic(v)], [size for v in outputs for size in dynamic(v)],
+                read_sizes, [size for v in outputs for size in dynamic(v)],
             )  # fmt: skip
         for value, result in zip(outputs, call.results, strict=True):
             value.replace_all_uses_with(result)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...strategy import Accept, Contraction, Decline, Strategy
@@ -14,7 +14,9 @@ from ..roofline import kernel_estimate
 if TYPE_CHECKING:
     from ...dialect.dtypes import Array
     from ...kernels.description import Kernel
+    from ...kernels.outline import Emit
     from .dot import DotKernel, Shape
+    from .executable import Function
     from .machine import Machine
     from .weights import Codes
 
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
 MOST_ROWS = 8
 # Scales of one byte, which epilogues read.
 SMALL_FLOATS = (*FLOAT8, "f8E8M0FNU")
+# What costs are made of, where a target says nothing of its devices: threads that run together, about those of 64 units
+# of 128 lanes, slots for instructions that one load takes, and bytes that all of them together read in one.
+THREADS = 8192
+LOAD = 8
+BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,11 @@ class DotPlan:
     slow: str = ""  # why something better is to be expected of the device
 
     def apply(self, op: Any) -> None:
+        self.outline(self._plan().emit, ())
+
+    # ---- see `by_rows.SizedPlan`
+
+    def outline(self, emit: Emit, beside: Sequence[Any]) -> None:
         from ..._mlir import ir
         from ...kernels.order import arranged
         from ...kernels.outline import outline
@@ -45,8 +57,40 @@ class DotPlan:
         def rhs() -> Any:
             return packed(self.codes, self.weights) if self.codes is not None else self.kernel.rhs.value
 
-        size = ir.IntegerType.get_signless(32)
-        outline(self.kernel, rhs, self._plan().emit, size_type=size, arrange=arranged)
+        outline(self.kernel, rhs, emit, size_type=ir.IntegerType.get_signless(32), arrange=arranged)
+
+    @property
+    def variant(self) -> Hashable:
+        return self.shape
+
+    @property
+    def storage(self) -> Hashable:
+        return self.weights
+
+    @property
+    def most_rows(self) -> int | None:
+        return None
+
+    def of(self, kernel: Kernel) -> DotPlan:
+        return replace(self, kernel=kernel)
+
+    def cost(self) -> float:
+        """Slots of a thread's instructions, times rounds over the machine; or those that reading takes."""
+        from .weights import COLUMNS
+
+        shape, form = self.shape, self.weights
+        assert self.kernel.m is not None
+        rows, columns = shape.tile
+        pieces = -(-self.kernel.k // (form.depth * shape.workers))
+        dots = shape.rows * COLUMNS * form.words * form.fields * (1 if self.kernel.rhs.decode is None else 4)
+        shuffles = 2 * shape.rows * COLUMNS * (shape.workers.bit_length() - 1)
+        blocks = -(-self.kernel.m // rows) * -(-self.kernel.n // columns)
+        rounds = -(-blocks * shape.threads // THREADS)
+        slots = rounds * (pieces * (dots + LOAD * (COLUMNS + shape.rows)) + shuffles)
+        return max(slots, blocks * self.kernel.k * (columns / form.fields + rows) / BYTES)
+
+    def function(self, inputs: Sequence[Any], result: Any) -> Function:
+        return self._plan().function
 
     def _plan(self) -> DotKernel:
         from .dot import DotKernel
@@ -87,19 +131,36 @@ class DotStrategy:
         return "cooperative" if self.few else "tiled"
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
-        c = contraction
-        integer = (c.lhs, c.rhs, c.acc) == ("i8", "i8", "i32")
+        return self._many(contraction) or considered(self, contraction)
+
+    def _many(self, c: Contraction) -> Decline | None:
+        """A Decline where rows are too many."""
+        most = MOST_ROWS if c.acc == "i32" else self.most_float_rows
+        if not self.few or (c.m is not None and c.m <= most) or isinstance(self._types(c), Decline):
+            return None
+        rows = "a number of rows that is not known" if c.m is None else f"{c.m} rows"
+        return Decline(f"{rows}: threads that share K are for {most} rows at most", "tiles fit")
+
+    def _types(self, c: Contraction) -> Decline | None:
         floats = ("f32", "f16", "bf16") if self.machine.bf16_as_bits else ("f32", "f16")
-        if not integer and (c.acc != "f32" or not (c.lhs in floats or small_floats(c))):
-            names = " or ".join(reversed(floats))
-            return Decline(
-                f"{c.lhs} x {c.rhs} -> {c.acc}", f"codes of i8 or one-byte floats on both sides, or {names} by codes"
-            )
-        most = MOST_ROWS if integer else self.most_float_rows
-        if self.few and (c.m is None or c.m > most):
-            rows = "a number of rows that is not known" if c.m is None else f"{c.m} rows"
-            return Decline(f"{rows}: threads that share K are for {most} rows at most", "tiles fit")
-        return considered(self, c)
+        if (c.lhs, c.rhs, c.acc) == ("i8", "i8", "i32") or (c.acc == "f32" and (c.lhs in floats or small_floats(c))):
+            return None
+        names = " or ".join(reversed(floats))
+        return Decline(
+            f"{c.lhs} x {c.rhs} -> {c.acc}", f"codes of i8 or one-byte floats on both sides, or {names} by codes"
+        )
+
+    def kernel_of(self, c: Contraction) -> Kernel | Decline:
+        """See `by_rows.SizedStrategy`."""
+        return self._types(c) or described(c)
+
+    def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        """See `by_rows.SizedStrategy`."""
+        return self._many(c) or self.check(kernel)
+
+    def each(self) -> Sequence[DotStrategy]:
+        """See `by_rows.SizedStrategy`."""
+        return [self]
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
@@ -153,15 +214,18 @@ class Checked(Strategy, Protocol):
     @property
     def machine(self) -> Machine: ...
 
+    def kernel_of(self, c: Contraction) -> Kernel | Decline:
+        """What the contraction and all that is fused with it compute."""
+
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
 
 
-def considered(strategy: Checked, c: Contraction, planes: bool = False) -> Accept | Decline:
-    """Whether a strategy takes a contraction; `planes` as for `described`."""
+def considered(strategy: Checked, c: Contraction) -> Accept | Decline:
+    """Whether a strategy takes a contraction."""
     from .route import with_routing
 
-    kernel = described(c, planes)
+    kernel = strategy.kernel_of(c)
     if isinstance(kernel, Decline):
         return kernel
     return with_routing(strategy, c, kernel, strategy.check(kernel), strategy.machine.subgroup)

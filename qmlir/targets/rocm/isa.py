@@ -60,6 +60,13 @@ def resources(assembly: str) -> tuple[Resources, ...]:
     return tuple(found)
 
 
+def functions(assembly: str) -> dict[str, str]:
+    """The code of each kernel of a file, by its name."""
+    names = [r.name for r in resources(assembly)]
+    parts = {name: assembly[assembly.index(f"\n{name}:") :] for name in names}
+    return {name: part[: part.index(".Lfunc_end")] for name, part in parts.items()}
+
+
 def loops(assembly: str) -> tuple[tuple[str, ...], ...]:
     """The instructions of each loop that holds no other loop, in order."""
     lines = assembly.splitlines()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ...strategy import Contraction, Strategy
 from ..base import Target
 from ..gpu import parse_mma
+from ..gpu_kernels.by_rows import ByRowsStrategy
 from ..gpu_kernels.rows_strategy import RowsStrategy
 from ..gpu_kernels.strategy import DotStrategy
 from ..im2col import Im2colStrategy
@@ -57,6 +59,7 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     matrix = MatrixStrategy(target, code, machine(target).units, 128 if cdna else 64)
     scaled = ScaledStrategy(target)
     return (
+        ByRowsStrategy((replace(matrix, always=True),)),
         few,
         scaled,
         matrix,

@@ -15,6 +15,7 @@ from ...strategy import Accept, Contraction, Decline, Plan, Strategy
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
 from ..gpu import parse_mma
+from ..gpu_kernels.by_rows import ByRowsStrategy
 from ..gpu_kernels.rows_strategy import RowsStrategy
 from ..gpu_kernels.strategy import DotStrategy as KernelStrategy
 from ..im2col import Im2colStrategy
@@ -241,7 +242,8 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     matrix, dot = CooperativeMatrixStrategy(target, tiled), DotStrategy(target)
     matmuls = (matrix, dot, Bfloat16Strategy(stock))
     ours = CooperativeKernelStrategy(target, code)
-    return (few, ours, matrix, tiled, dot, matmuls[-1], Im2colStrategy((*matmuls, stock)), stock)
+    by_rows = ByRowsStrategy((few, ours, tiled))
+    return (by_rows, few, ours, matrix, tiled, dot, matmuls[-1], Im2colStrategy((*matmuls, stock)), stock)
 
 
 def rows_strategies(target: Target) -> tuple[RowsStrategy, ...]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import hypot
 
 from ....kernels.description import Kernel
+from ....kernels.emit import bits
 from ...base import Target
+from .executable import WARP
 from .gemv import Gemv
 from .mma_gemm import MmaGemm
+from .shared_tile import CHUNK
 from .stream_k import part_bytes, sharable
 from .tile import TILES, Tile
 from .weights import Storage
@@ -20,8 +24,10 @@ _CLOCK = 1.5e9
 _SHARED_BYTES_PER_CLOCK = 128  # of one multiprocessor (CUDA programming guide, shared memory)
 _L2_BYTES_PER_CLOCK = 48  # that reach one multiprocessor; A100 and H100 measure 40 to 64
 _LANES_PER_CLOCK = 128  # that one multiprocessor computes
-_DECODE = 5  # instructions that make a float of a code
+_DOTS_PER_CLOCK = 64  # of four codes (CUDA programming guide, arithmetic instructions)
 _TYPICAL_ROWS = 512  # what a dynamic M is taken as
+# Of the rate that `wgmma` has (Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, 2024).
+_MMA_SYNC_ON_HOPPER = 0.63
 _LATENCY = 1.0e-6  # from one dependent load of memory to the next
 _SHORT_TILE = 64  # codes along K
 _ACCUMULATORS = 128  # registers of a lane that may hold sums: more of them spill
@@ -70,8 +76,8 @@ def fitting_registers(kernel: Kernel, tile: Tile, storage: Storage) -> Tile | No
     return None if cut is None or spills(kernel, cut, storage) else cut
 
 
-def seconds(gemm: MmaGemm, target: Target, machine: Machine) -> float:
-    """An estimate of the time of a product on a tile."""
+def seconds(gemm: MmaGemm, target: Target, machine: Machine, reached: float = 1.0) -> float:
+    """An estimate of the time of a product on a tile, with `reached` of the architecture's rate."""
     kernel, tile, fields, units = gemm.kernel, gemm.tile, gemm.storage.fields, machine.units
     m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
     tiles = -(-m // tile.m) * -(-kernel.n // tile.n) * _products(kernel)
@@ -81,10 +87,10 @@ def seconds(gemm: MmaGemm, target: Target, machine: Machine) -> float:
         together = gemm.workgroups // units
     rate = (target.peak.rate(gemm.rate) if target.peak is not None else None) or 3e14
     bytes_ = min(m, tile.m) * gemm.unit + tile.n / fields  # of one code along K
-    multiply = 2 * tile.m * tile.n / (rate / units)
+    multiply = 2 * tile.m * tile.n / (reached * rate / units)
     read = gemm.shared_reads / _SHARED_BYTES_PER_CLOCK / _CLOCK
     load = bytes_ / _L2_BYTES_PER_CLOCK / _CLOCK
-    decode = tile.warps[0] * tile.n * _DECODE / _LANES_PER_CLOCK / _CLOCK if gemm.decodes else 0.0
+    decode = tile.warps[0] * tile.n * gemm.decoding / _LANES_PER_CLOCK / _CLOCK
     promote = tile.m * tile.n * gemm.promotions / _LANES_PER_CLOCK / _CLOCK
     # Another warpgroup multiplies meanwhile, if there is one.
     multiply = max(multiply, promote) if tile.threads * together >= 256 else multiply + promote
@@ -113,6 +119,33 @@ def least_seconds(gemm: MmaGemm, target: Target) -> float:
     m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
     moved = m * kernel.k * gemm.unit + kernel.n * kernel.k / gemm.storage.fields + 2 * m * kernel.n
     return moved / target.peak.bandwidth
+
+
+def gemv_seconds(gemv: Gemv, machine: Machine) -> float:
+    """The same for a kernel of a few rows."""
+    threads, fields, columns = gemv.launch.threads, gemv.storage.fields, gemv.columns
+    each = -(-gemv.blocks // machine.units)
+    together = max(1, min(each, machine.shared_memory // gemv.shared_bytes, 1024 // threads))
+    rounds = -(-gemv.chunks // (WARP * gemv.k_warps))
+    dots = threads * columns * (CHUNK // 4) * fields * gemv.rows
+    multiply = dots / _DOTS_PER_CLOCK / _CLOCK
+    load = threads * columns * CHUNK / _L2_BYTES_PER_CLOCK / _CLOCK
+    read = threads * CHUNK * fields * gemv.rows / _SHARED_BYTES_PER_CLOCK / _CLOCK  # activations, in the L1 cache
+    return each * rounds * max(multiply, load, read, _LATENCY / together) + _LATENCY
+
+
+def with_memory(generator: MmaGemm | Gemv, target: Target, machine: Machine) -> float:
+    """An estimate of the time of a product whose operands are in memory. What is the same for all kernels keeps small
+    differences between them small."""
+    kernel, bandwidth = generator.kernel, 1e12 if target.peak is None else target.peak.bandwidth
+    m = kernel.m if kernel.m is not None else _TYPICAL_ROWS
+    unit = 1 if kernel.rhs.decode is None else 2
+    bytes_ = kernel.n * generator.padded_k / generator.storage.fields + m * kernel.k * unit
+    bytes_ += m * kernel.columns * bits(kernel.result_type) / 8
+    if isinstance(generator, Gemv):
+        return hypot(gemv_seconds(generator, machine), bytes_ / bandwidth)
+    reached = _MMA_SYNC_ON_HOPPER if target.name == "sm_90a" and not generator.asynchronous else 1.0
+    return hypot(seconds(generator, target, machine, reached), bytes_ / bandwidth)
 
 
 def _products(kernel: Kernel) -> int:

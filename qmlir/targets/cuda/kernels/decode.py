@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...._mlir import arith, ir
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import BATCH, COLUMN, GROUP, MATRIX, Literal, Operand, Previous
+from .halves import Halves, halves
 from .operands import fetch
 from .rules import RULES
 
@@ -36,6 +38,7 @@ class Decoder:
         group, tile = block.kernel.group, block.tile
         share = tile.k // tile.warps[2]  # of one warp
         self._groups = 1 if group is None or group >= share else share // group
+        self.halves = halves(block.kernel, block.gemm.storage)
 
     def load(self, k_tile: e.Index) -> list[Any]:
         """What the stage reads at a tile."""
@@ -54,13 +57,16 @@ class Decoder:
         return found
 
     def _group(self, k_tile: e.Index, number: int) -> e.Index:
-        """The group of this warp's part of a tile."""
+        """The group of this warp's part of a tile; behind the last one, where K is padded, the last again: what is
+        multiplied there is zero, and has to stay it."""
         tile, group = self.block.tile, self.block.kernel.group
         if group is None:
             return 0
         share = tile.k // tile.warps[2]
         k = e.add(e.multiply(k_tile, tile.k), e.multiply(self.block.k_warp, share))
-        return e.add(e.divide(k, group), number)
+        found = e.add(e.divide(k, group), number)
+        whole = self.block.gemm.padded_k == self.block.kernel.k
+        return found if whole else e.minimum(found, self.block.kernel.groups - 1)
 
     def _column(self, run: int) -> e.Index:
         """The first of the neighbouring columns of this lane in some fragments: of fragments `run * lanes` and on."""
@@ -73,6 +79,8 @@ class Decoder:
     def fragment(self, word: Any, number: int, column: int, step: int) -> list[Any]:
         """Field `number` of a stored word, decoded: the two registers of fragment `column` at a step of this warp."""
         assert self.stage is not None
+        if self.halves is not None:
+            return self._pairs(self.halves, word, number, column, step)
         codes = self.block.gemm.storage.codes(word, number)
         arguments = []
         for source in self.stage.sources:
@@ -86,6 +94,23 @@ class Decoder:
         value = self.cloner.clone(self.stage.body, arguments)
         pairs = e.as_type(value, e.vector_of(2, e.integer(32)))
         return [e.lane(pairs, i) for i in range(2)]
+
+    def _pairs(self, form: Halves, word: Any, number: int, column: int, step: int) -> list[Any]:
+        """The same, by two floats at a time."""
+        stage = self.stage
+        assert stage is not None
+        operands = {
+            argument: self._value(source, column, step)
+            for argument, source in zip(stage.body.arguments, stage.sources, strict=False)
+            if isinstance(source, Operand)
+        }
+        less, scale = form.held(stage, operands)
+        kind = e.vector_of(2, ir.Type.parse(form.element))
+        found = []
+        for pair in form.pairs(word, number, self.block.gemm.storage.bits):
+            value = arith.subf(e.as_pair(pair, kind), less)
+            found.append(e.as_word(value if scale is None else arith.mulf(value, scale)))
+        return found
 
     def _value(self, operand: Operand, column: int, step: int) -> Any:
         group = step * self.block.gemm.step // (self.block.kernel.group or 1) if self._groups > 1 else 0

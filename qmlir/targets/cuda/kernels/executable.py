@@ -8,7 +8,7 @@ from typing import Any
 
 from ...._mlir import hal
 from ....kernels import emit as e
-from ...gpu_kernels.executable import Body, Launch, View, executable
+from ...gpu_kernels.executable import Body, Function, Launch, View
 
 WARP = 32
 
@@ -18,13 +18,12 @@ def in_a_row(threads: int, blocks: Callable[[e.Index], e.Index]) -> Launch:
     return Launch(threads, WARP, lambda rows: (blocks(rows), 1, 1), library=True)
 
 
-def kernel_of(
-    name: str, rows: int | None, tensors: Sequence[Any], launch: Launch, body: Body, *, tokens: bool = False,
-    results: int = 1,
-) -> str:  # fmt: skip
-    """An executable at the insertion point whose operands are tensors as they stand, the last of them the results; see
+def function_of(
+    rows: int | None, tensors: Sequence[Any], launch: Launch, body: Body, *, tokens: bool = False, results: int = 1,
+) -> Function:  # fmt: skip
+    """A function of an executable whose operands are tensors as they stand, the last of them the results; see
     `gpu_kernels.executable`."""
-    return executable(name, rows, [_view(t) for t in tensors], launch, body, tokens, results)
+    return Function(rows, [_view(t) for t in tensors], launch, body, tokens, results)
 
 
 def _view(tensor: Any) -> View:

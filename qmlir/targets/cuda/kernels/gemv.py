@@ -9,7 +9,7 @@ thread a result combines them in order and runs the stages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...._mlir import arith, memref, vector
@@ -17,9 +17,9 @@ from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Previous, RowSum, Source, Stage
 from ....kernels.row_sums import uses_row_sums
-from ...gpu_kernels.executable import Launch
+from ...gpu_kernels.executable import Function, Launch, executable
 from . import instructions as gpu
-from .executable import WARP, in_a_row, kernel_of, workgroup_id
+from .executable import WARP, function_of, in_a_row, workgroup_id
 from .operands import fetch
 from .rules import RULES
 from .shared_tile import CHUNK
@@ -38,19 +38,21 @@ class Gemv:
     Attributes:
         columns: of a warp.
         k_warps: of a workgroup that share columns.
+        most_rows: of a product with a dynamic number of them.
     """
 
     kernel: Kernel
     storage: Storage
     columns: int
     k_warps: int
+    most_rows: int = MOST_ROWS
 
     scratch: None = None
 
     @property
     def rows(self) -> int:
-        assert self.kernel.m is not None
-        return self.kernel.m
+        """That are computed, of which the last ones may not be there."""
+        return self.most_rows if self.kernel.m is None else self.kernel.m
 
     @property
     def chunk_codes(self) -> int:
@@ -84,19 +86,33 @@ class Gemv:
         return -(-self.kernel.n // self.block_columns)
 
     @property
+    def variant(self) -> tuple[int, int, int]:
+        """What makes it another than other kernels of a product."""
+        return self.columns, self.k_warps, self.rows
+
+    def of(self, kernel: Kernel) -> Gemv:
+        """The same for another number of rows, dynamic ones as many as this one has at most."""
+        return replace(self, kernel=kernel, most_rows=self.rows)
+
+    @property
     def launch(self) -> Launch:
-        return in_a_row(WARP * _WARPS, lambda rows: self.blocks)
+        # No row, no workgroup: the kernel reads the last row where one is not there.
+        return in_a_row(WARP * _WARPS, lambda rows: e.multiply(self.blocks, e.divide_up(rows, self.rows)))
 
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
         """An executable at the insertion point; returns its entry point."""
-        return kernel_of(name, self.kernel.m, [*inputs, result], self.launch, lambda r, b: _Block(self, b).run())
+        return executable(name, self.function(inputs, result))
+
+    def function(self, inputs: Sequence[Any], result: Any) -> Function:
+        """The kernel as a function of an executable, of tensors of these types."""
+        return function_of(self.kernel.m, [*inputs, result], self.launch, lambda r, b: _Block(self, r, b).run())
 
 
 class _Block:
     """One workgroup's work."""
 
-    def __init__(self, gemv: Gemv, buffers: list[Any]) -> None:
-        self.gemv, self.kernel = gemv, gemv.kernel
+    def __init__(self, gemv: Gemv, rows: e.Index, buffers: list[Any]) -> None:
+        self.gemv, self.kernel, self.rows = gemv, gemv.kernel, rows
         self.lhs, self.rhs, *operands, self.out = buffers
         self.buffers = dict(zip(self.kernel.operands, operands, strict=True))
         self.cloner = BodyCloner(1, RULES)
@@ -178,11 +194,12 @@ class _Block:
     def _codes(self, m: int, k: e.Index) -> list[Any]:
         """16 codes of a row from `k` on, as words; zeros behind its end."""
         size = next(size for size in (16, 4, 1) if self.kernel.k % size == 0)
+        row = e.minimum(m, e.subtract(self.rows, 1))
         words: list[Any] = []
         for part in range(0, CHUNK, size):
             place = e.add(k, part)
             there = True if self.gemv.chunks % WARP == 0 and self._whole_k else e.less(place, self.kernel.k)
-            where = [e.index(m), e.index(e.choose(there, place, 0))]
+            where = [e.index(row), e.index(e.choose(there, place, 0))]
             if size == 1:
                 words.append(self._known(memref.load(self.lhs, where), there, -128))
             else:
@@ -221,12 +238,13 @@ class _Block:
     def _finish(self, number: e.Index) -> None:
         """The combination of groups, the stages, and the store of one result."""
         gemv, kernel = self.gemv, self.kernel
-        m, local = e.divide(number, gemv.block_columns), e.remainder(number, gemv.block_columns)
+        part_m, local = e.divide(number, gemv.block_columns), e.remainder(number, gemv.block_columns)
+        m = part_m if isinstance(self.rows, int) else e.minimum(part_m, e.subtract(self.rows, 1))
         n = e.add(self.n0, local)
         safe = n if kernel.n % gemv.block_columns == 0 else e.minimum(n, kernel.n - 1)
 
         def at(part: e.Index, column: e.Index) -> Any:
-            return memref.load(self.parts, [e.index(part), e.index(m), e.index(column)])
+            return memref.load(self.parts, [e.index(part), e.index(part_m), e.index(column)])
 
         if kernel.combine is None:
             first = self._total([at(p, local) for p in range(gemv.parts)])
@@ -245,6 +263,8 @@ class _Block:
         for stage in kernel.stages:
             known.append(self.cloner.clone(stage.body, self._arguments(stage, known, places, sums)))
         here = True if kernel.n % gemv.block_columns == 0 else e.less(n, kernel.n)
+        if m is not part_m:
+            here = e.both(here, e.less(part_m, self.rows))
         e.guarded(here, lambda: memref.store(e.lane(known[-1], 0), self.out, [e.index(m), e.index(n)]))
 
     def _total(self, parts: Sequence[Any]) -> Any:

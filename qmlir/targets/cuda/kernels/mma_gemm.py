@@ -12,7 +12,7 @@ of fragment j is column `fragments * c + j` of the result. A lane holds columns 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...._mlir import arith, ir, memref, vector
@@ -35,10 +35,11 @@ from ....kernels.description import (
 )
 from ....kernels.outline import Scratch, has_tokens, picks
 from ....kernels.row_sums import uses_row_sums
-from ...gpu_kernels.executable import Body, Launch
+from ...gpu_kernels.executable import Body, Function, Launch, executable
 from . import instructions as gpu, stream_k
 from .decode import Decoder
-from .executable import in_a_row, kernel_of, workgroup_id
+from .executable import function_of, in_a_row, workgroup_id
+from .halves import halves
 from .image import Image
 from .operands import fetch, follows_rows
 from .raster import batch_of, blocks, place
@@ -83,9 +84,19 @@ class MmaGemm:
         return "i8" if self.unit == 1 else "f16"
 
     @property
+    def asynchronous(self) -> bool:
+        """Whether it multiplies by `wgmma`."""
+        return False
+
+    @property
     def decodes(self) -> bool:
         """Whether each code is made a float in registers."""
         return self.unit == 2
+
+    @property
+    def decoding(self) -> float:
+        """Instructions that make a float of a code."""
+        return 0 if not self.decodes else 2 if halves(self.kernel, self.storage) is not None else 5
 
     @property
     def step(self) -> int:
@@ -142,6 +153,15 @@ class MmaGemm:
         return ((BATCH, ROW, "k") if batch.rows is None else (ROW, "k")), (MATRIX, COLUMN, "k")
 
     @property
+    def variant(self) -> Tile:
+        """What makes it another than other kernels of a product."""
+        return self.tile
+
+    def of(self, kernel: Kernel) -> MmaGemm:
+        """The same for another number of rows."""
+        return replace(self, kernel=kernel)
+
+    @property
     def launch(self) -> Launch:
         if self.workgroups:
             return in_a_row(self.tile.threads, lambda rows: stream_k.launched(self, rows))
@@ -154,13 +174,17 @@ class MmaGemm:
 
     def emit(self, name: str, inputs: Sequence[Any], result: Any) -> str:
         """An executable at the insertion point; returns its entry point."""
+        return executable(name, self.function(inputs, result))
+
+    def function(self, inputs: Sequence[Any], result: Any) -> Function:
+        """The kernel as a function of an executable, of tensors of these types."""
         size, work = self._work()
         tensors, results = [*inputs, result], 1
         if self.workgroups:
             *own, counters, space = inputs
             tensors, results = [*own, counters, result, space], 3
         tokens = has_tokens(self.kernel)
-        return kernel_of(name, size, tensors, self.launch, work, tokens=tokens, results=results)
+        return function_of(size, tensors, self.launch, work, tokens=tokens, results=results)
 
     @property
     def block(self) -> type[Block]:
@@ -194,7 +218,8 @@ class Block:
         self.m0, self.n0 = e.multiply(block_m, self.tile.m), e.multiply(block_n, self.tile.n)
         self._lanes()
         shapes, k = gemm.shapes, self.kernel.k
-        rhs_length = gemm.padded_k // gemm.storage.fields if gemm.constant else k
+        # Of the packed weight as it is: other kernels that read it may ask for longer rows.
+        rhs_length = ir.MemRefType(rhs.type).shape[-1] if gemm.constant else k
         common = (self.thread, self.tile.threads)
         few = rows if isinstance(rows, int) and rows < self.tile.m else None
         at_lhs, at_rhs = (self._address(axes) for axes in gemm.axes)

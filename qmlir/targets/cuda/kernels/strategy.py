@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from ....dialect.dtypes import Array
     from ....kernels.description import Kernel
+    from ....kernels.outline import Emit
+    from ...gpu_kernels.executable import Function
     from .gemv import Gemv
     from .mma_gemm import MmaGemm
     from .weights import Storage
@@ -31,8 +33,14 @@ class KernelPlan:
     generator: MmaGemm | Gemv
     codes: Array | None  # of a constant weight, [N, K]
     facts: Mapping[str, Any]
+    target: Target
+    units: int  # multiprocessors
 
     def apply(self, op: Any) -> None:
+        self.outline(self.generator.emit, ())
+
+    def outline(self, emit: Emit, beside: Sequence[KernelPlan]) -> None:
+        """See `by_rows.SizedPlan`."""
         from ....kernels.emit import integer
         from ....kernels.layouts import by_columns
         from ....kernels.order import arranged
@@ -41,16 +49,49 @@ class KernelPlan:
         from .weights import packed_constant
 
         made = self.generator
+        padded_k = max(plan.generator.padded_k for plan in (self, *beside))
 
         def rhs() -> Any:
             if self.codes is None:
                 return by_columns(made.kernel.rhs)
-            return packed_constant(self.codes, made.storage, made.padded_k)
+            return packed_constant(self.codes, made.storage, padded_k)
 
         function = function_of(made.kernel.operations[0])
-        outline(made.kernel, rhs, made.emit, size_type=integer(32), arrange=arranged, scratch=made.scratch)
+        outline(made.kernel, rhs, emit, size_type=integer(32), arrange=arranged, scratch=made.scratch)
         if made.kernel.batch is not None:
             sweep(function)  # what the kernel reads through
+
+    # ---- see `by_rows.SizedPlan`
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.generator.kernel
+
+    @property
+    def variant(self) -> Hashable:
+        return self.generator.variant
+
+    @property
+    def storage(self) -> Hashable:
+        made = self.generator
+        if made.scratch is not None:
+            return None  # its workspace is no operand of other kernels
+        return "an argument" if self.codes is None else made.storage
+
+    @property
+    def most_rows(self) -> int | None:
+        return getattr(self.generator, "rows", None)
+
+    def of(self, kernel: Kernel) -> KernelPlan:
+        return replace(self, generator=self.generator.of(kernel))
+
+    def cost(self) -> float:
+        from .choose import Machine, with_memory
+
+        return with_memory(self.generator, self.target, Machine(self.units, self.target.shared_memory))
+
+    def function(self, inputs: Sequence[Any], result: Any) -> Function:
+        return self.generator.function(inputs, result)
 
     def describe(self) -> Mapping[str, Any]:
         made = self.generator
@@ -140,12 +181,16 @@ class Tiled:
             )
         return Decline("no tile fits shared memory and registers", "mma.sync has smaller ones")
 
+    def each(self) -> Sequence[Self]:
+        """See `by_rows.SizedStrategy`."""
+        return [replace(self, tiles=(tile,)) for tile in self.tiles] or [self]
+
     def accepted(self, gemm: MmaGemm, codes: Array | None, facts: Mapping[str, Any], c: Contraction) -> Accept:
         from .choose import Machine, seconds
 
         machine = Machine(self.units, self.target.shared_memory)
         estimate = replace(roofline(self.target, c), cost=seconds(gemm, self.target, machine))
-        return Accept(KernelPlan(gemm, codes, facts), estimate)
+        return Accept(KernelPlan(gemm, codes, facts, self.target, self.units), estimate)
 
 
 @dataclass(frozen=True)
@@ -158,28 +203,38 @@ class ProductStrategy(Tiled):
         return False
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
-        from ....kernels.description import Unfit
-        from ....kernels.picked import picked
-        from ....kernels.routing import routing_of, scattered
+        from ....kernels.routing import routing_of
         from .route import routable
 
         c = contraction
+        kernel = self.kernel_of(c)
+        answer = kernel if isinstance(kernel, Decline) else self.check(kernel, c)
+        if isinstance(answer, Decline):
+            return answer
+        routing = routing_of(self.described(c))
+        if routing is None or not routable(routing):
+            return answer
+        return replace(answer, plan=RoutedPlan(answer.plan, self, c))
+
+    def kernel_of(self, c: Contraction) -> Kernel | Decline:
+        """See `by_rows.SizedStrategy`."""
+        from ....kernels.description import Unfit
+        from ....kernels.picked import picked
+        from ....kernels.routing import scattered
+
         if c.kind != "matmul":
             return Decline(f"a {c.kind}", "write it as a matmul")
         if declined := self.unlike(c):
             return declined
         try:
-            described = self.described(c)
-            kernel = scattered(picked(described, slots=True).without_counts())
+            kernel = scattered(picked(self.described(c), slots=True).without_counts())
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
-        answer = _unfit(kernel) or self.check(kernel, c)
-        if isinstance(answer, Decline):
-            return answer
-        routing = routing_of(described)
-        if routing is None or not routable(routing):
-            return answer
-        return replace(answer, plan=RoutedPlan(answer.plan, self, c))
+        return _unfit(kernel) or kernel
+
+    def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        """See `by_rows.SizedStrategy`."""
+        return self.check(kernel, c)
 
     def described(self, c: Contraction) -> Kernel:
         """The kernel of a contraction.
@@ -314,12 +369,20 @@ class ConvolutionStrategy:
     def choosing(self, choice: Mapping[str, Any]) -> ConvolutionStrategy:
         return ConvolutionStrategy(self.matmul.choosing(choice))
 
+    def each(self) -> Sequence[ConvolutionStrategy]:
+        """See `by_rows.SizedStrategy`."""
+        return [ConvolutionStrategy(matmul) for matmul in self.matmul.each()]
+
     def consider(self, contraction: Contraction) -> Accept | Decline:
+        kernel = self.kernel_of(contraction)
+        return kernel if isinstance(kernel, Decline) else self.plan_of(kernel, contraction)
+
+    def kernel_of(self, c: Contraction) -> Kernel | Decline:
+        """See `by_rows.SizedStrategy`."""
         from ....kernels.description import Unfit
         from ....kernels.group import describe_convolution
         from .image import MOST_TAPS
 
-        c = contraction
         if c.kind != "conv2d":
             return Decline(f"a {c.kind}", "a convolution")
         if declined := self.matmul.unlike(c):
@@ -329,7 +392,11 @@ class ConvolutionStrategy:
             kernel = describe_convolution(c.op, padded, self.matmul.decodes, grouped=True, planes=(False, True))
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
-        answer = _unfit(kernel) or self.matmul.check(kernel, c)
+        return _unfit(kernel) or kernel
+
+    def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        """See `by_rows.SizedStrategy`."""
+        answer = self.matmul.check(kernel, c)
         groups = 1 if kernel.lhs.window is None else kernel.lhs.window.groups
         if groups > 1 and isinstance(answer, Decline) and kernel.n // groups % 16:
             return Decline(f"groups of {kernel.n // groups} filters are no whole tiles", "a multiple of 16 filters")
@@ -360,7 +427,8 @@ class GemvStrategy(ProductStrategy):
         gemv = gemv_for(kernel, storage_for(codes, kernel.rhs.magnitude), self.units, self.target.shared_memory)
         if isinstance(gemv, str):
             return Decline(gemv, "tensor cores take it")
-        return Accept(KernelPlan(gemv, codes, _gemv_facts(gemv)), roofline(self.target, c))
+        plan = KernelPlan(gemv, codes, _gemv_facts(gemv), self.target, self.units)
+        return Accept(plan, roofline(self.target, c))
 
 
 @dataclass(frozen=True)

@@ -47,17 +47,18 @@ class Storage:
 
     def _halves_layout(self, n: int, padded_k: int) -> Layout:
         """For `mma.sync.m16n8k16` on 16-bit numbers, of which lane t needs those at 2 t, 2 t + 1, 2 t + 8 and 2 t + 9
-        of each step of 16: the four bytes of its word, a field a step."""
+        of each step of 16: the four bytes of its word, a field a step. Neighbours are two bytes apart, as they are in a
+        word of two floats (`halves.py`)."""
         steps, t, half, pair = self.fields, 4, 2, 2
         blocks = (padded_k // (CHUNK * steps), steps, half, t, pair)
         field = 2 if self.bits < 8 else None
-        return Layout((n, padded_k), ((n,), blocks), (0, 1, 2, 4, 3, 5), bits=self.bits, field=field)
+        return Layout((n, padded_k), ((n,), blocks), (0, 1, 2, 4, 5, 3), bits=self.bits, field=field)
 
     def codes(self, word: Any, number: int) -> Any:
-        """The four codes of a field of a stored word, i8."""
+        """The four codes of a field of a stored word of `halves`, i8, in their order."""
         i32 = e.integer(32)
         codes = []
-        for byte in range(4):
+        for byte in (0, 2, 1, 3):
             low = 8 * byte + self.bits * number
             high = 32 - self.bits - low
             code = arith.shli(word, e.constant(high, i32)) if high else word

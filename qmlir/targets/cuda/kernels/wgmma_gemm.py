@@ -28,6 +28,10 @@ class WgmmaGemm(MmaGemm):
     """An integer kernel on one tile; warps lie along M, 16 rows each, and every one has all columns."""
 
     @property
+    def asynchronous(self) -> bool:
+        return True
+
+    @property
     def block(self) -> type[Block]:
         return WgmmaBlock
 

@@ -30,7 +30,7 @@ from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import Rows, WindowRows, rows_of
 from ...gpu_kernels.batch import Place, Products
 from ...gpu_kernels.epilogue import Epilogue
-from ...gpu_kernels.executable import Launch, View, executable
+from ...gpu_kernels.executable import Function, Launch, View, executable
 from ...gpu_kernels.small_floats import halves_of_word
 from ...gpu_kernels.weights import Codes
 from .instructions import Instruction
@@ -149,6 +149,11 @@ class MatrixKernel:
 
     def emit(self, name: str, inputs: Any, result: Any) -> str:
         """The executable; see `outline`."""
+        return executable(name, self.function)
+
+    @property
+    def function(self) -> Function:
+        """The kernel as a function of an executable."""
         tile = self.tile
         columns = -(-self.kernel.n // tile[1])
         products = Products(self.kernel)
@@ -165,7 +170,7 @@ class MatrixKernel:
             with e.when(place.used):
                 wave.run()
 
-        return executable(name, products.size, views, launch, body, products.tokens)
+        return Function(products.size, views, launch, body, products.tokens)
 
     @property
     def _weight_shape(self) -> tuple[int, ...]:

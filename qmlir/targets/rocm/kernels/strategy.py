@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
-from ...gpu_kernels.strategy import SMALL_FLOATS, byte_codes, considered, decoded_type, small_floats, unreadable
+from ...gpu_kernels.strategy import (
+    SMALL_FLOATS,
+    byte_codes,
+    considered,
+    decoded_type,
+    described,
+    small_floats,
+    unreadable,
+)
 from ...roofline import kernel_estimate
 
 if TYPE_CHECKING:
     from ....dialect.dtypes import Array
     from ....kernels.description import Kernel
+    from ....kernels.outline import Emit
+    from ...gpu_kernels.executable import Function
     from .instructions import Instruction
     from .machine import Amd
     from .matrix import MatrixKernel, Step, Tiles
@@ -34,6 +45,7 @@ class MatrixPlan:
     step: Step
     tiles: Tiles
     machine: Amd
+    units: int
 
     def _plan(self) -> MatrixKernel:
         from .matrix import MatrixKernel
@@ -41,12 +53,38 @@ class MatrixPlan:
         return MatrixKernel(self.kernel, self.step, self.tiles, self.machine)
 
     def apply(self, op: Any) -> None:
+        self.outline(self._plan().emit, ())
+
+    # ---- see `by_rows.SizedPlan`
+
+    def outline(self, emit: Emit, beside: Sequence[MatrixPlan]) -> None:
         from ...._mlir import ir
         from ....kernels.order import arranged
         from ....kernels.outline import outline
 
         plan, size = self._plan(), ir.IntegerType.get_signless(32)
-        outline(self.kernel, lambda: plan.packed(self.codes), plan.emit, size_type=size, arrange=arranged)
+        outline(self.kernel, lambda: plan.packed(self.codes), emit, size_type=size, arrange=arranged)
+
+    @property
+    def variant(self) -> Hashable:
+        return self.tiles
+
+    @property
+    def storage(self) -> Hashable:
+        return self.step
+
+    @property
+    def most_rows(self) -> int | None:
+        return None
+
+    def of(self, kernel: Kernel) -> MatrixPlan:
+        return replace(self, kernel=kernel)
+
+    def cost(self) -> float:
+        return _cost(self.kernel, self.tiles, self.units)
+
+    def function(self, inputs: Sequence[Any], result: Any) -> Function:
+        return self._plan().function
 
     def describe(self) -> Mapping[str, Any]:
         plan = self._plan()
@@ -74,16 +112,29 @@ class MatrixStrategy:
     units: int  # compute units
     accumulators: int  # registers of a lane for sums, those over groups included
     always: bool = False
+    only: tuple[int, int, int] | None = None  # tiles of a wave along rows and columns, and waves
     name: str = "matrix"
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
-        c = contraction
+        return considered(self, contraction)
+
+    def kernel_of(self, c: Contraction) -> Kernel | Decline:
+        """See `by_rows.SizedStrategy`."""
         floats = c.acc == "f32" and (c.lhs in ("f16", "bf16") or small_floats(c))
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32") and not floats:
             return Decline(
                 f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 or one-byte floats on both sides, or f16 or bf16 by codes"
             )
-        return considered(self, c, planes=True)
+        return described(c, planes=True)
+
+    def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        """See `by_rows.SizedStrategy`."""
+        return self.check(kernel)
+
+    def each(self) -> Sequence[MatrixStrategy]:
+        """See `by_rows.SizedStrategy`."""
+        sizes = (4, 2, 1)
+        return [replace(self, only=(r, c, w)) for r in sizes for c in sizes for w in sizes]
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
@@ -107,32 +158,39 @@ class MatrixStrategy:
                 f"groups of {kernel.group} along K are no multiple of an instruction's K", "a group size of 32 or more"
             )
         tiles = self._tiles(kernel, step)
-        plan = MatrixPlan(kernel, codes, step, tiles, self.machine)
+        if tiles is None:
+            return Decline("such tiles do not fit the registers", "smaller ones")
+        plan = MatrixPlan(kernel, codes, step, tiles, self.machine, self.units)
         return Accept(plan, kernel_estimate(self.target, kernel, step.codes.bits))
 
-    def _tiles(self, kernel: Kernel, step: Step) -> Tiles:
-        """The cheapest tiles: rounds over the machine, times one workgroup's work a step."""
+    def _tiles(self, kernel: Kernel, step: Step) -> Tiles | None:
+        """The cheapest tiles, None where those that are asked for do not fit."""
         from .matrix import Tiles
 
         m = kernel.m if kernel.m is not None else _TYPICAL
         sums = 2 if kernel.combine is not None else 1
-        products = 1 if kernel.batch is None else kernel.batch.size or _TYPICAL_PRODUCTS
         best: tuple[float, Tiles] | None = None
-        for rows in (4, 2, 1):
-            for columns in (4, 2, 1):
-                for waves in (4, 2, 1):
-                    registers = rows * columns * step.instruction.registers * sums
-                    wasteful = (rows > 1 and 8 * rows >= m) or 8 * columns * waves >= kernel.n + 16
-                    if registers > self.accumulators or (wasteful and (rows, columns, waves) != (1, 1, 1)):
-                        continue
-                    blocks = products * -(-m // (16 * rows)) * -(-kernel.n // (16 * columns * waves))
-                    rounds = -(-blocks * waves // (4 * self.units))
-                    # What a wave does beside its instructions: its weights, its share of the activations, the rest.
-                    cost = rounds * (rows * columns + columns + rows / 2 + rows / waves + 2.0)
-                    if best is None or cost < best[0]:
-                        best = cost, Tiles(rows, columns, waves)
-        assert best is not None
-        return best[1]
+        for rows, columns, waves in [self.only] if self.only else itertools.product((4, 2, 1), repeat=3):
+            registers = rows * columns * step.instruction.registers * sums
+            wasteful = (rows > 1 and 8 * rows >= m) or 8 * columns * waves >= kernel.n + 16
+            if registers > self.accumulators or (wasteful and (rows, columns, waves) != (1, 1, 1)):
+                continue
+            tiles = Tiles(rows, columns, waves)
+            cost = _cost(kernel, tiles, self.units)
+            if best is None or cost < best[0]:
+                best = cost, tiles
+        return best[1] if best else None
+
+
+def _cost(kernel: Kernel, tiles: Tiles, units: int) -> float:
+    """Rounds over the machine, times one workgroup's work a step."""
+    m = kernel.m if kernel.m is not None else _TYPICAL
+    products = 1 if kernel.batch is None else kernel.batch.size or _TYPICAL_PRODUCTS
+    rows, columns, waves = tiles.rows, tiles.columns, tiles.waves
+    blocks = products * -(-m // (16 * rows)) * -(-kernel.n // (16 * columns * waves))
+    rounds = -(-blocks * waves // (4 * units))
+    # What a wave does beside its instructions: its weights, its share of the activations, the rest.
+    return rounds * (rows * columns + columns + rows / 2 + rows / waves + 2.0)
 
 
 def _plain(kernel: Kernel) -> bool:

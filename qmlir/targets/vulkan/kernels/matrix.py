@@ -23,7 +23,7 @@ from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import Rows, WindowRows, rows_of
 from ...gpu_kernels.batch import Place, Products
 from ...gpu_kernels.epilogue import Epilogue, as_i8
-from ...gpu_kernels.executable import Launch, View, executable
+from ...gpu_kernels.executable import Function, Launch, View, executable
 from ...gpu_kernels.weights import COLUMNS, Codes
 from .machine import Spirv
 
@@ -85,6 +85,11 @@ class CooperativeKernel:
 
     def emit(self, name: str, inputs: Any, result: Any) -> str:
         """The executable; see `outline`."""
+        return executable(name, self.function)
+
+    @property
+    def function(self) -> Function:
+        """The kernel as a function of an executable."""
         columns = -(-self.kernel.n // TILE)
         products = Products(self.kernel)
         launch = Launch(self.threads, self.machine.subgroup, lambda size: products.grid(size, columns, TILE))
@@ -106,7 +111,7 @@ class CooperativeKernel:
                 threads.run()
 
         views = [activations.view, weight, *picks, *epilogue.views]
-        return executable(name, products.size, views, launch, body, products.tokens)
+        return Function(products.size, views, launch, body, products.tokens)
 
 
 @dataclass(frozen=True)

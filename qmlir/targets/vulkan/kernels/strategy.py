@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
 from ...gpu import Mma, parse_mma
-from ...gpu_kernels.strategy import considered, decoded_type, unreadable, unsupported
+from ...gpu_kernels.strategy import (
+    BYTES,
+    LOAD,
+    THREADS,
+    considered,
+    decoded_type,
+    described,
+    unreadable,
+    unsupported,
+)
 from ...roofline import kernel_estimate
 from .machine import Spirv
 
 if TYPE_CHECKING:
     from ....dialect.dtypes import Array
     from ....kernels.description import Kernel
+    from ....kernels.outline import Emit
+    from ...gpu_kernels.executable import Function
     from ...gpu_kernels.weights import Codes
     from .matrix import CooperativeKernel
+
+# Slots of a subgroup's instructions: the products of its fragments, sixteen codes deep, and in loads of one what it
+# reads from shared memory and waits at barriers in a step.
+_MULTIPLY = 128
+_SHARED_LOADS = 16
 
 
 _MOST = 32  # instructions of a step: more of them take drivers long to compile
@@ -40,16 +56,49 @@ class CooperativePlan:
         return CooperativeKernel(self.kernel, self.weights, self.depth, self.matrix, self.machine)
 
     def apply(self, op: Any) -> None:
+        self.outline(self._plan().emit, ())
+
+    # ---- see `by_rows.SizedPlan`
+
+    def outline(self, emit: Emit, beside: Sequence[Any]) -> None:
         from ...._mlir import ir
         from ....kernels.order import arranged
         from ....kernels.outline import outline
         from ...gpu_kernels.weights import packed
 
         size = ir.IntegerType.get_signless(32)
+        codes, weights = self.codes, self.weights
+        outline(self.kernel, lambda: packed(codes, weights), emit, size_type=size, arrange=arranged)
+
+    @property
+    def variant(self) -> Hashable:
+        return self.depth
+
+    @property
+    def storage(self) -> Hashable:
+        return self.weights
+
+    @property
+    def most_rows(self) -> int | None:
+        return None
+
+    def of(self, kernel: Kernel) -> CooperativePlan:
+        return replace(self, kernel=kernel)
+
+    def cost(self) -> float:
+        """See `gpu_kernels.strategy.DotPlan`."""
+        from .matrix import TILE
+
         plan = self._plan()
-        outline(
-            self.kernel, lambda: packed(self.codes, self.weights), plan.emit, size_type=size, arrange=arranged
-        )  # fmt: skip
+        assert self.kernel.m is not None
+        blocks = -(-self.kernel.m // TILE) * -(-self.kernel.n // TILE)
+        rounds = -(-blocks * plan.threads // THREADS)
+        loads = 2 * TILE * self.depth // (plan.threads * 16) + _SHARED_LOADS
+        slots = rounds * plan.steps * (_MULTIPLY * self.depth / 16 + LOAD * loads)
+        return max(slots, blocks * TILE * self.kernel.k * (1 / self.weights.fields + 1) / BYTES)
+
+    def function(self, inputs: Sequence[Any], result: Any) -> Function:
+        return self._plan().function
 
     def describe(self) -> Mapping[str, Any]:
         from .matrix import TILE
@@ -75,13 +124,24 @@ class CooperativeKernelStrategy:
     name: str = "matrix"
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
-        c = contraction
+        return considered(self, contraction)
+
+    def kernel_of(self, c: Contraction) -> Kernel | Decline:
+        """See `by_rows.SizedStrategy`."""
         types = (c.lhs, c.rhs, c.acc)
         if types not in (("i8", "i8", "i32"), ("f16", "f16", "f32")):
             return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "i8 codes on both sides, or f16 by codes")
         if not self._matrices(*types):
             return Decline(f"{self.target.spelling} has no cooperative matrix of {c.lhs}", "none needed")
-        return considered(self, c, planes=True)
+        return described(c, planes=True)
+
+    def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        """See `by_rows.SizedStrategy`."""
+        return self.check(kernel)
+
+    def each(self) -> Sequence[CooperativeKernelStrategy]:
+        """See `by_rows.SizedStrategy`."""
+        return [self]
 
     def _matrices(self, lhs: str, rhs: str, acc: str) -> list[Mma]:
         """Those that the kernel is written for, the largest first."""

@@ -1,0 +1,144 @@
+"""Integer codes as 16-bit floats, two at a time, without a conversion.
+
+The bits of a short code put into the low bits of a float's mantissa make `base + code`: 1024 + code in f16 (10 bits of
+mantissa), 128 + code in bf16 (7 bits). Base and zero point come off in one subtraction of two floats, which is exact,
+and the scale follows in one product (Kim, Henry, Fahim, Awadalla, "Who Says Elephants Can't Run", 2022, section 3; the
+idea is that of Marlin's kernels). A code's float times a scale of its own type is exact in f32 before it is rounded, so
+one product of 16-bit floats gives the same bits as the f32 product, rounded, that the program writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ...._mlir import arith, ir
+from ....dialect.ops.constants import constant_array
+from ....kernels import emit as e
+from ....kernels.bodies import BodyCloner
+from ....kernels.description import Kernel, Operand
+from ....kernels.scaled import scaled
+from .rules import RULES
+
+if TYPE_CHECKING:
+    from ....kernels.description import Stage
+    from .weights import Storage
+
+_MANTISSA = {"f16": 10, "bf16": 7}
+_BASE_BITS = {"f16": 0x6400, "bf16": 0x4300}  # of 2 ^ mantissa
+_PAIR = 0x00010001  # a number of 16 bits in both halves of a word
+
+
+@dataclass(frozen=True)
+class Halves:
+    """`((field ^ flip) + offset - zero) * scale` of a stored field, its bits without a sign."""
+
+    element: str  # "f16" | "bf16"
+    flip: int
+    offset: int
+    zero: Any  # values of the decode's body, None where they are 0 and 1
+    scale: Any
+
+    @property
+    def base(self) -> int:
+        return 1 << _MANTISSA[self.element]
+
+    def pairs(self, word: Any, number: int, bits: int) -> list[Any]:
+        """Both words of `base + (field ^ flip)` of a step: of the codes at 2 t and 2 t + 1, and those 8 behind."""
+        mask, bias = ((1 << bits) - 1) * _PAIR, (_BASE_BITS[self.element] | self.flip) * _PAIR
+        found = []
+        for half in range(2):
+            low = 8 * half + bits * number
+            moved = arith.shrui(word, _word(low)) if low else word
+            found.append(arith.xori(arith.andi(moved, _word(mask)), _word(bias)))
+        return found
+
+    def held(self, stage: Stage, operands: dict[Any, Any]) -> tuple[Any, Any]:
+        """What comes off both floats of a word, and what they are multiplied by (None: nothing), as vectors of two.
+        `operands`: scalars of the body's arguments."""
+        cloner = BodyCloner(1, RULES)
+        known = {argument: e.broadcast(value, 1) for argument, value in operands.items()}
+        kind = ir.Type.parse(self.element)
+        less = self.base - self.offset
+        if self.zero is None:
+            subtrahend = e.splat(float(less), 2, kind)
+        else:
+            zero = e.lane(cloner.value(self.zero, known), 0)
+            whole = arith.sitofp(ir.F32Type.get(), arith.addi(zero, e.constant(less, e.integer(32))))
+            subtrahend = e.broadcast(arith.truncf(kind, whole), 2)
+        if self.scale is None:
+            return subtrahend, None
+        return subtrahend, e.broadcast(e.lane(cloner.value(self.scale, known), 0), 2)
+
+
+def halves(kernel: Kernel, storage: Storage) -> Halves | None:
+    """How the weight's codes become pairs of the activation's type; None where they are no such numbers."""
+    if kernel.rhs.decode is None:
+        return None
+    element = str(ir.RankedTensorType(kernel.lhs.value.type).element_type)
+    return _form(kernel.rhs.decode, element, storage.bits)
+
+
+@lru_cache(maxsize=16)  # one form is asked for by every tile that is considered
+def _form(decode: Stage, element: str, bits: int) -> Halves | None:
+    form = scaled(decode, rounded_to=element)
+    if form is None or element not in _MANTISSA or bits > _MANTISSA[element]:
+        return None
+    scale = form.scale
+    if scale is not None and str(scale.type) != element:
+        scale = _widened(scale)
+        if scale is None or str(scale.type) != element:
+            return None
+    # The value of each field, in the order of its bits; a signed code's sign is the top one.
+    fields = range(1 << bits)
+    sign = 1 << (bits - 1)
+    for flip, codes in ((0, [f & 255 for f in fields]), (sign, [((f ^ sign) - sign) & 255 for f in fields])):
+        found = [form.values[code] for code in codes]
+        offset = found[0] - (0 ^ flip)
+        if offset.is_integer() and found == [(f ^ flip) + offset for f in fields]:
+            made = Halves(element, flip, int(offset), form.zero, scale)
+            return made if _exact(made, decode, bits) else None
+    return None
+
+
+def _widened(value: Any) -> Any:
+    """The number that is only made longer, None of any other."""
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.extf":
+        return None
+    return value.owner.operation.operands[0]
+
+
+def _exact(form: Halves, decode: Stage, bits: int) -> bool:
+    """Whether what comes off, and what is left, are whole numbers that the type has."""
+    low = high = 0
+    if form.zero is not None:
+        bounds = _bounds(form.zero, decode)
+        if bounds is None:
+            return False
+        low, high = bounds
+    most = 2 * form.base
+    least_off, most_off = form.base - form.offset + low, form.base - form.offset + high
+    left = (1 << bits) + abs(form.offset) + max(abs(low), abs(high))
+    return least_off >= 0 and most_off <= most and left <= most
+
+
+def _bounds(zero: Any, decode: Stage) -> tuple[int, int] | None:
+    """Of an operand that is made i32: of its values where they are constant, else of its type."""
+    owner = None if isinstance(zero.owner, ir.Block) else zero.owner.operation
+    if owner is None or owner.name not in ("arith.extsi", "arith.extui"):
+        return None
+    argument = owner.operands[0]
+    if not isinstance(argument.owner, ir.Block):
+        return None
+    width = int(argument.type.width)
+    source = decode.sources[list(decode.body.arguments).index(argument)]
+    known = constant_array(source.value) if isinstance(source, Operand) else None
+    if known is not None and known.size:
+        known = known.view(f"u{known.dtype.itemsize}") if owner.name == "arith.extui" else known
+        return int(known.min()), int(known.max())
+    return (0, (1 << width) - 1) if owner.name == "arith.extui" else (-(1 << (width - 1)), (1 << (width - 1)) - 1)
+
+
+def _word(value: int) -> Any:
+    return e.constant(value - (1 << 32) if value >> 31 else value, e.integer(32))

@@ -1,0 +1,250 @@
+"""Several kernels of one product whose number of rows is known at run time only.
+
+What a target makes of M rows is asked for M = 1, 2, 4, ..: the same strategies in the same order as for a static M. Of
+the kernels that read one packed weight a few are taken, so that for every number of rows one of them is about as fast
+as the best of all; each becomes a function of one executable, and the host launches the one for the rows that it has
+(`executable.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, log
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from ...strategy import Accept, Contraction, Decline, Estimate, Knob, Plan, Strategy, Tunable
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from ...kernels.description import Kernel
+    from ...kernels.outline import Emit
+    from .executable import Function
+
+SAMPLES = tuple(1 << i for i in range(14))  # numbers of rows that kernels are compared at
+_MOST_IMAGES = 8  # of the samples
+_TYPICAL = 512  # whose time stands for the plan's where choices are compared
+_MOST_FUNCTIONS = 4
+# A further function has to make up for the time that it takes to compile and load: the sum over the samples of the
+# logarithm of how many times slower they are without it.
+_WORTH = 0.25
+# Estimates are not that good: what the target asks first is taken where it is slower by this factor at most.
+_PREFERRED = 1.3
+
+
+@runtime_checkable
+class SizedPlan(Plan, Protocol):
+    """A kernel that can be made for another number of rows."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+
+    @property
+    def variant(self) -> Hashable:
+        """What makes it another than other plans of a kernel."""
+
+    @property
+    def storage(self) -> Hashable:
+        """How its weight lies in memory: plans of one storage can read the same weight. None: it can be no function
+        beside others."""
+
+    @property
+    def most_rows(self) -> int | None:
+        """How many rows it computes at most, None: any number."""
+
+    def of(self, kernel: Kernel) -> Self:
+        """The same for another number of rows, which may be dynamic, but not above `most_rows`."""
+
+    def cost(self) -> float:
+        """About how long it takes, in a unit that all plans of a target have in common."""
+
+    def function(self, inputs: Sequence[Any], result: Any) -> Function:
+        """The kernel as a function of an executable, of tensors of these types."""
+
+    def outline(self, emit: Emit, beside: Sequence[Any]) -> None:
+        """Put what `emit` makes in the place of the group. The plans `beside` read its weight too."""
+
+
+class SizedStrategy(Strategy, Protocol):
+    """A strategy that can be asked about a kernel of another number of rows."""
+
+    def kernel_of(self, c: Contraction) -> Kernel | Decline:
+        """What the contraction and all that is fused with it compute."""
+
+    def each(self) -> Sequence[Self]:
+        """The strategy with one of its choices each, where it has some."""
+
+    def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
+        """Whether it takes such a kernel; the plan is a `SizedPlan`."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A plan, and the name of the strategy that made it."""
+
+    strategy: str
+    plan: SizedPlan
+
+
+@dataclass(frozen=True)
+class ByRows:
+    """Plans of one kernel, each with the most rows that it is taken for, in ascending order, None for the last."""
+
+    variants: tuple[tuple[int | None, Variant], ...]
+
+    def apply(self, op: Any) -> None:
+        """See `strategy.Plan`."""
+        from .executable import executable
+
+        plans = [variant.plan for _, variant in self.variants]
+        bounds = [most for most, _ in self.variants if most is not None]
+
+        def emit(name: str, inputs: Sequence[Any], result: Any) -> str:
+            first, *more = [plan.function(inputs, result) for plan in plans]
+            return executable(name, first, *zip(bounds, more, strict=True))
+
+        plans[0].outline(emit, plans[1:])
+
+    def describe(self) -> Mapping[str, Any]:
+        """See `strategy.Plan`."""
+        facts: dict[str, Any] = {"route": "kernel"}
+        above = 0
+        for most, variant in self.variants:
+            rows = "any number of rows" if not above else f"more than {above} rows"
+            if most is not None:
+                rows = f"up to {most} rows" if not above else f"{above + 1} to {most} rows"
+                above = most
+            said = {name: fact for name, fact in variant.plan.describe().items() if name != "route"}
+            facts[rows] = {"strategy": variant.strategy, **said}
+        return facts
+
+
+@dataclass(frozen=True)
+class ByRowsStrategy:
+    """Products of a dynamic number of rows, by what `strategies` make of each number."""
+
+    strategies: tuple[SizedStrategy, ...]
+    name: str = "by-rows"
+
+    def space(self) -> tuple[Knob, ...]:
+        """Nothing of its own: see `strategy.Tunable`."""
+        return ()
+
+    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+        return ()
+
+    def choosing(self, choice: Mapping[str, Any]) -> ByRowsStrategy:
+        made = tuple(s.choosing(choice) if isinstance(s, Tunable) else s for s in self.strategies)
+        return replace(self, strategies=made)  # type: ignore[arg-type]
+
+    def consider(self, contraction: Contraction) -> Accept | Decline:
+        c = contraction
+        if c.m is not None:
+            return Decline("the number of rows is static", "none needed")
+        if c.op is None:
+            return Decline("what is fused with it is not known", "none needed")
+        described = [(strategy, strategy.kernel_of(c)) for strategy in self.strategies]
+        asked = [(strategy, kernel) for strategy, kernel in described if not isinstance(kernel, Decline)]
+        if not asked:
+            return next(reason for _, reason in reversed(described) if isinstance(reason, Decline))
+        kernel = asked[0][1]
+        if kernel.m is not None or (kernel.batch is not None and not kernel.beside):
+            return Decline("a batch of products, each of as many rows", "none needed")
+        from ...kernels.weights import codes_read_once
+
+        with codes_read_once():
+            return _Choice(c, asked, _samples(kernel)).made()
+
+
+def _samples(kernel: Kernel) -> list[int]:
+    """The numbers of rows that kernels are compared at; of a convolution those of whole images."""
+    window = kernel.lhs.window
+    return [*SAMPLES] if window is None else [window.result[0] * window.result[1] * i for i in SAMPLES[:_MOST_IMAGES]]
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What strategies make of the samples."""
+
+    contraction: Contraction
+    asked: Sequence[tuple[SizedStrategy, Kernel]]
+    samples: Sequence[int]
+
+    def made(self) -> Accept | Decline:
+        answers = [list(self._answers(rows)) for rows in self.samples]
+        found = [[v for v in row if isinstance(v, Variant)] for row in answers]
+        kernels = {strategy.name: kernel for strategy, kernel in self.asked}
+        every = list(self._every())
+        many = [v for v in (*found[-1], *every) if v.plan.storage is not None and v.plan.most_rows is None]
+        if not many:
+            reasons = [v for v in answers[-1] if isinstance(v, Decline)]
+            alone = Decline("a kernel whose workgroups share K is a program's only one", "another tile")
+            return reasons[-1] if len(reasons) == len(answers[-1]) else alone
+        # Many rows are the most work: their weight is everybody's, and so is what else they read (an image may be
+        # brought into another layout first).
+        storage, read = many[0].plan.storage, kernels[many[0].strategy]
+
+        def fit(variants: Iterable[Variant]) -> list[Variant]:
+            return [v for v in variants if v.plan.storage == storage and kernels[v.strategy] == read]
+
+        fitting = [*(fit(row) for row in found[:-1]), fit(found[-1]) or many[:1]]
+        able = itertools.chain(*fitting, fit(every))
+        candidates = list({(v.strategy, v.plan.variant): v for v in able}.values())
+        costs = [[self._cost(v, i, fitting[i]) for i in range(len(self.samples))] for v in candidates]
+        chosen = partition(costs)
+        bounds = [*(self.samples[end - 1] for end, _ in chosen[:-1]), None]
+        variants = [replace(v, plan=v.plan.of(kernels[v.strategy])) for v in (candidates[i] for _, i in chosen)]
+        typical = sum(rows < _TYPICAL for rows in self.samples[:-1])
+        cost = costs[next(i for end, i in chosen if typical < end)][typical]
+        return Accept(ByRows(tuple(zip(bounds, variants, strict=True))), Estimate(None, "a size is dynamic", cost))
+
+    def _every(self) -> Iterator[Variant]:
+        """What strategies could choose for many rows, chosen or not."""
+        choices = [(each, kernel) for strategy, kernel in self.asked for each in strategy.each()]
+        answers = replace(self, asked=choices)._answers(self.samples[-1])
+        return (answer for answer in answers if isinstance(answer, Variant))
+
+    def _answers(self, rows: int) -> Iterator[Variant | Decline]:
+        """Of each strategy, in order, for a static number of rows."""
+        for strategy, kernel in self.asked:
+            answer = strategy.plan_of(replace(kernel, m=rows), replace(self.contraction, m=rows))
+            # What a strategy makes for a static number of rows only is none of ours.
+            if isinstance(answer, Accept) and isinstance(answer.plan, SizedPlan):
+                yield Variant(strategy.name, answer.plan)
+            elif isinstance(answer, Decline):
+                yield answer
+
+    def _cost(self, variant: Variant, sample: int, asked: Sequence[Variant]) -> float:
+        """About the time of a plan for a number of rows that it may not have been made for."""
+        rows, most = self.samples[sample], variant.plan.most_rows
+        other = bool(asked) and variant.strategy != asked[0].strategy
+        # What many rows get is never left to estimates that strategies make in their own ways.
+        if (most is not None and rows > most) or (other and sample == len(self.samples) - 1):
+            return inf
+        kernel = next(kernel for strategy, kernel in self.asked if strategy.name == variant.strategy)
+        cost = variant.plan.of(replace(kernel, m=rows)).cost()
+        return cost * _PREFERRED if other else cost
+
+
+def partition(costs: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
+    """Which candidate takes which samples, as `(end, candidate)` in order of the samples, by `costs` of each candidate
+    at each sample: a few candidates, each for a run of samples, so that the sum over all samples of the logarithm of
+    how many times slower they are than at their best, and of what functions have to be worth, is least."""
+    count = len(costs[0])
+    best = [min(row[i] for row in costs) for i in range(count)]
+    loss = [[log(row[i] / best[i]) if row[i] < inf else inf for i in range(count)] for row in costs]
+    # For each number of functions and of samples that they take: the loss, and what is chosen.
+    known: list[dict[int, tuple[float, list[tuple[int, int]]]]] = [{0: (0.0, [])}]
+    for _ in range(_MOST_FUNCTIONS):
+        row: dict[int, tuple[float, list[tuple[int, int]]]] = {}
+        for start, (before, chosen) in known[-1].items():
+            for candidate, losses in enumerate(loss):
+                total = before + _WORTH
+                for end in range(start + 1, count + 1):
+                    total += losses[end - 1]
+                    if total < row.get(end, (inf, []))[0]:
+                        row[end] = total, [*chosen, (end, candidate)]
+        known.append(row)
+    return min((row[count] for row in known if count in row), key=lambda found: found[0])[1]
