@@ -14,8 +14,9 @@ Rule = Callable[["BodyCloner", Any, list[Any]], Any]
 _DIALECTS = ("arith.", "math.")
 
 
-def unclonable(block: Any) -> str:
-    """Why a body has no form on vectors, "" when it has one."""
+def unclonable(block: Any, small_floats: bool = False) -> str:
+    """Why a body has no form on vectors, "" when it has one. `small_floats`: it may read floats of one byte, which it
+    only extends to f32."""
     local = set(block.arguments)
     for op in block.operations:
         operation = op.operation
@@ -28,7 +29,19 @@ def unclonable(block: Any) -> str:
             if not computable(result.type):
                 return f"its body computes with {result.type}"
         local.update(operation.results)
-    return next((f"it reads {a.type}" for a in block.arguments if not computable(a.type)), "")
+    unread = (a for a in block.arguments if not computable(a.type) and not (small_floats and _only_extended(a)))
+    return next((f"it reads {a.type}" for a in unread), "")
+
+
+def is_small_float(t: Any) -> bool:
+    """Whether it is a float of one byte, or a scale that is an exponent alone."""
+    return isinstance(t, ir.FloatType) and t.width == 8
+
+
+def _only_extended(argument: Any) -> bool:
+    users = [use.owner.operation for use in argument.uses]
+    extended = all(u.name == "arith.extf" and isinstance(u.results[0].type, ir.F32Type) for u in users)
+    return is_small_float(argument.type) and extended
 
 
 def computable(t: Any) -> bool:

@@ -158,6 +158,7 @@ class Factor:
 
     `flipped`: the tensor holds the codes with their top bit inverted, as unsigned codes that were biased.
     `k_last`: the last axis (after the groups are merged into it) is K, else the first is.
+    `e2m1`: the codes are of e2m1, and what is multiplied is twice the number that they stand for, an integer.
     `decode`: from the code (`Previous(0)`) and operands of its column and group to the number that is multiplied.
     """
 
@@ -166,6 +167,7 @@ class Factor:
     magnitude: int = 128  # the largest |code|
     flipped: bool = False
     decode: Stage | None = None
+    e2m1: bool = False
     window: Window | None = None  # where the rows overlap in an image
 
     @property
@@ -195,6 +197,8 @@ class Kernel:
     acc_type: Any
     result_type: Any  # of one element
     group: int | None = None  # codes along K that one part sums; None: all of them
+    # Where sums are of integers that stand for fractions, what a sum is multiplied with; it is f32 then.
+    fraction: float | None = None
     combine: Stage | None = None
     total_type: Any = None  # of the sum over groups
     stages: tuple[Stage, ...] = ()

@@ -31,7 +31,7 @@ from .description import (
     Unfit,
     Window,
 )
-from .scaled import constant_scalar, scaled
+from .scaled import constant_scalar, decodes_e2m1, scaled
 
 _MULTIPLY_ADD = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
 _FLOAT_MULTIPLY_ADD = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}
@@ -53,12 +53,13 @@ class _Axis:
 _Axes = tuple[_Axis, ...]
 
 
-def describe(op: Any, extended: bool = False, decoded_batches: bool = False) -> Kernel:
+def describe(op: Any, extended: bool = False, decoded_batches: bool = False, small_floats: bool = False) -> Kernel:
     """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes.
 
     What not every generator has is found only when it asks for it (`extended`): batches of products, gates, float
     activations that are widened in front of the product, decodes that are tables of whatever form, and products of
-    one-byte floats. With `decoded_batches` a batch may be of floats, whose weights are decoded by arithmetic.
+    one-byte floats. With `decoded_batches` a batch may be of floats, whose weights are decoded by arithmetic. With
+    `small_floats` codes of e2m1 on both sides are multiplied as integers, and bodies may read floats of one byte.
 
     Raises:
         Unfit: where it is none.
@@ -89,7 +90,11 @@ def describe(op: Any, extended: bool = False, decoded_batches: bool = False) -> 
     if batch and (len(rows) != 1 or rows[0].size is None):
         raise Unfit("products of a batch with a dynamic number of rows", "blocks of a static size")
     group = _product([a.size for a in depth]) if groups else None
-    if floating and not (extended and all(_one_byte(side.value) for side in (lhs, rhs))):
+    fraction, acc = None, value.type.element_type
+    codes = _both_of_e2m1(lhs, rhs) if small_floats and floating and not batch else None
+    if codes is not None:
+        (lhs, rhs), fraction, acc = codes, 0.25, ir.IntegerType.get_signless(32)
+    elif floating and not (extended and all(_one_byte(side.value) for side in (lhs, rhs))):
         if (batch and not decoded_batches) or groups or len(depth) != 1:
             raise Unfit(
                 "a float product in groups, or a batch of them", "one weight, dequantised in front of the product"
@@ -102,7 +107,7 @@ def describe(op: Any, extended: bool = False, decoded_batches: bool = False) -> 
         products, rhs = _products(batch[0], _ungrouped(rhs))
         products, lhs = gathered_rows(products, _ungrouped(lhs))
         products = replace(products, counts=_counts(products, rows[0].size))
-    chain = _Chain(value, out_axes, rows, columns[0], batch)
+    chain = _Chain(value, out_axes, rows, columns[0], batch, small_floats)
     if groups:
         chain.combine(groups)
     elif out_axes != (*batch, *rows, columns[0]):
@@ -117,9 +122,10 @@ def describe(op: Any, extended: bool = False, decoded_batches: bool = False) -> 
         k=k,
         lhs=lhs,
         rhs=rhs,
-        acc_type=value.type.element_type,
+        acc_type=acc,
         result_type=chain.value.type.element_type,
         group=group,
+        fraction=fraction,
         combine=chain.total,
         total_type=chain.total_type,
         stages=tuple(chain.stages),
@@ -573,6 +579,28 @@ def _narrow(value: Any) -> Any:
     return op.operands[0]
 
 
+def _both_of_e2m1(lhs: Factor, rhs: Factor) -> tuple[Factor, Factor] | None:
+    """Both sides as codes of e2m1, None where one of them is made in another way."""
+    left, right = _of_e2m1(lhs), _of_e2m1(rhs)
+    return None if left is None or right is None else (left, right)
+
+
+def _of_e2m1(factor: Factor) -> Factor | None:
+    """The side as codes of e2m1, None where it is made in another way."""
+    value, letters = factor.value, factor.source_axes
+    if _name_of(value) == "tensor.expand_shape":
+        groups = [len(list(group)) for group in value.owner.operation.attributes["reassociation"]]
+        if letters[-2:] != (GROUP, "k") or groups != [1] * (len(letters) - 2) + [2]:
+            return None
+        value, letters = value.owner.operation.operands[0], (*letters[:-2], "k")
+    if _name_of(value) != "linalg.generic" or len(value.owner.operation.operands) != 2:
+        return None
+    op = value.owner.operation
+    if any(m != ir.AffineMap.get_identity(m.n_dims) for m in _maps(op)) or not decodes_e2m1(op):
+        return None
+    return replace(factor, value=op.operands[0], source_axes=letters, magnitude=12, e2m1=True)
+
+
 def _decoded(factor: Factor, tables: bool) -> Factor:
     """A float weight as the codes that it is made of: one elementwise op, with K split into groups or not."""
     value, letters = factor.value, list(factor.source_axes)
@@ -644,7 +672,10 @@ def _flipped(value: Any) -> Any:
 class _Chain:
     """Grows a group from its contraction: each step takes the one op that reads the last value."""
 
-    def __init__(self, value: Any, axes: _Axes, rows: _Axes, column: _Axis, batch: _Axes = ()) -> None:
+    def __init__(
+        self, value: Any, axes: _Axes, rows: _Axes, column: _Axis, batch: _Axes = (), small_floats: bool = False
+    ) -> None:
+        self.small_floats = small_floats
         # The last value: one tensor, or the two halves of its columns.
         self.parts, self.axes = [value], axes
         self.rows, self.column, self.batch = rows, column, batch
@@ -667,7 +698,7 @@ class _Chain:
         out = None if loops is None else _axes_of(_maps(user)[-1], loops)
         if out != (*self.batch, *self.rows, self.column) or loops is None or len(groups) != 1:
             raise Unfit("parts of K that nothing adds up", "a sum over the groups behind the product")
-        if reason := unclonable(user.regions[0].blocks[0]):
+        if reason := unclonable(user.regions[0].blocks[0], self.small_floats):
             raise Unfit(f"the sum over groups has no form on vectors: {reason}")
         if not is_zero_fill(user.operands[len(user.operands) - 1]):
             raise Unfit("the sum over groups does not start from zero", "add the other tensor behind the sum")
@@ -700,7 +731,7 @@ class _Chain:
         block = user.regions[0].blocks[0]
         if loops is None or _axes_of(_maps(user)[-1], loops) != (*self.batch, *self.rows, self.column):
             return False
-        if unclonable(block) or list(block.arguments[len(block.arguments) - 1].uses):
+        if unclonable(block, self.small_floats) or list(block.arguments[len(block.arguments) - 1].uses):
             return False
         sources = self._sources(user, loops)
         if isinstance(sources, str):

@@ -58,6 +58,21 @@ def scaled(decode: Stage, rounded_to: str = "") -> Scaled | None:
     return Scaled(tuple(float(x) for x in table), zero, scale)
 
 
+# What codes of e2m1 stand for (OCP Microscaling Formats specification, section 5.3.3).
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+
+
+def decodes_e2m1(op: Any) -> bool:
+    """Whether an elementwise op of one tensor makes numbers of codes of e2m1, each the low half of an i8."""
+    if str(op.operands[0].type.element_type) != "i8":
+        return False
+    form = scaled(Stage(op.regions[0].blocks[0], (Previous(0),)))
+    if form is None or form.zero is not None or form.scale is not None:
+        return False
+    wanted = np.array([*_E2M1, *(-x for x in _E2M1)])
+    return all(np.array_equal(np.array(form.values[i : i + 16]), wanted) for i in range(0, 256, 16))
+
+
 def _name(value: Any) -> str:
     return "" if isinstance(value.owner, ir.Block) else str(value.owner.operation.name)
 

@@ -26,7 +26,11 @@ class KernelError(AssertionError):
     """A kernel did what no kernel may."""
 
 
-_FLOATS = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16}
+_FLOATS = {
+    "f16": np.float16, "f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16,
+    "f8E4M3FN": ml_dtypes.float8_e4m3fn, "f8E5M2": ml_dtypes.float8_e5m2,
+    "f8E4M3FNUZ": ml_dtypes.float8_e4m3fnuz, "f8E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+}  # fmt: skip
 
 
 def dtype_of(t: Any) -> Any:
@@ -453,7 +457,7 @@ def _matrix(w: Workgroup, op: Any, a: Array, b: Array, total: Array) -> Array:
         sides = []
         for side in (a, b):
             mine = side[first : first + w.subgroup].astype(wide)
-            if duplicated and not np.array_equal(mine[:16], mine[16:]):
+            if duplicated and not np.array_equal(mine[:16], mine[16:], equal_nan=wide == np.float64):
                 raise KernelError("the halves of a wave hold different operands")
             dense = np.zeros((16, k), wide)
             for lane in range(16 * parts):

@@ -1,6 +1,8 @@
 // RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-verify,qmlir-lower-to-linalg,canonicalize,cse,qmlir-row-kernels{target=cpu:znver4}' | filecheck %s --check-prefix=KERNEL
 // RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-verify,qmlir-lower-to-linalg,canonicalize,cse,qmlir-row-kernels{target=cpu:x86-64}' | filecheck %s --check-prefix=PLAIN
-// RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-verify,qmlir-lower-to-linalg,canonicalize,cse,qmlir-row-kernels{target=rocm:gfx942}' | filecheck %s --check-prefix=PLAIN
+// RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-verify,qmlir-lower-to-linalg,canonicalize,cse,qmlir-row-kernels{target=cuda:sm_80}' | filecheck %s --check-prefix=PLAIN
+// RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-verify,qmlir-lower-to-linalg,canonicalize,cse,qmlir-row-kernels{target=vulkan:ada}' | filecheck %s --check-prefix=GPU
+// RUN: qmlir-opt %s --split-input-file --pass-pipeline='qmlir-verify,qmlir-lower-to-linalg,canonicalize,cse,qmlir-row-kernels{target=rocm:gfx942}' | filecheck %s --check-prefix=LARGEST
 
 // Codes and scales of a dynamic quantisation are one dispatch; the reshaped scale stays outside.
 // KERNEL: stream.executable private @quantised_rows_0
@@ -10,6 +12,11 @@
 // KERNEL: tensor.expand_shape %[[R]]#
 // PLAIN-LABEL: func.func @quantised(
 // PLAIN-NOT: flow.dispatch
+// GPU: hal.executable.source private @quantised_rows_0
+// GPU-LABEL: func.func @quantised(
+// GPU-NOT: linalg.generic
+// GPU: %[[R:.*]]:2 = flow.dispatch @quantised_rows_0::@quantised_rows_0[%{{.*}}](%{{.*}}, %arg0)
+// LARGEST: flow.dispatch @quantised_rows_0::@quantised_rows_0
 func.func @quantised(%input: tensor<?x64xf32>) -> (tensor<?x64xi8>, tensor<?x1xf32>) {
   %0:2 = "qmlir.dynamic_quantize"(%input) : (tensor<?x64xf32>) -> (tensor<?x64xi8>, tensor<?x1xf32>)
   return %0#0, %0#1 : tensor<?x64xi8>, tensor<?x1xf32>
@@ -29,6 +36,12 @@ func.func @quantised(%input: tensor<?x64xf32>) -> (tensor<?x64xi8>, tensor<?x1xf
 // KERNEL-NOT: linalg.generic
 // PLAIN-LABEL: func.func @normed(
 // PLAIN-NOT: flow.dispatch
+// GPU-LABEL: func.func @normed(
+// GPU-NOT: linalg.generic
+// GPU: flow.dispatch @normed_rows_0::@normed_rows_0(%arg0, %arg1)
+// Sums are left to IREE on AMD.
+// LARGEST-LABEL: func.func @normed(
+// LARGEST-NOT: flow.dispatch
 func.func @normed(%x: tensor<4x32xf32>, %g: tensor<32xf32>) -> (tensor<4x32xf32>, tensor<4xf32>) {
   %zero = arith.constant 0.0 : f32
   %e = tensor.empty() : tensor<4x32xf32>

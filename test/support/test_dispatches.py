@@ -30,20 +30,6 @@ ONE = tuple(
         "f16 x s8",
     )
 )
-# What takes more than two, and why: where, the form, and how many.
-MORE = (
-    (
-        "",
-        "grouped_matmul: e4m3",
-        8,
-    ),  # no kernel of ours takes one-byte floats of experts: rows, matrices and scales are gathered
-    ("vulkan", "scaled_matmul: bf16", 4),  # SPIR-V has no bf16: converted to f32 before, and back
-    ("vulkan", "scaled_matmul: fp4", 3),  # e2m1 on both sides is decoded to f16 before, each by a dispatch
-    ("vulkan", "as an argument", 3),  # transposed and padded in every call
-    ("vulkan", "batched", 3),  # padded where rows are no whole tiles
-)
-
-
 # Threads of devices with matrix instructions read an image as it lies; others have its channels brought behind before.
 PLANES = "conv2d_q: s8 x s8, NCHW"
 DOTS = ("vulkan:lavapipe", "vulkan:ada")
@@ -54,16 +40,16 @@ def most(name: str, target: str) -> int:
         return 2 if target in DOTS else 1
     if name in ONE:
         return 1
-    if name.startswith("grouped_matmul") and "contiguous" in name and "e4m3" not in name:
+    if name.startswith("grouped_matmul") and "contiguous" in name:
         return 1  # routed ones are followed by the weighted sum
-    return next((n for where, text, n in MORE if target.startswith(where) and text in name), 2)
+    return 2
 
 
 def sorting(name: str) -> int:
     """Dispatches that bring rows of experts into blocks: whether the sizes or ids are right, and one that sorts."""
-    if name.startswith("grouped_matmul") and "e4m3" not in name:
+    if name.startswith("grouped_matmul"):
         return 3 if "contiguous" in name else 2
-    return 17
+    return 0
 
 
 @pytest.mark.parametrize("target", ["rocm:gfx942", "vulkan:rdna3"])

@@ -44,7 +44,7 @@ def test_options_are_read_from_a_pipeline() -> None:
         ("vulkan:rdna3", "conv", "im2col"),
         ("vulkan:ada", "matmul", "tiled"),
         ("vulkan:ada", "f16", "stock"),
-        ("vulkan:lavapipe", "e4m3", "stock"),
+        ("vulkan:lavapipe", "e4m3", "tiled"),
         ("cuda:sm_90a", "e4m3", "mma-sync-fp8"),
         ("rocm:gfx942", "e4m3", "widened"),
         ("rocm:gfx950", "e4m3", "mma"),
@@ -94,7 +94,7 @@ def test_the_device_is_attached(forms: Any, select: Any) -> None:
 
 
 def test_slow_fallbacks_are_said_once(forms: Any, select: Any) -> None:
-    slow = select(forms.matmul(None, 256, 512, transposed=False), "vulkan:ada")
+    slow = select(forms.matmul(None, 256, 512, dtype="f16", transposed=False), "vulkan:ada")
     (note,) = slow.notes
     assert note.severity == "warning"
     assert "dynamic" in note.message

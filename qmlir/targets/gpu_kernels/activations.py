@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..._mlir import arith, ir, vector
 from ...kernels.description import Kernel, Window
-from . import emit as e
+from . import bf16, emit as e
 from .batch import Products
 from .executable import Size, View
+from .machine import Machine
+from .small_floats import FORMATS, doubled_e2m1, of_word
 
 _SIGNS = 0x80808080
 
@@ -18,7 +20,8 @@ _SIGNS = 0x80808080
 class Rows:
     """Rows as words of 32 bits; `depth` elements of a piece fill whole words. What is past the end of a row is zero.
 
-    `flipped`: codes whose top bits are inverted in memory. `span`: how far pieces are asked for; 0: up to the one that
+    `flipped`: codes whose top bits are inverted in memory. `e2m1`: codes of that format, read as twice what they stand
+    for. `span`: how far pieces are asked for; 0: up to the one that
     holds the end of a row.
     """
 
@@ -28,6 +31,7 @@ class Rows:
     element: Any  # of 8 or 16 bits
     flipped: bool = False
     span: int = 0
+    e2m1: bool = False
 
     @property
     def per_word(self) -> int:
@@ -64,6 +68,8 @@ class Rows:
         words = e.elements(e.load(memory, [row, e.minimum(at, count - 1) if ragged else at]))
         if self.flipped:
             words = [arith.xori(w, e.word(_SIGNS)) for w in words]
+        if self.e2m1:
+            words = [doubled_e2m1(w) for w in words]
         if ragged:
             inside = arith.cmpi(arith.CmpIPredicate.ult, e.index(at), e.index(count))
             words = [arith.select(inside, w, e.word(0)) for w in words]
@@ -79,7 +85,7 @@ class Rows:
                 value = arith.xori(value, e.word(0x80))
             inside = arith.cmpi(arith.CmpIPredicate.ult, e.index(at), e.index(self.k))
             values.append(arith.select(inside, value, e.word(0)))
-        return _word(values)
+        return doubled_e2m1(_word(values)) if self.e2m1 else _word(values)
 
 
 def _bits(value: Any) -> Any:
@@ -180,7 +186,7 @@ class NumberRows:
     rows: int | Size | None
     k: int
     depth: int
-    element: Any
+    element: Any  # i16 for the bits of bf16
 
     @property
     def width(self) -> int:
@@ -202,6 +208,8 @@ class NumberRows:
             at = e.add(e.multiply(piece, per), i)
             value = e.load(memory, [row, e.minimum(at, count - 1) if ragged else at])
             wide = f32 if self.width == 1 else e.vector_of(4, f32)
+            if self.element == e.integer(16):
+                value = bf16.loaded(value, ir.BF16Type.get())
             if value.type != wide:
                 value = arith.extf(wide, value)
             numbers = e.elements(value)
@@ -225,23 +233,94 @@ class WindowNumbers:
     def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
         """The numbers of a piece, f32."""
         words = e.gathered(self.rows.load(memory, row, piece))
+        if self.rows.element == e.integer(16):
+            bits = vector.bitcast(e.vector_of(self.rows.depth, e.integer(16)), words)
+            return e.elements(bf16.loaded(bits, ir.BF16Type.get()))
         numbers = vector.bitcast(e.vector_of(self.rows.depth, self.rows.element), words)
         if not isinstance(self.rows.element, ir.F32Type):
             numbers = arith.extf(e.vector_of(self.rows.depth, ir.F32Type.get()), numbers)
         return e.elements(numbers)
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Columns of matrices `[matrices, K, N]` of bytes, four neighbours read together and turned in registers. What is
+    past the end of a column is its last code: the other side is zero there."""
+
+    matrices: int
+    n: int
+    k: int
+    depth: int
+    flipped: bool
+
+    @property
+    def view(self) -> View:
+        rows = self.matrices * self.k
+        return View((rows, self.n), e.integer(8)) if self.n % 4 else View((rows, self.n // 4), e.integer(32))
+
+    def load(self, memory: Any, matrix: e.Index, column: e.Index, piece: e.Index) -> list[list[Any]]:
+        """Of each of the four columns from `column` on, the words of a piece."""
+        first = e.multiply(piece, self.depth)
+        columns: list[list[Any]] = [[] for _ in range(4)]
+        for word in range(0, self.depth, 4):
+            rows = [self._row(memory, matrix, column, e.add(first, word + i)) for i in range(4)]
+            for c, words in enumerate(columns):
+                words.append(_word([_byte(row, c) for row in rows]))
+        return columns
+
+    def _row(self, memory: Any, matrix: e.Index, column: e.Index, k: e.Index) -> Any:
+        """A word of the four columns' codes."""
+        row = e.add(e.multiply(matrix, self.k), e.minimum(k, self.k - 1) if self.k % self.depth else k)
+        if self.n % 4 == 0:
+            found = e.load(memory, [row, e.divide(column, 4)])
+        else:
+            columns = [e.minimum(e.add(column, i), self.n - 1) for i in range(4)]
+            found = _word([_bits(e.load(memory, [row, c])) for c in columns])
+        return arith.xori(found, e.word(_SIGNS)) if self.flipped else found
+
+
+def _byte(word: Any, number: int) -> Any:
+    """A byte of a word, alone."""
+    return arith.andi(arith.shrui(word, e.word(8 * number)) if number else word, e.word(0xFF))
+
+
+@dataclass(frozen=True)
+class SmallFloatRows:
+    """Rows of one-byte floats of the format `kind`, read as f32."""
+
+    rows: Rows
+    kind: str
+
+    @property
+    def view(self) -> View:
+        return self.rows.view
+
+    def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
+        """The numbers of a piece, f32."""
+        words = self.rows.load(memory, row, piece)
+        return [x for word in words for x in e.elements(of_word(word, self.kind))]
+
+
+Numbers = NumberRows | WindowNumbers | SmallFloatRows
+
+
 def rows_of(kernel: Kernel, depth: int, span: int = 0) -> Rows | WindowRows:
     """The activation of a kernel as it lies in memory; see `Rows`."""
     element = ir.RankedTensorType(kernel.lhs.value.type).element_type
+    if str(element) in FORMATS:
+        element = e.integer(8)
     if kernel.lhs.window is not None:
         return WindowRows(kernel.lhs.window, kernel.k, depth, kernel.lhs.flipped, element)
-    return Rows(Products(kernel).activation_rows, kernel.k, depth, element, kernel.lhs.flipped, span)
+    return Rows(Products(kernel).activation_rows, kernel.k, depth, element, kernel.lhs.flipped, span, kernel.lhs.e2m1)
 
 
-def numbers_of(kernel: Kernel, depth: int) -> NumberRows | WindowNumbers:
+def numbers_of(kernel: Kernel, depth: int, machine: Machine) -> Numbers:
     """The activation of a kernel of floats, read as f32."""
     rows = rows_of(kernel, depth)
+    rows = replace(rows, element=bf16.stored_type(rows.element, machine))
     if isinstance(rows, WindowRows):
         return WindowNumbers(rows)
+    kind = str(ir.RankedTensorType(kernel.lhs.value.type).element_type)
+    if kind in FORMATS:
+        return SmallFloatRows(rows, kind)
     return NumberRows(rows.rows, kernel.k, depth, rows.element)

@@ -15,11 +15,12 @@ from ..._mlir import arith, ir, math
 from ...kernels.description import Kernel
 from ...kernels.row_sums import uses_row_sums
 from . import emit as e
-from .activations import NumberRows, Rows, WindowNumbers, WindowRows, numbers_of, rows_of
+from .activations import Columns, Numbers, Rows, WindowRows, numbers_of, rows_of
 from .batch import Place, Products
 from .epilogue import Epilogue, as_i8
 from .executable import Function, Launch, View, executable
 from .machine import Machine
+from .small_floats import numbers
 from .weights import COLUMNS, Codes
 
 _ONES = 0x01010101
@@ -66,8 +67,8 @@ class DotKernel:
         products = Products(kernel)
         launch = Launch(self.shape.threads, self.machine.subgroup, lambda size: products.grid(size, columns, tile[0]))
         epilogue = Epilogue(kernel, self.machine, COLUMNS)
-        reader = rows_of if kernel.rhs.decode is None else numbers_of
-        activations = reader(kernel, self.weights.depth)
+        depth = self.weights.depth
+        activations = numbers_of(kernel, depth, self.machine) if self.floats else rows_of(kernel, depth)
         picks = products.views
         views = [activations.view, self._weight_view, *picks, *epilogue.views]
 
@@ -81,13 +82,27 @@ class DotKernel:
         return Function(products.size, views, launch, body, products.tokens)
 
     @property
+    def floats(self) -> bool:
+        """Whether it multiplies floats."""
+        return isinstance(self.kernel.acc_type, ir.F32Type)
+
+    @property
     def pieces(self) -> int:
         """Along K."""
         return -(-self.kernel.k // self.weights.depth)
 
     @property
-    def _rows_of_weight(self) -> Rows:
-        return Rows(self.kernel.n, self.kernel.k, self.weights.depth, e.integer(8), self.kernel.rhs.flipped)
+    def _matrices(self) -> int:
+        """Of the weight, each with columns of its own."""
+        return 1 if self.kernel.batch is None else self.kernel.batch.matrices
+
+    @property
+    def _rows_of_weight(self) -> Rows | Columns:
+        """A weight as the program has it: `[.., N, K]`, or `[.., K, N]`."""
+        kernel, depth = self.kernel, self.weights.depth
+        if kernel.rhs.k_last:
+            return Rows(self._matrices * kernel.n, kernel.k, depth, e.integer(8), kernel.rhs.flipped)
+        return Columns(self._matrices, kernel.n, kernel.k, depth, kernel.rhs.flipped)
 
     @property
     def _weight_view(self) -> View:
@@ -102,8 +117,12 @@ class DotKernel:
     def load_weight(self, memory: Any, place: Place, piece: e.Index, column: e.Index) -> list[list[Any]]:
         """For each column of a thread the stored words of a piece."""
         if not self.packed:
-            last = self.kernel.n - 1
-            return [self._rows_of_weight.load(memory, e.minimum(e.add(column, c), last), piece) for c in range(COLUMNS)]
+            weight, last = self._rows_of_weight, self.kernel.n - 1
+            if isinstance(weight, Columns):
+                return weight.load(memory, place.matrix, column, piece)
+            first = e.multiply(place.matrix, self.kernel.n)
+            columns = [e.add(first, e.minimum(e.add(column, c), last)) for c in range(COLUMNS)]
+            return [weight.load(memory, c, piece) for c in columns]
         return [e.elements(e.load(memory, place.of_matrix(piece, e.add(column, c)))) for c in range(COLUMNS)]
 
 
@@ -114,7 +133,7 @@ class _Threads:
         self,
         plan: DotKernel,
         epilogue: Epilogue,
-        activations: Rows | WindowRows | NumberRows | WindowNumbers,
+        activations: Rows | WindowRows | Numbers,
         lhs: Any,
         rhs: Any,
         place: Place,
@@ -141,13 +160,13 @@ class _Threads:
         self.tokens = [place.token(r) for r in self.safe_rows]
         self.i32 = e.integer(32)
         # `sum a (stored + offset) = sum a stored + offset * sum a`
-        self.summing = self.kernel.rhs.decode is None and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
+        self.summing = not plan.floats and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
 
     def run(self) -> None:
-        if self.kernel.rhs.decode is not None:
-            values, sums = self._numbers(), [None] * len(self.rows)
-        elif self.kernel.combine is not None:
+        if self.kernel.combine is not None:
             values, sums = self._groups(), [None] * len(self.rows)
+        elif self.plan.floats:
+            values, sums = self._numbers(), [None] * len(self.rows)
         else:
             values, sums = self._codes()
         # All workers have the sums; the first one stores them.
@@ -161,10 +180,14 @@ class _Threads:
 
     def _zeros(self) -> list[Any]:
         """Accumulators of each row's columns, and of its sum."""
-        return [e.zero(self.i32) for _ in self.rows for _ in range(COLUMNS + self.summing)]
+        kind = self.kernel.acc_type
+        return [e.zero(kind) for _ in self.rows for _ in range(COLUMNS + self.summing)]
 
     def _piece(self, piece: e.Index, totals: list[Any]) -> list[Any]:
         """The accumulators after another piece of K."""
+        if self.plan.floats:
+            lanes = [e.gathered(totals[i : i + COLUMNS]) for i in range(0, len(totals), COLUMNS)]
+            return [x for lane in self._multiplied(piece, lanes) for x in e.elements(lane)]
         dot = self.machine.dot
         stored = self.plan.load_weight(self.rhs, self.place, piece, self.safe_column)
         columns = [[b for w in words for b in self.plan.weights.bytes_of(w)] for words in stored]
@@ -185,6 +208,9 @@ class _Threads:
     def _apart(self, totals: list[Any]) -> tuple[list[Any], list[Any]]:
         """Of each row the vector of its accumulators and its sum."""
         width = COLUMNS + self.summing
+        if self.plan.floats:
+            parts = [e.gathered(totals[i : i + COLUMNS]) for i in range(0, len(totals), COLUMNS)]
+            return parts, [None] * len(parts)
         values, sums = [], []
         offset, shift = self.plan.weights.offset, self.plan.weights.shift
         for r in range(len(self.rows)):
@@ -256,29 +282,43 @@ class _Threads:
 
     def _numbers(self) -> list[Any]:
         """Floats by decoded codes, sums in f32."""
-        workers, form = self.plan.shape.workers, self.plan.weights
-        f32 = ir.F32Type.get()
-        lanes = e.vector_of(COLUMNS, f32)
+        workers = self.plan.shape.workers
+        lanes = e.vector_of(COLUMNS, ir.F32Type.get())
         with e.loop(self.worker, self.plan.pieces, workers, [e.zero(lanes) for _ in self.rows]) as step:
-            group = 0
-            if self.kernel.group is not None:
-                group = e.divide(step.index, self.kernel.group // form.depth)
-            stored = self.plan.load_weight(self.rhs, self.place, step.index, self.safe_column)
-            words = [e.gathered([column[i] for column in stored]) for i in range(form.words)]
-            rows = [self.activations.load(self.lhs, row, step.index) for row in self.tokens]
-            totals = list(step.values)
-            with self.epilogue.scope():
-                for k in range(form.depth):
-                    number = self.epilogue.decode(self._code(words, k), group, self.safe_column)
-                    if number.type != lanes:
-                        number = arith.extf(lanes, number)
-                    for r, row in enumerate(rows):
-                        totals[r] = math.fma(e.broadcast(row[k], COLUMNS), number, totals[r])
-            step.next = totals
+            step.next = self._multiplied(step.index, step.values)
         if workers == 1:
             return list(step.results)
         flat = self._added([x for total in step.results for x in e.elements(total)], arith.addf)
         return [e.gathered(flat[i : i + COLUMNS]) for i in range(0, len(flat), COLUMNS)]
+
+    def _multiplied(self, piece: e.Index, totals: list[Any]) -> list[Any]:
+        """The sums of each row after another piece of K."""
+        form = self.plan.weights
+        lanes = e.vector_of(COLUMNS, ir.F32Type.get())
+        group = 0
+        if self.kernel.group is not None:
+            group = e.divide(piece, self.kernel.group // form.depth)
+        stored = self.plan.load_weight(self.rhs, self.place, piece, self.safe_column)
+        words = [e.gathered([column[i] for column in stored]) for i in range(form.words)]
+        rows = [self.activations.load(self.lhs, row, piece) for row in self.tokens]
+        totals = list(totals)
+        with self.epilogue.scope():
+            for k in range(form.depth):
+                number = self._number(words, k, group)
+                if number.type != lanes:
+                    number = arith.extf(lanes, number)
+                for r, row in enumerate(rows):
+                    totals[r] = math.fma(e.broadcast(row[k], COLUMNS), number, totals[r])
+        return totals
+
+    def _number(self, words: list[Any], k: int, group: e.Index) -> Any:
+        """What the codes at `k` of a piece stand for."""
+        if self.kernel.rhs.decode is not None:
+            return self.epilogue.decode(self._code(words, k), group, self.safe_column)
+        word, low = words[k // 4], 8 * (k % 4)
+        code = arith.shrui(word, e.broadcast(e.word(low), COLUMNS)) if low else word
+        code = arith.andi(code, e.broadcast(e.word(0xFF), COLUMNS))
+        return numbers(code, str(self.kernel.rhs.value.type.element_type))
 
     def _code(self, words: list[Any], k: int) -> Any:
         """The codes at `k` of a piece, i8."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..._mlir import arith, ir
-from ...kernels.bodies import BodyCloner
+from ...kernels.bodies import BodyCloner, is_small_float
 from ...kernels.description import (
     BATCH,
     COLUMN,
@@ -27,7 +27,8 @@ from ...kernels.description import (
     RowSum,
     Stage,
 )
-from . import emit as e
+from ...kernels.order import letters
+from . import bf16, emit as e, small_floats
 from .batch import Place, Products
 from .executable import Size, View
 from .machine import Machine
@@ -44,7 +45,9 @@ class Epilogue:
         self.kernel, self.lanes = kernel, lanes
         decode = kernel.rhs.decode
         self._single = set(decode.operands) if decodes_columns and decode is not None else set()
-        self.cloner = BodyCloner(lanes, machine.rules)
+        self._rules = {**machine.rules, "arith.extf": _extended}
+        self._machine = machine
+        self.cloner = bf16.cloner(lanes, machine, self._rules)
         self._memory: dict[Operand, Any] = {}
         self._result: Any = None
         self._place = Place(0)
@@ -69,15 +72,21 @@ class Epilogue:
         for operand in self.kernel.operands:
             width = self._width_of(operand)
             known = {**sizes, SLOT: _slots(operand)} if SLOT in operand.axes else sizes
-            views.append(_view([known[a] for a in operand.axes], width, operand.element_type))
+            element = operand.element_type
+            element = e.integer(8) if is_small_float(element) else bf16.stored_type(element, self._machine)
+            views.append(_view([known[a] for a in letters(operand)], width, element))
         window = self.kernel.lhs.window
         if self.kernel.planes and window is not None:
             pixels = window.result[0] * window.result[1]
-            return [*views, View((window.image[0], self.kernel.columns, pixels), self.kernel.result_type)]
+            return [*views, View((window.image[0], self.kernel.columns, pixels), self._stored_result)]
         rows = self.kernel.m
         if batch is not None and batch.target is not None:
             products, rows = [], self.kernel.row_sizes[0]
-        return [*views, _view([*products, rows, self.kernel.columns], self._width, self.kernel.result_type)]
+        return [*views, _view([*products, rows, self.kernel.columns], self._width, self._stored_result)]
+
+    @property
+    def _stored_result(self) -> Any:
+        return bf16.stored_type(self.kernel.result_type, self._machine)
 
     @property
     def _first(self) -> e.Index:
@@ -117,7 +126,7 @@ class Epilogue:
             at[TOKEN] = self._tokens[row]
         if SLOT in operand.axes:
             at[SLOT] = self._place.slot(row)
-        key = (operand, *(at[a] for a in operand.axes))
+        key = (operand, *(at[a] for a in letters(operand)))
         if key not in self._read:
             self._read[key] = self._load(operand, at)
         return self._read[key]
@@ -127,8 +136,18 @@ class Epilogue:
         return {BATCH: self._place.product, MATRIX: self._place.matrix}
 
     def _load(self, operand: Operand, at: dict[str, e.Index]) -> Any:
+        return self._number(operand, self._stored(operand, at))
+
+    def _number(self, operand: Operand, value: Any) -> Any:
+        """What a body reads: floats of one byte as f32, and of bf16 where the target has none."""
+        if not is_small_float(operand.element_type):
+            return bf16.loaded(value, operand.element_type)
+        lanes = e.vector_of(self.lanes, e.integer(32))
+        return small_floats.numbers(arith.extui(lanes, value), str(operand.element_type))
+
+    def _stored(self, operand: Operand, at: dict[str, e.Index]) -> Any:
         memory = self._memory[operand]
-        where = [at[a] for a in operand.axes]
+        where = [at[a] for a in letters(operand)]
         if COLUMN not in operand.axes:
             return e.broadcast(e.load(memory, where), self.lanes)
         *outer, column = where
@@ -168,14 +187,16 @@ class Epilogue:
         stage = self.kernel.rhs.decode
         assert stage is not None
         at = {**self._around, GROUP: group, COLUMN: e.add(self._first, column)}
-        return {o: e.load(self._memory[o], [at[a] for a in o.axes]) for o in stage.operands}
+        return {
+            o: bf16.loaded(e.load(self._memory[o], [at[a] for a in letters(o)]), o.element_type) for o in stage.operands
+        }
 
     def decode_column(self, codes: Any, held: Mapping[Operand, Any]) -> Any:
         """Numbers of neighbouring codes of one column, by its `column_operands`."""
         stage = self.kernel.rhs.decode
         assert stage is not None
         lanes = codes.type.shape[0]
-        cloner = BodyCloner(lanes, self.cloner.rules)
+        cloner = bf16.cloner(lanes, self._machine, self._rules)
         arguments = []
         for source in stage.sources:
             if isinstance(source, Literal):
@@ -189,7 +210,15 @@ class Epilogue:
     def combine(self, total: Any, part: Any, sum_: Any, group: e.Index, row: e.Index, column: e.Index) -> Any:
         """`total` and the part of one group; `sum_` is the sum of the row's codes of the group."""
         assert self.kernel.combine is not None
-        return self._clone(self.kernel.combine, [part], sum_, (group, row, column), total)
+        return self._clone(self.kernel.combine, [self._meant(part)], sum_, (group, row, column), total)
+
+    def _meant(self, part: Any) -> Any:
+        """What a sum of a generator stands for."""
+        if self.kernel.fraction is None:
+            return part
+        f32 = ir.F32Type.get()
+        number = arith.sitofp(e.vector_of(self.lanes, f32), part)
+        return arith.mulf(number, e.splat(self.kernel.fraction, self.lanes, f32))
 
     def start(self) -> Any:
         """The total before the first group."""
@@ -197,7 +226,7 @@ class Epilogue:
 
     def finish(self, value: Any, sum_: Any, row: e.Index, column: e.Index) -> Any:
         """The result of a sum."""
-        values = [value]
+        values = [value if self.kernel.combine is not None else self._meant(value)]
         for stage in self.kernel.stages:
             values.append(self._clone(stage, values, sum_, (0, row, column)))
         return values[-1]
@@ -207,6 +236,8 @@ class Epilogue:
     def write(self, value: Any, row: e.Index, column: e.Index, ours: Any = True) -> None:
         """Store a result where the row and the columns exist, and `ours`, a bool or an i1, says so."""
         n = self.kernel.n
+        if self._stored_result != self.kernel.result_type:
+            value = bf16.bits(value)
         inside = e.both(ours, e.less(row, self._place.rows))
         if self.kernel.planes:
             self._write_planes(value, row, column, inside)
@@ -254,6 +285,11 @@ def _view(shape: Sequence[int | Size | None], width: int, element: Any) -> View:
     last = shape[-1]
     assert isinstance(last, int)
     return View((*shape[:-1], last // width), e.vector_of(width, element))
+
+
+def _extended(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+    """A float of one byte has been extended when it was read."""
+    return operands[0] if operands[0].type.element_type == op.results[0].type else None
 
 
 def as_i8(value: Any, lanes: int) -> Any:

@@ -20,5 +20,9 @@ class Machine(Protocol):
     def rules(self) -> Mapping[str, Rule]:
         """Ops of bodies that the target has a better form for."""
 
+    @property
+    def bf16_as_bits(self) -> bool:
+        """Whether the target has no type of bf16, so that kernels read and write its bits."""
+
     def dot(self, a: Any, b: Any, total: Any) -> Any:
         """`total` plus the dot product of two words of four signed codes, i32."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...strategy import Accept, Contraction, Decline, Strategy
-from ..base import Target
+from ..base import FLOAT8, Target
 from ..gpu import parse_mma
 from ..roofline import kernel_estimate
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # More rows than a cooperative kernel keeps in one thread; from here on tiles are better.
 MOST_ROWS = 8
+# Scales of one byte, which epilogues read.
+SMALL_FLOATS = (*FLOAT8, "f8E8M0FNU")
 # What costs are made of, where a target says nothing of its devices: threads that run together, about those of 64 units
 # of 128 lanes, slots for instructions that one load takes, and bytes that all of them together read in one.
 THREADS = 8192
@@ -48,13 +50,14 @@ class DotPlan:
 
     def outline(self, emit: Emit, beside: Sequence[Any]) -> None:
         from ..._mlir import ir
+        from ...kernels.order import arranged
         from ...kernels.outline import outline
         from .weights import packed
 
         def rhs() -> Any:
             return packed(self.codes, self.weights) if self.codes is not None else self.kernel.rhs.value
 
-        outline(self.kernel, rhs, emit, size_type=ir.IntegerType.get_signless(32))
+        outline(self.kernel, rhs, emit, size_type=ir.IntegerType.get_signless(32), arrange=arranged)
 
     @property
     def variant(self) -> Hashable:
@@ -119,6 +122,9 @@ class DotStrategy:
     few: bool
     workers: int = 8
     most_float_rows: int = MOST_ROWS  # of products of floats, for which a target may have something better
+    # Whether it takes weights that are arguments `[K, N]`, or of batches, which no other route of the target reads as
+    # they lie.
+    any_argument: bool = False
 
     @property
     def name(self) -> str:
@@ -136,9 +142,13 @@ class DotStrategy:
         return Decline(f"{rows}: threads that share K are for {most} rows at most", "tiles fit")
 
     def _types(self, c: Contraction) -> Decline | None:
-        if (c.lhs, c.rhs, c.acc) == ("i8", "i8", "i32") or (c.acc == "f32" and c.lhs in ("f32", "f16")):
+        floats = ("f32", "f16", "bf16") if self.machine.bf16_as_bits else ("f32", "f16")
+        if (c.lhs, c.rhs, c.acc) == ("i8", "i8", "i32") or (c.acc == "f32" and (c.lhs in floats or small_floats(c))):
             return None
-        return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 on both sides, or f16 or f32 by codes")
+        names = " or ".join(reversed(floats))
+        return Decline(
+            f"{c.lhs} x {c.rhs} -> {c.acc}", f"codes of i8 or one-byte floats on both sides, or {names} by codes"
+        )
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
         """See `by_rows.SizedStrategy`."""
@@ -157,14 +167,18 @@ class DotStrategy:
         from ...kernels.weights import constant_codes
         from .weights import Codes, stored
 
-        if unfit := unreadable(kernel) or unsupported(kernel):
+        if unfit := unreadable(kernel) or unsupported(kernel, self.machine):
             return unfit
-        codes = constant_codes(kernel)
+        codes = byte_codes(constant_codes(kernel))
         weights = stored(codes, kernel, self._most_words(kernel)) if codes is not None else None
         if codes is None:
-            if kernel.rhs.decode is not None or kernel.batch is not None:
+            batch, axes = kernel.batch, kernel.rhs.source_axes
+            picked = batch is not None and (batch.beside or batch.index is not None or not self.any_argument)
+            if kernel.rhs.decode is not None or kernel.rhs.e2m1 or kernel.lhs.window is not None or picked:
                 return Decline("the weight is no constant", "make the weight a constant, or a parameter")
-            if kernel.rhs.source_axes != ("n", "k") or kernel.lhs.window is not None:
+            if axes not in (("n", "k"), ("b", "n", "k")) and not (
+                self.any_argument and axes in (("k", "n"), ("b", "k", "n"))
+            ):
                 return Decline("the weight is an argument that is not [N, K]", "make it a constant, or transposed")
             weights = Codes(8, 0, next(w for w in (4, 2, 1) if kernel.k % (4 * w) == 0 or w == 1))
         if weights is None:
@@ -217,6 +231,11 @@ def considered(strategy: Checked, c: Contraction) -> Accept | Decline:
     return with_routing(strategy, c, kernel, strategy.check(kernel), strategy.machine.subgroup)
 
 
+def small_floats(c: Contraction) -> bool:
+    """Whether it is a matmul of one-byte floats on both sides."""
+    return c.kind == "matmul" and c.lhs in FLOAT8 and c.rhs in FLOAT8
+
+
 def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
     """The kernel of a matmul, or of a convolution. `planes`: images whose channels are in front are read as they are;
     else a transposition in front of the kernel brings their channels behind."""
@@ -234,7 +253,7 @@ def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
         return Decline("what is fused with it is not known", "none needed")
     try:
         if c.kind == "matmul":
-            kernel = describe(c.op, bool(c.batch), bool(c.batch))
+            kernel = describe(c.op, bool(c.batch) or small_floats(c), bool(c.batch) and not small_floats(c), True)
         else:
             floats = c.acc == "f32"
             kernel = side_by_side(describe_convolution(c.op, True, floats, not floats, (planes, True)))
@@ -243,6 +262,13 @@ def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
     except Unfit as unfit:
         return Decline(unfit.reason, unfit.remedy)
     return scattered(picked(absorbed(kernel.without_gate()), slots=True))
+
+
+def byte_codes(codes: Array | None) -> Array | None:
+    """Constant codes as signed bytes: those of one-byte floats are their bits."""
+    import numpy as np
+
+    return codes if codes is None or codes.dtype == np.int8 else codes.view(np.int8)
 
 
 def unreadable(kernel: Kernel, piece: int = 4) -> Decline | None:
@@ -263,11 +289,12 @@ def decoded_type(kernel: Kernel) -> str:
     return str(kernel.rhs.decode.body.arguments[len(kernel.rhs.decode.body.arguments) - 1].type)
 
 
-def unsupported(kernel: Kernel) -> Decline | None:
+def unsupported(kernel: Kernel, machine: Machine) -> Decline | None:
     """A Decline where a body reads or makes numbers that these kernels do not handle."""
+    handled = ("i8", "i32", "f32", "f16", *SMALL_FLOATS, *(["bf16"] if machine.bf16_as_bits else []))
     kinds = [o.element_type for o in kernel.operands] + [kernel.result_type]
     for kind in kinds:
-        if str(kind) not in ("i8", "i32", "f32", "f16"):
+        if str(kind) not in handled:
             return Decline(f"it reads or makes {kind}", "f32, f16, i32 or i8 beside the product")
     return None
 

@@ -30,6 +30,7 @@ class Codes:
     bits: int
     offset: int
     words: int  # of one piece: 1, 2 or 4
+    e2m1: bool = False  # of that format, taken out of their bytes as twice what they stand for
 
     @property
     def fields(self) -> int:
@@ -44,13 +45,16 @@ class Codes:
     @property
     def shift(self) -> int:
         """What products of a stored code's byte are shifted by."""
-        return 8 - self.bits
+        return 0 if self.e2m1 else 8 - self.bits
 
     def bytes_of(self, word: Any) -> list[Any]:
         """The words of bytes `code << shift` in a stored word, in order."""
         from ..._mlir import arith
         from . import emit as e
+        from .small_floats import doubled_e2m1
 
+        if self.e2m1:
+            return [doubled_e2m1(arith.shrui(word, e.word(4 * i)) if i else word) for i in range(self.fields)]
         if self.bits == 8:
             return [word]
         mask = e.word((255 >> self.shift << self.shift) * _ONES)
@@ -77,7 +81,7 @@ def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:
         for words in (4, 2, 1):
             if offset is None or words > most_words:
                 continue
-            candidate = Codes(bits, offset, words)
+            candidate = Codes(bits, offset, words, kernel.rhs.e2m1)
             window = kernel.lhs.window
             whole = kernel.group if window is None else window.channels
             if whole is None or whole % candidate.depth == 0:
@@ -87,6 +91,8 @@ def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:
 
 def offset_of(codes: Array, kernel: Kernel, bits: int) -> int | None:
     """What is taken off the codes so that they fit `bits` with a sign; None where they do not."""
+    if kernel.rhs.e2m1:
+        return 0 if bits == 4 else None
     if bits == 8:
         return 0
     low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ...strategy import Accept, Contraction, Decline
 from ..base import Target
 from ..roofline import roofline
@@ -25,7 +23,6 @@ _SCALE = "f8E8M0FNU"
 # What the sum over groups does to a part, in order, without the barrier that keeps the product apart from the sum.
 _SCALING = ["arith.extf", "arith.extf", "arith.mulf", "arith.mulf", "arith.addf", "linalg.yield"]
 _BARRIER = ("arith.bitcast", "arith.xori")
-_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 @dataclass(frozen=True)
@@ -110,6 +107,7 @@ def _scales(op: Any) -> tuple[Any, Any, Any] | str:
 def _codes(op: Any, side: int) -> Any:
     """The codes of one side, None where they lie otherwise."""
     from ..._mlir import ir, linalg
+    from ...kernels.scaled import decodes_e2m1
 
     lhs, rhs, out = (_dimensions(m.value) for m in linalg.get_indexing_maps(op))
     g, m, n = out
@@ -125,20 +123,7 @@ def _codes(op: Any, side: int) -> Any:
     made = None if isinstance(value.owner, ir.Block) else value.owner.operation
     if made is None or made.name != "linalg.generic" or len(made.operands) != 2:
         return None
-    return made.operands[0] if _decodes_e2m1(made) else None
-
-
-def _decodes_e2m1(op: Any) -> bool:
-    from ...kernels.description import Previous, Stage
-    from ...kernels.scaled import scaled
-
-    if str(op.operands[0].type.element_type) != "i8":
-        return False
-    form = scaled(Stage(op.regions[0].blocks[0], (Previous(0),)))
-    if form is None or form.zero is not None or form.scale is not None:
-        return False
-    wanted = np.array([*_E2M1, *(-x for x in _E2M1)])
-    return all(np.array_equal(np.array(form.values[i : i + 16]), wanted) for i in range(0, 256, 16))
+    return made.operands[0] if decodes_e2m1(made) else None
 
 
 def _dimensions(affine_map: Any) -> list[int]:

@@ -9,6 +9,7 @@ from ...strategy import Contraction, Strategy
 from ..base import Target
 from ..gpu import parse_mma
 from ..gpu_kernels.by_rows import ByRowsStrategy
+from ..gpu_kernels.rows_strategy import RowsStrategy
 from ..gpu_kernels.strategy import DotStrategy
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
@@ -60,10 +61,15 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     return (
         ByRowsStrategy((replace(matrix, always=True),)),
         few,
-        matrix,
         scaled,
+        matrix,
         Im2colStrategy((mma,), only_dynamic=True),
         mma,
         widened,
         StockStrategy(target, stock_facts),
     )
+
+
+def rows_strategies(target: Target) -> tuple[RowsStrategy, ...]:
+    """Kernels for rows: a dynamic quantisation with what makes its numbers. Norms are left to IREE."""
+    return (RowsStrategy(Amd(target.name), sums=False),)

@@ -72,6 +72,7 @@ def _vulkan(
         # lavapipe's loops stop after 65535 iterations; see passes/loops.py.
         passes=(
             "inline",
+            f"qmlir-row-kernels{{target=vulkan:{name}}}",
             decode_pass(),
             INDEX_SUMS,
             *(("qmlir-cut-loops",) if short_loops else ()),

@@ -16,6 +16,7 @@ from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
 from ..gpu import parse_mma
 from ..gpu_kernels.by_rows import ByRowsStrategy
+from ..gpu_kernels.rows_strategy import RowsStrategy
 from ..gpu_kernels.strategy import DotStrategy as KernelStrategy
 from ..im2col import Im2colStrategy
 from ..roofline import roofline
@@ -171,11 +172,17 @@ def consider_aligned(target: Target, c: Contraction, units: Mapping[str, int], c
     return Accept(AlignedPlan(c, blocks, codegen), estimate)
 
 
+# From here on padding is little beside the product.
+_MANY_ROWS = 256
+
+
 @dataclass(frozen=True)
 class CooperativeMatrixStrategy:
-    """Matmuls on cooperative matrices, where the device has them for the operands' types."""
+    """Matmuls on cooperative matrices, where the device has them for the operands' types. Of few rows those are left to
+    `tiles` that would be padded or turned before, and cut behind: dispatches that take longer than the product."""
 
     target: Target
+    tiles: Strategy | None = None
     name: str = "cooperative-matrix"
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
@@ -189,7 +196,11 @@ class CooperativeMatrixStrategy:
                 f"{self.target.spelling} has no cooperative matrix for {c.lhs} x {c.rhs} -> {c.acc}",
                 f"it has {', '.join(k.name for k in kinds) or 'none at all'}",
             )
-        return consider_aligned(self.target, c, {"m": 16, "n": 16, "k": 16}, "cooperative matrix")
+        answer = consider_aligned(self.target, c, {"m": 16, "n": 16, "k": 16}, "cooperative matrix")
+        moved = isinstance(answer, Accept) and isinstance(answer.plan, AlignedPlan) and (c.m or 0) < _MANY_ROWS
+        if moved and c.op is not None and self.tiles is not None and isinstance(self.tiles.consider(c), Accept):
+            return Decline("its operands would be padded or turned first", f"{_MANY_ROWS} rows, or tiles take it")
+        return answer
 
 
 @dataclass(frozen=True)
@@ -226,9 +237,15 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = ShortReductionStrategy(target, StockStrategy(target, stock_facts))
     code = Spirv(target.subgroup_sizes[0])
-    few, tiled = KernelStrategy(target, code, few=True), KernelStrategy(target, code, few=False)
-    matrix, dot = CooperativeMatrixStrategy(target), DotStrategy(target)
+    few = KernelStrategy(target, code, few=True, any_argument=True)
+    tiled = KernelStrategy(target, code, few=False, any_argument=True)
+    matrix, dot = CooperativeMatrixStrategy(target, tiled), DotStrategy(target)
     matmuls = (matrix, dot, Bfloat16Strategy(stock))
     ours = CooperativeKernelStrategy(target, code)
     by_rows = ByRowsStrategy((few, ours, tiled))
     return (by_rows, few, ours, matrix, tiled, dot, matmuls[-1], Im2colStrategy((*matmuls, stock)), stock)
+
+
+def rows_strategies(target: Target) -> tuple[RowsStrategy, ...]:
+    """Kernels for rows."""
+    return (RowsStrategy(Spirv(target.subgroup_sizes[0]), sums=True),)

@@ -43,9 +43,9 @@ class KernelPlan:
         """See `by_rows.SizedPlan`."""
         from ....kernels.emit import integer
         from ....kernels.layouts import by_columns
+        from ....kernels.order import arranged
         from ....kernels.outline import function_of, outline, widest
         from ....kernels.routing import sweep
-        from .operands import arranged
         from .weights import packed_constant
 
         made = self.generator

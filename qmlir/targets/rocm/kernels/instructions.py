@@ -35,7 +35,12 @@ class Instruction:
     @property
     def words(self) -> int:
         """Of an operand in one lane."""
-        return self.lanes * (1 if self.element == "i8" else 2) // 4
+        return self.lanes * self.bytes // 4
+
+    @property
+    def bytes(self) -> int:
+        """Of an element of an operand."""
+        return 2 if self.element in ("f16", "bf16") else 1
 
     @property
     def interleaved(self) -> bool:
@@ -76,12 +81,17 @@ _CDNA3 = (
     _mfma("i32_16x16x32_i8", "i8", 32),
     _mfma("f32_16x16x16_f16", "f16", 16),
     _mfma("f32_16x16x16_bf16", "bf16", 16),
+    _mfma("f32_16x16x32_fp8_fp8", "f8E4M3FNUZ", 32),
+    _mfma("f32_16x16x32_bf8_bf8", "f8E5M2FNUZ", 32),
 )
+# The same instructions take OCP's formats on CDNA4.
 _CDNA4 = (
     _mfma("i32_16x16x64_i8", "i8", 64),
     _mfma("f32_16x16x32_f16", "f16", 32),
     _mfma("f32_16x16x32_bf16", "bf16", 32),
-    *_CDNA3,
+    *(kind for kind in _CDNA3 if not kind.element.startswith("f8")),
+    _mfma("f32_16x16x32_fp8_fp8", "f8E4M3FN", 32),
+    _mfma("f32_16x16x32_bf8_bf8", "f8E5M2", 32),
 )
 _RDNA3 = tuple(
     Instruction(f"v_wmma_{name}", element, 16, 1, 8)
@@ -89,7 +99,13 @@ _RDNA3 = tuple(
 )
 _RDNA4 = tuple(
     Instruction(f"v_wmma_{name}", element, 16, 2, 8)
-    for name, element in (("i32_16x16x16_iu8", "i8"), ("f32_16x16x16_f16", "f16"), ("f32_16x16x16_bf16", "bf16"))
+    for name, element in (
+        ("i32_16x16x16_iu8", "i8"),
+        ("f32_16x16x16_f16", "f16"),
+        ("f32_16x16x16_bf16", "bf16"),
+        ("f32_16x16x16_fp8_fp8", "f8E4M3FN"),
+        ("f32_16x16x16_bf8_bf8", "f8E5M2"),
+    )
 )
 INSTRUCTIONS = {
     "gfx90a": _CDNA2, "gfx942": _CDNA3, "gfx950": _CDNA4, "gfx1100": _RDNA3, "gfx1151": _RDNA3, "gfx1201": _RDNA4,

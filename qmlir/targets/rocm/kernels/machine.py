@@ -49,6 +49,11 @@ class Amd:
         """See `gpu_kernels.machine.Machine`."""
         return {"arith.mulf": _mulf, "math.roundeven": _roundeven}
 
+    @property
+    def bf16_as_bits(self) -> bool:
+        """See `gpu_kernels.machine.Machine`."""
+        return False
+
     def dot(self, a: Any, b: Any, total: Any) -> Any:
         """`v_dot4_i32_i8`, or from RDNA3 on `v_dot4_i32_iu8` with a sign for each side."""
         from ...._mlir import arith, ir

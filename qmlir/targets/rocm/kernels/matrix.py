@@ -31,6 +31,7 @@ from ...gpu_kernels.activations import Rows, WindowRows, rows_of
 from ...gpu_kernels.batch import Place, Products
 from ...gpu_kernels.epilogue import Epilogue
 from ...gpu_kernels.executable import Function, Launch, View, executable
+from ...gpu_kernels.small_floats import halves_of_word
 from ...gpu_kernels.weights import Codes
 from .instructions import Instruction
 from .machine import Amd
@@ -50,6 +51,13 @@ class Step:
     loads: int
     blocks: int
     codes: Codes
+    # Formats of one-byte floats that become the instruction's type in registers: the activation's, the weight's.
+    converted: tuple[str, str] | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Of an element of the activation in memory."""
+        return 1 if self.converted is not None else self.instruction.bytes
 
     @property
     def block(self) -> int:
@@ -126,7 +134,7 @@ class MatrixKernel:
     @property
     def _width(self) -> int:
         """Bytes of an element of the activation."""
-        return 1 if self.step.instruction.element == "i8" else 2
+        return self.step.bytes
 
     @property
     def _shared_shape(self) -> tuple[int, int]:
@@ -292,7 +300,13 @@ class _Wave:
         words = [byte for word in stored_words for byte in self.step.codes.bytes_of(word)]
         if self.kernel.rhs.decode is not None:
             words = self._decoded(words, group, tile)
+        elif self.step.converted is not None:
+            words = self._converted(words, self.step.converted[1])
         return [words[i : i + count] for i in range(0, len(words), count)]
+
+    def _converted(self, words: list[Any], kind: str) -> list[Any]:
+        """Words of 16-bit floats, from words of one-byte floats."""
+        return [half for word in words for half in halves_of_word(word, kind, self.instruction.element)]
 
     def _decoded(self, words: list[Any], group: e.Index, tile: int) -> list[Any]:
         """Words of numbers, from words of bytes `code << shift`; all of one column."""
@@ -328,6 +342,8 @@ class _Wave:
             first = e.add(e.multiply(self.k_part, loads), block * self.instruction.parts * loads)
             for i in range(loads):
                 found += e.elements(e.load(self.shared, [half, row, e.add(first, i)]))
+        if self.step.converted is not None:
+            found = self._converted(found, self.step.converted[0])
         return [found[i : i + count] for i in range(0, len(found), count)]
 
     # ---- activations on their way to LDS

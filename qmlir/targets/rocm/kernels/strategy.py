@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
-from ...gpu_kernels.strategy import considered, decoded_type, described, unreadable
+from ...gpu_kernels.strategy import (
+    SMALL_FLOATS,
+    byte_codes,
+    considered,
+    decoded_type,
+    described,
+    small_floats,
+    unreadable,
+)
 from ...roofline import kernel_estimate
 
 if TYPE_CHECKING:
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
     from .machine import Amd
     from .matrix import MatrixKernel, Step, Tiles
 
-_READABLE = ("i8", "i32", "f32", "f16", "bf16")
+_READABLE = ("i8", "i32", "f32", "f16", "bf16", *SMALL_FLOATS)
 # A dynamic number of rows is taken as this many where tiles are compared.
 _TYPICAL = 128
 # And of a dynamic number of products.
@@ -51,10 +59,11 @@ class MatrixPlan:
 
     def outline(self, emit: Emit, beside: Sequence[MatrixPlan]) -> None:
         from ...._mlir import ir
+        from ....kernels.order import arranged
         from ....kernels.outline import outline
 
-        plan = self._plan()
-        outline(self.kernel, lambda: plan.packed(self.codes), emit, size_type=ir.IntegerType.get_signless(32))
+        plan, size = self._plan(), ir.IntegerType.get_signless(32)
+        outline(self.kernel, lambda: plan.packed(self.codes), emit, size_type=size, arrange=arranged)
 
     @property
     def variant(self) -> Hashable:
@@ -111,8 +120,11 @@ class MatrixStrategy:
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
         """See `by_rows.SizedStrategy`."""
-        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32") and (c.acc != "f32" or c.lhs not in ("f16", "bf16")):
-            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 on both sides, or f16 or bf16 by codes")
+        floats = c.acc == "f32" and (c.lhs in ("f16", "bf16") or small_floats(c))
+        if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32") and not floats:
+            return Decline(
+                f"{c.lhs} x {c.rhs} -> {c.acc}", "codes of i8 or one-byte floats on both sides, or f16 or bf16 by codes"
+            )
         return described(c, planes=True)
 
     def plan_of(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
@@ -137,7 +149,7 @@ class MatrixStrategy:
                 return Decline(f"it reads or makes {kind}", f"one of {', '.join(_READABLE)} beside the product")
         if kernel.rhs.decode is not None and decoded_type(kernel) != str(kernel.lhs.value.type.element_type):
             return Decline("the weight is decoded to another type than the activation's", "the activation's type")
-        codes = constant_codes(kernel)
+        codes = byte_codes(constant_codes(kernel))
         if codes is None:
             return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
         step = next(steps(kernel, codes, self.machine), None)
@@ -201,9 +213,9 @@ def steps(kernel: Kernel, codes: Array, machine: Amd) -> Iterator[Step]:
     """Ways to step along K whose steps divide the groups, best first."""
     from .instructions import INSTRUCTIONS
 
-    element = "i8" if kernel.rhs.decode is None else str(kernel.lhs.value.type.element_type)
+    element, converted = _multiplied(kernel, machine)
     kinds = [i for i in INSTRUCTIONS[machine.arch] if i.element == element]
-    wanted = {"i8": 64}.get(element, 64 if machine.cdna else 32)
+    wanted = 64 if machine.cdna or kernel.rhs.decode is None else 32
     # What a step of a convolution works out of its window is as much for twice the codes; where these are there.
     window = kernel.lhs.window is not None and -(-kernel.k // wanted) % 2 == 0
     for bits in (2, 4, 8):
@@ -211,17 +223,34 @@ def steps(kernel: Kernel, codes: Array, machine: Amd) -> Iterator[Step]:
         for depth in (deep, deep // 2, deep // 4, deep // 8):
             for kind in kinds:
                 for run in (16, 8, 4):
-                    if step := _step(kernel, codes, kind, bits, depth, run):
+                    if step := _step(kernel, codes, kind, bits, depth, run, converted):
                         yield step
 
 
-def _step(kernel: Kernel, codes: Array, kind: Instruction, bits: int, depth: int, run: int) -> Step | None:
+def _multiplied(kernel: Kernel, machine: Amd) -> tuple[str, tuple[str, str] | None]:
+    """What an instruction multiplies, and of which formats it is made, if of others: one-byte floats where there is no
+    instruction for them become f16, or bf16 where f16 would have subnormal numbers."""
+    from .instructions import INSTRUCTIONS
+
+    if kernel.rhs.decode is not None:
+        return str(kernel.lhs.value.type.element_type), None
+    left, right = (str(side.value.type.element_type) for side in (kernel.lhs, kernel.rhs))
+    if left == right and any(i.element == left for i in INSTRUCTIONS[machine.arch]):
+        return left, None
+    halves = all(kind.startswith("f8E4M3") for kind in (left, right))
+    return "f16" if halves else "bf16", (left, right)
+
+
+def _step(
+    kernel: Kernel, codes: Array, kind: Instruction, bits: int, depth: int, run: int,
+    converted: tuple[str, str] | None,
+) -> Step | None:  # fmt: skip
     """The step, None where it does not exist."""
     from ...gpu_kernels.weights import Codes, offset_of
     from .matrix import Step
 
     offset = offset_of(codes, kernel, bits)
-    width = 1 if kind.element == "i8" else 2
+    width = 1 if converted is not None else kind.bytes
     block = run * kind.parts
     fitting = run % kind.lanes == 0 and run % (4 * (8 // bits)) == 0 and depth % block == 0
     if offset is None or not fitting or depth * width % 16 or run * width > 16 * (2 if kind.interleaved else 1):
@@ -231,4 +260,6 @@ def _step(kernel: Kernel, codes: Array, kind: Instruction, bits: int, depth: int
     blocks = depth // block
     together = next(n for n in (4, 2, 1) if blocks % n == 0 and (n * run * bits <= 128 or n == 1))
     words = together * run * bits // 32
-    return Step(kind, run, blocks // together, together, Codes(bits, offset, words)) if words in (1, 2, 4) else None
+    if words not in (1, 2, 4):
+        return None
+    return Step(kind, run, blocks // together, together, Codes(bits, offset, words, kernel.rhs.e2m1), converted)

@@ -39,6 +39,11 @@ class Spirv:
         """See `gpu_kernels.machine.Machine`."""
         return {"arith.mulf": _mulf}
 
+    @property
+    def bf16_as_bits(self) -> bool:
+        """See `gpu_kernels.machine.Machine`."""
+        return True
+
     def dot(self, a: Any, b: Any, total: Any) -> Any:
         """`OpSDotAccSat`: the sum is exact, for the verifier bounds it by i32."""
         from ...._mlir import ir

@@ -62,11 +62,13 @@ class CooperativePlan:
 
     def outline(self, emit: Emit, beside: Sequence[Any]) -> None:
         from ...._mlir import ir
+        from ....kernels.order import arranged
         from ....kernels.outline import outline
         from ...gpu_kernels.weights import packed
 
         size = ir.IntegerType.get_signless(32)
-        outline(self.kernel, lambda: packed(self.codes, self.weights), emit, size_type=size)
+        codes, weights = self.codes, self.weights
+        outline(self.kernel, lambda: packed(codes, weights), emit, size_type=size, arrange=arranged)
 
     @property
     def variant(self) -> Hashable:
@@ -156,7 +158,7 @@ class CooperativeKernelStrategy:
         matrices = self._matrices("f16", "f16", "f32") if decodes else self._matrices("i8", "i8", "i32")
         if unfit := unreadable(kernel, 8 if decodes else 16):
             return unfit
-        if unfit := unsupported(kernel):
+        if unfit := unsupported(kernel, self.machine):
             return unfit
         if decodes and decoded_type(kernel) != "f16":
             return Decline("the weight is decoded to another type than the activation's", "the activation's type")

@@ -1,0 +1,34 @@
+"""In which order of its axes a kernel is given what its bodies read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .._mlir import arith, ir
+from .bodies import is_small_float
+from .description import COLUMN, Operand
+from .outline import aligned, merged
+from .weights import known
+
+
+def letters(operand: Operand) -> str:
+    """The axes of the tensor that the kernel is given: as they stand in the program where columns are last or absent,
+    which spares a dispatch that would transpose a scale of rows and groups."""
+    own = "".join(x for i, x in enumerate(operand.source_axes) if i == 0 or operand.source_axes[i - 1] != x)
+    plain = len(set(own)) == len(own) and (COLUMN not in own or own[-1] == COLUMN)
+    return own if plain and known(operand.value) is None else operand.axes
+
+
+def arranged(operand: Operand) -> Any:
+    """The tensor with its axes in the order of `letters`, at the insertion point; a constant of one-byte floats as
+    bytes."""
+    array = known(operand.value) if is_small_float(operand.element_type) else None
+    if array is not None:
+        kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
+        codes = np.ascontiguousarray(array).view(np.int8)
+        operand = replace(operand, value=arith.constant(kind, ir.DenseElementsAttr.get(codes, type=kind)))
+        return aligned(operand)
+    return aligned(operand) if letters(operand) == operand.axes else merged(operand)

@@ -1,0 +1,300 @@
+"""Rows on GPUs: dynamic quantisation, norms, and what stands between them, all passes over a row by the same threads.
+
+Up to 256 threads share a row, four neighbouring elements each in turn; short rows share a workgroup. A pass reads the
+row again, from the nearest cache, and what an earlier pass made of an element is made again: a few instructions, where
+keeping it would take registers by the length of the row. A reduction is added up (or its largest found) in a thread,
+by shuffles in a subgroup, and through shared memory where several subgroups have the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..._mlir import arith, ir
+from ...kernels.rows import COLUMN, NARROW, NEUTRAL, SCALAR, WIDE, Reduction, Rows, Step
+from . import bf16, emit as e
+from .executable import Function, Launch, View, executable
+from .machine import Machine
+
+_LANES = 4
+_MOST = 256  # threads of a row
+_THREADS = 64  # of a workgroup of short rows
+_ACROSS = 1 << 15  # workgroups along one axis of the grid: fewer than every device takes
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a kernel finds the elements of a value: columns of `tensor` from `first` on, whose rows have `width`."""
+
+    tensor: Any
+    first: int
+    width: int
+
+
+def placed(value: Any, width: int) -> Placed:
+    """A value with an element for each column, where it is: some columns of a wider tensor need no copy, as the halves
+    of a gated pair."""
+    whole = Placed(value, 0, width)
+    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "tensor.extract_slice" or width % _LANES:
+        return whole
+    op = value.owner.operation
+    source = ir.RankedTensorType(op.operands[0].type)
+    offsets, strides = (list(op.attributes[f"static_{name}"]) for name in ("offsets", "strides"))
+    axes = range(source.rank - 1)
+    kind = ir.RankedTensorType(value.type)
+    # The first rows of more are found where all of them are.
+    full = kind.rank == source.rank and all(
+        (d == 0 and kind.is_dynamic_dim(0))
+        if source.is_dynamic_dim(d)
+        else not kind.is_dynamic_dim(d) and kind.get_dim_size(d) == source.get_dim_size(d)
+        for d in axes
+    )
+    columns = source.get_dim_size(source.rank - 1) if not source.is_dynamic_dim(source.rank - 1) else 1
+    if not full or set(strides) != {1} or any(offsets[d] for d in axes) or columns % _LANES:
+        return whole
+    return Placed(op.operands[0], offsets[-1], columns) if offsets[-1] % _LANES == 0 else whole
+
+
+@dataclass(frozen=True)
+class RowsKernel:
+    """The executable of one group."""
+
+    rows: Rows
+    machine: Machine
+
+    @property
+    def count(self) -> int | None:
+        """How many rows there are, None where that is dynamic."""
+        total = 1
+        for size in self.rows.space.rows:
+            if size is None:
+                return None
+            total *= size
+        return total
+
+    @property
+    def vectors(self) -> int:
+        """Of a row, the last of which may be short."""
+        return -(-self.rows.space.width // _LANES)
+
+    @property
+    def whole(self) -> bool:
+        """Whether rows are whole vectors."""
+        return self.rows.space.width % _LANES == 0
+
+    @property
+    def sharing(self) -> int:
+        """Threads of a row: a power of two."""
+        return min(_MOST, 1 << (self.vectors - 1).bit_length())
+
+    @property
+    def together(self) -> int:
+        """Rows of a workgroup."""
+        return max(1, _THREADS // self.sharing)
+
+    @property
+    def tensors(self) -> list[tuple[Any, str]]:
+        """What is read, and behind it what is written."""
+        return [*self.rows.inputs, *self.rows.outputs]
+
+    def emit(self, name: str) -> str:
+        """At the insertion point; returns the entry point."""
+        launch = Launch(self.sharing * self.together, self.machine.subgroup, self._grid)
+        views = [self._view(value, how) for value, how in self.tensors]
+        return executable(name, Function(self.count, views, launch, self._body, results=len(self.rows.outputs)))
+
+    def _grid(self, rows: e.Index) -> tuple[e.Index, e.Index, e.Index]:
+        groups = e.divide_up(rows, self.together)
+        across = e.minimum(groups, _ACROSS)
+        return across, e.divide_up(groups, _ACROSS), 1
+
+    def _view(self, value: Any, how: str) -> View:
+        element, width = bf16.stored_type(value.type.element_type, self.machine), self.rows.space.width
+        if how == SCALAR:
+            return View((1,), element)
+        if how == NARROW:
+            return View((self.count,), element)
+        width = placed(value, width).width
+        along: tuple[int, Any] = (width, element)
+        if self.whole:
+            along = width // _LANES, e.vector_of(_LANES, element)
+        return View(along[:1] if how == COLUMN else (self.count, along[0]), along[1])
+
+    def _body(self, count: e.Index, memory: list[Any]) -> None:
+        buffers = {v: (m, how) for (v, how), m in zip(self.tensors, memory, strict=True)}
+        _Row(self, count, buffers).run()
+
+
+class _Row:
+    """What a thread does for its row. The methods run in the order of the file."""
+
+    def __init__(self, kernel: RowsKernel, count: e.Index, memory: Mapping[Any, tuple[Any, str]]) -> None:
+        self.kernel, self.rows, self.memory = kernel, kernel.rows, memory
+        self.made = {v: s for s in self.rows.steps if s.result == WIDE for v in s.op.results}
+        self.written = {v for v, _ in self.rows.outputs}
+        self.cloner = bf16.cloner(_LANES, kernel.machine, kernel.machine.rules)
+        self.of_row: dict[Any, Any] = {}  # narrow values and scalars, in all lanes
+        thread = e.thread()
+        self.thread = e.remainder(thread, kernel.sharing)
+        self.slot = e.divide(thread, kernel.sharing)  # of the row in the workgroup
+        across = e.minimum(e.divide_up(count, kernel.together), _ACROSS)
+        block = e.add(e.multiply(e.block(1), across), e.block(0))
+        row = e.add(e.multiply(block, kernel.together), self.slot)
+        self.inside = e.less(row, count)
+        self.row = e.minimum(row, e.subtract(count, 1))
+
+    def run(self) -> None:
+        for steps in self.rows.phases():
+            self._pass([s for s in steps if s.reductions or any(v in self.written for v in s.op.results)])
+            for step in steps:
+                if step.result == NARROW and not step.reductions:
+                    known = dict(zip(step.body.arguments, [self._narrow(v) for v in step.inputs], strict=False))
+                    self.of_row[step.op.results[0]] = self._yielded(step, known)
+        for value, how in self.rows.outputs:
+            if how == NARROW:
+                number = e.elements(self._as_stored(value, self._narrow(value)))[0]
+                with e.when(e.both(self.inside, e.less(self.thread, 1))):
+                    e.store(number, self.memory[value][0], [self.row])
+
+    # ---- a pass
+
+    def _pass(self, steps: Sequence[Step]) -> None:
+        """The steps that leave something, over the row."""
+        steps = [s for s in steps if s.reductions or s.result == WIDE]
+        if not steps:
+            return
+        for step in steps:
+            self._prepare(step)
+        reductions = [r for s in steps for r in s.reductions]
+        start = [e.splat(NEUTRAL[r.combine.name], _LANES, r.element.type) for r in reductions]
+        with e.loop(self.thread, self.kernel.vectors, self.kernel.sharing, start) as each:
+            each.next = self._vector(steps, each.index, list(each.values))
+        results = [v for s in steps if s.reductions for v in s.op.results]
+        for value, reduction, running in zip(results, reductions, each.results, strict=True):
+            self.of_row[value] = e.broadcast(self._total(reduction, running), _LANES)
+
+    def _prepare(self, step: Step) -> None:
+        """Loads, in front of the loop, what all elements of the row have in common."""
+        for value, how in zip(step.inputs, step.sources, strict=True):
+            if how in (NARROW, SCALAR):
+                self._narrow(value)
+            elif value in self.made:
+                self._prepare(self.made[value])
+
+    def _vector(self, steps: Sequence[Step], at: e.Index, running: list[Any]) -> list[Any]:
+        """The steps on one vector; returns the running values."""
+        here: dict[Any, Any] = {}
+        after: list[Any] = []
+        for step in steps:
+            if not step.reductions:
+                self._store(step.op.results[0], self._wide(step.op.results[0], at, here), at)
+                continue
+            known = self._arguments(step, at, here)
+            for reduction in step.reductions:
+                element = self.cloner.value(reduction.element, known)
+                if not self.kernel.whole:
+                    neutral = e.constant(NEUTRAL[reduction.combine.name], reduction.element.type)
+                    lanes = [
+                        arith.select(e.condition(e.less(self._column(at, i), self.rows.space.width)), x, neutral)
+                        for i, x in enumerate(e.elements(element))
+                    ]
+                    element = e.gathered(lanes)
+                after.append(_combined(reduction, running[len(after)], element))
+        return after
+
+    def _arguments(self, step: Step, at: e.Index, here: dict[Any, Any]) -> dict[Any, Any]:
+        values = [
+            self._narrow(v) if how in (NARROW, SCALAR) else self._wide(v, at, here)
+            for v, how in zip(step.inputs, step.sources, strict=True)
+        ]
+        return dict(zip(step.body.arguments, values, strict=False))
+
+    def _yielded(self, step: Step, known: dict[Any, Any]) -> Any:
+        return self.cloner.value(list(step.body.operations)[-1].operation.operands[0], known)
+
+    # ---- values
+
+    def _wide(self, value: Any, at: e.Index, here: dict[Any, Any]) -> Any:
+        """The vector at `at` of a value with an element for each column: loaded, or made of such."""
+        if value not in here:
+            step = self.made.get(value)
+            here[value] = (
+                self._load(value, at) if step is None else self._yielded(step, self._arguments(step, at, here))
+            )
+        return here[value]
+
+    def _column(self, at: e.Index, lane: int) -> e.Index:
+        return e.add(e.multiply(at, _LANES), lane)
+
+    def _load(self, value: Any, at: e.Index) -> Any:
+        memory, how = self.memory[value]
+        row = [self.row] if how == WIDE else []
+        if self.kernel.whole:
+            first = placed(value, self.rows.space.width).first
+            vector = e.load(memory, [*row, e.add(at, first // _LANES)])
+        else:
+            last = self.rows.space.width - 1
+            columns = [e.minimum(self._column(at, i), last) for i in range(_LANES)]
+            vector = e.gathered([e.load(memory, [*row, column]) for column in columns])
+        return bf16.loaded(vector, value.type.element_type)
+
+    def _store(self, value: Any, vector: Any, at: e.Index) -> None:
+        memory, _ = self.memory[value]
+        vector = self._as_stored(value, vector)
+        if self.kernel.whole:
+            with e.when(self.inside):
+                e.store(vector, memory, [self.row, at])
+            return
+        for i, x in enumerate(e.elements(vector)):
+            column = self._column(at, i)
+            with e.when(e.both(self.inside, e.less(column, self.rows.space.width))):
+                e.store(x, memory, [self.row, column])
+
+    def _as_stored(self, value: Any, vector: Any) -> Any:
+        element = value.type.element_type
+        return vector if bf16.stored_type(element, self.kernel.machine) == element else bf16.bits(vector)
+
+    def _narrow(self, value: Any) -> Any:
+        """A value of the row, or of the program, in all lanes."""
+        value = self.rows.source(value)
+        if value not in self.of_row:
+            memory, how = self.memory[value]
+            number = e.load(memory, [self.row if how == NARROW else 0])
+            self.of_row[value] = e.broadcast(bf16.loaded(number, value.type.element_type), _LANES)
+        return self.of_row[value]
+
+    # ---- reductions
+
+    def _total(self, reduction: Reduction, running: Any) -> Any:
+        """All lanes of all threads of the row, and what the reduction starts with, in every thread."""
+        first, *rest = e.elements(running)
+        for x in rest:
+            first = _combined(reduction, first, x)
+        subgroup, sharing = self.kernel.machine.subgroup, self.kernel.sharing
+        offset = min(subgroup, sharing) // 2
+        while offset:
+            first = _combined(reduction, first, e.shuffle(first, e.word(offset), subgroup, "xor"))
+            offset //= 2
+        if sharing > subgroup:
+            first = self._across_subgroups(reduction, first)
+        neutral = 0.0 if reduction.combine.name == "arith.addf" else NEUTRAL[reduction.combine.name]
+        if reduction.start.value == neutral:
+            return first
+        return _combined(reduction, e.constant(reduction.start.value, reduction.element.type), first)
+
+    def _across_subgroups(self, reduction: Reduction, value: Any) -> Any:
+        subgroup, parts = self.kernel.machine.subgroup, self.kernel.sharing // self.kernel.machine.subgroup
+        shared = e.shared((self.kernel.together, parts), value.type)
+        with e.when(e.less(e.remainder(self.thread, subgroup), 1)):
+            e.store(value, shared, [self.slot, e.divide(self.thread, subgroup)])
+        e.barrier()
+        total = e.load(shared, [self.slot, 0])
+        for i in range(1, parts):
+            total = _combined(reduction, total, e.load(shared, [self.slot, i]))
+        return total
+
+
+def _combined(reduction: Reduction, a: Any, b: Any) -> Any:
+    return ir.Operation.create(reduction.combine.name, results=[a.type], operands=[a, b]).results[0]

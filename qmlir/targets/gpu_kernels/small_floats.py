@@ -1,0 +1,112 @@
+"""One-byte floats in registers, exact: every code of e4m3 and e5m2, OCP and FNUZ, is a number of f32 and of bf16, and
+those of e4m3 are numbers of f16 that no instruction takes for subnormal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..._mlir import arith, ir, vector
+from ...dialect.dtypes import DTYPES, SMALL_FLOATS
+from . import emit as e
+
+FORMATS = {DTYPES[name].mlir: form for name, form in SMALL_FLOATS.items()}
+SCALE = "f8E8M0FNU"  # an exponent and nothing else
+
+
+def numbers(codes: Any, kind: str) -> Any:
+    """f32 lanes of codes, the low bytes of i32 lanes, whose other bits are zero."""
+    lanes = codes.type.shape[0]
+    i32, f32 = codes.type, e.vector_of(lanes, ir.F32Type.get())
+
+    def c(value: int) -> Any:
+        return e.broadcast(e.word(value), lanes)
+
+    def when(predicate: str, a: Any, b: int, yes: Any, no: Any) -> Any:
+        return arith.select(arith.cmpi(getattr(arith.CmpIPredicate, predicate), a, c(b)), yes, no)
+
+    nan = c(0x7FC00000)
+    if kind == SCALE:
+        bits = when("eq", codes, 0, c(1 << 22), arith.shli(codes, c(23)))  # 2^-127 is subnormal
+        return arith.bitcast(f32, when("eq", codes, 255, nan, bits))
+    form = FORMATS[kind]
+    size = arith.andi(codes, c(0x7F))
+    normal = arith.addi(arith.shli(size, c(23 - form.mantissa)), c((127 - form.bias) << 23))
+    # Made of an integer: devices may take subnormal numbers for zero.
+    step = e.splat(2.0 ** (1 - form.bias - form.mantissa), lanes, ir.F32Type.get())
+    subnormal = arith.bitcast(i32, arith.mulf(arith.sitofp(f32, size), step))
+    bits = when("ult", size, 1 << form.mantissa, subnormal, normal)
+    if form.special == "fn":
+        bits = when("eq", size, 0x7F, nan, bits)
+    elif form.special == "inf":
+        bits = when("ugt", size, 0x7C, nan, when("eq", size, 0x7C, c(0x7F800000), bits))
+    bits = arith.ori(bits, arith.shli(arith.andi(codes, c(0x80)), c(24)))
+    if form.special == "fnuz":
+        bits = when("eq", codes, 0x80, nan, bits)
+    return arith.bitcast(f32, bits)
+
+
+def of_word(word: Any, kind: str) -> Any:
+    """The four codes of a word as f32 lanes."""
+    parts = [arith.andi(arith.shrui(word, e.word(8 * i)) if i else word, e.word(0xFF)) for i in range(4)]
+    return numbers(e.gathered(parts), kind)
+
+
+def halves_of_word(word: Any, kind: str, element: str) -> list[Any]:
+    """The four codes of a word as two words of two f16 or bf16 each. f16 is for e4m3: codes of e5m2 would be subnormal
+    numbers, which some matrix instructions take for zero."""
+    if element == "f16":
+        return [_pair(word, kind), _pair(arith.shrui(word, e.word(16)), kind)]
+    bits = e.elements(vector.bitcast(e.vector_of(4, e.integer(32)), of_word(word, kind)))
+    # The upper half of an f32 is the bf16 that it is.
+    uppers = [arith.shrui(low, e.word(16)) for low in bits[::2]]
+    return [
+        arith.ori(upper, arith.andi(high, e.word(0xFFFF0000))) for upper, high in zip(uppers, bits[1::2], strict=True)
+    ]
+
+
+def doubled_e2m1(word: Any) -> Any:
+    """Four codes of e2m1, each in the low half of a byte, as bytes of twice what they stand for: integers up to 12."""
+
+    def bit(i: int) -> Any:
+        """Of every code, at the bottom of its byte."""
+        return arith.andi(arith.shrui(word, e.word(i)) if i else word, e.word(0x01010101))
+
+    def mask(bits: Any) -> Any:
+        return arith.muli(bits, e.word(0xFF))
+
+    mantissa, low, high = bit(0), bit(1), bit(2)
+    # A leading one where the exponent is not zero, shifted by an exponent above one.
+    some = arith.ori(low, high)
+    number = arith.ori(mantissa, arith.shli(some, e.word(1)))
+    shifted = arith.shli(number, e.word(1))
+    twice = arith.shli(number, e.word(2))
+    long = mask(arith.andi(high, low))
+    medium = arith.xori(mask(high), long)
+    neither = arith.xori(mask(high), e.word(0xFFFFFFFF))
+    size = arith.ori(
+        arith.andi(number, neither), arith.ori(arith.andi(shifted, medium), arith.andi(twice, long))
+    )  # fmt: skip
+    # Negative ones in two's complement; a zero stays one, and no byte carries into the next.
+    negative = arith.andi(bit(3), arith.ori(mantissa, some))
+    return arith.addi(arith.xori(size, mask(negative)), negative)
+
+
+def _pair(word: Any, kind: str) -> Any:
+    """The lower two codes of a word, of e4m3, as two f16: exponent and mantissa in their places are the number divided
+    by a power of two, the difference of the exponents' biases."""
+    low = arith.shli(arith.andi(word, e.word(0xFF)), e.word(8))
+    codes = arith.ori(low, arith.shli(arith.andi(word, e.word(0xFF00)), e.word(16)))
+    sign = arith.andi(codes, e.word(0x80008000))
+    magnitude = arith.shrui(arith.andi(codes, e.word(0x7F007F00)), e.word(1))
+    if FORMATS[kind].special == "fnuz":  # no number: the sign alone
+        some = arith.addi(arith.andi(codes, e.word(0x7F007F00)), e.word(0x7F007F00))
+        none = arith.andi(sign, arith.xori(some, e.word(0xFFFFFFFF)))
+        none = arith.ori(arith.subi(none, arith.shrui(none, e.word(5))), arith.shrui(none, e.word(6)))
+    else:  # the largest pattern
+        none = arith.andi(arith.addi(magnitude, e.word(0x00800080)), e.word(0x40004000))
+        none = arith.ori(none, arith.subi(none, arith.shrui(none, e.word(5))))
+    bits = arith.ori(arith.ori(magnitude, none), sign)
+    f16 = e.vector_of(2, ir.F16Type.get())
+    scale = e.splat(2.0 ** (15 - FORMATS[kind].bias), 2, ir.F16Type.get())
+    made = arith.mulf(vector.bitcast(f16, e.gathered([bits])), scale)
+    return e.elements(vector.bitcast(e.vector_of(1, e.integer(32)), made))[0]
