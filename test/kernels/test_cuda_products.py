@@ -361,14 +361,23 @@ def test_what_wgmma_does_not_take_of_one_byte_floats(m: int, k: int, group: int,
 @pytest.mark.parametrize("target", TARGETS)
 def test_workgroups_share_a_long_k_of_few_tiles(target: str) -> None:
     """Where the estimate says that it pays, and the plan says so; one kernel with its counters and a workspace."""
-    made = product(target, 16, 256, 4096, rhs=codes(256, 4096, lo=-8, hi=7), rhs_dtype="i4", rhs_scale=scales(256, 32))
-    plan = one_kernel(made, S8)
+    tensor_core = WGMMA if target == "cuda:sm_90a" else S8
+    made = product(target, 96, 256, 16384)
+    plan = one_kernel(made, tensor_core)
     assert plan["stream_k"] >= 82
     assert re.fullmatch(r"estimated: [\d.]+ us with tiles apart and [\d.]+ us if K is shared", plan["because"])
     assert "atom.acq_rel.gpu" in made.source("ptx")
-    plan = one_kernel(product(target, 2048, 2048, 256), WGMMA if target == "cuda:sm_90a" else S8)
+    plan = one_kernel(product(target, 2048, 2048, 256), tensor_core)
     assert "stream_k" not in plan
     assert "if K is shared" in plan["because"]
+
+
+def test_groups_of_integers_are_added_up_in_their_order() -> None:
+    """Parts of K would be added up first: that is asked for."""
+    more = {"rhs": codes(256, 4096, lo=-8, hi=7), "rhs_dtype": "i4", "rhs_scale": scales(256, 32)}
+    plan = one_kernel(product("cuda:sm_80", 16, 256, 4096, **more), S8)
+    assert "stream_k" not in plan
+    assert plan["because"].endswith("if K is shared; groups are added up in their order")
 
 
 def test_experts_do_not_share_k() -> None:

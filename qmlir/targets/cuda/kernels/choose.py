@@ -191,11 +191,18 @@ def choose(
     # Neither is faster than memory is.
     least = least_seconds(plain[1], target)
     times = [max(least, time) for time, _ in (plain, shared)]
-    pays = times[1] < _WORTH * times[0]
+    pays = times[1] < _WORTH * times[0] and not in_order(kernel)
     text = " and ".join(
         f"{1e6 * t:.1f} us {how}" for t, how in zip(times, ("with tiles apart", "if K is shared"), strict=True)
     )
-    return replace((shared if pays else plain)[1], because=f"estimated: {text}")
+    ordered = "; groups are added up in their order" if in_order(kernel) else ""
+    return replace((shared if pays else plain)[1], because=f"estimated: {text}{ordered}")
+
+
+def in_order(kernel: Kernel) -> bool:
+    """Whether the bits of a result depend on the order in which groups along K are added up: exact sums of integers,
+    scaled. Parts of K may then be shared on request only."""
+    return kernel.combine is not None and str(kernel.acc_type) == "i32"
 
 
 def gemv_for(kernel: Kernel, storage: Storage, units: int, shared_memory: int) -> Gemv | str:
