@@ -18,7 +18,7 @@ from ...._mlir import arith, ir
 from ....dialect.ops.constants import constant_array
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
-from ....kernels.description import Kernel, Operand
+from ....kernels.description import Kernel, Literal, Operand
 from ....kernels.scaled import Scaled, scaled
 from .rules import RULES, rounded
 
@@ -74,6 +74,9 @@ class Halves:
         `operands`: scalars of the body's arguments."""
         cloner = BodyCloner(1, RULES)
         known = {argument: e.broadcast(value, 1) for argument, value in operands.items()}
+        for argument, source in zip(stage.body.arguments, stage.sources, strict=False):
+            if isinstance(source, Literal):
+                known[argument] = cloner.splat(source.value)
         kind = ir.Type.parse(self.element)
         less = self.base - self.offset
         if self.zero is None:
@@ -156,6 +159,10 @@ def _bounds(zero: Any, decode: Stage) -> tuple[int, int] | None:
         return None
     width = int(argument.type.width)
     source = decode.sources[list(decode.body.arguments).index(argument)]
+    if isinstance(source, Literal):
+        value = int(source.value.value)
+        value = value & ((1 << width) - 1) if owner.name == "arith.extui" else value
+        return value, value
     known = constant_array(source.value) if isinstance(source, Operand) else None
     if known is not None and known.size:
         known = known.view(f"u{known.dtype.itemsize}") if owner.name == "arith.extui" else known
