@@ -174,8 +174,11 @@ def cost(config: Config, machine: Machine, c: Contraction, where: Placement) -> 
 
 
 def choose(kinds: Sequence[Mma], machine: Machine, c: Contraction, where: Placement) -> Config | None:
-    """The cheapest config; among equals the first, and kinds come preferred first."""
-    every = [config for mma in kinds for config in candidates(mma, machine, c, where)]
+    """The cheapest config; among equals the first, and kinds come preferred first. None is longer along K than the
+    problem is, if there is a shorter one: what is padded in shared memory may end in scratch."""
+    k = c.sizes[where.k]
+    short = [mma for mma in kinds if k is None or mma.k <= k]
+    every = [config for mma in short or kinds for config in candidates(mma, machine, c, where)]
     return min(every, key=lambda config: cost(config, machine, c, where), default=None)
 
 

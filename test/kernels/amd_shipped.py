@@ -24,6 +24,7 @@ if str(HERE.parent) not in sys.path:  # as a script
     sys.path.insert(0, str(HERE.parent))
 
 from kernels.gpu_products import Product, codes_of, weight_only  # noqa: E402
+from support.forms import FORMS  # noqa: E402
 
 import qmlir  # noqa: E402
 from qmlir import TensorSpec  # noqa: E402
@@ -47,6 +48,15 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
     "conv2d w8a8, 3x3, NCHW": {"input_layout": "NCHW"},
     "conv2d w8a8, 3x3, 4 groups": {"groups": 4},
     "conv2d w8a16, 3x3": {"lhs": "f16"},
+}
+
+# Forms of the support matrix, 256 x 512 codes.
+SMALL_FLOATS = {
+    "e4m3, blocks 1x128 by 128x128": "scaled_matmul: e4m3 x e4m3, blocks 1x128 by 128x128",
+    "MXFP8": "scaled_matmul: e4m3 x e4m3, MX (32, e8m0)",
+    "MXFP4": "scaled_matmul: fp4 e2m1 x e2m1, MX (32, e8m0)",
+    "NVFP4": "scaled_matmul: fp4 e2m1 x e2m1, NVFP4 (16, e4m3)",
+    "experts, e4m3": "grouped_matmul: e4m3 x e4m3, routed",
 }
 
 _COUNTED = ("rocm:gfx90a", "rocm:gfx942", "rocm:gfx950")  # whose issue cycles are known
@@ -75,6 +85,9 @@ def compiled(scheme: str, m: int | None, target: str, folder: Path) -> Any:
             rhs_scale=np.ones((8, 512, K // 128), np.float32), expert_ids=TensorSpec((m, 2), "i32"), target=target,
             flags=flags,
         )  # fmt: skip
+    if scheme in SMALL_FLOATS:
+        form = next(f for f in FORMS if f.name == SMALL_FLOATS[scheme])
+        return form.compile(target, m=m, flags=flags)
     return qmlir.ops.scaled_matmul.compile(target=target, flags=flags, **SCHEMES[scheme].arguments(m))
 
 
@@ -111,6 +124,7 @@ def configurations() -> list[tuple[str, int | None]]:
         *((s, m) for s in CONVOLUTIONS for m in (8, None)),
         (EXPERTS, 64),
         (EXPERTS, None),
+        *((s, m) for s in SMALL_FLOATS for m in (1, 128, None)),
     ]
 
 

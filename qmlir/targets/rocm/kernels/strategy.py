@@ -169,11 +169,13 @@ class MatrixStrategy:
 
         m = kernel.m if kernel.m is not None else _TYPICAL
         sums = 2 if kernel.combine is not None else 1
+        # Where accumulators come out of the same file as everything else, what makes halves of bytes takes as many.
+        most = self.accumulators // (1 if step.converted is None or self.machine.cdna else 2)
         best: tuple[float, Tiles] | None = None
         for rows, columns, waves in [self.only] if self.only else itertools.product((4, 2, 1), repeat=3):
             registers = rows * columns * step.instruction.registers * sums
             wasteful = (rows > 1 and 8 * rows >= m) or 8 * columns * waves >= kernel.n + 16
-            if registers > self.accumulators or (wasteful and (rows, columns, waves) != (1, 1, 1)):
+            if registers > most or (wasteful and (rows, columns, waves) != (1, 1, 1)):
                 continue
             tiles = Tiles(rows, columns, waves)
             cost = _cost(kernel, tiles, self.units)
