@@ -165,13 +165,13 @@ def _shared() -> Iterator[Check]:
 
     both = (HOPPER, "cuda:sm_80")
     for tile in ("16x64x128x1x4x1x4", "64x64x128x2x2x1x4", "128x128x128x2x4x1x3"):
-        yield one(f"w8a8 {tile}", _product(n=136, k=4096), "mma-sync-int8", tile, *both, tolerance=0.0)
+        yield one(f"w8a8 {tile}", _product(n=136, k=2048), "mma-sync-int8", tile, *both, tolerance=0.0)
     for tile in ("16x64x128x1x4x1x4", "64x64x128x2x2x1x4"):
-        yield one(f"w4a8, group 128 {tile}", _product("i4", 128, n=136, k=4096), "mma-sync-int8", tile, *both)
-    halves = _product("i4", 128, k=4096, lhs="f16")
+        yield one(f"w4a8, group 128 {tile}", _product("i4", 128, n=136, k=2048), "mma-sync-int8", tile, *both)
+    halves = _product("i4", 128, k=2048, lhs="f16")
     yield one("f16 x i4", halves, "mma-sync-weight-only", "32x64x128x1x2x2x4", *both, tolerance=2e-3)
-    yield one("fp8", _product("e4m3", k=4096, lhs="e4m3"), "mma-sync-fp8", "64x64x128x2x2x1x4", *both, tolerance=1e-4)
-    wide = _product(n=136, k=4096)
+    yield one("fp8", _product("e4m3", k=2048, lhs="e4m3"), "mma-sync-fp8", "64x64x128x2x2x1x4", *both, tolerance=1e-4)
+    wide = _product(n=136, k=2048)
     yield one("w8a8 on wgmma", wide, "wgmma-int8", "64x128x128x4x1x1x6", HOPPER, rows=(64, 130), tolerance=0.0)
 
 
