@@ -106,8 +106,9 @@ on lavapipe.
 * f16 by weights of codes uses f16 cooperative matrices on Vulkan, in kernels of ours. Other float products are vector
   code there, and the compiler warns where the device has f16 cooperative matrices: IREE {iree} converts those to f32
   before it multiplies, and no device offers cooperative matrices of f32.
-* Sizes are static. With a dynamic M constant weights keep these instructions; on Vulkan a weight that is an argument
-  does not, and the compiler warns.
+* Sizes are static. With a dynamic M constant weights keep these instructions. On Vulkan a weight of integers that is an
+  argument, or in a batch, is read as it lies and multiplied by dot products; floats by an argument with a dynamic M are
+  slow there, and the compiler warns.
 """
 
 
