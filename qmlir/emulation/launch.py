@@ -1,0 +1,99 @@
+"""What an emulated device is asked to run, and what executes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..errors import QmlirError
+from .memory import Memory
+
+
+class EmulationError(QmlirError):
+    """A kernel did what no kernel may do, or what the device would refuse; the message names the instruction, the
+    workgroup, and the argument and element that were accessed."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel.
+
+    Attributes:
+        code: what the driver was given: an AMD code object (ELF), or PTX.
+        function: name of the kernel in it.
+        grid: workgroups along x, y, z.
+        block: threads of a workgroup along x, y, z.
+        shared_bytes: dynamic shared memory (LDS) of a workgroup, in bytes.
+        arguments: the kernel's arguments as the driver has them: AMD's kernarg segment, or the parameters of a CUDA
+            kernel at the offsets that its PTX states.
+    """
+
+    code: bytes
+    function: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    arguments: bytes
+
+
+@dataclass
+class Counts:
+    """What a launch executed.
+
+    Attributes:
+        instructions: by kind ("matrix", "vector", "scalar", "memory", "shared", "branch", "wait", ...), one for
+            every instruction of a wave or warp.
+        bytes_read, bytes_written: of device memory, as the instructions ask for them.
+        shared_bytes: of shared memory (LDS), read and written.
+        bank_conflicts: further cycles of accesses to shared memory whose lanes meet in a bank.
+    """
+
+    instructions: dict[str, int] = field(default_factory=dict)
+    bytes_read: int = 0
+    bytes_written: int = 0
+    shared_bytes: int = 0
+    bank_conflicts: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self.instructions.values())
+
+    def add(self, other: Counts) -> None:
+        for kind, count in other.instructions.items():
+            self.instructions[kind] = self.instructions.get(kind, 0) + count
+        self.bytes_read += other.bytes_read
+        self.bytes_written += other.bytes_written
+        self.shared_bytes += other.shared_bytes
+        self.bank_conflicts += other.bank_conflicts
+
+
+class Progress(Protocol):
+    """Told of executed instructions now and then; raises to stop the launch."""
+
+    def __call__(self, instructions: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to execute.
+
+    Attributes:
+        target: of the program, as `rocm:gfx942`; its limits are the device's.
+        seed: of the order of workgroups and waves; None: in their own order.
+        progress: see `Progress`.
+    """
+
+    target: str
+    seed: int | None = None
+    progress: Progress | None = None
+
+
+class Executor(Protocol):
+    """Executes launches of one kind of device code."""
+
+    def run(self, launch: Launch, memory: Memory, settings: Settings) -> Counts:
+        """Execute a launch to its end.
+
+        Raises:
+            EmulationError: see there.
+        """
