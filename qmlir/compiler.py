@@ -604,6 +604,7 @@ _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_siz
 def _invoke(compiler: Any, module: Any) -> bytes:
     """IREE's own pipeline; its diagnostics become a CompileError."""
     from ._mlir import Output, ctypes_dl
+    from .kernels.hidden import PHASE, hide, put_back
 
     found: list[str] = []
 
@@ -623,10 +624,22 @@ def _invoke(compiler: Any, module: Any) -> bytes:
     verify = library.ireeCompilerInvocationSetVerifyIR
     verify.restype, verify.argtypes = None, [ctypes.c_void_p, ctypes.c_bool]
     verify(invocation._inv_p, settings.verify_iree())
+    phases = (library.ireeCompilerInvocationSetCompileToPhase, library.ireeCompilerInvocationSetCompileFromPhase)
+    for stop_or_start in phases:
+        stop_or_start.restype, stop_or_start.argtypes = ctypes.c_bool, [ctypes.c_void_p, ctypes.c_char_p]
+    stop_at, start_from = phases
     output = None
+    hidden = hide(module)
     try:
         invocation.import_module(module.operation)
-        if invocation.execute():
+        sound = True
+        if hidden:
+            stop_at(invocation._inv_p, PHASE)
+            sound = invocation.execute()
+            put_back(module, hidden)
+            start_from(invocation._inv_p, PHASE)
+            stop_at(invocation._inv_p, b"end")
+        if sound and invocation.execute():
             output = Output.open_membuffer()
             try:
                 invocation.output_vm_bytecode(output)
