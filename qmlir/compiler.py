@@ -491,6 +491,7 @@ def run_compiler(
     from .passes.pipeline import Pipeline
     from .passes.verify import VerifyPass
     from .signature import drop_attributes
+    from .util_globals import has_state
 
     dump = options.dump_stages
     if dump is not None:
@@ -556,6 +557,7 @@ def run_compiler(
             from .kernels.borrowed import borrowed
 
             manifest["borrowed"] = borrowed(module)
+        manifest["has_state"] = has_state(module)
         drop_attributes(module)
         if options.keep_parameters == "mapped":
             manifest["packer"] = _packer(module, compiler, target, options)
