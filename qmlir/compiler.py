@@ -561,10 +561,7 @@ def run_compiler(
             manifest["packer"] = _packer(module, compiler, target, options)
         attach_manifest(module, manifest)
         attach_helper(module, options.cache)
-        program = target.finished(_invoke(compiler, module))
-        for dumped in [] if code is None else code.glob("*.spv"):
-            dumped.write_bytes(target.finished(dumped.read_bytes()))
-        return Compiled(program, manifest)
+        return Compiled(_invoke(compiler, module, target.code_passes), manifest)
 
 
 def _make_folder(path: Path) -> None:
@@ -601,8 +598,9 @@ def _work(strategies: list[dict[str, Any]]) -> int | None:
 _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 
-def _invoke(compiler: Any, module: Any) -> bytes:
-    """IREE's own pipeline; its diagnostics become a CompileError."""
+def _invoke(compiler: Any, module: Any, code_passes: Sequence[str] = ()) -> bytes:
+    """IREE's own pipeline; its diagnostics become a CompileError. `code_passes` run where the module's executables hold
+    the target's own operations, before they are serialised."""
     from ._mlir import Output, ctypes_dl
 
     found: list[str] = []
@@ -623,7 +621,7 @@ def _invoke(compiler: Any, module: Any) -> bytes:
     output = None
     try:
         invocation.import_module(module.operation)
-        if invocation.execute():
+        if _execute(invocation, module, code_passes):
             output = Output.open_membuffer()
             try:
                 invocation.output_vm_bytecode(output)
@@ -636,6 +634,35 @@ def _invoke(compiler: Any, module: Any) -> bytes:
         if output is not None:
             output.close()
         invocation.close()
+
+
+# IREE's phase behind which executables hold translated code, and its last one.
+_TRANSLATED, _END = b"executable-targets", b"end"
+
+
+def _execute(invocation: Any, module: Any, code_passes: Sequence[str]) -> bool:
+    """Run IREE's pipeline, in two parts where there are passes to run between them."""
+    from .passes.base import State
+    from .passes.pipeline import Pipeline
+
+    if not code_passes:
+        return bool(invocation.execute())
+    _set_phase(invocation, "To", _TRANSLATED)
+    if not invocation.execute():
+        return False
+    Pipeline.parse(",".join(code_passes)).run(module, State(), reproducer=False)
+    _set_phase(invocation, "From", _TRANSLATED)
+    _set_phase(invocation, "To", _END)
+    return bool(invocation.execute())
+
+
+def _set_phase(invocation: Any, which: str, phase: bytes) -> None:
+    """Where IREE's pipeline starts ("From") or stops ("To"): in the C API, but not wrapped by the bindings."""
+    from ._mlir import ctypes_dl
+
+    setter = getattr(ctypes_dl._dylib, f"ireeCompilerInvocationSetCompile{which}Phase")
+    setter.restype, setter.argtypes = None, [ctypes.c_void_p, ctypes.c_char_p]
+    setter(invocation._inv_p, phase)
 
 
 def _iree_diagnostic(text: str) -> Diagnostic:
