@@ -35,6 +35,6 @@ class SignMatrixSumsPass(Pass):
         patterns.add(_PRODUCT, collect)
         rewrite.walk_and_apply_patterns(module.operation, patterns.freeze())
         for op in found:
-            text = str(op.attributes[_OPERANDS])
+            text = str(op.attributes[_OPERANDS]) if _OPERANDS in op.attributes else "<>"  # floats have no signs
             if set(text[text.index("<") + 1 : -1].split("|")) == _CODES:
                 op.attributes[_OPERANDS] = ir.Attribute.parse(f"{text[:-1]}|{'|'.join(_SUMS)}>")
