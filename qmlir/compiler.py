@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import __version__
+from . import __version__, settings
 from ._spelling import CODE_LEVELS, LEVELS
 from .artifact import MANIFEST_KEY, Artifact, write_atomically
 from .cache import Cache, key_of
@@ -618,6 +618,9 @@ def _invoke(compiler: Any, module: Any, code_passes: Sequence[str] = ()) -> byte
     enable.argtypes = [ctypes.c_void_p, ctypes.c_int, _DIAGNOSTIC, ctypes.c_void_p]
     handler = _DIAGNOSTIC(collect)  # lives until the invocation is closed
     enable(invocation._inv_p, 0, handler, None)
+    verify = library.ireeCompilerInvocationSetVerifyIR
+    verify.restype, verify.argtypes = None, [ctypes.c_void_p, ctypes.c_bool]
+    verify(invocation._inv_p, settings.verify_iree())
     output = None
     try:
         invocation.import_module(module.operation)
