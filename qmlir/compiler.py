@@ -646,14 +646,15 @@ _TRANSLATED, _END = b"executable-targets", b"end"
 def _execute(invocation: Any, module: Any, code_passes: Sequence[str]) -> bool:
     """Run IREE's pipeline, in two parts where there are passes to run between them."""
     from .passes.base import State
-    from .passes.pipeline import Pipeline
+    from .passes.registry import parse_pass
 
     if not code_passes:
         return bool(invocation.execute())
     _set_phase(invocation, "To", _TRANSLATED)
     if not invocation.execute():
         return False
-    Pipeline.parse(",".join(code_passes)).run(module, State(), reproducer=False)
+    for text in code_passes:
+        parse_pass(text).run(module, State())
     _set_phase(invocation, "From", _TRANSLATED)
     _set_phase(invocation, "To", _END)
     return bool(invocation.execute())
