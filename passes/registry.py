@@ -31,6 +31,8 @@ PASSES: dict[str, str] = {
     "qmlir-fuse-rows": "rows:FuseRowsPass",
     "qmlir-choose-data-tiling": "data_tiling:ChooseDataTilingPass",
     "qmlir-guard": "guard:GuardPass",
+    "qmlir-shared-memory": "shared_memory:SharedMemoryPass",
+    "qmlir-sign-matrix-sums": "matrix_sums:SignMatrixSumsPass",
 }
 
 

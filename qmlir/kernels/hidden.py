@@ -11,7 +11,6 @@ from typing import Any
 
 from .._mlir import ir
 
-PHASE = b"executable-sources"  # of IREE's pipeline: the host's passes are done, executables are not yet compiled
 _EXECUTABLES = ("stream.executable", "hal.executable", "hal.executable.variant")
 
 Hidden = dict[tuple[str, str], Any]  # by executable and function
@@ -32,7 +31,7 @@ def hide(module: Any) -> Hidden:
 
 
 def put_back(module: Any, hidden: Hidden) -> None:
-    """Put the functions back into the same program at `PHASE`."""
+    """Put the functions back into the same program, whose executables are not yet compiled."""
     for executable, op in list(_functions(module)):
         body = hidden.pop((executable, op.attributes["sym_name"].value), None)
         if body is not None:

@@ -86,6 +86,7 @@ class CooperativePlan(KernelPlan):
             "weight_bits": self.weights.bits,
             "workgroup": [TILE, TILE, self.depth],
             "threads": self.made().threads,
+            "shared_bytes": self.made().shared_bytes,
             "fused": len(self.kernel.operations) - 1,
         }
 
@@ -142,6 +143,7 @@ class CooperativeKernelStrategy:
         if codes is None:
             return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
         least = 8 if decodes else 16  # codes whose bytes, or numbers, are one store to shared memory
+        shared, available = 0, self.target.shared_memory
         for depth in (32, 16) if decodes else (64, 32, 16):
             matrix = next((m for m in matrices if depth % m.k == 0 and _instructions(m, depth) <= _MOST), None)
             if matrix is None or (kernel.group is not None and kernel.group % depth):
@@ -153,7 +155,14 @@ class CooperativeKernelStrategy:
                 if depth == 64 and weights.depth < 64:
                     continue
                 plan = CooperativePlan(kernel, codes, weights, depth, matrix, self.machine)
-                return Accept(plan, kernel_estimate(self.target, kernel, weights.bits))
+                shared = plan.made().shared_bytes
+                if shared <= available:
+                    return Accept(plan, kernel_estimate(self.target, kernel, weights.bits))
+        if shared > available:
+            return Decline(
+                f"a workgroup's tiles take {shared} bytes of shared memory, and the device has {available}",
+                "other routes take less",
+            )
         return Decline(f"groups of {kernel.group} along K are no multiple of 16", "a group size of 16 or a multiple")
 
 
