@@ -50,15 +50,14 @@ def _rules(target: Any) -> Sequence[Callable[..., Any]]:
 
     if not isinstance(target, torch._ops.OpOverload):
         return []
-    found = [RULES.get(target), decomposition_table.get(target)]
-    if target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
-        found.append(target.decompose)
+    composed = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    found = [RULES.get(target), target.decompose if composed else None, decomposition_table.get(target)]
     return [f for f in found if f is not None]
 
 
 def _traced(graph: Graph, node: Node, rule: Callable[..., Any]) -> tuple[Any, list[Node]] | None:
     """The graph of `rule` on the arguments of `node`, and the nodes that are its inputs. None where the rule does not
-    apply (it returns NotImplemented) or gives the same operator again."""
+    apply (it returns NotImplemented), gives the same operator again or one that is not of ATen."""
     leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
     inputs = list(dict.fromkeys(a for a in leaves if isinstance(a, Node)))
     values = [_value(graph, n) for n in inputs]
@@ -79,7 +78,7 @@ def _traced(graph: Graph, node: Node, rule: Callable[..., Any]) -> tuple[Any, li
             made = make_fx(call, decomposition_table=decompositions())(*values)
     except (_NotThisRule, NotImplementedError, RuntimeError, TypeError, ValueError):
         return None
-    if any(n.target is node.target for n in made.graph.nodes):
+    if any(n.target is node.target or "prims." in str(n.target) for n in made.graph.nodes):
         return None
     return made, inputs
 

@@ -30,6 +30,12 @@ from .raise_ import is_quantised, label
 from .views import RESHAPES, reshape, size_from
 
 
+# IREE 3.13 puts small constants into its dispatches and computes with the bits of these types there; it rewrites
+# constants for that, but not resources, which is what torch-mlir's importer makes.
+_BITS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+_SMALL = 4096  # bytes; IREE's limit is 256
+
+
 class TorchNode(Raising):
     """A node of an FX graph at hand; see `Raising`. `operands` are the arguments that the operator's schema says are
     tensors, `attributes` the others by name."""
@@ -139,6 +145,8 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
             return
         value = self.graph.attribute(node)
         kept = self.parameters.load(node, value) if self.parameters is not None else None
+        if kept is None and value.dtype in _BITS and value.numel() * value.element_size() <= _SMALL:
+            kept = self.tensor(node)
         if kept is not None:
             with loc:
                 self.bind_node_value(node, self._torch(kept))

@@ -69,6 +69,28 @@ def replication_pad(x: Any, pads: Sequence[int]) -> Any:
     return _gathered(x, pads, lambda i, s: min(max(i, 0), s - 1))
 
 
+@_rule(aten.pad.default)
+def pad(x: Any, pads: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    """By gathers, but for constants."""
+    if mode == "constant":
+        return NotImplemented
+    if mode == "circular":
+        return _gathered(x, pads, lambda i, s: i % s)
+    return (reflection_pad if mode == "reflect" else replication_pad)(x, pads)
+
+
+@_rule(aten.bitwise_xor.Scalar)
+def bitwise_xor(x: Any, number: Any) -> Any:
+    """With a number as a tensor."""
+    return aten.bitwise_xor.Tensor(x, torch.tensor(number, dtype=x.dtype))
+
+
+@_rule(aten.bitwise_or.Scalar)
+def bitwise_or(x: Any, number: Any) -> Any:
+    """With a number as a tensor."""
+    return aten.bitwise_or.Tensor(x, torch.tensor(number, dtype=x.dtype))
+
+
 @_rule(aten.histc.default)
 def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:  # noqa: A002  (torch's names)
     """Counts of `trunc((x - min) * bins / (max - min))`, the last bin closed. Source: ATen, HistogramKernel.cpp."""
