@@ -42,7 +42,8 @@ def dense(array: Array, name: str | None = None) -> Any:
     """A tensor constant. `name` gives the element type where numpy's is not MLIR's own (bf16, small floats)."""
     array = np.asarray(array, order="C")
     if array.dtype == np.bool_:
-        return _truths(array)
+        value = truths(array)
+        return arith.constant(value.type, value)
     if name is None or array.dtype.kind in "iu":
         signless = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
         if array.dtype.kind in "iu":
@@ -65,13 +66,14 @@ def dense_like(array: Array, value: Any) -> Any:
     return dense(array, str(t) if isinstance(t, ir.FloatType) else None)
 
 
-def _truths(array: Array) -> Any:
+def truths(array: Array) -> Any:
+    """The elements of an array of truth values, one byte each, which is how this MLIR stores them."""
     t = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(1))
     if array.size == 0:
-        return _small_constant(array, t)
-    if array.all() or not array.any():  # packed, these would be a splat of a byte
-        return arith.constant(t, ir.DenseElementsAttr.get_splat(t, ir.BoolAttr.get(bool(array.flat[0]))))
-    return arith.constant(t, ir.DenseElementsAttr.get(np.packbits(array, axis=None, bitorder="little"), type=t))
+        return ir.Attribute.parse(f"dense<> : {t}")
+    if array.all() or not array.any():
+        return ir.DenseElementsAttr.get_splat(t, ir.BoolAttr.get(bool(array.flat[0])))
+    return ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=t)
 
 
 def _small_constant(array: Array, t: Any) -> Any:
