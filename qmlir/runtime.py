@@ -196,7 +196,7 @@ class Program:
         emulate: bool | Emulation = False,
     ) -> None:
         self.manifest = artifact.manifest
-<<<<<<< HEAD
+        self._loaded, self._forks = (artifact, where, parameters), _forks
         self.emulated = self._emulated(where, emulate)
         if self.emulated is None:
             self._check_host()
@@ -206,12 +206,6 @@ class Program:
         else:
             driver = self.emulated.target.driver
             self._device = self.emulated.device()
-=======
-        self._loaded, self._forks = (artifact, where, parameters), _forks
-        self._check_host()
-        driver, uri = self._choose(where)
-        self._check_device(driver, uri)
->>>>>>> main
         self.device_driver = driver
         if driver.startswith("local"):
             self._device.allocator.trim()  # the pool keeps so many blocks, and those of other programs fit none here
@@ -234,7 +228,6 @@ class Program:
             n: kind(n, s, self, module.lookup_function(n)) for n, s in artifact.functions.items()
         }
 
-<<<<<<< HEAD
     def _emulated(self, where: str | None, emulate: bool | Emulation) -> Emulated | None:
         """The emulated device to run on, None for a real one."""
         if not emulate:
@@ -244,7 +237,7 @@ class Program:
         if where:
             raise UsageError(f"emulate does not go with device={where!r}: the program's target names what is emulated")
         return emulated(self.manifest, Emulation() if emulate is True else emulate)
-=======
+
     def _load_again(self) -> None:
         """In the child of a fork: the threads that the program ran on are its parent's, and it would wait for them."""
         if self.device_driver == "local-task":
@@ -258,7 +251,6 @@ class Program:
                 function.__dict__.update(again.functions[name].__dict__, _program=self)
             self.__dict__.update(again.__dict__, functions=self.functions)
         self._forks = _forks
->>>>>>> main
 
     def _join_team(self, module: Any) -> Any:
         """Tell the program's kernels of the process's helper threads; None when it has no use for them."""

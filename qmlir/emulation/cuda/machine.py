@@ -142,7 +142,8 @@ class Machine:
         self.alive = self.linear < per_block
         self.special = self._special(blocks)
         self.registers: dict[str, Array] = {}
-        self.undefined: dict[str, Array] = dict.fromkeys(entry.registers, self.alive)  # where nobody has written one
+        # Where nobody has written a register. In IREE's own kernels LLVM reads what it then does not use.
+        self.undefined: dict[str, Array] = {} if memory.lenient else dict.fromkeys(entry.registers, self.alive)
         self.widths = {name: np.dtype(f"u{max(8, w) // 8}") for name, w in entry.registers.items() if w > 1}
         self.symbols = dict(symbols)
         self.locals, local_size = self._place("local", 0)
