@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from emulation.programs import FAMILIES, Form, artifact_of, calls, judged
+from ptx.forms import fast_one_byte_floats, sliced, stream_k
 
 import qmlir
+from qmlir import settings
 from qmlir.artifact import Artifact
 from qmlir.targets import all_targets
 
@@ -37,6 +38,7 @@ FAST = {
     ("rocm:gfx1151", "experts-routed u8"),
 }  # fmt: skip
 CASES = [(t, f) for t in TARGETS for f in FAMILIES if t in WHOLE or f.id in SOME]
+CASES += [(t, f) for f in (*fast_one_byte_floats(), *sliced(), *stream_k()) for t in f.targets]
 
 
 def saved(artifact: Artifact, folder: Path) -> Path:
@@ -65,7 +67,7 @@ def test_the_fast_cases_are_cases() -> None:
 
 def test_amd_is_emulated_where_everything_must_be() -> None:
     """On CI (`QMLIR_REQUIRE_EMULATION`) nothing is left out in silence."""
-    if os.environ.get("QMLIR_REQUIRE_EMULATION"):
+    if settings.require_emulation():
         assert HAS_AMD
         assert importlib.util.find_spec("tinygrad") is not None
 
