@@ -87,6 +87,7 @@ class Driver:
         self.memory = Memory()
         self.settings: Settings | None = None  # of the program that runs
         self.error: BaseException | None = None  # of its first launch that failed
+        self.stop: BaseException | None = None  # what ends a launch from outside
         self.on_counts: Callable[[str, Counts], None] | None = None
         self._executor: Executor | None = None
         self._numbers: dict[str, int] = {}
@@ -137,6 +138,37 @@ class Driver:
                 error, self.error = self.error, None
             if error is not None:
                 raise error
+
+    def interruptible(self, call: Callable[[], Any]) -> Any:
+        """What `call` returns. It runs in another thread, so that Ctrl-C reaches this one while kernels are executed;
+        the launch is then given up at its next call of `Settings.progress`."""
+        if threading.current_thread() is not threading.main_thread():
+            return call()
+        done: list[Any] = []
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                done.append(call())
+            except BaseException as e:  # raised again below
+                failed.append(e)
+            finally:
+                ended.set()
+
+        # Not `join`: interrupted, Python 3.11 takes the thread for ended.
+        ended = threading.Event()
+        threading.Thread(target=run, daemon=True).start()
+        while not ended.is_set():
+            try:
+                ended.wait(0.1)
+            except KeyboardInterrupt as e:
+                self.stop = e
+        if self.stop is not None:
+            self.stop, self.error = None, None
+            raise KeyboardInterrupt
+        if failed:
+            raise failed[0]
+        return done[0]
 
     def _launched(self, pointer: Any) -> None:
         if self.error is not None:  # its arguments may be what the failed launch did not write

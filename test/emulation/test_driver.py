@@ -136,6 +136,28 @@ def test_progress_and_how_it_ends_a_call(program: Path) -> None:
     assert told == sorted(told)
 
 
+def test_an_interrupt_ends_a_call(program: Path) -> None:
+    """While kernels are executed; the program can be called again."""
+    done = python(f"""
+import os, signal, threading
+import numpy as np
+import qmlir
+from qmlir.emulation.cuda import execute
+def forever(self, launch, memory, settings):
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    while True:
+        settings.progress(1)
+kept, execute.CudaExecutor.run = execute.CudaExecutor.run, forever
+loaded = qmlir.load({str(program)!r}, emulate=True)
+try:
+    loaded.main(np.ones((1, 8), np.int8))
+except KeyboardInterrupt:
+    execute.CudaExecutor.run = kept
+    print(loaded.main(np.ones((1, 8), np.int8)).sum())
+""")
+    assert done.stdout == "16\n", done.stderr
+
+
 def test_wrong_arguments_are_refused_as_ever(program: Path) -> None:
     loaded = qmlir.load(program, emulate=True)
     with pytest.raises(qmlir.InputError, match=r"argument 0 \('\w+'\) of main must be"):
