@@ -158,6 +158,39 @@ except KeyboardInterrupt:
     assert done.stdout == "16\n", done.stderr
 
 
+def test_the_child_of_a_fork_is_told(program: Path) -> None:
+    done = python(f"""
+import os, sys
+import numpy as np
+import qmlir
+loaded = qmlir.load({str(program)!r}, emulate=True)
+child = os.fork()
+if child == 0:
+    for attempt in (lambda: loaded.main(np.ones((1, 8), np.int8)), lambda: qmlir.load({str(program)!r}, emulate=True)):
+        try:
+            attempt()
+        except qmlir.QmlirError as e:
+            print(e)
+    sys.stdout.flush()
+    os._exit(0)
+os.waitpid(child, 0)
+print(loaded.main(np.ones((1, 8), np.int8)).sum())
+""")
+    assert done.stdout.count("this process was forked from one that emulates a device") == 2, done.stderr
+    assert done.stdout.endswith("16\n")
+
+
+def test_parameters_kept_apart(tmp_path: Path) -> None:
+    """IREE loads them from their file while the program's initialisers run, and some of these launch kernels."""
+    sample = Path(__file__).resolve().parents[2] / "samples" / "01_digits"
+    files = {"digits": str(sample / "digits.safetensors")}
+    made = qmlir.compile(sample / "digits.mlir", target="cuda:sm_80", parameters=files, keep_parameters=True)
+    loaded = qmlir.load(made, parameters=files, emulate=True)
+    baked = qmlir.load(qmlir.compile(sample / "digits.mlir", target="cpu", parameters=files))
+    x = np.random.default_rng(0).integers(-128, 128, (2, 8, 8, 1), dtype=np.int8)
+    assert np.array_equal(loaded.main(x), baked.main(x))
+
+
 def test_wrong_arguments_are_refused_as_ever(program: Path) -> None:
     loaded = qmlir.load(program, emulate=True)
     with pytest.raises(qmlir.InputError, match=r"argument 0 \('\w+'\) of main must be"):
