@@ -164,9 +164,8 @@ def support_page() -> str:
             operation = op
             title = "Programs of several operations" if op == "program" else f"`{op}`"
             parts.append(f"\n## {title}\n\n| scheme | {' | '.join(targets)} |\n|{'---|' * (len(targets) + 1)}")
-        parts.append(
-            f"| {scheme} | {' | '.join(cell_text(row[t], notes, executed.get(name, {}).get(t, '')) for t in targets)} |"
-        )
+        ran = executed.get(name, {})
+        parts.append(f"| {scheme} | {' | '.join(cell_text(row[t], notes, ran.get(t, '')) for t in targets)} |")
     if notes:
         parts.append("\n## Notes\n")
         parts += [f"{i}. " + "\n   ".join(text.splitlines()) for i, text in enumerate(notes, 1)]
