@@ -28,7 +28,6 @@ def test_digits(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_decoder_of_two_layers(target: str, tmp_path: Path) -> None:
     """A prompt, and a token behind it: what one call leaves in the caches, the next one reads."""
-    pytest.importorskip("gguf")
     from checkpoint import decoders
 
     model = decoders.write_gguf(tmp_path / "m.gguf", decoders.Sizes(layers=2))
