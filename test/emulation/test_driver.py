@@ -16,6 +16,7 @@ import pytest
 import qmlir
 from qmlir.cli import main
 from qmlir.emulation import kernarg
+from qmlir.emulation.backends import BACKENDS
 from qmlir.emulation.launch import Layout
 from qmlir.emulation.memory import Memory
 from qmlir.emulation.shim import build
@@ -233,7 +234,7 @@ def test_targets_say_emulated(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["targets", "--json"]) == 0
     rows = {r["target"]: r["emulated"] for r in json.loads(capsys.readouterr().out)}
     assert rows["cuda:sm_80"]
-    assert rows["rocm:gfx942"]
+    assert rows["rocm:gfx942"] == BACKENDS["rocm"].complete
     assert not rows["vulkan:ada"]
     assert not rows["cpu"]
     assert main(["targets", "cuda"]) == 0
