@@ -181,6 +181,7 @@ print(loaded.main(np.ones((1, 8), np.int8)).sum())
     assert done.stdout.endswith("16\n")
 
 
+@pytest.mark.slow
 def test_parameters_kept_apart(tmp_path: Path) -> None:
     """IREE loads them from their file while the program's initialisers run, and some of these launch kernels."""
     sample = Path(__file__).resolve().parents[2] / "samples" / "01_digits"
