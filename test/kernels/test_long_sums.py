@@ -1,0 +1,45 @@
+"""Short codes are multiplied at the top of their byte, as `code << (8 - bits)`, while i32 sums of them cannot wrap: the
+largest products there are, over the longest K that this holds for, and over the next longer one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kernels.gpu_products import functions, interpreted
+from ptx.program import interpret
+
+import qmlir
+from qmlir import TensorSpec
+
+LONGEST = (2**31 - 1) // (128 * 128)
+CASES = [
+    ("cuda:sm_80", 1, "i4", "gemv-int8"),
+    pytest.param("cuda:sm_80", 16, "i2", "mma-sync-int8", marks=pytest.mark.slow),
+    ("rocm:gfx942", 2, "i4", "cooperative"),
+    pytest.param("rocm:gfx942", 16, "i2", "matrix-kernel", marks=pytest.mark.slow),
+    ("vulkan:ada", 2, "i4", "cooperative"),
+    pytest.param("vulkan:ada", 64, "i4", "matrix", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("target", "rows", "dtype", "strategy"), CASES)
+@pytest.mark.parametrize("k", [LONGEST, LONGEST + 1])
+def test_longest_sums_of_short_codes(target: str, rows: int, dtype: str, strategy: str, k: int) -> None:
+    bits = int(dtype[1:])
+    least = -(1 << (bits - 1))
+    artifact = qmlir.ops.scaled_matmul.compile(
+        TensorSpec((rows, k), "i8"), np.full((8, k), least, np.int8), rhs_dtype=dtype, rhs_transposed=True,
+        out_dtype="i32", target=target,
+    )  # fmt: skip
+    (decision,) = artifact.manifest["strategies"]
+    assert decision["chosen"] == strategy
+    assert functions(decision)[-1]["weight_bits"] == (bits if k == LONGEST else 8)
+    x = np.full((rows, k), -128, np.int8)
+    got: Any
+    if target.startswith("cuda"):
+        got = interpret(artifact).main(x)
+    else:
+        got = interpreted(artifact, {"lhs": x}, (rows, 8), np.int32, rows)
+    np.testing.assert_array_equal(got, np.full((rows, 8), -128 * least * k))
