@@ -12,6 +12,7 @@ from .base import Diagnostic, Pass, State, error_at, fail
 
 _FIGURE = "workgroup_local_memory"
 
+
 @dataclass(frozen=True)
 class SharedMemoryPass(Pass):
     """Runs when IREE has translated the executables (`Target.code_passes`). IREE 3.13 writes one figure on all exports
@@ -36,6 +37,7 @@ class SharedMemoryPass(Pass):
                                               f"workgroup of the target has {limit:,}"))  # fmt: skip
         fail(self.name, found)
 
+
 def exports(module: Any) -> Iterator[tuple[Any, Any]]:
     """The `hal.executable.variant` operations of a module, each with each of its exports."""
     for executable in _of(module.operation, "hal.executable"):
@@ -43,8 +45,10 @@ def exports(module: Any) -> Iterator[tuple[Any, Any]]:
             for export in _of(variant, "hal.executable.export"):
                 yield variant, export
 
+
 def _of(parent: Any, name: str) -> list[Any]:
     return [op.operation for op in parent.regions[0].blocks[0].operations if op.operation.name == name]
+
 
 def shared_limit(variant: Any) -> int:
     """The bytes of shared memory that a workgroup of a variant's target has."""

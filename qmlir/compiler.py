@@ -491,6 +491,7 @@ def run_compiler(
     from .passes.pipeline import Pipeline
     from .passes.verify import VerifyPass
     from .signature import drop_attributes
+    from .util_globals import has_state
 
     dump = options.dump_stages
     if dump is not None:
@@ -556,6 +557,7 @@ def run_compiler(
             from .kernels.borrowed import borrowed
 
             manifest["borrowed"] = borrowed(module)
+        manifest["has_state"] = has_state(module)
         drop_attributes(module)
         if options.keep_parameters == "mapped":
             manifest["packer"] = _packer(module, compiler, target, options)
@@ -623,7 +625,6 @@ def _invoke(compiler: Any, module: Any, code_passes: Sequence[str] = ()) -> byte
     verify(invocation._inv_p, settings.verify_iree())
     output = None
     try:
-        invocation.import_module(module.operation)
         if _execute(invocation, module, code_passes):
             output = Output.open_membuffer()
             try:
@@ -639,24 +640,30 @@ def _invoke(compiler: Any, module: Any, code_passes: Sequence[str] = ()) -> byte
         invocation.close()
 
 
-# IREE's phase behind which executables hold translated code, and its last one.
-_TRANSLATED, _END = b"executable-targets", b"end"
-
-
 def _execute(invocation: Any, module: Any, code_passes: Sequence[str]) -> bool:
-    """Run IREE's pipeline, in two parts where there are passes to run between them."""
+    """Run IREE's pipeline, in parts where something of ours is done between its phases."""
+    from .kernels.hidden import hide, put_back
     from .passes.base import State
     from .passes.registry import parse_pass
 
-    if not code_passes:
-        return bool(invocation.execute())
-    _set_phase(invocation, "To", _TRANSLATED)
-    if not invocation.execute():
-        return False
-    for text in code_passes:
-        parse_pass(text).run(module, State())
-    _set_phase(invocation, "From", _TRANSLATED)
-    _set_phase(invocation, "To", _END)
+    def run_passes() -> None:
+        for text in code_passes:
+            parse_pass(text).run(module, State())
+
+    stops: list[tuple[bytes, Callable[[], None]]] = []
+    hidden = hide(module)
+    invocation.import_module(module.operation)
+    if hidden:  # executables are not yet compiled
+        stops.append((b"executable-sources", lambda: put_back(module, hidden)))
+    if code_passes:  # they hold the target's own operations
+        stops.append((b"executable-targets", run_passes))
+    for phase, act in stops:
+        _set_phase(invocation, "To", phase)
+        if not invocation.execute():
+            return False
+        act()
+        _set_phase(invocation, "From", phase)
+    _set_phase(invocation, "To", b"end")
     return bool(invocation.execute())
 
 
