@@ -1,4 +1,4 @@
-"""Programs whose number of rows is dynamic hold several kernels, each of which fits the device's shared memory alone."""
+"""Programs of a dynamic number of rows hold several kernels, each of which fits the device's shared memory alone."""
 
 from __future__ import annotations
 
