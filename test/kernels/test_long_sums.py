@@ -3,6 +3,7 @@ largest products there are, over the longest K that this holds for, and over the
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from ptx.program import interpret
 
 import qmlir
 from qmlir import TensorSpec
+from qmlir.kernels.weights import fits_top_of_byte
 
 LONGEST = (2**31 - 1) // (128 * 128)
 CASES = [
@@ -24,22 +26,36 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("k", "group", "fits"), [(LONGEST, None, True), (LONGEST + 1, None, False), (1 << 20, LONGEST, True),
+                             (1 << 20, LONGEST + 1, False)],
+)  # fmt: skip
+def test_the_longest_sum(k: int, group: int | None, fits: bool) -> None:
+    kernel: Any = SimpleNamespace(k=k, group=group, rhs=SimpleNamespace(decode=None))
+    assert fits_top_of_byte(kernel) == fits
+    assert fits == ((group or k) * 128 * 128 < 2**31)
+
+
 @pytest.mark.parametrize(("target", "rows", "dtype", "strategy"), CASES)
-@pytest.mark.parametrize("k", [LONGEST, LONGEST + 1])
-def test_longest_sums_of_short_codes(target: str, rows: int, dtype: str, strategy: str, k: int) -> None:
+@pytest.mark.parametrize("k", [LONGEST // 16 * 16, LONGEST + 1])
+def test_longest_sums_of_short_codes(
+    target: str, rows: int, dtype: str, strategy: str, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qmlir.kernels.weights._LARGE", 1 << 30)  # the interpreter reads no resources
     bits = int(dtype[1:])
-    least = -(1 << (bits - 1))
+    w = np.full((8, k), -(1 << (bits - 1)), np.int8)
+    w[-1] = -w[-1] - 1  # the whole range, or fewer bits would hold the codes
     artifact = qmlir.ops.scaled_matmul.compile(
-        TensorSpec((rows, k), "i8"), np.full((8, k), least, np.int8), rhs_dtype=dtype, rhs_transposed=True,
+        TensorSpec((rows, k), "i8"), w, rhs_dtype=dtype, rhs_transposed=True,
         out_dtype="i32", target=target,
     )  # fmt: skip
     (decision,) = artifact.manifest["strategies"]
     assert decision["chosen"] == strategy
-    assert functions(decision)[-1]["weight_bits"] == (bits if k == LONGEST else 8)
+    assert functions(decision)[-1]["weight_bits"] == (bits if k <= LONGEST else 8)
     x = np.full((rows, k), -128, np.int8)
     got: Any
     if target.startswith("cuda"):
         got = interpret(artifact).main(x)
     else:
         got = interpreted(artifact, {"lhs": x}, (rows, 8), np.int32, rows)
-    np.testing.assert_array_equal(got, np.full((rows, 8), -128 * least * k))
+    np.testing.assert_array_equal(got, np.tile(-128 * k * w[:, 0].astype(np.int64), (rows, 1)))
