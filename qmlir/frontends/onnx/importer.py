@@ -21,7 +21,8 @@ from ...spec import TensorSpec
 from ..base import ImportOptions
 from ..raising import Decline, NotQuantised, Raising, Tensor, pattern_for
 from . import patterns as _patterns  # noqa: F401  (registers ours)
-from .lowering import FromTorch, lower_torch
+from .functions import ALWAYS, inlined
+from .lowering import FromTorch, Unconverted, lower_torch
 from .model import Model, check_shape, load, refuse
 from .patterns.products import Product
 from .quantised import is_quantised, no_pattern
@@ -42,7 +43,15 @@ _KINDS = {
 
 def import_model(source: Any, context: Any, options: ImportOptions) -> Any:
     """The module of a path or a ModelProto: one public function `main` with the graph's inputs and outputs."""
-    return GraphImporter(load(source, options.name), options).run()
+    model = inlined(load(source, options.name), ALWAYS)
+    while True:
+        try:
+            return GraphImporter(model, options).run()
+        except Unconverted as e:
+            simpler = inlined(model, [e.op_type])
+            if simpler is model:
+                raise
+            model = simpler
 
 
 class Node(Raising):
@@ -56,6 +65,7 @@ class Node(Raising):
         self.label = proto.name or f"{proto.op_type}_{index}"
         self.where = graph.model.where(self.label)
         self.why_left = ""
+        self.plain = False  # a float operator that is built otherwise: not reported
 
     @cached_property
     def attributes(self) -> dict[str, Any]:  # type: ignore[override]
@@ -156,7 +166,7 @@ class GraphImporter:
             f.attributes["res_attrs"] = _attributes([r.dtype for r in results])
         self._report(f)
         _remove_unused(f)
-        lower_torch(module, self.model.name)
+        lower_torch(module, self.model.name, {node.where: node.op_type for node in self.nodes})
         return module
 
     def tensor(self, name: str, user: Node | None) -> Tensor:
@@ -203,7 +213,8 @@ class GraphImporter:
                 self._bind(node, tensors)
                 names = [op.operation.name for op in list(block.operations)[before:]]
                 became = next((n for n in reversed(names) if n.startswith("qmlir.")), "linalg")
-                self._outcome[node.index] = ("left", node.why_left) if node.why_left else ("raised", became)
+                if not node.plain:
+                    self._outcome[node.index] = ("left", node.why_left) if node.why_left else ("raised", became)
                 return
         if is_quantised(node.op_type):
             # torch-mlir takes some of these, and is wrong about a few (QLinearConv per channel).

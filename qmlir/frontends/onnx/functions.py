@@ -1,0 +1,60 @@
+"""Operators that ONNX defines by others (Attention, SoftmaxCrossEntropyLoss, ...): put in their place where torch-mlir
+does not convert them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+from onnx import inliner
+
+from .model import Model
+
+# torch-mlir's conversion of these is wrong (weighted means) or missing; they are not tried first.
+ALWAYS = ("Attention", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "RMSNormalization", "RotaryEmbedding",
+          "CausalConvWithState", "SwiGLU", "Swish")  # fmt: skip
+_MOST = 1024  # bytes of a constant that the definition may depend on
+
+
+def inlined(model: Model, op_types: Sequence[str]) -> Model:
+    """`model` with the definitions of operators of the default domain in their place; `model` itself where it has none
+    of them, or they have no definition."""
+    wanted = {n.op_type for n in model.graph.node if n.domain in ("", "ai.onnx")} & set(op_types)
+    wanted = {t for t in wanted if _defined(t, model.opsets.get("", 1))}
+    if not wanted:
+        return model
+    graph = model.graph
+    slim = onnx.ModelProto(ir_version=model.proto.ir_version, opset_import=model.proto.opset_import)
+    slim.graph.name = graph.name
+    slim.graph.node.extend(graph.node)
+    slim.graph.input.extend(graph.input)
+    slim.graph.output.extend(graph.output)
+    slim.graph.value_info.extend(graph.value_info)
+    given = {v.name for v in graph.input}
+    for t in graph.initializer:
+        if len(t.raw_data) <= _MOST and t.data_location != onnx.TensorProto.EXTERNAL:
+            slim.graph.initializer.append(t)
+        elif t.name not in given:
+            slim.graph.input.append(onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)))
+    try:
+        done = inliner.inline_selected_functions(slim, [("", t) for t in sorted(wanted)], inline_schema_functions=True)
+    except Exception:  # what it does not understand is refused when it is imported
+        return model
+    if {n.op_type for n in done.graph.node} & wanted:
+        return model
+    made = onnx.ModelProto(ir_version=model.proto.ir_version, opset_import=model.proto.opset_import)
+    made.graph.name = graph.name
+    made.graph.node.extend(done.graph.node)
+    made.graph.input.extend(graph.input)
+    made.graph.output.extend(graph.output)
+    made.graph.value_info.extend(graph.value_info)
+    made.graph.initializer.extend(graph.initializer)
+    return Model(made, model.name, model.folder)
+
+
+def _defined(op_type: str, opset: int) -> bool:
+    try:
+        schema = onnx.defs.get_schema(op_type, opset, "")
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
