@@ -141,6 +141,9 @@ def compile(
         raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
     if keep_parameters not in (False, True, "mapped"):
         raise UsageError(f"keep_parameters is {keep_parameters!r}; it may be True, False or 'mapped'")
+    for name, limit in (("timeout", timeout), ("memory", memory)):
+        if limit is not None and limit <= 0:
+            raise UsageError(f"{name} is {limit!r}; it must be more than 0")
     options = Options(
         pipeline, start, dict(parameters or {}), keep_parameters, tuple(flags),
         Path(dump_stages) if dump_stages is not None else None, cache, strict,

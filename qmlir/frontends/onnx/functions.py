@@ -4,6 +4,7 @@ does not convert them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import onnx
 from onnx import inliner
@@ -19,24 +20,26 @@ _MOST = 1024  # bytes of a constant that the definition may depend on
 def inlined(model: Model, op_types: Sequence[str]) -> Model:
     """`model` with the definitions of operators of the default domain in their place; `model` itself where it has none
     of them, or they have no definition."""
-    wanted = {n.op_type for n in model.graph.node if n.domain in ("", "ai.onnx")} & set(op_types)
-    wanted = {t for t in wanted if _defined(t, model.opsets.get("", 1))}
-    if not wanted:
+    wanted = {t for t in op_types if _defined(t, model.opsets.get("", 1))}
+    if not wanted & {n.op_type for n in model.graph.node if n.domain in ("", "ai.onnx")}:
         return model
     graph = model.graph
     slim = onnx.ModelProto(ir_version=model.proto.ir_version, opset_import=model.proto.opset_import)
     slim.graph.name = graph.name
-    slim.graph.node.extend(graph.node)
+    slim.graph.node.extend(_complete(n, model.opsets.get("", 1)) if n.op_type in wanted else n for n in graph.node)
     slim.graph.input.extend(graph.input)
     slim.graph.output.extend(graph.output)
     slim.graph.value_info.extend(graph.value_info)
     given = {v.name for v in graph.input}
     for t in graph.initializer:
+        described = onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims))
         if len(t.raw_data) <= _MOST and t.data_location != onnx.TensorProto.EXTERNAL:
             slim.graph.initializer.append(t)
+            slim.graph.value_info.append(described)
         elif t.name not in given:
-            slim.graph.input.append(onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)))
+            slim.graph.input.append(described)
     try:
+        slim = onnx.shape_inference.infer_shapes(slim)  # some definitions depend on types
         done = inliner.inline_selected_functions(slim, [("", t) for t in sorted(wanted)], inline_schema_functions=True)
     except Exception:  # what it does not understand is refused when it is imported
         return model
@@ -50,6 +53,16 @@ def inlined(model: Model, op_types: Sequence[str]) -> Model:
     made.graph.value_info.extend(graph.value_info)
     made.graph.initializer.extend(graph.initializer)
     return Model(made, model.name, model.folder)
+
+
+def _complete(node: Any, opset: int) -> Any:
+    """A node with all of its attributes: the inliner does not know those that have a default."""
+    made = onnx.NodeProto()
+    made.CopyFrom(node)
+    given = {a.name for a in node.attribute}
+    attributes = onnx.defs.get_schema(node.op_type, opset, "").attributes
+    made.attribute.extend(a.default_value for n, a in attributes.items() if n not in given and a.default_value.name)
+    return made
 
 
 def _defined(op_type: str, opset: int) -> bool:

@@ -213,7 +213,7 @@ class GraphImporter:
                 self._bind(node, tensors)
                 names = [op.operation.name for op in list(block.operations)[before:]]
                 became = next((n for n in reversed(names) if n.startswith("qmlir.")), "linalg")
-                if not node.plain:
+                if node.why_left or not node.plain:
                     self._outcome[node.index] = ("left", node.why_left) if node.why_left else ("raised", became)
                 return
         if is_quantised(node.op_type):

@@ -19,7 +19,9 @@ from ....passes.lower.scalars import const, sigmoid
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import elementwise
 from ..model import refuse
+from .common import quantised_input
 from .pooling import max_pool_codes
+from .products import not_raised
 
 _LOWEST = {"f16": np.float16(-np.inf), "f32": np.float32(-np.inf), "f64": np.float64(-np.inf), "i8": np.int8(-128)}
 
@@ -213,29 +215,59 @@ def _window_pads(op: Any, x: Tensor) -> list[int]:
 
 @raises("onnx.ConvTranspose")
 def conv_transpose(op: Any) -> Tensor:
-    """In groups, which torch-mlir does not convert: each group by itself."""
-    x, weight = op.operand(0), op.operand(1)
+    """In groups, which torch-mlir does not convert: of one channel each, a convolution of the input with zeros between
+    its elements; else each group by itself."""
+    x, weight, bias = op.operand(0), op.operand(1), op.optional(2)
     groups = int(op.attributes.get("group", 1))
     if groups == 1:
-        raise NotQuantised("as it is")
-    if weight.array is None or x.shape[1] is None:
-        raise refuse("a ConvTranspose in groups needs a constant weight and static channels", op.where)
-    bias = op.optional(2)
-    if bias is not None and bias.array is None:
-        raise refuse("a ConvTranspose in groups needs a constant bias", op.where)
+        return not_raised(op)
+    channels, out = weight.shape[:2]
+    if channels is None or out is None or channels % groups:
+        raise refuse(f"a ConvTranspose in groups needs static channels that {groups} divides", op.where)
+    if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
+        op.left("ConvTranspose of dequantised values has no integer form")
+    if channels == groups:
+        made = _depthwise_transposed(op, x, weight, bias)
+        if made is not None:
+            return made
     attributes = {k: v for k, v in op.attributes.items() if k != "group"}
-    each, out = x.shape[1] // groups, weight.array.shape[1]
-    if groups > 64:
-        raise Decline(f"{groups} groups")
+    each = channels // groups
+
+    def part(t: Tensor, size: int, g: int, axis: int) -> Tensor:
+        return _made(op, "Slice", t, _ints([g * size]), _ints([(g + 1) * size]), _ints([axis]))
+
     parts = []
     for g in range(groups):
-        own = _made(op, "Slice", x, _ints([g * each]), _ints([(g + 1) * each]), _ints([1]))
-        w = Tensor.constant(np.ascontiguousarray(weight.array[g * each : (g + 1) * each]), weight.dtype)
-        b = None
-        if bias is not None and bias.array is not None:
-            b = Tensor.constant(np.ascontiguousarray(bias.array[g * out : (g + 1) * out]), bias.dtype)
-        parts.append(_made(op, "ConvTranspose", own, w, *([] if b is None else [b]), **attributes))
+        biases = [] if bias is None else [part(bias, out, g, 0)]
+        parts.append(_made(op, "ConvTranspose", part(x, each, g, 1), part(weight, each, g, 0), *biases, **attributes))
     return _made(op, "Concat", *parts, axis=1)
+
+
+def _depthwise_transposed(op: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+    """None where the weight is not constant, a size is dynamic, or the pads are stated another way."""
+    a = op.attributes
+    if weight.array is None or None in x.shape[1:] or "output_shape" in a or a.get("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    space = len(x.shape) - 2
+    sizes = [s for s in x.shape[2:] if s is not None]
+    kernel = weight.array.shape[2:]
+    strides, dilations = (list(a.get(n, [1] * space)) for n in ("strides", "dilations"))
+    pads, more = list(a.get("pads", [0] * 2 * space)), list(a.get("output_padding", [0] * space))
+    reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
+    before = [reach[i] - pads[i] for i in range(space)]
+    # The zeros behind the last element of an axis, of which there are stride - 1, count as padding.
+    after = [reach[i] - pads[space + i] + more[i] - (strides[i] - 1) for i in range(space)]
+    channels = x.shape[1]
+    apart = _made(op, "Reshape", x, _ints([-1, channels, *(n for s in sizes for n in (s, 1))]))
+    zero = Tensor.constant(np.zeros((), DTYPES[x.dtype].numpy), x.dtype)
+    gaps = [n for s in strides for n in (0, s - 1)]
+    apart = _made(op, "Pad", apart, _ints([*[0] * (2 + 2 * space), 0, 0, *gaps]), zero)
+    wide = _made(op, "Reshape", apart, _ints([-1, channels, *(s * t for s, t in zip(sizes, strides, strict=True))]))
+    if any([*before, *after]):
+        wide = _made(op, "Pad", wide, _ints([0, 0, *before, 0, 0, *after]), zero)
+    reversed_ = weight.array[(slice(None), slice(None), *[slice(None, None, -1)] * space)]
+    filters = Tensor.constant(np.ascontiguousarray(reversed_.reshape(-1, 1, *kernel)), weight.dtype)
+    return _made(op, "Conv", wide, filters, *([] if bias is None else [bias]), group=channels, dilations=dilations)
 
 
 # ------------------------------------------------------------------------------------------------- refused
@@ -246,6 +278,14 @@ def conv_transpose(op: Any) -> Tensor:
 def random(op: Any) -> Tensor:
     """Random numbers."""
     raise refuse(f"{op.op_type} makes random numbers, which compiled programs do not; make them an input", op.where)
+
+
+@raises("onnx.SoftmaxCrossEntropyLoss", "onnx.NegativeLogLikelihoodLoss")
+def weighted_loss(op: Any) -> Tensor:
+    """torch-mlir's weighted mean is wrong; those come here whose definition could not be put in their place."""
+    if len(op.proto.input) > 2 and op.proto.input[2]:
+        raise refuse(f"{op.op_type} with weights is not imported here; give its inputs static shapes", op.where)
+    raise NotQuantised("as it is")
 
 
 @raises("onnx.Det")
@@ -268,7 +308,7 @@ def lstm(op: Any) -> Tensor:
     """torch-mlir drops the peepholes."""
     if op.optional(7) is not None:
         raise refuse("an LSTM with peepholes (input P) is not imported: its conversion leaves them out", op.where)
-    raise NotQuantised("as it is")
+    return not_raised(op)
 
 
 @raises("onnx.Mod")
