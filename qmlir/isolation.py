@@ -33,6 +33,9 @@ class Limits:
         return cls(args.timeout, args.memory)
 
 
+NO_LIMITS = Limits()
+
+
 def limit_memory(size: int | None) -> None:
     """In the child: more address space than `size` bytes is refused from now on."""
     if size is not None:

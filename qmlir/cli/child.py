@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..isolation import Limits as Limits, limit_memory as limit_memory
+from ..isolation import NO_LIMITS, Limits as Limits, limit_memory as limit_memory
 from .progress import tell
 
 IN_CHILD = "QMLIR_IN_CHILD"
@@ -109,7 +109,7 @@ class _Interrupts:
 
 
 def run_in_child(
-    module: str, argv: Sequence[str], program: str, what: str, limits: Limits = Limits(), quiet: bool = False
+    module: str, argv: Sequence[str], program: str, what: str, limits: Limits = NO_LIMITS, quiet: bool = False
 ) -> int:
     """Run `python -m module argv` and return its exit code; a crash becomes a message and exit code 1.
 

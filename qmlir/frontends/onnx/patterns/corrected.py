@@ -16,7 +16,7 @@ from ...._mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....passes.lower import build
 from ....passes.lower.scalars import const, sigmoid
-from ...raising import Decline, NotQuantised, Tensor, raises
+from ...raising import NotQuantised, Tensor, raises
 from ...tensors import elementwise
 from ..model import refuse
 from .common import quantised_input
@@ -216,31 +216,40 @@ def _window_pads(op: Any, x: Tensor) -> list[int]:
 @raises("onnx.ConvTranspose")
 def conv_transpose(op: Any) -> Tensor:
     """In groups, which torch-mlir does not convert: of one channel each, a convolution of the input with zeros between
-    its elements; else each group by itself."""
+    its elements; else each group by itself. With uneven pads: without, and cut off."""
     x, weight, bias = op.operand(0), op.operand(1), op.optional(2)
     groups = int(op.attributes.get("group", 1))
-    if groups == 1:
+    space = len(x.shape) - 2
+    pads = list(op.attributes.get("pads", []))
+    uneven = pads[:space] != pads[space:] and "output_shape" not in op.attributes
+    if groups == 1 and not uneven:
         return not_raised(op)
     channels, out = weight.shape[:2]
     if channels is None or out is None or channels % groups:
         raise refuse(f"a ConvTranspose in groups needs static channels that {groups} divides", op.where)
     if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
         op.left("ConvTranspose of dequantised values has no integer form")
-    if channels == groups:
+    if channels == groups > 1:
         made = _depthwise_transposed(op, x, weight, bias)
         if made is not None:
             return made
-    attributes = {k: v for k, v in op.attributes.items() if k != "group"}
+    attributes = {k: v for k, v in op.attributes.items() if k != "group" and not (k == "pads" and uneven)}
     each = channels // groups
 
     def part(t: Tensor, size: int, g: int, axis: int) -> Tensor:
+        if groups == 1:
+            return t
         return _made(op, "Slice", t, _ints([g * size]), _ints([(g + 1) * size]), _ints([axis]))
 
     parts = []
     for g in range(groups):
         biases = [] if bias is None else [part(bias, out, g, 0)]
         parts.append(_made(op, "ConvTranspose", part(x, each, g, 1), part(weight, each, g, 0), *biases, **attributes))
-    return _made(op, "Concat", *parts, axis=1)
+    whole = parts[0] if groups == 1 else _made(op, "Concat", *parts, axis=1)
+    if not uneven:
+        return whole
+    ends = [-p if p else np.iinfo(np.int64).max for p in pads[space:]]
+    return _made(op, "Slice", whole, _ints(pads[:space]), _ints(ends), _ints(range(2, 2 + space)))
 
 
 def _depthwise_transposed(op: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
@@ -340,9 +349,10 @@ def resize(op: Any) -> Tensor:
         raise NotQuantised("as it is")
     if scales.array is not None and not scales.array.size:
         raise NotQuantised("as it is")  # sizes are given
-    whole = scales.array is not None and all(
-        s is not None and float(s * f).is_integer() for s, f in zip(x.shape, scales.array.astype(np.float64), strict=True)
-    )  # fmt: skip
+    factors = None if scales.array is None else scales.array.astype(np.float64)
+    whole = factors is not None and all(
+        s is not None and float(s * f).is_integer() for s, f in zip(x.shape, factors, strict=True)
+    )
     if not whole:
         raise refuse("Resize with align_corners by scales that do not give whole sizes is not imported; give sizes",
                      op.where)  # fmt: skip

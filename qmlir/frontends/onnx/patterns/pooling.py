@@ -16,7 +16,7 @@ from ....spec import TensorSpec
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import elementwise, integer, number, quantised
 from ..model import refuse
-from .common import BYTES, Quantised, ratio
+from .common import Quantised, ratio
 from .linear import quantize
 from .pointwise import dequantize, output, per_tensor
 
