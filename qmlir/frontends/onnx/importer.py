@@ -19,7 +19,7 @@ from ...errors import QmlirError
 from ...passes.lower.build import apart
 from ...spec import TensorSpec
 from ..base import ImportOptions
-from ..raising import Decline, NotQuantised, Raising, Tensor, pattern_for
+from ..raising import Decline, NotQuantised, Raising, Tensor, foreign_patterns, pattern_for
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .functions import ALWAYS, inlined
 from .lowering import FromTorch, Unconverted, lower_torch
@@ -43,15 +43,26 @@ _KINDS = {
 
 def import_model(source: Any, context: Any, options: ImportOptions) -> Any:
     """The module of a path or a ModelProto: one public function `main` with the graph's inputs and outputs."""
-    model = inlined(load(source, options.name), ALWAYS)
+    original = load(source, options.name)
+    model = inlined(original, [t for t in ALWAYS if f"onnx.{t}" not in foreign_patterns()])
     while True:
         try:
             return GraphImporter(model, options).run()
         except Unconverted as e:
             simpler = inlined(model, [e.op_type])
             if simpler is model:
-                raise
+                raise refuse(f"{e.diagnostics[0].message}{_from_definition(e.op_type, original, model)}",
+                             e.diagnostics[0].location) from None  # fmt: skip
             model = simpler
+            for told in (options.report.raised, options.report.fused, options.report.left):
+                told.clear()
+
+
+def _from_definition(op_type: str, original: Model, model: Model) -> str:
+    """Where an operator is from that the user's graph does not have."""
+    had, have = ({n.op_type for n in m.graph.node} for m in (original, model))
+    replaced = sorted(had - have)
+    return f"; it is part of ONNX's definition of {' or '.join(replaced)}" if op_type not in had and replaced else ""
 
 
 class Node(Raising):

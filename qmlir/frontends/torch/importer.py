@@ -7,7 +7,6 @@ the two kinds of tensors vanish at the end.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -198,7 +197,7 @@ def import_decomposed(
     graph: Graph, context: Any, name: str, report: ImportReport, parameters: Parameters | None = None
 ) -> Any:
     """As `import_graph`, with nodes that torch-mlir does not convert decomposed, as long as that gets further."""
-    for rounds in itertools.count():
+    for _ in range(_MOST_ROUNDS):
         before = (len(report.raised), len(report.fused), len(report.left))
         try:
             return import_graph(graph, context, name, report, parameters)
@@ -206,12 +205,11 @@ def import_decomposed(
             targets = {n.target for n in e.nodes}
             # Other calls of the operators would fail next.
             same = [n for n in graph.nodes if n.op == "call_function" and n.target in targets]
-            simpler = [n for n in same if decompose(graph, n)]
-            if not simpler or rounds == _MOST_ROUNDS:
+            if not [n for n in same if decompose(graph, n)]:
                 raise
             for told, count in zip((report.raised, report.fused, report.left), before, strict=True):
                 del told[count:]
-    raise AssertionError
+    return import_graph(graph, context, name, report, parameters)
 
 
 def import_graph(
