@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import qmlir
-from qmlir.errors import CompileError, Diagnostic, FrontEndError
+from qmlir.errors import CompileError, Diagnostic, FrontEndError, UsageError
 from qmlir.isolation import Limits, in_fork
 
 SUM = """
@@ -53,5 +53,5 @@ def test_compile_isolated() -> None:
 
 @pytest.mark.parametrize("limit", [{"timeout": 0}, {"timeout": -1.0}, {"memory": 0}])
 def test_limits_are_positive(limit: dict[str, float]) -> None:
-    with pytest.raises(qmlir.UsageError, match="must be more than 0"):
+    with pytest.raises(UsageError, match="must be more than 0"):
         qmlir.compile(SUM, **limit)  # type: ignore[arg-type]

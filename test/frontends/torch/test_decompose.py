@@ -37,7 +37,7 @@ class Images(nn.Module):
 
     def forward(self, x: Any) -> Any:
         y = self.after(self.conv(F.pad(self.norm(x), (1, 2, 0, 3), mode="reflect")))
-        return F.adaptive_avg_pool2d(self.up(torch.relu(y)), (3, 5)), F.pad(y, (2, 1), mode="replicate")
+        return F.adaptive_avg_pool2d(self.up(torch.relu(y)), (3, 5)), F.pad(y, (2, 1, 0, 3), mode="replicate")
 
 
 class Constants(nn.Module):
