@@ -61,9 +61,10 @@ def in_fork(work: Callable[[], bytes], limits: Limits) -> bytes:
         if status is None:
             raise CompileError([Diagnostic(f"the compiler did not finish in {limits.seconds:g} s")])
         try:
-            kind, value = pickle.loads(answer.read_bytes()) if answer.exists() else ("crash", None)
+            told: tuple[str, Any] = pickle.loads(answer.read_bytes()) if answer.exists() else ("crash", None)
         except (EOFError, pickle.UnpicklingError):
-            kind, value = "crash", None
+            told = ("crash", None)
+    kind, value = told
     if kind == "result":
         return bytes(value)
     if kind == "error":

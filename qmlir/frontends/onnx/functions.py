@@ -67,7 +67,7 @@ def _complete(node: Any, opset: int) -> Any:
 
 def _defined(op_type: str, opset: int) -> bool:
     try:
-        schema = onnx.defs.get_schema(op_type, opset, "")
+        schema: Any = onnx.defs.get_schema(op_type, opset, "")
     except onnx.defs.SchemaError:
         return False
     return bool(schema.has_function or schema.has_context_dependent_function)

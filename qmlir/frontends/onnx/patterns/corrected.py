@@ -223,7 +223,7 @@ def conv_transpose(op: Any) -> Tensor:
     pads = list(op.attributes.get("pads", []))
     uneven = pads[:space] != pads[space:] and "output_shape" not in op.attributes
     if groups == 1 and not uneven:
-        return not_raised(op)
+        not_raised(op)  # which declines
     channels, out = weight.shape[:2]
     if channels is None or out is None or channels % groups:
         raise refuse(f"a ConvTranspose in groups needs static channels that {groups} divides", op.where)
@@ -266,7 +266,7 @@ def _depthwise_transposed(op: Any, x: Tensor, weight: Tensor, bias: Tensor | Non
     before = [reach[i] - pads[i] for i in range(space)]
     # The zeros behind the last element of an axis, of which there are stride - 1, count as padding.
     after = [reach[i] - pads[space + i] + more[i] - (strides[i] - 1) for i in range(space)]
-    channels = x.shape[1]
+    channels = weight.array.shape[0]
     apart = _made(op, "Reshape", x, _ints([-1, channels, *(n for s in sizes for n in (s, 1))]))
     zero = Tensor.constant(np.zeros((), DTYPES[x.dtype].numpy), x.dtype)
     gaps = [n for s in strides for n in (0, s - 1)]
@@ -317,7 +317,8 @@ def lstm(op: Any) -> Tensor:
     """torch-mlir drops the peepholes."""
     if op.optional(7) is not None:
         raise refuse("an LSTM with peepholes (input P) is not imported: its conversion leaves them out", op.where)
-    return not_raised(op)
+    not_raised(op)
+    raise NotQuantised("as it is")
 
 
 @raises("onnx.Mod")
