@@ -32,9 +32,9 @@ class ExpandBf16Pass(Pass):
         def visit(op: Any) -> Any:
             if op.name in (_LOAD, _STORE):
                 masked.append(op)
-            if op.name in (*_OF_INTEGERS, "arith.truncf") and _is(op.results[0].type, ir.BF16Type):
-                if op.name in _OF_INTEGERS or _is(op.operands[0].type, ir.F32Type):
-                    found.append(op)
+            conversion = op.name in _OF_INTEGERS or (op.name == "arith.truncf" and _is(op.operands[0].type, ir.F32Type))
+            if conversion and _is(op.results[0].type, ir.BF16Type):
+                found.append(op)
             return ir.WalkResult.ADVANCE
 
         module.operation.walk(visit)
