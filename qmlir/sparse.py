@@ -90,9 +90,9 @@ class SparseWeight:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(s) for s in self.shape))
-        object.__setattr__(self, "values", _frozen(self.values))
         if not self.dtype:
             object.__setattr__(self, "dtype", _dtype_of(self.values))
+        object.__setattr__(self, "values", _frozen(stored_codes(np.asarray(self.values))))
         if self.block is not None:
             object.__setattr__(self, "block", tuple(int(b) for b in self.block))
         _check_form(self)
