@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._spelling import did_you_mean
-from .dialect.dtypes import DTYPES, Array, from_numpy
+from .dialect.dtypes import DTYPES, Array, from_numpy, stored_codes
 from .dialect.enums import PACKING, SPARSE_FORMAT, SPARSE_VALUES
 from .dialect.reference.packing import pack, packed_length, unpack
 from .dialect.reference.sparse import densify, entries, pack_metadata, structure_problem
