@@ -198,7 +198,9 @@ class Operation:
             with ir.InsertionPoint(f.add_entry_block()):
                 values = dict(zip(order, f.arguments, strict=True))
                 for n, array in constants.items():
-                    values[n] = dense(stored_codes(array), every[n].dtype if DTYPES[every[n].dtype].kind == "float" else None)
+                    values[n] = dense(
+                        stored_codes(array), every[n].dtype if DTYPES[every[n].dtype].kind == "float" else None
+                    )
                 func.ReturnOp([value for value, _ in self._op(values, every, attributes)])
         return module
 

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..dtypes import CODES, DTYPES, DType
-from ..enums import ACTIVATION, GATE_LAYOUT, GATED, PACKING, RECIPE, ROUNDING, ROUTING_STAGE, SYMMETRIC_RECIPES, ZERO_MODE
+from ..enums import (
+    ACTIVATION,
+    GATE_LAYOUT,
+    GATED,
+    PACKING,
+    RECIPE,
+    ROUNDING,
+    ROUTING_STAGE,
+    SYMMETRIC_RECIPES,
+    ZERO_MODE,
+)
 from ..ods import (
     ANY,
     BOOL,
@@ -194,7 +204,9 @@ class MoeOp(Op, name="moe"):
                     )
             return
         if self.quantises_dynamically and self.recipe in SYMMETRIC_RECIPES and self.intermediate_dtype == "u8":
-            fail(f"recipe '{self.recipe}' is symmetric, which u8 codes cannot be; use 'torchao', 'onnx' or 'fbgemm', or i8")
+            fail(
+                f"recipe '{self.recipe}' is symmetric, which u8 codes cannot be; use 'torchao', 'onnx' or 'fbgemm', or i8"
+            )
         for name in ("intermediate_scale", "intermediate_zero_point"):
             value = getattr(self, name)
             if value is not None and any(s != 1 for s in shape_of(value)):

@@ -63,7 +63,11 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
 
     def code(v: Any, s: Any, *z: Any) -> Any:
         # Some recipes divide, the others multiply by the reciprocal: the last bit differs.
-        t = arith.divf(to_f32(v), s) if op.recipe in DIVIDING_RECIPES else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
+        t = (
+            arith.divf(to_f32(v), s)
+            if op.recipe in DIVIDING_RECIPES
+            else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
+        )
         if d.kind == "float":
             return to_small_float(t, d)
         return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, lo, hi, code_type)

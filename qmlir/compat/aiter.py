@@ -242,11 +242,13 @@ def pertoken_quant(x: Any, quant_dtype: Any = "i8", *, target: str = "cpu") -> t
     Raises:
         UsageError, VerifyError: dtypes and shapes that do not fit.
     """
-    name = dtype_name(quant_dtype, "quant_dtype")
-    if name != "i8" and name not in SMALL_FLOATS:
-        raise UsageError(f"quant_dtype is {name}, but must be i8, {', '.join(SMALL_FLOATS)}")
+    name = dtype_name(quant_dtype, "quant_dtype", ("i8", *SMALL_FLOATS))
     found: tuple[Any, Any] = ops.dynamic_quantize(
-        operand(x, "x"), recipe="aiter", rounding="trunc" if name == "i8" else "half_even", out_dtype=name, target=target
+        operand(x, "x"),
+        recipe="aiter",
+        rounding="trunc" if name == "i8" else "half_even",
+        out_dtype=name,
+        target=target,
     )
     return found
 

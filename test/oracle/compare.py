@@ -16,7 +16,9 @@ def differences(actual: Any, expected: Tensor | Sequence[Tensor]) -> list[str]:
     if not isinstance(expected, Tensor):
         if len(actual) != len(expected):
             return [f"{len(actual)} results instead of {len(expected)}"]
-        return [f"result {i}: {d}" for i, (a, e) in enumerate(zip(actual, expected, strict=True)) for d in differences(a, e)]
+        return [
+            f"result {i}: {d}" for i, (a, e) in enumerate(zip(actual, expected, strict=True)) for d in differences(a, e)
+        ]
     if tuple(actual.shape) != expected.shape:
         return [f"shape {actual.shape} instead of {expected.shape}"]
     found = [

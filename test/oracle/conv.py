@@ -9,6 +9,7 @@ from .interval import Arithmetic, Interval
 from .products import Contraction, Epilogue, gated, side
 from .tensor import Index, Tensor, fill
 
+
 def _at(layout: str, **axes: int) -> Index:
     return tuple(axes[letter] for letter in layout)
 

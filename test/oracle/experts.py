@@ -226,7 +226,9 @@ def _weighted(a: Side, weights: Tensor) -> Side:
     w = weights.map(lambda v: F32.round(exact(v)))
     if a.plain:
         to = FORMATS[a.dtype]
-        return Side(fill(shape, lambda i: to.round(_product(w[i[:2]], codes[i]))), a.dtype, None, None, "none", None, a.whole)
+        return Side(
+            fill(shape, lambda i: to.round(_product(w[i[:2]], codes[i]))), a.dtype, None, None, "none", None, a.whole
+        )
     from .tensor import blockwise
 
     zero = a.zero and fill(shape, lambda i: blockwise(a.zero, of(i), a.codes.shape, 0))

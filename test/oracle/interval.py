@@ -58,7 +58,9 @@ class Arithmetic:
         return Interval(F32.round(x.lo + y.lo), F32.round(x.hi + y.hi))
 
     def mul(self, x: Interval, y: Interval) -> Interval:
-        products = [x.lo * y.lo] if x.lo == x.hi and y.lo == y.hi else [a * b for a in (x.lo, x.hi) for b in (y.lo, y.hi)]
+        products = (
+            [x.lo * y.lo] if x.lo == x.hi and y.lo == y.hi else [a * b for a in (x.lo, x.hi) for b in (y.lo, y.hi)]
+        )
         rounded = [F32.round(p) for p in products]
         every = [*rounded, *products] if self.fused else rounded
         return Interval(min(every), max(every))

@@ -141,7 +141,9 @@ def div(x: Number, y: Number, to: str = "f32") -> Number:
     if not isinstance(y, float) and y == 0:
         return NAN if x == 0 or x != x else INF if x > 0 else -INF
     if isinstance(x, float) or isinstance(y, float):
-        return float(x) / float(y) if not (isinstance(y, float) and math.isinf(y) and not isinstance(x, float)) else ZERO
+        return (
+            float(x) / float(y) if not (isinstance(y, float) and math.isinf(y) and not isinstance(x, float)) else ZERO
+        )
     return FORMATS[to].round(x / y)
 
 

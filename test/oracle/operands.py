@@ -8,6 +8,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+
 from qmlir.dialect.dtypes import DTYPES
 from qmlir.dialect.enums import GATED
 
@@ -136,7 +137,7 @@ def _scaled_matmul(m: Maker) -> dict[str, Any]:
     batch = {"none": ((), ()), "both": ((2,), (2,)), "lhs": ((2,), (1,)), "rhs": ((1,), (2,))}[row["batch"]]
     lhs = (*batch[0], *((k, M) if row["lhs_transposed"] else (M, k)))
     rhs = (*batch[1], *((n, k) if row["rhs_transposed"] else (k, n)))
-    shape = ((2, M, n) if batch[0] or batch[1] else (M, n))
+    shape = (2, M, n) if batch[0] or batch[1] else (M, n)
     return {
         "lhs": m.codes(row["lhs_dtype"], lhs),
         "rhs": m.codes(row["rhs_dtype"], rhs, row["packing"]),
@@ -162,7 +163,9 @@ def _conv2d_q(m: Maker) -> dict[str, Any]:
     weight = tuple(reach[c] for c in row["filter_layout"])
     nhwc = _epilogue(m, (2, oh, ow, f))
     if row["input_layout"] == "NCHW":
-        nhwc = {n: np.ascontiguousarray(np.moveaxis(v, -1, 1)) if getattr(v, "ndim", 0) == 4 else v for n, v in nhwc.items()}
+        nhwc = {
+            n: np.ascontiguousarray(np.moveaxis(v, -1, 1)) if getattr(v, "ndim", 0) == 4 else v for n, v in nhwc.items()
+        }
     made = {
         "input": m.codes(row["lhs_dtype"], input),
         "weight": m.codes(row["rhs_dtype"], weight, row["packing"]),
@@ -351,7 +354,9 @@ def arguments(op: str, row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arrays by operand, and attributes."""
     made = _MAKERS[op](Maker(row))
     known = {n for n, f in fields(op).items() if f.kind == "attr"} | {"out_dtype", "length"}
-    stated = {n: v for n, v in row.items() if n in known and n not in ("group_size",) and v is not None and n not in made}
+    stated = {
+        n: v for n, v in row.items() if n in known and n not in ("group_size",) and v is not None and n not in made
+    }
     if op == "unpack":
         stated.pop("length", None)
     arrays = {n: v for n, v in made.items() if isinstance(v, np.ndarray | np.generic)}

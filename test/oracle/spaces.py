@@ -15,7 +15,7 @@ from typing import Any
 
 from qmlir.dialect import ops as _ops  # noqa: F401  (defines the dialect)
 from qmlir.dialect.dtypes import DTYPES
-from qmlir.dialect.enums import GATED, SYMMETRIC_RECIPES
+from qmlir.dialect.enums import SYMMETRIC_RECIPES
 from qmlir.dialect.ods import BOOL, OPS, Enum
 
 from .values import is_integer

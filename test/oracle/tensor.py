@@ -49,7 +49,9 @@ def read(array: Any) -> Tensor:
     import numpy as np
 
     if isinstance(array, (int, float)):
-        return Tensor((), [Fraction(array) if isinstance(array, int) else number(FORMATS["f32"].round(Fraction(array)))])
+        return Tensor(
+            (), [Fraction(array) if isinstance(array, int) else number(FORMATS["f32"].round(Fraction(array)))]
+        )
     array = np.asarray(array)
     name = array.dtype.name
     if name == "float8_e8m0fnu":  # 2^(code - 127)
@@ -86,4 +88,16 @@ def exact(x: Number) -> Fraction:
     return Fraction(x)
 
 
-__all__ = ["ZERO", "Index", "Tensor", "block_index", "blockwise", "broadcast", "exact", "fill", "indices", "math", "read"]
+__all__ = [
+    "ZERO",
+    "Index",
+    "Tensor",
+    "block_index",
+    "blockwise",
+    "broadcast",
+    "exact",
+    "fill",
+    "indices",
+    "math",
+    "read",
+]

@@ -8,9 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import qmlir
 
 import oracle
+import qmlir
 from oracle import spaces
 from oracle.compare import differences
 from oracle.operands import arguments

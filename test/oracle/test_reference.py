@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import qmlir
-from qmlir.sparse import SparseWeight
 
 import oracle
+import qmlir
 from oracle import spaces
 from oracle.compare import differences
 from oracle.operands import arguments
+from qmlir.sparse import SparseWeight
 
 OPS = tuple(op for op in spaces.EXTRA if op != "moe")
 
@@ -20,7 +20,17 @@ OPS = tuple(op for op in spaces.EXTRA if op != "moe")
 def reference(op: str, kw: dict[str, Any]) -> Any:
     """The reference's result."""
     if op == "sparse_matmul":
-        names = ("format", "rhs_shape", "values", "indices", "indptr", "block", "rhs_transposed", "rhs_dtype", "packing")
+        names = (
+            "format",
+            "rhs_shape",
+            "values",
+            "indices",
+            "indptr",
+            "block",
+            "rhs_transposed",
+            "rhs_dtype",
+            "packing",
+        )
         told = {n: kw.get(n) for n in names}
         told |= {"shape": told.pop("rhs_shape"), "dtype": told.pop("rhs_dtype")}
         rest = {n: v for n, v in kw.items() if n not in (*names, "zero_mode", "lhs")}
