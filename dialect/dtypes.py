@@ -163,7 +163,7 @@ def stored_codes(array: Array) -> Array:
 
 
 def restored(array: Array, dtype: str) -> Array:
-    """An array as `np.load` reads it, in the type that it was saved with: files do not keep the types of ml_dtypes, only
+    """An array as `np.load` reads it, in the type that it was saved with: files keep of the types of ml_dtypes only
     the size of their elements (`|V1`). `dtype` is the type that is expected."""
     if array.dtype.kind != "V" or array.dtype.name != f"void{8 * array.dtype.itemsize}":
         return array

@@ -13,7 +13,8 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
     """`input [.., M, K]` to `codes [.., M, K]`, `scale` (f32) and, when not symmetric, `zero_point` (i32).
 
     The scale is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Codes of an 8-bit float are
-    `input * (1/scale)` (recipe `aiter`: `input / scale`) rounded half to even, saturated at the largest finite number. `clamp` is the range that the
+    `input * (1/scale)` (recipe `aiter`: `input / scale`) rounded half to even, saturated
+    at the largest finite number. `clamp` is the range that the
     codes use, by default their type's; `eps` is the smallest scale, which recipe `torchao` states.
     """
 

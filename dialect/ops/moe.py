@@ -205,7 +205,8 @@ class MoeOp(Op, name="moe"):
             return
         if self.quantises_dynamically and self.recipe in SYMMETRIC_RECIPES and self.intermediate_dtype == "u8":
             fail(
-                f"recipe '{self.recipe}' is symmetric, which u8 codes cannot be; use 'torchao', 'onnx' or 'fbgemm', or i8"
+                f"recipe '{self.recipe}' is symmetric, which u8 codes cannot be; use 'torchao', 'onnx' or 'fbgemm', "
+                "or i8"
             )
         for name in ("intermediate_scale", "intermediate_zero_point"):
             value = getattr(self, name)

@@ -25,7 +25,8 @@ def dynamic_quantize(
 
     The scale's shape is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Recipes:
     `torchao` (choose_qparams_affine), `onnx` (DynamicQuantizeLinear, operator set 11), `fbgemm`
-    (ChooseQuantizationParams), `amax` (symmetric), `aiter` (pertoken_quant: `amax` that divides by the scale). Codes of an 8-bit float are symmetric, rounded half to even and
+    (ChooseQuantizationParams), `amax` (symmetric), `aiter` (pertoken_quant: `amax` that divides by the scale). Codes
+    of an 8-bit float are symmetric, rounded half to even and
     saturated at the largest finite number. `clamp` narrows the range of the codes; `eps` is the smallest scale.
     """
     d = DTYPES[out_dtype]

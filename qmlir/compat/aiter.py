@@ -19,8 +19,8 @@ from ..errors import UsageError
 from ..sparse import SparseWeight
 from ._arguments import FLOATS, dtype_name, dtype_of, floats, integers, one_of, operand
 
-__all__ = ["batched_gemm", "cutlass_gemm", "gemm_bias", "gemm_gelu", "gemm_relu", "grouped_gemm", "int8_gemm", "pertoken_quant",
-           "sparse_gemm"]  # fmt: skip
+__all__ = ["batched_gemm", "cutlass_gemm", "gemm_bias", "gemm_gelu", "gemm_relu", "grouped_gemm", "int8_gemm",
+           "pertoken_quant", "sparse_gemm"]  # fmt: skip
 
 
 def _float_pair(a: Any, b: Any, names: tuple[str, str]) -> tuple[Any, Any, str]:
@@ -227,10 +227,10 @@ def _sparse_weight(weight: Any, transposed: bool) -> SparseWeight:
 
 
 def pertoken_quant(x: Any, quant_dtype: Any = "i8", *, target: str = "cpu") -> tuple[Any, Any]:
-    """Codes and scales of each row: `scale = amax / largest`, 1 for a row of zeros, and `x / scale`, truncated for int8.
+    """Codes and scales of each row: `scale = amax / largest`, 1 for a row of zeros, and `x / scale`, truncated (int8).
 
-    Source: `pertoken_quant` of aiter/ops/quant.py, ROCm/aiter, commit 0164c2f. Its `scale`, `x_scale`, `scale_dtype` and
-    `dtypeMax` are not here.
+    Source: `pertoken_quant` of aiter/ops/quant.py, ROCm/aiter, commit 0164c2f. It has no `scale`, `x_scale`,
+    `scale_dtype` and `dtypeMax` here.
 
     Args:
         x: `[.., K]` f32, f16 or bf16.

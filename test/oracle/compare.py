@@ -26,7 +26,7 @@ def differences(actual: Any, expected: Tensor | Sequence[Tensor]) -> list[str]:
         for i, (a, e) in enumerate(zip(read(actual).data, expected.data, strict=True))
         if not _within(a, e)
     ]
-    return found[:2] + [f"{len(found)} of {len(expected.data)} differ"] if found else []
+    return [*found[:2], f"{len(found)} of {len(expected.data)} differ"] if found else []
 
 
 def _within(actual: Any, expected: Any) -> bool:

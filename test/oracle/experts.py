@@ -193,8 +193,9 @@ def moe(input: Any, w1: Any, w2: Any, expert_ids: Any, routing_weights: Any, *, 
             return {}
         return {"bias": given, "bias_stage": "acc" if given.dtype.kind == "i" else "scaled"}
 
-    a = side(input, kw["input_dtype"], {"lhs_scale": kw.get("input_scale"), "lhs_zero_point": kw.get("input_zero_point"),
-                                        "lhs_zero_mode": kw.get("input_zero_mode", "none")}, "lhs")  # fmt: skip
+    own_kw = {"lhs_scale": kw.get("input_scale"), "lhs_zero_point": kw.get("input_zero_point"),
+                                        "lhs_zero_mode": kw.get("input_zero_mode", "none")}  # fmt: skip
+    a = side(input, kw["input_dtype"], own_kw, "lhs")
     early = kw.get("routing_stage") == "input"
     if early:
         a = _weighted(a, weights)

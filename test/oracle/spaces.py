@@ -216,7 +216,8 @@ RULES: dict[str, list[Rule]] = {
     ],
     "quantize": [rule("zero_form zero_range", lambda z, r: z != "none" or r == "inside")],
     "dynamic_quantize": [
-        rule("recipe symmetric", lambda r, s: s if r in SYMMETRIC_RECIPES else not s if r in ("onnx", "fbgemm") else True),
+        rule("recipe symmetric",
+             lambda r, s: s if r in SYMMETRIC_RECIPES else not s if r in ("onnx", "fbgemm") else True),
         rule("recipe eps", lambda r, e: e == 0 or r == "torchao"),
         rule("out_dtype symmetric", lambda o, s: s or is_integer(o)),
         rule("out_dtype clamp", lambda o, c: c is None or is_integer(o)),
@@ -227,7 +228,8 @@ RULES: dict[str, list[Rule]] = {
     "moe_align_block_size": [rule("ids skip_invalid", lambda i, s: i == "valid" or s)],
     "moe": [
         rule("weight_dtype packing", lambda d, p: p == "none" or _bits(d) < 8),
-        rule("weight_dtype zero_mode", lambda d, m: m == "none" or (is_integer(d) and (m[:6] != "offset" or _unsigned(d)))),
+        rule("weight_dtype zero_mode",
+             lambda d, m: m == "none" or (is_integer(d) and (m[:6] != "offset" or _unsigned(d)))),
         rule("zero_mode w1_zero_point w2_zero_point",
              lambda m, a, b: (a == b == "none") if m == "none" else m[:6] == "offset" or a != "none" or b != "none"),
         rule("zero_mode packing", lambda m, p: m != "packed_int"),

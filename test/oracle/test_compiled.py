@@ -31,19 +31,19 @@ def check(op: str, rows: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("op", (*PRODUCTS, *ELEMENTWISE))
+@pytest.mark.parametrize("op", [*PRODUCTS, *ELEMENTWISE])
 def test_a_few(op: str) -> None:
     every = list(spaces.more(op, 3, seed=7))
     assert not check(op, every)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op", (*PRODUCTS, *ELEMENTWISE))
+@pytest.mark.parametrize("op", [*PRODUCTS, *ELEMENTWISE])
 def test_pairs(op: str) -> None:
     assert not check(op, spaces.rows(op))
 
 
-@pytest.mark.parametrize("rounding, dtype", [("trunc", "i8"), ("half_even", "e4m3")])
+@pytest.mark.parametrize(("rounding", "dtype"), [("trunc", "i8"), ("half_even", "e4m3")])
 def test_recipe_aiter(rounding: str, dtype: str) -> None:
     x = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
     expected = oracle.dynamic_quantize(x, recipe="aiter", rounding=rounding, out_dtype=dtype)

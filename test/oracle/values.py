@@ -113,8 +113,8 @@ def zero_tensor(array: Any, mode: str, dtype: str, packing: str, scale: Tensor |
     return read(array)
 
 
-def dequant(input: Any, scale: Any, zero_point: Any = None, codebook: Any = None, *, dtype: str, zero_mode: str = "none",
-            packing: str = "none", length: int | None = None, out_dtype: str = "f32") -> Tensor:  # fmt: skip
+def dequant(input: Any, scale: Any, zero_point: Any = None, codebook: Any = None, *, dtype: str,
+            zero_mode: str = "none", packing: str = "none", length: int | None = None, out_dtype: str = "f32") -> Tensor:  # fmt: skip
     """`qmlir.dequant`."""
     codes = codes_of(input, dtype, packing, length)
     s, book = read(scale), None if codebook is None else read(codebook)
