@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .numbers import FORMATS, ZERO, Number
+from .rounding import FORMATS, ZERO, Number
 
 EPS = Fraction(1, 2**24)
 F32 = FORMATS["f32"]

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from .interval import F32, Arithmetic, Interval, point
-from .numbers import FORMATS, ZERO, add, div, mul, wrap32
+from .rounding import FORMATS, ZERO, add, div, mul, wrap32
 from .tensor import Index, Tensor, block_index, blockwise, broadcast, exact, fill, read
 from .values import code, code_range, codes_of, dequantised, is_integer, offset_of, value_of, zero_tensor
 

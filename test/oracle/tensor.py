@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .numbers import FORMATS, ZERO, Number, number
+from .rounding import FORMATS, ZERO, Number, number
 
 _NAMES = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e4m3fnuz": "e4m3fnuz",
           "float8_e5m2fnuz": "e5m2fnuz", "bfloat16": "bf16"}  # fmt: skip

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from .numbers import FORMATS, ROUND, ZERO, Number, add, div, half_even, mul, sub
+from .rounding import FORMATS, ROUND, ZERO, Number, add, div, half_even, mul, sub
 from .tensor import Index, Tensor, block_index, blockwise, fill, indices, read
 
 # QLoRA (Dettmers et al. 2023), appendix E.
@@ -114,7 +114,8 @@ def zero_tensor(array: Any, mode: str, dtype: str, packing: str, scale: Tensor |
 
 
 def dequant(input: Any, scale: Any, zero_point: Any = None, codebook: Any = None, *, dtype: str,
-            zero_mode: str = "none", packing: str = "none", length: int | None = None, out_dtype: str = "f32") -> Tensor:  # fmt: skip
+            zero_mode: str = "none", packing: str = "none", length: int | None = None,
+            out_dtype: str = "f32") -> Tensor:  # fmt: skip
     """`qmlir.dequant`."""
     codes = codes_of(input, dtype, packing, length)
     s, book = read(scale), None if codebook is None else read(codebook)

@@ -43,7 +43,8 @@ def cases() -> dict[str, Any]:
 
 
 def array(value: Any) -> Any:
-    """An input or output of a test as numpy, as the onnx package reads it: codes below a byte are of ml_dtypes' types."""
+    """An input or output of a test as numpy, as the onnx package reads it: codes below a byte are of
+    ml_dtypes' types."""
     import onnx
 
     return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
