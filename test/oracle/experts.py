@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from .interval import EPS, Arithmetic, Interval, point
-from .rounding import FORMATS, ZERO, Number, mul
 from .products import GATES, Contraction, Epilogue, Side, along, gated, side
+from .rounding import FORMATS, ZERO, Number, mul
 from .tensor import Index, Tensor, broadcast, exact, fill, read
 from .values import dynamic_quantize
 
