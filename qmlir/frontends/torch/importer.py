@@ -29,6 +29,7 @@ from .parameters import Parameters
 from .raise_ import is_quantised, label
 from .views import RESHAPES, reshape, size_from
 
+
 # IREE 3.13 puts small constants into its dispatches and computes with the bits of these types there; it rewrites
 # constants for that, but not resources, which is what torch-mlir's importer makes.
 _BITS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
