@@ -11,6 +11,7 @@ import pytest
 
 import oracle
 import qmlir
+import qmlir.compat.aiter
 from oracle import spaces
 from oracle.compare import differences
 from oracle.operands import arguments
