@@ -19,7 +19,7 @@ import numpy as np
 from ._spelling import did_you_mean
 from .artifact import Artifact
 from .dialect import enums, infer
-from .dialect.dtypes import DTYPES, from_numpy
+from .dialect.dtypes import CODES, DTYPES, from_numpy, stored_codes
 from .dialect.reference.matmul import normalize_epilogue
 from .errors import Diagnostic, UsageError, VerifyError
 from .spec import TensorSpec
@@ -198,7 +198,9 @@ class Operation:
             with ir.InsertionPoint(f.add_entry_block()):
                 values = dict(zip(order, f.arguments, strict=True))
                 for n, array in constants.items():
-                    values[n] = dense(array, every[n].dtype if DTYPES[every[n].dtype].kind == "float" else None)
+                    values[n] = dense(
+                        stored_codes(array), every[n].dtype if DTYPES[every[n].dtype].kind == "float" else None
+                    )
                 func.ReturnOp([value for value, _ in self._op(values, every, attributes)])
         return module
 
@@ -264,10 +266,13 @@ class Operation:
             except ValueError as e:
                 raise UsageError(str(e)) from None
         sides = _SIDES.get(self.name)
+        if self.name == "dequant":
+            _check_stated("input", specs["input"].dtype, "dtype", out)
         if sides is not None:
             out.setdefault("out_dtype", "f32")
             for side in sides:
                 d = specs[side.operand].dtype
+                _check_stated(side.operand, d, side.dtype, out)
                 packed = side is sides[1] and out.get("packing", "none") != "none"
                 if side.dtype not in out and not (d == "u8" and packed):
                     out[side.dtype] = d
@@ -284,10 +289,8 @@ class Operation:
                 out["bias_stage"] = "acc" if specs["bias"].dtype == "i32" else "scaled"
         elif "zero_point" in specs and self.name == "dequant":
             out.setdefault("zero_mode", "int")
-            if specs["input"].dtype == "u8":
-                out.setdefault("dtype", "u8")
-        if self.name == "dequant" and specs["input"].dtype == "u8":
-            out.setdefault("dtype", "u8")
+        if self.name == "dequant" and specs["input"].dtype in ("u8", *_BELOW_A_BYTE):
+            out.setdefault("dtype", specs["input"].dtype)
         return out
 
 
@@ -322,6 +325,22 @@ _SIDES = {
 
 _STORABLE = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codebook", "e4m3", "e5m2", "e4m3fnuz",
              "e5m2fnuz")  # fmt: skip
+
+
+_BELOW_A_BYTE = CODES[2:9]
+
+
+def _check_stated(name: str, d: str, attribute: str, attributes: Mapping[str, Any]) -> None:
+    """An array of a type below a byte says itself what its codes are, and that they are not packed."""
+    if d not in _BELOW_A_BYTE:
+        return
+    if attributes.get(attribute, d) != d:
+        raise UsageError(f"{attribute}={attributes[attribute]!r}, but {name!r} holds {d} codes, one per element")
+    if attributes.get("packing", "none") != "none" and attribute in ("rhs_dtype", "weight_dtype", "dtype"):
+        raise UsageError(
+            f"packing={attributes['packing']!r} reads bytes, but {name!r} holds {d} codes, one per element; leave "
+            "packing out, or give bytes (u8)"
+        )
 
 
 def _scalar(name: str, value: Any) -> Any:

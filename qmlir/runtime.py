@@ -14,7 +14,7 @@ import numpy as np
 
 from . import settings
 from .artifact import MANIFEST_KEY, Artifact, Signature, check_container, read_manifest
-from .dialect.dtypes import DTYPES, Array, from_numpy
+from .dialect.dtypes import DTYPES, Array, from_numpy, is_sub_byte, restored, stored_codes
 from .errors import ArtifactError, InputError, QmlirError, TargetError
 from .spec import TensorSpec
 
@@ -408,6 +408,9 @@ class Function:
                 return self._view(lent, shape, element)
             return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
         spec = self.signature.inputs[i][1]
+        array = restored(array, spec.dtype)
+        if is_sub_byte(array.dtype) and from_numpy(array.dtype) == spec.dtype:
+            array = stored_codes(array)
         if array.dtype != want:
             raise InputError(
                 f"argument {i} ({self.signature.inputs[i][0]!r}) of {self.name} must be {spec}, but has dtype "
@@ -521,7 +524,10 @@ def _to_numpy(value: Any, name: str) -> Array:
     if isinstance(value, (np.ndarray, np.generic, int, float)):
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError):
+            pass  # a type that DLPack or numpy's reading of it lacks, such as JAX's int4
     try:
         return np.asarray(value)
     except (TypeError, ValueError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ..._mlir import ir
 from ..dtypes import DTYPES, DType
 from ..ods import fail
@@ -121,6 +123,8 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
     """The zero point fits its mode. `name` is `lhs`, `rhs` or ""."""
     prefix = f"{name}_" if name else ""
     attribute = {"lhs": "lhs_zero_mode"}.get(name, "zero_mode")
+    if mode.startswith("offset") and (not d.is_int or d.signed):
+        fail(f"attribute '{attribute}' is '{mode}', which reads unsigned codes, but they are {d.name}")
     if zero is None:
         if mode not in ("none", "offset_int", "offset_float"):
             fail(f"attribute '{attribute}' is '{mode}', which needs operand '{prefix}zero_point'")
@@ -133,8 +137,6 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
             fail(f"operand '{prefix}zero_point' must be float in mode '{mode}', but is {zero.type}")
     elif is_float:
         fail(f"operand '{prefix}zero_point' must be integer in mode '{mode}', but is {zero.type}")
-    if mode.startswith("offset") and (not d.is_int or d.signed):
-        fail(f"attribute '{attribute}' is '{mode}', which reads unsigned codes, but they are {d.name}")
     if mode == "packed_int" and packing == "none":
         fail(f"attribute '{attribute}' is 'packed_int', but packing is 'none'; use 'int' for unpacked zero points")
     if not d.is_int:
@@ -149,7 +151,10 @@ def magnitude(d: DType, mode: str, zero: Any) -> int:
     if mode.startswith("offset"):
         lo, hi = lo - (1 << (d.bits - 1)), hi - (1 << (d.bits - 1))
     if zero is not None and mode in ("int", "offset_int", "packed_int"):
-        known = constant_array(zero)
+        # Packed ones are codes; bytes have the signedness of the codes.
+        known = None if mode == "packed_int" else constant_array(zero)
+        if known is not None and known.dtype == np.int8 and not d.signed:
+            known = known.view(np.uint8)
         zlo, zhi = (int(known.min()), int(known.max())) if known is not None and known.size else (d.lo, d.hi)
         lo, hi = lo - zhi, hi - zlo
     return max(abs(lo), abs(hi))

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..dtypes import CODES, DTYPES, DType
-from ..enums import ACTIVATION, GATE_LAYOUT, GATED, PACKING, RECIPE, ROUNDING, ROUTING_STAGE, ZERO_MODE
+from ..enums import (
+    ACTIVATION,
+    GATE_LAYOUT,
+    GATED,
+    PACKING,
+    RECIPE,
+    ROUNDING,
+    ROUTING_STAGE,
+    SYMMETRIC_RECIPES,
+    ZERO_MODE,
+)
 from ..ods import (
     ANY,
     BOOL,
@@ -110,7 +120,7 @@ class MoeOp(Op, name="moe"):
     @property
     def symmetric(self) -> bool:
         """Whether a dynamically quantised intermediate has no zero point: as the recipe has it."""
-        return self.intermediate_dtype == "i8" and self.recipe in ("torchao", "amax")
+        return self.intermediate_dtype == "i8" and self.recipe in ("torchao", *SYMMETRIC_RECIPES)
 
     def first(self, **replaced: Any) -> View:
         """The product with W1, as a `grouped_matmul` whose result is the intermediate (f32 before a dynamic
@@ -193,8 +203,11 @@ class MoeOp(Op, name="moe"):
                         f"'{name}' requantises the intermediate, which is {self.intermediate_dtype}; state 'i8' or 'u8'"
                     )
             return
-        if self.quantises_dynamically and self.recipe == "amax" and self.intermediate_dtype == "u8":
-            fail("recipe 'amax' is symmetric, which u8 codes cannot be; use 'torchao', 'onnx' or 'fbgemm', or i8")
+        if self.quantises_dynamically and self.recipe in SYMMETRIC_RECIPES and self.intermediate_dtype == "u8":
+            fail(
+                f"recipe '{self.recipe}' is symmetric, which u8 codes cannot be; use 'torchao', 'onnx' or 'fbgemm', "
+                "or i8"
+            )
         for name in ("intermediate_scale", "intermediate_zero_point"):
             value = getattr(self, name)
             if value is not None and any(s != 1 for s in shape_of(value)):

@@ -14,7 +14,7 @@ class QuantizeOp(Op, name="quantize"):
     input = operand(FLOAT)
     scale = operand(FLOAT)
     zero_point = operand(INT, optional=True)
-    out_dtype = attr(Enum(CODES[:8]), default="i8")
+    out_dtype = attr(Enum((*CODES[:6], "u1")), default="i8")  # an i1 code has no 0 to round to
     rounding = attr(Enum(ROUNDING), default="half_even")
     clamp = attr(I64s(2))
     result = result(CODE)

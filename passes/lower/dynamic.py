@@ -6,6 +6,7 @@ from typing import Any
 
 from ..._mlir import arith, ir, math
 from ...dialect.dtypes import DTYPES, DType
+from ...dialect.enums import DIVIDING_RECIPES, SYMMETRIC_RECIPES
 from ...dialect.ods import View
 from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp
 from .build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generics, scalar
@@ -61,8 +62,12 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
         args.append(Arg(zero, tuple(kept)))
 
     def code(v: Any, s: Any, *z: Any) -> Any:
-        # ONNX divides, the others multiply by the reciprocal: the last bit differs.
-        t = arith.divf(to_f32(v), s) if op.recipe == "onnx" else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
+        # Some recipes divide, the others multiply by the reciprocal: the last bit differs.
+        t = (
+            arith.divf(to_f32(v), s)
+            if op.recipe in DIVIDING_RECIPES
+            else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
+        )
         if d.kind == "float":
             return to_small_float(t, d)
         return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, lo, hi, code_type)
@@ -88,7 +93,7 @@ def _keep_axis(value: Any, op: DynamicQuantizeOp | View, rows: list[Size]) -> An
 
 
 def _symmetric(amax: Any, recipe: str, d: DType, lo: int, hi: int, eps: float) -> Any:
-    if recipe == "amax":
+    if recipe in SYMMETRIC_RECIPES:
         s = arith.divf(amax, const(d.largest if d.kind == "float" else float(hi)))
         empty = arith.cmpf(arith.CmpFPredicate.OEQ, amax, const(0.0))
         return arith.select(empty, const(1.0), s)
