@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import __version__
 from ._spelling import CODE_LEVELS, LEVELS
-from .artifact import MANIFEST_KEY, Artifact, write_atomically
+from .artifact import MANIFEST_KEY, Artifact, Signature, write_atomically
 from .cache import Cache, key_of
 from .device_code import OPCODES, assembly_parts, spirv_instructions
 from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, TuningWarning, UsageError
@@ -490,7 +490,7 @@ def run_compiler(
     from .passes.guard import GuardPass
     from .passes.pipeline import Pipeline
     from .passes.verify import VerifyPass
-    from .signature import drop_attributes
+    from .signature import assert_sizes, drop_attributes
 
     dump = options.dump_stages
     if dump is not None:
@@ -556,6 +556,7 @@ def run_compiler(
             from .kernels.borrowed import borrowed
 
             manifest["borrowed"] = borrowed(module)
+        assert_sizes(module, {name: Signature.from_json(f) for name, f in manifest["functions"].items()})
         drop_attributes(module)
         if options.keep_parameters == "mapped":
             manifest["packer"] = _packer(module, compiler, target, options)

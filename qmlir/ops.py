@@ -179,7 +179,7 @@ class Operation:
         from ._mlir import func, ir
         from .dialect.ops.common import tensor_type
         from .passes.lower.build import dense
-        from .signature import DTYPE, NAME
+        from .signature import DTYPE, NAME, SIZES, sizes_attribute
 
         every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
         results = self._inferred(every, attributes)
@@ -190,7 +190,8 @@ class Operation:
             argument_types = [tensor_type(specs[n].shape, specs[n].dtype) for n in order]
             f = func.FuncOp("main", ir.FunctionType.get(argument_types, result_types))
             f.attributes["arg_attrs"] = ir.ArrayAttr.get([
-                ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in order
+                ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype),
+                                 SIZES: sizes_attribute(specs[n].symbols)}) for n in order
             ])  # fmt: skip
             f.attributes["res_attrs"] = ir.ArrayAttr.get(
                 [ir.DictAttr.get({DTYPE: ir.StringAttr.get(dtype)}) for _, dtype in results]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..ods import (
     F64s,
     Op,
     OpError,
+    Sizes,
     View,
     attr,
     fail,
@@ -28,6 +30,7 @@ from ..ods import (
     result as result_field,
 )
 from ..shapes import show
+from ..sizes import Size
 from .common import check_result, element_of, routed_shape, shape_of, tensor_type
 from .grouped_matmul import GroupedMatmulOp
 
@@ -159,6 +162,28 @@ class MoeOp(Op, name="moe"):
         """The zero mode of a weight: the offset forms hold without a zero point too."""
         return str(self.zero_mode) if zero is not None or self.zero_mode.startswith("offset") else "none"
 
+    def products(self) -> tuple[View, View]:
+        """Both products, of an intermediate of which only the type is known."""
+        ids = shape_of(self.expert_ids)
+        hidden = Intermediate(tensor_type((*ids, self.intermediate_width), self.intermediate_dtype))
+        scale, zero = self.intermediate_scale, self.intermediate_zero_point
+        if self.quantises_dynamically:
+            scale = Intermediate(tensor_type((*ids, 1), "f32"))
+            zero = None if self.symmetric else Intermediate(tensor_type((*ids, 1), "i32"))
+        return self.first(), self.second(hidden, scale, zero)
+
+    def sizes(self) -> Sizes:
+        # The first product's N is the second's K, or twice that with a gated activation.
+        width = Size("F", div=2) if self.activation in GATED else "F"
+        found: Sizes = {}
+        for product, names, own in zip(
+            self.products(), (_FIRST, _SECOND), ({"K": "H", "N": "F"}, {"K": width}), strict=True
+        ):
+            for name, axes in product.sizes().items():
+                if names.get(name, name) in self.operands_by_name():
+                    found[names.get(name, name)] = tuple(_called(axis, own) for axis in axes)
+        return {**found, "routing_weights": ("T", "topk"), "result": ("T", "N")}
+
     # ---- rules
 
     def verify_semantics(self) -> None:
@@ -175,13 +200,9 @@ class MoeOp(Op, name="moe"):
         ):
             fail(f"attribute 'zero_mode' is '{self.zero_mode}', which needs operand 'w1_zero_point' or 'w2_zero_point'")
         self._verify_intermediate()
-        t = tensor_type((*ids, self.intermediate_width), self.intermediate_dtype)
-        scale, zero = self.intermediate_scale, self.intermediate_zero_point
-        if self.quantises_dynamically:
-            scale = Intermediate(tensor_type((*ids, 1), "f32"))
-            zero = None if self.symmetric else Intermediate(tensor_type((*ids, 1), "i32"))
-        _rules(self.first(), _FIRST)
-        _rules(self.second(Intermediate(t), scale, zero), _SECOND)
+        first, second = self.products()
+        _rules(first, _FIRST)
+        _rules(second, _SECOND)
         rows = shape_of(self.input)[0]
         check_result(self.result, (rows, shape_of(self.result)[-1]))
 
@@ -217,6 +238,16 @@ _SECOND = _COMMON | {
     "lhs_zero_point": "intermediate_zero_point", "rhs_scale": "w2_scale", "rhs_zero_point": "w2_zero_point",
     "bias": "w2_bias",
 }  # fmt: skip
+
+
+def _called(axis: str | Size | None, names: Mapping[str, str | Size]) -> str | Size | None:
+    """An axis of a product, by this op's names of the sizes."""
+    if isinstance(axis, str):
+        return names.get(axis, axis)
+    if axis is None or axis.name not in names:
+        return axis
+    other = names[axis.name]
+    return axis.after(other if isinstance(other, Size) else Size(other))  # type: ignore[return-value]
 
 
 def _rules(product: View, names: dict[str, str]) -> None:

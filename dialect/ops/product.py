@@ -7,9 +7,11 @@ from typing import Any
 
 from ..dtypes import CODES, DTYPES, OUT, DType
 from ..enums import ACTIVATION, BIAS_STAGE, GATE_LAYOUT, GATED, PACKING, ROUNDING, ZERO_MODE
-from ..ods import F32, FLOAT, INT as INT_TENSOR, NUMBER, ZERO, Enum, F64s, I64s, Op, attr, fail, operand
+from ..ods import F32, FLOAT, INT as INT_TENSOR, NUMBER, ZERO, Axes, Enum, F64s, I64s, Op, Sizes, attr, fail, operand
 from ..shapes import Shape, show
+from ..sizes import Size
 from .common import (
+    axes_along,
     check_broadcast,
     check_codebook,
     check_exact,
@@ -17,6 +19,7 @@ from .common import (
     code_dtype,
     element_of,
     magnitude,
+    packed_axes,
     packed_zero_shape,
     scale_blocks,
     shape_blocks,
@@ -98,6 +101,47 @@ class ProductOp(Op):
     def epilogue_shape(self, value: Any) -> Shape:
         """Shape of an epilogue operand, in the axes that the rules are stated in."""
         return shape_of(value)
+
+    # ---- sizes
+
+    def side_sizes(self, names: tuple[str, str], lhs: Axes, rhs: Axes, shapes: tuple[Shape, Shape]) -> Sizes:
+        """The sizes of both sides, called `names`, with their scales and zero points; `shapes` are in codes."""
+        found: Sizes = {names[0]: lhs, names[1]: packed_axes(rhs, self.rhs_code, self.packing)}
+        for side, axes, shape in (("lhs", lhs, shapes[0]), ("rhs", rhs, shapes[1])):
+            packed = side == "rhs" and self.zero_mode == "packed_int"
+            scale, zero = getattr(self, f"{side}_scale"), getattr(self, f"{side}_zero_point")
+            if scale is not None:
+                found[f"{side}_scale"] = axes_along(shape_of(scale), axes, shape)
+            if zero is not None and not packed:
+                found[f"{side}_zero_point"] = axes_along(shape_of(zero), axes, shape)
+            elif zero is not None and scale is not None:
+                codes = axes_along((*shape_of(zero)[:-1], shape_of(scale)[-1]), axes, shape)
+                found[f"{side}_zero_point"] = packed_axes(codes, self.rhs_code, self.packing)
+        return found
+
+    def epilogue_sizes(self, axes: Axes, bias: Axes | None = None) -> Sizes:
+        """The sizes of the operands of the epilogue, and of the result. `axes` are the product's, `N` the last;
+        `bias` replaces them for the bias."""
+        result: Axes = (*axes[:-1], Size("N", div=2)) if self.gated else axes
+        found: Sizes = {"result": self.result_axes(result)}
+        for name in ("bias", "c", "act_scale", "out_scale", "out_multiplier", "out_zero_point"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            to = axes if name == "c" or (name == "bias" and self.bias_stage != "out") else result
+            own, shape = shape_of(value), shape_of(self.result)
+            if name == "bias" and bias is not None:
+                to = bias
+            elif len(own) > 1:
+                to = self.result_axes(to)
+            # Scales of a result may be given in blocks; everything else has the result's sizes or one element.
+            blocked = name not in ("bias", "c") and 1 < len(own) <= len(shape)
+            found[name] = axes_along(own, to, shape if blocked else own) if len(own) <= len(to) else (None,) * len(own)
+        return found
+
+    def result_axes(self, axes: Axes) -> Axes:
+        """The axes that the rules are stated in, in the order of the result's own."""
+        return axes
 
     # ---- rules
 
