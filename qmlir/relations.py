@@ -38,13 +38,11 @@ class Relations:
         return self._dims[value]
 
     def read(self, function: Any) -> list[list[Term]]:
-        """Take in the operations of a function of one block; the sizes of its results."""
-        for op in function.regions[0].blocks[0].operations:
-            operation = op.operation
-            if operation.name == "func.return":
-                return [self.dims(v) for v in operation.operands]
-            self._read(operation)
-        return []
+        """Take in the operations of a function of one block; the sizes of its results, none for what is no tensor."""
+        *ops, last = (op.operation for op in function.regions[0].blocks[0].operations)
+        for op in ops:
+            self._read(op)
+        return [self.dims(v) if _is_tensor(v) else [] for v in last.operands]
 
     # ---- rules
 
@@ -60,9 +58,7 @@ class Relations:
         if maps:
             self._structured(op, maps)
         elif op.name.startswith(("arith.", "math.")) or op.name in _SAME_SHAPE:
-            tensors = [v for v in (*op.operands, *op.results) if _is_tensor(v)]
-            for value in tensors[1:]:
-                self._same(tensors[0], value)
+            self._elementwise(op)
 
     def _same(self, a: Any, b: Any) -> None:
         """Two tensors have one shape."""
@@ -89,7 +85,7 @@ class Relations:
     def _maps(self, op: Any) -> Sequence[Any]:
         """The indexing maps of a structured op, one for each operand; none for any other."""
         if op.name.startswith("linalg."):
-            return linalg.get_indexing_maps(op) or ()
+            return [attribute.value for attribute in linalg.get_indexing_maps(op) or ()]
         stated = op.attributes["indexing_maps"] if "indexing_maps" in op.attributes else ()
         return [ir.AffineMapAttr(m).value for m in stated]
 
@@ -195,13 +191,13 @@ class Relations:
     def _slice(self, op: Any) -> None:
         """The sizes of a slice are given: static ones by its type, others by operands."""
         result = op.results[0]
-        offsets, sizes, _ = _segments(op, 1)
+        sizes = _slice_sizes(op, 1)
         if len([s for s in shape_of(result) if s is None]) == len(sizes):
             self._filled(result, sizes)
 
     def _insert(self, op: Any) -> None:
         self._same(op.operands[1], op.results[0])
-        offsets, sizes, _ = _segments(op, 2)
+        sizes = _slice_sizes(op, 2)
         if len([s for s in shape_of(op.operands[0]) if s is None]) == len(sizes):
             self._filled(op.operands[0], sizes)
 
@@ -228,27 +224,15 @@ class Relations:
                 inside._dims[parameter] = self.dims(value)
             elif isinstance(parameter.type, ir.IndexType):
                 inside._index[parameter] = self.index(value)
-        tensors = inside.read_results(callee)
-        for result, dims in zip(op.results, tensors, strict=False):
-            if dims is not None:
+        for result, dims in zip(op.results, inside.read(callee), strict=True):
+            if _is_tensor(result):
                 self._dims[result] = dims
 
-    def read_results(self, function: Any) -> list[list[Term] | None]:
-        """As `read`, for functions whose results need not be tensors."""
-        last = list(function.regions[0].blocks[0].operations)[-1].operation
-        for op in list(function.regions[0].blocks[0].operations)[:-1]:
-            self._read(op.operation)
-        return [self.dims(v) if _is_tensor(v) else None for v in last.operands]
 
-
-def _segments(op: Any, fixed: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """The dynamic offsets, sizes and strides of a slice, after `fixed` operands."""
-    counts = list(op.attributes["operandSegmentSizes"])[fixed:]
-    operands, found = list(op.operands)[fixed:], []
-    for count in counts:
-        found.append(operands[:count])
-        operands = operands[count:]
-    return found[0], found[1], found[2]
+def _slice_sizes(op: Any, fixed: int) -> list[Any]:
+    """The dynamic sizes among the operands of a slice: `fixed` tensors, offsets, sizes, strides."""
+    counts = list(op.attributes["operandSegmentSizes"])
+    return list(op.operands)[fixed + counts[fixed] : fixed + counts[fixed] + counts[fixed + 1]]
 
 
 _SAME_SHAPE = ("util.optimization_barrier", "tensor.bitcast")

@@ -163,6 +163,8 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
                     fail(f"'rhs_{what}' has {own[0]} values, but the weight has {weight_shape[f_axis]} filters")
         if self.zero_mode in ("offset_float", "rescale", "packed_int"):
             fail(f"zero_mode '{self.zero_mode}' has no meaning for a convolution; use 'int' or 'offset_int'")
+        if self.group_size is not None:
+            fail("'group_size' states groups along K; weights of a convolution are scaled per tensor or per filter")
         self._grouped = False
         if a.is_int and b.is_int:
             check_exact(k, magnitude(a, self.lhs_zero_mode, self.lhs_zero_point),

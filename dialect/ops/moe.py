@@ -13,6 +13,7 @@ from ..ods import (
     ANY,
     BOOL,
     FLOAT,
+    I64,
     INDEX,
     INT as INT_TENSOR,
     NUMBER,
@@ -88,6 +89,7 @@ class MoeOp(Op, name="moe"):
     routing_stage = attr(Enum(ROUTING_STAGE), default="output")
     skip_invalid = attr(BOOL, default=False)
     out_dtype = attr(Enum(("f32", "f16", "bf16")))
+    group_size = attr(I64)
     result = result_field(RESULT)
 
     # ---- the parts, for the verifier and the lowering
@@ -154,6 +156,7 @@ class MoeOp(Op, name="moe"):
             "expert_ids": self.expert_ids, "rhs_dtype": self.weight_dtype, "packing": self.packing,
             "codebook": self.codebook, "compute_dtype": self.compute_dtype, "rounding": self.rounding,
             "rhs_transposed": self.weights_transposed, "skip_invalid": self.skip_invalid,
+            "group_size": self.group_size,
             "bias_stage": "acc" if values["bias"] is not None and element_of(values["bias"]).is_int else "scaled",
         }  # fmt: skip
         return View(GroupedMatmulOp, {**shared, **values, **replaced})

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..dtypes import CODES, DTYPES, OUT, DType
 from ..enums import ACTIVATION, BIAS_STAGE, GATE_LAYOUT, GATED, PACKING, ROUNDING, ZERO_MODE
-from ..ods import F32, FLOAT, INT as INT_TENSOR, NUMBER, ZERO, Axes, Enum, F64s, I64s, Op, Sizes, attr, fail, operand
+from ..ods import F32, FLOAT, INT as INT_TENSOR, I64, NUMBER, ZERO, Axes, Enum, F64s, I64s, Op, Sizes, attr, fail, operand
 from ..shapes import Shape, show
 from ..sizes import Size
 from .common import (
@@ -27,6 +27,7 @@ from .common import (
 )
 
 _PLAIN = ("f32", "f16", "bf16", "f64")
+LEAST_GROUP = 8  # elements along K that share a scale without being stated (docs/semantics.md, section 1)
 
 
 class ProductOp(Op):
@@ -64,6 +65,9 @@ class ProductOp(Op):
     out_dtype = attr(Enum(OUT))
     rounding = attr(Enum(ROUNDING), default="half_even")
     clamp = attr(I64s(2))
+    # The least number of elements along K that one scale or zero point covers. It says nothing that the shapes do not,
+    # and is asked for where these are most likely a mistake.
+    group_size = attr(I64)
 
     # ---- what the lowering and the verifier both ask
 
@@ -170,9 +174,11 @@ class ProductOp(Op):
             if scale is not None:
                 self._verify_rank(scale, shape, axis, f"{side}_scale")
                 block = scale_blocks(scale, shape, f"{side}_scale", name)[axis]
+                self._verify_group(shape_of(scale), shape, axis, f"{side}_scale", name, block)
             if zero is not None and mode != "packed_int":
                 self._verify_rank(zero, shape, axis, f"{side}_zero_point")
                 zero_block = scale_blocks(zero, shape, f"{side}_zero_point", name)[axis]
+                self._verify_group(shape_of(zero), shape, axis, f"{side}_zero_point", name, zero_block)
                 block = zero_block if block is None else block if zero_block is None else math.gcd(block, zero_block)
             elif zero is not None:
                 zero_shape = packed_zero_shape(zero, scale, d, self.packing, f"{side}_zero_point")
@@ -225,6 +231,31 @@ class ProductOp(Op):
             fail(
                 f"'{name}' has shape {show(own)}, which would align with K; write {rows}, or [1, G] for groups along K"
             )
+
+    def _verify_group(self, own: Shape, shape: Shape, axis: int, name: str, of: str, group: int | None) -> None:
+        """Groups along K are as long as they are stated to be. Where nothing is stated: not so short that the writer
+        most likely meant one value a channel or a token, and not as many as there are of these."""
+        stated = self.group_size
+        if group is None or shape[axis] == 0:
+            return
+        if stated is not None and (stated < 1 or group % stated):
+            fail(f"'{name}' {show(own)} makes groups of {group} along K of '{of}' {show(shape)}, but 'group_size' is "
+                 f"{stated}")  # fmt: skip
+        if stated is not None or len(shape) < 2:
+            return
+        other = len(shape) - 1 if axis == len(shape) - 2 else len(shape) - 2
+        place = {axis: axis - len(shape), other: other - len(shape)}
+        rows = own[place[other]] if len(own) >= -place[other] else 1
+        swapped = rows == 1 != shape[other] and own[place[axis]] == shape[other]
+        if not swapped and group >= LEAST_GROUP:
+            return
+        hint = f"groups of fewer than {LEAST_GROUP} have to be stated: group_size = {group}"
+        if swapped:
+            turned = [*own] if len(own) > 1 else [1, *own]
+            turned[place[axis]], turned[place[other]] = 1, shape[other]
+            what = "channel" if name.startswith("rhs") else "token"
+            hint = f"did you mean {show(turned)}, one value a {what}? For groups of {group} state group_size = {group}"
+        fail(f"'{name}' {show(own)} makes groups of {group} along K of '{of}' {show(shape)}; {hint}")
 
     def verify_epilogue(self, shape: Shape, columns: int | None, bias_rows: Shape | None = None) -> None:
         """Everything after the contraction. `shape` is the product's shape (before a gated activation);
