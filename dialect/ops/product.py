@@ -27,7 +27,9 @@ from .common import (
 )
 
 _PLAIN = ("f32", "f16", "bf16", "f64")
-LEAST_GROUP = 8  # elements along K that share a scale without being stated (docs/semantics.md, section 1)
+# Elements along K that share a scale without being stated (docs/semantics.md, section 1); where there are as many groups
+# as channels, the scale is taken for one of channels up to the second number.
+LEAST_GROUP, COMMON_GROUP = 8, 32
 
 
 class ProductOp(Op):
@@ -234,7 +236,7 @@ class ProductOp(Op):
 
     def _verify_group(self, own: Shape, shape: Shape, axis: int, name: str, of: str, group: int | None) -> None:
         """Groups along K are as long as they are stated to be. Where nothing is stated: not so short that the writer
-        most likely meant one value a channel or a token, and not as many as there are of these."""
+        most likely meant one value a channel or a token."""
         stated = self.group_size
         if group is None or shape[axis] == 0:
             return
@@ -247,7 +249,7 @@ class ProductOp(Op):
         place = {axis: axis - len(shape), other: other - len(shape)}
         rows = own[place[other]] if len(own) >= -place[other] else 1
         swapped = rows == 1 != shape[other] and own[place[axis]] == shape[other]
-        if not swapped and group >= LEAST_GROUP:
+        if group >= (COMMON_GROUP if swapped else LEAST_GROUP):
             return
         hint = f"groups of fewer than {LEAST_GROUP} have to be stated: group_size = {group}"
         if swapped:
