@@ -7,8 +7,10 @@ convolution's result, is written `(N + 1)//2`.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _TEXT = re.compile(r"(\()?([A-Za-z_]\w*)(?:\*(\d{1,18}))?([+-]\d{1,18})?(?(1)\))(?://(\d{1,18}))?")
@@ -72,6 +74,18 @@ def _reduced(name: str, mul: int, add: int, div: int) -> Size:
         return Size(name, mul // div, add // div)
     common = math.gcd(mul, add, div)
     return Size(name, mul // common, add // common, div // common)
+
+
+def names_of(texts: Sequence[str]) -> dict[str, str]:
+    """For each name that a model gives to sizes, which may be any text, one that `Size` takes."""
+    found: dict[str, str] = {}
+    for text in texts:
+        if text not in found:
+            name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_") or "D"
+            name = f"D{name}" if name[0].isdigit() else name
+            every = (name if i < 2 else f"{name}_{i}" for i in itertools.count(1))
+            found[text] = next(n for n in every if n not in found.values())
+    return found
 
 
 class Solver:
