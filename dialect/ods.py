@@ -29,7 +29,7 @@ from ..errors import Diagnostic
 from .sizes import Size
 
 NAMESPACE = "qmlir"
-Axes = tuple[str | Size | None, ...]
+Axes = tuple[str | Size | int | None, ...]
 Sizes = dict[str, Axes]
 _SEGMENTS = "operandSegmentSizes"
 # `%0 = "name"(%operands)[successors] <{...}>`: MLIR keeps these attributes of an unregistered op where its bindings
@@ -372,8 +372,8 @@ class Op(ir.OpView):
 
     def sizes(self) -> Sizes:
         """For operands and results by name: the size along each axis, so that axes that must agree say the same. None
-        where nothing is said: an axis of one element that is broadcast, or one that counts blocks. Names are the op's
-        own: `M`, `N`, `K`."""
+        where nothing is said: an axis of one element that is broadcast, or one that counts blocks; a number where an
+        attribute says it. Names are the op's own: `M`, `N`, `K`."""
         return {}
 
 

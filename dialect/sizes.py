@@ -33,7 +33,7 @@ class Size:
         Raises:
             ValueError: for any other text.
         """
-        found = _TEXT.fullmatch(text.replace(" ", ""))
+        found = _TEXT.fullmatch(text.replace(" + ", "+").replace(" - ", "-"))
         if found is None or found[3] == "0" or found[5] == "0":
             raise ValueError(f"{text!r} is not the name of a size")
         return cls(found[2], int(found[3] or 1), int(found[4] or 0), int(found[5] or 1))
@@ -88,6 +88,15 @@ def names_of(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def _solved(size: Size, other: Term) -> Term | None:
+    """The named size of `size` where this is `other`, if that has such a form: x * mul + add = other."""
+    mul, add, div = (0, other, 1) if isinstance(other, int) else (other.mul, other.add, other.div)
+    if (size.div, div) != (1, 1) or mul % size.mul or (add - size.add) % size.mul:
+        return None
+    made = (add - size.add) // size.mul
+    return made if isinstance(other, int) else Size(other.name, mul // size.mul, made)
+
+
 class Solver:
     """Which sizes are the same, from statements about pairs of them. What it cannot express it leaves out."""
 
@@ -120,23 +129,21 @@ class Solver:
             return
         if isinstance(a, Size) and isinstance(b, Size) and a.plain and b.plain:
             keep, gone = (b, a) if a.name.startswith(_OWN) and not b.name.startswith(_OWN) else (a, b)
-            hint = self._hints.get(gone.name)
-            if hint:
-                self._hints.setdefault(keep.name, hint)
             self._bind(gone, keep)
             return
         for x, y in ((a, b), (b, a)):
             if isinstance(x, Size) and x.plain:
                 self._bind(x, y)
                 return
-        for x, y in ((a, b), (b, a)):  # name * mul + add = number
-            if isinstance(x, Size) and isinstance(y, int) and x.div == 1 and (y - x.add) % x.mul == 0:
-                self._bind(Size(x.name), (y - x.add) // x.mul)
+        for x, y in ((a, b), (b, a)):
+            if isinstance(x, Size) and (found := _solved(x, y)) is not None:
+                self._bind(Size(x.name), found)
                 return
 
     def _bind(self, size: Size, to: Term) -> None:
-        if size.name not in self._bound:
-            self._bound[size.name] = to
+        self._bound[size.name] = to
+        if isinstance(to, Size) and to.plain and size.name in self._hints:
+            self._hints.setdefault(to.name, self._hints[size.name])
 
     def hint(self, name: str) -> str:
         """What to call a size that nobody has given a name, "" for one that has a name."""

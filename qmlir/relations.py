@@ -76,6 +76,9 @@ class Relations:
             for dim, axis in zip(self.dims(value), axes, strict=True):
                 if axis is None:
                     continue
+                if isinstance(axis, int):
+                    self._solver.same(axis, dim)
+                    continue
                 size = axis if isinstance(axis, Size) else Size(axis)
                 known = names.setdefault(size.name, self._solver.fresh(hint=size.name))
                 stated = size.after(known)

@@ -104,7 +104,7 @@ def axes_along(own: Shape, axes: Axes, shape: Shape) -> Axes:
     if count > len(shape):
         return (None,) * count
 
-    def size(mine: int | None, axis: str | Size | None, theirs: int | None) -> str | Size | None:
+    def size(mine: int | None, axis: str | Size | int | None, theirs: int | None) -> str | Size | int | None:
         blocked = mine is not None and theirs is not None and mine != theirs
         return None if mine == 1 or blocked else axis
 

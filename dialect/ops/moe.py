@@ -243,11 +243,11 @@ _SECOND = _COMMON | {
 }  # fmt: skip
 
 
-def _called(axis: str | Size | None, names: Mapping[str, str | Size]) -> str | Size | None:
+def _called(axis: str | Size | int | None, names: Mapping[str, str | Size]) -> str | Size | int | None:
     """An axis of a product, by this op's names of the sizes."""
     if isinstance(axis, str):
         return names.get(axis, axis)
-    if axis is None or axis.name not in names:
+    if axis is None or isinstance(axis, int) or axis.name not in names:
         return axis
     other = names[axis.name]
     return axis.after(other if isinstance(other, Size) else Size(other))  # type: ignore[return-value]

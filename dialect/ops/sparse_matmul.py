@@ -115,7 +115,8 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
         outer: Axes = (*(f"B{i}" for i in range(len(shape) - 2)), "M")
         weight = tuple(self.rhs_shape)
         rhs: Axes = ("N", "K") if self.rhs_transposed else ("K", "N")
-        found = self.side_sizes(("lhs", "values"), (*outer, "K"), rhs, (shape, weight))
+        k = weight[1 if self.rhs_transposed else 0]
+        found = self.side_sizes(("lhs", "values"), (*outer, k), rhs, (shape, weight))
         # The sizes of the weight's own arrays are static.
         return {**found, "values": (None,) * len(shape_of(self.values)), **self.epilogue_sizes((*outer, "N"))}
 
