@@ -343,8 +343,9 @@ class Function:
         # What a call needs to know of each argument and result, found out once.
         self._inputs = [_input(b, spec) for _, spec in signature.inputs]
         self._outputs = [_output(spec) for spec in signature.outputs]
-        self._same = tuple((a.argument, a.axis, a.other, a.other_axis) for a in signature.agreements if a.size.plain)
-        self._derived = tuple(a for a in signature.agreements if not a.size.plain)
+        self._same = tuple(
+            (a.argument, a.axis, a.other, a.other_axis, None if a.size.plain else a.size) for a in signature.agreements
+        )
         self._local = program.device_driver.startswith("local")
         self._borrowed = frozenset(program.manifest.get("borrowed", {}).get(name, ()) if self._local else ())
         self.__doc__ = f"{name}{signature}"
@@ -371,11 +372,9 @@ class Function:
                 arg = _to_numpy(arg, self.signature.inputs[i][0])
                 arrays = (*arrays[:i], arg, *arrays[i + 1 :])
             inputs.push_ref(self._buffer(i, arg))
-        for one, axis, other, other_axis in self._same:
-            if arrays[one].shape[axis] != arrays[other].shape[other_axis]:
-                raise self._disagreement(arrays)
-        for a in self._derived:
-            if arrays[a.other].shape[a.other_axis] != a.size.of(arrays[a.argument].shape[a.axis]):
+        for one, axis, other, other_axis, size in self._same:
+            wanted = arrays[one].shape[axis]
+            if arrays[other].shape[other_axis] != (wanted if size is None else size.of(wanted)):
                 raise self._disagreement(arrays)
         outputs = self._list(len(self._outputs))
         try:
