@@ -89,7 +89,9 @@ class Relations:
         """The indexing maps of a structured op, one for each operand; none for any other."""
         if op.name.startswith("linalg."):
             return [attribute.value for attribute in linalg.get_indexing_maps(op) or ()]
-        stated = op.attributes["indexing_maps"] if "indexing_maps" in op.attributes else ()
+        if "indexing_maps" not in op.attributes:
+            return ()
+        stated = op.attributes["indexing_maps"]
         return [ir.AffineMapAttr(m).value for m in stated]
 
     def _structured(self, op: Any, maps: Sequence[Any]) -> None:
@@ -185,7 +187,9 @@ class Relations:
             for axis in group:
                 term = self._solver.resolve(wide[axis.value if hasattr(axis, "value") else axis])
                 if isinstance(product, int):
-                    product = term * product if isinstance(term, int) else Size("x", product).after(term) if product else 0
+                    product = (
+                        term * product if isinstance(term, int) else Size("x", product).after(term) if product else 0
+                    )
                 elif product is not None:
                     product = Size("x", term).after(product) if isinstance(term, int) and term > 0 else None
             if product is not None:

@@ -211,15 +211,16 @@ def assert_sizes(module: Any, signatures: dict[str, Signature]) -> None:
                 stated = shape_of(block.arguments[i])
                 for axis, size in enumerate(spec.shape):
                     if size is not None and stated[axis] is None:
-                        where = f"the size of axis {axis} of argument {i} ('{name}')"
-                        _assert_equal(_dim(block, i, axis), build.index(size), f"{where} must be {size}")
+                        message = f"the size of axis {axis} of argument {i} ('{name}') must be {size}"
+                        _assert_equal(_dim(block, i, axis), build.index(size), message)
             for a in signature.agreements:
-                names = [signature.inputs[i][0] for i in (a.other, a.argument)]
-                first, size = f"axis {a.axis} of argument {a.argument} ('{names[1]}')", replace(a.size, name="s")
-                text = "be the same as" if a.size.plain else f"be {size}, where s is"
-                message = (
-                    f"the size of axis {a.other_axis} of argument {a.other} ('{names[0]}') must {text} the size of {first}"
+                one, other = (
+                    f"axis {axis} of argument {i} ('{signature.inputs[i][0]}')"
+                    for i, axis in ((a.argument, a.axis), (a.other, a.other_axis))
                 )
+                size = replace(a.size, name="s")
+                text = "be the same as" if a.size.plain else f"be {size}, where s is"
+                message = f"the size of {other} must {text} the size of {one}"
                 _assert_equal(_dim(block, a.other, a.other_axis), _made(_dim(block, a.argument, a.axis), size), message)
 
 

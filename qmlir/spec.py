@@ -40,9 +40,7 @@ class TensorSpec:
         if self.dtype not in DTYPES:
             raise UsageError(f"unknown dtype {self.dtype!r}{did_you_mean(self.dtype, DTYPES)}")
         if any(s is not None and (not isinstance(s, int) or s < 0) for s in self.shape):
-            raise UsageError(
-                f"the sizes of {self.shape} must be non-negative integers, or names or None where dynamic"
-            )
+            raise UsageError(f"the sizes of {self.shape} must be non-negative integers, or names or None where dynamic")
         for text in self.symbols:
             try:
                 text is None or Size.parse(text)

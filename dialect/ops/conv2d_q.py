@@ -89,7 +89,10 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
             ("W", kw, sw, dw, left + right, self.output_padding[1]),
         ):
             reach = dilation * ((k or 1) - 1) + 1
-            forward, back = Size(name, 1, pads - reach + stride, stride), Size(name, stride, reach + extra - pads - stride)
+            forward, back = (
+                Size(name, 1, pads - reach + stride, stride),
+                Size(name, stride, reach + extra - pads - stride),
+            )
             spatial.append(back if self.transposed else forward)
         filters = tuple("N" if axis == 0 else None for axis in _places(self.filter_layout))
         found = self.epilogue_sizes(("B", *spatial, "N"))

@@ -7,7 +7,23 @@ from typing import Any
 
 from ..dtypes import CODES, DTYPES, OUT, DType
 from ..enums import ACTIVATION, BIAS_STAGE, GATE_LAYOUT, GATED, PACKING, ROUNDING, ZERO_MODE
-from ..ods import F32, FLOAT, INT as INT_TENSOR, I64, NUMBER, ZERO, Axes, Enum, F64s, I64s, Op, Sizes, attr, fail, operand
+from ..ods import (
+    F32,
+    FLOAT,
+    I64,
+    INT as INT_TENSOR,
+    NUMBER,
+    ZERO,
+    Axes,
+    Enum,
+    F64s,
+    I64s,
+    Op,
+    Sizes,
+    attr,
+    fail,
+    operand,
+)
 from ..shapes import Shape, show
 from ..sizes import Size
 from .common import (
@@ -27,8 +43,8 @@ from .common import (
 )
 
 _PLAIN = ("f32", "f16", "bf16", "f64")
-# Elements along K that share a scale without being stated (docs/semantics.md, section 1); where there are as many groups
-# as channels, the scale is taken for one of channels up to the second number.
+# Elements along K that share a scale without being stated (docs/semantics.md, section 6); where there are as many
+# groups as channels, the scale is taken for one of channels up to the second number.
 LEAST_GROUP, COMMON_GROUP = 8, 32
 
 

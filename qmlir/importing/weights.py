@@ -65,7 +65,9 @@ def product(
         attributes["beta"] = 1.0
     # The files state their groups, of whatever length.
     scales = [specs[n].shape if n in specs else None for n in ("rhs_scale", "rhs_zero_point")]
-    codes = (*specs["rhs"].shape[:-1], specs["lhs"].shape[-1]) if attributes.get("rhs_transposed") else specs["rhs"].shape
+    codes = (
+        (*specs["rhs"].shape[:-1], specs["lhs"].shape[-1]) if attributes.get("rhs_transposed") else specs["rhs"].shape
+    )
     if (group := group_along(codes, -1 if attributes.get("rhs_transposed") else -2, *scales)) is not None:
         attributes["group_size"] = group
     return ops.scaled_matmul.emit(values, specs, attributes)[0][0]

@@ -1,5 +1,5 @@
-"""Sizes that arguments share: every operation's are found from its own rules, and a call in which they differ is refused,
-by the Python call and by the program itself."""
+"""Sizes that arguments share: every operation's are found from its own rules, and a call in which they differ is
+refused, by the Python call and by the program itself."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 import qmlir
-from qmlir import TensorSpec as T
-from qmlir import ops
+from qmlir import TensorSpec as T, ops
 from qmlir.dialect.dtypes import from_numpy
 from qmlir.dialect.ods import OPS, problem
 from qmlir.dialect.sizes import Size
-from qmlir.errors import InputError, ParseError, UsageError
+from qmlir.errors import InputError, ParseError, UsageError, VerifyError
 
 F, I8, I32 = np.float32, np.int8, np.int32
 
@@ -56,11 +55,14 @@ PRODUCT = {
 ROUTES = {"expert_ids": full((4, 2), I32), "routing_weights": full((4, 2))}
 CASES: dict[str, dict[str, Any]] = {
     "scaled_matmul": {"lhs": full((2, 4, 32), I8), "rhs": full((2, 32, 24), I8), **PRODUCT},
-    "scaled_matmul of floats": {"lhs": full((4, 32)), "rhs": full((24, 32)), "bias": full((24,)), "c": full((4, 24)), "beta": 1.0,
-                                "rhs_transposed": True},
+    "scaled_matmul of floats": {
+        "lhs": full((4, 32)), "rhs": full((24, 32)), "bias": full((24,)), "c": full((4, 24)), "beta": 1.0,
+        "rhs_transposed": True,
+    },
     "grouped_matmul": {
         "lhs": full((8, 32), I8), "rhs": full((3, 32, 24), I8), "group_sizes": np.array([4, 3, 1], I32),
-        "lhs_scale": full((8, 1)), "rhs_scale": full((3, 1, 24)), "bias": full((3, 24)), "c": full((8, 24)), "beta": 1.0,
+        "lhs_scale": full((8, 1)), "rhs_scale": full((3, 1, 24)), "bias": full((3, 24)), "c": full((8, 24)),
+        "beta": 1.0,
     },
     "grouped_matmul routed": {
         "lhs": full((4, 2, 32), I8), "rhs": full((3, 32, 24), I8), **ROUTES, "lhs_scale": full((4, 2, 1)),
@@ -159,7 +161,8 @@ def test_the_operations_rules_say_what_arguments_share(name: str) -> None:
     made = _dynamic(name)
     lonely = [places for places in made.shared.values() if len({p.operand for p in places}) < 2]
     assert not lonely or len(made.arrays) == 1
-    assert bool(made.shared) and (name in ALONE) == (len(made.arrays) == 1)
+    assert made.shared
+    assert (name in ALONE) == (len(made.arrays) == 1)
 
 
 def _resized(array: Any, axis: int, size: int) -> Any:
@@ -189,7 +192,9 @@ def test_arguments_that_disagree_are_refused(name: str, target: str, tmp_path: P
                 fixed = main.signature.inputs[number][1].shape[place.axis] is not None  # by what is no argument
                 assert f"({place.operand!r}" in str(refused.value), "named as one of the two"
                 assert sum(f"({n!r}" in str(refused.value) for n in names) == (1 if fixed else 2)
-                with pytest.raises((RuntimeError, ValueError), match="the size of axis|dimension . mismatch") as failed:
+                with pytest.raises(
+                    (RuntimeError, ValueError), match=r"the size of axis|dimension . mismatch"
+                ) as failed:
                     plain(wrong)
                 assert f"('{place.operand}')" in str(failed.value) or fixed
     main(*arrays)
@@ -225,8 +230,9 @@ def _without_our_checks(program: Any, path: Path) -> Any:
 SEVERAL = """
 func.func private @scaled(%x: tensor<?x32xi8>, %s: tensor<?x1xf32>) -> tensor<?x8xf32> {
   %w = arith.constant dense<1> : tensor<32x8xi8>
-  %y = "qmlir.scaled_matmul"(%x, %w, %s) {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}
-      : (tensor<?x32xi8>, tensor<32x8xi8>, tensor<?x1xf32>) -> tensor<?x8xf32>
+  %y = "qmlir.scaled_matmul"(%x, %w, %s) {
+      operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+  } : (tensor<?x32xi8>, tensor<32x8xi8>, tensor<?x1xf32>) -> tensor<?x8xf32>
   return %y : tensor<?x8xf32>
 }
 func.func @main(%a: tensor<?x32xi8>, %s: tensor<?x1xf32>, %b: tensor<?x32xi8>, %t: tensor<?x1xf32>, %r: tensor<?xf32>,
@@ -311,7 +317,7 @@ def test_names_relate_what_no_operation_does() -> None:
     text = """func.func @main(%x: tensor<?xf32> {qmlir.sizes = ["S"]}, %y: tensor<?xf32> {qmlir.sizes = ["S"]})
         -> (tensor<?xf32>, tensor<?xf32>) { return %x, %y : tensor<?xf32>, tensor<?xf32> }"""
     assert str(_signatures(text)["main"]) == "(arg0: f32[S], arg1: f32[S]) -> (f32[S], f32[S])"
-    with pytest.raises(ParseError, match="'qmlir.sizes' with 2 names for 1 axes"):
+    with pytest.raises(ParseError, match=r"'qmlir.sizes' with 2 names for 1 axes"):
         _signatures(text.replace('["S"]', '["S", ""]', 1))
     with pytest.raises(ParseError, match=r"'qmlir.sizes', in which '1' is not the name of a size"):
         _signatures(text.replace('["S"]', '["1"]', 1))
@@ -322,3 +328,40 @@ def test_names_relate_what_no_operation_does() -> None:
 @pytest.mark.parametrize("text", ["M", "M*2", "M//2", "(M + 1)//2", "(M*4 - 3)//2", "M - 1"])
 def test_a_size_is_read_as_it_is_shown(text: str) -> None:
     assert str(Size.parse(text)) == text
+
+
+# ------------------------------------------------------------------------------------- short groups along K
+
+
+def test_a_scale_for_each_channel_is_not_read_as_short_groups() -> None:
+    """Regression: [1, N] for a weight [N, K] gave N groups of K / N along K, silently."""
+    x, w = np.ones((4, 256), I8), np.ones((64, 256), I8)
+    kw: dict[str, Any] = {"rhs_transposed": True, "target": "cpu"}
+    meant = r"groups of 4 along K of 'rhs' \[64, 256\]; did you mean \[64, 1\], one value a channel\? .* group_size = 4"
+    with pytest.raises(VerifyError, match=meant):
+        ops.scaled_matmul(x, w, rhs_scale=full((1, 64)), **kw)
+    with pytest.raises(VerifyError, match=r"'rhs_zero_point' \[1, 64\] makes groups of 4"):
+        ops.scaled_matmul(x, w, rhs_zero_point=full((1, 64), I32), **kw)
+    with pytest.raises(VerifyError, match=r"groups of 8 along K of 'rhs' \[32, 256\]; did you mean \[32, 1\]"):
+        ops.scaled_matmul(x, w[:32], rhs_scale=full((1, 32)), **kw)
+    with pytest.raises(VerifyError, match="groups of fewer than 8 have to be stated: group_size = 4"):
+        ops.scaled_matmul(x, w, rhs_scale=full((64, 64)), **kw)
+    with pytest.raises(VerifyError, match=r"makes groups of 4 along K .*, but 'group_size' is 8"):
+        ops.scaled_matmul(x, w, rhs_scale=full((1, 64)), group_size=8, **kw)
+    with pytest.raises(VerifyError, match=r"'lhs_scale' \[1, 4\] makes .* did you mean \[4, 1\], one value a token"):
+        ops.scaled_matmul(x[:, :16], w[:, :16], lhs_scale=full((1, 4)), **kw)
+    scale = np.random.default_rng(0).uniform(0.5, 1, (1, 64)).astype(F)
+    stated = ops.scaled_matmul(x, w, rhs_scale=scale, group_size=4, **kw)
+    want = qmlir.reference.scaled_matmul(x, w, rhs_scale=scale, group_size=4, rhs_transposed=True)
+    np.testing.assert_array_equal(stated, want)
+
+
+@pytest.mark.parametrize("name", ["grouped_matmul", "sparse_matmul", "moe"])
+def test_every_product_refuses_short_groups(name: str) -> None:
+    field, shape = {"grouped_matmul": ("rhs_scale", (3, 8, 24)), "sparse_matmul": ("rhs_scale", (4, 2)),
+                    "moe": ("w2_scale", (3, 4, 24))}[name]  # fmt: skip
+    operation, case = getattr(ops, name), {**CASES[name], field: full(shape)}
+    specs = {n: T(case[n].shape, from_numpy(case[n].dtype)) for n in operation._operands if n in case}
+    attributes = {n: v for n, v in case.items() if n not in specs}
+    with pytest.raises(VerifyError, match=rf"'{field}' .* makes groups of 4 along K .* group_size = 4"):
+        ops.Operation.compile(operation, **specs, **attributes, target="cpu")

@@ -234,8 +234,8 @@ def _symbols(vals: Sequence[Any]) -> list[list[str]]:
     """The names of the sizes of tensors, "" for a static one: those of `torch.export.Dim` where they are known, else
     the symbols of the traced program."""
     exprs = [[None if isinstance(s, int) else s.node.expr for s in v.shape] for v in vals]
-    texts = {symbol: _dim_name(s.node.shape_env, symbol)
-             for v in vals for s in v.shape if not isinstance(s, int) for symbol in s.node.expr.free_symbols}  # fmt: skip
+    dynamic = [s.node for v in vals for s in v.shape if not isinstance(s, int)]
+    texts = {symbol: _dim_name(n.shape_env, symbol) for n in dynamic for symbol in n.expr.free_symbols}
     names = names_of(list(texts.values()))
 
     def name(expr: Any) -> str:
