@@ -1330,7 +1330,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi32> {
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tensor<2x16xi32>) -> tensor<4x16xi32> {
   // expected-error@+1 {{result i32 is the raw accumulator; it takes no groups along K and no float zero points}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>, group_size = 4,
     zero_mode = "int"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<2x16xi32>) -> tensor<4x16xi32>
