@@ -104,7 +104,7 @@ def _sizes(
     dims = [relations.dims(v) for v in arguments]
     _state(f, solver, dims, args)
     single = len(f.regions[0].blocks) == 1
-    returned = relations.read(f) if single else [[None] * len(shape_of(v)) for v in _returned(f)]
+    returned: list[list[Any]] = relations.read(f) if single else [[None] * len(shape_of(v)) for v in _returned(f)]
     if single:
         _state(f, solver, returned, results)
     every = [[d if d is None else solver.resolve(d) for d in value] for value in (*dims, *returned)]

@@ -250,7 +250,7 @@ def _called(axis: str | Size | int | None, names: Mapping[str, str | Size]) -> s
     if axis is None or isinstance(axis, int) or axis.name not in names:
         return axis
     other = names[axis.name]
-    return axis.after(other if isinstance(other, Size) else Size(other))  # type: ignore[return-value]
+    return axis.after(other if isinstance(other, Size) else Size(other))
 
 
 def _rules(product: View, names: dict[str, str]) -> None:
