@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import __version__, settings
 from ._spelling import CODE_LEVELS, LEVELS
-from .artifact import MANIFEST_KEY, Artifact, write_atomically
+from .artifact import MANIFEST_KEY, Artifact, Signature, write_atomically
 from .cache import Cache, key_of
 from .device_code import OPCODES, assembly_parts, spirv_instructions
 from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, TuningWarning, UsageError
@@ -506,7 +506,7 @@ def run_compiler(
     from .passes.guard import GuardPass
     from .passes.pipeline import Pipeline
     from .passes.verify import VerifyPass
-    from .signature import drop_attributes
+    from .signature import assert_sizes, drop_attributes
     from .util_globals import has_state
 
     dump = options.dump_stages
@@ -573,6 +573,7 @@ def run_compiler(
             from .kernels.borrowed import borrowed
 
             manifest["borrowed"] = borrowed(module)
+        assert_sizes(module, {name: Signature.from_json(f) for name, f in manifest["functions"].items()})
         manifest["has_state"] = has_state(module)
         drop_attributes(module)
         if options.keep_parameters == "mapped":

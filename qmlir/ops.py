@@ -31,7 +31,7 @@ _EPILOGUE_OPERANDS = ("bias", "c", "act_scale", "out_scale", "out_multiplier", "
 _QUANTISED = ("lhs_scale", "rhs_scale", "lhs_zero_point", "rhs_zero_point")
 _PRODUCT_ATTRIBUTES = ("lhs_dtype", "rhs_dtype", "packing", "zero_mode", "lhs_zero_mode", "compute_dtype", "bias_stage",
                        "alpha", "beta", "activation", "act_clamp", "gate_layout", "out_dtype", "rounding",
-                       "clamp")  # fmt: skip
+                       "clamp", "group_size")  # fmt: skip
 _CHOICES = {
     "packing": enums.PACKING, "zero_mode": enums.ZERO_MODE, "bias_stage": enums.BIAS_STAGE,
     "activation": enums.ACTIVATION, "gate_layout": enums.GATE_LAYOUT, "rounding": enums.ROUNDING,
@@ -179,7 +179,7 @@ class Operation:
         from ._mlir import func, ir
         from .dialect.ops.common import tensor_type
         from .passes.lower.build import dense
-        from .signature import DTYPE, NAME
+        from .signature import DTYPE, NAME, SIZES, sizes_attribute
 
         every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
         results = self._inferred(every, attributes)
@@ -190,7 +190,8 @@ class Operation:
             argument_types = [tensor_type(specs[n].shape, specs[n].dtype) for n in order]
             f = func.FuncOp("main", ir.FunctionType.get(argument_types, result_types))
             f.attributes["arg_attrs"] = ir.ArrayAttr.get([
-                ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in order
+                ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype),
+                                 SIZES: sizes_attribute(specs[n].symbols)}) for n in order
             ])  # fmt: skip
             f.attributes["res_attrs"] = ir.ArrayAttr.get(
                 [ir.DictAttr.get({DTYPE: ir.StringAttr.get(dtype)}) for _, dtype in results]
@@ -386,7 +387,8 @@ scaled_matmul = Operation(
     """`epilogue(sum_k A[m,k] * B[k,n])` of quantised operands.
 
     lhs: [B.., M, K]; rhs: [B.., K, N], or [.., N, K] with rhs_transposed; scales broadcast in blocks: [] per tensor,
-    [M, 1] per token, [1, N] per channel, [K/g, N] groups along K. Result: [B.., M, N].
+    [M, 1] per token, [1, N] per channel, [K/g, N] groups along K; group_size states g where it is less than 8. Result:
+    [B.., M, N].
     Raises UsageError and VerifyError for arguments that do not fit. Source: docs/semantics.md, section 4.
     """,
 )
@@ -426,7 +428,7 @@ moe = Operation(
      "intermediate_scale", "intermediate_zero_point", "codebook"),
     ("input_dtype", "weight_dtype", "packing", "zero_mode", "input_zero_mode", "compute_dtype", "weights_transposed",
      "activation", "act_clamp", "gate_layout", "intermediate_dtype", "recipe", "rounding", "routing_stage",
-     "skip_invalid", "out_dtype"),
+     "skip_invalid", "out_dtype", "group_size"),
     """A mixture-of-experts layer: `out[t] = sum_k routing_weights[t,k] * (act(input[t] @ W1[e] + b1) @ W2[e] + b2)`.
 
     input: [T, H]; w1: [E, H, F] ([E, H, 2F] for swiglu and geglu); w2: [E, F, N]; or [E, F, H] and [E, N, F] with

@@ -362,6 +362,9 @@ class Function:
         # What a call needs to know of each argument and result, found out once.
         self._inputs = [_input(b, spec) for _, spec in signature.inputs]
         self._outputs = [_output(spec) for spec in signature.outputs]
+        self._same = tuple(
+            (a.argument, a.axis, a.other, a.other_axis, None if a.size.plain else a.size) for a in signature.agreements
+        )
         self._local = program.device_driver.startswith("local")
         self._borrowed = frozenset(program.manifest.get("borrowed", {}).get(name, ()) if self._local else ())
         self.__doc__ = f"{name}{signature}"
@@ -384,11 +387,17 @@ class Function:
             self._program._load_again()
         inputs = self._list(len(args))
         torch_result = False
+        arrays = args
         for i, arg in enumerate(args):
             if type(arg) is not np.ndarray:
                 torch_result = torch_result or type(arg).__module__ == "torch"
                 arg = _to_numpy(arg, self.signature.inputs[i][0])
+                arrays = (*arrays[:i], arg, *arrays[i + 1 :])
             inputs.push_ref(self._buffer(i, arg))
+        for one, axis, other, other_axis, size in self._same:
+            wanted = arrays[one].shape[axis]
+            if arrays[other].shape[other_axis] != (wanted if size is None else size.of(wanted)):
+                raise self._disagreement(arrays)
         outputs = self._list(len(self._outputs))
         try:
             self._context.invoke(self._function, inputs, outputs)
@@ -399,28 +408,42 @@ class Function:
             results = [_to_torch(r) for r in results]
         return results[0] if len(results) == 1 else tuple(results)
 
+    def _disagreement(self, arrays: tuple[Any, ...]) -> InputError:
+        """The error of the first two arguments whose sizes have to agree and do not."""
+        names = [name for name, _ in self.signature.inputs]
+        for a in self.signature.agreements:
+            has, known = arrays[a.other].shape, arrays[a.argument].shape
+            if has[a.other_axis] != (wanted := a.size.of(known[a.axis])):
+                form = "" if a.size.plain else f", {a.size} with"
+                return InputError(
+                    f"argument {a.other} ({names[a.other]!r}) of {self.name} must be "
+                    f"{self.signature.inputs[a.other][1]}, but has shape {_shape_text(has)}: axis {a.other_axis} has "
+                    f"{has[a.other_axis]} elements and must have {wanted}{form}, as axis {a.axis} of argument "
+                    f"{a.argument} ({names[a.argument]!r}: {_shape_text(known)})"
+                )
+        raise AssertionError("every agreement holds")
+
     def _buffer(self, i: int, array: Array) -> Any:
         """A device buffer with the argument's data, checked against the signature."""
-        want, shape, element = self._inputs[i]
+        want, shape, element, rank, fixed = self._inputs[i]
         if array.shape == shape and array.dtype == want and array.flags.c_contiguous:  # as most arguments are
             if i in self._borrowed and array.nbytes >= _WORTH_LENDING and array.flags.writeable:
                 lent = self._allocator.import_host_allocation(array, self._memory, self._usage)
                 return self._view(lent, shape, element)
             return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
-        spec = self.signature.inputs[i][1]
-        array = restored(array, spec.dtype)
-        if is_sub_byte(array.dtype) and from_numpy(array.dtype) == spec.dtype:
-            array = stored_codes(array)
         if array.dtype != want:
-            raise InputError(
-                f"argument {i} ({self.signature.inputs[i][0]!r}) of {self.name} must be {spec}, but has dtype "
-                f"{_dtype_name(array.dtype)}"
-            )
-        if not spec.accepts(array.shape):
-            raise InputError(
-                f"argument {i} ({self.signature.inputs[i][0]!r}) of {self.name} must be {spec}, but has shape "
-                f"{'x'.join(map(str, array.shape)) or 'scalar'}"
-            )
+            dtype = self.signature.inputs[i][1].dtype
+            array = restored(array, dtype)
+            if is_sub_byte(array.dtype) and from_numpy(array.dtype) == dtype:
+                array = stored_codes(array)
+        if array.dtype != want:
+            raise self._refused(i, f"dtype {_dtype_name(array.dtype)}")
+        sizes = array.shape
+        if len(sizes) != rank:
+            raise self._refused(i, f"shape {_shape_text(sizes)}")
+        for axis, size in fixed:
+            if sizes[axis] != size:
+                raise self._refused(i, f"shape {_shape_text(sizes)}")
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
         if want.kind == "V" or want.name not in _PLAIN:
@@ -428,6 +451,10 @@ class Function:
         if array.size == 0:
             return self._empty(array.shape, element)
         return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
+
+    def _refused(self, i: int, has: str) -> InputError:
+        name, spec = self.signature.inputs[i]
+        return InputError(f"argument {i} ({name!r}) of {self.name} must be {spec}, but has {has}")
 
     def _empty(self, shape: tuple[int, ...], element: int) -> Any:
         buffer = self._allocator.allocate_buffer(self._memory, self._usage, 1)
@@ -465,12 +492,20 @@ class Function:
         return np.array(staging.map().asarray(shape, raw))
 
 
-def _input(b: Any, spec: TensorSpec) -> tuple[np.dtype[Any], tuple[int | None, ...] | None, int]:
-    """Dtype, the one shape whose arrays can be handed in as they are (None when there is no such shape), and the
-    HAL's element type."""
+_Input = tuple[np.dtype[Any], tuple[int | None, ...] | None, int, int, tuple[tuple[int, int], ...]]
+
+
+def _input(b: Any, spec: TensorSpec) -> _Input:
+    """Dtype, the one shape whose arrays can be handed in as they are (None when there is no such shape), the HAL's
+    element type, the number of axes, and the axes of a static size with it."""
     want = DTYPES[spec.dtype].numpy
     easy = want.name in _PLAIN and None not in spec.shape and 0 not in spec.shape
-    return want, spec.shape if easy else None, _element_type(b, spec.dtype)
+    fixed = tuple((axis, size) for axis, size in enumerate(spec.shape) if size is not None)
+    return want, spec.shape if easy else None, _element_type(b, spec.dtype), spec.rank, fixed
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def _output(spec: TensorSpec) -> tuple[tuple[int, ...] | None, np.dtype[Any], np.dtype[Any]]:

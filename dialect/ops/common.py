@@ -9,9 +9,10 @@ import numpy as np
 
 from ..._mlir import ir
 from ..dtypes import DTYPES, DType
-from ..ods import fail
+from ..ods import Axes, fail
 from ..reference.packing import packed_length
 from ..shapes import Shape, ShapeError, blocks, show
+from ..sizes import Size
 
 _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"} | {
     "i8": DTYPES["i8"],
@@ -97,6 +98,30 @@ def packed_zero_shape(zero: Any, scale: Any, d: DType, packing: str, name: str) 
     if scale is None or not shape_of(scale):
         fail(f"'{name}' is packed along its last axis, which a scale of the same shape must tell")
     return logical_shape(shape_of(zero), d, packing, shape_of(scale)[-1], name)
+
+
+def axes_along(own: Shape, axes: Axes, shape: Shape) -> Axes:
+    """The sizes of an operand of shape `own` that broadcasts, in blocks or not, to one of `shape` with sizes `axes`."""
+    count = len(own)
+    if count > len(shape):
+        return (None,) * count
+
+    def size(mine: int | None, axis: str | Size | int | None, theirs: int | None) -> str | Size | int | None:
+        blocked = mine is not None and theirs is not None and mine != theirs
+        return None if mine == 1 or blocked else axis
+
+    if not count:
+        return ()
+    return tuple(size(*x) for x in zip(own, axes[-count:], shape[-count:], strict=True))
+
+
+def packed_axes(axes: Axes, d: DType, packing: str) -> Axes:
+    """The sizes of an operand in bytes whose sizes in codes are `axes`. The last one of `interleaved` counts words."""
+    if packing == "none" or not axes or not isinstance(axes[-1], str):
+        return axes
+    if packing == "interleaved":
+        return (*axes[:-1], None)
+    return (*axes[:-1], Size(axes[-1], 1, d.per_byte - 1, d.per_byte))
 
 
 def routed_shape(ids: Any) -> tuple[int | None, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..dtypes import CODES, DTYPES, SMALL_FLOATS
 from ..enums import GRANULARITY, RECIPE, ROUNDING, SYMMETRIC_RECIPES
-from ..ods import ANY, BOOL, F32, FLOAT, I64, NUMBER, Enum, I64s, Op, attr, fail, operand, result
+from ..ods import ANY, BOOL, F32, FLOAT, I64, NUMBER, Axes, Enum, I64s, Op, Sizes, attr, fail, operand, result
 from ..shapes import Shape, show
 from .common import check_result, element_of, shape_of
 
@@ -48,6 +48,12 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
             fail(f"'clamp' bounds integer codes, but the codes are {self.out_dtype}")
         if self.rounding != "half_even":
             fail(f"{self.out_dtype} codes are rounded half to even, but 'rounding' is '{self.rounding}'")
+
+    def sizes(self) -> Sizes:
+        axes: Axes = tuple(f"D{i}" for i in range(len(shape_of(self.input))))
+        scale: Axes = () if self.granularity == "tensor" else (*axes[:-1], None)
+        found: Sizes = {"input": axes, "codes": axes, "scale": scale}
+        return found if self.zero_point is None else {**found, "zero_point": scale}
 
     def verify_semantics(self) -> None:
         shape = shape_of(self.input)

@@ -176,12 +176,13 @@ def scaled_matmul(
     lhs_global_scale: Array | None = None,
     rhs_global_scale: Array | None = None,
     compute_dtype: str | None = None,
+    group_size: int | None = None,
     **epilogue: Any,
 ) -> Array:
     """`epilogue(sum_k A[m,k] * B[k,n])`, A `[B.., M, K]`, B `[B.., K, N]` (or `[.., N, K]` transposed).
 
     `packing` holds for `rhs` (sub-byte codes along its last axis). Epilogue keywords are those of
-    `qmlir.reference.epilogue.Epilogue`.
+    `qmlir.reference.epilogue.Epilogue`; `group_size` says what the shapes of the scales say too.
     """
     e = Epilogue(**normalize_epilogue(epilogue))
     lhs, rhs = np.asarray(lhs), np.asarray(rhs)

@@ -73,6 +73,7 @@ def moe(
     intermediate_scale: Array | None = None,
     intermediate_zero_point: Array | None = None,
     codebook: Array | None = None,
+    group_size: int | None = None,
     input_dtype: str | None = None,
     weight_dtype: str | None = None,
     packing: str = "none",

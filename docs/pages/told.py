@@ -64,6 +64,27 @@ What helps most often:
         parts.append(f"\n## {title}\n\n{text}\n\n```mlir\n{program}```\n\n")
         parts.append(f"`qmlir explain layer.mlir --target {target}`\n\n```text\n{found}\n```\n")
     parts.append("""
+## A scale in very short groups along K
+
+A scale of shape `[1, N]` with a transposed weight `[N, K]` is one scale for each of N groups along K, which is seldom
+meant. Groups of fewer than 8 elements are refused, and so are groups of fewer than 32 of which there are as many as
+channels (or tokens), with the shape that was most likely meant:
+
+```text
+'rhs_scale' [1, 64] makes groups of 4 along K of 'rhs' [64, 256]; did you mean [64, 1], one value a channel? For groups
+of 4 state group_size = 4
+```
+
+`group_size = 4` (an attribute of the products, an argument in Python) states that such groups are meant. It is compared
+with the shapes and changes no result.
+
+## Arguments whose sizes differ
+
+Dynamic sizes that an operation takes to be the same have one name in the program's signature, as in
+`main(lhs: i8[M, 256], lhs_scale: f32[M, 1])`. A call with other sizes is an `InputError` that names both arguments; the
+program itself compares them too, in whatever runtime it is loaded. A size of 1 is no exception: what shall be broadcast
+is 1 in the program's own type. `TensorSpec(("M", 256), "i8")` gives a size a name, and sizes of one name are the same.
+
 ## Refused before any target is asked
 
 An op that is used against its definition is an error with its place: shapes that do not fit, a scale that does not

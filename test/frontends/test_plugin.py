@@ -93,7 +93,7 @@ def test_command_line_uses_plugins(tmp_path: Path, installed: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "qmlir", "compile", str(source)], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": path}, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "main(arg0: 4x8xi8, arg1: 8x3xi8) -> (4x3xi32)" in done.stdout
+    assert "main(arg0: i8[4, 8], arg1: i8[8, 3]) -> (i32[4, 3])" in done.stdout
 
 
 def test_plugin_that_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import onnx
 
 from ..._mlir import func, ir
+from ...dialect.sizes import names_of
 from ...errors import QmlirError
 from ...passes.lower.build import apart
 from ...spec import TensorSpec
@@ -175,7 +176,9 @@ class GraphImporter:
                 func.ReturnOp([t.value for t in results])
             t = ir.FunctionType.get([_type(s) for s in specs], [_type(r.spec) for r in results])
             f.attributes["function_type"] = ir.TypeAttr.get(t)
-            f.attributes["arg_attrs"] = _attributes([s.dtype for s in specs], [v.name for v in inputs])
+            f.attributes["arg_attrs"] = _attributes(
+                [s.dtype for s in specs], [v.name for v in inputs], _symbols(inputs)
+            )
             f.attributes["res_attrs"] = _attributes([r.dtype for r in results])
         self._report(f)
         _remove_unused(f)
@@ -351,13 +354,22 @@ def _type(spec: TensorSpec) -> Any:
                                    ir.Type.parse(DTYPES[spec.dtype].mlir))  # fmt: skip
 
 
-def _attributes(dtypes: Sequence[str], names: Sequence[str] = ()) -> Any:
-    """Names and signedness of arguments or results (`qmlir.signature`)."""
+def _symbols(inputs: Sequence[Any]) -> list[list[str]]:
+    """The names that the model gives to the sizes of its inputs."""
+    stated = [[d.dim_param for d in v.type.tensor_type.shape.dim] for v in inputs]
+    names = names_of([text for value in stated for text in value if text])
+    return [[names.get(text, "") for text in value] for value in stated]
+
+
+def _attributes(dtypes: Sequence[str], names: Sequence[str] = (), sizes: Sequence[Sequence[str]] = ()) -> Any:
+    """Names and signedness of arguments or results, and the names of their sizes (`qmlir.signature`)."""
     found = []
     for i, dtype in enumerate(dtypes):
         said = {"qmlir.dtype": ir.StringAttr.get(dtype)}
         if names:
             said["qmlir.name"] = ir.StringAttr.get(names[i])
+        if sizes:
+            said["qmlir.sizes"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in sizes[i]])
         found.append(ir.DictAttr.get(said))
     return ir.ArrayAttr.get(found)
 
