@@ -5,6 +5,7 @@
 | `QMLIR_CACHE_DIR` | folder of the compilation cache |
 | `QMLIR_REPRODUCER_DIR` | where reproducers of failures go (default: the system's temporary folder) |
 | `QMLIR_THREADS` | threads of a CPU program, the calling one included (default: the CPUs this process may use) |
+| `QMLIR_VERIFY_IREE` | IREE verifies the program after each of its passes, which takes it half as long again |
 | `QMLIR_REQUIRE_LAVAPIPE` | tests: a missing lavapipe is a failure, not a skip |
 """
 
@@ -42,6 +43,11 @@ def threads() -> int:
     """Threads of the CPU runtime, the calling one included."""
     given = os.environ.get("QMLIR_THREADS", "")
     return int(given) if given.isdigit() and int(given) > 0 else len(cpus())
+
+
+def verify_iree() -> bool:
+    """Whether IREE verifies the program after each of its passes; what our own passes build is always verified."""
+    return os.environ.get("QMLIR_VERIFY_IREE", "") not in ("", "0")
 
 
 def require_lavapipe() -> bool:
