@@ -20,8 +20,12 @@ from typing import Any
 
 import numpy as np
 
-import qmlir
-from qmlir.frontends.onnx.types import stored
+if str(Path(__file__).resolve().parents[2]) not in sys.path:  # as a script
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import qmlir  # noqa: E402
+from conformance.opened import opened  # noqa: E402
+from qmlir.frontends.onnx.types import stored  # noqa: E402
 
 RESULTS = Path(__file__).with_name("onnx_nodes.json")
 TARGETS = ("cpu", "vulkan:lavapipe")
@@ -62,7 +66,7 @@ def compare(case: Any, artifact: qmlir.Artifact) -> None:
 
     Integers and codes are compared exactly (fp4's two zeros are one), floats within the test's own tolerance.
     """
-    program, signature = qmlir.load(artifact).main, artifact.functions["main"]
+    program, signature = opened(artifact).main, artifact.functions["main"]
     for inputs, outputs in case.data_sets:
         arguments = [stored(array(a), s.dtype) for a, (_, s) in zip(inputs, signature.inputs, strict=True)]
         results = program(*arguments)
