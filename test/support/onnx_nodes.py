@@ -23,9 +23,9 @@ import numpy as np
 if str(Path(__file__).resolve().parents[2]) not in sys.path:  # as a script
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import qmlir  # noqa: E402
-from conformance.opened import opened  # noqa: E402
-from qmlir.frontends.onnx.types import stored  # noqa: E402
+import qmlir
+from conformance.opened import opened
+from qmlir.frontends.onnx.types import stored
 
 RESULTS = Path(__file__).with_name("onnx_nodes.json")
 TARGETS = ("cpu", "vulkan:lavapipe")
