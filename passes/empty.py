@@ -57,8 +57,11 @@ def _refuse_empty(f: Any) -> None:
             name = ir.StringAttr(known[NAME]).value if NAME in known else f"arg{i}"
             for axis in _axes(value):
                 there = arith.cmpi(arith.CmpIPredicate.ne, tensor.dim(value, index(axis)), index(0))
-                assert_that(there, f"axis {axis} of {name} is empty: on Vulkan, programs with several results that pad "
-                            "tensors take no empty ones; make no call, or compile each result by itself")
+                assert_that(
+                    there,
+                    f"axis {axis} of {name} is empty: on Vulkan, programs with several results that pad "
+                    "tensors take no empty ones; make no call, or compile each result by itself",
+                )
 
 
 def _fold_static(f: Any) -> None:
