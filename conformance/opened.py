@@ -46,6 +46,7 @@ class _Server:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._opened = 0
+        self._numbers = itertools.count()
         self.unused: list[int] = []  # programs that nobody has any more
 
     def ask(self, what: str, *arguments: Any) -> Any:
@@ -78,7 +79,9 @@ class _Server:
         if self._opened >= PROGRAMS and not _LIVE:
             self.end()
         self._opened += 1
-        return int(self.ask("open", str(path), dict(options)))
+        number = next(self._numbers)  # of all that were ever opened: another process has no program of the same
+        self.ask("open", number, str(path), dict(options))
+        return number
 
     def _start(self) -> None:
         self._opened = 0
@@ -174,17 +177,17 @@ def _serve() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     sys.meta_path.insert(0, _NoCompiler())  # type: ignore[arg-type]
     programs: dict[int, Any] = {}
-    numbers = itertools.count()
 
     def answer(what: str, arguments: tuple[Any, ...]) -> Any:
         if what == "open":
-            path, options = arguments
-            number = next(numbers)
+            number, path, options = arguments
             programs[number] = qmlir.load(path, **options)
-            return number
+            return None
         if what == "inspect":
             return qmlir.inspect(arguments[0]).to_json()
         number, name, arrays = arguments
+        if number not in programs:
+            raise LookupError("the process that had opened the program ended")
         start = time.perf_counter()
         made = getattr(programs[number], name)(*arrays)
         seconds = time.perf_counter() - start
