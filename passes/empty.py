@@ -60,7 +60,7 @@ def _refuse_empty(f: Any) -> None:
                 assert_that(
                     there,
                     f"axis {axis} of {name} is empty: on Vulkan, programs with several results that pad "
-                    "tensors take no empty ones; make no call, or compile each result by itself",
+                    "tensors take no empty ones (make no call, or compile each result by itself)",
                 )
 
 
