@@ -238,5 +238,5 @@ def test_several_results_that_pad_take_no_empty_tensors(lavapipe: str) -> None:
     doubled, padded = main(x)
     np.testing.assert_array_equal(doubled, 2 * x)
     np.testing.assert_array_equal(padded, np.pad(2 * x, ((0, 0), (1, 1))))
-    with pytest.raises(InputError, match=r"axis 0 of x is empty: .* \(make no call, or compile each result by itself\)"):
+    with pytest.raises(InputError, match=r"axis 0 of x is empty: .* \(make no call, or .* itself\)"):
         main(x[:0])
