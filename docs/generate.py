@@ -186,6 +186,11 @@ raised, what was taken into another operation, and what was left and why; each o
 names the node. What is quantised and has no pattern that fits is refused, for torch-mlir's own conversions of these
 are not all right.
 
+A float operator that torch-mlir does not convert, and that ONNX defines by others (Attention, RMSNormalization,
+RotaryEmbedding, SoftmaxCrossEntropyLoss, ...), is put as that definition. What torch-mlir converts to something else
+than ONNX says is built otherwise or refused; all node tests of the onnx package are right or refused by name
+(`test/support/onnx_all_nodes.json`).
+
 What is not imported: control flow (If, Loop, Scan), sequences, strings, sparse initializers, and Softmax of opsets
 below 13 along another axis than the last.
 

@@ -66,7 +66,10 @@ def _move_bits(op: Any) -> None:
             if len(operands) == 3:  # what the lanes hold that are not loaded
                 operands[2] = arith.bitcast(shaped_like(operands[2], i16), operands[2])
             bits = ir.Operation.create(
-                _LOAD, results=[shaped_like(op.results[0], i16)], operands=operands, attributes=dict(op.attributes.items())
+                _LOAD,
+                results=[shaped_like(op.results[0], i16)],
+                operands=operands,
+                attributes=dict(op.attributes.items()),
             ).results[0]
             op.results[0].replace_all_uses_with(arith.bitcast(op.results[0].type, bits))
             op.erase()

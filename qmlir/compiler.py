@@ -24,6 +24,7 @@ from .cache import Cache, key_of
 from .device_code import OPCODES, assembly_parts, spirv_instructions
 from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, TuningWarning, UsageError
 from .frontends.registry import ImportedSource, find, front_ends
+from .isolation import Limits, in_fork
 from .strategy import choice_text
 from .targets import Target, resolve
 
@@ -71,6 +72,7 @@ class Options:
         cache: whether compiled programs are kept on disk.
         strict: refuse a program of which a part is known to be slow on the target.
         choice: values of what the target's strategies leave open.
+        limits: compile in a child process that may use this much.
         origin: where the source is, for the manifest: `rebuilding.rebuilder` compiles it again from there.
     """
 
@@ -83,6 +85,7 @@ class Options:
     cache: bool = True
     strict: bool = False
     choice: Mapping[str, Any] = field(default_factory=dict)
+    limits: Limits | None = None
     origin: Mapping[str, Any] | None = None
 
 
@@ -101,6 +104,9 @@ def compile(
     import_options: Mapping[str, Any] | None = None,
     tuning: str | os.PathLike[str] | None = None,
     choice: Mapping[str, Any] | None = None,
+    isolated: bool = False,
+    timeout: float | None = None,
+    memory: int | None = None,
 ) -> Artifact:
     """Compile a program for one target.
 
@@ -123,6 +129,9 @@ def compile(
             where the database has nothing: the program is compiled as was best; what neither knows is a
             `TuningWarning`, once.
         choice: values of what the target's strategies leave open (`qmlir tune` tries them), before a database's.
+        isolated: compile in a child process (a fork of this one): a crash of the compiler is a CompileError.
+        timeout: seconds after which compiling ends in a CompileError; implies `isolated`.
+        memory: bytes that compiling may take; more is a CompileError; implies `isolated`.
 
     Raises:
         FrontEndError: a front end could not import the source.
@@ -133,6 +142,9 @@ def compile(
         raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
     if keep_parameters not in KEEP_PARAMETERS:
         raise UsageError(f"keep_parameters is {keep_parameters!r}; it may be True, False or 'mapped'")
+    for name, limit in (("timeout", timeout), ("memory", memory)):
+        if limit is not None and limit <= 0:
+            raise UsageError(f"{name} is {limit!r}; it must be more than 0")
     options = Options(
         pipeline, start, dict(parameters or {}), keep_parameters, tuple(flags),
         Path(dump_stages) if dump_stages is not None else None, cache, strict,
@@ -143,7 +155,8 @@ def compile(
     if tuning is not None:
         made = {**_tuned(program, resolved, options, tuning), **made}
     options = replace(options, choice=made, flags=(*choice_flags(resolved, made), *options.flags))
-    options = replace(options, origin=_origin(program, options))
+    limits = Limits(timeout, memory) if isolated or timeout is not None or memory is not None else None
+    options = replace(options, origin=_origin(program, options), limits=limits)
     key = None
     if cache and options.dump_stages is None:
         files = {scope: _file_digest(path) for scope, path in options.parameters.items()}
@@ -194,8 +207,11 @@ def compile_built(build: Callable[[Any], Any], target: Target, options: Options,
     """Compile what `build(context)` makes. `key` is its cache key, None to leave the cache alone."""
     from .artifact import read_manifest
 
-    def fresh() -> bytes:
+    def made() -> bytes:
         return run_compiler(build, target, options).vmfb
+
+    def fresh() -> bytes:
+        return made() if options.limits is None else in_fork(made, options.limits)
 
     if key is not None:
         vmfb = Cache().get_or_build(key, fresh)

@@ -68,9 +68,7 @@ def cuda_shared_bytes(vmfb: bytes) -> dict[str, int]:
 
 def spirv_modules(vmfb: bytes) -> list[bytes]:
     """The shaders (vulkan_executable_def.fbs: ShaderModuleDef)."""
-    return [
-        shader.bytes(0, 4) for executable in _executables(vmfb, "vulkan_spirv") for shader in executable.tables(3)
-    ]
+    return [shader.bytes(0, 4) for executable in _executables(vmfb, "vulkan_spirv") for shader in executable.tables(3)]
 
 
 def spirv_shared_bytes(module: bytes) -> dict[str, int]:

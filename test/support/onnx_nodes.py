@@ -37,13 +37,18 @@ MEANT = re.compile(
 
 
 @lru_cache(maxsize=1)
-def cases() -> dict[str, Any]:
-    """The tests by name, as the onnx package makes them."""
+def every_case() -> dict[str, Any]:
+    """All node tests by name, as the onnx package makes them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from onnx.backend.test.case.node import collect_testcases
+        from onnx.backend.test.loader import load_model_tests
 
-        return {t.name: t for t in collect_testcases(None) if MEANT.match(t.name)}
+        return {t.name: t for t in load_model_tests(kind="node")}
+
+
+def cases() -> dict[str, Any]:
+    """Those that are meant, by name."""
+    return {name: t for name, t in every_case().items() if MEANT.match(name)}
 
 
 def array(value: Any) -> Any:

@@ -29,11 +29,11 @@ from .parameters import Parameters
 from .raise_ import is_quantised, label
 from .views import RESHAPES, reshape, size_from
 
-
 # IREE 3.13 puts small constants into its dispatches and computes with the bits of these types there; it rewrites
 # constants for that, but not resources, which is what torch-mlir's importer makes.
 _BITS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 _SMALL = 4096  # bytes; IREE's limit is 256
+_MOST_ROUNDS = 64  # of decomposing; a model has fewer kinds of operators that need it
 
 
 class TorchNode(Raising):
@@ -197,7 +197,7 @@ def import_decomposed(
     graph: Graph, context: Any, name: str, report: ImportReport, parameters: Parameters | None = None
 ) -> Any:
     """As `import_graph`, with nodes that torch-mlir does not convert decomposed, as long as that gets further."""
-    while True:
+    for _ in range(_MOST_ROUNDS):
         before = (len(report.raised), len(report.fused), len(report.left))
         try:
             return import_graph(graph, context, name, report, parameters)
@@ -205,10 +205,11 @@ def import_decomposed(
             targets = {n.target for n in e.nodes}
             # Other calls of the operators would fail next.
             same = [n for n in graph.nodes if n.op == "call_function" and n.target in targets]
-            if not any([decompose(graph, n) for n in same]):
+            if not [n for n in same if decompose(graph, n)]:
                 raise
             for told, count in zip((report.raised, report.fused, report.left), before, strict=True):
                 del told[count:]
+    return import_graph(graph, context, name, report, parameters)
 
 
 def import_graph(
