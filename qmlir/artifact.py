@@ -119,19 +119,22 @@ class Artifact:
         self.path = write_atomically(Path(path), self.vmfb)
         return self.path
 
-    def source(self, level: str, dispatch: str | None = None) -> str:
+    def source(self, level: str, dispatch: str | None = None, *, read_outside: bool = False) -> str:
         """The program at a level: `import`, `qmlir`, `linalg`, `configured`; `dispatch`, the IR of each dispatch that
         IREE forms; or the device code `asm`, `ptx`, `isa`, `spirv`. `dispatch` names one of them.
 
-        It is built again: an artifact that was loaded from a file finds its source by the path in its manifest.
+        It is built again: an artifact that was loaded from a file finds its source by the path in its manifest. Of
+        what the manifest asks for, only what qmlir declares is done, and files that lie neither beside the artifact nor
+        in the current folder are read only with `read_outside`.
 
         Raises:
-            UsageError: an unknown level or dispatch, or a source that is gone or has changed.
+            UsageError: an unknown level or dispatch, or a source that is gone, has changed or lies outside.
+            ArtifactError: a manifest that asks for flags or passes that qmlir does not declare.
         """
         if self.rebuild is None:
-            from .compiler import rebuilder
+            from .rebuilding import rebuilder
 
-            self.rebuild = rebuilder(self)
+            self.rebuild = rebuilder(self, read_outside)
         return self.rebuild(level, dispatch)
 
     def _repr_html_(self) -> str:

@@ -43,6 +43,7 @@ _DEVICE_CODE = {"dispatch": (".mlir",), "asm": (".s",), "ptx": (".ptx",), "isa":
 
 AfterStage = Callable[[str, Any], None]
 KeepParameters = bool | Literal["mapped"]
+KEEP_PARAMETERS: tuple[KeepParameters, ...] = (False, True, "mapped")
 
 
 def stage_pipeline(target: Target, level: str, choice: Mapping[str, Any] | None = None) -> str:
@@ -72,7 +73,7 @@ class Options:
         strict: refuse a program of which a part is known to be slow on the target.
         choice: values of what the target's strategies leave open.
         limits: compile in a child process that may use this much.
-        origin: where the source is, for the manifest: `rebuilder` compiles it again from there.
+        origin: where the source is, for the manifest: `rebuilding.rebuilder` compiles it again from there.
     """
 
     pipeline: str | None = None
@@ -139,7 +140,7 @@ def compile(
     """
     if start not in LEVELS:
         raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
-    if keep_parameters not in (False, True, "mapped"):
+    if keep_parameters not in KEEP_PARAMETERS:
         raise UsageError(f"keep_parameters is {keep_parameters!r}; it may be True, False or 'mapped'")
     for name, limit in (("timeout", timeout), ("memory", memory)):
         if limit is not None and limit <= 0:
@@ -148,7 +149,7 @@ def compile(
         pipeline, start, dict(parameters or {}), keep_parameters, tuple(flags),
         Path(dump_stages) if dump_stages is not None else None, cache, strict,
     )  # fmt: skip
-    program = _program(source, import_options or {}, start)
+    program = program_of(source, import_options or {}, start)
     resolved = resolve(target)
     made = dict(choice or {})
     if tuning is not None:
@@ -190,7 +191,7 @@ class MlirSource:
 Program = MlirSource | ImportedSource
 
 
-def _program(source: Any, settings: Mapping[str, Any], start: str = "import") -> Program:
+def program_of(source: Any, settings: Mapping[str, Any], start: str = "import") -> Program:
     """What builds the program of a source."""
     found = find(source)
     if found is None:
@@ -262,29 +263,6 @@ def _origin(program: Program, options: Options) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def rebuilder(artifact: Artifact) -> Callable[[str, str | None], str]:
-    """What shows the levels of an artifact that was loaded from a file: its source, where it still is what it was.
-
-    Raises:
-        UsageError: the source was no file, is gone or has changed.
-    """
-    origin = artifact.manifest.get("source")
-    if not isinstance(origin, Mapping):
-        raise UsageError("the program was compiled from memory, and its source is not kept; compile it again")
-    path = Path(str(origin["path"]))
-    places = [path] if path.is_absolute() or artifact.path is None else [path, artifact.path.parent / path]
-    found = next((p for p in places if p.is_file()), None)
-    if found is None:
-        raise UsageError(f"the program was compiled from {path}, which is not here; compile it again")
-    kept = dict(origin["options"])
-    program = _program(found, origin["import_options"], kept["start"])
-    if hashlib.sha256(program.key().encode()).hexdigest() != origin["sha256"]:
-        raise UsageError(f"the program was compiled from {path}, which has changed since; compile it again")
-    options = Options(**{**kept, "flags": tuple(kept["flags"])})
-    target = resolve(artifact.target)
-    return lambda level, dispatch: rebuild(program, target, options, level, dispatch)
-
-
 _warned: set[str] = set()
 
 
@@ -313,7 +291,7 @@ def refuse_notes(notes: Sequence[Diagnostic]) -> None:
 def text_at(source: Any, level: str, *, target: str = "cpu", dispatch: str | None = None, **options: Any) -> str:
     """The program as text at `level` (see `Artifact.source`), `dispatch` alone when it is named. Options are those
     of `compile`."""
-    program = _program(source, options.pop("import_options", None) or {}, options.get("start", "import"))
+    program = program_of(source, options.pop("import_options", None) or {}, options.get("start", "import"))
     resolved = resolve(target)
     options["flags"] = (*choice_flags(resolved, options.get("choice")), *options.get("flags", ()))
     options["parameters"] = dict(options.get("parameters") or {})
@@ -322,7 +300,7 @@ def text_at(source: Any, level: str, *, target: str = "cpu", dispatch: str | Non
 
 def builder(source: Any, import_options: Mapping[str, Any] | None = None) -> Callable[[Any], Any]:
     """What makes the module of a source in a context: for tools that look at programs without compiling them."""
-    return _program(source, import_options or {})
+    return program_of(source, import_options or {})
 
 
 def rebuild(

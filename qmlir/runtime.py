@@ -6,7 +6,7 @@ import ctypes
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from . import settings
 from .artifact import MANIFEST_KEY, Artifact, Signature, check_container, read_manifest
 from .dialect.dtypes import DTYPES, Array, from_numpy, is_sub_byte, restored, stored_codes
-from .errors import ArtifactError, InputError, QmlirError, TargetError
+from .errors import ArtifactError, InputError, QmlirError, TargetError, runtime_reason
 from .spec import TensorSpec
 
 _lock = threading.RLock()
@@ -49,7 +49,7 @@ def keep(*objects: Any) -> None:
     waits forever for a thread that only its parent has.
     """
     with _lock:
-        if not _kept:
+        if not _kept and hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
             os.register_at_fork(after_in_child=_forked)
         _kept.extend(objects)
 
@@ -76,18 +76,28 @@ def device(driver: str, uri: str = "") -> Any:
             return _devices[driver, uri]
         b = _binding()
         if driver == "local-task" and not _flags_set:
-            # The default topology is bimodal: workers land on one CPU and stay there. Pinned ones do not.
-            cpus = sorted(os.sched_getaffinity(0))[: settings.threads()]
-            b.parse_flags("--task_topology_cpu_ids=" + ",".join(map(str, cpus)))
+            b.parse_flags(_topology(settings.threads(), settings.cpus()))
             _flags_set = True
         try:
             made = b.create_hal_driver(driver)  # a cached one would be the parent's in the child of a fork
             found = _create(made, uri, driver.startswith("local"))
         except (RuntimeError, ValueError) as e:
-            raise TargetError(f"no device for the driver {driver!r}: {_reason(e)[:200]}") from None
+            raise TargetError(f"no device for the driver {driver!r}: {runtime_reason(e)[:200]}") from None
         keep(made, found)
         _devices[driver, uri] = found
         return found
+
+
+def _topology(threads: int, cpus: Sequence[int]) -> str:
+    """IREE's flag for the worker threads of `local-task`.
+
+    IREE's default leaves several workers on one CPU for long, so a process that uses all of its CPUs pins one worker to
+    each. A process that uses fewer than it may does not pin them: another one would choose the same CPUs. Its affinity
+    mask (`taskset`, a container's CPU set) says which CPUs it is to have.
+    """
+    if threads >= len(cpus) and hasattr(os, "sched_setaffinity"):
+        return f"--task_topology_cpu_ids={','.join(map(str, cpus))}"
+    return f"--task_topology_group_count={min(threads, len(cpus))}"
 
 
 # Results, intermediate tensors and copied arguments come from a pool: IREE's own allocator clears memory that is then
@@ -178,7 +188,7 @@ class Program:
             module = b.VmModule.copy_buffer(instance, artifact.vmfb)
             self._context = b.VmContext(instance, modules=[*modules, module])
         except (ValueError, RuntimeError, IndexError) as e:
-            raise ArtifactError(f"cannot load {name} on {driver}: {_reason(e)}") from None
+            raise ArtifactError(f"cannot load {name} on {driver}: {runtime_reason(e)}") from None
         self._team = self._join_team(module)
         self.functions: dict[str, Function] = {
             n: Function(n, s, self, module.lookup_function(n)) for n, s in artifact.functions.items()
@@ -228,13 +238,18 @@ class Program:
         needed = self.manifest.get("cpu_features") or []
         if not needed or not str(self.manifest["target"]).startswith("cpu"):
             return
-        from .targets.cpu.host import missing_features
+        from .targets.cpu.host import TILE_LOOPS, missing_features, tiles_refused
 
         missing = missing_features(needed)
         if missing:
             raise ArtifactError(
                 f"the program was compiled for {self.manifest['target']}, which has CPU features that this host lacks: "
                 f"{', '.join(missing)}; compile it for this host (--target cpu)"
+            )
+        if TILE_LOOPS.intersection(self._plan_facts("micro")) and (reason := tiles_refused()):
+            raise ArtifactError(
+                f"the program's kernels use AMX tiles, which the system does not let this process use: {reason}; "
+                "compile it without them (the default)"
             )
 
     def _check_device(self, driver: str, uri: str) -> None:
@@ -243,23 +258,36 @@ class Program:
         sizes = self.manifest.get("capabilities", {}).get("subgroup_sizes")
         if driver != "vulkan" or not sizes:
             return
-        from .targets.devices import devices
+        from .targets.devices import devices, failure
         from .targets.vulkan.description import unfit
 
         path = uri.partition("://")[2]
         found = [d for d in devices(driver) if d.index == (int(path) if path.isdigit() else 0)]
-        reason = unfit(found[0], tuple(int(s) for s in sizes), self._matrices()) if found else ""
+        matrices = set(self._plan_facts("mma"))
+        if not found and (said := failure(driver)):  # it may be there at the next call, unseen
+            raise TargetError(f"cannot ask the driver {driver!r} for its devices: {said}")
+        reason = unfit(found[0], tuple(int(s) for s in sizes), matrices) if found else ""
         if reason:
             raise TargetError(
                 f"the program of {self.manifest['target']} is not for this device: {reason}; compile it with "
                 "--target vulkan, which asks the device"
             )
 
-    def _matrices(self) -> set[str]:
-        """The matrix instructions of the program's kernels."""
-        rows = self.manifest.get("strategies", [])
-        plans = [a.get("plan", {}) for row in rows for a in row["answers"] if a["strategy"] == row["chosen"]]
-        return {str(plan["mma"]) for plan in plans if "mma" in plan}
+    def _plan_facts(self, key: str) -> Iterator[str]:
+        """What the plans of the program's kernels, and the plans inside them, say of `key`: `mma` is the matrix
+        instruction, `micro` the loop of a CPU kernel."""
+
+        def walk(facts: Mapping[str, Any]) -> Iterator[str]:
+            for name, value in facts.items():
+                if isinstance(value, Mapping):
+                    yield from walk(value)
+                elif name == key:
+                    yield str(value)
+
+        for row in self.manifest.get("strategies", []):
+            for answer in row["answers"]:
+                if answer["strategy"] == row["chosen"]:
+                    yield from walk(answer.get("plan", {}))
 
     def _choose(self, where: str | None) -> tuple[str, str]:
         """Driver and URI of the device."""
@@ -306,7 +334,7 @@ class Program:
                 del rt_io
                 index.load(str(Path(path)))
             except (ValueError, RuntimeError, OSError, IndexError) as e:
-                raise UsageError(f"cannot read the parameter file {path}: {_reason(e)}") from None
+                raise UsageError(f"cannot read the parameter file {path}: {runtime_reason(e)}") from None
             declared = [p for p in self.manifest.get("parameter_types", []) if p["scope"] == scope]
             check(dict(index.items()), Path(path), declared)
             providers.append(index.create_provider(scope=scope))
@@ -315,13 +343,6 @@ class Program:
 
             providers.append(packed(self.manifest["packer"], files).create_provider(scope=SCOPE))
         return providers
-
-
-def _reason(e: Exception) -> str:
-    """IREE's message without the places in IREE's sources: `where: STATUS; message; while ...`."""
-    first = str(e).splitlines()[0] if str(e) else type(e).__name__
-    parts = [p.strip() for p in first.split(";") if p.strip()]
-    return parts[1] if len(parts) > 1 else first
 
 
 # What passes/lower/blocks.py says of ids; a program cannot put a number into its message.
@@ -402,7 +423,7 @@ class Function:
         try:
             self._context.invoke(self._function, inputs, outputs)
         except (RuntimeError, ValueError) as e:
-            raise InputError(f"{self.name} failed: {_with_position(_reason(e), args)}") from None
+            raise InputError(f"{self.name} failed: {_with_position(runtime_reason(e), args)}") from None
         results = [self._result(outputs, i) for i in range(len(self._outputs))]
         if torch_result:
             results = [_to_torch(r) for r in results]

@@ -75,13 +75,17 @@ def _affine(mn: Array, mx: Array, lo: int, hi: int, recipe: str, eps: float = 0.
         from_min, from_max = lo64 - m / s64, hi64 - x / s64
         err_min, err_max = abs(lo64) + np.abs(m / s64), abs(hi64) + np.abs(x / s64)
         z = np.rint(np.where(err_min < err_max, from_min, from_max))
-        return s64.astype(F32), np.clip(z, lo, hi).astype(np.int64)
+        return s64.astype(F32), _zero_point(z, lo, hi)
     s = (mx - mn) / F32(hi - lo)
     if recipe == "onnx":
         s = np.where(s == 0, F32(1), s)
         z = np.rint(F32(lo) - mn / s)
     else:
         s = np.maximum(s, F32(eps))
-        ratio = np.rint(mn / s)
-        z = F32(lo) - np.where(np.isnan(ratio), F32(0), ratio)
-    return s, np.clip(z, lo, hi).astype(np.int64)
+        z = F32(lo) - np.rint(mn / s)
+    return s, _zero_point(z, lo, hi)
+
+
+def _zero_point(z: Array, lo: int, hi: int) -> Array:
+    """As an integer; the lowest code for a range that holds NaN, or whose scale is infinite or 0."""
+    return np.clip(np.where(np.isnan(z), lo, z), lo, hi).astype(np.int64)

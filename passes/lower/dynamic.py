@@ -112,10 +112,13 @@ def _affine(low: Any, high: Any, recipe: str, lo: int, hi: int, eps: float) -> t
         z = math.roundeven(arith.subf(const(float(lo)), arith.divf(low, s)))
     else:
         s = maximum(s, const(eps)) if eps else s
-        ratio = math.roundeven(arith.divf(low, s))
-        ratio = arith.select(arith.cmpf(arith.CmpFPredicate.UNO, ratio, ratio), const(0.0), ratio)
-        z = arith.subf(const(float(lo)), ratio)
-    return s, arith.fptosi(i32(), clamp(z, lo, hi))
+        z = arith.subf(const(float(lo)), math.roundeven(arith.divf(low, s)))
+    return s, arith.fptosi(i32(), clamp(_number_or(z, const(float(lo))), lo, hi))
+
+
+def _number_or(value: Any, otherwise: Any) -> Any:
+    """The value, or the other one where it is NaN: what that becomes as an integer is undefined."""
+    return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, value, value), otherwise, value)
 
 
 def _fbgemm(low: Any, high: Any, lo: int, hi: int) -> tuple[Any, Any]:
@@ -133,5 +136,5 @@ def _fbgemm(low: Any, high: Any, lo: int, hi: int) -> tuple[Any, Any]:
     err_min = arith.addf(c(abs(lo)), math.absf(at_min))
     err_max = arith.addf(c(abs(hi)), math.absf(at_max))
     z = arith.select(arith.cmpf(arith.CmpFPredicate.OLT, err_min, err_max), from_min, from_max)
-    z = arith.minimumf(arith.maximumf(math.roundeven(z), c(lo)), c(hi))
+    z = arith.minimumf(arith.maximumf(_number_or(math.roundeven(z), c(lo)), c(lo)), c(hi))
     return arith.truncf(f32(), s), arith.fptosi(i32(), z)

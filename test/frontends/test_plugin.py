@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import qmlir
+from conformance.opened import opened
 from qmlir.errors import FrontEndError, UsageError
 from qmlir.frontends import raising, registry
 
@@ -57,7 +58,7 @@ def test_plugin_imports_its_files(tmp_path: Path) -> None:
     }
     rng = np.random.default_rng(0)
     x, w = rng.integers(-128, 128, (4, 8), dtype=np.int8), rng.integers(-128, 128, (8, 3), dtype=np.int8)
-    assert np.array_equal(qmlir.load(artifact).main(x, w), x.astype(np.int32) @ w.astype(np.int32))
+    assert np.array_equal(opened(artifact).main(x, w), x.astype(np.int32) @ w.astype(np.int32))
     assert '"qmlir.scaled_matmul"' in artifact.source("import")
 
     # The same path with other content is another program: the cache's key is the content.

@@ -20,7 +20,11 @@ from typing import Any
 
 import numpy as np
 
+if str(Path(__file__).resolve().parents[2]) not in sys.path:  # as a script
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 import qmlir
+from conformance.opened import opened
 from qmlir.frontends.onnx.types import stored
 
 RESULTS = Path(__file__).with_name("onnx_nodes.json")
@@ -68,7 +72,7 @@ def compare(case: Any, artifact: qmlir.Artifact) -> None:
 
     Integers and codes are compared exactly (fp4's two zeros are one), floats within the test's own tolerance.
     """
-    program, signature = qmlir.load(artifact).main, artifact.functions["main"]
+    program, signature = opened(artifact).main, artifact.functions["main"]
     for inputs, outputs in case.data_sets:
         arguments = [array(a) for a in inputs]
         results = program(*arguments)

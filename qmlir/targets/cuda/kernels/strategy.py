@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ....strategy import Accept, Contraction, Decline, Knob, Plan
+from ....strategy import Accept, Contraction, Decline, Knob, Plan, confirmed
 from ...base import Target
 from ...roofline import roofline
 from .tile import FLOAT_TILES, TILES, WGMMA_FP8_TILES, WGMMA_TILES, Tile
@@ -117,13 +117,13 @@ class RoutedPlan:
         from ...gpu_kernels.route import magnitudes
         from .route import route
 
-        routing = routing_of(self.strategy.described(self.contraction))
-        assert routing is not None
+        name, c = self.strategy.name, self.contraction
+        unsorted = Decline("its rows are not sorted by expert")
+        routing = confirmed(routing_of(self.strategy.described(c)) or unsorted, name, c)
         route(routing)
         with magnitudes(op, self.contraction):
             answer = self.strategy.consider(self.contraction)
-        assert isinstance(answer, Accept), answer
-        answer.plan.apply(op)
+        confirmed(answer, name, c).plan.apply(op)
 
     def describe(self) -> Mapping[str, Any]:
         return {**self.inner.describe(), "routing": "one dispatch"}
