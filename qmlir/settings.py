@@ -7,6 +7,7 @@
 | `QMLIR_THREADS` | threads of a CPU program, the calling one included (default: the CPUs this process may use) |
 | `QMLIR_VERIFY_IREE` | IREE verifies the program after each of its passes, which takes it half as long again |
 | `QMLIR_REQUIRE_LAVAPIPE` | tests: a missing lavapipe is a failure, not a skip |
+| `QMLIR_REQUIRE_EMULATION` | tests: likewise a C compiler, or what emulates AMD devices |
 """
 
 from __future__ import annotations
@@ -53,6 +54,11 @@ def verify_iree() -> bool:
 def require_lavapipe() -> bool:
     """Tests fail instead of skipping when lavapipe is missing."""
     return os.environ.get("QMLIR_REQUIRE_LAVAPIPE", "") not in ("", "0")
+
+
+def require_emulation() -> bool:
+    """Tests fail instead of skipping when devices cannot be emulated."""
+    return os.environ.get("QMLIR_REQUIRE_EMULATION", "") not in ("", "0")
 
 
 def terminal() -> dict[str, str]:

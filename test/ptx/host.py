@@ -19,13 +19,13 @@ import ml_dtypes
 import numpy as np
 
 from qmlir._mlir import Output, Source, ctypes_dl, ir, raw_data, session
+from qmlir.emulation.cuda.formats import Array
+from qmlir.emulation.cuda.grid import run_grid
+from qmlir.emulation.cuda.machine import Report
+from qmlir.emulation.cuda.memory import GlobalMemory
+from qmlir.emulation.cuda.text import Module, PtxError, parse
 from qmlir.targets import resolve
 from qmlir.targets.gpu_kernels.shared_memory import SHARED_BYTES
-
-from .formats import Array
-from .machine import Report, run_grid
-from .memory import GlobalMemory
-from .text import Module, PtxError, parse
 
 _SLACK = 64  # bytes behind a buffer, so that views of whole words fit
 _ELEMENTS: dict[str, Any] = {
