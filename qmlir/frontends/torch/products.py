@@ -523,13 +523,13 @@ def _group(p: Product) -> int | None:
     """The shortest groups along K, which the program states as blocks."""
     found = []
     for side, axis in ((p.lhs, -1), (p.rhs, -1 if p.rhs.transposed else -2)):
-        shapes = [_sizes(v) for v in (side.scale, side.zero_point)]
-        found.append(group_along(_sizes(side.node) or (), axis, *shapes))
+        shapes = [_known_shape(v) for v in (side.scale, side.zero_point)]
+        found.append(group_along(_known_shape(side.node) or (), axis, *shapes))
     groups = [g for g in found if g is not None]
     return math.gcd(*groups) if groups else None
 
 
-def _sizes(value: Operand | None) -> tuple[int | None, ...] | None:
+def _known_shape(value: Operand | None) -> tuple[int | None, ...] | None:
     """The shape of an operand, None for a number or no operand; sizes that are symbols are None."""
     shape = shape_of(value) if isinstance(value, Node) else getattr(value, "shape", None)
     return None if shape is None else tuple(s if isinstance(s, int) else None for s in shape)
