@@ -28,6 +28,8 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-guard-empty": ("passes/guard_empty.mlir", 0), "qmlir-fuse-rows": ("passes/fuse_rows.mlir", 0),
     "qmlir-row-kernels": ("passes/row_kernels.mlir", 0), "qmlir-attention": ("passes/attention.mlir", 1),
     "qmlir-choose-data-tiling": ("passes/choose_data_tiling.mlir", 0), "qmlir-guard": ("passes/guard.mlir", 1),
+    "qmlir-shared-memory": ("passes/shared_memory.mlir", 0),
+    "qmlir-sign-matrix-sums": ("passes/sign_matrix_sums.mlir", 0),
 }  # fmt: skip
 PARAMETERS = """\
 util.global private @w = #flow.parameter.named<"model"::"w"> : tensor<2x3xi8>
