@@ -107,7 +107,7 @@ def _multiplied(a: Array, b: Array, part: str) -> Array:
     high = x1 * y1 + (middle >> half) + ((middle & low) + x0 * y1 >> half)
     if a.dtype.kind == "i":
         high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
-    made: Array = high.view(a.dtype)
+    made = high.view(a.dtype)
     return made
 
 

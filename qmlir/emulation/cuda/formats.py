@@ -93,7 +93,7 @@ def _directed(x: Array, y: Array, mode: str) -> Array:
     wrong = back > x if mode == "rm" else back < x
     smaller = (back > 0) == (mode == "rm")
     moved = np.where(smaller, bits - one, bits + one)
-    made: Array = np.where(wrong, moved, bits).astype(bits.dtype).view(y.dtype)
+    made = np.where(wrong, moved, bits).astype(bits.dtype).view(y.dtype)
     return made
 
 
