@@ -47,6 +47,16 @@ def saved(artifact: Artifact, folder: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("target", [t for t in ("cuda:sm_80", "rocm:gfx942") if t in TARGETS])
+def test_a_call_without_rows(target: str, tmp_path: Path) -> None:
+    """IREE's CUDA driver launched a grid of no workgroup, which a device refuses."""
+    spec = qmlir.TensorSpec(("M", 64), "i8")
+    artifact = qmlir.ops.scaled_matmul.compile(spec, np.ones((64, 16), np.int8), out_dtype="i32", target=target)
+    program = qmlir.load(saved(artifact, tmp_path), emulate=True)
+    assert program.main(np.ones((0, 64), np.int8)).shape == (0, 16)
+    np.testing.assert_array_equal(program.main(np.ones((3, 64), np.int8)), np.full((3, 16), 64))
+
+
 @pytest.mark.parametrize(
     ("target", "form"),
     [pytest.param(t, f, id=f"{t}-{f.id}", marks=[] if (t, f.id) in FAST else [pytest.mark.slow]) for t, f in CASES],
