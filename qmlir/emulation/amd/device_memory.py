@@ -1,0 +1,456 @@
+"""Global memory: scalar and vector loads, stores and atomics, by address or by buffer descriptor."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..memory import Allocation, Memory
+from .decode import VGPR, Instruction
+from .gang import Array, Gang, register_bits
+from .operands import Builder, Operation
+from .shadow import LOAD, SCALAR, STORE, Fault
+
+U32, U64, I64 = np.uint32, np.uint64, np.int64
+_ALL_WRITTEN = np.uint32(0x01010101)
+
+
+@dataclass
+class Reach:
+    """The memory that a launch can see.
+
+    Attributes:
+        memory: of the device.
+        own: memory of the launch itself: its kernel arguments, the code object's constants.
+        arguments: the pointers among the kernel's arguments, with their place in these.
+    """
+
+    memory: Memory
+    own: list[Allocation]
+    arguments: list[tuple[int, int]]
+    complete: dict[int, bool] = field(default_factory=dict)
+    read: int = 0
+    stored: int = 0
+
+    def find(self, address: int) -> Allocation | None:
+        for a in self.own:
+            if a.start <= address < a.end:
+                return a
+        return self.memory.find(address)
+
+    def describe(self, address: int, size: int) -> str:
+        """Names an address that no allocation holds."""
+        near = None
+        for place, pointer in self.arguments:
+            held = self.memory.find(pointer)
+            if held is None:
+                continue
+            distance = 0 if held.start <= address < held.end else min(abs(address - held.start), abs(address - held.end))
+            if near is None or distance < near[0]:
+                near = (distance, place, pointer, held)
+        if near is None:
+            return f"{size} bytes at {address:#x}, where nothing is allocated"
+        _, place, pointer, held = near
+        return (
+            f"{size} bytes at byte {address - pointer} of argument {place // 8} (bytes {place} to {place + 7} of the kernel's "
+            f"arguments), which has {held.end - pointer} bytes"
+        )
+
+    def describe_read(self, address: int, size: int) -> str:
+        """Names memory that was read before anybody wrote it."""
+        held = self.find(address)
+        for place, pointer in self.arguments:
+            if held is not None and held.start <= pointer < held.end:
+                return f"byte {address - pointer} of argument {place // 8}, which nobody wrote"
+        return f"{size} bytes at {address:#x}, which nobody wrote"
+
+    def parts(self, addresses: Array, on: Array, size: int) -> list[tuple[Allocation, Array, Array]]:
+        """Allocations with the lanes that access them and their offsets; the offsets of other lanes are any valid."""
+        found = []
+        left = on
+        while left.any():
+            inside = addresses[left]
+            low = int(inside.min())
+            held = self.find(low)
+            if held is None or low + size > held.end:
+                wave, lane = np.argwhere(left & (addresses == U64(low)))[0]
+                raise Fault(f"it accesses {self.describe(low, size)}", int(wave), int(lane))
+            if int(inside.max()) + size <= held.end:
+                mine = left
+            else:
+                mine = left & (addresses < U64(held.end))
+                beyond = mine & (addresses + U64(size) > U64(held.end))
+                if beyond.any():
+                    wave, lane = np.argwhere(beyond)[0]
+                    text = self.describe(int(addresses[wave, lane]), size)
+                    raise Fault(f"it accesses {text}", int(wave), int(lane))
+            offsets = np.where(mine, addresses, U64(low)) - U64(held.start)
+            found.append((held, mine, offsets.astype(I64)))
+            left = left & ~mine
+        return found
+
+    def load(self, g: Gang, addresses: Array, on: Array, size: int) -> tuple[Array, Array | None]:
+        """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and where nobody wrote what was read."""
+        words = max(1, size // 4)
+        out = np.zeros((*addresses.shape, words), U32)
+        unknown = None
+        for held, mine, offsets in self.parts(addresses, on, size):
+            values = _gather(held.data, offsets, size)
+            out = values if mine.all() else np.where(mine[..., None], values, out)
+            if held.written is not None and not self._complete(held):
+                fresh = _gather(held.written.view(np.uint8), offsets, size) != (_ALL_WRITTEN if size >= 4 else _ones(size))
+                if (fresh & mine[..., None]).any():
+                    text = np.where(fresh.any(axis=-1) & mine, 1, 0)
+                    unknown = text if unknown is None else np.maximum(unknown, text)
+        self.read += size * int(on.sum())
+        return out, unknown
+
+    def _complete(self, held: Allocation) -> bool:
+        """Whether every byte of an allocation was written before the launch."""
+        if held.start not in self.complete:
+            self.complete[held.start] = held.written is None or bool(held.written.all())
+        return self.complete[held.start]
+
+    def store(self, g: Gang, addresses: Array, on: Array, size: int, values: Array) -> None:
+        """Store `uint32[waves, lanes, words]`."""
+        for held, mine, offsets in self.parts(addresses, on, size):
+            if any(held is a for a in self.own):
+                wave, lane = np.argwhere(mine)[0]
+                raise Fault("it stores to the kernel's arguments or code", int(wave), int(lane))
+            at, what = offsets[mine], np.ascontiguousarray(values[mine])
+            octets = what.view(np.uint8).reshape(len(at), -1)[:, :size]
+            if size % 4 == 0 and not (at & 3).any():
+                words, index = _words(held.data), (at >> 2)[:, None] + np.arange(size // 4)
+                words[index] = what
+                if held.written is not None:
+                    _words(held.written.view(np.uint8))[index] = _ALL_WRITTEN
+            else:
+                index = at[:, None] + np.arange(size)
+                held.data[index] = octets
+                if held.written is not None:
+                    held.written[index] = True
+        self.stored += size * int(on.sum())
+
+    def atomic(self, addresses: Array, on: Array, function: Callable[[Any, Any], Any], kind: Any, operand: Array) -> Array:
+        """Lanes one after another; returns what was there before."""
+        out = np.zeros(addresses.shape, kind)
+        for held, mine, offsets in self.parts(addresses, on, np.dtype(kind).itemsize):
+            if held.written is not None:
+                for i in range(np.dtype(kind).itemsize):
+                    held.written[offsets[mine] + i] = True
+            for wave, lane in np.argwhere(mine):
+                cell = held.data[int(offsets[wave, lane]) :][: np.dtype(kind).itemsize].view(kind)
+                out[wave, lane] = cell[0]
+                cell[0] = function(cell[0], operand[wave, lane])
+        size = np.dtype(kind).itemsize * int(on.sum())
+        self.read, self.stored = self.read + size, self.stored + size
+        return out
+
+
+def _ones(size: int) -> Any:
+    return U32(0x0101 if size == 2 else 1)
+
+
+def _words(data: Array) -> Array:
+    return data[: len(data) & ~3].view(U32)
+
+
+def _gather(data: Array, offsets: Array, size: int) -> Array:
+    """`uint32[..., words]` of bytes at offsets."""
+    if size % 4 == 0 and not (offsets & 3).any() and data.ctypes.data % 4 == 0:
+        found: Array = _words(data)[(offsets >> 2)[..., None] + np.arange(size // 4)]
+        return found
+    octets = data[offsets[..., None] + np.arange(size)]
+    if size % 4:
+        octets = np.concatenate([octets, np.zeros((*offsets.shape, 4 - size % 4), np.uint8)], axis=-1)
+    return np.ascontiguousarray(octets).view(U32)
+
+
+# ---- instructions
+
+_SIZES = {"b8": 1, "u8": 1, "i8": 1, "b16": 2, "u16": 2, "i16": 2, "b32": 4, "b64": 8, "b96": 12, "b128": 16}
+ATOMICS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
+    "add_u32": (U32, lambda a, b: a + b), "sub_u32": (U32, lambda a, b: a - b), "swap_b32": (U32, lambda a, b: b),
+    "and_b32": (U32, lambda a, b: a & b), "or_b32": (U32, lambda a, b: a | b), "xor_b32": (U32, lambda a, b: a ^ b),
+    "max_u32": (U32, max), "min_u32": (U32, min), "max_i32": (np.int32, max), "min_i32": (np.int32, min),
+    "add_f32": (np.float32, lambda a, b: a + b), "add_u64": (U64, lambda a, b: a + b), "swap_b64": (U64, lambda a, b: b),
+    "inc_u32": (U32, lambda a, b: U32(0) if a >= b else a + U32(1)),
+    "pk_add_f16": (U32, lambda a, b: (np.array([a]).view(np.float16) + np.array([b]).view(np.float16)).view(U32)[0]),
+}  # fmt: skip
+_ATOMIC_NAMES = {"add": "add_u32", "sub": "sub_u32", "swap": "swap_b32", "umax": "max_u32", "umin": "min_u32",
+                 "smax": "max_i32", "smin": "min_i32", "and": "and_b32", "or": "or_b32", "xor": "xor_b32",
+                 "add_x2": "add_u64", "swap_x2": "swap_b64"}  # fmt: skip
+_IGNORED = ("buffer_gl0_inv", "buffer_gl1_inv", "global_inv", "global_wb", "global_wbinv", "buffer_wbl2", "buffer_inv",
+            "buffer_wbinvl1", "buffer_wbinvl1_vol")  # fmt: skip
+
+
+def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
+    """The operation of an instruction of global memory, None where this is another kind."""
+    if ins.name in _IGNORED:
+        return Operation(ins, lambda g: None, kind="wait", flow="cross")
+    b = Builder(ins, machine, lanes)
+    if ins.form == "SMEM":
+        return _scalar(b)
+    match = re.fullmatch(r"(global|flat|scratch|buffer)_(load|store|atomic)_(\w+)", ins.name)
+    if match is None:
+        return None
+    place, verb, what = match.groups()
+    address, buffer_size = _buffer_address(b) if place == "buffer" else _flat_address(b, place == "scratch")
+    addresses = b.uses
+    if verb == "atomic":
+        return _atomic(b, what, address, buffer_size, addresses)
+    if what.startswith("lds_") or ins.get("lds"):
+        return _load_to_lds(b, _SIZES[what.removeprefix("lds_")], address, buffer_size, addresses)
+    high = "d16_hi_" in what
+    size = _SIZES[what.rpartition("_")[2]]
+    if verb == "store":
+        return _store(b, size, high, address, buffer_size, addresses)
+    return _load(b, what, size, high, address, buffer_size, addresses)
+
+
+Address = Callable[[Gang], Array]
+
+
+def _flat_address(b: Builder, scratch: bool) -> tuple[Address, None]:
+    f = b.instruction.fields
+    bits = 24 if b.machine.startswith("gfx12") else 13
+    if b.instruction.form == "FLAT" and b.cdna:
+        bits = 13 if b.machine != "gfx90a" else 12
+    raw = f.get("offset", f.get("ioffset", 0))
+    offset = raw - (1 << bits) if raw >> (bits - 1) else raw
+    if b.instruction.form == "FLAT":
+        offset = raw
+    vector, scalar = f.get("addr", f.get("vaddr", VGPR)), f.get("saddr", 124)
+    if scratch:
+        return _scratch_address(b, offset)
+    off = (127, 124) if b.cdna else (124,)
+    if scalar in off or b.instruction.form == "FLAT":
+        v = b.read(vector, "u64")
+        return (lambda g: np.broadcast_to(v(g), g.on.shape) + U64(offset & 0xFFFFFFFFFFFFFFFF)), None
+    v32, base = b.read(vector, "u32"), b.read_scalar(scalar, 64)
+    plus = U64(offset & 0xFFFFFFFFFFFFFFFF)
+
+    def run(g: Gang) -> Array:
+        return np.asarray(v32(g)).astype(U64) + (np.broadcast_to(base(g), g.count)[:, None] + plus)
+
+    return run, None
+
+
+def _scratch_address(b: Builder, offset: int) -> tuple[Address, None]:
+    """Private memory: each lane has its own bytes of one array."""
+    f = b.instruction.fields
+    vector, scalar = f.get("addr", f.get("vaddr", VGPR)), f.get("saddr", 124)
+    v = b.read(vector, "u32") if f.get("sve") else None
+    s = None if scalar in ((127, 124) if b.cdna else (124,)) else b.read_scalar(scalar)
+
+    def run(g: Gang) -> Array:
+        place = np.full(g.on.shape, offset, I64)
+        if v is not None:
+            place = place + np.asarray(v(g)).astype(I64)
+        if s is not None:
+            place = place + np.broadcast_to(s(g), g.count).astype(I64)[:, None]
+        wrong = g.on & ((place < 0) | (place >= g.scratch_bytes))
+        if wrong.any():
+            wave, lane = np.argwhere(wrong)[0]
+            text = f"it accesses byte {place[wave, lane]} of {g.scratch_bytes} of private memory"
+            raise Fault(text, int(wave), int(lane))
+        lane_base = (g.index[:, None] * g.lanes + np.arange(g.lanes)) * g.scratch_bytes
+        return (place + lane_base).astype(U64) + U64(g.scratch_base)
+
+    return run, None
+
+
+def _buffer_address(b: Builder) -> tuple[Address, Callable[[Gang, int], tuple[Array, Array]]]:
+    """Addresses, and of how many bytes the buffer has with the offset within it."""
+    f = b.instruction.fields
+    words = [b.read_scalar(f["srsrc"] + i) for i in range(4)]
+    start = b.read_scalar(f["soffset"])
+    index = b.read(f["vaddr"], "u32") if f["idxen"] else None
+    v = b.read(f["vaddr"] + f["idxen"], "u32") if f["offen"] else None
+    offset = f["offset"]
+    if offset >> 23 & 1 and b.machine.startswith("gfx12"):
+        offset -= 1 << 24
+
+    def within(g: Gang) -> tuple[Array, Array]:
+        """Offset that is compared with the buffer's size, and the scalar offset."""
+        inside = np.full(g.on.shape, offset, I64)
+        if v is not None:
+            inside = inside + np.asarray(v(g)).astype(I64)
+        if index is not None:
+            stride = (np.broadcast_to(words[1](g), g.count).astype(I64) >> 16 & 0x3FFF)[:, None]
+            inside = inside + stride * np.asarray(index(g)).astype(I64)
+        return inside, np.broadcast_to(start(g), g.count).astype(I64)[:, None]
+
+    def address(g: Gang) -> Array:
+        low, high = (np.broadcast_to(w(g), g.count).astype(U64) for w in words[:2])
+        base = low | (high & U64(0xFFFF)) << U64(32)
+        inside, scalar = within(g)
+        return base[:, None] + (inside + scalar).astype(U64)
+
+    def fits(g: Gang, size: int) -> tuple[Array, Array]:
+        inside, scalar = within(g)
+        records = np.broadcast_to(words[2](g), g.count).astype(I64)[:, None]
+        room = records - scalar - inside
+        return room >= size, room >= 4
+
+    return address, fits
+
+
+def _lanes_in_reach(g: Gang, fits: Any, size: int) -> Array:
+    """Active lanes, without those beyond the end of a buffer: these read 0 and store nothing."""
+    if fits is None:
+        return g.on
+    whole, some = fits(g, size)
+    if size > 4 and (some & ~whole & g.on).any():
+        wave, lane = np.argwhere(some & ~whole & g.on)[0]
+        raise Fault("a part of what it accesses lies beyond the end of its buffer", int(wave), int(lane))
+    return g.on & whole
+
+
+def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: Any, addresses: int) -> Operation:
+    f = b.instruction.fields
+    number = f.get("vdst", f.get("vdata", 0)) + (256 if f.get("acc") else 0)
+    d16, signed = "d16" in what, what.rpartition("_")[2][0] == "i"
+    half = int(high)
+    stores = [b.write(number, "u16", half)] if d16 else [b.write(number + i, "u32") for i in range(max(1, size // 4))]
+    registers = b.defines
+
+    def run(g: Gang) -> None:
+        place, on = address(g), _lanes_in_reach(g, fits, size)
+        values, unknown = g.reach.load(g, place, on, size)
+        if signed:
+            bits = 32 - 8 * size
+            values = (values << U32(bits)).view(np.int32) >> bits
+            values = values.view(U32)
+        for i, store in enumerate(stores):
+            store(g, values[..., i])
+        if unknown is not None:
+            wave, lane = np.argwhere(unknown)[0]
+            text = g.reach.describe_read(int(place[wave, lane]), size)
+            unknown = (unknown * g.shadow.origin(text)).astype(np.uint16)
+        if unknown is not None or registers & g.shadow.unwritten:
+            g.shadow.set(g, registers, unknown)
+        g.shadow.issue(g, LOAD, registers)
+
+    return Operation(b.instruction, run, b.uses, b.defines, "memory", "memory", loads=True, counter=LOAD, addresses=addresses)
+
+
+def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addresses: int) -> Operation:
+    f = b.instruction.fields
+    number = f.get("data", f.get("vsrc", f.get("vdata", 0))) + (256 if f.get("acc") else 0)
+    before = b.uses
+    b.uses = 0
+    reads = [b.read(number + i, "u32") for i in range(max(1, size // 4))]
+    stored, b.uses = b.uses, b.uses | before
+
+    def run(g: Gang) -> None:
+        values = np.stack([np.broadcast_to(r(g), g.on.shape) for r in reads], axis=-1)
+        if high:
+            values = values >> U32(16)
+        g.reach.store(g, address(g), _lanes_in_reach(g, fits, size), size, values)
+        g.shadow.issue(g, STORE, 0)
+
+    return Operation(b.instruction, run, b.uses, b.defines, "memory", "memory", addresses=addresses, stored=stored)
+
+
+def _atomic(b: Builder, what: str, address: Address, fits: Any, addresses: int) -> Operation | None:
+    f = b.instruction.fields
+    name = _ATOMIC_NAMES.get(what, what)
+    if name not in ATOMICS and "cmpswap" not in name:
+        return None
+    data = f.get("data", f.get("vsrc", f.get("vdata", 0)))
+    compare = "cmpswap" in name
+    kind, function = (U32, None) if compare else ATOMICS[name]
+    operand = b.read(data, {U32: "u32", U64: "u64", np.int32: "i32", np.float32: "f32"}[kind])
+    expected = b.read(data + 1, "u32") if compare else None
+    returns = bool(f.get("sc0", 0) or f.get("glc", 0) or f.get("th", 0) & 1 or f.get("return", 0))
+    number = f.get("vdst", data) if "vdata" not in f else data
+    store = b.write(number, {U32: "u32", U64: "u64", np.int32: "i32", np.float32: "f32"}[kind]) if returns else None
+    registers = b.defines
+    stored = register_bits(data, np.dtype(kind).itemsize // 4)
+
+    def run(g: Gang) -> None:
+        on = _lanes_in_reach(g, fits, np.dtype(kind).itemsize)
+        value = np.broadcast_to(operand(g), g.on.shape)
+        if expected is None:
+            old = g.reach.atomic(address(g), on, function, kind, value)
+        else:
+            pairs = np.stack([value, np.broadcast_to(expected(g), g.on.shape)], axis=-1)
+            old = g.reach.atomic(address(g), on, lambda a, p: p[0] if a == p[1] else a, U32, pairs)
+        if store is not None:
+            store(g, old)
+            g.shadow.set(g, registers, None)
+        g.shadow.issue(g, LOAD if returns else STORE, registers)
+
+    return Operation(
+        b.instruction, run, b.uses, b.defines, "memory", "memory", loads=returns, counter=LOAD, addresses=addresses,
+        stored=stored,
+    )  # fmt: skip
+
+
+def _load_to_lds(b: Builder, size: int, address: Address, fits: Any, addresses: int) -> Operation:
+    """A load whose words go to LDS, one lane after another from the address in M0 on."""
+    m0 = b.read_scalar(124 if b.cdna else 125)
+    offset = b.instruction.fields.get("offset", 0)
+
+    def run(g: Gang) -> None:
+        place, on = address(g), _lanes_in_reach(g, fits, size)
+        values, _ = g.reach.load(g, place, on, size)
+        base = (np.broadcast_to(m0(g), g.count) & U32(0xFFFF)).astype(I64)[:, None]
+        to = base + offset + np.arange(g.lanes) * max(4, size)
+        g.shadow.issue(g, LOAD, 0)
+        g.lds.store(g, to, g.on, values, max(4, size))
+        g.shadow.lds_stored(g, through_load=True)
+
+    return Operation(b.instruction, run, b.uses, b.defines, "memory", "memory", addresses=addresses)
+
+
+def _scalar(b: Builder) -> Operation | None:
+    f = b.instruction.fields
+    match = re.fullmatch(r"s_(buffer_)?load_(b\d+|u8|i8|u16|i16)", b.instruction.name)
+    if match is None:
+        return Operation(b.instruction, lambda g: None, kind="wait", flow="cross") if "inv" in b.instruction.name else None
+    size = int(match[2][1:]) // 8
+    bits = 24 if b.machine.startswith("gfx12") else 21
+    raw = f.get("offset", f.get("ioffset", 0))
+    offset = raw - (1 << bits) if raw >> (bits - 1) else raw
+    base = b.read_scalar(f["sbase"], 64)
+    records = b.read_scalar(f["sbase"] + 2) if match[1] else None
+    register = None
+    if b.cdna:
+        if f["soffset_en"]:
+            register = b.read_scalar(f["soffset"])
+        elif not f["imm"]:
+            register, offset = b.read_scalar(raw & 127), 0
+    elif f["soffset"] != 124:
+        register = b.read_scalar(f["soffset"])
+    addresses = b.uses
+    stores = [b.write_scalar(f["sdata"] + i) for i in range(max(1, size // 4))]
+    registers = b.defines
+    signed = match[2][0] == "i"
+
+    def run(g: Gang) -> None:
+        place = np.broadcast_to(base(g), g.count).astype(U64)
+        if match[1]:
+            place = place & U64(0xFFFFFFFFFFFF)
+        inside = np.full(g.count, offset, I64)
+        if register is not None:
+            inside = inside + np.broadcast_to(register(g), g.count).astype(I64)
+        place = ((place + inside.astype(U64)) & ~U64(3 if size >= 4 else 0))[:, None]
+        on = np.ones((g.count, 1), np.bool_)
+        if records is not None:
+            on = (inside + size <= np.broadcast_to(records(g), g.count).astype(I64))[:, None]
+        values, _ = g.reach.load(g, place, on, size)
+        if signed:
+            values = ((values << U32(32 - 8 * size)).view(np.int32) >> (32 - 8 * size)).view(U32)
+        for i, store in enumerate(stores):
+            store(g, values[:, 0, i])
+        if registers & g.shadow.unwritten:
+            g.shadow.set(g, registers, None)
+        g.shadow.issue(g, SCALAR, registers)
+
+    return Operation(b.instruction, run, b.uses, b.defines, "memory", "memory", loads=True, addresses=addresses)
