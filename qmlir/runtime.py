@@ -5,18 +5,23 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import sys
 import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import settings
 from .artifact import MANIFEST_KEY, Artifact, Signature, check_container, read_manifest
 from .dialect.dtypes import DTYPES, Array, from_numpy
-from .errors import ArtifactError, InputError, QmlirError, TargetError
+from .errors import ArtifactError, InputError, QmlirError, TargetError, UsageError
 from .spec import TensorSpec
+
+if TYPE_CHECKING:
+    from .emulation.program import Emulated, Emulation
 
 _lock = threading.RLock()
 _kept: list[Any] = []
@@ -70,6 +75,10 @@ def device(driver: str, uri: str = "") -> Any:
     with _lock:
         if (driver, uri) in _devices:
             return _devices[driver, uri]
+        if _is_emulated(driver):
+            raise TargetError(
+                f"this process emulates the driver {driver!r}: load programs for a real device in another process"
+            )
         b = _binding()
         if driver == "local-task" and not _flags_set:
             # The default topology is bimodal: workers land on one CPU and stay there. Pinned ones do not.
@@ -84,6 +93,23 @@ def device(driver: str, uri: str = "") -> Any:
         keep(made, found)
         _devices[driver, uri] = found
         return found
+
+
+def _is_emulated(driver: str) -> bool:
+    module = sys.modules.get("qmlir.emulation.driver")
+    return module is not None and bool(module.is_emulated(driver))
+
+
+def emulated_device(driver: str, number: int) -> Any:
+    """An emulated driver's device, made once a process."""
+    with _lock:
+        key = (driver, f"emulated:{number}")
+        if key not in _devices:
+            made = _binding().get_cached_hal_driver(driver)
+            found = made.create_device(made.query_available_devices()[number]["device_id"])
+            keep(made, found)
+            _devices[key] = found
+        return _devices[key]
 
 
 # Results, intermediate tensors and copied arguments come from a pool: IREE's own allocator clears memory that is then
@@ -126,6 +152,7 @@ def load(
     device: str | None = None,
     parameters: Mapping[str, str] | None = None,
     sha256: str | None = None,
+    emulate: bool | Emulation = False,
 ) -> Program:
     """Load a program for calling.
 
@@ -135,11 +162,15 @@ def load(
             work run on the calling thread (`local-sync`), others on pinned worker threads (`local-task`).
         parameters: weight files by scope, for a program that was compiled with its parameters kept apart.
         sha256: of the whole file: another file is refused (`qmlir.signing.verify` returns that of a signed one).
+        emulate: execute a program for CUDA or ROCm on an emulated device, which needs no GPU, is slow, and checks
+            what a device does not (docs/emulation.md). `Emulation` has options.
 
     Raises:
         ArtifactError: a file that is truncated, foreign, damaged, or made for a CPU with features that this one
             lacks.
-        TargetError: no such device.
+        TargetError: no such device, or a target that is not emulated.
+        UsageError: `emulate` without a C compiler or a package that it needs.
+        EmulationError: an initialiser of the program does what no kernel may do (`emulate`).
     """
     if not isinstance(artifact, Artifact):
         artifact = Artifact.open(artifact, sha256=sha256)
@@ -147,19 +178,30 @@ def load(
         from .signing import check_digest
 
         check_digest(artifact.vmfb, sha256)
-    return Program(artifact, device, parameters or {})
+    return Program(artifact, device, parameters or {}, emulate)
 
 
 class Program:
     """A loaded program: its functions are attributes (`program.main(x)`)."""
 
-    def __init__(self, artifact: Artifact, where: str | None, parameters: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        artifact: Artifact,
+        where: str | None,
+        parameters: Mapping[str, str],
+        emulate: bool | Emulation = False,
+    ) -> None:
         self.manifest = artifact.manifest
-        self._check_host()
-        driver, uri = self._choose(where)
-        self._check_device(driver, uri)
+        self.emulated = self._emulated(where, emulate)
+        if self.emulated is None:
+            self._check_host()
+            driver, uri = self._choose(where)
+            self._check_device(driver, uri)
+            self._device = device(driver, uri)
+        else:
+            driver = self.emulated.target.driver
+            self._device = self.emulated.device()
         self.device_driver = driver
-        self._device = device(driver, uri)
         if driver.startswith("local"):
             self._device.allocator.trim()  # the pool keeps so many blocks, and those of other programs fit none here
         b = _binding()
@@ -171,13 +213,25 @@ class Program:
             if providers:
                 modules.insert(0, b.create_io_parameters_module(instance, *providers))
             module = b.VmModule.copy_buffer(instance, artifact.vmfb)
-            self._context = b.VmContext(instance, modules=[*modules, module])
+            with nullcontext() if self.emulated is None else self.emulated.running(load=True):
+                self._context = b.VmContext(instance, modules=[*modules, module])
         except (ValueError, RuntimeError, IndexError) as e:
             raise ArtifactError(f"cannot load {name} on {driver}: {_reason(e)}") from None
         self._team = self._join_team(module)
+        kind = Function if self.emulated is None else EmulatedFunction
         self.functions: dict[str, Function] = {
-            n: Function(n, s, self, module.lookup_function(n)) for n, s in artifact.functions.items()
+            n: kind(n, s, self, module.lookup_function(n)) for n, s in artifact.functions.items()
         }
+
+    def _emulated(self, where: str | None, emulate: bool | Emulation) -> Emulated | None:
+        """The emulated device to run on, None for a real one."""
+        if not emulate:
+            return None
+        from .emulation.program import Emulation, emulated
+
+        if where:
+            raise UsageError(f"emulate does not go with device={where!r}: the program's target names what is emulated")
+        return emulated(self.manifest, Emulation() if emulate is True else emulate)
 
     def _join_team(self, module: Any) -> Any:
         """Tell the program's kernels of the process's helper threads; None when it has no use for them."""
@@ -267,7 +321,6 @@ class Program:
 
     def _providers(self, files: Mapping[str, str]) -> list[Any]:
         """Parameter providers for the scopes that the program names."""
-        from .errors import UsageError
         from .parameters import check
 
         providers = []
@@ -438,6 +491,21 @@ class Function:
         )
         done.wait()
         return np.array(staging.map().asarray(shape, raw))
+
+
+class EmulatedFunction(Function):
+    """A function of a program on an emulated device."""
+
+    def __call__(self, *args: Any) -> Any:
+        """As `Function.__call__`.
+
+        Raises:
+            EmulationError: a kernel does what no kernel may do, or what the device would refuse.
+        """
+        emulated = self._program.emulated
+        assert emulated is not None
+        with emulated.running():
+            return super().__call__(*args)
 
 
 def _input(b: Any, spec: TensorSpec) -> tuple[np.dtype[Any], tuple[int | None, ...] | None, int]:

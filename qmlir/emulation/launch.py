@@ -36,6 +36,21 @@ class Launch:
     arguments: bytes
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Where a kernel's arguments lie.
+
+    Attributes:
+        places: offset and size of each argument in bytes, in their order.
+        size: of all arguments, in bytes.
+        hidden: what AMD's runtime adds: kind, offset, size.
+    """
+
+    places: tuple[tuple[int, int], ...]
+    size: int
+    hidden: tuple[tuple[str, int, int], ...] = ()
+
+
 @dataclass
 class Counts:
     """What a launch executed.

@@ -65,6 +65,14 @@ class Memory:
         if found is not None and found.written is not None:
             found.written[start - found.start : start - found.start + size] = True
 
+    def copy_written(self, target: int, source: int, size: int) -> None:
+        """Bytes were copied: the target's are written where the source's were."""
+        into, of = self.find(target), self.find(source)
+        if into is None or into.written is None:
+            return
+        known = True if of is None or of.written is None else of.written[source - of.start :][:size]
+        into.written[target - into.start : target - into.start + size] = known
+
     @property
     def allocations(self) -> tuple[Allocation, ...]:
         return tuple(self._allocations)

@@ -1,0 +1,75 @@
+"""What differs between the emulated drivers: the library, the device's facts, and where a kernel's arguments lie."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..errors import UsageError
+from ..targets.base import Target
+from .launch import Executor, Layout
+
+_THREADS, _SIZES, _COUNTS = 1024, (1024, 1024, 64), (2147483647, 65535, 65535)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One vendor's driver.
+
+    Attributes:
+        driver: its name in IREE.
+        source: the C file of its library.
+        soname: the name under which IREE asks the loader for it.
+        package: of its executor; the package has a function `executor()`, and `layout(code, function)`.
+        needs: packages of PyPI that the executor needs.
+        attributes: what its device says of itself, by the numbers of the vendor's enumeration.
+    """
+
+    driver: str
+    source: str
+    soname: str
+    package: str
+    needs: tuple[str, ...]
+    attributes: Callable[[Target], dict[int, int]]
+
+    def check(self) -> None:
+        """Raises UsageError where a package is missing."""
+        missing = [name for name in self.needs if importlib.util.find_spec(name) is None]
+        if missing:
+            raise UsageError(
+                f"emulating {self.driver.upper()} devices needs the package {missing[0]}: pip install 'qmlir[emulate]'"
+            )
+
+    def executor(self) -> Executor:
+        made: Executor = importlib.import_module(self.package).executor()
+        return made
+
+    def layout(self, code: bytes, function: str) -> Layout | None:
+        found: Layout | None = importlib.import_module(self.package).layout(code, function)
+        return found
+
+
+def _cuda(target: Target) -> dict[int, int]:
+    """By `CUdevice_attribute`."""
+    number = int("".join(c for c in target.name if c.isdigit()))
+    return {
+        1: _THREADS, 2: _SIZES[0], 3: _SIZES[1], 4: _SIZES[2], 5: _COUNTS[0], 6: _COUNTS[1], 7: _COUNTS[2],
+        8: 48 * 1024, 10: 32, 12: 65536, 16: 1, 19: 1, 41: 1, 75: number // 10, 76: number % 10, 83: 1, 89: 1,
+        97: target.shared_memory, 113: 1, 115: 1,
+    }  # fmt: skip
+
+
+def _hip(target: Target) -> dict[int, int]:
+    """By `hipDeviceAttribute_t`."""
+    return {
+        9: 1, 24: 1, 26: _SIZES[0], 27: _SIZES[1], 28: 1024, 29: _COUNTS[0], 30: _COUNTS[1], 31: _COUNTS[2],
+        56: _THREADS, 63: 1, 74: target.shared_memory, 87: target.subgroup_sizes[0], 88: 1,
+    }  # fmt: skip
+
+
+BACKENDS = {
+    "cuda": Backend("cuda", "cuda.c", "libcuda.so", "qmlir.emulation.cuda", (), _cuda),
+    "rocm": Backend("hip", "hip.c", "libamdhip64.so", "qmlir.emulation.amd", ("tinygrad",), _hip),
+}

@@ -1,0 +1,191 @@
+"""An emulated driver in this process: its library, its devices, and the way of a launch to the executor."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import TargetError
+from ..targets.base import Target
+from .backends import Backend
+from .launch import Counts, EmulationError, Executor, Launch, Settings
+from .memory import Memory
+from .shim.build import library
+
+_drivers: dict[str, Driver] = {}  # by IREE's name
+_lock = threading.RLock()
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("image", ctypes.c_void_p),
+        ("image_size", ctypes.c_uint64),
+        ("name", ctypes.c_char_p),
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("shared_bytes", ctypes.c_uint32),
+        ("arguments_size", ctypes.c_uint32),
+        ("arguments", ctypes.c_void_p),
+    )
+
+
+class _Event(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("kind", "address", "size", "source"))
+
+
+_ADDED, _ADDED_VISIBLE, _REMOVED, _WRITTEN, _COPIED = range(5)
+_MOST_EVENTS, _MOST_PARAMETERS = 4096, 256
+_LaunchCallback = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Launch))
+_LayoutCallback = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint32),
+    ctypes.POINTER(ctypes.c_uint32),
+)  # fmt: skip
+
+
+def is_emulated(driver: str) -> bool:
+    """Whether one of IREE's drivers is an emulated one in this process."""
+    return driver in _drivers
+
+
+def driver_of(backend: Backend) -> Driver:
+    """The emulated driver, loaded on first use.
+
+    Raises:
+        TargetError: the process uses the vendor's driver.
+        UsageError: no C compiler.
+    """
+    with _lock:
+        if backend.driver not in _drivers:
+            stem = backend.soname.removesuffix(".so")
+            loaded = [p for p in _mapped() if p.name.startswith((f"{stem}.so", f"{stem}-"))]
+            if loaded:
+                raise TargetError(
+                    f"this process has loaded the driver {loaded[0]}; an emulated device needs a process without it"
+                )
+            _drivers[backend.driver] = Driver(backend)
+        return _drivers[backend.driver]
+
+
+def _mapped() -> list[Path]:
+    """Files that this process has mapped."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
+    return [Path(p) for p in dict.fromkeys(line.split(maxsplit=5)[5] for line in lines if line.count("/"))]
+
+
+class Driver:
+    """One vendor's emulated driver, with a device for each target that was asked for."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.memory = Memory()
+        self.settings: Settings | None = None  # of the program that runs
+        self.error: BaseException | None = None  # of its first launch that failed
+        self.on_counts: Callable[[str, Counts], None] | None = None
+        self._executor: Executor | None = None
+        self._numbers: dict[str, int] = {}
+        self._events = (_Event * _MOST_EVENTS)()
+        # RTLD_LOCAL: its symbols are for IREE only, which finds the library by its name.
+        self._library = ctypes.CDLL(str(library(backend.source, backend.soname)))
+        self._library.emulated_take_events.restype = ctypes.c_size_t
+        self._library.emulated_take_events.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+        self._callbacks = _LaunchCallback(self._launched), _LayoutCallback(self._layout)
+        self._library.emulated_connect(*self._callbacks)
+
+    def number(self, target: Target) -> int:
+        """The number of the device that is the target's."""
+        if target.spelling not in self._numbers:
+            facts = self.backend.attributes(target)
+            ids, values = ((ctypes.c_int * len(facts))(*x) for x in (facts.keys(), facts.values()))
+            name = f"emulated {target.spelling}".encode()
+            made = self._library.emulated_add_device(name, ids, values, len(facts))
+            if made < 0:
+                raise TargetError("too many emulated devices in one process")
+            self._numbers[target.spelling] = made
+        return self._numbers[target.spelling]
+
+    @contextmanager
+    def running(
+        self, target: Target, settings: Settings, on_counts: Callable[[str, Counts], None], *, defer: bool
+    ) -> Iterator[None]:
+        """What one program does; programs wait for each other. With `defer`, what is launched is executed at the end:
+        IREE holds Python's lock meanwhile.
+
+        Raises:
+            EmulationError: of a launch that failed; the others behind it were not executed.
+        """
+        with _lock:
+            before = self.settings, self.on_counts
+            self.settings, self.on_counts, self.error = settings, on_counts, None
+            self._library.emulated_activate(self.number(target))
+            self._library.emulated_defer(int(defer))
+            try:
+                yield
+            except BaseException:
+                if self.error is None:
+                    raise
+            finally:
+                self._library.emulated_run_queue()
+                self._library.emulated_defer(0)
+                self.settings, self.on_counts = before
+                error, self.error = self.error, None
+            if error is not None:
+                raise error
+
+    def _launched(self, pointer: Any) -> None:
+        if self.error is not None:  # its arguments may be what the failed launch did not write
+            return
+        try:
+            self._update_memory()
+            launch = self._launch(pointer.contents)
+            if self.settings is None or self.on_counts is None:
+                raise EmulationError(f"{launch.function} was launched outside of a call")
+            if self._executor is None:
+                self._executor = self.backend.executor()
+            self.on_counts(launch.function, self._executor.run(launch, self.memory, self.settings))
+        except BaseException as e:  # through C and IREE nothing may fly
+            self.error = e
+
+    def _launch(self, c: Any) -> Launch:
+        code = ctypes.string_at(c.image, c.image_size)
+        function, grid, block = c.name.decode(), tuple(c.grid), tuple(c.block)
+        arguments = ctypes.string_at(c.arguments, c.arguments_size)
+        layout = self.backend.layout(code, function)
+        if layout is not None and layout.hidden:
+            from .kernarg import with_hidden
+
+            arguments = with_hidden(arguments, layout, grid, block)
+        elif layout is not None:
+            arguments = arguments.ljust(layout.size, b"\0")
+        return Launch(code, function, grid, block, c.shared_bytes, arguments)
+
+    def _layout(self, image: int, size: int, name: bytes, offsets: Any, sizes: Any) -> int:
+        try:
+            found = self.backend.layout(ctypes.string_at(image, size), name.decode())
+            if found is None or len(found.places) > _MOST_PARAMETERS:
+                return -1
+            for i, (offset, length) in enumerate(found.places):
+                offsets[i], sizes[i] = offset, length
+            return len(found.places)
+        except BaseException as e:  # as above
+            self.error = e
+            return -1
+
+    def _update_memory(self) -> None:
+        """What the host did to the device's memory since the last launch."""
+        while count := self._library.emulated_take_events(self._events, _MOST_EVENTS):
+            for e in self._events[:count]:
+                if e.kind in (_ADDED, _ADDED_VISIBLE):
+                    self.memory.add(e.address, e.size, host_visible=e.kind == _ADDED_VISIBLE)
+                elif e.kind == _REMOVED:
+                    self.memory.remove(e.address)
+                elif e.kind == _WRITTEN:
+                    self.memory.mark_written(e.address, e.size)
+                else:
+                    self.memory.copy_written(e.address, e.source, e.size)

@@ -1,0 +1,108 @@
+"""Where the arguments of an AMD kernel lie in its kernarg segment, as its code object says.
+
+The layout is in the note `NT_AMDGPU_METADATA` of the ELF file, as MessagePack (LLVM, "User Guide for AMDGPU Backend",
+code object V3 to V5 metadata).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from .launch import Layout
+
+_NOTE, _METADATA = 7, 32
+
+
+def layout(code: bytes, function: str) -> Layout | None:
+    """The arguments of a kernel; None where the code object has no such kernel."""
+    return _layouts(code).get(function)
+
+
+@lru_cache(maxsize=64)
+def _layouts(code: bytes) -> dict[str, Layout]:
+    found = {}
+    for note in _notes(code):
+        for kernel in _unpacked(note, 0)[0].get("amdhsa.kernels", []):
+            explicit, hidden = [], []
+            for argument in kernel.get(".args", []):
+                place = (argument[".offset"], argument[".size"])
+                kind = argument[".value_kind"]
+                if kind.startswith("hidden_"):
+                    hidden.append((kind, *place))
+                else:
+                    explicit.append(place)
+            found[kernel[".name"]] = Layout(tuple(explicit), kernel[".kernarg_segment_size"], tuple(hidden))
+    return found
+
+
+def _notes(code: bytes) -> Iterator[bytes]:
+    """The metadata notes of an ELF file."""
+    start, size, count = struct.unpack_from("<Q", code, 40)[0], *struct.unpack_from("<HH", code, 58)
+    for i in range(count):
+        (kind,) = struct.unpack_from("<I", code, start + i * size + 4)
+        at, length = struct.unpack_from("<QQ", code, start + i * size + 24)
+        end = at + length
+        while kind == _NOTE and at + 12 <= end:
+            name_size, body_size, note = struct.unpack_from("<III", code, at)
+            body = at + 12 + (name_size + 3) // 4 * 4
+            if note == _METADATA and code[at + 12 : at + 12 + name_size].rstrip(b"\0") == b"AMDGPU":
+                yield code[body : body + body_size]
+            at = body + (body_size + 3) // 4 * 4
+
+
+_SIZES = {0xC4: "B", 0xC5: ">H", 0xC6: ">I", 0xD9: "B", 0xDA: ">H", 0xDB: ">I", 0xDC: ">H", 0xDD: ">I", 0xDE: ">H",
+          0xDF: ">I"}  # fmt: skip
+_NUMBERS = {0xCA: ">f", 0xCB: ">d", 0xCC: "B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: "b", 0xD1: ">h", 0xD2: ">i",
+            0xD3: ">q"}  # fmt: skip
+_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
+
+
+def _unpacked(data: bytes, at: int) -> tuple[Any, int]:
+    """A MessagePack value and where the next one starts."""
+    head = data[at]
+    at += 1
+    if head < 0x80:
+        return head, at
+    if head >= 0xE0:
+        return head - 256, at
+    if head in _CONSTANTS:
+        return _CONSTANTS[head], at
+    if head in _NUMBERS:
+        form = _NUMBERS[head]
+        return struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)
+    if head < 0xC0:
+        count = head & (31 if head >= 0xA0 else 15)
+    else:
+        form = _SIZES[head]
+        (count,) = struct.unpack_from(form, data, at)
+        at += struct.calcsize(form)
+    if 0x80 <= head < 0x90 or head >= 0xDE:
+        made = {}
+        for _ in range(count):
+            key, at = _unpacked(data, at)
+            made[key], at = _unpacked(data, at)
+        return made, at
+    if 0x90 <= head < 0xA0 or head >= 0xDC:
+        items = []
+        for _ in range(count):
+            item, at = _unpacked(data, at)
+            items.append(item)
+        return items, at
+    raw = data[at : at + count]
+    return (raw if 0xC4 <= head <= 0xC6 else raw.decode()), at + count
+
+
+def with_hidden(arguments: bytes, layout: Layout, grid: tuple[int, ...], block: tuple[int, ...]) -> bytes:
+    """The kernarg segment: the explicit arguments, and what the runtime adds of the launch."""
+    segment = bytearray(max(layout.size, len(arguments)))
+    segment[: len(arguments)] = arguments
+    values = {"hidden_grid_dims": sum(g > 1 for g in grid) or 1}
+    for axis, (g, b) in enumerate(zip(grid, block, strict=True)):
+        name = "xyz"[axis]
+        values |= {f"hidden_block_count_{name}": g, f"hidden_group_size_{name}": b, f"hidden_remainder_{name}": 0}
+    for kind, offset, size in layout.hidden:
+        segment[offset : offset + size] = values.get(kind, 0).to_bytes(size, "little")
+    return bytes(segment)

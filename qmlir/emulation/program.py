@@ -1,0 +1,99 @@
+"""A loaded program on an emulated device: which one, and what its launches counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import TargetError
+from ..targets.base import Target
+from .backends import BACKENDS
+from .driver import Driver, driver_of
+from .launch import Counts, Progress, Settings
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """How a program is executed on an emulated device: `qmlir.load(artifact, emulate=Emulation(seed=1))`.
+
+    Attributes:
+        seed: of the order in which workgroups and their waves run; None: in the order of their numbers.
+        progress: called with the instructions executed so far, now and then; it may raise, which ends the call.
+    """
+
+    seed: int | None = None
+    progress: Progress | None = None
+
+
+@dataclass
+class Emulated:
+    """The emulated device of one program.
+
+    Attributes:
+        kernels: what the launches of the last call counted, in their order: the kernel's name and its counts.
+    """
+
+    target: Target
+    options: Emulation
+    driver: Driver
+    kernels: list[tuple[str, Counts]] = field(default_factory=list)
+
+    @property
+    def counts(self) -> Counts:
+        """Of all launches of the last call."""
+        total = Counts()
+        for _, counts in self.kernels:
+            total.add(counts)
+        return total
+
+    def device(self) -> Any:
+        """IREE's device."""
+        from ..runtime import emulated_device
+
+        number = self.driver.number(self.target)
+        return emulated_device(self.driver.backend.driver, number)
+
+    def running(self, *, load: bool = False) -> AbstractContextManager[None]:
+        """For loading the program, or a call of it.
+
+        Raises:
+            EmulationError: when it ends, of the first launch that failed.
+        """
+        self.kernels = []
+        settings = Settings(self.target.spelling, self.options.seed, self._progress)
+        return self.driver.running(self.target, settings, self._add, defer=load)
+
+    def _add(self, kernel: str, counts: Counts) -> None:
+        self.kernels.append((kernel, counts))
+
+    def _progress(self, instructions: int) -> None:
+        if self.options.progress is not None:
+            self.options.progress(sum(c.total for _, c in self.kernels) + instructions)
+
+
+def emulated(manifest: Mapping[str, Any], options: Emulation) -> Emulated:
+    """The emulated device that a program is for.
+
+    Raises:
+        TargetError: a target that is not emulated, or a process with the vendor's driver.
+        UsageError: a part is missing that `qmlir[emulate]` installs.
+    """
+    from ..targets import resolve
+
+    spelling = str(manifest["target"])
+    kind = spelling.partition(":")[0]
+    if kind == "cpu":
+        raise TargetError(f"the program is for {spelling}, which needs no emulated device: load it without emulate")
+    if kind == "vulkan":
+        raise TargetError(
+            f"the program is for {spelling}, which is not emulated: Mesa's lavapipe is a Vulkan device on any CPU "
+            "(docs/targets/vulkan-lavapipe.md); load it without emulate"
+        )
+    backend = BACKENDS.get(kind)
+    if backend is None:
+        raise TargetError(f"the program is for {spelling}, which is not emulated; emulated are {', '.join(BACKENDS)}")
+    target = resolve(spelling)
+    backend.check()
+    return Emulated(target, options, driver_of(backend))

@@ -1,0 +1,1 @@
+"""Stand-ins for the libraries of CUDA and HIP, in C: device memory is host memory, kernels go to Python."""
