@@ -242,7 +242,7 @@ class _Run:
             if pc == stop or budget <= 0:
                 return "parted", pc
             if self.executed - self.reported >= _REPORT and self.settings.progress is not None:
-                self.settings.progress(self.executed - self.reported)
+                self.settings.progress(self.executed)
                 self.reported = self.executed
 
     def _barrier(self, g: Gang, pc: Array, state: Array) -> None:
