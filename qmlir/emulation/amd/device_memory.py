@@ -118,7 +118,7 @@ class Reach:
     def store(self, g: Gang, addresses: Array, on: Array, size: int, values: Array) -> None:
         """Store `uint32[waves, lanes, words]`."""
         for held, mine, offsets in self.parts(addresses, on, size):
-            if any(held is a for a in self.own):
+            if any(held is a for a in self.own[:2]):
                 wave, lane = np.argwhere(mine)[0]
                 raise Fault("it stores to the kernel's arguments or code", int(wave), int(lane))
             at, what = offsets[mine], np.ascontiguousarray(values[mine])
@@ -264,8 +264,8 @@ def _scratch_address(b: Builder, offset: int) -> tuple[Address, None]:
     return run, None
 
 
-def _buffer_address(b: Builder) -> tuple[Address, Callable[[Gang, int], tuple[Array, Array]]]:
-    """Addresses, and of how many bytes the buffer has with the offset within it."""
+def _buffer_address(b: Builder) -> tuple[Address, Callable[[Gang], Array]]:
+    """Addresses, and how many bytes of the buffer there are from each on."""
     f = b.instruction.fields
     words = [b.read_scalar(f["srsrc"] + i) for i in range(4)]
     start = b.read_scalar(f["soffset"])
@@ -291,24 +291,39 @@ def _buffer_address(b: Builder) -> tuple[Address, Callable[[Gang, int], tuple[Ar
         inside, scalar = within(g)
         return base[:, None] + (inside + scalar).astype(U64)
 
-    def fits(g: Gang, size: int) -> tuple[Array, Array]:
+    def room(g: Gang) -> Array:
         inside, scalar = within(g)
-        records = np.broadcast_to(words[2](g), g.count).astype(I64)[:, None]
-        room = records - scalar - inside
-        return room >= size, room >= 4
+        left: Array = np.broadcast_to(words[2](g), g.count).astype(I64)[:, None] - scalar - inside
+        return left
 
-    return address, fits
+    return address, room
 
 
 def _lanes_in_reach(g: Gang, fits: Any, size: int) -> Array:
     """Active lanes, without those beyond the end of a buffer: these read 0 and store nothing."""
+    return g.on if fits is None else g.on & (fits(g) >= size)
+
+
+def _pieces(g: Gang, fits: Any, size: int) -> list[tuple[int, int, Array]]:
+    """First byte, size and lanes of the parts of an access: a buffer's end is compared with each word of it (CDNA 3 and
+    RDNA 3 ISA guides, "Range checking")."""
     if fits is None:
-        return g.on
-    whole, some = fits(g, size)
-    if size > 4 and (some & ~whole & g.on).any():
-        wave, lane = np.argwhere(some & ~whole & g.on)[0]
-        raise Fault("a part of what it accesses lies beyond the end of its buffer", int(wave), int(lane))
-    return g.on & whole
+        return [(0, size, g.on)]
+    room = fits(g)
+    cut = g.on & (room > 0) & (room < size)
+    if not cut.any():
+        return [(0, size, g.on & (room >= size))]
+    if (cut & (room % min(size, 4) != 0)).any():
+        wave, lane = np.argwhere(cut & (room % min(size, 4) != 0))[0]
+        raise Fault("the end of its buffer lies within a word that it accesses", int(wave), int(lane))
+    return [(at, 4, g.on & (room >= at + 4)) for at in range(0, size, 4)]
+
+
+def _load_pieces(g: Gang, place: Array, pieces: list[tuple[int, int, Array]], size: int) -> tuple[Array, Array | None]:
+    loaded = [g.reach.load(g, place + U64(at), on, part) for at, part, on in pieces]
+    unknown = [u for _, u in loaded if u is not None]
+    values = loaded[0][0] if len(loaded) == 1 else np.concatenate([v for v, _ in loaded], axis=-1)
+    return values, np.max(unknown, axis=0) if unknown else None
 
 
 def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: Any, addresses: int) -> Operation:
@@ -320,8 +335,8 @@ def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: 
     registers = b.defines
 
     def run(g: Gang) -> None:
-        place, on = address(g), _lanes_in_reach(g, fits, size)
-        values, unknown = g.reach.load(g, place, on, size)
+        place = address(g)
+        values, unknown = _load_pieces(g, place, _pieces(g, fits, size), size)
         if signed:
             bits = 32 - 8 * size
             values = (values << U32(bits)).view(np.int32) >> bits
@@ -351,7 +366,9 @@ def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addre
         values = np.stack([np.broadcast_to(r(g), g.on.shape) for r in reads], axis=-1)
         if high:
             values = values >> U32(16)
-        g.reach.store(g, address(g), _lanes_in_reach(g, fits, size), size, values)
+        place = address(g)
+        for at, part, on in _pieces(g, fits, size):
+            g.reach.store(g, place + U64(at), on, part, values[..., at // 4 : (at + part + 3) // 4])
         g.shadow.issue(g, STORE, 0)
 
     return Operation(b.instruction, run, b.uses, b.defines, "memory", "memory", addresses=addresses, stored=stored)

@@ -11,6 +11,7 @@ from ..launch import EmulationError
 from .decode import VGPR
 from .gang import Array, Gang
 from .operands import Builder, Fetch, Operation
+from .shadow import Fault
 
 
 def dpp_lanes(control: int, lanes: int) -> Array:
@@ -208,10 +209,42 @@ def _mbcnt(high: bool) -> Callable[[Builder], Callable[[Gang], Any]]:
     return make
 
 
+def _indexed(read: bool) -> Callable[[Builder], Callable[[Gang], Any]]:
+    """A move from or to the register whose number M0 adds to."""
+
+    def make(b: Builder) -> Callable[[Gang], Any]:
+        f = b.instruction.fields
+        fetch = None if read else b.read(f["src0"], "u32")
+        store = b.write(f["vdst"], "u32") if read else None
+        m0 = b.read_scalar(125)
+        first = f["src0" if read else "vdst"] - VGPR
+
+        def run(g: Gang) -> None:
+            numbers = first + np.broadcast_to(m0(g), g.count).astype(np.int64)
+            wrong = (numbers < 0) | (numbers >= len(g.u32))
+            if wrong.any():
+                raise Fault(f"it indexes register v{numbers[wrong][0]}, which there is not", int(np.argmax(wrong)), -1)
+            for number in np.unique(numbers):
+                g.shadow.arrived(g, 1 << int(number))
+            if store is not None:
+                store(g, g.u32[numbers, g.index])
+                return
+            value = np.broadcast_to(fetch(g), g.on.shape)
+            old = g.u32[numbers, g.index]
+            g.u32[numbers, g.index] = np.where(g.on, value, old)
+            for number in np.unique(numbers):
+                g.put_lanes(g.shadow.unset[number], 0, g.on & (numbers == number)[:, None])
+
+        return run
+
+    return make
+
+
 _ACROSS: dict[str, Callable[[Builder], Callable[[Gang], Any]]] = {
     "v_readfirstlane_b32": _readfirstlane, "v_readlane_b32": _readlane, "v_writelane_b32": _writelane,
     "v_permlane16_b32": _permlane16(False), "v_permlanex16_b32": _permlane16(True), "v_permlane64_b32": _permlane64,
     "v_permlane16_swap_b32": _permlane_swap(16), "v_permlane32_swap_b32": _permlane_swap(32),
+    "v_movrels_b32": _indexed(True), "v_movreld_b32": _indexed(False),
     "v_mbcnt_lo_u32_b32": _mbcnt(False), "v_mbcnt_hi_u32_b32": _mbcnt(True),
 }  # fmt: skip
 

@@ -104,8 +104,8 @@ class Builder:
 
     def read(self, number: int, kind: str, half: int = 0) -> Fetch:
         """An operand `[waves, lanes]`, `[waves, 1]`, or one number for all."""
-        count = max(1, WIDTH[kind] // 32)
-        self.uses |= register_bits(number, count)
+        if number != self.null:
+            self.uses |= register_bits(number, max(1, WIDTH[kind] // 32))
         if number >= VGPR:
             return _vector(number - VGPR, kind, half)
         if number == self.null:
@@ -145,9 +145,9 @@ class Builder:
 
     def read_scalar(self, number: int, bits: int = 32) -> Fetch:
         """A scalar operand `uint32[waves]` or `uint64[waves]`, or one number for all."""
-        self.uses |= register_bits(number, max(1, bits // 32))
         if number == self.null:
             return lambda g: np.uint64(0) if bits == 64 else np.uint32(0)
+        self.uses |= register_bits(number, max(1, bits // 32))
         if number < 128:
             if bits == 32:
                 return lambda g: g.s_u32[number][g.at]

@@ -119,6 +119,14 @@ class Shadow:
 
     # ---- waiting
 
+    def arrived(self, g: Gang, registers: int) -> None:
+        """Registers that an instruction reads by an index must have arrived."""
+        for number in registers_of(registers & self.pending):
+            at = number - VGPR
+            late = self.arrives[at][g.at] > self.done[self.by[at][g.at], g.index]
+            if late.any():
+                raise Fault(f"it reads {register_name(number)} before it was waited for", int(np.argmax(late)), -1)
+
     def _arrived(self, g: Gang, op: Operation, waiting: int) -> None:
         for number in registers_of(waiting):
             at = number - VGPR if number >= VGPR else ACC + number

@@ -157,7 +157,7 @@ def _select_result(b: Builder, number: int, kind: str) -> Store:
     store = b.write(number, "u32")
 
     def write(g: Gang, x: Any) -> None:
-        x = np.asarray(x)
+        x = np.asarray(x).astype(_DTYPES[kind])
         x = (x.view(np.uint16) if WIDTH[kind] == 16 else x.view(np.uint32)).astype(np.uint32)
         placed = (x << np.uint32(shift)) & np.uint32(mask)
         if old is not None:
