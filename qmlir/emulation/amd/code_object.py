@@ -28,11 +28,12 @@ class Kernel:
         scratch_bytes: private memory of a work item.
         lanes: of a wave, 32 or 64.
         user_registers: SGPRs that hold what the driver passes.
-        dispatch_pointer, queue_pointer, segment_pointer, ...: which of these are among them, in the order of `_USER`.
+        user: which of the seven kinds of them there are, a bit each.
         preloaded: SGPRs of the kernarg segment's first words, and the word they start with.
         workgroup_ids: whether x, y, z of the workgroup follow in SGPRs.
         workitem_ids: 0: x; 1: x and y; 2: x, y and z.
-        accumulators: index of the first accumulation register in the unified file of gfx90a and later.
+        float_mode: rounding and denormals.
+        wave_offset: whether the offset of the wave's private memory follows the workgroup in SGPRs.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Kernel:
     workgroup_ids: tuple[bool, bool, bool]
     workitem_ids: int
     float_mode: int
+    wave_offset: bool
 
 
 @dataclass(frozen=True)
@@ -134,4 +136,5 @@ def _kernel(name: str, at: int, image: Any) -> Kernel:
         preloaded=preload & 127, preload_offset=preload >> 7,
         workgroup_ids=(bool(rsrc2 >> 7 & 1), bool(rsrc2 >> 8 & 1), bool(rsrc2 >> 9 & 1)),
         workitem_ids=rsrc2 >> 11 & 3, float_mode=rsrc1 >> 12 & 255,
+        wave_offset=bool(rsrc2 & 1),
     )  # fmt: skip

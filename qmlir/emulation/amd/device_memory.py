@@ -289,14 +289,22 @@ def _buffer_address(b: Builder) -> tuple[Address, Callable[[Gang], Array]]:
         low, high = (np.broadcast_to(w(g), g.count).astype(U64) for w in words[:2])
         base = low | (high & U64(0xFFFF)) << U64(32)
         inside, scalar = within(g)
+        if b.cdna and (np.broadcast_to(words[3](g), g.count) & _PRIVATE).any():  # words of all lanes side by side
+            inside = (inside >> 2) * 4 * g.lanes + (inside & 3) + 4 * np.arange(g.lanes)
         return base[:, None] + (inside + scalar).astype(U64)
 
     def room(g: Gang) -> Array:
         inside, scalar = within(g)
         left: Array = np.broadcast_to(words[2](g), g.count).astype(I64)[:, None] - scalar - inside
-        return left
+        private = b.cdna and (np.broadcast_to(words[3](g), g.count) & _PRIVATE).any()
+        return left + 2 * _MOST if private else left
 
     return address, room
+
+
+# In the fourth word of a buffer descriptor of gfx9: the lane is added to the address, which makes memory private.
+_PRIVATE = U32(1 << 23)
+_MOST = 1 << 33
 
 
 def _lanes_in_reach(g: Gang, fits: Any, size: int) -> Array:
@@ -310,6 +318,8 @@ def _pieces(g: Gang, fits: Any, size: int) -> list[tuple[int, int, Array]]:
     if fits is None:
         return [(0, size, g.on)]
     room = fits(g)
+    if room.max() > _MOST and size > 4:  # private memory: the words of a lane lie apart
+        return [(at, 4, g.on) for at in range(0, size, 4)]
     cut = g.on & (room > 0) & (room < size)
     if not cut.any():
         return [(0, size, g.on & (room >= size))]
@@ -319,8 +329,16 @@ def _pieces(g: Gang, fits: Any, size: int) -> list[tuple[int, int, Array]]:
     return [(at, 4, g.on & (room >= at + 4)) for at in range(0, size, 4)]
 
 
-def _load_pieces(g: Gang, place: Array, pieces: list[tuple[int, int, Array]], size: int) -> tuple[Array, Array | None]:
-    loaded = [g.reach.load(g, place + U64(at), on, part) for at, part, on in pieces]
+def _moved(g: Gang, fits: Any, place: Array, at: int) -> Array:
+    """Addresses `at` bytes on."""
+    if at and fits is not None and fits(g).max() > _MOST:
+        at *= g.lanes
+    return place + U64(at)
+
+
+def _load_pieces(g: Gang, fits: Any, place: Array, size: int) -> tuple[Array, Array | None]:
+    pieces = _pieces(g, fits, size)
+    loaded = [g.reach.load(g, _moved(g, fits, place, at), on, part) for at, part, on in pieces]
     unknown = [u for _, u in loaded if u is not None]
     values = loaded[0][0] if len(loaded) == 1 else np.concatenate([v for v, _ in loaded], axis=-1)
     return values, np.max(unknown, axis=0) if unknown else None
@@ -336,7 +354,7 @@ def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: 
 
     def run(g: Gang) -> None:
         place = address(g)
-        values, unknown = _load_pieces(g, place, _pieces(g, fits, size), size)
+        values, unknown = _load_pieces(g, fits, place, size)
         if signed:
             bits = 32 - 8 * size
             values = (values << U32(bits)).view(np.int32) >> bits
@@ -368,10 +386,13 @@ def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addre
             values = values >> U32(16)
         place = address(g)
         for at, part, on in _pieces(g, fits, size):
-            g.reach.store(g, place + U64(at), on, part, values[..., at // 4 : (at + part + 3) // 4])
+            g.reach.store(g, _moved(g, fits, place, at), on, part, values[..., at // 4 : (at + part + 3) // 4])
         g.shadow.issue(g, STORE, 0)
 
-    return Operation(b.instruction, run, b.uses, b.defines, "memory", "memory", addresses=addresses, stored=stored)
+    reaches = None if fits is None else lambda g: g.on & (fits(g) > 0)
+    return Operation(
+        b.instruction, run, b.uses, b.defines, "memory", "memory", addresses=addresses, stored=stored, reaches=reaches
+    )
 
 
 def _atomic(b: Builder, what: str, address: Address, fits: Any, addresses: int) -> Operation | None:

@@ -121,6 +121,10 @@ class _Run:
         for bit, registers in enumerate((4, 2, 2, 2, 2, 2, 1)):
             if not kernel.user >> bit & 1:
                 continue
+            if bit == 0 and g.scratch_bytes:
+                for i, word in enumerate((g.scratch_base & 0xFFFFFFFF, g.scratch_base >> 32, 0xFFFFFFFF, 1 << 23)):
+                    g.s_u32[at + i] = word
+                known |= register_bits(at, 4)
             if bit == 3:
                 g.s_u32[at], g.s_u32[at + 1] = address & 0xFFFFFFFF, address >> 32
                 known |= register_bits(at, 2)
@@ -142,6 +146,9 @@ class _Run:
                     g.s_u32[at] = value
                     known |= register_bits(at, 1)
                     at += 1
+        if kernel.wave_offset and self.object.machine == "gfx90a":
+            g.s_u32[at] = np.arange(g.waves) * g.lanes * g.scratch_bytes
+            known |= register_bits(at, 1)
         bx, by, bz = launch.block
         item = g.wave[:, None] * g.lanes + np.arange(g.lanes)
         exists = item < bx * by * bz

@@ -37,6 +37,7 @@ class Operation:
         loads: whether its results arrive later.
         counter: by which counter, where they arrive in order.
         addresses, stored: registers that an address is made of, and that go to memory.
+        reaches: the lanes whose store has an effect; None: all that are active.
     """
 
     instruction: Instruction
@@ -50,6 +51,7 @@ class Operation:
     counter: int = -1
     addresses: int = 0
     stored: int = 0
+    reaches: Callable[[Gang], Array] | None = None
 
     def __post_init__(self) -> None:
         self.following = self.instruction.address + self.instruction.size

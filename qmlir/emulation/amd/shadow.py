@@ -106,9 +106,10 @@ class Shadow:
 
     def _known(self, g: Gang, op: Operation) -> None:
         for registers, what in ((op.addresses, "its address"), (op.stored, "what it stores")):
+            lanes = op.reaches(g) if op.reaches is not None and registers is op.stored else g.on
             for number in registers_of(registers & self.unwritten):
                 if number >= VGPR:
-                    part = np.where(g.on, self.unset[number - VGPR][g.at], 0)
+                    part = np.where(lanes, self.unset[number - VGPR][g.at], 0)
                 else:
                     part = np.broadcast_to(self.unset_scalars[number][g.at][:, None], g.on.shape) * g.on.any(axis=1)[:, None]
                 if part.any():
