@@ -283,7 +283,8 @@ def _buffer_address(b: Builder) -> tuple[Address, Callable[[Gang], Array]]:
         if index is not None:
             stride = (np.broadcast_to(words[1](g), g.count).astype(I64) >> 16 & 0x3FFF)[:, None]
             inside = inside + stride * np.asarray(index(g)).astype(I64)
-        return inside, np.broadcast_to(start(g), g.count).astype(I64)[:, None]
+        # The sum has 32 bits on these chips: LLVM folds a constant into `offset` whether or not it wraps.
+        return inside & 0xFFFFFFFF, np.broadcast_to(start(g), g.count).astype(I64)[:, None]
 
     def address(g: Gang) -> Array:
         low, high = (np.broadcast_to(w(g), g.count).astype(U64) for w in words[:2])

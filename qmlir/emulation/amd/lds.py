@@ -179,7 +179,7 @@ def _loaded(g: Gang, registers: int, unknown: Array | None, place: Array) -> Non
 
 def _unknown(g: Gang, registers: int) -> Array | None:
     """Where registers that go to LDS hold what nobody wrote."""
-    return g.shadow._joined(g, registers & g.shadow.unwritten) if registers & g.shadow.unwritten else None
+    return g.shadow.joined(g, registers & g.shadow.unwritten)
 
 
 def _one(b: Builder, load: bool, what: str, half: str) -> Operation:

@@ -56,7 +56,7 @@ class Shadow:
         found = None
         unwritten = op.uses & self.unwritten
         if unwritten and flow == "lane":
-            found = self._joined(g, unwritten)
+            found = self.joined(g, unwritten)
         elif unwritten and flow == "scalar":
             self._scalars(g, op, unwritten)
             return
@@ -66,7 +66,8 @@ class Shadow:
         if found is not None or op.defines & self.unwritten:
             self.set(g, op.defines, found)
 
-    def _joined(self, g: Gang, registers: int) -> Array | None:
+    def joined(self, g: Gang, registers: int) -> Array | None:
+        """Where any of these registers holds what nobody wrote, `[waves, lanes]`; None: nowhere that is active."""
         found: Any = None
         for number in registers_of(registers):
             if number >= VGPR:

@@ -16,6 +16,7 @@ from .decode import LITERAL, VCC, VGPR, Instruction
 from .gang import Array, Gang
 from .lanes import dpp
 from .operands import WIDTH, Builder, Fetch, Operation, Store
+from .shadow import Shadow
 
 _FLOATS = ("f16", "f32", "f64")
 # Those that write one half of a register and keep the other, on CDNA too, where other 16-bit results clear it.
@@ -436,7 +437,12 @@ def _dual(ins: Instruction, machine: str, lanes: int) -> Operation:
         y.run(g)
         g.u32[to_x] = new
 
-    return Operation(ins, run, x.uses | y.uses, x.defines | y.defines)
+    def flow(g: Gang, shadow: Shadow) -> None:
+        found = [shadow.joined(g, part.uses & shadow.unwritten) for part in (x, y)]
+        for part, unset in zip((x, y), found, strict=True):
+            shadow.set(g, part.defines, unset)
+
+    return Operation(ins, run, x.uses | y.uses, x.defines | y.defines, flow=flow)
 
 
 def _nothing(b: Builder) -> Callable[[Gang], Any]:
