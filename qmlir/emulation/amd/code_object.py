@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -61,12 +61,14 @@ class CodeObject:
         image: its segments at their addresses. Constants lie in it.
         code: first and last address of instructions in the image.
         kernels: by name.
+        decoded: what executes the instructions that were met, by the lanes of a wave and the address.
     """
 
     machine: str
     image: np.ndarray[Any, np.dtype[np.uint8]]
     code: tuple[int, int]
     kernels: dict[str, Kernel]
+    decoded: dict[int, dict[int, Any]] = field(default_factory=dict)
 
     @property
     def base(self) -> int:

@@ -54,7 +54,7 @@ class _Run:
         self.kernel = self.object.kernels[launch.function]
         self.shared = self.kernel.shared_bytes + launch.shared_bytes
         self._check_limits()
-        self.program = _programs.setdefault((self.object.base, self.kernel.lanes), {})
+        self.program: Program = self.object.decoded.setdefault(self.kernel.lanes, {})
         self.random = None if settings.seed is None else np.random.default_rng(settings.seed)
         self.arguments = np.frombuffer(launch.arguments.ljust(max(self.kernel.kernarg_bytes, 8), b"\0"), np.uint8).copy()
         own = [_held(self.arguments), _held(self.object.image)]
@@ -299,10 +299,6 @@ class _Run:
             if fault.lane >= 0:
                 where += f", lane {fault.lane}"
         return EmulationError(f"{where}: {fault}")
-
-
-# Decoded programs, by the address of their image.
-_programs: dict[tuple[int, int], Program] = {}
 
 
 def operation(ins: Instruction, machine: str, wave_lanes: int) -> Operation | None:

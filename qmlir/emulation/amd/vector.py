@@ -378,7 +378,7 @@ def _from_fp8(name: str, packed: bool) -> Callable[[Builder], Callable[[Gang], A
         low, high = b.write(f["vdst"], "f32"), b.write(f["vdst"] + 1, "f32")
 
         def run(g: Gang) -> None:
-            codes = np.asarray(word(g))
+            codes = np.array(word(g))  # a copy: the result may take its place
             low(g, table[codes & 255])
             high(g, table[codes >> 8])
 
