@@ -54,6 +54,7 @@ vulkan:
 
 # A missing Vulkan device fails the tests that need it: what was not run must not look like a pass.
 test test-slow: export QMLIR_REQUIRE_LAVAPIPE = 1
+test test-slow: export QMLIR_REQUIRE_EMULATION = 1
 
 test: $(VENV)/.installed-test vulkan
 	@$(PY) -m pytest -n $(JOBS) -m "not slow"

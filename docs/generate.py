@@ -31,6 +31,7 @@ from benchmarks.decoder import section as decoder_section
 from conformance import report
 
 DOCS = Path(__file__).resolve().parent
+EXECUTED = DOCS.parent / "test" / "emulation" / "results.json"
 NODES = DOCS.parent / "test" / "support" / "onnx_nodes.json"
 RESULTS = DOCS.parent / "benchmarks" / "results"
 NOTEBOOK = DOCS.parent / "samples" / "11_notebook" / "torch_to_tuned.ipynb"
@@ -90,8 +91,10 @@ compile a part of it again, the slow tier all of it.*
 
 A cell is the instruction that multiplies, as it stands in the compiled code, and the number of kernels of the program.
 Sizes are those of one layer (M = 128, N = 256, K = 512; images of 16 x 16 x 64); weights and their scales are
-constants. None of these devices runs in the tests: what is shown is compiled code. Numerics are tested on the CPU and
-on lavapipe.
+constants. Where "executed" stands in a cell, the program was also executed on an [emulated device](emulation.md), and
+its results compared with qmlir.reference: integers exactly, floats within their tolerance. `python test/emulation/run.py`
+does so and writes `test/emulation/results.json`. What the other cells show is compiled code. Numerics are tested on the
+CPU and on lavapipe.
 
 * On NVIDIA through CUDA, products of integer codes are kernels of ours (kernels.md): IREE {iree} has no int8
   tensor core instruction. What they do not take (convolutions in groups of no 16 filters) is exact in f16.
@@ -112,8 +115,9 @@ on lavapipe.
 """
 
 
-def cell_text(cell: dict[str, Any], notes: list[str]) -> str:
-    """One cell; what it has to say more goes to `notes`, and its number into the cell."""
+def cell_text(cell: dict[str, Any], notes: list[str], executed: str = "") -> str:
+    """One cell; what it has to say more goes to `notes`, and its number into the cell. `executed`: what came of it on
+    an emulated device."""
 
     def note(text: str) -> str:
         if text not in notes:
@@ -123,6 +127,10 @@ def cell_text(cell: dict[str, Any], notes: list[str]) -> str:
     if cell["status"] != "compiled":
         return cell["status"] + note(cell["reason"])
     kernels = f", {cell['kernels']} kernels" if cell["kernels"] > 1 else ""
+    if executed == "executed":
+        kernels += ", executed"
+    elif executed:
+        kernels += ", not executed" + note(executed)
     if "instruction" not in cell:
         return f"vector code{kernels}"
     name = f"`{cell['instruction']}`" if cell["kind"] in ("matrix", "dot") else cell["kind"]
@@ -130,12 +138,25 @@ def cell_text(cell: dict[str, Any], notes: list[str]) -> str:
     return f"{name}{kernels}{slow}"
 
 
+def levels(rows: dict[str, dict[str, dict[str, Any]]], executed: dict[str, dict[str, str]]) -> str:
+    """How far each target is checked, as a table."""
+    lines = ["\n| target | level | rows executed |\n|---|---|---|"]
+    lines += ["| cpu, vulkan:lavapipe | runs on hardware: the tests' own CPU | |"]
+    for target in next(iter(rows.values())):
+        compiled = [name for name, row in rows.items() if row[target]["status"] == "compiled"]
+        done = [name for name in compiled if executed.get(name, {}).get(target) == "executed"]
+        level = "executed in an emulator" if done else "compiled"
+        lines.append(f"| {target} | {level} | {f'{len(done)} of {len(compiled)}' if done else ''} |")
+    return "\n".join(lines)
+
+
 def support_page() -> str:
     """The text of support.md."""
     rows: dict[str, dict[str, dict[str, Any]]] = json.loads(MATRIX.read_text())
     targets = list(next(iter(rows.values())))
     notes: list[str] = []
-    parts = [SUPPORT.format(iree=version("iree-base-compiler"))]
+    executed: dict[str, dict[str, str]] = json.loads(EXECUTED.read_text()) if EXECUTED.exists() else {}
+    parts = [SUPPORT.format(iree=version("iree-base-compiler")), levels(rows, executed)]
     operation = ""
     for name, row in rows.items():
         op, _, scheme = name.partition(": ")
@@ -143,7 +164,7 @@ def support_page() -> str:
             operation = op
             title = "Programs of several operations" if op == "program" else f"`{op}`"
             parts.append(f"\n## {title}\n\n| scheme | {' | '.join(targets)} |\n|{'---|' * (len(targets) + 1)}")
-        parts.append(f"| {scheme} | {' | '.join(cell_text(row[t], notes) for t in targets)} |")
+        parts.append(f"| {scheme} | {' | '.join(cell_text(row[t], notes, executed.get(name, {}).get(t, "")) for t in targets)} |")
     if notes:
         parts.append("\n## Notes\n")
         parts += [f"{i}. " + "\n   ".join(text.splitlines()) for i, text in enumerate(notes, 1)]

@@ -68,7 +68,8 @@ class Pipeline:
             DiagnosticsError: from the pass that failed; a PassError names a reproducer file.
         """
         for i, step in enumerate(self.steps):
-            before = str(module) if reproducer and _small(module) else None
+            # A copy shares its constants; text is made of it only where a pass fails.
+            before = module.operation.clone() if reproducer else None
             start = time.perf_counter()
             try:
                 if isinstance(step, Pass):
@@ -78,9 +79,9 @@ class Pipeline:
                     _run_cxx(step, module)
             except PassError as e:
                 e.pass_name = e.pass_name or step.text()
-                if before is not None:
+                if before is not None and _small(before):
                     rest = ",".join(s.text() for s in self.steps[i:])
-                    e.reproducer = write_reproducer(before, rest)
+                    e.reproducer = write_reproducer(str(before), rest)
                 raise
             self.seconds[step.text()] = self.seconds.get(step.text(), 0.0) + time.perf_counter() - start
             if after is not None:
@@ -88,7 +89,7 @@ class Pipeline:
 
 
 def _small(module: Any) -> bool:
-    """Whether printing the module for a reproducer is affordable: no constant above a mebibyte of elements."""
+    """Whether printing the module's operation for a reproducer is affordable: no constant of over 2^20 elements."""
     small = True
 
     def visit(op: Any) -> Any:
@@ -102,7 +103,7 @@ def _small(module: Any) -> bool:
             small = small and (count < 1 << 20 or getattr(op.attributes["value"], "is_splat", False))
         return ir.WalkResult.ADVANCE
 
-    module.operation.walk(visit)
+    module.walk(visit)
     return small
 
 

@@ -20,6 +20,7 @@ PASSES: dict[str, str] = {
     "qmlir-attention": "attention:AttentionPass",
     "qmlir-select": "select:SelectPass",
     "qmlir-decode-small-floats": "small_floats:DecodeSmallFloatsPass",
+    "qmlir-int-to-bf16": "int_to_bf16:IntToBf16Pass",
     "qmlir-index-sums": "index_sums:IndexSumsPass",
     "qmlir-cut-loops": "loops:CutLoopsPass",
     "qmlir-split-broadcast": "broadcast:SplitBroadcastPass",
@@ -30,6 +31,8 @@ PASSES: dict[str, str] = {
     "qmlir-fuse-rows": "rows:FuseRowsPass",
     "qmlir-choose-data-tiling": "data_tiling:ChooseDataTilingPass",
     "qmlir-guard": "guard:GuardPass",
+    "qmlir-shared-memory": "shared_memory:SharedMemoryPass",
+    "qmlir-sign-matrix-sums": "matrix_sums:SignMatrixSumsPass",
 }
 
 

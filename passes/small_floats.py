@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import arith, ir
-from ..dialect.dtypes import DTYPES, SMALL_FLOATS
+from ..kernels.small_floats import FORMATS, SCALE, decoded
 from .base import Pass, State
-
-FORMATS = {DTYPES[name].mlir: form for name, form in SMALL_FLOATS.items()}
-_SCALE = "f8E8M0FNU"  # an exponent and nothing else
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class DecodeSmallFloatsPass(Pass):
         def visit(op: Any) -> Any:
             if op.name == "arith.extf":
                 name = str(op.operands[0].type)
-                if name not in kept and (name in FORMATS or name == _SCALE) and not _configured(op):
+                if name not in kept and (name in FORMATS or name == SCALE) and not _configured(op):
                     found.append(op)
             elif op.name == "arith.truncf":
                 name = str(op.results[0].type)
@@ -63,33 +60,8 @@ def _configured(op: Any) -> bool:
 
 def _decoded(x: Any) -> Any:
     """The f32 value of a scalar code."""
-    i32, f32 = ir.IntegerType.get_signless(32), ir.F32Type.get()
-
-    def c(value: int) -> Any:
-        return arith.constant(i32, value)
-
-    def when(predicate: str, a: Any, b: int, yes: Any, no: Any) -> Any:
-        return arith.select(arith.cmpi(getattr(arith.CmpIPredicate, predicate), a, c(b)), yes, no)
-
-    code = arith.extui(i32, arith.bitcast(ir.IntegerType.get_signless(8), x))
-    nan = c(0x7FC00000)
-    if str(x.type) == _SCALE:
-        bits = when("eq", code, 0, c(1 << 22), arith.shli(code, c(23)))  # 2^-127 is subnormal
-        return arith.bitcast(f32, when("eq", code, 255, nan, bits))
-    form = FORMATS[str(x.type)]
-    size = arith.andi(code, c(0x7F))
-    normal = arith.addi(arith.shli(size, c(23 - form.mantissa)), c((127 - form.bias) << 23))
-    step = arith.constant(f32, 2.0 ** (1 - form.bias - form.mantissa))
-    subnormal = arith.bitcast(i32, arith.mulf(arith.uitofp(f32, size), step))
-    bits = when("ult", size, 1 << form.mantissa, subnormal, normal)
-    if form.special == "fn":
-        bits = when("eq", size, 0x7F, nan, bits)
-    elif form.special == "inf":
-        bits = when("ugt", size, 0x7C, nan, when("eq", size, 0x7C, c(0x7F800000), bits))
-    bits = arith.ori(bits, arith.shli(arith.andi(code, c(0x80)), c(24)))
-    if form.special == "fnuz":
-        bits = when("eq", code, 0x80, nan, bits)
-    return arith.bitcast(f32, bits)
+    byte = arith.bitcast(ir.IntegerType.get_signless(8), x)
+    return decoded(arith.extui(ir.IntegerType.get_signless(32), byte), str(x.type))
 
 
 def _encoded(x: Any, t: Any) -> Any:

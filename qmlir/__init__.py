@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .checking import Tolerance as Tolerance, check as check
     from .compiler import compile as compile, text_at as source
     from .dialect import reference as reference
+    from .emulation.launch import EmulationError as EmulationError
+    from .emulation.program import Emulation as Emulation
     from .errors import InputError as InputError, QmlirError as QmlirError, SlowFallbackWarning as SlowFallbackWarning
     from .explanation import Explanation as Explanation, explain as explain
     from .inspection import Inspection as Inspection, inspect as inspect
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 _PUBLIC: dict[str, tuple[str, str | None]] = {
     "Artifact": (".artifact", "Artifact"),
     "BenchReport": (".measure", "BenchReport"),
+    "Emulation": (".emulation.program", "Emulation"),
+    "EmulationError": (".emulation.launch", "EmulationError"),
     "Explanation": (".explanation", "Explanation"),
     "Inspection": (".inspection", "Inspection"),
     "Program": (".runtime", "Program"),
@@ -74,6 +78,8 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
 __all__ = [
     "Artifact",
     "BenchReport",
+    "Emulation",
+    "EmulationError",
     "Explanation",
     "InputError",
     "Inspection",

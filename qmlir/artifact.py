@@ -271,6 +271,7 @@ _PARTS: dict[str, Callable[[Any], bool]] = {
     "ops": lambda v: all(isinstance(k, str) and type(n) is int for k, n in v.items()),
     "schemes": _schemes,
     "strategies": lambda v: isinstance(v, list) and all(_contraction(row) for row in v),
+    "has_state": lambda v: isinstance(v, bool),
     "work": _size,
     "task_work": _size,
     "packer": lambda v: v is None or isinstance(v, str),

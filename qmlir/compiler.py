@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import __version__
+from . import __version__, settings
 from ._spelling import CODE_LEVELS, LEVELS
 from .artifact import MANIFEST_KEY, Artifact, write_atomically
 from .cache import Cache, key_of
@@ -491,6 +491,7 @@ def run_compiler(
     from .passes.pipeline import Pipeline
     from .passes.verify import VerifyPass
     from .signature import drop_attributes
+    from .util_globals import has_state
 
     dump = options.dump_stages
     if dump is not None:
@@ -556,15 +557,13 @@ def run_compiler(
             from .kernels.borrowed import borrowed
 
             manifest["borrowed"] = borrowed(module)
+        manifest["has_state"] = has_state(module)
         drop_attributes(module)
         if options.keep_parameters == "mapped":
             manifest["packer"] = _packer(module, compiler, target, options)
         attach_manifest(module, manifest)
         attach_helper(module, options.cache)
-        program = target.finished(_invoke(compiler, module))
-        for dumped in [] if code is None else code.glob("*.spv"):
-            dumped.write_bytes(target.finished(dumped.read_bytes()))
-        return Compiled(program, manifest)
+        return Compiled(_invoke(compiler, module, target.code_passes), manifest)
 
 
 def _make_folder(path: Path) -> None:
@@ -601,8 +600,9 @@ def _work(strategies: list[dict[str, Any]]) -> int | None:
 _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 
-def _invoke(compiler: Any, module: Any) -> bytes:
-    """IREE's own pipeline; its diagnostics become a CompileError."""
+def _invoke(compiler: Any, module: Any, code_passes: Sequence[str] = ()) -> bytes:
+    """IREE's own pipeline; its diagnostics become a CompileError. `code_passes` run where the module's executables hold
+    the target's own operations, before they are serialised."""
     from ._mlir import Output, ctypes_dl
 
     found: list[str] = []
@@ -620,10 +620,12 @@ def _invoke(compiler: Any, module: Any) -> bytes:
     enable.argtypes = [ctypes.c_void_p, ctypes.c_int, _DIAGNOSTIC, ctypes.c_void_p]
     handler = _DIAGNOSTIC(collect)  # lives until the invocation is closed
     enable(invocation._inv_p, 0, handler, None)
+    verify = library.ireeCompilerInvocationSetVerifyIR
+    verify.restype, verify.argtypes = None, [ctypes.c_void_p, ctypes.c_bool]
+    verify(invocation._inv_p, settings.verify_iree())
     output = None
     try:
-        invocation.import_module(module.operation)
-        if invocation.execute():
+        if _execute(invocation, module, code_passes):
             output = Output.open_membuffer()
             try:
                 invocation.output_vm_bytecode(output)
@@ -636,6 +638,42 @@ def _invoke(compiler: Any, module: Any) -> bytes:
         if output is not None:
             output.close()
         invocation.close()
+
+
+def _execute(invocation: Any, module: Any, code_passes: Sequence[str]) -> bool:
+    """Run IREE's pipeline, in parts where something of ours is done between its phases."""
+    from .kernels.hidden import hide, put_back
+    from .passes.base import State
+    from .passes.registry import parse_pass
+
+    def run_passes() -> None:
+        for text in code_passes:
+            parse_pass(text).run(module, State())
+
+    stops: list[tuple[bytes, Callable[[], None]]] = []
+    hidden = hide(module)
+    invocation.import_module(module.operation)
+    if hidden:  # executables are not yet compiled
+        stops.append((b"executable-sources", lambda: put_back(module, hidden)))
+    if code_passes:  # they hold the target's own operations
+        stops.append((b"executable-targets", run_passes))
+    for phase, act in stops:
+        _set_phase(invocation, "To", phase)
+        if not invocation.execute():
+            return False
+        act()
+        _set_phase(invocation, "From", phase)
+    _set_phase(invocation, "To", b"end")
+    return bool(invocation.execute())
+
+
+def _set_phase(invocation: Any, which: str, phase: bytes) -> None:
+    """Where IREE's pipeline starts ("From") or stops ("To"): in the C API, but not wrapped by the bindings."""
+    from ._mlir import ctypes_dl
+
+    setter = getattr(ctypes_dl._dylib, f"ireeCompilerInvocationSetCompile{which}Phase")
+    setter.restype, setter.argtypes = None, [ctypes.c_void_p, ctypes.c_char_p]
+    setter(invocation._inv_p, phase)
 
 
 def _iree_diagnostic(text: str) -> Diagnostic:

@@ -28,6 +28,7 @@ _kept: list[Any] = []
 _devices: dict[tuple[str, str], Any] = {}
 _instance: Any = None
 _flags_set = False
+_forks = 0  # between the process that imported this module and this one
 
 
 def _binding() -> Any:
@@ -59,8 +60,11 @@ def keep(*objects: Any) -> None:
 
 
 def _forked() -> None:
-    global _lock
+    global _lock, _forks
     _lock = threading.RLock()  # whoever held it is not here
+    _forks += 1
+    for key in [k for k in _devices if k[0] == "local-task"]:
+        del _devices[key]  # its threads are the parent's
     for thing in _kept:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
@@ -86,7 +90,7 @@ def device(driver: str, uri: str = "") -> Any:
             b.parse_flags("--task_topology_cpu_ids=" + ",".join(map(str, cpus)))
             _flags_set = True
         try:
-            made = b.get_cached_hal_driver(driver)
+            made = b.create_hal_driver(driver)  # a cached one would be the parent's in the child of a fork
             found = _create(made, uri, driver.startswith("local"))
         except (RuntimeError, ValueError) as e:
             raise TargetError(f"no device for the driver {driver!r}: {_reason(e)[:200]}") from None
@@ -192,6 +196,7 @@ class Program:
         emulate: bool | Emulation = False,
     ) -> None:
         self.manifest = artifact.manifest
+        self._loaded, self._forks = (artifact, where, parameters), _forks
         self.emulated = self._emulated(where, emulate)
         if self.emulated is None:
             self._check_host()
@@ -232,6 +237,20 @@ class Program:
         if where:
             raise UsageError(f"emulate does not go with device={where!r}: the program's target names what is emulated")
         return emulated(self.manifest, Emulation() if emulate is True else emulate)
+
+    def _load_again(self) -> None:
+        """In the child of a fork: the threads that the program ran on are its parent's, and it would wait for them."""
+        if self.device_driver == "local-task":
+            if self.manifest.get("has_state"):
+                raise TargetError(
+                    "the program has state and was loaded before this process was forked: its threads, and what it "
+                    "holds, belong to the parent; load it again in this process"
+                )
+            again = Program(*self._loaded)
+            for name, function in self.functions.items():
+                function.__dict__.update(again.functions[name].__dict__, _program=self)
+            self.__dict__.update(again.__dict__, functions=self.functions)
+        self._forks = _forks
 
     def _join_team(self, module: Any) -> Any:
         """Tell the program's kernels of the process's helper threads; None when it has no use for them."""
@@ -409,10 +428,13 @@ class Function:
 
         Raises:
             InputError: wrong count, shape or dtype, with the argument's name; or what the program itself refuses.
+            TargetError: in the child of a fork, of a program with state on worker threads.
         """
         if len(args) != len(self._inputs):
             names = ", ".join(f"{n}: {s}" for n, s in self.signature.inputs)
             raise InputError(f"{self.name} takes {len(self._inputs)} arguments ({names}), but got {len(args)}")
+        if self._program._forks != _forks:
+            self._program._load_again()
         inputs = self._list(len(args))
         torch_result = False
         for i, arg in enumerate(args):

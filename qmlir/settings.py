@@ -5,7 +5,9 @@
 | `QMLIR_CACHE_DIR` | folder of the compilation cache |
 | `QMLIR_REPRODUCER_DIR` | where reproducers of failures go (default: the system's temporary folder) |
 | `QMLIR_THREADS` | threads of a CPU program, the calling one included (default: the CPUs this process may use) |
+| `QMLIR_VERIFY_IREE` | IREE verifies the program after each of its passes, which takes it half as long again |
 | `QMLIR_REQUIRE_LAVAPIPE` | tests: a missing lavapipe is a failure, not a skip |
+| `QMLIR_REQUIRE_EMULATION` | tests: likewise a C compiler, or what emulates AMD devices |
 """
 
 from __future__ import annotations
@@ -36,9 +38,19 @@ def threads() -> int:
     return int(given) if given.isdigit() and int(given) > 0 else len(os.sched_getaffinity(0))
 
 
+def verify_iree() -> bool:
+    """Whether IREE verifies the program after each of its passes; what our own passes build is always verified."""
+    return os.environ.get("QMLIR_VERIFY_IREE", "") not in ("", "0")
+
+
 def require_lavapipe() -> bool:
     """Tests fail instead of skipping when lavapipe is missing."""
     return os.environ.get("QMLIR_REQUIRE_LAVAPIPE", "") not in ("", "0")
+
+
+def require_emulation() -> bool:
+    """Tests fail instead of skipping when devices cannot be emulated."""
+    return os.environ.get("QMLIR_REQUIRE_EMULATION", "") not in ("", "0")
 
 
 def terminal() -> dict[str, str]:

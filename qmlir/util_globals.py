@@ -38,3 +38,13 @@ def store_global(symbol: str, value: Any) -> None:
     """Have a global hold `value`."""
     attributes = {"global": ir.FlatSymbolRefAttr.get(symbol)}
     ir.Operation.create("util.global.store", operands=[value], attributes=attributes)
+
+
+def has_state(module: Any) -> bool:
+    """Whether a function of the program writes what a later call reads; the kernels' own globals do not count."""
+    return any(
+        op.operation.name == "util.global"
+        and "is_mutable" in op.attributes
+        and not op.attributes["sym_name"].value.startswith("__qmlir")
+        for op in module.body.operations
+    )

@@ -41,6 +41,9 @@ def index(value: int) -> Any:
 def dense(array: Array, name: str | None = None) -> Any:
     """A tensor constant. `name` gives the element type where numpy's is not MLIR's own (bf16, small floats)."""
     array = np.asarray(array, order="C")
+    if array.dtype == np.bool_:
+        value = truths(array)
+        return arith.constant(value.type, value)
     if name is None or array.dtype.kind in "iu":
         signless = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
         if array.dtype.kind in "iu":
@@ -61,6 +64,16 @@ def dense_like(array: Array, value: Any) -> Any:
     """A tensor constant with the element type of `value`."""
     t = value.type.element_type
     return dense(array, str(t) if isinstance(t, ir.FloatType) else None)
+
+
+def truths(array: Array) -> Any:
+    """The elements of an array of truth values, one byte each, which is how this MLIR stores them."""
+    t = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(1))
+    if array.size == 0:
+        return ir.Attribute.parse(f"dense<> : {t}")
+    if array.all() or not array.any():
+        return ir.DenseElementsAttr.get_splat(t, ir.BoolAttr.get(bool(array.flat[0])))
+    return ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=t)
 
 
 def _small_constant(array: Array, t: Any) -> Any:

@@ -18,6 +18,7 @@ from .compare import Comparison, Tolerance, compare
 from .ways import ORACLES, Replayable, Way, open_way
 
 if TYPE_CHECKING:
+    from ..emulation.program import Emulation
     from .layers import Layer
 
 __all__ = ["ORACLES", "Comparison", "Report", "Tolerance", "check"]
@@ -142,6 +143,7 @@ def check(
     sizes: Mapping[str, tuple[int, ...]] | None = None,
     seed: int = 0,
     step: Step = lambda text: None,
+    emulate: bool | Emulation = False,
     **options: Any,
 ) -> Report:
     """Run a program two ways and compare.
@@ -153,23 +155,29 @@ def check(
         arguments: default: made up from `seed`, with `size` for dynamic sizes and `sizes` for whole shapes.
         layers: compare intermediate values too; done anyway when an output differs.
         step: told what is being done.
+        emulate: run the program on an emulated device, as in `qmlir.load`; a program of `against` too, where its target
+            is emulated.
         options: those of `qmlir.compile`: `start`, `parameters`, `flags`.
 
     Raises:
         UsageError: what cannot be compared. What the two ways raise themselves.
     """
+    from ..emulation.program import options_of
     from .compiled import compiled, loaded
 
     tolerance = tolerance or Tolerance()
+    emulation = options_of(emulate, f"the run on {target}", step)
     step(f"the compilation for {target}")
     is_vmfb = isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb"
-    mine: Way = loaded(Path(source), function) if is_vmfb else compiled(source, function, target, options)
+    mine: Way = (
+        loaded(Path(source), function, emulation) if is_vmfb else compiled(source, function, target, options, emulation)
+    )
     if is_vmfb and against in ORACLES:
         raise UsageError(f"'{against}' evaluates a program, and a .vmfb has none: give the program it was made of")
     if is_vmfb and Path(against).suffix not in (".vmfb", ".mlir"):
         raise UsageError("a .vmfb is compared with another program: --against FILE")
     step(f"the preparation of {against}")
-    other = open_way(against, source, function, target, options)
+    other = open_way(against, source, function, target, options, emulation)
     if str(mine.signature.outputs) != str(other.signature.outputs) or len(mine.signature.inputs) != len(
         other.signature.inputs
     ):

@@ -12,10 +12,13 @@ import numpy as np
 from .. import compiler, runtime
 from ..artifact import Artifact, Signature
 from ..dialect.dtypes import Array
+from ..emulation.program import Emulation
 from ..errors import InputError, SlowFallbackWarning, UsageError
 from ..inputs import Role
 from .layers import Layer, layers, return_also
 from .program import prepared
+
+Emulate = Emulation | None  # how to emulate the device; None: the program runs on a real one
 
 
 class Compiled:
@@ -23,9 +26,9 @@ class Compiled:
 
     def __init__(
         self, artifact: Artifact, name: str, function: str, make: Callable[[Any], Any] | None,
-        options: Mapping[str, Any],
+        options: Mapping[str, Any], emulate: Emulate = None,
     ) -> None:  # fmt: skip
-        self.name, self.artifact, self._function = name, artifact, function
+        self.name, self.artifact, self._function, self._emulate = name, artifact, function, emulate
         if function not in artifact.functions:
             raise UsageError(f"the program has no function {function!r}; it has {', '.join(artifact.functions)}")
         self.signature: Signature = artifact.functions[function]
@@ -33,7 +36,7 @@ class Compiled:
         self._make, self._options = make, options
 
     def run(self, arguments: Sequence[Array]) -> list[Array]:
-        return _call(self.artifact, self._function, arguments)
+        return _call(self.artifact, self._function, arguments, self._emulate)
 
     def layers(self) -> list[Layer]:
         if self._make is None:
@@ -58,14 +61,15 @@ class Compiled:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SlowFallbackWarning)
             artifact = compiler.compile_built(build, resolve(self.artifact.target), options, None)
-        results = _call(artifact, self._function, arguments)
+        results = _call(artifact, self._function, arguments, self._emulate)
         return results[len(results) - len(chosen) :]
 
 
-def _call(artifact: Artifact, function: str, arguments: Sequence[Array]) -> list[Array]:
+def _call(artifact: Artifact, function: str, arguments: Sequence[Array], emulate: Emulate) -> list[Array]:
     # One thread: what is compared is the values, and a fault is to repeat itself.
     driver = str(artifact.manifest["driver"])
-    program = runtime.load(artifact, device="local-sync" if driver == "local-task" else None)
+    device = "local-sync" if driver == "local-task" and emulate is None else None
+    program = runtime.load(artifact, device=device, emulate=emulate or False)
     try:
         results = program.functions[function](*arguments)
     except InputError as e:
@@ -73,15 +77,15 @@ def _call(artifact: Artifact, function: str, arguments: Sequence[Array]) -> list
     return [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))]
 
 
-def compiled(source: Any, function: str, target: str, options: Mapping[str, Any]) -> Compiled:
+def compiled(source: Any, function: str, target: str, options: Mapping[str, Any], emulate: Emulate = None) -> Compiled:
     """The program compiled for a target."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SlowFallbackWarning)
         artifact = compiler.compile(source, target=target, **options)
     make = None if options.get("start") == "configured" else prepared(source, function, options)
-    return Compiled(artifact, artifact.target, function, make, {"flags": (), **options})
+    return Compiled(artifact, artifact.target, function, make, {"flags": (), **options}, emulate)
 
 
-def loaded(path: Path, function: str) -> Compiled:
+def loaded(path: Path, function: str, emulate: Emulate = None) -> Compiled:
     """A `.vmfb`."""
-    return Compiled(Artifact.open(path), str(path), function, None, {})
+    return Compiled(Artifact.open(path), str(path), function, None, {}, emulate)

@@ -17,6 +17,7 @@ from ..errors import UsageError
 from ..inputs import Role
 
 if TYPE_CHECKING:
+    from ..emulation.program import Emulation
     from .layers import Layer
 
 ORACLES: dict[str, str] = {
@@ -54,12 +55,16 @@ class Replayable(Way, Protocol):
     def replay(self, arguments: Sequence[Array], chosen: Sequence[Layer], given: Sequence[Array]) -> list[Array]: ...
 
 
-def open_way(against: str, source: Any, function: str, target: str, options: Mapping[str, Any]) -> Way:
-    """The way that `against` names, of `source` where it names no program of its own.
+def open_way(
+    against: str, source: Any, function: str, target: str, options: Mapping[str, Any], emulate: Emulation | None = None
+) -> Way:
+    """The way that `against` names, of `source` where it names no program of its own. `emulate`: how programs for an
+    emulated target run, None on a real device.
 
     Raises:
         UsageError, TargetError: what it is none of.
     """
+    from ..emulation.backends import BACKENDS as EMULATED
     from .compiled import compiled, loaded
 
     if against in ORACLES:
@@ -67,9 +72,9 @@ def open_way(against: str, source: Any, function: str, target: str, options: Map
         return cast(Way, module.open(source, function, options))
     path = Path(against)
     if path.suffix == ".vmfb":
-        return loaded(path, function)
+        return loaded(path, function, emulate)
     if path.suffix == ".mlir" or path.is_file():
-        return compiled(path, function, target, options)
+        return compiled(path, function, target, options, emulate)
     from ..targets import BACKENDS
 
     if against.partition(":")[0] not in BACKENDS:
@@ -77,4 +82,5 @@ def open_way(against: str, source: Any, function: str, target: str, options: Map
             f"cannot compare with {against!r}: it is no oracle ({', '.join(ORACLES)}), no target (such as cpu:x86-64) "
             "and no file"
         )
-    return compiled(source, function, against, options)
+    emulated = against.partition(":")[0] in EMULATED
+    return compiled(source, function, against, options, emulate if emulated else None)

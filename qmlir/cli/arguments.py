@@ -53,6 +53,10 @@ def add_compilation(p: argparse.ArgumentParser) -> None:
                    help="a flag for IREE: =--iree-opt-level=O3")  # fmt: skip
 
 
+def add_emulate(p: argparse.ArgumentParser) -> None:
+    p.add_argument("--emulate", action="store_true", help="on an emulated GPU: slow, and checks every access")
+
+
 def add_target(p: argparse.ArgumentParser) -> None:
     p.add_argument("-t", "--target", default="cpu", help="cpu, cuda:sm_90a, rocm:gfx942, vulkan:ada, ...")
 

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .arguments import add_limits, add_parameters, add_source, add_target, command, count, shape
+from .arguments import add_emulate, add_limits, add_parameters, add_source, add_target, command, count, shape
 
 
 def add(commands: Any) -> None:
@@ -31,6 +31,7 @@ def add(commands: Any) -> None:
     p.add_argument("--device", help="local-sync, local-task, vulkan://0, ...")
     p.add_argument("--limits", type=stated_limits, metavar="OPS,BYTES", help="roofline: per second, as 2e12,30e9")
     add_target(p)
+    add_emulate(p)
     add_parameters(p)
     add_limits(p)
     p.add_argument("--plot", metavar="FILE", help="write a picture (.png, .svg)")
@@ -65,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
     from .compile import check_writable
     from .run import arguments_of
 
+    if args.emulate:
+        return _count(args)
     for path in (args.plot, args.csv):
         if path is not None:
             check_writable(Path(path))
@@ -84,4 +87,26 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(report.to_json(), indent=2))
     elif not (args.quiet and (args.csv or args.plot)):
         print(report.text())
+    return 0
+
+
+def _count(args: argparse.Namespace) -> int:
+    """What the programs execute on emulated devices."""
+    from ..emulation.count import count
+    from ..errors import UsageError
+    from .child import breadcrumb
+    from .run import arguments_of
+
+    for name, given in (
+        ("--plot", args.plot), ("--csv", args.csv), ("--device", args.device), ("--limits", args.limits),
+        ("--repeats", args.repeats), ("--vs onnxruntime", "onnxruntime" in args.vs),
+    ):  # fmt: skip
+        if given:
+            raise UsageError(f"--emulate counts, and measures no time: leave out {name}")
+    report = count(
+        *args.programs, *args.vs, target=args.target, function=args.function, size=args.size, sizes=dict(args.shape),
+        arguments=arguments_of(args.input, []) if args.input else None,
+        step=lambda text: breadcrumb(f"{text}\n"), parameters=dict(args.parameters),
+    )  # fmt: skip
+    print(json.dumps(report.to_json(), indent=2) if args.json else report.text())
     return 0

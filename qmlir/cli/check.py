@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .arguments import add_compilation, add_limits, add_source, command, compilation, count, shape, wrapped
+from .arguments import add_compilation, add_emulate, add_limits, add_source, command, compilation, count, shape, wrapped
 
 
 def add(commands: Any) -> None:
@@ -28,6 +28,7 @@ def add(commands: Any) -> None:
     p.add_argument("--size", type=count, default=4, metavar="N", help="for dynamic sizes (default: 4)")
     p.add_argument("--seed", type=int, default=0, metavar="N", help="of arguments that are made up")
     add_compilation(p)
+    add_emulate(p)
     add_limits(p)
     p.add_argument("--plot", metavar="FILE", help="write a picture of the errors (.png, .svg)")
     p.add_argument("--json", action="store_true", help="print JSON")
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     report = qmlir.check(
         args.input_file, against=args.against, function=args.function, arguments=arguments, layers=args.layers,
         tolerance=qmlir.Tolerance(args.tol, args.codes), size=args.size, sizes=dict(args.shape),
-        seed=args.seed, step=lambda text: breadcrumb(f"{text}\n"), **compilation(args),
+        seed=args.seed, emulate=args.emulate, step=lambda text: breadcrumb(f"{text}\n"), **compilation(args),
     )  # fmt: skip
     if args.plot is not None:
         report.plot(args.plot)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -24,6 +25,20 @@ def tell(text: str) -> None:
     """A step, with the seconds since the start, on stderr; only where --verbose asks for it."""
     if _verbose:
         print(f"qmlir: {time.perf_counter() - _started:6.2f} s  {text}", file=sys.stderr)
+
+
+@contextmanager
+def counter(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A bar for work of this process, which tells its steps to what this yields."""
+    text = "loading"
+    with Progress(lambda: text, quiet) as bar:
+
+        def step(now: str) -> None:
+            nonlocal text
+            text = now
+            bar.update()
+
+        yield step
 
 
 class Progress:

@@ -8,11 +8,12 @@ import sys
 import time
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UsageError
-from .arguments import add_source, command, count, parameter_file
+from .arguments import add_emulate, add_source, command, count, parameter_file
 from .compile import check_writable
 
 
@@ -27,6 +28,8 @@ def add(commands: Any) -> None:
     p.add_argument("-o", "--output", action="append", default=[], metavar="FILE",
                    help="write a result to an .npy file (default: print)")  # fmt: skip
     p.add_argument("--device", help="local-sync, local-task, vulkan://0, ...")
+    add_emulate(p)
+    p.add_argument("--order-seed", type=int, metavar="N", help="with --emulate: workgroups and waves in random order")
     p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
                    help="weights kept apart")  # fmt: skip
     p.add_argument("--verify-hash", metavar="SHA256", help="refuse a file that has another SHA-256")
@@ -37,10 +40,6 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import numpy as np
-
-    import qmlir
-
     from .. import signing
     from . import progress
 
@@ -52,7 +51,27 @@ def run(args: argparse.Namespace) -> int:
             signing.check_digest(Path(args.program).read_bytes(), expected, args.program)
         expected = signed
     progress.tell(f"loading {args.program}")
-    program = qmlir.load(args.program, device=args.device, parameters=dict(args.parameters), sha256=expected)
+    if args.emulate and args.repeat > 1:
+        raise UsageError("--emulate measures no time: leave out --repeat")
+    if args.order_seed is not None and not args.emulate:
+        raise UsageError("--order-seed goes with --emulate")
+    with progress.counter(args.quiet) as step:
+        return _run(args, expected, step)
+
+
+def _run(args: argparse.Namespace, expected: str | None, step: Callable[[str], None]) -> int:
+    import numpy as np
+
+    import qmlir
+
+    emulate: Any = False
+    if args.emulate:
+        from ..emulation.program import Emulation, options_of
+
+        emulate = options_of(Emulation(args.order_seed), args.program, step)
+    program = qmlir.load(
+        args.program, device=args.device, parameters=dict(args.parameters), sha256=expected, emulate=emulate
+    )
     if args.function not in program.functions:
         raise UsageError(f"{args.program} has no function {args.function!r}; it has {', '.join(program.functions)}")
     function = program.functions[args.function]
@@ -73,7 +92,8 @@ def run(args: argparse.Namespace) -> int:
     median = sorted(times)[len(times) // 2]
     if args.json:
         rows = [{"shape": list(r.shape), "dtype": str(r.dtype)} for r in results]
-        print(json.dumps({"results": rows, "seconds": median, "calls": args.repeat}))
+        time_of = {} if args.emulate else {"seconds": median, "calls": args.repeat}
+        print(json.dumps({"results": rows, **time_of}))
         return 0
     if not args.output:
         for i, array in enumerate(results):

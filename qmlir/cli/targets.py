@@ -19,10 +19,11 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from ..emulation.backends import BACKENDS
     from ..targets import all_targets, resolve
 
     listed = [resolve("cpu"), *all_targets()]
-    rows = [{**t.capabilities(), "device": t.device_present()} for t in listed
+    rows = [{**t.capabilities(), "device": t.device_present(), "emulated": t.backend in BACKENDS} for t in listed
             if args.backend in (None, t.backend)]  # fmt: skip
     if args.json:
         print(json.dumps(rows, indent=2))
@@ -38,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
         # Two kinds say enough; --json has them all.
         int8 = ", ".join(kinds[:2]) + (", ..." if len(kinds) > 2 else "")
         int8 = int8 or ("dot products" if row["int8_dot"] else "f16 MMA" if row["mma"] else "vectors")
-        table.add_row(row["target"], row["summary"], int8, row["device"] or "-", row["status"])
+        table.add_row(row["target"], row["summary"], int8, row["device"] or ("emulated" if row["emulated"] else "-"),
+                      row["status"])  # fmt: skip
     # In a file a row is a line.
     Console(width=width() or 500).print(table)
     return 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import TargetError
@@ -25,6 +26,28 @@ class Emulation:
 
     seed: int | None = None
     progress: Progress | None = None
+
+
+def options_of(emulate: bool | Emulation, what: str, step: Callable[[str], None]) -> Emulation | None:
+    """What `emulate=` says, None for a real device; without a `progress` of its own it tells `step` now and then
+    `what` is being done and how many instructions are executed."""
+    if not emulate:
+        return None
+    given = Emulation() if emulate is True else emulate
+    if given.progress is not None:
+        return given
+    told = time.monotonic()
+
+    def progress(instructions: int) -> None:
+        nonlocal told
+        if time.monotonic() - told > _TELL:
+            told = time.monotonic()
+            step(f"{what}: {instructions:,} instructions")
+
+    return replace(given, progress=progress)
+
+
+_TELL = 0.2  # seconds between two notes
 
 
 @dataclass

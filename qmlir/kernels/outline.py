@@ -175,7 +175,8 @@ def once(module: Any, name: str, entry: str) -> str:
     second."""
     executables = [o.operation for o in module.regions[0].blocks[0].operations if o.operation.name in _EXECUTABLES]
     new = next(o for o in executables if o.attributes["sym_name"].value == name)
-    digest = sha256(str(new).replace(name, "").encode()).hexdigest()
+    text = str(new.get_asm(assume_verified=True, use_local_scope=True))
+    digest = sha256(text.replace(name, "").encode()).hexdigest()
     for other in executables:
         if _DIGEST in other.attributes and other.attributes[_DIGEST].value == digest:
             new.erase()

@@ -60,6 +60,7 @@ class Target:
     device_attribute: str = ""
     compiler_flags: tuple[str, ...] = ()
     passes: tuple[str, ...] = ()  # that the backend needs behind the selection of strategies
+    code_passes: tuple[str, ...] = ()  # that it needs where IREE has translated executables, but not serialised them
     mma: tuple[str, ...] = ()  # IREE's names, e.g. "MFMA_I32_16x16x32_I8"
     scaled_mma: tuple[str, ...] = ()  # those whose operands have a scale for each block of codes
     int8_dot: bool = False  # an instruction that multiplies and adds int8 in groups of four
@@ -92,12 +93,6 @@ class Target:
         module = importlib.import_module(f".{self.backend}.strategies", __package__)
         build: Callable[[Target], tuple[RowsStrategy, ...]] = getattr(module, "rows_strategies", lambda _: ())
         return build(self)
-
-    def finished(self, program: bytes) -> bytes:
-        """What IREE wrote, with what the backend's module sets in it."""
-        module = importlib.import_module(f".{self.backend}.strategies", __package__)
-        finish: Callable[[bytes], bytes] = getattr(module, "finished", bytes)
-        return finish(program)
 
     def attach(self, module: Any) -> None:
         """Set `hal.device.targets` on an `ir.Module`; nothing to do where flags describe the target."""

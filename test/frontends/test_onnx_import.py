@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from support.onnx_models import Random, model, qlinear_matmul
 
 import qmlir
+from qmlir.checking.onnxruntime import session
 from qmlir.compiler import text_at
 from qmlir.frontends import raising
 
@@ -48,7 +48,7 @@ def test_qdq_product_with_relu_is_one_operation() -> None:
     text = artifact.source("import")
     assert text.count('"qmlir.') == 1
     assert "clamp = array<i64" in text
-    want = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})[0]
+    want = session(made).run(None, {"x": x})[0]
     got = qmlir.load(artifact).main(x)
     assert got.dtype == want.dtype
     np.testing.assert_array_equal(got, want)
@@ -98,7 +98,7 @@ def test_float_model_has_nothing_to_report() -> None:
         warnings.simplefilter("error")
         artifact = qmlir.compile(made)
     assert artifact.import_report == {"raised": [], "fused": [], "left": []}
-    want = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})[0]
+    want = session(made).run(None, {"x": x})[0]
     np.testing.assert_allclose(qmlir.load(artifact).main(x), want, rtol=1e-5, atol=1e-6)
 
 
@@ -156,7 +156,7 @@ def test_sum_over_a_dynamic_size_is_left() -> None:
     made.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "K"
     with pytest.warns(qmlir.SlowFallbackWarning, match="K is dynamic, so that an i32 sum could wrap"):
         artifact = qmlir.compile(made)
-    want = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"a": a, "b": b})[0]
+    want = session(made).run(None, {"a": a, "b": b})[0]
     np.testing.assert_array_equal(qmlir.load(artifact).main(a, b), want)
 
 
@@ -181,7 +181,7 @@ def test_command_line(tmp_path: Path) -> None:
 
     assert "main(a: " in qmlir_command("compile", "model.onnx")
     qmlir_command("run", "model.vmfb", "-i", "a.npy", "-o", "y.npy")
-    want = onnxruntime.InferenceSession(made.SerializeToString()).run(None, inputs)[0]
+    want = session(made).run(None, inputs)[0]
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), want)
 
     (tmp_path / "bad.onnx").write_bytes(b"\x00\xff" * 40)
@@ -197,6 +197,6 @@ def test_weights_in_a_file(tmp_path: Path) -> None:
 
     r = Random(11)
     made, inputs = qlinear_matmul(r)
-    want = onnxruntime.InferenceSession(made.SerializeToString()).run(None, inputs)[0]
+    want = session(made).run(None, inputs)[0]
     onnx.save(made, tmp_path / "model.onnx", save_as_external_data=True, location="weights", size_threshold=0)
     np.testing.assert_array_equal(qmlir.load(qmlir.compile(tmp_path / "model.onnx")).main(inputs["a"]), want)

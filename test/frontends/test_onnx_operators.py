@@ -7,20 +7,18 @@ from typing import Any
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
-import onnxruntime
 import pytest
 from support.onnx_models import OPERATORS, Random, model, node
 
 import qmlir
+from qmlir.checking.onnxruntime import session
 from qmlir.errors import FrontEndError
 
 QUICK = ("QLinearConv", "QLinearAdd", "MatMulNBits", "QGemm")
 
 
 def peer(model: Any, inputs: dict[str, Any]) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, inputs)[0]
+    return session(model, threads=1).run(None, inputs)[0]
 
 
 def compare(operator: str, seed: int, target: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -121,3 +122,19 @@ def test_batched_rows_of_dynamic_size_with_zero_points(dtype: str) -> None:
     spec = qmlir.TensorSpec
     made = qmlir.ops.scaled_matmul.compile(spec((4, None, 8), dtype), spec((4, 8, None), dtype), **kw)
     assert np.array_equal(qmlir.load(made).main(a, b), R.scaled_matmul(a, b, **kw))
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+def test_codes_by_bf16_on_a_cpu_without_bf16(dtype: str) -> None:
+    """Such a program did not link: `__truncsfbf2` is a library's function."""
+    data = np.random.default_rng(0)
+    x = data.standard_normal((3, 40)).astype(ml_dtypes.bfloat16)
+    low, high = (-128, 128) if dtype == "i8" else (0, 256)
+    w = data.integers(low, high, (40, 6)).astype(np.int8 if dtype == "i8" else np.uint8)
+    spec = qmlir.TensorSpec
+    artifact = qmlir.ops.scaled_matmul.compile(
+        spec((3, 40), "bf16"), spec((40, 6), dtype), out_dtype="f32", target="cpu:x86-64"
+    )
+    actual = qmlir.load(artifact).main(x, w)
+    expected = R.scaled_matmul(x, w, out_dtype="f32")
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-4)

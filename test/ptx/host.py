@@ -19,11 +19,13 @@ import ml_dtypes
 import numpy as np
 
 from qmlir._mlir import Output, Source, ctypes_dl, ir, raw_data, session
-
-from .formats import Array
-from .machine import Report, run_grid
-from .memory import GlobalMemory
-from .text import Module, PtxError, parse
+from qmlir.emulation.cuda.formats import Array
+from qmlir.emulation.cuda.grid import run_grid
+from qmlir.emulation.cuda.machine import Report
+from qmlir.emulation.cuda.memory import GlobalMemory
+from qmlir.emulation.cuda.text import Module, PtxError, parse
+from qmlir.targets import resolve
+from qmlir.targets.gpu_kernels.shared_memory import SHARED_BYTES
 
 _SLACK = 64  # bytes behind a buffer, so that views of whole words fit
 _ELEMENTS: dict[str, Any] = {
@@ -464,9 +466,12 @@ class _Host:
         for i, (resource, offset, length) in enumerate(zip(resources, offsets, lengths, strict=True)):
             view = resource.view(offset, length)
             addresses.append(memory.bind(f"binding {i}", view.data, view.start, view.size, bool(access[i] & 2)))
-        shared = (
-            export.attributes["workgroup_local_memory"].value if "workgroup_local_memory" in export.attributes else 0
-        )
+        # What IREE counts is that of all functions of the executable (see qmlir-shared-memory).
+        figures = [n for n in (SHARED_BYTES, "workgroup_local_memory") if n in export.attributes]
+        shared = export.attributes[figures[0]].value if figures else 0
+        limit = resolve(f"cuda:{self.ptx.target}").shared_memory
+        if shared > limit:
+            raise PtxError(f"{name} asks for {shared} bytes of shared memory, and {self.ptx.target} has {limit}")
         if 0 not in grid:
             entry = self.ptx.entries[name]
             memory.lenient = "_dispatch_" in name  # ours have no reason to leave their buffers

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from .formats import Array
-from .machine import Report, run_grid
-from .memory import GlobalMemory
-from .text import parse
+from qmlir.emulation.cuda.formats import Array
+from qmlir.emulation.cuda.grid import run_grid
+from qmlir.emulation.cuda.machine import Report
+from qmlir.emulation.cuda.memory import GlobalMemory
+from qmlir.emulation.cuda.text import parse
 
 HEADER = ".version 8.4\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 smem[];\n"
 REGISTERS = ".reg .pred %p<20>; .reg .b16 %h<40>; .reg .b32 %r<80>; .reg .b64 %d<40>;\n"

@@ -9,9 +9,9 @@ import numpy as np
 
 from qmlir.artifact import Artifact, Signature
 from qmlir.dialect.dtypes import DTYPES
+from qmlir.emulation.cuda.formats import Array
 from qmlir.errors import InputError
 
-from .formats import Array
 from .host import Compiled, Dispatch, Failure, compile_program
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from kernels.gpu_products import Product, check, codes_of, functions, values, weight_only
 from ptx.program import interpret
+from ptx.text import PtxError
 
 import qmlir
 
@@ -65,3 +67,11 @@ def test_every_kernel_for_many_rows() -> None:
         given = values(arguments, rows)
         check(product, program.main(*given.values()), qmlir.reference.scaled_matmul(**{**arguments, **given}))
         assert [d.name for d in program.dispatches] == [_expected(artifact, rows)]
+
+
+def test_more_shared_memory_than_the_target_has_is_refused() -> None:
+    artifact = qmlir.ops.scaled_matmul.compile(target="cuda:sm_90a", **CASES["cuda:sm_90a", "w8a8"][0].arguments(None))
+    program = interpret(artifact)
+    program.compiled.host = re.sub(r"shared_memory_bytes = \d+", "shared_memory_bytes = 232449", program.compiled.host)
+    with pytest.raises(PtxError, match="asks for 232449 bytes of shared memory, and sm_90a has 232448"):
+        program.main(*values(CASES["cuda:sm_90a", "w8a8"][0].arguments(None), 9).values())

@@ -9,13 +9,13 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx.formats import Array
 from ptx.kernels import MULTIPLY, MULTIPLY_SHARED, TILES, WARPGROUP, WARPGROUP_SHARED, launch, operands
 from ptx.program import interpret
-from ptx.text import PtxError, parse
 
 import qmlir
 from qmlir import TensorSpec
+from qmlir.emulation.cuda.formats import Array
+from qmlir.emulation.cuda.text import PtxError, parse
 
 
 def multiply(text: str = MULTIPLY, shared: int = MULTIPLY_SHARED) -> tuple[Array, Array, dict[str, int]]:
@@ -59,7 +59,7 @@ def test_the_kernels_are_right() -> None:
         ("bar.sync 0;", "setp.lt.u32 %p3, %r3, 16;\n@%p3 bar.sync 0;", "divergent barrier: 16 of 32 lanes"),
         ("bar.sync 0;", "setp.eq.u32 %p3, %r2, 0;\n@%p3 bar.sync 0;", "another warp may still write it"),
         ("LOOP:", "LOOP:\nsetp.eq.u32 %p3, %r2, 0;\n@%p3 bar.sync 1;", "deadlock: 32 threads of block 0 wait at barrier 1"),
-        ("ldmatrix.sync.aligned.m8n8.x2", "@%p1 ldmatrix.sync.aligned.m8n8.x2", None),
+        ("ldmatrix.sync.aligned.m8n8.x2", "@%p1 ldmatrix.sync.aligned.m8n8.x2", "%r44 is read, and nobody has written it"),
         ("mma.sync.aligned.m16n8k32", "mma.sync.aligned.m16n8k64", "4 registers of A for m16n8k64"),
         ("shl.b32 %r51, %r51, 1;", "mov.u32 %r51, 0;", "two threads write different values to byte"),
         ("cp.async.cg.shared.global [%r24], [%d6], 16;", "cp.async.bogus [%r24], [%d6], 16;", "is not interpreted"),
@@ -148,7 +148,7 @@ def test_broken_products_of_one_byte_floats() -> None:
         ("bar.sync \t0;", "", "another warp may still write it"),
         ("cp.async.wait_group \t6;", "", "read while a copy to it is still on its way"),
         (first, first.replace("e4m3.e4m3", "e5m2.e4m3"), None),
-        ("setp.ne.b32 p, 0, 0;", "setp.ne.b32 p, 1, 0;", None),
+        ("setp.ne.b32 p, 0, 0;", "setp.ne.b32 p, 1, 0;", "is read, and nobody has written it"),  # the first sums
     ):
         made.compiled = replace(made.compiled, ptx=parse(broken(text, old, new, -1)))
         if message is None:  # sums of one tile are not those of the next

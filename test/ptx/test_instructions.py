@@ -10,9 +10,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from ptx.formats import Array, fused, odd_sum, rounded
 from ptx.kernels import kernel, launch
-from ptx.text import PtxError, parse
+
+from qmlir.emulation.cuda.formats import Array, fused, odd_sum, rounded
+from qmlir.emulation.cuda.text import PtxError, parse
 
 THREADS = 64
 I32 = np.array([0, 1, -1, 2, -2, 3, 7, 100, -100, 127, -128, 255, 256, 2**31 - 1, -(2**31), 12345678], np.int32)

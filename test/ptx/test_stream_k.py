@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptx.formats import Array
 from ptx.program import Program, interpret
-from ptx.text import PtxError, parse
 
 import qmlir
 from qmlir import TensorSpec as T
+from qmlir.emulation.cuda.formats import Array
+from qmlir.emulation.cuda.text import PtxError, parse
 from qmlir.kernels import emit as e
 from qmlir.targets.cuda.kernels import stream_k
 

@@ -50,13 +50,18 @@ def array(value: Any) -> Any:
 
 
 def check(case: Any, target: str) -> None:
-    """Run one test. Raises AssertionError for another result, and whatever the compiler says.
-
-    Integers and codes are compared exactly (fp4's two zeros are one), floats within the test's own tolerance.
-    """
+    """Compile and run one test. Raises AssertionError for another result, and whatever the compiler says."""
     artifact = qmlir.compile(case.model, target=target)
     assert artifact.import_report is not None
     assert artifact.import_report["left"] == [], artifact.import_report["left"]
+    compare(case, artifact)
+
+
+def compare(case: Any, artifact: qmlir.Artifact) -> None:
+    """Run a compiled test. Raises AssertionError for another result.
+
+    Integers and codes are compared exactly (fp4's two zeros are one), floats within the test's own tolerance.
+    """
     program, signature = qmlir.load(artifact).main, artifact.functions["main"]
     for inputs, outputs in case.data_sets:
         arguments = [stored(array(a), s.dtype) for a, (_, s) in zip(inputs, signature.inputs, strict=True)]

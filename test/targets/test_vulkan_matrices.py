@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.executables import spirv_modules
 
 import qmlir
 from qmlir import TensorSpec
 from qmlir.device_code import spirv_instructions
 from qmlir.errors import TargetError
-from qmlir.targets import resolve
+from qmlir.targets import all_targets, resolve
 from qmlir.targets.devices import Device
 from qmlir.targets.vulkan import description
 from qmlir.targets.vulkan.properties import Properties, properties
-from qmlir.targets.vulkan.signs import signed
 
 _ARC = Properties(
     name="Arc 7", subgroup=16, subgroups=(16, 16), shared_memory=65536, threads=1024,
@@ -40,10 +43,8 @@ def _shapes(artifact: qmlir.Artifact) -> list[str]:
 
 def _multiplies(artifact: qmlir.Artifact) -> list[tuple[int, ...]]:
     """The words of the matrix products behind their opcode."""
-    words = np.frombuffer(artifact.vmfb, np.uint32)
-    (start,) = np.flatnonzero(words == 0x07230203)
-    module = words[start : start + words[start - 1]].tobytes()
-    return [tuple(rest) for opcode, rest in spirv_instructions(module) if opcode == 4459]
+    modules = spirv_modules(artifact.vmfb)
+    return [tuple(rest) for module in modules for opcode, rest in spirv_instructions(module) if opcode == 4459]
 
 
 def test_a_description_has_the_matrices_of_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,17 +100,61 @@ def test_codes_and_sums_are_signed() -> None:
     assert {words[5:] for words in _multiplies(_product("vulkan:rdna3", "f16"))} == {()}
 
 
-def test_only_the_flags_of_sums_are_set() -> None:
-    def module(mask: int) -> list[int]:
-        return [0x07230203, 0x10600, 0, 9, 0, 7 << 16 | 4459, 1, 2, 3, 4, 5, mask, 3 << 16 | 17, 4459, 3]
+_TEXT = """
+func.func @main(%x: tensor<40x64xi8>) -> tensor<40x48xi32> {
+  %w = arith.constant dense<3> : tensor<48x64xi8>
+  %y = "qmlir.scaled_matmul"(%x, %w) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>, rhs_transposed = true
+  } : (tensor<40x64xi8>, tensor<48x64xi8>) -> tensor<40x48xi32>
+  return %y : tensor<40x48xi32>
+}
+"""
 
-    def words(program: list[int]) -> list[int]:
-        return np.frombuffer(signed(np.array(program, np.uint32).tobytes()), np.uint32).tolist()
 
-    assert words(module(3)) == module(15)
-    assert words(module(1)) == module(1)  # codes of one side are unsigned: not ours
-    inside = [1, 2, 15, *module(3), 7 << 16 | 4459, 1, 2, 3, 4, 5, 3]  # a file: the module's length is in front of it
-    assert words(inside) == [1, 2, 15, *module(15), 7 << 16 | 4459, 1, 2, 3, 4, 5, 3]
+def test_dumped_code_is_signed(tmp_path: Path) -> None:
+    qmlir.compile(_TEXT, target="vulkan:ada", dump_stages=tmp_path)
+    dumped = [words for f in (tmp_path / "executable").glob("*.spv") for opcode, words in
+              spirv_instructions(f.read_bytes()) if opcode == 4459]  # fmt: skip
+    assert {words[5:] for words in dumped} == {(0b1111,)}
+
+
+WITH_MATRICES = [target.spelling for target in all_targets() if target.backend == "vulkan" and target.mma]
+
+
+def test_saved_programs_open(tmp_path: Path) -> None:
+    """In a fresh process, for every target with cooperative matrices."""
+    for spelling in WITH_MATRICES:
+        artifact = _product(spelling, "i8")
+        assert {words[5:] for words in _multiplies(artifact)} == {(0b1111,)}
+        artifact.save(tmp_path / f"{resolve(spelling).name}.vmfb")
+    code = "import sys, qmlir; [print(qmlir.inspect(path).facts['target']) for path in sys.argv[1:]]"
+    files = [str(tmp_path / f"{resolve(spelling).name}.vmfb") for spelling in WITH_MATRICES]
+    done = subprocess.run([sys.executable, "-c", code, *files], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == WITH_MATRICES, done.stderr
+
+
+def test_weights_that_look_like_code_stay() -> None:
+    """A constant that holds SPIR-V's magic number, a header and a product of signed codes with unsigned sums."""
+    looks = [0x07230203, 0x10600, 0, 9, 0, 7 << 16 | 4459, 1, 2, 3, 4, 5, 3]
+    bias = np.array([30, *looks, *range(35)], np.uint32).view(np.float32)
+    w = np.random.default_rng(0).integers(-8, 8, (48, 64)).astype(np.int8)
+    artifact = qmlir.ops.scaled_matmul.compile(
+        TensorSpec((40, 64), "i8"), w, rhs_transposed=True, bias=bias, lhs_scale=np.float32(1), target="vulkan:ada"
+    )
+    assert bias.tobytes() in artifact.vmfb
+    assert {words[5:] for words in _multiplies(artifact)} == {(0b1111,)}
+
+
+def test_tiles_that_do_not_fit_shared_memory_are_not_taken(monkeypatch: pytest.MonkeyPatch, lavapipe: str) -> None:
+    """Vulkan promises 16 KiB only."""
+    (found,) = properties()
+    small = replace(found, matrices=("KHR_I32_8x8x8_I8",), shared_memory=16384)
+    monkeypatch.setattr("qmlir.targets.vulkan.properties.properties", lambda: (small,))
+    artifact = _product("vulkan", "i8")
+    (decision,) = artifact.manifest["strategies"]
+    assert decision["chosen"] != "matrix"
+    reason = next(a["reason"] for a in decision["answers"] if a["strategy"] == "matrix")
+    assert reason == "a workgroup's tiles take 21504 bytes of shared memory, and the device has 16384"
 
 
 def test_stock_tiles_are_for_kinds_that_iree_knows() -> None:

@@ -119,7 +119,8 @@ class GraphImporter:
         self.uses: dict[str, int] = {}
         self._tensors: dict[str, Tensor] = {}
         self._constants = {t.name: t for t in model.graph.initializer}
-        self._outcome: dict[int, tuple[str, str]] = {}  # node -> ("raised" | "left" | "torch", detail)
+        self._outcome: dict[int, tuple[str, str]] = {}  # node -> ("raised" | "left" | "torch", why)
+        self._readers: dict[str, set[int]] = {}  # tensor -> nodes that read it
         self.absorbed: dict[int, set[int]] = {}  # node -> nodes whose work its operation does
         self.products: dict[int, Product] = {}  # node -> the product it was raised to, for what comes after it
         for node in self.nodes:
@@ -130,6 +131,7 @@ class GraphImporter:
                     self.producers[name] = node
             for name in node.proto.input:
                 self.uses[name] = self.uses.get(name, 0) + 1
+                self._readers.setdefault(name, set()).add(node.index)
         for out in model.graph.output:
             self.uses[out.name] = self.uses.get(out.name, 0) + 1
 
@@ -183,8 +185,6 @@ class GraphImporter:
         pattern = pattern_for(node.name)
         reason = None
         if pattern is not None:
-            block = ir.InsertionPoint.current.block
-            before = len(block.operations)
             try:
                 with node.location:
                     made = pattern(node)
@@ -201,9 +201,7 @@ class GraphImporter:
             else:
                 tensors = [made] if isinstance(made, Tensor) else list(made)
                 self._bind(node, tensors)
-                names = [op.operation.name for op in list(block.operations)[before:]]
-                became = next((n for n in reversed(names) if n.startswith("qmlir.")), "linalg")
-                self._outcome[node.index] = ("left", node.why_left) if node.why_left else ("raised", became)
+                self._outcome[node.index] = ("left", node.why_left) if node.why_left else ("raised", "")
                 return
         if is_quantised(node.op_type):
             # torch-mlir takes some of these, and is wrong about a few (QLinearConv per channel).
@@ -299,12 +297,17 @@ class GraphImporter:
         """What became of each quantised node."""
         report = self.options.report
         taken = {i: by for by, many in self.absorbed.items() for i in many}
+        became = {  # the last of our operations at the place of each node
+            str(op.location): op.operation.name
+            for op in f.operation.regions[0].blocks[0].operations
+            if op.operation.name.startswith("qmlir.")
+        }
         for node in self.nodes:
             kind, detail = self._outcome.get(node.index, ("torch", ""))
             if node.index in taken and not self._still_used(node):
                 report.add_fused(node.op_type, node.where, self.nodes[taken[node.index]].where)
             elif kind == "raised":
-                report.add_raised(node.op_type, node.where, detail)
+                report.add_raised(node.op_type, node.where, became.get(str(node.location), "linalg"))
             elif kind == "left":
                 report.add_left(node.op_type, node.where, detail)
 
@@ -314,7 +317,7 @@ class GraphImporter:
         names = {n for n in node.proto.output if n}
         if names & {o.name for o in self.model.graph.output}:
             return True
-        readers = {n.index for n in self.nodes if names & set(n.proto.input)}
+        readers = set().union(*(self._readers.get(name, set()) for name in names))
         return not all(r in by or any(r in self.absorbed.get(b, ()) for b in by) for r in readers)
 
 

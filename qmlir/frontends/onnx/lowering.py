@@ -11,6 +11,7 @@ import onnx
 from ..._mlir import ir
 from ...dialect.dtypes import Array
 from ...errors import Diagnostic
+from ...passes.lower.build import truths
 from ...spec import TensorSpec
 from ..raising import Tensor
 from ..torch_mlir import to_linalg, without_ir
@@ -97,11 +98,7 @@ def _elements(array: Array, element: Any) -> Any:
         return ir.Attribute.parse(f"dense<> : {kind}")
     array = np.ascontiguousarray(array)
     if array.dtype == np.bool_:
-        bits = np.packbits(array.reshape(-1), bitorder="little") if array.size > 1 else array.reshape(-1).view(np.uint8)
-        if array.size == 1 or array.all() or not array.any():
-            value = ir.IntegerAttr.get(element, int(array.reshape(-1)[0]))
-            return ir.DenseElementsAttr.get_splat(kind, value)
-        return ir.DenseElementsAttr.get(bits, type=kind)
+        return truths(array)
     plain = array if array.dtype.name in ("float16", "float32", "float64") else array.view(f"i{array.dtype.itemsize}")
     if str(element).startswith("ui") or str(element).startswith(("bf", "f8")):
         plain = plain.view(f"u{plain.dtype.itemsize}")

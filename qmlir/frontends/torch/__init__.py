@@ -2,7 +2,7 @@
 `torch.compile(model, backend="qmlir")`.
 
 A program is raised as an FX graph (`raise_`: dynamic quantisations, products with their epilogues, what is left), and
-then imported (`importer`). torch itself is imported when a program is.
+then imported (`importer`); what torch-mlir does not convert is decomposed (`decompose`) and tried again. torch itself is imported when a program is.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ class TorchFrontEnd:
 
     def import_(self, obj: Any, *, context: Any, options: ImportOptions) -> Any:
         from .attention import fuse_attention, register as register_attention
+        from .batch_norm import fold_batch_norms
         from .custom_ops import register
-        from .importer import import_graph
+        from .decompose import decompose_known
+        from .importer import import_decomposed
         from .parameters import Parameters
         from .program import prepare
         from .raise_ import raise_quantised
@@ -57,8 +59,10 @@ class TorchFrontEnd:
         register()
         register_attention()
         graph = obj.prepare() if hasattr(obj, "prepare") else prepare(obj)
+        fold_batch_norms(graph)
+        decompose_known(graph)
         raise_quantised(graph, options.report)
         fuse_attention(graph)
         path = options.settings.get("parameters")
         parameters = Parameters(Path(path)) if path is not None else None
-        return import_graph(graph, context, options.name, options.report, parameters)
+        return import_decomposed(graph, context, options.name, options.report, parameters)

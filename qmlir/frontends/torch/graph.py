@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -177,15 +178,47 @@ def argument(node: Node, name: str) -> Any:
 
 def where(node: Node) -> str:
     """What a person calls a node: its name, the module it is of, the line that made it."""
+    frames = _frames(node)
+    line = "" if not frames else f"{frames[-1][0].rsplit('/', 1)[-1]}:{frames[-1][1]}"
+    told = ", ".join(filter(None, (_module(node), line)))
+    return f"{node.name} ({told})" if told else node.name
+
+
+def called(node: Node) -> str:
+    """A node for a message about its place: its name, the module it is of, the text of the line."""
+    frames = _own_frames(node)
+    module = _module(node)
+    text = frames[-1][2] if frames else ""
+    return f"{node.name}" + (f" of module {module}" if module else "") + (f" (`{text}`)" if text else "")
+
+
+def source_line(node: Node) -> str:
+    """`file:line` of the innermost line outside of torch that made a node, "" where it is not known."""
+    frames = _own_frames(node)
+    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""
+
+
+def _module(node: Node) -> str:
     stack = node.meta.get("nn_module_stack") or {}
     module = next((str(v[0]) for v in reversed(list(stack.values())) if v and v[0]), "")
-    module = module.removeprefix("L['self'].").removeprefix("L['self']")
-    trace = str(node.meta.get("stack_trace") or "")
-    line = ""
-    for text in trace.splitlines():
+    return module.removeprefix("L['self'].").removeprefix("L['self']")
+
+
+def _own_frames(node: Node) -> list[tuple[str, str, str]]:
+    """The frames of the user's source, all of them where none is outside of torch."""
+    folder = str(Path(torch.__file__).parent)
+    frames = _frames(node)
+    return [f for f in frames if not f[0].startswith(folder)] or frames
+
+
+def _frames(node: Node) -> list[tuple[str, str, str]]:
+    """File, line number and text of the calls that made a node, the innermost last."""
+    found: list[tuple[str, str, str]] = []
+    for text in str(node.meta.get("stack_trace") or "").splitlines():
         text = text.strip()
         if text.startswith('File "'):
             file, _, rest = text[6:].partition('", line ')
-            line = f"{file.rsplit('/', 1)[-1]}:{rest.partition(',')[0]}"
-    told = ", ".join(filter(None, (module, line)))
-    return f"{node.name} ({told})" if told else node.name
+            found.append((file, rest.partition(",")[0], ""))
+        elif found and not found[-1][2] and not set(text) <= {"^", "~"}:
+            found[-1] = (*found[-1][:2], text)
+    return found

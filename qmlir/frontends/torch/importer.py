@@ -21,12 +21,19 @@ from ...spec import TensorSpec
 from ..base import ImportReport
 from ..raising import Decline, Raising, Tensor, pattern_for
 from . import patterns as _patterns  # noqa: F401  (registers ours)
+from .decompose import decompose
 from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
 from .graph import Graph, aten, is_tensor, shape_of, where
-from .lowering import lower_torch
+from .lowering import Places, Unconverted, lower_torch
 from .parameters import Parameters
 from .raise_ import is_quantised, label
 from .views import RESHAPES, reshape, size_from
+
+
+# IREE 3.13 puts small constants into its dispatches and computes with the bits of these types there; it rewrites
+# constants for that, but not resources, which is what torch-mlir's importer makes.
+_BITS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
+_SMALL = 4096  # bytes; IREE's limit is 256
 
 
 class TorchNode(Raising):
@@ -86,6 +93,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
 
     graph: Graph
     report: ImportReport
+    places: Places
     parameters: Parameters | None = None
     __slots__ = ("_builtin",)
 
@@ -94,6 +102,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         self._builtin: dict[Node, Tensor] = {}
 
     def _import_torch_op_overload(self, loc: Any, node: Node, concrete_target: Any = None) -> None:
+        self.places.add(loc, node)
         pattern = pattern_for(label(node)) if concrete_target is None else None
         if pattern is not None:
             try:
@@ -136,6 +145,8 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
             return
         value = self.graph.attribute(node)
         kept = self.parameters.load(node, value) if self.parameters is not None else None
+        if kept is None and value.dtype in _BITS and value.numel() * value.element_size() <= _SMALL:
+            kept = self.tensor(node)
         if kept is not None:
             with loc:
                 self.bind_node_value(node, self._torch(kept))
@@ -182,19 +193,39 @@ def builtin(spec: TensorSpec) -> Any:
     return ir.RankedTensorType.get(shape, ir.Type.parse(DTYPES[spec.dtype].mlir))
 
 
+def import_decomposed(
+    graph: Graph, context: Any, name: str, report: ImportReport, parameters: Parameters | None = None
+) -> Any:
+    """As `import_graph`, with nodes that torch-mlir does not convert decomposed, as long as that gets further."""
+    while True:
+        before = (len(report.raised), len(report.fused), len(report.left))
+        try:
+            return import_graph(graph, context, name, report, parameters)
+        except Unconverted as e:
+            targets = {n.target for n in e.nodes}
+            # Other calls of the operators would fail next.
+            same = [n for n in graph.nodes if n.op == "call_function" and n.target in targets]
+            if not any([decompose(graph, n) for n in same]):
+                raise
+            for told, count in zip((report.raised, report.fused, report.left), before, strict=True):
+                del told[count:]
+
+
 def import_graph(
     graph: Graph, context: Any, name: str, report: ImportReport, parameters: Parameters | None = None
 ) -> Any:
     """The module of a raised graph: one public function `main`.
 
-    Raises FrontEndError, which names the node, for what torch-mlir does not import or convert.
+    Raises FrontEndError, which names the node, for what torch-mlir does not import or convert: Unconverted where the
+    nodes are known.
     """
+    places = Places()
     for dialect in ("torch", "torch_c"):
         context.get_dialect_descriptor(dialect)
     inputs = [n for n in graph.nodes if n.op == "placeholder"]
     outputs = _outputs(graph)
     cls = type("BoundImporter", (Importer,), {"graph": graph, "report": report, "parameters": parameters,
-                                              "__slots__": ()})  # fmt: skip
+                                              "places": places, "__slots__": ()})  # fmt: skip
     importer = fx_importer.FxImporter(context=context, config_check=False, graph_node_importer_cls=cls)
     graph.gm.graph.owning_module = graph.gm
     try:
@@ -213,7 +244,7 @@ def import_graph(
     # time, in shapes that IREE does not compile.
     f.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get()
     _sign(f, [spec_of(n.meta["val"]).dtype for n in inputs], [n.name for n in inputs], outputs)
-    lower_torch(module, name)
+    lower_torch(module, name, places)
     return module
 
 

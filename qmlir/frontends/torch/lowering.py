@@ -2,39 +2,101 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
+
+from torch.fx import Node
 
 from ..._mlir import ir
 from ..._spelling import location_text
-from ...errors import Diagnostic
+from ...errors import Diagnostic, FrontEndError
 from ..torch_mlir import to_linalg, without_ir
+from .graph import called, source_line
 
 _HEAD = ("func.func(torch-reduce-op-variants,canonicalize,torch-recompose-complex-ops,torch-scalarize-shapes)",)
+# Not operators of a program: what an operator that is left reads, or a check.
+_NOT_OPERATORS = ("torch.constant", "torch.vtensor", "torch.prim", "torch.debug", "torch.runtime", "torch.tensor_static")
+_WHAT_TO_DO = (
+    "write it with other operators, register a raising pattern for it (qmlir.frontends.raising.raises), or leave it "
+    "out of the compiled part"
+)
 
 
-def lower_torch(module: Any, name: str) -> None:
-    """Lower every torch op of `module`. Raises FrontEndError, which names the place, for one that is not converted."""
+class Unconverted(FrontEndError):
+    """torch-mlir does not convert a program; `nodes` are what it failed at, as far as is known."""
+
+    def __init__(self, diagnostics: list[Diagnostic], nodes: Sequence[Node] = ()) -> None:
+        self.nodes = list(nodes)
+        super().__init__(diagnostics)
+
+
+class Places:
+    """Which nodes of a graph were imported at which location."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, list[Node]] = {}
+
+    def add(self, location: Any, node: Node) -> None:
+        self._nodes.setdefault(location_text(location), []).append(node)
+
+    def find(self, location: str, operator: str | None) -> list[Node]:
+        """The nodes of an operator in torch-mlir's spelling: those at the location, or else everywhere; without one
+        all at the location."""
+        near = self._nodes.get(location, [])
+        if operator is None:
+            return near
+        every = [n for many in self._nodes.values() for n in many]
+        return next(filter(None, ([n for n in many if spelled(n) == operator] for many in (near, every))), [])
+
+
+def spelled(node: Node) -> str:
+    """torch-mlir's name of a node's operator."""
+    return "torch." + str(node.target).removesuffix(".default")
+
+
+def lower_torch(module: Any, name: str, places: Places) -> None:
+    """Lower every torch op of `module`. Raises Unconverted, which names the operator and its place in the source."""
+    found: list[Node] = []
 
     def blame(told: list[Diagnostic]) -> Diagnostic | None:
         if not told:
             return None
-        return _left_over(module, name) or Diagnostic(without_ir(told[0].message), told[0].location)
+        operator, place = _culprit(told[0]), told[0].location
+        if operator is None:
+            left = _left_over(module, place)
+            operator, place = (None, place) if left is None else left
+        found[:] = places.find(place, operator)
+        if not found:
+            return Diagnostic(f"{operator or without_ir(told[0].message)}: not converted by torch-mlir; {_WHAT_TO_DO}",
+                              place)  # fmt: skip
+        node = found[0]
+        why = "" if _culprit(told[0]) is not None else f" ({without_ir(told[0].message)})"
+        return Diagnostic(f"the operator {str(node.target).removesuffix('.default')}, {called(node)}, is not converted "
+                          f"by torch-mlir{why}; {_WHAT_TO_DO}", source_line(node) or place)  # fmt: skip
 
-    to_linalg(module, _HEAD, name, blame)
+    try:
+        to_linalg(module, _HEAD, name, blame)
+    except FrontEndError as e:
+        raise Unconverted(e.diagnostics, found) from None
 
 
-def _left_over(module: Any, name: str) -> Diagnostic | None:
-    """The first operator that is still torch's: what the conversion stopped at is often a constant that it reads."""
-    found: list[Diagnostic] = []
+def _culprit(d: Diagnostic) -> str | None:
+    """The operator that a message of torch-mlir is about; None where it names none, or what an operator reads."""
+    named = re.search(r"""name = "(torch\.[^"]+)\"""", d.message) if "'torch.operator'" in d.message else None
+    found = named or re.search(r"'(torch\.[\w.]+)'", d.message)
+    return None if found is None or found[1].startswith(_NOT_OPERATORS) else found[1]
+
+
+def _left_over(module: Any, place: str) -> tuple[str, str] | None:
+    """An operator that is still torch's, and where: one at `place` if there is one, else the first."""
+    found: list[tuple[str, str]] = []
 
     def visit(op: Any) -> Any:
-        if not op.name.startswith("torch.") or op.name.startswith(("torch.constant", "torch.prim", "torch.debug")):
-            return ir.WalkResult.ADVANCE
-        operator = op.attributes["name"].value if op.name == "torch.operator" else op.name
-        found.append(Diagnostic(
-            f"the operator {operator}, as it is used here, is not converted by torch-mlir; register a raising pattern "
-            "for it, or leave it out of the compiled part", location_text(op.location) or name))  # fmt: skip
-        return ir.WalkResult.INTERRUPT
+        if op.name.startswith("torch.") and not op.name.startswith(_NOT_OPERATORS):
+            name = op.attributes["name"].value if op.name == "torch.operator" else op.name
+            found.append((name, location_text(op.location)))
+        return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return found[0] if found else None
+    return next((f for f in found if f[1] == place), found[0] if found else None)

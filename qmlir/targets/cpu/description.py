@@ -32,9 +32,11 @@ def flags_for(features: Collection[str]) -> tuple[str, ...]:
 DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
 
 
-def passes_for(spelling: str) -> tuple[str, ...]:
-    """What runs behind the selection of strategies. IREE 3.13's own conversion makes -480 of e4m3's negative NaN."""
-    return (f"qmlir-row-kernels{{target={spelling}}}", FUSE_ROWS, decode_pass(), "qmlir-choose-data-tiling")
+def passes_for(spelling: str, features: Collection[str]) -> tuple[str, ...]:
+    """What runs behind the selection of strategies on a CPU of these features. IREE 3.13's own conversion makes -480
+    of e4m3's negative NaN."""
+    bf16 = () if "neon" in features or "avx512bf16" in features else ("qmlir-int-to-bf16",)
+    return (f"qmlir-row-kernels{{target={spelling}}}", FUSE_ROWS, decode_pass(), *bf16, "qmlir-choose-data-tiling")
 
 
 _V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt"
@@ -57,7 +59,7 @@ def _cpu(name: str, summary: str, features: str, *flags: str) -> Target:
         compiler_flags=(*flags_for(feature_set), *(flags or (f"--iree-llvmcpu-target-cpu={name}",))),
         int8_dot=bool(dot & set(feature_set)),
         dtypes=DTYPES,
-        passes=passes_for(f"cpu:{name}"),
+        passes=passes_for(f"cpu:{name}", feature_set),
         cpu_features=feature_set,
     )
 

@@ -84,7 +84,7 @@ def host_target() -> Target:
         compiler_flags=(*flags_for(features), "--iree-llvmcpu-target-cpu=host"),
         int8_dot=bool(features & {"avx512vnni", "avxvnni", "dotprod"}),
         dtypes=DTYPES,
-        passes=passes_for("cpu"),
+        passes=passes_for("cpu", features),
         cpu_features=tuple(sorted(features)),
         host=host_name(),
     )

@@ -69,6 +69,7 @@ def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ..
         mma=mma,
         int8_dot=True,
         passes=(FUSE_ROWS, INDEX_SUMS, decode_pass()),  # IREE 3.13 converts no one-byte float for NVIDIA
+        code_passes=("qmlir-shared-memory",),
         dtypes=_DTYPES,
         subgroup_sizes=gpu.subgroup_sizes,
         shared_memory=gpu.shared_memory,

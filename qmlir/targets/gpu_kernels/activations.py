@@ -7,11 +7,12 @@ from typing import Any
 
 from ..._mlir import arith, ir, vector
 from ...kernels.description import Kernel, Window
+from ...kernels.small_floats import FORMATS
 from . import bf16, emit as e
 from .batch import Products
 from .executable import Size, View
 from .machine import Machine
-from .small_floats import FORMATS, doubled_e2m1, of_word
+from .small_floats import doubled_e2m1, of_word
 
 _SIGNS = 0x80808080
 

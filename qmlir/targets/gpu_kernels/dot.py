@@ -14,13 +14,13 @@ from typing import Any
 from ..._mlir import arith, ir, math
 from ...kernels.description import Kernel
 from ...kernels.row_sums import uses_row_sums
+from ...kernels.small_floats import decoded
 from . import emit as e
 from .activations import Columns, Numbers, Rows, WindowRows, numbers_of, rows_of
 from .batch import Place, Products
 from .epilogue import Epilogue, as_i8
 from .executable import Function, Launch, View, executable
 from .machine import Machine
-from .small_floats import numbers
 from .weights import COLUMNS, Codes
 
 _ONES = 0x01010101
@@ -318,7 +318,7 @@ class _Threads:
         word, low = words[k // 4], 8 * (k % 4)
         code = arith.shrui(word, e.broadcast(e.word(low), COLUMNS)) if low else word
         code = arith.andi(code, e.broadcast(e.word(0xFF), COLUMNS))
-        return numbers(code, str(self.kernel.rhs.value.type.element_type))
+        return decoded(code, str(self.kernel.rhs.value.type.element_type))
 
     def _code(self, words: list[Any], k: int) -> Any:
         """The codes at `k` of a piece, i8."""

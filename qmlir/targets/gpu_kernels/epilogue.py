@@ -28,7 +28,8 @@ from ...kernels.description import (
     Stage,
 )
 from ...kernels.order import letters
-from . import bf16, emit as e, small_floats
+from ...kernels.small_floats import decoded
+from . import bf16, emit as e
 from .batch import Place, Products
 from .executable import Size, View
 from .machine import Machine
@@ -143,7 +144,7 @@ class Epilogue:
         if not is_small_float(operand.element_type):
             return bf16.loaded(value, operand.element_type)
         lanes = e.vector_of(self.lanes, e.integer(32))
-        return small_floats.numbers(arith.extui(lanes, value), str(operand.element_type))
+        return decoded(arith.extui(lanes, value), str(operand.element_type))
 
     def _stored(self, operand: Operand, at: dict[str, e.Index]) -> Any:
         memory = self._memory[operand]

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..._mlir import PassManager, arith, func, hal, ir
 from . import emit as e
+from .shared_memory import SHARED_BYTES, pool
 
 _READ_ONLY = 1  # of hal.descriptor_flags
 
@@ -39,12 +40,14 @@ class View:
 @dataclass(frozen=True)
 class Launch:
     """How the threads of a kernel lie: `grid` is the number of workgroups for a number of rows. `library`: whether the
-    target has functions for erf and its like."""
+    target has functions for erf and its like. `pooled`: whether the functions of an executable share one pool of
+    shared memory (see `shared_memory.py`)."""
 
     threads: int
     subgroup: int
     grid: Callable[[e.Index], tuple[e.Index, e.Index, e.Index]]
     library: bool = False
+    pooled: bool = False
 
 
 Body = Callable[[e.Index, list[Any]], None]  # of the number of rows and a memref of each view
@@ -85,22 +88,25 @@ def executable(name: str, function: Function, *more: tuple[int, Function]) -> st
     layout = function.layout
     functions = [function, *(f for _, f in more)]
     names = [name, *(f"{name}_above_{rows}" for rows, _ in more)]
+    exports: list[Any] = []
     made = hal.ExecutableSourceOp(name, sym_visibility="private")
     with ir.InsertionPoint(made.regions[0].blocks.append()):
         for i, f in enumerate(functions):
             assert f.layout == layout, "functions of one executable have the same operands"
-            _export(names, i, f, more[i][0] if i < len(more) else None)
+            exports.append(_export(names, i, f, more[i][0] if i < len(more) else None))
         inner = ir.Operation.create("builtin.module", regions=1)
         with ir.InsertionPoint(inner.regions[0].blocks.append()):
-            for own, f in zip(names, functions, strict=True):
-                _function(own, f)
+            bodies = [_function(own, f) for own, f in zip(names, functions, strict=True)]
+        if function.launch.pooled:
+            for export, used in zip(exports, pool(inner, bodies), strict=True):
+                export.operation.attributes[SHARED_BYTES] = ir.IntegerAttr.get(ir.IndexType.get(), used)
         if not function.launch.library:  # polynomials: SPIR-V has no erf, and AMD's libraries are not asked for one
             PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         hal.ExecutableSourceEndOp()
     return f"@{name}::@{name}"
 
 
-def _export(names: Sequence[str], number: int, function: Function, most: int | None) -> None:
+def _export(names: Sequence[str], number: int, function: Function, most: int | None) -> Any:
     """An entry point; where it is for `most` rows only, the next one takes its place for more."""
     index, device = ir.IndexType.get(), ir.Type.parse("!hal.device")
     fallback = {} if most is None else {"condition_fallback": ir.FlatSymbolRefAttr.get(names[number + 1])}
@@ -116,9 +122,10 @@ def _export(names: Sequence[str], number: int, function: Function, most: int | N
         with ir.InsertionPoint(block):
             few = arith.cmpi(arith.CmpIPredicate.ule, block.arguments[1], e.index(most))
             hal.ReturnOp([few])
+    return export
 
 
-def _function(name: str, made: Function) -> None:
+def _function(name: str, made: Function) -> Any:
     function = func.FuncOp(name, ir.FunctionType.get([], []))
     function.attributes["translation_info"] = ir.Attribute.parse(
         "#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline "
@@ -131,6 +138,7 @@ def _function(name: str, made: Function) -> None:
         read = len(made.views) - made.results
         made.body(size, [_buffer(layout, i, view, (size, available), i < read) for i, view in enumerate(made.views)])
         func.ReturnOp([])
+    return function
 
 
 def _constant(layout: Any, number: int) -> Any:

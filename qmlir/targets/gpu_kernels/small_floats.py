@@ -6,49 +6,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..._mlir import arith, ir, vector
-from ...dialect.dtypes import DTYPES, SMALL_FLOATS
+from ...kernels.small_floats import FORMATS, decoded
 from . import emit as e
-
-FORMATS = {DTYPES[name].mlir: form for name, form in SMALL_FLOATS.items()}
-SCALE = "f8E8M0FNU"  # an exponent and nothing else
-
-
-def numbers(codes: Any, kind: str) -> Any:
-    """f32 lanes of codes, the low bytes of i32 lanes, whose other bits are zero."""
-    lanes = codes.type.shape[0]
-    i32, f32 = codes.type, e.vector_of(lanes, ir.F32Type.get())
-
-    def c(value: int) -> Any:
-        return e.broadcast(e.word(value), lanes)
-
-    def when(predicate: str, a: Any, b: int, yes: Any, no: Any) -> Any:
-        return arith.select(arith.cmpi(getattr(arith.CmpIPredicate, predicate), a, c(b)), yes, no)
-
-    nan = c(0x7FC00000)
-    if kind == SCALE:
-        bits = when("eq", codes, 0, c(1 << 22), arith.shli(codes, c(23)))  # 2^-127 is subnormal
-        return arith.bitcast(f32, when("eq", codes, 255, nan, bits))
-    form = FORMATS[kind]
-    size = arith.andi(codes, c(0x7F))
-    normal = arith.addi(arith.shli(size, c(23 - form.mantissa)), c((127 - form.bias) << 23))
-    # Made of an integer: devices may take subnormal numbers for zero.
-    step = e.splat(2.0 ** (1 - form.bias - form.mantissa), lanes, ir.F32Type.get())
-    subnormal = arith.bitcast(i32, arith.mulf(arith.sitofp(f32, size), step))
-    bits = when("ult", size, 1 << form.mantissa, subnormal, normal)
-    if form.special == "fn":
-        bits = when("eq", size, 0x7F, nan, bits)
-    elif form.special == "inf":
-        bits = when("ugt", size, 0x7C, nan, when("eq", size, 0x7C, c(0x7F800000), bits))
-    bits = arith.ori(bits, arith.shli(arith.andi(codes, c(0x80)), c(24)))
-    if form.special == "fnuz":
-        bits = when("eq", codes, 0x80, nan, bits)
-    return arith.bitcast(f32, bits)
 
 
 def of_word(word: Any, kind: str) -> Any:
     """The four codes of a word as f32 lanes."""
     parts = [arith.andi(arith.shrui(word, e.word(8 * i)) if i else word, e.word(0xFF)) for i in range(4)]
-    return numbers(e.gathered(parts), kind)
+    return decoded(e.gathered(parts), kind)
 
 
 def halves_of_word(word: Any, kind: str, element: str) -> list[Any]:

@@ -12,6 +12,8 @@ from ..gpu import parse_mma
 from ..roofline import kernel_estimate
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ...dialect.dtypes import Array
     from ...kernels.description import Kernel
     from ...kernels.outline import Emit
@@ -31,11 +33,55 @@ LOAD = 8
 BYTES = 4096
 
 
+class Made(Protocol):
+    """What emits a kernel."""
+
+    @property
+    def function(self) -> Function: ...
+
+    def emit(self, name: str, inputs: Any, result: Any) -> str:
+        """The executable; see `outline`."""
+
+
 @dataclass(frozen=True)
-class DotPlan:
-    """A kernel in the place of the contraction and of what is fused with it."""
+class KernelPlan:
+    """A kernel in the place of the contraction and of what is fused with it; see `by_rows.SizedPlan`."""
 
     kernel: Kernel
+
+    def made(self) -> Made:
+        """What emits it."""
+        raise NotImplementedError
+
+    def weight(self) -> Any:
+        """The weight as the kernel reads it, at the insertion point."""
+        raise NotImplementedError
+
+    def apply(self, op: Any) -> None:
+        self.outline(self.made().emit, ())
+
+    def outline(self, emit: Emit, beside: Sequence[Any]) -> None:
+        from ..._mlir import ir
+        from ...kernels.order import arranged
+        from ...kernels.outline import outline
+
+        outline(self.kernel, self.weight, emit, size_type=ir.IntegerType.get_signless(32), arrange=arranged)
+
+    @property
+    def most_rows(self) -> int | None:
+        return None
+
+    def of(self, kernel: Kernel) -> Self:
+        return replace(self, kernel=kernel)
+
+    def function(self, inputs: Sequence[Any], result: Any) -> Function:
+        return self.made().function
+
+
+@dataclass(frozen=True)
+class DotPlan(KernelPlan):
+    """Dot products of bytes, or multiply-adds of decoded weights."""
+
     weights: Codes
     codes: Array | None  # of a constant weight, [N, K]; None: read as the program has it
     shape: Shape
@@ -43,21 +89,15 @@ class DotPlan:
     algorithm: str
     slow: str = ""  # why something better is to be expected of the device
 
-    def apply(self, op: Any) -> None:
-        self.outline(self._plan().emit, ())
+    def made(self) -> DotKernel:
+        from .dot import DotKernel
 
-    # ---- see `by_rows.SizedPlan`
+        return DotKernel(self.kernel, self.weights, self.codes is not None, self.shape, self.machine)
 
-    def outline(self, emit: Emit, beside: Sequence[Any]) -> None:
-        from ..._mlir import ir
-        from ...kernels.order import arranged
-        from ...kernels.outline import outline
+    def weight(self) -> Any:
         from .weights import packed
 
-        def rhs() -> Any:
-            return packed(self.codes, self.weights) if self.codes is not None else self.kernel.rhs.value
-
-        outline(self.kernel, rhs, emit, size_type=ir.IntegerType.get_signless(32), arrange=arranged)
+        return packed(self.codes, self.weights) if self.codes is not None else self.kernel.rhs.value
 
     @property
     def variant(self) -> Hashable:
@@ -66,13 +106,6 @@ class DotPlan:
     @property
     def storage(self) -> Hashable:
         return self.weights
-
-    @property
-    def most_rows(self) -> int | None:
-        return None
-
-    def of(self, kernel: Kernel) -> DotPlan:
-        return replace(self, kernel=kernel)
 
     def cost(self) -> float:
         """Slots of a thread's instructions, times rounds over the machine; or those that reading takes."""
@@ -88,14 +121,6 @@ class DotPlan:
         rounds = -(-blocks * shape.threads // THREADS)
         slots = rounds * (pieces * (dots + LOAD * (COLUMNS + shape.rows)) + shuffles)
         return max(slots, blocks * self.kernel.k * (columns / form.fields + rows) / BYTES)
-
-    def function(self, inputs: Sequence[Any], result: Any) -> Function:
-        return self._plan().function
-
-    def _plan(self) -> DotKernel:
-        from .dot import DotKernel
-
-        return DotKernel(self.kernel, self.weights, self.codes is not None, self.shape, self.machine)
 
     def describe(self) -> Mapping[str, Any]:
         return {

@@ -81,6 +81,7 @@ def _vulkan(
             "qmlir-bf16-as-bits",
             "qmlir-guard-empty",
         ),
+        code_passes=("qmlir-sign-matrix-sums",) if mma else (),
         summary=summary,
         status=status,
         device_attribute=gpu.attribute(),

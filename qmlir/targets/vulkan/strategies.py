@@ -26,14 +26,6 @@ from .description import known_to_iree
 from .kernels.machine import Spirv
 from .kernels.strategy import CooperativeKernelStrategy
 
-
-def finished(program: bytes) -> bytes:
-    """See `Target.finished`."""
-    from .signs import signed
-
-    return signed(program)
-
-
 # Mesa's llvmpipe, on which lavapipe stands, leaves a loop after so many iterations (LP_MAX_TGSI_LOOP_ITERATIONS): a
 # sum of one term an iteration would silently lack its rest.
 LAVAPIPE_LOOP = 65535

@@ -17,7 +17,7 @@ WARP = 32
 
 def in_a_row(threads: int, blocks: Callable[[e.Index], e.Index]) -> Launch:
     """`blocks` workgroups of `threads` threads: a number that depends on the number of rows."""
-    return Launch(threads, WARP, lambda rows: (blocks(rows), 1, 1), library=True)
+    return Launch(threads, WARP, lambda rows: (blocks(rows), 1, 1), library=True, pooled=True)
 
 
 def function_of(

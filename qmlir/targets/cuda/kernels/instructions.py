@@ -23,10 +23,10 @@ def thread_id(threads: int) -> Any:
     return gpu.ThreadIdOp(gpu.Dimension.x, upper_bound=threads).result
 
 
-def shared(shape: Sequence[int], element: Any) -> Any:
-    """A buffer in shared memory, aligned for every swizzle."""
+def shared(shape: Sequence[int], element: Any, alignment: int = 16) -> Any:
+    """A buffer in shared memory."""
     kind = ir.MemRefType.get(list(shape), element, memory_space=ir.Attribute.parse(SHARED))
-    return memref.AllocOp(kind, [], [], alignment=1024).result
+    return memref.AllocOp(kind, [], [], alignment=alignment).result
 
 
 def barrier() -> None:

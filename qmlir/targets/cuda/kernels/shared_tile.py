@@ -18,6 +18,7 @@ from . import instructions as gpu
 
 CHUNK = 16  # bytes
 _LINE = 128  # bytes that the 32 banks hold side by side
+_ALIGNMENT = 1024  # of a ring: the swizzles of `wgmma` repeat after eight lines
 
 
 def copy_size(row_bytes: int) -> int:
@@ -80,7 +81,7 @@ class SharedTile:
         self._element = ir.MemRefType(self.source.type).element_type
         self._unit = e.bits(self._element) // 8
         self._per_chunk = CHUNK // self._unit
-        self.memory = gpu.shared([shape.rows * shape.stages, shape.width // self._unit], self._element)
+        self.memory = gpu.shared([shape.rows * shape.stages, shape.width // self._unit], self._element, _ALIGNMENT)
         self._row, self._chunk = e.divide(self.thread, shape.chunks), e.remainder(self.thread, shape.chunks)
         step = self.threads // shape.chunks
         self._places = []

@@ -11,6 +11,7 @@ from ....strategy import Accept, Contraction, Decline
 from ...base import Target
 from ...gpu_kernels.strategy import (
     SMALL_FLOATS,
+    KernelPlan,
     byte_codes,
     considered,
     decoded_type,
@@ -23,8 +24,6 @@ from ...roofline import kernel_estimate
 if TYPE_CHECKING:
     from ....dialect.dtypes import Array
     from ....kernels.description import Kernel
-    from ....kernels.outline import Emit
-    from ...gpu_kernels.executable import Function
     from .instructions import Instruction
     from .machine import Amd
     from .matrix import MatrixKernel, Step, Tiles
@@ -37,33 +36,22 @@ _TYPICAL_PRODUCTS = 16
 
 
 @dataclass(frozen=True)
-class MatrixPlan:
-    """A kernel in the place of the contraction and of what is fused with it."""
+class MatrixPlan(KernelPlan):
+    """Matrix instructions."""
 
-    kernel: Kernel
     codes: Array  # [N, K]
     step: Step
     tiles: Tiles
     machine: Amd
     units: int
 
-    def _plan(self) -> MatrixKernel:
+    def made(self) -> MatrixKernel:
         from .matrix import MatrixKernel
 
         return MatrixKernel(self.kernel, self.step, self.tiles, self.machine)
 
-    def apply(self, op: Any) -> None:
-        self.outline(self._plan().emit, ())
-
-    # ---- see `by_rows.SizedPlan`
-
-    def outline(self, emit: Emit, beside: Sequence[MatrixPlan]) -> None:
-        from ...._mlir import ir
-        from ....kernels.order import arranged
-        from ....kernels.outline import outline
-
-        plan, size = self._plan(), ir.IntegerType.get_signless(32)
-        outline(self.kernel, lambda: plan.packed(self.codes), emit, size_type=size, arrange=arranged)
+    def weight(self) -> Any:
+        return self.made().packed(self.codes)
 
     @property
     def variant(self) -> Hashable:
@@ -73,21 +61,11 @@ class MatrixPlan:
     def storage(self) -> Hashable:
         return self.step
 
-    @property
-    def most_rows(self) -> int | None:
-        return None
-
-    def of(self, kernel: Kernel) -> MatrixPlan:
-        return replace(self, kernel=kernel)
-
     def cost(self) -> float:
         return _cost(self.kernel, self.tiles, self.units)
 
-    def function(self, inputs: Sequence[Any], result: Any) -> Function:
-        return self._plan().function
-
     def describe(self) -> Mapping[str, Any]:
-        plan = self._plan()
+        plan = self.made()
         return {
             "route": "kernel",
             "algorithm": "matrix",

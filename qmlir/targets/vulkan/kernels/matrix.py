@@ -79,6 +79,18 @@ class CooperativeKernel:
         return (self.depth * self.width + _LOAD) // (4 * self.unit)
 
     @property
+    def summing(self) -> bool:
+        """Whether rows of activations are added up beside the product."""
+        return self.kernel.rhs.decode is None and (self.weights.offset != 0 or uses_row_sums(self.kernel))
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of both sides, the sums, and the sums of rows (see `_Threads`)."""
+        sides = 2 * TILE * self.stride * 4 * self.unit
+        sums = TILE * (TILE // COLUMNS + 1) * 4 * COLUMNS
+        return sides + sums + (TILE * (self.depth // self.load) * 4 if self.summing else 0)
+
+    @property
     def pieces(self) -> int:
         """Of the packed weight along K."""
         return -(-self.kernel.k // self.weights.depth)
@@ -144,8 +156,7 @@ class _Threads:
         self.wave_row = e.multiply(e.divide(wave, _ACROSS), WAVE)  # in the workgroup's tile
         self.wave_column = e.multiply(e.remainder(wave, _ACROSS), WAVE)
         self.first_row, self.first_column = e.multiply(e.block(1), TILE), e.multiply(e.block(0), TILE)
-        self.decodes = self.kernel.rhs.decode is not None
-        self.summing = not self.decodes and (plan.weights.offset != 0 or uses_row_sums(self.kernel))
+        self.decodes, self.summing = self.kernel.rhs.decode is not None, plan.summing
         unit, acc = e.vector_of(plan.unit, self.i32), self.kernel.acc_type
         self.shared_lhs = e.shared((TILE, plan.stride), unit)
         self.shared_rhs = e.shared((TILE, plan.stride), unit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ....strategy import Accept, Contraction, Decline
@@ -13,6 +13,7 @@ from ...gpu_kernels.strategy import (
     BYTES,
     LOAD,
     THREADS,
+    KernelPlan,
     considered,
     decoded_type,
     described,
@@ -25,8 +26,6 @@ from .machine import Spirv
 if TYPE_CHECKING:
     from ....dialect.dtypes import Array
     from ....kernels.description import Kernel
-    from ....kernels.outline import Emit
-    from ...gpu_kernels.executable import Function
     from ...gpu_kernels.weights import Codes
     from .matrix import CooperativeKernel
 
@@ -34,41 +33,28 @@ if TYPE_CHECKING:
 # reads from shared memory and waits at barriers in a step.
 _MULTIPLY = 128
 _SHARED_LOADS = 16
-
-
 _MOST = 32  # instructions of a step: more of them take drivers long to compile
 
 
 @dataclass(frozen=True)
-class CooperativePlan:
-    """A kernel in the place of the contraction and of what is fused with it."""
+class CooperativePlan(KernelPlan):
+    """Cooperative matrices."""
 
-    kernel: Kernel
     codes: Array  # [N, K]
     weights: Codes
     depth: int
     matrix: Mma
     machine: Spirv
 
-    def _plan(self) -> CooperativeKernel:
+    def made(self) -> CooperativeKernel:
         from .matrix import CooperativeKernel
 
         return CooperativeKernel(self.kernel, self.weights, self.depth, self.matrix, self.machine)
 
-    def apply(self, op: Any) -> None:
-        self.outline(self._plan().emit, ())
-
-    # ---- see `by_rows.SizedPlan`
-
-    def outline(self, emit: Emit, beside: Sequence[Any]) -> None:
-        from ...._mlir import ir
-        from ....kernels.order import arranged
-        from ....kernels.outline import outline
+    def weight(self) -> Any:
         from ...gpu_kernels.weights import packed
 
-        size = ir.IntegerType.get_signless(32)
-        codes, weights = self.codes, self.weights
-        outline(self.kernel, lambda: packed(codes, weights), emit, size_type=size, arrange=arranged)
+        return packed(self.codes, self.weights)
 
     @property
     def variant(self) -> Hashable:
@@ -78,27 +64,17 @@ class CooperativePlan:
     def storage(self) -> Hashable:
         return self.weights
 
-    @property
-    def most_rows(self) -> int | None:
-        return None
-
-    def of(self, kernel: Kernel) -> CooperativePlan:
-        return replace(self, kernel=kernel)
-
     def cost(self) -> float:
         """See `gpu_kernels.strategy.DotPlan`."""
         from .matrix import TILE
 
-        plan = self._plan()
+        plan = self.made()
         assert self.kernel.m is not None
         blocks = -(-self.kernel.m // TILE) * -(-self.kernel.n // TILE)
         rounds = -(-blocks * plan.threads // THREADS)
         loads = 2 * TILE * self.depth // (plan.threads * 16) + _SHARED_LOADS
         slots = rounds * plan.steps * (_MULTIPLY * self.depth / 16 + LOAD * loads)
         return max(slots, blocks * TILE * self.kernel.k * (1 / self.weights.fields + 1) / BYTES)
-
-    def function(self, inputs: Sequence[Any], result: Any) -> Function:
-        return self._plan().function
 
     def describe(self) -> Mapping[str, Any]:
         from .matrix import TILE
@@ -109,7 +85,8 @@ class CooperativePlan:
             "mma": self.matrix.name,
             "weight_bits": self.weights.bits,
             "workgroup": [TILE, TILE, self.depth],
-            "threads": self._plan().threads,
+            "threads": self.made().threads,
+            "shared_bytes": self.made().shared_bytes,
             "fused": len(self.kernel.operations) - 1,
         }
 
@@ -166,6 +143,7 @@ class CooperativeKernelStrategy:
         if codes is None:
             return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
         least = 8 if decodes else 16  # codes whose bytes, or numbers, are one store to shared memory
+        shared, available = 0, self.target.shared_memory
         for depth in (32, 16) if decodes else (64, 32, 16):
             matrix = next((m for m in matrices if depth % m.k == 0 and _instructions(m, depth) <= _MOST), None)
             if matrix is None or (kernel.group is not None and kernel.group % depth):
@@ -177,7 +155,14 @@ class CooperativeKernelStrategy:
                 if depth == 64 and weights.depth < 64:
                     continue
                 plan = CooperativePlan(kernel, codes, weights, depth, matrix, self.machine)
-                return Accept(plan, kernel_estimate(self.target, kernel, weights.bits))
+                shared = plan.made().shared_bytes
+                if shared <= available:
+                    return Accept(plan, kernel_estimate(self.target, kernel, weights.bits))
+        if shared > available:
+            return Decline(
+                f"a workgroup's tiles take {shared} bytes of shared memory, and the device has {available}",
+                "other routes take less",
+            )
         return Decline(f"groups of {kernel.group} along K are no multiple of 16", "a group size of 16 or a multiple")
 
 

@@ -37,13 +37,33 @@ class Fault(PtxError):
 
 @dataclass
 class Buffer:
-    """A named piece of global memory: `size` bytes from `start` of `data`, which has whole words behind them."""
+    """A named piece of global memory: `size` bytes from `start` of `data`, which has whole words behind them.
+
+    Attributes:
+        written: `bool[size]`, which bytes somebody wrote; None where that is not known, or all of them.
+        marks: offsets with the names of what starts there, in their order; the first is 0.
+    """
 
     name: str
     data: Array
     start: int
     size: int
     writable: bool
+    written: Array | None = None
+    marks: tuple[tuple[int, str], ...] = ()
+
+    def at(self, offset: int) -> str:
+        """`12 of argument 0`: what is at an offset."""
+        mark, name = self._mark(offset)
+        return f"{offset - mark} of {name}"
+
+    def size_at(self, offset: int) -> int:
+        """Bytes from what is at an offset to the end of the buffer."""
+        return self.size - self._mark(offset)[0]
+
+    def _mark(self, offset: int) -> tuple[int, str]:
+        before = [m for m in self.marks if m[0] <= offset]
+        return before[-1] if before else self.marks[0] if self.marks else (0, self.name)
 
 
 class GlobalMemory:
@@ -59,6 +79,7 @@ class GlobalMemory:
         self.buffers: list[Buffer] = []
         self.lenient = False
         self.strays = 0
+        self.bytes_read = self.bytes_written = 0
 
     def add(self, name: str, content: Array, writable: bool) -> int:
         """The address of a buffer that starts with a copy of `content`."""
@@ -86,6 +107,17 @@ class GlobalMemory:
             Fault: of an address in no buffer, out of bounds, or not aligned to `align`, by default `width`.
                 Buffers end at a multiple of `unit` bytes.
         """
+        for buffer, start, which in self.parts(addresses):
+            offsets = addresses[which] - start
+            self._check(buffer, offsets, width, align or width, which, -(-buffer.size // unit) * unit)
+            yield buffer, which, offsets
+
+    def parts(self, addresses: Array) -> Iterator[tuple[Buffer, int, Array | slice]]:
+        """The buffers that addresses are in, or behind: each with its own address and which of the accesses are its.
+
+        Raises:
+            Fault: of an address in no buffer.
+        """
         numbers = addresses >> BUFFER_BITS
         if numbers.size and (numbers == numbers[0]).all():
             parts: list[tuple[int, Array | slice]] = [(int(numbers[0]), slice(None))]
@@ -95,21 +127,16 @@ class GlobalMemory:
             if not 1 <= number <= len(self.buffers):
                 lane = int(np.flatnonzero(numbers == number)[0])
                 raise Fault(f"the address {int(addresses[lane]):#x} is in no buffer", lane)
-            buffer = self.buffers[number - 1]
-            offsets = addresses[which] - (number << BUFFER_BITS)
-            self._check(buffer, offsets, width, align or width, which, -(-buffer.size // unit) * unit)
-            yield buffer, which, offsets
+            yield self.buffers[number - 1], number << BUFFER_BITS, which
 
     def _check(self, buffer: Buffer, offsets: Array, width: int, align: int, which: Array | slice, size: int) -> None:
-        outside = offsets + width > size
+        outside = (offsets < 0) | (offsets + width > size)
         crooked = offsets % align != 0
         if (outside | crooked).any():
             first = int(np.flatnonzero(outside | crooked)[0])
             lane = first if isinstance(which, slice) else int(which[first])
-            what = "out of bounds" if outside[first] else "misaligned"
-            raise Fault(
-                f"{what}: {width} bytes at {int(offsets[first])} of {buffer.name}, which has {buffer.size}", lane
-            )
+            what, at = "out of bounds" if outside[first] else "misaligned", int(offsets[first])
+            raise Fault(f"{what}: {width} bytes at {buffer.at(at)}, which has {buffer.size_at(at)}", lane)
 
     def load(
         self, addresses: Array, width: int, dtype: np.dtype[np.generic], order: Order | None = None,
@@ -117,12 +144,13 @@ class GlobalMemory:
     ) -> Array:  # fmt: skip
         """`[accesses, width // itemsize]` elements, checked against the order of writes where there is one."""
         count = width // dtype.itemsize
+        self.bytes_read += addresses.size * width
         out = np.empty((addresses.size, count), dtype)
         if self.lenient:
             addresses, stray = self._inside(addresses, width)
         for buffer, which, offsets in self.find(addresses, width, unit=16 if self.lenient else 1):
             if access is not None:
-                self.check_ordered(buffer, order, access.part(which), offsets, width)
+                self.check_readable(buffer, order, access.part(which), offsets, width)
             index = (offsets[:, None] + buffer.start) // dtype.itemsize + np.arange(count)
             out[which] = buffer.data.view(dtype)[index]
         if self.lenient and stray.any():
@@ -131,21 +159,29 @@ class GlobalMemory:
 
     def _inside(self, addresses: Array, width: int) -> tuple[Array, Array]:
         """Addresses with those that are beyond the end of a buffer moved into it, and which those are."""
-        numbers = np.clip(addresses >> BUFFER_BITS, 1, len(self.buffers))
-        ends = np.array([-(-b.size // 16) * 16 for b in self.buffers])[numbers - 1]
-        offsets = addresses - (numbers << BUFFER_BITS)
-        stray = offsets + width > ends
+        moved, stray = addresses.copy(), np.zeros(addresses.size, np.bool_)
+        for buffer, start, which in self.parts(addresses):
+            offsets = addresses[which] - start
+            beyond = (offsets < 0) | (offsets + width > -(-buffer.size // 16) * 16)
+            moved[which] = np.where(beyond, start, addresses[which])
+            stray[which] = beyond
         self.strays += int(stray.sum())
-        return np.where(stray, numbers << BUFFER_BITS, addresses), stray
+        return moved, stray
 
-    def check_ordered(self, buffer: Buffer, order: Order | None, access: Access, offsets: Array, width: int) -> None:
-        """Raises Fault where what is read may not be there yet."""
+    def check_readable(self, buffer: Buffer, order: Order | None, access: Access, offsets: Array, width: int) -> None:
+        """Raises Fault where what is read may not be there yet, or was never written."""
         if order is not None and buffer.writable:
             order.load(buffer, access, offsets, width)
+        if buffer.written is not None and not self.lenient:
+            missing = ~buffer.written[offsets[:, None] + np.arange(width)]
+            if missing.any():
+                lane, byte = (int(i[0]) for i in np.nonzero(missing))
+                raise Fault(f"byte {buffer.at(int(offsets[lane]) + byte)} is read, and nobody has written it", lane)
 
     def store(self, addresses: Array, values: Array, order: Order | None = None, access: Access | None = None) -> None:
         """Write `[accesses, elements]`."""
         dtype, count = values.dtype, values.shape[1]
+        self.bytes_written += values.nbytes
         for buffer, which, offsets in self.find(addresses, count * dtype.itemsize):
             self.check_writable(buffer)
             if order is not None and access is not None:
@@ -153,10 +189,27 @@ class GlobalMemory:
             index = (offsets[:, None] + buffer.start) // dtype.itemsize + np.arange(count)
             memory, new = buffer.data.view(dtype), values[which]
             memory[index] = new
+            self.mark_written(buffer, offsets, count * dtype.itemsize)
             lost = (memory[index] != new).any(axis=1)
             if lost.any():
                 lane = int(np.flatnonzero(lost)[0])
-                raise Fault(f"two threads write different values to byte {int(offsets[lane])} of {buffer.name}", lane)
+                raise Fault(f"two threads write different values to byte {buffer.at(int(offsets[lane]))}", lane)
+
+    @staticmethod
+    def mark_written(buffer: Buffer, offsets: Array, width: int) -> None:
+        if buffer.written is not None:
+            buffer.written[offsets[:, None] + np.arange(width)] = True
+
+    def check_updated(self, buffer: Buffer, offsets: Array, width: int, plain: bool) -> None:
+        """For an atomic; a plain one does not need what is there."""
+        self.bytes_read += offsets.size * width
+        self.bytes_written += offsets.size * width
+        if buffer.written is not None:
+            missing = ~buffer.written[offsets[:, None] + np.arange(width)]
+            if missing.any() and not plain:
+                lane = int(np.nonzero(missing)[0][0])
+                raise Fault(f"byte {buffer.at(int(offsets[lane]))} is read, and nobody has written it", lane)
+            self.mark_written(buffer, offsets, width)
 
     @staticmethod
     def check_writable(buffer: Buffer) -> None:
@@ -200,9 +253,11 @@ class SharedMemory:
     Attributes:
         conflicts: extra passes that accesses of the first block took because of banks, by instruction.
         passes: all passes of these instructions.
+        bytes: that were read and written.
+        lenient: what nobody has written may be read.
     """
 
-    def __init__(self, blocks: int, warps: int, size: int, granule: int) -> None:
+    def __init__(self, blocks: int, warps: int, size: int, granule: int, lenient: bool = False) -> None:
         self.size, self.stride = size, (size + 1023) // 1024 * 1024 + 1024
         self.granule = granule
         self.data = np.full(blocks * self.stride, 0x55, np.uint8)
@@ -213,6 +268,8 @@ class SharedMemory:
         self.read_time = np.zeros((granules, warps), np.int32)
         self.arriving = np.zeros(granules, np.bool_)  # a copy is on its way
         self.reading = np.zeros(granules, np.int16)  # asynchronous reads that have not ended
+        self.bytes = 0
+        self.lenient = lenient
         self.unfenced = np.zeros(granules, np.bool_)  # written, and not yet seen by the asynchronous proxy
         self.conflicts: dict[int, int] = {}
         self.passes: dict[int, int] = {}
@@ -262,7 +319,10 @@ class SharedMemory:
         """Raises Fault when what is read may not be there yet."""
         index = self._granules(at, width)
         self._refuse(self.arriving[index], at, "is read while a copy to it is still on its way")
+        self.bytes += at.warp.size * width
         writer = self.write_warp[index]
+        if not self.lenient:
+            self._refuse(writer < 0, at, "is read, and nobody has written it")
         late = (writer >= 0) & (writer != at.warp[:, None])
         late &= self.write_time[index] > self.clocks.time[at.block[:, None], at.warp[:, None], writer]
         self._refuse(late, at, "is read while another warp may still write it: no barrier orders them")
@@ -272,6 +332,7 @@ class SharedMemory:
 
     def check_write(self, at: Place, width: int) -> None:
         """Raises Fault when somebody may still need what is overwritten."""
+        self.bytes += at.warp.size * width
         index = self._granules(at, width)
         self._refuse(self.arriving[index], at, "is written while a copy to it is still on its way")
         self._refuse(self.reading[index] > 0, at, "is written while an asynchronous product may still read it")
@@ -284,6 +345,15 @@ class SharedMemory:
         late &= self.write_time[index] > self.clocks.time[at.block[:, None], at.warp[:, None], writer]
         self._refuse(late, at, "is written by two warps: no barrier orders them")
         self._written(index, at)
+
+    def check_updated(self, at: Place, width: int, plain: bool) -> None:
+        """For an atomic, which orders itself with other atomics; a plain one does not need what is there."""
+        self.bytes += 2 * at.warp.size * width
+        index = self._granules(at, width)
+        if not plain:
+            self._refuse(self.write_warp[index] < 0, at, "is read, and nobody has written it")
+        else:
+            self._written(index, at)
 
     def _written(self, index: Array, at: Place) -> None:
         self.write_warp[index] = at.warp[:, None]

@@ -59,9 +59,7 @@ class Order:
         if width < _WORD:
             return
         shadow, words = self._shadow(buffer), offsets[:, None] // _WORD + np.arange(width // _WORD)
-        self._check(
-            shadow, at, words, f"of {buffer.name} is written by two workgroups: no release and acquire order them"
-        )
+        self._check(buffer, shadow, at, words, "is written by two workgroups: no release and acquire order them")
         shadow.writer[words] = (at.blocks * self.warps + at.warps + 1)[:, None]
         shadow.time[words] = at.clocks.time[at.blocks - at.first, at.warps, at.warps][:, None]
 
@@ -71,10 +69,10 @@ class Order:
         if shadow is None:
             return
         words = offsets[:, None] // _WORD + np.arange(max(1, width // _WORD))
-        what = f"of {buffer.name} is read, which another warp wrote: no barrier, or release and acquire, order them"
-        self._check(shadow, at, words, what, own=True)
+        what = "is read, which another warp wrote: no barrier, or release and acquire, order them"
+        self._check(buffer, shadow, at, words, what, own=True)
 
-    def _check(self, shadow: Shadow, at: Access, words: Array, what: str, own: bool = False) -> None:
+    def _check(self, buffer: Buffer, shadow: Shadow, at: Access, words: Array, what: str, own: bool = False) -> None:
         writer = shadow.writer[words]
         me = (at.blocks * self.warps + at.warps + 1)[:, None]
         foreign = (writer > 0) & (writer != me)
@@ -90,7 +88,7 @@ class Order:
         if late.any():
             first = int(np.flatnonzero(late)[0])
             lane = int(access[first])
-            raise Fault(f"byte {int(words[lane, place[first]]) * _WORD} {what}", lane)
+            raise Fault(f"byte {buffer.at(int(words[lane, place[first]]) * _WORD)} {what}", lane)
 
     def _time(self, at: Access, reader: int, writer: int) -> int:
         """What one warp of the grid knows of another's time."""

@@ -15,7 +15,7 @@ import numpy as np
 from .formats import DTYPES, FLOATS, Array, rounded
 from .machine import WARP, Machine, Mask, Product, instruction
 from .memory import SHARED_START, Place
-from .text import Immediate, Instruction, Operand, PtxError, Vector
+from .text import Immediate, Instruction, Operand, PtxError, Register, Vector
 
 LANE = np.arange(WARP)
 GROUP, IN_GROUP = LANE // 4, LANE % 4
@@ -212,6 +212,8 @@ def _start(m: Machine, ins: Instruction, mask: Mask, groups: list[int]) -> None:
     if len(targets) * 2 != n:
         raise PtxError(f"{len(targets)} accumulator registers for {n} columns")
     keeps = m.predicate(scale) if not isinstance(scale, Immediate) else np.full(m.threads, bool(scale.value))
+    if keeps.any():
+        m.check_defined((t.name for t in targets if isinstance(t, Register)), keeps if mask is None else keeps & mask)
     results = np.stack([m.read(t, "b32") for t in targets], axis=1)
     owned = frozenset(t.name for t in targets if hasattr(t, "name"))
     sources = frozenset(r.name for r in m.items(a) if hasattr(r, "name")) if isinstance(a, Vector) else frozenset()

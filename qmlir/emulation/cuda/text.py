@@ -11,8 +11,10 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..launch import EmulationError
 
-class PtxError(Exception):
+
+class PtxError(EmulationError):
     """The text is no PTX that is understood here, or a kernel did what no kernel may do."""
 
 
@@ -71,6 +73,8 @@ class Instruction:
     Attributes:
         line: in the text of the module, from 1.
         registers: every register that an operand names.
+        sources: those that it reads, but for its guard and the accumulators of a `wgmma`.
+        kind: for counting, see `Counts`.
     """
 
     opcode: str
@@ -80,10 +84,17 @@ class Instruction:
     line: int
     text: str
     registers: frozenset[str] = field(init=False)
+    sources: tuple[str, ...] = field(init=False)
+    kind: str = field(init=False)
     target: int = -1  # of a branch: where in the entry's instructions
 
     def __post_init__(self) -> None:
         self.registers = frozenset(_registers(self.operands))
+        results = 0 if self.opcode in _WITHOUT_RESULT else 1 + ("|" in self.text.partition(",")[0])
+        if self.opcode == "wgmma" and "mma_async" in self.modifiers:
+            results = 1
+        self.sources = tuple(dict.fromkeys(_registers(self.operands[results:])))
+        self.kind = _kind(self.opcode, self.modifiers)
 
     @property
     def type(self) -> str:
@@ -113,10 +124,11 @@ class Variable:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of an entry, `size` bytes."""
+    """A parameter of an entry, `size` bytes at a multiple of `align`."""
 
     name: str
     size: int
+    align: int
 
 
 @dataclass
@@ -147,10 +159,31 @@ class Module:
     variables: dict[str, Variable] = field(default_factory=dict)
 
 
+_WITHOUT_RESULT = frozenset(
+    ("st", "red", "bar", "barrier", "bra", "ret", "exit", "cp", "fence", "membar", "stmatrix", "prefetch", "prefetchu",
+     "discard", "applypriority", "nanosleep", "trap", "brkpt", "griddepcontrol", "setmaxnreg", "pmevent", "nop",
+     "wgmma")
+)  # fmt: skip
+_KINDS = {
+    "mma": "matrix", "wgmma": "matrix", "ldmatrix": "shared", "stmatrix": "shared", "bra": "branch", "ret": "branch",
+    "exit": "branch", "bar": "wait", "barrier": "wait", "fence": "wait", "membar": "wait", "nanosleep": "wait",
+    "cp": "memory", "prefetch": "memory", "prefetchu": "memory",
+}  # fmt: skip
+
+
+def _kind(opcode: str, modifiers: tuple[str, ...]) -> str:
+    if opcode in ("ld", "ldu", "st", "atom", "red"):
+        return "shared" if "shared" in modifiers else "scalar" if "param" in modifiers else "memory"
+    if opcode in ("wgmma", "cp") and any(m in modifiers for m in ("fence", "commit_group", "wait_group", "wait_all")):
+        return "wait"
+    return _KINDS.get(opcode, "vector")
+
+
 _WIDTHS = {"pred": 1, "e4m3x2": 16, "e5m2x2": 16}
 _NAME = r"[A-Za-z_$%][\w$.]*"
 _LABEL = re.compile(r"([A-Za-z_$%][\w$]*)\s*:(?!:)")
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(([^)]*)\)([^{]*)\{")
+_PARAMETER = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s.*?([\w$]+)\s*(?:\[\s*(\d+)\s*\])?$", re.DOTALL)
 _VARIABLE = re.compile(
     r"\.(shared|global|const|local)\s+((?:\.\w+\s+(?:\d+\s+)?)*)\.(\w+)\s+([\w$]+)\s*((?:\[\s*\d*\s*\])*)\s*"
     r"(?:=\s*(\{.*\}|[^;]+))?$",
@@ -223,10 +256,11 @@ def _entry(text: str, match: re.Match[str], end: int) -> Entry:
 
 
 def _parameter(text: str) -> Parameter:
-    match = re.match(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)\s.*?([\w$]+)\s*(?:\[\s*(\d+)\s*\])?$", text.strip(), re.S)
+    match = _PARAMETER.match(text.strip())
     if match is None:
         raise PtxError(f"unknown parameter: {text.strip()}")
-    return Parameter(match.group(2), width_of(match.group(1)) // 8 * int(match.group(3) or 1))
+    width = width_of(match.group(2)) // 8
+    return Parameter(match.group(3), width * int(match.group(4) or 1), int(match.group(1) or width))
 
 
 def _block(attributes: str) -> tuple[int, int, int] | None:

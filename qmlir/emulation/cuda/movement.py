@@ -205,10 +205,11 @@ def _copy(m: Machine, ins: Instruction, mask: Mask) -> None:
     if (given > width).any():
         raise Fault(f"{int(given.max())} bytes of {width} are to be read", int(np.argmax(given)))
     values = np.zeros((threads.size, width), np.uint8)
+    m.memory.bytes_read += int(given.sum())
     for size in np.unique(given[given > 0]).tolist():
         which = np.flatnonzero(given == size)
         for buffer, part, offsets in m.memory.find(source[which], size, align=width):
-            m.memory.check_ordered(buffer, m.order, m.access(threads[which[part]]), offsets, size)
+            m.memory.check_readable(buffer, m.order, m.access(threads[which[part]]), offsets, size)
             values[which[part], :size] = buffer.data[(offsets + buffer.start)[:, None] + np.arange(size)]
     offsets = m.shared.offsets(to, width)
     _count_banks(m, ins, threads, to, width)
@@ -266,6 +267,7 @@ def _atom(m: Machine, ins: Instruction, mask: Mask) -> None:
     old = np.empty(threads.size, dtype)
     if space == "shared":
         offsets = m.shared.offsets(addresses, dtype.itemsize)
+        m.shared.check_updated(m.place(threads, offsets), dtype.itemsize, plain=operation == "exch")
         memory = m.shared.data.view(dtype)
         index = (m.block_of[threads] * m.shared.stride + offsets) // dtype.itemsize
         parts = [(memory, index, np.arange(threads.size))]
@@ -273,6 +275,7 @@ def _atom(m: Machine, ins: Instruction, mask: Mask) -> None:
         parts = []
         for buffer, which, offsets in m.memory.find(addresses, dtype.itemsize):
             m.memory.check_writable(buffer)
+            m.memory.check_updated(buffer, offsets, dtype.itemsize, plain=operation == "exch")
             parts.append(
                 (buffer.data.view(dtype), (offsets + buffer.start) // dtype.itemsize, np.arange(threads.size)[which])
             )

@@ -7,12 +7,13 @@ is in `arithmetic`, `movement`, `matrix`, `warps` and `synchronisation`, which f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ..launch import Counts, Progress
 from .formats import DTYPES, PACKED, Array, unsigned
 from .memory import SHARED_START, Fault, GlobalMemory, Place, SharedMemory
 from .ordering import Access, Order
@@ -86,13 +87,15 @@ class Report:
 
     Attributes:
         executed: instructions by opcode with modifiers, counted once for all threads of a fragment.
-        conflicts: extra passes because of shared memory's banks, by the text of the instruction.
+        conflicts: extra passes because of shared memory's banks, by the text of the instruction, of one block.
         passes: all passes of these.
+        counts: what all warps of all blocks did.
     """
 
     executed: Mapping[str, int]
     conflicts: Mapping[str, int]
     passes: Mapping[str, int]
+    counts: Counts
 
 
 class Machine:
@@ -102,6 +105,7 @@ class Machine:
         parameters: bytes of each parameter of the entry, by name.
         symbols: addresses of the module's variables.
         order: of the launch, whose workgroups from number `first_block` on these are.
+        seed: of the order of warps between barriers; None: all at once.
     """
 
     def __init__(
@@ -118,8 +122,11 @@ class Machine:
         limit: int = 20_000_000,
         order: Order | None = None,
         first_block: int = 0,
+        progress: Progress | None = None,
+        seed: int | None = None,
     ) -> None:
         self.module, self.entry, self.memory = module, entry, memory
+        self.progress, self.counts = progress, Counts()
         self.grid, self.block = grid, block
         self.parameters = dict(parameters)
         self.limit = limit
@@ -135,13 +142,16 @@ class Machine:
         self.alive = self.linear < per_block
         self.special = self._special(blocks)
         self.registers: dict[str, Array] = {}
+        # Where nobody has written a register. In IREE's own kernels LLVM reads what it then does not use.
+        self.undefined: dict[str, Array] = {} if memory.lenient else dict.fromkeys(entry.registers, self.alive)
         self.widths = {name: np.dtype(f"u{max(8, w) // 8}") for name, w in entry.registers.items() if w > 1}
         self.symbols = dict(symbols)
         self.locals, local_size = self._place("local", 0)
         self.local = np.zeros((self.threads, max(16, (local_size + 15) // 16 * 16)), np.uint8)
         places, static = self._place("shared", SHARED_START)
         self.symbols.update(places)
-        self.shared = SharedMemory(len(blocks), self.warps_per_block, static + dynamic_shared, self._granule())
+        size = static + dynamic_shared
+        self.shared = SharedMemory(len(blocks), self.warps_per_block, size, self._granule(), memory.lenient)
         self.order, self.first_block = order or Order(self.warps_per_block), first_block
         self.copies: list[Copies] = []
         self.committed = np.zeros(self.threads, np.int64)
@@ -161,6 +171,9 @@ class Machine:
         self.gathering: dict[int, Array] = {}  # at an instruction of CONVERGENT, until the rest of the warp is there
         self.forced = False
         self.pc = 0
+        self.random = None if seed is None else np.random.default_rng((seed, first_block))
+        # Warps that run together: those of a warpgroup, where the kernel has products of one.
+        self.together = 4 if any(i.opcode == "wgmma" for i in entry.instructions) else 1
 
     # ---- set-up
 
@@ -253,7 +266,7 @@ class Machine:
             return self.special[name]
         if name in ("%clock", "%clock64", "%globaltimer"):
             return np.full(self.threads, self.clock, np.uint64)
-        if name in self.widths:  # never written: LLVM reads what it does not need
+        if name in self.widths:  # never written: some lane of the warp may be elsewhere
             return np.zeros(self.threads, self.widths[name])
         raise PtxError(f"unknown register {name}")
 
@@ -286,6 +299,12 @@ class Machine:
             if value.dtype.itemsize < width.itemsize and value.dtype.kind == "i":
                 value = value.astype(np.dtype(f"i{width.itemsize}"))
             new = value.astype(width, copy=False) if value.dtype.kind == "u" else value.astype(width)
+        if operand.name in self.undefined:
+            left = self.undefined[operand.name] & ~mask if mask is not None else None
+            if left is not None and left.any():
+                self.undefined[operand.name] = left
+            else:
+                del self.undefined[operand.name]
         if operand.name in self.written_at and self.entry.instructions[self.pc].opcode != "wgmma":
             self.written_at[operand.name][self.active(mask) // (4 * WARP)] = self.clock
         if mask is not None:
@@ -294,6 +313,18 @@ class Machine:
         elif new.shape != (self.threads,):
             new = np.broadcast_to(new, (self.threads,))
         self.registers[operand.name] = new
+
+    def check_defined(self, names: Iterable[str], mask: Mask) -> None:
+        """Raises Fault where a register is read that nobody has written."""
+        for name in names:
+            wrong = self.undefined.get(name)
+            if wrong is None:
+                continue
+            if mask is not None:
+                wrong = wrong & mask
+            if wrong.any():
+                lane = int(np.searchsorted(self.active(mask), np.flatnonzero(wrong)[0]))
+                raise Fault(f"{name} is read, and nobody has written it", lane)
 
     def items(self, operand: Operand) -> tuple[Operand, ...]:
         """The parts of a vector operand; one that is none is its only part."""
@@ -347,14 +378,21 @@ class Machine:
             self.executed,
             {texts[line]: n for line, n in self.shared.conflicts.items()},
             {texts[line]: n for line, n in self.shared.passes.items()},
+            self._counted(),
         )
+
+    def _counted(self) -> Counts:
+        blocks = self.threads // (self.warps_per_block * WARP)
+        self.counts.shared_bytes = self.shared.bytes
+        self.counts.bank_conflicts = sum(self.shared.conflicts.values()) * blocks
+        return self.counts
 
     def _fragment(self) -> None:
         """Run the fragment that is furthest behind until it meets another, splits, or stops."""
         self.pc = min(self.fragments)
-        threads = self.fragments.pop(self.pc)
+        threads = self._some(self.fragments.pop(self.pc))
         instructions = self.entry.instructions
-        backward = 0
+        backward, counted, warps = 0, None, 0
         while threads is not None:
             mask: Mask = None if threads.all() else threads
             ins = instructions[self.pc]
@@ -367,6 +405,12 @@ class Machine:
             if self.clock > self.limit:
                 raise PtxError(f"no end after {self.limit} instructions, at line {ins.line}: {ins.text}")
             self.executed[ins.opcode] = self.executed.get(ins.opcode, 0) + 1
+            if threads is not counted:
+                counted, warps = threads, int(np.count_nonzero(threads.reshape(-1, WARP).any(axis=1)))
+            kinds = self.counts.instructions
+            kinds[ins.kind] = kinds.get(ins.kind, 0) + warps
+            if self.progress is not None and self.clock % 256 == 0:
+                self.progress(self.counts.total)
             taken = self._guarded(ins, threads)
             if ins.opcode == "bra":
                 here = self.pc
@@ -386,6 +430,17 @@ class Machine:
             if threads is not None and self.pc in self.fragments:
                 self.fragments[self.pc] = self.fragments[self.pc] | threads
                 return
+
+    def _some(self, threads: Array) -> Array:
+        """The threads of a fragment that go first: all, or with a seed those of some warps."""
+        if self.random is None:
+            return threads
+        units = np.repeat(self.random.random(-(-self.threads // (WARP * self.together))) < 0.5, WARP * self.together)
+        first = threads & units[: self.threads]
+        if not first.any() or (first == threads).all():
+            return threads
+        self.fragments[self.pc] = threads & ~first
+        return first
 
     def _gathered(self, ins: Instruction, threads: Array) -> Array | None:
         """Those of the threads whose warps are complete, with the ones that have waited here; the others wait."""
@@ -434,9 +489,12 @@ class Machine:
     def _guarded(self, ins: Instruction, threads: Array) -> Array:
         if ins.guard is None:
             return threads
-        p = self.registers.get(ins.guard.register)
-        if p is None:
-            p = np.zeros(self.threads, np.bool_)
+        if ins.guard.register in self.undefined:
+            try:
+                self.check_defined((ins.guard.register,), threads)
+            except Fault as e:
+                raise self._named(ins, e, threads) from None
+        p = self.registers[ins.guard.register]
         return threads & ~p if ins.guard.negated else threads & p
 
     def _branch(self, ins: Instruction, threads: Array, taken: Array) -> Array | None:
@@ -467,19 +525,23 @@ class Machine:
             if self.products:
                 self._check_accumulators(ins, mask)
             self.stays: Array | None = None
+            self.check_defined(ins.sources, mask)
             handler(self, ins, mask)
         except Fault as e:
-            active = self.active(mask)
-            thread = int(active[min(e.lane, active.size - 1)])
-            raise PtxError(
-                f"line {ins.line}: {ins.text}: {e} (thread {int(self.linear[thread])} of block "
-                f"{tuple(int(self.special[f'%ctaid.{d}'][thread]) for d in _DIMENSIONS)})"
-            ) from None
+            raise self._named(ins, e, mask) from None
         except (KeyError, ValueError, IndexError, StopIteration, PtxError) as e:
             if isinstance(e, PtxError) and str(e).startswith("line "):
                 raise
             raise PtxError(f"line {ins.line}: {ins.text}: {type(e).__name__} {e}") from e
         return None if self.stays is None else threads & ~self.stays
+
+    def _named(self, ins: Instruction, fault: Fault, mask: Mask) -> PtxError:
+        active = self.active(mask)
+        thread = int(active[min(fault.lane, active.size - 1)])
+        return PtxError(
+            f"line {ins.line}: {ins.text}: {fault} (thread {int(self.linear[thread])} of block "
+            f"{tuple(int(self.special[f'%ctaid.{d}'][thread]) for d in _DIMENSIONS)})"
+        )
 
     def _check_accumulators(self, ins: Instruction, mask: Mask) -> None:
         if ins.opcode == "wgmma":
@@ -559,63 +621,3 @@ def _of_products(entry: Entry) -> set[str]:
 def re_uses(entry: Entry, name: str) -> bool:
     """Whether an entry names a variable of the module: only then is it its own."""
     return name in entry.text
-
-
-def run_grid(
-    module: Module,
-    entry: Entry,
-    grid: tuple[int, int, int],
-    arguments: Sequence[int],
-    memory: GlobalMemory,
-    *,
-    block: tuple[int, int, int] | None = None,
-    dynamic_shared: int = 0,
-    resident: int = 0,
-    limit: int = 20_000_000,
-    seed: int | None = None,
-) -> Report:
-    """Launch an entry.
-
-    Args:
-        arguments: addresses (of `memory`) and integers, one a parameter.
-        block: threads a block; what the entry demands where it is None.
-        dynamic_shared: bytes of the `.extern .shared` array.
-        resident: how many blocks run at the same time, 0: as many as are about 8192 threads.
-        seed: of the order in which blocks run; None: that of their numbers.
-
-    Raises:
-        PtxError: with the instruction, the thread and what is wrong.
-    """
-    from . import arithmetic, matrix, movement, synchronisation, warps  # noqa: F401  (fill HANDLERS)
-
-    block = block or entry.block
-    if block is None:
-        raise PtxError(f"{entry.name} does not say how many threads a block has")
-    if len(arguments) != len(entry.parameters):
-        raise PtxError(f"{entry.name} has {len(entry.parameters)} parameters, not {len(arguments)}")
-    parameters = {
-        p.name: (int(a) & ((1 << 8 * p.size) - 1)).to_bytes(p.size, "little")
-        for p, a in zip(entry.parameters, arguments, strict=True)
-    }
-    symbols = {}
-    for v in module.variables.values():
-        if v.space in ("global", "const") and re_uses(entry, v.name):
-            content = np.zeros(v.size, np.uint8)
-            content[: len(v.data)] = np.frombuffer(v.data, np.uint8)
-            symbols[v.name] = memory.add(v.name, content, writable=not v.data)
-    ids = [(x, y, z) for z in range(grid[2]) for y in range(grid[1]) for x in range(grid[0])]
-    if seed is not None:
-        ids = [ids[i] for i in np.random.default_rng(seed).permutation(len(ids))]
-    order = Order(-(-block[0] * block[1] * block[2] // WARP))
-    at_once = resident or max(1, 8192 // (block[0] * block[1] * block[2]))
-    executed: dict[str, int] = {}
-    conflicts: dict[str, int] = {}
-    passes: dict[str, int] = {}
-    for start in range(0, len(ids), at_once):
-        machine = Machine(module, entry, grid, block, ids[start : start + at_once], memory, parameters, symbols,
-                          dynamic_shared, limit, order, start)  # fmt: skip
-        report = machine.run()
-        for total, part in ((executed, report.executed), (conflicts, report.conflicts), (passes, report.passes)):
-            for key, n in part.items():
-                total[key] = total.get(key, 0) + n
-    return Report(executed, conflicts, passes)

@@ -1,0 +1,89 @@
+"""Global memory of a launch at the device's real addresses."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..memory import Allocation, Memory
+from .formats import Array
+from .memory import Buffer, Fault, GlobalMemory
+
+_NEAR = 1 << 16  # bytes: an address this far from an allocation was meant for it
+
+
+class DeviceMemory(GlobalMemory):
+    """The allocations of a device, each a buffer that is named after the launch's arguments that point into it.
+
+    Args:
+        memory: of the device.
+        arguments: of the launch, and `places` the offset and size of each.
+    """
+
+    def __init__(self, memory: Memory, arguments: bytes, places: tuple[tuple[int, int], ...]) -> None:
+        super().__init__()
+        self._allocations = memory.allocations
+        self._starts = np.array([a.start for a in self._allocations], np.int64)
+        self._made: dict[int, Buffer] = {}
+        self._own: list[Buffer] = []  # variables of the module
+        self._pointers = [
+            (int.from_bytes(arguments[at : at + size], "little"), f"argument {i}")
+            for i, (at, size) in enumerate(places)
+            if size == 8
+        ]
+
+    def add(self, name: str, content: Array, writable: bool) -> int:
+        """The address of a variable of the module."""
+        super().add(name, content, writable)
+        made = self.buffers[-1]
+        made.marks = ((0, name),)
+        self._own.append(made)
+        return made.data.ctypes.data
+
+    def parts(self, addresses: Array) -> Iterator[tuple[Buffer, int, Array | slice]]:
+        left = np.ones(addresses.size, np.bool_)
+        for buffer in self._own:
+            start = buffer.data.ctypes.data
+            mine = (addresses >= start) & (addresses < start + buffer.size) & left
+            if mine.any():
+                left &= ~mine
+                yield buffer, start, np.flatnonzero(mine)
+        rest = np.flatnonzero(left)
+        if not rest.size:
+            return
+        numbers = self._numbers(addresses[rest])
+        whole = rest.size == addresses.size and (numbers == numbers[0]).all()
+        for number in [int(numbers[0])] if whole else np.unique(numbers).tolist():
+            which = slice(None) if whole else rest[numbers == number]
+            if number < 0:
+                lane = int(rest[0] if whole else which[0])
+                raise Fault(f"the address {int(addresses[lane]):#x} is in no buffer of the device", lane)
+            yield self._buffer(number), self._allocations[number].start, which
+
+    def _numbers(self, addresses: Array) -> Array:
+        """Of each address its allocation, or the one that it has just missed; -1 where there is none."""
+        if not self._starts.size:
+            return np.full(addresses.size, -1)
+        found = np.searchsorted(self._starts, addresses, side="right") - 1
+        ends = np.array([a.end for a in self._allocations], np.int64)
+        behind = np.where(found >= 0, addresses - ends[found], _NEAR)  # negative: inside
+        following = np.minimum(found + 1, self._starts.size - 1)
+        before = self._starts[following] - addresses
+        before = np.where((before > 0) & (before < _NEAR), before, _NEAR)
+        return np.where(behind < 0, found, np.where(before < behind, following, np.where(behind < _NEAR, found, -1)))
+
+    def _buffer(self, number: int) -> Buffer:
+        if number not in self._made:
+            self._made[number] = self._named(self._allocations[number])
+        return self._made[number]
+
+    def _named(self, a: Allocation) -> Buffer:
+        marks = sorted((p - a.start, name) for p, name in self._pointers if a.start <= p < a.end)
+        # Views of words may reach behind the end, where nothing is accessed.
+        data = np.ctypeslib.as_array((ctypes.c_uint8 * ((a.size + 31) // 32 * 32)).from_address(a.start))
+        written = None if a.written is None or a.written.all() else a.written
+        if not marks or marks[0][0]:
+            marks.insert(0, (0, "memory that no argument points to"))
+        return Buffer(marks[0][1], data, 0, a.size, True, written, tuple(marks))

@@ -1,0 +1,120 @@
+"""Operators that torch-mlir does not convert, as operators that it does: in the graph, one node at a time.
+
+A node is replaced by what tracing a function of its arguments gives: a rule of `rules`, torch's own decomposition, or
+the implementation of an operator that torch composes of others. Nodes of `KNOWN` are replaced before the graph is
+raised; any other when its import has failed.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from .graph import Graph, aten, fake_like, mode_of
+from .rules import RULES
+
+# Known to fail, so not tried first.
+KNOWN = {
+    aten.__and__.Tensor, aten.__and__.Scalar, aten.__or__.Tensor, aten.__or__.Scalar, aten.__xor__.Tensor,
+    aten.__xor__.Scalar, aten.diff.default,
+}  # fmt: skip
+
+
+def decompose_known(graph: Graph) -> None:
+    """Replace the nodes that are known not to be converted as they are."""
+    for node in graph.nodes:
+        if node.op == "call_function" and (node.target in KNOWN or node.target in RULES):
+            decompose(graph, node)
+    graph.clean()
+
+
+def decompose(graph: Graph, node: Node) -> bool:
+    """Replace `node` by simpler operators; False where nothing is known that is simpler."""
+    for rule in _rules(node.target):
+        made = _traced(graph, node, rule)
+        if made is not None:
+            _inline(graph, node, *made)
+            return True
+    return False
+
+
+def _rules(target: Any) -> Sequence[Callable[..., Any]]:
+    from torch._decomp import decomposition_table
+
+    if not isinstance(target, torch._ops.OpOverload):
+        return []
+    composed = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    found = [RULES.get(target), target.decompose if composed else None, decomposition_table.get(target)]
+    return [f for f in found if f is not None]
+
+
+def _traced(graph: Graph, node: Node, rule: Callable[..., Any]) -> tuple[Any, list[Node]] | None:
+    """The graph of `rule` on the arguments of `node`, and the nodes that are its inputs. None where the rule does not
+    apply (it returns NotImplemented), gives the same operator again or one that is not of ATen."""
+    leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
+    inputs = list(dict.fromkeys(a for a in leaves if isinstance(a, Node)))
+    values = [_value(graph, n) for n in inputs]
+
+    def call(*given: Any) -> Any:
+        by_node = dict(zip(inputs, given, strict=True))
+        args, kwargs = pytree.tree_unflatten([by_node[a] if isinstance(a, Node) else a for a in leaves], spec)
+        found = rule(*args, **kwargs)
+        if found is NotImplemented:
+            raise _NotThisRule
+        return found
+
+    mode = mode_of(node.graph)
+    from .program import decompositions
+
+    try:
+        with torch.no_grad(), mode or nullcontext():
+            made = make_fx(call, decomposition_table=decompositions())(*values)
+    except (_NotThisRule, NotImplementedError, RuntimeError, TypeError, ValueError):
+        return None
+    if any(n.target is node.target or "prims." in str(n.target) for n in made.graph.nodes):
+        return None
+    return made, inputs
+
+
+class _NotThisRule(Exception):
+    """A rule does not apply to the arguments at hand."""
+
+
+def _value(graph: Graph, node: Node) -> Any:
+    if "val" in node.meta:
+        return node.meta["val"]
+    return fake_like(node, graph.attribute(node))
+
+
+def _inline(graph: Graph, node: Node, made: Any, inputs: Sequence[Node]) -> None:
+    """The nodes of `made` in the place of `node`."""
+    placeholders = [n for n in made.graph.nodes if n.op == "placeholder"]
+    known: dict[Node, Any] = dict(zip(placeholders, inputs, strict=True))
+    for n in made.graph.nodes:
+        if n.op == "get_attr":
+            known[n] = graph.new_constant(_attribute(made, str(n.target)), node)
+        elif n.op == "call_function":
+            args, kwargs = pytree.tree_map_only(Node, known.__getitem__, (n.args, dict(n.kwargs)))
+            known[n] = graph.call(node, n.target, args, kwargs, n.meta["val"])
+        elif n.op == "output":
+            result = pytree.tree_map_only(Node, known.__getitem__, n.args[0])
+            if isinstance(result, (tuple, list)):
+                for user in [u for u in node.users if u.target is operator.getitem]:
+                    graph.replace(user, result[int(str(user.args[1]))])
+            else:
+                graph.replace(node, result)
+    graph.clean()
+
+
+def _attribute(gm: Any, name: str) -> torch.Tensor:
+    found: Any = gm
+    for part in name.split("."):
+        found = getattr(found, part)
+    return torch.as_tensor(found)

@@ -1,0 +1,155 @@
+"""Decompositions of ours, of operators that torch has none for or whose own torch-mlir does not convert either.
+
+A rule takes an operator's arguments and computes its result with other operators; NotImplemented where it does not
+apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from .dtypes import FROM_TORCH
+from .graph import aten
+
+Rule = Callable[..., Any]
+RULES: dict[Any, Rule] = {}
+
+
+def _rule(*targets: Any) -> Callable[[Rule], Rule]:
+    def decorate(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(targets, rule))
+        return rule
+
+    return decorate
+
+
+@_rule(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool1d.default)
+def adaptive_average(x: Any, sizes: Sequence[int]) -> Any:
+    """Windows of uneven sizes: output i of n is the mean over `i * s // n .. ceil((i + 1) * s / n)`; one axis after
+    the other, as the windows are products of intervals."""
+    axes = range(x.dim() - len(sizes), x.dim())
+    have = [x.shape[a] for a in axes]
+    if not all(isinstance(s, int) for s in have) or all(s % n == 0 for s, n in zip(have, sizes, strict=True)):
+        return NotImplemented  # equal windows are converted as they are
+    total, count = x.float(), torch.ones((), dtype=torch.float32)
+    for axis, s, n in zip(axes, have, sizes, strict=True):
+        bounds = [(i * s // n, -(-(i + 1) * s // n)) for i in range(n)]
+        total = torch.cat([total.narrow(axis, a, b - a).sum(axis, keepdim=True) for a, b in bounds], axis)
+        shape = [n if a == axis else 1 for a in axes]
+        count = count * torch.tensor([float(b - a) for a, b in bounds]).reshape(shape)
+    return (total / count).to(x.dtype)
+
+
+def _gathered(x: Any, pads: Sequence[int], source: Callable[[int, int], int]) -> Any:
+    """`x` padded by (before, after) of the last axis, the one before it, ...: element i of an axis of size s is
+    `source(i, s)`, i counted from the first that is not padding."""
+    for k in range(len(pads) // 2):
+        axis, before, after = x.dim() - 1 - k, pads[2 * k], pads[2 * k + 1]
+        if not (before or after):
+            continue
+        size = x.shape[axis]
+        if not isinstance(size, int):
+            return NotImplemented
+        x = x.index_select(axis, torch.tensor([source(i, size) for i in range(-before, size + after)]))
+    return x
+
+
+@_rule(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
+def reflection_pad(x: Any, pads: Sequence[int]) -> Any:
+    """Mirrored without the edge itself."""
+    return _gathered(x, pads, lambda i, s: min(abs(i), 2 * (s - 1) - abs(i)))
+
+
+@_rule(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
+def replication_pad(x: Any, pads: Sequence[int]) -> Any:
+    """The edge again and again."""
+    return _gathered(x, pads, lambda i, s: min(max(i, 0), s - 1))
+
+
+@_rule(aten.pad.default)
+def pad(x: Any, pads: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    """By gathers, but for constants."""
+    if mode == "constant":
+        return NotImplemented
+    if mode == "circular":
+        return _gathered(x, pads, lambda i, s: i % s)
+    return (reflection_pad if mode == "reflect" else replication_pad)(x, pads)
+
+
+@_rule(aten.bitwise_xor.Scalar)
+def bitwise_xor(x: Any, number: Any) -> Any:
+    """With a number as a tensor."""
+    return aten.bitwise_xor.Tensor(x, torch.tensor(number, dtype=x.dtype))
+
+
+@_rule(aten.bitwise_or.Scalar)
+def bitwise_or(x: Any, number: Any) -> Any:
+    """With a number as a tensor."""
+    return aten.bitwise_or.Tensor(x, torch.tensor(number, dtype=x.dtype))
+
+
+@_rule(aten.histc.default)
+def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:  # noqa: A002  (torch's names)
+    """Counts of `trunc((x - min) * bins / (max - min))`, the last bin closed. Source: ATen, HistogramKernel.cpp."""
+    x = x.reshape(-1)
+    lo, hi = (x.amin(), x.amax()) if min == max == 0 else (torch.tensor(float(min)), torch.tensor(float(max)))
+    lo, hi = lo.to(x.dtype), hi.to(x.dtype)
+    if min == max:
+        equal = lo == hi
+        lo, hi = torch.where(equal, lo - 1, lo), torch.where(equal, hi + 1, hi)
+    place = ((x - lo) * bins / (hi - lo)).to(torch.int64).clamp(max=bins - 1)
+    inside = (x >= lo) & (x <= hi)
+    hit = (place[:, None] == torch.arange(bins)[None, :]) & inside[:, None]
+    return hit.to(x.dtype).sum(0)
+
+
+@_rule(aten.convolution.default)
+def depthwise_transposed(
+    x: Any, weight: Any, bias: Any, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
+    transposed: bool, output_padding: Sequence[int], groups: int,
+) -> Any:  # fmt: skip
+    """A transposed convolution of one channel per group: the input with zeros between its elements, convolved with the
+    reversed filters."""
+    if not transposed or groups == 1 or weight.shape[0] != groups:
+        return NotImplemented
+    space = x.dim() - 2
+    sizes = list(x.shape[2:])
+    if not all(isinstance(s, int) for s in sizes):
+        return NotImplemented
+    stride, padding, dilation, output_padding = (
+        list(v) * space if len(v) == 1 else list(v) for v in (stride, padding, dilation, output_padding)
+    )
+    for i in range(space):
+        axis = 2 + i
+        if stride[i] > 1:
+            x = x.unsqueeze(axis + 1)
+            x = aten.constant_pad_nd.default(x, [0, 0] * (space - 1 - i) + [0, stride[i] - 1], 0.0)
+            x = x.flatten(axis, axis + 1).narrow(axis, 0, (sizes[i] - 1) * stride[i] + 1)
+    reach = [dilation[i] * (weight.shape[2 + i] - 1) - padding[i] for i in range(space)]
+    pads = [p for i in reversed(range(space)) for p in (reach[i], reach[i] + output_padding[i])]
+    x = aten.constant_pad_nd.default(x, pads, 0.0)
+    # [groups, out / groups, ...] is the form of a grouped convolution but for the order of the first two axes.
+    filters = weight.flip(list(range(2, 2 + space))).reshape(groups * weight.shape[1], 1, *weight.shape[2:])
+    return aten.convolution.default(x, filters, bias, [1] * space, [0] * space, dilation, False, [0] * space, groups)
+
+
+@_rule(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
+def conv_transpose(
+    x: Any, weight: Any, bias: Any = None, stride: Sequence[int] = (1,), padding: Sequence[int] = (0,),
+    output_padding: Sequence[int] = (0,), groups: int = 1, dilation: Sequence[int] = (1,),
+) -> Any:  # fmt: skip
+    """Those of one channel per group; see `depthwise_transposed`."""
+    return depthwise_transposed(x, weight, bias, stride, padding, dilation, True, output_padding, groups)
+
+
+@_rule(aten._grouped_mm.default)
+def grouped_mm(x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """Rows `offs[g - 1] .. offs[g]` of `x` [M, K] by `weight` [G, K, N], as the dialect's product of that form."""
+    if x.dim() != 2 or weight.dim() != 3 or offs is None or bias is not None:
+        return NotImplemented
+    sizes = offs - torch.nn.functional.pad(offs, (1, 0))[:-1]
+    out = FROM_TORCH[out_dtype or x.dtype]
+    return torch.ops.qmlir.grouped_matmul(x, weight, group_sizes=sizes.to(torch.int32), out_dtype=out)

@@ -1,0 +1,55 @@
+"""Takes the bodies of kernels out of a program while IREE's passes over the host's code run.
+
+Those passes walk every operation of the module, and nine of ten are in the functions that do a kernel's work: they cost
+a third of the time of compiling. What such a function does is of no interest before its executable is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .._mlir import ir
+
+_EXECUTABLES = ("stream.executable", "hal.executable", "hal.executable.variant")
+
+Hidden = dict[tuple[str, str], Any]  # by executable and function
+
+
+def hide(module: Any) -> Hidden:
+    """Leave declarations of the functions that are not inlined, and return them."""
+    hidden: Hidden = {}
+    for executable, op in list(_functions(module)):
+        name = op.attributes["sym_name"].value
+        if "no_inline" not in op.attributes or not len(op.regions[0].blocks):
+            continue  # others are inlined by these passes
+        with op.location, ir.InsertionPoint(op):
+            attributes = dict(op.attributes.items())
+            ir.Operation.create("func.func", attributes=attributes, regions=1)
+        hidden[executable, name] = op.detach_from_parent()
+    return hidden
+
+
+def put_back(module: Any, hidden: Hidden) -> None:
+    """Put the functions back into the same program, whose executables are not yet compiled."""
+    for executable, op in list(_functions(module)):
+        body = hidden.pop((executable, op.attributes["sym_name"].value), None)
+        if body is not None:
+            ir.InsertionPoint(op).insert(body)
+            op.erase()
+
+
+def _functions(module: Any) -> Iterator[tuple[str, Any]]:
+    """The functions of executables, each with the name of its executable."""
+    for op in _operations(module):
+        if op.name in _EXECUTABLES[:2]:
+            name = op.attributes["sym_name"].value
+            inner = [op, *(o for o in _operations(op) if o.name == _EXECUTABLES[2])]
+            for holder in inner:
+                for code in _operations(holder):
+                    if code.name == "builtin.module":
+                        yield from ((name, f) for f in _operations(code) if f.name == "func.func")
+
+
+def _operations(op: Any) -> list[Any]:
+    return [o.operation for o in op.operation.regions[0].blocks[0].operations]

@@ -1,0 +1,82 @@
+"""One pool of shared memory for all functions of an executable.
+
+For CUDA, IREE 3.13 places the buffers of all functions of an executable's module one behind another, and writes the
+total on every export: an executable of four kernels asks for the memory of all four at each launch, and devices refuse
+it. So the functions share one global buffer, as large as the largest of them needs, with views in the place of their
+allocations. What each function needs itself is an attribute of its export, from which `qmlir-shared-memory` sets the
+figure that its launch asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from ..._mlir import ir, memref
+from ...kernels import emit as e
+
+# Of a `hal.executable.export`: the bytes of shared memory that its function uses.
+SHARED_BYTES = "shared_memory_bytes"
+_POOL = "shared_memory"
+_SPACE = "#gpu.address_space<workgroup>"
+
+
+def pool(module: Any, functions: Sequence[Any]) -> list[int]:
+    """Put one pool in the place of the shared memory that `functions` of `module` allocate.
+
+    Returns:
+        The bytes that each function uses.
+    """
+    found = [_allocations(function) for function in functions]
+    placed = [_offsets(each) for each in found]
+    sizes = [total for _, total in placed]
+    if not any(found):
+        return sizes
+    kind = ir.MemRefType.get([max(sizes)], e.integer(8), memory_space=ir.Attribute.parse(_SPACE))
+    alignment = ir.IntegerAttr.get(e.integer(64), max(_alignment(op) for each in found for op in each))
+    with ir.InsertionPoint.at_block_begin(module.regions[0].blocks[0]):
+        memref.GlobalOp(_POOL, kind, sym_visibility="private", initial_value=ir.UnitAttr.get(), alignment=alignment)
+    for allocations, (offsets, _) in zip(found, placed, strict=True):
+        for op, offset in zip(allocations, offsets, strict=True):
+            with ir.InsertionPoint(op), op.location:
+                whole = memref.GetGlobalOp(kind, _POOL).result
+                view = memref.ViewOp(op.results[0].type, whole, e.index(offset), []).result
+            op.results[0].replace_all_uses_with(view)
+            op.erase()
+    return sizes
+
+
+def _allocations(function: Any) -> list[Any]:
+    """The `memref.alloc` operations of a function: all of them are of shared memory."""
+    found: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if op.name == "memref.alloc":
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    function.operation.walk(visit)
+    return found
+
+
+def _offsets(allocations: Sequence[Any]) -> tuple[list[int], int]:
+    """Where each allocation starts, and the size of all; those of the largest alignment come first, so that less is
+    left empty between them."""
+    offsets, end = [0] * len(allocations), 0
+    for i in sorted(range(len(allocations)), key=lambda i: -_alignment(allocations[i])):
+        offsets[i] = -(-end // _alignment(allocations[i])) * _alignment(allocations[i])
+        end = offsets[i] + _bytes(ir.MemRefType(allocations[i].results[0].type))
+    return offsets, end
+
+
+def _bytes(kind: Any) -> int:
+    element, count = kind.element_type, prod(kind.shape)
+    if isinstance(element, ir.VectorType):
+        element, count = element.element_type, count * prod(element.shape)
+    return count * e.bits(element) // 8
+
+
+def _alignment(op: Any) -> int:
+    """What an allocation asks for, at least the 16 bytes of the widest load."""
+    return max(16, op.attributes["alignment"].value if "alignment" in op.attributes else 1)

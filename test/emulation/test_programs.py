@@ -1,0 +1,124 @@
+"""Programs on emulated devices, as a user runs them: saved, loaded with `emulate=True` and called."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emulation.programs import FAMILIES, Form, artifact_of, calls, judged
+from ptx.forms import fast_one_byte_floats, sliced, stream_k
+
+import qmlir
+from qmlir import settings
+from qmlir.artifact import Artifact
+from qmlir.targets import all_targets
+
+CUDA = [t.spelling for t in all_targets() if t.backend == "cuda"]
+AMD = [t.spelling for t in all_targets() if t.backend == "rocm"]
+HAS_AMD = importlib.util.find_spec("qmlir.emulation.amd") is not None
+TARGETS = [*CUDA, *(AMD if HAS_AMD else [])]
+# Every form runs on these, one of each family on the others.
+WHOLE = {"cuda:sm_80", "cuda:sm_90a", "rocm:gfx942", "rocm:gfx1201"}
+SOME = {
+    "w8a8-33x70", "w8a8-256x512", "zero points-u8 both", "epilogue-all", "epilogue-swiglu halves", "w4a8-i4 group 64",
+    "w4a8-u4 zeros on both sides, group 32", "w4a8-static rows 1", "weight only-float16 x i4 group 32",
+    "weight only-bfloat16 x nf4 group 64", "fp8-e4m3 x e4m3", "conv2d-zero point", "conv2d-depthwise",
+    "experts-contiguous", "experts-routed u8", "experts-moe",
+}  # fmt: skip
+FAST = {
+    ("cuda:sm_80", "w8a8-33x70"), ("cuda:sm_80", "weight only-float16 x i4 group 32"),
+    ("cuda:sm_80", "experts-routed u8"),
+    ("cuda:sm_86", "w4a8-u4 zeros on both sides, group 32"), ("cuda:sm_89", "fp8-e4m3 x e4m3"),
+    ("cuda:sm_90", "conv2d-zero point"), ("cuda:sm_90a", "w8a8-256x512"), ("cuda:sm_120", "epilogue-all"),
+    ("rocm:gfx942", "w8a8-33x70"), ("rocm:gfx950", "w4a8-i4 group 64"), ("rocm:gfx90a", "epilogue-all"),
+    ("rocm:gfx1100", "weight only-float16 x i4 group 32"), ("rocm:gfx1201", "fp8-e4m3 x e4m3"),
+    ("rocm:gfx1151", "experts-routed u8"),
+}  # fmt: skip
+CASES = [(t, f) for t in TARGETS for f in FAMILIES if t in WHOLE or f.id in SOME]
+CASES += [(t, f) for f in (*fast_one_byte_floats(), *sliced(), *stream_k()) for t in f.targets]
+
+
+def saved(artifact: Artifact, folder: Path) -> Path:
+    path = folder / "program.vmfb"
+    artifact.save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("target", "form"),
+    [pytest.param(t, f, id=f"{t}-{f.id}", marks=[] if (t, f.id) in FAST else [pytest.mark.slow]) for t, f in CASES],
+)
+def test_family(target: str, form: Form, tmp_path: Path) -> None:
+    program: Any = None
+    for kw in calls(form):
+        if program is None:
+            program = qmlir.load(saved(artifact_of(form, target, kw), tmp_path), emulate=qmlir.Emulation(seed=1))
+        judged(form, kw, program.main(*[kw[name] for name, _ in program.main.signature.inputs]))
+        assert program.emulated.counts.total > 0
+
+
+def test_the_fast_cases_are_cases() -> None:
+    assert {f.id for f in FAMILIES} >= SOME
+    assert {c for c in FAST if c[0] in TARGETS} <= {(t, f.id) for t, f in CASES}
+
+
+def test_amd_is_emulated_where_everything_must_be() -> None:
+    """On CI (`QMLIR_REQUIRE_EMULATION`) nothing is left out in silence."""
+    if settings.require_emulation():
+        assert HAS_AMD
+        assert importlib.util.find_spec("tinygrad") is not None
+
+
+@pytest.mark.parametrize("streams", [True, False], ids=["streams", "graphs"])
+def test_two_targets_and_an_initialiser_in_one_process(streams: bool, tmp_path: Path) -> None:
+    """Weights that an initialiser packs on the device, two dispatches, both of IREE's ways to submit work."""
+    import subprocess
+    import sys
+
+    text = f"""
+import sys
+import numpy as np
+from iree.runtime import _binding
+if not {streams}:
+    _binding.parse_flags("--cuda_use_streams=false")
+import qmlir
+from qmlir import TensorSpec as T
+rng = np.random.default_rng(0)
+w = rng.integers(-128, 128, (40, 64), dtype=np.int8)
+x = rng.standard_normal((9, 64)).astype(np.float32)
+for target in ("cuda:sm_80", "cuda:sm_90a"):
+    made = qmlir.ops.scaled_matmul.compile(
+        T((9, 64), "f32"), w, rhs_transposed=True, rhs_scale=np.float32(0.5), target=target)
+    program = qmlir.load(made, emulate=True)
+    want = qmlir.reference.scaled_matmul(x, w, rhs_transposed=True, rhs_scale=np.float32(0.5))
+    assert np.allclose(program.main(x), want, rtol=1e-5, atol=1e-4)
+    print(target, len(program.emulated.kernels))
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("cuda:") == 2
+
+
+def test_a_real_device_after_an_emulated_one_is_refused(tmp_path: Path) -> None:
+    form = next(f for f in FAMILIES if f.id == "w8a8-33x70")
+    path = saved(artifact_of(form, "cuda:sm_80", next(calls(form))), tmp_path)
+    qmlir.load(path, emulate=True)
+    with pytest.raises(qmlir.QmlirError, match="this process emulates the driver 'cuda'"):
+        qmlir.load(path)
+    with pytest.raises(qmlir.QmlirError, match="emulate does not go with device"):
+        qmlir.load(path, emulate=True, device="cuda://0")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [("cpu:x86-64", "needs no emulated device"), ("vulkan:ada", "lavapipe is a Vulkan device on any CPU")],
+)
+def test_targets_that_are_not_emulated(target: str, message: str) -> None:
+    made = qmlir.ops.scaled_matmul.compile(
+        qmlir.TensorSpec((4, 32), "i8"), np.ones((8, 32), np.int8), rhs_transposed=True, target=target
+    )
+    with pytest.raises(qmlir.QmlirError, match=message):
+        qmlir.load(made, emulate=True)

@@ -1,0 +1,132 @@
+"""Every node test of the onnx package, run here in child processes: each is right or refused by name.
+
+python test/support/onnx_all_nodes.py [--only TEXT]      # runs them, writes onnx_all_nodes.json
+
+The recorded outcome of a test is `right`, or `refused: ` and what the front end said. Anything else (`wrong`, `failed`
+for an error of the compiler, `crashed`, `timeout`) is a defect, and no recorded outcome may be one. The quantised
+operators have a stricter test of their own (`onnx_nodes.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing as mp
+import os
+import re
+import resource
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).with_name("onnx_all_nodes.json")
+SECONDS, MEMORY = 60, 12 << 30  # of one test; a child's address space
+
+
+@lru_cache(maxsize=1)
+def cases() -> dict[str, Any]:
+    """The tests by name, as the onnx package makes them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.loader import load_model_tests
+
+        return {t.name: t for t in load_model_tests(kind="node")}
+
+
+def outcome(case: Any) -> str:
+    """What becomes of one test on the CPU, compiled in this process."""
+    from support.onnx_nodes import compare
+
+    import qmlir
+    from qmlir.errors import FrontEndError, QmlirError
+
+    try:
+        artifact = qmlir.compile(case.model, cache=False)
+    except FrontEndError as e:
+        said = e.diagnostics[0].message if e.diagnostics else e.headline
+        return f"refused: {_kind(said)}"
+    except QmlirError as e:
+        return f"failed: {type(e).__name__}: {_kind(str(e))}"
+    try:
+        compare(case, artifact)
+    except AssertionError as e:
+        return f"wrong: {_kind(' '.join(str(e).split()))}"
+    except Exception as e:
+        return f"failed: {type(e).__name__}: {_kind(str(e))}"
+    return "right"
+
+
+def _kind(text: str) -> str:
+    """A message without what differs between tests of one kind: quoted names, numbers in lists."""
+    return re.sub(r"%\S+", "%", text.strip())[:160]
+
+
+def _serve(pipe: Any) -> None:
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what a dying compiler prints
+    while (name := pipe.recv()) is not None:
+        try:
+            pipe.send(outcome(cases()[name]))
+        except Exception as e:
+            pipe.send(f"failed: {type(e).__name__}: {_kind(str(e))}")
+
+
+def outcomes(names: Sequence[str], seconds: float = SECONDS) -> Iterator[tuple[str, str]]:
+    """The outcome of each test, in child processes: one that dies or hangs is followed by another."""
+    cases()  # inherited by the children
+    context = mp.get_context("fork")
+    child: Any = None
+    for name in names:
+        if child is None:
+            pipe, end = context.Pipe()
+            child = context.Process(target=_serve, args=(end,), daemon=True)
+            child.start()
+            end.close()
+        try:
+            pipe.send(name)
+            if pipe.poll(seconds):
+                yield name, pipe.recv()
+                continue
+            child.kill()
+            found = "timeout"
+        except (EOFError, OSError):
+            child.join()
+            found = f"crashed: {signal.Signals(-child.exitcode).name if child.exitcode < 0 else child.exitcode}"
+        child.join()
+        child = None
+        yield name, found
+    if child is not None:
+        pipe.send(None)
+        child.join()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="a regular expression of names; the others' outcomes are kept")
+    parser.add_argument("--not-right", action="store_true", help="only those whose recorded outcome is not `right`")
+    arguments = parser.parse_args()
+    import onnx
+
+    known: dict[str, str] = json.loads(RESULTS.read_text())["tests"] if RESULTS.exists() else {}
+    names = [n for n in sorted(cases()) if re.search(arguments.only, n)]
+    if arguments.not_right:
+        names = [n for n in names if known.get(n) != "right"]
+    start = time.perf_counter()
+    for name, found in outcomes(names):
+        known[name] = found
+        now = time.perf_counter()
+        print(f"{now - start:5.1f} s {name}: {found}", flush=True)
+        start = now
+        RESULTS.write_text(json.dumps({"onnx": onnx.__version__, "tests": known}, indent=1, sort_keys=True) + "\n")
+    return 1 if any(not f.startswith(("right", "refused")) for f in known.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    raise SystemExit(main())
