@@ -230,7 +230,7 @@ LANES: dict[str, tuple[str, str, Function]] = {
     "v_floor_f32": ("f32", "f32", np.floor),
     "v_ceil_f32": ("f32", "f32", np.ceil),
     "v_trunc_f32": ("f32", "f32", np.trunc),
-    "v_fract_f32": ("f32", "f32", lambda a: np.minimum(a - np.floor(a), F32(1 - 2.0**-24))),
+    "v_fract_f32": ("f32", "f32", lambda a: a - np.floor(a)),
     "v_frexp_mant_f32": ("f32", "f32", lambda a: np.frexp(a)[0]),
     "v_frexp_exp_i32_f32": ("i32", "f32", lambda a: np.where(np.isfinite(a), np.frexp(a)[1], 0)),
     "v_add_f64": ("f64", "f64 f64", lambda a, b: a + b),
@@ -298,6 +298,26 @@ for _name in ("rndne", "floor", "ceil", "trunc"):
 LANES["v_fma_f16"] = ("f16", "f16 f16 f16", fma16)
 LANES["v_mad_f16"] = ("f16", "f16 f16 f16", lambda a, b, c: a * b + c)
 LANES["v_ldexp_f16"] = ("f16", "f16 i16", _ldexp)
+
+# With the clamp bit these stop at the ends of their type.
+SATURATING: dict[str, tuple[int, int, Function]] = {
+    f"v_{name}_nc_{kind}": (low, high, function)
+    for name, function in (("add", lambda a, b: a + b), ("sub", lambda a, b: a - b), ("subrev", lambda a, b: b - a))
+    for kind, low, high in (("u32", 0, 2**32 - 1), ("i32", -(2**31), 2**31 - 1), ("u16", 0, 65535), ("i16", -32768, 32767))
+}
+
+
+def saturated(name: str, kind: str) -> Function:
+    """An addition or subtraction that stops at the ends of its type."""
+    low, high, function = SATURATING[name]
+    wide = {"u32": U32, "i32": I32, "u16": np.uint16, "i16": np.int16}[kind]
+
+    def run(a: Any, b: Any) -> Any:
+        x, y = (np.asarray(v).astype(np.dtype(wide).str.replace("i", "u")).view(wide).astype(I64) for v in (a, b))
+        return np.clip(function(x, y), low, high)
+
+    return run
+
 
 COMPARISONS: dict[str, Function] = {
     "f": lambda a, b: np.zeros(np.broadcast_shapes(np.shape(a), np.shape(b)), np.bool_),

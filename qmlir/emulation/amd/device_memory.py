@@ -115,8 +115,10 @@ class Reach:
             self.complete[held.start] = held.written is None or bool(held.written.all())
         return self.complete[held.start]
 
-    def store(self, g: Gang, addresses: Array, on: Array, size: int, values: Array) -> None:
-        """Store `uint32[waves, lanes, words]`."""
+    def store(
+        self, g: Gang, addresses: Array, on: Array, size: int, values: Array, unknown: Array | None = None
+    ) -> None:
+        """Store `uint32[waves, lanes, words]`; what nobody wrote (`unknown`) stays unwritten."""
         for held, mine, offsets in self.parts(addresses, on, size):
             if any(held is a for a in self.own[:2]):
                 wave, lane = np.argwhere(mine)[0]
@@ -133,6 +135,9 @@ class Reach:
                 held.data[index] = octets
                 if held.written is not None:
                     held.written[index] = True
+            if unknown is not None and held.written is not None and (unknown[mine] > 0).any():
+                held.written[offsets[mine & (unknown > 0)][:, None] + np.arange(size)] = False
+                self.complete[held.start] = False
         self.stored += size * int(on.sum())
 
     def atomic(self, addresses: Array, on: Array, function: Callable[[Any, Any], Any], kind: Any, operand: Array) -> Array:
@@ -365,7 +370,7 @@ def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: 
         if unknown is not None:
             wave, lane = np.argwhere(unknown)[0]
             text = g.reach.describe_read(int(place[wave, lane]), size)
-            unknown = (unknown * g.shadow.origin(text)).astype(np.uint16)
+            unknown = (unknown * g.shadow.origin(text, memory=True)).astype(np.uint16)
         if unknown is not None or registers & g.shadow.unwritten:
             g.shadow.set(g, registers, unknown)
         g.shadow.issue(g, LOAD, registers)
@@ -386,8 +391,9 @@ def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addre
         if high:
             values = values >> U32(16)
         place = address(g)
+        unknown = g.shadow.joined(g, stored & g.shadow.unwritten)
         for at, part, on in _pieces(g, fits, size):
-            g.reach.store(g, _moved(g, fits, place, at), on, part, values[..., at // 4 : (at + part + 3) // 4])
+            g.reach.store(g, _moved(g, fits, place, at), on, part, values[..., at // 4 : (at + part + 3) // 4], unknown)
         g.shadow.issue(g, STORE, 0)
 
     reaches = None if fits is None else lambda g: g.on & (fits(g) > 0)

@@ -56,7 +56,9 @@ class _Run:
         self._check_limits()
         self.program: Program = self.object.decoded.setdefault(self.kernel.lanes, {})
         self.random = None if settings.seed is None else np.random.default_rng(settings.seed)
-        self.arguments = np.frombuffer(launch.arguments.ljust(max(self.kernel.kernarg_bytes, 8), b"\0"), np.uint8).copy()
+        # LLVM loads more of the segment than there is, up to its alignment.
+        size = (max(self.kernel.kernarg_bytes, len(launch.arguments)) + 127) & ~63
+        self.arguments = np.frombuffer(launch.arguments.ljust(size, b"\0"), np.uint8).copy()
         own = [_held(self.arguments), _held(self.object.image)]
         self.reach = Reach(memory, own, _pointers(self.arguments, memory))
         self.counts: dict[str, int] = {}

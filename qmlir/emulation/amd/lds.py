@@ -144,6 +144,8 @@ def build(b: Builder) -> Operation | None:
     if match := re.fullmatch(r"ds_(load|store)_(d16_hi_|d16_)?([uib]\d+)(_d16)?(_d16_hi)?", name):
         half = "hi" if "hi" in name else "lo" if "d16" in name else ""
         return _one(b, match[1] == "load", match[3], half)
+    if match := re.fullmatch(r"ds_load_(?:b64_)?tr(4|8|16)?_?(b4|b8|b16|b64)", name):
+        return _transposed(b, int(match[1] or match[2][1:]))
     if name in ("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"):
         return _permute(b, name)
     if match := re.fullmatch(r"ds_(\w+?)(_rtn)?_(u32|i32|b32|f32|u64|b64)", name):
@@ -255,6 +257,49 @@ def _two(b: Builder, load: bool, stride: int, size: int) -> Operation:
         _count_conflicts(g, base, size)
 
     return _finish(b, write, False, addresses, data[0] | data[1])
+
+
+def _transposed(b: Builder, bits: int) -> Operation:
+    """Each lane loads 64 bits; in each block of 16 lanes rows then become columns."""
+    f = b.instruction.fields
+    address, addresses = _address(b), b.uses
+    offset = f["offset0"] | f["offset1"] << 8
+    number = _register(b, "vdst")
+    stores = [b.write(number + i, "u32") for i in range(2)]
+    registers = b.defines
+    lane_of, element_of = transpose_sources(bits, b.lanes)
+
+    def run(g: Gang) -> None:
+        place = address(g) + offset
+        values, unknown = g.lds.load(g, place, g.on, 8)
+        octets = np.ascontiguousarray(values).view(np.uint8)
+        elements = octets.view(np.uint16) if bits == 16 else octets
+        if bits == 4:
+            elements = np.stack([octets & 15, octets >> 4], axis=-1).reshape(*octets.shape[:2], 16)
+        turned = np.ascontiguousarray(elements[:, lane_of, element_of])
+        if bits == 4:
+            turned = np.ascontiguousarray(turned[..., 0::2] | turned[..., 1::2] << 4)
+        words = turned.view(U32)
+        for i, store in enumerate(stores):
+            store(g, words[..., i])
+        if unknown is not None:
+            unknown = np.broadcast_to(unknown.max(axis=1, keepdims=True), unknown.shape)
+        _loaded(g, registers, unknown, place)
+
+    return _finish(b, run, True, addresses)
+
+
+def transpose_sources(bits: int, lanes: int) -> tuple[Array, Array]:
+    """The lane and the element that element j of lane i comes from, `[lanes, n]` each with n = 64 / bits.
+
+    A block of 16 lanes holds a matrix of n rows and 16 columns, `16 / n` lanes a row; lane i gets column i (CDNA 4 ISA
+    guide, "Transpose loads"; MLIR's `amdgpu.transpose_load`).
+    """
+    n = 64 // bits
+    lane, j = np.arange(lanes)[:, None], np.arange(n)[None, :]
+    inside = lane % 16
+    source = (lane - inside) + 16 // n * j + inside // n
+    return source, np.broadcast_to(inside % n, source.shape)
 
 
 def _permute(b: Builder, name: str) -> Operation:

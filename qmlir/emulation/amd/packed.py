@@ -40,7 +40,7 @@ def build(b: Builder) -> Operation | None:
         run = _move(b)
     elif re.fullmatch(r"v_(fma|mad)_mix(lo|hi)?_f(16|32)", name):
         run = _mixed(b)
-    elif name.startswith("v_dot"):
+    elif name.startswith("v_dot") and b.instruction.form.startswith("VOP3P"):
         run = _dot(b)
     return None if run is None else Operation(b.instruction, run, b.uses, b.defines)
 
@@ -61,7 +61,7 @@ def _half(b: Builder, number: int, kind: str, half: int) -> Fetch:
         if kind == "f16" and 240 <= number <= 248:
             value = b.constant(number, "f16") if half == 0 else np.float16(0)
         else:
-            word = np.array(b.constant(number, "u32"), np.uint32)
+            word = np.array([b.constant(number, "u32")], np.uint32)
             value = word.view(np.uint16)[half : half + 1].view({"f16": np.float16, "i16": np.int16}.get(kind, np.uint16))[0]
         return lambda g: value
     return b.read(number, kind, half)

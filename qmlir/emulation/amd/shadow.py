@@ -28,6 +28,7 @@ class Shadow:
     def __init__(self, g: Gang, machine: str) -> None:
         self.machine = machine
         self.origins = ["", "a register that nobody wrote"]
+        self.copied: set[int] = set()  # those that are device memory: what is copied stays unwritten there
         self.unset = np.ones(g.u32.shape, np.uint16)
         self.unset_scalars = np.ones(g.s_u32.shape, np.uint16)
         self.unwritten = ((1 << len(g.u32)) - 1) | _SCALAR_BITS
@@ -99,10 +100,12 @@ class Shadow:
         some = (self.unset[number - VGPR] if number >= VGPR else self.unset_scalars[number]).any()
         self.unwritten = self.unwritten | 1 << at if some else self.unwritten & ~(1 << at)
 
-    def origin(self, text: str) -> int:
-        """The number of a place where a value that nobody wrote comes from."""
+    def origin(self, text: str, *, memory: bool = False) -> int:
+        """The number of a place where a value that nobody wrote comes from; `memory`: from device memory."""
         if text not in self.origins and len(self.origins) < 60000:
             self.origins.append(text)
+            if memory:
+                self.copied.add(len(self.origins) - 1)
         return self.origins.index(text) if text in self.origins else 1
 
     def _known(self, g: Gang, op: Operation) -> None:
@@ -113,6 +116,8 @@ class Shadow:
                     part = np.where(lanes, self.unset[number - VGPR][g.at], 0)
                 else:
                     part = np.broadcast_to(self.unset_scalars[number][g.at][:, None], g.on.shape) * g.on.any(axis=1)[:, None]
+                if registers is op.stored and self.copied:
+                    part = np.where(np.isin(part, list(self.copied)), 0, part)
                 if part.any():
                     wave, lane = np.argwhere(part)[0]
                     raise Fault(

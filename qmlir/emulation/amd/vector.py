@@ -11,7 +11,7 @@ import numpy as np
 
 from ..launch import EmulationError
 from . import floats
-from .arithmetic import COMPARISONS, LANES, classify
+from .arithmetic import COMPARISONS, LANES, SATURATING, classify, saturated
 from .decode import LITERAL, VCC, VGPR, Instruction
 from .gang import Array, Gang
 from .lanes import dpp
@@ -143,7 +143,7 @@ def destination(b: Builder, kind: str) -> Store:
             store(g, np.where(np.isnan(x), 0, np.clip(x, 0, 1)).astype(x.dtype) if clamp else x)
 
         return modified
-    if clamp and kind not in _FLOATS and "SDWA" not in form:
+    if clamp and kind not in _FLOATS and "SDWA" not in form and b.instruction.name not in SATURATING:
         raise EmulationError(f"{b.instruction.name} that saturates is not emulated")
     return store
 
@@ -195,6 +195,8 @@ def _masked_rows(b: Builder, number: int, kind: str, store: Store) -> Store:
 def _lanes(b: Builder, result: str, kinds: str, function: Callable[..., Any]) -> Callable[[Gang], Any]:
     fetches = [source(b, i, kind) for i, kind in enumerate(kinds.split())]
     store = destination(b, result)
+    if b.instruction.get("clmp") and b.instruction.name in SATURATING:
+        function = saturated(b.instruction.name, b.instruction.name[-3:])
     if len(fetches) == 1:
         (first,) = fetches
         return lambda g: store(g, function(first(g)))
