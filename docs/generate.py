@@ -92,9 +92,9 @@ compile a part of it again, the slow tier all of it.*
 A cell is the instruction that multiplies, as it stands in the compiled code, and the number of kernels of the program.
 Sizes are those of one layer (M = 128, N = 256, K = 512; images of 16 x 16 x 64); weights and their scales are
 constants. Where "executed" stands in a cell, the program was also executed on an [emulated device](emulation.md), and
-its results compared with qmlir.reference: integers exactly, floats within their tolerance. `python test/emulation/run.py`
-does so and writes `test/emulation/results.json`. What the other cells show is compiled code. Numerics are tested on the
-CPU and on lavapipe.
+its results compared with qmlir.reference: integers exactly, floats within their tolerance.
+`python test/emulation/run.py` does so and writes `test/emulation/results.json`. What the other cells show is compiled
+code. Numerics are tested on the CPU and on lavapipe.
 
 * On NVIDIA through CUDA, products of integer codes are kernels of ours (kernels.md): IREE {iree} has no int8
   tensor core instruction. What they do not take (convolutions in groups of no 16 filters) is exact in f16.
@@ -164,7 +164,8 @@ def support_page() -> str:
             operation = op
             title = "Programs of several operations" if op == "program" else f"`{op}`"
             parts.append(f"\n## {title}\n\n| scheme | {' | '.join(targets)} |\n|{'---|' * (len(targets) + 1)}")
-        parts.append(f"| {scheme} | {' | '.join(cell_text(row[t], notes, executed.get(name, {}).get(t, "")) for t in targets)} |")
+        ran = executed.get(name, {})
+        parts.append(f"| {scheme} | {' | '.join(cell_text(row[t], notes, ran.get(t, '')) for t in targets)} |")
     if notes:
         parts.append("\n## Notes\n")
         parts += [f"{i}. " + "\n   ".join(text.splitlines()) for i, text in enumerate(notes, 1)]

@@ -20,7 +20,7 @@ PASSES: dict[str, str] = {
     "qmlir-attention": "attention:AttentionPass",
     "qmlir-select": "select:SelectPass",
     "qmlir-decode-small-floats": "small_floats:DecodeSmallFloatsPass",
-    "qmlir-int-to-bf16": "int_to_bf16:IntToBf16Pass",
+    "qmlir-expand-bf16": "expand_bf16:ExpandBf16Pass",
     "qmlir-index-sums": "index_sums:IndexSumsPass",
     "qmlir-cut-loops": "loops:CutLoopsPass",
     "qmlir-split-broadcast": "broadcast:SplitBroadcastPass",

@@ -526,8 +526,9 @@ class EmulatedFunction(Function):
         """
         emulated = self._program.emulated
         assert emulated is not None
+        call = super().__call__
         with emulated.running():
-            return super().__call__(*args)
+            return emulated.driver.interruptible(lambda: call(*args))
 
 
 def _input(b: Any, spec: TensorSpec) -> tuple[np.dtype[Any], tuple[int | None, ...] | None, int]:

@@ -11,7 +11,8 @@ from qmlir.targets import RUNS, Target, all_targets
 MADE = "*This page is written by `python docs/generate.py`.*"
 STATUS = {
     "cpu": "Compiled, and the code looked at. The tests run on the CPU of whoever runs them, as the target `cpu`.",
-    "cuda": "Compiled, and the instruction looked for in the PTX. What was measured on a device is said where it was.",
+    "cuda": "Executed in an emulator, each PTX instruction run and checked ([how](../emulation.md)). What was "
+    "measured on a device is said where it was.",
     "rocm": "Compiled only: the tests find the matrix instruction in the code. No such device has run it.",
     "vulkan": "Compiled only: the tests find the instruction in the SPIR-V. No such device has run it.",
 }

@@ -74,17 +74,25 @@ def pinned(x: Any) -> Any:
     return arith.bitcast(x.type, bits)
 
 
+def shaped_like(x: Any, t: Any) -> Any:
+    """The type `t`, or vectors of it where `x` is a vector."""
+    return ir.VectorType.get(x.type.shape, t) if isinstance(x.type, ir.VectorType) else t
+
+
 def bf16_bits(x: Any) -> Any:
-    """The i16 bits of f32 `x` rounded to bf16: to nearest, ties to even, and NaN stays one."""
+    """The i16 bits of f32 `x`, a scalar or a vector, rounded to bf16: to nearest, ties to even, and NaN stays one."""
+    words = shaped_like(x, i32())
 
     def c(value: int) -> Any:
-        return scalar(value, i32())
+        number = ir.IntegerAttr.get(i32(), value)
+        return arith.constant(words, number if words == i32() else ir.DenseElementsAttr.get_splat(words, number))
 
-    bits = arith.bitcast(i32(), x)
+    bits = arith.bitcast(words, x)
     odd = arith.andi(arith.shrui(bits, c(16)), c(1))
     rounded = arith.shrui(arith.addi(arith.addi(bits, c(0x7FFF)), odd), c(16))
     quiet = arith.ori(arith.shrui(bits, c(16)), c(0x0040))
-    return arith.trunci(ir.IntegerType.get_signless(16), arith.select(_cmp_f("UNO", x, x), quiet, rounded))
+    halves = shaped_like(x, ir.IntegerType.get_signless(16))
+    return arith.trunci(halves, arith.select(_cmp_f("UNO", x, x), quiet, rounded))
 
 
 def rounded(x: Any, t: Any) -> Any:

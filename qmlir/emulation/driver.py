@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,7 +56,7 @@ def driver_of(backend: Backend) -> Driver:
     """The emulated driver, loaded on first use.
 
     Raises:
-        TargetError: the process uses the vendor's driver.
+        TargetError: the process uses the vendor's driver, or is the child of a fork of one that emulates.
         UsageError: no C compiler.
     """
     with _lock:
@@ -67,7 +68,9 @@ def driver_of(backend: Backend) -> Driver:
                     f"this process has loaded the driver {loaded[0]}; an emulated device needs a process without it"
                 )
             _drivers[backend.driver] = Driver(backend)
-        return _drivers[backend.driver]
+        found = _drivers[backend.driver]
+        found.check_process()
+        return found
 
 
 def _mapped() -> list[Path]:
@@ -87,8 +90,10 @@ class Driver:
         self.memory = Memory()
         self.settings: Settings | None = None  # of the program that runs
         self.error: BaseException | None = None  # of its first launch that failed
+        self.stop: BaseException | None = None  # what ends a launch from outside
         self.on_counts: Callable[[str, Counts], None] | None = None
         self._executor: Executor | None = None
+        self._process = os.getpid()
         self._numbers: dict[str, int] = {}
         self._events = (_Event * _MOST_EVENTS)()
         # RTLD_LOCAL: its symbols are for IREE only, which finds the library by its name.
@@ -120,6 +125,7 @@ class Driver:
         Raises:
             EmulationError: of a launch that failed; the others behind it were not executed.
         """
+        self.check_process()
         with _lock:
             before = self.settings, self.on_counts
             self.settings, self.on_counts, self.error = settings, on_counts, None
@@ -132,11 +138,55 @@ class Driver:
                     raise
             finally:
                 self._library.emulated_run_queue()
-                self._library.emulated_defer(0)
+                if self._library.emulated_defer(0) and self.error is None:
+                    self.error = EmulationError(
+                        "an initialiser of the program reads on the host what its own kernels compute; that is not "
+                        "emulated, because IREE holds Python's lock while initialisers run"
+                    )
                 self.settings, self.on_counts = before
                 error, self.error = self.error, None
             if error is not None:
                 raise error
+
+    def check_process(self) -> None:
+        """Raises TargetError in the child of a fork: the device's threads are its parent's, and it would wait for
+        them."""
+        if os.getpid() != self._process:
+            raise TargetError(
+                "this process was forked from one that emulates a device, whose threads stayed there: start it anew "
+                "(multiprocessing's 'spawn') to emulate in it"
+            )
+
+    def interruptible(self, call: Callable[[], Any]) -> Any:
+        """What `call` returns. It runs in another thread, so that Ctrl-C reaches this one while kernels are executed;
+        the launch is then given up at its next call of `Settings.progress`."""
+        if threading.current_thread() is not threading.main_thread():
+            return call()
+        done: list[Any] = []
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                done.append(call())
+            except BaseException as e:  # raised again below
+                failed.append(e)
+            finally:
+                ended.set()
+
+        # Not `join`: interrupted, Python 3.11 takes the thread for ended.
+        ended = threading.Event()
+        threading.Thread(target=run, daemon=True).start()
+        while not ended.is_set():
+            try:
+                ended.wait(0.1)
+            except KeyboardInterrupt as e:
+                self.stop = e
+        if self.stop is not None:
+            self.stop, self.error = None, None
+            raise KeyboardInterrupt
+        if failed:
+            raise failed[0]
+        return done[0]
 
     def _launched(self, pointer: Any) -> None:
         if self.error is not None:  # its arguments may be what the failed launch did not write

@@ -92,6 +92,8 @@ class Emulated:
         self.kernels.append((kernel, counts))
 
     def _progress(self, instructions: int) -> None:
+        if self.driver.stop is not None:
+            raise self.driver.stop
         if self.options.progress is not None:
             self.options.progress(sum(c.total for _, c in self.kernels) + instructions)
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from .._spelling import did_you_mean
 from ..errors import TargetError
-from .base import COMPILED, RUNS, Peak, Target
+from .base import COMPILED, EMULATED, RUNS, Peak, Target
 
 if TYPE_CHECKING:
     from .devices import Device
 
-__all__ = ["COMPILED", "RUNS", "Peak", "Target", "all_targets", "resolve"]
+__all__ = ["COMPILED", "EMULATED", "RUNS", "Peak", "Target", "all_targets", "resolve"]
 
 BACKENDS = ("cpu", "cuda", "rocm", "vulkan")
 

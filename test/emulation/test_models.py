@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,15 +13,12 @@ import qmlir
 DIGITS = Path(__file__).resolve().parents[2] / "samples" / "01_digits"
 
 
-def in_slow_tier(targets: list[str], *fast: str) -> list[Any]:
-    return [pytest.param(t, marks=[] if t in fast else [pytest.mark.slow]) for t in targets]
-
-
-@pytest.mark.parametrize("target", in_slow_tier(TARGETS, "cuda:sm_90a"))
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
 def test_digits(target: str) -> None:
     """Three convolutions and a product; each layer's codes are those of the reference."""
     report = qmlir.check(
-        DIGITS / "digits.mlir", target=target, emulate=True, size=3, layers=target != "cuda:sm_90a",
+        DIGITS / "digits.mlir", target=target, emulate=True, size=3, layers=True,
         parameters={"digits": str(DIGITS / "digits.safetensors")},
     )  # fmt: skip
     assert report.ok, report.text()
@@ -32,7 +28,6 @@ def test_digits(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_decoder_of_two_layers(target: str, tmp_path: Path) -> None:
     """A prompt, and a token behind it: what one call leaves in the caches, the next one reads."""
-    pytest.importorskip("gguf")
     from checkpoint import decoders
 
     model = decoders.write_gguf(tmp_path / "m.gguf", decoders.Sizes(layers=2))

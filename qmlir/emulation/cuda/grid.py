@@ -75,6 +75,7 @@ def run_grid(
             for key, n in part.items():
                 total[key] = total.get(key, 0) + n
         counts.add(report.counts)
+        told(0)
     counts.bytes_read, counts.bytes_written = memory.bytes_read - before[0], memory.bytes_written - before[1]
     return Report(executed, conflicts, passes, counts)
 

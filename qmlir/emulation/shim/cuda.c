@@ -81,8 +81,9 @@ static Result cuMemPoolSetAccess(void* pool, const void* access, size_t count) {
 static Result cuMemPoolGetAttribute(void* pool, int id, void* value) { return *(uint64_t*)value = 0, SUCCESS; }
 static Result cuMemPoolSetAttribute(void* pool, int id, void* value) { return SUCCESS; }
 static Result cuMemPoolTrimTo(void* pool, size_t size) { return SUCCESS; }
+// IREE asks pools for the 0 bytes of an empty tensor. What a driver says to that is not documented.
 static Result cuMemAllocFromPoolAsync(void** pointer, size_t size, void* pool, void* stream) {
-  return allocated(pointer, size, 0);
+  return allocated(pointer, size ? size : 1, 0);
 }
 static Result cuMemFreeAsync(void* pointer, void* stream) { return device_free(pointer), SUCCESS; }
 static Result cuMemcpyAsync(void* target, const void* source, size_t size, void* stream) {

@@ -3,8 +3,8 @@
 // Device memory is memory of this process. Python learns what happened to it from a log, which it empties before it
 // executes a kernel, so that nothing but a launch and the lookup of a kernel calls Python: the runtime may hold
 // Python's lock, or wait in one thread for another. While work is deferred (a program is being loaded, and its
-// initialisers run under Python's lock), a launch and everything behind it wait in a queue, which Python runs
-// afterwards.
+// initialisers run under Python's lock), launches wait in a queue with the copies that depend on them; Python runs it
+// afterwards. Where the host wants to read what they compute, the program cannot be loaded.
 #ifndef QMLIR_EMULATION_DEVICE_H
 #define QMLIR_EMULATION_DEVICE_H
 
@@ -100,7 +100,7 @@ typedef struct Work {
   Image* image;
 } Work;
 static Work *queue, **queue_end = &queue;
-static int deferring;
+static int deferring, early_reads;
 
 static void log_event(uint64_t kind, const void* address, uint64_t size, const void* source) {
   if (event_count == event_capacity) {
@@ -195,11 +195,35 @@ static void perform(Work* w) {
   }
 }
 
-static int written_in_queue(const char* start, size_t size) {
-  for (Work* w = queue; w; w = w->next)
-    if ((w->kind == WORK_COPY || w->kind == WORK_FILL) && start < w->target + w->size && w->target < start + size)
+static int overlap(const char* a, size_t size, const char* b, size_t other) { return a < b + other && b < a + size; }
+
+// Whether work in the queue may read or write these bytes. Kernels may do so wherever they have a pointer to.
+static int in_queue(const char* start, size_t size) {
+  Allocation* mine = allocation_of(start);
+  for (Work* w = queue; w; w = w->next) {
+    if (w->kind == WORK_LAUNCH) {
+      for (size_t i = 0; i + 8 <= w->launch.arguments_size; i += 8) {
+        void* pointer;
+        memcpy(&pointer, (const char*)w->launch.arguments + i, 8);
+        if (mine && allocation_of(pointer) == mine) return 1;
+      }
+    } else if (w->kind == WORK_FREE ? w->target == start : overlap(start, size, w->target, w->size)) {
       return 1;
+    } else if (w->kind == WORK_COPY && overlap(start, size, w->source, w->size)) {
+      return 1;
+    }
+  }
   return 0;
+}
+
+static int must_wait(const Work* w) {
+  if (w->kind == WORK_LAUNCH) return 1;
+  if (!queue) return 0;
+  if (w->kind == WORK_FREE) {
+    Allocation* a = allocation_of(w->target);
+    return in_queue(w->target, a ? a->size : 1);
+  }
+  return in_queue(w->target, w->size) || (w->kind == WORK_COPY && in_queue(w->source, w->size));
 }
 
 // Takes the work over.
@@ -207,10 +231,12 @@ static void submit(Work* w) {
   pthread_mutex_lock(&lock);
   w->next = NULL;
   if (w->image) w->image->uses++;
-  if (deferring && (queue || w->kind == WORK_LAUNCH)) {
+  if (deferring && must_wait(w)) {
+    Allocation* target = allocation_of(w->target);
+    if (w->kind == WORK_COPY && (!target || target->visible)) early_reads++;  // the host will look at it now
     if (w->kind == WORK_COPY && !w->owned) {
       Allocation* a = allocation_of(w->source);
-      if (!a || (a->visible && !written_in_queue(w->source, w->size))) {  // the host may change it meanwhile
+      if (!a || (a->visible && !in_queue(w->source, w->size))) {  // the host may change it meanwhile
         w->owned = malloc(w->size);
         memcpy(w->owned, w->source, w->size);
         w->source = w->owned;
@@ -369,10 +395,13 @@ API int emulated_add_device(const char* name, const int* ids, const int* values,
 // Whose limits hold.
 API void emulated_activate(int device) { active_device = device; }
 
-API void emulated_defer(int on) {
+// Returns how often the host read what had not been computed since work was deferred.
+API int emulated_defer(int on) {
   pthread_mutex_lock(&lock);
-  deferring = on;
+  int reads = early_reads;
+  deferring = on, early_reads = 0;
   pthread_mutex_unlock(&lock);
+  return reads;
 }
 
 // Do what was deferred, in its order.

@@ -61,8 +61,7 @@ API Result hipLaunchHostFunc(void* stream, void (*function)(void*), void* data) 
 // ---- memory
 
 static Result allocated(void** pointer, size_t size, int visible) {
-  if (!size) return INVALID_VALUE;
-  return (*pointer = device_allocate(size, visible)) ? SUCCESS : OUT_OF_MEMORY;
+  return (*pointer = device_allocate(size ? size : 1, visible)) ? SUCCESS : OUT_OF_MEMORY;
 }
 API Result hipMalloc(void** pointer, size_t size) { return allocated(pointer, size, 0); }
 API Result hipMallocAsync(void** pointer, size_t size, void* stream) { return allocated(pointer, size, 0); }

@@ -35,7 +35,7 @@ DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
 def passes_for(spelling: str, features: Collection[str]) -> tuple[str, ...]:
     """What runs behind the selection of strategies on a CPU of these features. IREE 3.13's own conversion makes -480
     of e4m3's negative NaN."""
-    bf16 = () if "neon" in features or "avx512bf16" in features else ("qmlir-int-to-bf16",)
+    bf16 = () if "neon" in features or "avx512bf16" in features else ("qmlir-expand-bf16",)
     return (f"qmlir-row-kernels{{target={spelling}}}", FUSE_ROWS, decode_pass(), *bf16, "qmlir-choose-data-tiling")
 
 

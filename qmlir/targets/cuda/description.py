@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..base import COMPILED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Peak, Target, decode_pass
+from ..base import EMULATED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Peak, Target, decode_pass
 from ..gpu import Gpu
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ..
         name=name,
         driver="cuda",
         summary=summary,
-        status=COMPILED,
+        status=EMULATED,
         device_attribute=gpu.attribute(),
         mma=mma,
         int8_dot=True,

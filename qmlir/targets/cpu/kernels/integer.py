@@ -14,7 +14,7 @@ from ...._mlir import arith, vector
 from ....kernels.description import Window
 from . import emit as e
 from .gemm import Chunk, Columns, are_short
-from .micro import QUAD, IntegerMicro, Tile, dot
+from .micro import QUAD, IntegerMicro, Tile
 
 _SUMS = 4  # of activations that are copied, side by side
 _CARRIED = 8  # vectors of totals that stay in registers while a group is multiplied
@@ -77,7 +77,7 @@ class IntegerChunk(Chunk):
                 codes = e.load_vector(self.lhs_buffer, [image, e.add(corner, start + at)], lanes, mask)
                 codes = self._unflipped(codes, mask)
                 e.store(codes, e.at(target, number * window.run + at))
-                total = dot(total, ones, codes) if self.weights.offset else total
+                total = self.micro.dot(total, ones, codes, 1) if self.weights.offset else total
         return self._sum_of(total)
 
     def _copy_edge(self, image: e.Index, y: e.Index, x: e.Index, target: Any) -> Any:
@@ -113,7 +113,7 @@ class IntegerChunk(Chunk):
                     before = e.lanes_between(0, low, lanes)
                     codes = arith.select(arith.ori(before, outside), padding, codes)
                 e.store(codes, e.at(place, at))
-                part.next = [dot(part.values[0], ones, codes) if self.weights.offset else part.values[0]]
+                part.next = [self.micro.dot(part.values[0], ones, codes, 1) if self.weights.offset else part.values[0]]
             run.next = part.results
         return self._sum_of(run.results[0])
 
@@ -145,7 +145,7 @@ class IntegerChunk(Chunk):
             codes = e.load_vector(self.lhs_buffer, [*row, e.add(first, at)], width, mask)
             codes = self._unflipped(codes, mask)
             e.store(codes, e.at(target, at))
-            return dot(total, ones, codes) if self.weights.offset else total
+            return self.micro.dot(total, ones, codes, 1) if self.weights.offset else total
 
         whole = e.multiply(e.divide(count, width), width)
         # A sum that waits for the one before it takes four cycles: several at a time.

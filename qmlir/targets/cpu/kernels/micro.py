@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol
 
-from ...._mlir import arith
+from ...._mlir import arith, vector
 from ....kernels.layouts import Layout
 from . import emit as e, tiles
 
@@ -132,6 +132,10 @@ class IntegerMicro(Micro, Protocol):
     def in_registers(self) -> bool:
         """Whether `accumulate` is there."""
 
+    def dot(self, acc: Any, unsigned: Any, signed: Any, largest: int = 255) -> Any:
+        """Each i32 lane of `acc` plus the dot product of its four pairs of bytes, of which the unsigned ones are
+        `largest` at most."""
+
     def accumulate(self, tile: Tile, weights: Weights) -> list[list[Any]]:
         """Emit the tile's product, but not its way to `out`; returns the vectors of each row."""
 
@@ -177,6 +181,12 @@ class Vnni:
     fewest_rows: int = 1
     lhs_bytes: int = 1
     in_registers: bool = True
+    # Whether a field of a stored byte may be multiplied where it lies, and the sum shifted.
+    multiplies_in_place: bool = True
+
+    def dot(self, acc: Any, unsigned: Any, signed: Any, largest: int = 255) -> Any:
+        """See `IntegerMicro`."""
+        return dot(acc, unsigned, signed)
 
     def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
         return panels(n, k, k_last, self.panel, self.depth(weights), weights)
@@ -221,10 +231,12 @@ class Vnni:
         grid = [(r, v) for r in range(tile.rows) for v in range(self.vectors)]
         # A dot product takes four cycles, and two start in each: fewer chains than eight would wait for one another.
         sets = max(1, min(8 // len(grid), unroll * weights.fields))
-        if weights.table is None and sets < weights.fields and weights.fields * len(grid) <= _APART:
+        in_place = weights.table is None and self.multiplies_in_place
+        if in_place and sets < weights.fields and weights.fields * len(grid) <= _APART:
             sets = weights.fields
         # Fields with accumulators of their own are multiplied where they lie in their byte, and the sums shifted.
-        apart = weights.table is None and sets % weights.fields == 0
+        apart = in_place and sets % weights.fields == 0
+        largest = 255 if apart or weights.bits == 8 else max(weights.table or ((1 << weights.bits) - 1,))
         start = {(r, v): self._start(tile, r, v, words) for r, v in grid}
         zero = e.splat(0, self.lanes, i32) if sets > 1 else None
         begin = [start[rv] if s == 0 else zero for s in range(sets) for rv in grid]
@@ -247,7 +259,7 @@ class Vnni:
                         signed = e.as_bytes(e.broadcast(word, self.lanes))
                         for v in range(self.vectors):
                             i = first + r * self.vectors + v
-                            acc[i] = dot(acc[i], unsigned[v], signed)
+                            acc[i] = self.dot(acc[i], unsigned[v], signed, largest)
             turn.next = acc
         sums = list(turn.results)
         if apart:
@@ -266,6 +278,42 @@ class Vnni:
             bias = e.broadcast(e.load(e.integer(32), e.at(tile.sums, 4 * r)), self.lanes)
             total = bias if total is None else arith.addi(total, bias)
         return e.splat(0, self.lanes, e.integer(32)) if total is None else total
+
+
+_WORD_PAIRS = {16: "llvm.x86.avx2.pmadd.wd", 8: "llvm.x86.sse2.pmadd.wd"}
+_BYTE_PAIRS = {32: "llvm.x86.avx2.pmadd.ub.sw", 16: "llvm.x86.ssse3.pmadd.ub.sw.128"}
+
+
+@dataclass(frozen=True)
+class Avx2(Vnni):
+    """The same without `vpdpbusd`. `vpmaddubsw` adds pairs of byte products in 16 bits and saturates, so it multiplies
+    short codes only; for others the even and the odd bytes are extended to 16 bits each and multiplied by `vpmaddwd`,
+    whose sums have 32."""
+
+    multiplies_in_place: bool = False
+
+    def rows(self, weights: Weights) -> int:
+        # Of 16 registers: the accumulators, one product, an activation and its halves; and of the weights of one step
+        # their halves, or the decoded bytes with their mask, the table and the ones of the second addition.
+        short = 3 + self.vectors + (weights.table is not None)
+        return (16 - 2 - (2 + 2 * self.vectors if weights.bits == 8 else short)) // self.vectors
+
+    def dot(self, acc: Any, unsigned: Any, signed: Any, largest: int = 255) -> Any:
+        """See `IntegerMicro`."""
+        width = unsigned.type.shape[0]
+        words = e.vector_of(width // 2, e.integer(16))
+
+        def pairs(a: Any, b: Any) -> Any:
+            return e.intrinsic(_WORD_PAIRS[width // 2], [a, b], acc.type)
+
+        if 2 * 128 * largest < 1 << 15:
+            sums = e.intrinsic(_BYTE_PAIRS[width], [unsigned, signed], words)
+            return arith.addi(acc, pairs(sums, e.splat(1, width // 2, e.integer(16))))
+        u, s = (vector.bitcast(words, value) for value in (unsigned, signed))
+        eight, low = (e.splat(value, width // 2, e.integer(16)) for value in (8, 0xFF))
+        even = pairs(arith.andi(u, low), arith.shrsi(arith.shli(s, eight), eight))
+        odd = pairs(arith.shrui(u, eight), arith.shrsi(s, eight))
+        return arith.addi(acc, arith.addi(even, odd))
 
 
 class _Decoder:
@@ -315,6 +363,10 @@ class Amx:
     lhs_bytes = 1
     in_registers = False
     _depth = 64
+
+    def dot(self, acc: Any, unsigned: Any, signed: Any, largest: int = 255) -> Any:
+        """See `IntegerMicro`."""
+        return dot(acc, unsigned, signed)
 
     def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
         return panels(n, k, k_last, self.panel, self.depth(weights), weights)
@@ -377,8 +429,9 @@ AVX512_VNNI = Vnni("avx512-vnni", (frozenset({"avx512vnni", "avx512bw", "avx512v
 AVX_VNNI = Vnni(
     "avx-vnni", (frozenset({"avxvnni", "avx2"}), frozenset({"avx512vnni", "avx512vl", "avx512bw"})), lanes=8
 )
+AVX2 = Avx2("avx2-int8", (frozenset({"avx2"}),), lanes=8)
 
 # Best first. No machine that has AMX has run its kernels (the tests put software in the place of its instructions):
 # they stand behind the others until one has, and every CPU with AMX has one of those too.
 # `qmlir-select{prefer=amx-int8}` asks it first.
-MICRO_KERNELS: tuple[IntegerMicro, ...] = (AVX512_VNNI, AVX_VNNI, Amx())
+MICRO_KERNELS: tuple[IntegerMicro, ...] = (AVX512_VNNI, AVX_VNNI, AVX2, Amx())
