@@ -49,8 +49,10 @@ def code_object(machine: str, code: Sequence[Any], *, lds: int = 0, lanes: int =
         section(0, 0, 0, 0), section(1, 1, parts["text"], size), section(7, 11, parts["symbols"], 24),
         section(15, 3, parts["strings"], len(strings)), section(23, 3, parts["names"], len(names)),
     ])  # fmt: skip
-    head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack(
-        "<HHIQQQIHHHHHH", 3, 224, 1, 0, 64, headers, _FLAGS[machine], 64, 56, 1, 64, 5, 4
+    head = (
+        b"\x7fELF\x02\x01\x01"
+        + bytes(9)
+        + struct.pack("<HHIQQQIHHHHHH", 3, 224, 1, 0, 64, headers, _FLAGS[machine], 64, 56, 1, 64, 5, 4)
     )
     load = struct.pack("<IIQQQQQQ", 1, 5, 0, 0, 0, headers, headers, 4096)
     image = bytearray(end)
@@ -79,9 +81,7 @@ class Device:
     def read(self, start: int, like: Any) -> Any:
         return next(d for d in self._kept if d.ctypes.data == start)
 
-    def launch(
-        self, code: bytes, *arguments: int, threads: int, groups: int = 1, seed: int | None = None
-    ) -> Counts:
+    def launch(self, code: bytes, *arguments: int, threads: int, groups: int = 1, seed: int | None = None) -> Counts:
         packed = b"".join(struct.pack("<Q", a) for a in arguments)
         launch = Launch(code, "main", (groups, 1, 1), (threads, 1, 1), 0, packed)
         return AmdExecutor().run(launch, self.memory, Settings(f"rocm:{self.machine}", seed))

@@ -4,6 +4,8 @@ The text is that of the instruction set guides, as tinygrad's tables hold it. Va
 width in bits and a number; bits are kept of what is assigned.
 """
 
+# ruff: noqa: E501  (rows of tables)
+
 from __future__ import annotations
 
 import math
@@ -43,7 +45,9 @@ class Value:
         if self.kind == "f":
             if self.width == 16:
                 return int(np.array(self.number, np.float16).view(np.uint16))
-            return int.from_bytes(struct.pack(_FORMATS[self.width], np.array(self.number).astype(_KINDS[self.width])), "little")
+            return int.from_bytes(
+                struct.pack(_FORMATS[self.width], np.array(self.number).astype(_KINDS[self.width])), "little"
+            )
         return int(self.number) & ((1 << self.width) - 1)
 
     def as_type(self, kind: str, width: int) -> Value:
@@ -81,7 +85,11 @@ def _to_int(low: int, high: int, width: int, kind: str) -> Callable[[Value], Val
     def convert(x: Value) -> Value:
         if math.isnan(x.number):
             return Value(kind, width, 0)
-        return Value(kind, width, max(low, min(high, int(x.number) if math.isfinite(x.number) else (low if x.number < 0 else high))))
+        return Value(
+            kind,
+            width,
+            max(low, min(high, int(x.number) if math.isfinite(x.number) else (low if x.number < 0 else high))),
+        )
 
     return convert
 
@@ -165,7 +173,15 @@ def _binary(op: str, a: Value, b: Value) -> Value:
         return _power(a, b)
     if op in ("==", "!=", "<>", "<", "<=", ">", ">="):
         x, y = a.number, b.number
-        return Value("u", 1, int({"==": x == y, "!=": x != y, "<>": x < y or x > y, "<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y}[op]))
+        return Value(
+            "u",
+            1,
+            int(
+                {"==": x == y, "!=": x != y, "<>": x < y or x > y, "<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y}[
+                    op
+                ]
+            ),
+        )
     if op in ("&&", "||"):
         return Value("u", 1, int(bool(a.number) and bool(b.number) if op == "&&" else bool(a.number) or bool(b.number)))
     if "f" in (a.kind, b.kind):
@@ -175,7 +191,9 @@ def _binary(op: str, a: Value, b: Value) -> Value:
             return Value("f", width, rounded(Fraction(x) * y, width) if math.isfinite(x) and x else x)
         with np.errstate(all="ignore"):
             kind = _KINDS[width]
-            number = {"+": kind(x) + kind(y), "-": kind(x) - kind(y), "*": kind(x) * kind(y), "/": kind(x) / kind(y)}[op]
+            number = {"+": kind(x) + kind(y), "-": kind(x) - kind(y), "*": kind(x) * kind(y), "/": kind(x) / kind(y)}[
+                op
+            ]
         return Value("f", width, float(number))
     width = a.width if op in ("<<", ">>") else max(a.width, b.width)
     x, y = int(a.number), int(b.number)
@@ -330,7 +348,7 @@ class Lane:
         if group == "number":
             self._take()
             digits = text.rstrip("ULF") if not text.startswith("0x") else text.rstrip("UL")
-            if "." in digits or text.endswith("F") and not text.startswith("0x"):
+            if "." in digits or (text.endswith("F") and not text.startswith("0x")):
                 return Value("f", 32 if text.endswith("F") else 64, float(digits))
             return Value("u" if "U" in text else "i", 64 if "LL" in text else 32, int(digits, 0))
         if group == "sized":
@@ -344,7 +362,11 @@ class Lane:
             x = self._ternary()
             self._take(")")
             if kind == "F":
-                return Value("f", int(width), rounded(x.number, int(width)) if x.number else float(x.number)) if x.kind == "f" else read(x.bits, "f", int(width))
+                return (
+                    Value("f", int(width), rounded(x.number, int(width)) if x.number else float(x.number))
+                    if x.kind == "f"
+                    else read(x.bits, "f", int(width))
+                )
             return read(int(x.number), {"U": "u", "I": "i", "B": "u"}[kind], int(width))
         if text == "(":
             self._take()
@@ -377,7 +399,11 @@ class Lane:
         if text not in self.bits:
             raise Unknown(text)
         kind, width = self.types.get(text, ("b", 64))
-        return read(self.bits[text], kind, width) if kind != "b" else Value("u", width, self.bits[text] & ((1 << width) - 1))
+        return (
+            read(self.bits[text], kind, width)
+            if kind != "b"
+            else Value("u", width, self.bits[text] & ((1 << width) - 1))
+        )
 
     def _postfix(self, x: Value) -> Value:
         while self._peek() in (".", "["):

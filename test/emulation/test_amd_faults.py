@@ -1,5 +1,7 @@
 """What an emulated AMD GPU finds: each kernel is right, and then broken in one place."""
 
+# ruff: noqa: E501  (rows of tables)
+
 from __future__ import annotations
 
 from typing import Any
@@ -8,9 +10,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tinygrad")
-from emulation.amd_kernels import Device, code_object, instructions  # noqa: E402
+from emulation.amd_kernels import Device, code_object, instructions
 
-import qmlir  # noqa: E402
+import qmlir
 
 WAVE = {"gfx942": 64, "gfx1100": 32, "gfx1201": 32}
 GROUPS = 3
@@ -83,7 +85,10 @@ def test_the_right_kernel_passes_in_every_order(machine: str, seed: int | None) 
         ("await load", "reads v2 before the load that fills it was waited for"),
         ("await write", "comes to a barrier before its last store to LDS was waited for"),
         ("await read", "reads v4 before the LDS that fills it was waited for"),
-        ("barrier", "of LDS, which wave . of the workgroup wrote with no barrier between|which wave . of the workgroup read"),
+        (
+            "barrier",
+            "of LDS, which wave . of the workgroup wrote with no barrier between|which wave . of the workgroup read",
+        ),
         ("write", "what it stores comes from LDS that nobody wrote"),
         ("read", "what it stores comes from a register that nobody wrote .v4."),
         ("turn", "its address comes from a register that nobody wrote .v3."),
@@ -101,14 +106,18 @@ def test_a_line_that_is_missing_is_found(machine: str, line: str, message: str) 
 @pytest.mark.parametrize("machine", WAVE)
 def test_accesses_beyond_a_buffer_name_the_argument(machine: str) -> None:
     total = 2 * WAVE[machine] * GROUPS
-    with pytest.raises(qmlir.EmulationError, match=f"4 bytes at byte {4 * total - 4} of argument 0 .*has {4 * total - 4} bytes"):
+    with pytest.raises(
+        qmlir.EmulationError, match=f"4 bytes at byte {4 * total - 4} of argument 0 .*has {4 * total - 4} bytes"
+    ):
         run(machine, exchange(machine), count=total - 1)
 
 
 @pytest.mark.parametrize("machine", WAVE)
 def test_accesses_beyond_lds(machine: str) -> None:
     size = 8 * WAVE[machine]
-    with pytest.raises(qmlir.EmulationError, match=f"it accesses 4 bytes at {size - 4} of the workgroup's {size - 4} bytes of LDS"):
+    with pytest.raises(
+        qmlir.EmulationError, match=f"it accesses 4 bytes at {size - 4} of the workgroup's {size - 4} bytes of LDS"
+    ):
         run(machine, exchange(machine), lds=size - 4)
 
 
@@ -139,7 +148,10 @@ def test_a_barrier_that_a_wave_does_not_reach() -> None:
         "first": i.v_cmp_gt_u32_e32(64, i.v[0]), "which": i.s_cbranch_vccnz(simm16=1), "leave": i.s_endpgm(),
     }  # fmt: skip
     with pytest.raises(qmlir.EmulationError, match=r"wave 0 waits at a barrier .* that waves \[1\] never reach"):
-        run("gfx942", {**{k: lines[k] for k in ("arguments",)}, **before, **{k: x for k, x in lines.items() if k != "arguments"}})
+        run(
+            "gfx942",
+            {**{k: lines[k] for k in ("arguments",)}, **before, **{k: x for k, x in lines.items() if k != "arguments"}},
+        )
 
 
 def test_what_the_device_would_refuse() -> None:

@@ -1,5 +1,7 @@
 """Each instruction alone: vector arithmetic against AMD's pseudocode, the rest against tables and loops."""
 
+# ruff: noqa: E501  (rows of tables)
+
 from __future__ import annotations
 
 import importlib
@@ -11,20 +13,38 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tinygrad")
-from emulation.amd_kernels import gang, instructions, operation_of  # noqa: E402
-from emulation.pcode import Lane, Unknown  # noqa: E402
+from emulation.amd_kernels import gang, instructions, operation_of
+from emulation.pcode import Lane, Unknown
 
-from qmlir.emulation.amd.arithmetic import LANES  # noqa: E402
-from qmlir.emulation.amd.decode import canonical  # noqa: E402
-from qmlir.emulation.amd.lanes import dpp_lanes  # noqa: E402
-from qmlir.emulation.amd.lds import swizzle_lanes, transpose_sources  # noqa: E402
-from qmlir.emulation.amd.operands import TYPES, WIDTH  # noqa: E402
+from qmlir.emulation.amd.arithmetic import LANES
+from qmlir.emulation.amd.decode import canonical
+from qmlir.emulation.amd.lanes import dpp_lanes
+from qmlir.emulation.amd.lds import swizzle_lanes, transpose_sources
+from qmlir.emulation.amd.operands import TYPES, WIDTH
 
 SETS = ("cdna", "rdna3", "rdna4")
 FLOAT_BITS = [0, 1 << 31, 0x3F800000, 0xBF800000, 0x7F800000, 0xFF800000, 0x7FC00000, 1, 0x80000001, 0x7FFFFF, 0x4F000000,
               0xCF000000, 0x4F800000, 0x3F000000, 0x40200000, 0xC0600000, 0x477FE000, 0x477FF000, 0x33800000]  # fmt: skip
 HALF_BITS = [0, 0x8000, 0x3C00, 0xBC00, 0x7C00, 0xFC00, 0x7E00, 1, 0x8001, 0x7BFF, 0x4200, 0x3800]
-INTEGERS = [0, 1, 2, 31, 32, 33, 127, 128, 255, 0x7FFF, 0x8000, 0xFFFF, 0xFFFFFF, 0x800000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF]
+INTEGERS = [
+    0,
+    1,
+    2,
+    31,
+    32,
+    33,
+    127,
+    128,
+    255,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    0xFFFFFF,
+    0x800000,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFF,
+]
 # Not in the pseudocode that the tables hold, or there not as numbers: compared in other tests.
 APPROXIMATE = {"v_exp", "v_log", "v_sin", "v_cos", "v_rsq", "v_rcp", "v_sqrt", "v_cvt_pk_rtz", "v_ldexp_f16"}
 
@@ -99,7 +119,9 @@ def readable() -> dict[str, list[str]]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                Lane(S0=0, S1=0, S2=0, D0=0, ROUND_MODE=0, ROUND_NEAREST_EVEN=0, ROUND_TOWARD_ZERO=0).run(PSEUDOCODE[name][which])
+                Lane(S0=0, S1=0, S2=0, D0=0, ROUND_MODE=0, ROUND_NEAREST_EVEN=0, ROUND_TOWARD_ZERO=0).run(
+                    PSEUDOCODE[name][which]
+                )
         except (Unknown, KeyError, ZeroDivisionError, AttributeError, RecursionError):
             continue
         found.setdefault(name, []).append(which)
@@ -218,7 +240,7 @@ def test_scaled_mfma(m: int, bits: int) -> None:
             return placed(64, 32, one.dtype, lambda lane, e: one[lane % m, mfma_k(8, True, m, k, lane, e)])
         halves = placed(64, 32, np.uint8, lambda lane, e: codes[side][lane % m, 32 * (lane // m) + e])
         octets = np.ascontiguousarray(halves[:, 0].T).view(np.uint8)
-        return np.ascontiguousarray((octets[:, 0::2] | octets[:, 1::2] << 4)).view(np.uint32).T[:, None]
+        return np.ascontiguousarray(octets[:, 0::2] | octets[:, 1::2] << 4).view(np.uint32).T[:, None]
 
     g = gang(64)
     lane = np.arange(64)
@@ -246,7 +268,12 @@ def test_scaled_mfma(m: int, bits: int) -> None:
             assert got[r, x] == np.float32(want[mfma_row(m, r, x), x % m]), (r, x)
 
 
-WMMA = [("i32_16x16x16_iu8", "i8"), ("i32_16x16x16_iu8", "u8"), ("f32_16x16x16_f16", "f16"), ("f32_16x16x16_bf16", "bf16")]
+WMMA = [
+    ("i32_16x16x16_iu8", "i8"),
+    ("i32_16x16x16_iu8", "u8"),
+    ("f32_16x16x16_f16", "f16"),
+    ("f32_16x16x16_bf16", "bf16"),
+]
 WMMA_CASES = [(m, n, k) for m in ("gfx1100", "gfx1201") for n, k in WMMA]
 WMMA_CASES += [("gfx1201", "f32_16x16x16_fp8_fp8", "e4m3"), ("gfx1201", "f32_16x16x16_bf8_bf8", "e5m2")]
 

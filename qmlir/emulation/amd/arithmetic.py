@@ -3,6 +3,8 @@
 AMD's instruction set guides define them (chapter "Instructions"); test/emulation compares each with AMD's pseudocode.
 """
 
+# ruff: noqa: E501  (rows of tables)
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -18,7 +20,7 @@ U32, I32, U64, I64, F32, F64 = np.uint32, np.int32, np.uint64, np.int64, np.floa
 
 
 def _shift(bits: int) -> Any:
-    return lambda s: s & type(s)(bits - 1) if np.isscalar(s) else s & s.dtype.type(bits - 1)
+    return lambda s: np.asarray(s) & np.asarray(s).dtype.type(bits - 1)
 
 
 def _fmin(a: Any, b: Any) -> Any:
@@ -288,10 +290,11 @@ for _kind in ("i32", "u32", "i16", "u16"):
     LANES[f"v_med3_{_kind}"] = (_kind, _three, _med3i)
     LANES[f"v_minmax_{_kind}"] = (_kind, _three, lambda a, b, c: np.maximum(np.minimum(a, b), c))
     LANES[f"v_maxmin_{_kind}"] = (_kind, _three, lambda a, b, c: np.minimum(np.maximum(a, b), c))
-for _name, _exact in {
+_HALVES: dict[str, Function] = {
     "rcp": lambda x: 1 / x, "rsq": lambda x: 1 / np.sqrt(x), "sqrt": np.sqrt, "exp": np.exp2, "log": np.log2,
     "rndne": np.rint, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
-}.items():  # fmt: skip
+}  # fmt: skip
+for _name, _exact in _HALVES.items():
     LANES[f"v_{_name}_f16"] = ("f16", "f16", _through_f64(_exact))
 for _name in ("rndne", "floor", "ceil", "trunc"):
     LANES[f"v_{_name}_f64"] = ("f64", "f64", {"rndne": np.rint}.get(_name) or getattr(np, _name))
@@ -303,7 +306,12 @@ LANES["v_ldexp_f16"] = ("f16", "f16 i16", _ldexp)
 SATURATING: dict[str, tuple[int, int, Function]] = {
     f"v_{name}_nc_{kind}": (low, high, function)
     for name, function in (("add", lambda a, b: a + b), ("sub", lambda a, b: a - b), ("subrev", lambda a, b: b - a))
-    for kind, low, high in (("u32", 0, 2**32 - 1), ("i32", -(2**31), 2**31 - 1), ("u16", 0, 65535), ("i16", -32768, 32767))
+    for kind, low, high in (
+        ("u32", 0, 2**32 - 1),
+        ("i32", -(2**31), 2**31 - 1),
+        ("u16", 0, 65535),
+        ("i16", -32768, 32767),
+    )
 }
 
 

@@ -59,7 +59,8 @@ _RENAMED = [(re.compile(a), b) for a, b in (
     (r"^v_subbrev_co_u32", "v_subrev_co_ci_u32"),
     (r"^s_(and|or)n2_", r"s_\1_not1_"), (r"^v_(max|min)(\d?)_num_", r"v_\1\2_"), (r"^v_med3_num_", "v_med3_"),
     (r"^v_(dual|pk)_(max|min)_num_", r"v_\1_\2_"),
-    (r"^s_(add|sub)_co_([ui]32)$", r"s_\1_\2"), (r"^s_add_co_ci_u32", "s_addc_u32"), (r"^s_sub_co_ci_u32", "s_subb_u32"),
+    (r"^s_(add|sub)_co_([ui]32)$", r"s_\1_\2"), (r"^s_add_co_ci_u32", "s_addc_u32"),
+    (r"^s_sub_co_ci_u32", "s_subb_u32"),
     (r"^s_addk_co_i32", "s_addk_i32"), (r"^v_ffbh_i32", "v_cls_i32"), (r"^v_ffbh_u32", "v_clz_i32_u32"),
     (r"^v_ffbl_b32", "v_ctz_i32_b32"), (r"^s_ff1_i32_", "s_ctz_i32_"), (r"^s_flbit_i32_b", "s_clz_i32_u"),
     (r"^v_mad_co_u64_u32", "v_mad_u64_u32"), (r"^v_mad_co_i64_i32", "v_mad_i64_i32"),
@@ -128,8 +129,9 @@ def _own(data: bytes, address: int, machine: str) -> Instruction | None:
     if machine.startswith("gfx11") and word >> 26 & 63 == 0b111000:
         name = _buffer("rdna3", word >> 18 & 255)
         fields = {
-            "offset": word & 0xFFF, "offen": word >> 54 & 1, "idxen": word >> 55 & 1, "vaddr": VGPR + (word >> 32 & 255),
-            "vdata": VGPR + (word >> 40 & 255), "srsrc": 4 * (word >> 48 & 31), "soffset": word >> 56 & 255,
+            "offset": word & 0xFFF, "offen": word >> 54 & 1, "idxen": word >> 55 & 1,
+            "vaddr": VGPR + (word >> 32 & 255), "vdata": VGPR + (word >> 40 & 255), "srsrc": 4 * (word >> 48 & 31),
+            "soffset": word >> 56 & 255,
             "return": word >> 14 & 1,
         }  # fmt: skip
         size = 8

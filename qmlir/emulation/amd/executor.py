@@ -10,12 +10,13 @@ from ..launch import Counts, EmulationError, Launch, Settings
 from ..memory import Allocation, Memory
 from . import code_object, device_memory, lanes, lds, matrix, packed, scalar, vector
 from .decode import ACC, EXEC, Instruction, decode
-from .device_memory import Reach
 from .gang import Array, Gang, register_bits
 from .lds import Lds
 from .operands import Builder, Operation
+from .reach import Reach
 from .shadow import LDS, LOAD, SCALAR, STORE, Fault, Shadow
 
+_BY_IREE = "_dispatch_"  # in the names of kernels that IREE generates, not qmlir
 RUNNING, WAITING, ENDED = range(3)
 _WAVES = 32  # that are executed together, as far as a launch has so many
 _FAIR = 20000  # instructions that some waves may execute while others of their gang are ready
@@ -69,9 +70,13 @@ class _Run:
         threads = int(np.prod(launch.block))
         limit = _SHARED.get(self.object.machine, _MAX_SHARED)
         if threads > 1024 or threads == 0:
-            raise EmulationError(f"{launch.function} has workgroups of {threads} work items; the device's limit is 1024")
+            raise EmulationError(
+                f"{launch.function} has workgroups of {threads} work items; the device's limit is 1024"
+            )
         if self.shared > limit:
-            raise EmulationError(f"{launch.function} needs {self.shared} bytes of LDS; {self.object.machine} has {limit}")
+            raise EmulationError(
+                f"{launch.function} needs {self.shared} bytes of LDS; {self.object.machine} has {limit}"
+            )
         if kernel.float_mode != 0xF0:
             raise EmulationError(f"{launch.function} sets a float mode ({kernel.float_mode:#x}) that is not emulated")
         if any(size <= 0 or size >= 1 << 32 for size in launch.grid):
@@ -94,11 +99,11 @@ class _Run:
         vectors = ACC if self.object.machine.startswith("gfx9") else ACC - 256
         g = Gang(len(groups) * waves, self.kernel.lanes, vectors)
         g.group, g.wave = np.repeat(groups, waves), np.tile(np.arange(waves), len(groups))
-        g.lds = Lds(len(groups), self.shared, g.waves)
+        g.lds = Lds(len(groups), self.shared, g.waves, _BY_IREE in self.launch.function)
         g.lds_base = np.repeat(np.arange(len(groups)), waves) * g.lds.pitch
         g.reach, g.base = self.reach, self.object.base
         g.shadow = Shadow(g, self.object.machine)
-        g.count_conflicts, g.banks = False, 64 if self.object.machine == "gfx950" else 32
+        g.banks = 64 if self.object.machine == "gfx950" else 32
         g.scratch_bytes = self.kernel.scratch_bytes
         if g.scratch_bytes:
             private = np.zeros(g.waves * g.lanes * g.scratch_bytes, np.uint8)
@@ -229,9 +234,8 @@ class _Run:
                 result = op.run(g)
                 if (op.uses | op.defines) & shadow.unwritten:
                     shadow.after(g, op)
-                if op.control and isinstance(result, str):
-                    if result != "end":
-                        shadow.barrier(g)
+                if op.control and isinstance(result, str) and result != "end":
+                    shadow.barrier(g)
             except Fault as fault:
                 raise self._explained(g, op, fault) from fault
             counts[op.kind] = counts.get(op.kind, 0) + count
@@ -268,8 +272,8 @@ class _Run:
             stuck = np.flatnonzero(state == WAITING)[0]
             gone = [int(w) for w in g.wave[(g.group == g.group[stuck]) & (state == ENDED)]]
             raise EmulationError(
-                f"{self.launch.function}, workgroup {self._group(g, stuck)}: wave {int(g.wave[stuck])} waits at a barrier "
-                f"before {pc[stuck]:#x} that waves {gone} never reach: they have ended"
+                f"{self.launch.function}, workgroup {self._group(g, stuck)}: wave {int(g.wave[stuck])} waits at a "
+                f"barrier before {pc[stuck]:#x} that waves {gone} never reach: they have ended"
             )
 
     def _operation(self, pc: int) -> Operation:
@@ -354,4 +358,3 @@ def _pointers(arguments: Array, memory: Memory) -> list[tuple[int, int]]:
     """The words of the kernel's arguments that are addresses of device memory, with their place."""
     words = arguments[: len(arguments) & ~7].view(np.uint64)
     return [(8 * i, int(word)) for i, word in enumerate(words) if memory.find(int(word)) is not None]
-

@@ -14,8 +14,8 @@ def fma32(a: Any, b: Any, c: Any) -> Any:
     """`a * b + c` of f32 with one rounding.
 
     The product is exact in f64. The sum there is rounded, and rounding it again to f32 goes wrong only where it lies
-    halfway between two numbers of f32 or is subnormal: it is rounded to odd there first (Boldo and Melquiond, "Emulation
-    of FMA and correctly rounded sums: proved algorithms using rounding to odd").
+    halfway between two numbers of f32 or is subnormal: it is rounded to odd there first (Boldo and Melquiond,
+    "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd").
     """
     product = np.multiply(a, b, dtype=np.float64)
     added = np.asarray(c, np.float64)
@@ -52,7 +52,8 @@ def from_bf16(bits: Array) -> Array:
 
 
 def _table(kind: Any) -> Array:
-    return np.arange(256, dtype=np.uint8).view(kind).astype(np.float32)
+    found: Array = np.arange(256, dtype=np.uint8).view(kind).astype(np.float32)
+    return found
 
 
 # What codes of one byte stand for: CDNA 3 has the types with an unsigned zero, later chips those of the OCP.
@@ -106,7 +107,8 @@ def div_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
 
 def div_fmas(a: Array, b: Array, c: Array, scale: Array) -> Array:
     found = fma32(a, b, c)
-    return np.where(scale, np.ldexp(found, np.where(exponent(c) > 127, 64, -64)), found).astype(np.float32)
+    scaled: Array = np.where(scale, np.ldexp(found, np.where(exponent(c) > 127, 64, -64)), found).astype(np.float32)
+    return scaled
 
 
 def div_fixup(s0: Array, s1: Array, s2: Array) -> Array:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .decode import ACC, EXEC, VGPR
+
+if TYPE_CHECKING:
+    from .lds import Lds
+    from .reach import Reach
+    from .shadow import Shadow
 
 Array = np.ndarray[Any, Any]
 ALL = slice(None)
@@ -18,7 +23,21 @@ class Gang:
 
     An instruction is executed for a selection of the waves at once: `at` indexes the wave axis, `count` is how many
     waves those are, `on` says which of their lanes are active, and `whole` that this is all of them.
+
+    Attributes:
+        lds, reach, shadow: LDS, global memory, and what is known of registers.
+        base: the address of the code object's image.
+        banks: of LDS.
+        scratch_base, scratch_bytes: private memory of all lanes, and bytes of one.
     """
+
+    lds: Lds
+    reach: Reach
+    shadow: Shadow
+    base: int
+    banks: int
+    scratch_base: int
+    scratch_bytes: int
 
     def __init__(self, waves: int, lanes: int, vectors: int) -> None:
         self.waves, self.lanes = waves, lanes

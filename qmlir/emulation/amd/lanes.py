@@ -226,8 +226,9 @@ def _indexed(read: bool) -> Callable[[Builder], Callable[[Gang], Any]]:
                 raise Fault(f"it indexes register v{numbers[wrong][0]}, which there is not", int(np.argmax(wrong)), -1)
             for number in np.unique(numbers):
                 g.shadow.arrived(g, 1 << int(number))
-            if store is not None:
-                store(g, g.u32[numbers, g.index])
+            if store is not None or fetch is None:
+                if store is not None:
+                    store(g, g.u32[numbers, g.index])
                 return
             value = np.broadcast_to(fetch(g), g.on.shape)
             old = g.u32[numbers, g.index]

@@ -11,8 +11,7 @@ import numpy as np
 from .device_memory import ATOMICS
 from .gang import Array, Gang, register_bits
 from .operands import Builder, Operation
-from .shadow import LDS as COUNTER
-from .shadow import Fault
+from .shadow import LDS as COUNTER, Fault
 
 U32, I64 = np.uint32, np.int64
 _MANY = 63  # in the place of a wave's number: several
@@ -26,9 +25,11 @@ class Lds:
 
     Attributes:
         size: bytes of a workgroup.
+        reads_beyond: a load beyond its end returns what nobody wrote, as kernels by IREE do and drop it.
     """
 
-    def __init__(self, groups: int, size: int, waves: int) -> None:
+    def __init__(self, groups: int, size: int, waves: int, reads_beyond: bool = False) -> None:
+        self.reads_beyond = reads_beyond
         self.size, self.pitch = size, (size + 15) & ~15
         self.data = np.zeros(max(16, groups * self.pitch), np.uint8)
         self.words = self.data.view(U32)
@@ -45,14 +46,23 @@ class Lds:
         if wrong.any():
             wave, lane = np.argwhere(wrong)[0]
             at = int(place[wave, lane])
-            raise Fault(f"it accesses {size} bytes at {at} of the workgroup's {self.size} bytes of LDS", int(wave), int(lane))
-        return np.where(on, place, 0) + g.lds_base[g.at][:, None]
+            raise Fault(
+                f"it accesses {size} bytes at {at} of the workgroup's {self.size} bytes of LDS", int(wave), int(lane)
+            )
+        found: Array = np.where(on, place, 0) + g.lds_base[g.at][:, None]
+        return found
 
     def _stamp(self, g: Gang) -> Array:
-        return (self.epoch[g.at] << U32(6) | g.wave[g.at].astype(U32))[:, None, None]
+        found: Array = self.epoch[g.at] << U32(6) | g.wave[g.at].astype(U32)
+        return found[:, None, None]
 
     def load(self, g: Gang, place: Array, on: Array, size: int) -> tuple[Array, Array | None]:
         """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and where nobody wrote what was read."""
+        beyond = on & ((place < 0) | (place + size > self.size)) if self.reads_beyond else None
+        if beyond is not None and beyond.any():
+            values, unknown = self.load(g, np.where(beyond, 0, place), on & ~beyond, size)
+            found = beyond.astype(np.uint16) if unknown is None else np.where(beyond, 1, unknown).astype(np.uint16)
+            return np.where(beyond[..., None], U32(0), values), found
         offsets = self._offsets(g, place, on, size)
         octets = offsets[..., None] + np.arange(size)
         stamp, active = self._stamp(g), on[..., None]
@@ -114,7 +124,9 @@ class Lds:
             int(wave), int(lane),
         )  # fmt: skip
 
-    def atomic(self, g: Gang, place: Array, on: Array, function: Callable[[Any, Any], Any], kind: Any, operand: Array) -> Array:
+    def atomic(
+        self, g: Gang, place: Array, on: Array, function: Callable[[Any, Any], Any], kind: Any, operand: Array
+    ) -> Array:
         """Lanes one after another; returns what was there before. Atomics of several waves may meet."""
         size = np.dtype(kind).itemsize
         offsets = self._offsets(g, place, on, size)
@@ -278,7 +290,7 @@ def _transposed(b: Builder, bits: int) -> Operation:
             elements = np.stack([octets & 15, octets >> 4], axis=-1).reshape(*octets.shape[:2], 16)
         turned = np.ascontiguousarray(elements[:, lane_of, element_of])
         if bits == 4:
-            turned = np.ascontiguousarray(turned[..., 0::2] | turned[..., 1::2] << 4)
+            turned = np.ascontiguousarray(turned[..., 0::2] | turned[..., 1::2] << np.uint8(4)).astype(np.uint8)
         words = turned.view(U32)
         for i, store in enumerate(stores):
             store(g, words[..., i])
@@ -370,13 +382,11 @@ def _atomic(b: Builder, what: str, returns: bool) -> Operation | None:
 
 
 def _count_conflicts(g: Gang, place: Array, size: int) -> None:
-    """Further cycles of an access whose lanes meet in one of 32 banks of four bytes (64 on gfx950)."""
-    if not g.count_conflicts:
-        return
-    words = (np.where(g.on, place, -1) >> 2)[..., None] + np.arange(max(1, size // 4))
-    for wave in range(len(words)):
-        used = np.unique(words[wave][g.on[wave]])
-        if len(used):
-            most = np.bincount(used % g.banks).max()
-            least = -(-len(used) // g.banks)
-            g.lds.conflicts += int(most - least)
+    """Further cycles of an access whose lanes meet in a bank of four bytes, beyond those that its words need."""
+    words = np.where(g.on, place >> 2, -1)[..., None] + np.arange(max(1, size // 4))
+    words = np.sort(np.where(g.on[..., None], words, -1).reshape(g.count, -1), axis=1)
+    fresh = (np.diff(words, axis=1, prepend=-1) != 0) & (words >= 0)
+    wave, at = np.nonzero(fresh)
+    used = np.bincount(wave * g.banks + words[wave, at] % g.banks, minlength=g.count * g.banks)
+    by_bank = used.reshape(g.count, g.banks)
+    g.lds.conflicts += int((by_bank.max(axis=1) - -(-by_bank.sum(axis=1) // g.banks)).sum())

@@ -96,7 +96,8 @@ def _nibbles(words: Array) -> Array:
 def _sixes(words: Array) -> Array:
     bits = np.unpackbits(_codes(words), axis=-1, bitorder="little")
     six = bits.reshape(*bits.shape[:-1], -1, 6)
-    return (six << np.arange(6, dtype=np.uint8)).sum(axis=-1)
+    found: Array = (six << np.arange(6, dtype=np.uint8)).sum(axis=-1)
+    return found
 
 
 def elements(kind: str, machine: str, signed: bool = True) -> Element:
@@ -106,7 +107,9 @@ def elements(kind: str, machine: str, signed: bool = True) -> Element:
         dtype = np.int8 if signed else np.uint8
         return Element(8, lambda w: _codes(w).view(dtype).astype(f32), f32)  # exact: |sum| < 2 ** 24
     if kind == "iu4":
-        return Element(4, lambda w: (_nibbles(w).astype(f32) - (16 * (_nibbles(w) > 7) if signed else 0)).astype(f32), f32)
+        return Element(
+            4, lambda w: (_nibbles(w).astype(f32) - (16 * (_nibbles(w) > 7) if signed else 0)).astype(f32), f32
+        )
     if kind == "f16":
         return Element(16, lambda w: np.ascontiguousarray(w).view(np.float16).astype(f64))
     if kind == "bf16":
@@ -203,7 +206,8 @@ def _scaled(g: Gang, x: Array, fetch: Callable[[Gang], Any], byte: int) -> Array
     codes = (np.broadcast_to(fetch(g), (g.count, g.lanes)) >> U32(8 * byte)).astype(np.uint8)
     exponents = codes[:, : rows * (k // 32)].reshape(-1, k // 32, rows).transpose(0, 2, 1)
     factor = np.where(exponents == 255, np.nan, np.ldexp(1.0, exponents.astype(np.int32) - 127))
-    return x * np.repeat(factor, 32, axis=2)
+    found: Array = x * np.repeat(factor, 32, axis=2)
+    return found
 
 
 def build(b: Builder) -> Operation | None:
@@ -249,7 +253,16 @@ def _mfma(b: Builder, scaled: bool, result: str, m: int, k: int, blocks: str | N
     else:
         c += c_is_acc
     product = Product(
-        sides[0], sides[1], c, f["vdst"] + c_is_acc, mfma_result(m), 64, result, constant, scales, bool(f.get("clmp", 0))
+        sides[0],
+        sides[1],
+        c,
+        f["vdst"] + c_is_acc,
+        mfma_result(m),
+        64,
+        result,
+        constant,
+        scales,
+        bool(f.get("clmp", 0)),
     )
     return _operation(b, product, product.run)
 

@@ -132,12 +132,14 @@ class Builder:
                 return lambda g, x: g.put(g.i32[r], x)
             return lambda g, x: g.put(g.u32[r], x)
         if WIDTH[kind] == 64:
+
             def store(g: Gang, x: Any) -> None:
                 bits = np.atleast_1d(np.asarray(x, TYPES[kind])).view(np.uint64)
                 g.put(g.u32[r], bits.astype(np.uint32))
                 g.put(g.u32[r + 1], (bits >> np.uint64(32)).astype(np.uint32))
 
             return store
+
         def store16(g: Gang, x: Any) -> None:
             g.put(getattr(g, kind)[r][..., half], x)
             if not keep:
@@ -153,8 +155,8 @@ class Builder:
         if number < 128:
             if bits == 32:
                 return lambda g: g.s_u32[number][g.at]
-            return lambda g: g.s_u32[number][g.at].astype(np.uint64) | (
-                g.s_u32[number + 1][g.at].astype(np.uint64) << np.uint64(32)
+            return lambda g: (
+                g.s_u32[number][g.at].astype(np.uint64) | (g.s_u32[number + 1][g.at].astype(np.uint64) << np.uint64(32))
             )
         if number == 253:
             return lambda g: g.scc[g.at].astype(np.uint32)
@@ -213,7 +215,8 @@ def _vector(r: int, kind: str, half: int) -> Fetch:
         joined = np.empty((g.count, g.lanes, 2), np.uint32)
         joined[..., 0] = g.u32[r][g.at]
         joined[..., 1] = g.u32[r + 1][g.at]
-        return joined.view(dtype)[..., 0]
+        found: Array = joined.view(dtype)[..., 0]
+        return found
 
     return pair
 

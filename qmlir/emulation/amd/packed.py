@@ -14,9 +14,9 @@ from .decode import VGPR
 from .gang import Gang
 from .operands import Builder, Fetch, Operation
 
-_F16 = {"add": lambda a, b: a + b, "mul": lambda a, b: a * b, "fma": floats.fma16,
+_F16: dict[str, Callable[..., Any]] = {"add": lambda a, b: a + b, "mul": lambda a, b: a * b, "fma": floats.fma16,
         "min": LANES["v_min_f16"][2], "max": LANES["v_max_f16"][2]}  # fmt: skip
-_F32 = {"add": lambda a, b: a + b, "mul": lambda a, b: a * b, "fma": floats.fma32}
+_F32: dict[str, Callable[..., Any]] = {"add": lambda a, b: a + b, "mul": lambda a, b: a * b, "fma": floats.fma32}
 _U16: dict[str, Callable[..., Any]] = {
     "add_u16": lambda a, b: a + b, "add_i16": lambda a, b: a + b, "sub_u16": lambda a, b: a - b,
     "sub_i16": lambda a, b: a - b, "mul_lo_u16": lambda a, b: a * b, "mad_u16": lambda a, b, c: a * b + c,
@@ -62,7 +62,9 @@ def _half(b: Builder, number: int, kind: str, half: int) -> Fetch:
             value = b.constant(number, "f16") if half == 0 else np.float16(0)
         else:
             word = np.array([b.constant(number, "u32")], np.uint32)
-            value = word.view(np.uint16)[half : half + 1].view({"f16": np.float16, "i16": np.int16}.get(kind, np.uint16))[0]
+            value = word.view(np.uint16)[half : half + 1].view(
+                {"f16": np.float16, "i16": np.int16}.get(kind, np.uint16)
+            )[0]
         return lambda g: value
     return b.read(number, kind, half)
 

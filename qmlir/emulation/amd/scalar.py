@@ -74,7 +74,7 @@ def _field(signed: bool, bits: int) -> Callable[..., Any]:
 
 
 def _shift(function: Callable[[Any, Any], Any], bits: int) -> Callable[..., Any]:
-    kind = U32 if bits == 32 else U64
+    kind: Any = U32 if bits == 32 else U64
     return _logic(lambda a, b: function(np.asarray(a).astype(kind), np.asarray(b).astype(kind) & kind(bits - 1)))
 
 
@@ -97,7 +97,8 @@ TWO: dict[str, Callable[..., Any]] = {
     "mul_hi_u32": _wide(32, False), "mul_hi_i32": _wide(32, True),
     "min_u32": _extreme(np.minimum, False), "max_u32": _extreme(np.maximum, False),
     "min_i32": _extreme(np.minimum, True), "max_i32": _extreme(np.maximum, True),
-    "bfe_u32": _field(False, 32), "bfe_i32": _field(True, 32), "bfe_u64": _field(False, 64), "bfe_i64": _field(True, 64),
+    "bfe_u32": _field(False, 32), "bfe_i32": _field(True, 32), "bfe_u64": _field(False, 64),
+    "bfe_i64": _field(True, 64),
     "bfm_b32": _plain(lambda a, b: ((U32(1) << (a & U32(31))) - U32(1)) << (b & U32(31))),
     "pack_ll_b32_b16": _plain(lambda a, b: (a & U32(65535)) | (b << U32(16))),
     "pack_lh_b32_b16": _plain(lambda a, b: (a & U32(65535)) | (b & U32(0xFFFF0000))),
@@ -217,7 +218,9 @@ def _find(b: Builder, name: str) -> tuple[Callable[[Gang], Any] | None, bool]:
     if name in _FLOAT and form.startswith("SOP2"):
         p, q, put = b.read_scalar(f["ssrc0"]), b.read_scalar(f["ssrc1"]), b.write_scalar(f["sdst"])
         function = _FLOAT[name]
-        return lambda g: put(g, np.asarray(function(*(np.asarray(o(g)).view(np.float32) for o in (p, q)))).view(U32)), False
+        return lambda g: put(
+            g, np.asarray(function(*(np.asarray(o(g)).view(np.float32) for o in (p, q)))).view(U32)
+        ), False
     if match := re.fullmatch(r"bitset([01])_b32", name):
         one = match[1] == "1"
         place, old, put = b.read_scalar(f["ssrc0"]), b.read_scalar(f["sdst"]), b.write_scalar(f["sdst"])
@@ -308,7 +311,7 @@ def _compare(b: Builder, name: str, signed: bool, bits: int) -> Callable[[Gang],
 def _bit_compare(b: Builder, wanted: int, bits: int) -> Callable[[Gang], Any]:
     f = b.instruction.fields
     x, place = b.read_scalar(f["ssrc0"], bits), b.read_scalar(f["ssrc1"])
-    kind = U32 if bits == 32 else U64
+    kind: Any = U32 if bits == 32 else U64
 
     def run(g: Gang) -> None:
         bit = (np.asarray(x(g)) >> (np.asarray(place(g)).astype(kind) & kind(bits - 1))) & kind(1)
@@ -320,7 +323,7 @@ def _bit_compare(b: Builder, wanted: int, bits: int) -> Callable[[Gang], Any]:
 def _save_exec(b: Builder, name: str, bits: int) -> Callable[[Gang], Any]:
     """EXEC becomes `source op EXEC`, its old value is kept; `not0`/`not1` negate the one or the other."""
     f = b.instruction.fields
-    reverse = {"and_not1": lambda s, e: s & ~e, "and_not0": lambda s, e: ~s & e,
+    reverse: dict[str, Callable[[Any, Any], Any]] = {"and_not1": lambda s, e: s & ~e, "and_not0": lambda s, e: ~s & e,
                "or_not1": lambda s, e: s | ~e, "or_not0": lambda s, e: ~s | e}  # fmt: skip
     function = reverse.get(name) or _LOGIC[name]
     x, old = b.read_scalar(f["ssrc0"], bits), b.read_scalar(EXEC, bits)
@@ -357,12 +360,13 @@ def _branch(b: Builder, name: str) -> Callable[[Gang], Any] | None:
     kind = name[8:]
 
     def scc(g: Gang) -> Array:
-        return g.scc[g.at]
+        found: Array = g.scc[g.at]
+        return found
 
-    def vcc(g: Gang) -> Array:
+    def vcc(g: Gang) -> Any:
         return g.s_u32[VCC : VCC + g.lanes // 32, g.at].any(axis=0)
 
-    def exec_(g: Gang) -> Array:
+    def exec_(g: Gang) -> Any:
         return g.on.any(axis=1)
 
     test = {"scc": scc, "vcc": vcc, "exec": exec_}.get(kind[: 3 if kind[0] != "e" else 4])

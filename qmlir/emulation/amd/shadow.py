@@ -115,13 +115,17 @@ class Shadow:
                 if number >= VGPR:
                     part = np.where(lanes, self.unset[number - VGPR][g.at], 0)
                 else:
-                    part = np.broadcast_to(self.unset_scalars[number][g.at][:, None], g.on.shape) * g.on.any(axis=1)[:, None]
+                    part = np.broadcast_to(self.unset_scalars[number][g.at][:, None], g.on.shape) * g.on.any(
+                        axis=1, keepdims=True
+                    )
                 if registers is op.stored and self.copied:
                     part = np.where(np.isin(part, list(self.copied)), 0, part)
                 if part.any():
                     wave, lane = np.argwhere(part)[0]
                     raise Fault(
-                        f"{what} comes from {self.origins[part[wave, lane]]} ({register_name(number)})", int(wave), int(lane)
+                        f"{what} comes from {self.origins[part[wave, lane]]} ({register_name(number)})",
+                        int(wave),
+                        int(lane),
                     )
 
     # ---- waiting
@@ -145,7 +149,8 @@ class Shadow:
                 wave = int(np.argmax(late))
                 verb = "reads" if op.uses >> at & 1 else "overwrites"
                 raise Fault(
-                    f"it {verb} {register_name(number)} before the {COUNTERS[kinds[wave]]} that fills it was waited for",
+                    f"it {verb} {register_name(number)} before the {COUNTERS[kinds[wave]]} that fills it was waited "
+                    "for",
                     wave, -1,
                 )  # fmt: skip
 
@@ -191,8 +196,8 @@ class Shadow:
             late = self.last_lds_store[through_load, g.at] > self.done[counter, g.at]
             if late.any():
                 raise Fault(
-                    f"a wave comes to a barrier before its last {'load to' if through_load else 'store to'} LDS was waited "
-                    "for: others may read what is not there",
+                    f"a wave comes to a barrier before its last {'load to' if through_load else 'store to'} LDS was "
+                    "waited for: others may read what is not there",
                     int(np.argmax(late)), -1,
                 )  # fmt: skip
 

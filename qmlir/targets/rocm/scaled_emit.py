@@ -55,9 +55,7 @@ def _instruction_order(value: Any) -> Any:
     whole = tensor.collapse_shape(
         ir.RankedTensorType.get([rows, groups * block], kind.element_type), value, [[0], [1, 2]]
     )
-    apart = tensor.expand_shape(
-        ir.RankedTensorType.get(runs, kind.element_type), whole, [[0], [1, 2, 3, 4]], [], runs
-    )
+    apart = tensor.expand_shape(ir.RankedTensorType.get(runs, kind.element_type), whole, [[0], [1, 2, 3, 4]], [], runs)
     turned = [rows, groups // 4, 4, 2, block // 2]
     moved = linalg.transpose(
         apart, outs=[tensor.empty(turned, kind.element_type)], permutation=[0, 1, 3, 2, 4]
