@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..launch import EmulationError
+from .arithmetic import COMPARISONS, LANES
 from .decode import EXEC, VCC, Instruction
+from .floats import fma32
 from .gang import Array, Gang
-from .operands import Builder, Operation
+from .operands import TYPES, WIDTH, Builder, Operation
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
 
@@ -169,6 +171,10 @@ _FLOAT: dict[str, Callable[..., Any]] = {  # gfx11.5 and gfx12 have scalar float
     "add_f32": lambda a, b: a + b, "sub_f32": lambda a, b: a - b, "mul_f32": lambda a, b: a * b,
     "min_f32": np.fmin, "max_f32": np.fmax, "min_num_f32": np.fmin, "max_num_f32": np.fmax,
 }  # fmt: skip
+# Of scalar floats, those that vector instructions compute as well.
+_AS_VECTOR = re.compile(
+    r"(rndne|floor|ceil|trunc)_f(32|16)|cvt_(f32_i32|f32_u32|i32_f32|u32_f32|f32_f16|f16_f32|pk_rtz_f16_f32)"
+)
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": lambda a, b: a == b, "lg": lambda a, b: a != b, "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
@@ -221,6 +227,20 @@ def _find(b: Builder, name: str) -> tuple[Callable[[Gang], Any] | None, bool]:
         return lambda g: put(
             g, np.asarray(function(*(np.asarray(o(g)).view(np.float32) for o in (p, q)))).view(U32)
         ), False
+    if _AS_VECTOR.fullmatch(name):
+        return _as_vector(b, name), False
+    if match := re.fullmatch(r"cmp_(\w+)_f32", name):
+        function = COMPARISONS[match[1]]
+        p, q = b.read_scalar(f["ssrc0"]), b.read_scalar(f["ssrc1"])
+
+        def compare(g: Gang) -> None:
+            g.scc[g.at] = function(*(np.asarray(o(g)).view(np.float32) for o in (p, q)))
+
+        return compare, False
+    if name == "fmac_f32":
+        three = [b.read_scalar(f[n]) for n in ("ssrc0", "ssrc1", "sdst")]
+        put = b.write_scalar(f["sdst"])
+        return lambda g: put(g, np.asarray(fma32(*(np.asarray(o(g)).view(np.float32) for o in three))).view(U32)), False
     if match := re.fullmatch(r"bitset([01])_b32", name):
         one = match[1] == "1"
         place, old, put = b.read_scalar(f["ssrc0"]), b.read_scalar(f["sdst"]), b.write_scalar(f["sdst"])
@@ -252,6 +272,25 @@ def _two(b: Builder, name: str) -> Callable[[Gang], Any]:
         if scc is not None:
             g.scc[g.at] = scc
         store(g, found)
+
+    return run
+
+
+def _as_vector(b: Builder, name: str) -> Callable[[Gang], Any]:
+    """A scalar instruction on floats by the function of the vector instruction of its name."""
+    f = b.instruction.fields
+    result, kinds, function = LANES[f"v_{name}"]
+    fetch = [b.read_scalar(f[f"ssrc{i}"]) for i in range(len(kinds.split()))]
+    store = b.write_scalar(f["sdst"])
+
+    def operand(x: Any, kind: str) -> Any:
+        x = np.asarray(x).astype(U32)
+        return x.astype(np.uint16).view(TYPES[kind]) if WIDTH[kind] == 16 else x.view(TYPES[kind])
+
+    def run(g: Gang) -> None:
+        found = function(*(operand(o(g), kind) for o, kind in zip(fetch, kinds.split(), strict=True)))
+        bits = np.asarray(found).astype(TYPES[result]).view(TYPES[f"u{WIDTH[result]}"])
+        store(g, bits.astype(U32))
 
     return run
 
