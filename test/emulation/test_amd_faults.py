@@ -154,6 +154,13 @@ def test_a_barrier_that_a_wave_does_not_reach() -> None:
         )
 
 
+def test_a_store_to_lds_without_active_lanes() -> None:
+    i, lines = instructions("gfx942"), exchange("gfx942")
+    none = {"none": i.s_mov_b64(i.EXEC, 0), "store nothing": lines["write"], "all": i.s_mov_b64(i.EXEC, -1)}
+    at = list(lines).index("write")
+    run("gfx942", {**dict(list(lines.items())[:at]), **none, **dict(list(lines.items())[at:])})
+
+
 def test_what_the_device_would_refuse() -> None:
     lines = exchange("gfx942")
     with pytest.raises(qmlir.EmulationError, match="needs 70000 bytes of LDS; gfx942 has 65536"):

@@ -91,6 +91,8 @@ class Lds:
 
     def store(self, g: Gang, place: Array, on: Array, values: Array, size: int, unknown: Array | None = None) -> None:
         """Store `uint32[waves, lanes, words]`."""
+        if not on.any():
+            return
         offsets = self._offsets(g, place, on, size)
         octets = offsets[..., None] + np.arange(size)
         self._written(g, place, octets, on)
