@@ -37,6 +37,7 @@ class Operation:
         loads: whether its results arrive later.
         counter: by which counter, where they arrive in order.
         addresses, stored: registers that an address is made of, and that go to memory.
+        chooses: of a choice between two operands, the lanes that take the second; the other one does not matter.
         reaches: the lanes whose store has an effect; None: all that are active.
     """
 
@@ -52,6 +53,8 @@ class Operation:
     addresses: int = 0
     stored: int = 0
     reaches: Callable[[Gang], Array] | None = None
+    chooses: Callable[[Gang], Array] | None = None
+    choices: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self.following = self.instruction.address + self.instruction.size

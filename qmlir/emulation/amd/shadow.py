@@ -57,7 +57,7 @@ class Shadow:
         found = None
         unwritten = op.uses & self.unwritten
         if unwritten and flow == "lane":
-            found = self.joined(g, unwritten)
+            found = self.found(g, op)
         elif unwritten and flow == "scalar":
             self._scalars(g, op, unwritten)
             return
@@ -66,6 +66,20 @@ class Shadow:
             return
         if found is not None or op.defines & self.unwritten:
             self.set(g, op.defines, found)
+
+    def found(self, g: Gang, op: Operation) -> Array | None:
+        """Where the result of an instruction on lanes comes from what nobody wrote."""
+        if op.chooses is None:
+            return self.joined(g, op.uses & self.unwritten)
+        sides = []
+        for number in op.choices:
+            part = np.zeros(g.on.shape, np.uint16)
+            if number >= VGPR:
+                part = self.unset[number - VGPR][g.at]
+            elif number < 128:
+                part = np.broadcast_to(self.unset_scalars[number][g.at][:, None], g.on.shape)
+            sides.append(part)
+        return np.where(op.chooses(g), sides[1], sides[0])
 
     def joined(self, g: Gang, registers: int) -> Array | None:
         """Where any of these registers holds what nobody wrote, `[waves, lanes]`; None: nowhere that is active."""

@@ -34,6 +34,12 @@ def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
         run = _lanes(b, *LANES[name])
     else:
         return None
+    if name.startswith("v_cndmask") and "SDWA" not in ins.form and "DPP" not in ins.form:
+        f = ins.fields
+        mask = b.read_mask(f["src2"] if "VOP3" in ins.form else VCC)
+        places = (f["src0"], f["src1"] if "src1" in f else f["vsrc1"])
+        if name == "v_cndmask_b32":
+            return Operation(ins, run, b.uses, b.defines, chooses=mask, choices=places)
     return Operation(ins, run, b.uses, b.defines)
 
 
@@ -289,7 +295,7 @@ def _dual(ins: Instruction, machine: str, lanes: int) -> Operation:
         g.u32[to_x] = new
 
     def flow(g: Gang, shadow: Shadow) -> None:
-        found = [shadow.joined(g, part.uses & shadow.unwritten) for part in (x, y)]
+        found = [shadow.found(g, part) for part in (x, y)]
         for part, unset in zip((x, y), found, strict=True):
             shadow.set(g, part.defines, unset)
 
