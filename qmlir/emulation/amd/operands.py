@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ class Builder:
     lanes: int
     uses: int = 0
     defines: int = 0
-    sources: list[int] = field(default_factory=list)
+    halves: Any = 0  # the registers that each half of a packed result is made of
 
     @property
     def cdna(self) -> bool:

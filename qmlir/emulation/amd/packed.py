@@ -11,8 +11,9 @@ import numpy as np
 from . import floats
 from .arithmetic import LANES
 from .decode import VGPR
-from .gang import Gang
+from .gang import Gang, register_bits
 from .operands import Builder, Fetch, Operation
+from .shadow import Shadow
 
 _F16: dict[str, Callable[..., Any]] = {"add": lambda a, b: a + b, "mul": lambda a, b: a * b, "fma": floats.fma16,
         "min": LANES["v_min_f16"][2], "max": LANES["v_max_f16"][2]}  # fmt: skip
@@ -42,7 +43,19 @@ def build(b: Builder) -> Operation | None:
         run = _mixed(b)
     elif name.startswith("v_dot") and b.instruction.form.startswith("VOP3P"):
         run = _dot(b)
-    return None if run is None else Operation(b.instruction, run, b.uses, b.defines)
+    if run is None:
+        return None
+    op = Operation(b.instruction, run, b.uses, b.defines)
+    if isinstance(b.halves, tuple):  # each register of the result has operands of its own
+        parts, first = b.halves, b.instruction.fields["vdst"]
+
+        def flow(g: Gang, shadow: Shadow) -> None:
+            found = [shadow.joined(g, part & shadow.unwritten) for part in parts]
+            for i, unset in enumerate(found):
+                shadow.set(g, register_bits(first + i, 1), unset)
+
+        op.flow = flow
+    return op
 
 
 def _selects(b: Builder) -> tuple[int, int, int, int]:
@@ -109,7 +122,9 @@ def _pairs(b: Builder, function: Callable[..., Any]) -> Callable[[Gang], Any]:
         return b.read(number, "f32")
 
     first = [_negated(operand(i, low >> i & 1), negate_low >> i & 1) for i in range(n)]
+    b.halves, b.uses = b.uses, 0
     second = [_negated(operand(i, high >> i & 1), negate_high >> i & 1) for i in range(n)]
+    b.halves, b.uses = (b.halves, b.uses), b.halves | b.uses
     to_low, to_high = b.write(f["vdst"], "f32"), b.write(f["vdst"] + 1, "f32")
 
     def run(g: Gang) -> None:
