@@ -13,7 +13,7 @@ from ..launch import EmulationError
 from . import floats
 from .arithmetic import COMPARISONS, LANES, SATURATING, classify, saturated
 from .decode import LITERAL, VCC, VGPR, Instruction
-from .gang import Gang
+from .gang import Gang, register_bits
 from .modifiers import destination, source
 from .operands import WIDTH, Builder, Operation
 from .shadow import Shadow
@@ -34,12 +34,21 @@ def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
         run = _lanes(b, *LANES[name])
     else:
         return None
+    if name == "v_mov_b64" and ins.form == "VOP1":
+        places, target = ins.fields["src0"], ins.fields["vdst"]
+
+        def flow(g: Gang, shadow: Shadow) -> None:
+            found = [shadow.joined(g, register_bits(places + i, 1) & shadow.unwritten) for i in (0, 1)]
+            for i, unset in enumerate(found):
+                shadow.set(g, register_bits(target + i, 1), unset)
+
+        return Operation(ins, run, b.uses, b.defines, flow=flow)
     if name.startswith("v_cndmask") and "SDWA" not in ins.form and "DPP" not in ins.form:
         f = ins.fields
         mask = b.read_mask(f["src2"] if "VOP3" in ins.form else VCC)
-        places = (f["src0"], f["src1"] if "src1" in f else f["vsrc1"])
+        sides = (f["src0"], f["src1"] if "src1" in f else f["vsrc1"])
         if name == "v_cndmask_b32":
-            return Operation(ins, run, b.uses, b.defines, chooses=mask, choices=places)
+            return Operation(ins, run, b.uses, b.defines, chooses=mask, choices=sides)
     return Operation(ins, run, b.uses, b.defines)
 
 
