@@ -23,6 +23,7 @@ from benchmarks.harness import alternate, environment, summary
 # What issue 2 asks for.
 LIMIT_CALL_US = 50.0
 LIMIT_IMPORT_S = 0.3
+LIMIT_SIZES_US = 0.2  # issue 14
 
 _M, _N, _K = 1, 64, 64
 
@@ -76,6 +77,35 @@ def calls() -> tuple[Callable[[], Any], Callable[[], Any]]:
     return eager, bare
 
 
+def sizes_overhead(count: int) -> dict[str, Any]:
+    """What it costs a call to compare the sizes that its arguments share: the README's program, which has one pair, and
+    the same without names. The least CPU time of a call of each, in turn."""
+    import time
+    import timeit
+    from dataclasses import replace
+
+    import numpy as np
+
+    import qmlir
+
+    T = qmlir.TensorSpec
+    weight, scale = np.ones((256, 64), np.int8), np.full((1, 64), 0.01, np.float32)
+    named = qmlir.ops.scaled_matmul.compile(
+        T((None, 256), "i8"), weight, lhs_scale=T((None, 1), "f32"), rhs_scale=scale
+    )
+    signature = named.manifest["functions"]["main"]
+    inputs = [{**i, "shape": [None if isinstance(s, str) else s for s in i["shape"]]} for i in signature["inputs"]]
+    nameless = replace(named, manifest={**named.manifest, "functions": {"main": {**signature, "inputs": inputs}}})
+    arrays = (np.ones((1, 256), np.int8), np.ones((1, 1), np.float32))
+    calls = [qmlir.load(a, device="local-sync").main for a in (named, nameless)]
+    timers = [timeit.Timer(lambda f=f: f(*arrays), timer=time.process_time) for f in calls]
+    rounds = [[t.timeit(200) / 200 for t in timers] for _ in range(count // 200)]
+    least = [min(r[i] for r in rounds) * 1e6 for i in range(2)]
+    over = least[0] - least[1]
+    return {"compared_us": least[0], "uncompared_us": least[1], "overhead_us": over, "limit_us": LIMIT_SIZES_US,
+            "ok": over < LIMIT_SIZES_US}  # fmt: skip
+
+
 def call_overhead(count: int) -> dict[str, Any]:
     """Eager and bare call, and what the one costs over the other."""
     eager, bare = calls()
@@ -115,13 +145,14 @@ def measure(quick: bool) -> dict[str, Any]:
     return {
         "environment": environment(),
         "call": call_overhead(2_000 if quick else 20_000),
+        "sizes": sizes_overhead(2_000 if quick else 20_000),
         "import": import_time(5 if quick else 15),
     }
 
 
 def text(result: dict[str, Any]) -> str:
     """The result for a person."""
-    call, imported, e = result["call"], result["import"], result["environment"]
+    call, sizes, imported, e = result["call"], result["sizes"], result["import"], result["environment"]
     rows = [
         f"{name:5} call  {s['median']:7.1f} us   (p10 {s['p10']:.1f}, p90 {s['p90']:.1f})"
         for name, s in (("eager", call["eager_us"]), ("bare", call["bare_us"]))
@@ -130,6 +161,7 @@ def text(result: dict[str, Any]) -> str:
         f"{call['product']}, {call['driver']}, {call['count']} calls of each in turn",
         *rows,
         f"overhead    {call['overhead_us']:7.1f} us   (limit {call['limit_us']:g} us: {_verdict(call['ok'])})",
+        f"sizes       {sizes['overhead_us']:7.2f} us   (limit {sizes['limit_us']:g} us: {_verdict(sizes['ok'])})",
         f"import      {imported['median_s'] * 1e3:7.1f} ms   (limit {imported['limit_s'] * 1e3:g} ms: "
         f"{_verdict(imported['ok'])})",
         f"{e['cpu']}, {e['cpus']} CPUs, {e['threads']} threads, load {e['load']:.2f}; Python {e['python']}, "

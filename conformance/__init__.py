@@ -9,6 +9,7 @@
 | `program.py` | such a program: its reference, its IR, its compiled form |
 | `judge.py` | docs/semantics.md, section 5 |
 | `stream.py` | the random numbers that the systems' published results were drawn from |
+| `opened.py` | programs saved to a file, which another process without a compiler opens and calls; tests use it too |
 | `run.py` | runs cases in a child process and keeps `results/` |
 | `report.py` | the text of docs/cases.md |
 

@@ -67,6 +67,7 @@ def run_case(
     from qmlir.errors import CompileError, VerifyError
 
     from .case import Refused
+    from .opened import opened
     from .scheme import variants
 
     row: dict[str, Any] = {"id": case["id"], "status": "passed", "variants": 0}
@@ -84,7 +85,7 @@ def run_case(
                 artifact = variant.program.compile(target)
             say("run")
             start = time.perf_counter()
-            main = qmlir.load(artifact).main
+            main = opened(artifact).main
             made = main(*[variant.program.arrays[n] for n in variant.program.arguments()])
             spent += time.perf_counter() - start
             say("judge")

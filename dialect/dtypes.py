@@ -121,6 +121,9 @@ _NUMPY = {"i16": "int16", "u16": "uint16", "i32": "int32", "u32": "uint32", "i64
           "f64": "float64", "f16": "float16", "bool": "bool"}  # fmt: skip
 _ML_DTYPES = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "e4m3fnuz": "float8_e4m3fnuz",
               "e5m2fnuz": "float8_e5m2fnuz", "e8m0": "float8_e8m0fnu"}  # fmt: skip
+# Types of ml_dtypes below a byte, one code per element: what `onnx.numpy_helper.to_array` and JAX give. Its int1 is -1
+# and 0, which no dtype here is.
+_SUB_BYTE = {"int4": "i4", "uint4": "u4", "int2": "i2", "uint2": "u2", "uint1": "u1", "float4_e2m1fn": "e2m1"}
 
 
 @cache
@@ -142,8 +145,34 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
     plain |= {np.dtype(v): k for k, v in _NUMPY.items()}
     if dtype in plain:
         return plain[dtype]
-    names = {v: k for k, v in _ML_DTYPES.items()}
+    names = {v: k for k, v in _ML_DTYPES.items()} | _SUB_BYTE
     return names[dtype.name]
+
+
+def is_sub_byte(dtype: np.dtype[Any]) -> bool:
+    """Whether a numpy dtype is one of ml_dtypes' that has one code below a byte per element."""
+    return dtype.name in _SUB_BYTE
+
+
+def stored_codes(array: Array) -> Array:
+    """An array of ml_dtypes' types below a byte as codes in i8 or u8, one per element; any other array as it is."""
+    if not is_sub_byte(array.dtype):
+        return array
+    name = _SUB_BYTE[array.dtype.name]
+    return array.view(np.uint8) & np.uint8(15) if name == "e2m1" else array.astype(DTYPES[name].numpy)
+
+
+def restored(array: Array, dtype: str) -> Array:
+    """An array as `np.load` reads it, in the type that it was saved with: files keep of the types of ml_dtypes only
+    the size of their elements (`|V1`). `dtype` is the type that is expected."""
+    if array.dtype.kind != "V" or array.dtype.name != f"void{8 * array.dtype.itemsize}":
+        return array
+    import ml_dtypes
+
+    names = _ML_DTYPES | {v: k for k, v in _SUB_BYTE.items()}
+    if dtype not in names or np.dtype(getattr(ml_dtypes, names[dtype])).itemsize != array.dtype.itemsize:
+        return array
+    return array.view(getattr(ml_dtypes, names[dtype]))
 
 
 # fp4 e2m1 (OCP Microscaling Formats v1.0, section 5.3.3): sign, two exponent bits, one mantissa bit.

@@ -21,7 +21,11 @@ ACTIVATION = (
 GATED = ("swiglu", "geglu")
 GATE_LAYOUT = ("halves", "interleaved")
 BIAS_STAGE = ("acc", "scaled", "out")
-RECIPE = ("torchao", "onnx", "fbgemm", "amax")
+RECIPE = ("torchao", "onnx", "fbgemm", "amax", "aiter")
+# Those without a zero point whatever the codes, with `s = max|x| / hi`.
+SYMMETRIC_RECIPES = ("amax", "aiter")
+# Those that divide by the scale; the others multiply by its reciprocal.
+DIVIDING_RECIPES = ("onnx", "aiter")
 GRANULARITY = ("tensor", "token", "group")
 INPUT_LAYOUT = ("NHWC", "NCHW")
 FILTER_LAYOUT = ("FHWC", "HWCF", "FCHW")

@@ -26,8 +26,11 @@ from typing import Any, ClassVar, NoReturn
 from .._mlir import ir, register_dialect, register_operation
 from .._spelling import did_you_mean, location_text
 from ..errors import Diagnostic
+from .sizes import Size
 
 NAMESPACE = "qmlir"
+Axes = tuple[str | Size | int | None, ...]
+Sizes = dict[str, Axes]
 _SEGMENTS = "operandSegmentSizes"
 # `%0 = "name"(%operands)[successors] <{...}>`: MLIR keeps these attributes of an unregistered op where its bindings
 # do not show them.
@@ -366,6 +369,12 @@ class Op(ir.OpView):
 
     def verify_semantics(self) -> None:
         """Shape and type rules of the op. Raises OpError."""
+
+    def sizes(self) -> Sizes:
+        """For operands and results by name: the size along each axis, so that axes that must agree say the same. None
+        where nothing is said: an axis of one element that is broadcast, or one that counts blocks; a number where an
+        attribute says it. Names are the op's own: `M`, `N`, `K`."""
+        return {}
 
 
 class View:

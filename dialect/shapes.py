@@ -8,6 +8,7 @@ divides the operand's axis, and the quotient is the block that one scale covers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 Shape = tuple[int | None, ...]
@@ -53,6 +54,18 @@ def blocks(scale: Sequence[int | None], operand: Sequence[int | None], name: str
                 f"which {s} groups do not divide{hint}"
             )
     return tuple(result)
+
+
+def group_along(operand: Sequence[int | None], axis: int, *scales: Sequence[int | None] | None) -> int | None:
+    """How many elements along an axis of `operand` one scale covers at the least; None where each covers all of it.
+    `axis` is negative; sizes that are not static count as one element each."""
+    groups = []
+    for scale in scales:
+        if scale is None or len(scale) < -axis or scale[axis] == 1:
+            continue
+        count, size = scale[axis], operand[axis]
+        groups.append(size // count if count and size else 1)
+    return math.gcd(*groups) if groups else None
 
 
 def broadcast(a: Sequence[int | None], b: Sequence[int | None]) -> Shape | None:

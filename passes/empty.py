@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .._mlir import PassManager, arith, func, hal, ir, scf, tensor
+from .._mlir import PassManager, arith, func, ir, scf, tensor
+from ..signature import NAME
 from .base import Pass, State
+from .lower.blocks import assert_that
 from .lower.build import index
 
 
@@ -23,8 +25,8 @@ class GuardEmptyPass(Pass):
     Where the two ways meet, IREE (3.13) brings the allocations of their results together, and takes an offset that is
     0 in one and a `util.align` in the other for 0 (its integer ranges do not know the op): one of several results was
     read where another lies, and so were values inside the program. So they do not meet where there are several: each
-    returns from a block of its own. Programs that pad tensors are refused so when they are loaded, by IREE's check of
-    the command buffers that it makes then: in those, what is chosen is buffer views.
+    returns from a block of its own. Programs that pad tensors cannot be loaded in that form (IREE's check of the
+    command buffers that it makes then refuses them): those have no choice, and a call with an empty axis is an error.
     """
 
     name: ClassVar[str] = "qmlir-guard-empty"
@@ -40,7 +42,26 @@ class GuardEmptyPass(Pass):
             results = ir.FunctionType(ir.TypeAttr(operation.attributes["function_type"]).value).results
             # A result without a dynamic axis would not be empty: what it holds is the program's to say.
             if not private and any(map(_axes, op.arguments)) and all(_type_axes(t) for t in results):
-                _guard(module, op)
+                if len(results) > 1 and _pads(op):
+                    _refuse_empty(op)
+                else:
+                    _guard(module, op)
+
+
+def _refuse_empty(f: Any) -> None:
+    """Make a call with an empty axis an error, which names the argument and the axis."""
+    given = f.operation.attributes.get("arg_attrs", None)
+    with f.operation.location, ir.InsertionPoint.at_block_begin(f.regions[0].blocks[0]):
+        for i, value in enumerate(f.arguments):
+            known = {a.name: a.attr for a in ir.DictAttr(given[i])} if given is not None else {}
+            name = ir.StringAttr(known[NAME]).value if NAME in known else f"arg{i}"
+            for axis in _axes(value):
+                there = arith.cmpi(arith.CmpIPredicate.ne, tensor.dim(value, index(axis)), index(0))
+                assert_that(
+                    there,
+                    f"axis {axis} of {name} is empty: on Vulkan, programs with several results that pad "
+                    "tensors take no empty ones (make no call, or compile each result by itself)",
+                )
 
 
 def _fold_static(f: Any) -> None:
@@ -75,7 +96,7 @@ def _guard(module: Any, body: Any) -> None:
             for which in ("arg_attrs", "res_attrs"):
                 if which in body.operation.attributes:
                     outer.operation.attributes[which] = body.operation.attributes[which]
-            _choose(outer, list(t.results), shapes, name, _pads(body))
+            _choose(outer, list(t.results), shapes, name)
 
 
 def _pads(f: Any) -> bool:
@@ -89,18 +110,15 @@ def _pads(f: Any) -> bool:
     return any(found)
 
 
-def _choose(outer: Any, types: list[Any], shapes: int, name: str, pads: bool) -> None:
+def _choose(outer: Any, types: list[Any], shapes: int, name: str) -> None:
     """The body of a guarded function."""
     with ir.InsertionPoint(outer.add_entry_block()):
         sizes = list(func.CallOp([ir.IndexType.get()] * shapes, f"{name}__shapes", outer.arguments).results)
         is_empty = _any_empty(list(outer.arguments))
-        together = len(types) == 1 or pads
-        views = len(types) > 1 and pads
-        if together:
-            choice = scf.IfOp(is_empty, [_view()] * len(types) if views else types, has_else=True)
+        if len(types) == 1:
+            choice = scf.IfOp(is_empty, types, has_else=True)
             empty, full, end = choice.then_block, choice.else_block, scf.YieldOp
-            chosen = list(choice.results)
-            func.ReturnOp(_tensors(chosen, sizes, types) if views else chosen)
+            func.ReturnOp(list(choice.results))
         else:
             empty, full, end = *(outer.regions[0].blocks.append() for _ in range(2)), func.ReturnOp
             ir.Operation.create(
@@ -108,26 +126,9 @@ def _choose(outer: Any, types: list[Any], shapes: int, name: str, pads: bool) ->
                 attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0])},
             )  # fmt: skip
     with ir.InsertionPoint(empty):
-        empties = [tensor.empty(s, t.element_type) for s, t in _shaped(sizes, types)]
-        end(_views(empties) if views else empties)
+        end([tensor.empty(s, t.element_type) for s, t in _shaped(sizes, types)])
     with ir.InsertionPoint(full):
-        results = list(func.CallOp(types, f"{name}__body", list(outer.arguments)).results)
-        end(_views(results) if views else results)
-
-
-def _view() -> Any:
-    return ir.Type.parse("!hal.buffer_view")
-
-
-def _views(values: list[Any]) -> list[Any]:
-    return [hal.tensor_export(_view(), v, v.type, [tensor.dim(v, index(i)) for i in _axes(v)]) for v in values]
-
-
-def _tensors(views: list[Any], sizes: list[Any], types: list[Any]) -> list[Any]:
-    return [
-        hal.tensor_import(t, view, t, [size for size in s if not isinstance(size, int)])
-        for view, (s, t) in zip(views, _shaped(sizes, types), strict=True)
-    ]
+        end(list(func.CallOp(types, f"{name}__body", list(outer.arguments)).results))
 
 
 def _shaped(sizes: list[Any], types: list[Any]) -> list[tuple[list[Any], Any]]:

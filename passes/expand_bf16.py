@@ -32,9 +32,9 @@ class ExpandBf16Pass(Pass):
         def visit(op: Any) -> Any:
             if op.name in (_LOAD, _STORE):
                 masked.append(op)
-            if op.name in (*_OF_INTEGERS, "arith.truncf") and _is(op.results[0].type, ir.BF16Type):
-                if op.name in _OF_INTEGERS or _is(op.operands[0].type, ir.F32Type):
-                    found.append(op)
+            conversion = op.name in _OF_INTEGERS or (op.name == "arith.truncf" and _is(op.operands[0].type, ir.F32Type))
+            if conversion and _is(op.results[0].type, ir.BF16Type):
+                found.append(op)
             return ir.WalkResult.ADVANCE
 
         module.operation.walk(visit)
@@ -66,7 +66,10 @@ def _move_bits(op: Any) -> None:
             if len(operands) == 3:  # what the lanes hold that are not loaded
                 operands[2] = arith.bitcast(shaped_like(operands[2], i16), operands[2])
             bits = ir.Operation.create(
-                _LOAD, results=[shaped_like(op.results[0], i16)], operands=operands, attributes=dict(op.attributes.items())
+                _LOAD,
+                results=[shaped_like(op.results[0], i16)],
+                operands=operands,
+                attributes=dict(op.attributes.items()),
             ).results[0]
             op.results[0].replace_all_uses_with(arith.bitcast(op.results[0].type, bits))
             op.erase()

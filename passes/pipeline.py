@@ -20,7 +20,7 @@ from .._mlir import PassManager, ir
 from .._spelling import location_text
 from ..errors import Diagnostic, DiagnosticsError, PassError, UsageError
 from .base import Pass, State
-from .registry import PASSES, parse_pass
+from .registry import PASSES, UPSTREAM, parse_pass
 
 AfterPass = Callable[[str, Any], None]  # (text of the pass, module)
 
@@ -86,6 +86,26 @@ class Pipeline:
             self.seconds[step.text()] = self.seconds.get(step.text(), 0.0) + time.perf_counter() - start
             if after is not None:
                 after(step.text(), module)
+
+
+def undeclared(text: str) -> list[str]:
+    """The elements of a pipeline that a file may not name: passes that are neither ours nor in `registry.UPSTREAM`, and
+    options of upstream passes, some of which write files. [] when there are none.
+
+    Raises:
+        UsageError: brackets do not match, or an unknown option of a pass of ours.
+    """
+    found = []
+    for part in _split(text):
+        name = part.split("{", 1)[0].strip()
+        nest = re.fullmatch(r"[\w.]+\((.*)\)", part, re.S)
+        if nest is not None:
+            found += undeclared(nest[1])
+        elif name in PASSES:
+            parse_pass(part)
+        elif part not in UPSTREAM:
+            found.append(part)
+    return found
 
 
 def _small(module: Any) -> bool:

@@ -36,6 +36,14 @@ PASSES: dict[str, str] = {
 }
 
 
+# Upstream passes that a pipeline from a file may name. They have no options there, so none of them touches a file.
+UPSTREAM = frozenset({
+    "canonicalize", "cse", "inline", "symbol-dce", "loop-invariant-code-motion", "convert-elementwise-to-linalg",
+    "linalg-generalize-named-ops", "linalg-fold-unit-extent-dims", "linalg-fuse-elementwise-ops",
+    "linalg-specialize-generic-ops", "lower-affine", "strip-debuginfo",
+})  # fmt: skip
+
+
 def pass_class(name: str) -> type[Pass]:
     """The class registered under `name`. Raises UsageError with near names when there is none."""
     if name not in PASSES:

@@ -142,7 +142,8 @@ def _forked() -> None:
     ctypes_dl._global_init.local_dylib = None
 
 
-os.register_at_fork(after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_forked)
 
 
 class _Attribute(ctypes.Structure):

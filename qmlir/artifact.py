@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from .dialect.sizes import Size
 from .errors import ArtifactError, Diagnostic, QmlirError, UsageError
 from .spec import TensorSpec
 
@@ -29,11 +30,43 @@ WRITING = threading.RLock()
 
 
 @dataclass(frozen=True)
+class Agreement:
+    """Axis `other_axis` of argument `other` has the size `size` of that of `axis` of `argument`."""
+
+    argument: int
+    axis: int
+    other: int
+    other_axis: int
+    size: Size
+
+
+@dataclass(frozen=True)
 class Signature:
-    """Names and specs of a function's arguments and results."""
+    """Names and specs of a function's arguments and results. Sizes of one name are the same in a call."""
 
     inputs: tuple[tuple[str, TensorSpec], ...]
     outputs: tuple[TensorSpec, ...]
+
+    @property
+    def agreements(self) -> tuple[Agreement, ...]:
+        """What has to hold of the sizes of a call's arguments, beyond the sizes that are numbers."""
+        places = [
+            (i, axis, Size.parse(text))
+            for i, (_, spec) in enumerate(self.inputs)
+            for axis, text in enumerate(spec.symbols)
+            if text is not None
+        ]
+        # Each is compared with the first argument that has the very size; without one, with the first of its kind.
+        first: dict[Size, tuple[int, int]] = {}
+        for i, axis, size in reversed(places):
+            first[size] = (i, axis)
+        found = []
+        for i, axis, size in places:
+            plain = Size(size.name)
+            at, to = (first[plain], size) if plain in first else (first[size], plain)
+            if at != (i, axis):
+                found.append(Agreement(*at, i, axis, to))
+        return tuple(found)
 
     def __str__(self) -> str:
         inputs = ", ".join(f"{name}: {spec}" for name, spec in self.inputs)
@@ -86,19 +119,22 @@ class Artifact:
         self.path = write_atomically(Path(path), self.vmfb)
         return self.path
 
-    def source(self, level: str, dispatch: str | None = None) -> str:
+    def source(self, level: str, dispatch: str | None = None, *, read_outside: bool = False) -> str:
         """The program at a level: `import`, `qmlir`, `linalg`, `configured`; `dispatch`, the IR of each dispatch that
         IREE forms; or the device code `asm`, `ptx`, `isa`, `spirv`. `dispatch` names one of them.
 
-        It is built again: an artifact that was loaded from a file finds its source by the path in its manifest.
+        It is built again: an artifact that was loaded from a file finds its source by the path in its manifest. Of
+        what the manifest asks for, only what qmlir declares is done, and files that lie neither beside the artifact nor
+        in the current folder are read only with `read_outside`.
 
         Raises:
-            UsageError: an unknown level or dispatch, or a source that is gone or has changed.
+            UsageError: an unknown level or dispatch, or a source that is gone, has changed or lies outside.
+            ArtifactError: a manifest that asks for flags or passes that qmlir does not declare.
         """
         if self.rebuild is None:
-            from .compiler import rebuilder
+            from .rebuilding import rebuilder
 
-            self.rebuild = rebuilder(self)
+            self.rebuild = rebuilder(self, read_outside)
         return self.rebuild(level, dispatch)
 
     def _repr_html_(self) -> str:

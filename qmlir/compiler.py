@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import __version__, settings
 from ._spelling import CODE_LEVELS, LEVELS
-from .artifact import MANIFEST_KEY, Artifact, write_atomically
+from .artifact import MANIFEST_KEY, Artifact, Signature, write_atomically
 from .cache import Cache, key_of
 from .device_code import OPCODES, assembly_parts, spirv_instructions
 from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, TuningWarning, UsageError
 from .frontends.registry import ImportedSource, find, front_ends
+from .isolation import Limits, in_fork
 from .strategy import choice_text
 from .targets import Target, resolve
 
@@ -42,6 +43,7 @@ _DEVICE_CODE = {"dispatch": (".mlir",), "asm": (".s",), "ptx": (".ptx",), "isa":
 
 AfterStage = Callable[[str, Any], None]
 KeepParameters = bool | Literal["mapped"]
+KEEP_PARAMETERS: tuple[KeepParameters, ...] = (False, True, "mapped")
 
 
 def stage_pipeline(target: Target, level: str, choice: Mapping[str, Any] | None = None) -> str:
@@ -70,7 +72,8 @@ class Options:
         cache: whether compiled programs are kept on disk.
         strict: refuse a program of which a part is known to be slow on the target.
         choice: values of what the target's strategies leave open.
-        origin: where the source is, for the manifest: `rebuilder` compiles it again from there.
+        limits: compile in a child process that may use this much.
+        origin: where the source is, for the manifest: `rebuilding.rebuilder` compiles it again from there.
     """
 
     pipeline: str | None = None
@@ -82,6 +85,7 @@ class Options:
     cache: bool = True
     strict: bool = False
     choice: Mapping[str, Any] = field(default_factory=dict)
+    limits: Limits | None = None
     origin: Mapping[str, Any] | None = None
 
 
@@ -100,6 +104,9 @@ def compile(
     import_options: Mapping[str, Any] | None = None,
     tuning: str | os.PathLike[str] | None = None,
     choice: Mapping[str, Any] | None = None,
+    isolated: bool = False,
+    timeout: float | None = None,
+    memory: int | None = None,
 ) -> Artifact:
     """Compile a program for one target.
 
@@ -122,6 +129,9 @@ def compile(
             where the database has nothing: the program is compiled as was best; what neither knows is a
             `TuningWarning`, once.
         choice: values of what the target's strategies leave open (`qmlir tune` tries them), before a database's.
+        isolated: compile in a child process (a fork of this one): a crash of the compiler is a CompileError.
+        timeout: seconds after which compiling ends in a CompileError; implies `isolated`.
+        memory: bytes that compiling may take; more is a CompileError; implies `isolated`.
 
     Raises:
         FrontEndError: a front end could not import the source.
@@ -130,19 +140,23 @@ def compile(
     """
     if start not in LEVELS:
         raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
-    if keep_parameters not in (False, True, "mapped"):
+    if keep_parameters not in KEEP_PARAMETERS:
         raise UsageError(f"keep_parameters is {keep_parameters!r}; it may be True, False or 'mapped'")
+    for name, limit in (("timeout", timeout), ("memory", memory)):
+        if limit is not None and limit <= 0:
+            raise UsageError(f"{name} is {limit!r}; it must be more than 0")
     options = Options(
         pipeline, start, dict(parameters or {}), keep_parameters, tuple(flags),
         Path(dump_stages) if dump_stages is not None else None, cache, strict,
     )  # fmt: skip
-    program = _program(source, import_options or {}, start)
+    program = program_of(source, import_options or {}, start)
     resolved = resolve(target)
     made = dict(choice or {})
     if tuning is not None:
         made = {**_tuned(program, resolved, options, tuning), **made}
     options = replace(options, choice=made, flags=(*choice_flags(resolved, made), *options.flags))
-    options = replace(options, origin=_origin(program, options))
+    limits = Limits(timeout, memory) if isolated or timeout is not None or memory is not None else None
+    options = replace(options, origin=_origin(program, options), limits=limits)
     key = None
     if cache and options.dump_stages is None:
         files = {scope: _file_digest(path) for scope, path in options.parameters.items()}
@@ -177,7 +191,7 @@ class MlirSource:
 Program = MlirSource | ImportedSource
 
 
-def _program(source: Any, settings: Mapping[str, Any], start: str = "import") -> Program:
+def program_of(source: Any, settings: Mapping[str, Any], start: str = "import") -> Program:
     """What builds the program of a source."""
     found = find(source)
     if found is None:
@@ -193,8 +207,11 @@ def compile_built(build: Callable[[Any], Any], target: Target, options: Options,
     """Compile what `build(context)` makes. `key` is its cache key, None to leave the cache alone."""
     from .artifact import read_manifest
 
-    def fresh() -> bytes:
+    def made() -> bytes:
         return run_compiler(build, target, options).vmfb
+
+    def fresh() -> bytes:
+        return made() if options.limits is None else in_fork(made, options.limits)
 
     if key is not None:
         vmfb = Cache().get_or_build(key, fresh)
@@ -246,29 +263,6 @@ def _origin(program: Program, options: Options) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def rebuilder(artifact: Artifact) -> Callable[[str, str | None], str]:
-    """What shows the levels of an artifact that was loaded from a file: its source, where it still is what it was.
-
-    Raises:
-        UsageError: the source was no file, is gone or has changed.
-    """
-    origin = artifact.manifest.get("source")
-    if not isinstance(origin, Mapping):
-        raise UsageError("the program was compiled from memory, and its source is not kept; compile it again")
-    path = Path(str(origin["path"]))
-    places = [path] if path.is_absolute() or artifact.path is None else [path, artifact.path.parent / path]
-    found = next((p for p in places if p.is_file()), None)
-    if found is None:
-        raise UsageError(f"the program was compiled from {path}, which is not here; compile it again")
-    kept = dict(origin["options"])
-    program = _program(found, origin["import_options"], kept["start"])
-    if hashlib.sha256(program.key().encode()).hexdigest() != origin["sha256"]:
-        raise UsageError(f"the program was compiled from {path}, which has changed since; compile it again")
-    options = Options(**{**kept, "flags": tuple(kept["flags"])})
-    target = resolve(artifact.target)
-    return lambda level, dispatch: rebuild(program, target, options, level, dispatch)
-
-
 _warned: set[str] = set()
 
 
@@ -297,7 +291,7 @@ def refuse_notes(notes: Sequence[Diagnostic]) -> None:
 def text_at(source: Any, level: str, *, target: str = "cpu", dispatch: str | None = None, **options: Any) -> str:
     """The program as text at `level` (see `Artifact.source`), `dispatch` alone when it is named. Options are those
     of `compile`."""
-    program = _program(source, options.pop("import_options", None) or {}, options.get("start", "import"))
+    program = program_of(source, options.pop("import_options", None) or {}, options.get("start", "import"))
     resolved = resolve(target)
     options["flags"] = (*choice_flags(resolved, options.get("choice")), *options.get("flags", ()))
     options["parameters"] = dict(options.get("parameters") or {})
@@ -306,7 +300,7 @@ def text_at(source: Any, level: str, *, target: str = "cpu", dispatch: str | Non
 
 def builder(source: Any, import_options: Mapping[str, Any] | None = None) -> Callable[[Any], Any]:
     """What makes the module of a source in a context: for tools that look at programs without compiling them."""
-    return _program(source, import_options or {})
+    return program_of(source, import_options or {})
 
 
 def rebuild(
@@ -490,7 +484,7 @@ def run_compiler(
     from .passes.guard import GuardPass
     from .passes.pipeline import Pipeline
     from .passes.verify import VerifyPass
-    from .signature import drop_attributes
+    from .signature import assert_sizes, drop_attributes
     from .util_globals import has_state
 
     dump = options.dump_stages
@@ -557,6 +551,7 @@ def run_compiler(
             from .kernels.borrowed import borrowed
 
             manifest["borrowed"] = borrowed(module)
+        assert_sizes(module, {name: Signature.from_json(f) for name, f in manifest["functions"].items()})
         manifest["has_state"] = has_state(module)
         drop_attributes(module)
         if options.keep_parameters == "mapped":

@@ -103,3 +103,10 @@ class CheckpointError(QmlirError):
 
 class InputError(QmlirError):
     """Arguments of a compiled function that do not fit its signature, or values out of range."""
+
+
+def runtime_reason(e: Exception) -> str:
+    """IREE's message without the places in IREE's sources: `where: STATUS; message; while ...`."""
+    first = str(e).splitlines()[0] if str(e) else type(e).__name__
+    parts = [p.strip() for p in first.split(";") if p.strip()]
+    return parts[1] if len(parts) > 1 else first

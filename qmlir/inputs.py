@@ -10,6 +10,7 @@ import numpy as np
 
 from .artifact import Signature
 from .dialect.dtypes import DTYPES, Array
+from .dialect.sizes import Size
 from .errors import UsageError
 
 # What the manifest says of each argument: {"role": operand of an op, "limit": ids stay below it, "sum": of sizes}.
@@ -97,8 +98,9 @@ def make(
         names = ", ".join(n for n, _ in signature.inputs) or "none"
         raise UsageError(f"there is no argument {unknown[0]!r}; arguments: {names}")
     shapes = []
+    values = _named(signature, sizes or {})
     for name, spec in signature.inputs:
-        shape = (sizes or {}).get(name) or tuple(size if s is None else s for s in spec.shape)
+        shape = (sizes or {}).get(name) or tuple(_number(s, values, size) for s in spec.sizes)
         if not spec.accepts(shape):
             raise UsageError(f"argument {name!r} is {spec}, which takes no shape {'x'.join(map(str, shape))}")
         shapes.append(shape)
@@ -106,6 +108,24 @@ def make(
         _values(rng, name, spec.dtype, shape, role, shapes)
         for (name, spec), shape, role in zip(signature.inputs, shapes, known, strict=True)
     ]
+
+
+def _named(signature: Signature, sizes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """The numbers that whole shapes give to the names of sizes."""
+    found: dict[str, int] = {}
+    for name, spec in signature.inputs:
+        for symbol, number in zip(spec.symbols, sizes.get(name, ()), strict=False):
+            if symbol is not None and Size.parse(symbol).plain:
+                found.setdefault(symbol, number)
+    return found
+
+
+def _number(size: int | str | None, values: Mapping[str, int], default: int) -> int:
+    """The number of a size that is a number, a name, what follows from one, or nothing known."""
+    if isinstance(size, str):
+        parsed = Size.parse(size)
+        return parsed.of(values.get(parsed.name, default))
+    return default if size is None else size
 
 
 def _values(

@@ -19,7 +19,7 @@ import numpy as np
 from ._spelling import did_you_mean
 from .artifact import Artifact
 from .dialect import enums, infer
-from .dialect.dtypes import DTYPES, from_numpy
+from .dialect.dtypes import CODES, DTYPES, from_numpy, stored_codes
 from .dialect.reference.matmul import normalize_epilogue
 from .errors import Diagnostic, UsageError, VerifyError
 from .spec import TensorSpec
@@ -31,7 +31,7 @@ _EPILOGUE_OPERANDS = ("bias", "c", "act_scale", "out_scale", "out_multiplier", "
 _QUANTISED = ("lhs_scale", "rhs_scale", "lhs_zero_point", "rhs_zero_point")
 _PRODUCT_ATTRIBUTES = ("lhs_dtype", "rhs_dtype", "packing", "zero_mode", "lhs_zero_mode", "compute_dtype", "bias_stage",
                        "alpha", "beta", "activation", "act_clamp", "gate_layout", "out_dtype", "rounding",
-                       "clamp")  # fmt: skip
+                       "clamp", "group_size")  # fmt: skip
 _CHOICES = {
     "packing": enums.PACKING, "zero_mode": enums.ZERO_MODE, "bias_stage": enums.BIAS_STAGE,
     "activation": enums.ACTIVATION, "gate_layout": enums.GATE_LAYOUT, "rounding": enums.ROUNDING,
@@ -179,7 +179,7 @@ class Operation:
         from ._mlir import func, ir
         from .dialect.ops.common import tensor_type
         from .passes.lower.build import dense
-        from .signature import DTYPE, NAME
+        from .signature import DTYPE, NAME, SIZES, sizes_attribute
 
         every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
         results = self._inferred(every, attributes)
@@ -190,7 +190,8 @@ class Operation:
             argument_types = [tensor_type(specs[n].shape, specs[n].dtype) for n in order]
             f = func.FuncOp("main", ir.FunctionType.get(argument_types, result_types))
             f.attributes["arg_attrs"] = ir.ArrayAttr.get([
-                ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype)}) for n in order
+                ir.DictAttr.get({NAME: ir.StringAttr.get(n), DTYPE: ir.StringAttr.get(specs[n].dtype),
+                                 SIZES: sizes_attribute(specs[n].symbols)}) for n in order
             ])  # fmt: skip
             f.attributes["res_attrs"] = ir.ArrayAttr.get(
                 [ir.DictAttr.get({DTYPE: ir.StringAttr.get(dtype)}) for _, dtype in results]
@@ -198,7 +199,9 @@ class Operation:
             with ir.InsertionPoint(f.add_entry_block()):
                 values = dict(zip(order, f.arguments, strict=True))
                 for n, array in constants.items():
-                    values[n] = dense(array, every[n].dtype if DTYPES[every[n].dtype].kind == "float" else None)
+                    values[n] = dense(
+                        stored_codes(array), every[n].dtype if DTYPES[every[n].dtype].kind == "float" else None
+                    )
                 func.ReturnOp([value for value, _ in self._op(values, every, attributes)])
         return module
 
@@ -264,10 +267,13 @@ class Operation:
             except ValueError as e:
                 raise UsageError(str(e)) from None
         sides = _SIDES.get(self.name)
+        if self.name == "dequant":
+            _check_stated("input", specs["input"].dtype, "dtype", out)
         if sides is not None:
             out.setdefault("out_dtype", "f32")
             for side in sides:
                 d = specs[side.operand].dtype
+                _check_stated(side.operand, d, side.dtype, out)
                 packed = side is sides[1] and out.get("packing", "none") != "none"
                 if side.dtype not in out and not (d == "u8" and packed):
                     out[side.dtype] = d
@@ -284,10 +290,8 @@ class Operation:
                 out["bias_stage"] = "acc" if specs["bias"].dtype == "i32" else "scaled"
         elif "zero_point" in specs and self.name == "dequant":
             out.setdefault("zero_mode", "int")
-            if specs["input"].dtype == "u8":
-                out.setdefault("dtype", "u8")
-        if self.name == "dequant" and specs["input"].dtype == "u8":
-            out.setdefault("dtype", "u8")
+        if self.name == "dequant" and specs["input"].dtype in ("u8", *_BELOW_A_BYTE):
+            out.setdefault("dtype", specs["input"].dtype)
         return out
 
 
@@ -322,6 +326,22 @@ _SIDES = {
 
 _STORABLE = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "codebook", "e4m3", "e5m2", "e4m3fnuz",
              "e5m2fnuz")  # fmt: skip
+
+
+_BELOW_A_BYTE = CODES[2:9]
+
+
+def _check_stated(name: str, d: str, attribute: str, attributes: Mapping[str, Any]) -> None:
+    """An array of a type below a byte says itself what its codes are, and that they are not packed."""
+    if d not in _BELOW_A_BYTE:
+        return
+    if attributes.get(attribute, d) != d:
+        raise UsageError(f"{attribute}={attributes[attribute]!r}, but {name!r} holds {d} codes, one per element")
+    if attributes.get("packing", "none") != "none" and attribute in ("rhs_dtype", "weight_dtype", "dtype"):
+        raise UsageError(
+            f"packing={attributes['packing']!r} reads bytes, but {name!r} holds {d} codes, one per element; leave "
+            "packing out, or give bytes (u8)"
+        )
 
 
 def _scalar(name: str, value: Any) -> Any:
@@ -367,7 +387,8 @@ scaled_matmul = Operation(
     """`epilogue(sum_k A[m,k] * B[k,n])` of quantised operands.
 
     lhs: [B.., M, K]; rhs: [B.., K, N], or [.., N, K] with rhs_transposed; scales broadcast in blocks: [] per tensor,
-    [M, 1] per token, [1, N] per channel, [K/g, N] groups along K. Result: [B.., M, N].
+    [M, 1] per token, [1, N] per channel, [K/g, N] groups along K; group_size states g where it is less than 8. Result:
+    [B.., M, N].
     Raises UsageError and VerifyError for arguments that do not fit. Source: docs/semantics.md, section 4.
     """,
 )
@@ -407,7 +428,7 @@ moe = Operation(
      "intermediate_scale", "intermediate_zero_point", "codebook"),
     ("input_dtype", "weight_dtype", "packing", "zero_mode", "input_zero_mode", "compute_dtype", "weights_transposed",
      "activation", "act_clamp", "gate_layout", "intermediate_dtype", "recipe", "rounding", "routing_stage",
-     "skip_invalid", "out_dtype"),
+     "skip_invalid", "out_dtype", "group_size"),
     """A mixture-of-experts layer: `out[t] = sum_k routing_weights[t,k] * (act(input[t] @ W1[e] + b1) @ W2[e] + b2)`.
 
     input: [T, H]; w1: [E, H, F] ([E, H, 2F] for swiglu and geglu); w2: [E, F, N]; or [E, F, H] and [E, N, F] with

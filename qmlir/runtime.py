@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ import numpy as np
 
 from . import settings
 from .artifact import MANIFEST_KEY, Artifact, Signature, check_container, read_manifest
-from .dialect.dtypes import DTYPES, Array, from_numpy
-from .errors import ArtifactError, InputError, QmlirError, TargetError, UsageError
+from .dialect.dtypes import DTYPES, Array, from_numpy, is_sub_byte, restored, stored_codes
+from .errors import ArtifactError, InputError, QmlirError, TargetError, UsageError, runtime_reason
 from .spec import TensorSpec
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def keep(*objects: Any) -> None:
     waits forever for a thread that only its parent has.
     """
     with _lock:
-        if not _kept:
+        if not _kept and hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
             os.register_at_fork(after_in_child=_forked)
         _kept.extend(objects)
 
@@ -85,18 +85,28 @@ def device(driver: str, uri: str = "") -> Any:
             )
         b = _binding()
         if driver == "local-task" and not _flags_set:
-            # The default topology is bimodal: workers land on one CPU and stay there. Pinned ones do not.
-            cpus = sorted(os.sched_getaffinity(0))[: settings.threads()]
-            b.parse_flags("--task_topology_cpu_ids=" + ",".join(map(str, cpus)))
+            b.parse_flags(_topology(settings.threads(), settings.cpus()))
             _flags_set = True
         try:
             made = b.create_hal_driver(driver)  # a cached one would be the parent's in the child of a fork
             found = _create(made, uri, driver.startswith("local"))
         except (RuntimeError, ValueError) as e:
-            raise TargetError(f"no device for the driver {driver!r}: {_reason(e)[:200]}") from None
+            raise TargetError(f"no device for the driver {driver!r}: {runtime_reason(e)[:200]}") from None
         keep(made, found)
         _devices[driver, uri] = found
         return found
+
+
+def _topology(threads: int, cpus: Sequence[int]) -> str:
+    """IREE's flag for the worker threads of `local-task`.
+
+    IREE's default leaves several workers on one CPU for long, so a process that uses all of its CPUs pins one worker to
+    each. A process that uses fewer than it may does not pin them: another one would choose the same CPUs. Its affinity
+    mask (`taskset`, a container's CPU set) says which CPUs it is to have.
+    """
+    if threads >= len(cpus) and hasattr(os, "sched_setaffinity"):
+        return f"--task_topology_cpu_ids={','.join(map(str, cpus))}"
+    return f"--task_topology_group_count={min(threads, len(cpus))}"
 
 
 def _is_emulated(driver: str) -> bool:
@@ -221,7 +231,7 @@ class Program:
             with nullcontext() if self.emulated is None else self.emulated.running(load=True):
                 self._context = b.VmContext(instance, modules=[*modules, module])
         except (ValueError, RuntimeError, IndexError) as e:
-            raise ArtifactError(f"cannot load {name} on {driver}: {_reason(e)}") from None
+            raise ArtifactError(f"cannot load {name} on {driver}: {runtime_reason(e)}") from None
         self._team = self._join_team(module)
         kind = Function if self.emulated is None else EmulatedFunction
         self.functions: dict[str, Function] = {
@@ -282,13 +292,18 @@ class Program:
         needed = self.manifest.get("cpu_features") or []
         if not needed or not str(self.manifest["target"]).startswith("cpu"):
             return
-        from .targets.cpu.host import missing_features
+        from .targets.cpu.host import TILE_LOOPS, missing_features, tiles_refused
 
         missing = missing_features(needed)
         if missing:
             raise ArtifactError(
                 f"the program was compiled for {self.manifest['target']}, which has CPU features that this host lacks: "
                 f"{', '.join(missing)}; compile it for this host (--target cpu)"
+            )
+        if TILE_LOOPS.intersection(self._plan_facts("micro")) and (reason := tiles_refused()):
+            raise ArtifactError(
+                f"the program's kernels use AMX tiles, which the system does not let this process use: {reason}; "
+                "compile it without them (the default)"
             )
 
     def _check_device(self, driver: str, uri: str) -> None:
@@ -297,23 +312,36 @@ class Program:
         sizes = self.manifest.get("capabilities", {}).get("subgroup_sizes")
         if driver != "vulkan" or not sizes:
             return
-        from .targets.devices import devices
+        from .targets.devices import devices, failure
         from .targets.vulkan.description import unfit
 
         path = uri.partition("://")[2]
         found = [d for d in devices(driver) if d.index == (int(path) if path.isdigit() else 0)]
-        reason = unfit(found[0], tuple(int(s) for s in sizes), self._matrices()) if found else ""
+        matrices = set(self._plan_facts("mma"))
+        if not found and (said := failure(driver)):  # it may be there at the next call, unseen
+            raise TargetError(f"cannot ask the driver {driver!r} for its devices: {said}")
+        reason = unfit(found[0], tuple(int(s) for s in sizes), matrices) if found else ""
         if reason:
             raise TargetError(
                 f"the program of {self.manifest['target']} is not for this device: {reason}; compile it with "
                 "--target vulkan, which asks the device"
             )
 
-    def _matrices(self) -> set[str]:
-        """The matrix instructions of the program's kernels."""
-        rows = self.manifest.get("strategies", [])
-        plans = [a.get("plan", {}) for row in rows for a in row["answers"] if a["strategy"] == row["chosen"]]
-        return {str(plan["mma"]) for plan in plans if "mma" in plan}
+    def _plan_facts(self, key: str) -> Iterator[str]:
+        """What the plans of the program's kernels, and the plans inside them, say of `key`: `mma` is the matrix
+        instruction, `micro` the loop of a CPU kernel."""
+
+        def walk(facts: Mapping[str, Any]) -> Iterator[str]:
+            for name, value in facts.items():
+                if isinstance(value, Mapping):
+                    yield from walk(value)
+                elif name == key:
+                    yield str(value)
+
+        for row in self.manifest.get("strategies", []):
+            for answer in row["answers"]:
+                if answer["strategy"] == row["chosen"]:
+                    yield from walk(answer.get("plan", {}))
 
     def _choose(self, where: str | None) -> tuple[str, str]:
         """Driver and URI of the device."""
@@ -359,7 +387,7 @@ class Program:
                 del rt_io
                 index.load(str(Path(path)))
             except (ValueError, RuntimeError, OSError, IndexError) as e:
-                raise UsageError(f"cannot read the parameter file {path}: {_reason(e)}") from None
+                raise UsageError(f"cannot read the parameter file {path}: {runtime_reason(e)}") from None
             declared = [p for p in self.manifest.get("parameter_types", []) if p["scope"] == scope]
             check(dict(index.items()), Path(path), declared)
             providers.append(index.create_provider(scope=scope))
@@ -368,13 +396,6 @@ class Program:
 
             providers.append(packed(self.manifest["packer"], files).create_provider(scope=SCOPE))
         return providers
-
-
-def _reason(e: Exception) -> str:
-    """IREE's message without the places in IREE's sources: `where: STATUS; message; while ...`."""
-    first = str(e).splitlines()[0] if str(e) else type(e).__name__
-    parts = [p.strip() for p in first.split(";") if p.strip()]
-    return parts[1] if len(parts) > 1 else first
 
 
 # What passes/lower/blocks.py says of ids; a program cannot put a number into its message.
@@ -415,6 +436,9 @@ class Function:
         # What a call needs to know of each argument and result, found out once.
         self._inputs = [_input(b, spec) for _, spec in signature.inputs]
         self._outputs = [_output(spec) for spec in signature.outputs]
+        self._same = tuple(
+            (a.argument, a.axis, a.other, a.other_axis, None if a.size.plain else a.size) for a in signature.agreements
+        )
         self._local = program.device_driver.startswith("local")
         self._borrowed = frozenset(program.manifest.get("borrowed", {}).get(name, ()) if self._local else ())
         self.__doc__ = f"{name}{signature}"
@@ -437,40 +461,63 @@ class Function:
             self._program._load_again()
         inputs = self._list(len(args))
         torch_result = False
+        arrays = args
         for i, arg in enumerate(args):
             if type(arg) is not np.ndarray:
                 torch_result = torch_result or type(arg).__module__ == "torch"
                 arg = _to_numpy(arg, self.signature.inputs[i][0])
+                arrays = (*arrays[:i], arg, *arrays[i + 1 :])
             inputs.push_ref(self._buffer(i, arg))
+        for one, axis, other, other_axis, size in self._same:
+            wanted = arrays[one].shape[axis]
+            if arrays[other].shape[other_axis] != (wanted if size is None else size.of(wanted)):
+                raise self._disagreement(arrays)
         outputs = self._list(len(self._outputs))
         try:
             self._context.invoke(self._function, inputs, outputs)
         except (RuntimeError, ValueError) as e:
-            raise InputError(f"{self.name} failed: {_with_position(_reason(e), args)}") from None
+            raise InputError(f"{self.name} failed: {_with_position(runtime_reason(e), args)}") from None
         results = [self._result(outputs, i) for i in range(len(self._outputs))]
         if torch_result:
             results = [_to_torch(r) for r in results]
         return results[0] if len(results) == 1 else tuple(results)
 
+    def _disagreement(self, arrays: tuple[Any, ...]) -> InputError:
+        """The error of the first two arguments whose sizes have to agree and do not."""
+        names = [name for name, _ in self.signature.inputs]
+        for a in self.signature.agreements:
+            has, known = arrays[a.other].shape, arrays[a.argument].shape
+            if has[a.other_axis] != (wanted := a.size.of(known[a.axis])):
+                form = "" if a.size.plain else f", {a.size} with"
+                return InputError(
+                    f"argument {a.other} ({names[a.other]!r}) of {self.name} must be "
+                    f"{self.signature.inputs[a.other][1]}, but has shape {_shape_text(has)}: axis {a.other_axis} has "
+                    f"{has[a.other_axis]} elements and must have {wanted}{form}, as axis {a.axis} of argument "
+                    f"{a.argument} ({names[a.argument]!r}: {_shape_text(known)})"
+                )
+        raise AssertionError("every agreement holds")
+
     def _buffer(self, i: int, array: Array) -> Any:
         """A device buffer with the argument's data, checked against the signature."""
-        want, shape, element = self._inputs[i]
+        want, shape, element, rank, fixed = self._inputs[i]
         if array.shape == shape and array.dtype == want and array.flags.c_contiguous:  # as most arguments are
             if i in self._borrowed and array.nbytes >= _WORTH_LENDING and array.flags.writeable:
                 lent = self._allocator.import_host_allocation(array, self._memory, self._usage)
                 return self._view(lent, shape, element)
             return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
-        spec = self.signature.inputs[i][1]
         if array.dtype != want:
-            raise InputError(
-                f"argument {i} ({self.signature.inputs[i][0]!r}) of {self.name} must be {spec}, but has dtype "
-                f"{_dtype_name(array.dtype)}"
-            )
-        if not spec.accepts(array.shape):
-            raise InputError(
-                f"argument {i} ({self.signature.inputs[i][0]!r}) of {self.name} must be {spec}, but has shape "
-                f"{'x'.join(map(str, array.shape)) or 'scalar'}"
-            )
+            dtype = self.signature.inputs[i][1].dtype
+            array = restored(array, dtype)
+            if is_sub_byte(array.dtype) and from_numpy(array.dtype) == dtype:
+                array = stored_codes(array)
+        if array.dtype != want:
+            raise self._refused(i, f"dtype {_dtype_name(array.dtype)}")
+        sizes = array.shape
+        if len(sizes) != rank:
+            raise self._refused(i, f"shape {_shape_text(sizes)}")
+        for axis, size in fixed:
+            if sizes[axis] != size:
+                raise self._refused(i, f"shape {_shape_text(sizes)}")
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
         if want.kind == "V" or want.name not in _PLAIN:
@@ -478,6 +525,10 @@ class Function:
         if array.size == 0:
             return self._empty(array.shape, element)
         return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
+
+    def _refused(self, i: int, has: str) -> InputError:
+        name, spec = self.signature.inputs[i]
+        return InputError(f"argument {i} ({name!r}) of {self.name} must be {spec}, but has {has}")
 
     def _empty(self, shape: tuple[int, ...], element: int) -> Any:
         buffer = self._allocator.allocate_buffer(self._memory, self._usage, 1)
@@ -531,12 +582,20 @@ class EmulatedFunction(Function):
             return emulated.driver.interruptible(lambda: call(*args))
 
 
-def _input(b: Any, spec: TensorSpec) -> tuple[np.dtype[Any], tuple[int | None, ...] | None, int]:
-    """Dtype, the one shape whose arrays can be handed in as they are (None when there is no such shape), and the
-    HAL's element type."""
+_Input = tuple[np.dtype[Any], tuple[int | None, ...] | None, int, int, tuple[tuple[int, int], ...]]
+
+
+def _input(b: Any, spec: TensorSpec) -> _Input:
+    """Dtype, the one shape whose arrays can be handed in as they are (None when there is no such shape), the HAL's
+    element type, the number of axes, and the axes of a static size with it."""
     want = DTYPES[spec.dtype].numpy
     easy = want.name in _PLAIN and None not in spec.shape and 0 not in spec.shape
-    return want, spec.shape if easy else None, _element_type(b, spec.dtype)
+    fixed = tuple((axis, size) for axis, size in enumerate(spec.shape) if size is not None)
+    return want, spec.shape if easy else None, _element_type(b, spec.dtype), spec.rank, fixed
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def _output(spec: TensorSpec) -> tuple[tuple[int, ...] | None, np.dtype[Any], np.dtype[Any]]:
@@ -590,7 +649,10 @@ def _to_numpy(value: Any, name: str) -> Array:
     if isinstance(value, (np.ndarray, np.generic, int, float)):
         return np.asarray(value)
     if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError):
+            pass  # a type that DLPack or numpy's reading of it lacks, such as JAX's int4
     try:
         return np.asarray(value)
     except (TypeError, ValueError):

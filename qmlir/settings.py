@@ -32,10 +32,18 @@ def reproducer_folder() -> Path:
     return Path(os.environ.get("QMLIR_REPRODUCER_DIR") or tempfile.gettempdir())
 
 
+def cpus() -> list[int]:
+    """The numbers of the CPUs that this process may use: its affinity mask on Linux, all CPUs on systems without one
+    (macOS, Windows)."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
 def threads() -> int:
-    """Worker threads of the CPU runtime."""
+    """Threads of the CPU runtime, the calling one included."""
     given = os.environ.get("QMLIR_THREADS", "")
-    return int(given) if given.isdigit() and int(given) > 0 else len(os.sched_getaffinity(0))
+    return int(given) if given.isdigit() and int(given) > 0 else len(cpus())
 
 
 def verify_iree() -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._spelling import did_you_mean
-from .dialect.dtypes import DTYPES, Array, from_numpy
+from .dialect.dtypes import DTYPES, Array, from_numpy, stored_codes
 from .dialect.enums import PACKING, SPARSE_FORMAT, SPARSE_VALUES
 from .dialect.reference.packing import pack, packed_length, unpack
 from .dialect.reference.sparse import densify, entries, pack_metadata, structure_problem
@@ -90,9 +90,9 @@ class SparseWeight:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(s) for s in self.shape))
-        object.__setattr__(self, "values", _frozen(self.values))
         if not self.dtype:
             object.__setattr__(self, "dtype", _dtype_of(self.values))
+        object.__setattr__(self, "values", _frozen(stored_codes(np.asarray(self.values))))
         if self.block is not None:
             object.__setattr__(self, "block", tuple(int(b) for b in self.block))
         _check_form(self)

@@ -2,38 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ._spelling import did_you_mean
 from .dialect.dtypes import DTYPES
+from .dialect.sizes import Size
 from .errors import UsageError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class TensorSpec:
-    """`TensorSpec((None, 4096), "i8")`: shape with `None` where dynamic, and a dtype name.
+    """`TensorSpec(("M", 4096), "i8")`: a shape and the name of a dtype. A size is a number, a name where it is dynamic
+    (all sizes of one name are the same in a call), or `None` where it is dynamic and has no name.
+
+    Attributes:
+        shape: sizes, `None` where dynamic.
+        dtype: name of the element type.
+        symbols: for each axis the name of its size, or what follows from one, such as `(N + 1)//2`; `None` without.
 
     Raises:
-        UsageError: for an unknown dtype or a negative size.
+        UsageError: for an unknown dtype, a negative size or what is not a name.
     """
 
     shape: tuple[int | None, ...]
     dtype: str
+    symbols: tuple[str | None, ...]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
+    def __init__(self, shape: Sequence[int | str | None], dtype: str) -> None:
+        object.__setattr__(self, "shape", tuple(None if isinstance(s, str) else s for s in shape))
+        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(self, "symbols", tuple(s if isinstance(s, str) else None for s in shape))
+        self._check()
+
+    def _check(self) -> None:
         if self.dtype not in DTYPES:
             raise UsageError(f"unknown dtype {self.dtype!r}{did_you_mean(self.dtype, DTYPES)}")
         if any(s is not None and (not isinstance(s, int) or s < 0) for s in self.shape):
-            raise UsageError(f"the sizes of {self.shape} must be non-negative integers, or None where dynamic")
+            raise UsageError(f"the sizes of {self.shape} must be non-negative integers, or names or None where dynamic")
+        for text in self.symbols:
+            try:
+                text is None or Size.parse(text)
+            except ValueError:
+                raise UsageError(
+                    f"the size {text!r} is not a name: letters, digits and _, such as 'M' or 'batch'"
+                ) from None
 
     @property
     def rank(self) -> int:
         return len(self.shape)
 
+    @property
+    def sizes(self) -> tuple[int | str | None, ...]:
+        """The sizes as they are given: numbers, names, `None`."""
+        return tuple(n if s is None else s for s, n in zip(self.shape, self.symbols, strict=True))
+
     def __str__(self) -> str:
-        return "x".join([*("?" if s is None else str(s) for s in self.shape), self.dtype])
+        return f"{self.dtype}[{', '.join('?' if s is None else str(s) for s in self.sizes)}]"
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
         """Whether a concrete shape fits."""
@@ -42,7 +68,7 @@ class TensorSpec:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {"shape": list(self.shape), "dtype": self.dtype}
+        return {"shape": list(self.sizes), "dtype": self.dtype}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TensorSpec:

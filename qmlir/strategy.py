@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from .kernels.attention import Attention
@@ -77,6 +77,28 @@ class Accept:
 class Decline:
     reason: str
     remedy: str = ""  # what would make it fit
+
+
+_Taken = TypeVar("_Taken")
+
+
+def confirmed(answer: _Taken | Decline, strategy: str, contraction: Contraction) -> _Taken:
+    """What a strategy that accepted a contraction answers to the form that its plan has brought the contraction into.
+
+    Raises:
+        PassError: it declines that form.
+    """
+    if not isinstance(answer, Decline):
+        return answer
+    from .errors import Diagnostic, PassError
+
+    c = contraction
+    remedy = f" ({answer.remedy})" if answer.remedy else ""
+    raise PassError([Diagnostic(
+        f"the strategy {strategy} took this {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}, and does not take what its own "
+        f"plan made of it: {answer.reason}{remedy}; another strategy may compile it: choice={{'strategy': 'stock'}}",
+        c.location,
+    )])  # fmt: skip
 
 
 class Strategy(Protocol):

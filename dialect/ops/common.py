@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ..._mlir import ir
 from ..dtypes import DTYPES, DType
-from ..ods import fail
+from ..ods import Axes, fail
 from ..reference.packing import packed_length
 from ..shapes import Shape, ShapeError, blocks, show
+from ..sizes import Size
 
 _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"} | {
     "i8": DTYPES["i8"],
@@ -97,6 +100,30 @@ def packed_zero_shape(zero: Any, scale: Any, d: DType, packing: str, name: str) 
     return logical_shape(shape_of(zero), d, packing, shape_of(scale)[-1], name)
 
 
+def axes_along(own: Shape, axes: Axes, shape: Shape) -> Axes:
+    """The sizes of an operand of shape `own` that broadcasts, in blocks or not, to one of `shape` with sizes `axes`."""
+    count = len(own)
+    if count > len(shape):
+        return (None,) * count
+
+    def size(mine: int | None, axis: str | Size | int | None, theirs: int | None) -> str | Size | int | None:
+        blocked = mine is not None and theirs is not None and mine != theirs
+        return None if mine == 1 or blocked else axis
+
+    if not count:
+        return ()
+    return tuple(size(*x) for x in zip(own, axes[-count:], shape[-count:], strict=True))
+
+
+def packed_axes(axes: Axes, d: DType, packing: str) -> Axes:
+    """The sizes of an operand in bytes whose sizes in codes are `axes`. The last one of `interleaved` counts words."""
+    if packing == "none" or not axes or not isinstance(axes[-1], str):
+        return axes
+    if packing == "interleaved":
+        return (*axes[:-1], None)
+    return (*axes[:-1], Size(axes[-1], 1, d.per_byte - 1, d.per_byte))
+
+
 def routed_shape(ids: Any) -> tuple[int | None, int]:
     """The shape `[T, topk]` of the experts of each token; topk is static."""
     shape = shape_of(ids)
@@ -121,6 +148,8 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
     """The zero point fits its mode. `name` is `lhs`, `rhs` or ""."""
     prefix = f"{name}_" if name else ""
     attribute = {"lhs": "lhs_zero_mode"}.get(name, "zero_mode")
+    if mode.startswith("offset") and (not d.is_int or d.signed):
+        fail(f"attribute '{attribute}' is '{mode}', which reads unsigned codes, but they are {d.name}")
     if zero is None:
         if mode not in ("none", "offset_int", "offset_float"):
             fail(f"attribute '{attribute}' is '{mode}', which needs operand '{prefix}zero_point'")
@@ -133,8 +162,6 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
             fail(f"operand '{prefix}zero_point' must be float in mode '{mode}', but is {zero.type}")
     elif is_float:
         fail(f"operand '{prefix}zero_point' must be integer in mode '{mode}', but is {zero.type}")
-    if mode.startswith("offset") and (not d.is_int or d.signed):
-        fail(f"attribute '{attribute}' is '{mode}', which reads unsigned codes, but they are {d.name}")
     if mode == "packed_int" and packing == "none":
         fail(f"attribute '{attribute}' is 'packed_int', but packing is 'none'; use 'int' for unpacked zero points")
     if not d.is_int:
@@ -149,7 +176,10 @@ def magnitude(d: DType, mode: str, zero: Any) -> int:
     if mode.startswith("offset"):
         lo, hi = lo - (1 << (d.bits - 1)), hi - (1 << (d.bits - 1))
     if zero is not None and mode in ("int", "offset_int", "packed_int"):
-        known = constant_array(zero)
+        # Packed ones are codes; bytes have the signedness of the codes.
+        known = None if mode == "packed_int" else constant_array(zero)
+        if known is not None and known.dtype == np.int8 and not d.signed:
+            known = known.view(np.uint8)
         zlo, zhi = (int(known.min()), int(known.max())) if known is not None and known.size else (d.lo, d.hi)
         lo, hi = lo - zhi, hi - zlo
     return max(abs(lo), abs(hi))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..enums import FILTER_LAYOUT, INPUT_LAYOUT
-from ..ods import ANY, BOOL, I64, RESULT, Enum, I64s, attr, fail, operand, result
+from ..ods import ANY, BOOL, I64, RESULT, Axes, Enum, I64s, Sizes, attr, fail, operand, result
 from ..shapes import Shape, conv_extent, show, transposed_extent
+from ..sizes import Size
 from .common import (
     check_exact,
     check_result,
@@ -21,6 +22,11 @@ from .product import ProductOp
 
 # Axes of a filter as (F, KH, KW, C).
 FILTER_AXES = {"FHWC": (0, 1, 2, 3), "HWCF": (3, 0, 1, 2), "FCHW": (0, 2, 3, 1)}
+
+
+def _places(layout: str) -> tuple[int, ...]:
+    """Which of (F, KH, KW, C) each axis of a filter is."""
+    return tuple(FILTER_AXES[layout].index(i) for i in range(4))
 
 
 class Conv2dQOp(ProductOp, name="conv2d_q"):
@@ -70,6 +76,29 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
     def filter_fhwc(self) -> Shape:
         s = self.filter_codes_shape()
         return tuple(s[i] for i in FILTER_AXES[self.filter_layout])
+
+    def result_axes(self, axes: Axes) -> Axes:
+        return axes if self.input_layout == "NHWC" or len(axes) != 4 else (axes[0], axes[3], axes[1], axes[2])
+
+    def sizes(self) -> Sizes:
+        _, kh, kw, _ = self.filter_fhwc()
+        (sh, sw), (dh, dw), (top, left, bottom, right) = self.strides, self.dilations, self.padding
+        spatial = []
+        for name, k, stride, dilation, pads, extra in (
+            ("H", kh, sh, dh, top + bottom, self.output_padding[0]),
+            ("W", kw, sw, dw, left + right, self.output_padding[1]),
+        ):
+            reach = dilation * ((k or 1) - 1) + 1
+            forward, back = (
+                Size(name, 1, pads - reach + stride, stride),
+                Size(name, stride, reach + extra - pads - stride),
+            )
+            spatial.append(back if self.transposed else forward)
+        filters = tuple("N" if axis == 0 else None for axis in _places(self.filter_layout))
+        found = self.epilogue_sizes(("B", *spatial, "N"))
+        scales = {n: ("N",) for n in ("rhs_scale", "rhs_zero_point")
+                  if getattr(self, n) is not None and len(shape_of(getattr(self, n))) == 1}  # fmt: skip
+        return {**found, **scales, "input": self.result_axes(("B", "H", "W", None)), "weight": filters}
 
     def verify_semantics(self) -> None:
         if len(shape_of(self.input)) != 4 or len(shape_of(self.weight)) != 4:
@@ -137,6 +166,8 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
                     fail(f"'rhs_{what}' has {own[0]} values, but the weight has {weight_shape[f_axis]} filters")
         if self.zero_mode in ("offset_float", "rescale", "packed_int"):
             fail(f"zero_mode '{self.zero_mode}' has no meaning for a convolution; use 'int' or 'offset_int'")
+        if self.group_size is not None:
+            fail("'group_size' states groups along K; weights of a convolution are scaled per tensor or per filter")
         self._grouped = False
         if a.is_int and b.is_int:
             check_exact(k, magnitude(a, self.lhs_zero_mode, self.lhs_zero_point),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from ..dtypes import CODES
 from ..enums import PACKING, ZERO_MODE
-from ..ods import ANY, FLOAT, ZERO, Enum, Op, attr, fail, operand, result
+from ..ods import ANY, FLOAT, ZERO, Axes, Enum, Op, Sizes, attr, fail, operand, result
 from .common import (
+    axes_along,
     check_codebook,
     check_result,
     check_zero_point,
     code_dtype,
     logical_shape,
+    packed_axes,
     packed_zero_shape,
     scale_blocks,
     shape_blocks,
@@ -29,6 +31,18 @@ class DequantOp(Op, name="dequant"):
     zero_mode = attr(Enum(ZERO_MODE), default="none")
     packing = attr(Enum(PACKING), default="none")
     result = result(FLOAT)
+
+    def sizes(self) -> Sizes:
+        shape, d = shape_of(self.result), code_dtype(self.input, self.dtype, "input")
+        axes: Axes = tuple(f"D{i}" for i in range(len(shape)))
+        found: Sizes = {"input": packed_axes(axes, d, self.packing), "result": axes}
+        found["scale"] = axes_along(shape_of(self.scale), axes, shape)
+        if self.zero_point is not None and self.zero_mode != "packed_int":
+            found["zero_point"] = axes_along(shape_of(self.zero_point), axes, shape)
+        elif self.zero_point is not None:
+            codes = axes_along((*shape_of(self.zero_point)[:-1], shape_of(self.scale)[-1]), axes, shape)
+            found["zero_point"] = packed_axes(codes, d, self.packing)
+        return found
 
     def verify_semantics(self) -> None:
         d = code_dtype(self.input, self.dtype, "input")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..dtypes import CODES, DTYPES, SMALL_FLOATS
-from ..enums import GRANULARITY, RECIPE, ROUNDING
-from ..ods import ANY, BOOL, F32, FLOAT, I64, NUMBER, Enum, I64s, Op, attr, fail, operand, result
+from ..enums import GRANULARITY, RECIPE, ROUNDING, SYMMETRIC_RECIPES
+from ..ods import ANY, BOOL, F32, FLOAT, I64, NUMBER, Axes, Enum, I64s, Op, Sizes, attr, fail, operand, result
 from ..shapes import Shape, show
 from .common import check_result, element_of, shape_of
 
@@ -13,7 +13,8 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
     """`input [.., M, K]` to `codes [.., M, K]`, `scale` (f32) and, when not symmetric, `zero_point` (i32).
 
     The scale is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Codes of an 8-bit float are
-    `input * (1/scale)` rounded half to even, saturated at the largest finite number. `clamp` is the range that the
+    `input * (1/scale)` (recipe `aiter`: `input / scale`) rounded half to even, saturated
+    at the largest finite number. `clamp` is the range that the
     codes use, by default their type's; `eps` is the smallest scale, which recipe `torchao` states.
     """
 
@@ -48,6 +49,12 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
         if self.rounding != "half_even":
             fail(f"{self.out_dtype} codes are rounded half to even, but 'rounding' is '{self.rounding}'")
 
+    def sizes(self) -> Sizes:
+        axes: Axes = tuple(f"D{i}" for i in range(len(shape_of(self.input))))
+        scale: Axes = () if self.granularity == "tensor" else (*axes[:-1], None)
+        found: Sizes = {"input": axes, "codes": axes, "scale": scale}
+        return found if self.zero_point is None else {**found, "zero_point": scale}
+
     def verify_semantics(self) -> None:
         shape = shape_of(self.input)
         if self.granularity != "tensor" and not shape:
@@ -64,8 +71,8 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
             self._verify_float_codes()
         if self.recipe in ("onnx", "fbgemm") and self.symmetric:
             fail(f"recipe '{self.recipe}' is asymmetric; state symmetric = false, or use 'torchao' or 'amax'")
-        if self.recipe == "amax" and not self.symmetric:
-            fail("recipe 'amax' is symmetric; state symmetric = true, or use 'torchao', 'onnx' or 'fbgemm'")
+        if self.recipe in SYMMETRIC_RECIPES and not self.symmetric:
+            fail(f"recipe '{self.recipe}' is symmetric; state symmetric = true, or use 'torchao', 'onnx' or 'fbgemm'")
         d = DTYPES[self.out_dtype]
         if self.clamp is not None and not d.lo <= self.clamp[0] < self.clamp[1] <= d.hi:
             fail(f"'clamp' {list(self.clamp)} is no range of codes within [{d.lo}, {d.hi}] of {d.name}")

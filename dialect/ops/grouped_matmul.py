@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ods import ANY, BOOL, FLOAT, INDEX, RESULT, attr, fail, operand, result
+from ..ods import ANY, BOOL, FLOAT, INDEX, RESULT, Axes, Sizes, attr, fail, operand, result
 from ..shapes import Shape, show
 from .common import check_result, logical_shape, same, shape_of
 from .product import ProductOp
@@ -38,6 +38,20 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
             n = shape_of(self.result)[-1]
             length = n * 2 if n is not None and self.gated else n
         return logical_shape(shape_of(self.rhs), self.rhs_code, self.packing, length, "rhs")
+
+    def sizes(self) -> Sizes:
+        shape = shape_of(self.lhs)
+        lhs: Axes = ("M", "K") if self.expert_ids is None else ("T", "topk", "K") if len(shape) == 3 else ("T", "K")
+        rhs: Axes = ("G", "N", "K") if self.rhs_transposed else ("G", "K", "N")
+        found = self.side_sizes(("lhs", "rhs"), lhs, rhs, (shape, self.rhs_codes_shape()))
+        per_group: Axes | None = ("G", "N") if self.bias is not None and len(shape_of(self.bias)) == 2 else None
+        if self.expert_ids is None:
+            return {**found, "group_sizes": ("G",), **self.epilogue_sizes(("M", "N"), per_group)}
+        found |= {"expert_ids": ("T", "topk"), **self.epilogue_sizes(("T", "topk", "N"), per_group)}
+        if self.routing_weights is not None:
+            result = found["result"]
+            found |= {"routing_weights": ("T", "topk"), "result": (result[0], result[2])}
+        return found
 
     def verify_semantics(self) -> None:
         lhs, rhs = shape_of(self.lhs), self.rhs_codes_shape()

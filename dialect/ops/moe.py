@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..dtypes import CODES, DTYPES, DType
-from ..enums import ACTIVATION, GATE_LAYOUT, GATED, PACKING, RECIPE, ROUNDING, ROUTING_STAGE, ZERO_MODE
+from ..enums import (
+    ACTIVATION,
+    GATE_LAYOUT,
+    GATED,
+    PACKING,
+    RECIPE,
+    ROUNDING,
+    ROUTING_STAGE,
+    SYMMETRIC_RECIPES,
+    ZERO_MODE,
+)
 from ..ods import (
     ANY,
     BOOL,
     FLOAT,
+    I64,
     INDEX,
     INT as INT_TENSOR,
     NUMBER,
@@ -21,6 +33,7 @@ from ..ods import (
     F64s,
     Op,
     OpError,
+    Sizes,
     View,
     attr,
     fail,
@@ -28,6 +41,7 @@ from ..ods import (
     result as result_field,
 )
 from ..shapes import show
+from ..sizes import Size
 from .common import check_result, element_of, routed_shape, shape_of, tensor_type
 from .grouped_matmul import GroupedMatmulOp
 
@@ -85,6 +99,7 @@ class MoeOp(Op, name="moe"):
     routing_stage = attr(Enum(ROUTING_STAGE), default="output")
     skip_invalid = attr(BOOL, default=False)
     out_dtype = attr(Enum(("f32", "f16", "bf16")))
+    group_size = attr(I64)
     result = result_field(RESULT)
 
     # ---- the parts, for the verifier and the lowering
@@ -110,7 +125,7 @@ class MoeOp(Op, name="moe"):
     @property
     def symmetric(self) -> bool:
         """Whether a dynamically quantised intermediate has no zero point: as the recipe has it."""
-        return self.intermediate_dtype == "i8" and self.recipe in ("torchao", "amax")
+        return self.intermediate_dtype == "i8" and self.recipe in ("torchao", *SYMMETRIC_RECIPES)
 
     def first(self, **replaced: Any) -> View:
         """The product with W1, as a `grouped_matmul` whose result is the intermediate (f32 before a dynamic
@@ -151,6 +166,7 @@ class MoeOp(Op, name="moe"):
             "expert_ids": self.expert_ids, "rhs_dtype": self.weight_dtype, "packing": self.packing,
             "codebook": self.codebook, "compute_dtype": self.compute_dtype, "rounding": self.rounding,
             "rhs_transposed": self.weights_transposed, "skip_invalid": self.skip_invalid,
+            "group_size": self.group_size,
             "bias_stage": "acc" if values["bias"] is not None and element_of(values["bias"]).is_int else "scaled",
         }  # fmt: skip
         return View(GroupedMatmulOp, {**shared, **values, **replaced})
@@ -158,6 +174,27 @@ class MoeOp(Op, name="moe"):
     def _mode(self, zero: Any) -> str:
         """The zero mode of a weight: the offset forms hold without a zero point too."""
         return str(self.zero_mode) if zero is not None or self.zero_mode.startswith("offset") else "none"
+
+    def products(self) -> tuple[View, View]:
+        """Both products, of an intermediate of which only the type is known."""
+        ids = shape_of(self.expert_ids)
+        hidden = Intermediate(tensor_type((*ids, self.intermediate_width), self.intermediate_dtype))
+        scale, zero = self.intermediate_scale, self.intermediate_zero_point
+        if self.quantises_dynamically:
+            scale = Intermediate(tensor_type((*ids, 1), "f32"))
+            zero = None if self.symmetric else Intermediate(tensor_type((*ids, 1), "i32"))
+        return self.first(), self.second(hidden, scale, zero)
+
+    def sizes(self) -> Sizes:
+        # The first product's N is the second's K, or twice that with a gated activation.
+        width = Size("F", div=2) if self.activation in GATED else "F"
+        found: Sizes = {}
+        own_names: tuple[dict[str, str | Size], ...] = ({"K": "H", "N": "F"}, {"K": width})
+        for product, names, own in zip(self.products(), (_FIRST, _SECOND), own_names, strict=True):
+            for name, axes in product.sizes().items():
+                if names.get(name, name) in self.operands_by_name():
+                    found[names.get(name, name)] = tuple(_called(axis, own) for axis in axes)
+        return {**found, "routing_weights": ("T", "topk"), "result": ("T", "N")}
 
     # ---- rules
 
@@ -175,13 +212,9 @@ class MoeOp(Op, name="moe"):
         ):
             fail(f"attribute 'zero_mode' is '{self.zero_mode}', which needs operand 'w1_zero_point' or 'w2_zero_point'")
         self._verify_intermediate()
-        t = tensor_type((*ids, self.intermediate_width), self.intermediate_dtype)
-        scale, zero = self.intermediate_scale, self.intermediate_zero_point
-        if self.quantises_dynamically:
-            scale = Intermediate(tensor_type((*ids, 1), "f32"))
-            zero = None if self.symmetric else Intermediate(tensor_type((*ids, 1), "i32"))
-        _rules(self.first(), _FIRST)
-        _rules(self.second(Intermediate(t), scale, zero), _SECOND)
+        first, second = self.products()
+        _rules(first, _FIRST)
+        _rules(second, _SECOND)
         rows = shape_of(self.input)[0]
         check_result(self.result, (rows, shape_of(self.result)[-1]))
 
@@ -193,8 +226,11 @@ class MoeOp(Op, name="moe"):
                         f"'{name}' requantises the intermediate, which is {self.intermediate_dtype}; state 'i8' or 'u8'"
                     )
             return
-        if self.quantises_dynamically and self.recipe == "amax" and self.intermediate_dtype == "u8":
-            fail("recipe 'amax' is symmetric, which u8 codes cannot be; use 'torchao', 'onnx' or 'fbgemm', or i8")
+        if self.quantises_dynamically and self.recipe in SYMMETRIC_RECIPES and self.intermediate_dtype == "u8":
+            fail(
+                f"recipe '{self.recipe}' is symmetric, which u8 codes cannot be; use 'torchao', 'onnx' or 'fbgemm', "
+                "or i8"
+            )
         for name in ("intermediate_scale", "intermediate_zero_point"):
             value = getattr(self, name)
             if value is not None and any(s != 1 for s in shape_of(value)):
@@ -217,6 +253,16 @@ _SECOND = _COMMON | {
     "lhs_zero_point": "intermediate_zero_point", "rhs_scale": "w2_scale", "rhs_zero_point": "w2_zero_point",
     "bias": "w2_bias",
 }  # fmt: skip
+
+
+def _called(axis: str | Size | int | None, names: Mapping[str, str | Size]) -> str | Size | int | None:
+    """An axis of a product, by this op's names of the sizes."""
+    if isinstance(axis, str):
+        return names.get(axis, axis)
+    if axis is None or isinstance(axis, int) or axis.name not in names:
+        return axis
+    other = names[axis.name]
+    return axis.after(other if isinstance(other, Size) else Size(other))
 
 
 def _rules(product: View, names: dict[str, str]) -> None:

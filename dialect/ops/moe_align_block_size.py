@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ods import BOOL, I64, INDEX, Op, attr, fail, operand, result
+from ..ods import BOOL, I64, INDEX, Op, Sizes, attr, fail, operand, result
 from ..shapes import block_count
 from .common import check_result, element_of, routed_shape
 
@@ -23,6 +23,9 @@ class MoeAlignBlockSizeOp(Op, name="moe_align_block_size"):
     sorted_token_ids = result(INDEX)
     block_expert_ids = result(INDEX)
     num_tokens_post_padded = result(INDEX)
+
+    def sizes(self) -> Sizes:
+        return {"expert_ids": ("T", "topk")}
 
     def verify_semantics(self) -> None:
         tokens, topk = routed_shape(self.expert_ids)

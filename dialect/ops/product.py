@@ -7,9 +7,27 @@ from typing import Any
 
 from ..dtypes import CODES, DTYPES, OUT, DType
 from ..enums import ACTIVATION, BIAS_STAGE, GATE_LAYOUT, GATED, PACKING, ROUNDING, ZERO_MODE
-from ..ods import F32, FLOAT, INT as INT_TENSOR, NUMBER, ZERO, Enum, F64s, I64s, Op, attr, fail, operand
+from ..ods import (
+    F32,
+    FLOAT,
+    I64,
+    INT as INT_TENSOR,
+    NUMBER,
+    ZERO,
+    Axes,
+    Enum,
+    F64s,
+    I64s,
+    Op,
+    Sizes,
+    attr,
+    fail,
+    operand,
+)
 from ..shapes import Shape, show
+from ..sizes import Size
 from .common import (
+    axes_along,
     check_broadcast,
     check_codebook,
     check_exact,
@@ -17,6 +35,7 @@ from .common import (
     code_dtype,
     element_of,
     magnitude,
+    packed_axes,
     packed_zero_shape,
     scale_blocks,
     shape_blocks,
@@ -24,6 +43,9 @@ from .common import (
 )
 
 _PLAIN = ("f32", "f16", "bf16", "f64")
+# Elements along K that share a scale without being stated (docs/semantics.md, section 6); where there are as many
+# groups as channels, the scale is taken for one of channels up to the second number.
+LEAST_GROUP, COMMON_GROUP = 8, 32
 
 
 class ProductOp(Op):
@@ -61,6 +83,9 @@ class ProductOp(Op):
     out_dtype = attr(Enum(OUT))
     rounding = attr(Enum(ROUNDING), default="half_even")
     clamp = attr(I64s(2))
+    # The least number of elements along K that one scale or zero point covers. It says nothing that the shapes do not,
+    # and is asked for where these are most likely a mistake.
+    group_size = attr(I64)
 
     # ---- what the lowering and the verifier both ask
 
@@ -99,6 +124,47 @@ class ProductOp(Op):
         """Shape of an epilogue operand, in the axes that the rules are stated in."""
         return shape_of(value)
 
+    # ---- sizes
+
+    def side_sizes(self, names: tuple[str, str], lhs: Axes, rhs: Axes, shapes: tuple[Shape, Shape]) -> Sizes:
+        """The sizes of both sides, called `names`, with their scales and zero points; `shapes` are in codes."""
+        found: Sizes = {names[0]: lhs, names[1]: packed_axes(rhs, self.rhs_code, self.packing)}
+        for side, axes, shape in (("lhs", lhs, shapes[0]), ("rhs", rhs, shapes[1])):
+            packed = side == "rhs" and self.zero_mode == "packed_int"
+            scale, zero = getattr(self, f"{side}_scale"), getattr(self, f"{side}_zero_point")
+            if scale is not None:
+                found[f"{side}_scale"] = axes_along(shape_of(scale), axes, shape)
+            if zero is not None and not packed:
+                found[f"{side}_zero_point"] = axes_along(shape_of(zero), axes, shape)
+            elif zero is not None and scale is not None:
+                codes = axes_along((*shape_of(zero)[:-1], shape_of(scale)[-1]), axes, shape)
+                found[f"{side}_zero_point"] = packed_axes(codes, self.rhs_code, self.packing)
+        return found
+
+    def epilogue_sizes(self, axes: Axes, bias: Axes | None = None) -> Sizes:
+        """The sizes of the operands of the epilogue, and of the result. `axes` are the product's, `N` the last;
+        `bias` replaces them for the bias."""
+        result: Axes = (*axes[:-1], Size("N", div=2)) if self.gated else axes
+        found: Sizes = {"result": self.result_axes(result)}
+        for name in ("bias", "c", "act_scale", "out_scale", "out_multiplier", "out_zero_point"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            to = axes if name == "c" or (name == "bias" and self.bias_stage != "out") else result
+            own, shape = shape_of(value), shape_of(self.result)
+            if name == "bias" and bias is not None:
+                to = bias
+            elif len(own) > 1:
+                to = self.result_axes(to)
+            # Scales of a result may be given in blocks; everything else has the result's sizes or one element.
+            blocked = name not in ("bias", "c") and 1 < len(own) <= len(shape)
+            found[name] = axes_along(own, to, shape if blocked else own) if len(own) <= len(to) else (None,) * len(own)
+        return found
+
+    def result_axes(self, axes: Axes) -> Axes:
+        """The axes that the rules are stated in, in the order of the result's own."""
+        return axes
+
     # ---- rules
 
     def verify_sides(
@@ -126,9 +192,11 @@ class ProductOp(Op):
             if scale is not None:
                 self._verify_rank(scale, shape, axis, f"{side}_scale")
                 block = scale_blocks(scale, shape, f"{side}_scale", name)[axis]
+                self._verify_group(shape_of(scale), shape, axis, f"{side}_scale", name, block)
             if zero is not None and mode != "packed_int":
                 self._verify_rank(zero, shape, axis, f"{side}_zero_point")
                 zero_block = scale_blocks(zero, shape, f"{side}_zero_point", name)[axis]
+                self._verify_group(shape_of(zero), shape, axis, f"{side}_zero_point", name, zero_block)
                 block = zero_block if block is None else block if zero_block is None else math.gcd(block, zero_block)
             elif zero is not None:
                 zero_shape = packed_zero_shape(zero, scale, d, self.packing, f"{side}_zero_point")
@@ -181,6 +249,31 @@ class ProductOp(Op):
             fail(
                 f"'{name}' has shape {show(own)}, which would align with K; write {rows}, or [1, G] for groups along K"
             )
+
+    def _verify_group(self, own: Shape, shape: Shape, axis: int, name: str, of: str, group: int | None) -> None:
+        """Groups along K are as long as they are stated to be. Where nothing is stated: not so short that the writer
+        most likely meant one value a channel or a token."""
+        stated = self.group_size
+        if group is None or shape[axis] == 0:
+            return
+        if stated is not None and (stated < 1 or group % stated):
+            fail(f"'{name}' {show(own)} makes groups of {group} along K of '{of}' {show(shape)}, but 'group_size' is "
+                 f"{stated}")  # fmt: skip
+        if stated is not None or len(shape) < 2:
+            return
+        other = len(shape) - 1 if axis == len(shape) - 2 else len(shape) - 2
+        place = {axis: axis - len(shape), other: other - len(shape)}
+        rows = own[place[other]] if len(own) >= -place[other] else 1
+        swapped = rows == 1 != shape[other] and own[place[axis]] == shape[other]
+        if group >= (COMMON_GROUP if swapped else LEAST_GROUP):
+            return
+        hint = f"groups of fewer than {LEAST_GROUP} have to be stated: group_size = {group}"
+        if swapped:
+            turned = [*own] if len(own) > 1 else [1, *own]
+            turned[place[axis]], turned[place[other]] = 1, shape[other]
+            what = "channel" if name.startswith("rhs") else "token"
+            hint = f"did you mean {show(turned)}, one value a {what}? For groups of {group} state group_size = {group}"
+        fail(f"'{name}' {show(own)} makes groups of {group} along K of '{of}' {show(shape)}; {hint}")
 
     def verify_epilogue(self, shape: Shape, columns: int | None, bias_rows: Shape | None = None) -> None:
         """Everything after the contraction. `shape` is the product's shape (before a gated activation);

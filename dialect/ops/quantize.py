@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..dtypes import CODES, DTYPES
 from ..enums import ROUNDING
-from ..ods import CODE, FLOAT, INT, Enum, I64s, Op, attr, fail, operand, result
-from .common import check_result, scale_blocks, shape_of
+from ..ods import CODE, FLOAT, INT, Axes, Enum, I64s, Op, Sizes, attr, fail, operand, result
+from .common import axes_along, check_result, scale_blocks, shape_of
 
 
 class QuantizeOp(Op, name="quantize"):
@@ -14,10 +14,16 @@ class QuantizeOp(Op, name="quantize"):
     input = operand(FLOAT)
     scale = operand(FLOAT)
     zero_point = operand(INT, optional=True)
-    out_dtype = attr(Enum(CODES[:8]), default="i8")
+    out_dtype = attr(Enum((*CODES[:6], "u1")), default="i8")  # an i1 code has no 0 to round to
     rounding = attr(Enum(ROUNDING), default="half_even")
     clamp = attr(I64s(2))
     result = result(CODE)
+
+    def sizes(self) -> Sizes:
+        shape = shape_of(self.input)
+        axes: Axes = tuple(f"D{i}" for i in range(len(shape)))
+        others = {n: axes_along(shape_of(v), axes, shape) for n, v in self.operands_by_name().items() if n != "input"}
+        return {"input": axes, "result": axes, **others}
 
     def verify_semantics(self) -> None:
         shape = shape_of(self.input)

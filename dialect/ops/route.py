@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..enums import SCORING
-from ..ods import BOOL, FLOAT, I64, INDEX, Enum, Op, attr, fail, operand, result
+from ..ods import BOOL, FLOAT, I64, INDEX, Enum, Op, Sizes, attr, fail, operand, result
 from ..shapes import show
 from .common import check_result, element_of, shape_of
 
@@ -19,6 +19,9 @@ class RouteOp(Op, name="route"):
     renormalize = attr(BOOL, default=False)
     expert_ids = result(INDEX)
     routing_weights = result(FLOAT)
+
+    def sizes(self) -> Sizes:
+        return {"logits": ("T", "E"), "expert_ids": ("T", None), "routing_weights": ("T", None)}
 
     def verify_semantics(self) -> None:
         shape = shape_of(self.logits)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ods import ANY, BOOL, RESULT, attr, fail, operand, result
+from ..ods import ANY, BOOL, RESULT, Axes, Sizes, attr, fail, operand, result
 from ..shapes import Shape, broadcast, show
-from .common import check_result, logical_shape, same, shape_of
+from .common import axes_along, check_result, logical_shape, same, shape_of
 from .product import ProductOp
 
 
@@ -32,6 +32,21 @@ class ScaledMatmulOp(ProductOp, name="scaled_matmul"):
             n = shape_of(self.result)[-1]
             length = n * 2 if n is not None and self.gated else n
         return logical_shape(shape_of(self.rhs), self.rhs_code, self.packing, length, "rhs")
+
+    def sizes(self) -> Sizes:
+        lhs, rhs = shape_of(self.lhs), self.rhs_codes_shape()
+        rank = max(len(lhs), len(rhs)) - 2
+        batch = tuple(f"B{i}" for i in range(rank))
+
+        def outer(shape: Shape) -> Axes:
+            return axes_along(shape[:-2], batch, shape[:-2]) if len(shape) > 2 else ()
+
+        a: Axes = (*outer(lhs), *(("K", "M") if self.lhs_transposed else ("M", "K")))
+        b: Axes = (*outer(rhs), *(("N", "K") if self.rhs_transposed else ("K", "N")))
+        return {
+            **self.side_sizes(("lhs", "rhs"), a, b, (lhs, rhs)),
+            **self.epilogue_sizes((*batch, "M", "N")),
+        }
 
     def verify_semantics(self) -> None:
         lhs = shape_of(self.lhs)

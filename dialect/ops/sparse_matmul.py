@@ -9,7 +9,7 @@ import numpy as np
 
 from ..dtypes import Array
 from ..enums import SPARSE_FORMAT, SPARSE_VALUES
-from ..ods import ANY, BOOL, RESULT, SPARSE_INDEX, Enum, I64s, attr, fail, operand, result
+from ..ods import ANY, BOOL, RESULT, SPARSE_INDEX, Axes, Enum, I64s, Sizes, attr, fail, operand, result
 from ..reference.packing import unpack
 from ..reference.sparse import entries, structure_problem
 from ..shapes import Shape, show
@@ -109,6 +109,16 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
         return int(np.bincount(at).max()) * depth if at.size else 0
 
     # ---- rules
+
+    def sizes(self) -> Sizes:
+        shape = shape_of(self.lhs)
+        outer: Axes = (*(f"B{i}" for i in range(len(shape) - 2)), "M")
+        weight = tuple(self.rhs_shape)
+        rhs: Axes = ("N", "K") if self.rhs_transposed else ("K", "N")
+        k = weight[1 if self.rhs_transposed else 0]
+        found = self.side_sizes(("lhs", "values"), (*outer, k), rhs, (shape, weight))
+        # The sizes of the weight's own arrays are static.
+        return {**found, "values": (None,) * len(shape_of(self.values)), **self.epilogue_sizes((*outer, "N"))}
 
     def verify_semantics(self) -> None:
         lhs, shape = shape_of(self.lhs), self.rhs_shape

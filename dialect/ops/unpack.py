@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..dtypes import CODES, DTYPES
 from ..enums import PACKING
-from ..ods import CODE, Enum, Op, attr, fail, operand, result
-from .common import check_result, logical_shape, shape_of
+from ..ods import CODE, Enum, Op, Sizes, attr, fail, operand, result
+from .common import check_result, logical_shape, packed_axes, shape_of
 
 
 class UnpackOp(Op, name="unpack"):
@@ -15,6 +15,10 @@ class UnpackOp(Op, name="unpack"):
     dtype = attr(Enum(CODES[2:]), required=True)
     packing = attr(Enum(PACKING[1:]), default="low_first")
     result = result(CODE)
+
+    def sizes(self) -> Sizes:
+        axes = tuple(f"D{i}" for i in range(len(shape_of(self.result))))
+        return {"input": packed_axes(axes, DTYPES[self.dtype], self.packing), "result": axes}
 
     def verify_semantics(self) -> None:
         own = shape_of(self.result)

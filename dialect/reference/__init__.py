@@ -5,14 +5,53 @@ sums are exact; f32 steps are single f32 operations in the stated order; float c
 float64 on the dequantised operands and rounded once to f32.
 """
 
-from .conv import conv2d_q
-from .dynamic import dynamic_quantize
-from .grouped import grouped_matmul
-from .matmul import scaled_matmul
-from .moe import moe, moe_align_block_size, route
-from .packing import pack, unpack
-from .sparse import sparse_matmul
-from .values import dequant, quantize
+import functools
+import inspect
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+
+from ..dtypes import from_numpy, is_sub_byte, stored_codes
+from . import conv, dynamic, grouped, matmul, moe as _moe, packing, sparse, values
+from .packing import pack
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _with_codes(function: Callable[_P, _R], **dtypes: str) -> Callable[_P, _R]:
+    """The function also for arrays of ml_dtypes' types below a byte, which hold one code per element. `dtypes`: the
+    keyword that names the dtype of an operand, which such an array says itself."""
+    signature = inspect.signature(function)
+    names = list(signature.parameters)
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kw: _P.kwargs) -> _R:
+        given: dict[str, object] = {**dict(zip(names, args, strict=False)), **kw}
+        for name, value in list(given.items()):
+            if isinstance(value, np.ndarray) and is_sub_byte(value.dtype):
+                given[name] = stored_codes(value)
+                if name in dtypes:
+                    given.setdefault(dtypes[name], from_numpy(value.dtype))
+        return function(**given)  # type: ignore[arg-type, call-arg]
+
+    return call
+
+
+_SIDES = {"lhs": "lhs_dtype", "rhs": "rhs_dtype"}
+
+conv2d_q = _with_codes(conv.conv2d_q, input="lhs_dtype", weight="rhs_dtype")
+dequant = _with_codes(values.dequant, input="dtype")
+dynamic_quantize = dynamic.dynamic_quantize
+grouped_matmul = _with_codes(grouped.grouped_matmul, **_SIDES)
+moe = _with_codes(_moe.moe, input="input_dtype", w1="weight_dtype")
+moe_align_block_size = _moe.moe_align_block_size
+quantize = _with_codes(values.quantize)
+route = _moe.route
+scaled_matmul = _with_codes(matmul.scaled_matmul, **_SIDES)
+sparse_matmul = _with_codes(sparse.sparse_matmul, lhs="lhs_dtype")
+unpack = packing.unpack
 
 __all__ = [
     "conv2d_q",

@@ -54,6 +54,8 @@ def conv2d_q(
     transposed: bool = False,
     output_padding: tuple[int, int] = (0, 0),
     codebook: Array | None = None,
+    lhs_global_scale: Array | None = None,
+    rhs_global_scale: Array | None = None,
     compute_dtype: str | None = None,
     **epilogue: Any,
 ) -> Array:
@@ -67,9 +69,10 @@ def conv2d_q(
         filter_parameter(rhs_scale, filter_layout),
         filter_parameter(rhs_zero_point, filter_layout),
     )
-    a = make_side("lhs", np.asarray(input), lhs_dtype, lhs_scale, lhs_zero_point, lhs_zero_mode, "none", False, None)
+    a = make_side("lhs", np.asarray(input), lhs_dtype, lhs_scale, lhs_zero_point, lhs_zero_mode, "none", False, None,
+                  global_scale=lhs_global_scale)  # fmt: skip
     b = make_side("rhs", np.asarray(weight), rhs_dtype, rhs_scale, rhs_zero_point, zero_mode, packing, False, None,
-                  codebook)  # fmt: skip
+                  codebook, rhs_global_scale)  # fmt: skip
     weight_only = a.plain or b.plain
     if weight_only:
         to = compute_dtype or (a if a.plain else b).dtype.name
@@ -88,12 +91,16 @@ def conv2d_q(
     else:
         y = acc.astype(F32)
     if e.out_dtype == "i32":
-        out = acc.astype(np.int32)
+        out = e.raw(acc)
     else:
         if not weight_only and (a.scale is not None or b.scale is not None):
             sa = F32(1) if a.scale is None else _one(a.scale)
             sb = F32(1) if b.scale is None else np.transpose(b.scale, _TO_FHWC[filter_layout])[:, 0, 0, 0]
             y = y * (sa * sb)
+        if not weight_only:
+            for g in (lhs_global_scale, rhs_global_scale):
+                if g is not None:
+                    y = y * np.asarray(g).astype(F32)
         out = e.finish(y)
     return np.ascontiguousarray(np.moveaxis(out, -1, 1)) if input_layout == "NCHW" else out
 

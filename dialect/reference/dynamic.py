@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..dtypes import DTYPES, Array
+from ..enums import DIVIDING_RECIPES, SYMMETRIC_RECIPES
 from .values import F32, reciprocal, requantize
 
 
@@ -24,7 +25,8 @@ def dynamic_quantize(
 
     The scale's shape is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Recipes:
     `torchao` (choose_qparams_affine), `onnx` (DynamicQuantizeLinear, operator set 11), `fbgemm`
-    (ChooseQuantizationParams), `amax` (symmetric). Codes of an 8-bit float are symmetric, rounded half to even and
+    (ChooseQuantizationParams), `amax` (symmetric), `aiter` (pertoken_quant: `amax` that divides by the scale). Codes
+    of an 8-bit float are symmetric, rounded half to even and
     saturated at the largest finite number. `clamp` narrows the range of the codes; `eps` is the smallest scale.
     """
     d = DTYPES[out_dtype]
@@ -46,15 +48,15 @@ def dynamic_quantize(
         if symmetric:
             amax = np.abs(finite).max(1)
             largest = F32(d.largest) if is_float else F32(hi)
-            s = amax / largest if recipe == "amax" else np.maximum(amax / half, F32(eps))
-            if recipe == "amax":
+            s = amax / largest if recipe in SYMMETRIC_RECIPES else np.maximum(amax / half, F32(eps))
+            if recipe in SYMMETRIC_RECIPES:
                 s = np.where(amax == 0, F32(1), s)
             z = None
         else:
             mn, mx = np.minimum(finite.min(1), F32(0)), np.maximum(finite.max(1), F32(0))
             s, z = _affine(mn, mx, lo, hi, recipe, eps)
         s = s.astype(F32)
-        t = rows / s[:, None] if recipe == "onnx" else rows * reciprocal(s)[:, None]
+        t = rows / s[:, None] if recipe in DIVIDING_RECIPES else rows * reciprocal(s)[:, None]
         if is_float:
             # NaN quantises to 0, as it does to integer codes.
             t = np.clip(np.where(np.isnan(t), F32(0), t), F32(-d.largest), F32(d.largest))
@@ -73,13 +75,17 @@ def _affine(mn: Array, mx: Array, lo: int, hi: int, recipe: str, eps: float = 0.
         from_min, from_max = lo64 - m / s64, hi64 - x / s64
         err_min, err_max = abs(lo64) + np.abs(m / s64), abs(hi64) + np.abs(x / s64)
         z = np.rint(np.where(err_min < err_max, from_min, from_max))
-        return s64.astype(F32), np.clip(z, lo, hi).astype(np.int64)
+        return s64.astype(F32), _zero_point(z, lo, hi)
     s = (mx - mn) / F32(hi - lo)
     if recipe == "onnx":
         s = np.where(s == 0, F32(1), s)
         z = np.rint(F32(lo) - mn / s)
     else:
         s = np.maximum(s, F32(eps))
-        ratio = np.rint(mn / s)
-        z = F32(lo) - np.where(np.isnan(ratio), F32(0), ratio)
-    return s, np.clip(z, lo, hi).astype(np.int64)
+        z = F32(lo) - np.rint(mn / s)
+    return s, _zero_point(z, lo, hi)
+
+
+def _zero_point(z: Array, lo: int, hi: int) -> Array:
+    """As an integer; the lowest code for a range that holds NaN, or whose scale is infinite or 0."""
+    return np.clip(np.where(np.isnan(z), lo, z), lo, hi).astype(np.int64)

@@ -41,10 +41,16 @@ class Epilogue:
         return "acc" if self.bias is not None and np.asarray(self.bias).dtype == np.int32 else "scaled"
 
     def acc_bias(self, acc: Array) -> Array:
-        """Step 1: the i32 bias on the accumulator."""
+        """Step 1: the i32 bias on the accumulator (int64), modulo 2^32."""
         if self.bias is None or self.stage() != "acc":
             return acc
-        return acc + np.asarray(self.bias).astype(acc.dtype)
+        return (acc + np.asarray(self.bias).astype(np.int64)).astype(np.int32).astype(np.int64)
+
+    def raw(self, acc: Array) -> Array:
+        """The result i32: the accumulator, to which step 7 adds a bias of that type."""
+        if self.bias is not None and self.stage() == "out":
+            acc = acc + np.asarray(self.bias).astype(np.int64)
+        return acc.astype(np.int32)
 
     def finish(self, y: Array) -> Array:
         """Steps 3 to 7 on the scaled f32 value."""

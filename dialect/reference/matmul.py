@@ -86,12 +86,12 @@ def make_side(
         s = expand(scale.astype(F32), q.shape, f"{name}_scale", name)
     if zero_point is not None and mode != "none":
         if mode in ("offset_float", "rescale"):
-            z = expand(np.asarray(zero_point).astype(F32), q.shape, f"{name}_zero_point", name)
+            z = np.asarray(zero_point).astype(F32)
         else:
             z = zero_points(zero_point, () if scale is None else scale.shape, d, mode, packing)
-            zb = blocks(z.shape, q.shape, f"{name}_zero_point", name)[k_axis]
-            k_block = zb if k_block is None else k_block if zb is None else math.gcd(k_block, zb)
-            z = expand(z, q.shape, f"{name}_zero_point", name)
+        zb = blocks(z.shape, q.shape, f"{name}_zero_point", name)[k_axis]
+        k_block = zb if k_block is None else k_block if zb is None else math.gcd(k_block, zb)
+        z = expand(z, q.shape, f"{name}_zero_point", name)
     if transposed:
         values = np.swapaxes(values, -1, -2)
         s = None if s is None else np.swapaxes(s, -1, -2)
@@ -137,7 +137,10 @@ def contract(a: Side, b: Side, epilogue: Epilogue, compute_dtype: str | None = N
         za, zb = _columns(a.zero, start, group), _columns(b.zero, start, group)
         av = a.values[..., part] if za is None else a.values[..., part] - za
         bv = b.values[..., part] if zb is None or b.float_zero else b.values[..., part] - zb
-        term = _dot(av, bv).astype(F32) * _scales(sa, sb)
+        acc = _dot(av, bv)
+        if group == k and a.integer and b.integer:
+            acc = epilogue.acc_bias(np.rint(acc).astype(np.int64))
+        term = acc.astype(F32) * _scales(sa, sb)
         if b.float_zero:
             assert zb is not None
             row = av.astype(np.float64).sum(-1, keepdims=True).astype(F32)
@@ -173,12 +176,13 @@ def scaled_matmul(
     lhs_global_scale: Array | None = None,
     rhs_global_scale: Array | None = None,
     compute_dtype: str | None = None,
+    group_size: int | None = None,
     **epilogue: Any,
 ) -> Array:
     """`epilogue(sum_k A[m,k] * B[k,n])`, A `[B.., M, K]`, B `[B.., K, N]` (or `[.., N, K]` transposed).
 
     `packing` holds for `rhs` (sub-byte codes along its last axis). Epilogue keywords are those of
-    `qmlir.reference.epilogue.Epilogue`.
+    `qmlir.reference.epilogue.Epilogue`; `group_size` says what the shapes of the scales say too.
     """
     e = Epilogue(**normalize_epilogue(epilogue))
     lhs, rhs = np.asarray(lhs), np.asarray(rhs)
@@ -190,7 +194,7 @@ def scaled_matmul(
                   k if rhs_transposed else n_hint, codebook, rhs_global_scale)  # fmt: skip
     y = contract(a, b, e, compute_dtype)
     if e.out_dtype == "i32":
-        return y.astype(np.int32)
+        return e.raw(y)
     if not (a.plain or b.plain):
         for g in (lhs_global_scale, rhs_global_scale):
             if g is not None:

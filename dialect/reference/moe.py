@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DTYPES, Array
+from ..enums import SYMMETRIC_RECIPES
 from ..shapes import block_count
 from .dynamic import dynamic_quantize
 from .grouped import check_ids, grouped_matmul
@@ -72,6 +73,7 @@ def moe(
     intermediate_scale: Array | None = None,
     intermediate_zero_point: Array | None = None,
     codebook: Array | None = None,
+    group_size: int | None = None,
     input_dtype: str | None = None,
     weight_dtype: str | None = None,
     packing: str = "none",
@@ -111,7 +113,7 @@ def moe(
     hidden = grouped_matmul(x, w1, **_given(shared | first))
     scale, zero = intermediate_scale, intermediate_zero_point
     if dynamic:
-        symmetric = d.signed and recipe in ("torchao", "amax")
+        symmetric = d.signed and recipe in ("torchao", *SYMMETRIC_RECIPES)
         hidden, scale, zero = dynamic_quantize(hidden, out_dtype=intermediate_dtype, symmetric=symmetric,
                                                rounding=rounding, recipe=recipe)  # fmt: skip
     second = {"lhs_dtype": intermediate_dtype, "lhs_scale": scale, "lhs_zero_point": zero, "rhs_scale": w2_scale,

@@ -70,7 +70,7 @@ _BINARY: dict[str, Callable[..., Any]] = {
     "arith.remsi": _remainder, "arith.divui": _on_unsigned(_divide), "arith.remui": _on_unsigned(_remainder),
     "arith.floordivsi": lambda x, y: (x // np.where(y == 0, 1, y)).astype(x.dtype),
     "arith.ceildivsi": lambda x, y: (-((-x) // np.where(y == 0, 1, y))).astype(x.dtype),
-    "arith.ceildivui": lambda x, y: (-((-x) // np.where(y == 0, 1, y))).astype(x.dtype),
+    "arith.ceildivui": _on_unsigned(lambda x, y: _divide(x, y) + (_remainder(x, y) != 0)),
     "arith.andi": np.bitwise_and, "arith.ori": np.bitwise_or, "arith.xori": np.bitwise_xor,
     "arith.shli": _shift(np.left_shift), "arith.shrsi": _shift(np.right_shift),
     "arith.shrui": _on_unsigned(_shift(np.right_shift)),

@@ -134,6 +134,8 @@ def quantize(
 ) -> Array:
     """`clamp(round(x * (1/s)) + z, lo, hi)`: floats `[..]` to 8-bit or sub-byte codes, one per element."""
     d = DTYPES[out_dtype]
+    if out_dtype == "i1":
+        raise ValueError("out_dtype 'i1' stands for -1 and 1, so that no number rounds to 0; use u1")
     x = np.asarray(input).astype(F32)
     lo, hi = clamp or (d.lo, d.hi)
     s = expand(reciprocal(scale), x.shape, "scale", "input")

@@ -28,14 +28,14 @@ class Grid:
     zeros: tuple[tuple[int, int], ...] = ()  # cells that are not stored
 
 
-def _text(x: float, y: float, text: str, size: int = 12, anchor: str = "start", rotate: bool = False) -> str:
+def svg_text(x: float, y: float, text: str, size: int = 12, anchor: str = "start", rotate: bool = False) -> str:
     turn = f' transform="rotate(-90 {x:g} {y:g})"' if rotate else ""
     return (f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}" fill="{INK}"{turn}>'
             f"{escape(text)}</text>")  # fmt: skip
 
 
 def _grid(grid: Grid, left: float, top: float) -> list[str]:
-    parts = [_text(left, top - 26, grid.title, 13)]
+    parts = [svg_text(left, top - 26, grid.title, 13)]
     given = grid.block or (0, 0)
     per_row, per_column = (size or whole for size, whole in zip(given, (grid.rows, grid.columns), strict=True))
     across = -(-grid.columns // per_column)
@@ -47,19 +47,19 @@ def _grid(grid: Grid, left: float, top: float) -> list[str]:
             fill = "#ffffff" if bare else COLOURS[scale]
             parts.append(f'<rect x="{left + j * CELL:g}" y="{top + i * CELL:g}" width="{CELL}" height="{CELL}" '
                          f'fill="{fill}" stroke="#888888" stroke-width="0.6"/>')  # fmt: skip
-    parts.append(_text(left + grid.columns * CELL / 2, top - 7, grid.axes[1], 11, "middle"))
-    parts.append(_text(left - 7, top + grid.rows * CELL / 2, grid.axes[0], 11, "middle", rotate=True))
+    parts.append(svg_text(left + grid.columns * CELL / 2, top - 7, grid.axes[1], 11, "middle"))
+    parts.append(svg_text(left - 7, top + grid.rows * CELL / 2, grid.axes[0], 11, "middle", rotate=True))
     return parts
 
 
 def _fields(label: str, fields: Sequence[tuple[str, int]], left: float, top: float) -> list[str]:
     """Bits of bytes, the lowest on the right; each field is named."""
     bit = 17
-    parts, x = [_text(left, top - 8, label, 12)], left
+    parts, x = [svg_text(left, top - 8, label, 12)], left
     for number, (name, bits) in enumerate(fields):
         parts.append(f'<rect x="{x:g}" y="{top:g}" width="{bits * bit}" height="26" fill="{COLOURS[number % 8]}" '
                      'stroke="#888888" stroke-width="0.8"/>')  # fmt: skip
-        parts.append(_text(x + bits * bit / 2, top + 17, name, 11, "middle"))
+        parts.append(svg_text(x + bits * bit / 2, top + 17, name, 11, "middle"))
         x += bits * bit
     return parts
 
@@ -82,7 +82,7 @@ def picture(
         y += 26
     for note in notes:
         y += 22
-        parts.append(_text(34, y, note, 12))
+        parts.append(svg_text(34, y, note, 12))
         widest = max(widest, 34 + 6.8 * len(note))
     height = y + 20
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {widest:g} {height:g}" width="{widest:g}" '
@@ -98,34 +98,14 @@ def pipeline_picture() -> str:
     parts, x = [], 14.0
     for (first, second), text in zip(boxes, below, strict=True):
         parts.append(f'<rect x="{x:g}" y="20" width="128" height="54" rx="6" fill="#cfe0f3" stroke="#4878a8"/>')
-        parts.append(_text(x + 64, 43 if second else 51, first, 13, "middle"))
-        parts.append(_text(x + 64, 61, second, 11, "middle"))
+        parts.append(svg_text(x + 64, 43 if second else 51, first, 13, "middle"))
+        parts.append(svg_text(x + 64, 61, second, 11, "middle"))
         if text:
             parts.append(f'<path d="M{x + 128:g} 47 h22" stroke="{INK}" fill="none" marker-end="url(#a)"/>')
-            parts.append(_text(x + 141, 94, text, 11, "middle"))
+            parts.append(svg_text(x + 141, 94, text, 11, "middle"))
         x += 158
     arrow = ('<marker id="a" markerWidth="8" markerHeight="8" refX="6" refY="3" orient="auto">'
              f'<path d="M0 0 L6 3 L0 6 z" fill="{INK}"/></marker>')  # fmt: skip
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {x:g} 108" width="{x:g}" height="108" '
             f'font-family="Helvetica, Arial, sans-serif"><defs>{arrow}</defs>'
-            f'<rect width="100%" height="100%" fill="#ffffff"/>{"".join(parts)}</svg>\n')  # fmt: skip
-
-
-def bars(rows: Sequence[tuple[str, float]], title: str, unit: str) -> str:
-    """Horizontal bars around 1: left of the line we are faster."""
-    left, scale, y = 330.0, 190.0, 44.0
-    most = max([1.2, *(value for _, value in rows)])
-    parts = [_text(14, 22, title, 13)]
-    for name, value in rows:
-        fill = "#4878a8" if value <= 1 else "#c44e52"
-        parts.append(_text(left - 8, y + 12, name[:50], 11, "end"))
-        parts.append(f'<rect x="{left:g}" y="{y:g}" width="{value * scale:g}" height="15" fill="{fill}"/>')
-        parts.append(_text(left + max(value, 1) * scale + 6, y + 12, f"{value:.2f}", 11))
-        y += 21
-    one = left + scale
-    parts.append(f'<path d="M{one:g} 36 V{y + 4:g}" stroke="{INK}" stroke-dasharray="4 3" fill="none"/>')
-    parts.append(_text(one, y + 18, unit, 11, "middle"))
-    width = max(left + most * scale + 50, one + 4 * len(unit))
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {y + 30:g}" width="{width:g}" '
-            f'height="{y + 30:g}" font-family="Helvetica, Arial, sans-serif">'
             f'<rect width="100%" height="100%" fill="#ffffff"/>{"".join(parts)}</svg>\n')  # fmt: skip

@@ -1,4 +1,4 @@
-"""Refusals and their remedies; where others are faster; the first page."""
+"""Refusals and their remedies; the first page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import qmlir
 
-from .layouts import bars
+from . import speed
 
 MADE = "*This page is written by `python docs/generate.py`, which runs the examples.*"
 
@@ -64,6 +64,27 @@ What helps most often:
         parts.append(f"\n## {title}\n\n{text}\n\n```mlir\n{program}```\n\n")
         parts.append(f"`qmlir explain layer.mlir --target {target}`\n\n```text\n{found}\n```\n")
     parts.append("""
+## A scale in very short groups along K
+
+A scale of shape `[1, N]` with a transposed weight `[N, K]` is one scale for each of N groups along K, which is seldom
+meant. Groups of fewer than 8 elements are refused, and so are groups of fewer than 32 of which there are as many as
+channels (or tokens), with the shape that was most likely meant:
+
+```text
+'rhs_scale' [1, 64] makes groups of 4 along K of 'rhs' [64, 256]; did you mean [64, 1], one value a channel? For groups
+of 4 state group_size = 4
+```
+
+`group_size = 4` (an attribute of the products, an argument in Python) states that such groups are meant. It is compared
+with the shapes and changes no result.
+
+## Arguments whose sizes differ
+
+Dynamic sizes that an operation takes to be the same have one name in the program's signature, as in
+`main(lhs: i8[M, 256], lhs_scale: f32[M, 1])`. A call with other sizes is an `InputError` that names both arguments; the
+program itself compares them too, in whatever runtime it is loaded. A size of 1 is no exception: what shall be broadcast
+is 1 in the program's own type. `TensorSpec(("M", 256), "i8")` gives a size a name, and sizes of one name are the same.
+
 ## Refused before any target is asked
 
 An op that is used against its definition is an error with its place: shapes that do not fit, a scale that does not
@@ -72,49 +93,6 @@ asked for. A model's operator that no pattern raises is named by `artifact.impor
 [torch](torch.md).
 """)
     return "".join(parts)
-
-
-def losing_page(found: Mapping[str, Any]) -> str:
-    rows = [r for r in found["rows"] if r.get("ratio")]
-    slower = sorted((r for r in rows if r["ratio"] > 1), key=lambda r: -r["ratio"])
-    listed = "\n".join(f"| {r['work']} | {r['threads']} | {r['peer']} | {r['ratio']:.2f} |" for r in slower)
-    return f"""# Where we lose
-
-{MADE}
-
-Of {len(rows)} measured rows of the [CPU benchmarks](benchmarks-cpu.md), {len(slower)} are slower than the best peer.
-`ratio` is our time over the peer's.
-
-| work | threads | the peer | ratio |
-|---|---|---|---|
-{listed}
-
-![Our time over the best peer's, by work]({RESULTS_PICTURE})
-
-And what no table shows:
-
-* **No AMD, Intel or Arm device has run anything here**, and no Vulkan device but a software one: those targets are
-  compiled, and their code is looked at. [Each target's page](targets/index.md) says which.
-* **AMX** code has run with software in the place of its instructions only; it is chosen only when asked for.
-* **Products with a dynamic number of rows on Vulkan** are slow, and say so.
-* **Compilation takes seconds** where peers that look up ready kernels take none: the cache helps from the second time
-  on.
-* **The first call of an eager function compiles**: compile ahead of time where that matters.
-* **Mixed models**: what is no product or convolution goes through IREE's own code, which is not our doing and not
-  always fast.
-* **Python's part of a call** is microseconds; for programs of a few microseconds, that is what you will see.
-* **Tuning rarely gains**: [most shapes](tuning.md) have their best choice already.
-"""
-
-
-RESULTS_PICTURE = "results.svg"
-
-
-def results_picture(found: Mapping[str, Any]) -> str:
-    rows = [(f"{r['work']}, {r['threads']} thread{'s' if r['threads'] > 1 else ''}", float(r["ratio"]))
-            for r in found["rows"] if r.get("ratio")]  # fmt: skip
-    rows = sorted(rows, key=lambda r: r[1])
-    return bars(rows[:40], f"Our time over the best peer's, {found['environment']['cpu']}", "as fast as the best peer")
 
 
 INDEX = f"""# qmlir
@@ -176,7 +154,7 @@ $ qmlir check product.vmfb --against product.vmfb
 
 ## How fast it is
 
-![Our time over the best peer's, by work](results.svg)
+![{speed.PICTURE_TEXT}]({speed.PICTURE})
 
 Figures and how they were measured: [CPU benchmarks](benchmarks-cpu.md); and [where we lose](losing.md).
 """

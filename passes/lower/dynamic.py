@@ -6,6 +6,7 @@ from typing import Any
 
 from ..._mlir import arith, ir, math
 from ...dialect.dtypes import DTYPES, DType
+from ...dialect.enums import DIVIDING_RECIPES, SYMMETRIC_RECIPES
 from ...dialect.ods import View
 from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp
 from .build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generics, scalar
@@ -61,8 +62,12 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
         args.append(Arg(zero, tuple(kept)))
 
     def code(v: Any, s: Any, *z: Any) -> Any:
-        # ONNX divides, the others multiply by the reciprocal: the last bit differs.
-        t = arith.divf(to_f32(v), s) if op.recipe == "onnx" else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
+        # Some recipes divide, the others multiply by the reciprocal: the last bit differs.
+        t = (
+            arith.divf(to_f32(v), s)
+            if op.recipe in DIVIDING_RECIPES
+            else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
+        )
         if d.kind == "float":
             return to_small_float(t, d)
         return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, lo, hi, code_type)
@@ -88,7 +93,7 @@ def _keep_axis(value: Any, op: DynamicQuantizeOp | View, rows: list[Size]) -> An
 
 
 def _symmetric(amax: Any, recipe: str, d: DType, lo: int, hi: int, eps: float) -> Any:
-    if recipe == "amax":
+    if recipe in SYMMETRIC_RECIPES:
         s = arith.divf(amax, const(d.largest if d.kind == "float" else float(hi)))
         empty = arith.cmpf(arith.CmpFPredicate.OEQ, amax, const(0.0))
         return arith.select(empty, const(1.0), s)
@@ -107,10 +112,13 @@ def _affine(low: Any, high: Any, recipe: str, lo: int, hi: int, eps: float) -> t
         z = math.roundeven(arith.subf(const(float(lo)), arith.divf(low, s)))
     else:
         s = maximum(s, const(eps)) if eps else s
-        ratio = math.roundeven(arith.divf(low, s))
-        ratio = arith.select(arith.cmpf(arith.CmpFPredicate.UNO, ratio, ratio), const(0.0), ratio)
-        z = arith.subf(const(float(lo)), ratio)
-    return s, arith.fptosi(i32(), clamp(z, lo, hi))
+        z = arith.subf(const(float(lo)), math.roundeven(arith.divf(low, s)))
+    return s, arith.fptosi(i32(), clamp(_number_or(z, const(float(lo))), lo, hi))
+
+
+def _number_or(value: Any, otherwise: Any) -> Any:
+    """The value, or the other one where it is NaN: what that becomes as an integer is undefined."""
+    return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, value, value), otherwise, value)
 
 
 def _fbgemm(low: Any, high: Any, lo: int, hi: int) -> tuple[Any, Any]:
@@ -128,5 +136,5 @@ def _fbgemm(low: Any, high: Any, lo: int, hi: int) -> tuple[Any, Any]:
     err_min = arith.addf(c(abs(lo)), math.absf(at_min))
     err_max = arith.addf(c(abs(hi)), math.absf(at_max))
     z = arith.select(arith.cmpf(arith.CmpFPredicate.OLT, err_min, err_max), from_min, from_max)
-    z = arith.minimumf(arith.maximumf(math.roundeven(z), c(lo)), c(hi))
+    z = arith.minimumf(arith.maximumf(_number_or(math.roundeven(z), c(lo)), c(lo)), c(hi))
     return arith.truncf(f32(), s), arith.fptosi(i32(), z)

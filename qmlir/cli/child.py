@@ -3,9 +3,7 @@ with a reproducer, and an interrupt leaves nothing behind."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import resource
 import shlex
 import signal
 import subprocess
@@ -15,32 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..isolation import NO_LIMITS, Limits as Limits, limit_memory as limit_memory
 from .progress import tell
 
 IN_CHILD = "QMLIR_IN_CHILD"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a child may use: seconds, and bytes of memory; None is without a limit."""
-
-    seconds: float | None = None
-    memory: int | None = None
-
-    @classmethod
-    def of(cls, args: argparse.Namespace) -> Limits:
-        """As `arguments.add_limits` has them."""
-        return cls(args.timeout, args.memory)
-
-
-def limit_memory(size: int | None) -> None:
-    """In the child: more address space than `size` bytes is refused from now on."""
-    if size is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
 def in_child() -> bool:
@@ -130,7 +109,7 @@ class _Interrupts:
 
 
 def run_in_child(
-    module: str, argv: Sequence[str], program: str, what: str, limits: Limits = Limits(), quiet: bool = False
+    module: str, argv: Sequence[str], program: str, what: str, limits: Limits = NO_LIMITS, quiet: bool = False
 ) -> int:
     """Run `python -m module argv` and return its exit code; a crash becomes a message and exit code 1.
 

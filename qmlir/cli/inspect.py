@@ -22,6 +22,8 @@ def add(commands: Any) -> None:
     p.add_argument("--source", metavar="LEVEL", choices=CODE_LEVELS,
                    help="print the text: " + ", ".join(CODE_LEVELS[:5]))  # fmt: skip
     p.add_argument("--dispatch", metavar="NAME", help="of this dispatch alone: its name or a part of it")
+    p.add_argument("--read-outside", action="store_true",
+                   help="read the files that a .vmfb names, wherever they are")  # fmt: skip
     add_compilation(p)
     add_limits(p)
     p.add_argument("--json", action="store_true", help="print JSON")
@@ -33,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.dispatch is not None and args.source is None:
         raise UsageError("--dispatch goes with --source: dispatch, asm, ptx, isa or spirv")
+    if args.read_outside and (args.source is None or Path(args.input).suffix != ".vmfb"):
+        raise UsageError("--read-outside goes with --source of a .vmfb")
     if not in_child():
         return run_in_child("qmlir", args.words, "qmlir", args.input, Limits.of(args), args.quiet)
     import qmlir
@@ -40,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     breadcrumb(f"the inspection of {args.input}\n")
     if args.source is not None:
         if Path(args.input).suffix == ".vmfb":
-            text = qmlir.Artifact.open(args.input).source(args.source, args.dispatch)
+            text = qmlir.Artifact.open(args.input).source(args.source, args.dispatch, read_outside=args.read_outside)
         else:
             text = qmlir.source(args.input, args.source, dispatch=args.dispatch, **compilation(args))
         print(text.rstrip("\n"))

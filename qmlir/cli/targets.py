@@ -23,7 +23,8 @@ def run(args: argparse.Namespace) -> int:
     from ..targets import all_targets, resolve
 
     listed = [resolve("cpu"), *all_targets()]
-    rows = [{**t.capabilities(), "device": t.device_present(), "emulated": t.backend in BACKENDS} for t in listed
+    emulated = {name for name, backend in BACKENDS.items() if backend.complete}
+    rows = [{**t.capabilities(), "device": t.device_present(), "emulated": t.backend in emulated} for t in listed
             if args.backend in (None, t.backend)]  # fmt: skip
     if args.json:
         print(json.dumps(rows, indent=2))

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..dialect.dtypes import SMALL_FLOATS
 from ..dialect.shapes import show
 from ..errors import UsageError
 from ..sparse import SparseWeight
 from ._arguments import FLOATS, dtype_name, dtype_of, floats, integers, one_of, operand
 
 __all__ = ["batched_gemm", "cutlass_gemm", "gemm_bias", "gemm_gelu", "gemm_relu", "grouped_gemm", "int8_gemm",
-           "sparse_gemm"]  # fmt: skip
+           "pertoken_quant", "sparse_gemm"]  # fmt: skip
 
 
 def _float_pair(a: Any, b: Any, names: tuple[str, str]) -> tuple[Any, Any, str]:
@@ -223,6 +224,33 @@ def _sparse_weight(weight: Any, transposed: bool) -> SparseWeight:
         return SparseWeight.from_scipy(weight, rhs_transposed=transposed)
     raise UsageError(f"'weight' is a dense {type(weight).__name__}; a torch sparse tensor, a scipy.sparse matrix or a "
                      "qmlir.SparseWeight is needed: SparseWeight.from_dense makes one")  # fmt: skip
+
+
+def pertoken_quant(x: Any, quant_dtype: Any = "i8", *, target: str = "cpu") -> tuple[Any, Any]:
+    """Codes and scales of each row: `scale = amax / largest`, 1 for a row of zeros, and `x / scale`, truncated (int8).
+
+    Source: `pertoken_quant` of aiter/ops/quant.py, ROCm/aiter, commit 0164c2f. It has no `scale`, `x_scale`,
+    `scale_dtype` and `dtypeMax` here.
+
+    Args:
+        x: `[.., K]` f32, f16 or bf16.
+        quant_dtype: i8, or an 8-bit float, whose codes are rounded half to even.
+
+    Returns:
+        Codes `[.., K]` and f32 scales `[.., 1]`.
+
+    Raises:
+        UsageError, VerifyError: dtypes and shapes that do not fit.
+    """
+    name = dtype_name(quant_dtype, "quant_dtype", ("i8", *SMALL_FLOATS))
+    found: tuple[Any, Any] = ops.dynamic_quantize(
+        operand(x, "x"),
+        recipe="aiter",
+        rounding="trunc" if name == "i8" else "half_even",
+        out_dtype=name,
+        target=target,
+    )
+    return found
 
 
 def int8_gemm(

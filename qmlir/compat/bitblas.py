@@ -226,6 +226,7 @@ class Matmul:
             rhs_transposed=c.layout[1] == "t",
             rhs_scale=plain_scale if c.with_scaling else None,
             rhs_zero_point=zeros,
+            group_size=None if c.group_size == -1 else c.group_size,
             bias=TensorSpec((c.n,), _OUT[c.out_dtype]) if c.with_bias else None,
             bias_stage="out" if c.with_bias else None,
             out_dtype=_OUT[c.out_dtype],

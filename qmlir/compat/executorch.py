@@ -107,6 +107,7 @@ def linear_qta8a_qga4w_qta8o(
         rhs_dtype="u4",
         rhs_transposed=True,
         packing="high_first",
+        group_size=group_size,
         out_dtype="i8",
         out_scale=_per_token(floats(output_scale, "output_scale"), tokens, "output_scale"),
         out_zero_point=_per_token(zero_points(output_zero_point, "output_zero_point"), tokens, "output_zero_point"),
@@ -160,6 +161,7 @@ def linear_qta8a_qga4w(
         rhs_dtype="u4",
         rhs_transposed=True,
         packing="high_first",
+        group_size=group_size,
         target=target,
     )
     return result.reshape(*lead, len(packed))
@@ -649,6 +651,7 @@ def _q4gsw(x: Any, weights: Any, weight_scales: Any, group_size: int, bias: Any)
         "rhs_dtype": "u4",
         "rhs_transposed": True,
         "packing": "low_first",
+        "group_size": group_size,
         **_bias(bias, len(packed)),
     }
 

@@ -34,6 +34,11 @@ class Backend:
     needs: tuple[str, ...]
     attributes: Callable[[Target], dict[int, int]]
 
+    @property
+    def complete(self) -> bool:
+        """Whether there is an executor."""
+        return importlib.util.find_spec(self.package) is not None
+
     def check(self) -> None:
         """Raises UsageError where a package is missing."""
         missing = [name for name in self.needs if importlib.util.find_spec(name) is None]

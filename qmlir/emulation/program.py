@@ -117,8 +117,9 @@ def emulated(manifest: Mapping[str, Any], options: Emulation) -> Emulated:
             "(docs/targets/vulkan-lavapipe.md); load it without emulate"
         )
     backend = BACKENDS.get(kind)
-    if backend is None:
-        raise TargetError(f"the program is for {spelling}, which is not emulated; emulated are {', '.join(BACKENDS)}")
+    if backend is None or not backend.complete:
+        known = ", ".join(name for name, b in BACKENDS.items() if b.complete)
+        raise TargetError(f"the program is for {spelling}, which is not emulated; emulated are {known}")
     target = resolve(spelling)
     backend.check()
     return Emulated(target, options, driver_of(backend))

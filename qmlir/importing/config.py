@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .._spelling import did_you_mean
 from ..checkpoint.contents import Checkpoint
 from ..dialect.dtypes import Array
 from ..errors import CheckpointError
@@ -101,13 +100,19 @@ class _Fields:
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a name"}
 
 
+def _unsupported(where: str, field: str, kind: Any, known: Iterable[str]) -> str:
+    """No near name is proposed: under another architecture's name a checkpoint computes something else."""
+    return (f"{where}: the architecture {kind!r} ({field}) is not supported; supported are {', '.join(known)}. Another "
+            "architecture's name would compute something else: export the model with torch.export instead")  # fmt: skip
+
+
 def _from_json(model: Checkpoint) -> DecoderConfig:
     where = str(model.path.parent / "config.json")
     if not model.config:
         raise CheckpointError(f"cannot read {where}, which says what the model is")
     kind = model.config.get("model_type")
     if kind not in HF_MODELS:
-        raise CheckpointError(f"{where}: model_type is {kind!r}{did_you_mean(str(kind), HF_MODELS)}")
+        raise CheckpointError(_unsupported(where, "model_type", kind, HF_MODELS))
     f = _Fields(model.config, where)
     _refuse(model.config, where)
     heads, hidden = f.get("num_attention_heads", int), f.get("hidden_size", int)
@@ -178,8 +183,7 @@ def _from_gguf(model: Checkpoint) -> DecoderConfig:
     where = str(model.path)
     kind = model.config.get("general.architecture")
     if kind not in GGUF_ARCHITECTURES:
-        known = did_you_mean(str(kind), GGUF_ARCHITECTURES)
-        raise CheckpointError(f"{where}: general.architecture is {kind!r}{known}")
+        raise CheckpointError(_unsupported(where, "general.architecture", kind, GGUF_ARCHITECTURES))
     f = _Fields(model.config, where, f"{kind}.")
     if f.get("expert_count", int, 0):
         raise CheckpointError(f"{where}: {kind}.expert_count is not 0; mixtures of experts are not imported")

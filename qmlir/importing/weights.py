@@ -10,6 +10,7 @@ from .. import ops
 from .._mlir import arith, ir
 from ..checkpoint import Activations, QuantizedWeight
 from ..dialect.dtypes import DTYPES, Array
+from ..dialect.shapes import group_along
 from ..errors import CheckpointError, UsageError
 from ..passes.lower.blocks import gather, loop_i32, read
 from ..passes.lower.build import Arg, dense, dims, elementwise
@@ -62,6 +63,13 @@ def product(
     if residual is not None:
         values["c"], specs["c"] = residual, spec_of(residual, "f32")
         attributes["beta"] = 1.0
+    # The files state their groups, of whatever length.
+    scales = [specs[n].shape if n in specs else None for n in ("rhs_scale", "rhs_zero_point")]
+    codes = (
+        (*specs["rhs"].shape[:-1], specs["lhs"].shape[-1]) if attributes.get("rhs_transposed") else specs["rhs"].shape
+    )
+    if (group := group_along(codes, -1 if attributes.get("rhs_transposed") else -2, *scales)) is not None:
+        attributes["group_size"] = group
     return ops.scaled_matmul.emit(values, specs, attributes)[0][0]
 
 

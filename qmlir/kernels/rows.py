@@ -253,8 +253,8 @@ def find(block: Any, least_width: int) -> list[Rows]:
 
 
 def read_by(op: Any) -> list[Any]:
-    """The values that an op reads, its regions included."""
-    if not op.regions or op.name == "linalg.generic":
+    """The values that an op reads, its regions included: a gather is a generic that reads a tensor in its body."""
+    if not op.regions:
         return list(op.operands)
     found: list[Any] = []
 

@@ -64,6 +64,16 @@ def _codes_of(kernel: Kernel) -> Array | None:
     return np.ascontiguousarray(array.transpose(order)).reshape(*matrices, kernel.n, kernel.k)
 
 
+# Terms of a sum that i32 holds, each the product of an i8 and of a code at the top of its byte: up to 128 * 128.
+_MOST_TERMS = (2**31 - 1) // 128**2
+
+
+def fits_top_of_byte(kernel: Kernel) -> bool:
+    """Whether short codes may be multiplied as `code << (8 - bits)`, at the top of their byte, and each i32 sum be
+    shifted back: a sum over K, or over a group, must not wrap. What a weight is decoded to is no code."""
+    return kernel.rhs.decode is not None or (kernel.group or kernel.k) <= _MOST_TERMS
+
+
 _LARGE = 1 << 18  # bytes
 _resources: ContextVar[dict[tuple[bytes, tuple[int, ...]], Any] | None] = ContextVar("_resources", default=None)
 

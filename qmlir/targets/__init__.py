@@ -74,7 +74,7 @@ def resolve(spelling: str) -> Target:
 
 def _present(backend: str, table: dict[str, Target]) -> Target:
     """The target of the first present device of a GPU backend."""
-    from .devices import devices
+    from .devices import devices, failure
 
     driver = next(iter(table.values())).driver
     known = ", ".join(target.spelling for target in table.values())
@@ -91,4 +91,5 @@ def _present(backend: str, table: dict[str, Target]) -> Target:
     if found:
         seen = ", ".join(repr(f"{d.name} {d.arch}".strip()) for d in found)
         raise TargetError(f"no target describes the present {backend} device {seen}; name one of: {known}")
-    raise TargetError(f"no {backend} device is present; name the target to compile for: {known}")
+    said = f" ({reason})" if (reason := failure(driver)) else ""
+    raise TargetError(f"no {backend} device is present{said}; name the target to compile for: {known}")

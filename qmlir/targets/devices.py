@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from typing import Any
 
-from ..errors import TargetError
+from ..errors import TargetError, runtime_reason
 from .base import Target
 
 
@@ -28,29 +28,50 @@ class Device:
         return f"{self.driver}://{self.index}"
 
 
-@cache
-def devices(driver: str) -> tuple[Device, ...]:
-    """The devices of one runtime driver; () when the driver or its library is missing."""
-    try:
-        import iree.runtime as rt
+_found: dict[str, tuple[Device, ...]] = {}
+_failures: dict[str, str] = {}  # by driver: what its last query failed with
 
-        loaded = rt.get_driver(driver)
-        found = []
-        for index, info in enumerate(loaded.query_available_devices()):
-            name, arch = str(info.get("name", "")), ""
-            if driver in ("cuda", "hip"):
-                facts = str(loaded.dump_device_info(info["device_id"]))
-                match = re.search(r"\b(sm_\d+\w?|gfx[0-9a-f]+)", facts)
-                if match is None and (cc := re.search(r"compute[- ]capability: *(\d+)\.(\d+)", facts)):
-                    arch = f"sm_{cc.group(1)}{cc.group(2)}"
-                elif match is not None:
-                    arch = match.group(1)
-            found.append(Device(driver, index, name, arch))
-        return tuple(found)
-    except Exception:
-        # Whatever a driver's library does on a machine without its device (missing symbols, no permission,
-        # a driver too old), the answer to "is there a device?" is no.
-        return ()
+
+def devices(driver: str) -> tuple[Device, ...]:
+    """The devices of one runtime driver; () when the driver or its library is missing. Devices that were found once are
+    remembered; a failure is not, because it may be gone at the next call (memory, permissions, a device in use)."""
+    if driver not in _found:
+        _failures.pop(driver, None)
+        try:
+            found = tuple(_query(driver))
+        except Exception as e:
+            # Whatever a driver's library does on a machine without its device (missing symbols, no permission,
+            # a driver too old), the answer to "is there a device?" is no.
+            _failures[driver] = runtime_reason(e)
+            return ()
+        if not found:
+            return ()
+        _found[driver] = found
+    return _found[driver]
+
+
+def failure(driver: str) -> str:
+    """Why the last query of the driver's devices failed, "" when it did not."""
+    return _failures.get(driver, "")
+
+
+def _query(driver: str) -> list[Device]:
+    import iree.runtime as rt
+
+    loaded = rt.get_driver(driver)
+    return [_device(driver, index, info, loaded) for index, info in enumerate(loaded.query_available_devices())]
+
+
+def _device(driver: str, index: int, info: dict[str, Any], loaded: Any) -> Device:
+    name, arch = str(info.get("name", "")), ""
+    if driver in ("cuda", "hip"):
+        facts = str(loaded.dump_device_info(info["device_id"]))
+        match = re.search(r"\b(sm_\d+\w?|gfx[0-9a-f]+)", facts)
+        if match is None and (cc := re.search(r"compute[- ]capability: *(\d+)\.(\d+)", facts)):
+            arch = f"sm_{cc.group(1)}{cc.group(2)}"
+        elif match is not None:
+            arch = match.group(1)
+    return Device(driver, index, name, arch)
 
 
 def present_device(target: Target) -> str:
@@ -86,5 +107,6 @@ def runtime_uri(target: Target) -> str:
     for device in found:
         if _runs(target, device):
             return device.uri
-    there = ", ".join(device.name for device in found) or "none"
+    reason = f" ({failure(target.driver)})" if failure(target.driver) else ""
+    there = ", ".join(device.name for device in found) or f"none{reason}"
     raise TargetError(f"no device here runs programs for {target.spelling}; devices of {target.driver}: {there}")

@@ -195,6 +195,7 @@ class MmaPlan:
         from .detach import detached
 
         op = detached(op)
+        _keep_splats(op)
         op.attributes["compilation_info"] = ir.Attribute.parse(self.info, context=op.context)
 
     def describe(self) -> Mapping[str, Any]:
@@ -207,6 +208,20 @@ class MmaPlan:
             "subgroup_size": c.subgroup_size,
             "padded": self.padded,
         }
+
+
+def _keep_splats(op: Any) -> None:
+    """IREE 3.13 puts a constant of equal elements into the product as a scalar, and then has no operand to give to WMMA
+    ("failed to distribute")."""
+    from .._mlir import ir
+    from .tensors import barrier
+
+    for i, value in enumerate(list(op.operands)[:2]):
+        if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
+            continue
+        if getattr(value.owner.operation.attributes["value"], "is_splat", False):
+            with op.location, ir.InsertionPoint(op):
+                op.operands[i] = barrier(value)
 
 
 def _any(mma: Mma) -> bool:

@@ -7,7 +7,6 @@ be the default's. `cluster.py` has the same done by the workers of a cluster.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 from .. import settings
 from ..artifact import Artifact, write_atomically
 from ..errors import InputError, QmlirError, UsageError
+from .cpus import own_cpus
 
 PLAN, RESULTS = "plan.json", "results.json"
 Step = Callable[[str], None]
@@ -127,12 +127,18 @@ def measure_folder(folder: Path, seconds: float, step: Step = lambda text: None)
     Raises:
         UsageError: a folder that `emit` did not make, that lacks the default, or is for another machine.
     """
-    from ..measure import alternate
-
     plan, results = read_plan(folder), read_results(folder)
     check_host(plan)
-    # One process on the CPUs that the runtime would use, so that nothing moves between them.
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: settings.threads()])
+    # One process on as many CPUs as it has threads, so that nothing moves between them.
+    with own_cpus(settings.threads()):
+        return _measure(folder, plan, results, seconds, step)
+
+
+def _measure(
+    folder: Path, plan: Mapping[str, Any], results: dict[str, Result], seconds: float, step: Step
+) -> dict[str, Result]:
+    from ..measure import alternate
+
     files = {c["name"]: folder / c["file"] for c in plan["candidates"] if c.get("file")}
     first, *others = files
 

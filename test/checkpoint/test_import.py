@@ -221,7 +221,8 @@ def hf(folder: Path, **change: Any) -> Path:
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"model_type": "gpt2"}, "model_type is 'gpt2'; .*llama"),
+        ({"model_type": "gpt2"}, "the architecture 'gpt2' .model_type. is not supported; supported are llama"),
+        ({"model_type": "qwen3"}, "the architecture 'qwen3' .* is not supported; supported are .*qwen2"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; known: 'silu'"),
         ({"sliding_window": 4096}, "sliding_window is 4096; known: null"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "rope_type is 'yarn'; known: default, linear, llama3"),

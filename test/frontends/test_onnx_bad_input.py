@@ -194,7 +194,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: nbits(block_size=16),
         "not imported: scales has 16 elements, but K, N, bits and block_size need",
     ),
-    "huge K": (lambda: nbits(K=2**40), "not imported: A is 2x64xf32, but K = 1099511627776"),
+    "huge K": (lambda: nbits(K=2**40), "not imported: A is f32[2, 64], but K = 1099511627776"),
 }
 
 

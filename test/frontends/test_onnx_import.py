@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from support.onnx_models import Random, model, qlinear_matmul
 
 import qmlir
+from conformance.opened import opened
 from qmlir.checking.onnxruntime import session
 from qmlir.compiler import text_at
 from qmlir.frontends import raising
@@ -49,7 +50,7 @@ def test_qdq_product_with_relu_is_one_operation() -> None:
     assert text.count('"qmlir.') == 1
     assert "clamp = array<i64" in text
     want = session(made).run(None, {"x": x})[0]
-    got = qmlir.load(artifact).main(x)
+    got = opened(artifact).main(x)
     assert got.dtype == want.dtype
     np.testing.assert_array_equal(got, want)
 
@@ -63,7 +64,7 @@ def test_quantising_again_is_taken_out_where_exact() -> None:
     assert '"qmlir.' not in text_at(same, "import")
     other = model(nodes, {"x": x}, ["y"], {**parts, "y_s": np.float32(0.04), "y_z": parts["x_z"]})
     assert text_at(other, "import").count('"qmlir.') == 2
-    np.testing.assert_array_equal(qmlir.load(qmlir.compile(same)).main(x), x.reshape(8, 8))
+    np.testing.assert_array_equal(opened(qmlir.compile(same)).main(x), x.reshape(8, 8))
 
 
 def test_product_that_others_read_is_not_taken_in() -> None:
@@ -99,7 +100,7 @@ def test_float_model_has_nothing_to_report() -> None:
         artifact = qmlir.compile(made)
     assert artifact.import_report == {"raised": [], "fused": [], "left": []}
     want = session(made).run(None, {"x": x})[0]
-    np.testing.assert_allclose(qmlir.load(artifact).main(x), want, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(opened(artifact).main(x), want, rtol=1e-5, atol=1e-6)
 
 
 def test_operators_of_old_opsets() -> None:
@@ -110,7 +111,7 @@ def test_operators_of_old_opsets() -> None:
              helper.make_node("Unsqueeze", ["c"], ["y"], axes=[0])]  # fmt: skip
     x = r.floats(3, 8)
     made = model(nodes, {"x": x}, ["y"], {}, opset=10)
-    np.testing.assert_array_equal(qmlir.load(qmlir.compile(made)).main(x), np.maximum(x.min(1), -1)[None])
+    np.testing.assert_array_equal(opened(qmlir.compile(made)).main(x), np.maximum(x.min(1), -1)[None])
 
 
 def test_pattern_of_somebody_else() -> None:
@@ -125,7 +126,7 @@ def test_pattern_of_somebody_else() -> None:
         x = Random(9).codes(5, signed=True)
         made = model([node], {"x": x}, ["y"], {})
         assert raising.foreign_patterns() == ["onnx.com.acme.Twice"]
-        np.testing.assert_array_equal(qmlir.load(qmlir.compile(made)).main(x), x.astype(np.float32) * 2)
+        np.testing.assert_array_equal(opened(qmlir.compile(made)).main(x), x.astype(np.float32) * 2)
     finally:
         raising._PATTERNS.pop("onnx.com.acme.Twice")
 
@@ -142,7 +143,7 @@ def test_blocks_of_int4_weights() -> None:
     assert artifact.import_report is not None
     assert [e["became"] for e in artifact.import_report["raised"]] == ["qmlir.scaled_matmul"]
     want = x.astype(np.float64) @ (codes * np.repeat(scale, 32, 0).astype(np.float64))
-    np.testing.assert_allclose(qmlir.load(artifact).main(x), want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(opened(artifact).main(x), want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
@@ -157,7 +158,7 @@ def test_sum_over_a_dynamic_size_is_left() -> None:
     with pytest.warns(qmlir.SlowFallbackWarning, match="K is dynamic, so that an i32 sum could wrap"):
         artifact = qmlir.compile(made)
     want = session(made).run(None, {"a": a, "b": b})[0]
-    np.testing.assert_array_equal(qmlir.load(artifact).main(a, b), want)
+    np.testing.assert_array_equal(opened(artifact).main(a, b), want)
 
 
 def test_an_average_pool_that_torch_mlir_divides_otherwise_is_refused() -> None:
@@ -199,4 +200,4 @@ def test_weights_in_a_file(tmp_path: Path) -> None:
     made, inputs = qlinear_matmul(r)
     want = session(made).run(None, inputs)[0]
     onnx.save(made, tmp_path / "model.onnx", save_as_external_data=True, location="weights", size_threshold=0)
-    np.testing.assert_array_equal(qmlir.load(qmlir.compile(tmp_path / "model.onnx")).main(inputs["a"]), want)
+    np.testing.assert_array_equal(opened(qmlir.compile(tmp_path / "model.onnx")).main(inputs["a"]), want)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support import onnx_nodes
+from support import onnx_all_nodes, onnx_nodes
 
 # One of each kind; the rest of a kind differs in types only.
 QUICK = ("test_quantizelinear_axis", "test_quantizelinear_e4m3fn", "test_dequantizelinear_blocked",
@@ -43,3 +43,35 @@ def test_node_on_vulkan(name: str, lavapipe: str) -> None:
 def test_every_node(name: str, target: str) -> None:
     assert name in onnx_nodes.cases(), f"this version of onnx no longer has {name}: run test/support/onnx_nodes.py"
     onnx_nodes.check(onnx_nodes.cases()[name], target)
+
+
+# Every operator's tests are in the slow tier; these were wrong, crashed or never ended.
+QUICK_OTHERS = (
+    "test_depthtospace_crd_mode_example", "test_spacetodepth_crd_mode_example", "test_lstm_with_peepholes",
+    "test_bitshift_right_int8_shift_ge_width", "test_reshape_allowzero_reordered", "test_maxpool_2d_same_upper",
+    "test_wrap_pad", "test_convtranspose_group_2", "test_l2normalization_axis_0",
+    "test_gelu_tanh_2", "test_det_2d", "test_gridsample_nearest", "test_reversesequence_time",
+)  # fmt: skip
+RECORDED = json.loads(onnx_all_nodes.RESULTS.read_text())
+
+
+def test_every_outcome_is_right_or_refused() -> None:
+    bad = {n: o for n, o in RECORDED["tests"].items() if not o.startswith(("right", "refused"))}
+    assert not bad
+
+
+def test_sample_of_all_operators() -> None:
+    found = dict(onnx_all_nodes.outcomes(QUICK_OTHERS))
+    assert found == {n: RECORDED["tests"][n] for n in QUICK_OTHERS}
+
+
+@pytest.mark.slow
+def test_all_operators() -> None:
+    """Right, or refused by name, for every test that the onnx package has; what was right is."""
+    names = sorted(onnx_all_nodes.cases())
+    if RECORDED["onnx"] == __import__("onnx").__version__:
+        assert set(names) >= set(RECORDED["tests"])
+    found = dict(onnx_all_nodes.outcomes(names))
+    assert not {n: o for n, o in found.items() if not o.startswith(("right", "refused"))}
+    was_right = {n for n, o in RECORDED["tests"].items() if o == "right"}
+    assert not {n: found[n] for n in was_right & set(found) if found[n] != "right"}

@@ -11,6 +11,7 @@ import pytest
 from support.onnx_models import OPERATORS, Random, model, node
 
 import qmlir
+from conformance.opened import opened
 from qmlir.checking.onnxruntime import session
 from qmlir.errors import FrontEndError
 
@@ -29,7 +30,7 @@ def compare(operator: str, seed: int, target: str) -> None:
     assert artifact.import_report is not None
     assert artifact.import_report["left"] == []
     names = [name for name, _ in artifact.functions["main"].inputs]
-    got = qmlir.load(artifact).main(*(inputs[n] for n in names))
+    got = opened(artifact).main(*(inputs[n] for n in names))
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
     if codes is None:  # sums of floats in another order
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(want).max())))
@@ -78,7 +79,7 @@ def test_order_of_input_channels_with_zero_points() -> None:
         return np.stack([x & 15, x >> 4], -1).reshape(n, -1).astype(np.float64)
 
     weight = (nibbles(b) - nibbles(zero)[:, g]) * scale.reshape(n, -1)[:, g]
-    np.testing.assert_allclose(qmlir.load(artifact).main(a), a @ weight.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(opened(artifact).main(a), a @ weight.T, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

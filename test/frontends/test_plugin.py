@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import qmlir
+from conformance.opened import opened
 from qmlir.errors import FrontEndError, UsageError
 from qmlir.frontends import raising, registry
 
@@ -57,7 +58,7 @@ def test_plugin_imports_its_files(tmp_path: Path) -> None:
     }
     rng = np.random.default_rng(0)
     x, w = rng.integers(-128, 128, (4, 8), dtype=np.int8), rng.integers(-128, 128, (8, 3), dtype=np.int8)
-    assert np.array_equal(qmlir.load(artifact).main(x, w), x.astype(np.int32) @ w.astype(np.int32))
+    assert np.array_equal(opened(artifact).main(x, w), x.astype(np.int32) @ w.astype(np.int32))
     assert '"qmlir.scaled_matmul"' in artifact.source("import")
 
     # The same path with other content is another program: the cache's key is the content.
@@ -93,7 +94,7 @@ def test_command_line_uses_plugins(tmp_path: Path, installed: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "qmlir", "compile", str(source)], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": path}, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "main(arg0: 4x8xi8, arg1: 8x3xi8) -> (4x3xi32)" in done.stdout
+    assert "main(arg0: i8[4, 8], arg1: i8[8, 3]) -> (i32[4, 3])" in done.stdout
 
 
 def test_plugin_that_does_not_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -276,7 +276,7 @@ func.func @no_sums_groups(%x: tensor<2x4xi8>, %z: tensor<i32>, %s: tensor<2x3xf3
   %w = arith.constant dense<1> : tensor<4x3xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w, %s, %z) {
     operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
-    lhs_zero_mode = "int"
+    lhs_zero_mode = "int", group_size = 2
   } : (tensor<2x4xi8>, tensor<4x3xi8>, tensor<2x3xf32>, tensor<i32>) -> tensor<2x3xf32>
   return %0 : tensor<2x3xf32>
 }

@@ -132,3 +132,45 @@ func.func @stays(%x: tensor<4x?xf32>, %y: tensor<4x7xf32>) -> (tensor<4xf32>, te
   } -> tensor<4xf32>
   return %s, %u : tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+// A gather reads a value of the group in its body: it goes behind the kernel too.
+// KERNEL-LABEL: func.func @gathered(
+// KERNEL: %[[R:.*]]:2 = flow.dispatch @gathered_rows_0::@gathered_rows_0(
+// KERNEL: linalg.generic
+// KERNEL: tensor.extract %[[R]]#
+// PLAIN-LABEL: func.func @gathered(
+// GPU-LABEL: func.func @gathered(
+// LARGEST-LABEL: func.func @gathered(
+#id = affine_map<(m, n) -> (m, n)>
+#row = affine_map<(m, n) -> (m)>
+func.func @gathered(%x: tensor<4x32xf32>) -> (tensor<4x32xf32>, tensor<4x32xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<4x32xf32>
+  %r = tensor.empty() : tensor<4xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%r : tensor<4xf32>) -> tensor<4xf32>
+  %sq = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<4x32xf32>) outs(%e : tensor<4x32xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %v = arith.mulf %a, %a : f32
+    linalg.yield %v : f32
+  } -> tensor<4x32xf32>
+  %g = linalg.generic {indexing_maps = [#id], iterator_types = ["parallel", "parallel"]} outs(%e : tensor<4x32xf32>) {
+  ^bb0(%o: f32):
+    %i = linalg.index 1 : index
+    %c0 = arith.constant 0 : index
+    %v = tensor.extract %sq[%c0, %i] : tensor<4x32xf32>
+    linalg.yield %v : f32
+  } -> tensor<4x32xf32>
+  %s = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]} ins(%sq : tensor<4x32xf32>) outs(%f : tensor<4xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %v = arith.addf %o, %a : f32
+    linalg.yield %v : f32
+  } -> tensor<4xf32>
+  %y = linalg.generic {indexing_maps = [#id, #row, #id], iterator_types = ["parallel", "parallel"]} ins(%sq, %s : tensor<4x32xf32>, tensor<4xf32>) outs(%e : tensor<4x32xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %v = arith.divf %a, %b : f32
+    linalg.yield %v : f32
+  } -> tensor<4x32xf32>
+  return %y, %g : tensor<4x32xf32>, tensor<4x32xf32>
+}

@@ -1,8 +1,8 @@
 // Each launch asks for the shared memory of its own kernel; IREE wrote what all functions of the executable use. More
 // than the target has is refused: a device would not load the program.
-// RUN: qmlir-opt --pass-pipeline='qmlir-shared-memory' %s | FileCheck %s
+// RUN: qmlir-opt --pass-pipeline='qmlir-shared-memory' %s | filecheck %s
 // RUN: sed 's/shared_memory_bytes = 114688/shared_memory_bytes = 166913/' %s > %t.mlir
-// RUN: not qmlir-opt --pass-pipeline='qmlir-shared-memory' %t.mlir 2>&1 | FileCheck %s --check-prefix=MORE
+// RUN: not qmlir-opt --pass-pipeline='qmlir-shared-memory' %t.mlir 2>&1 | filecheck %s --check-prefix=MORE
 
 // CHECK: export public @few {{.*}} <workgroup_local_memory = 512>
 // CHECK-NOT: shared_memory_bytes

@@ -1,5 +1,5 @@
 // Sums of products of signed codes are signed too; those of other codes, and of floats, stay as they are.
-// RUN: qmlir-opt --pass-pipeline='qmlir-sign-matrix-sums' %s | FileCheck %s
+// RUN: qmlir-opt --pass-pipeline='qmlir-sign-matrix-sums' %s | filecheck %s
 
 // CHECK: CooperativeMatrixMulAdd {{.*}}, <ASigned|BSigned|CSigned|ResultSigned>
 // CHECK: CooperativeMatrixMulAdd {{.*}}, <ASigned> :

@@ -11,6 +11,7 @@ import pytest
 
 import qmlir
 from qmlir import TensorSpec
+from qmlir.errors import InputError
 
 R = qmlir.reference
 
@@ -215,3 +216,27 @@ def test_results_of_dynamic_shape_each_have_their_own_values(rows: int, target: 
     assert np.array_equal(y, x + x)
     assert np.array_equal(z, (x + x) * x)
     assert np.array_equal(f, z.reshape(-1, 8))
+
+
+PADDED = """
+func.func @main(%x: tensor<?x4xf32> {qmlir.name = "x"}) -> (tensor<?x4xf32>, tensor<?x6xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %0 = arith.addf %x, %x : tensor<?x4xf32>
+  %1 = tensor.pad %0 low[0, 1] high[0, 1] {
+  ^bb0(%i: index, %j: index):
+    tensor.yield %zero : f32
+  } : tensor<?x4xf32> to tensor<?x6xf32>
+  return %0, %1 : tensor<?x4xf32>, tensor<?x6xf32>
+}
+"""
+
+
+def test_several_results_that_pad_take_no_empty_tensors(lavapipe: str) -> None:
+    """IREE confused the results of the two ways, one for empty tensors, of some of these programs."""
+    main = qmlir.load(qmlir.compile(PADDED, target=lavapipe)).main
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    doubled, padded = main(x)
+    np.testing.assert_array_equal(doubled, 2 * x)
+    np.testing.assert_array_equal(padded, np.pad(2 * x, ((0, 0), (1, 1))))
+    with pytest.raises(InputError, match=r"axis 0 of x is empty: .* \(make no call, or .* itself\)"):
+        main(x[:0])

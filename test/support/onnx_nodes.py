@@ -20,7 +20,11 @@ from typing import Any
 
 import numpy as np
 
+if str(Path(__file__).resolve().parents[2]) not in sys.path:  # as a script
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 import qmlir
+from conformance.opened import opened
 from qmlir.frontends.onnx.types import stored
 
 RESULTS = Path(__file__).with_name("onnx_nodes.json")
@@ -33,17 +37,23 @@ MEANT = re.compile(
 
 
 @lru_cache(maxsize=1)
-def cases() -> dict[str, Any]:
-    """The tests by name, as the onnx package makes them."""
+def every_case() -> dict[str, Any]:
+    """All node tests by name, as the onnx package makes them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from onnx.backend.test.case.node import collect_testcases
+        from onnx.backend.test.loader import load_model_tests
 
-        return {t.name: t for t in collect_testcases(None) if MEANT.match(t.name)}
+        return {t.name: t for t in load_model_tests(kind="node")}
+
+
+def cases() -> dict[str, Any]:
+    """Those that are meant, by name."""
+    return {name: t for name, t in every_case().items() if MEANT.match(name)}
 
 
 def array(value: Any) -> Any:
-    """An input or output of a test as numpy."""
+    """An input or output of a test as numpy, as the onnx package reads it: codes below a byte are of
+    ml_dtypes' types."""
     import onnx
 
     return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.asarray(value)
@@ -62,9 +72,9 @@ def compare(case: Any, artifact: qmlir.Artifact) -> None:
 
     Integers and codes are compared exactly (fp4's two zeros are one), floats within the test's own tolerance.
     """
-    program, signature = qmlir.load(artifact).main, artifact.functions["main"]
+    program, signature = opened(artifact).main, artifact.functions["main"]
     for inputs, outputs in case.data_sets:
-        arguments = [stored(array(a), s.dtype) for a, (_, s) in zip(inputs, signature.inputs, strict=True)]
+        arguments = [array(a) for a in inputs]
         results = program(*arguments)
         results = results if isinstance(results, tuple) else (results,)
         for got, value, spec in zip(results, outputs, signature.outputs, strict=True):

@@ -23,7 +23,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 if str(HERE.parent) not in sys.path:  # as a script
-    sys.path.insert(0, str(HERE.parent))
+    sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
 from support.forms import FORMS, Form, M  # noqa: E402
 
@@ -40,6 +40,7 @@ Cell = dict[str, Any]
 
 def compile_cell(form: Form, target: str, m: int | None = M) -> Cell:
     """What became of one form: the instruction and the number of kernels, or the refusal."""
+    from conformance.opened import inspected
     from qmlir import QmlirError
     from qmlir.device_code import kernels
 
@@ -50,6 +51,7 @@ def compile_cell(form: Form, target: str, m: int | None = M) -> Cell:
         except QmlirError as e:
             return {"status": "refused", "error": type(e).__name__, "reason": _reason(e)}
         found = kernels(Path(folder))
+    assert inspected(artifact)["target"] == artifact.target
     products = [s for s in artifact.manifest["strategies"] if s["kind"] != "depthwise_conv2d"]
     best = [k for k in found if k.kind in ("matrix", "dot")]
     scalar = [k for k in found if k.kind not in ("matrix", "dot", "")]

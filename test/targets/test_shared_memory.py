@@ -1,4 +1,4 @@
-"""Programs whose number of rows is dynamic hold several kernels, each of which fits the device's shared memory alone."""
+"""Programs of a dynamic number of rows hold several kernels, each of which fits the device's shared memory alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qmlir.targets.rocm.isa import resources
 # ISA guides, LDS.
 CUDA = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90": 232448, "sm_90a": 232448, "sm_120": 101376}
 LDS = {"gfx950": 163840}  # 65536 elsewhere
-QUICK = ("sm_80", "sm_89", "sm_90a", "gfx950", "gfx1100", "ada", "rdna3")
+QUICK = ("sm_80", "sm_90a", "gfx950", "ada")
 
 
 def _targets(backend: str) -> list[Any]:

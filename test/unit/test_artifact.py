@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -16,7 +17,7 @@ import pytest
 
 import qmlir
 from qmlir.artifact import Artifact, check_container, write_atomically
-from qmlir.errors import ArtifactError, InputError, TargetError, UsageError
+from qmlir.errors import ArtifactError, InputError, QmlirError, TargetError, UsageError
 from qmlir.targets.cpu import host
 
 PROGRAM = """
@@ -48,7 +49,7 @@ def test_saved_and_opened_again(artifact: Artifact, saved: Path) -> None:
     assert again.vmfb == artifact.vmfb
     assert again.manifest == artifact.manifest
     assert again.functions == artifact.functions
-    assert str(again.functions["main"]) == "(x: ?x4xu8) -> (?x2xf32)"
+    assert str(again.functions["main"]) == "(x: u8[M, 4]) -> (f32[M, 2])"
     np.testing.assert_array_equal(qmlir.load(again).main(X), Y)
     np.testing.assert_array_equal(qmlir.load(saved).main(X), Y)
     np.testing.assert_array_equal(qmlir.load(str(saved)).main(X), Y)
@@ -240,13 +241,13 @@ def test_another_device_is_refused(saved: Path) -> None:
 
 def test_arguments_that_do_not_fit(saved: Path) -> None:
     program = qmlir.load(saved)
-    with pytest.raises(InputError, match=r"main takes 1 arguments \(x: \?x4xu8\), but got 0"):
+    with pytest.raises(InputError, match=r"main takes 1 arguments \(x: u8\[M, 4\]\), but got 0"):
         program.main()
-    with pytest.raises(InputError, match=r"argument 0 \('x'\) of main must be \?x4xu8, but has dtype i8"):
+    with pytest.raises(InputError, match=r"argument 0 \('x'\) of main must be u8\[M, 4\], but has dtype i8"):
         program.main(X.view(np.int8))
-    with pytest.raises(InputError, match=r"argument 0 \('x'\) of main must be \?x4xu8, but has shape 2x3"):
+    with pytest.raises(InputError, match=r"argument 0 \('x'\) of main must be u8\[M, 4\], but has shape \[2, 3\]"):
         program.main(X[:, :3])
-    with pytest.raises(InputError, match="but has shape scalar"):
+    with pytest.raises(InputError, match=r"but has shape \[\]"):
         program.main(np.uint8(1))
     with pytest.raises(InputError):
         program.main(object())
@@ -300,3 +301,87 @@ def test_random_bytes_are_never_a_container() -> None:
     for size in (64, 100, 1000, 10000):
         with pytest.raises(ArtifactError):
             check_container(rng.randbytes(size), "noise")
+
+
+# ---- what a manifest from a stranger may ask for
+
+
+@pytest.fixture(scope="module")
+def from_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program compiled from a file, saved beside its source."""
+    folder = tmp_path_factory.mktemp("hostile")
+    (folder / "p.mlir").write_text(
+        "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {\n  %0 = arith.addf %x, %x : tensor<4xf32>\n"
+        "  return %0 : tensor<4xf32>\n}\n"
+    )
+    return qmlir.compile(folder / "p.mlir").save(folder / "p.vmfb")
+
+
+def hostile(saved: Path, **options: Any) -> Artifact:
+    """The program as somebody else has written its manifest."""
+    artifact = Artifact.open(saved)
+    for name, value in options.items():
+        place = artifact.manifest["source"]
+        (place if name in place else place["options"])[name] = value
+    return artifact
+
+
+def test_a_program_shows_its_levels_again(from_file: Path) -> None:
+    assert "arith.addf" in hostile(from_file).source("linalg")
+    pipeline = "qmlir-verify,builtin.module(func.func(canonicalize,cse)),qmlir-guard"
+    assert hostile(from_file, pipeline=pipeline).source("import")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"flags": ["--iree-hal-dump-executable-files-to=OUT"]},
+         r"p\.vmfb names compiler flags that qmlir does not declare \(--iree-hal-dump-executable-files-to=.*compile "
+         r"the source again with them"),
+        ({"pipeline": "canonicalize,iree-hal-dump-executable-sources{path=OUT}"},
+         r"passes or options of passes that qmlir does not declare \(iree-hal-dump-executable-sources\{path="),
+        ({"pipeline": "func.func(print-op-stats{json=true})"}, r"does not declare \(print-op-stats\{json=true\}\)"),
+        ({"pipeline": "canonicalize{max-iterations=1}"}, r"does not declare \(canonicalize\{max-iterations=1\}\)"),
+        ({"pipeline": "qmlir-fold{path=x}"}, "pass qmlir-fold has no option 'path'"),
+        ({"pipeline": 5}, "is not what qmlir writes|which is no text"),
+        ({"choice": {"strategy": "stock}},iree-hal-dump-executable-sources{path=OUT"}},
+         "makes a choice that no strategy of cpu declares"),
+        ({"start": "nowhere"}, r"starts at an unknown level \(nowhere\)"),
+        ({"keep_parameters": "elsewhere"}, "keeps its parameters in an unknown way"),
+        ({"import_options": {"parameters": "OUT"}}, r"names options of a front end \(parameters\)"),
+        ({"path": "/etc/hostname"}, r"names files that lie neither beside it nor in the current folder: /etc/hostname; "
+         r"to read them, say so: artifact\.source\(level, read_outside=True\)"),
+        ({"path": "../../secret"}, r"neither beside it nor in the current folder: \.\./\.\./secret"),
+        ({"path": "LINK"}, "neither beside it nor in the current folder: LINK"),
+        ({"parameters": {"w": "/etc/hostname"}}, "neither beside it nor in the current folder: /etc/hostname"),
+        ({"path": "x" * 5000}, "which is not here"),
+        ({"path": "gone.mlir"}, "compiled from gone.mlir, which is not here"),
+        ({"sha256": "0"}, "has changed since"),
+    ],
+)  # fmt: skip
+def test_a_hostile_manifest(
+    options: dict[str, Any], message: str, from_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flags and passes of any file were run: the first of these wrote into a folder of the file's choice."""
+    monkeypatch.chdir(tmp_path)
+    link, out = from_file.parent / "LINK", tmp_path / "out"
+    link.unlink(missing_ok=True)
+    link.symlink_to("/etc/hostname")
+    with pytest.raises(QmlirError, match=message):
+        hostile(from_file, **json.loads(json.dumps(options).replace("OUT", str(out)))).source("asm")
+    assert not out.exists()
+
+
+def test_files_outside_are_read_when_the_caller_says_so(
+    from_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    there = Path(shutil.copy(from_file, tmp_path))
+    source = str(from_file.with_suffix(".mlir"))
+    with pytest.raises(UsageError, match="lie neither beside it nor in the current folder"):
+        hostile(there, path=source).source("linalg")
+    assert "arith.addf" in hostile(there, path=source).source("linalg", read_outside=True)
+    with pytest.raises(ArtifactError, match="names compiler flags"):
+        hostile(there, path=source, flags=["--x"]).source("linalg", read_outside=True)
+    monkeypatch.chdir(from_file.parent)
+    assert "arith.addf" in hostile(there, path="p.mlir").source("linalg")

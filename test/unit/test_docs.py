@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -70,6 +71,26 @@ def test_text_of_pictures_fits(picture: Path) -> None:
         inside = [b for b in boxes if b["x"] <= x <= b["x"] + b["width"] and b["y"] <= y <= b["y"] + b["height"]]
         if text.attrib["text-anchor"] == "middle" and inside:
             assert long <= inside[-1]["width"] + 4, text.text
+
+
+def test_the_picture_of_speed_shows_every_measurement() -> None:
+    """The 40 best rows alone were drawn, so none that loses to a peer: each measurement is a dot, on its side of 1."""
+    from xml.etree import ElementTree
+
+    results = ROOT / "benchmarks" / "results"
+    (cpu,) = (json.loads(p.read_text()) for p in results.glob("cpu-*.json"))
+    (decoder,) = (json.loads(p.read_text()) for p in results.glob("decoder-*.json"))
+    ratios = [r["ratio"] for work in cpu["works"] for r in work["rows"] if r["ratio"] is not None]
+    ratios += [r["ratio"]["median"] for r in decoder["rows"] if r["ratio"]]
+    picture = ElementTree.parse(ROOT / "docs" / "results.svg").getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    places = [float(dot.attrib["cx"]) for dot in picture.iter(f"{space}circle")]
+    one = next(float(t.attrib["x"]) for t in picture.iter(f"{space}text") if t.text == "1")
+    assert len(places) == len(ratios)
+    assert sum(x > one for x in places) == sum(r > 1.001 for r in ratios)
+    texts = " ".join(t.text or "" for t in picture.iter(f"{space}text"))
+    assert all(work["row"] in texts for work in cpu["works"])
+    assert f"{max(ratios):.2f}" in texts
 
 
 def anchors(page: Path) -> set[str]:

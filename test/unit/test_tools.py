@@ -94,7 +94,7 @@ def test_inspect_and_html(tmp_path: Path) -> None:
     assert "cpu:x86-64-v3" in html
     assert "<i>.vmfb" not in html
     of_source = qmlir.inspect(TEXT)
-    assert of_source.facts["functions"] == {"main": "(arg0: 64x256xi8, arg1: 256x128xi8) -> (64x128xi32)"}
+    assert of_source.facts["functions"] == {"main": "(arg0: i8[64, 256], arg1: i8[256, 128]) -> (i32[64, 128])"}
 
 
 def test_a_loaded_file_finds_its_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,15 @@ from typing import Any
 import onnx
 
 from ..._mlir import func, ir
+from ...dialect.sizes import names_of
 from ...errors import QmlirError
 from ...passes.lower.build import apart
 from ...spec import TensorSpec
 from ..base import ImportOptions
-from ..raising import Decline, NotQuantised, Raising, Tensor, pattern_for
+from ..raising import Decline, NotQuantised, Raising, Tensor, foreign_patterns, pattern_for
 from . import patterns as _patterns  # noqa: F401  (registers ours)
-from .lowering import FromTorch, lower_torch
+from .functions import ALWAYS, inlined
+from .lowering import FromTorch, Unconverted, lower_torch
 from .model import Model, check_shape, load, refuse
 from .patterns.products import Product
 from .quantised import is_quantised, no_pattern
@@ -42,7 +44,26 @@ _KINDS = {
 
 def import_model(source: Any, context: Any, options: ImportOptions) -> Any:
     """The module of a path or a ModelProto: one public function `main` with the graph's inputs and outputs."""
-    return GraphImporter(load(source, options.name), options).run()
+    original = load(source, options.name)
+    model = inlined(original, [t for t in ALWAYS if f"onnx.{t}" not in foreign_patterns()])
+    while True:
+        try:
+            return GraphImporter(model, options).run()
+        except Unconverted as e:
+            simpler = inlined(model, [e.op_type])
+            if simpler is model:
+                raise refuse(f"{e.diagnostics[0].message}{_from_definition(e.op_type, original, model)}",
+                             e.diagnostics[0].location) from None  # fmt: skip
+            model = simpler
+            for told in (options.report.raised, options.report.fused, options.report.left):
+                told.clear()
+
+
+def _from_definition(op_type: str, original: Model, model: Model) -> str:
+    """Where an operator is from that the user's graph does not have."""
+    had, have = ({n.op_type for n in m.graph.node} for m in (original, model))
+    replaced = sorted(had - have)
+    return f"; it is part of ONNX's definition of {' or '.join(replaced)}" if op_type not in had and replaced else ""
 
 
 class Node(Raising):
@@ -56,6 +77,7 @@ class Node(Raising):
         self.label = proto.name or f"{proto.op_type}_{index}"
         self.where = graph.model.where(self.label)
         self.why_left = ""
+        self.plain = False  # a float operator that is built otherwise: not reported
 
     @cached_property
     def attributes(self) -> dict[str, Any]:  # type: ignore[override]
@@ -154,11 +176,13 @@ class GraphImporter:
                 func.ReturnOp([t.value for t in results])
             t = ir.FunctionType.get([_type(s) for s in specs], [_type(r.spec) for r in results])
             f.attributes["function_type"] = ir.TypeAttr.get(t)
-            f.attributes["arg_attrs"] = _attributes([s.dtype for s in specs], [v.name for v in inputs])
+            f.attributes["arg_attrs"] = _attributes(
+                [s.dtype for s in specs], [v.name for v in inputs], _symbols(inputs)
+            )
             f.attributes["res_attrs"] = _attributes([r.dtype for r in results])
         self._report(f)
         _remove_unused(f)
-        lower_torch(module, self.model.name)
+        lower_torch(module, self.model.name, {node.where: node.op_type for node in self.nodes})
         return module
 
     def tensor(self, name: str, user: Node | None) -> Tensor:
@@ -201,7 +225,8 @@ class GraphImporter:
             else:
                 tensors = [made] if isinstance(made, Tensor) else list(made)
                 self._bind(node, tensors)
-                self._outcome[node.index] = ("left", node.why_left) if node.why_left else ("raised", "")
+                if node.why_left or not node.plain:
+                    self._outcome[node.index] = ("left", node.why_left) if node.why_left else ("raised", "")
                 return
         if is_quantised(node.op_type):
             # torch-mlir takes some of these, and is wrong about a few (QLinearConv per channel).
@@ -329,13 +354,22 @@ def _type(spec: TensorSpec) -> Any:
                                    ir.Type.parse(DTYPES[spec.dtype].mlir))  # fmt: skip
 
 
-def _attributes(dtypes: Sequence[str], names: Sequence[str] = ()) -> Any:
-    """Names and signedness of arguments or results (`qmlir.signature`)."""
+def _symbols(inputs: Sequence[Any]) -> list[list[str]]:
+    """The names that the model gives to the sizes of its inputs."""
+    stated = [[d.dim_param for d in v.type.tensor_type.shape.dim] for v in inputs]
+    names = names_of([text for value in stated for text in value if text])
+    return [[names.get(text, "") for text in value] for value in stated]
+
+
+def _attributes(dtypes: Sequence[str], names: Sequence[str] = (), sizes: Sequence[Sequence[str]] = ()) -> Any:
+    """Names and signedness of arguments or results, and the names of their sizes (`qmlir.signature`)."""
     found = []
     for i, dtype in enumerate(dtypes):
         said = {"qmlir.dtype": ir.StringAttr.get(dtype)}
         if names:
             said["qmlir.name"] = ir.StringAttr.get(names[i])
+        if sizes:
+            said["qmlir.sizes"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in sizes[i]])
         found.append(ir.DictAttr.get(said))
     return ir.ArrayAttr.get(found)
 

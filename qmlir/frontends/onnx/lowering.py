@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import onnx
 
 from ..._mlir import ir
 from ...dialect.dtypes import Array
-from ...errors import Diagnostic
+from ...errors import Diagnostic, FrontEndError
 from ...passes.lower.build import truths
 from ...spec import TensorSpec
 from ..raising import Tensor
@@ -23,17 +24,37 @@ _HEAD = (
 )
 
 
-def lower_torch(module: Any, name: str) -> None:
-    """Lower every torch op of `module`. Raises FrontEndError, which names the node, for one that is not converted."""
-    to_linalg(module, _HEAD, name, lambda told: _said(told[0]) if told else None)
+class Unconverted(FrontEndError):
+    """torch-mlir does not convert a node; `op_type` is its operator, "" where it is not known."""
+
+    def __init__(self, diagnostics: list[Diagnostic], op_type: str) -> None:
+        self.op_type = op_type
+        super().__init__(diagnostics)
 
 
-def _said(d: Diagnostic) -> Diagnostic:
-    message = without_ir(d.message)
-    if '"onnx.' in d.message:
-        op = d.message.split('"onnx.')[1].split('"')[0]
-        message = f"the operator {op}, as it is used here, is not converted by torch-mlir"
-    return Diagnostic(message, d.location)
+def lower_torch(module: Any, name: str, operators: Mapping[str, str]) -> None:
+    """Lower every torch op of `module`. `operators`: each node's operator by its place. Raises Unconverted, which
+    names the node, for one that is not converted."""
+    found = ""
+
+    def blame(told: list[Diagnostic]) -> Diagnostic | None:
+        nonlocal found
+        if not told:
+            return None
+        d = told[0]
+        place = d.location if d.location in operators else next((w for w in operators if w in d.location), "")
+        named = re.search(r'"onnx\.(\w+)"', d.message)
+        found = named[1] if named else operators.get(place, "")
+        if not found:
+            return Diagnostic(without_ir(d.message), d.location)
+        why = "" if named else f": {without_ir(d.message)}"
+        return Diagnostic(f"the operator {found}, as it is used here, is not converted by torch-mlir{why}",
+                          place or d.location)  # fmt: skip
+
+    try:
+        to_linalg(module, _HEAD, name, blame)
+    except FrontEndError as e:
+        raise Unconverted(e.diagnostics, found) from None
 
 
 class FromTorch:

@@ -121,7 +121,7 @@ def _spec(value: Any) -> TensorSpec | None:
 class _Impossible(TensorSpec):
     """A spec that the file states although no program can have it; whoever uses it refuses it."""
 
-    def __post_init__(self) -> None:
+    def _check(self) -> None:
         pass
 
 

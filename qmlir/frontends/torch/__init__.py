@@ -2,7 +2,8 @@
 `torch.compile(model, backend="qmlir")`.
 
 A program is raised as an FX graph (`raise_`: dynamic quantisations, products with their epilogues, what is left), and
-then imported (`importer`); what torch-mlir does not convert is decomposed (`decompose`) and tried again. torch itself is imported when a program is.
+then imported (`importer`); what torch-mlir does not convert is decomposed (`decompose`) and tried again. torch itself
+is imported when a program is.
 """
 
 from __future__ import annotations

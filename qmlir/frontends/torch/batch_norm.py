@@ -40,7 +40,8 @@ def _fold(graph: Graph, node: Node) -> None:
     ):  # fmt: skip
         return
     w, b, m, v = (None if k is None else k.double() for k in known)
-    assert m is not None and v is not None
+    assert m is not None
+    assert v is not None
     factor = torch.rsqrt(v + eps) * (1.0 if w is None else w)
     shift = (0.0 if b is None else b) - m * factor
     results = [u for u in node.users if u.target is operator.getitem and u.args[1] == 0]

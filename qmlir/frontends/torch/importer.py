@@ -7,7 +7,7 @@ the two kinds of tensors vanish at the end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,8 +15,9 @@ from iree.compiler.extras import fx_importer
 from torch.fx import Node
 
 from ..._mlir import ir
+from ...dialect.sizes import Size, names_of
 from ...errors import Diagnostic, FrontEndError
-from ...signature import DTYPE, NAME
+from ...signature import DTYPE, NAME, SIZES, sizes_attribute
 from ...spec import TensorSpec
 from ..base import ImportReport
 from ..raising import Decline, Raising, Tensor, pattern_for
@@ -29,11 +30,11 @@ from .parameters import Parameters
 from .raise_ import is_quantised, label
 from .views import RESHAPES, reshape, size_from
 
-
 # IREE 3.13 puts small constants into its dispatches and computes with the bits of these types there; it rewrites
 # constants for that, but not resources, which is what torch-mlir's importer makes.
 _BITS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
 _SMALL = 4096  # bytes; IREE's limit is 256
+_MOST_ROUNDS = 64  # of decomposing; a model has fewer kinds of operators that need it
 
 
 class TorchNode(Raising):
@@ -197,7 +198,7 @@ def import_decomposed(
     graph: Graph, context: Any, name: str, report: ImportReport, parameters: Parameters | None = None
 ) -> Any:
     """As `import_graph`, with nodes that torch-mlir does not convert decomposed, as long as that gets further."""
-    while True:
+    for _ in range(_MOST_ROUNDS):
         before = (len(report.raised), len(report.fused), len(report.left))
         try:
             return import_graph(graph, context, name, report, parameters)
@@ -205,10 +206,11 @@ def import_decomposed(
             targets = {n.target for n in e.nodes}
             # Other calls of the operators would fail next.
             same = [n for n in graph.nodes if n.op == "call_function" and n.target in targets]
-            if not any([decompose(graph, n) for n in same]):
+            if not [n for n in same if decompose(graph, n)]:
                 raise
             for told, count in zip((report.raised, report.fused, report.left), before, strict=True):
                 del told[count:]
+    return import_graph(graph, context, name, report, parameters)
 
 
 def import_graph(
@@ -243,7 +245,8 @@ def import_graph(
     # Traced programs have no size of 1 behind a dynamic one: without this every elementwise op would broadcast at run
     # time, in shapes that IREE does not compile.
     f.attributes["torch.assume_strict_symbolic_shapes"] = ir.UnitAttr.get()
-    _sign(f, [spec_of(n.meta["val"]).dtype for n in inputs], [n.name for n in inputs], outputs)
+    vals = [n.meta["val"] for n in inputs]
+    _sign(f, [spec_of(v).dtype for v in vals], [n.name for n in inputs], _symbols(vals), outputs)
     lower_torch(module, name, places)
     return module
 
@@ -259,14 +262,46 @@ def _outputs(graph: Graph) -> list[str]:
     return [spec_of(n.meta["val"]).dtype for n in nodes]
 
 
-def _sign(f: Any, inputs: Sequence[str], names: Sequence[str], outputs: Sequence[str]) -> None:
-    """Names and signedness of arguments and results."""
+def _symbols(vals: Sequence[Any]) -> list[list[str]]:
+    """The names of the sizes of tensors, "" for a static one: those of `torch.export.Dim` where they are known, else
+    the symbols of the traced program."""
+    exprs = [[None if isinstance(s, int) else s.node.expr for s in v.shape] for v in vals]
+    dynamic = [s.node for v in vals for s in v.shape if not isinstance(s, int)]
+    texts = {symbol: _dim_name(n.shape_env, symbol) for n in dynamic for symbol in n.expr.free_symbols}
+    names = names_of(list(texts.values()))
 
-    def attributes(many: Sequence[Mapping[str, str]]) -> Any:
-        return ir.ArrayAttr.get([ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in one.items()}) for one in many])
+    def name(expr: Any) -> str:
+        if expr is None or len(expr.free_symbols) != 1:
+            return ""
+        [symbol] = expr.free_symbols
+        mul, add = expr.coeff(symbol), expr.subs(symbol, 0)
+        if expr != mul * symbol + add or not (mul.is_Integer and add.is_Integer) or mul < 1:
+            return ""
+        return str(Size(names[texts[symbol]], int(mul), int(add)))
 
-    f.attributes["arg_attrs"] = attributes([{NAME: n, DTYPE: d} for n, d in zip(names, inputs, strict=True)])
-    f.attributes["res_attrs"] = attributes([{DTYPE: d} for d in outputs])
+    return [[name(expr) for expr in value] for value in exprs]
+
+
+def _dim_name(env: Any, symbol: Any) -> str:
+    """The name that the exporter was given for a symbol."""
+    said = getattr(env, "source_name_to_debug_name", {})
+    for source in getattr(env, "var_to_sources", {}).get(symbol, ()):
+        place = source.name() if callable(source.name) else source.name
+        if place in said:
+            return str(said[place])
+    return str(symbol)
+
+
+def _sign(
+    f: Any, inputs: Sequence[str], names: Sequence[str], sizes: Sequence[Sequence[str]], outputs: Sequence[str]
+) -> None:
+    """Names and signedness of arguments and results, and the names of the sizes."""
+    text = ir.StringAttr.get
+    f.attributes["arg_attrs"] = ir.ArrayAttr.get([
+        ir.DictAttr.get({NAME: text(n), DTYPE: text(d), SIZES: sizes_attribute(s)})
+        for n, d, s in zip(names, inputs, sizes, strict=True)
+    ])  # fmt: skip
+    f.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({DTYPE: text(d)}) for d in outputs])
 
 
 def remove_unused(f: Any) -> None:

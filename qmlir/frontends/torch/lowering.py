@@ -16,7 +16,14 @@ from .graph import called, source_line
 
 _HEAD = ("func.func(torch-reduce-op-variants,canonicalize,torch-recompose-complex-ops,torch-scalarize-shapes)",)
 # Not operators of a program: what an operator that is left reads, or a check.
-_NOT_OPERATORS = ("torch.constant", "torch.vtensor", "torch.prim", "torch.debug", "torch.runtime", "torch.tensor_static")
+_NOT_OPERATORS = (
+    "torch.constant",
+    "torch.vtensor",
+    "torch.prim",
+    "torch.debug",
+    "torch.runtime",
+    "torch.tensor_static",
+)
 _WHAT_TO_DO = (
     "write it with other operators, register a raising pattern for it (qmlir.frontends.raising.raises), or leave it "
     "out of the compiled part"

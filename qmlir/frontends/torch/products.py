@@ -7,6 +7,7 @@ in the order of the epilogue (docs/semantics.md, section 4), as long as nobody e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from ...dialect.shapes import group_along
 from ..raising import Decline
 from .dtypes import FROM_TORCH, SMALL_FLOATS, TO_TORCH
 from .graph import (
@@ -517,6 +519,22 @@ def _other(user: Node, node: Node) -> Any:
 # ------------------------------------------------------------------------------------------------------- writing
 
 
+def _group(p: Product) -> int | None:
+    """The shortest groups along K, which the program states as blocks."""
+    found = []
+    for side, axis in ((p.lhs, -1), (p.rhs, -1 if p.rhs.transposed else -2)):
+        shapes = [_known_shape(v) for v in (side.scale, side.zero_point)]
+        found.append(group_along(_known_shape(side.node) or (), axis, *shapes))
+    groups = [g for g in found if g is not None]
+    return math.gcd(*groups) if groups else None
+
+
+def _known_shape(value: Operand | None) -> tuple[int | None, ...] | None:
+    """The shape of an operand, None for a number or no operand; sizes that are symbols are None."""
+    shape = shape_of(value) if isinstance(value, Node) else getattr(value, "shape", None)
+    return None if shape is None else tuple(s if isinstance(s, int) else None for s in shape)
+
+
 def emit(graph: Graph, p: Product) -> Node:
     """Write the product in place of what it took in."""
     kwargs: dict[str, Any] = {}
@@ -532,6 +550,8 @@ def emit(graph: Graph, p: Product) -> Node:
             kwargs[f"{name}_dtype"] = side.dtype
     if p.rhs.transposed:
         kwargs["rhs_transposed"] = True
+    if p.op == "scaled_matmul" and (group := _group(p)) is not None:
+        kwargs["group_size"] = group
     if p.out_dtype != "i32":
         operand("bias", p.bias)
     if p.residual is not None:

@@ -92,7 +92,7 @@ def bitwise_or(x: Any, number: Any) -> Any:
 
 
 @_rule(aten.histc.default)
-def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:  # noqa: A002  (torch's names)
+def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
     """Counts of `trunc((x - min) * bins / (max - min))`, the last bin closed. Source: ATen, HistogramKernel.cpp."""
     x = x.reshape(-1)
     lo, hi = (x.amin(), x.amax()) if min == max == 0 else (torch.tensor(float(min)), torch.tensor(float(max)))

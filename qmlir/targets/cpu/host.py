@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import platform
+import sys
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -37,6 +40,10 @@ _CODE_FEATURES = (
     "avx512bitalg avx512vpopcntdq avx512bf16 avx512fp16 avx512vp2intersect amx-tile amx-int8 amx-bf16 "
     "amx-fp16 neon dotprod fullfp16 i8mm bf16 sve sve2"
 )
+# The loops of our kernels (`micro` of their plans) that use AMX's tiles.
+TILE_LOOPS = frozenset({"amx-int8", "amx-bf16"})
+# Linux on x86-64.
+_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA = 158, 0x1023, 18
 CODE_FEATURES = frozenset(_CODE_FEATURES.split())
 
 
@@ -64,6 +71,17 @@ def host_features() -> frozenset[str]:
     flags = (info.get("flags") or info.get("Features") or "").split()
     names = {_LINUX_NAMES.get(flag, flag.replace("_", "")) for flag in flags}
     return frozenset(names & CODE_FEATURES)
+
+
+def tiles_refused() -> str:
+    """Ask the system for AMX's tile registers, which a Linux process must do once before it uses them
+    (`arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`). Returns the reason of a refusal, "" when there is none."""
+    if sys.platform != "linux":
+        return f"{sys.platform} is not Linux"
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA) == 0:
+        return ""
+    return f"arch_prctl: {os.strerror(ctypes.get_errno())}"
 
 
 def missing_features(needed: Iterable[str]) -> list[str]:

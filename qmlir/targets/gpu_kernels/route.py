@@ -17,7 +17,7 @@ from ..._mlir import arith, flow, ir, memref, tensor
 from ...kernels.description import Kernel
 from ...kernels.outline import function_of, once, unused_name
 from ...kernels.routing import ROUTES, Routing, routing_of, sweep
-from ...strategy import Accept, Contraction, Decline, Plan, Strategy
+from ...strategy import Accept, Contraction, Decline, Plan, Strategy, confirmed
 from . import emit as e
 from .executable import Function, Launch, View, executable
 
@@ -44,16 +44,14 @@ class RoutedPlan:
     def apply(self, op: Any) -> None:
         from .strategy import described
 
-        kernel = described(self.contraction)
-        assert not isinstance(kernel, Decline), kernel
-        routing = routing_of(kernel)
-        assert routing is not None
+        name, c = self.strategy.name, self.contraction
+        kernel = confirmed(described(c), name, c)
+        routing = confirmed(routing_of(kernel) or Decline("its rows are not sorted by expert"), name, c)
         function = function_of(op)
         route(routing, Launch(_THREADS, self.subgroup, lambda rows: (1, 1, 1)))
         with magnitudes(op, self.contraction):
             answer = self.strategy.consider(self.contraction)
-        assert isinstance(answer, Accept), answer
-        answer.plan.apply(op)
+        confirmed(answer, name, c).plan.apply(op)
         sweep(function)  # what the kernel reads through
 
     def describe(self) -> Any:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ...kernels.description import Kernel
 
 _ONES = 0x01010101
-# Terms of 128 * 128, which a code at the top of its byte may make, that fit a sum of 31 bits.
-_LONGEST = 1 << 17
 COLUMNS = 4  # of one thread: the lanes of its vectors
 
 
@@ -91,12 +89,14 @@ def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:
 
 def offset_of(codes: Array, kernel: Kernel, bits: int) -> int | None:
     """What is taken off the codes so that they fit `bits` with a sign; None where they do not."""
+    from ...kernels.weights import fits_top_of_byte
+
     if kernel.rhs.e2m1:
         return 0 if bits == 4 else None
     if bits == 8:
         return 0
     low, high = (int(codes.min()), int(codes.max())) if codes.size else (0, 0)
-    if (kernel.group or kernel.k) >= _LONGEST and kernel.rhs.decode is None:
+    if not fits_top_of_byte(kernel):
         return None
     if (kernel.rhs.magnitude > 16 and kernel.rhs.decode is None) or high - low >= 1 << bits:
         return None

@@ -126,7 +126,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{has no attribute 'groups'; known: lhs_transposed, rhs_transposed, lhs_dtype}}
+  // expected-error@+1 {{has no attribute 'groups'; did you mean 'group_size'?}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
     groups = 2
@@ -813,7 +813,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x8xi8>, %rhs_scale: tensor<2x16
     %rhs_zero_point: tensor<2x5xi8>) -> tensor<4x16xf32> {
   // expected-error@+1 {{'rhs_zero_point' has 5 bytes along its last axis, but 16 u4 codes packed 'low_first' take 8}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %rhs_zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>, group_size = 4,
     rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
   }
       : (tensor<4x8xi8>, tensor<8x8xi8>, tensor<2x16xf32>, tensor<2x5xi8>) -> tensor<4x16xf32>
@@ -838,7 +838,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x8xi8>, %rhs_scale: tensor<2x16
     %rhs_zero_point: tensor<5x8xi8>) -> tensor<4x16xf32> {
   // expected-error@+1 {{'rhs_zero_point' has shape [5, 16], but axis 0 of 'rhs' [8, 16] has 8 elements, which 5 groups do not divide}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %rhs_zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>, group_size = 4,
     rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
   }
       : (tensor<4x8xi8>, tensor<8x8xi8>, tensor<2x16xf32>, tensor<5x8xi8>) -> tensor<4x16xf32>
@@ -1010,7 +1010,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<2x1
     -> tensor<4x16xf32> {
   // expected-error@+1 {{bias_stage 'acc' needs an integer product with scales constant along K; use 'scaled'}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %bias) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>, group_size = 4,
     bias_stage = "acc"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<2x16xf32>, tensor<16xi32>) -> tensor<4x16xf32>
@@ -1330,9 +1330,33 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi32> {
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tensor<2x16xi32>) -> tensor<4x16xi32> {
   // expected-error@+1 {{result i32 is the raw accumulator; it takes no groups along K and no float zero points}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>, group_size = 4,
     zero_mode = "int"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<2x16xi32>) -> tensor<4x16xi32>
   return %0 : tensor<4x16xi32>
+}
+
+// -----
+
+// A scale for each channel of a transposed weight has the shape [N, 1].
+func.func @f(%lhs: tensor<4x64xi8>, %rhs: tensor<16x64xi8>, %s: tensor<1x16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_scale' [1, 16] makes groups of 4 along K of 'rhs' [16, 64]; did you mean [16, 1], one value a channel? For groups of 4 state group_size = 4}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %s) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_transposed = true
+  } : (tensor<4x64xi8>, tensor<16x64xi8>, tensor<1x16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
+// -----
+
+// Groups are as long as they are stated to be.
+func.func @f(%lhs: tensor<4x64xi8>, %rhs: tensor<16x64xi8>, %s: tensor<16x16xf32>) -> tensor<4x16xf32> {
+  // expected-error@+1 {{'rhs_scale' [16, 16] makes groups of 4 along K of 'rhs' [16, 64], but 'group_size' is 3}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %s) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_transposed = true, group_size = 3
+  } : (tensor<4x64xi8>, tensor<16x64xi8>, tensor<16x16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
 }

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 import qmlir
+from conformance.opened import opened
 from qmlir._mlir import context
 from qmlir.frontends.base import ImportOptions
 from qmlir.frontends.torch import TorchFrontEnd
@@ -98,7 +99,7 @@ def test_attention_is_one_op(name: str) -> None:
     assert text.count("iree_linalg_ext.attention ") == 1
     assert "linalg.transpose" not in text
     assert "matmul" not in text
-    found = np.asarray(qmlir.load(artifact).main(*args))
+    found = np.asarray(opened(artifact).main(*args))
     wide = [a if a.dtype == torch.bool else a.double() for a in args]
     np.testing.assert_allclose(found, function(*wide).numpy(), rtol=1e-5, atol=1e-5)
 
@@ -126,7 +127,7 @@ def test_halves_are_computed_in_f32(function: Callable[..., Any], kind: Any) -> 
     args = tuple(t.to(kind) for t in tensors())
     artifact = qmlir.compile(exported(function, args))
     assert artifact.source("import").count("iree_linalg_ext.attention ") == 1
-    found = qmlir.load(artifact).main(*args)
+    found = opened(artifact).main(*args)
     assert found.dtype == kind
     expected = function(*(a.double() for a in args))
     assert (found.double() - expected).abs().max() <= torch.finfo(kind).eps * expected.abs().max()
@@ -143,7 +144,7 @@ def test_grouped_queries(axes: Any) -> None:
     args = tensors()
     artifact = qmlir.compile(exported(grouped, args, axes))
     assert artifact.source("import").count("iree_linalg_ext.attention ") == 1
-    found = np.asarray(qmlir.load(artifact).main(*args))
+    found = np.asarray(opened(artifact).main(*args))
     np.testing.assert_allclose(found, grouped(*(a.double() for a in args)).numpy(), rtol=1e-5, atol=1e-5)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import qmlir
+from conformance.opened import opened
 from qmlir._mlir import context
 from qmlir.checking.compare import Tolerance, compare
 from qmlir.checking.compiled import compiled
@@ -64,7 +65,7 @@ def test_every_quantised_product_is_raised(model: str, scheme: str) -> None:
 @pytest.mark.parametrize(("model", "scheme"), tiered(EVERY, RUN_FAST))
 def test_computes_what_torch_computes(model: str, scheme: str) -> None:
     module, x = models.quantised(model, scheme), models.example(model)
-    function = qmlir.load(qmlir.compile(models.exported(module, x, models.MODELS[model][2]))).main
+    function = opened(qmlir.compile(models.exported(module, x, models.MODELS[model][2]))).main
     for batch in (4, 3):
         x = models.example(model, batch, *x.shape[1 : len(models.MODELS[model][2])], seed=2)
         check(function(x), module(x).detach(), scheme)
@@ -128,7 +129,7 @@ def test_dynamic_shapes_compile_for_gpus(target: str) -> None:
 )
 def test_static_shapes(model: str, scheme: str) -> None:
     module, x = models.quantised(model, scheme), models.example(model)
-    function = qmlir.load(qmlir.compile(models.exported(module, x, None))).main
+    function = opened(qmlir.compile(models.exported(module, x, None))).main
     check(function(x), module(x).detach(), scheme)
 
 
@@ -137,7 +138,7 @@ def test_static_shapes(model: str, scheme: str) -> None:
                                                ("encoder", "x86-static")])  # fmt: skip
 def test_on_vulkan(model: str, scheme: str, lavapipe: str) -> None:
     module, x = models.quantised(model, scheme), models.example(model)
-    function = qmlir.load(qmlir.compile(models.exported(module, x, None), target=lavapipe)).main
+    function = opened(qmlir.compile(models.exported(module, x, None), target=lavapipe)).main
     check(function(x), module(x).detach(), scheme)
 
 

@@ -12,6 +12,7 @@ import torch
 from support import torch_models as models
 
 import qmlir
+from conformance.opened import opened
 from qmlir.errors import FrontEndError, SlowFallbackWarning
 from qmlir.frontends import raising
 from qmlir.frontends.torch import register_operators
@@ -39,7 +40,7 @@ def compiled(function: Any, *args: Any) -> Any:
     report = artifact.import_report
     assert report is not None
     assert report["left"] == []
-    return qmlir.load(artifact).main(*args), [e["became"] for e in report["raised"]]
+    return opened(artifact).main(*args), [e["became"] for e in report["raised"]]
 
 
 def codes(*shape: int, dtype: Any = torch.int8) -> Any:
@@ -62,7 +63,7 @@ def test_custom_operators() -> None:
         q, s, _ = torch.ops.qmlir.dynamic_quantize(x, granularity="token")
         return torch.ops.qmlir.scaled_matmul(q, w, lhs_scale=s, rhs_scale=scale, rhs_transposed=True, activation="relu")
 
-    found = qmlir.load(qmlir.compile(export(model, x))).main(x)
+    found = opened(qmlir.compile(export(model, x))).main(x)
     q, s, _ = qmlir.reference.dynamic_quantize(x.numpy())
     expected = qmlir.reference.scaled_matmul(
         q, w.numpy(), lhs_scale=s, rhs_scale=scale.numpy(), rhs_transposed=True, activation="relu"
@@ -147,7 +148,7 @@ def test_unraised_operator_is_a_warning_with_its_place() -> None:
     left = artifact.import_report["left"]
     assert {e["op"] for e in left} == {"torch.quantized_decomposed.dequantize_per_tensor", "torch.aten.matmul"}
     assert all("test_operators.py" in e["where"] and "torch.int16" in e["reason"] for e in left)
-    torch.testing.assert_close(qmlir.load(artifact).main(x), model(x))
+    torch.testing.assert_close(opened(artifact).main(x), model(x))
 
 
 @pytest.mark.slow
@@ -163,7 +164,7 @@ def test_product_without_a_form_is_a_warning() -> None:
     x = codes(1, 4, 5, 5)
     with pytest.warns(SlowFallbackWarning, match="the dialect has no product of this form"):
         artifact = qmlir.compile(export(model, x))
-    torch.testing.assert_close(qmlir.load(artifact).main(x), model(x), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(opened(artifact).main(x), model(x), rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -199,7 +200,7 @@ def test_a_pattern_of_somebody_else() -> None:
             qmlir.compile(program)
         raising.register_raising("torch.acme.twice", twice)
         try:
-            assert torch.equal(qmlir.load(qmlir.compile(program)).main(torch.ones(4, 4)), torch.full((4, 4), 2.0))
+            assert torch.equal(opened(qmlir.compile(program)).main(torch.ones(4, 4)), torch.full((4, 4), 2.0))
         finally:
             raising._PATTERNS.pop("torch.acme.twice")
 
@@ -233,7 +234,7 @@ def test_parameters_beside_the_program(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"weights.{suffix}"
     artifact = qmlir.compile(models.exported(model, x, None), import_options={"parameters": path}, keep_parameters=True)
     assert len(artifact.vmfb) < path.stat().st_size
-    found = qmlir.load(artifact, parameters={"model": str(path)}).main(x)
+    found = opened(artifact, parameters={"model": str(path)}).main(x)
     torch.testing.assert_close(found, model(x).detach(), rtol=1e-5, atol=1e-5)
 
 
@@ -242,5 +243,5 @@ def test_one_window_that_leaves_the_end_of_its_input_unread(layer: Any) -> None:
     """Regression: IREE refused an input longer than the only window along an axis."""
     x = torch.randn(2, 3, 3, 6, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        found = qmlir.load(qmlir.compile(export(layer, x))).main(x)
+        found = opened(qmlir.compile(export(layer, x))).main(x)
         torch.testing.assert_close(torch.as_tensor(found), layer(x), rtol=1e-5, atol=1e-5)

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch.export import Dim, export  # noqa: E402
 
 import qmlir  # noqa: E402
+from conformance.opened import opened  # noqa: E402
 from qmlir.frontends.torch.views import axes_together  # noqa: E402
 
 VIEWS: dict[str, Any] = {
@@ -41,7 +42,7 @@ def test_is_torch_s_view(name: str) -> None:
     module = Module(VIEWS[name])
     sizes = ({0: Dim("b", min=2, max=64), 1: Dim("t", min=2, max=64)},)
     program = export(module, (torch.zeros(4, 6, 12),), dynamic_shapes=sizes)
-    function = qmlir.load(qmlir.compile(program)).main
+    function = opened(qmlir.compile(program)).main
     for b, t in ((4, 6), (3, 5)):
         x = torch.arange(b * t * 12, dtype=torch.float32).reshape(b, t, 12)
         assert torch.equal(function(x), module(x))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import (
     casts as casts,
     convolutions as convolutions,
+    corrected as corrected,
     dynamic as dynamic,
     gather as gather,
     linear as linear,

@@ -16,7 +16,7 @@ from ....spec import TensorSpec
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import elementwise, integer, number, quantised
 from ..model import refuse
-from .common import BYTES, Quantised, ratio
+from .common import Quantised, ratio
 from .linear import quantize
 from .pointwise import dequantize, output, per_tensor
 
@@ -134,15 +134,11 @@ def softmax(op: Any) -> Tensor:
     return _through_float(op, "Softmax", x, output(op, 3, 4, x.codes.dtype), ("axis",))
 
 
-@raises("onnx.MaxPool")
-def max_pool(op: Any) -> Tensor:
+def max_pool_codes(op: Any) -> Tensor:
     """A MaxPool of codes, which torch-mlir has for floats: the codes as f32 numbers, which is exact, and back."""
-    x = op.operand(0)
-    if x.dtype not in BYTES:
-        raise NotQuantised("plain float")
     if len(op.proto.output) > 1 and op.proto.output[1]:
         raise Decline("the indices of a maximum over codes")
-    return pooled_codes(op, x, op.proto.attribute)
+    return pooled_codes(op, op.operand(0), op.proto.attribute)
 
 
 def pooled_codes(op: Any, x: Tensor, attributes: Sequence[Any]) -> Tensor:

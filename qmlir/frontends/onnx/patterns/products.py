@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from ...._mlir import arith
 from ....dialect.dtypes import DTYPES
+from ....dialect.shapes import group_along
 from ....passes.lower.build import apart
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import at_axis, drop_axis, elementwise, new_axis, quantised as requantise_scalar, real, scalar_of
@@ -132,6 +134,7 @@ def matmul_product(
         if isinstance(side, Quantised):
             arguments[f"{name}_zero_point"] = _align(side.zero, side)
     a, b = sides["lhs"], sides["rhs"]
+    arguments["group_size"] = _groups(arguments, a, b, bool(lhs_transposed), bool(rhs_transposed))
     scales = [_align(s.scale, s) if isinstance(s, Quantised) else None for s in (a, b)]
     factors = None
     if isinstance(a, Quantised) and isinstance(b, Quantised) and not a.block and not b.block:
@@ -151,6 +154,17 @@ def matmul_product(
         return t
 
     return Product("scaled_matmul", arguments, scales[0], scales[1], factors, bias, nodes, finish)
+
+
+def _groups(arguments: dict[str, Any], a: Any, b: Any, lhs_transposed: bool, rhs_transposed: bool) -> int | None:
+    """The shortest groups along K, which the model states as blocks."""
+    found = []
+    for name, side, axis in (("lhs", a, -2 if lhs_transposed else -1), ("rhs", b, -1 if rhs_transposed else -2)):
+        if isinstance(side, Quantised) and side.block:
+            shapes = [None if t is None else t.shape for t in (side.scale, side.zero)]
+            found.append(group_along(arguments[name].shape, axis, *shapes))
+    groups = [g for g in found if g is not None]
+    return math.gcd(*groups) if groups else None
 
 
 def _align(t: Tensor | None, side: Quantised) -> Tensor | None:
@@ -329,7 +343,7 @@ def bias_of(op: Any, i: int, lhs: Quantised | Tensor, rhs: Quantised | Tensor) -
     return real(scalar_of(bias) if bias.shape == (1,) and DTYPES[bias.dtype].kind == "float" else bias), ()
 
 
-@raises("onnx.ConvTranspose", "onnx.Einsum", "onnx.LSTM", "onnx.GRU", "onnx.RNN", "onnx.Attention")
+@raises("onnx.Einsum", "onnx.GRU", "onnx.RNN", "onnx.Attention")
 def not_raised(op: Any) -> Tensor:
     """Products that have no integer form here: said of those whose operands are dequantised."""
     if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ....strategy import Accept, Contraction, Decline, Estimate, Knob
+from ....strategy import Accept, Contraction, Decline, Estimate, Knob, confirmed
 from ...base import Target
 
 if TYPE_CHECKING:
@@ -81,19 +81,18 @@ class ConvolutionPlan:
     """The patches of the image in memory, and a kernel that multiplies them and is fused with what follows."""
 
     strategy: KernelStrategy
+    contraction: Contraction
 
     def apply(self, op: Any) -> None:
         from ...._mlir import ir
-        from ....kernels.group import describe
         from ...patches import convolution_as_matmul
 
         with ir.InsertionPoint(op):
             result, matmul = convolution_as_matmul(op, False)
         op.results[0].replace_all_uses_with(result)
         op.erase()
-        answer = self.strategy.check(describe(matmul, extended=True))
-        assert isinstance(answer, Accept), answer
-        answer.plan.apply(matmul)
+        answer = self.strategy.of_group(matmul)
+        confirmed(answer, f"{self.strategy.name}-conv", self.contraction).plan.apply(matmul)
 
     def describe(self) -> Mapping[str, Any]:
         return {"route": "im2col", "matmul": {"route": "kernel", "micro": self.strategy.micro.name}}
@@ -157,10 +156,10 @@ class ConvolutionStrategy:
             # Without AVX-512 there is no masked load of bytes for what lies outside an image.
             kernel = describe_convolution(c.op, padded=self.matmul.micro.lanes == 16)
         except Unfit:
-            return Accept(ConvolutionPlan(self.matmul), Estimate(None))
+            return Accept(ConvolutionPlan(self.matmul, c), Estimate(None))
         if kernel.m is not None and self._overlapping_pays(kernel):
             return self.matmul.check(kernel)
-        return Accept(ConvolutionPlan(self.matmul), Estimate(None))
+        return Accept(ConvolutionPlan(self.matmul, c), Estimate(None))
 
     def _overlapping_pays(self, kernel: Kernel) -> bool:
         """Whether the kernel gathers its rows from the image: not where a row is so long that few fit the stack, nor
@@ -201,16 +200,20 @@ class ProductStrategy(ABC):
         return replace(self, chosen={k.name: choice[k.name] for k in _KNOBS if k.name in choice})
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
-        from ....kernels.description import Unfit
-        from ....kernels.group import describe
-
         declined = self.lacks() or self.unlike(contraction)
         if declined is not None:
             return declined
         if contraction.op is None:
             return Decline("what is fused with it is not known", "none needed")
+        return self.of_group(contraction.op)
+
+    def of_group(self, op: Any) -> Accept | Decline:
+        """Whether it computes a product and what is fused with it."""
+        from ....kernels.description import Unfit
+        from ....kernels.group import describe
+
         try:
-            kernel = describe(contraction.op, extended=True)
+            kernel = describe(op, extended=True)
         except Unfit as unfit:
             return Decline(unfit.reason, unfit.remedy)
         return self.check(kernel)

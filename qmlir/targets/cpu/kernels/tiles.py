@@ -37,7 +37,8 @@ def end() -> None:
 
 def _permit() -> None:
     """Ask Linux for the tiles' state: `arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)`. A process needs it once;
-    asking again costs a fraction of a microsecond, and a plain runtime has nobody else to ask."""
+    asking again costs a fraction of a microsecond, and a plain runtime has nobody else to ask. `qmlir.load` asks first,
+    and refuses the program where Linux says no; a plain runtime ends at the first tile instruction then (SIGILL)."""
     number, request, feature = (e.constant(value, 64) for value in (158, 0x1023, 18))
     llvm.InlineAsmOp(
         e.integer(64), [number, request, feature], "syscall",

@@ -81,7 +81,7 @@ class Team:
         self._threads = []
         self._set(board.PARTICIPANTS, 1)
         self._set(board.PATIENCE, cost.SPIN_CYCLES)
-        bits = sum(1 << cpu for cpu in os.sched_getaffinity(0) if cpu < 8 * board.CPU_MASK_BYTES)
+        bits = sum(1 << cpu for cpu in settings.cpus() if cpu < 8 * board.CPU_MASK_BYTES)
         mask = np.frombuffer(bits.to_bytes(board.CPU_MASK_BYTES, "little"), np.int64)
         self._words[board.CPU_MASK // 8 :][: len(mask)] = mask
 

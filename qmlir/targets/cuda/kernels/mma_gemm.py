@@ -143,7 +143,7 @@ class MmaGemm:
         # Warps along K but the first hand over their sums, row sums among them: a fragment of 8 columns a warp.
         sums = 8 * self.tile.warps[1] * int(uses_row_sums(self.kernel))
         handed = 4 * self.tile.m * (self.tile.n + sums) * (self.tile.warps[2] - 1)
-        return sum(shape.bytes for shape in self.shapes) + handed + (4 if self.workgroups else 0)  # stream-K's flag
+        return sum(shape.bytes for shape in self.shapes) + handed + (4 if self.tile.stream_k else 0)  # its flag
 
     @property
     def axes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ....strategy import Accept, Contraction, Decline, Knob, Plan
+from ....strategy import Accept, Contraction, Decline, Knob, Plan, confirmed
 from ...base import Target
 from ...roofline import roofline
 from .tile import FLOAT_TILES, TILES, WGMMA_FP8_TILES, WGMMA_TILES, Tile
@@ -117,13 +117,13 @@ class RoutedPlan:
         from ...gpu_kernels.route import magnitudes
         from .route import route
 
-        routing = routing_of(self.strategy.described(self.contraction))
-        assert routing is not None
+        name, c = self.strategy.name, self.contraction
+        unsorted = Decline("its rows are not sorted by expert")
+        routing = confirmed(routing_of(self.strategy.described(c)) or unsorted, name, c)
         route(routing)
         with magnitudes(op, self.contraction):
             answer = self.strategy.consider(self.contraction)
-        assert isinstance(answer, Accept), answer
-        answer.plan.apply(op)
+        confirmed(answer, name, c).plan.apply(op)
 
     def describe(self) -> Mapping[str, Any]:
         return {**self.inner.describe(), "routing": "one dispatch"}
@@ -298,7 +298,7 @@ class MmaSyncStrategy(ProductStrategy):
         codes = constant_codes(kernel)
         machine = Machine(self.units, self.target.shared_memory)
         # Short groups ask for short tiles, whose rows packed codes do not fill.
-        storages = dict.fromkeys((storage_for(codes, kernel.rhs.magnitude), Storage()))
+        storages = dict.fromkeys((storage_for(kernel, codes), Storage()))
         found = (choose(kernel, storage, codes is not None, self.target, machine, self.tiles) for storage in storages)
         gemm = next((gemm for gemm in found if gemm is not None), None)
         if gemm is None:
@@ -325,7 +325,7 @@ class WgmmaStrategy(MmaSyncStrategy):
         if kernel.lhs.flipped or uses_row_sums(kernel) or kernel.combine is not None:
             return Decline("codes to flip, sums of rows or groups along K need registers", "mma.sync has them there")
         codes = constant_codes(kernel)
-        if storage_for(codes, kernel.rhs.magnitude).bits < 8:
+        if storage_for(kernel, codes).bits < 8:
             return Decline("short codes are taken apart in registers", "mma.sync has them there")
         machine = Machine(self.units, self.target.shared_memory)
         gemm = choose(kernel, Storage(), codes is not None, self.target, machine, self.tiles, WgmmaGemm)
@@ -422,7 +422,7 @@ class GemvStrategy(ProductStrategy):
         codes = constant_codes(kernel)
         if codes is None and (kernel.rhs.source_axes != ("n", "k") or kernel.k % 16):
             return Decline("the weight is an argument, not [N, K] with K a multiple of 16", "make it a constant")
-        gemv = gemv_for(kernel, storage_for(codes, kernel.rhs.magnitude), self.units, self.target.shared_memory)
+        gemv = gemv_for(kernel, storage_for(kernel, codes), self.units, self.target.shared_memory)
         if isinstance(gemv, str):
             return Decline(gemv, "tensor cores take it")
         plan = KernelPlan(gemv, codes, _gemv_facts(gemv), self.target, self.units)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...._mlir import arith
 from ....dialect.dtypes import Array
 from ....kernels import emit as e
 from ....kernels.layouts import Layout
-from ....kernels.weights import constant_bytes
+from ....kernels.weights import constant_bytes, fits_top_of_byte
 from .shared_tile import CHUNK
+
+if TYPE_CHECKING:
+    from ....kernels.description import Kernel
 
 
 @dataclass(frozen=True)
@@ -87,12 +90,13 @@ class Storage:
         return arith.andi(moved, kept)
 
 
-def storage_for(codes: Array | None, magnitude: int) -> Storage:
-    """The shortest storage that holds the codes. Codes declared to have 8 bits keep them: what they are may change
-    with the next weight, and the program's speed with it."""
-    if codes is None or magnitude > 16 or codes.size == 0:
+def storage_for(kernel: Kernel, codes: Array | None) -> Storage:
+    """The shortest storage that holds the codes of a kernel's constant weight, and whose sums fit i32. Codes declared
+    to have 8 bits keep them: what they are may change with the next weight, and the program's speed with it."""
+    if codes is None or kernel.rhs.magnitude > 16 or codes.size == 0:
         return Storage()
-    return _shortest(codes, halves=False)
+    found = _shortest(codes, halves=False)
+    return found if not found.shift or fits_top_of_byte(kernel) else Storage()
 
 
 def storage_for_halves(codes: Array) -> Storage:

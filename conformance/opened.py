@@ -1,0 +1,212 @@
+"""Programs as their users have them: saved to a file, which another process opens and calls.
+
+That process has compiled nothing and cannot: it runs without the compiler's package. It serves many programs, because
+starting one costs more than most calls, and is started again after `PROGRAMS` of them or when it has died.
+
+    run = opened(artifact).main        # in the place of qmlir.load(artifact).main
+    report = inspected(artifact)       # qmlir.inspect of the file
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import qmlir
+from qmlir import errors
+from qmlir.runtime import _to_numpy, _to_torch
+
+PROGRAMS = 100  # that one process opens
+ROOT = Path(__file__).resolve().parents[1]
+# By driver: what calls a function of a saved file, `(file, function, arguments) -> results`, where no device does.
+EMULATORS: dict[str, Callable[[Path, str, Sequence[Any]], Sequence[Any]]] = {}
+
+
+class Died(Exception):
+    """The process that had opened a program ended."""
+
+
+class _Server:
+    """The other process, seen from here."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._opened = 0
+        self._numbers = itertools.count()
+        self.unused: list[int] = []  # programs that nobody has any more
+
+    def ask(self, what: str, *arguments: Any) -> Any:
+        """What the process answers; its errors are raised here.
+
+        Raises:
+            Died: it ended, as after a crash.
+        """
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        unused, self.unused = self.unused, []
+        try:
+            pickle.dump((what, arguments, unused), process.stdin)
+            process.stdin.flush()
+            fine, answer = pickle.load(process.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            code = process.wait()
+            self._process = None
+            raise Died(f"the process that opens programs ended with {code}") from None
+        if not fine:
+            name, text = answer
+            raise getattr(errors, name)(text) if name in _PLAIN_ERRORS else Died(f"{name}: {text}")
+        return answer
+
+    def open(self, path: Path, options: Mapping[str, Any]) -> int:
+        if self._opened >= PROGRAMS and not _LIVE:
+            self.end()
+        self._opened += 1
+        number = next(self._numbers)  # of all that were ever opened: another process has no program of the same
+        self.ask("open", number, str(path), dict(options))
+        return number
+
+    def _start(self) -> None:
+        self._opened = 0
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "conformance.opened"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=environment, cwd=ROOT,
+        )  # fmt: skip
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+_PLAIN_ERRORS = ("ArtifactError", "InputError", "TargetError", "UsageError")
+_SERVER = _Server()
+_LIVE: weakref.WeakSet[Opened] = weakref.WeakSet()
+atexit.register(_SERVER.end)
+
+
+class Opened:
+    """A program that the other process has opened; its functions are attributes."""
+
+    def __init__(self, artifact: qmlir.Artifact, options: Mapping[str, Any]) -> None:
+        self._driver = str(artifact.manifest["driver"])
+        self.seconds = 0.0  # for opening it and for all calls, in the other process
+        self._folder = tempfile.TemporaryDirectory(prefix="qmlir-opened-")
+        self._path = Path(self._folder.name) / "program.vmfb"
+        path, artifact.path = artifact.path, None
+        artifact.save(self._path)
+        artifact.path = path
+        if self._driver in EMULATORS:
+            return
+        start = time.perf_counter()
+        self._number = _SERVER.open(self._path, options)
+        self.seconds += time.perf_counter() - start
+        _LIVE.add(self)
+        weakref.finalize(self, _SERVER.unused.append, self._number)
+        self._folder.cleanup()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> Any:
+            arrays = [_to_numpy(a, "argument") for a in arguments]
+            if self._driver in EMULATORS:
+                results = EMULATORS[self._driver](self._path, name, arrays)
+            else:
+                results, seconds = _SERVER.ask("call", self._number, name, arrays)
+                self.seconds += seconds
+            if any(type(a).__module__ == "torch" for a in arguments):
+                results = [_to_torch(r) for r in results]
+            return results[0] if len(results) == 1 else tuple(results)
+
+        return call
+
+
+def opened(artifact: qmlir.Artifact, **options: Any) -> Opened:
+    """The program, saved and opened in another process. `options` are those of `qmlir.load`.
+
+    Raises:
+        What `qmlir.load` and calls raise; Died when the process ends.
+    """
+    return Opened(artifact, options)
+
+
+def inspected(artifact: qmlir.Artifact) -> dict[str, Any]:
+    """What `qmlir.inspect` says of the saved file, in another process."""
+    with tempfile.TemporaryDirectory(prefix="qmlir-opened-") as folder:
+        path = Path(folder) / "program.vmfb"
+        path.write_bytes(artifact.vmfb)
+        return dict(_SERVER.ask("inspect", str(path)))
+
+
+# ------------------------------------------------------------------------------------------------ the other process
+
+
+class _NoCompiler:
+    """Refuses the compiler's package."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name == "iree.compiler" or name.startswith("iree.compiler."):
+            raise ImportError(f"{name}: a process that opens a program has no compiler")
+
+
+def _serve() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+    if sys.platform == "linux":  # ends with whoever started it, in the middle of a call too
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    sys.meta_path.insert(0, _NoCompiler())  # type: ignore[arg-type]
+    programs: dict[int, Any] = {}
+
+    def answer(what: str, arguments: tuple[Any, ...]) -> Any:
+        if what == "open":
+            number, path, options = arguments
+            programs[number] = qmlir.load(path, **options)
+            return None
+        if what == "inspect":
+            return qmlir.inspect(arguments[0]).to_json()
+        number, name, arrays = arguments
+        if number not in programs:
+            raise LookupError("the process that had opened the program ended")
+        start = time.perf_counter()
+        made = getattr(programs[number], name)(*arrays)
+        seconds = time.perf_counter() - start
+        return [np.array(r) for r in (made if isinstance(made, tuple) else (made,))], seconds
+
+    while True:
+        try:
+            what, arguments, unused = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        for number in unused:
+            programs.pop(number, None)
+        try:
+            found = True, answer(what, arguments)
+        except Exception as e:  # whoever asked has to hear of it
+            found = False, (type(e).__name__, str(e))
+        pickle.dump(found, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,158 @@
+"""Speed against peers: the picture of every kind of work, and the page of what is slower."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .layouts import INK, svg_text
+
+MADE = "*This page is written by `python docs/generate.py` from `benchmarks/results/`.*"
+PICTURE = "results.svg"
+PICTURE_TEXT = "Our time over the best peer's for every kind of work: all measurements, geometric mean, best and worst"
+_FASTER, _SLOWER = "#4878a8", "#c44e52"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One program on one number of threads. `ratio` is our time over the best peer's."""
+
+    kind: str
+    work: str
+    threads: int
+    peer: str
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Kind:
+    """All measurements of one kind of work."""
+
+    name: str
+    ratios: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The geometric mean."""
+        return statistics.geometric_mean(self.ratios)
+
+    @property
+    def slower(self) -> int:
+        return sum(r > 1 for r in self.ratios)
+
+
+def measurements(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> list[Measurement]:
+    """Every measured program that has a peer, of the results of `benchmarks.cpu` and `benchmarks.decoder`. The means
+    that those list beside them are none."""
+    found = []
+    peers: dict[str, set[str]] = {}
+    for work in cpu["works"]:
+        peers.setdefault(work["row"], set()).update(r["against"] for r in work["rows"])
+    for work in cpu["works"]:
+        for r in work["rows"]:
+            if r["ratio"] is not None:
+                several = len(peers[work["row"]]) > 1
+                kind = f"{work['row']}, peers: {r['against']}" if several else work["row"]
+                found.append(Measurement(kind, r["work"], r["threads"], r["peer"], r["ratio"]))
+    for r in decoders["rows"]:
+        if r["ratio"]:
+            kind = f"decoder, {r['phase']}, {r['ours'].removeprefix('ours, ')}"
+            work = f"decoder {r['type']}, {r['phase']}, {r['ours'].removeprefix('ours, ')}"
+            found.append(Measurement(kind, work, r["threads"], r["peer"], r["ratio"]["median"]))
+    return found
+
+
+def kinds(found: Sequence[Measurement]) -> list[Kind]:
+    names = dict.fromkeys(m.kind for m in found)
+    return [Kind(name, tuple(m.ratio for m in found if m.kind == name)) for name in names]
+
+
+def picture(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> str:
+    """A line for each kind of work on a logarithmic axis: a dot for each measurement, a bar at their geometric mean."""
+    found = measurements(cpu, decoders)
+    left, width, top, step = 330.0, 420.0, 74.0, 24.0
+    low = min(0.5, *(m.ratio for m in found)) / 1.08
+    high = max(2.0, *(m.ratio for m in found)) * 1.08
+
+    def place(ratio: float) -> float:
+        return left + width * math.log(ratio / low) / math.log(high / low)
+
+    rows = kinds(found)
+    columns = left + width + 20
+    bottom = top + step * len(rows)
+    slower = sum(k.slower for k in rows)
+    parts = [
+        svg_text(14, 22, f"Our time over the best peer's, {cpu['environment']['cpu']}, one and two threads: "
+                     f"{len(found)} measurements, {slower} slower than the peer", 13),
+        svg_text(place(1) - 10, 44, "faster than the best peer", 11, "end"),
+        svg_text(place(1) + 10, 44, "slower", 11),
+        svg_text(columns, 44, "geometric mean", 11), svg_text(columns, 58, "(best to worst)", 11),
+        svg_text(columns + 135, 44, "slower", 11),
+    ]  # fmt: skip
+    for ratio in (0.25, 0.5, 0.75, 1, 1.5, 2):
+        x, dash = place(ratio), "" if ratio == 1 else ' stroke-dasharray="2 4"'
+        parts.append(f'<path d="M{x:.1f} {top - 18:g} V{bottom:g}" stroke="{INK}"{dash} fill="none" '
+                     f'stroke-width="{1.2 if ratio == 1 else 0.5}"/>')  # fmt: skip
+        parts.append(svg_text(round(x, 1), bottom + 16, f"{ratio:g}", 11, "middle"))
+    for i, kind in enumerate(rows):
+        y = top + step * i
+        best, worst, mean = min(kind.ratios), max(kind.ratios), kind.mean
+        parts.append(svg_text(left - 12, y + 4, kind.name, 11, "end"))
+        parts.append(f'<path d="M{place(best):.1f} {y:g} H{place(worst):.1f}" stroke="#888888" fill="none"/>')
+        for ratio in kind.ratios:
+            colour = _FASTER if ratio <= 1 else _SLOWER
+            parts.append(f'<circle cx="{place(ratio):.1f}" cy="{y:g}" r="3.5" fill="{colour}" fill-opacity="0.55"/>')
+        parts.append(f'<path d="M{place(mean):.1f} {y - 8:g} V{y + 8:g}" stroke="{INK}" stroke-width="2.5"/>')
+        parts.append(svg_text(columns, y + 4, f"{mean:.2f} ({best:.2f} to {worst:.2f})", 11))
+        parts.append(svg_text(columns + 135, y + 4, f"{kind.slower} of {len(kind.ratios)}", 11))
+    wide, high_ = columns + 200, bottom + 26
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high_:g}" width="{wide:g}" '
+            f'height="{high_:g}" font-family="Helvetica, Arial, sans-serif">'
+            f'<rect width="100%" height="100%" fill="#ffffff"/>{"".join(parts)}</svg>\n')  # fmt: skip
+
+
+def losing_page(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> str:
+    """The text of losing.md."""
+    found = measurements(cpu, decoders)
+    slower = sorted((m for m in found if m.ratio > 1), key=lambda m: -m.ratio)
+    listed = "\n".join(f"| {m.work} | {m.threads} | {m.peer} | {m.ratio:.2f} |" for m in slower)
+    by_kind = "\n".join(
+        f"| {k.name} | {len(k.ratios)} | {k.slower} | {k.mean:.2f} | {min(k.ratios):.2f} | {max(k.ratios):.2f} |"
+        for k in kinds(found)
+    )
+    return f"""# Where we lose
+
+{MADE}
+
+Of {len(found)} measurements of the [CPU benchmarks](benchmarks-cpu.md), {len(slower)} are slower than the best peer.
+`ratio` is our time over the peer's. All of them by kind of work, one and two threads together:
+
+![{PICTURE_TEXT}]({PICTURE})
+
+| kind of work | measurements | slower | geometric mean of the ratios | best | worst |
+|---|---|---|---|---|---|
+{by_kind}
+
+## Each slower measurement
+
+| work | threads | the peer | ratio |
+|---|---|---|---|
+{listed}
+
+## What no table shows
+
+* **No AMD, Intel or Arm device has run anything here**, and no Vulkan device but a software one: those targets are
+  compiled, and their code is looked at. [Each target's page](targets/index.md) says which.
+* **AMX** code has run with software in the place of its instructions only; it is chosen only when asked for.
+* **Products with a dynamic number of rows on Vulkan** are slow, and say so.
+* **Compilation takes seconds** where peers that look up ready kernels take none: the cache helps from the second time
+  on.
+* **The first call of an eager function compiles**: compile ahead of time where that matters.
+* **Mixed models**: what is no product or convolution goes through IREE's own code, which is not our doing and not
+  always fast.
+* **Python's part of a call** is microseconds; for programs of a few microseconds, that is what you will see.
+* **Tuning rarely gains**: [most shapes](tuning.md) have their best choice already.
+"""

@@ -1,0 +1,360 @@
+"""Float operators that torch-mlir converts to something else than ONNX says, or to what IREE does not compile: built
+from operators that both get right, or refused.
+
+The onnx package's node tests (`test/support/onnx_all_nodes.py`) are what they were found by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ...._mlir import arith
+from ....dialect.dtypes import DTYPES
+from ....passes.lower import build
+from ....passes.lower.scalars import const, sigmoid
+from ...raising import NotQuantised, Tensor, raises
+from ...tensors import elementwise
+from ..model import refuse
+from .common import quantised_input
+from .pooling import max_pool_codes
+from .products import not_raised
+
+_LOWEST = {"f16": np.float16(-np.inf), "f32": np.float32(-np.inf), "f64": np.float64(-np.inf), "i8": np.int8(-128)}
+
+
+def _ints(values: Sequence[int]) -> Tensor:
+    return Tensor.constant(np.asarray(values, np.int64))
+
+
+def _made(op: Any, kind: str, *operands: Tensor | None, **attributes: Any) -> Tensor:
+    """An operator of the default domain at the place of `op`."""
+    op.plain = True
+    made: Tensor = op.graph.torch_op(kind, list(operands), [onnx.helper.make_attribute(k, v)
+                                                            for k, v in attributes.items()], op)  # fmt: skip
+    return made
+
+
+def _moved(op: Any, x: Tensor, split: Sequence[int], order: Sequence[int], merged: Sequence[int]) -> Tensor:
+    y = _made(op, "Transpose", _made(op, "Reshape", x, _ints(split)), perm=list(order))
+    return _made(op, "Reshape", y, _ints(merged))
+
+
+@raises("onnx.DepthToSpace")
+def depth_to_space(op: Any) -> Tensor:
+    """`[N, C, H, W]` to `[N, C / b^2, H b, W b]`; the blocks' axes are before the channels (DCR) or behind (CRD)."""
+    x, b = op.operand(0), int(op.attributes["blocksize"])
+    if len(x.shape) != 4:
+        raise refuse(f"DepthToSpace takes [N, C, H, W], not {x.spec}", op.where)
+    c, h, w = (s for s in x.shape[1:])
+    if None in (c, h, w):
+        raise refuse("DepthToSpace of dynamic channels, height or width is not imported; only the batch may be dynamic",
+                     op.where)  # fmt: skip
+    if b < 1 or c % (b * b):
+        raise refuse(f"DepthToSpace by blocks of {b} needs a multiple of {b * b} channels, not {c}", op.where)
+    k = c // (b * b)
+    if op.attributes.get("mode", "DCR") == "CRD":
+        return _moved(op, x, [-1, k, b, b, h, w], [0, 1, 4, 2, 5, 3], [-1, k, h * b, w * b])
+    return _moved(op, x, [-1, b, b, k, h, w], [0, 3, 4, 1, 5, 2], [-1, k, h * b, w * b])
+
+
+@raises("onnx.SpaceToDepth")
+def space_to_depth(op: Any) -> Tensor:
+    """`[N, C, H, W]` to `[N, C b^2, H / b, W / b]`: the inverse of DepthToSpace of the same mode."""
+    x, b = op.operand(0), int(op.attributes["blocksize"])
+    if len(x.shape) != 4:
+        raise refuse(f"SpaceToDepth takes [N, C, H, W], not {x.spec}", op.where)
+    c, h, w = (s for s in x.shape[1:])
+    if None in (c, h, w):
+        raise refuse("SpaceToDepth of dynamic channels, height or width is not imported; only the batch may be dynamic",
+                     op.where)  # fmt: skip
+    if b < 1 or h % b or w % b:
+        raise refuse(f"SpaceToDepth by blocks of {b} needs height and width that are multiples, not {h} and {w}",
+                     op.where)  # fmt: skip
+    order = [0, 1, 3, 5, 2, 4] if op.attributes.get("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
+    return _moved(op, x, [-1, c, h // b, b, w // b, b], order, [-1, c * b * b, h // b, w // b])
+
+
+@raises("onnx.BitShift")
+def bit_shift(op: Any) -> Tensor:
+    """A shift by the type's width or more leaves nothing (the sign, of a signed number to the right); negative shifts
+    count as that."""
+    x, by = op.operand(0), op.operand(1)
+    if x.dtype not in ("i8", "i16", "i32", "i64", "u8", "u16", "u32"):
+        raise NotQuantised("another type")
+    d, right = DTYPES[x.dtype], op.attributes["direction"] == "RIGHT"
+    op.plain = True
+
+    def body(v: Any, s: Any) -> Any:
+        whole = arith.cmpi(arith.CmpIPredicate.uge, s, build.scalar(d.bits, s.type))
+        if right and d.signed:
+            return arith.shrsi(v, arith.select(whole, build.scalar(d.bits - 1, s.type), s))
+        shifted = (arith.shrui if right else arith.shli)(v, arith.select(whole, build.scalar(0, s.type), s))
+        return arith.select(whole, build.scalar(0, v.type), shifted)
+
+    return elementwise(body, [x, by], x.dtype)
+
+
+@raises("onnx.Gelu")
+def gelu(op: Any) -> Tensor:
+    """With `approximate`, as `x * sigmoid(2 u)`: `1 + tanh(u)` cancels where u is far below zero."""
+    x = op.operand(0)
+    if op.attributes.get("approximate", "none") != "tanh" or x.dtype != "f32":
+        raise NotQuantised("as it is")
+    op.plain = True
+
+    def body(v: Any) -> Any:
+        cube = arith.mulf(arith.mulf(v, v), v)
+        inner = arith.addf(v, arith.mulf(cube, const(0.044715)))
+        return arith.mulf(v, sigmoid(arith.mulf(inner, const(2 * 0.7978845608028654))))
+
+    return elementwise(body, [x], "f32")
+
+
+@raises("onnx.LpNormalization")
+def lp_normalization(op: Any) -> Tensor:
+    """Where the norm is 0 the result is 0, not NaN."""
+    x, p = op.operand(0), int(op.attributes.get("p", 2))
+    axis = _ints([int(op.attributes.get("axis", -1)) % len(x.shape)])
+    if x.dtype != "f32":
+        raise NotQuantised("another type")
+    size = _made(op, "Abs", x) if p == 1 else _made(op, "Mul", x, x)
+    norm = _made(op, "ReduceSum", size, axis, keepdims=1)
+    norm = norm if p == 1 else _made(op, "Sqrt", norm)
+    none = _made(op, "Equal", norm, Tensor.constant(np.zeros((), np.float32)))
+    return _made(op, "Div", x, _made(op, "Where", none, Tensor.constant(np.ones((), np.float32)), norm))
+
+
+@raises("onnx.ReverseSequence")
+def reverse_sequence(op: Any) -> Tensor:
+    """With time before batch, which IREE does not compile: the other way round."""
+    x = op.operand(0)
+    batch, time = int(op.attributes.get("batch_axis", 1)), int(op.attributes.get("time_axis", 0))
+    if (batch, time) == (0, 1):
+        raise NotQuantised("as it is")
+    order = [1, 0, *range(2, len(x.shape))]
+    turned = _made(op, "Transpose", x, perm=order)
+    done = _made(op, "ReverseSequence", turned, op.operand(1), batch_axis=0, time_axis=1)
+    return _made(op, "Transpose", done, perm=order)
+
+
+@raises("onnx.Pad")
+def pad(op: Any) -> Tensor:
+    """Other modes than `constant`: a gather along each axis that is padded."""
+    mode = op.attributes.get("mode", "constant")
+    if mode == "constant":
+        raise NotQuantised("as it is")
+    x: Tensor = op.operand(0)
+    amounts = op.attributes.get("pads") or (op.optional(1).array if op.optional(1) is not None else None)
+    if amounts is None:
+        raise refuse(f"Pad with mode {mode!r} needs constant pads", op.where)
+    axes = op.optional(3)
+    if axes is not None and axes.array is None:
+        raise refuse(f"Pad with mode {mode!r} needs constant axes", op.where)
+    which = [int(a) % len(x.shape) for a in (range(len(x.shape)) if axes is None else axes.array)]
+    for i, axis in enumerate(which):
+        before, after = int(amounts[i]), int(amounts[len(which) + i])
+        size = x.shape[axis]
+        if not (before or after):
+            continue
+        if size is None:
+            raise refuse(f"Pad with mode {mode!r} of axis {axis}, whose size is dynamic, is not imported", op.where)
+        if size == 0 or (mode == "reflect" and max(before, after) >= size):
+            raise refuse(f"Pad with mode {mode!r} of axis {axis} of size {size} by {before} and {after}: the padding "
+                         "does not fit", op.where)  # fmt: skip
+        places = [_SOURCES[mode](j, size) for j in range(-before, size + after)]
+        x = _made(op, "Gather", x, _ints(places), axis=axis)
+    return x
+
+
+_SOURCES: dict[str, Callable[[int, int], int]] = {
+    "reflect": lambda i, s: min(abs(i), 2 * (s - 1) - abs(i)),
+    "edge": lambda i, s: min(max(i, 0), s - 1),
+    "wrap": lambda i, s: i % s,
+}
+
+
+@raises("onnx.MaxPool")
+def max_pool(op: Any) -> Tensor:
+    """With uneven pads, or such as SAME_UPPER makes: padded first."""
+    x = op.operand(0)
+    if x.dtype in ("i8", "u8"):
+        return max_pool_codes(op)
+    pads = _window_pads(op, x)
+    space = len(pads) // 2
+    if pads[:space] == pads[space:] and op.attributes.get("auto_pad", "NOTSET") == "NOTSET":
+        raise NotQuantised("as it is")
+    if len(op.proto.output) > 1 and op.proto.output[1]:
+        raise refuse("the indices of a MaxPool with uneven pads are not imported", op.where)
+    if x.dtype not in _LOWEST:
+        raise refuse(f"a MaxPool of {x.dtype} with uneven pads is not imported", op.where)
+    padded = _made(op, "Pad", x, _ints([0, 0, *pads[:space], 0, 0, *pads[space:]]),
+                   Tensor.constant(np.asarray(_LOWEST[x.dtype])))  # fmt: skip
+    kept = {k: v for k, v in op.attributes.items() if k in ("ceil_mode", "dilations", "kernel_shape", "strides")}
+    return _made(op, "MaxPool", padded, **kept)
+
+
+def _window_pads(op: Any, x: Tensor) -> list[int]:
+    """The pads of a pooling's window, before and behind. Source: ONNX, MaxPool, `auto_pad`."""
+    kernel = [int(k) for k in op.attributes["kernel_shape"]]
+    how, space = op.attributes.get("auto_pad", "NOTSET"), len(kernel)
+    if how in ("NOTSET", "VALID"):
+        return [int(p) for p in op.attributes.get("pads", [0] * 2 * space)] if how == "NOTSET" else [0] * 2 * space
+    strides, dilations = (list(op.attributes.get(n, [1] * space)) for n in ("strides", "dilations"))
+    total = []
+    for k, s, d, size in zip(kernel, strides, dilations, x.shape[2:], strict=True):
+        if size is None:
+            raise refuse(f"{op.op_type} with auto_pad {how} of a dynamic size is not imported; state pads", op.where)
+        total.append(max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0))
+    small, large = [t // 2 for t in total], [t - t // 2 for t in total]
+    return small + large if how == "SAME_UPPER" else large + small
+
+
+@raises("onnx.ConvTranspose")
+def conv_transpose(op: Any) -> Tensor:
+    """In groups, which torch-mlir does not convert: of one channel each, a convolution of the input with zeros between
+    its elements; else each group by itself. With uneven pads: without, and cut off."""
+    x, weight, bias = op.operand(0), op.operand(1), op.optional(2)
+    groups = int(op.attributes.get("group", 1))
+    space = len(x.shape) - 2
+    pads = list(op.attributes.get("pads", []))
+    uneven = pads[:space] != pads[space:] and "output_shape" not in op.attributes
+    if groups == 1 and not uneven:
+        not_raised(op)  # which declines
+    channels, out = weight.shape[:2]
+    if channels is None or out is None or channels % groups:
+        raise refuse(f"a ConvTranspose in groups needs static channels that {groups} divides", op.where)
+    if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
+        op.left("ConvTranspose of dequantised values has no integer form")
+    if channels == groups > 1:
+        made = _depthwise_transposed(op, x, weight, bias)
+        if made is not None:
+            return made
+    attributes = {k: v for k, v in op.attributes.items() if k != "group" and not (k == "pads" and uneven)}
+    each = channels // groups
+
+    def part(t: Tensor, size: int, g: int, axis: int) -> Tensor:
+        if groups == 1:
+            return t
+        return _made(op, "Slice", t, _ints([g * size]), _ints([(g + 1) * size]), _ints([axis]))
+
+    parts = []
+    for g in range(groups):
+        biases = [] if bias is None else [part(bias, out, g, 0)]
+        parts.append(_made(op, "ConvTranspose", part(x, each, g, 1), part(weight, each, g, 0), *biases, **attributes))
+    whole = parts[0] if groups == 1 else _made(op, "Concat", *parts, axis=1)
+    if not uneven:
+        return whole
+    ends = [-p if p else np.iinfo(np.int64).max for p in pads[space:]]
+    return _made(op, "Slice", whole, _ints(pads[:space]), _ints(ends), _ints(range(2, 2 + space)))
+
+
+def _depthwise_transposed(op: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor | None:
+    """None where the weight is not constant, a size is dynamic, or the pads are stated another way."""
+    a = op.attributes
+    if weight.array is None or None in x.shape[1:] or "output_shape" in a or a.get("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    space = len(x.shape) - 2
+    sizes = [s for s in x.shape[2:] if s is not None]
+    kernel = weight.array.shape[2:]
+    strides, dilations = (list(a.get(n, [1] * space)) for n in ("strides", "dilations"))
+    pads, more = list(a.get("pads", [0] * 2 * space)), list(a.get("output_padding", [0] * space))
+    reach = [d * (k - 1) for d, k in zip(dilations, kernel, strict=True)]
+    before = [reach[i] - pads[i] for i in range(space)]
+    # The zeros behind the last element of an axis, of which there are stride - 1, count as padding.
+    after = [reach[i] - pads[space + i] + more[i] - (strides[i] - 1) for i in range(space)]
+    channels = weight.array.shape[0]
+    apart = _made(op, "Reshape", x, _ints([-1, channels, *(n for s in sizes for n in (s, 1))]))
+    zero = Tensor.constant(np.zeros((), DTYPES[x.dtype].numpy), x.dtype)
+    gaps = [n for s in strides for n in (0, s - 1)]
+    apart = _made(op, "Pad", apart, _ints([*[0] * (2 + 2 * space), 0, 0, *gaps]), zero)
+    wide = _made(op, "Reshape", apart, _ints([-1, channels, *(s * t for s, t in zip(sizes, strides, strict=True))]))
+    if any([*before, *after]):
+        wide = _made(op, "Pad", wide, _ints([0, 0, *before, 0, 0, *after]), zero)
+    reversed_ = weight.array[(slice(None), slice(None), *[slice(None, None, -1)] * space)]
+    filters = Tensor.constant(np.ascontiguousarray(reversed_.reshape(-1, 1, *kernel)), weight.dtype)
+    return _made(op, "Conv", wide, filters, *([] if bias is None else [bias]), group=channels, dilations=dilations)
+
+
+# ------------------------------------------------------------------------------------------------- refused
+
+
+@raises("onnx.Bernoulli", "onnx.Multinomial", "onnx.RandomNormal", "onnx.RandomNormalLike", "onnx.RandomUniform",
+        "onnx.RandomUniformLike")  # fmt: skip
+def random(op: Any) -> Tensor:
+    """Random numbers."""
+    raise refuse(f"{op.op_type} makes random numbers, which compiled programs do not; make them an input", op.where)
+
+
+@raises("onnx.SoftmaxCrossEntropyLoss", "onnx.NegativeLogLikelihoodLoss")
+def weighted_loss(op: Any) -> Tensor:
+    """torch-mlir's weighted mean is wrong; those come here whose definition could not be put in their place."""
+    if len(op.proto.input) > 2 and op.proto.input[2]:
+        raise refuse(f"{op.op_type} with weights is not imported here; give its inputs static shapes", op.where)
+    raise NotQuantised("as it is")
+
+
+@raises("onnx.Det")
+def determinant(op: Any) -> Tensor:
+    """torch-mlir's elimination divides by a diagonal that may be 0."""
+    raise refuse("Det is not imported: its conversion is wrong where a pivot is 0", op.where)
+
+
+@raises("onnx.GridSample")
+def grid_sample(op: Any) -> Tensor:
+    """torch-mlir rounds halves up, ONNX to even."""
+    if op.attributes.get("mode", "linear") == "nearest":
+        raise refuse("GridSample with mode 'nearest' is not imported: its conversion rounds differently; 'linear' is",
+                     op.where)  # fmt: skip
+    raise NotQuantised("as it is")
+
+
+@raises("onnx.LSTM")
+def lstm(op: Any) -> Tensor:
+    """torch-mlir drops the peepholes."""
+    if op.optional(7) is not None:
+        raise refuse("an LSTM with peepholes (input P) is not imported: its conversion leaves them out", op.where)
+    not_raised(op)
+    raise NotQuantised("as it is")
+
+
+@raises("onnx.Mod")
+def mod(op: Any) -> Tensor:
+    """There is no fmod of doubles in what IREE links."""
+    if op.operand(0).dtype == "f64":
+        raise refuse("Mod of float64 is not imported; cast to float32", op.where)
+    raise NotQuantised("as it is")
+
+
+@raises("onnx.Reshape")
+def reshape(op: Any) -> Tensor:
+    """`allowzero` by a shape that is not known divides by zero when it runs."""
+    if int(op.attributes.get("allowzero", 0)):
+        shape = op.operand(1).array
+        if shape is None:
+            raise refuse("Reshape with allowzero=1 needs a constant shape", op.where)
+        if 0 in op.operand(0).shape or 0 in shape:
+            raise refuse("Reshape with allowzero=1 of a tensor without elements is not imported", op.where)
+        return _made(op, "Reshape", op.operand(0), op.operand(1))
+    raise NotQuantised("as it is")
+
+
+@raises("onnx.Resize")
+def resize(op: Any) -> Tensor:
+    """torch-mlir takes the whole size of the result where ONNX takes the product of size and scale."""
+    x, scales = op.operand(0), op.optional(2)
+    if op.attributes.get("coordinate_transformation_mode", "half_pixel") != "align_corners" or scales is None:
+        raise NotQuantised("as it is")
+    if scales.array is not None and not scales.array.size:
+        raise NotQuantised("as it is")  # sizes are given
+    factors = None if scales.array is None else scales.array.astype(np.float64)
+    whole = factors is not None and all(
+        s is not None and float(s * f).is_integer() for s, f in zip(x.shape, factors, strict=True)
+    )
+    if not whole:
+        raise refuse("Resize with align_corners by scales that do not give whole sizes is not imported; give sizes",
+                     op.where)  # fmt: skip
+    raise NotQuantised("as it is")

@@ -1,0 +1,50 @@
+"""CPUs for a measurement: its process stays on some that no other measurement has."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .. import settings
+
+
+@contextmanager
+def own_cpus(count: int) -> Iterator[None]:
+    """Keep this process on `count` CPUs inside, each held by a lock file that other measurements respect. Where so many
+    are not free, or the system has no affinity masks (macOS, Windows), the process keeps the CPUs that it has."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = settings.cpus()
+    claims: dict[int, int] = {}
+    try:
+        for cpu in before:
+            if len(claims) < count and (handle := _claim(cpu)) is not None:
+                claims[cpu] = handle
+        if len(claims) == count:
+            os.sched_setaffinity(0, claims)
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+        for handle in claims.values():
+            os.close(handle)
+
+
+def _claim(cpu: int) -> int | None:
+    """The open file whose lock is the right to the CPU, None while another process has it."""
+    import fcntl  # not on Windows
+
+    try:
+        path = Path(tempfile.gettempdir()) / f"qmlir-cpu-{cpu}.lock"
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:  # another user's
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle

@@ -1,0 +1,126 @@
+"""Plain exported programs whose operators torch-mlir does not convert, against eager torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import qmlir
+from qmlir.errors import FrontEndError
+
+
+class Logic(nn.Module):
+    """Masks and counts as transformers' decoders and mixtures of experts write them."""
+
+    def forward(self, x: Any, ids: Any) -> Any:
+        inside = (x > -1) & (x < 1)
+        new = torch.diff(ids, prepend=ids[:, :1] - 1) != 1
+        counts = torch.histc(ids.reshape(-1).float(), bins=8, min=0, max=7)
+        return x * (inside ^ (x > 0)), new.cumsum(-1) + ((ids ^ 3) & 5), counts
+
+
+class Images(nn.Module):
+    """What a CNN has: batch norms behind and without a convolution, uneven pads and windows, depthwise upsampling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.conv, self.after = nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.up = nn.ConvTranspose2d(4, 8, 4, 2, 1, output_padding=1, groups=4)
+        for norm in (self.norm, self.after):
+            for t in (norm.weight, norm.bias, norm.running_mean):
+                nn.init.normal_(t)  # type: ignore[arg-type]
+            nn.init.uniform_(norm.running_var, 0.5, 2)  # type: ignore[arg-type]
+
+    def forward(self, x: Any) -> Any:
+        y = self.after(self.conv(F.pad(self.norm(x), (1, 2, 0, 3), mode="reflect")))
+        return F.adaptive_avg_pool2d(self.up(torch.relu(y)), (3, 5)), F.pad(y, (2, 1, 0, 3), mode="replicate")
+
+
+class Constants(nn.Module):
+    """A constant mask of truth values, and small constants in bf16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.ones(6, 6).tril().bool())
+        self.register_buffer("scale", torch.tensor([0.5, 1.0, 2.0, -1.5]).bfloat16())
+
+    def forward(self, q: Any) -> Any:
+        return F.scaled_dot_product_attention(q, q, q, attn_mask=self.mask) * self.scale.float()
+
+
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 32, 16).bfloat16())
+
+    def forward(self, x: Any, ends: Any) -> Any:
+        return torch._grouped_mm(x, self.weight, offs=ends)
+
+
+CASES = {
+    "logic": (Logic, lambda: (torch.randn(2, 6), torch.randint(0, 8, (2, 6)))),
+    "images": (Images, lambda: (torch.randn(2, 3, 7, 6),)),
+    "constants": (Constants, lambda: (torch.randn(1, 2, 6, 4),)),
+    "experts": (Experts, lambda: (torch.randn(12, 32).bfloat16(), torch.tensor([3, 5, 5, 12], dtype=torch.int32))),
+}
+
+
+def tuple_of(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_exported_as_it_is(name: str) -> None:
+    torch.manual_seed(0)
+    made, inputs = CASES[name][0]().eval(), CASES[name][1]()
+    with torch.no_grad():
+        expected = tuple_of(made(*inputs))
+    found = tuple_of(qmlir.load(qmlir.compile(torch.export.export(made, inputs))).main(*inputs))
+    for got, want in zip(found, expected, strict=True):
+        tolerance = {"rtol": 1e-2, "atol": 1e-2} if want.dtype == torch.bfloat16 else {"rtol": 1e-5, "atol": 1e-5}
+        torch.testing.assert_close(torch.as_tensor(got), want, **tolerance)
+
+
+def test_batch_norm_is_folded_into_the_convolution() -> None:
+    from qmlir.frontends.torch.batch_norm import fold_batch_norms
+    from qmlir.frontends.torch.program import prepare
+
+    graph = prepare(torch.export.export(Images().eval(), (torch.randn(2, 3, 7, 6),)))
+    fold_batch_norms(graph)
+    names = [str(n.target) for n in graph.nodes if n.op == "call_function"]
+    assert not [n for n in names if "norm" in n]
+    assert names.count("aten.mul.Tensor") == 1  # the one in front of the padding
+
+
+def test_compiled_model_with_batch_norm_is_not_eager() -> None:
+    made = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
+    x = torch.randn(1, 3, 6, 6)
+    with torch.no_grad():
+        run = torch.compile(made, backend="qmlir", options={"strict": True})
+        torch.testing.assert_close(run(x), made(x), rtol=1e-5, atol=1e-5)
+
+
+class Refused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 4)
+
+    def forward(self, ids: Any) -> Any:
+        x = self.table(ids)
+        return torch.linalg.eigvalsh(x)  # the culprit
+
+
+def test_refusal_names_the_culprit_and_its_line() -> None:
+    """Not the embedding's constant, which is the first op that is left."""
+    with pytest.raises(FrontEndError) as caught:
+        qmlir.compile(torch.export.export(Refused(), (torch.zeros(4, dtype=torch.int64),)))
+    message = str(caught.value)
+    line = next(i for i, text in enumerate(open(__file__), 1) if text.rstrip().endswith("# the culprit"))  # noqa: SIM115
+    assert "aten._linalg_eigh" in message or "aten.linalg_eigvalsh" in message, message
+    assert f"{__file__}:{line}" in message, message
+    assert "raising pattern" in message
+    assert "literal" not in message

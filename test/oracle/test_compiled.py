@@ -1,0 +1,88 @@
+"""Compiled programs on the CPU against the second oracle."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import oracle
+import qmlir
+import qmlir.compat.aiter
+from oracle import spaces
+from oracle.compare import differences
+from oracle.operands import arguments
+
+PRODUCTS = ("scaled_matmul", "conv2d_q", "grouped_matmul")
+ELEMENTWISE = ("dequant", "quantize", "dynamic_quantize", "unpack")
+
+
+def check(op: str, rows: Any) -> list[str]:
+    found = []
+    for row in rows:
+        arrays, attributes = arguments(op, row)
+        fused = {"fused": True} if op in PRODUCTS else {}
+        expected = getattr(oracle, op)(**arrays, **attributes, **fused)
+        wrong = differences(getattr(qmlir.ops, op)(**arrays, **attributes), expected)
+        if wrong:
+            found.append(f"{row}: {wrong}")
+    return found
+
+
+@pytest.mark.parametrize("op", [*PRODUCTS, *ELEMENTWISE])
+def test_a_few(op: str) -> None:
+    every = list(spaces.more(op, 3, seed=7))
+    assert not check(op, every)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", [*PRODUCTS, *ELEMENTWISE])
+def test_pairs(op: str) -> None:
+    assert not check(op, spaces.rows(op))
+
+
+@pytest.mark.parametrize(("rounding", "dtype"), [("trunc", "i8"), ("half_even", "e4m3")])
+def test_recipe_aiter(rounding: str, dtype: str) -> None:
+    x = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
+    expected = oracle.dynamic_quantize(x, recipe="aiter", rounding=rounding, out_dtype=dtype)
+    assert not differences(qmlir.compat.aiter.pertoken_quant(x, dtype), expected)
+    other = qmlir.reference.dynamic_quantize(x, recipe="amax", rounding=rounding, out_dtype=dtype)[:2]
+    if dtype == "i8":  # the two recipes are not one
+        assert differences(other, expected)
+
+
+TYPES = {"int4": "i4", "uint4": "u4", "int2": "i2", "uint2": "u2", "uint1": "u1", "float4_e2m1fn": "e2m1"}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_arrays_of_ml_dtypes(name: str) -> None:
+    """As an argument, as a constant, and in the reference; what a number is worth is ml_dtypes' own word."""
+    values = np.array(list(itertools.islice(itertools.cycle((0, 1, 2, 3, -1, -2)), 12)), np.float32)
+    if name[0] == "u":
+        values = np.minimum(np.abs(values), 1)
+    codes = np.clip(values, -2, 1 if name == "int2" else 3).reshape(3, 4).astype(getattr(ml_dtypes, name))
+    scale, want = np.float32(0.5), codes.astype(np.float32) * np.float32(0.5)
+    np.testing.assert_array_equal(qmlir.reference.dequant(codes, scale), want)
+    made = qmlir.ops.dequant.compile(qmlir.TensorSpec((3, 4), TYPES[name]), scale)
+    np.testing.assert_array_equal(qmlir.load(made).main(codes), want)
+    made = qmlir.ops.scaled_matmul.compile(qmlir.TensorSpec((2, 3), "f32"), codes, rhs_scale=scale)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(qmlir.load(made).main(x), x @ want)
+
+
+def test_contradictions_are_refused() -> None:
+    codes = np.zeros((2, 2), ml_dtypes.int4)
+    with pytest.raises(qmlir.UsageError, match="'input' holds i4 codes, one per element"):
+        qmlir.ops.dequant(codes, 0.5, dtype="u4")
+    with pytest.raises(qmlir.UsageError, match="reads bytes, but 'input' holds i4 codes"):
+        qmlir.ops.dequant(codes, 0.5, packing="low_first")
+    with pytest.raises(qmlir.UsageError, match="int1"):
+        qmlir.ops.dequant(np.zeros((2, 2), ml_dtypes.int1), 0.5)
+
+
+def test_offset_modes_read_unsigned_codes() -> None:
+    with pytest.raises(qmlir.VerifyError, match="which reads unsigned codes, but they are i4"):
+        qmlir.ops.dequant(np.zeros((2, 2), np.int8), 0.5, dtype="i4", zero_mode="offset_int")

@@ -1,0 +1,105 @@
+"""qmlir.reference against the second oracle, on every legal pair of values of every operation's parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oracle
+import qmlir
+from oracle import spaces
+from oracle.compare import differences
+from oracle.operands import arguments
+from qmlir.sparse import SparseWeight
+
+OPS = tuple(op for op in spaces.EXTRA if op != "moe")
+
+
+def reference(op: str, kw: dict[str, Any]) -> Any:
+    """The reference's result."""
+    if op == "sparse_matmul":
+        names = (
+            "format",
+            "rhs_shape",
+            "values",
+            "indices",
+            "indptr",
+            "block",
+            "rhs_transposed",
+            "rhs_dtype",
+            "packing",
+        )
+        told = {n: kw.get(n) for n in names}
+        told |= {"shape": told.pop("rhs_shape"), "dtype": told.pop("rhs_dtype")}
+        rest = {n: v for n, v in kw.items() if n not in (*names, "zero_mode", "lhs")}
+        return qmlir.reference.sparse_matmul(kw["lhs"], SparseWeight(**told), **rest)
+    found = getattr(qmlir.reference, op)(**kw)
+    return [x for x in found if x is not None] if isinstance(found, tuple) else found
+
+
+def disagreements(op: str, rows: Any) -> list[str]:
+    found = []
+    for row in rows:
+        arrays, attributes = arguments(op, row)
+        kw = {**arrays, **attributes}
+        with np.errstate(all="ignore"):
+            wrong = differences(reference(op, kw), getattr(oracle, op)(**kw))
+        if wrong:
+            found.append(f"{row}: {wrong}")
+    return found
+
+
+@pytest.mark.parametrize("op", spaces.EXTRA)
+def test_every_field_is_a_parameter(op: str) -> None:
+    assert not spaces.uncovered(op)
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_pairs(op: str) -> None:
+    assert not disagreements(op, spaces.rows(op))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", OPS)
+def test_many(op: str) -> None:
+    assert not disagreements(op, spaces.more(op, 1500, seed=1))
+
+
+def _sum(**kw: Any) -> Any:
+    lhs, rhs = np.array([[1, 2, 3, 4]], np.int8), np.array([[1], [2], [3], [4]], np.int8)
+    return qmlir.reference.scaled_matmul(lhs, rhs, **kw)
+
+
+def test_bias_of_a_raw_sum() -> None:
+    found = _sum(out_dtype="i32", bias=np.array([100], np.int32), bias_stage="out")
+    assert found.tolist() == [[130]]
+    x, w = np.ones((1, 1, 1, 2), np.int8), np.full((1, 1, 1, 2), 3, np.int8)
+    kw = {"out_dtype": "i32", "bias": np.array([100], np.int32), "bias_stage": "out"}
+    assert qmlir.reference.conv2d_q(x, w, **kw).ravel().tolist() == [106]
+    assert qmlir.ops.conv2d_q(x, w, **kw).ravel().tolist() == [106]
+
+
+def test_float_zero_point_with_blocks_of_its_own() -> None:
+    zero = np.array([[10.0], [20.0]], np.float32)
+    found = _sum(rhs_scale=np.float32(1), rhs_zero_point=zero, zero_mode="rescale")
+    assert found.tolist() == [[30 - 10 * 3 - 20 * 7]]
+
+
+def test_accumulator_bias_beside_a_float_zero_point() -> None:
+    found = _sum(rhs_scale=np.float32(2), rhs_zero_point=np.float32(1), zero_mode="rescale",
+                 bias=np.array([5], np.int32), bias_stage="acc")  # fmt: skip
+    assert found.tolist() == [[(30 + 5) * 2 - 10]]
+
+
+def test_accumulator_bias_wraps() -> None:
+    found = _sum(rhs_scale=np.float32(1), bias=np.array([2**31 - 1], np.int32), bias_stage="acc")
+    assert found.tolist() == [[float(np.float32(30 + 2**31 - 1 - 2**32))]]
+
+
+def test_unsigned_ceiling_division() -> None:
+    from qmlir.dialect.reference.scalars import _BINARY
+
+    x = np.array([-2, 7], np.int32)
+    assert _BINARY["arith.ceildivui"](x, np.array([3, 2], np.int32)).tolist() == [(2**32 - 2 + 2) // 3, 4]

@@ -1,0 +1,160 @@
+"""What the operating system lacks or refuses: affinity masks, CPUs that others use, AMX tiles, busy devices."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import qmlir
+from qmlir import settings
+from qmlir.errors import ArtifactError, PassError, TargetError
+from qmlir.runtime import load
+from qmlir.strategy import Decline
+from qmlir.targets import devices
+from qmlir.targets.cpu import host
+from qmlir.tuning.cpus import own_cpus
+
+T = qmlir.TensorSpec
+
+
+def run(code: str, **environment: str) -> str:
+    """What a process of its own prints; it has to end well."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def doubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A saved program, `2 * x`."""
+    weight = 2 * np.eye(8, dtype=np.int8)
+    artifact = qmlir.ops.scaled_matmul.compile(T((2, 8), "i8"), weight, out_dtype="i32")
+    return artifact.save(tmp_path_factory.mktemp("system") / "doubled.vmfb")
+
+
+WITHOUT_MASKS = """
+import random  # asks Linux too
+import os
+for name in ("sched_getaffinity", "sched_setaffinity", "register_at_fork"):
+    delattr(os, name)
+import numpy as np, qmlir
+from qmlir.tuning.cpus import own_cpus
+program = qmlir.load({path!r}, device="local-task")
+with own_cpus(1):
+    print(program.main(np.ones((2, 8), np.int8)).tolist() == [[2] * 8] * 2, qmlir.settings.threads() == os.cpu_count())
+"""
+
+
+def test_a_system_without_affinity_masks(doubled: Path) -> None:
+    """macOS and Windows have no `os.sched_getaffinity`, and Windows no `os.register_at_fork`: loading failed."""
+    assert run(WITHOUT_MASKS.format(path=str(doubled)), QMLIR_THREADS="") == "True True"
+
+
+WORKERS = """
+import os, qmlir, time
+from pathlib import Path
+qmlir.load({path!r}, device="local-task")
+until, found = time.monotonic() + 20, None
+while found != {want!r} and time.monotonic() < until:  # threads of a loaded machine start late
+    time.sleep(0.01)
+    workers = [t for t in Path("/proc/self/task").iterdir() if "worker" in (t / "comm").read_text()]
+    found = sorted(sorted(os.sched_getaffinity(int(t.name))) for t in workers)
+print(found)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(settings.cpus()) < 2, reason="one CPU")
+def test_workers_of_a_process_that_leaves_cpus_to_others_are_not_pinned(doubled: Path) -> None:
+    """Two processes with QMLIR_THREADS=4 of 8 CPUs were both pinned to the first four."""
+    cpus = settings.cpus()
+    fewer = [cpus] * (len(cpus) - 1)
+    assert run(WORKERS.format(path=str(doubled), want=fewer), QMLIR_THREADS=str(len(fewer))) == str(fewer)
+    every = [[cpu] for cpu in cpus]
+    assert run(WORKERS.format(path=str(doubled), want=every), QMLIR_THREADS="") == str(every)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(settings.cpus()) < 2, reason="one CPU")
+def test_two_measurements_have_cpus_of_their_own() -> None:
+    """Each was pinned to the first CPUs."""
+    code = """
+from qmlir import settings
+from qmlir.tuning.cpus import own_cpus
+with own_cpus(1):
+    print(settings.cpus())
+"""
+    before = settings.cpus()
+    with own_cpus(1):
+        mine = settings.cpus()
+        assert len(mine) == 1
+        os.sched_setaffinity(0, before)  # what a child would inherit
+        theirs = run(code)
+    assert settings.cpus() == before
+    assert theirs in {str([cpu]) for cpu in before} - {str(mine)}
+
+
+def test_amx_tiles_that_the_system_refuses(doubled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to the request was ignored: the process died of an illegal instruction."""
+    artifact = qmlir.Artifact.open(doubled)
+    artifact.manifest["cpu_features"] = ["amx-tile"]
+    plan = {"route": "im2col", "matmul": {"route": "kernel", "micro": "amx-int8"}}
+    row = {"strategy": "amx-int8-conv", "accepted": True, "plan": plan, "seconds": None, "note": ""}
+    artifact.manifest["strategies"] = [{"chosen": "amx-int8-conv", "answers": [row]}]
+    monkeypatch.setattr(host, "host_features", lambda: frozenset({"amx-tile"}))
+    monkeypatch.setattr(host.ctypes, "CDLL", lambda *a, **k: Refusing())
+    with pytest.raises(ArtifactError, match=r"AMX tiles, which the system does not let this process use: arch_"):
+        load(artifact)
+    row["plan"] = {"route": "kernel", "micro": "avx512-vnni"}
+    load(artifact)
+
+
+class Refusing:
+    """A C library whose system calls fail."""
+
+    def syscall(self, *arguments: int) -> int:
+        assert arguments == (158, 0x1023, 18)
+        return -1
+
+
+def test_a_driver_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first failure was remembered as "no device" for the life of the process."""
+    import iree.runtime as rt
+
+    class Driver:
+        def query_available_devices(self) -> list[dict[str, Any]]:
+            return [{"device_id": 1, "name": "Mali-G715"}]
+
+    answers: list[Any] = [RuntimeError("c/x.c:1: RESOURCE_EXHAUSTED; no memory left; while creating"), Driver()]
+
+    def get(driver: str) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(rt, "get_driver", get)
+    monkeypatch.setattr(devices, "_found", {}, raising=False)
+    with pytest.raises(TargetError, match=r"no vulkan device is present \(no memory left\)"):
+        qmlir.targets.resolve("vulkan")
+    assert qmlir.targets.resolve("vulkan").spelling == "vulkan:valhall4"
+    assert qmlir.targets.resolve("vulkan").spelling == "vulkan:valhall4"  # and is not asked a third time
+
+
+def test_a_plan_whose_own_product_is_declined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was an assertion: a traceback, or with `python -O` an AttributeError."""
+    from qmlir.targets.cpu.kernels.strategy import KernelStrategy
+
+    monkeypatch.setattr(KernelStrategy, "of_group", lambda self, op: Decline("a reason", "a remedy"), raising=False)
+    monkeypatch.setattr(KernelStrategy, "check", lambda self, kernel: Decline("a reason", "a remedy"))
+    weight = np.ones((32, 3, 3, 1024), np.int8)  # rows too long to gather from the image
+    said = r"took this conv2d of i8 x i8 -> i32, .* a reason \(a remedy\); .* choice=\{'strategy': 'stock'\}"
+    with pytest.raises(PassError, match=said):
+        qmlir.ops.conv2d_q.compile(T((1, 16, 16, 1024), "i8"), weight, target="cpu:znver4")
