@@ -27,6 +27,7 @@ _TOKEN = re.compile(
 _PRECEDENCE = [["||"], ["&&"], ["|"], ["^"], ["&"], ["==", "!=", "<>"], ["<", "<=", ">", ">="], ["<<", ">>"], ["+", "-"],
                ["*", "/", "%"], ["**"]]  # fmt: skip
 _FORMATS = {16: "<e", 32: "<f", 64: "<d"}
+_QUIET = {16: 1 << 9, 32: 1 << 22, 64: 1 << 51}  # what makes a NaN that floats are assigned a quiet one
 _KINDS = {16: np.float16, 32: np.float32, 64: np.float64}
 
 
@@ -34,15 +35,22 @@ class Unknown(Exception):
     """Pseudocode that this does not read."""
 
 
+class Break(Exception):
+    """The statement that leaves a loop."""
+
+
 @dataclass(frozen=True)
 class Value:
     kind: str
     width: int
     number: Any
+    nan: int | None = None  # the bits of a NaN that was read: Python's floats do not keep them
 
     @property
     def bits(self) -> int:
         if self.kind == "f":
+            if self.nan is not None:
+                return self.nan
             if self.width == 16:
                 return int(np.array(self.number, np.float16).view(np.uint16))
             return int.from_bytes(
@@ -58,7 +66,8 @@ class Value:
 def read(bits: int, kind: str, width: int) -> Value:
     bits &= (1 << width) - 1
     if kind == "f":
-        return Value("f", width, struct.unpack(_FORMATS[width], bits.to_bytes(width // 8, "little"))[0])
+        number = struct.unpack(_FORMATS[width], bits.to_bytes(width // 8, "little"))[0]
+        return Value("f", width, number, bits if math.isnan(number) else None)
     if kind == "i" and bits >> (width - 1):
         bits -= 1 << width
     return Value("u" if kind == "b" else kind, width, bits)
@@ -158,6 +167,9 @@ for _kind, _of in (("i32", int), ("u32", int), ("i16", int), ("u16", int)):
     _FUNCTIONS[f"v_max_{_kind}"] = lambda a, b: a if a.number > b.number else b
     _FUNCTIONS[f"v_max3_{_kind}"] = lambda a, b, c: max((a, b, c), key=lambda x: x.number)
     _FUNCTIONS[f"v_min3_{_kind}"] = lambda a, b, c: min((a, b, c), key=lambda x: x.number)
+for _name in ("min", "max", "min3", "max3"):  # RDNA 4's names
+    for _kind in ("f16", "f32"):
+        _FUNCTIONS[f"v_{_name}_num_{_kind}"] = _FUNCTIONS[f"v_{_name}_{_kind}"]
 
 
 def _power(a: Value, b: Value) -> Value:
@@ -227,9 +239,13 @@ class Lane:
                 at = self._if(lines, at, skip)
             elif match := re.match(r"for (\w+) in (\d+) : (\d+) do", line):
                 end = at + 1
-                for i in range(int(match[2]), int(match[3]) + 1):
+                end = self._block(lines, at + 1, True)
+                for i in range(int(match[2]), int(match[3]) + 1 if not skip else 0):
                     self.bits[match[1]], self.types[match[1]] = i, ("i", 32)
-                    end = self._block(lines, at + 1, skip)
+                    try:
+                        self._block(lines, at + 1)
+                    except Break:
+                        break
                 at = end + 1
             else:
                 if not skip:
@@ -253,6 +269,8 @@ class Lane:
             self.bits[match[1]] = 0
             self.types[match[1]] = (match[3].lower(), int(match[2]))
             return
+        if line == "break":
+            raise Break
         match = re.match(r"(.*?)\s*(\+=|-=|(?<![=<>!])=(?!=))\s*(.*)$", line)
         if match is None or "lambda" in line:
             raise Unknown(line)
@@ -270,7 +288,9 @@ class Lane:
         bits = value.bits if value.kind == "f" or value.number >= 0 else value.number & ((1 << 64) - 1)
         if part_kind == "f" or kind == "f":
             wanted = int(part_width if part_kind else width)
-            bits = Value("f", wanted, float(value.number)).bits if value.kind == "f" else bits
+            if value.kind == "f":
+                kept = value if value.width == wanted else Value("f", wanted, float(value.number))
+                bits = kept.bits | (_QUIET[wanted] if math.isnan(kept.number) else 0)
         if part is None:
             if width is not None:
                 self.bits[name] = bits & ((1 << int(width)) - 1)

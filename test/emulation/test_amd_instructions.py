@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import warnings
 from typing import Any
 
@@ -135,6 +136,24 @@ READABLE = readable()
 def test_vector_arithmetic_is_amds_pseudocode(name: str) -> None:
     for which in READABLE[name]:
         assert compared(name, PSEUDOCODE[name][which]) > 0
+
+
+@pytest.mark.parametrize("kind", ["f16", "f32"])
+def test_medians_of_zeros_and_nans_are_amds_pseudocode(kind: str) -> None:
+    """All triples: pseudocode compares zeros as equal, so that which one is the median depends on their order."""
+    some = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], TYPES[kind])
+    triples = np.array(list(itertools.product(some.view(TYPES[f"u{WIDTH[kind]}"]), repeat=3)))
+    got = LANES[f"v_med3_{kind}"][2](*triples.T.copy().view(TYPES[kind])).view(triples.dtype)
+    for text in (PSEUDOCODE[f"v_med3_{kind}"][which] for which in SETS):
+        for triple, found in zip(triples.tolist(), got.tolist(), strict=True):
+            want = Lane(**{f"S{j}": x for j, x in enumerate(triple)}, D0=0).run(text).bits["D0"]
+            assert same(found, want, kind), [hex(x) for x in (*triple, found, want)]
+
+
+def test_packing_halves_quiets_nans() -> None:
+    """LLVM packs with this instruction only what is canonical (`is_canonicalized_2` of SIInstructions.td)."""
+    low, high = (np.array([x], np.uint16).view(np.float16) for x in (0xFD8F, 0x0001))
+    assert LANES["v_pack_b32_f16"][2](low, high) == [0x0001FF8F]
 
 
 def test_most_are_compared() -> None:

@@ -33,9 +33,11 @@ def _fmax(a: Any, b: Any) -> Any:
 
 
 def _med3(a: Any, b: Any, c: Any) -> Any:
+    """The larger of the other two, once the largest is found; zeros count as equal there, so their order tells."""
     nan = np.isnan(a) | np.isnan(b) | np.isnan(c)
-    low, high = np.minimum(a, b), np.maximum(a, b)
-    return np.where(nan, _fmin(_fmin(a, b), c), np.maximum(low, np.minimum(high, c)))
+    most = _fmax(_fmax(a, b), c)
+    middle = np.where(most == a, _fmax(b, c), np.where(most == b, _fmax(a, c), _fmax(a, b)))
+    return np.where(nan, _fmin(_fmin(a, b), c), middle)
 
 
 def _med3i(a: Any, b: Any, c: Any) -> Any:
@@ -112,6 +114,12 @@ def _ubyte(i: int) -> Function:
 
 def _through_f64(function: Function) -> Function:
     return lambda x: function(np.asarray(x, F64)).astype(np.asarray(x).dtype)
+
+
+def _quiet16(x: Any) -> Any:
+    """f16 as an instruction for floats passes it on: a signalling NaN becomes a quiet one."""
+    bits = np.asarray(x).view(np.uint16)
+    return np.where(np.isnan(x), bits | np.uint16(1 << 9), bits)
 
 
 def _pack16(low: Any, high: Any) -> Any:
@@ -209,7 +217,7 @@ LANES: dict[str, tuple[str, str, Function]] = {
     "v_sat_pk_u8_i16": ("u16", "u32", lambda a: sum(
         np.clip((np.asarray(a) >> U32(16 * i)).astype(np.uint16).view(np.int16), 0, 255).astype(np.uint16) << np.uint16(8 * i)
         for i in range(2))),
-    "v_pack_b32_f16": ("u32", "f16 f16", lambda a, b: _pack16(np.asarray(a), np.asarray(b))),
+    "v_pack_b32_f16": ("u32", "f16 f16", lambda a, b: _pack16(_quiet16(a), _quiet16(b))),
     # floats
     "v_add_f32": ("f32", "f32 f32", lambda a, b: a + b),
     "v_sub_f32": ("f32", "f32 f32", lambda a, b: a - b),
