@@ -33,6 +33,7 @@ PASSES: dict[str, str] = {
     "qmlir-guard": "guard:GuardPass",
     "qmlir-shared-memory": "shared_memory:SharedMemoryPass",
     "qmlir-sign-matrix-sums": "matrix_sums:SignMatrixSumsPass",
+    "qmlir-check-scaled-products": "scaled_products:CheckScaledProductsPass",
 }
 
 

@@ -558,7 +558,7 @@ def run_compiler(
             manifest["packer"] = _packer(module, compiler, target, options)
         attach_manifest(module, manifest)
         attach_helper(module, options.cache)
-        return Compiled(_invoke(compiler, module, target.code_passes), manifest)
+        return Compiled(_invoke(compiler, module, target.source_passes, target.code_passes), manifest)
 
 
 def _make_folder(path: Path) -> None:
@@ -595,9 +595,11 @@ def _work(strategies: list[dict[str, Any]]) -> int | None:
 _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 
-def _invoke(compiler: Any, module: Any, code_passes: Sequence[str] = ()) -> bytes:
-    """IREE's own pipeline; its diagnostics become a CompileError. `code_passes` run where the module's executables hold
-    the target's own operations, before they are serialised."""
+def _invoke(
+    compiler: Any, module: Any, source_passes: Sequence[str] = (), code_passes: Sequence[str] = ()
+) -> bytes:
+    """IREE's own pipeline; its diagnostics become a CompileError. `source_passes` run where the module's executables
+    hold what they compute, and `code_passes` where they hold the target's own operations, before they are serialised."""
     from ._mlir import Output, ctypes_dl
 
     found: list[str] = []
@@ -620,7 +622,7 @@ def _invoke(compiler: Any, module: Any, code_passes: Sequence[str] = ()) -> byte
     verify(invocation._inv_p, settings.verify_iree())
     output = None
     try:
-        if _execute(invocation, module, code_passes):
+        if _execute(invocation, module, source_passes, code_passes):
             output = Output.open_membuffer()
             try:
                 invocation.output_vm_bytecode(output)
@@ -635,23 +637,29 @@ def _invoke(compiler: Any, module: Any, code_passes: Sequence[str] = ()) -> byte
         invocation.close()
 
 
-def _execute(invocation: Any, module: Any, code_passes: Sequence[str]) -> bool:
+def _execute(invocation: Any, module: Any, source_passes: Sequence[str], code_passes: Sequence[str]) -> bool:
     """Run IREE's pipeline, in parts where something of ours is done between its phases."""
     from .kernels.hidden import hide, put_back
     from .passes.base import State
     from .passes.registry import parse_pass
 
-    def run_passes() -> None:
-        for text in code_passes:
+    def run_passes(texts: Sequence[str]) -> None:
+        for text in texts:
             parse_pass(text).run(module, State())
 
     stops: list[tuple[bytes, Callable[[], None]]] = []
     hidden = hide(module)
     invocation.import_module(module.operation)
-    if hidden:  # executables are not yet compiled
-        stops.append((b"executable-sources", lambda: put_back(module, hidden)))
+    if hidden or source_passes:  # executables are not yet compiled
+
+        def at_sources() -> None:
+            if hidden:
+                put_back(module, hidden)
+            run_passes(source_passes)
+
+        stops.append((b"executable-sources", at_sources))
     if code_passes:  # they hold the target's own operations
-        stops.append((b"executable-targets", run_passes))
+        stops.append((b"executable-targets", lambda: run_passes(code_passes)))
     for phase, act in stops:
         _set_phase(invocation, "To", phase)
         if not invocation.execute():

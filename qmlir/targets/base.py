@@ -61,6 +61,7 @@ class Target:
     device_attribute: str = ""
     compiler_flags: tuple[str, ...] = ()
     passes: tuple[str, ...] = ()  # that the backend needs behind the selection of strategies
+    source_passes: tuple[str, ...] = ()  # that it needs where IREE has formed executables, but not translated them
     code_passes: tuple[str, ...] = ()  # that it needs where IREE has translated executables, but not serialised them
     mma: tuple[str, ...] = ()  # IREE's names, e.g. "MFMA_I32_16x16x32_I8"
     scaled_mma: tuple[str, ...] = ()  # those whose operands have a scale for each block of codes

@@ -12,6 +12,7 @@ from support.forms import FORMS
 import qmlir
 from qmlir import TensorSpec
 from qmlir.dialect.dtypes import DTYPES
+from qmlir.errors import PassError
 
 INSTRUCTION = "v_mfma_scale_f32_16x16x128_f8f6f4"
 MX = {f.name: f for f in FORMS if f.name.endswith("MX (32, e8m0)") and " f16 x" not in f.name}
@@ -56,6 +57,25 @@ SLOW_SIZES = [(17, 40, 128), (33, 16, 384), (128, 64, 512), (16, 130, 128), (250
 @pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "e2m1"])
 def test_the_instructions_compute_the_product(dtype: str, m: int, n: int, k: int, tmp_path: Path) -> None:
     """Executed: the instruction's lanes hold codes of one byte in two runs of 16 along K, which IREE does not know."""
+    _executed(dtype, m, n, k, tmp_path)
+
+
+def test_equal_scales_of_the_weights(tmp_path: Path) -> None:
+    """IREE would put their constant into the product, and not use the instruction in whose order the codes are."""
+    _executed("e4m3", 16, 32, 256, tmp_path, equal=True)
+
+
+def test_a_product_without_the_instruction_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qmlir.targets.rocm.scaled_emit.barrier", lambda value: value)
+    rhs = np.ones((32, 256), DTYPES["e4m3"].numpy)
+    with pytest.raises(PassError, match="IREE made no v_mfma_scale_f32_16x16x128_f8f6f4 of a scaled product"):
+        qmlir.ops.scaled_matmul.compile(
+            TensorSpec((16, 256), "e4m3"), rhs, lhs_scale=TensorSpec((16, 8), "e8m0"),
+            rhs_scale=np.ones((32, 8), DTYPES["e8m0"].numpy), rhs_transposed=True, target="rocm:gfx950",
+        )  # fmt: skip
+
+
+def _executed(dtype: str, m: int, n: int, k: int, tmp_path: Path, equal: bool = False) -> None:
     pytest.importorskip("tinygrad")
     rng = np.random.default_rng(m + n + k)
     d = DTYPES[dtype]
@@ -69,6 +89,8 @@ def test_the_instructions_compute_the_product(dtype: str, m: int, n: int, k: int
         return (2.0 ** rng.integers(-6, 3, (rows, k // 32))).astype(DTYPES["e8m0"].numpy)
 
     lhs, rhs, lhs_scale, rhs_scale = codes(m), codes(n), scales(m), scales(n)
+    if equal:
+        rhs_scale = np.full_like(rhs_scale, 0.5)
     more = {"lhs_dtype": "e2m1", "rhs_dtype": "e2m1"} if dtype == "e2m1" else {}
     kind = "i8" if dtype == "e2m1" else dtype
     artifact = qmlir.ops.scaled_matmul.compile(

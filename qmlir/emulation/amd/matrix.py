@@ -2,7 +2,7 @@
 
 Where a lane keeps which element is a `Fragment`. Sources: AMD's CDNA 3, CDNA 4, RDNA 3 and RDNA 4 ISA guides (chapters
 "Matrix Arithmetic Instructions" and "WMMA"). Codes of one byte in CDNA 4's scaled instructions lie in two runs of 16
-along K (Composable Kernel's MX pipelines; Triton's layout of scaled MFMA).
+along K (Triton's comments in `chooseScaledMfmaScaleLayout`).
 
 Integers are exact. Products of floats are summed in f64 and rounded once to f32; hardware rounds between, in an order
 that AMD does not state.

@@ -14,6 +14,7 @@ from ..gpu import Gpu, parse_mma
 if TYPE_CHECKING:
     from ..devices import Device
 
+CHECK_SCALED = ("qmlir-check-scaled-products",)
 _FNUZ = ("F8E5M2FNUZ", "F8E5M2FNUZ_F8E4M3FNUZ", "F8E4M3FNUZ", "F8E4M3FNUZ_F8E5M2FNUZ")
 _OCP = ("F8E5M2", "F8E5M2_F8E4M3FN", "F8E4M3FN", "F8E4M3FN_F8E5M2")
 
@@ -127,6 +128,8 @@ def _rocm(
         device_attribute=gpu.attribute(),
         mma=mma,
         scaled_mma=scaled_mma,
+        source_passes=CHECK_SCALED if scaled_mma else (),
+        code_passes=CHECK_SCALED if scaled_mma else (),
         int8_dot=True,
         dtypes=("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8),
         passes=(f"qmlir-row-kernels{{target=rocm:{name}}}", FUSE_ROWS, INDEX_SUMS, decode_pass(*fp8)),
@@ -160,7 +163,8 @@ TARGETS: tuple[Target, ...] = (
         shared_kib=160,
         banks=64,
         extra="dma_sizes = [32, 128], ",
-        scaled_mma=("MFMA_SCALE_F32_16x16x128_B32", "MFMA_SCALE_F32_32x32x64_B32"),
+        # Not MFMA_SCALE_F32_32x32x64_B32: its lanes hold codes of one byte in another order (scaled_emit.py).
+        scaled_mma=("MFMA_SCALE_F32_16x16x128_B32",),
     ),
     _rocm(
         "gfx1100",

@@ -11,6 +11,8 @@ from ..tensors import barrier, elementwise
 def contraction(codes: tuple[Any, Any], scales: tuple[Any, Any], init: Any, block: int) -> Any:
     """`out[m, n] = init[m, n] + sum over g, k of lhs[m, g, k] lhs_scale[m, g] rhs[n, g, k] rhs_scale[n, g]`."""
     lhs, rhs = (_instruction_order(_blocks(value, block)) for value in codes)
+    # IREE 3.13 puts a constant of equal scales into the product as a scalar, and then does not use the instruction.
+    scales = (barrier(scales[0]), barrier(scales[1]))
     m, n, g, k = (ir.AffineDimExpr.get(i) for i in range(4))
     maps = [ir.AffineMap.get(4, 0, places) for places in ([m, g, k], [n, g, k], [m, g], [n, g], [m, n])]
     kinds = [ir.Attribute.parse(f"#linalg.iterator_type<{x}>") for x in ["parallel"] * 2 + ["reduction"] * 2]
@@ -45,9 +47,10 @@ def _blocks(value: Any, block: int) -> Any:
 def _instruction_order(value: Any) -> Any:
     """Codes `[rows, G, 32]` in the order along K in which the instruction's lanes hold them.
 
-    Of 128 codes of a row, group g of lanes holds two runs of 16, codes 16 g on and 64 + 16 g on (Composable Kernel's
-    pipelines for MX types; Triton's comment on `chooseScaledMfmaScaleLayout`). IREE 3.13 gives it 32 g to 32 g + 31,
+    Of 128 codes of a row, group g of lanes holds two runs of 16, codes 16 g on and 64 + 16 g on: Triton says in
+    `chooseScaledMfmaScaleLayout` that codes of one byte are two blocks of 16. IREE 3.13 gives it 32 g to 32 g + 31,
     which is the order of codes of half a byte. The scales are those of blocks of 32 in the order of K either way.
+    No other instruction has this order: qmlir-check-scaled-products refuses what is made without it.
     """
     kind = ir.RankedTensorType(value.type)
     rows, groups, block = kind.shape
