@@ -1,4 +1,4 @@
-"""qmlir-check-scaled-products: products whose codes were put in an instruction's order are made with that instruction."""
+"""qmlir-check-scaled-products: products whose codes are in an instruction's order are made with it."""
 
 from __future__ import annotations
 

@@ -595,11 +595,9 @@ def _work(strategies: list[dict[str, Any]]) -> int | None:
 _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 
-def _invoke(
-    compiler: Any, module: Any, source_passes: Sequence[str] = (), code_passes: Sequence[str] = ()
-) -> bytes:
+def _invoke(compiler: Any, module: Any, source_passes: Sequence[str] = (), code_passes: Sequence[str] = ()) -> bytes:
     """IREE's own pipeline; its diagnostics become a CompileError. `source_passes` run where the module's executables
-    hold what they compute, and `code_passes` where they hold the target's own operations, before they are serialised."""
+    hold what they compute, `code_passes` where they hold the target's own operations, before they are serialised."""
     from ._mlir import Output, ctypes_dl
 
     found: list[str] = []

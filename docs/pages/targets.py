@@ -40,7 +40,8 @@ def page(target: Target, matrix: Mapping[str, Mapping[str, Mapping[str, Any]]], 
              f"`qmlir explain model.mlir --target {target.spelling}` says which takes what, and why others do not.\n",
              "\n## Passes\n\n```\n" + default_pipeline(target).replace(",", ",\n") + "\n```\n"]  # fmt: skip
     if target.source_passes:
-        parts.append("\nOn the executables that IREE formed: " + ", ".join(f"`{p}`" for p in target.source_passes) + ".\n")
+        listed = ", ".join(f"`{p}`" for p in target.source_passes)
+        parts.append(f"\nOn the executables that IREE formed: {listed}.\n")
     if target.code_passes:
         parts.append("\nOn IREE's translated executables: " + ", ".join(f"`{p}`" for p in target.code_passes) + ".\n")
     notes: list[str] = []

@@ -151,7 +151,7 @@ def test_medians_of_zeros_and_nans_are_amds_pseudocode(kind: str) -> None:
 
 
 def test_packing_halves_quiets_nans() -> None:
-    """LLVM packs with this instruction only what is canonical (`is_canonicalized_2` of SIInstructions.td)."""
+    """It moves floats, not bits: LLVM selects it only for canonical operands (`is_canonicalized_2`)."""
     low, high = (np.array([x], np.uint16).view(np.float16) for x in (0xFD8F, 0x0001))
     assert LANES["v_pack_b32_f16"][2](low, high) == [0x0001FF8F]
 

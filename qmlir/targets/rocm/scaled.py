@@ -1,8 +1,9 @@
 """Products of MXFP8 and MXFP4 on scaled matrix instructions.
 
 CDNA4 multiplies 128 codes of e4m3 or e5m2 along K, with one e8m0 scale for each 32 of them on either side
-(`v_mfma_scale_f32_16x16x128_f8f6f4`). IREE maps a contraction to it whose body scales both operands, so the product of groups and the scaled sum behind it become one
-such contraction. Codes of e2m1 are numbers of e4m3 too, and are multiplied as those.
+(`v_mfma_scale_f32_16x16x128_f8f6f4`). IREE maps a contraction to it whose body scales both operands, so the product of
+groups and the scaled sum behind it become one such contraction. Codes of e2m1 are numbers of e4m3 too, and are
+multiplied as those.
 """
 
 from __future__ import annotations
