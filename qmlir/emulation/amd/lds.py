@@ -290,7 +290,7 @@ def _transposed(b: Builder, bits: int) -> Operation:
         elements = octets.view(np.uint16) if bits == 16 else octets
         if bits == 4:
             elements = np.stack([octets & 15, octets >> 4], axis=-1).reshape(*octets.shape[:2], 16)
-        turned = np.ascontiguousarray(elements[:, lane_of, element_of])
+        turned: Array = np.ascontiguousarray(elements[:, lane_of, element_of])
         if bits == 4:
             turned = np.ascontiguousarray(turned[..., 0::2] | turned[..., 1::2] * 16).astype(np.uint8)
         words = turned.view(U32)
