@@ -140,6 +140,25 @@ def test_memory_that_nobody_wrote(machine: str) -> None:
         device.launch(code, source, target, threads=2 * lanes, groups=GROUPS)
 
 
+def test_a_word_in_which_a_buffer_ends() -> None:
+    """It may be loaded and dropped, as IREE's kernels do at the end of a row of halves; what uses it is an error."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    lines = [
+        i.s_load_dwordx4(s[4:7], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.s_mov_b64(s[8:9], s[4:5]),
+        i.s_movk_i32(s[10], 254), i.s_mov_b32(s[11], 0), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.buffer_load_dword(v[2], v[1], s[8:11], 0, offen=1), i.s_waitcnt(simm16=0x0F70),
+        i.global_store_dword(addr=v[1], data=v[2], saddr=s[6:7]),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    source, target = device.buffer(np.arange(64, dtype=np.int32)), device.buffer(np.zeros(64, np.int32), written=False)
+    device.launch(code_object("gfx942", [*lines, i.s_endpgm()]), source, target, threads=64)
+    np.testing.assert_array_equal(device.read(target, None), [*range(63), 0])
+    lines[-1] = i.global_store_dword(addr=v[2], data=v[1], saddr=s[6:7])
+    with pytest.raises(qmlir.EmulationError, match="its address comes from a word that its buffer ends in"):
+        device.launch(code_object("gfx942", [*lines, i.s_endpgm()]), source, target, threads=64)
+
+
 def test_a_barrier_that_a_wave_does_not_reach() -> None:
     i = instructions("gfx942")
     lines = exchange("gfx942")

@@ -160,21 +160,20 @@ def _lanes_in_reach(g: Gang, fits: Any, size: int) -> Array:
     return g.on if fits is None else g.on & (fits(g) >= size)
 
 
-def _pieces(g: Gang, fits: Any, size: int) -> list[tuple[int, int, Array]]:
+def _pieces(g: Gang, fits: Any, size: int) -> tuple[list[tuple[int, int, Array]], Array | None]:
     """First byte, size and lanes of the parts of an access: a buffer's end is compared with each word of it (CDNA 3 and
-    RDNA 3 ISA guides, "Range checking")."""
+    RDNA 3 ISA guides, "Range checking"). Then the lanes for which it lies within a word: no kernel may rely on that
+    one, which is left out."""
     if fits is None:
-        return [(0, size, g.on)]
+        return [(0, size, g.on)], None
     room = fits(g)
     if room.max() > _MOST and size > 4:  # private memory: the words of a lane lie apart
-        return [(at, 4, g.on) for at in range(0, size, 4)]
+        return [(at, 4, g.on) for at in range(0, size, 4)], None
     cut = g.on & (room > 0) & (room < size)
     if not cut.any():
-        return [(0, size, g.on & (room >= size))]
-    if (cut & (room % min(size, 4) != 0)).any():
-        wave, lane = np.argwhere(cut & (room % min(size, 4) != 0))[0]
-        raise Fault("the end of its buffer lies within a word that it accesses", int(wave), int(lane))
-    return [(at, 4, g.on & (room >= at + 4)) for at in range(0, size, 4)]
+        return [(0, size, g.on & (room >= size))], None
+    split = cut & (room % min(size, 4) != 0)
+    return [(at, 4, g.on & (room >= at + 4)) for at in range(0, size, 4)], split if split.any() else None
 
 
 def _moved(g: Gang, fits: Any, place: Array, at: int) -> Array:
@@ -185,10 +184,12 @@ def _moved(g: Gang, fits: Any, place: Array, at: int) -> Array:
 
 
 def _load_pieces(g: Gang, fits: Any, place: Array, size: int) -> tuple[Array, Array | None]:
-    pieces = _pieces(g, fits, size)
+    pieces, split = _pieces(g, fits, size)
     loaded = [g.reach.load(g, _moved(g, fits, place, at), on, part) for at, part, on in pieces]
     unknown = [u for _, u in loaded if u is not None]
     values = loaded[0][0] if len(loaded) == 1 else np.concatenate([v for v, _ in loaded], axis=-1)
+    if split is not None:
+        unknown.append(split.astype(np.uint16))
     return values, np.max(unknown, axis=0) if unknown else None
 
 
@@ -211,7 +212,9 @@ def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: 
             store(g, values[..., i])
         if unknown is not None:
             wave, lane = np.argwhere(unknown)[0]
-            text = g.reach.describe_read(int(place[wave, lane]), size)
+            room = size if fits is None else int(fits(g)[wave, lane])
+            ends = 0 < room < size and room % min(size, 4) != 0
+            text = "a word that its buffer ends in" if ends else g.reach.describe_read(int(place[wave, lane]), size)
             unknown = (unknown * g.shadow.origin(text, memory=True)).astype(np.uint16)
         if unknown is not None or registers & g.shadow.unwritten:
             g.shadow.set(g, registers, unknown)
@@ -236,7 +239,11 @@ def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addre
             values = values >> U32(16)
         place = address(g)
         unknown = g.shadow.joined(g, stored & g.shadow.unwritten)
-        for at, part, on in _pieces(g, fits, size):
+        pieces, split = _pieces(g, fits, size)
+        if split is not None:
+            wave, lane = np.argwhere(split)[0]
+            raise Fault("the end of its buffer lies within a word that it accesses", int(wave), int(lane))
+        for at, part, on in pieces:
             g.reach.store(g, _moved(g, fits, place, at), on, part, values[..., at // 4 : (at + part + 3) // 4], unknown)
         g.shadow.issue(g, STORE, 0)
 
