@@ -12,6 +12,7 @@ import qmlir
 
 R = qmlir.reference
 F = np.float32
+SPEC = qmlir.TensorSpec
 
 
 def _both(name: str, *args: Any, target: str, **kw: Any) -> tuple[Any, Any]:
@@ -51,6 +52,51 @@ def test_zero_points_of_rows_that_hold_no_numbers(
     assert actual[2].ravel()[[1, 3]].tolist() == [0, 0]
 
 
+FAR = (1000, 2**31 - 1, -(2**31))  # zero points that no code of 8 bits has
+
+
+@pytest.mark.parametrize("zero", FAR)
+def test_dequant_by_a_zero_point_outside_of_the_codes(zero: int, target: str, data: Any, same: Any) -> None:
+    """`q - z` is an i32; the reference took it for an integer without bounds."""
+    made = qmlir.ops.dequant.compile(SPEC((3, 8), "i8"), F(0.5), SPEC((), "i32"), target=target)
+    q = data.codes(3, 8)
+    same(qmlir.load(made).main(q, np.int32(zero)), R.dequant(q, F(0.5), np.int32(zero)))
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_sums_with_zero_points_outside_of_the_codes(grouped: bool, target: str, data: Any, same: Any) -> None:
+    """They are taken modulo 2^32, on both sides, and so are those of a group along K; the reference did not."""
+    a, b = data.codes(3, 64), data.codes(64, 8)
+    kw: dict[str, Any] = {"rhs_scale": data.scales(2, 8)} if grouped else {}
+    kw["out_dtype"] = "f32" if grouped else "i32"
+    made = qmlir.ops.scaled_matmul.compile(
+        SPEC((3, 64), "i8"), b, lhs_zero_point=SPEC((3, 1), "i32"), rhs_zero_point=SPEC((1, 8), "i32"), target=target,
+        **kw,
+    )  # fmt: skip
+    main = qmlir.load(made).main
+    for one, other in ((FAR, (5,)), ((-7,), FAR), (FAR, FAR)):
+        za, zb = np.resize(one, (3, 1)).astype(np.int32), np.resize(other, (1, 8)).astype(np.int32)
+        same(main(a, za, zb), R.scaled_matmul(a, b, lhs_zero_point=za, rhs_zero_point=zb, **kw))
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8"])
+def test_padding_with_a_zero_point_outside_of_the_codes(dtype: str, target: str, data: Any, same: Any) -> None:
+    """Padding is filled with the code of 0: where there is none, it was filled with the low byte of the zero point."""
+    x, w = data.codes(1, 4, 4, 4, dtype=dtype), data.codes(2, 3, 3, 4)
+    lo, hi = (-128, 127) if dtype == "i8" else (0, 255)
+    kw = {"lhs_zero_point": SPEC((), "i32"), "out_dtype": "i32", "target": target}
+    main = qmlir.load(qmlir.ops.conv2d_q.compile(SPEC(x.shape, dtype), w, padding=(1, 1, 1, 1), **kw)).main
+    for zero in (lo, hi):
+        z = np.int32(zero)
+        same(main(x, z), R.conv2d_q(x, w, lhs_zero_point=z, padding=(1, 1, 1, 1), out_dtype="i32"))
+    for zero in (lo - 1, hi + 1, 2**31 - 1):
+        with pytest.raises(qmlir.InputError, match=rf"'lhs_zero_point' of a padded convolution is outside \[{lo}, {hi}"):
+            main(x, np.int32(zero))
+    said = rf"'lhs_zero_point' is {hi + 1}, but padding is filled with the code of 0, which {dtype} codes have for"
+    with pytest.raises(qmlir.VerifyError, match=said):
+        qmlir.ops.conv2d_q.compile(SPEC(x.shape, dtype), w, padding=(0, 0, 1, 0), **kw | {"lhs_zero_point": hi + 1})
+
+
 def test_minus_128_on_both_sides(target: str, same: Any) -> None:
     a = np.full((3, 512), -128, np.int8)
     actual, expected = _both("scaled_matmul", a, a.T.copy(), out_dtype="i32", target=target)
@@ -66,6 +112,34 @@ def test_the_largest_sum_that_fits_in_i32(target: str, same: Any) -> None:
     assert expected[0, 0] == k * 16384
     with pytest.raises(qmlir.QmlirError, match="2147483648, which is more than"):
         qmlir.ops.scaled_matmul(np.zeros((1, k + 1), np.int8), np.zeros((k + 1, 1), np.int8), out_dtype="i32")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zero", "kw", "largest"),
+    [
+        ("u8", np.uint8(200), {}, 200),  # was read as -56: 311
+        ("u4", np.array([[0xF0]] * 1, np.uint8), {"zero_mode": "packed_int", "packing": "low_first"}, 15),  # as -16: 31
+    ],
+)
+def test_the_bound_with_constant_zero_points(dtype: str, zero: Any, kw: dict[str, Any], largest: int) -> None:
+    """The longest K whose sum is shown to fit i32, and one more; nothing is compiled."""
+    most = (2**31 - 1) // (128 * largest)
+
+    def compile_(k: int) -> Any:
+        n = 1 if kw else 2
+        scale = {"rhs_scale": np.ones((1, 2), F)} if kw else {}
+        return qmlir.ops.scaled_matmul.compile(
+            SPEC((1, k), "i8"), SPEC((k, n), dtype), rhs_zero_point=zero, rhs_dtype=dtype, **scale, **kw
+        )
+
+    compile_(most)
+    with pytest.raises(qmlir.VerifyError, match=f"can reach {(most + 1) * 128 * largest}, which is more"):
+        compile_(most + 1)
+
+
+def test_codes_that_quantize_does_not_make() -> None:
+    with pytest.raises(qmlir.UsageError, match="out_dtype='i1' is not one of"):
+        qmlir.ops.quantize(np.zeros((2, 8), F), F(1), out_dtype="i1")
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-42, 3e38])
