@@ -35,15 +35,11 @@ def test_quantize_at_the_edges(rounding: str, target: str, same: Any) -> None:
 
 
 @pytest.mark.parametrize("recipe", ["onnx", "torchao", "fbgemm"])
-def test_zero_points_of_rows_that_hold_no_numbers(
-    recipe: str, target: str, same: Any, request: pytest.FixtureRequest
-) -> None:
-    """NaN as an integer is whatever the device makes of it: recipe `onnx` had such zero points."""
+def test_zero_points_of_rows_that_hold_no_numbers(recipe: str, target: str, same: Any) -> None:
+    """NaN as an integer is whatever the device makes of it: recipe `onnx` had such zero points. On GPUs IREE 3.13
+    reduces by a maximum that drops NaN."""
     if recipe == "fbgemm" and target != "cpu":
         pytest.skip("recipe fbgemm is stated in f64")
-    if target.startswith("cuda"):
-        said = "IREE 3.13 reduces over a warp by max.f32 and min.f32, which drop NaN: the row's range is of the others"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=said))
     x = np.ones((5, 40), F)
     x[0, 3], x[1, 39], x[2, 0], x[3, 17] = np.inf, np.nan, -np.inf, -np.nan
     with np.errstate(invalid="ignore"):
