@@ -38,9 +38,10 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
     def largest(*bodies: Any) -> list[Any]:
         """Of what each body makes of an element, the largest along the rows, 0 at least; as the bits of an f32.
 
-        Bits of floats above 0 order as integers do, NaN above all, and those of floats below 0 are below 0. IREE takes
-        maximumf for the maximum of numbers where it reduces on GPUs, which drops NaN, and an integer's maximum is one
-        instruction everywhere."""
+        Bits of floats above 0 order as integers do, NaN above all, and those of floats below 0 are below 0. An
+        integer's maximum is one instruction everywhere; a maximumf that a device reduces by loses NaN on some (see
+        passes/keep_nan.py).
+        """
         inits = [filled(rows, scalar(0, i32())) for _ in bodies]
 
         def step(v: Any, *accs: Any) -> list[Any]:

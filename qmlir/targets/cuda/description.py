@@ -59,6 +59,8 @@ def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ..
         mma=mma,
         workgroup_sizes=(1024, 1024, 64),
     )
+    # IREE 3.13 reads the number of an architecture to know whether it has `max.NaN`; it reads none in `sm_90a`.
+    keep_nan = () if name.removeprefix("sm_").isdigit() else ("qmlir-keep-nan",)
     return Target(
         backend="cuda",
         name=name,
@@ -68,7 +70,7 @@ def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ..
         device_attribute=gpu.attribute(),
         mma=mma,
         int8_dot=True,
-        passes=(FUSE_ROWS, INDEX_SUMS, decode_pass()),  # IREE 3.13 converts no one-byte float for NVIDIA
+        passes=(FUSE_ROWS, INDEX_SUMS, decode_pass(), *keep_nan),  # IREE 3.13 converts no one-byte float for NVIDIA
         code_passes=("qmlir-shared-memory",),
         dtypes=_DTYPES,
         subgroup_sizes=gpu.subgroup_sizes,
