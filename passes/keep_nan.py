@@ -1,4 +1,4 @@
-"""qmlir-keep-nan: the larger and the smaller of two numbers are NaN where one of them is, on GPUs where IREE loses it."""
+"""qmlir-keep-nan: the larger and the smaller of two numbers are NaN where one is, on GPUs where IREE loses it."""
 
 from __future__ import annotations
 

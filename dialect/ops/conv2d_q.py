@@ -196,4 +196,4 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
         zero = int(known.flat[0])
         if not span[0] <= zero <= span[1]:
             fail(f"'lhs_zero_point' is {zero}, but padding is filled with the code of 0, which {self.lhs_code.name} "
-                 f"codes have for zero points in [{span[0]}, {span[1]}]; use a convolution without padding")  # fmt: skip
+                 f"codes have for zero points in [{span[0]}, {span[1]}]; convolve without padding")  # fmt: skip
