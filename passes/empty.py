@@ -15,6 +15,7 @@ from .lower.build import index
 @dataclass(frozen=True)
 class GuardEmptyPass(Pass):
     """IREE's Vulkan driver refuses a dispatch that binds an empty buffer ("resolved to an empty buffer range", 3.13).
+    Its CUDA driver launches grids of no workgroup, which devices refuse.
 
     Results of an empty static type are made without a computation.
 
@@ -59,7 +60,7 @@ def _refuse_empty(f: Any) -> None:
                 there = arith.cmpi(arith.CmpIPredicate.ne, tensor.dim(value, index(axis)), index(0))
                 assert_that(
                     there,
-                    f"axis {axis} of {name} is empty: on Vulkan, programs with several results that pad "
+                    f"axis {axis} of {name} is empty: on this target, programs with several results that pad "
                     "tensors take no empty ones (make no call, or compile each result by itself)",
                 )
 

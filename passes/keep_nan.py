@@ -86,8 +86,6 @@ def _replaces_nan(op: Any) -> bool:
     if isinstance(condition.owner, ir.Block) or not _is_number(number):
         return False
     test = condition.owner.operation
-    return (
-        test.name == "arith.cmpf"
-        and ir.IntegerAttr(test.attributes["predicate"]).value == int(_UNO)
-        and test.operands[0] == test.operands[1]
-    )
+    if test.name != "arith.cmpf" or ir.IntegerAttr(test.attributes["predicate"]).value != int(_UNO):
+        return False
+    return bool(test.operands[0] == test.operands[1])

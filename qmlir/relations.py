@@ -226,7 +226,7 @@ class Relations:
 
     def _call(self, op: Any) -> None:
         callee = self._functions.get(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
-        blocks = callee.regions[0].blocks if callee is not None else ()
+        blocks = list(callee.regions[0].blocks) if callee is not None else []
         if callee is None or len(blocks) != 1 or self._depth >= _DEEPEST:
             return
         inside = Relations(self._solver, self._functions, self._depth + 1)

@@ -171,8 +171,8 @@ def _attributes(f: Any, which: str, count: int) -> list[dict[str, Any]]:
                     raise _error(f, f"has attribute '{a.name}' = {a.attr}, which must be a string")
                 ours[a.name] = a.attr.value
             elif a.name == SIZES:
-                names = list(a.attr) if isinstance(a.attr, ir.ArrayAttr) else [None]
-                if not all(isinstance(n, ir.StringAttr) for n in names):
+                names = list(a.attr) if isinstance(a.attr, ir.ArrayAttr) else None
+                if names is None or not all(isinstance(n, ir.StringAttr) for n in names):
                     raise _error(f, f"has attribute '{SIZES}' = {a.attr}, which must be a list of strings")
                 ours[SIZES] = tuple(n.value for n in names)
         found.append(ours)
@@ -218,10 +218,10 @@ def assert_sizes(module: Any, signatures: dict[str, Signature]) -> None:
                     f"axis {axis} of argument {i} ('{signature.inputs[i][0]}')"
                     for i, axis in ((a.argument, a.axis), (a.other, a.other_axis))
                 )
-                size = replace(a.size, name="s")
-                text = "be the same as" if a.size.plain else f"be {size}, where s is"
+                form = replace(a.size, name="s")
+                text = "be the same as" if a.size.plain else f"be {form}, where s is"
                 message = f"the size of {other} must {text} the size of {one}"
-                _assert_equal(_dim(block, a.other, a.other_axis), _made(_dim(block, a.argument, a.axis), size), message)
+                _assert_equal(_dim(block, a.other, a.other_axis), _made(_dim(block, a.argument, a.axis), form), message)
 
 
 def _dim(block: Any, argument: int, axis: int) -> Any:

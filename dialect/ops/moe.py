@@ -189,9 +189,8 @@ class MoeOp(Op, name="moe"):
         # The first product's N is the second's K, or twice that with a gated activation.
         width = Size("F", div=2) if self.activation in GATED else "F"
         found: Sizes = {}
-        for product, names, own in zip(
-            self.products(), (_FIRST, _SECOND), ({"K": "H", "N": "F"}, {"K": width}), strict=True
-        ):
+        own_names: tuple[dict[str, str | Size], ...] = ({"K": "H", "N": "F"}, {"K": width})
+        for product, names, own in zip(self.products(), (_FIRST, _SECOND), own_names, strict=True):
             for name, axes in product.sizes().items():
                 if names.get(name, name) in self.operands_by_name():
                     found[names.get(name, name)] = tuple(_called(axis, own) for axis in axes)

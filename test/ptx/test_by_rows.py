@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from kernels.gpu_products import Product, check, codes_of, functions, values, weight_only
 from ptx.program import interpret
-from ptx.text import PtxError
 
 import qmlir
+from qmlir.emulation.cuda.text import PtxError
 
 CASES = {
     # Kernels for few rows, for more and, on Hopper, for many.

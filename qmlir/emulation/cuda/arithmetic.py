@@ -97,7 +97,8 @@ def _multiplied(a: Array, b: Array, part: str) -> Array:
     if a.dtype.itemsize < 8:
         wide = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
         product = a.astype(wide) * b.astype(wide)
-        return product if part == "wide" else (product >> wide.type(8 * a.dtype.itemsize)).astype(a.dtype)
+        made: Array = product if part == "wide" else (product >> wide.type(8 * a.dtype.itemsize)).astype(a.dtype)
+        return made
     half = np.uint64(32)
     low = np.uint64(0xFFFFFFFF)
     x, y = a.view(np.uint64), b.view(np.uint64)
@@ -106,7 +107,8 @@ def _multiplied(a: Array, b: Array, part: str) -> Array:
     high = x1 * y1 + (middle >> half) + ((middle & low) + x0 * y1 >> half)
     if a.dtype.kind == "i":
         high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
-    return high.view(a.dtype)
+    made = high.view(a.dtype)
+    return made
 
 
 def _part(ins: Instruction) -> str:
@@ -147,7 +149,8 @@ def _div(m: Machine, ins: Instruction, mask: Mask) -> None:
             wide = np.trunc(a.astype(np.float64) / safe.astype(np.float64))
             return wide.astype(np.int64).astype(a.dtype)
         sign = np.where((a < 0) != (safe < 0), -1, 1)
-        return (quotient * sign).astype(a.dtype)
+        made: Array = (quotient * sign).astype(a.dtype)
+        return made
 
     _elementwise(m, ins, mask, integer, lambda a, b: np.divide(a, b).astype(a.dtype), 2)
 
@@ -352,7 +355,7 @@ def _compared(m: Machine, ins: Instruction, name: str, kind: str, first: int) ->
         if name.endswith("u"):
             return unordered | _COMPARE[name[:-1]](a, b)
         if name == "ne":
-            return ~unordered & (a != b)
+            return np.asarray(~unordered & (a != b))
     return np.asarray(_COMPARE[name](a, b))
 
 

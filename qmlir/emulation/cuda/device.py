@@ -58,7 +58,7 @@ class DeviceMemory(GlobalMemory):
         for number in [int(numbers[0])] if whole else np.unique(numbers).tolist():
             which = slice(None) if whole else rest[numbers == number]
             if number < 0:
-                lane = int(rest[0] if whole else which[0])
+                lane = int(np.arange(addresses.size)[which][0])
                 raise Fault(f"the address {int(addresses[lane]):#x} is in no buffer of the device", lane)
             yield self._buffer(number), self._allocations[number].start, which
 

@@ -88,11 +88,13 @@ def _directed(x: Array, y: Array, mode: str) -> Array:
     one = bits.dtype.type(1)
     toward_zero = np.abs(back) > np.abs(x)
     if mode == "rz":
-        return np.where(toward_zero, bits - one, bits).astype(bits.dtype).view(y.dtype)
+        made: Array = np.where(toward_zero, bits - one, bits).astype(bits.dtype).view(y.dtype)
+        return made
     wrong = back > x if mode == "rm" else back < x
     smaller = (back > 0) == (mode == "rm")
     moved = np.where(smaller, bits - one, bits + one)
-    return np.where(wrong, moved, bits).astype(bits.dtype).view(y.dtype)
+    made = np.where(wrong, moved, bits).astype(bits.dtype).view(y.dtype)
+    return made
 
 
 def to_integer(x: Array, dtype: Any, mode: str) -> Array:
@@ -115,6 +117,7 @@ def saturated(x: Array, dtype: Any) -> Array:
 
 def saturated_small(x: Array, dtype: Any) -> Array:
     """Floats as 8-bit floats, `.satfinite`: what is too large becomes the largest, with its sign."""
-    largest = float(ml_dtypes.finfo(dtype).max)
+    finfo: Any = ml_dtypes.finfo
+    largest = float(finfo(dtype).max)
     y = rounded(np.clip(x.astype(np.float64), -largest, largest), dtype)
     return np.where(np.isnan(x), np.array(np.nan, dtype), y)

@@ -38,6 +38,11 @@ _SINCE: tuple[tuple[str, tuple[str, ...], int, bool], ...] = (
 def check(module: Module, entry: Entry, launch: Launch, target: Target) -> None:
     """Raises EmulationError where the device of `target` would not run the launch."""
     threads = math.prod(launch.block)
+    if 0 in launch.grid:  # IREE 3.13 leaves such launches out for HIP, and not for CUDA
+        raise EmulationError(
+            f"the device refuses an empty grid of {_shape(launch.grid)} blocks: an axis of an argument has size 0, and "
+            "IREE's CUDA driver launches the kernel nevertheless"
+        )
     for what, sizes, most in (("grid", launch.grid, _GRID), ("block", launch.block, _BLOCK)):
         if any(s > m for s, m in zip(sizes, most, strict=True)):
             raise EmulationError(f"the device refuses a {what} of {_shape(sizes)}: at most {_shape(most)}")

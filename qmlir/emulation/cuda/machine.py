@@ -248,7 +248,8 @@ class Machine:
         element, count = PACKED[kind]
         bits = np.dtype(f"u{width_of(kind) // 8}")
         raw = np.ascontiguousarray(self.read(operand, f"b{8 * bits.itemsize}"))
-        return raw.view(DTYPES[element]).reshape(self.threads, count)
+        made: Array = raw.view(DTYPES[element]).reshape(self.threads, count)
+        return made
 
     def predicate(self, operand: Operand) -> Array:
         if isinstance(operand, Immediate):
@@ -390,9 +391,10 @@ class Machine:
     def _fragment(self) -> None:
         """Run the fragment that is furthest behind until it meets another, splits, or stops."""
         self.pc = min(self.fragments)
-        threads = self._some(self.fragments.pop(self.pc))
+        threads: Array | None = self._some(self.fragments.pop(self.pc))
         instructions = self.entry.instructions
-        backward, counted, warps = 0, None, 0
+        backward, warps = 0, 0
+        counted: Array | None = None
         while threads is not None:
             mask: Mask = None if threads.all() else threads
             ins = instructions[self.pc]
@@ -454,7 +456,8 @@ class Machine:
         if ins.opcode in ("shfl", "vote", "redux", "match", "elect"):
             wanted = wanted & self._members(ins, threads)
         lanes = threads.reshape(-1, WARP)
-        late = (lanes.any(axis=1) & (wanted & ~lanes).any(axis=1))[:, None] & lanes
+        some, missing = np.asarray(lanes.any(axis=1)), np.asarray((wanted & ~lanes).any(axis=1))
+        late = (some & missing)[:, None] & lanes
         if late.any():
             self.gathering[self.pc] = late.reshape(-1)
             threads = threads & ~late.reshape(-1)
@@ -464,7 +467,8 @@ class Machine:
         """`[warps, lanes]` that the masks of the threads name."""
         masks = np.where(threads, self.read(ins.operands[-1], "b32"), np.uint32(0)).reshape(-1, WARP)
         named = np.bitwise_or.reduce(masks, axis=1)
-        return (named[:, None] >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(np.bool_)
+        made: Array = (named[:, None] >> np.arange(WARP, dtype=np.uint32) & np.uint32(1)).astype(np.bool_)
+        return made
 
     def _let_others_run(self, threads: Array) -> None:
         """These threads go round in a loop: they may wait for what others do."""

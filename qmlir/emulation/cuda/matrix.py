@@ -32,7 +32,8 @@ def _elements(words: Array, kind: str) -> Array:
     if kind == "tf32":
         return (words & np.uint32(0xFFFFE000)).view(np.float32)[..., None].astype(np.float64)
     parts = words.view(np.uint8).reshape(*words.shape, words.dtype.itemsize)
-    return np.ascontiguousarray(parts).view(DTYPES[kind]).astype(np.float64)
+    made: Array = np.ascontiguousarray(parts).view(DTYPES[kind]).astype(np.float64)
+    return made
 
 
 def _registers(m: Machine, operand: Operand, warps: Array) -> Array:
@@ -268,4 +269,5 @@ def _in_shared(
     reads.append(m.shared.start_reading(at, 16))
     raw = m.shared.data[block * m.shared.stride + addresses - SHARED_START]
     values = np.ascontiguousarray(raw).view(DTYPES[kind])
-    return values.astype(np.float64)
+    made: Array = values.astype(np.float64)
+    return made

@@ -339,7 +339,8 @@ class SharedMemory:
         known = self.clocks.time[at.block, at.warp][:, None, :]
         readers = self.read_time[index] > known
         readers[np.arange(at.warp.size), :, at.warp] = False
-        self._refuse(readers.any(axis=2), at, "is written while another warp may still read it: no barrier orders them")
+        read: Array = np.asarray(readers.any(axis=2))
+        self._refuse(read, at, "is written while another warp may still read it: no barrier orders them")
         writer = self.write_warp[index]
         late = (writer >= 0) & (writer != at.warp[:, None])
         late &= self.write_time[index] > self.clocks.time[at.block[:, None], at.warp[:, None], writer]

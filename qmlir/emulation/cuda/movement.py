@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .formats import DTYPES, Array, unsigned
@@ -300,6 +302,6 @@ def _combined(operation: str, old: Array, operands: list[Array], dtype: np.dtype
         return np.asarray(0 if old >= new else old + 1, dtype)
     if operation == "dec":
         return np.asarray(new if old == 0 or old > new else old - 1, dtype)
-    f = {"add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "min": np.minimum,
+    f: Any = {"add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "min": np.minimum,
          "max": np.maximum, "exch": lambda a, b: b}[operation]  # fmt: skip
     return np.asarray(f(old, new), dtype)

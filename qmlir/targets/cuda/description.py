@@ -70,7 +70,8 @@ def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ..
         device_attribute=gpu.attribute(),
         mma=mma,
         int8_dot=True,
-        passes=(FUSE_ROWS, INDEX_SUMS, decode_pass(), *keep_nan),  # IREE 3.13 converts no one-byte float for NVIDIA
+        # IREE 3.13 converts no one-byte float for NVIDIA, and launches grids without workgroups, which CUDA refuses.
+        passes=(FUSE_ROWS, INDEX_SUMS, decode_pass(), *keep_nan, "qmlir-guard-empty"),
         code_passes=("qmlir-shared-memory",),
         dtypes=_DTYPES,
         subgroup_sizes=gpu.subgroup_sizes,

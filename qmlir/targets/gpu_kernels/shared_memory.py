@@ -74,7 +74,7 @@ def _bytes(kind: Any) -> int:
     element, count = kind.element_type, prod(kind.shape)
     if isinstance(element, ir.VectorType):
         element, count = element.element_type, count * prod(element.shape)
-    return count * e.bits(element) // 8
+    return int(count) * e.bits(element) // 8
 
 
 def _alignment(op: Any) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..._mlir import arith, ir, linalg, tensor
-from ..tensors import elementwise
+from ..tensors import barrier, elementwise
 
 
 def contraction(codes: tuple[Any, Any], scales: tuple[Any, Any], init: Any, block: int) -> Any:
     """`out[m, n] = init[m, n] + sum over g, k of lhs[m, g, k] lhs_scale[m, g] rhs[n, g, k] rhs_scale[n, g]`."""
-    lhs, rhs = (_blocks(value, block) for value in codes)
+    lhs, rhs = (_instruction_order(_blocks(value, block)) for value in codes)
     m, n, g, k = (ir.AffineDimExpr.get(i) for i in range(4))
     maps = [ir.AffineMap.get(4, 0, places) for places in ([m, g, k], [n, g, k], [m, g], [n, g], [m, n])]
     kinds = [ir.Attribute.parse(f"#linalg.iterator_type<{x}>") for x in ["parallel"] * 2 + ["reduction"] * 2]
@@ -40,6 +40,30 @@ def _blocks(value: Any, block: int) -> Any:
     rows, k = kind.shape
     shape = [rows, k // block, block]
     return tensor.expand_shape(ir.RankedTensorType.get(shape, f8), wide, [[0], [1, 2]], [], shape)
+
+
+def _instruction_order(value: Any) -> Any:
+    """Codes `[rows, G, 32]` in the order along K in which the instruction's lanes hold them.
+
+    Of 128 codes of a row, group g of lanes holds two runs of 16, codes 16 g on and 64 + 16 g on (Composable Kernel's
+    pipelines for MX types; Triton's comment on `chooseScaledMfmaScaleLayout`). IREE 3.13 gives it 32 g to 32 g + 31,
+    which is the order of codes of half a byte. The scales are those of blocks of 32 in the order of K either way.
+    """
+    kind = ir.RankedTensorType(value.type)
+    rows, groups, block = kind.shape
+    runs = [rows, groups // 4, 2, 4, block // 2]
+    whole = tensor.collapse_shape(
+        ir.RankedTensorType.get([rows, groups * block], kind.element_type), value, [[0], [1, 2]]
+    )
+    apart = tensor.expand_shape(ir.RankedTensorType.get(runs, kind.element_type), whole, [[0], [1, 2, 3, 4]], [], runs)
+    turned = [rows, groups // 4, 4, 2, block // 2]
+    moved = linalg.transpose(
+        apart, outs=[tensor.empty(turned, kind.element_type)], permutation=[0, 1, 3, 2, 4]
+    ).results[0]
+    flat = tensor.collapse_shape(
+        ir.RankedTensorType.get([rows, groups * block], kind.element_type), moved, [[0], [1, 2, 3, 4]]
+    )
+    return tensor.expand_shape(value.type, barrier(flat), [[0], [1, 2]], [], [rows, groups, block])
 
 
 def _as_e4m3(code: Any) -> Any:

@@ -458,3 +458,15 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %out_scale
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<f32>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
 }
+
+// -----
+
+func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
+  // expected-error@+1 {{'group_size' states groups along K; weights of a convolution are scaled per tensor or per filter}}
+  %0 = "qmlir.conv2d_q"(%input, %weight) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    group_size = 4
+  }
+      : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
+  return %0 : tensor<1x6x6x6xf32>
+}

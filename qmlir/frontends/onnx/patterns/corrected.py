@@ -147,7 +147,7 @@ def pad(op: Any) -> Tensor:
     mode = op.attributes.get("mode", "constant")
     if mode == "constant":
         raise NotQuantised("as it is")
-    x = op.operand(0)
+    x: Tensor = op.operand(0)
     amounts = op.attributes.get("pads") or (op.optional(1).array if op.optional(1) is not None else None)
     if amounts is None:
         raise refuse(f"Pad with mode {mode!r} needs constant pads", op.where)

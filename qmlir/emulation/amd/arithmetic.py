@@ -1,0 +1,357 @@
+"""What vector instructions compute, lane by lane: one line each, `name: (result, operands, function)`.
+
+AMD's instruction set guides define them (chapter "Instructions"); test/emulation compares each with AMD's pseudocode.
+"""
+
+# ruff: noqa: E501  (rows of tables)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import floats
+from .floats import fma16, fma32
+
+Function = Callable[..., Any]
+U32, I32, U64, I64, F32, F64 = np.uint32, np.int32, np.uint64, np.int64, np.float32, np.float64
+
+
+def _shift(bits: int) -> Any:
+    return lambda s: np.asarray(s) & np.asarray(s).dtype.type(bits - 1)
+
+
+def _fmin(a: Any, b: Any) -> Any:
+    """IEEE minNum; of two zeros the negative one."""
+    return np.where((a == 0) & (b == 0), np.where(np.signbit(a), a, b), np.fmin(a, b))
+
+
+def _fmax(a: Any, b: Any) -> Any:
+    return np.where((a == 0) & (b == 0), np.where(np.signbit(a), b, a), np.fmax(a, b))
+
+
+def _med3(a: Any, b: Any, c: Any) -> Any:
+    nan = np.isnan(a) | np.isnan(b) | np.isnan(c)
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    return np.where(nan, _fmin(_fmin(a, b), c), np.maximum(low, np.minimum(high, c)))
+
+
+def _med3i(a: Any, b: Any, c: Any) -> Any:
+    return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
+
+
+def _to_int(low: int, high: int, rounding: Any = np.trunc) -> Function:
+    def convert(x: Any) -> Any:
+        y = np.nan_to_num(rounding(np.asarray(x, F64)), nan=0.0, posinf=high, neginf=low)
+        return np.clip(y, low, high).astype(I64)
+
+    return convert
+
+
+def _perm(a: Any, b: Any, select: Any) -> Any:
+    """Bytes 0-3 are b's, 4-7 are a's; 8-11 are signs, 12 is 0, from 13 on 255."""
+    shape = np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(select))
+    table = np.empty((*shape, 16), np.uint8)
+    table[..., 0:4] = np.ascontiguousarray(np.broadcast_to(b, shape))[..., None].view(np.uint8).reshape(*shape, 4)
+    table[..., 4:8] = np.ascontiguousarray(np.broadcast_to(a, shape))[..., None].view(np.uint8).reshape(*shape, 4)
+    for i, octet in enumerate((1, 3, 5, 7)):
+        table[..., 8 + i] = (table[..., octet] >> 7) * 255
+    table[..., 12] = 0
+    table[..., 13:] = 255
+    chosen = np.ascontiguousarray(np.broadcast_to(select, shape))[..., None].view(np.uint8).reshape(*shape, 4)
+    out = np.take_along_axis(table, np.minimum(chosen, 13).astype(np.intp), axis=-1)
+    return np.ascontiguousarray(out).view(U32)[..., 0]
+
+
+def _bitfield(value: Any, offset: Any, width: Any) -> Any:
+    offset, width = offset & 31, width & 31
+    return (value >> offset) & ((U32(1) << width) - U32(1))
+
+
+def _signed_bitfield(value: Any, offset: Any, width: Any) -> Any:
+    offset, width = np.asarray(offset & 31, I32), np.asarray(width & 31, I32)
+    kept = (value >> offset) & ((1 << width.astype(I64)) - 1)
+    sign = (kept >> np.maximum(width - 1, 0)) & 1
+    return np.where((width > 0) & (sign == 1), kept - (1 << width.astype(I64)), kept).astype(I32)
+
+
+def _count_signs(x: Any) -> Any:
+    """Leading bits that equal the sign, from the sign bit on; -1 for 0 and -1."""
+    x = np.asarray(x, I32)
+    y = np.where(x < 0, ~x, x).astype(U32)
+    return np.where(y == 0, -1, _leading_zeros(y)).astype(I32)
+
+
+def _leading_zeros(y: Any) -> Any:
+    return 31 - np.floor(np.log2(np.maximum(np.asarray(y, F64), 1))).astype(I32)
+
+
+def _dot4(a: Any, b: Any, c: Any, a_signed: bool = True, b_signed: bool = True) -> Any:
+    total = np.asarray(c).astype(I64)
+    for i in range(4):
+        x, y = ((np.asarray(v) >> U32(8 * i)).astype(np.uint8) for v in (a, b))
+        x = x.view(np.int8) if a_signed else x
+        y = y.view(np.int8) if b_signed else y
+        total = total + x.astype(I64) * y.astype(I64)
+    return total.astype(U32)
+
+
+def _signed24(x: Any) -> Any:
+    return (np.asarray(x).astype(I32) << 8) >> 8
+
+
+def _ldexp(x: Any, e: Any) -> Any:
+    return np.ldexp(x, np.clip(np.asarray(e, I32), -400, 400)).astype(np.asarray(x).dtype)
+
+
+def _ubyte(i: int) -> Function:
+    return lambda x: ((np.asarray(x) >> U32(8 * i)) & U32(255)).astype(F32)
+
+
+def _through_f64(function: Function) -> Function:
+    return lambda x: function(np.asarray(x, F64)).astype(np.asarray(x).dtype)
+
+
+def _pack16(low: Any, high: Any) -> Any:
+    return np.asarray(low).view(np.uint16).astype(U32) | (np.asarray(high).view(np.uint16).astype(U32) << U32(16))
+
+
+def _wide_mul(shift: int, kind: Any) -> Function:
+    return lambda a, b: (np.asarray(a).astype(kind) * np.asarray(b).astype(kind)) >> kind(shift)
+
+
+_bfi = lambda m, a, b: (m & a) | (~m & b)  # noqa: E731
+_24 = U32(0xFFFFFF)
+s5, s4, s6 = _shift(32), _shift(16), _shift(64)
+
+LANES: dict[str, tuple[str, str, Function]] = {
+    # moves and bits
+    "v_mov_b32": ("u32", "u32", lambda a: a),
+    "v_mov_b16": ("u16", "u16", lambda a: a),
+    "v_mov_b64": ("u64", "u64", lambda a: a),
+    "v_not_b32": ("u32", "u32", lambda a: ~a),
+    "v_not_b16": ("u16", "u16", lambda a: ~a),
+    "v_and_b32": ("u32", "u32 u32", lambda a, b: a & b),
+    "v_or_b32": ("u32", "u32 u32", lambda a, b: a | b),
+    "v_xor_b32": ("u32", "u32 u32", lambda a, b: a ^ b),
+    "v_xnor_b32": ("u32", "u32 u32", lambda a, b: ~(a ^ b)),
+    "v_and_b16": ("u16", "u16 u16", lambda a, b: a & b),
+    "v_or_b16": ("u16", "u16 u16", lambda a, b: a | b),
+    "v_xor_b16": ("u16", "u16 u16", lambda a, b: a ^ b),
+    "v_or3_b32": ("u32", "u32 u32 u32", lambda a, b, c: a | b | c),
+    "v_xor3_b32": ("u32", "u32 u32 u32", lambda a, b, c: a ^ b ^ c),
+    "v_and_or_b32": ("u32", "u32 u32 u32", lambda a, b, c: (a & b) | c),
+    "v_bfi_b32": ("u32", "u32 u32 u32", _bfi),
+    "v_bfe_u32": ("u32", "u32 u32 u32", _bitfield),
+    "v_bfe_i32": ("i32", "i32 u32 u32", _signed_bitfield),
+    "v_bfrev_b32": ("u32", "u32", lambda a: sum(((np.asarray(a) >> U32(i)) & U32(1)) << U32(31 - i) for i in range(32))),
+    "v_perm_b32": ("u32", "u32 u32 u32", _perm),
+    "v_alignbit_b32": ("u32", "u32 u32 u32", lambda a, b, c: (
+        ((np.asarray(a).astype(U64) << U64(32)) | b) >> (np.asarray(c).astype(U64) & U64(31))).astype(U32)),
+    "v_alignbyte_b32": ("u32", "u32 u32 u32", lambda a, b, c: (
+        ((np.asarray(a).astype(U64) << U64(32)) | b) >> ((np.asarray(c).astype(U64) & U64(3)) << U64(3))).astype(U32)),
+    "v_cls_i32": ("i32", "i32", _count_signs),
+    "v_clz_i32_u32": ("i32", "u32", lambda a: np.where(a == 0, -1, _leading_zeros(a))),
+    "v_ctz_i32_b32": ("i32", "u32", lambda a: np.where(a == 0, -1, 31 - _leading_zeros(np.asarray(a) & (~a + U32(1))))),
+    "v_bcnt_u32_b32": ("u32", "u32 u32", lambda a, b: b + sum((np.asarray(a) >> U32(i)) & U32(1) for i in range(32))),
+    # shifts: the first operand is the distance
+    "v_lshlrev_b32": ("u32", "u32 u32", lambda s, a: a << s5(s)),
+    "v_lshrrev_b32": ("u32", "u32 u32", lambda s, a: a >> s5(s)),
+    "v_ashrrev_i32": ("i32", "i32 i32", lambda s, a: a >> s5(s)),
+    "v_lshlrev_b16": ("u16", "u16 u16", lambda s, a: a << s4(s)),
+    "v_lshrrev_b16": ("u16", "u16 u16", lambda s, a: a >> s4(s)),
+    "v_ashrrev_i16": ("i16", "i16 i16", lambda s, a: a >> s4(s)),
+    "v_lshlrev_b64": ("u64", "u32 u64", lambda s, a: a << s6(np.asarray(s).astype(U64))),
+    "v_lshrrev_b64": ("u64", "u32 u64", lambda s, a: a >> s6(np.asarray(s).astype(U64))),
+    "v_ashrrev_i64": ("i64", "u32 i64", lambda s, a: a >> s6(np.asarray(s).astype(I64))),
+    "v_lshl_add_u32": ("u32", "u32 u32 u32", lambda a, s, b: (a << s5(s)) + b),
+    "v_add_lshl_u32": ("u32", "u32 u32 u32", lambda a, b, s: (a + b) << s5(s)),
+    "v_lshl_or_b32": ("u32", "u32 u32 u32", lambda a, s, b: (a << s5(s)) | b),
+    "v_lshl_add_u64": ("u64", "u64 u32 u64", lambda a, s, b: (a << (np.asarray(s).astype(U64) & U64(7))) + b),
+    # integers
+    "v_add_nc_u32": ("u32", "u32 u32", lambda a, b: a + b),
+    "v_sub_nc_u32": ("u32", "u32 u32", lambda a, b: a - b),
+    "v_subrev_nc_u32": ("u32", "u32 u32", lambda a, b: b - a),
+    "v_add_nc_i32": ("u32", "u32 u32", lambda a, b: a + b),
+    "v_sub_nc_i32": ("u32", "u32 u32", lambda a, b: a - b),
+    "v_add_nc_u16": ("u16", "u16 u16", lambda a, b: a + b),
+    "v_sub_nc_u16": ("u16", "u16 u16", lambda a, b: a - b),
+    "v_subrev_nc_u16": ("u16", "u16 u16", lambda a, b: b - a),
+    "v_add_nc_i16": ("u16", "u16 u16", lambda a, b: a + b),
+    "v_sub_nc_i16": ("u16", "u16 u16", lambda a, b: a - b),
+    "v_add3_u32": ("u32", "u32 u32 u32", lambda a, b, c: a + b + c),
+    "v_xad_u32": ("u32", "u32 u32 u32", lambda a, b, c: (a ^ b) + c),
+    "v_mul_lo_u32": ("u32", "u32 u32", lambda a, b: a * b),
+    "v_mul_lo_u16": ("u16", "u16 u16", lambda a, b: a * b),
+    "v_mad_u16": ("u16", "u16 u16 u16", lambda a, b, c: a * b + c),
+    "v_mad_legacy_u16": ("u16", "u16 u16 u16", lambda a, b, c: a * b + c),
+    "v_mul_hi_u32": ("u32", "u32 u32", _wide_mul(32, U64)),
+    "v_mul_hi_i32": ("i32", "i32 i32", _wide_mul(32, I64)),
+    "v_mul_u32_u24": ("u32", "u32 u32", lambda a, b: (a & _24) * (b & _24)),
+    "v_mul_i32_i24": ("i32", "u32 u32", lambda a, b: _signed24(a) * _signed24(b)),
+    "v_mul_hi_u32_u24": ("u32", "u32 u32", lambda a, b: _wide_mul(32, U64)(a & _24, b & _24)),
+    "v_mul_hi_i32_i24": ("i32", "u32 u32", lambda a, b: _wide_mul(32, I64)(_signed24(a), _signed24(b))),
+    "v_mad_u32_u24": ("u32", "u32 u32 u32", lambda a, b, c: (a & _24) * (b & _24) + c),
+    "v_mad_i32_i24": ("i32", "u32 u32 i32", lambda a, b, c: _signed24(a) * _signed24(b) + c),
+    "v_mad_u32_u16": ("u32", "u16 u16 u32", lambda a, b, c: np.asarray(a).astype(U32) * np.asarray(b).astype(U32) + c),
+    "v_mad_i32_i16": ("i32", "i16 i16 i32", lambda a, b, c: np.asarray(a).astype(I32) * np.asarray(b).astype(I32) + c),
+    "v_sad_u8": ("u32", "u32 u32 u32", lambda a, b, c: c + sum(
+        np.abs(((np.asarray(a) >> U32(8 * i)) & U32(255)).astype(I32) - ((np.asarray(b) >> U32(8 * i)) & U32(255)).astype(I32))
+        .astype(U32) for i in range(4))),
+    "v_dot4_i32_i8": ("u32", "u32 u32 u32", _dot4),
+    "v_dot4_u32_u8": ("u32", "u32 u32 u32", lambda a, b, c: _dot4(a, b, c, False, False)),
+    "v_cvt_pk_i16_i32": ("u32", "i32 i32", lambda a, b: _pack16(
+        *(np.asarray(np.clip(x, -32768, 32767)).astype(np.int16) for x in (a, b)))),
+    "v_cvt_pk_u16_u32": ("u32", "u32 u32", lambda a, b: _pack16(
+        *(np.asarray(np.minimum(x, U32(65535))).astype(np.uint16) for x in (a, b)))),
+    "v_sat_pk_u8_i16": ("u16", "u32", lambda a: sum(
+        np.clip((np.asarray(a) >> U32(16 * i)).astype(np.uint16).view(np.int16), 0, 255).astype(np.uint16) << np.uint16(8 * i)
+        for i in range(2))),
+    "v_pack_b32_f16": ("u32", "f16 f16", lambda a, b: _pack16(np.asarray(a), np.asarray(b))),
+    # floats
+    "v_add_f32": ("f32", "f32 f32", lambda a, b: a + b),
+    "v_sub_f32": ("f32", "f32 f32", lambda a, b: a - b),
+    "v_subrev_f32": ("f32", "f32 f32", lambda a, b: b - a),
+    "v_mul_f32": ("f32", "f32 f32", lambda a, b: a * b),
+    "v_mul_legacy_f32": ("f32", "f32 f32", lambda a, b: np.where((a == 0) | (b == 0), F32(0), a * b)),
+    "v_mul_dx9_zero_f32": ("f32", "f32 f32", lambda a, b: np.where((a == 0) | (b == 0), F32(0), a * b)),
+    "v_fma_f32": ("f32", "f32 f32 f32", fma32),
+    "v_ldexp_f32": ("f32", "f32 i32", _ldexp),
+    "v_div_fixup_f32": ("f32", "f32 f32 f32", floats.div_fixup),
+    "v_rcp_f32": ("f32", "f32", lambda a: F32(1) / a),
+    "v_rcp_iflag_f32": ("f32", "f32", lambda a: F32(1) / a),
+    "v_rsq_f32": ("f32", "f32", _through_f64(lambda x: 1 / np.sqrt(x))),
+    "v_sqrt_f32": ("f32", "f32", _through_f64(np.sqrt)),
+    "v_exp_f32": ("f32", "f32", _through_f64(np.exp2)),
+    "v_log_f32": ("f32", "f32", _through_f64(np.log2)),
+    "v_sin_f32": ("f32", "f32", _through_f64(lambda x: np.sin(2 * np.pi * x))),
+    "v_cos_f32": ("f32", "f32", _through_f64(lambda x: np.cos(2 * np.pi * x))),
+    "v_rndne_f32": ("f32", "f32", np.rint),
+    "v_floor_f32": ("f32", "f32", np.floor),
+    "v_ceil_f32": ("f32", "f32", np.ceil),
+    "v_trunc_f32": ("f32", "f32", np.trunc),
+    "v_fract_f32": ("f32", "f32", lambda a: a - np.floor(a)),
+    "v_frexp_mant_f32": ("f32", "f32", lambda a: np.frexp(a)[0]),
+    "v_frexp_exp_i32_f32": ("i32", "f32", lambda a: np.where(np.isfinite(a), np.frexp(a)[1], 0)),
+    "v_add_f64": ("f64", "f64 f64", lambda a, b: a + b),
+    "v_mul_f64": ("f64", "f64 f64", lambda a, b: a * b),
+    "v_cvt_f64_f32": ("f64", "f32", lambda a: np.asarray(a).astype(F64)),
+    "v_cvt_f32_f64": ("f32", "f64", lambda a: np.asarray(a).astype(F32)),
+    "v_cvt_f64_i32": ("f64", "i32", lambda a: np.asarray(a).astype(F64)),
+    "v_cvt_f64_u32": ("f64", "u32", lambda a: np.asarray(a).astype(F64)),
+    "v_ldexp_f64": ("f64", "f64 i32", lambda a, e: np.ldexp(a, np.clip(np.asarray(e, I32), -2300, 2300))),
+    # conversions
+    "v_cvt_f32_i32": ("f32", "i32", lambda a: np.asarray(a).astype(F32)),
+    "v_cvt_f32_u32": ("f32", "u32", lambda a: np.asarray(a).astype(F32)),
+    "v_cvt_i32_f32": ("i32", "f32", _to_int(-(2**31), 2**31 - 1)),
+    "v_cvt_u32_f32": ("u32", "f32", _to_int(0, 2**32 - 1)),
+    "v_cvt_nearest_i32_f32": ("i32", "f32", _to_int(-(2**31), 2**31 - 1, lambda x: np.floor(x + 0.5))),
+    "v_cvt_floor_i32_f32": ("i32", "f32", _to_int(-(2**31), 2**31 - 1, np.floor)),
+    "v_cvt_i32_i16": ("i32", "i16", lambda a: np.asarray(a).astype(I32)),
+    "v_cvt_u32_u16": ("u32", "u16", lambda a: np.asarray(a).astype(U32)),
+    "v_cvt_f32_ubyte0": ("f32", "u32", _ubyte(0)),
+    "v_cvt_f32_ubyte1": ("f32", "u32", _ubyte(1)),
+    "v_cvt_f32_ubyte2": ("f32", "u32", _ubyte(2)),
+    "v_cvt_f32_ubyte3": ("f32", "u32", _ubyte(3)),
+    "v_cvt_f16_f32": ("f16", "f32", lambda a: np.asarray(a).astype(np.float16)),
+    "v_cvt_f32_f16": ("f32", "f16", lambda a: np.asarray(a).astype(F32)),
+    "v_cvt_f16_u16": ("f16", "u16", lambda a: np.asarray(a).astype(np.float16)),
+    "v_cvt_f16_i16": ("f16", "i16", lambda a: np.asarray(a).astype(np.float16)),
+    "v_cvt_u16_f16": ("u16", "f16", _to_int(0, 65535)),
+    "v_cvt_i16_f16": ("i16", "f16", _to_int(-32768, 32767)),
+    "v_cvt_pk_rtz_f16_f32": ("u32", "f32 f32", lambda a, b: _pack16(
+        *(floats.to_f16_toward_zero(np.asarray(x)) for x in (a, b)))),
+    "v_cvt_pk_f16_f32": ("u32", "f32 f32", lambda a, b: _pack16(*(np.asarray(x).astype(np.float16) for x in (a, b)))),
+    "v_cvt_pk_bf16_f32": ("u32", "f32 f32", lambda a, b: _pack16(*(floats.bf16_bits(x) for x in (a, b)))),
+}  # fmt: skip
+
+for _name, _function in {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "subrev": lambda a, b: b - a, "mul": lambda a, b: a * b,
+}.items():  # fmt: skip
+    LANES[f"v_{_name}_f16"] = ("f16", "f16 f16", _function)
+for _kind in ("f32", "f16", "f64"):
+    LANES[f"v_min_{_kind}"] = (_kind, f"{_kind} {_kind}", _fmin)
+    LANES[f"v_max_{_kind}"] = (_kind, f"{_kind} {_kind}", _fmax)
+for _kind in ("f32", "f16"):
+    _three = f"{_kind} {_kind} {_kind}"
+    LANES[f"v_min3_{_kind}"] = (_kind, _three, lambda a, b, c: _fmin(_fmin(a, b), c))
+    LANES[f"v_max3_{_kind}"] = (_kind, _three, lambda a, b, c: _fmax(_fmax(a, b), c))
+    LANES[f"v_med3_{_kind}"] = (_kind, _three, _med3)
+    LANES[f"v_minmax_{_kind}"] = (_kind, _three, lambda a, b, c: _fmax(_fmin(a, b), c))
+    LANES[f"v_maxmin_{_kind}"] = (_kind, _three, lambda a, b, c: _fmin(_fmax(a, b), c))
+for _kind in ("i32", "u32", "i16", "u16"):
+    _three = f"{_kind} {_kind} {_kind}"
+    LANES[f"v_min_{_kind}"] = (_kind, f"{_kind} {_kind}", np.minimum)
+    LANES[f"v_max_{_kind}"] = (_kind, f"{_kind} {_kind}", np.maximum)
+    LANES[f"v_min3_{_kind}"] = (_kind, _three, lambda a, b, c: np.minimum(np.minimum(a, b), c))
+    LANES[f"v_max3_{_kind}"] = (_kind, _three, lambda a, b, c: np.maximum(np.maximum(a, b), c))
+    LANES[f"v_med3_{_kind}"] = (_kind, _three, _med3i)
+    LANES[f"v_minmax_{_kind}"] = (_kind, _three, lambda a, b, c: np.maximum(np.minimum(a, b), c))
+    LANES[f"v_maxmin_{_kind}"] = (_kind, _three, lambda a, b, c: np.minimum(np.maximum(a, b), c))
+_HALVES: dict[str, Function] = {
+    "rcp": lambda x: 1 / x, "rsq": lambda x: 1 / np.sqrt(x), "sqrt": np.sqrt, "exp": np.exp2, "log": np.log2,
+    "rndne": np.rint, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
+}  # fmt: skip
+for _name, _exact in _HALVES.items():
+    LANES[f"v_{_name}_f16"] = ("f16", "f16", _through_f64(_exact))
+for _name in ("rndne", "floor", "ceil", "trunc"):
+    LANES[f"v_{_name}_f64"] = ("f64", "f64", {"rndne": np.rint}.get(_name) or getattr(np, _name))
+LANES["v_fma_f16"] = ("f16", "f16 f16 f16", fma16)
+LANES["v_mad_f16"] = ("f16", "f16 f16 f16", lambda a, b, c: a * b + c)
+LANES["v_ldexp_f16"] = ("f16", "f16 i16", _ldexp)
+
+# With the clamp bit these stop at the ends of their type.
+SATURATING: dict[str, tuple[int, int, Function]] = {
+    f"v_{name}_nc_{kind}": (low, high, function)
+    for name, function in (("add", lambda a, b: a + b), ("sub", lambda a, b: a - b), ("subrev", lambda a, b: b - a))
+    for kind, low, high in (
+        ("u32", 0, 2**32 - 1),
+        ("i32", -(2**31), 2**31 - 1),
+        ("u16", 0, 65535),
+        ("i16", -32768, 32767),
+    )
+}
+
+
+def saturated(name: str, kind: str) -> Function:
+    """An addition or subtraction that stops at the ends of its type."""
+    low, high, function = SATURATING[name]
+    wide = {"u32": U32, "i32": I32, "u16": np.uint16, "i16": np.int16}[kind]
+
+    def run(a: Any, b: Any) -> Any:
+        x, y = (np.asarray(v).astype(np.dtype(wide).str.replace("i", "u")).view(wide).astype(I64) for v in (a, b))
+        return np.clip(function(x, y), low, high)
+
+    return run
+
+
+COMPARISONS: dict[str, Function] = {
+    "f": lambda a, b: np.zeros(np.broadcast_shapes(np.shape(a), np.shape(b)), np.bool_),
+    "t": lambda a, b: np.ones(np.broadcast_shapes(np.shape(a), np.shape(b)), np.bool_),
+    "tru": lambda a, b: np.ones(np.broadcast_shapes(np.shape(a), np.shape(b)), np.bool_),
+    "lt": lambda a, b: a < b, "eq": lambda a, b: a == b, "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
+    "ne": lambda a, b: a != b, "ge": lambda a, b: a >= b, "lg": lambda a, b: (a < b) | (a > b),
+    "o": lambda a, b: ~(np.isnan(a) | np.isnan(b)), "u": lambda a, b: np.isnan(a) | np.isnan(b),
+    "nge": lambda a, b: ~(a >= b), "nlg": lambda a, b: ~((a < b) | (a > b)), "ngt": lambda a, b: ~(a > b),
+    "nle": lambda a, b: ~(a <= b), "neq": lambda a, b: ~(a == b), "nlt": lambda a, b: ~(a < b),
+}  # fmt: skip
+
+
+def classify(x: Any, mask: Any) -> Any:
+    """`v_cmp_class`: whether x is one of the kinds of numbers whose bits are set in the mask."""
+    x = np.asarray(x)
+    quiet = x.view(U32) >> U32(22) & U32(1) if x.dtype == F32 else x.view(np.uint16) >> np.uint16(9) & np.uint16(1)
+    tiny = np.finfo(x.dtype).smallest_normal
+    negative, magnitude = np.signbit(x), np.abs(x)
+    kinds = [
+        np.isnan(x) & (quiet == 0), np.isnan(x) & (quiet == 1), np.isinf(x) & negative,
+        np.isfinite(x) & (magnitude >= tiny) & negative, (magnitude < tiny) & (x != 0) & negative,
+        (x == 0) & negative, (x == 0) & ~negative, (magnitude < tiny) & (x != 0) & ~negative,
+        np.isfinite(x) & (magnitude >= tiny) & ~negative, np.isinf(x) & ~negative,
+    ]  # fmt: skip
+    found = np.zeros(np.broadcast_shapes(x.shape, np.shape(mask)), np.bool_)
+    for i, kind in enumerate(kinds):
+        found |= kind & ((np.asarray(mask) >> U32(i)) & U32(1)).astype(np.bool_)
+    return found

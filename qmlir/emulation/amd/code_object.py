@@ -1,0 +1,142 @@
+"""AMD code objects: ELF files with the kernels of one program (LLVM's "User Guide for AMDGPU Backend", section
+"Code Object")."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..launch import EmulationError
+
+_EM_AMDGPU = 224
+# e_flags & 0xff of an ELF file for AMD GPUs (LLVM's BinaryFormat/ELF.h).
+_MACHINES = {0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950", 0x41: "gfx1100", 0x4A: "gfx1151", 0x4E: "gfx1201"}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel descriptor, 64 bytes of `.rodata`.
+
+    Attributes:
+        name: of the kernel.
+        entry: address of its first instruction within the image.
+        shared_bytes: LDS of a workgroup that the compiler laid out.
+        scratch_bytes: private memory of a work item.
+        lanes: of a wave, 32 or 64.
+        user_registers: SGPRs that hold what the driver passes.
+        user: which of the seven kinds of them there are, a bit each.
+        preloaded: SGPRs of the kernarg segment's first words, and the word they start with.
+        workgroup_ids: whether x, y, z of the workgroup follow in SGPRs.
+        workitem_ids: 0: x; 1: x and y; 2: x, y and z.
+        float_mode: rounding and denormals.
+        wave_offset: whether the offset of the wave's private memory follows the workgroup in SGPRs.
+    """
+
+    name: str
+    entry: int
+    shared_bytes: int
+    scratch_bytes: int
+    kernarg_bytes: int
+    lanes: int
+    user_registers: int
+    user: int
+    preloaded: int
+    preload_offset: int
+    workgroup_ids: tuple[bool, bool, bool]
+    workitem_ids: int
+    float_mode: int
+    wave_offset: bool
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """A loaded code object.
+
+    Attributes:
+        machine: as `gfx942`.
+        image: its segments at their addresses. Constants lie in it.
+        code: first and last address of instructions in the image.
+        kernels: by name.
+        decoded: what executes the instructions that were met, by the lanes of a wave and the address.
+    """
+
+    machine: str
+    image: np.ndarray[Any, np.dtype[np.uint8]]
+    code: tuple[int, int]
+    kernels: dict[str, Kernel]
+    decoded: dict[int, dict[int, Any]] = field(default_factory=dict)
+
+    @property
+    def base(self) -> int:
+        """The address of the image in this process."""
+        return int(self.image.ctypes.data)
+
+
+@functools.lru_cache(maxsize=32)
+def load(code: bytes) -> CodeObject:
+    """Read a code object.
+
+    Raises:
+        EmulationError: it is none, or is for a GPU that is not emulated.
+    """
+    if code[:4] != b"\x7fELF" or len(code) < 64 or struct.unpack_from("<H", code, 18)[0] != _EM_AMDGPU:
+        raise EmulationError("the driver was given something that is not a code object for AMD GPUs")
+    machine = _MACHINES.get(struct.unpack_from("<I", code, 48)[0] & 0xFF)
+    if machine is None:
+        known = ", ".join(sorted(_MACHINES.values()))
+        raise EmulationError(f"the code object is for a GPU that is not emulated; emulated are {known}")
+    sections = _sections(code)
+    segments = [struct.unpack_from("<IIQQQQQQ", code, at) for at in _headers(code)]
+    loaded = [s for s in segments if s[0] == 1]
+    image = np.zeros(max(s[3] + s[6] for s in loaded), np.uint8)
+    for _, _, offset, address, _, in_file, _, _ in loaded:
+        image[address : address + in_file] = np.frombuffer(code, np.uint8, in_file, offset)
+    text = sections[".text"]
+    kernels = {name[:-3]: _kernel(name[:-3], at, image) for name, at in _symbols(code, sections) if name[-3:] == ".kd"}
+    return CodeObject(machine, image, (text[3], text[3] + text[5]), kernels)
+
+
+def _headers(code: bytes) -> list[int]:
+    (at,) = struct.unpack_from("<Q", code, 32)
+    size, count = struct.unpack_from("<HH", code, 54)
+    return [at + i * size for i in range(count)]
+
+
+def _sections(code: bytes) -> dict[str, tuple[int, ...]]:
+    (at,) = struct.unpack_from("<Q", code, 40)
+    size, count, names = struct.unpack_from("<HHH", code, 58)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", code, at + i * size) for i in range(count)]
+    return {_text(code, headers[names][4] + h[0]): h for h in headers}
+
+
+def _symbols(code: bytes, sections: dict[str, tuple[int, ...]]) -> list[tuple[str, int]]:
+    table, names = sections[".dynsym"], sections[".dynstr"]
+    found = []
+    for at in range(table[4], table[4] + table[5], 24):
+        name, _, _, _, value, _ = struct.unpack_from("<IBBHQQ", code, at)
+        found.append((_text(code, names[4] + name), value))
+    return found
+
+
+def _text(code: bytes, at: int) -> str:
+    return code[at : code.index(b"\0", at)].decode()
+
+
+def _kernel(name: str, at: int, image: Any) -> Kernel:
+    d = image[at : at + 64].tobytes()
+    shared, scratch, kernarg = struct.unpack_from("<III", d, 0)
+    (entry,) = struct.unpack_from("<q", d, 16)
+    rsrc1, rsrc2 = struct.unpack_from("<II", d, 48)
+    properties, preload = struct.unpack_from("<HH", d, 56)
+    return Kernel(
+        name, at + entry, shared, scratch, kernarg,
+        lanes=32 if properties >> 10 & 1 else 64, user_registers=rsrc2 >> 1 & 31, user=properties & 127,
+        preloaded=preload & 127, preload_offset=preload >> 7,
+        workgroup_ids=(bool(rsrc2 >> 7 & 1), bool(rsrc2 >> 8 & 1), bool(rsrc2 >> 9 & 1)),
+        workitem_ids=rsrc2 >> 11 & 3, float_mode=rsrc1 >> 12 & 255,
+        wave_offset=bool(rsrc2 & 1),
+    )  # fmt: skip

@@ -1,0 +1,168 @@
+"""Machine code to instructions: names and fields of tinygrad's tables, one naming for all generations.
+
+tinygrad's tables come from AMD's machine-readable ISA documents. Buffer instructions of RDNA, and MFMA of gfx90a that
+later chips dropped, are missing there and are here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..launch import EmulationError
+
+# Registers have one numbering: 0-127 scalar and special, 128-255 constants, 256-511 VGPRs, 512-767 accumulation VGPRs.
+VCC, NULL_RDNA, M0_RDNA, M0_CDNA, EXEC, LITERAL, VGPR, ACC = 106, 124, 125, 124, 126, 255, 256, 512
+
+
+@dataclass
+class Instruction:
+    """One instruction.
+
+    Attributes:
+        name: in lower case, as RDNA 3 spells it, without the encoding's suffix.
+        form: the encoding, as `VOP3`.
+        address: in the image.
+        size: in bytes.
+        fields: the encoding's fields; operands in the numbering above.
+        regs: registers of each operand.
+        literal: its 32-bit constant.
+    """
+
+    name: str
+    form: str
+    address: int
+    size: int
+    fields: dict[str, int]
+    regs: dict[str, int] = field(default_factory=dict)
+    literal: int = 0
+
+    def get(self, name: str, default: int = 0) -> int:
+        return self.fields.get(name, default)
+
+
+_RENAMED = [(re.compile(a), b) for a, b in (
+    (r"_e(32|64)$", ""),
+    (r"^ds_read_", "ds_load_"), (r"^ds_write_", "ds_store_"),
+    (r"^ds_read2", "ds_load_2addr"), (r"^ds_write2", "ds_store_2addr"), (r"2addrst64", "2addr_stride64"),
+    (r"^(global|flat|scratch|buffer|s_buffer|s)_(load|store|load_lds)_dwordx(\d+)$",
+     lambda m: f"{m[1]}_{m[2]}_b{32 * int(m[3])}"),
+    (r"^(global|flat|scratch|buffer|s_buffer|s)_(load|store|load_lds)_dword$", r"\1_\2_b32"),
+    (r"_(load|load_lds)_ubyte", r"_\1_u8"), (r"_(load|load_lds)_sbyte", r"_\1_i8"),
+    (r"_(load|load_lds)_ushort", r"_\1_u16"), (r"_(load|load_lds)_sshort", r"_\1_i16"),
+    (r"_store_byte", "_store_b8"), (r"_store_short", "_store_b16"),
+    (r"_load_short_d16", "_load_d16_b16"), (r"_load_([ui]8)_d16", r"_load_d16_\1"), (r"_load_u16_d16", "_load_d16_b16"),
+    (r"_store_(b8|b16)_d16_hi", r"_store_d16_hi_\1"), (r"_load_d16_(\w+)_hi$", r"_load_d16_hi_\1"),
+    (r"^v_(add|sub|subrev)_(u32|u16|i32|i16)$", r"v_\1_nc_\2"),
+    (r"^v_addc_co_u32", "v_add_co_ci_u32"), (r"^v_subb_co_u32", "v_sub_co_ci_u32"),
+    (r"^v_subbrev_co_u32", "v_subrev_co_ci_u32"),
+    (r"^s_(and|or)n2_", r"s_\1_not1_"), (r"^([vs]_.*)_num_(f\d+)$", r"\1_\2"),
+    (r"^s_(add|sub)_co_([ui]32)$", r"s_\1_\2"), (r"^s_add_co_ci_u32", "s_addc_u32"),
+    (r"^s_sub_co_ci_u32", "s_subb_u32"),
+    (r"^s_addk_co_i32", "s_addk_i32"), (r"^v_ffbh_i32", "v_cls_i32"), (r"^v_ffbh_u32", "v_clz_i32_u32"),
+    (r"^v_ffbl_b32", "v_ctz_i32_b32"), (r"^s_ff1_i32_", "s_ctz_i32_"), (r"^s_flbit_i32_b", "s_clz_i32_u"),
+    (r"^v_mad_co_u64_u32", "v_mad_u64_u32"), (r"^v_mad_co_i64_i32", "v_mad_i64_i32"),
+    (r"^v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32"), (r"^(global|flat|buffer)_atomic_add$", r"\1_atomic_add_u32"),
+    (r"^v_(lshl|lshr|ashr)rev_b64$", r"v_\1rev_b64"),
+)]  # fmt: skip
+
+
+def canonical(name: str) -> str:
+    """One name for an instruction of all generations."""
+    name = name.lower()
+    for pattern, new in _RENAMED:
+        name = pattern.sub(new, name)
+    return name
+
+
+def family(machine: str) -> str:
+    """The instruction set that tinygrad has tables of."""
+    return "rdna3" if machine.startswith("gfx11") else "rdna4" if machine.startswith("gfx12") else "cdna"
+
+
+def decode(data: bytes, address: int, machine: str) -> Instruction:
+    """The instruction at the start of `data`.
+
+    Raises:
+        EmulationError: there is none.
+    """
+    own = _own(data, address, machine)
+    if own is not None:
+        return own
+    from tinygrad.renderer.amd import decode_inst
+
+    try:
+        found: Any = decode_inst(data, family(machine))
+    except (ValueError, AssertionError) as e:
+        raise EmulationError(f"{data[:4][::-1].hex()} at {address:#x} is no known instruction of {machine}") from e
+    kind = type(found).__name__
+    fields = {}
+    for name, _ in found._fields:
+        value = getattr(found, name)
+        fields[name] = value.offset if hasattr(value, "offset") and hasattr(value, "sz") else value
+    op = fields.pop("op", None)
+    name = canonical(op.name) if op is not None else ""
+    for part in ("opx", "opy"):  # two operations in one instruction
+        if part in fields:
+            fields[part] = canonical(fields[part].name).replace("v_dual_", "v_")
+            name = f"{name}{'::' if name else ''}{fields[part]}"
+    regs = {n: max(1, bits // 32) for n, bits in found.op_bits.items()}
+    size = found.size()
+    if kind.startswith("VOP3P") and kind.endswith("X2"):
+        fields |= {"neg": fields["blgp"]}
+    return Instruction(name, kind, address, size, fields, regs, fields.get("literal", 0) or 0)
+
+
+# MFMA of gfx90a and gfx942 without a row in the tables.
+_MFMA = {
+    "gfx90a": {0x63: "v_mfma_f32_32x32x4_2b_bf16_1k", 0x64: "v_mfma_f32_16x16x4_4b_bf16_1k",
+               0x66: "v_mfma_f32_32x32x8_bf16", 0x67: "v_mfma_f32_16x16x16_bf16",
+               0x6C: "v_mfma_f32_32x32x4_bf16", 0x6D: "v_mfma_f32_16x16x8_bf16",
+               0x54: "v_mfma_i32_32x32x8_i8", 0x55: "v_mfma_i32_16x16x16_i8"},
+}  # fmt: skip
+
+
+def _own(data: bytes, address: int, machine: str) -> Instruction | None:
+    word = int.from_bytes(data[:8], "little")
+    if machine.startswith("gfx11") and word >> 26 & 63 == 0b111000:
+        name = _buffer("rdna3", word >> 18 & 255)
+        fields = {
+            "offset": word & 0xFFF, "offen": word >> 54 & 1, "idxen": word >> 55 & 1,
+            "vaddr": VGPR + (word >> 32 & 255), "vdata": VGPR + (word >> 40 & 255), "srsrc": 4 * (word >> 48 & 31),
+            "soffset": word >> 56 & 255,
+            "return": word >> 14 & 1,
+        }  # fmt: skip
+        size = 8
+    elif machine.startswith("gfx12") and word >> 26 & 63 == 0b110001:
+        word = int.from_bytes(data[:12], "little")
+        name = _buffer("rdna4", word >> 14 & 255)
+        fields = {
+            "offset": word >> 72 & 0xFFFFFF, "offen": word >> 62 & 1, "idxen": word >> 63 & 1,
+            "vaddr": VGPR + (word >> 64 & 255), "vdata": VGPR + (word >> 32 & 255), "srsrc": word >> 41 & 511,
+            "soffset": word & 127, "return": word >> 52 & 1,
+        }  # fmt: skip
+        size = 12
+    else:
+        names = _MFMA.get(machine, {})
+        opcode = word >> 16 & 127
+        if word >> 23 & 511 != 0b110100111 or opcode not in names:
+            return None
+        fields = {
+            "vdst": VGPR + (word & 255), "src0": word >> 32 & 511, "src1": word >> 41 & 511, "src2": word >> 50 & 511,
+            "cbsz": word >> 8 & 7, "abid": word >> 11 & 15, "acc_cd": word >> 15 & 1, "acc": word >> 59 & 3,
+            "blgp": word >> 61 & 7,
+        }  # fmt: skip
+        return Instruction(names[opcode], "VOP3P_MFMA", address, 8, fields)
+    if name is None:
+        raise EmulationError(f"a buffer instruction with an unknown opcode at {address:#x}: {data.hex()}")
+    return Instruction(name, "BUFFER", address, size, fields)
+
+
+def _buffer(instructions: str, opcode: int) -> str | None:
+    """The name of a buffer instruction of RDNA: tinygrad knows their opcodes, not their encoding."""
+    from tinygrad.runtime.autogen.amd.rdna3.enum import MUBUFOp
+    from tinygrad.runtime.autogen.amd.rdna4.enum import VBUFFEROp
+
+    found = {op.value: op.name for op in (MUBUFOp if instructions == "rdna3" else VBUFFEROp)}.get(opcode)
+    return None if found is None else canonical(found)

@@ -1,0 +1,129 @@
+"""Arithmetic on small floats and fused products, rounded as IEEE 754 demands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+def fma32(a: Any, b: Any, c: Any) -> Any:
+    """`a * b + c` of f32 with one rounding.
+
+    The product is exact in f64. The sum there is rounded, and rounding it again to f32 goes wrong only where it lies
+    halfway between two numbers of f32 or is subnormal: it is rounded to odd there first (Boldo and Melquiond,
+    "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd").
+    """
+    product = np.multiply(a, b, dtype=np.float64)
+    added = np.asarray(c, np.float64)
+    total = np.asarray(product + added)
+    bits = total.view(np.int64)
+    magnitude = np.abs(total)
+    doubtful = ((bits & 0x1FFFFFFF) == 0x10000000) | ((magnitude < 2.0**-126) & (magnitude > 0))
+    if doubtful.any():
+        part = total - product
+        error = (product - (total - part)) + (added - part)
+        toward = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+        total = np.where((error != 0) & np.isfinite(total) & ((bits & 1) == 0), toward, total)
+    return total.astype(np.float32)
+
+
+def fma16(a: Any, b: Any, c: Any) -> Any:
+    """`a * b + c` of f16: both steps are exact in f64 as far as f16 can tell."""
+    return (np.multiply(a, b, dtype=np.float64) + c).astype(np.float16)
+
+
+def to_f16_toward_zero(x: Array) -> Array:
+    near = np.asarray(x).astype(np.float16)
+    away = np.abs(near.astype(np.float32)) > np.abs(x)
+    return (near.view(np.uint16) - away.astype(np.uint16)).view(np.float16)
+
+
+def bf16_bits(x: Array) -> Array:
+    """f32 rounded to nearest even bf16, as its bits."""
+    return np.ascontiguousarray(x, np.float32).astype(ml_dtypes.bfloat16).view(np.uint16)
+
+
+def from_bf16(bits: Array) -> Array:
+    return (np.asarray(bits).astype(np.uint32) << 16).view(np.float32)
+
+
+def _table(kind: Any) -> Array:
+    found: Array = np.arange(256, dtype=np.uint8).view(kind).astype(np.float32)
+    return found
+
+
+# What codes of one byte stand for: CDNA 3 has the types with an unsigned zero, later chips those of the OCP.
+FP8 = {"fnuz": _table(ml_dtypes.float8_e4m3fnuz), "ocp": _table(ml_dtypes.float8_e4m3fn)}
+BF8 = {"fnuz": _table(ml_dtypes.float8_e5m2fnuz), "ocp": _table(ml_dtypes.float8_e5m2)}
+_FP8_TYPES = {("fp8", "fnuz"): ml_dtypes.float8_e4m3fnuz, ("fp8", "ocp"): ml_dtypes.float8_e4m3fn,
+              ("bf8", "fnuz"): ml_dtypes.float8_e5m2fnuz, ("bf8", "ocp"): ml_dtypes.float8_e5m2}  # fmt: skip
+FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+FP6 = np.arange(64, dtype=np.uint8).view(ml_dtypes.float6_e2m3fn).astype(np.float32)
+BF6 = np.arange(64, dtype=np.uint8).view(ml_dtypes.float6_e3m2fn).astype(np.float32)
+
+
+def fp8_table(name: str, machine: str) -> Array:
+    """f32 of the 256 codes of "fp8" (e4m3) or "bf8" (e5m2) on a GPU."""
+    return {"fp8": FP8, "bf8": BF8}[name]["fnuz" if machine == "gfx942" else "ocp"]
+
+
+def to_fp8(x: Array, name: str, machine: str) -> Array:
+    kind = _FP8_TYPES[name, "fnuz" if machine == "gfx942" else "ocp"]
+    return np.ascontiguousarray(x, np.float32).astype(kind).view(np.uint8)
+
+
+def exponent(x: Array) -> Array:
+    """The biased exponent of f32."""
+    return (np.asarray(x, np.float32).view(np.uint32) >> 23 & 255).astype(np.int32)
+
+
+def div_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
+    """`v_div_scale_f32`: the scaled operand, and for which lanes `v_div_fmas_f32` scales back."""
+    s0, s1, s2 = np.broadcast_arrays(*(np.asarray(x, np.float32) for x in (s0, s1, s2)))
+    up, down = np.ldexp(s0, 64), np.ldexp(s0, -64)
+    e1, e2 = exponent(s1), exponent(s2)
+    zero = (s1 == 0) | (s2 == 0)
+    quotient = np.abs(s2.astype(np.float64) / s1)
+    tiny = (quotient < 2.0**-126) & (quotient > 0)
+    inverse = np.abs(1 / s1.astype(np.float64)) < 2.0**-126
+    steps = [
+        (zero, np.full_like(s0, np.nan), False),
+        (e2 - e1 >= 96, np.where(s0 == s1, up, s0), True),
+        ((e1 == 0), up, False),
+        (inverse & tiny, np.where(s0 == s1, up, s0), True),
+        (inverse, down, False),
+        (tiny, np.where(s0 == s2, up, s0), True),
+        (e2 <= 23, up, False),
+    ]
+    conditions = [c for c, _, _ in steps]
+    value = np.select(conditions, [v for _, v, _ in steps], s0).astype(np.float32)
+    flag = np.select(conditions, [np.full(s0.shape, f) for _, _, f in steps], False)
+    return value, flag
+
+
+def div_fmas(a: Array, b: Array, c: Array, scale: Array) -> Array:
+    found = fma32(a, b, c)
+    scaled: Array = np.where(scale, np.ldexp(found, np.where(exponent(c) > 127, 64, -64)), found).astype(np.float32)
+    return scaled
+
+
+def div_fixup(s0: Array, s1: Array, s2: Array) -> Array:
+    """`s2 / s1` of the quotient s0 that the steps before made, with the special cases."""
+    s0, s1, s2 = np.broadcast_arrays(*(np.asarray(x, np.float32) for x in (s0, s1, s2)))
+    sign = np.signbit(s1) ^ np.signbit(s2)
+
+    def signed(value: float) -> Array:
+        return np.where(sign, np.float32(-value), np.float32(value))
+
+    gap = exponent(s2) - exponent(s1)
+    conditions = [
+        np.isnan(s2), np.isnan(s1), (s1 == 0) & (s2 == 0), np.isinf(s1) & np.isinf(s2), (s1 == 0) | np.isinf(s2),
+        np.isinf(s1) | (s2 == 0), gap < -150, exponent(s1) == 255,
+    ]  # fmt: skip
+    nan = np.full_like(s0, np.nan)
+    values = [s2, s1, nan, nan, signed(np.inf), signed(0.0), signed(0.0), signed(np.inf)]
+    return np.select(conditions, values, np.where(sign, -np.abs(s0), np.abs(s0))).astype(np.float32)

@@ -1,0 +1,259 @@
+"""Instructions whose lanes read other lanes: DPP, permutations, reads of one lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..launch import EmulationError
+from .decode import VGPR
+from .gang import Array, Gang
+from .operands import Builder, Fetch, Operation
+from .shadow import Fault
+
+
+def dpp_lanes(control: int, lanes: int) -> Array:
+    """The lane that each lane reads with a DPP control word, -1 where it is outside of the row or the wave."""
+    lane = np.arange(lanes)
+    row, place = lane & ~15, lane & 15
+    if control < 0x100:  # quad_perm
+        return (lane & ~3) + (control >> (2 * (lane & 3)) & 3)
+    kind, by = control & 0x1F0, control & 15
+    if kind in (0x100, 0x110, 0x120):
+        moved = place + by if kind == 0x100 else place - by  # row_shl, row_shr
+        if kind == 0x120:  # row_ror
+            return row + (place - by) % 16
+        return np.where((moved < 0) | (moved > 15), -1, row + moved)
+    if control == 0x130:  # wave_shl
+        return np.where(lane + 1 < lanes, lane + 1, -1)
+    if control == 0x134:
+        return (lane + 1) % lanes
+    if control == 0x138:  # wave_shr
+        return lane - 1
+    if control == 0x13C:
+        return (lane - 1) % lanes
+    if control == 0x140:  # row_mirror
+        return row + 15 - place
+    if control == 0x141:  # row_half_mirror
+        return (lane & ~7) + 7 - (lane & 7)
+    if control == 0x142:  # row_bcast15: the last lane of each row to the next row
+        return np.where(lane < 16, -1, row - 1)
+    if control == 0x143:  # row_bcast31
+        return np.where(lane < 32, -1, 31)
+    if kind == 0x150:  # row_share; row_newbcast on CDNA
+        return row + by
+    if kind == 0x160:  # row_xmask
+        return row + (place ^ by)
+    raise EmulationError(f"DPP control {control:#x} is not emulated")
+
+
+def _source_lanes(b: Builder) -> Array:
+    f = b.instruction.fields
+    if "DPP8" in b.instruction.form:
+        lane = np.arange(b.lanes)
+        word = sum((f.get(f"sel{i}", f.get(f"lane_sel{i}", 0)) & 7) << 3 * i for i in range(8))
+        return (lane & ~7) + (word >> (3 * (lane & 7)) & 7)
+    return dpp_lanes(f["dpp"], b.lanes)
+
+
+def dpp(b: Builder, fetch: Fetch) -> Fetch:
+    """A vector operand read from other lanes; 0 where there is none."""
+    lanes = _source_lanes(b)
+    valid, index = lanes >= 0, np.maximum(lanes, 0)
+    inactive = bool(b.instruction.get("fi"))
+
+    def run(g: Gang) -> Any:
+        x = np.broadcast_to(fetch(g), (g.count, g.lanes))
+        usable = valid if inactive or g.full else valid & g.on[:, index]
+        return np.where(usable, x[:, index], x.dtype.type(0))
+
+    return run
+
+
+def dpp_target(b: Builder) -> Callable[[Gang], Array] | None:
+    """Which lanes a DPP instruction may write; None where it is all of them."""
+    f = b.instruction.fields
+    if "DPP8" in b.instruction.form:
+        return None
+    lanes = _source_lanes(b)
+    lane = np.arange(b.lanes)
+    enabled = (f["row_mask"] >> (lane >> 4 & 3) & 1).astype(bool) & (f["bank_mask"] >> (lane >> 2 & 3) & 1).astype(bool)
+    if f["bc"]:  # a lane without a source reads 0
+        return None if enabled.all() else lambda g: np.broadcast_to(enabled, g.on.shape)
+    valid, index = lanes >= 0, np.maximum(lanes, 0)
+    inactive = bool(f.get("fi"))
+    if enabled.all() and valid.all() and inactive:
+        return None
+    return lambda g: enabled & valid & (True if inactive else g.on[:, index])
+
+
+def _readfirstlane(b: Builder) -> Callable[[Gang], Any]:
+    fetch = b.read(b.instruction.fields["src0"], "u32")
+    store = b.write_scalar(_scalar_target(b))
+
+    def run(g: Gang) -> None:
+        x = np.broadcast_to(fetch(g), (g.count, g.lanes))
+        store(g, x[np.arange(g.count), g.on.argmax(axis=1)])
+
+    return run
+
+
+def _scalar_target(b: Builder) -> int:
+    """Lane reads write a scalar register, which tables of CDNA call a vector register."""
+    number = b.instruction.fields["vdst"]
+    return number - VGPR if number >= VGPR else number
+
+
+def _readlane(b: Builder) -> Callable[[Gang], Any]:
+    f = b.instruction.fields
+    fetch, lane = b.read(f["src0"], "u32"), b.read_scalar(f["src1"])
+    store = b.write_scalar(_scalar_target(b))
+
+    def run(g: Gang) -> None:
+        x = np.broadcast_to(fetch(g), (g.count, g.lanes))
+        store(g, x[np.arange(g.count), np.broadcast_to(lane(g), g.count) & np.uint32(g.lanes - 1)])
+
+    return run
+
+
+def _writelane(b: Builder) -> Callable[[Gang], Any]:
+    f = b.instruction.fields
+    value, lane = b.read_scalar(f["src0"]), b.read_scalar(f["src1"])
+    r = f["vdst"] - VGPR
+    b.read(f["vdst"], "u32")
+    b.write(f["vdst"], "u32")
+
+    def run(g: Gang) -> None:
+        g.u32[r, g.index, np.broadcast_to(lane(g), g.count) & np.uint32(g.lanes - 1)] = value(g)
+
+    return run
+
+
+def _permlane16(other_row: bool) -> Callable[[Builder], Callable[[Gang], Any]]:
+    """Each lane reads a lane of its row of 16, or of the row beside it, chosen by 64 bits of scalars."""
+
+    def make(b: Builder) -> Callable[[Gang], Any]:
+        f = b.instruction.fields
+        fetch = b.read(f["src0"], "u32")
+        low, high = b.read_scalar(f["src1"]), b.read_scalar(f["src2"])
+        store = b.write(f["vdst"], "u32")
+        lane = np.arange(b.lanes)
+        row = (lane & ~15) ^ (16 if other_row else 0)
+        shifts = (4 * (lane & 15)).astype(np.uint64)
+        fetch_inactive, bound = bool(f.get("opsel", 0) & 1), bool(f.get("opsel", 0) & 2)
+
+        def run(g: Gang) -> None:
+            select = np.asarray(low(g)).astype(np.uint64) | np.asarray(high(g)).astype(np.uint64) << np.uint64(32)
+            select = np.broadcast_to(select, g.count)
+            index = row + ((select[:, None] >> shifts) & np.uint64(15)).astype(np.intp)
+            x = np.broadcast_to(fetch(g), (g.count, g.lanes))
+            found = np.take_along_axis(x, index, axis=1)
+            if not fetch_inactive and not g.full:
+                usable = np.take_along_axis(g.on, index, axis=1)
+                old = 0 if bound else g.u32[f["vdst"] - VGPR][g.at]
+                found = np.where(usable, found, old)
+            store(g, found)
+
+        return run
+
+    return make
+
+
+def _permlane64(b: Builder) -> Callable[[Gang], Any]:
+    f = b.instruction.fields
+    fetch, store = b.read(f["src0"], "u32"), b.write(f["vdst"], "u32")
+    index = (np.arange(b.lanes) + 32) % b.lanes
+    return lambda g: store(g, np.broadcast_to(fetch(g), (g.count, g.lanes))[:, index])
+
+
+def _permlane_swap(size: int) -> Callable[[Builder], Callable[[Gang], Any]]:
+    """Odd rows of the destination change places with even rows of the source (rows of 16 or 32 lanes)."""
+
+    def make(b: Builder) -> Callable[[Gang], Any]:
+        f = b.instruction.fields
+        first, second = f["vdst"], f["src0"]
+        x, y = b.read(first, "u32"), b.read(second, "u32")
+        to_x, to_y = b.write(first, "u32"), b.write(second, "u32")
+        lane = np.arange(b.lanes)
+        odd = (lane // size) % 2 == 1
+
+        def run(g: Gang) -> None:
+            a, c = x(g).copy(), y(g).copy()
+            to_x(g, np.where(odd, c[:, lane ^ size], a))
+            to_y(g, np.where(odd, c, a[:, lane ^ size]))
+
+        return run
+
+    return make
+
+
+def _mbcnt(high: bool) -> Callable[[Builder], Callable[[Gang], Any]]:
+    """How many bits of a mask belong to lanes before this one."""
+
+    def make(b: Builder) -> Callable[[Gang], Any]:
+        f = b.instruction.fields
+        mask = b.read(f["src0"], "u32")
+        add = b.read(f.get("src1", f.get("vsrc1", 0)), "u32")
+        store = b.write(f["vdst"], "u32")
+        lane = np.arange(b.lanes) - (32 if high else 0)
+        below = np.array([(1 << max(0, min(int(n), 32))) - 1 for n in lane], np.uint32)
+
+        def run(g: Gang) -> None:
+            bits = np.asarray(mask(g)) & below
+            store(g, add(g) + sum((bits >> np.uint32(i)) & np.uint32(1) for i in range(32)))
+
+        return run
+
+    return make
+
+
+def _indexed(read: bool) -> Callable[[Builder], Callable[[Gang], Any]]:
+    """A move from or to the register whose number M0 adds to."""
+
+    def make(b: Builder) -> Callable[[Gang], Any]:
+        f = b.instruction.fields
+        fetch = None if read else b.read(f["src0"], "u32")
+        store = b.write(f["vdst"], "u32") if read else None
+        m0 = b.read_scalar(125)
+        first = f["src0" if read else "vdst"] - VGPR
+
+        def run(g: Gang) -> None:
+            numbers = first + np.broadcast_to(m0(g), g.count).astype(np.int64)
+            wrong = (numbers < 0) | (numbers >= len(g.u32))
+            if wrong.any():
+                raise Fault(f"it indexes register v{numbers[wrong][0]}, which there is not", int(np.argmax(wrong)), -1)
+            for number in np.unique(numbers):
+                g.shadow.arrived(g, 1 << int(number))
+            if store is not None or fetch is None:
+                if store is not None:
+                    store(g, g.u32[numbers, g.index])
+                return
+            value = np.broadcast_to(fetch(g), g.on.shape)
+            old = g.u32[numbers, g.index]
+            g.u32[numbers, g.index] = np.where(g.on, value, old)
+            for number in np.unique(numbers):
+                g.put_lanes(g.shadow.unset[number], 0, g.on & (numbers == number)[:, None])
+
+        return run
+
+    return make
+
+
+_ACROSS: dict[str, Callable[[Builder], Callable[[Gang], Any]]] = {
+    "v_readfirstlane_b32": _readfirstlane, "v_readlane_b32": _readlane, "v_writelane_b32": _writelane,
+    "v_permlane16_b32": _permlane16(False), "v_permlanex16_b32": _permlane16(True), "v_permlane64_b32": _permlane64,
+    "v_permlane16_swap_b32": _permlane_swap(16), "v_permlane32_swap_b32": _permlane_swap(32),
+    "v_movrels_b32": _indexed(True), "v_movreld_b32": _indexed(False),
+    "v_mbcnt_lo_u32_b32": _mbcnt(False), "v_mbcnt_hi_u32_b32": _mbcnt(True),
+}  # fmt: skip
+
+
+def build(b: Builder) -> Operation | None:
+    """The operation of an instruction between lanes, None where this is another kind."""
+    make = _ACROSS.get(b.instruction.name)
+    if make is None:
+        return None
+    run = make(b)
+    return Operation(b.instruction, run, b.uses, b.defines, flow="cross")

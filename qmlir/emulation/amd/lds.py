@@ -1,0 +1,394 @@
+"""LDS, the memory of a workgroup: its instructions, who wrote what, and who may read it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .device_memory import ATOMICS
+from .gang import Array, Gang, register_bits
+from .operands import Builder, Operation
+from .shadow import LDS as COUNTER, Fault
+
+U32, I64 = np.uint32, np.int64
+_MANY = 63  # in the place of a wave's number: several
+
+
+class Lds:
+    """The LDS of all workgroups of a gang.
+
+    For each byte it is kept which wave of the workgroup wrote it last and which read it last, and in which epoch: how
+    many barriers the wave had passed. Two waves may access one byte in one epoch only where both read.
+
+    Attributes:
+        size: bytes of a workgroup.
+        reads_beyond: a load beyond its end returns what nobody wrote, as kernels by IREE do and drop it.
+    """
+
+    def __init__(self, groups: int, size: int, waves: int, reads_beyond: bool = False) -> None:
+        self.reads_beyond = reads_beyond
+        self.size, self.pitch = size, (size + 15) & ~15
+        self.data = np.zeros(max(16, groups * self.pitch), np.uint8)
+        self.words = self.data.view(U32)
+        self.writer = np.zeros(len(self.data), U32)
+        self.reader = np.zeros(len(self.data), U32)
+        self.unset = np.zeros(len(self.data), np.uint16)
+        self.epoch = np.ones(waves, U32)
+        self.tracked = False  # whether something in LDS came from what nobody wrote
+        self.bytes = 0
+        self.conflicts = 0
+
+    def _offsets(self, g: Gang, place: Array, on: Array, size: int) -> Array:
+        wrong = on & ((place < 0) | (place + size > self.size))
+        if wrong.any():
+            wave, lane = np.argwhere(wrong)[0]
+            at = int(place[wave, lane])
+            raise Fault(
+                f"it accesses {size} bytes at {at} of the workgroup's {self.size} bytes of LDS", int(wave), int(lane)
+            )
+        found: Array = np.where(on, place, 0) + g.lds_base[g.at][:, None]
+        return found
+
+    def _stamp(self, g: Gang) -> Array:
+        found: Array = self.epoch[g.at] << U32(6) | g.wave[g.at].astype(U32)
+        return found[:, None, None]
+
+    def load(self, g: Gang, place: Array, on: Array, size: int) -> tuple[Array, Array | None]:
+        """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and where nobody wrote what was read."""
+        beyond = on & ((place < 0) | (place + size > self.size)) if self.reads_beyond else None
+        if beyond is not None and beyond.any():
+            values, unknown = self.load(g, np.where(beyond, 0, place), on & ~beyond, size)
+            found = beyond.astype(np.uint16) if unknown is None else np.where(beyond, 1, unknown).astype(np.uint16)
+            return np.where(beyond[..., None], U32(0), values), found
+        offsets = self._offsets(g, place, on, size)
+        octets = offsets[..., None] + np.arange(size)
+        stamp, active = self._stamp(g), on[..., None]
+        written = self.writer[octets]
+        race = active & (written >> U32(6) == stamp >> U32(6)) & (written != stamp)
+        if race.any():
+            self._race(race, place, written, "reads", "wrote")
+        before = self.reader[octets]
+        other = (before >> U32(6) == stamp >> U32(6)) & (before != stamp)
+        marks = np.where(other, stamp | U32(_MANY), stamp)
+        self.reader[octets[on]] = marks[on]
+        again = active & (self.reader[octets] != marks) & (self.reader[octets] >> U32(6) == stamp >> U32(6))
+        if again.any():  # several waves read it with this instruction
+            self.reader[octets[again]] = (self.reader[octets] | U32(_MANY))[again]
+        unknown = None
+        if (active & (written == 0)).any() or self.tracked:
+            unknown = np.where(on, np.where((written == 0).any(axis=-1), 1, self.unset[octets].max(axis=-1)), 0)
+            unknown = unknown.astype(np.uint16) if unknown.any() else None
+        self.bytes += size * int(on.sum())
+        if size % 4 == 0 and not (offsets & 3).any():
+            return self.words[(offsets >> 2)[..., None] + np.arange(size // 4)], unknown
+        values = self.data[octets]
+        if size % 4:
+            values = np.concatenate([values, np.zeros((*offsets.shape, 4 - size % 4), np.uint8)], axis=-1)
+        return np.ascontiguousarray(values).view(U32), unknown
+
+    def store(self, g: Gang, place: Array, on: Array, values: Array, size: int, unknown: Array | None = None) -> None:
+        """Store `uint32[waves, lanes, words]`."""
+        if not on.any():
+            return
+        offsets = self._offsets(g, place, on, size)
+        octets = offsets[..., None] + np.arange(size)
+        self._written(g, place, octets, on)
+        if unknown is not None or self.tracked:
+            found = np.zeros(on.shape, np.uint16) if unknown is None else unknown
+            self.unset[octets[on]] = found[on][:, None]
+            self.tracked = self.tracked or bool(found[on].any())
+        what = np.ascontiguousarray(values[on]).view(np.uint8).reshape(int(on.sum()), -1)[:, :size]
+        self.data[octets[on]] = what
+        self.bytes += size * len(what)
+
+    def _written(self, g: Gang, place: Array, octets: Array, on: Array) -> None:
+        stamp, active = self._stamp(g), on[..., None]
+        for what, before in (("wrote", self.writer[octets]), ("read", self.reader[octets])):
+            race = active & (before >> U32(6) == stamp >> U32(6)) & (before != stamp)
+            if race.any():
+                self._race(race, place, before, "writes", what)
+        marks = np.broadcast_to(stamp, octets.shape)
+        self.writer[octets[on]] = marks[on]
+        after = self.writer[octets]
+        race = active & (after != marks)
+        if race.any():
+            self._race(race, place, after, "writes", "writes")
+
+    def _race(self, race: Array, place: Array, stamps: Array, verb: str, other: str) -> None:
+        wave, lane, octet = np.argwhere(race)[0]
+        mark = int(stamps[wave, lane, octet]) & 63
+        who = "several waves" if mark == _MANY else f"wave {mark} of the workgroup"
+        raise Fault(
+            f"it {verb} byte {int(place[wave, lane]) + int(octet)} of LDS, which {who} {other} with no barrier between",
+            int(wave), int(lane),
+        )  # fmt: skip
+
+    def atomic(
+        self, g: Gang, place: Array, on: Array, function: Callable[[Any, Any], Any], kind: Any, operand: Array
+    ) -> Array:
+        """Lanes one after another; returns what was there before. Atomics of several waves may meet."""
+        size = np.dtype(kind).itemsize
+        offsets = self._offsets(g, place, on, size)
+        out = np.zeros(place.shape, kind)
+        self.writer[(offsets[..., None] + np.arange(size))[on]] = (np.zeros_like(self._stamp(g)) | U32(_MANY)).max()
+        for wave, lane in np.argwhere(on):
+            cell = self.data[int(offsets[wave, lane]) :][:size].view(kind)
+            out[wave, lane] = cell[0]
+            cell[0] = function(cell[0], operand[wave, lane])
+        self.bytes += 2 * size * int(on.sum())
+        return out
+
+
+# ---- instructions
+
+_BITS = {"b8": 8, "u8": 8, "i8": 8, "b16": 16, "u16": 16, "i16": 16, "b32": 32, "b64": 64, "b96": 96, "b128": 128}
+
+
+def build(b: Builder) -> Operation | None:
+    """The operation of an instruction of LDS, None where this is another kind."""
+    ins = b.instruction
+    if ins.form != "DS":
+        return None
+    name = ins.name
+    if match := re.fullmatch(r"ds_(load|store)_2addr(_stride64)?_b(32|64)", name):
+        return _two(b, match[1] == "load", 64 if match[2] else 1, int(match[3]) // 8)
+    if match := re.fullmatch(r"ds_(load|store)_(d16_hi_|d16_)?([uib]\d+)(_d16)?(_d16_hi)?", name):
+        half = "hi" if "hi" in name else "lo" if "d16" in name else ""
+        return _one(b, match[1] == "load", match[3], half)
+    if match := re.fullmatch(r"ds_load_(?:b64_)?tr(4|8|16)?_?(b4|b8|b16|b64)", name):
+        return _transposed(b, int(match[1] or match[2][1:]))
+    if name in ("ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32"):
+        return _permute(b, name)
+    if match := re.fullmatch(r"ds_(\w+?)(_rtn)?_(u32|i32|b32|f32|u64|b64)", name):
+        return _atomic(b, f"{match[1]}_{match[3]}", bool(match[2]))
+    return None
+
+
+def _address(b: Builder) -> Callable[[Gang], Array]:
+    v = b.read(b.instruction.fields["addr"], "u32")
+    return lambda g: np.broadcast_to(np.asarray(v(g)).astype(I64), g.on.shape)
+
+
+def _register(b: Builder, field: str) -> int:
+    number = b.instruction.fields[field]
+    return number + (256 if b.instruction.get("acc") else 0)
+
+
+def _finish(b: Builder, run: Callable[[Gang], Any], loads: bool, addresses: int, stored: int = 0) -> Operation:
+    return Operation(
+        b.instruction, run, b.uses, b.defines, "shared", "memory", loads=loads, counter=COUNTER, addresses=addresses
+    )
+
+
+def _loaded(g: Gang, registers: int, unknown: Array | None, place: Array) -> None:
+    if unknown is not None:
+        wave, lane = np.argwhere(unknown)[0]
+        text = f"LDS that nobody wrote (byte {int(place[wave, lane])})"
+        unknown = np.where(unknown == 1, g.shadow.origin(text), unknown).astype(np.uint16)
+    if unknown is not None or registers & g.shadow.unwritten:
+        g.shadow.set(g, registers, unknown)
+    g.shadow.issue(g, COUNTER, registers)
+
+
+def _unknown(g: Gang, registers: int) -> Array | None:
+    """Where registers that go to LDS hold what nobody wrote."""
+    return g.shadow.joined(g, registers & g.shadow.unwritten)
+
+
+def _one(b: Builder, load: bool, what: str, half: str) -> Operation:
+    f = b.instruction.fields
+    address, addresses = _address(b), b.uses
+    offset, size = f["offset0"] | f["offset1"] << 8, _BITS[what] // 8
+    if load:
+        number = _register(b, "vdst")
+        stores = [b.write(number, "u16", int(half == "hi"))] if half else [
+            b.write(number + i, "u32") for i in range(max(1, size // 4))
+        ]  # fmt: skip
+        registers = b.defines
+
+        def read(g: Gang) -> None:
+            place = address(g) + offset
+            values, unknown = g.lds.load(g, place, g.on, size)
+            if what[0] == "i":
+                values = ((values << U32(32 - 8 * size)).view(np.int32) >> (32 - 8 * size)).view(U32)
+            for i, store in enumerate(stores):
+                store(g, values[..., i])
+            _loaded(g, registers, unknown, place)
+            _count_conflicts(g, place, size)
+
+        return _finish(b, read, True, addresses)
+    number = _register(b, "data0")
+    reads = [b.read(number + i, "u32") for i in range(max(1, size // 4))]
+    data = register_bits(number, len(reads))
+
+    def write(g: Gang) -> None:
+        values = np.stack([np.broadcast_to(r(g), g.on.shape) for r in reads], axis=-1)
+        if half == "hi":
+            values = values >> U32(16)
+        place = address(g) + offset
+        g.lds.store(g, place, g.on, values, size, _unknown(g, data))
+        g.shadow.issue(g, COUNTER, 0)
+        g.shadow.lds_stored(g)
+        _count_conflicts(g, place, size)
+
+    return _finish(b, write, False, addresses, data)
+
+
+def _two(b: Builder, load: bool, stride: int, size: int) -> Operation:
+    f = b.instruction.fields
+    address, addresses = _address(b), b.uses
+    offsets = [f[name] * size * stride for name in ("offset0", "offset1")]
+    words = size // 4
+    if load:
+        number = _register(b, "vdst")
+        stores = [b.write(number + i, "u32") for i in range(2 * words)]
+        registers = b.defines
+
+        def read(g: Gang) -> None:
+            base = address(g)
+            found = [g.lds.load(g, base + offset, g.on, size) for offset in offsets]
+            for i, store in enumerate(stores):
+                store(g, found[i // words][0][..., i % words])
+            unknown = [u for _, u in found if u is not None]
+            _loaded(g, registers, np.max(unknown, axis=0) if unknown else None, base)
+            _count_conflicts(g, base, size)
+
+        return _finish(b, read, True, addresses)
+    reads = [b.read(_register(b, f"data{i}") + j, "u32") for i in range(2) for j in range(words)]
+    data = [register_bits(_register(b, f"data{i}"), words) for i in range(2)]
+
+    def write(g: Gang) -> None:
+        base = address(g)
+        values = [np.broadcast_to(r(g), g.on.shape) for r in reads]
+        for i, offset in enumerate(offsets):
+            part = np.stack(values[i * words : (i + 1) * words], axis=-1)
+            g.lds.store(g, base + offset, g.on, part, size, _unknown(g, data[i]))
+        g.shadow.issue(g, COUNTER, 0)
+        g.shadow.lds_stored(g)
+        _count_conflicts(g, base, size)
+
+    return _finish(b, write, False, addresses, data[0] | data[1])
+
+
+def _transposed(b: Builder, bits: int) -> Operation:
+    """Each lane loads 64 bits; in each block of 16 lanes rows then become columns."""
+    f = b.instruction.fields
+    address, addresses = _address(b), b.uses
+    offset = f["offset0"] | f["offset1"] << 8
+    number = _register(b, "vdst")
+    stores = [b.write(number + i, "u32") for i in range(2)]
+    registers = b.defines
+    lane_of, element_of = transpose_sources(bits, b.lanes)
+
+    def run(g: Gang) -> None:
+        place = address(g) + offset
+        values, unknown = g.lds.load(g, place, g.on, 8)
+        octets = np.ascontiguousarray(values).view(np.uint8)
+        elements = octets.view(np.uint16) if bits == 16 else octets
+        if bits == 4:
+            elements = np.stack([octets & 15, octets >> 4], axis=-1).reshape(*octets.shape[:2], 16)
+        turned = np.ascontiguousarray(elements[:, lane_of, element_of])
+        if bits == 4:
+            turned = np.ascontiguousarray(turned[..., 0::2] | turned[..., 1::2] * 16).astype(np.uint8)
+        words = turned.view(U32)
+        for i, store in enumerate(stores):
+            store(g, words[..., i])
+        if unknown is not None:
+            unknown = np.broadcast_to(unknown.max(axis=1, keepdims=True), unknown.shape)
+        _loaded(g, registers, unknown, place)
+
+    return _finish(b, run, True, addresses)
+
+
+def transpose_sources(bits: int, lanes: int) -> tuple[Array, Array]:
+    """The lane and the element that element j of lane i comes from, `[lanes, n]` each with n = 64 / bits.
+
+    A block of 16 lanes holds a matrix of n rows and 16 columns, `16 / n` lanes a row; lane i gets column i (CDNA 4 ISA
+    guide, "Transpose loads"; MLIR's `amdgpu.transpose_load`).
+    """
+    n = 64 // bits
+    lane, j = np.arange(lanes)[:, None], np.arange(n)[None, :]
+    inside = lane % 16
+    source = (lane - inside) + 16 // n * j + inside // n
+    return source, np.broadcast_to(inside % n, source.shape)
+
+
+def _permute(b: Builder, name: str) -> Operation:
+    f = b.instruction.fields
+    offset = f["offset0"] | f["offset1"] << 8
+    store = b.write(_register(b, "vdst"), "u32")
+    registers = b.defines
+    if name == "ds_swizzle_b32":
+        fetch = b.read(f["addr"], "u32")
+        sources = swizzle_lanes(offset, b.lanes)
+
+        def swizzle(g: Gang) -> None:
+            x = np.broadcast_to(fetch(g), g.on.shape)
+            store(g, np.where(g.on[:, sources], x[:, sources], 0))
+            _loaded(g, registers, None, x)
+
+        return _finish(b, swizzle, True, 0)
+    address, data = b.read(f["addr"], "u32"), b.read(f["data0"], "u32")
+
+    def run(g: Gang) -> None:
+        x = np.broadcast_to(data(g), g.on.shape)
+        lane = ((np.asarray(address(g)).astype(I64) + offset) // 4) % g.lanes
+        lane = np.broadcast_to(lane, g.on.shape)
+        if name == "ds_bpermute_b32":
+            found = np.where(np.take_along_axis(g.on, lane, 1), np.take_along_axis(x, lane, 1), 0)
+        else:
+            found = np.zeros(g.on.shape, U32)
+            waves, lanes = np.nonzero(g.on)
+            found[waves, lane[waves, lanes]] = x[waves, lanes]
+        store(g, found)
+        _loaded(g, registers, None, lane)
+
+    return _finish(b, run, True, 0)
+
+
+def swizzle_lanes(offset: int, lanes: int) -> Array:
+    """The lane that each lane reads with `ds_swizzle_b32`."""
+    lane = np.arange(lanes)
+    if offset & 0x8000:  # four lanes among themselves
+        return (lane & ~3) + (offset >> 2 * (lane & 3) & 3)
+    inside = lane & 31
+    both, either, change = offset & 31, offset >> 5 & 31, offset >> 10 & 31
+    return (lane & ~31) + (((inside & both) | either) ^ change)
+
+
+def _atomic(b: Builder, what: str, returns: bool) -> Operation | None:
+    what = what.replace("wrxchg", "swap").replace("storexchg", "swap")
+    if what not in ATOMICS:
+        return None
+    f = b.instruction.fields
+    kind, function = ATOMICS[what]
+    address, addresses = _address(b), b.uses
+    names = {U32: "u32", np.uint64: "u64", np.int32: "i32", np.float32: "f32"}
+    operand = b.read(_register(b, "data0"), names[kind])
+    store = b.write(_register(b, "vdst"), names[kind]) if returns else None
+    registers = b.defines
+    offset = f["offset0"] | f["offset1"] << 8
+
+    def run(g: Gang) -> None:
+        place = address(g) + offset
+        old = g.lds.atomic(g, place, g.on, function, kind, np.broadcast_to(operand(g), g.on.shape))
+        if store is not None:
+            store(g, old)
+        _loaded(g, registers, None, place)
+        g.shadow.lds_stored(g)
+
+    return _finish(b, run, returns, addresses)
+
+
+def _count_conflicts(g: Gang, place: Array, size: int) -> None:
+    """Further cycles of an access whose lanes meet in a bank of four bytes, beyond those that its words need."""
+    words = np.where(g.on, place >> 2, -1)[..., None] + np.arange(max(1, size // 4))
+    words = np.sort(np.where(g.on[..., None], words, -1).reshape(g.count, -1), axis=1)
+    fresh = (np.diff(words, axis=1, prepend=-1) != 0) & (words >= 0)
+    wave, at = np.nonzero(fresh)
+    used = np.bincount(wave * g.banks + words[wave, at] % g.banks, minlength=g.count * g.banks)
+    by_bank = used.reshape(g.count, g.banks)
+    g.lds.conflicts += int((by_bank.max(axis=1) - -(-by_bank.sum(axis=1) // g.banks)).sum())

@@ -1,0 +1,178 @@
+"""The memory that a launch reaches: its allocations, what is read and stored there, and who wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..memory import Allocation, Memory
+from .gang import Array, Gang
+from .shadow import Fault
+
+U32, U64, I64 = np.uint32, np.uint64, np.int64
+_ALL_WRITTEN = np.uint32(0x01010101)
+
+
+@dataclass
+class Reach:
+    """The memory that a launch can see.
+
+    Attributes:
+        memory: of the device.
+        own: memory of the launch itself: its kernel arguments, the code object's constants.
+        arguments: the pointers among the kernel's arguments, with their place in these.
+    """
+
+    memory: Memory
+    own: list[Allocation]
+    arguments: list[tuple[int, int]]
+    complete: dict[int, bool] = field(default_factory=dict)
+    read: int = 0
+    stored: int = 0
+
+    def find(self, address: int) -> Allocation | None:
+        for a in self.own:
+            if a.start <= address < a.end:
+                return a
+        return self.memory.find(address)
+
+    def describe(self, address: int, size: int) -> str:
+        """Names an address that no allocation holds."""
+        near = None
+        for place, pointer in self.arguments:
+            held = self.memory.find(pointer)
+            if held is None:
+                continue
+            distance = (
+                0 if held.start <= address < held.end else min(abs(address - held.start), abs(address - held.end))
+            )
+            if near is None or distance < near[0]:
+                near = (distance, place, pointer, held)
+        if near is None:
+            return f"{size} bytes at {address:#x}, where nothing is allocated"
+        _, place, pointer, held = near
+        return (
+            f"{size} bytes at byte {address - pointer} of argument {place // 8} (bytes {place} to {place + 7} of the "
+            f"kernel's arguments), which has {held.end - pointer} bytes"
+        )
+
+    def describe_read(self, address: int, size: int) -> str:
+        """Names memory that was read before anybody wrote it."""
+        held = self.find(address)
+        for place, pointer in self.arguments:
+            if held is not None and held.start <= pointer < held.end:
+                return f"byte {address - pointer} of argument {place // 8}, which nobody wrote"
+        return f"{size} bytes at {address:#x}, which nobody wrote"
+
+    def parts(self, addresses: Array, on: Array, size: int) -> list[tuple[Allocation, Array, Array]]:
+        """Allocations with the lanes that access them and their offsets; the offsets of other lanes are any valid."""
+        found = []
+        left = on
+        while left.any():
+            inside = addresses[left]
+            low = int(inside.min())
+            held = self.find(low)
+            if held is None or low + size > held.end:
+                wave, lane = np.argwhere(left & (addresses == U64(low)))[0]
+                raise Fault(f"it accesses {self.describe(low, size)}", int(wave), int(lane))
+            if int(inside.max()) + size <= held.end:
+                mine = left
+            else:
+                mine = left & (addresses < U64(held.end))
+                beyond = mine & (addresses + U64(size) > U64(held.end))
+                if beyond.any():
+                    wave, lane = np.argwhere(beyond)[0]
+                    text = self.describe(int(addresses[wave, lane]), size)
+                    raise Fault(f"it accesses {text}", int(wave), int(lane))
+            offsets = np.where(mine, addresses, U64(low)) - U64(held.start)
+            found.append((held, mine, offsets.astype(I64)))
+            left = left & ~mine
+        return found
+
+    def load(self, g: Gang, addresses: Array, on: Array, size: int) -> tuple[Array, Array | None]:
+        """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and where nobody wrote what was read."""
+        words = max(1, size // 4)
+        out = np.zeros((*addresses.shape, words), U32)
+        unknown = None
+        for held, mine, offsets in self.parts(addresses, on, size):
+            values = _gather(held.data, offsets, size)
+            out = values if mine.all() else np.where(mine[..., None], values, out)
+            if held.written is not None and not self._complete(held):
+                fresh = _gather(held.written.view(np.uint8), offsets, size) != (
+                    _ALL_WRITTEN if size >= 4 else _ones(size)
+                )
+                if (fresh & mine[..., None]).any():
+                    text = np.where(fresh.any(axis=-1) & mine, 1, 0)
+                    unknown = text if unknown is None else np.maximum(unknown, text)
+        self.read += size * int(on.sum())
+        return out, unknown
+
+    def _complete(self, held: Allocation) -> bool:
+        """Whether every byte of an allocation was written before the launch."""
+        if held.start not in self.complete:
+            self.complete[held.start] = held.written is None or bool(held.written.all())
+        return self.complete[held.start]
+
+    def store(
+        self, g: Gang, addresses: Array, on: Array, size: int, values: Array, unknown: Array | None = None
+    ) -> None:
+        """Store `uint32[waves, lanes, words]`; what nobody wrote (`unknown`) stays unwritten."""
+        for held, mine, offsets in self.parts(addresses, on, size):
+            if any(held is a for a in self.own[:2]):
+                wave, lane = np.argwhere(mine)[0]
+                raise Fault("it stores to the kernel's arguments or code", int(wave), int(lane))
+            at, what = offsets[mine], np.ascontiguousarray(values[mine])
+            octets = what.view(np.uint8).reshape(len(at), -1)[:, :size]
+            if size % 4 == 0 and not (at & 3).any():
+                words, index = _words(held.data), (at >> 2)[:, None] + np.arange(size // 4)
+                words[index] = what
+                if held.written is not None:
+                    _words(held.written.view(np.uint8))[index] = _ALL_WRITTEN
+            else:
+                index = at[:, None] + np.arange(size)
+                held.data[index] = octets
+                if held.written is not None:
+                    held.written[index] = True
+            if unknown is not None and held.written is not None and (unknown[mine] > 0).any():
+                held.written[offsets[mine & (unknown > 0)][:, None] + np.arange(size)] = False
+                self.complete[held.start] = False
+        self.stored += size * int(on.sum())
+
+    def atomic(
+        self, addresses: Array, on: Array, function: Callable[[Any, Any], Any], kind: Any, operand: Array
+    ) -> Array:
+        """Lanes one after another; returns what was there before."""
+        out = np.zeros(addresses.shape, kind)
+        for held, mine, offsets in self.parts(addresses, on, np.dtype(kind).itemsize):
+            if held.written is not None:
+                for i in range(np.dtype(kind).itemsize):
+                    held.written[offsets[mine] + i] = True
+            for wave, lane in np.argwhere(mine):
+                cell = held.data[int(offsets[wave, lane]) :][: np.dtype(kind).itemsize].view(kind)
+                out[wave, lane] = cell[0]
+                cell[0] = function(cell[0], operand[wave, lane])
+        size = np.dtype(kind).itemsize * int(on.sum())
+        self.read, self.stored = self.read + size, self.stored + size
+        return out
+
+
+def _ones(size: int) -> Any:
+    return U32(0x0101 if size == 2 else 1)
+
+
+def _words(data: Array) -> Array:
+    return data[: len(data) & ~3].view(U32)
+
+
+def _gather(data: Array, offsets: Array, size: int) -> Array:
+    """`uint32[..., words]` of bytes at offsets."""
+    if size % 4 == 0 and not (offsets & 3).any() and data.ctypes.data % 4 == 0:
+        found: Array = _words(data)[(offsets >> 2)[..., None] + np.arange(size // 4)]
+        return found
+    octets = data[offsets[..., None] + np.arange(size)]
+    if size % 4:
+        octets = np.concatenate([octets, np.zeros((*offsets.shape, 4 - size % 4), np.uint8)], axis=-1)
+    return np.ascontiguousarray(octets).view(U32)

@@ -1,0 +1,224 @@
+"""What the hardware does not tell: registers that nobody wrote, and results that have not arrived.
+
+A value that nobody wrote may be read, moved and computed with, as compilers do; it is an error where it decides
+something: an address, or what is stored to global memory. Each lane of a register holds where its value comes from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..launch import EmulationError
+from .decode import ACC, VGPR
+from .gang import Array, Gang, register_name, registers_of
+from .operands import Operation
+
+# Counters of outstanding instructions. CDNA counts stores with loads, and all but gfx12 LDS with scalar loads.
+LOAD, STORE, LDS, SCALAR = range(4)
+COUNTERS = ("load", "store", "LDS", "scalar load")
+_SCALAR_BITS = ((1 << 128) - 1) << ACC
+_VECTOR_BITS = (1 << ACC) - 1
+
+
+class Shadow:
+    """Of the registers of a gang."""
+
+    def __init__(self, g: Gang, machine: str) -> None:
+        self.machine = machine
+        self.origins = ["", "a register that nobody wrote"]
+        self.copied: set[int] = set()  # those that are device memory: what is copied stays unwritten there
+        self.unset = np.ones(g.u32.shape, np.uint16)
+        self.unset_scalars = np.ones(g.s_u32.shape, np.uint16)
+        self.unwritten = ((1 << len(g.u32)) - 1) | _SCALAR_BITS
+        self.issued = np.zeros((4, g.waves), np.int64)
+        self.done = np.zeros((4, g.waves), np.int64)
+        self.arrives = np.zeros((ACC + 128, g.waves), np.int64)
+        self.by = np.zeros((ACC + 128, g.waves), np.int8)
+        self.pending = 0
+        self.last_lds_store = np.zeros((2, g.waves), np.int64)  # by the counter of LDS, and of loads to LDS
+
+    # ---- before and after an instruction
+
+    def before(self, g: Gang, op: Operation) -> None:
+        """What an instruction reads must have arrived, and its addresses must be known."""
+        waiting = (op.uses | op.defines) & self.pending
+        if waiting:
+            self._arrived(g, op, waiting)
+        if (op.addresses | op.stored) & self.unwritten:
+            self._known(g, op)
+
+    def after(self, g: Gang, op: Operation) -> None:
+        """What of the results nobody wrote."""
+        flow = op.flow
+        if flow == "memory":
+            return
+        found = None
+        unwritten = op.uses & self.unwritten
+        if unwritten and flow == "lane":
+            found = self.found(g, op)
+        elif unwritten and flow == "scalar":
+            self._scalars(g, op, unwritten)
+            return
+        elif unwritten and callable(flow):
+            flow(g, self)
+            return
+        if found is not None or op.defines & self.unwritten:
+            self.set(g, op.defines, found)
+
+    def found(self, g: Gang, op: Operation) -> Array | None:
+        """Where the result of an instruction on lanes comes from what nobody wrote."""
+        if op.chooses is None:
+            return self.joined(g, op.uses & self.unwritten)
+        sides = []
+        for number in op.choices:
+            part = np.zeros(g.on.shape, np.uint16)
+            if number >= VGPR:
+                part = self.unset[number - VGPR][g.at]
+            elif number < 128:
+                part = np.broadcast_to(self.unset_scalars[number][g.at][:, None], g.on.shape)
+            sides.append(part)
+        return np.where(op.chooses(g), sides[1], sides[0])
+
+    def joined(self, g: Gang, registers: int) -> Array | None:
+        """Where any of these registers holds what nobody wrote, `[waves, lanes]`; None: nowhere that is active."""
+        found: Any = None
+        for number in registers_of(registers):
+            if number >= VGPR:
+                part = self.unset[number - VGPR][g.at]
+            else:
+                part = np.broadcast_to(self.unset_scalars[number][g.at][:, None], g.on.shape)
+            found = part if found is None else np.maximum(found, part)
+        return found if found is not None and (found[g.on] > 0).any() else None
+
+    def _scalars(self, g: Gang, op: Operation, unwritten: int) -> None:
+        numbers = [n for n in registers_of(unwritten) if n < VGPR]
+        found = np.max([self.unset_scalars[n][g.at] for n in numbers], axis=0) if numbers else 0
+        for number in registers_of(op.defines):
+            if number < VGPR:
+                self.unset_scalars[number, g.at] = found
+                self._update(number)
+
+    def set(self, g: Gang, registers: int, found: Array | None) -> None:
+        """These registers' active lanes hold what `found` says (None: values that were written)."""
+        for number in registers_of(registers):
+            if number < VGPR:
+                self.unset_scalars[number, g.at] = 0 if found is None else found.max(axis=1)
+            else:
+                g.put(self.unset[number - VGPR], 0 if found is None else found)
+            self._update(number)
+
+    def _update(self, number: int) -> None:
+        at = number - VGPR if number >= VGPR else ACC + number
+        some = (self.unset[number - VGPR] if number >= VGPR else self.unset_scalars[number]).any()
+        self.unwritten = self.unwritten | 1 << at if some else self.unwritten & ~(1 << at)
+
+    def origin(self, text: str, *, memory: bool = False) -> int:
+        """The number of a place where a value that nobody wrote comes from; `memory`: from device memory."""
+        if text not in self.origins and len(self.origins) < 60000:
+            self.origins.append(text)
+            if memory:
+                self.copied.add(len(self.origins) - 1)
+        return self.origins.index(text) if text in self.origins else 1
+
+    def _known(self, g: Gang, op: Operation) -> None:
+        for registers, what in ((op.addresses, "its address"), (op.stored, "what it stores")):
+            lanes = op.reaches(g) if op.reaches is not None and registers is op.stored else g.on
+            for number in registers_of(registers & self.unwritten):
+                if number >= VGPR:
+                    part = np.where(lanes, self.unset[number - VGPR][g.at], 0)
+                else:
+                    part = np.broadcast_to(self.unset_scalars[number][g.at][:, None], g.on.shape) * g.on.any(
+                        axis=1, keepdims=True
+                    )
+                if registers is op.stored and self.copied:
+                    part = np.where(np.isin(part, list(self.copied)), 0, part)
+                if part.any():
+                    wave, lane = np.argwhere(part)[0]
+                    raise Fault(
+                        f"{what} comes from {self.origins[part[wave, lane]]} ({register_name(number)})",
+                        int(wave),
+                        int(lane),
+                    )
+
+    # ---- waiting
+
+    def arrived(self, g: Gang, registers: int) -> None:
+        """Registers that an instruction reads by an index must have arrived."""
+        for number in registers_of(registers & self.pending):
+            at = number - VGPR
+            late = self.arrives[at][g.at] > self.done[self.by[at][g.at], g.index]
+            if late.any():
+                raise Fault(f"it reads {register_name(number)} before it was waited for", int(np.argmax(late)), -1)
+
+    def _arrived(self, g: Gang, op: Operation, waiting: int) -> None:
+        for number in registers_of(waiting):
+            at = number - VGPR if number >= VGPR else ACC + number
+            kinds = self.by[at][g.at]
+            if op.loads and number not in registers_of(op.uses & waiting) and (kinds == op.counter).all():
+                continue  # results of one counter arrive in order
+            late = self.arrives[at][g.at] > self.done[kinds, g.index]
+            if late.any():
+                wave = int(np.argmax(late))
+                verb = "reads" if op.uses >> at & 1 else "overwrites"
+                raise Fault(
+                    f"it {verb} {register_name(number)} before the {COUNTERS[kinds[wave]]} that fills it was waited "
+                    "for",
+                    wave, -1,
+                )  # fmt: skip
+
+    def issue(self, g: Gang, counter: int, registers: int) -> None:
+        """An instruction of a counter was issued; its results go to these registers."""
+        if counter == STORE and self.machine.startswith("gfx9"):
+            counter = LOAD
+        self.issued[counter, g.at] += 1
+        if registers:
+            now = self.issued[counter, g.at]
+            for number in registers_of(registers):
+                at = number - VGPR if number >= VGPR else ACC + number
+                self.arrives[at, g.at] = now
+                self.by[at, g.at] = counter
+            self.pending |= registers
+
+    def wait(self, g: Gang, counter: int, most: int) -> None:
+        """At most so many instructions of a counter are outstanding from now on."""
+        shared = counter in (LDS, SCALAR) and not self.machine.startswith("gfx12")
+        if shared:
+            mixed = (self.issued[SCALAR, g.at] > self.done[SCALAR, g.at]) & (most > 0)
+            for kind in (LDS, SCALAR) if most == 0 else (LDS,):
+                reached = np.maximum(self.done[kind, g.at], self.issued[kind, g.at] - most)
+                self.done[kind, g.at] = np.where(mixed, self.done[kind, g.at], reached)
+        elif counter == SCALAR and most > 0:
+            return  # these arrive in any order
+        else:
+            self.done[counter, g.at] = np.maximum(self.done[counter, g.at], self.issued[counter, g.at] - most)
+        if self.pending:
+            numbers = registers_of(self.pending)
+            at = np.array([n - VGPR if n >= VGPR else ACC + n for n in numbers])
+            late = (self.arrives[at] > self.done[self.by[at], np.arange(g.waves)]).any(axis=1)
+            self.pending = sum(1 << int(a) for a in at[late])
+
+    def lds_stored(self, g: Gang, through_load: bool = False) -> None:
+        """The LDS instruction just issued, or load to LDS, writes LDS."""
+        counter = LOAD if through_load else LDS
+        self.last_lds_store[int(through_load), g.at] = self.issued[counter, g.at]
+
+    def barrier(self, g: Gang) -> None:
+        """What was written to LDS before a barrier must be there."""
+        for through_load, counter in enumerate((LDS, LOAD)):
+            late = self.last_lds_store[through_load, g.at] > self.done[counter, g.at]
+            if late.any():
+                raise Fault(
+                    f"a wave comes to a barrier before its last {'load to' if through_load else 'store to'} LDS was "
+                    "waited for: others may read what is not there",
+                    int(np.argmax(late)), -1,
+                )  # fmt: skip
+
+
+class Fault(EmulationError):
+    """What is wrong with an instruction, of which wave of the selection and lane (-1: of none)."""
+
+    def __init__(self, text: str, wave: int = -1, lane: int = -1) -> None:
+        super().__init__(text)
+        self.wave, self.lane = wave, lane

@@ -1,0 +1,181 @@
+"""What an emulated AMD GPU finds: each kernel is right, and then broken in one place."""
+
+# ruff: noqa: E501  (rows of tables)
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tinygrad")
+from emulation.amd_kernels import Device, code_object, instructions
+
+import qmlir
+
+WAVE = {"gfx942": 64, "gfx1100": 32, "gfx1201": 32}
+GROUPS = 3
+
+
+def exchange(machine: str) -> dict[str, Any]:
+    """Lines of `out[i] = in[i] + 1` through LDS, each wave in the order that the other one of its workgroup wrote."""
+    i = instructions(machine)
+    v, s, null = i.v, i.s, i.NULL
+    other = 4 * WAVE[machine]
+    if machine == "gfx942":
+        lines = {
+            "arguments": i.s_load_dwordx4(s[4:7], s[0:1], offset=0, imm=1), "await arguments": i.s_waitcnt(simm16=0xC07F),
+            "group": i.s_mul_i32(s[8], s[2], 2 * other), "place": i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+            "in": i.s_add_u32(s[4], s[4], s[8]), "in high": i.s_addc_u32(s[5], s[5], 0),
+            "out": i.s_add_u32(s[6], s[6], s[8]), "out high": i.s_addc_u32(s[7], s[7], 0),
+            "load": i.global_load_dword(v[2], v[1], saddr=s[4:5]), "await load": i.s_waitcnt(simm16=0x0F70),
+            "add": i.v_add_u32_e32(v[2], 1, v[2]), "write": i.ds_write_b32(addr=v[1], data0=v[2]),
+            "await write": i.s_waitcnt(simm16=0xC07F), "barrier": i.s_barrier(),
+            "turn": i.v_xor_b32_e32(v[3], other, v[1]), "read": i.ds_read_b32(v[4], addr=v[3]),
+            "await read": i.s_waitcnt(simm16=0xC07F), "store": i.global_store_dword(addr=v[3], data=v[4], saddr=s[6:7]),
+        }  # fmt: skip
+    else:
+        gfx12 = machine == "gfx1201"
+        group = i.ttmp[9] if gfx12 else s[2]
+        wait = (lambda kind: {"k": i.s_wait_kmcnt, "l": i.s_wait_loadcnt, "d": i.s_wait_dscnt}[kind](simm16=0)) if gfx12 else (
+            lambda kind: i.s_waitcnt(simm16={"k": 0xFC07, "l": 0x03F7, "d": 0xFC07}[kind])
+        )  # fmt: skip
+        add, carry = (i.s_add_co_u32, i.s_add_co_ci_u32) if gfx12 else (i.s_add_u32, i.s_addc_u32)
+        lines = {
+            "arguments": i.s_load_b128(s[4:7], s[0:1], soffset=null), "await arguments": wait("k"),
+            "group": i.s_mul_i32(s[8], group, 2 * other), "place": i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+            "in": add(s[4], s[4], s[8]), "in high": carry(s[5], s[5], 0),
+            "out": add(s[6], s[6], s[8]), "out high": carry(s[7], s[7], 0),
+            "load": i.global_load_b32(v[2], **{"vaddr" if gfx12 else "addr": v[1:2] if gfx12 else v[1]}, saddr=s[4:5]),
+            "await load": wait("l"),
+            "add": i.v_add_nc_u32_e32(v[2], 1, v[2]),
+            "write": i.ds_store_b32(addr=v[1], data0=v[2]), "await write": wait("d"),
+            "barrier": i.s_barrier_signal(ssrc0=-1).to_bytes() + i.s_barrier_wait(simm16=0xFFFF).to_bytes()
+            if gfx12 else i.s_barrier(),
+            "turn": i.v_xor_b32_e32(v[3], other, v[1]), "read": i.ds_load_b32(v[4], addr=v[3]), "await read": wait("d"),
+            "store": i.global_store_b32(**{"vaddr": v[3:4], "vsrc": v[4]} if gfx12 else {"addr": v[3], "data": v[4]}, saddr=s[6:7]),
+        }  # fmt: skip
+    return {**lines, "end": i.s_endpgm()}
+
+
+def run(
+    machine: str, lines: dict[str, Any], *, seed: int | None = None, lds: int | None = None, count: int | None = None,
+) -> None:  # fmt: skip
+    lanes = WAVE[machine]
+    total = 2 * lanes * GROUPS
+    device = Device(machine)
+    source = device.buffer(np.arange(total if count is None else count, dtype=np.int32))
+    target = device.buffer(np.zeros(total, np.int32), written=False)
+    code = code_object(machine, list(lines.values()), lds=8 * lanes if lds is None else lds, lanes=lanes)
+    device.launch(code, source, target, threads=2 * lanes, groups=GROUPS, seed=seed)
+    np.testing.assert_array_equal(device.read(target, None), np.arange(total) + 1)
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+@pytest.mark.parametrize("machine", WAVE)
+def test_the_right_kernel_passes_in_every_order(machine: str, seed: int | None) -> None:
+    run(machine, exchange(machine), seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("await arguments", "reads s4 before the scalar load that fills it was waited for"),
+        ("await load", "reads v2 before the load that fills it was waited for"),
+        ("await write", "comes to a barrier before its last store to LDS was waited for"),
+        ("await read", "reads v4 before the LDS that fills it was waited for"),
+        (
+            "barrier",
+            "of LDS, which wave . of the workgroup wrote with no barrier between|which wave . of the workgroup read",
+        ),
+        ("write", "what it stores comes from LDS that nobody wrote"),
+        ("read", "what it stores comes from a register that nobody wrote .v4."),
+        ("turn", "its address comes from a register that nobody wrote .v3."),
+        ("group", "its address comes from a register that nobody wrote .s4."),
+    ],
+)
+@pytest.mark.parametrize("machine", WAVE)
+def test_a_line_that_is_missing_is_found(machine: str, line: str, message: str) -> None:
+    lines = exchange(machine)
+    del lines[line]
+    with pytest.raises(qmlir.EmulationError, match=message):
+        run(machine, lines)
+
+
+@pytest.mark.parametrize("machine", WAVE)
+def test_accesses_beyond_a_buffer_name_the_argument(machine: str) -> None:
+    total = 2 * WAVE[machine] * GROUPS
+    with pytest.raises(
+        qmlir.EmulationError, match=f"4 bytes at byte {4 * total - 4} of argument 0 .*has {4 * total - 4} bytes"
+    ):
+        run(machine, exchange(machine), count=total - 1)
+
+
+@pytest.mark.parametrize("machine", WAVE)
+def test_accesses_beyond_lds(machine: str) -> None:
+    size = 8 * WAVE[machine]
+    with pytest.raises(
+        qmlir.EmulationError, match=f"it accesses 4 bytes at {size - 4} of the workgroup's {size - 4} bytes of LDS"
+    ):
+        run(machine, exchange(machine), lds=size - 4)
+
+
+@pytest.mark.parametrize("machine", WAVE)
+def test_memory_that_nobody_wrote(machine: str) -> None:
+    """Copies of it stay unwritten, as padding is copied; what decides an address is an error."""
+    i, lines, lanes = instructions(machine), exchange(machine), WAVE[machine]
+    device = Device(machine)
+    total = 2 * lanes * GROUPS
+    source, target = (device.buffer(np.zeros(total, np.int32), written=False) for _ in range(2))
+    code = code_object(machine, list(lines.values()), lds=8 * lanes, lanes=lanes)
+    device.launch(code, source, target, threads=2 * lanes, groups=GROUPS)
+    held = device.memory.find(target)
+    assert held is not None
+    assert held.written is not None
+    assert not held.written.any()
+    lines["turn"] = i.v_lshlrev_b32_e32(i.v[3], 2, i.v[2])
+    code = code_object(machine, list(lines.values()), lds=8 * lanes, lanes=lanes)
+    with pytest.raises(qmlir.EmulationError, match="its address comes from byte 0 of argument 0, which nobody wrote"):
+        device.launch(code, source, target, threads=2 * lanes, groups=GROUPS)
+
+
+def test_a_barrier_that_a_wave_does_not_reach() -> None:
+    i = instructions("gfx942")
+    lines = exchange("gfx942")
+    # Waves whose first item is not 0 leave before the barrier.
+    before = {
+        "first": i.v_cmp_gt_u32_e32(64, i.v[0]), "which": i.s_cbranch_vccnz(simm16=1), "leave": i.s_endpgm(),
+    }  # fmt: skip
+    with pytest.raises(qmlir.EmulationError, match=r"wave 0 waits at a barrier .* that waves \[1\] never reach"):
+        run(
+            "gfx942",
+            {**{k: lines[k] for k in ("arguments",)}, **before, **{k: x for k, x in lines.items() if k != "arguments"}},
+        )
+
+
+def test_a_store_to_lds_without_active_lanes() -> None:
+    i, lines = instructions("gfx942"), exchange("gfx942")
+    none = {"none": i.s_mov_b64(i.EXEC, 0), "store nothing": lines["write"], "all": i.s_mov_b64(i.EXEC, -1)}
+    at = list(lines).index("write")
+    run("gfx942", {**dict(list(lines.items())[:at]), **none, **dict(list(lines.items())[at:])})
+
+
+def test_what_the_device_would_refuse() -> None:
+    lines = exchange("gfx942")
+    with pytest.raises(qmlir.EmulationError, match="needs 70000 bytes of LDS; gfx942 has 65536"):
+        run("gfx942", lines, lds=70000)
+    device = Device("gfx942")
+    code = code_object("gfx942", list(lines.values()))
+    with pytest.raises(qmlir.EmulationError, match="workgroups of 2048 work items; the device's limit is 1024"):
+        device.launch(code, 0, 0, threads=2048)
+    with pytest.raises(qmlir.EmulationError, match="the code object is for gfx942, the emulated device is a gfx950"):
+        Device("gfx950").launch(code, 0, 0, threads=64)
+
+
+def test_code_that_is_none() -> None:
+    with pytest.raises(qmlir.EmulationError, match="is not a code object for AMD GPUs"):
+        Device("gfx942").launch(b"PTX", 0, threads=64)
+    unknown = code_object("gfx942", [b"\xff\xff\xff\xff"])
+    with pytest.raises(qmlir.EmulationError, match="ffffffff at 0x200 is no known instruction of gfx942"):
+        Device("gfx942").launch(unknown, 0, threads=64)

@@ -1,0 +1,401 @@
+"""Each instruction alone: vector arithmetic against AMD's pseudocode, the rest against tables and loops."""
+
+# ruff: noqa: E501  (rows of tables)
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+pytest.importorskip("tinygrad")
+from emulation.amd_kernels import gang, instructions, operation_of
+from emulation.pcode import Lane, Unknown
+
+from qmlir.emulation.amd.arithmetic import LANES
+from qmlir.emulation.amd.decode import canonical
+from qmlir.emulation.amd.lanes import dpp_lanes
+from qmlir.emulation.amd.lds import swizzle_lanes, transpose_sources
+from qmlir.emulation.amd.operands import TYPES, WIDTH
+
+SETS = ("cdna", "rdna3", "rdna4")
+FLOAT_BITS = [0, 1 << 31, 0x3F800000, 0xBF800000, 0x7F800000, 0xFF800000, 0x7FC00000, 1, 0x80000001, 0x7FFFFF, 0x4F000000,
+              0xCF000000, 0x4F800000, 0x3F000000, 0x40200000, 0xC0600000, 0x477FE000, 0x477FF000, 0x33800000]  # fmt: skip
+HALF_BITS = [0, 0x8000, 0x3C00, 0xBC00, 0x7C00, 0xFC00, 0x7E00, 1, 0x8001, 0x7BFF, 0x4200, 0x3800]
+INTEGERS = [
+    0,
+    1,
+    2,
+    31,
+    32,
+    33,
+    127,
+    128,
+    255,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    0xFFFFFF,
+    0x800000,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFF,
+]
+# Not in the pseudocode that the tables hold, or there not as numbers: compared in other tests.
+APPROXIMATE = {"v_exp", "v_log", "v_sin", "v_cos", "v_rsq", "v_rcp", "v_sqrt", "v_cvt_pk_rtz", "v_ldexp_f16"}
+
+
+def pseudocode() -> dict[str, dict[str, str]]:
+    """By our names, then by instruction set."""
+    found: dict[str, dict[str, str]] = {}
+    for name in SETS:
+        table = importlib.import_module(f"tinygrad.runtime.autogen.amd.{name}.str_pcode").PCODE
+        for op, text in table.items():
+            if type(op).__name__.startswith("VOP"):
+                found.setdefault(canonical(op.name), {}).setdefault(name, text)
+    return found
+
+
+PSEUDOCODE = pseudocode()
+
+
+def operands(kind: str, rng: Any, count: int) -> Any:
+    width = WIDTH[kind]
+    random = rng.integers(0, 1 << 62, count, dtype=np.uint64) * np.uint64(3) & np.uint64((1 << width) - 1)
+    special: list[int] = HALF_BITS if kind == "f16" else FLOAT_BITS if kind == "f32" else INTEGERS
+    if kind == "f32":  # numbers of ordinary size as well
+        near = (rng.standard_normal(count) * 2.0 ** rng.integers(-20, 20, count)).astype(np.float32).view(np.uint32)
+        random = np.where(rng.random(count) < 0.7, near, random)
+    if kind == "f64":
+        random = (rng.standard_normal(count) * 1000).view(np.uint64)
+        special = []
+    if special:
+        random = np.where(rng.random(count) < 0.4, rng.choice(np.array(special, np.uint64), count), random)
+    return random & np.uint64((1 << width) - 1)
+
+
+def same(got: int, want: int, kind: str) -> bool:
+    if got == want or kind not in ("f16", "f32", "f64"):
+        return got == want
+    view = {"f16": (np.uint16, np.float16), "f32": (np.uint32, np.float32), "f64": (np.uint64, np.float64)}[kind]
+    a, b = (np.array(x, view[0]).view(view[1]) for x in (got, want))
+    return bool(np.isnan(a) and np.isnan(b))
+
+
+def compared(name: str, text: str, count: int = 20) -> int:
+    """Compare an instruction on random operands; how many lanes were."""
+    result, kinds, function = LANES[name]
+    rng = np.random.default_rng(len(name))
+    given = [operands(k, rng, count) for k in kinds.split()]
+    arrays = [x.astype(TYPES[f"u{WIDTH[k]}"]).view(TYPES[k]) for x, k in zip(given, kinds.split(), strict=True)]
+    if name.startswith("v_ldexp"):
+        arrays[1] = (arrays[1] % 61 - 30).astype(arrays[1].dtype)
+        given[1] = arrays[1].astype(np.int64).astype(np.uint64) & np.uint64((1 << WIDTH[kinds.split()[1]]) - 1)
+    with np.errstate(all="ignore"):
+        got = np.broadcast_to(np.asarray(function(*arrays)), count).astype(TYPES[result])
+    bits = got.view(TYPES[f"u{WIDTH[result]}"])
+    for i in range(count):
+        lane = Lane(**{f"S{j}": int(x[i]) for j, x in enumerate(given)}, D0=0, ROUND_MODE=0, ROUND_NEAREST_EVEN=0,
+                    ROUND_TOWARD_ZERO=0)  # fmt: skip
+        lane.run(text)
+        want = lane.bits.get("D0", lane.bits.get("D", 0)) & ((1 << WIDTH[result]) - 1)
+        shown = [hex(int(x[i])) for x in given]
+        assert same(int(bits[i]), want, result), f"{name} of {shown}: {int(bits[i]):#x}, pseudocode says {want:#x}"
+    return count
+
+
+def cases() -> list[tuple[str, str]]:
+    return [(n, s) for n in LANES for s, _ in PSEUDOCODE.get(n, {}).items() if not n.startswith(tuple(APPROXIMATE))]
+
+
+def readable() -> dict[str, list[str]]:
+    """The instructions whose pseudocode `pcode` reads, by instruction set; each is read on zeros."""
+    found: dict[str, list[str]] = {}
+    for name, which in cases():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                Lane(S0=0, S1=0, S2=0, D0=0, ROUND_MODE=0, ROUND_NEAREST_EVEN=0, ROUND_TOWARD_ZERO=0).run(
+                    PSEUDOCODE[name][which]
+                )
+        except (Unknown, KeyError, ZeroDivisionError, AttributeError, RecursionError):
+            continue
+        found.setdefault(name, []).append(which)
+    return found
+
+
+READABLE = readable()
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_vector_arithmetic_is_amds_pseudocode(name: str) -> None:
+    for which in READABLE[name]:
+        assert compared(name, PSEUDOCODE[name][which]) > 0
+
+
+def test_most_are_compared() -> None:
+    left = {n for n, _ in cases()} - READABLE.keys()
+    assert len(READABLE) > 120, sorted(left)
+
+
+# ---- matrix instructions, by loops over the tables of the instruction set guides
+
+
+def mfma_row(m: int, register: int, lane: int) -> int:
+    """Of a result: CDNA 3 ISA guide, "Dense matrix layouts"."""
+    return 8 * (register // 4) + 4 * (lane // 32) + register % 4 if m == 32 else 4 * (lane // 16) + register
+
+
+def mfma_k(bits: int, scaled: bool, m: int, k: int, lane: int, place: int) -> int:
+    """Which K a place of an operand's lane holds."""
+    group, run = lane // m, k * m // 64
+    if scaled and bits == 8:  # two runs of 16
+        return 16 * group + place if place < 16 else k // 2 + 16 * group + place - 16
+    return run * group + place
+
+
+MFMA = [
+    # machine, name in tinygrad, rows, K, type of the operands, bits
+    ("gfx942", "v_mfma_i32_16x16x32_i8", 16, 32, "i8"), ("gfx942", "v_mfma_i32_32x32x16_i8", 32, 16, "i8"),
+    ("gfx950", "v_mfma_i32_16x16x64_i8", 16, 64, "i8"), ("gfx950", "v_mfma_i32_32x32x32_i8", 32, 32, "i8"),
+    ("gfx942", "v_mfma_f32_16x16x16_f16", 16, 16, "f16"), ("gfx942", "v_mfma_f32_32x32x8_f16", 32, 8, "f16"),
+    ("gfx950", "v_mfma_f32_16x16x32_f16", 16, 32, "f16"), ("gfx950", "v_mfma_f32_32x32x16_f16", 32, 16, "f16"),
+    ("gfx942", "v_mfma_f32_16x16x16_bf16", 16, 16, "bf16"), ("gfx950", "v_mfma_f32_16x16x32_bf16", 16, 32, "bf16"),
+    ("gfx942", "v_mfma_f32_16x16x32_fp8_fp8", 16, 32, "e4m3fnuz"), ("gfx942", "v_mfma_f32_16x16x32_bf8_bf8", 16, 32, "e5m2fnuz"),
+    ("gfx950", "v_mfma_f32_16x16x32_fp8_fp8", 16, 32, "e4m3"), ("gfx950", "v_mfma_f32_16x16x128_f8f6f4", 16, 128, "e4m3"),
+    ("gfx950", "v_mfma_f32_32x32x64_f8f6f4", 32, 64, "e4m3"),
+]  # fmt: skip
+TYPES_OF = {
+    "i8": np.int8, "u8": np.uint8, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn,
+    "e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "e5m2": ml_dtypes.float8_e5m2, "e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+}  # fmt: skip
+
+
+def numbers(kind: str, rng: Any, *shape: int) -> Any:
+    if kind in ("i8", "u8"):
+        return rng.integers(-128 if kind == "i8" else 0, 128 if kind == "i8" else 256, shape).astype(TYPES_OF[kind])
+    return rng.integers(-8, 9, shape).astype(TYPES_OF[kind])  # exact in every type
+
+
+def placed(lanes: int, count: int, kind: Any, find: Any) -> Any:
+    """Registers `uint32[registers, 1, lanes]` of what `find(lane, place)` says that each place holds."""
+    made = np.zeros((lanes, count), kind)
+    for lane in range(lanes):
+        for place in range(count):
+            made[lane, place] = find(lane, place)
+    return np.ascontiguousarray(made.view(np.uint32).T)[:, None, :]
+
+
+def multiplied(machine: str, data: Any, lanes: int, a: Any, b: Any, c: Any) -> Any:
+    """The registers from v96 on after an instruction with operands in v0, v32 and v64."""
+    g = gang(lanes)
+    for first, words in ((0, a), (32, b), (64, c)):
+        g.u32[first : first + len(words)] = words
+    operation_of(machine, data, lanes).run(g)
+    return g.u32[96 : 96 + len(c), 0]
+
+
+@pytest.mark.parametrize(("machine", "name", "m", "k", "kind"), MFMA, ids=[f"{x[0]}-{x[1]}-{x[4]}" for x in MFMA])
+def test_mfma(machine: str, name: str, m: int, k: int, kind: str) -> None:
+    i = instructions(machine)
+    rng = np.random.default_rng(k)
+    a, b = numbers(kind, rng, m, k), numbers(kind, rng, m, k)
+    result = np.int32 if kind == "i8" else np.float32
+    c = rng.integers(-999, 999, (m, m)).astype(result)
+    bits = 8 * np.dtype(TYPES_OF[kind]).itemsize
+    count, registers = k * m // 64, m * m // 64
+    scaled = "f8f6f4" in name
+
+    def operand(x: Any) -> Any:
+        return placed(64, count, TYPES_OF[kind], lambda lane, e: x[lane % m, mfma_k(bits, scaled, m, k, lane, e)])
+
+    addend = placed(64, registers, result, lambda lane, r: c[mfma_row(m, r, lane), lane % m])
+    words = count * bits // 32
+    v = i.v
+    data = getattr(i, name)(v[96 : 95 + registers], v[0 : words - 1], v[32 : 31 + words], v[64 : 63 + registers])
+    got = multiplied(machine, data, 64, operand(a), operand(b), addend).view(result)
+    want = a.astype(np.float64) @ b.astype(np.float64).T + c
+    for r in range(registers):
+        for lane in range(64):
+            assert got[r, lane] == want[mfma_row(m, r, lane), lane % m], (r, lane)
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("m", [16, 32])
+def test_scaled_mfma(m: int, bits: int) -> None:
+    """A scale belongs to 32 codes in the order of K, wherever these lie."""
+    i = instructions("gfx950")
+    k, rng = 2048 // m, np.random.default_rng(m + bits)
+    codes = rng.integers(0, 16, (2, m, k)).astype(np.uint8)  # of e2m1
+    values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])[codes]
+    exponents = rng.integers(120, 134, (2, m, k // 32)).astype(np.uint8)
+
+    def operand(side: int) -> Any:
+        if bits == 8:
+            one = values[side].astype(ml_dtypes.float8_e4m3fn)
+            return placed(64, 32, one.dtype, lambda lane, e: one[lane % m, mfma_k(8, True, m, k, lane, e)])
+        halves = placed(64, 32, np.uint8, lambda lane, e: codes[side][lane % m, 32 * (lane // m) + e])
+        octets = np.ascontiguousarray(halves[:, 0].T).view(np.uint8)
+        return np.ascontiguousarray(octets[:, 0::2] | octets[:, 1::2] << 4).view(np.uint32).T[:, None]
+
+    g = gang(64)
+    lane = np.arange(64)
+    for first, side in ((0, 0), (32, 1)):
+        x = operand(side)
+        g.u32[first : first + len(x)] = x
+        g.u32[120 + side, 0] = exponents[side][lane % m, lane // m].astype(np.uint32) << (8 * side)
+    registers, words = m * m // 64, bits
+    v = i.v
+    cls = f"v_mfma_scale_f32_{m}x{m}x{k}_f8f6f4"
+    form = 0 if bits == 8 else 4
+    raw = getattr(i, cls)(
+        v[96 : 95 + registers], v[0 : words - 1], v[32 : 31 + words], v[64 : 63 + registers], cbsz=form, blgp=form,
+        scale_src0=256 + 120, scale_src1=256 + 121, opsel=2, x2encoding=0xD3AC,
+    )  # fmt: skip
+    data = raw.to_bytes()
+    word = int.from_bytes(data, "little")
+    word = word & ~(0x1FF << 114) | 128 << 114  # the addend is the constant 0
+    operation_of("gfx950", word.to_bytes(16, "little"), 64).run(g)
+    factor = np.repeat(2.0 ** (exponents.astype(np.int64) - 127.0), 32, axis=-1)
+    want = (values[0] * factor[0]) @ (values[1] * factor[1]).T
+    got = g.f32[96 : 96 + registers, 0]
+    for r in range(registers):
+        for x in range(64):
+            assert got[r, x] == np.float32(want[mfma_row(m, r, x), x % m]), (r, x)
+
+
+WMMA = [
+    ("i32_16x16x16_iu8", "i8"),
+    ("i32_16x16x16_iu8", "u8"),
+    ("f32_16x16x16_f16", "f16"),
+    ("f32_16x16x16_bf16", "bf16"),
+]
+WMMA_CASES = [(m, n, k) for m in ("gfx1100", "gfx1201") for n, k in WMMA]
+WMMA_CASES += [("gfx1201", "f32_16x16x16_fp8_fp8", "e4m3"), ("gfx1201", "f32_16x16x16_bf8_bf8", "e5m2")]
+
+
+@pytest.mark.parametrize(("machine", "name", "kind"), WMMA_CASES)
+def test_wmma(machine: str, name: str, kind: str) -> None:
+    """RDNA 3: lanes 16-31 hold the operands once more, and odd rows of the result; RDNA 4: the other half of K, and rows
+    8 to 15."""
+    i, gfx12 = instructions(machine), machine == "gfx1201"
+    rng = np.random.default_rng(len(name))
+    a, b = numbers(kind, rng, 16, 16), numbers(kind, rng, 16, 16)
+    result = np.int32 if kind in ("i8", "u8") else np.float32
+    c = rng.integers(-999, 999, (16, 16)).astype(result)
+    count = 8 if gfx12 else 16
+
+    def operand(x: Any) -> Any:
+        return placed(32, count, TYPES_OF[kind], lambda lane, e: x[lane % 16, e + (8 * (lane // 16) if gfx12 else 0)])
+
+    def row(register: int, lane: int) -> int:
+        return register + 8 * (lane // 16) if gfx12 else 2 * register + lane // 16
+
+    addend = placed(32, 8, result, lambda lane, r: c[row(r, lane), lane % 16])
+    words = count * np.dtype(TYPES_OF[kind]).itemsize // 4
+    v = i.v
+    signed = {"neg": 3} if kind == "i8" else {}
+    data = getattr(i, f"v_wmma_{name}")(v[96:103], v[0 : words - 1], v[32 : 31 + words], v[64:71], **signed)
+    got = multiplied(machine, data, 32, operand(a), operand(b), addend).view(result)
+    want = a.astype(np.float64) @ b.astype(np.float64).T + c
+    for r in range(8):
+        for lane in range(32):
+            assert got[r, lane] == want[row(r, lane), lane % 16], (r, lane)
+
+
+# ---- between lanes
+
+
+@pytest.mark.parametrize(
+    ("control", "wanted"),
+    [
+        (0x1B, lambda n: n ^ 3), (0xE4, lambda n: n), (0x101, lambda n: n + 1 if n % 16 < 15 else -1),
+        (0x113, lambda n: n - 3 if n % 16 > 2 else -1), (0x121, lambda n: n // 16 * 16 + (n - 1) % 16),
+        (0x140, lambda n: n ^ 15), (0x141, lambda n: n ^ 7), (0x142, lambda n: n // 16 * 16 - 1 if n > 15 else -1),
+        (0x143, lambda n: 31 if n > 31 else -1), (0x155, lambda n: n // 16 * 16 + 5), (0x163, lambda n: n ^ 3),
+    ],
+)  # fmt: skip
+def test_dpp(control: int, wanted: Any) -> None:
+    np.testing.assert_array_equal(dpp_lanes(control, 64), [wanted(n) for n in range(64)])
+
+
+def test_swizzle() -> None:
+    np.testing.assert_array_equal(swizzle_lanes(0x041F, 64), np.arange(64) ^ 1)
+    np.testing.assert_array_equal(swizzle_lanes(0x8000 | 0b00011011, 64), np.arange(64) ^ 3)
+
+
+@pytest.mark.parametrize("size", [16, 32])
+def test_permlane_swap_is_amds_pseudocode(size: int) -> None:
+    i = instructions("gfx950")
+    g = gang(64)
+    x, y = np.arange(64, dtype=np.uint32), np.arange(100, 164, dtype=np.uint32)
+    g.u32[1, 0], g.u32[2, 0] = x, y
+    operation_of("gfx950", getattr(i, f"v_permlane{size}_swap_b32_e32")(i.v[1], i.v[2]), 64).run(g)
+    vdst, source = x.copy(), y.copy()
+    for block in range(0, 64, 2 * size):
+        for lane in range(size):
+            source[block + lane], vdst[block + lane + size] = vdst[block + lane + size], source[block + lane]
+    np.testing.assert_array_equal(g.u32[1, 0], vdst)
+    np.testing.assert_array_equal(g.u32[2, 0], source)
+
+
+def test_permlanex16() -> None:
+    """Lane i of a row reads the lane of the other row that 4 bits of two scalars name."""
+    i = instructions("gfx1100")
+    g = gang(32)
+    g.u32[1, 0] = np.arange(32)
+    g.s_u32[4], g.s_u32[5] = 0x76543210, 0xFEDCBA98
+    operation_of("gfx1100", i.v_permlanex16_b32(i.v[2], i.v[1], i.s[4], i.s[5]), 32).run(g)
+    np.testing.assert_array_equal(g.u32[2, 0], np.arange(32) ^ 16)
+
+
+@pytest.mark.parametrize("bits", [4, 8, 16])
+def test_transposed_loads(bits: int) -> None:
+    """Rows of 16 elements in the lanes' words become columns."""
+    n = 64 // bits
+    rows = np.arange(16 * n).reshape(n, 16)  # in each block of 16 lanes, as they lie in LDS
+    held = rows.reshape(16, n)
+    lane, element = transpose_sources(bits, 64)
+    for block in range(4):
+        for inside in range(16):
+            at = 16 * block + inside
+            found = [held[lane[at, j] - 16 * block, element[at, j]] for j in range(n)]
+            assert found == list(rows[:, inside])
+
+
+def test_packed_f32_takes_either_half() -> None:
+    i = instructions("gfx942")
+    g = gang(64)
+    for r, value in ((2, 3.0), (3, 5.0), (4, 7.0), (5, 11.0)):
+        g.f32[r] = value
+    operation_of("gfx942", i.v_pk_mul_f32(i.v[6:7], i.v[2:3], i.v[4:5], opsel=1, opsel_hi=2), 64).run(g)
+    assert g.f32[6, 0, 0] == 5 * 7
+    assert g.f32[7, 0, 0] == 3 * 11
+
+
+def test_registers_from_128_on_are_halves_on_rdna_only() -> None:
+    """`v_add_f16 v129, ...` of CDNA is register 129; of RDNA it is the high half of v1."""
+    cdna, rdna = instructions("gfx942"), instructions("gfx1100")
+    g = gang(64)
+    g.f16[130, ..., 0] = 1.5
+    operation_of("gfx942", cdna.v_add_f16_e32(cdna.v[129], cdna.v[130], cdna.v[130]), 64).run(g)
+    assert g.f16[129, 0, 0, 0] == 3
+    g = gang(32)
+    g.f16[2, ..., 1] = 1.5
+    operation_of("gfx1100", rdna.v_add_f16_e32(rdna.v[1].h, rdna.v[130], rdna.v[2].h), 32).run(g)
+    assert g.f16[1, 0, 0, 1] == 3
+    assert g.f16[1, 0, 0, 0] == 0
+
+
+def test_one_byte_floats_are_those_of_the_chip() -> None:
+    code = np.uint32(0x80)  # NaN of e4m3fnuz, -0 of e4m3
+    for machine, wanted in (("gfx942", np.nan), ("gfx950", -0.0)):
+        i = instructions(machine)
+        g = gang(64)
+        g.u32[1] = code
+        operation_of(machine, i.v_cvt_pk_f32_fp8_e32(i.v[2:3], i.v[1]), 64).run(g)
+        np.testing.assert_array_equal(g.f32[2, 0, 0], np.float32(wanted))
