@@ -46,6 +46,8 @@ class _Server:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._opened = 0
+        self._busy = False
+        self._live = 0  # programs that somebody has
         self._numbers = itertools.count()
         self.unused: list[int] = []  # programs that nobody has any more
 
@@ -62,6 +64,7 @@ class _Server:
         assert process.stdin is not None
         assert process.stdout is not None
         unused, self.unused = self.unused, []
+        self._busy = True
         try:
             pickle.dump((what, arguments, unused), process.stdin)
             process.stdin.flush()
@@ -70,18 +73,29 @@ class _Server:
             code = process.wait()
             self._process = None
             raise Died(f"the process that opens programs ended with {code}") from None
+        finally:
+            self._busy = False
         if not fine:
             name, text = answer
             raise getattr(errors, name)(text) if name in _PLAIN_ERRORS else Died(f"{name}: {text}")
         return answer
 
     def open(self, path: Path, options: Mapping[str, Any]) -> int:
-        if self._opened >= PROGRAMS and not _LIVE:
+        if self._opened >= PROGRAMS and not self._live:
             self.end()
         self._opened += 1
         number = next(self._numbers)  # of all that were ever opened: another process has no program of the same
         self.ask("open", number, str(path), dict(options))
+        self._live += 1
         return number
+
+    def release(self, number: int, driver: str) -> None:
+        """A program is no longer needed. IREE's threads of a lavapipe device wait in a loop, so that a process with one
+        uses the CPU while it does nothing: it is not kept for the next program."""
+        self.unused.append(number)
+        self._live -= 1
+        if driver == "vulkan" and not self._live and not self._busy:
+            self.end()
 
     def _start(self) -> None:
         self._opened = 0
@@ -100,7 +114,6 @@ class _Server:
 
 _PLAIN_ERRORS = ("ArtifactError", "InputError", "TargetError", "UsageError")
 _SERVER = _Server()
-_LIVE: weakref.WeakSet[Opened] = weakref.WeakSet()
 atexit.register(_SERVER.end)
 
 
@@ -120,8 +133,7 @@ class Opened:
         start = time.perf_counter()
         self._number = _SERVER.open(self._path, options)
         self.seconds += time.perf_counter() - start
-        _LIVE.add(self)
-        weakref.finalize(self, _SERVER.unused.append, self._number)
+        weakref.finalize(self, _SERVER.release, self._number, self._driver)
         self._folder.cleanup()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

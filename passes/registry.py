@@ -22,6 +22,7 @@ PASSES: dict[str, str] = {
     "qmlir-decode-small-floats": "small_floats:DecodeSmallFloatsPass",
     "qmlir-expand-bf16": "expand_bf16:ExpandBf16Pass",
     "qmlir-index-sums": "index_sums:IndexSumsPass",
+    "qmlir-keep-nan": "keep_nan:KeepNanPass",
     "qmlir-cut-loops": "loops:CutLoopsPass",
     "qmlir-split-broadcast": "broadcast:SplitBroadcastPass",
     "qmlir-explicit-sign": "sign:ExplicitSignPass",

@@ -12,12 +12,14 @@ from .common import (
     check_exact,
     check_result,
     check_zero_point,
+    element_of,
     logical_shape,
     magnitude,
     same,
     scale_blocks,
     shape_of,
 )
+from .constants import constant_array
 from .product import ProductOp
 
 # Axes of a filter as (F, KH, KW, C).
@@ -172,3 +174,26 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
         if a.is_int and b.is_int:
             check_exact(k, magnitude(a, self.lhs_zero_mode, self.lhs_zero_point),
                         magnitude(b, self.zero_mode, self.rhs_zero_point), False)  # fmt: skip
+            self._verify_padding_code()
+
+    def padding_zero_range(self) -> tuple[int, int] | None:
+        """The least and the largest `lhs_zero_point` whose code exists, where the program needs that code: padding is
+        filled with it. None where there is no padding, or where the type of the zero point holds no others."""
+        d, zero = self.lhs_code, self.lhs_zero_point
+        if zero is None or not (any(self.padding) or self.transposed):
+            return None
+        offset = 1 << (d.bits - 1) if self.lhs_zero_mode == "offset_int" else 0
+        if d.bits == 8 and not offset and element_of(zero).bits == 8:
+            return None
+        return d.lo - offset, d.hi - offset
+
+    def _verify_padding_code(self) -> None:
+        """A constant zero point; others are asked at run time."""
+        span = self.padding_zero_range()
+        known = None if span is None else constant_array(self.lhs_zero_point)
+        if span is None or known is None:
+            return
+        zero = int(known.flat[0])
+        if not span[0] <= zero <= span[1]:
+            fail(f"'lhs_zero_point' is {zero}, but padding is filled with the code of 0, which {self.lhs_code.name} "
+                 f"codes have for zero points in [{span[0]}, {span[1]}]; convolve without padding")  # fmt: skip

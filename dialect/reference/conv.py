@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from ..dtypes import Array
 from .epilogue import Epilogue
-from .matmul import make_side, normalize_epilogue
+from .matmul import make_side, normalize_epilogue, sums
 from .values import F32
 
 _TO_FHWC = {"FHWC": (0, 1, 2, 3), "HWCF": (3, 0, 1, 2), "FCHW": (0, 2, 3, 1)}
@@ -76,20 +77,18 @@ def conv2d_q(
     weight_only = a.plain or b.plain
     if weight_only:
         to = compute_dtype or (a if a.plain else b).dtype.name
-        x, w = a.real(to).astype(np.float64), b.real(to).astype(np.float64)
+        x, w = a.real(to), b.real(to)
     else:
-        x = (a.values - a.zero if a.zero is not None else a.values).astype(np.float64)
-        w = (b.values - b.zero if b.zero is not None else b.values).astype(np.float64)
+        x, w = a.numbers, b.numbers
     x = np.moveaxis(x, 1, -1) if input_layout == "NCHW" else x
     w = np.transpose(w, _TO_FHWC[filter_layout])
-    acc = _convolve(x, w, strides, dilations, padding, groups, transposed, output_padding)
-    if weight_only:
-        y = acc.astype(F32)
-    elif a.integer and b.integer:
-        acc = e.acc_bias(np.rint(acc).astype(np.int64))
-        y = acc.astype(F32)
-    else:
-        y = acc.astype(F32)
+    acc = sums(
+        lambda x, w: _convolve(x, w, strides, dilations, padding, groups, transposed, output_padding),
+        x, w, math.prod(w.shape[1:]),
+    )  # fmt: skip
+    if a.integer and b.integer:
+        acc = e.acc_bias(acc)
+    y = acc.astype(F32)
     if e.out_dtype == "i32":
         out = e.raw(acc)
     else:
@@ -120,7 +119,7 @@ def _convolve(
     transposed: bool,
     output_padding: tuple[int, int],
 ) -> Array:
-    """NHWC x FHWC in float64, by patches: exact for integers below 2^53."""
+    """NHWC x FHWC, by patches."""
     top, left, bottom, right = padding
     (sh, sw), (dh, dw) = strides, dilations
     n, h, width, c = x.shape
@@ -128,7 +127,7 @@ def _convolve(
     if transposed:
         # A transposed convolution is a stride-1 convolution of the input spread by the stride, with the kernel
         # turned around; padding p becomes dilation*(k-1) - p.
-        spread = np.zeros((n, max(0, (h - 1) * sh + 1), max(0, (width - 1) * sw + 1), c))
+        spread = np.zeros((n, max(0, (h - 1) * sh + 1), max(0, (width - 1) * sw + 1), c), x.dtype)
         spread[:, ::sh, ::sw] = x
         x, w = spread, w[:, ::-1, ::-1]
         top, left = dh * (kh - 1) - top, dw * (kw - 1) - left
@@ -142,7 +141,7 @@ def _convolve(
     windows = np.lib.stride_tricks.sliding_window_view(x, (dh * (kh - 1) + 1, dw * (kw - 1) + 1), (1, 2))
     windows = windows[:, ::sh, ::sw, :, ::dh, ::dw]  # [N, OH, OW, C, KH, KW]
     oh, ow = windows.shape[1:3]
-    out = np.empty((n, oh, ow, f))
+    out = np.empty((n, oh, ow, f), x.dtype)
     fg = f // groups
     for g in range(groups):
         patch = windows[:, :, :, g * cg : (g + 1) * cg].reshape(n * oh * ow, cg * kh * kw)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..dtypes import DTYPES, Array, DType
 from ..shapes import blocks
 from .epilogue import Epilogue
 from .packing import unpack
-from .values import F32, code_dtype, decode, expand, offset_of, zero_mode_of, zero_points
+from .values import F32, code_dtype, decode, expand, offset_of, wrap32, zero_mode_of, zero_points
 
 _FLOATS = ("f32", "f16", "bf16", "f64")
 
@@ -43,15 +44,17 @@ class Side:
     def float_zero(self) -> bool:
         return self.mode in ("offset_float", "rescale") and self.zero is not None
 
+    @property
+    def numbers(self) -> Array:
+        """The values less an integer zero point."""
+        return self.values if self.zero is None or self.float_zero else wrap32(self.values - self.zero)
+
     def real(self, dtype: str) -> Array:
         """Dequantised in f32, rounded to `dtype`."""
         s = F32(1) if self.scale is None else self.scale
-        if self.zero is None:
-            y = self.values.astype(F32) * s
-        elif not self.float_zero:
-            y = (self.values - self.zero).astype(F32) * s
-        else:
-            y = self.values.astype(F32) * s + (self.zero if self.mode == "offset_float" else -self.zero)
+        y = self.numbers.astype(F32) * s
+        if self.zero is not None and self.float_zero:
+            y = y + (self.zero if self.mode == "offset_float" else -self.zero)
         if self.global_scale is not None:
             y = y * np.asarray(self.global_scale).astype(F32)
         return y.astype(DTYPES[dtype].numpy)
@@ -107,8 +110,18 @@ def _columns(x: Array | None, start: int, length: int) -> Array | None:
 
 
 def _dot(a: Array, b: Array) -> Array:
-    """`a [.., M, K] @ b [.., N, K]^T`, exact for integers (float64 BLAS below 2^53)."""
-    return np.matmul(a.astype(np.float64), np.swapaxes(b, -1, -2).astype(np.float64))
+    """`a [.., M, K] @ b [.., N, K]^T`; see `sums`."""
+    return sums(lambda x, y: np.matmul(x, np.swapaxes(y, -1, -2)), a, b, a.shape[-1])
+
+
+def sums(multiply: Callable[[Array, Array], Array], a: Array, b: Array, terms: int) -> Array:
+    """What `multiply` makes of two arrays, in float64; of integers modulo 2^32, in int64. `terms`: the products that
+    one of its sums has."""
+    if a.dtype.kind != "i" or b.dtype.kind != "i":
+        return multiply(a.astype(np.float64), b.astype(np.float64))
+    worst = terms * int(np.abs(a).max(initial=0)) * int(np.abs(b).max(initial=0))
+    exact = np.float64 if worst < 2**53 else np.int64  # numpy has a BLAS for the first, the second wraps at 2^64
+    return wrap32(multiply(a.astype(exact), b.astype(exact)).astype(np.int64))
 
 
 def contract(a: Side, b: Side, epilogue: Epilogue, compute_dtype: str | None = None) -> Array:
@@ -120,11 +133,9 @@ def contract(a: Side, b: Side, epilogue: Epilogue, compute_dtype: str | None = N
         return _dot(a.real(to), b.real(to)).astype(F32)
     group = math.gcd(a.k_block or k, b.k_block or k)
     if epilogue.out_dtype == "i32" or (group == k and not b.float_zero):
-        av = a.values - a.zero if a.zero is not None else a.values
-        bv = b.values - b.zero if b.zero is not None else b.values
-        acc = _dot(av, bv)
+        acc = _dot(a.numbers, b.numbers)
         if a.integer and b.integer:
-            acc = epilogue.acc_bias(np.rint(acc).astype(np.int64))
+            acc = epilogue.acc_bias(acc)
             if epilogue.out_dtype == "i32":
                 return acc
         y = acc.astype(F32)
@@ -134,17 +145,14 @@ def contract(a: Side, b: Side, epilogue: Epilogue, compute_dtype: str | None = N
     for start in range(0, k, max(group, 1)):
         part = slice(start, start + group)
         sa, sb = _columns(a.scale, start, group), _columns(b.scale, start, group)
-        za, zb = _columns(a.zero, start, group), _columns(b.zero, start, group)
-        av = a.values[..., part] if za is None else a.values[..., part] - za
-        bv = b.values[..., part] if zb is None or b.float_zero else b.values[..., part] - zb
+        av, bv = a.numbers[..., part], b.numbers[..., part]
         acc = _dot(av, bv)
         if group == k and a.integer and b.integer:
-            acc = epilogue.acc_bias(np.rint(acc).astype(np.int64))
+            acc = epilogue.acc_bias(acc)
         term = acc.astype(F32) * _scales(sa, sb)
         if b.float_zero:
-            assert zb is not None
-            row = av.astype(np.float64).sum(-1, keepdims=True).astype(F32)
-            fix = row * _scales(sa, zb)
+            row = _dot(av, np.ones((1, av.shape[-1]), np.int64)).astype(F32)
+            fix = row * _scales(sa, _columns(b.zero, start, group))
             term = term + fix if b.mode == "offset_float" else term - fix
         total = total + term
     return total

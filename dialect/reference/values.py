@@ -79,7 +79,7 @@ def dequant(
         y = value.astype(F32) * s
     elif mode in ("int", "offset_int", "packed_int"):
         z = zero_points(zero_point, np.shape(scale), d, mode, packing)
-        y = (value - expand(z, q.shape, "zero_point", "input")).astype(F32) * s
+        y = wrap32(value - expand(z, q.shape, "zero_point", "input")).astype(F32) * s
     else:
         z = expand(np.asarray(zero_point).astype(F32), q.shape, "zero_point", "input")
         y = value.astype(F32) * s + z if mode == "offset_float" else value.astype(F32) * s - z
@@ -94,6 +94,11 @@ def zero_points(zero_point: Array, scale_shape: tuple[int, ...], d: DType, mode:
     if mode == "packed_int":
         z = unpack(z, d.name, packing, scale_shape[-1])
     return z.astype(np.int64)
+
+
+def wrap32(x: Array) -> Array:
+    """Integers modulo 2^32, as signed ones (int64)."""
+    return x.astype(np.int32).astype(np.int64)
 
 
 def round_to(x: Array, mode: str) -> Array:

@@ -17,6 +17,8 @@ from ...dialect.ods import OpError
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.constants import constant_array
 from ...dialect.ops.conv2d_q import FILTER_AXES, Conv2dQOp
+from ...kernels.bodies import scalar_constant
+from .blocks import assert_that
 from .build import (
     Arg,
     Size,
@@ -98,7 +100,7 @@ def _convolution(op: Conv2dQOp, a: Side, b: Side) -> Any:
         pad_code = scalar(0.0, x.type.element_type)
     elif integer:
         x, w = a.codes, b.codes
-        pad_code = _zero_code(a)
+        pad_code = _zero_code(op, a)
     else:
         if b.float_zero:
             raise OpError(f"zero_mode '{b.mode}' needs integer codes on both sides, or a plain float 'input'")
@@ -147,15 +149,39 @@ def _filter_axes(value: Any) -> tuple[int | None, ...]:
     return (None if shape_of(value)[0] == 1 else 3, None, None, None)
 
 
-def _zero_code(a: Side) -> Any:
+def _zero_code(op: Conv2dQOp, a: Side) -> Any:
     """The stored i8 code of the real value 0."""
     if a.zero is None:
         return scalar(-a.offset, element("i8"))
     z = tensor.extract(_scalar(a.zero), [])
     value = to_i32(z)
+    span = op.padding_zero_range()
+    if span is not None and constant_array(op.lhs_zero_point) is None and not clamped(op.lhs_zero_point, *span):
+        inside = arith.andi(arith.cmpi(arith.CmpIPredicate.sge, value, scalar(span[0], i32())),
+                            arith.cmpi(arith.CmpIPredicate.sle, value, scalar(span[1], i32())))  # fmt: skip
+        assert_that(inside, f"'lhs_zero_point' of a padded convolution is outside [{span[0]}, {span[1]}]")
     if a.offset:
         value = arith.subi(value, scalar(a.offset, i32()))
     return arith.trunci(element("i8"), value)
+
+
+def clamped(zero: Any, lo: int, hi: int) -> bool:
+    """Whether the program itself brings a zero point into `[lo, hi]`, as a dynamic quantisation does."""
+    owner = zero.owner
+    while not isinstance(owner, ir.Block) and owner.operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
+        owner = owner.operation.operands[0].owner
+    if isinstance(owner, ir.Block) or owner.operation.name != "linalg.generic":
+        return False
+    value = list(owner.operation.regions[0].blocks[0].operations)[-1].operation.operands[0]
+    for name, bound in (("arith.fptosi", None), ("arith.minimumf", hi), ("arith.maximumf", lo)):
+        if isinstance(value.owner, ir.Block) or value.owner.operation.name != name:
+            return False
+        made = value.owner.operation
+        limit = None if bound is None else scalar_constant(made.operands[1])
+        if bound is not None and (limit is None or not lo <= limit.value <= hi):
+            return False
+        value = made.operands[0]
+    return True
 
 
 def _prepare_input(op: Conv2dQOp, x: Any, fill: Any) -> Any:

@@ -10,7 +10,7 @@ from ...dialect.enums import DIVIDING_RECIPES, SYMMETRIC_RECIPES
 from ...dialect.ods import View
 from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp
 from .build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generics, scalar
-from .scalars import clamp, const, f32, i32, maximum, minimum, requantize, to_f32, to_small_float
+from .scalars import clamp, const, f32, i32, maximum, requantize, to_f32, to_small_float
 
 # Marks the operations of one dynamic quantisation, for `qmlir-fuse-rows`.
 ROWS = "qmlir.rows"
@@ -35,12 +35,18 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
     rows: list[Size] = [wide[i] for i in kept]
     loops = len(wide)
 
-    def reduce(*bodies: Any) -> list[Any]:
-        """One pass over the rows, each result starting at 0."""
-        inits = [filled(rows, const(0.0)) for _ in bodies]
+    def largest(*bodies: Any) -> list[Any]:
+        """Of what each body makes of an element, the largest along the rows, 0 at least; as the bits of an f32.
+
+        Bits of floats above 0 order as integers do, NaN above all, and those of floats below 0 are below 0. An
+        integer's maximum is one instruction everywhere; a maximumf that a device reduces by loses NaN on some (see
+        passes/keep_nan.py).
+        """
+        inits = [filled(rows, scalar(0, i32())) for _ in bodies]
 
         def step(v: Any, *accs: Any) -> list[Any]:
-            return [body(acc, to_f32(v)) for body, acc in zip(bodies, accs, strict=True)]
+            return [arith.maxsi(acc, arith.bitcast(i32(), body(to_f32(v))))
+                    for body, acc in zip(bodies, accs, strict=True)]  # fmt: skip
 
         return generics([Arg(x, tuple(range(loops)))], inits, kept, loops, step, attributes={ROWS: 1})
 
@@ -50,13 +56,17 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
 
     zero = None
     if op.symmetric:
-        (amax,) = reduce(lambda acc, v: maximum(acc, math.absf(v)))
-        scale = on_rows([amax], f32(), lambda m: _symmetric(m, op.recipe, d, lo, hi, op.eps))
+        (amax,) = largest(math.absf)
+        scale = on_rows([amax], f32(), lambda m: _symmetric(_number(m), op.recipe, d, lo, hi, op.eps))
     else:
-        # The range holds 0 by starting there.
-        low, high = reduce(minimum, maximum)
-        scale = on_rows([low, high], f32(), lambda a, b: _affine(a, b, op.recipe, lo, hi, op.eps)[0])
-        zero = on_rows([low, high], i32(), lambda a, b: _affine(a, b, op.recipe, lo, hi, op.eps)[1])
+        # The range holds 0 by starting there. A NaN, of whichever sign, is in one of the two.
+        below, above = largest(arith.negf, lambda v: v)
+
+        def affine(b: Any, a: Any) -> tuple[Any, Any]:
+            return _affine(arith.negf(_number(b)), _number(a), op.recipe, lo, hi, op.eps)
+
+        scale = on_rows([below, above], f32(), lambda *ends: affine(*ends)[0])
+        zero = on_rows([below, above], i32(), lambda *ends: affine(*ends)[1])
     args = [Arg(x, tuple(range(loops))), Arg(scale, tuple(kept))]
     if zero is not None:
         args.append(Arg(zero, tuple(kept)))
@@ -79,6 +89,10 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
     if zero is not None:
         results.append(_keep_axis(zero, op, rows))
     return results
+
+
+def _number(bits: Any) -> Any:
+    return arith.bitcast(f32(), bits)
 
 
 def _keep_axis(value: Any, op: DynamicQuantizeOp | View, rows: list[Size]) -> Any:

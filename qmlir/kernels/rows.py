@@ -19,6 +19,7 @@ WIDE, NARROW, COLUMN, SCALAR = "mn", "m", "n", ""
 # Reductions and their neutral elements.
 NEUTRAL = {
     "arith.addf": 0.0, "arith.addi": 0, "arith.maximumf": float("-inf"), "arith.minimumf": float("inf"),
+    "arith.maxsi": -(2**31),
 }  # fmt: skip
 _RESHAPES = ("tensor.collapse_shape", "tensor.expand_shape")
 

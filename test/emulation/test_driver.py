@@ -197,8 +197,7 @@ def test_wrong_arguments_are_refused_as_ever(program: Path) -> None:
     loaded = qmlir.load(program, emulate=True)
     with pytest.raises(qmlir.InputError, match=r"argument 0 \('\w+'\) of main must be"):
         loaded.main(np.ones((1, 9), np.int8))
-    with pytest.raises(qmlir.EmulationError, match=r"the device refuses an empty grid of .* has size 0"):
-        loaded.main(np.ones((0, 8), np.int8))
+    assert loaded.main(np.ones((0, 8), np.int8)).shape[0] == 0  # no launch: a device refuses one of no workgroup
     assert loaded.main(np.ones((1, 8), np.int8)).shape == (1, 8)
 
 

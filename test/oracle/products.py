@@ -54,7 +54,7 @@ class Side:
 
     def _code(self, i: Index) -> int:
         zero = 0 if self.float_zero else int(blockwise(self.zero, i, self.codes.shape, 0))
-        return int(value_of(self.codes[i], self.dtype)) - offset_of(self.dtype, self.mode) - zero
+        return wrap32(int(value_of(self.codes[i], self.dtype)) - offset_of(self.dtype, self.mode) - zero)
 
     def factor(self, i: Index) -> Fraction:
         """The scale of an element, with that of the whole tensor."""
@@ -128,9 +128,7 @@ class Contraction:
         if b.float_zero:
             return self._float_zero(pairs, at, bias)
         if not grouped:
-            acc = sum(a.code(i) * b.code(j) for i, j in pairs)
-            assert abs(acc) < 2**31
-            acc = wrap32(acc + (bias or 0))
+            acc = wrap32(sum(a.code(i) * b.code(j) for i, j in pairs) + (bias or 0))
             i, j = at
             if a.scale is None and b.scale is None and a.whole == b.whole == 1:
                 return acc
@@ -138,7 +136,7 @@ class Contraction:
         total = point(ZERO)
         for _, group in groupby(pairs, lambda p: (a.block(p[0]), b.block(p[1]))):
             members = list(group)
-            acc = sum(a.code(i) * b.code(j) for i, j in members)
+            acc = wrap32(sum(a.code(i) * b.code(j) for i, j in members))
             i, j = members[0]
             total = f.add(total, f.mul(point(F32.round(Fraction(acc))), point(mul(a.factor(i), b.factor(j)))))
         return total
@@ -155,11 +153,14 @@ class Contraction:
         a, b = self.lhs, self.rhs
         value = Fraction(bias or 0) * a.factor(at[0]) * b.factor(at[1])
         terms = abs(value)
-        for i, j in pairs:
-            x = a.code(i) * a.factor(i)
-            y, z = b.code(j) * b.factor(j), b.added(j) * b.whole
-            value += x * (y + z)
-            terms += abs(x) * (abs(y) + abs(z))
+        for _, group in groupby(pairs, lambda p: (a.block(p[0]), b.block(p[1]))):
+            members = list(group)
+            i, j = members[0]
+            acc = wrap32(sum(a.code(i) * b.code(j) for i, j in members)) * a.factor(i) * b.factor(j)
+            row = wrap32(sum(a.code(i) for i, _ in members)) * a.factor(i) * b.added(j) * b.whole
+            value += acc + row
+            terms += sum(abs(a.code(i) * a.factor(i)) * (abs(b.code(j) * b.factor(j)) + abs(b.added(j) * b.whole))
+                         for i, j in members)  # fmt: skip
         return self.arithmetic.about(value, terms, len(pairs))
 
 

@@ -98,6 +98,29 @@ def test_accumulator_bias_wraps() -> None:
     assert found.tolist() == [[float(np.float32(30 + 2**31 - 1 - 2**32))]]
 
 
+@pytest.mark.parametrize("zero", [1000, 2**31 - 1, -(2**31)])
+def test_zero_points_outside_of_the_codes(zero: int) -> None:
+    """Differences and sums are modulo 2^32."""
+    rng = np.random.default_rng(0)
+    lhs, rhs = (rng.integers(-128, 128, s).astype(np.int8) for s in ((3, 16), (16, 2)))
+    far, near = np.int32(zero), np.int32(7)
+    scales = np.array([[0.5], [0.25]], np.float32)
+    product = {"lhs": lhs, "rhs": rhs, "lhs_dtype": "i8", "rhs_dtype": "i8"}
+    modes = {"lhs_zero_mode": "int", "zero_mode": "int"}
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("dequant", {"input": lhs, "scale": np.float32(0.5), "zero_point": far, "dtype": "i8", "zero_mode": "int"}),
+        *[("scaled_matmul", {**product, **modes, "lhs_zero_point": a, "rhs_zero_point": b, **out})
+          for a, b in ((far, near), (near, far), (far, far))
+          for out in ({"out_dtype": "i32"}, {"rhs_scale": np.float32(0.5)}, {"rhs_scale": scales})],
+        ("scaled_matmul", {**product, "lhs_zero_mode": "int", "lhs_zero_point": far, "zero_mode": "rescale",
+                           "rhs_scale": scales, "rhs_zero_point": np.float32([[3], [5]])}),
+        ("conv2d_q", {"input": lhs.reshape(1, 3, 4, 4), "weight": rhs.reshape(2, 2, 2, 4), "lhs_dtype": "i8",
+                      "rhs_dtype": "i8", **modes, "lhs_zero_point": far, "rhs_zero_point": far, "out_dtype": "i32"}),
+    ]  # fmt: skip
+    for op, kw in cases:
+        assert not differences(reference(op, kw), getattr(oracle, op)(**kw)), (op, kw)
+
+
 def test_unsigned_ceiling_division() -> None:
     from qmlir.dialect.reference.scalars import _BINARY
 

@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from .rounding import FORMATS, ROUND, ZERO, Number, add, div, half_even, mul, sub
+from .rounding import FORMATS, ROUND, ZERO, Number, add, div, half_even, mul, sub, wrap32
 from .tensor import Index, Tensor, block_index, blockwise, fill, indices, read
 
 # QLoRA (Dettmers et al. 2023), appendix E.
@@ -99,7 +99,7 @@ def dequantised(value: Any, mode: str, scale: Number, zero: Any, offset: int) ->
         product = mul(Fraction(value - offset), scale)
         return add(product, zero) if mode == "offset_float" else sub(product, zero)
     if isinstance(value, int):
-        value = F32.round(Fraction(value - offset - int(zero)))
+        value = F32.round(Fraction(wrap32(value - offset - int(zero))))
     return mul(value, scale)
 
 

@@ -3,7 +3,7 @@
 // The largest magnitude, the scale and the codes of each row are one dispatch; the reshaped scale stays outside.
 // CHECK-LABEL: func.func @symmetric(
 // CHECK: %[[R:.*]]:2 = flow.dispatch.region -> (tensor<?xf32>{%{{.*}}}, tensor<?x64xi8>{%{{.*}}})
-// CHECK: arith.maximumf
+// CHECK: arith.maxsi
 // CHECK: arith.divf
 // CHECK: math.roundeven
 // CHECK: flow.return
@@ -17,9 +17,9 @@ func.func @symmetric(%input: tensor<?x64xf32>) -> (tensor<?x64xi8>, tensor<?x1xf
 // CHECK-LABEL: func.func @asymmetric(
 // CHECK: flow.dispatch.region
 // CHECK: linalg.generic {{.*}}iterator_types = ["parallel", "reduction"]
-// CHECK: arith.minimumf
-// CHECK: arith.maximumf
-// CHECK: linalg.yield %{{.*}}, %{{.*}} : f32, f32
+// CHECK: arith.maxsi
+// CHECK: arith.maxsi
+// CHECK: linalg.yield %{{.*}}, %{{.*}} : i32, i32
 // CHECK-NOT: "reduction"
 // CHECK: flow.return
 func.func @asymmetric(%input: tensor<8x64xf32>) -> (tensor<8x64xi8>, tensor<8x1xf32>, tensor<8x1xi32>) {

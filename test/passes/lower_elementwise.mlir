@@ -149,12 +149,13 @@ func.func @unpack_interleaved(%input: tensor<8xi8>) -> tensor<16xi8> {
   return %0 : tensor<16xi8>
 }
 
-// The largest |x| of a row; 127.5 is half the range.
+// The largest |x| of a row, by its bits, of which those of NaN are the largest; 127.5 is half the range.
 // CHECK-LABEL: func.func @dynamic_symmetric(
 // CHECK-DAG: %[[HALF:.*]] = arith.constant 1.275000e+02 : f32
 // CHECK: iterator_types = ["parallel", "reduction"]
 // CHECK: math.absf
-// CHECK-NEXT: arith.maximumf
+// CHECK-NEXT: arith.bitcast
+// CHECK-NEXT: arith.maxsi
 // CHECK: arith.divf %{{.*}}, %[[HALF]]
 // CHECK: math.roundeven
 // CHECK: tensor.expand_shape {{.*}} output_shape [4, 1]
@@ -178,8 +179,11 @@ func.func @dynamic_amax(%input: tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1x
 
 // Smallest and largest, a range that holds 0, and a zero point.
 // CHECK-LABEL: func.func @dynamic_affine(
-// CHECK: arith.minimumf
-// CHECK: arith.maximumf
+// CHECK: arith.negf
+// CHECK-NEXT: arith.bitcast
+// CHECK-NEXT: arith.maxsi
+// CHECK-NEXT: arith.bitcast
+// CHECK-NEXT: arith.maxsi
 // CHECK: arith.subf
 // CHECK: arith.divf
 // CHECK: arith.fptosi

@@ -82,3 +82,14 @@ def test_products_of_experts() -> None:
     assert np.array_equal(got, R.grouped_matmul(lhs, rhs, expert_ids=ids, rhs_transposed=True, out_dtype="i32"))
     with pytest.raises(qmlir.InputError, match="outside"):
         program.main(lhs, ids + experts)
+
+
+@pytest.mark.parametrize(("m", "k"), [(1, 508), (1, 511), (5, 508)])
+def test_the_last_codes_of_a_few_rows(m: int, k: int) -> None:
+    """K in whole rounds of a warp, but not in whole chunks: LLVM widened the words, or bytes, that every lane has to 16
+    bytes, of which the last lane's ended behind the activations."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-128, 128, s).astype(np.int8) for s in ((m, k), (k, 8)))
+    made = qmlir.ops.scaled_matmul.compile(T(a.shape, "i8"), b, out_dtype="i32", target="cuda:sm_80")
+    assert made.manifest["strategies"][0]["chosen"] == "gemv-int8"
+    np.testing.assert_array_equal(interpret(made).main(a), R.scaled_matmul(a, b, out_dtype="i32"))

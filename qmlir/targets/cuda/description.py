@@ -59,6 +59,8 @@ def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ..
         mma=mma,
         workgroup_sizes=(1024, 1024, 64),
     )
+    # IREE 3.13 reads the number of an architecture to know whether it has `max.NaN`; it reads none in `sm_90a`.
+    keep_nan = () if name.removeprefix("sm_").isdigit() else ("qmlir-keep-nan",)
     return Target(
         backend="cuda",
         name=name,
@@ -69,7 +71,7 @@ def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ..
         mma=mma,
         int8_dot=True,
         # IREE 3.13 converts no one-byte float for NVIDIA, and launches grids without workgroups, which CUDA refuses.
-        passes=(FUSE_ROWS, INDEX_SUMS, decode_pass(), "qmlir-guard-empty"),
+        passes=(FUSE_ROWS, INDEX_SUMS, decode_pass(), *keep_nan, "qmlir-guard-empty"),
         code_passes=("qmlir-shared-memory",),
         dtypes=_DTYPES,
         subgroup_sizes=gpu.subgroup_sizes,

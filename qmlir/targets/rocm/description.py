@@ -132,7 +132,7 @@ def _rocm(
         code_passes=CHECK_SCALED if scaled_mma else (),
         int8_dot=True,
         dtypes=("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8),
-        passes=(f"qmlir-row-kernels{{target=rocm:{name}}}", FUSE_ROWS, INDEX_SUMS, decode_pass(*fp8)),
+        passes=(f"qmlir-row-kernels{{target=rocm:{name}}}", FUSE_ROWS, INDEX_SUMS, decode_pass(*fp8), "qmlir-keep-nan"),
         subgroup_sizes=subgroups,
         shared_memory=gpu.shared_memory,
         peak=peak,

@@ -117,3 +117,13 @@ func.func @f(%input: tensor<4x8xf32>, %scale: tensor<f32>) -> tensor<8x4xi8> {
       : (tensor<4x8xf32>, tensor<f32>) -> tensor<8x4xi8>
   return %0 : tensor<8x4xi8>
 }
+
+// -----
+
+// An i1 code is -1 or 1: there is no 0 to round to.
+func.func @f(%x: tensor<4x8xf32>, %s: tensor<f32>) -> tensor<4x8xi8> {
+  // expected-error@+1 {{attribute 'out_dtype' is 'i1', which is not known; did you mean 'u1' or 'i8' or 'i4' or 'i2'?}}
+  %0 = "qmlir.quantize"(%x, %s) {operandSegmentSizes = array<i32: 1, 1, 0>, out_dtype = "i1"}
+      : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xi8>
+  return %0 : tensor<4x8xi8>
+}

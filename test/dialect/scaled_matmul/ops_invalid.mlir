@@ -1360,3 +1360,31 @@ func.func @f(%lhs: tensor<4x64xi8>, %rhs: tensor<16x64xi8>, %s: tensor<16x16xf32
   } : (tensor<4x64xi8>, tensor<16x64xi8>, tensor<16x16xf32>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
 }
+
+// -----
+
+// A constant zero point of u8 codes in one byte: 200, so that |code - zero| reaches 200; it was read as -56.
+func.func @f(%lhs: tensor<4x83887xi8>, %rhs: tensor<83887x2xi8>) -> tensor<4x2xi32> {
+  %z = arith.constant dense<-56> : tensor<i8>
+  // expected-error@+1 {{the exact i32 sum over K = 83887 can reach 2147507200, which is more than 2^31 - 1; with these codes and zero points it is exact up to 83886}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %z) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u8", zero_mode = "int"
+  }
+      : (tensor<4x83887xi8>, tensor<83887x2xi8>, tensor<i8>) -> tensor<4x2xi32>
+  return %0 : tensor<4x2xi32>
+}
+
+// -----
+
+// Constant packed zero points are codes: 0 and 15, not the byte -16.
+func.func @f(%lhs: tensor<4x1118482xi8>, %rhs: tensor<1118482x1xi8>, %s: tensor<1x2xf32>) -> tensor<4x2xf32> {
+  %z = arith.constant dense<-16> : tensor<1x1xi8>
+  // expected-error@+1 {{the exact i32 sum over K = 1118482 can reach 2147485440, which is more than 2^31 - 1; with these codes and zero points it is exact up to 1118481}}
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %s, %z) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
+  }
+      : (tensor<4x1118482xi8>, tensor<1118482x1xi8>, tensor<1x2xf32>, tensor<1x1xi8>) -> tensor<4x2xf32>
+  return %0 : tensor<4x2xf32>
+}

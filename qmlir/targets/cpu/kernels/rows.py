@@ -191,7 +191,7 @@ class Row:
                 self._keep(step.op.results[0], value, at, mask)
                 continue
             for reduction in step.reductions:
-                element = self._as_combined(reduction, self.cloner.value(reduction.element, known))
+                element = self.cloner.value(reduction.element, known)
                 if mask is not None:
                     element = arith.select(mask, element, self._neutral(reduction))
                 after[number] = self._combined(reduction, after[number], element)
@@ -234,30 +234,10 @@ class Row:
 
     # ---- reductions
 
-    def _magnitudes(self, reduction: Reduction) -> bool:
-        """Whether it is the largest of magnitudes: their bits order as integers do, those that are no number above all,
-        and an integer's maximum is one instruction."""
-        element = reduction.element.owner
-        return (
-            reduction.combine.name == "arith.maximumf"
-            and isinstance(reduction.element.type, ir.F32Type)
-            and not isinstance(element, ir.Block)
-            and element.operation.name == "math.absf"
-        )
-
-    def _as_combined(self, reduction: Reduction, element: Any) -> Any:
-        if not self._magnitudes(reduction):
-            return element
-        return vector.bitcast(self.cloner.widen(e.integer(32)), element)
-
     def _neutral(self, reduction: Reduction) -> Any:
-        if self._magnitudes(reduction):
-            return e.splat(0, self.lanes, e.integer(32))
         return e.splat(NEUTRAL[reduction.combine.name], self.lanes, reduction.element.type)
 
     def _combined(self, reduction: Reduction, a: Any, b: Any) -> Any:
-        if self._magnitudes(reduction):
-            return arith.maxsi(a, b)
         return ir.Operation.create(reduction.combine.name, results=[a.type], operands=[a, b]).results[0]
 
     def _total(self, reduction: Reduction, running: list[Any]) -> Any:
@@ -273,10 +253,6 @@ class Row:
                 reduction, value, vector.shuffle(value, value, [i ^ step for i in range(self.lanes)])
             )
             step //= 2
-        if self._magnitudes(reduction):
-            value = vector.bitcast(self.cloner.widen(reduction.element.type), value)
-            if float(reduction.start.value) <= 0:
-                return value
         start = reduction.start
         neutral = 0.0 if reduction.combine.name == "arith.addf" else NEUTRAL[reduction.combine.name]
         if start.value == neutral:

@@ -197,10 +197,13 @@ class _Block:
         """16 codes of a row from `k` on, as words; zeros behind its end."""
         size = next(size for size in (16, 4, 1) if self.kernel.k % size == 0)
         row = e.minimum(m, e.subtract(self.rows, 1))
+        # Where LLVM can tell which of the parts every lane has, it reads 16 bytes in their place: more than the last
+        # lane has. So it is not told where a row ends.
+        end = self.kernel.k if self.gemv.chunks % WARP or size == CHUNK else gpu.hidden(self.kernel.k)
         words: list[Any] = []
         for part in range(0, CHUNK, size):
             place = e.add(k, part)
-            there = True if self.gemv.chunks % WARP == 0 and self._whole_k else e.less(place, self.kernel.k)
+            there = True if self.gemv.chunks % WARP == 0 and self._whole_k else e.less(place, end)
             where = [e.index(row), e.index(e.choose(there, place, 0))]
             if size == 1:
                 words.append(self._known(memref.load(self.lhs, where), there, -128))

@@ -29,6 +29,12 @@ def shared(shape: Sequence[int], element: Any, alignment: int = 16) -> Any:
     return memref.AllocOp(kind, [], [], alignment=alignment).result
 
 
+def hidden(number: int) -> Any:
+    """A number that the compiler does not know."""
+    made = llvm.InlineAsmOp(e.integer(32), [], f"mov.u32 $0, {number};", "=r").res
+    return arith.index_cast(ir.IndexType.get(), made)
+
+
 def barrier() -> None:
     gpu.BarrierOp()
 
