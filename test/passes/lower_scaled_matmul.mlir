@@ -156,7 +156,8 @@ func.func @scales(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tenso
 func.func @groups(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<4x1xf32>,
     %rhs_scale: tensor<2x16xf32>) -> tensor<4x16xf32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    group_size = 4
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<4x1xf32>, tensor<2x16xf32>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -178,7 +179,8 @@ func.func @groups(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tenso
 func.func @weight_only(%lhs: tensor<4x8xf16>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<2x16xf16>)
     -> tensor<4x16xf16> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    group_size = 4
   }
       : (tensor<4x8xf16>, tensor<8x16xi8>, tensor<2x16xf16>) -> tensor<4x16xf16>
   return %0 : tensor<4x16xf16>

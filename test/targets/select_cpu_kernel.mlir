@@ -1,9 +1,12 @@
 // RUN: qmlir-opt --pass-pipeline='qmlir-select{target=cpu:znver4}' %s | filecheck %s
 // RUN: qmlir-opt --pass-pipeline='qmlir-select{target=cpu:znver4 prefer=avx-vnni}' %s | filecheck %s --check-prefix=NARROW
 // RUN: qmlir-opt --pass-pipeline='qmlir-select{target=cpu:znver4 prefer=stock}' %s | filecheck %s --check-prefix=STOCK
-// RUN: qmlir-opt --pass-pipeline='qmlir-select{target=cpu:x86-64-v3}' %s | filecheck %s --check-prefix=STOCK
+// RUN: qmlir-opt --pass-pipeline='qmlir-select{target=cpu:x86-64}' %s | filecheck %s --check-prefix=STOCK
+// RUN: qmlir-opt --pass-pipeline='qmlir-select{target=cpu:x86-64-v3}' %s | filecheck %s --check-prefix=AVX2
 // RUN: qmlir-opt --pass-pipeline='qmlir-select{target=cpu:sapphirerapids prefer=amx-int8}' %s | filecheck %s --check-prefix=AMX
 // RUN: not qmlir-opt --pass-pipeline='qmlir-select{target=cpu:znver4 prefer=avx-vni}' %s 2>&1 | filecheck %s --check-prefix=UNKNOWN
+
+// AVX2: llvm.x86.avx2.pmadd.wd
 
 // UNKNOWN: cpu:znver4 has no strategy 'avx-vni'; did you mean 'avx-vnni'
 
