@@ -113,7 +113,8 @@ class Dynamic(NamedTuple):
     shared: dict[str, list[Place]]  # axes of arguments by the size that they have or that theirs follows from
 
 
-def _dynamic(name: str) -> Dynamic:
+def _dynamic(name: str, most: int = 99) -> Dynamic:
+    """With at most so many sizes."""
     from qmlir._mlir import context
 
     operation = getattr(ops, name.split()[0])
@@ -144,6 +145,8 @@ def _dynamic(name: str) -> Dynamic:
         for size, places in shared.items():
             if size == "topk":
                 continue  # static, as the lowering says
+            if len({s for s, p in shared.items() if set(p) <= dynamic}) >= most:
+                break
             try:
                 module, op = built(dynamic | set(places))
             except UsageError:
@@ -172,7 +175,9 @@ def _resized(array: Any, axis: int, size: int) -> Any:
 
 @pytest.mark.parametrize("name", [n for n in CASES if n not in ALONE])
 def test_arguments_that_disagree_are_refused(name: str, target: str, tmp_path: Path) -> None:
-    made = _dynamic(name)
+    # Each dynamic size takes 8 bytes of a dispatch's push constants for every operand that has it, and older lavapipes
+    # have 128.
+    made = _dynamic(name, most=1 if target.startswith("vulkan") else 99)
     every = {**made.specs, **made.attributes}
     artifact = ops.Operation.compile(made.operation, **every, target=target)
     program = qmlir.load(artifact.save(tmp_path / "program.vmfb"))

@@ -14,6 +14,7 @@ from benchmarks.cpu.peers import PEERS, Absent, LeftOut, candidates
 from benchmarks.cpu.worker import _row
 from benchmarks.cpu.works import EIGHT_BITS, FOUR_BITS, LOSSY, MOBILENETV2, RESNET50, works
 from benchmarks.dispatches import dispatches
+from qmlir.targets.cpu.host import host_features
 
 # Row of the table -> number of works.
 ROWS = {
@@ -62,7 +63,9 @@ def test_ours_and_peers_compute_the_reference(work: Any) -> None:
         assert float(np.abs(got - want).max() / np.abs(want).max()) <= tolerance, name
 
     check("ours", problem.real(problem.ours()()), expected, 0.01)
-    for peer in PEERS:
+    # On other x86 CPUs the peers add pairs of products of u8 by s8 in saturating 16 bits.
+    exact = {"avx512vnni", "avxvnni", "neon"} & host_features()
+    for peer in PEERS if exact else ():
         try:
             found = candidates(peer, problem, 1)
         except Absent:  # which of them take part is the environment's choice, and the suite says so

@@ -44,7 +44,8 @@ def team(program: str | None = None) -> Team | None:
         if _team is None:
             _team = Team()
             atexit.register(_team.stop)
-            os.register_at_fork(after_in_child=_forked)
+            if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+                os.register_at_fork(after_in_child=_forked)
         _team.start(helpers, program)
         return _team
 
