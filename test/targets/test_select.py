@@ -23,7 +23,8 @@ def test_options_are_read_from_a_pipeline() -> None:
 @pytest.mark.parametrize(
     ("target", "form", "chosen"),
     [
-        ("cpu:x86-64-v3", "matmul", "stock"),
+        ("cpu:x86-64", "matmul", "stock"),
+        ("cpu:x86-64-v3", "matmul", "avx2-int8"),
         ("cpu:znver4", "matmul", "avx512-vnni"),
         ("cpu:sapphirerapids", "matmul", "avx512-vnni"),
         ("cpu:znver4", "row", "stock"),  # the weight is an argument
