@@ -7,6 +7,7 @@ is an ordinary "no device", never an exception.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +35,12 @@ _failures: dict[str, str] = {}  # by driver: what its last query failed with
 
 def devices(driver: str) -> tuple[Device, ...]:
     """The devices of one runtime driver; () when the driver or its library is missing. Devices that were found once are
-    remembered; a failure is not, because it may be gone at the next call (memory, permissions, a device in use)."""
+    remembered; a failure is not, because it may be gone at the next call (memory, permissions, a device in use). A process
+    that emulates the driver has none: IREE's description of HIP devices asks for what an emulated library does not have.
+    """
+    emulation = sys.modules.get("qmlir.emulation.driver")
+    if emulation is not None and emulation.is_emulated(driver):
+        return ()
     if driver not in _found:
         _failures.pop(driver, None)
         try:
