@@ -35,8 +35,10 @@ _failures: dict[str, str] = {}  # by driver: what its last query failed with
 
 def devices(driver: str) -> tuple[Device, ...]:
     """The devices of one runtime driver; () when the driver or its library is missing. Devices that were found once are
-    remembered; a failure is not, because it may be gone at the next call (memory, permissions, a device in use). A process
-    that emulates the driver has none: IREE's description of HIP devices asks for what an emulated library does not have.
+    remembered; a failure is not, because it may be gone at the next call (memory, permissions, a device in use).
+
+    A process that emulates the driver has none: IREE's description of HIP devices asks the library for what an emulated
+    one does not have.
     """
     emulation = sys.modules.get("qmlir.emulation.driver")
     if emulation is not None and emulation.is_emulated(driver):
