@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,6 @@ from qmlir.runtime import _to_numpy, _to_torch
 
 PROGRAMS = 100  # that one process opens
 ROOT = Path(__file__).resolve().parents[1]
-# By driver: what calls a function of a saved file, `(file, function, arguments) -> results`, where no device does.
-EMULATORS: dict[str, Callable[[Path, str, Sequence[Any]], Sequence[Any]]] = {}
 
 
 class Died(Exception):
@@ -121,20 +119,15 @@ class Opened:
     """A program that the other process has opened; its functions are attributes."""
 
     def __init__(self, artifact: qmlir.Artifact, options: Mapping[str, Any]) -> None:
-        self._driver = str(artifact.manifest["driver"])
         self.seconds = 0.0  # for opening it and for all calls, in the other process
-        self._folder = tempfile.TemporaryDirectory(prefix="qmlir-opened-")
-        self._path = Path(self._folder.name) / "program.vmfb"
         path, artifact.path = artifact.path, None
-        artifact.save(self._path)
-        artifact.path = path
-        if self._driver in EMULATORS:
-            return
-        start = time.perf_counter()
-        self._number = _SERVER.open(self._path, options)
-        self.seconds += time.perf_counter() - start
-        weakref.finalize(self, _SERVER.release, self._number, self._driver)
-        self._folder.cleanup()
+        with tempfile.TemporaryDirectory(prefix="qmlir-opened-") as folder:
+            saved = artifact.save(Path(folder) / "program.vmfb")
+            artifact.path = path
+            start = time.perf_counter()
+            self._number = _SERVER.open(saved, options)
+            self.seconds += time.perf_counter() - start
+        weakref.finalize(self, _SERVER.release, self._number, str(artifact.manifest["driver"]))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
@@ -142,11 +135,8 @@ class Opened:
 
         def call(*arguments: Any) -> Any:
             arrays = [_to_numpy(a, "argument") for a in arguments]
-            if self._driver in EMULATORS:
-                results = EMULATORS[self._driver](self._path, name, arrays)
-            else:
-                results, seconds = _SERVER.ask("call", self._number, name, arrays)
-                self.seconds += seconds
+            results, seconds = _SERVER.ask("call", self._number, name, arrays)
+            self.seconds += seconds
             if any(type(a).__module__ == "torch" for a in arguments):
                 results = [_to_torch(r) for r in results]
             return results[0] if len(results) == 1 else tuple(results)

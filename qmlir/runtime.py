@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -17,6 +16,7 @@ import numpy as np
 from . import settings
 from .artifact import MANIFEST_KEY, Artifact, Signature, check_container, read_manifest
 from .dialect.dtypes import DTYPES, Array, from_numpy, is_sub_byte, restored, stored_codes
+from .emulation import is_emulated
 from .errors import ArtifactError, InputError, QmlirError, TargetError, UsageError, runtime_reason
 from .spec import TensorSpec
 
@@ -79,7 +79,7 @@ def device(driver: str, uri: str = "") -> Any:
     with _lock:
         if (driver, uri) in _devices:
             return _devices[driver, uri]
-        if _is_emulated(driver):
+        if is_emulated(driver):
             raise TargetError(
                 f"this process emulates the driver {driver!r}: load programs for a real device in another process"
             )
@@ -107,11 +107,6 @@ def _topology(threads: int, cpus: Sequence[int]) -> str:
     if threads >= len(cpus) and hasattr(os, "sched_setaffinity"):
         return f"--task_topology_cpu_ids={','.join(map(str, cpus))}"
     return f"--task_topology_group_count={min(threads, len(cpus))}"
-
-
-def _is_emulated(driver: str) -> bool:
-    module = sys.modules.get("qmlir.emulation.driver")
-    return module is not None and bool(module.is_emulated(driver))
 
 
 def emulated_device(driver: str, number: int) -> Any:

@@ -7,10 +7,10 @@ is an ordinary "no device", never an exception.
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from typing import Any
 
+from ..emulation import is_emulated
 from ..errors import TargetError, runtime_reason
 from .base import Target
 
@@ -40,8 +40,7 @@ def devices(driver: str) -> tuple[Device, ...]:
     A process that emulates the driver has none: IREE's description of HIP devices asks the library for what an emulated
     one does not have.
     """
-    emulation = sys.modules.get("qmlir.emulation.driver")
-    if emulation is not None and emulation.is_emulated(driver):
+    if is_emulated(driver):
         return ()
     if driver not in _found:
         _failures.pop(driver, None)
