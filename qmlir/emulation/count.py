@@ -26,10 +26,7 @@ class Row:
 
     @property
     def counts(self) -> Counts:
-        total = Counts()
-        for _, counts in self.kernels:
-            total.add(counts)
-        return total
+        return Counts.sum(counts for _, counts in self.kernels)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -68,6 +69,14 @@ class Counts:
     bytes_written: int = 0
     shared_bytes: int = 0
     bank_conflicts: int = 0
+
+    @classmethod
+    def sum(cls, parts: Iterable[Counts]) -> Counts:
+        """Those of several launches together."""
+        made = cls()
+        for part in parts:
+            made.add(part)
+        return made
 
     @property
     def total(self) -> int:

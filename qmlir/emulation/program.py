@@ -66,10 +66,7 @@ class Emulated:
     @property
     def counts(self) -> Counts:
         """Of all launches of the last call."""
-        total = Counts()
-        for _, counts in self.kernels:
-            total.add(counts)
-        return total
+        return Counts.sum(counts for _, counts in self.kernels)
 
     def device(self) -> Any:
         """IREE's device."""
