@@ -99,7 +99,7 @@ except qmlir.QmlirError as e:
 
 
 def test_nothing_is_loaded_where_nobody_asks() -> None:
-    done = python("import sys, qmlir, qmlir.runtime; print([m for m in sys.modules if 'emulation' in m])")
+    done = python("import sys, qmlir, qmlir.runtime; print([m for m in sys.modules if 'emulation.' in m])")
     assert done.stdout == "[]\n", done.stderr
 
 

@@ -61,7 +61,7 @@ def _until_dispatches_are_formed() -> Iterator[None]:
         yield
 
 
-def _form(session: Any, module: Any, code_passes: Any) -> bytes:
+def _form(session: Any, module: Any, *passes: Any) -> bytes:
     """IREE's pipeline up to its flow dialect."""
     from qmlir._mlir import Output, ctypes_dl
 

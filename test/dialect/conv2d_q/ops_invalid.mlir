@@ -470,3 +470,16 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
 }
+
+// -----
+
+func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x8x8x6xf32> {
+  %zero = arith.constant dense<200> : tensor<i32>
+  // expected-error@+1 {{'lhs_zero_point' is 200, but padding is filled with the code of 0, which i8 codes have for zero points in [-128, 127]; convolve without padding}}
+  %0 = "qmlir.conv2d_q"(%input, %weight, %zero) {
+    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    lhs_zero_mode = "int", padding = array<i64: 1, 1, 1, 1>
+  }
+      : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<i32>) -> tensor<1x8x8x6xf32>
+  return %0 : tensor<1x8x8x6xf32>
+}
