@@ -49,6 +49,47 @@ def test_quantised_model(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(made) == 2
 
 
+class Decoder(nn.Module):
+    """Tokens [B, T] to logits [B, T, 40]: one layer of the Llama family, as transformers writes it (a bool mask made
+    of positions, keys and values repeated by a view with five axes, rotated halves)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(40, 32), nn.Linear(32, 40, bias=False)
+        self.q, self.k, self.v, self.o = (nn.Linear(32, n, bias=False) for n in (32, 16, 16, 32))
+        self.norm, self.gate, self.up, self.down = nn.RMSNorm(32), *(nn.Linear(32, 48) for _ in "gu"), nn.Linear(48, 32)
+        self.register_buffer("frequencies", 1.0 / 10000 ** (torch.arange(0, 8, 2) / 8), persistent=False)
+
+    def forward(self, tokens: Any) -> Any:
+        b, t = tokens.shape
+        places = torch.arange(t)
+        angles = (self.frequencies[None, :, None] * places[None, None, :].float()).transpose(1, 2)
+        cos, sin = (f(torch.cat((angles, angles), -1))[:, None] for f in (torch.cos, torch.sin))
+        x = self.tokens(tokens)
+        y = self.norm(x)
+        q, k, v = (f(y).view(b, t, -1, 8).transpose(1, 2) for f in (self.q, self.k, self.v))
+        q, k = (z * cos + torch.cat((-z[..., 4:], z[..., :4]), -1) * sin for z in (q, k))
+        k, v = (z[:, :, None].expand(b, 2, 2, t, 8).reshape(b, 4, t, 8) for z in (k, v))
+        mask = (places[:, None] >= places[None, :])[None, None].expand(b, 1, t, t)
+        a = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + self.o(a.transpose(1, 2).reshape(b, t, -1))
+        y = self.norm(x)
+        return self.head(x + self.down(nn.functional.silu(self.gate(y)) * self.up(y)))
+
+
+@pytest.mark.slow
+def test_decoder_of_dynamic_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batch and sequence are dynamic from the first call on."""
+    made = compiled_count(monkeypatch)
+    torch.manual_seed(0)
+    model = Decoder().eval()
+    compiled = torch.compile(model, backend="qmlir", dynamic=True, options={"strict": True})
+    for sizes in ((2, 7), (3, 12)):
+        tokens = torch.randint(0, 40, sizes)
+        torch.testing.assert_close(compiled(tokens), model(tokens), rtol=1e-5, atol=1e-5)
+    assert len(made) == 1
+
+
 def test_weights_that_change_are_seen() -> None:
     layer = nn.Linear(8, 8).eval()
     compiled = torch.compile(layer, backend="qmlir")
