@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from .graph import Graph, aten, fake_like, mode_of
-from .rules import RULES
+from .rules import rule_of
 
 # Known to fail, so not tried first.
 KNOWN = {
@@ -30,7 +30,7 @@ KNOWN = {
 def decompose_known(graph: Graph) -> None:
     """Replace the nodes that are known not to be converted as they are."""
     for node in graph.nodes:
-        if node.op == "call_function" and (node.target in KNOWN or node.target in RULES):
+        if node.op == "call_function" and (node.target in KNOWN or rule_of(node.target)):
             decompose(graph, node)
     graph.clean()
 
@@ -51,7 +51,7 @@ def _rules(target: Any) -> Sequence[Callable[..., Any]]:
     if not isinstance(target, torch._ops.OpOverload):
         return []
     composed = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-    found = [RULES.get(target), target.decompose if composed else None, decomposition_table.get(target)]
+    found = [rule_of(target), target.decompose if composed else None, decomposition_table.get(target)]
     return [f for f in found if f is not None]
 
 

@@ -15,7 +15,12 @@ from .dtypes import FROM_TORCH
 from .graph import aten
 
 Rule = Callable[..., Any]
-RULES: dict[Any, Rule] = {}
+RULES: dict[Any, Rule] = {}  # by operator, or by the name of one whose library may not be imported
+
+
+def rule_of(target: Any) -> Rule | None:
+    """The rule of an operator; None without one."""
+    return RULES.get(target) or RULES.get(str(target))
 
 
 def _rule(*targets: Any) -> Callable[[Rule], Rule]:
@@ -145,7 +150,7 @@ def conv_transpose(
     return depthwise_transposed(x, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
-@_rule(aten._grouped_mm.default)
+@_rule(aten._grouped_mm.default, "transformers.grouped_mm_fallback.default")
 def grouped_mm(x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
     """Rows `offs[g - 1] .. offs[g]` of `x` [M, K] by `weight` [G, K, N], as the dialect's product of that form."""
     if x.dim() != 2 or weight.dim() != 3 or offs is None or bias is not None:

@@ -61,10 +61,30 @@ class Experts(nn.Module):
         return torch._grouped_mm(x, self.weight, offs=ends)
 
 
+def _grouped_mm_fallback(input: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+    parts = torch.tensor_split(input, offs.tolist()[:-1])
+    return torch.cat([part @ w for part, w in zip(parts, weight, strict=True)])
+
+
+class FloatExperts(nn.Module):
+    """The operator that transformers' experts call where torch's own does not take the type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 32, 16))
+        if not hasattr(torch.ops.transformers, "grouped_mm_fallback"):
+            made = torch.library.custom_op("transformers::grouped_mm_fallback", _grouped_mm_fallback, mutates_args=())
+            made.register_fake(lambda input, weight, offs: input.new_empty(input.shape[0], weight.shape[2]))
+
+    def forward(self, x: Any, ends: Any) -> Any:
+        return torch.ops.transformers.grouped_mm_fallback(x, self.weight, ends)
+
+
 CASES = {
     "logic": (Logic, lambda: (torch.randn(2, 6), torch.randint(0, 8, (2, 6)))),
     "images": (Images, lambda: (torch.randn(2, 3, 7, 6),)),
     "constants": (Constants, lambda: (torch.randn(1, 2, 6, 4),)),
+    "float_experts": (FloatExperts, lambda: (torch.randn(12, 32), torch.tensor([3, 5, 5, 12], dtype=torch.int32))),
     "experts": (Experts, lambda: (torch.randn(12, 32).bfloat16(), torch.tensor([3, 5, 5, 12], dtype=torch.int32))),
 }
 
