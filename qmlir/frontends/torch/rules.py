@@ -150,6 +150,15 @@ def conv_transpose(
     return depthwise_transposed(x, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
+@_rule(aten.topk.default)
+def top(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """Where the order of the results is left open, which torch-mlir does not convert: the first of all in order."""
+    if sorted:
+        return NotImplemented
+    values, places = aten.sort.default(x, dim, largest)
+    return values.narrow(dim, 0, k), places.narrow(dim, 0, k)
+
+
 @_rule(aten._grouped_mm.default, "transformers.grouped_mm_fallback.default")
 def grouped_mm(x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
     """Rows `offs[g - 1] .. offs[g]` of `x` [M, K] by `weight` [G, K, N], as the dialect's product of that form."""
