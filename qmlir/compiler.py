@@ -423,6 +423,12 @@ def parse(text: str, name: str) -> Any:
     except ir.MLIRError as e:
         found = [Diagnostic(d.message, _renamed(location_text(d.location), name)) for d in e.error_diagnostics]
         raise ParseError(found or [Diagnostic(str(e).splitlines()[0], name)]) from None
+    if "operandSegmentSizes" in text:
+        from .dialect.saved import upgrade
+
+        if upgrade(located):
+            warnings.warn(f"{name}: 'operandSegmentSizes' is deprecated: operands are named by 'operand_names'; see "
+                          f"what `qmlir-opt {name}` prints", DeprecationWarning, stacklevel=3)  # fmt: skip
     return located
 
 

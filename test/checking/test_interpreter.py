@@ -169,7 +169,7 @@ def test_values_that_an_op_refuses() -> None:
     x, w = np.zeros((2, 4), np.int8), np.zeros((3, 4, 2), np.int8)
     text = """func.func @main(%x: tensor<2x4xi8>, %w: tensor<3x4x2xi8>, %n: tensor<3xi32>) -> tensor<2x2xi32> {
       %0 = "qmlir.grouped_matmul"(%x, %w, %n) {
-        operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+        operand_names = ["lhs", "rhs", "group_sizes"]
       } : (tensor<2x4xi8>, tensor<3x4x2xi8>, tensor<3xi32>) -> tensor<2x2xi32>
       return %0 : tensor<2x2xi32>
     }"""

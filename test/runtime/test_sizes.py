@@ -236,7 +236,7 @@ SEVERAL = """
 func.func private @scaled(%x: tensor<?x32xi8>, %s: tensor<?x1xf32>) -> tensor<?x8xf32> {
   %w = arith.constant dense<1> : tensor<32x8xi8>
   %y = "qmlir.scaled_matmul"(%x, %w, %s) {
-      operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+      operand_names = ["lhs", "rhs", "lhs_scale"]
   } : (tensor<?x32xi8>, tensor<32x8xi8>, tensor<?x1xf32>) -> tensor<?x8xf32>
   return %y : tensor<?x8xf32>
 }
