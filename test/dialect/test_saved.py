@@ -23,8 +23,9 @@ OLD = """func.func @main(%x: tensor<4xf32>, %s: tensor<f32>) -> tensor<4xi8> {
 
 
 def test_old_text_warns() -> None:
-    with _mlir.context(), pytest.warns(DeprecationWarning, match="old.mlir: 'operandSegmentSizes' is deprecated"):
-        module = compiler.parse(OLD, "old.mlir")
+    with _mlir.context():
+        with pytest.warns(DeprecationWarning, match="old.mlir: 'operandSegmentSizes' is deprecated"):
+            module = compiler.parse(OLD, "old.mlir")
         assert 'operand_names = ["input", "scale"]' in str(module)
 
 
