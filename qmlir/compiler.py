@@ -428,7 +428,7 @@ def parse(text: str, name: str) -> Any:
 
         if upgrade(located):
             warnings.warn(f"{name}: 'operandSegmentSizes' is deprecated: operands are named by 'operand_names'; see "
-                          f"what `qmlir-opt {name}` prints", DeprecationWarning, stacklevel=3)  # fmt: skip
+                          f"what `qmlir-opt {name}` prints", DeprecationWarning, stacklevel=_caller())  # fmt: skip
     return located
 
 

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._spelling import did_you_mean
-from .dialect.dtypes import DTYPES
+from .dialect.dtypes import DTYPES, dtype_name
 from .dialect.sizes import Size
 from .errors import UsageError
 
 
 @dataclass(frozen=True, init=False)
 class TensorSpec:
-    """`TensorSpec(("M", 4096), "i8")`: a shape and the name of a dtype. A size is a number, a name where it is dynamic
+    """`TensorSpec(("M", 4096), "int8")`: a shape and a dtype, such as `"int8"`, `"i8"`, `np.int8`, `torch.int8` or
+    `ml_dtypes.int4`. A size is a number, a name where it is dynamic
     (all sizes of one name are the same in a call), or `None` where it is dynamic and has no name.
 
     Attributes:
         shape: sizes, `None` where dynamic.
-        dtype: name of the element type.
+        dtype: short name of the element type, `"i8"`.
         symbols: for each axis the name of its size, or what follows from one, such as `(N + 1)//2`; `None` without.
 
     Raises:
@@ -30,9 +31,9 @@ class TensorSpec:
     dtype: str
     symbols: tuple[str | None, ...]
 
-    def __init__(self, shape: Sequence[int | str | None], dtype: str) -> None:
+    def __init__(self, shape: Sequence[int | str | None], dtype: object) -> None:
         object.__setattr__(self, "shape", tuple(None if isinstance(s, str) else s for s in shape))
-        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(self, "dtype", dtype_name(dtype))
         object.__setattr__(self, "symbols", tuple(s if isinstance(s, str) else None for s in shape))
         self._check()
 

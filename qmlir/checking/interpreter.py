@@ -195,7 +195,8 @@ def _dialect_op(op: Any, operands: list[Array]) -> list[Array]:
         if name == "sparse_matmul":
             found: Any = _sparse(view, arrays, keywords)
         else:
-            found = getattr(reference, name)(**arrays, **_accepted(getattr(reference, name), keywords))
+            function = reference.BY_NAME[name]
+            found = function(**arrays, **_accepted(function, keywords))
     except ValueError as e:
         place = location_text(op.location)
         raise InputError(f"{place + ': ' if place else ''}{op.name}: {e}") from None

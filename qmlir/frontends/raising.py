@@ -144,7 +144,7 @@ def build(op: str, location: Any = None, **arguments: Any) -> Any:
     from ..dialect.ods import OpError, problem
     from ..dialect.shapes import ShapeError
 
-    operation: ops.Operation = getattr(ops, op)
+    operation: ops.Operation = ops.BY_NAME[op]
     known = set(operation._operands)
     tensors = {n: _tensor(n, v) for n, v in arguments.items() if n in known and v is not None}
     attributes = {n: v for n, v in arguments.items() if n not in known and v is not None}

@@ -81,7 +81,7 @@ class Form:
         made = self.build(Operands(self.name, m))
         if self.op == "program":
             return qmlir.compile(made, target=target, flags=flags)
-        return getattr(qmlir.ops, self.op).compile(target=target, flags=flags, **made)
+        return qmlir.ops.BY_NAME[self.op].compile(target=target, flags=flags, **made)
 
 
 # ---- products of two quantised sides
