@@ -148,7 +148,7 @@ CASES = [
               r"(.|\n)* stock: vulkan:lavapipe has no f64 arithmetic \(lhs\) \(use one of i8",
               F64, "-t vulkan:lavapipe"),
     compiling("flag", r"error: IREE does not take the flags --iree-no-such-flag", MATMUL,
-              "--iree-flag=--iree-no-such-flag"),
+              "--flags=--iree-no-such-flag"),
     compiling("pass", r"error: unknown pass 'qmlir-flod'; did you mean 'qmlir-fold'", MATMUL, "--pipeline qmlir-flod"),
     compiling("no_parameters", r"error: cannot read the parameter file .*none\.irpa: No such file", MATMUL,
               "--parameters a={d}/none.irpa"),
