@@ -227,11 +227,11 @@ A Conv, MatMul or Gemm is meant here when an operand of it is dequantised right 
 
 def onnx_page() -> str:
     """The text of onnx.md."""
-    from qmlir.frontends import raising
+    from qmlir.frontends import patterns as registered
     from qmlir.frontends.onnx import patterns
 
     parts = [ONNX.rstrip("\n")]
-    for name, pattern in sorted(raising._PATTERNS.items()):
+    for name, pattern in sorted(registered._PATTERNS.items()):
         if pattern.__module__.startswith(f"{patterns.__name__}."):
             first = (pattern.__doc__ or "").strip().partition("\n\n")[0]
             parts.append(f"| `{name.removeprefix('onnx.')}` | {' '.join(first.split())} |")

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import __version__, settings
 from ._spelling import CODE_LEVELS, LEVELS
-from .artifact import MANIFEST_KEY, Artifact, Signature, write_atomically
+from .artifact import MANIFEST_KEY, Artifact
 from .cache import Cache, key_of
 from .device_code import OPCODES, assembly_parts, spirv_instructions
 from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, TuningWarning, UsageError
+from .files import write_atomically
 from .frontends.registry import ImportedSource, find, front_ends
 from .isolation import Limits, in_fork
+from .spec import Signature
 from .strategy import choice_text
 from .targets import Target, resolve
 

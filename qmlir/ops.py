@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ._spelling import did_you_mean
+from .arrays import to_numpy
 from .artifact import Artifact
 from .dialect import enums, infer
 from .dialect.dtypes import CODES, DTYPES, dtype_name, from_numpy, stored_codes
@@ -360,9 +361,7 @@ def _array(name: str, value: Any) -> Any:
         return _scalar(name, value)
     if isinstance(value, np.ndarray):
         return value
-    from .runtime import _to_numpy
-
-    return _to_numpy(value, name)
+    return to_numpy(value, name)
 
 
 _TORCH = ("f32", "f16", "bf16", "i8", "u8", "i32", "i64", "e4m3", "e5m2", "f64")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ._spelling import did_you_mean
+from .arrays import to_numpy
 from .dialect.dtypes import DTYPES, Array, dtype_name, from_numpy, stored_codes
 from .dialect.enums import PACKING, SPARSE_FORMAT, SPARSE_VALUES
 from .dialect.reference.packing import pack, packed_length, unpack
@@ -208,8 +209,6 @@ class SparseWeight:
     def from_torch(cls, tensor: Any, *, rhs_transposed: bool = False, dtype: str = "") -> SparseWeight:
         """From a torch sparse tensor of layout sparse_csr, sparse_csc, sparse_coo or sparse_bsr. An uncoalesced COO
         tensor with repeated entries is refused: `tensor.coalesce()` adds them up."""
-        from .runtime import _to_numpy as to_numpy
-
         layout = str(getattr(tensor, "layout", type(tensor).__name__)).removeprefix("torch.")
         if layout not in ("sparse_csr", "sparse_csc", "sparse_coo", "sparse_bsr"):
             raise UsageError(f"the tensor has layout {layout}; sparse_csr, sparse_csc, sparse_coo or sparse_bsr is "

@@ -68,7 +68,7 @@ def _compile(args: argparse.Namespace) -> int:
         "choice": dict(args.choice),
     }  # fmt: skip
     if args.stop:
-        from ..artifact import write_atomically
+        from ..files import write_atomically
 
         text = (text_at(source, args.stop, **options).rstrip("\n") + "\n").encode()
         with publishing():

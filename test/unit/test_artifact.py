@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 import qmlir
-from qmlir.artifact import Artifact, check_container, write_atomically
+from qmlir.artifact import Artifact, check_container
 from qmlir.errors import ArtifactError, InputError, QmlirError, TargetError, UsageError
+from qmlir.files import write_atomically
 from qmlir.targets.cpu import host
 
 PROGRAM = """
