@@ -1,4 +1,4 @@
-"""Import circles among the modules of qmlir, imports inside functions included: `python tools/import_circles.py FOLDER`.
+"""Import circles in qmlir, imports inside functions included: `python tools/import_circles.py FOLDER`.
 
 FOLDER holds the package as a wheel would (`make lint` puts `qmlir`, `dialect` and `passes` together there). A circle
 that is not in `KNOWN` is an error, and so is a module of `KNOWN` that is in none any more: the list only shrinks.
