@@ -52,7 +52,7 @@ func.func @main(%x: tensor<16x4xi8>, %x_scale: tensor<16x1xf32>) -> tensor<16x3x
 """
 
 INTRO = """\
-# How a program goes through the compiler
+# Compilation pipeline
 
 *This page is written by `python docs/generate.py`; a test keeps it up to date.*
 
