@@ -12,7 +12,7 @@ from . import speed
 
 MADE = "*This page is written by `python docs/generate.py`, which runs the examples.*"
 
-OPERATIONS = "operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>"
+OPERATIONS = 'operand_names = ["lhs", "rhs"]'
 
 
 def product(m: str, k: int, n: int, lhs: str = "i8", rhs: str = "i8", out: str = "i32") -> str:
