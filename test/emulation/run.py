@@ -23,16 +23,16 @@ for place in (HERE.parent, HERE.parents[1]):  # as a script
         sys.path.insert(0, str(place))
 
 from support.forms import FORMS, Form, Operands  # noqa: E402
-from support.run import TARGETS as COLUMNS  # noqa: E402
 
 import qmlir  # noqa: E402
 from qmlir import SparseSpec, SparseWeight, TensorSpec, inputs  # noqa: E402
 from qmlir.checking import Tolerance  # noqa: E402
 from qmlir.checking.compare import compare  # noqa: E402
 from qmlir.emulation.backends import BACKENDS  # noqa: E402
+from qmlir.targets import all_targets  # noqa: E402
 
 RESULTS = HERE / "results.json"
-TARGETS = tuple(t for t in COLUMNS if t.partition(":")[0] in BACKENDS)
+TARGETS = tuple(t.spelling for t in all_targets() if t.backend in BACKENDS)
 # Where the last bit of an activation decides about a code between two products, all that follows from it moves.
 TOLERANCES = {"moe": Tolerance(relative=1e-3)}
 

@@ -237,6 +237,46 @@ def test_two_workgroups_that_store_to_one_place(machine: str) -> None:
         run(machine, lines)
 
 
+@pytest.mark.parametrize("by", ["readlane", "bpermute"])
+@pytest.mark.parametrize("lane", [3, 40])
+def test_lanes_that_nobody_wrote_stay_so_in_others(lane: int, by: str) -> None:
+    """A register that only the first 32 lanes wrote; every lane stores what one of them holds."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    move = [i.v_readlane_b32(v[11], v[2], lane), i.v_mov_b32_e32(v[4], s[11])]
+    if by == "bpermute":
+        move = [i.v_mov_b32_e32(v[3], 4 * lane), i.ds_bpermute_b32(v[4], v[3], v[2]), i.s_waitcnt(simm16=0xC07F)]
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.s_mov_b32(i.EXEC_HI, 0), i.v_mov_b32_e32(v[2], v[0]), i.s_mov_b32(i.EXEC_HI, -1), *move,
+        i.global_store_dword(addr=v[1], data=v[4], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    if lane >= 32:
+        with pytest.raises(qmlir.EmulationError, match="what it stores comes from a register that nobody wrote"):
+            device.launch(code_object("gfx942", lines), target, threads=64)
+        return
+    device.launch(code_object("gfx942", lines), target, threads=64)
+    np.testing.assert_array_equal(device.read(target, None), np.full(64, lane))
+
+
+def test_a_lane_that_is_written_while_it_is_inactive() -> None:
+    """As LLVM keeps scalars in lanes of a vector register."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.s_movk_i32(s[10], 7), i.s_mov_b32(i.EXEC_HI, 0), i.v_writelane_b32(v[2], s[10], 40), i.s_mov_b32(i.EXEC_HI, -1),
+        i.v_readlane_b32(v[11], v[2], 40), i.v_mov_b32_e32(v[4], s[11]),
+        i.global_store_dword(addr=v[1], data=v[4], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    device.launch(code_object("gfx942", lines), target, threads=64)
+    np.testing.assert_array_equal(device.read(target, None), np.full(64, 7))
+
+
 def test_an_atomic_on_memory_that_nobody_wrote() -> None:
     i = instructions("gfx942")
     lines = [
