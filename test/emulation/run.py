@@ -97,13 +97,13 @@ def main() -> int:
     parser.add_argument("--target", action="append", choices=TARGETS, help="default: all that are emulated")
     parser.add_argument("--all", action="store_true", help="execute again what results.json has")
     args = parser.parse_args()
-    results = read()
     for form in FORMS:
         for target in args.target or TARGETS:
-            if args.only not in form.name or (target in results.get(form.name, {}) and not args.all):
+            if args.only not in form.name or (target in read().get(form.name, {}) and not args.all):
                 continue
             start = time.monotonic()
             found = execute(form, target)
+            results = read()  # another process may execute other targets
             results.setdefault(form.name, {})[target] = found
             print(f"{time.monotonic() - start:7.1f} s  {target}  {form.name}: {found}", flush=True)
             kept = {f.name: {t: results[f.name][t] for t in TARGETS if t in results[f.name]}

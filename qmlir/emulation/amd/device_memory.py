@@ -62,8 +62,13 @@ def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
 def _caches(ins: Instruction) -> Operation:
     """What makes stores visible to other workgroups, and theirs to the wave: of scopes that hold all of them."""
 
+    wide = True
+    if "scope" in ins.fields:
+        wide = ins.fields["scope"] >= _DEVICE
+    elif ins.name in ("buffer_inv", "buffer_wbl2"):
+        wide = bool(ins.get("sc1"))
+
     def run(g: Gang) -> None:
-        wide = ins.get("sc1", 1) if "scope" not in ins.fields else ins.fields["scope"] >= _DEVICE
         if ins.name == "buffer_wbl2" and wide:
             g.reach.order.written_back(g)
         elif ins.name in _INVALIDATE and wide:
