@@ -147,6 +147,12 @@ def levels(rows: dict[str, dict[str, dict[str, Any]]], executed: dict[str, dict[
         done = [name for name in compiled if executed.get(name, {}).get(target) == "executed"]
         level = "executed in an emulator" if done else "compiled"
         lines.append(f"| {target} | {level} | {f'{len(done)} of {len(compiled)}' if done else ''} |")
+    others: dict[str, list[bool]] = {}  # that have no column of their own
+    for row in executed.values():
+        for target, found in row.items():
+            if target not in next(iter(rows.values())):
+                others.setdefault(target, []).append(found == "executed")
+    lines += [f"| {t} | executed in an emulator | {sum(done)} of {len(done)} |" for t, done in sorted(others.items())]
     return "\n".join(lines)
 
 
