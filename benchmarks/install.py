@@ -31,10 +31,15 @@ def megabytes(package: str) -> float | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("packages", nargs="*", metavar="PACKAGE", default=list(PACKAGES), help="default: qmlir and peers")
+    parser.add_argument(
+        "packages", nargs="*", metavar="PACKAGE", default=list(PACKAGES), help="default: qmlir and peers"
+    )
     for package in parser.parse_args(argv).packages:
         size = megabytes(package)
-        print(f"{'qmlir' if package == str(ROOT) else package:28} {'-' if size is None else f'{size:7.0f} MB'}", flush=True)
+        print(
+            f"{'qmlir' if package == str(ROOT) else package:28} {'-' if size is None else f'{size:7.0f} MB'}",
+            flush=True,
+        )
     return 0
 
 

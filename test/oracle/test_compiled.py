@@ -28,7 +28,9 @@ def check(op: str, rows: Any) -> list[str]:
         arrays, attributes = arguments(op, row)
         fused = {"fused": True} if op in PRODUCTS else {}
         expected = getattr(oracle, op)(**arrays, **attributes, **fused)
-        short = {"group_size": 4} if op in ("scaled_matmul", "grouped_matmul", "moe") else {}  # a program has to state them
+        short = (
+            {"group_size": 4} if op in ("scaled_matmul", "grouped_matmul", "moe") else {}
+        )  # a program has to state them
         try:
             made = qmlir.ops.BY_NAME[op](**arrays, **attributes, **short)
         except qmlir.errors.PassError as e:
