@@ -52,7 +52,7 @@ func.func @main(%x: tensor<16x4xi8>, %x_scale: tensor<16x1xf32>) -> tensor<16x3x
 """
 
 INTRO = """\
-# How a program goes through the compiler
+# Compilation pipeline
 
 *This page is written by `python docs/generate.py`; a test keeps it up to date.*
 
@@ -147,6 +147,12 @@ def levels(rows: dict[str, dict[str, dict[str, Any]]], executed: dict[str, dict[
         done = [name for name in compiled if executed.get(name, {}).get(target) == "executed"]
         level = "executed in an emulator" if done else "compiled"
         lines.append(f"| {target} | {level} | {f'{len(done)} of {len(compiled)}' if done else ''} |")
+    others: dict[str, list[bool]] = {}  # that have no column of their own
+    for row in executed.values():
+        for target, found in row.items():
+            if target not in next(iter(rows.values())):
+                others.setdefault(target, []).append(found == "executed")
+    lines += [f"| {t} | executed in an emulator | {sum(done)} of {len(done)} |" for t, done in sorted(others.items())]
     return "\n".join(lines)
 
 

@@ -571,11 +571,27 @@ class EmulatedFunction(Function):
         Raises:
             EmulationError: a kernel does what no kernel may do, or what the device would refuse.
         """
-        emulated = self._program.emulated
-        assert emulated is not None
         call = super().__call__
-        with emulated.running():
-            return emulated.driver.interruptible(lambda: call(*args))
+        with self._emulated.running():
+            return self._emulated.driver.interruptible(lambda: call(*args))
+
+    @property
+    def _emulated(self) -> Emulated:
+        found = self._program.emulated
+        assert found is not None
+        return found
+
+    def _buffer(self, i: int, array: Array) -> Any:
+        view = super()._buffer(i, array)
+        name, spec = self.signature.inputs[i]
+        self._emulated.driver.name_allocation(name, spec.dtype, tuple(view.shape), self._inputs[i][0].itemsize)
+        return view
+
+    def _result(self, outputs: Any, i: int) -> Array:
+        found = super()._result(outputs, i)
+        dtype = self.signature.outputs[i].dtype
+        self._emulated.driver.check_read(f"result {i} of {self.name}", dtype, found.shape, found.itemsize)
+        return found
 
 
 _Input = tuple[np.dtype[Any], tuple[int | None, ...] | None, int, int, tuple[tuple[int, int], ...]]

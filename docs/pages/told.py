@@ -150,13 +150,13 @@ $ qmlir check product.vmfb --against product.vmfb
 * what codes and scales may be: [schemes](schemes/index.md)
 * something was refused or is slow: [why](refused.md)
 * every command with what it prints: [the command line](commands.md)
-* a file from somebody else: [whom to trust](trust.md)
+* a file from somebody else: [security model](trust.md)
 
 ## How fast it is
 
 ![{speed.PICTURE_TEXT}]({speed.PICTURE})
 
-Figures and how they were measured: [CPU benchmarks](benchmarks-cpu.md); and [where we lose](losing.md).
+Figures and how they were measured: [CPU benchmarks](benchmarks-cpu.md); and [known slower cases](losing.md).
 """
 
 
