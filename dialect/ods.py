@@ -39,7 +39,7 @@ NAMESPACE = "qmlir"
 Axes = tuple[str | Size | int | None, ...]
 Sizes = dict[str, Axes]
 OPERAND_NAMES = "operand_names"
-# How programs written before 0.8 say which optional operands are there: one count for each operand of the definition.
+# How programs written before operands had names say which are there: one count for each operand of the definition.
 SEGMENTS = "operandSegmentSizes"
 # `%0 = "name"(%operands)[successors] <{...}>`: MLIR keeps these attributes of an unregistered op where its bindings
 # do not show them.
