@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from ..errors import TargetError
 from ..targets.base import Target
 from .backends import Backend
 from .launch import Counts, EmulationError, Executor, Launch, Settings
-from .memory import Memory
+from .memory import Memory, Tensor
 from .shim.build import library
 
 _drivers: dict[str, Driver] = {}  # by IREE's name
@@ -129,6 +130,8 @@ class Driver:
         with _lock:
             before = self.settings, self.on_counts
             self.settings, self.on_counts, self.error = settings, on_counts, None
+            self._update_memory()
+            self.memory.read = []
             self._library.emulated_activate(self.number(target))
             self._library.emulated_defer(int(defer))
             try:
@@ -187,6 +190,25 @@ class Driver:
         if failed:
             raise failed[0]
         return done[0]
+
+    def name_allocation(self, name: str, dtype: str, shape: tuple[int, ...], item: int) -> None:
+        """What was allocated last holds an argument of the program's function: messages name its elements."""
+        self._update_memory()
+        made = self.memory.newest
+        if made is not None and made.size >= item * math.prod(shape):
+            made.tensor = Tensor(name, dtype, shape, item)
+
+    def check_read(self, name: str, dtype: str, shape: tuple[int, ...], item: int) -> None:
+        """The host has read a result.
+
+        Raises:
+            EmulationError: nobody wrote it, or its kernel computed it from what nobody wrote.
+        """
+        self._update_memory()
+        found, self.memory.read = self.memory.read, []
+        if self.error is None and found and found[0].offset < item * math.prod(shape):
+            element = Tensor(name, dtype, shape, item).element(found[0].offset)
+            raise EmulationError(f"{element} is read, and {found[0].cause or 'nobody has written it'}")
 
     def _launched(self, pointer: Any) -> None:
         if self.error is not None:  # its arguments may be what the failed launch did not write

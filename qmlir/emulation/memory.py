@@ -10,6 +10,32 @@ from typing import Any
 import numpy as np
 
 
+@dataclass(frozen=True)
+class Tensor:
+    """An argument of a program's function, which fills an allocation in its stored layout.
+
+    Attributes:
+        name: as the signature spells it.
+        dtype: of its elements.
+        shape: of the array that was given.
+        item: bytes of an element.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    item: int
+
+    def element(self, offset: int) -> str:
+        """Names the element at a byte offset, inside of the tensor or beyond its end."""
+        index, rest = [], offset // self.item
+        for size in reversed(self.shape[1:]):
+            index.append(rest % size)
+            rest //= size
+        at = [rest, *reversed(index)]
+        return f"element {at} of {self.name}, {self.dtype}{list(self.shape)}"
+
+
 @dataclass
 class Allocation:
     """Memory that the driver handed out.
@@ -19,22 +45,46 @@ class Allocation:
         size: in bytes.
         data: the bytes themselves, `uint8[size]`, not a copy.
         written: `bool[size]`, which bytes somebody wrote; None where the host can write without being seen.
+        tensor: the argument of the program that it holds, where it holds one.
+        causes: first byte, last byte, and where what was stored there comes from that nobody wrote.
     """
 
     start: int
     size: int
     data: np.ndarray[Any, np.dtype[np.uint8]]
     written: np.ndarray[Any, np.dtype[np.bool_]] | None
+    tensor: Tensor | None = None
+    causes: list[tuple[int, int, str]] = field(default_factory=list)
 
     @property
     def end(self) -> int:
         return self.start + self.size
+
+    def element(self, offset: int, size: int) -> str:
+        """Names the element at a byte offset; of memory whose type is not known, in units of the access's `size`."""
+        if self.tensor is not None:
+            return self.tensor.element(offset)
+        return f"element {offset // size} of {size} bytes" if offset % size == 0 else f"byte {offset}"
+
+    def cause(self, offset: int) -> str:
+        """Why a byte counts as unwritten, "" where nothing was stored there."""
+        return next((text for low, high, text in reversed(self.causes) if low <= offset <= high), "")
+
+
+@dataclass(frozen=True)
+class Unwritten:
+    """The host read what nobody wrote: which byte of what it read, and where a kernel stored it, of what."""
+
+    offset: int
+    cause: str
 
 
 @dataclass
 class Memory:
     """All allocations of a device."""
 
+    read: list[Unwritten] = field(default_factory=list)  # by the host, since somebody looked
+    newest: Allocation | None = None  # that the host cannot access
     _starts: list[int] = field(default_factory=list)
     _allocations: list[Allocation] = field(default_factory=list)
 
@@ -42,6 +92,8 @@ class Memory:
         """An allocation at an address of this process. `host_visible`: the host may write to it directly."""
         data = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start)) if size else np.empty(0, np.uint8)
         made = Allocation(start, size, data, None if host_visible else np.zeros(size, np.bool_))
+        if not host_visible:
+            self.newest = made
         at = bisect.bisect(self._starts, start)
         self._starts.insert(at, start)
         self._allocations.insert(at, made)
@@ -50,6 +102,8 @@ class Memory:
     def remove(self, start: int) -> None:
         at = bisect.bisect_left(self._starts, start)
         if at < len(self._starts) and self._starts[at] == start:
+            if self._allocations[at] is self.newest:
+                self.newest = None
             del self._starts[at], self._allocations[at]
 
     def find(self, address: int) -> Allocation | None:
@@ -69,9 +123,18 @@ class Memory:
         """Bytes were copied: the target's are written where the source's were."""
         into, of = self.find(target), self.find(source)
         if into is None or into.written is None:
+            self._read_by_host(of, source, size)
             return
         known = True if of is None or of.written is None else of.written[source - of.start :][:size]
         into.written[target - into.start : target - into.start + size] = known
+
+    def _read_by_host(self, of: Allocation | None, source: int, size: int) -> None:
+        if of is None or of.written is None:
+            return
+        missing = ~of.written[source - of.start :][:size]
+        if missing.any():
+            at = int(missing.argmax())
+            self.read.append(Unwritten(at, of.cause(source - of.start + at)))
 
     @property
     def allocations(self) -> tuple[Allocation, ...]:

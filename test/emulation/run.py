@@ -23,16 +23,16 @@ for place in (HERE.parent, HERE.parents[1]):  # as a script
         sys.path.insert(0, str(place))
 
 from support.forms import FORMS, Form, Operands  # noqa: E402
-from support.run import TARGETS as COLUMNS  # noqa: E402
 
 import qmlir  # noqa: E402
 from qmlir import SparseSpec, SparseWeight, TensorSpec, inputs  # noqa: E402
 from qmlir.checking import Tolerance  # noqa: E402
 from qmlir.checking.compare import compare  # noqa: E402
 from qmlir.emulation.backends import BACKENDS  # noqa: E402
+from qmlir.targets import all_targets  # noqa: E402
 
 RESULTS = HERE / "results.json"
-TARGETS = tuple(t for t in COLUMNS if t.partition(":")[0] in BACKENDS)
+TARGETS = tuple(t.spelling for t in all_targets() if t.backend in BACKENDS)
 # Where the last bit of an activation decides about a code between two products, all that follows from it moves.
 TOLERANCES = {"moe": Tolerance(relative=1e-3)}
 
@@ -97,13 +97,13 @@ def main() -> int:
     parser.add_argument("--target", action="append", choices=TARGETS, help="default: all that are emulated")
     parser.add_argument("--all", action="store_true", help="execute again what results.json has")
     args = parser.parse_args()
-    results = read()
     for form in FORMS:
         for target in args.target or TARGETS:
-            if args.only not in form.name or (target in results.get(form.name, {}) and not args.all):
+            if args.only not in form.name or (target in read().get(form.name, {}) and not args.all):
                 continue
             start = time.monotonic()
             found = execute(form, target)
+            results = read()  # another process may execute other targets
             results.setdefault(form.name, {})[target] = found
             print(f"{time.monotonic() - start:7.1f} s  {target}  {form.name}: {found}", flush=True)
             kept = {f.name: {t: results[f.name][t] for t in TARGETS if t in results[f.name]}

@@ -107,7 +107,8 @@ def test_a_line_that_is_missing_is_found(machine: str, line: str, message: str) 
 def test_accesses_beyond_a_buffer_name_the_argument(machine: str) -> None:
     total = 2 * WAVE[machine] * GROUPS
     with pytest.raises(
-        qmlir.EmulationError, match=f"4 bytes at byte {4 * total - 4} of argument 0 .*has {4 * total - 4} bytes"
+        qmlir.EmulationError,
+        match=f"4 bytes at byte {4 * total - 4} of argument 0 .*has {4 * total - 4} bytes: element {total - 1} of 4 bytes",
     ):
         run(machine, exchange(machine), count=total - 1)
 
@@ -136,8 +137,156 @@ def test_memory_that_nobody_wrote(machine: str) -> None:
     assert not held.written.any()
     lines["turn"] = i.v_lshlrev_b32_e32(i.v[3], 2, i.v[2])
     code = code_object(machine, list(lines.values()), lds=8 * lanes, lanes=lanes)
-    with pytest.raises(qmlir.EmulationError, match="its address comes from byte 0 of argument 0, which nobody wrote"):
+    with pytest.raises(
+        qmlir.EmulationError,
+        match=r"its address comes from byte 0 of argument 0 \(element 0 of 4 bytes\), which nobody wrote",
+    ):
         device.launch(code, source, target, threads=2 * lanes, groups=GROUPS)
+
+
+def last_group_adds(machine: str) -> dict[str, Any]:
+    """Lines of `out[i] = sum(partial[group][i])` by the workgroup that comes last: all count themselves behind what
+    they stored."""
+    i = instructions(machine)
+    v, s = i.v, i.s
+    size = 4 * WAVE[machine]
+    if machine == "gfx942":
+        known, stored = i.s_waitcnt(simm16=0xC07F), i.s_waitcnt(simm16=0x0F70)
+        first, last = (
+            i.s_load_dwordx4(s[4:7], s[0:1], offset=0, imm=1),
+            i.s_load_dwordx2(s[8:9], s[0:1], offset=16, imm=1),
+        )
+        store, load, add = i.global_store_dword, i.global_load_dword, i.v_add_u32_e32
+        count = i.global_atomic_add(v[6], v[0], v[5], saddr=s[6:7], sc0=1, sc1=1)
+        one, all_lanes = i.s_mov_b64(i.EXEC, 1), i.s_mov_b64(i.EXEC, -1)
+        caches = {"write back": i.buffer_wbl2(sc1=1), "invalidate": i.buffer_inv(sc1=1)}
+        await_store = stored
+        target = v[11]  # its field has the number without the file
+    else:
+        known, stored = i.s_waitcnt(simm16=0xFC07), i.s_waitcnt(simm16=0x03F7)
+        first, last = (
+            i.s_load_b128(s[4:7], s[0:1], soffset=i.NULL),
+            i.s_load_b64(s[8:9], s[0:1], offset=16, soffset=i.NULL),
+        )
+        store, load, add = i.global_store_b32, i.global_load_b32, i.v_add_nc_u32_e32
+        count = i.global_atomic_add_u32(v[6], v[0], v[5], saddr=s[6:7], glc=1)
+        one, all_lanes = i.s_mov_b32(i.EXEC_LO, 1), i.s_mov_b32(i.EXEC_LO, -1)
+        caches = {"write back": b"", "invalidate": i.buffer_gl1_inv().to_bytes() + i.buffer_gl0_inv().to_bytes()}
+        await_store, target = i.s_waitcnt_vscnt(sdst=i.NULL, simm16=0), s[11]
+    end = i.s_endpgm()
+    sums: dict[str, Any] = {"zero": i.v_mov_b32_e32(v[8], 0)}
+    for group in range(GROUPS):
+        sums |= {f"load {group}": load(v[7], addr=v[1], saddr=s[4:5], offset=group * size), f"await {group}": stored,
+                 f"add {group}": add(v[8], v[7], v[8])}  # fmt: skip
+    sums["out"] = store(addr=v[1], data=v[8], saddr=s[8:9])
+    skip = sum(len(x if isinstance(x, bytes) else x.to_bytes()) for x in [caches["invalidate"], *sums.values()])
+    return {
+        "arguments": first, "more": last, "await arguments": known, "place": i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        "group": i.s_mul_i32(s[10], s[2], size), "partial": add(v[2], s[10], v[1]), "store": store(addr=v[2], data=v[0], saddr=s[4:5]),
+        "write back": caches["write back"], "await store": await_store, "nothing": i.v_mov_b32_e32(v[0], 0),
+        "increment": i.v_mov_b32_e32(v[5], 1), "one lane": one, "count": count, "await count": stored,
+        "ticket": i.v_readfirstlane_b32_e32(target, v[6]), "all lanes": all_lanes, "last": i.s_cmp_lg_u32(s[11], GROUPS - 1),
+        "skip": i.s_cbranch_scc1(simm16=skip // 4), "invalidate": caches["invalidate"], **sums, "end": end,
+    }  # fmt: skip
+
+
+def add_groups(machine: str, lines: dict[str, Any], seed: int | None = None) -> None:
+    lanes, device = WAVE[machine], Device(machine)
+    partial = device.buffer(np.zeros(GROUPS * lanes, np.int32), written=False)
+    counter, out = device.buffer(np.zeros(1, np.int32)), device.buffer(np.zeros(lanes, np.int32), written=False)
+    code = code_object(machine, list(lines.values()), lanes=lanes)
+    device.launch(code, partial, counter, out, threads=lanes, groups=GROUPS, seed=seed)
+    np.testing.assert_array_equal(device.read(out, None), GROUPS * np.arange(lanes))
+
+
+@pytest.mark.parametrize("machine", ["gfx942", "gfx1100"])
+def test_workgroups_that_wait_for_each_other(machine: str) -> None:
+    for seed in (None, 0, 1, 2):
+        add_groups(machine, last_group_adds(machine), seed)
+
+
+@pytest.mark.parametrize("line", ["await store", "write back", "invalidate"])
+@pytest.mark.parametrize("machine", ["gfx942", "gfx1100"])
+def test_workgroups_that_do_not_wait(machine: str, line: str) -> None:
+    lines = last_group_adds(machine)
+    if not lines[line]:
+        return  # gfx1100 has one L2
+    if line == "await store":
+        # On gfx942 the atomic's result is waited for with the stores, but after the atomic.
+        lines[line] = instructions(machine).s_nop(simm16=0)
+    elif line == "invalidate":
+        lines[line] = instructions(machine).s_nop(simm16=0).to_bytes() * (len(code_bytes(lines[line])) // 4)
+    else:
+        del lines[line]
+    message = (
+        r"it reads byte \d+ of argument 0 .element \d+ of 4 bytes., which workgroup . stored: no release and acquire"
+    )
+    with pytest.raises(qmlir.EmulationError, match=message):
+        add_groups(machine, lines)
+
+
+def code_bytes(instruction: Any) -> bytes:
+    return instruction if isinstance(instruction, bytes) else instruction.to_bytes()
+
+
+@pytest.mark.parametrize("machine", WAVE)
+def test_two_workgroups_that_store_to_one_place(machine: str) -> None:
+    lines = exchange(machine)
+    del lines["out"]
+    with pytest.raises(qmlir.EmulationError, match=r"it stores to byte .* of argument 1 .* which workgroup . stored"):
+        run(machine, lines)
+
+
+@pytest.mark.parametrize("by", ["readlane", "bpermute"])
+@pytest.mark.parametrize("lane", [3, 40])
+def test_lanes_that_nobody_wrote_stay_so_in_others(lane: int, by: str) -> None:
+    """A register that only the first 32 lanes wrote; every lane stores what one of them holds."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    move = [i.v_readlane_b32(v[11], v[2], lane), i.v_mov_b32_e32(v[4], s[11])]
+    if by == "bpermute":
+        move = [i.v_mov_b32_e32(v[3], 4 * lane), i.ds_bpermute_b32(v[4], v[3], v[2]), i.s_waitcnt(simm16=0xC07F)]
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.s_mov_b32(i.EXEC_HI, 0), i.v_mov_b32_e32(v[2], v[0]), i.s_mov_b32(i.EXEC_HI, -1), *move,
+        i.global_store_dword(addr=v[1], data=v[4], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    if lane >= 32:
+        with pytest.raises(qmlir.EmulationError, match="what it stores comes from a register that nobody wrote"):
+            device.launch(code_object("gfx942", lines), target, threads=64)
+        return
+    device.launch(code_object("gfx942", lines), target, threads=64)
+    np.testing.assert_array_equal(device.read(target, None), np.full(64, lane))
+
+
+def test_a_lane_that_is_written_while_it_is_inactive() -> None:
+    """As LLVM keeps scalars in lanes of a vector register."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.s_movk_i32(s[10], 7), i.s_mov_b32(i.EXEC_HI, 0), i.v_writelane_b32(v[2], s[10], 40), i.s_mov_b32(i.EXEC_HI, -1),
+        i.v_readlane_b32(v[11], v[2], 40), i.v_mov_b32_e32(v[4], s[11]),
+        i.global_store_dword(addr=v[1], data=v[4], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    device.launch(code_object("gfx942", lines), target, threads=64)
+    np.testing.assert_array_equal(device.read(target, None), np.full(64, 7))
+
+
+def test_an_atomic_on_memory_that_nobody_wrote() -> None:
+    i = instructions("gfx942")
+    lines = [
+        i.s_load_dwordx2(i.s[4:5], i.s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_mov_b32_e32(i.v[1], 0),
+        i.v_mov_b32_e32(i.v[2], 1), i.global_atomic_add(i.v[3], i.v[1], i.v[2], saddr=i.s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    device.launch(code_object("gfx942", lines), device.buffer(np.zeros(1, np.int32)), threads=64)
+    with pytest.raises(qmlir.EmulationError, match=r"it changes byte 0 of argument 0 .*, which nobody wrote"):
+        device.launch(code_object("gfx942", lines), device.buffer(np.zeros(1, np.int32), written=False), threads=64)
 
 
 def test_a_word_in_which_a_buffer_ends() -> None:

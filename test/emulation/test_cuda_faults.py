@@ -65,7 +65,7 @@ def test_the_right_kernel_passes_in_every_order(seed: int | None) -> None:
         ("xor.b32 %r8, %r6, 128;", "and.b32 %r8, %r6, 124;\nadd.u32 %r5, %r5, 64;\nadd.u32 %r8, %r8, 64;\n", None),
         ("st.shared.b32 [%r7], %r4;", "setp.lt.u32 %p1, %r1, 48;\n@%p1 st.shared.b32 [%r7], %r4;", "byte 192 of shared memory is read, and nobody has written it"),
         # Bounds.
-        ("ld.global.b32 %r4, [%d4];", "ld.global.b32 %r4, [%d4+4];", "out of bounds: 4 bytes at 768 of argument 0, which has 768"),
+        ("ld.global.b32 %r4, [%d4];", "ld.global.b32 %r4, [%d4+4];", "out of bounds: 4 bytes at 768 of argument 0, which has 768: element 192 of 4 bytes"),
         ("st.global.b32 [%d6], %r10;", "st.global.b32 [%d6+-512], %r10;", r"out of bounds: 4 bytes at -\d+ of argument 1, which has 768|in no buffer"),
         ("add.u64 %d4, %d1, %d3;", "mov.u64 %d4, %d3;", "the address 0x0 is in no buffer of the device"),
         ("add.u32 %r9, %r5, %r8;", "add.u32 %r9, %r5, %r8;\nadd.u32 %r9, %r9, 4;", "out of bounds: 4 bytes at 256 of shared memory, which has 256"),
@@ -88,7 +88,9 @@ def test_broken_kernels_are_found(old: str, new: str, message: str | None) -> No
 
 
 def test_unwritten_device_memory_is_found() -> None:
-    with pytest.raises(qmlir.EmulationError, match="byte 0 of argument 0 is read, and nobody has written it"):
+    with pytest.raises(
+        qmlir.EmulationError, match=r"byte 0 of argument 0 \(element 0 of 4 bytes\) is read, and nobody has written it"
+    ):
         exchange(written=False)
 
 

@@ -41,22 +41,24 @@ def test_a_decoder_of_two_layers(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("model", "scheme"), [("encoder", "int8-weight"), ("block", "int4-weight")])
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_encoder_of_two_blocks(target: str, tmp_path: Path) -> None:
-    """Against torch itself, with another number of tokens than it was exported with."""
+def test_models_with_attention(target: str, model: str, scheme: str, tmp_path: Path) -> None:
+    """An encoder of two blocks, and a block by itself, against torch: with other sizes than they were exported with."""
     from support import torch_models
 
-    module = torch_models.quantised("encoder", "int8-weight")
-    axes = torch_models.MODELS["encoder"][2]
-    made = qmlir.compile(torch_models.exported(module, torch_models.example("encoder"), axes), target=target)
+    module = torch_models.quantised(model, scheme)
+    axes = torch_models.MODELS[model][2]
+    made = qmlir.compile(torch_models.exported(module, torch_models.example(model), axes), target=target)
     program = qmlir.load(saved(made, tmp_path), emulate=True)
-    x = torch_models.example("encoder", 2, 5)
-    want = module(x).detach().numpy()
-    np.testing.assert_allclose(np.asarray(program.main(x.numpy())), want, atol=2e-3)
+    for sizes in ((2, 5), (3, 9)):
+        x = torch_models.example(model, *sizes)
+        want = module(x).detach().numpy()
+        np.testing.assert_allclose(np.asarray(program.main(x.numpy())), want, atol=2e-3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [t for t in TARGETS if t.startswith("cuda")])
+@pytest.mark.parametrize("target", TARGETS)
 def test_kernels_by_the_number_of_rows(target: str, tmp_path: Path) -> None:
     """One program with a kernel for few rows, for more and for many, called on both sides of each bound."""
     from kernels.gpu_products import Product, check, codes_of, values

@@ -31,14 +31,14 @@ ATOMICS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
 _ATOMIC_NAMES = {"add": "add_u32", "sub": "sub_u32", "swap": "swap_b32", "umax": "max_u32", "umin": "min_u32",
                  "smax": "max_i32", "smin": "min_i32", "and": "and_b32", "or": "or_b32", "xor": "xor_b32",
                  "add_x2": "add_u64", "swap_x2": "swap_b64"}  # fmt: skip
-_IGNORED = ("buffer_gl0_inv", "buffer_gl1_inv", "global_inv", "global_wb", "global_wbinv", "buffer_wbl2", "buffer_inv",
-            "buffer_wbinvl1", "buffer_wbinvl1_vol")  # fmt: skip
+_INVALIDATE = ("buffer_gl1_inv", "global_inv", "global_wbinv", "buffer_inv", "buffer_wbinvl1", "buffer_wbinvl1_vol")
+_CACHES = (*_INVALIDATE, "buffer_gl0_inv", "global_wb", "buffer_wbl2")
 
 
 def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
     """The operation of an instruction of global memory, None where this is another kind."""
-    if ins.name in _IGNORED:
-        return Operation(ins, lambda g: None, kind="wait", flow="cross")
+    if ins.name in _CACHES:
+        return _caches(ins)
     b = Builder(ins, machine, lanes)
     if ins.form == "SMEM":
         return _scalar(b)
@@ -59,6 +59,25 @@ def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
     return _load(b, what, size, high, address, buffer_size, addresses)
 
 
+def _caches(ins: Instruction) -> Operation:
+    """What makes stores visible to other workgroups, and theirs to the wave: of scopes that hold all of them."""
+
+    wide = True
+    if "scope" in ins.fields:
+        wide = ins.fields["scope"] >= _DEVICE
+    elif ins.name in ("buffer_inv", "buffer_wbl2"):
+        wide = bool(ins.get("sc1"))
+
+    def run(g: Gang) -> None:
+        if ins.name == "buffer_wbl2" and wide:
+            g.reach.order.written_back(g)
+        elif ins.name in _INVALIDATE and wide:
+            g.reach.order.invalidated(g)
+
+    return Operation(ins, run, kind="wait", flow="cross")
+
+
+_DEVICE = 2  # of gfx12's scopes
 Address = Callable[[Gang], Array]
 
 
@@ -184,13 +203,27 @@ def _moved(g: Gang, fits: Any, place: Array, at: int) -> Array:
 
 
 def _load_pieces(g: Gang, fits: Any, place: Array, size: int) -> tuple[Array, Array | None]:
+    """Words, and the numbers of the origins of those that nobody wrote (`Shadow.origins`)."""
     pieces, split = _pieces(g, fits, size)
     loaded = [g.reach.load(g, _moved(g, fits, place, at), on, part) for at, part, on in pieces]
-    unknown = [u for _, u in loaded if u is not None]
-    values = loaded[0][0] if len(loaded) == 1 else np.concatenate([v for v, _ in loaded], axis=-1)
+    values = np.concatenate([v for v, _ in loaded], axis=-1) if len(loaded) > 1 else loaded[0][0]
+    unknown = None
+    if any(u is not None for _, u in loaded):
+        fresh = np.concatenate([np.zeros(v.shape, np.bool_) if u is None else u for v, u in loaded], axis=-1)
+        unknown = _unwritten(g, fresh, place, size)
     if split is not None:
-        unknown.append(split.astype(np.uint16))
-    return values, np.max(unknown, axis=0) if unknown else None
+        if unknown is None:
+            unknown = np.zeros(values.shape, np.uint16)
+        origin = g.shadow.origin("a word that its buffer ends in", memory=True)
+        unknown = np.where(split[..., None], np.uint16(origin), unknown)
+    return values, unknown
+
+
+def _unwritten(g: Gang, fresh: Array, place: Array, size: int) -> Array:
+    """The number of the origin of each word that nobody wrote."""
+    wave, lane, word = (int(i) for i in np.argwhere(fresh)[0])
+    text = f"{g.reach.name(int(place[wave, lane]) + 4 * word, min(size, 4))}, which nobody wrote"
+    return fresh.astype(np.uint16) * np.uint16(g.shadow.origin(text, memory=True))
 
 
 def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: Any, addresses: int) -> Operation:
@@ -211,13 +244,10 @@ def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: 
         for i, store in enumerate(stores):
             store(g, values[..., i])
         if unknown is not None:
-            wave, lane = np.argwhere(unknown)[0]
-            room = size if fits is None else int(fits(g)[wave, lane])
-            ends = 0 < room < size and room % min(size, 4) != 0
-            text = "a word that its buffer ends in" if ends else g.reach.describe_read(int(place[wave, lane]), size)
-            unknown = (unknown * g.shadow.origin(text, memory=True)).astype(np.uint16)
-        if unknown is not None or registers & g.shadow.unwritten:
-            g.shadow.set(g, registers, unknown)
+            for i in range(len(stores)):
+                g.shadow.set(g, register_bits(number + i, 1), unknown[..., i])
+        elif registers & g.shadow.unwritten:
+            g.shadow.set(g, registers, None)
         g.shadow.issue(g, LOAD, registers)
 
     return Operation(
@@ -238,13 +268,19 @@ def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addre
         if high:
             values = values >> U32(16)
         place = address(g)
-        unknown = g.shadow.joined(g, stored & g.shadow.unwritten)
+        unknown = None
+        if stored & g.shadow.unwritten:
+            words = [g.shadow.joined(g, register_bits(number + i, 1) & g.shadow.unwritten) for i in range(len(reads))]
+            if any(w is not None for w in words):
+                unknown = np.stack([np.zeros(g.on.shape, np.uint16) if w is None else w for w in words], axis=-1)
         pieces, split = _pieces(g, fits, size)
         if split is not None:
             wave, lane = np.argwhere(split)[0]
             raise Fault("the end of its buffer lies within a word that it accesses", int(wave), int(lane))
         for at, part, on in pieces:
-            g.reach.store(g, _moved(g, fits, place, at), on, part, values[..., at // 4 : (at + part + 3) // 4], unknown)
+            some = slice(at // 4, (at + part + 3) // 4)
+            known = None if unknown is None else unknown[..., some]
+            g.reach.store(g, _moved(g, fits, place, at), on, part, values[..., some], known)
         g.shadow.issue(g, STORE, 0)
 
     reaches = None if fits is None else lambda g: g.on & (fits(g) > 0)
@@ -274,7 +310,7 @@ def _atomic(b: Builder, what: str, address: Address, fits: Any, addresses: int) 
         value = np.broadcast_to(operand(g), g.on.shape)
         if expected is not None:
             value = np.stack([value, np.broadcast_to(expected(g), g.on.shape)], axis=-1)
-        old = g.reach.atomic(address(g), on, function, kind, value)
+        old = g.reach.atomic(g, address(g), on, function, kind, value, reads="swap" not in name or compare)
         if store is not None:
             store(g, old)
             g.shadow.set(g, registers, None)
@@ -293,11 +329,13 @@ def _load_to_lds(b: Builder, size: int, address: Address, fits: Any, addresses: 
 
     def run(g: Gang) -> None:
         place, on = address(g), _lanes_in_reach(g, fits, size)
-        values, _ = g.reach.load(g, place, on, size)
+        values, unknown = g.reach.load(g, place, on, size)
+        if unknown is not None:
+            unknown = _unwritten(g, unknown, place, size).max(axis=-1)
         base = (np.broadcast_to(m0(g), g.count) & U32(0xFFFF)).astype(I64)[:, None]
         to = base + offset + np.arange(g.lanes) * max(4, size)
         g.shadow.issue(g, LOAD, 0)
-        g.lds.store(g, to, g.on, values, max(4, size))
+        g.lds.store(g, to, g.on, values, max(4, size), unknown)
         g.shadow.lds_stored(g, through_load=True)
 
     return Operation(b.instruction, run, b.uses, b.defines, "memory", "memory", addresses=addresses)
@@ -340,12 +378,17 @@ def _scalar(b: Builder) -> Operation | None:
         on = np.ones((g.count, 1), np.bool_)
         if records is not None:
             on = (inside + size <= np.broadcast_to(records(g), g.count).astype(I64))[:, None]
-        values, _ = g.reach.load(g, place, on, size)
+        values, unknown = g.reach.load(g, place, on, size)
+        if unknown is not None:
+            unknown = _unwritten(g, unknown, place, size)
         if signed:
             values = ((values << U32(32 - 8 * size)).view(np.int32) >> (32 - 8 * size)).view(U32)
         for i, store in enumerate(stores):
             store(g, values[:, 0, i])
-        if registers & g.shadow.unwritten:
+        if unknown is not None:
+            for i in range(len(stores)):
+                g.shadow.set(g, register_bits(f["sdata"] + i, 1), unknown[..., i])
+        elif registers & g.shadow.unwritten:
             g.shadow.set(g, registers, None)
         g.shadow.issue(g, SCALAR, registers)
 

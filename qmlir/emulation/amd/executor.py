@@ -13,6 +13,7 @@ from .decode import ACC, EXEC, Instruction, decode
 from .gang import Array, Gang, register_bits
 from .lds import Lds
 from .operands import Builder, Operation
+from .ordering import Order
 from .reach import Reach
 from .shadow import LDS, LOAD, SCALAR, STORE, Fault, Shadow
 
@@ -61,7 +62,9 @@ class _Run:
         size = (max(self.kernel.kernarg_bytes, len(launch.arguments)) + 127) & ~63
         self.arguments = np.frombuffer(launch.arguments.ljust(size, b"\0"), np.uint8).copy()
         own = [_held(self.arguments), _held(self.object.image)]
-        self.reach = Reach(memory, own, _pointers(self.arguments, memory))
+        self.waves = -(-int(np.prod(launch.block)) // self.kernel.lanes)  # of a workgroup
+        order = Order(int(np.prod(launch.grid)), self.waves, self.object.machine)
+        self.reach = Reach(memory, own, _pointers(self.arguments, memory), launch.function, order)
         self.counts: dict[str, int] = {}
         self.executed = self.reported = self.shared_accessed = self.conflicts = 0
 
@@ -87,10 +90,9 @@ class _Run:
         groups = np.arange(x * y * z)
         if self.random is not None:
             self.random.shuffle(groups)
-        waves = -(-int(np.prod(self.launch.block)) // self.kernel.lanes)
-        together = max(1, _WAVES // waves)
+        together = max(1, _WAVES // self.waves)
         for at in range(0, len(groups), together):
-            self._gang(groups[at : at + together], waves)
+            self._gang(groups[at : at + together], self.waves)
         return Counts(self.counts, self.reach.read, self.reach.stored, self.shared_accessed, self.conflicts)
 
     # ---- starting waves
@@ -265,6 +267,7 @@ class _Run:
             mine = g.group == group
             if (state[mine] == WAITING).all():
                 g.lds.epoch[mine] += np.uint32(1)
+                self.reach.order.barrier(g.group[mine] * self.waves + g.wave[mine])
                 state[mine] = RUNNING
             else:
                 waiting = True
@@ -337,9 +340,13 @@ def _wait(ins: Instruction, machine: str) -> Operation | None:
     else:
         return None
 
+    stores = (LOAD if machine.startswith("gfx9") else STORE, 0) in found
+
     def run(g: Gang) -> None:
         for counter, most in found:
             g.shadow.wait(g, counter, most)
+        if stores:
+            g.reach.order.waited(g)
 
     return Operation(ins, run, kind="wait", flow="cross")
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ..launch import EmulationError
-from .decode import VGPR
-from .gang import Array, Gang
+from .decode import EXEC, VGPR
+from .gang import SCALARS, Array, Gang, registers_of
 from .operands import Builder, Fetch, Operation
-from .shadow import Fault
+from .shadow import Fault, Shadow
 
 
 def dpp_lanes(control: int, lanes: int) -> Array:
@@ -256,4 +256,40 @@ def build(b: Builder) -> Operation | None:
     if make is None:
         return None
     run = make(b)
-    return Operation(b.instruction, run, b.uses, b.defines, flow="cross")
+    flow: Any = "cross"
+    if b.instruction.name.startswith(("v_read", "v_permlane")):
+        flow = _moved(b, run)
+    elif b.instruction.name == "v_writelane_b32":
+        flow = _lane_written(b)
+    return Operation(b.instruction, run, b.uses, b.defines, flow=flow)
+
+
+def _lane_written(b: Builder) -> Callable[[Gang, Shadow], None]:
+    """Of `v_writelane`: one lane, active or not, holds what its scalar says."""
+    f = b.instruction.fields
+    lane, value = b.read_scalar(f["src1"]), f["src0"]
+
+    def flow(g: Gang, shadow: Shadow) -> None:
+        which = np.broadcast_to(lane(g), g.count) & np.uint32(g.lanes - 1)
+        shadow.unset[f["vdst"] - VGPR, g.index, which] = shadow.unset_scalars[value][g.at] if value < SCALARS else 0
+        shadow.update(f["vdst"])
+
+    return flow
+
+
+def _moved(b: Builder, run: Callable[[Gang], Any]) -> Callable[[Gang, Shadow], None]:
+    """What nobody wrote moves as values do: the instruction is executed again on where each lane's value comes from."""
+    numbers = registers_of(b.uses | b.defines)
+    vectors = [n - VGPR for n in numbers if n >= VGPR]
+    scalars = [n for n in registers_of(b.defines) if n < VGPR and n not in (EXEC, EXEC + 1)]
+
+    def flow(g: Gang, shadow: Shadow) -> None:
+        values, words = g.u32[vectors], g.s_u32[scalars]
+        g.u32[vectors] = shadow.unset[vectors]
+        run(g)
+        shadow.unset[vectors], shadow.unset_scalars[scalars] = g.u32[vectors], g.s_u32[scalars]
+        g.u32[vectors], g.s_u32[scalars] = values, words
+        for n in numbers:
+            shadow.update(n)
+
+    return flow if len(scalars) == sum(n < VGPR for n in registers_of(b.defines)) else lambda g, shadow: None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .decode import VGPR
 from .device_memory import ATOMICS
 from .gang import Array, Gang, register_bits
 from .operands import Builder, Operation
@@ -326,27 +327,38 @@ def _permute(b: Builder, name: str) -> Operation:
         sources = swizzle_lanes(offset, b.lanes)
 
         def swizzle(g: Gang) -> None:
-            x = np.broadcast_to(fetch(g), g.on.shape)
-            store(g, np.where(g.on[:, sources], x[:, sources], 0))
-            _loaded(g, registers, None, x)
+            def moved(x: Array) -> Array:
+                return np.where(g.on[:, sources], x[:, sources], x.dtype.type(0))
+
+            store(g, moved(np.broadcast_to(fetch(g), g.on.shape)))
+            _permuted(g, registers, f["addr"], moved)
 
         return _finish(b, swizzle, True, 0)
     address, data = b.read(f["addr"], "u32"), b.read(f["data0"], "u32")
 
     def run(g: Gang) -> None:
-        x = np.broadcast_to(data(g), g.on.shape)
         lane = ((np.asarray(address(g)).astype(I64) + offset) // 4) % g.lanes
         lane = np.broadcast_to(lane, g.on.shape)
-        if name == "ds_bpermute_b32":
-            found = np.where(np.take_along_axis(g.on, lane, 1), np.take_along_axis(x, lane, 1), 0)
-        else:
-            found = np.zeros(g.on.shape, U32)
+
+        def moved(x: Array) -> Array:
+            if name == "ds_bpermute_b32":
+                return np.where(np.take_along_axis(g.on, lane, 1), np.take_along_axis(x, lane, 1), x.dtype.type(0))
+            found = np.zeros_like(x)
             waves, lanes = np.nonzero(g.on)
             found[waves, lane[waves, lanes]] = x[waves, lanes]
-        store(g, found)
-        _loaded(g, registers, None, lane)
+            return found
+
+        store(g, moved(np.broadcast_to(data(g), g.on.shape)))
+        _permuted(g, registers, f["data0"], moved)
 
     return _finish(b, run, True, 0)
+
+
+def _permuted(g: Gang, registers: int, data: int, moved: Callable[[Array], Array]) -> None:
+    """What nobody wrote of a vector register moves as its values do."""
+    if (register_bits(data, 1) | registers) & g.shadow.unwritten:
+        g.shadow.set(g, registers, moved(g.shadow.unset[data - VGPR][g.at]))
+    g.shadow.issue(g, COUNTER, registers)
 
 
 def swizzle_lanes(offset: int, lanes: int) -> Array:

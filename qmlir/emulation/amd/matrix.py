@@ -197,7 +197,7 @@ class Product:
         out[into.place, :, into.lane] = np.moveaxis(found, 0, -1)
         shadow.unset[self.d - VGPR : self.d - VGPR + count, g.at] = out
         for i in range(count):
-            shadow._update(self.d + i)
+            shadow.update(self.d + i)
 
 
 def _scaled(g: Gang, x: Array, fetch: Callable[[Gang], Any], byte: int) -> Array:

@@ -10,10 +10,12 @@ import numpy as np
 
 from ..memory import Allocation, Memory
 from .gang import Array, Gang
+from .ordering import Order
 from .shadow import Fault
 
 U32, U64, I64 = np.uint32, np.uint64, np.int64
 _ALL_WRITTEN = np.uint32(0x01010101)
+_CAUSES = 256  # that are kept of an allocation
 
 
 @dataclass
@@ -24,11 +26,15 @@ class Reach:
         memory: of the device.
         own: memory of the launch itself: its kernel arguments, the code object's constants.
         arguments: the pointers among the kernel's arguments, with their place in these.
+        function: the kernel.
+        order: what its workgroups know of each other's stores.
     """
 
     memory: Memory
     own: list[Allocation]
     arguments: list[tuple[int, int]]
+    function: str
+    order: Order
     complete: dict[int, bool] = field(default_factory=dict)
     read: int = 0
     stored: int = 0
@@ -56,16 +62,24 @@ class Reach:
         _, place, pointer, held = near
         return (
             f"{size} bytes at byte {address - pointer} of argument {place // 8} (bytes {place} to {place + 7} of the "
-            f"kernel's arguments), which has {held.end - pointer} bytes"
+            f"kernel's arguments), which has {held.end - pointer} bytes: {self._element(held, pointer, address, size)}"
         )
 
-    def describe_read(self, address: int, size: int) -> str:
-        """Names memory that was read before anybody wrote it."""
+    def name(self, address: int, size: int) -> str:
+        """Names memory of an allocation by the argument that it is reached through."""
         held = self.find(address)
-        for place, pointer in self.arguments:
-            if held is not None and held.start <= pointer < held.end:
-                return f"byte {address - pointer} of argument {place // 8}, which nobody wrote"
-        return f"{size} bytes at {address:#x}, which nobody wrote"
+        if held is not None:
+            before = [(p, place) for place, p in self.arguments if held.start <= p <= address]
+            if before:
+                pointer, place = max(before)
+                element = self._element(held, pointer, address, size)
+                return f"byte {address - pointer} of argument {place // 8} ({element})"
+        return f"{size} bytes at {address:#x}"
+
+    @staticmethod
+    def _element(held: Allocation, pointer: int, address: int, size: int) -> str:
+        """In the units of the program's argument that the allocation holds, else from the kernel's pointer on."""
+        return held.element(address - (pointer if held.tensor is None else held.start), size)
 
     def parts(self, addresses: Array, on: Array, size: int) -> list[tuple[Allocation, Array, Array]]:
         """Allocations with the lanes that access them and their offsets; the offsets of other lanes are any valid."""
@@ -93,20 +107,21 @@ class Reach:
         return found
 
     def load(self, g: Gang, addresses: Array, on: Array, size: int) -> tuple[Array, Array | None]:
-        """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and where nobody wrote what was read."""
+        """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and which of these nobody wrote."""
         words = max(1, size // 4)
         out = np.zeros((*addresses.shape, words), U32)
         unknown = None
         for held, mine, offsets in self.parts(addresses, on, size):
+            self.order.load(self, g, held, mine, offsets, size)
             values = _gather(held.data, offsets, size)
             out = values if mine.all() else np.where(mine[..., None], values, out)
             if held.written is not None and not self._complete(held):
                 fresh = _gather(held.written.view(np.uint8), offsets, size) != (
                     _ALL_WRITTEN if size >= 4 else _ones(size)
                 )
-                if (fresh & mine[..., None]).any():
-                    text = np.where(fresh.any(axis=-1) & mine, 1, 0)
-                    unknown = text if unknown is None else np.maximum(unknown, text)
+                fresh &= mine[..., None]
+                if fresh.any():
+                    unknown = fresh if unknown is None else unknown | fresh
         self.read += size * int(on.sum())
         return out, unknown
 
@@ -119,11 +134,13 @@ class Reach:
     def store(
         self, g: Gang, addresses: Array, on: Array, size: int, values: Array, unknown: Array | None = None
     ) -> None:
-        """Store `uint32[waves, lanes, words]`; what nobody wrote (`unknown`) stays unwritten."""
+        """Store `uint32[waves, lanes, words]`; what nobody wrote (`unknown`, of the same shape) stays unwritten."""
         for held, mine, offsets in self.parts(addresses, on, size):
             if any(held is a for a in self.own[:2]):
                 wave, lane = np.argwhere(mine)[0]
                 raise Fault("it stores to the kernel's arguments or code", int(wave), int(lane))
+            if not any(held is a for a in self.own):
+                self.order.store(self, g, held, mine, offsets, size)
             at, what = offsets[mine], np.ascontiguousarray(values[mine])
             octets = what.view(np.uint8).reshape(len(at), -1)[:, :size]
             if size % 4 == 0 and not (at & 3).any():
@@ -137,19 +154,31 @@ class Reach:
                 if held.written is not None:
                     held.written[index] = True
             if unknown is not None and held.written is not None and (unknown[mine] > 0).any():
-                held.written[offsets[mine & (unknown > 0)][:, None] + np.arange(size)] = False
+                which, word = np.nonzero(unknown[mine])
+                places = at[which] + 4 * word
+                held.written[places[:, None] + np.arange(min(size, 4))] = False
                 self.complete[held.start] = False
+                text = f"{self.function} stored there what comes from {g.shadow.origins[unknown[mine].max()]}"
+                held.causes.append((int(places.min()), int(places.max()) + min(size, 4) - 1, text))
+                del held.causes[:-_CAUSES]
         self.stored += size * int(on.sum())
 
     def atomic(
-        self, addresses: Array, on: Array, function: Callable[[Any, Any], Any], kind: Any, operand: Array
-    ) -> Array:
-        """Lanes one after another; returns what was there before."""
+        self, g: Gang, addresses: Array, on: Array, function: Callable[[Any, Any], Any], kind: Any, operand: Array,
+        reads: bool = True,
+    ) -> Array:  # fmt: skip
+        """Lanes one after another; returns what was there before. `reads`: the new value depends on the old one."""
         out = np.zeros(addresses.shape, kind)
         for held, mine, offsets in self.parts(addresses, on, np.dtype(kind).itemsize):
+            octets = offsets[..., None] + np.arange(np.dtype(kind).itemsize)
             if held.written is not None:
-                for i in range(np.dtype(kind).itemsize):
-                    held.written[offsets[mine] + i] = True
+                fresh = mine & ~held.written[octets].all(axis=-1)
+                if reads and fresh.any():
+                    wave, lane = np.argwhere(fresh)[0]
+                    text = self.name(int(addresses[wave, lane]), np.dtype(kind).itemsize)
+                    raise Fault(f"it changes {text}, which nobody wrote", int(wave), int(lane))
+                held.written[octets[mine]] = True
+            self.order.atomic(g, addresses, mine)
             for wave, lane in np.argwhere(mine):
                 cell = held.data[int(offsets[wave, lane]) :][: np.dtype(kind).itemsize].view(kind)
                 out[wave, lane] = cell[0]

@@ -98,7 +98,7 @@ class Shadow:
         for number in registers_of(op.defines):
             if number < VGPR:
                 self.unset_scalars[number, g.at] = found
-                self._update(number)
+                self.update(number)
 
     def set(self, g: Gang, registers: int, found: Array | None) -> None:
         """These registers' active lanes hold what `found` says (None: values that were written)."""
@@ -107,9 +107,10 @@ class Shadow:
                 self.unset_scalars[number, g.at] = 0 if found is None else found.max(axis=1)
             else:
                 g.put(self.unset[number - VGPR], 0 if found is None else found)
-            self._update(number)
+            self.update(number)
 
-    def _update(self, number: int) -> None:
+    def update(self, number: int) -> None:
+        """Whether any lane of a register holds what nobody wrote."""
         at = number - VGPR if number >= VGPR else ACC + number
         some = (self.unset[number - VGPR] if number >= VGPR else self.unset_scalars[number]).any()
         self.unwritten = self.unwritten | 1 << at if some else self.unwritten & ~(1 << at)

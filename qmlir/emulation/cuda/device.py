@@ -86,4 +86,4 @@ class DeviceMemory(GlobalMemory):
         written = None if a.written is None or a.written.all() else a.written
         if not marks or marks[0][0]:
             marks.insert(0, (0, "memory that no argument points to"))
-        return Buffer(marks[0][1], data, 0, a.size, True, written, tuple(marks))
+        return Buffer(marks[0][1], data, 0, a.size, True, written, tuple(marks), a.tensor)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..memory import Tensor
 from .formats import Array
 from .text import PtxError
 
@@ -42,6 +43,7 @@ class Buffer:
     Attributes:
         written: `bool[size]`, which bytes somebody wrote; None where that is not known, or all of them.
         marks: offsets with the names of what starts there, in their order; the first is 0.
+        tensor: the argument of the program that it holds, where it holds one.
     """
 
     name: str
@@ -51,11 +53,19 @@ class Buffer:
     writable: bool
     written: Array | None = None
     marks: tuple[tuple[int, str], ...] = ()
+    tensor: Tensor | None = None
 
     def at(self, offset: int) -> str:
         """`12 of argument 0`: what is at an offset."""
         mark, name = self._mark(offset)
         return f"{offset - mark} of {name}"
+
+    def element(self, offset: int, width: int) -> str:
+        """`element [3, 4] of lhs, i8[8, 64]`; of memory whose type is not known, in units of the access."""
+        if self.tensor is not None:
+            return self.tensor.element(offset)
+        at = offset - self._mark(offset)[0]
+        return f"element {at // width} of {width} bytes" if at % width == 0 else f"byte {at}"
 
     def size_at(self, offset: int) -> int:
         """Bytes from what is at an offset to the end of the buffer."""
@@ -136,7 +146,8 @@ class GlobalMemory:
             first = int(np.flatnonzero(outside | crooked)[0])
             lane = first if isinstance(which, slice) else int(which[first])
             what, at = "out of bounds" if outside[first] else "misaligned", int(offsets[first])
-            raise Fault(f"{what}: {width} bytes at {buffer.at(at)}, which has {buffer.size_at(at)}", lane)
+            raise Fault(f"{what}: {width} bytes at {buffer.at(at)}, which has {buffer.size_at(at)}: "
+                        f"{buffer.element(at, width)}", lane)  # fmt: skip
 
     def load(
         self, addresses: Array, width: int, dtype: np.dtype[np.generic], order: Order | None = None,
@@ -176,7 +187,9 @@ class GlobalMemory:
             missing = ~buffer.written[offsets[:, None] + np.arange(width)]
             if missing.any():
                 lane, byte = (int(i[0]) for i in np.nonzero(missing))
-                raise Fault(f"byte {buffer.at(int(offsets[lane]) + byte)} is read, and nobody has written it", lane)
+                at = int(offsets[lane]) + byte
+                what = f"byte {buffer.at(at)} ({buffer.element(int(offsets[lane]), width)})"
+                raise Fault(f"{what} is read, and nobody has written it", lane)
 
     def store(self, addresses: Array, values: Array, order: Order | None = None, access: Access | None = None) -> None:
         """Write `[accesses, elements]`."""
