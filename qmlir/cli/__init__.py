@@ -12,7 +12,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TextIO
 
 from .. import __version__
 
@@ -101,12 +101,15 @@ def guarded(body: Callable[[], int], program: str) -> int:
 
     shown = warnings.showwarning
 
-    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:  # fmt: skip
         """A deprecation in the words of a command."""
         if issubclass(category, DeprecationWarning):
             print(f"{program}: note: {message}", file=sys.stderr)
         else:
-            shown(message, category, *place)
+            shown(message, category, filename, lineno, file, line)
 
     warnings.showwarning = show
     try:
