@@ -39,7 +39,7 @@ NAMESPACE = "qmlir"
 Axes = tuple[str | Size | int | None, ...]
 Sizes = dict[str, Axes]
 OPERAND_NAMES = "operand_names"
-# How programs written before operands had names say which are there: one count for each operand of the definition.
+# How older text, and IRDL, say which optional operands are there: one count for each operand of the definition.
 SEGMENTS = "operandSegmentSizes"
 # `%0 = "name"(%operands)[successors] <{...}>`: MLIR keeps these attributes of an unregistered op where its bindings
 # do not show them.
@@ -488,22 +488,18 @@ def fail(message: str) -> NoReturn:
 
 
 def irdl_text() -> str:
-    """The dialect as an upstream IRDL module. IRDL has no optional attributes: those are left out, and with them the
-    names of operands: of the optional ones it says that they are tensors."""
+    """The dialect as an upstream IRDL module. IRDL has no optional attributes: those are left out. It tells optional
+    operands apart by their counts, which `saved.count_operands` adds to a program."""
     lines = [f"irdl.dialect @{NAMESPACE} {{"]
     for name, cls in OPS.items():
         lines.append(f"  irdl.operation @{name.split('.', 1)[1]} {{")
         lists: dict[str, list[str]] = {"operand": [], "result": [], "attr": []}
-        stated = [f for f in cls.FIELDS if not f.optional or f.kind == "result"]
-        for number, f in enumerate(stated):
+        for number, f in enumerate(f for f in cls.FIELDS if f.kind != "attr" or not f.optional):
             source = f.constraint if f.constraint is not None else f.attribute
             assert source is not None
             lines.append(f"    %{number} = {source.irdl}")
             mark = "optional " if f.optional else ""
             lists[f.kind].append(f'"{f.name}" = %{number}' if f.kind == "attr" else f"{f.name}: {mark}%{number}")
-        if cls.OPERANDS != cls.REQUIRED:  # any number of optional ones, which carry their names
-            lines.append(f'    %{len(stated)} = irdl.base "!builtin.tensor"')
-            lists["operand"].append(f"optional: variadic %{len(stated)}")
         for kind in ("operand", "result"):
             if lists[kind]:
                 lines.append(f"    irdl.{kind}s({', '.join(lists[kind])})")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .._mlir import ir
-from .ods import OPERAND_NAMES, SEGMENTS, attribute_names, names_attribute
+from .ods import OPERAND_NAMES, OPS, SEGMENTS, attribute_names, names_attribute
 
 _EPILOGUE = (
     "lhs_scale", "rhs_scale", "lhs_zero_point", "rhs_zero_point", "bias", "c", "act_scale", "out_scale",
@@ -45,23 +46,47 @@ def upgrade(module: Any) -> bool:
     return sum(_upgrade_op(op) for op in old) > 0
 
 
+def count_operands(module: Any) -> None:
+    """Add `operandSegmentSizes` to the ops of the dialect, for tools that know it by `irdl_text`."""
+    named: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if op.name in OPS and OPS[op.name].OPERANDS != OPS[op.name].REQUIRED:
+            named.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in named:
+        given = op.opview.operands_by_name()
+        counts = ir.DenseI32ArrayAttr.get([int(name in given) for name in OPS[op.name].OPERANDS])
+        _replace(op, given, {SEGMENTS: counts})
+
+
 def _upgrade_op(op: Any) -> bool:
+    if OPERAND_NAMES in op.attributes:  # it has both: the names say more
+        del op.attributes[SEGMENTS]
+        return False
     sizes, counted = op.attributes[SEGMENTS], _COUNTED[op.name]
     counts = list(sizes) if isinstance(sizes, ir.DenseI32ArrayAttr) else []
     if len(counts) != len(counted) or not set(counts) <= {0, 1} or sum(counts) != len(op.operands):
         return False
     names = [name for name, count in zip(counted, counts, strict=True) if count]
     given = {name: value for name, value in zip(names, op.operands, strict=True) if name not in _DROPPED}
+    _replace(op, given, {})
+    return True
+
+
+def _replace(op: Any, operands: Mapping[str, Any], more: Mapping[str, Any]) -> None:
+    """The op with these operands, named, and with more attributes."""
     attributes = {name: op.attributes[name] for name in attribute_names(op) if name != SEGMENTS}
     new = ir.Operation.create(
         op.name,
         results=[r.type for r in op.results],
-        operands=list(given.values()),
-        attributes={**attributes, OPERAND_NAMES: names_attribute(given)},
+        operands=list(operands.values()),
+        attributes={**attributes, OPERAND_NAMES: names_attribute(operands), **more},
         loc=op.location,
         ip=ir.InsertionPoint(op),
     )
     for result, fresh in zip(op.results, new.results, strict=True):
         result.replace_all_uses_with(fresh)
     op.erase()
-    return True

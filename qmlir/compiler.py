@@ -440,8 +440,9 @@ def parse(text: str, name: str) -> Any:
         from .dialect.saved import upgrade
 
         if upgrade(located):
-            warnings.warn(f"{name}: 'operandSegmentSizes' is deprecated: operands are named by 'operand_names'; see "
-                          f"what `qmlir-opt {name}` prints", DeprecationWarning, stacklevel=_caller())  # fmt: skip
+            place = "" if name == "-" else f"{name}: "
+            warnings.warn(f"{place}'operandSegmentSizes' is deprecated: operands are named by 'operand_names', as "
+                          "qmlir-opt prints them", DeprecationWarning, stacklevel=_caller())  # fmt: skip
     return located
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Sequence
+from typing import TextIO
 
 from .. import __version__
 
@@ -97,6 +99,19 @@ def guarded(body: Callable[[], int], program: str) -> int:
     """Turn our errors into messages and exit codes."""
     from ..errors import QmlirError
 
+    shown = warnings.showwarning
+
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:  # fmt: skip
+        """A deprecation in the words of a command."""
+        if issubclass(category, DeprecationWarning):
+            print(f"{program}: note: {message}", file=sys.stderr)
+        else:
+            shown(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show
     try:
         return body()
     except QmlirError as e:
@@ -118,6 +133,8 @@ def guarded(body: Callable[[], int], program: str) -> int:
     except Exception as e:
         print(f"{program}: {_internal(e)}", file=sys.stderr)
         return 1
+    finally:
+        warnings.showwarning = shown
 
 
 def _internal(e: Exception) -> str:

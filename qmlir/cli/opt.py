@@ -38,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     p.add_argument("--elide", type=int, metavar="N", help="elide constants of more than N elements")
     p.add_argument("--list-passes", action="store_true", help="list the passes of qmlir")
     p.add_argument("--irdl", action="store_true", help="print the dialect as IRDL, for iree-opt --irdl-file")
+    p.add_argument("--count-operands", action="store_true", help="print operandSegmentSizes too, which IRDL needs")
     return p
 
 
@@ -123,8 +124,10 @@ def _process(text: str, lines_before: int, args: argparse.Namespace) -> str:
     """One part through the pipeline; its text."""
     from .. import _mlir
     from ..compiler import parse
+    from ..dialect.saved import count_operands
     from ..passes.base import State
     from ..passes.pipeline import Pipeline
+    from ..passes.verify import VerifyPass
     from .child import breadcrumb
 
     pipeline = Pipeline.parse(args.pass_pipeline)
@@ -142,6 +145,9 @@ def _process(text: str, lines_before: int, args: argparse.Namespace) -> str:
                     print(f"// -----// IR after {name} //----- //\n{m}", file=sys.stderr)
 
             pipeline.run(module, state, after=after, reproducer=not args.verify_diagnostics)
+            if args.count_operands:
+                VerifyPass().run(module, state)
+                count_operands(module)
         except DiagnosticsError as e:
             e.rename("-", "<stdin>" if args.input == "-" else args.input)
             if not args.verify_diagnostics:
