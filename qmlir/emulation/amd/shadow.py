@@ -103,7 +103,7 @@ class Shadow:
             lanes = np.max([self._lanes_of(g, n) for n in numbers], axis=0)
         for number in registers_of(op.defines):
             if number < VGPR:
-                self._set_scalar(g, number, found, lanes)
+                self.set_scalar(g, number, found, lanes)
 
     def _lanes_of(self, g: Gang, number: int) -> Array:
         """Of a scalar register, for each lane."""
@@ -111,7 +111,7 @@ class Shadow:
             return self.masks[number][g.at]
         return np.broadcast_to(self.unset_scalars[number][g.at][:, None], g.on.shape)
 
-    def _set_scalar(self, g: Gang, number: int, found: Array, lanes: Array | None = None) -> None:
+    def set_scalar(self, g: Gang, number: int, found: Array, lanes: Array | None = None) -> None:
         """A scalar register of the selected waves; `lanes`: it holds a bit for each lane."""
         if lanes is not None and number not in self.masks:
             self.masks[number] = np.repeat(self.unset_scalars[number][:, None], g.lanes, axis=1)
@@ -127,10 +127,10 @@ class Shadow:
                 g.put(self.unset[number - VGPR], 0 if found is None else found)
                 self.update(number)
             elif found is None:
-                self._set_scalar(g, number, np.zeros(g.count, np.uint16))
+                self.set_scalar(g, number, np.zeros(g.count, np.uint16))
             else:
                 found = np.where(g.on, found, 0) if found.shape == g.on.shape else found
-                self._set_scalar(g, number, found.max(axis=1), found if found.shape == g.on.shape else None)
+                self.set_scalar(g, number, found.max(axis=1), found if found.shape == g.on.shape else None)
 
     def update(self, number: int) -> None:
         """Whether any lane of a register holds what nobody wrote."""
