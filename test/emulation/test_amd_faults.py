@@ -297,6 +297,21 @@ def test_a_product_whose_high_word_nobody_wrote(word: int) -> None:
     np.testing.assert_array_equal(device.read(target, None), 3 * np.arange(64) + 5)
 
 
+def test_a_shift_of_64_bits_in_its_short_form() -> None:
+    """`v_lshlrev_b64` of gfx12 has 32 bits, and its second operand another name."""
+    i = instructions("gfx1201")
+    v, s = i.v, i.s
+    lines = [
+        i.s_load_b64(s[4:5], s[0:1], soffset=i.NULL), i.s_wait_kmcnt(simm16=0), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.v_mov_b32_e32(v[2], 5), i.v_lshlrev_b64_e32(v[4:5], 3, v[2:3]),
+        i.global_store_b32(vaddr=v[1:2], vsrc=v[4], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx1201")
+    target = device.buffer(np.zeros(32, np.int32), written=False)
+    device.launch(code_object("gfx1201", lines, lanes=32), target, threads=32)
+    np.testing.assert_array_equal(device.read(target, None), np.full(32, 40))
+
+
 def test_a_lane_that_nobody_wrote_does_not_touch_the_masks_of_others() -> None:
     """A division of a register that half of the lanes wrote: the flag that it leaves is one for each lane."""
     i = instructions("gfx942")

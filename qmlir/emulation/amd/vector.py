@@ -63,7 +63,7 @@ def _low_of_low(b: Builder, wide: tuple[int, ...]) -> Callable[[Gang, Shadow], N
     f = b.instruction.fields
     high = 0
     for i in wide:
-        high |= register_bits(f[f"src{i}"] + 1, 1)
+        high |= register_bits((f[f"src{i}"] if f"src{i}" in f else f[f"vsrc{i}"]) + 1, 1)
     target = register_bits(f["vdst"], 1)
 
     def flow(g: Gang, shadow: Shadow) -> None:
