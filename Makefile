@@ -8,13 +8,13 @@ PY := $(VENV)/bin/python
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format typecheck bench docs vulkan clean distclean
+.PHONY: help demo test test-slow lint format typecheck imports bench docs vulkan clean distclean
 
 help:
 	@echo "make demo       compile the digits model for the CPU and classify the held-out digits"
 	@echo "make test       lit and pytest, with everything they need installed"
 	@echo "make test-slow  the slow tier"
-	@echo "make lint       ruff check, ruff format --check, mypy"
+	@echo "make lint       ruff check, ruff format --check, layers and circles of imports, mypy"
 	@echo "make bench      the benchmarks, quick settings"
 	@echo "make docs       the documentation site, into build/site"
 	@echo "make clean      remove what was built; distclean removes $(VENV) too"
@@ -65,11 +65,19 @@ test-slow: $(VENV)/.installed-slow vulkan
 lint: $(VENV)/.installed-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	@$(MAKE) --no-print-directory imports
 	@$(MAKE) --no-print-directory typecheck
 
 format: $(VENV)/.installed-dev
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
+
+# The layers of pyproject.toml and the circles. Tools that read imports find qmlir.dialect and qmlir.passes in a copy.
+imports: $(VENV)/.installed-dev
+	@rm -rf build/imports && mkdir -p build/imports
+	@cp -r qmlir build/imports/qmlir && cp -r dialect passes build/imports/qmlir
+	@$(PY) tools/import_circles.py build/imports
+	@cd build/imports && $(abspath $(VENV))/bin/lint-imports --config $(abspath pyproject.toml) --no-cache
 
 # mypy reads folders, not package-dir: it finds qmlir.dialect and qmlir.passes through these links.
 typecheck: $(VENV)/.installed-dev

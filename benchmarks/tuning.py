@@ -31,7 +31,7 @@ func.func @main(%x: tensor<{m}x{k}xi8>, %x_scale: tensor<{m}x1xf32>) -> tensor<{
   %w = util.global.load @w : tensor<{n}x{k}xi8>
   %s = util.global.load @s : tensor<{n}x1xf32>
   %0 = "qmlir.scaled_matmul"(%x, %w, %x_scale, %s) {{
-    rhs_transposed = true, operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    rhs_transposed = true, operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
   }} : (tensor<{m}x{k}xi8>, tensor<{n}x{k}xi8>, tensor<{m}x1xf32>, tensor<{n}x1xf32>) -> tensor<{m}x{n}xf32>
   return %0 : tensor<{m}x{n}xf32>
 }}

@@ -28,7 +28,7 @@ import numpy as np
 
 import qmlir
 from qmlir import errors
-from qmlir.runtime import _to_numpy, _to_torch
+from qmlir.arrays import to_numpy, to_torch
 
 PROGRAMS = 100  # that one process opens
 ROOT = Path(__file__).resolve().parents[1]
@@ -134,11 +134,11 @@ class Opened:
             raise AttributeError(name)
 
         def call(*arguments: Any) -> Any:
-            arrays = [_to_numpy(a, "argument") for a in arguments]
+            arrays = [to_numpy(a, "argument") for a in arguments]
             results, seconds = _SERVER.ask("call", self._number, name, arrays)
             self.seconds += seconds
             if any(type(a).__module__ == "torch" for a in arguments):
-                results = [_to_torch(r) for r in results]
+                results = [to_torch(r) for r in results]
             return results[0] if len(results) == 1 else tuple(results)
 
         return call

@@ -115,7 +115,7 @@ class Program:
                 values = dict(zip(order, f.arguments, strict=True))
                 values |= {n: dense(a) for n, a in self.constants.items()}
                 for s in self.steps:
-                    emit = PRIMITIVES[s.op].emit if s.op in PRIMITIVES else getattr(qmlir.ops, s.op).emit
+                    emit = PRIMITIVES[s.op].emit if s.op in PRIMITIVES else qmlir.ops.BY_NAME[s.op].emit
                     made = emit({k: values[n] for k, n in s.operands.items()},
                                 {k: specs[n] for k, n in s.operands.items()}, s.attributes)  # fmt: skip
                     for name, (value, spec) in zip(s.results, made, strict=True):
@@ -137,7 +137,7 @@ def reference(step: Step, values: dict[str, Array], **changed: Any) -> list[Arra
     if step.op == "sparse_matmul":
         operands, attributes = _sparse(operands, step.attributes | changed)
         return [qmlir.reference.sparse_matmul(**operands, **attributes)]
-    y = getattr(qmlir.reference, step.op)(**operands, **{**step.attributes, **changed})
+    y = qmlir.reference.BY_NAME[step.op](**operands, **{**step.attributes, **changed})
     if not isinstance(y, tuple):
         return [y]
     return [x for x in y if x is not None]

@@ -11,7 +11,7 @@ from .run import LIMIT, TARGETS, cases, results
 STATUS = ("passed", "cut", "slow", "refused", "failed", "not run")
 
 INTRO = """\
-# The test cases of five systems
+# Conformance results
 
 *This page is written by `python docs/generate.py` from `conformance/results/`; a test keeps it up to date.*
 

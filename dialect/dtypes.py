@@ -149,6 +149,21 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
     return names[dtype.name]
 
 
+@cache
+def _long_names() -> dict[str, str]:
+    return {"int8": "i8", "uint8": "u8", **{v: k for k, v in (_NUMPY | _ML_DTYPES).items()}, **_SUB_BYTE}
+
+
+def dtype_name(dtype: object) -> str:
+    """The name of a dtype that is given as numpy's (`np.int8`, `np.dtype("int8")`, `ml_dtypes.int4`), as torch's
+    (`torch.int8`), or by a name, `"int8"` or `"i8"`. What no type here is keeps its own name, for callers to refuse."""
+    if isinstance(dtype, np.dtype) or (isinstance(dtype, type) and issubclass(dtype, np.generic)):
+        text = np.dtype(dtype).name
+    else:
+        text = str(dtype).removeprefix("torch.")
+    return text if text in DTYPES else _long_names().get(text, text)
+
+
 def is_sub_byte(dtype: np.dtype[Any]) -> bool:
     """Whether a numpy dtype is one of ml_dtypes' that has one code below a byte per element."""
     return dtype.name in _SUB_BYTE

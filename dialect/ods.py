@@ -10,6 +10,13 @@ A class attribute declares each operand, attribute and result::
         rounding = attr(Enum(ROUNDING), default="half_even")
         result = result(INT)
 
+An op that has optional operands names those it is given, in their order::
+
+    %0 = "qmlir.quantize"(%x, %s, %z) {operand_names = ["input", "scale", "zero_point"]} : ...
+
+so that a definition may gain an operand and saved programs stay as they are. Where only the required operands are
+given, in the order of the definition, the names may be left out.
+
 Ops of an unregistered namespace get no C++ verifier: `verify_module` does that work and is run by the
 `qmlir-verify` pass. `irdl_text` gives the same structure to `iree-opt --irdl-file`.
 """
@@ -19,7 +26,7 @@ from __future__ import annotations
 import inspect
 import re
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
@@ -31,7 +38,9 @@ from .sizes import Size
 NAMESPACE = "qmlir"
 Axes = tuple[str | Size | int | None, ...]
 Sizes = dict[str, Axes]
-_SEGMENTS = "operandSegmentSizes"
+OPERAND_NAMES = "operand_names"
+# How programs written before operands had names say which are there: one count for each operand of the definition.
+SEGMENTS = "operandSegmentSizes"
 # `%0 = "name"(%operands)[successors] <{...}>`: MLIR keeps these attributes of an unregistered op where its bindings
 # do not show them.
 _PROPERTIES = re.compile(r'[^"]*"[^"]*"\([^)]*\)\s*(?:\[[^\]]*\])?\s*<\{')
@@ -157,6 +166,24 @@ class _Array(AttrKind):
         return self._cls.get(list(value))
 
 
+class _Dense(AttrKind):
+    """Elements of a tensor; read as the attribute."""
+
+    description = "elements of a tensor"
+    irdl = 'irdl.base "#builtin.dense_intorfp_elements"'
+
+    def read(self, attribute: Any) -> Any:
+        if not isinstance(attribute, ir.DenseElementsAttr):
+            raise OpError(f"must be {self.description}, but got {attribute}")
+        return attribute
+
+    def build(self, value: Any) -> Any:
+        return value
+
+
+DENSE: AttrKind = _Dense()
+
+
 def I64s(length: int) -> AttrKind:
     """`array<i64: ...>` of `length` integers."""
     return _Array(length, "i64 integers", ir.DenseI64ArrayAttr)
@@ -201,7 +228,7 @@ _dialect = register_dialect(type("QmlirDialect", (ir.Dialect,), {"DIALECT_NAMESP
 
 def _accessor(f: Field, index: int) -> property:
     if f.kind == "operand":
-        return property(lambda self: self._segment(index), doc=f"operand: {f.constraint and f.constraint.description}")
+        return property(lambda self: self._operand(f.name), doc=f"operand: {f.constraint and f.constraint.description}")
     if f.kind == "result":
         return property(lambda self: self._result(index), doc=f"result: {f.constraint and f.constraint.description}")
     return property(lambda self: self._attribute(f), doc=f"attribute: {f.attribute and f.attribute.description}")
@@ -211,6 +238,8 @@ class Op(ir.OpView):
     """Base of the dialect's ops. See the module's docstring."""
 
     FIELDS: ClassVar[tuple[Field, ...]] = ()
+    OPERANDS: ClassVar[tuple[str, ...]] = ()
+    REQUIRED: ClassVar[tuple[str, ...]] = ()  # the operands that are not optional
 
     def __init_subclass__(cls, *, name: str = "", **kw: Any) -> None:
         super().__init_subclass__(**kw)
@@ -230,9 +259,9 @@ class Op(ir.OpView):
         results = [f for f in cls.FIELDS if f.kind == "result"]
         cls.OPERATION_NAME = f"{NAMESPACE}.{name}"
         cls._ODS_REGIONS = (0, True)
-        cls._ODS_OPERAND_SEGMENTS = (
-            [0 if f.optional else 1 for f in operands] if any(f.optional for f in operands) else None
-        )
+        cls.OPERANDS = tuple(f.name for f in operands)
+        cls.REQUIRED = tuple(f.name for f in operands if not f.optional)
+        cls._ODS_OPERAND_SEGMENTS = None
         cls._ODS_RESULT_SEGMENTS = None
         cls.RESULTS = (sum(not f.optional for f in results), len(results))
         OPS[cls.OPERATION_NAME] = cls
@@ -251,34 +280,28 @@ class Op(ir.OpView):
         Raises:
             OpError: for a name that the op does not have, or a missing operand.
         """
-        operands: list[Any] = []
+        operands: dict[str, Any] = {}
         attributes: dict[str, Any] = {}
         for f in cls.FIELDS:
             value = values.pop(f.name, None)
             if f.kind == "operand":
-                if value is None and not f.optional:
+                if value is not None:
+                    operands[f.name] = value
+                elif not f.optional:
                     raise OpError(f"operand '{f.name}' is missing")
-                operands.append(value)
             elif f.kind == "attr" and f.attribute is not None and value is not None:
                 attributes[f.name] = f.attribute.build(value)
         if values:
             names = [f.name for f in cls.FIELDS]
             first = sorted(values)[0]
             raise OpError(f"{cls.OPERATION_NAME} has no operand or attribute {first!r}{did_you_mean(first, names)}")
-        if cls._ODS_OPERAND_SEGMENTS is None:
-            operands = [v for v in operands if v is not None]
+        if cls.OPERANDS != cls.REQUIRED:
+            attributes[OPERAND_NAMES] = names_attribute(operands)
         op = ir.Operation.create(
             cls.OPERATION_NAME,
             results=list(results),
-            operands=[v for v in operands if v is not None],
-            attributes={
-                **attributes,
-                **(
-                    {_SEGMENTS: ir.DenseI32ArrayAttr.get([0 if v is None else 1 for v in operands])}
-                    if cls._ODS_OPERAND_SEGMENTS is not None
-                    else {}
-                ),
-            },
+            operands=list(operands.values()),
+            attributes=attributes,
             loc=loc,
             ip=ip,
         )
@@ -286,12 +309,16 @@ class Op(ir.OpView):
 
     # ---- reading
 
-    def _segment(self, index: int) -> Any:
-        operands = self.operation.operands
-        if self._ODS_OPERAND_SEGMENTS is None:
-            return operands[index]
-        sizes = list(self.operation.attributes[_SEGMENTS])
-        return operands[sum(sizes[:index])] if sizes[index] else None
+    def operand_names(self) -> tuple[str, ...]:
+        """The name of each operand that is given."""
+        attributes = self.operation.attributes
+        if OPERAND_NAMES not in attributes:
+            return self.REQUIRED
+        return tuple(str(ir.StringAttr(a).value) for a in attributes[OPERAND_NAMES])
+
+    def _operand(self, name: str) -> Any:
+        names = self.operand_names()
+        return self.operation.operands[names.index(name)] if name in names else None
 
     def _result(self, index: int) -> Any:
         results = self.operation.results
@@ -306,8 +333,8 @@ class Op(ir.OpView):
 
     def operands_by_name(self) -> dict[str, Any]:
         """The operands that are present."""
-        named = {f.name: getattr(self, f.name) for f in self.FIELDS if f.kind == "operand"}
-        return {name: value for name, value in named.items() if value is not None}
+        given = dict(zip(self.operand_names(), self.operation.operands, strict=True))
+        return {name: given[name] for name in self.OPERANDS if name in given}
 
     def attributes_by_name(self) -> dict[str, Any]:
         """Every attribute, defaults included, as Python values."""
@@ -316,27 +343,20 @@ class Op(ir.OpView):
     # ---- verification
 
     def verify_structure(self) -> None:
-        """Counts, segments, types of operands, known attributes and their values."""
+        """Counts and names and types of operands, known attributes and their values."""
         op = self.operation
         if len(op.regions) or len(op.successors):
             raise OpError("takes no regions and no successors")
         if _PROPERTIES.match(op.get_asm(print_generic_op_form=True, use_local_scope=True)):
             raise OpError("has attributes in <{...}>, which hides them from an op that MLIR has not registered; "
                           "write {...}")  # fmt: skip
-        fields = [f for f in self.FIELDS if f.kind == "operand"]
-        count = len(op.operands)
-        if self._ODS_OPERAND_SEGMENTS is None:
-            if count != len(fields):
-                raise OpError(f"expects {len(fields)} operands ({_names(fields)}), but got {count}")
-        else:
-            self._verify_segments(fields, count)
+        self._verify_operands()
         least, most = self.RESULTS
         if not least <= len(op.results) <= most:
             raise OpError(f"expects {least if least == most else f'{least} to {most}'} results, got {len(op.results)}")
         known = [f.name for f in self.FIELDS if f.kind == "attr"]
-        segments = () if self._ODS_OPERAND_SEGMENTS is None else (_SEGMENTS,)
-        for name in _attribute_names(op):
-            if "." not in name and name not in (*known, *segments):
+        for name in attribute_names(op):
+            if "." not in name and name not in (*known, OPERAND_NAMES):
                 raise OpError(f"has no attribute '{name}'{did_you_mean(name, known)}")
         for f in self.FIELDS:
             if f.kind == "attr":
@@ -353,19 +373,38 @@ class Op(ir.OpView):
             if value is not None and f.constraint is not None and not f.constraint.check(value.type):
                 raise OpError(f"{f.kind} '{f.name}' must be {f.constraint.description}, but is {value.type}")
 
-    def _verify_segments(self, fields: list[Field], count: int) -> None:
-        attributes = self.operation.attributes
-        if _SEGMENTS not in attributes:
-            raise OpError(f"requires attribute '{_SEGMENTS}'")
-        sizes = list(attributes[_SEGMENTS]) if isinstance(attributes[_SEGMENTS], ir.DenseI32ArrayAttr) else []
-        if len(sizes) != len(fields) or sum(sizes) != count:
-            raise OpError(
-                f"'{_SEGMENTS}' {sizes} does not match {count} operands; it needs {len(fields)} entries: "
-                f"{_names(fields)}"
-            )
-        for size, f in zip(sizes, fields, strict=True):
-            if size not in ((0, 1) if f.optional else (1,)):
-                raise OpError(f"operand '{f.name}' is {'given ' + str(size) + ' times' if size else 'missing'}")
+    def _verify_operands(self) -> None:
+        """Each operand has a name of the definition; none is given twice, none is missing."""
+        attributes, count = self.operation.attributes, len(self.operation.operands)
+        if SEGMENTS in attributes:
+            # `upgrade` has replaced what it could.
+            raise OpError(f"'{SEGMENTS}' {attributes[SEGMENTS]} does not match {count} operands; name those that are "
+                          f"given, {OPERAND_NAMES} = [...], from {self._expected()}")  # fmt: skip
+        if OPERAND_NAMES not in attributes:
+            if count == len(self.REQUIRED):
+                return
+            if self.OPERANDS == self.REQUIRED:
+                raise OpError(f"expects {len(self.REQUIRED)} operands ({self._expected()}), but got {count}")
+            raise OpError(f"has {count} operands, and only the required ones need no names; name all, "
+                          f"{OPERAND_NAMES} = [...], from {self._expected()}")  # fmt: skip
+        names = attributes[OPERAND_NAMES]
+        if not isinstance(names, ir.ArrayAttr) or not all(isinstance(n, ir.StringAttr) for n in names):
+            raise OpError(f"attribute '{OPERAND_NAMES}' must be an array of strings, but is {names}")
+        given = self.operand_names()
+        if len(given) != count:
+            raise OpError(f"'{OPERAND_NAMES}' has {len(given)} names for {count} operands")
+        for i, name in enumerate(given):
+            if name not in self.OPERANDS:
+                raise OpError(f"has no operand '{name}'{did_you_mean(name, self.OPERANDS)}")
+            if name in given[:i]:
+                raise OpError(f"operand '{name}' is given {given.count(name)} times")
+        for name in self.REQUIRED:
+            if name not in given:
+                raise OpError(f"operand '{name}' is missing")
+
+    @classmethod
+    def _expected(cls) -> str:
+        return ", ".join(name + ("" if name in cls.REQUIRED else "?") for name in cls.OPERANDS)
 
     def verify_semantics(self) -> None:
         """Shape and type rules of the op. Raises OpError."""
@@ -402,11 +441,12 @@ class View:
         return types.MethodType(member, self)
 
 
-def _names(fields: Sequence[Field]) -> str:
-    return ", ".join(f.name + ("?" if f.optional else "") for f in fields)
+def names_attribute(names: Iterable[str]) -> Any:
+    """`operand_names` of an op."""
+    return ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
 
 
-def _attribute_names(op: Any) -> list[str]:
+def attribute_names(op: Any) -> list[str]:
     return [a if isinstance(a, str) else a.name for a in op.attributes]
 
 
@@ -448,17 +488,22 @@ def fail(message: str) -> NoReturn:
 
 
 def irdl_text() -> str:
-    """The dialect as an upstream IRDL module. IRDL has no optional attributes: those are left out."""
+    """The dialect as an upstream IRDL module. IRDL has no optional attributes: those are left out, and with them the
+    names of operands: of the optional ones it says that they are tensors."""
     lines = [f"irdl.dialect @{NAMESPACE} {{"]
     for name, cls in OPS.items():
         lines.append(f"  irdl.operation @{name.split('.', 1)[1]} {{")
         lists: dict[str, list[str]] = {"operand": [], "result": [], "attr": []}
-        for number, f in enumerate(f for f in cls.FIELDS if f.kind != "attr" or not f.optional):
+        stated = [f for f in cls.FIELDS if not f.optional or f.kind == "result"]
+        for number, f in enumerate(stated):
             source = f.constraint if f.constraint is not None else f.attribute
             assert source is not None
             lines.append(f"    %{number} = {source.irdl}")
             mark = "optional " if f.optional else ""
             lists[f.kind].append(f'"{f.name}" = %{number}' if f.kind == "attr" else f"{f.name}: {mark}%{number}")
+        if cls.OPERANDS != cls.REQUIRED:  # any number of optional ones, which carry their names
+            lines.append(f'    %{len(stated)} = irdl.base "!builtin.tensor"')
+            lists["operand"].append(f"optional: variadic %{len(stated)}")
         for kind in ("operand", "result"):
             if lists[kind]:
                 lines.append(f"    irdl.{kind}s({', '.join(lists[kind])})")

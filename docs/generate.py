@@ -45,14 +45,14 @@ func.func @main(%x: tensor<16x4xi8>, %x_scale: tensor<16x1xf32>) -> tensor<16x3x
   %out_scale = arith.constant dense<2.0> : tensor<f32>
   %y = "qmlir.scaled_matmul"(%x, %w, %x_scale, %w_scale, %x_zero, %out_scale) {
     rhs_transposed = true, lhs_zero_mode = "int", activation = "relu", rounding = "half_even",
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale", "lhs_zero_point", "out_scale"]
   } : (tensor<16x4xi8>, tensor<3x4xi8>, tensor<16x1xf32>, tensor<3x1xf32>, tensor<i8>, tensor<f32>) -> tensor<16x3xi8>
   return %y : tensor<16x3xi8>
 }
 """
 
 INTRO = """\
-# How a program goes through the compiler
+# Compilation pipeline
 
 *This page is written by `python docs/generate.py`; a test keeps it up to date.*
 
@@ -77,7 +77,7 @@ The text of the passes that run for `{target}`:
 ## One product at each stage
 
 An int8 product with a zero point on the activations, relu, and an int8 result. The sums that the zero point needs are
-constants by the stage `qmlir` (operand `rhs_sum`), and at `linalg` the whole epilogue is one generic, which IREE fuses
+constants by the stage `qmlir` (attribute `rhs_sum`), and at `linalg` the whole epilogue is one generic, which IREE fuses
 with the contraction.
 """  # noqa: E501  (rows of a table)
 
@@ -233,11 +233,11 @@ A Conv, MatMul or Gemm is meant here when an operand of it is dequantised right 
 
 def onnx_page() -> str:
     """The text of onnx.md."""
-    from qmlir.frontends import raising
+    from qmlir.frontends import patterns as registered
     from qmlir.frontends.onnx import patterns
 
     parts = [ONNX.rstrip("\n")]
-    for name, pattern in sorted(raising._PATTERNS.items()):
+    for name, pattern in sorted(registered._PATTERNS.items()):
         if pattern.__module__.startswith(f"{patterns.__name__}."):
             first = (pattern.__doc__ or "").strip().partition("\n\n")[0]
             parts.append(f"| `{name.removeprefix('onnx.')}` | {' '.join(first.split())} |")

@@ -5,7 +5,7 @@
 * unsigned constant codes become signed ones, their zero point moved along;
 * constant sparse weights go to the layout `[N, K]`, or become dense where gathering does not pay;
 * two constant scales that are constant along K become one (their f32 product, as the contract forms it);
-* weight sums for zero points on the other side become the constant operand `rhs_sum`.
+* weight sums for zero points on the other side become the attribute `rhs_sum`.
 
 Folding runs before the lowering, on the dialect's own ops, so that its effect is visible in the IR.
 """
@@ -32,7 +32,7 @@ from ..dialect.reference.conv import filter_parameter
 from ..dialect.reference.packing import unpack
 from ..dialect.reference.sparse import densified_dtype, densify, entries
 from .base import Pass, State
-from .lower.build import dense, dense_like, transpose
+from .lower.build import dense, dense_like, elements, transpose
 from .lower.sparse import form_of
 from .lower.values import full_rank
 
@@ -154,7 +154,7 @@ def fold_sparse(view: Any) -> Any:
         per_row = codes.astype(np.int32).sum(2) if block is not None else codes.astype(np.int32)
         sums = np.zeros((rows, *per_row.shape[1:]), np.int32)
         np.add.at(sums, row, per_row)
-        changes["rhs_sum"] = dense(sums.reshape(-1))
+        changes["rhs_sum"] = elements(sums.reshape(-1))
     return rebuilt(view, **changes, format="csr" if block is None else "bsr", values=dense_like(codes, view.values),
                    indices=dense(column.astype(np.int32)), indptr=dense(pointers.astype(np.int32)),
                    rhs_shape=shape, block=block, rhs_transposed=True,
@@ -227,11 +227,11 @@ def fold_sums(view: Any) -> Any:
     codes = weight.astype(np.int32)
     if isinstance(view, Conv2dQOp):
         axes: tuple[int, ...] = tuple(FILTER_AXES[view.filter_layout][1:])
-        return rebuilt(view, rhs_sum=dense(codes.sum(axes, dtype=np.int32)))
+        return rebuilt(view, rhs_sum=elements(codes.sum(axes, dtype=np.int32)))
     if _grouped(view):
         return view  # one sum a group: the lowering forms it with the groups it decides on
     k_axis = codes.ndim - (1 if view.rhs_transposed else 2)
-    return rebuilt(view, rhs_sum=dense(codes.sum(k_axis, dtype=np.int32)))
+    return rebuilt(view, rhs_sum=elements(codes.sum(k_axis, dtype=np.int32)))
 
 
 def _needs_sums(view: Any) -> bool:

@@ -10,8 +10,6 @@ import io
 import json
 import os
 import struct
-import tempfile
-import threading
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -19,71 +17,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .dialect.sizes import Size
-from .errors import ArtifactError, Diagnostic, QmlirError, UsageError
-from .spec import TensorSpec
+from .errors import ArtifactError, Diagnostic, QmlirError
+from .files import write_atomically
+from .spec import Signature
 
 MANIFEST_KEY = "qmlir.manifest"
-
-# Held while a file is being written; whoever ends the process from another thread takes it first.
-WRITING = threading.RLock()
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Axis `other_axis` of argument `other` has the size `size` of that of `axis` of `argument`."""
-
-    argument: int
-    axis: int
-    other: int
-    other_axis: int
-    size: Size
-
-
-@dataclass(frozen=True)
-class Signature:
-    """Names and specs of a function's arguments and results. Sizes of one name are the same in a call."""
-
-    inputs: tuple[tuple[str, TensorSpec], ...]
-    outputs: tuple[TensorSpec, ...]
-
-    @property
-    def agreements(self) -> tuple[Agreement, ...]:
-        """What has to hold of the sizes of a call's arguments, beyond the sizes that are numbers."""
-        places = [
-            (i, axis, Size.parse(text))
-            for i, (_, spec) in enumerate(self.inputs)
-            for axis, text in enumerate(spec.symbols)
-            if text is not None
-        ]
-        # Each is compared with the first argument that has the very size; without one, with the first of its kind.
-        first: dict[Size, tuple[int, int]] = {}
-        for i, axis, size in reversed(places):
-            first[size] = (i, axis)
-        found = []
-        for i, axis, size in places:
-            plain = Size(size.name)
-            at, to = (first[plain], size) if plain in first else (first[size], plain)
-            if at != (i, axis):
-                found.append(Agreement(*at, i, axis, to))
-        return tuple(found)
-
-    def __str__(self) -> str:
-        inputs = ", ".join(f"{name}: {spec}" for name, spec in self.inputs)
-        return f"({inputs}) -> ({', '.join(map(str, self.outputs))})"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "inputs": [{"name": name, **spec.to_json()} for name, spec in self.inputs],
-            "outputs": [spec.to_json() for spec in self.outputs],
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Signature:
-        return cls(
-            tuple((i["name"], TensorSpec.from_json(i)) for i in data["inputs"]),
-            tuple(TensorSpec.from_json(o) for o in data["outputs"]),
-        )
 
 
 @dataclass
@@ -315,27 +253,3 @@ _PARTS: dict[str, Callable[[Any], bool]] = {
     "import": _report,
     "source": _source,
 }
-
-
-def write_atomically(path: Path, data: bytes) -> Path:
-    """Write under a temporary name beside `path`, then rename: no reader ever sees half a file."""
-    with WRITING:
-        return _write(path, data)
-
-
-def _write(path: Path, data: bytes) -> Path:
-    temporary = None
-    try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "wb") as f:
-            f.write(data)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except OSError as e:
-        raise UsageError(f"cannot write {path}: {e.strerror or e}") from None
-    finally:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
-    return path

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__, settings
-from .artifact import write_atomically
 from .errors import UsageError
+from .files import write_atomically
 
 # Lock files of this process, for whoever ends it early.
 HELD: set[Path] = set()

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from . import __version__, settings
 from ._spelling import CODE_LEVELS, LEVELS
-from .artifact import MANIFEST_KEY, Artifact, Signature, write_atomically
+from .artifact import MANIFEST_KEY, Artifact
 from .cache import Cache, key_of
 from .device_code import OPCODES, assembly_parts, spirv_instructions
 from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, TuningWarning, UsageError
+from .files import write_atomically
 from .frontends.registry import ImportedSource, find, front_ends
 from .isolation import Limits, in_fork
+from .spec import Signature
 from .strategy import choice_text
 from .targets import Target, resolve
 
@@ -97,6 +99,7 @@ def compile(
     start: str = "import",
     parameters: Mapping[str, str] | None = None,
     keep_parameters: KeepParameters = False,
+    map_parameters: bool = False,
     flags: Sequence[str] = (),
     dump_stages: str | os.PathLike[str] | None = None,
     cache: bool = True,
@@ -118,8 +121,9 @@ def compile(
         start: level of the source when it is a dumped stage: `import`, `qmlir`, `linalg`, `configured`.
         parameters: weight files by the scope that the program's `#flow.parameter.named` attributes name.
         keep_parameters: load weights when the program is loaded instead of baking them in. It brings them into the
-            layouts of its kernels then, on CPU; with "mapped" `qmlir.load` does that once for each weight file, and
-            every process that loads the program maps the result into memory (no other runtime can load it).
+            layouts of its kernels then, on CPU.
+        map_parameters: keep them so that `qmlir.load` does that once for each weight file, and every process that loads
+            the program maps the result into memory (no other runtime can load it).
         flags: more flags for IREE.
         dump_stages: folder for the IR at every level and the device code.
         cache: keep the result in the compilation cache.
@@ -140,13 +144,11 @@ def compile(
     """
     if start not in LEVELS:
         raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
-    if keep_parameters not in KEEP_PARAMETERS:
-        raise UsageError(f"keep_parameters is {keep_parameters!r}; it may be True, False or 'mapped'")
     for name, limit in (("timeout", timeout), ("memory", memory)):
         if limit is not None and limit <= 0:
             raise UsageError(f"{name} is {limit!r}; it must be more than 0")
     options = Options(
-        pipeline, start, dict(parameters or {}), keep_parameters, tuple(flags),
+        pipeline, start, dict(parameters or {}), _kept(keep_parameters, map_parameters), tuple(flags),
         Path(dump_stages) if dump_stages is not None else None, cache, strict,
     )  # fmt: skip
     program = program_of(source, import_options or {}, start)
@@ -201,6 +203,16 @@ def program_of(source: Any, settings: Mapping[str, Any], start: str = "import") 
     if start != "import":
         raise UsageError(f"{found} imports sources, which start at level 'import', not at {start!r}")
     return ImportedSource(found, source, settings)
+
+
+def _kept(keep_parameters: KeepParameters, map_parameters: bool) -> KeepParameters:
+    """Both arguments of `compile` as the one of `Options`."""
+    if keep_parameters == "mapped":
+        warnings.warn("keep_parameters='mapped' is deprecated: use map_parameters=True", DeprecationWarning,
+                      stacklevel=_caller())  # fmt: skip
+    elif not isinstance(keep_parameters, bool):
+        raise UsageError(f"keep_parameters is {keep_parameters!r}; it may be True or False")
+    return "mapped" if map_parameters else keep_parameters
 
 
 def compile_built(build: Callable[[Any], Any], target: Target, options: Options, key: str | None) -> Artifact:
@@ -295,6 +307,7 @@ def text_at(source: Any, level: str, *, target: str = "cpu", dispatch: str | Non
     resolved = resolve(target)
     options["flags"] = (*choice_flags(resolved, options.get("choice")), *options.get("flags", ()))
     options["parameters"] = dict(options.get("parameters") or {})
+    options["keep_parameters"] = _kept(options.get("keep_parameters", False), options.pop("map_parameters", False))
     return rebuild(program, resolved, Options(**options), level, dispatch)
 
 
@@ -423,6 +436,12 @@ def parse(text: str, name: str) -> Any:
     except ir.MLIRError as e:
         found = [Diagnostic(d.message, _renamed(location_text(d.location), name)) for d in e.error_diagnostics]
         raise ParseError(found or [Diagnostic(str(e).splitlines()[0], name)]) from None
+    if "operandSegmentSizes" in text:
+        from .dialect.saved import upgrade
+
+        if upgrade(located):
+            warnings.warn(f"{name}: 'operandSegmentSizes' is deprecated: operands are named by 'operand_names'; see "
+                          f"what `qmlir-opt {name}` prints", DeprecationWarning, stacklevel=_caller())  # fmt: skip
     return located
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from . import _html
 from .artifact import Artifact
 from .errors import Diagnostic, PassError, UsageError
-from .strategy import answer_text
+from .strategy import answer_text, shape_text
 
 if TYPE_CHECKING:
     from .compiler import Options
@@ -85,13 +85,6 @@ def title(row: Mapping[str, Any]) -> str:
     place = [row["location"]] if row["location"] else []
     op = [row["op"]] if row.get("op") else []
     return ": ".join([*place, *op, shape_text(row)])
-
-
-def shape_text(row: Mapping[str, Any]) -> str:
-    """`matmul M 16 x N 64 x K 128, i8 x i8 -> i32`."""
-    sizes = " x ".join(f"{letter.upper()} {'?' if row[letter] is None else row[letter]}" for letter in "mnk")
-    batch = "".join(f"{'?' if b is None else b} x " for b in row["batch"])
-    return f"{row['kind']} {batch}{sizes}, {row['lhs']} x {row['rhs']} -> {row['acc']}"
 
 
 def _wrapped(text: str, first: str, rest: str, width: int | None) -> list[str]:

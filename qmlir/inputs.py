@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .artifact import Signature
 from .dialect.dtypes import DTYPES, Array
 from .dialect.sizes import Size
 from .errors import UsageError
+from .spec import Signature
 
 # What the manifest says of each argument: {"role": operand of an op, "limit": ids stay below it, "sum": of sizes}.
 Role = Mapping[str, Any]

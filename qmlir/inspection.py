@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__, _html
-from .artifact import Artifact, Signature
+from .artifact import Artifact
 from .signing import digest
+from .spec import Signature
 
 
 @dataclass(frozen=True)
@@ -175,8 +176,7 @@ def _needs(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def _told(facts: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     """Topics with their entries as text."""
-    from .explanation import shape_text
-    from .strategy import facts_text
+    from .strategy import facts_text, shape_text
 
     told: list[tuple[str, list[str]]] = []
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from ._spelling import did_you_mean
+from .arrays import to_numpy
 from .artifact import Artifact
 from .dialect import enums, infer
-from .dialect.dtypes import CODES, DTYPES, from_numpy, stored_codes
+from .dialect.dtypes import CODES, DTYPES, dtype_name, from_numpy, stored_codes
 from .dialect.reference.matmul import normalize_epilogue
 from .errors import Diagnostic, UsageError, VerifyError
 from .spec import TensorSpec
@@ -50,8 +52,10 @@ class Operation:
         operands: tuple[str, ...],
         attributes: tuple[str, ...],
         doc: str,
+        function: str = "",
     ) -> None:
-        self.name = self.__name__ = name
+        """`name` of the dialect's op, and of the function where that has no other."""
+        self.name, self.__name__ = name, function or name
         self._positional = positional
         self._operands = (*positional, *(o for o in operands if o not in positional))
         self._required = tuple(n for n in positional if n != "zero_point")
@@ -61,7 +65,7 @@ class Operation:
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<qmlir operation {self.name}>"
+        return f"<qmlir operation {self.__name__}>"
 
     # ---- calls
 
@@ -100,7 +104,7 @@ class Operation:
 
     def _name_of(self, i: int) -> str:
         if i >= len(self._positional):
-            raise UsageError(f"{self.name} takes {len(self._positional)} positional arguments: "
+            raise UsageError(f"{self.__name__} takes {len(self._positional)} positional arguments: "
                              f"{', '.join(self._positional)}")  # fmt: skip
         return self._positional[i]
 
@@ -164,8 +168,7 @@ class Operation:
         from .targets import resolve
 
         every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
-        self._check_names(every, attributes)
-        attributes = self._normalized(every, attributes)
+        attributes = self._normalized(every, self._checked(every, attributes))
         resolved = resolve(target)
         digests = {n: [str(a.dtype), a.shape, hashlib.sha256(np.ascontiguousarray(a).view(np.uint8).data).hexdigest()
                        if a.size and a.ndim else str(a)] for n, a in constants.items()}  # fmt: skip
@@ -212,8 +215,7 @@ class Operation:
         with its spec. `specs` are those of the values.
 
         Raises UsageError for arguments that do not fit the op's definition."""
-        self._check_names(specs, attributes)
-        return self._op(values, specs, self._normalized(specs, attributes))
+        return self._op(values, specs, self._normalized(specs, self._checked(specs, attributes)))
 
     def _op(
         self, values: Mapping[str, Any], specs: Specs, attributes: Mapping[str, Any]
@@ -235,16 +237,17 @@ class Operation:
         try:
             return infer.RESULTS[self.name]({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
         except ValueError as e:
-            raise UsageError(f"{self.name}: {e}") from None
+            raise UsageError(f"{self.__name__}: {e}") from None
 
-    def _check_names(self, specs: Specs, attributes: Mapping[str, Any]) -> None:
+    def _checked(self, specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """The attributes, dtypes by their short names. Raises UsageError for what the op does not have."""
         for name in attributes:
             if name not in self._attributes:
                 known = [*self._operands, *self._attributes]
-                raise UsageError(f"{self.name} has no argument {name!r}{did_you_mean(name, known)}")
+                raise UsageError(f"{self.__name__} has no argument {name!r}{did_you_mean(name, known)}")
         for name in self._required:
             if name not in specs:
-                raise UsageError(f"{self.name} needs the argument {name!r}")
+                raise UsageError(f"{self.__name__} needs the argument {name!r}")
         for name, choices in _CHOICES.items():
             value = attributes.get(name)
             if (
@@ -253,10 +256,12 @@ class Operation:
                 and not (name == "activation" and str(value).startswith("clamp("))
             ):
                 raise UsageError(f"{name}={value!r} is not known{did_you_mean(str(value), choices)}")
-        for name in (n for n in self._attributes if n.endswith("dtype")):
-            value = attributes.get(name)
-            if value is not None and value not in DTYPES:
-                raise UsageError(f"{name}={value!r} is not known{did_you_mean(str(value), DTYPES)}")
+        checked = dict(attributes)
+        for name in (n for n in self._attributes if n.endswith("dtype") and attributes.get(n) is not None):
+            checked[name] = dtype_name(attributes[name])
+            if checked[name] not in DTYPES:
+                raise UsageError(f"{name}={attributes[name]!r} is not known{did_you_mean(checked[name], DTYPES)}")
+        return checked
 
     def _normalized(self, specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """Every implicit choice made explicit: dtypes from arrays, the mode of a zero point, the bias's stage."""
@@ -356,9 +361,10 @@ def _array(name: str, value: Any) -> Any:
         return _scalar(name, value)
     if isinstance(value, np.ndarray):
         return value
-    from .runtime import _to_numpy
+    return to_numpy(value, name)
 
-    return _to_numpy(value, name)
+
+_TORCH = ("f32", "f16", "bf16", "i8", "u8", "i32", "i64", "e4m3", "e5m2", "f64")
 
 
 def _spec_of(name: str, value: Any) -> TensorSpec:
@@ -366,17 +372,14 @@ def _spec_of(name: str, value: Any) -> TensorSpec:
     if isinstance(value, TensorSpec):
         return value
     if type(value).__module__ == "torch":
-        text = str(value.dtype).removeprefix("torch.")
-        names = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8", "int32": "i32",
-                 "int64": "i64", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float64": "f64"}  # fmt: skip
-        if text not in names:
-            raise UsageError(f"argument {name!r} has dtype {text}, which has no meaning here")
-        return TensorSpec(tuple(value.shape), names[text])
+        if dtype_name(value.dtype) not in _TORCH:
+            raise UsageError(f"argument {name!r} has the unsupported dtype {value.dtype}")
+        return TensorSpec(tuple(value.shape), value.dtype)
     array = _array(name, value)
     try:
         return TensorSpec(array.shape, from_numpy(array.dtype))
     except KeyError:
-        raise UsageError(f"argument {name!r} has dtype {array.dtype}, which has no meaning here") from None
+        raise UsageError(f"argument {name!r} has the unsupported dtype {array.dtype}") from None
 
 
 scaled_matmul = Operation(
@@ -458,22 +461,22 @@ class SparseOperation(Operation):
 
         names = ("lhs", "weight")
         if len(args) > len(names):
-            raise UsageError(f"{self.name} takes {len(names)} positional arguments: {', '.join(names)}")
+            raise UsageError(f"{self.__name__} takes {len(names)} positional arguments: {', '.join(names)}")
         every = {**dict(zip(names, args, strict=False)), **kw}
         for name in names:
             if every.get(name) is None:
-                raise UsageError(f"{self.name} needs the argument {name!r}")
+                raise UsageError(f"{self.__name__} needs the argument {name!r}")
         weight = every.pop("weight")
         if not isinstance(weight, (SparseWeight, SparseSpec) if spec else SparseWeight):
             raise UsageError(
-                f"the weight of {self.name} is a {type(weight).__name__}, but must be a SparseWeight"
+                f"the weight of {self.__name__} is a {type(weight).__name__}, but must be a SparseWeight"
                 f"{' or a SparseSpec' if spec else ''}: SparseWeight.from_scipy, from_torch and from_dense make one"
             )
         told = {"format": weight.format, "rhs_shape": weight.shape, "block": weight.block, "rhs_dtype": weight.dtype,
                 "packing": weight.packing, "rhs_transposed": weight.rhs_transposed}  # fmt: skip
         for name in (*told, *weight.operands()):
             if every.get(name) is not None:
-                raise UsageError(f"{self.name} has no argument {name!r}: the weight tells it")
+                raise UsageError(f"{self.__name__} has no argument {name!r}: the weight tells it")
         return {**every, **weight.operands(), **told}
 
 
@@ -498,12 +501,13 @@ conv2d_q = Operation(
     (top, left, bottom, right) with the real value 0.
     """,
 )  # fmt: skip
-dequant = Operation(
+dequantize = Operation(
     "dequant",
     ("input", "scale", "zero_point"),
     ("codebook",),
     ("dtype", "zero_mode", "packing", "length", "out_dtype"),
-    """Codes [.., L] (or packed bytes) to floats: `(q - z) * s` and its kin, see zero_mode.""",
+    """Codes [.., L] (or packed bytes) to floats: `(q - z) * s`, and what the other values of zero_mode say.""",
+    function="dequantize",
 )
 quantize = Operation(
     "quantize",
@@ -527,5 +531,15 @@ unpack = Operation(
     """Bytes to sub-byte codes, one a byte.""",
 )
 
-__all__ = ["Diagnostic", "Operation", "VerifyError", "conv2d_q", "dequant", "dynamic_quantize", "grouped_matmul",
+__all__ = ["Diagnostic", "Operation", "VerifyError", "conv2d_q", "dequantize", "dynamic_quantize", "grouped_matmul",
            "moe", "moe_align_block_size", "quantize", "route", "scaled_matmul", "sparse_matmul", "unpack"]  # fmt: skip
+
+# By the name of the dialect's op.
+BY_NAME: dict[str, Operation] = {o.name: o for o in list(globals().values()) if isinstance(o, Operation)}
+
+
+def __getattr__(name: str) -> Operation:
+    if name == "dequant":
+        warnings.warn("qmlir.ops.dequant is deprecated: use dequantize", DeprecationWarning, stacklevel=2)
+        return dequantize
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,5 @@
 """Weights that are parameters, in the layouts of a program's kernels: packed once for each weight file, by a program of
-its own, and mapped into memory by every process that loads the program (`keep_parameters="mapped"`).
+its own, and mapped into memory by every process that loads the program (`map_parameters=True`).
 
 The packed weights lie in the compilation cache, one file for a packer and its weight files.
 """

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import settings
-from .artifact import MANIFEST_KEY, Artifact, Signature, check_container, read_manifest
+from .arrays import to_numpy, to_torch
+from .artifact import Artifact
 from .dialect.dtypes import DTYPES, Array, from_numpy, is_sub_byte, restored, stored_codes
 from .emulation import is_emulated
-from .errors import ArtifactError, InputError, QmlirError, TargetError, UsageError, runtime_reason
-from .spec import TensorSpec
+from .errors import ArtifactError, InputError, TargetError, UsageError, runtime_reason
+from .spec import Signature, TensorSpec
 
 if TYPE_CHECKING:
     from .emulation.program import Emulated, Emulation
@@ -402,7 +403,7 @@ def _with_position(reason: str, args: tuple[Any, ...]) -> str:
     found = _OUTSIDE.search(reason)
     if found is None or int(found[2]) >= len(args):
         return reason
-    ids = _to_numpy(args[int(found[2])], found[1])
+    ids = to_numpy(args[int(found[2])], found[1])
     bad = np.argwhere((ids < 0) | (ids >= int(found[3])))
     if not len(bad):
         return reason
@@ -460,7 +461,7 @@ class Function:
         for i, arg in enumerate(args):
             if type(arg) is not np.ndarray:
                 torch_result = torch_result or type(arg).__module__ == "torch"
-                arg = _to_numpy(arg, self.signature.inputs[i][0])
+                arg = to_numpy(arg, self.signature.inputs[i][0])
                 arrays = (*arrays[:i], arg, *arrays[i + 1 :])
             inputs.push_ref(self._buffer(i, arg))
         for one, axis, other, other_axis, size in self._same:
@@ -474,7 +475,7 @@ class Function:
             raise InputError(f"{self.name} failed: {_with_position(runtime_reason(e), args)}") from None
         results = [self._result(outputs, i) for i in range(len(self._outputs))]
         if torch_result:
-            results = [_to_torch(r) for r in results]
+            results = [to_torch(r) for r in results]
         return results[0] if len(results) == 1 else tuple(results)
 
     def _disagreement(self, arrays: tuple[Any, ...]) -> InputError:
@@ -644,60 +645,3 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
         return from_numpy(dtype)
     except KeyError:
         return str(dtype)
-
-
-def _to_numpy(value: Any, name: str) -> Array:
-    """An argument as a numpy array."""
-    if type(value).__module__ == "torch":
-        t = value.detach().cpu().contiguous()
-        kind = str(t.dtype)
-        if kind in _TORCH_RAW:
-            import torch
-
-            dtype, signed = _TORCH_RAW[kind]
-            return np.asarray(t.view(getattr(torch, signed)).numpy()).view(DTYPES[dtype].numpy)
-        return np.asarray(t.numpy())
-    if isinstance(value, (np.ndarray, np.generic, int, float)):
-        return np.asarray(value)
-    if hasattr(value, "__dlpack__"):
-        try:
-            return np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError, ValueError):
-            pass  # a type that DLPack or numpy's reading of it lacks, such as JAX's int4
-    try:
-        return np.asarray(value)
-    except (TypeError, ValueError):
-        raise InputError(f"argument {name!r} is a {type(value).__name__}, which is no array") from None
-
-
-# torch types that numpy lacks: our dtype, and the integer type with the same bits.
-_TORCH_RAW = {
-    "torch.bfloat16": ("bf16", "int16"),
-    "torch.float8_e4m3fn": ("e4m3", "uint8"),
-    "torch.float8_e5m2": ("e5m2", "uint8"),
-    "torch.float8_e4m3fnuz": ("e4m3fnuz", "uint8"),
-    "torch.float8_e5m2fnuz": ("e5m2fnuz", "uint8"),
-}
-
-
-def _to_torch(array: Array) -> Any:
-    import torch
-
-    name = _dtype_name(array.dtype)
-    for torch_name, (dtype, raw) in _TORCH_RAW.items():
-        if dtype == name:
-            bits = torch.from_numpy(np.array(array).view(getattr(np, raw)))
-            return bits.view(getattr(torch, torch_name.split(".")[1]))
-    return torch.from_numpy(np.array(array))
-
-
-__all__ = [
-    "MANIFEST_KEY",
-    "Function",
-    "Program",
-    "QmlirError",
-    "TensorSpec",
-    "check_container",
-    "load",
-    "read_manifest",
-]

@@ -10,7 +10,6 @@ from typing import Any
 
 from ._mlir import arith, ir, tensor
 from ._spelling import did_you_mean, location_text
-from .artifact import Signature
 from .dialect.dtypes import DTYPES
 from .dialect.ods import OPS, OpError
 from .dialect.ops.common import element_of, shape_of
@@ -19,7 +18,7 @@ from .dialect.sizes import Size, Solver
 from .errors import Diagnostic, ParseError
 from .passes.lower import build
 from .relations import Relations
-from .spec import TensorSpec
+from .spec import Signature, TensorSpec
 
 # `func.func @f(%x: tensor<?x4xi8> {qmlir.dtype = "u8", qmlir.name = "image", qmlir.sizes = ["M", ""]})`
 DTYPE, NAME, SIZES = _OURS = ("qmlir.dtype", "qmlir.name", "qmlir.sizes")

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ._spelling import did_you_mean
-from .dialect.dtypes import DTYPES, Array, from_numpy, stored_codes
+from .arrays import to_numpy
+from .dialect.dtypes import DTYPES, Array, dtype_name, from_numpy, stored_codes
 from .dialect.enums import PACKING, SPARSE_FORMAT, SPARSE_VALUES
 from .dialect.reference.packing import pack, packed_length, unpack
 from .dialect.reference.sparse import densify, entries, pack_metadata, structure_problem
@@ -34,6 +35,8 @@ class SparseSpec:
     index_dtype: str = "i32"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        object.__setattr__(self, "index_dtype", dtype_name(self.index_dtype))
         _check_form(self)
         if self.stored < 0:
             raise UsageError(f"stored={self.stored} must not be negative")
@@ -90,8 +93,7 @@ class SparseWeight:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(s) for s in self.shape))
-        if not self.dtype:
-            object.__setattr__(self, "dtype", _dtype_of(self.values))
+        object.__setattr__(self, "dtype", dtype_name(self.dtype) if self.dtype else _dtype_of(self.values))
         object.__setattr__(self, "values", _frozen(stored_codes(np.asarray(self.values))))
         if self.block is not None:
             object.__setattr__(self, "block", tuple(int(b) for b in self.block))
@@ -207,8 +209,6 @@ class SparseWeight:
     def from_torch(cls, tensor: Any, *, rhs_transposed: bool = False, dtype: str = "") -> SparseWeight:
         """From a torch sparse tensor of layout sparse_csr, sparse_csc, sparse_coo or sparse_bsr. An uncoalesced COO
         tensor with repeated entries is refused: `tensor.coalesce()` adds them up."""
-        from .runtime import _to_numpy as to_numpy
-
         layout = str(getattr(tensor, "layout", type(tensor).__name__)).removeprefix("torch.")
         if layout not in ("sparse_csr", "sparse_csc", "sparse_coo", "sparse_bsr"):
             raise UsageError(f"the tensor has layout {layout}; sparse_csr, sparse_csc, sparse_coo or sparse_bsr is "
@@ -254,7 +254,7 @@ class SparseWeight:
         if array.ndim != 2:
             raise UsageError(f"the array has {array.ndim} axes, but a weight has two")
         _known(format, SPARSE_FORMAT, "format")
-        dtype = dtype or _dtype_of(array)
+        dtype = dtype_name(dtype) if dtype else _dtype_of(array)
         _known(dtype, SPARSE_VALUES, "dtype")
         d = DTYPES[dtype]
         if dtype == "i1":

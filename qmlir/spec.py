@@ -1,4 +1,4 @@
-"""TensorSpec: the shape and element type of an argument that is not known yet."""
+"""TensorSpec: the shape and element type of an argument that is not known yet. Signature: those of a function."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._spelling import did_you_mean
-from .dialect.dtypes import DTYPES
+from .dialect.dtypes import DTYPES, dtype_name
 from .dialect.sizes import Size
 from .errors import UsageError
 
 
 @dataclass(frozen=True, init=False)
 class TensorSpec:
-    """`TensorSpec(("M", 4096), "i8")`: a shape and the name of a dtype. A size is a number, a name where it is dynamic
+    """`TensorSpec(("M", 4096), "int8")`: a shape and a dtype, such as `"int8"`, `"i8"`, `np.int8`, `torch.int8` or
+    `ml_dtypes.int4`. A size is a number, a name where it is dynamic
     (all sizes of one name are the same in a call), or `None` where it is dynamic and has no name.
 
     Attributes:
         shape: sizes, `None` where dynamic.
-        dtype: name of the element type.
+        dtype: short name of the element type, `"i8"`.
         symbols: for each axis the name of its size, or what follows from one, such as `(N + 1)//2`; `None` without.
 
     Raises:
@@ -30,9 +31,9 @@ class TensorSpec:
     dtype: str
     symbols: tuple[str | None, ...]
 
-    def __init__(self, shape: Sequence[int | str | None], dtype: str) -> None:
+    def __init__(self, shape: Sequence[int | str | None], dtype: object) -> None:
         object.__setattr__(self, "shape", tuple(None if isinstance(s, str) else s for s in shape))
-        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(self, "dtype", dtype_name(dtype))
         object.__setattr__(self, "symbols", tuple(s if isinstance(s, str) else None for s in shape))
         self._check()
 
@@ -73,3 +74,60 @@ class TensorSpec:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TensorSpec:
         return cls(tuple(data["shape"]), data["dtype"])
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Axis `other_axis` of argument `other` has the size `size` of that of `axis` of `argument`."""
+
+    argument: int
+    axis: int
+    other: int
+    other_axis: int
+    size: Size
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Names and specs of a function's arguments and results. Sizes of one name are the same in a call."""
+
+    inputs: tuple[tuple[str, TensorSpec], ...]
+    outputs: tuple[TensorSpec, ...]
+
+    @property
+    def agreements(self) -> tuple[Agreement, ...]:
+        """What has to hold of the sizes of a call's arguments, beyond the sizes that are numbers."""
+        places = [
+            (i, axis, Size.parse(text))
+            for i, (_, spec) in enumerate(self.inputs)
+            for axis, text in enumerate(spec.symbols)
+            if text is not None
+        ]
+        # Each is compared with the first argument that has the very size; without one, with the first of its kind.
+        first: dict[Size, tuple[int, int]] = {}
+        for i, axis, size in reversed(places):
+            first[size] = (i, axis)
+        found = []
+        for i, axis, size in places:
+            plain = Size(size.name)
+            at, to = (first[plain], size) if plain in first else (first[size], plain)
+            if at != (i, axis):
+                found.append(Agreement(*at, i, axis, to))
+        return tuple(found)
+
+    def __str__(self) -> str:
+        inputs = ", ".join(f"{name}: {spec}" for name, spec in self.inputs)
+        return f"({inputs}) -> ({', '.join(map(str, self.outputs))})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "inputs": [{"name": name, **spec.to_json()} for name, spec in self.inputs],
+            "outputs": [spec.to_json() for spec in self.outputs],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Signature:
+        return cls(
+            tuple((i["name"], TensorSpec.from_json(i)) for i in data["inputs"]),
+            tuple(TensorSpec.from_json(o) for o in data["outputs"]),
+        )

@@ -283,6 +283,13 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
+def shape_text(row: Mapping[str, Any]) -> str:
+    """`matmul M 16 x N 64 x K 128, i8 x i8 -> i32`."""
+    sizes = " x ".join(f"{letter.upper()} {'?' if row[letter] is None else row[letter]}" for letter in "mnk")
+    batch = "".join(f"{'?' if b is None else b} x " for b in row["batch"])
+    return f"{row['kind']} {batch}{sizes}, {row['lhs']} x {row['rhs']} -> {row['acc']}"
+
+
 def answer_text(row: Mapping[str, Any]) -> str:
     """One answer of `Decision.summary`, in one line: the text of `explain` and of errors."""
     if not row["accepted"]:

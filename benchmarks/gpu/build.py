@@ -198,7 +198,7 @@ def _sets(work: Work) -> tuple[Any, list[TensorSpec]]:
     from qmlir.dialect.ops.common import tensor_type
     from qmlir.passes.lower.build import dense
 
-    operation = getattr(qmlir.ops, work.op)
+    operation = qmlir.ops.BY_NAME[work.op]
     named = [o for _ in range(work.copies) for o in work.operands] + list(work.shared)
     types = [tensor_type(o.shape, o.dtype) for o in named]
     f = func.FuncOp("sets", ir.FunctionType.get(types, []), visibility="private")

@@ -57,10 +57,10 @@ class Check:
             array = np.asarray(value)
             shape = (None, *array.shape[1:]) if self.dynamic and name not in ("rhs", "group_sizes") else array.shape
             given[name] = TensorSpec(shape, from_numpy(array.dtype))
-        return getattr(qmlir.ops, self.op).compile(target=target, choice=self.choice or None, **given)
+        return qmlir.ops.BY_NAME[self.op].compile(target=target, choice=self.choice or None, **given)
 
     def expected(self, m: int) -> Array:
-        return np.asarray(getattr(R, self.op)(**self.operands(m)))
+        return np.asarray(R.BY_NAME[self.op](**self.operands(m)))
 
 
 def _codes(rng: np.random.Generator, dtype: str, *shape: int) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 from ..dtypes import CODES, DTYPES, OUT, DType
 from ..enums import ACTIVATION, BIAS_STAGE, GATE_LAYOUT, GATED, PACKING, ROUNDING, ZERO_MODE
 from ..ods import (
+    DENSE,
     F32,
     FLOAT,
     I64,
@@ -61,9 +62,6 @@ class ProductOp(Op):
     out_scale = operand(FLOAT, optional=True)
     out_multiplier = operand(FLOAT, optional=True)
     out_zero_point = operand(INT_TENSOR, optional=True)
-    # Sums over K of the stored rhs codes, i32, the rhs shape without K (`[G, N]` for groups along K). Written by
-    # `qmlir-fold` for constant weights, so that zero points on the lhs cost nothing at run time.
-    rhs_sum = operand(NUMBER, optional=True)
     codebook = operand(FLOAT, optional=True)
     lhs_global_scale = operand(FLOAT, optional=True)
     rhs_global_scale = operand(FLOAT, optional=True)
@@ -86,6 +84,9 @@ class ProductOp(Op):
     # The least number of elements along K that one scale or zero point covers. It says nothing that the shapes do not,
     # and is asked for where these are most likely a mistake.
     group_size = attr(I64)
+    # Internal: sums over K of the stored rhs codes, i32, the rhs shape without K. `qmlir-fold` writes them for constant
+    # weights, so that zero points on the lhs cost nothing at run time.
+    rhs_sum = attr(DENSE)
 
     # ---- what the lowering and the verifier both ask
 
@@ -235,9 +236,9 @@ class ProductOp(Op):
         """`rhs_sum` is what `qmlir-fold` would write."""
         if self.rhs_sum is None:
             return
-        own = shape_of(self.rhs_sum)
-        if element_of(self.rhs_sum).name != "i32" or own != expected:
-            fail(f"'rhs_sum' holds the i32 sums of the codes along K, {show(expected)}, but is {self.rhs_sum.type}")
+        t = self.rhs_sum.type
+        if str(t.element_type) != "i32" or tuple(t.shape) != expected:
+            fail(f"'rhs_sum' holds the i32 sums of the codes along K, {show(expected)}, but is {t}")
         if not self.rhs_code.is_int:
             fail(f"'rhs_sum' holds sums of integer codes, but they are {self.rhs_code.name}")
 

@@ -7,12 +7,13 @@ float64 on the dequantised operands and rounded once to f32.
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from ..dtypes import from_numpy, is_sub_byte, stored_codes
+from ..dtypes import dtype_name, from_numpy, is_sub_byte, stored_codes
 from . import conv, dynamic, grouped, matmul, moe as _moe, packing, sparse, values
 from .packing import pack
 
@@ -20,9 +21,9 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def _with_codes(function: Callable[_P, _R], **dtypes: str) -> Callable[_P, _R]:
-    """The function also for arrays of ml_dtypes' types below a byte, which hold one code per element. `dtypes`: the
-    keyword that names the dtype of an operand, which such an array says itself."""
+def _public(function: Callable[_P, _R], **dtypes: str) -> Callable[_P, _R]:
+    """The function also for arrays of ml_dtypes' types below a byte, which hold one code per element, and for dtypes as
+    `dtype_name` takes them. `dtypes`: the keyword that names an operand's dtype, which such an array says itself."""
     signature = inspect.signature(function)
     names = list(signature.parameters)
 
@@ -34,6 +35,8 @@ def _with_codes(function: Callable[_P, _R], **dtypes: str) -> Callable[_P, _R]:
                 given[name] = stored_codes(value)
                 if name in dtypes:
                     given.setdefault(dtypes[name], from_numpy(value.dtype))
+            elif name.endswith("dtype") and value is not None:
+                given[name] = dtype_name(value)
         return function(**given)  # type: ignore[arg-type, call-arg]
 
     return call
@@ -41,21 +44,21 @@ def _with_codes(function: Callable[_P, _R], **dtypes: str) -> Callable[_P, _R]:
 
 _SIDES = {"lhs": "lhs_dtype", "rhs": "rhs_dtype"}
 
-conv2d_q = _with_codes(conv.conv2d_q, input="lhs_dtype", weight="rhs_dtype")
-dequant = _with_codes(values.dequant, input="dtype")
-dynamic_quantize = dynamic.dynamic_quantize
-grouped_matmul = _with_codes(grouped.grouped_matmul, **_SIDES)
-moe = _with_codes(_moe.moe, input="input_dtype", w1="weight_dtype")
+conv2d_q = _public(conv.conv2d_q, input="lhs_dtype", weight="rhs_dtype")
+dequantize = _public(values.dequant, input="dtype")
+dynamic_quantize = _public(dynamic.dynamic_quantize)
+grouped_matmul = _public(grouped.grouped_matmul, **_SIDES)
+moe = _public(_moe.moe, input="input_dtype", w1="weight_dtype")
 moe_align_block_size = _moe.moe_align_block_size
-quantize = _with_codes(values.quantize)
+quantize = _public(values.quantize)
 route = _moe.route
-scaled_matmul = _with_codes(matmul.scaled_matmul, **_SIDES)
-sparse_matmul = _with_codes(sparse.sparse_matmul, lhs="lhs_dtype")
-unpack = packing.unpack
+scaled_matmul = _public(matmul.scaled_matmul, **_SIDES)
+sparse_matmul = _public(sparse.sparse_matmul, lhs="lhs_dtype")
+unpack = _public(packing.unpack)
 
 __all__ = [
     "conv2d_q",
-    "dequant",
+    "dequantize",
     "dynamic_quantize",
     "grouped_matmul",
     "moe",
@@ -67,3 +70,12 @@ __all__ = [
     "sparse_matmul",
     "unpack",
 ]
+# By the name of the dialect's op.
+BY_NAME: dict[str, Callable[..., object]] = {**{name: globals()[name] for name in __all__}, "dequant": dequantize}
+
+
+def __getattr__(name: str) -> object:
+    if name == "dequant":
+        warnings.warn("qmlir.reference.dequant is deprecated: use dequantize", DeprecationWarning, stacklevel=2)
+        return dequantize
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -94,7 +94,7 @@ def moe(
     """`out[t] = sum_k routing_weights[t,k] * (act(input[t] @ W1[e] + b1) @ W2[e] + b2)`: two grouped products.
 
     Shapes and the forms of the intermediate are those of the op. With `routing_stage` "input" the weight multiplies
-    the token instead: its scale (`f32(w) * s`), or the value itself where it has none.
+    the token instead: its scale (`f32(w) * s`; `s = 1` for codes without one), or the float itself where it has none.
     """
     x, weights = np.asarray(input), np.asarray(routing_weights).astype(F32)
     shared: dict[str, Any] = {"expert_ids": expert_ids, "rhs_dtype": weight_dtype, "packing": packing,
@@ -129,9 +129,9 @@ def _given(kw: dict[str, Any]) -> dict[str, Any]:
 
 def _weighted(x: Array, scale: Array | None, weights: Array) -> tuple[Array, Array | None]:
     """The rows of each slot times their weight: `[T, topk, H]`, or the scale `[T, topk, 1]`."""
-    if scale is None:
+    if scale is None and x.dtype.name in ("float32", "float16", "bfloat16"):
         rows = x if x.ndim == 3 else np.broadcast_to(x[:, None], (*weights.shape, x.shape[-1]))
         return (rows.astype(F32) * weights[..., None]).astype(x.dtype), None
-    s = np.asarray(scale, F32)
+    s = np.asarray(1 if scale is None else scale, F32)
     s = s[:, None] if s.ndim == 2 and x.ndim == 2 else s
     return x, s * weights[..., None]

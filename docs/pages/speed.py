@@ -123,7 +123,7 @@ def losing_page(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> str:
         f"| {k.name} | {len(k.ratios)} | {k.slower} | {k.mean:.2f} | {min(k.ratios):.2f} | {max(k.ratios):.2f} |"
         for k in kinds(found)
     )
-    return f"""# Where we lose
+    return f"""# Known slower cases
 
 {MADE}
 

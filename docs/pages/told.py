@@ -12,7 +12,7 @@ from . import speed
 
 MADE = "*This page is written by `python docs/generate.py`, which runs the examples.*"
 
-OPERATIONS = "operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>"
+OPERATIONS = 'operand_names = ["lhs", "rhs"]'
 
 
 def product(m: str, k: int, n: int, lhs: str = "i8", rhs: str = "i8", out: str = "i32") -> str:
@@ -150,13 +150,13 @@ $ qmlir check product.vmfb --against product.vmfb
 * what codes and scales may be: [schemes](schemes/index.md)
 * something was refused or is slow: [why](refused.md)
 * every command with what it prints: [the command line](commands.md)
-* a file from somebody else: [whom to trust](trust.md)
+* a file from somebody else: [security model](trust.md)
 
 ## How fast it is
 
 ![{speed.PICTURE_TEXT}]({speed.PICTURE})
 
-Figures and how they were measured: [CPU benchmarks](benchmarks-cpu.md); and [where we lose](losing.md).
+Figures and how they were measured: [CPU benchmarks](benchmarks-cpu.md); and [known slower cases](losing.md).
 """
 
 

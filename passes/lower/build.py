@@ -40,24 +40,29 @@ def index(value: int) -> Any:
 
 def dense(array: Array, name: str | None = None) -> Any:
     """A tensor constant. `name` gives the element type where numpy's is not MLIR's own (bf16, small floats)."""
+    value = elements(array, name)
+    return arith.constant(value.type, value)
+
+
+def elements(array: Array, name: str | None = None) -> Any:
+    """The attribute of such a constant."""
     array = np.asarray(array, order="C")
     if array.dtype == np.bool_:
-        value = truths(array)
-        return arith.constant(value.type, value)
+        return truths(array)
     if name is None or array.dtype.kind in "iu":
         signless = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
         if array.dtype.kind in "iu":
             t = ir.RankedTensorType.get(array.shape, ir.Type.parse(signless[array.dtype.itemsize]))
             if array.size == 0 or array.ndim == 0:
-                return _small_constant(array, t)
-            return arith.constant(t, ir.DenseElementsAttr.get(array.view(f"i{array.dtype.itemsize}"), type=t))
+                return _small(array, t)
+            return ir.DenseElementsAttr.get(array.view(f"i{array.dtype.itemsize}"), type=t)
     t = ir.RankedTensorType.get(array.shape, element(name) if name else element("f32"))
     if array.size == 0 or array.ndim == 0:
-        return _small_constant(array, t)
+        return _small(array, t)
     raw = array
     if array.dtype.kind not in "f" or array.dtype.name not in ("float16", "float32", "float64"):
         raw = array.view(f"u{array.dtype.itemsize}")
-    return arith.constant(t, ir.DenseElementsAttr.get(raw, type=t))
+    return ir.DenseElementsAttr.get(raw, type=t)
 
 
 def dense_like(array: Array, value: Any) -> Any:
@@ -76,14 +81,14 @@ def truths(array: Array) -> Any:
     return ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=t)
 
 
-def _small_constant(array: Array, t: Any) -> Any:
+def _small(array: Array, t: Any) -> Any:
     """Scalars and empty tensors, which the buffer protocol of the bindings does not take."""
     if array.size == 0:
-        return arith.constant(t, ir.Attribute.parse(f"dense<> : {t}"))
+        return ir.Attribute.parse(f"dense<> : {t}")
     e = t.element_type
     value = array.reshape(()).item()
     attribute = ir.FloatAttr.get(e, float(value)) if isinstance(e, ir.FloatType) else ir.IntegerAttr.get(e, int(value))
-    return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute))
+    return ir.DenseElementsAttr.get_splat(t, attribute)
 
 
 def apart(value: Any) -> Any:

@@ -40,7 +40,7 @@ from .build import (
 from .epilogue import Inputs, Named, finish
 from .matmul import apply_globals, correction_body, number_type, scaled
 from .scalars import i32, to_f32, to_i32
-from .values import Side, dequantized, full_rank, make_side, unpack_codes
+from .values import Side, dequantized, full_rank, known_sums, make_side, unpack_codes
 
 
 def lower_conv2d_q(op: Conv2dQOp) -> list[Any]:
@@ -54,7 +54,7 @@ def lower_conv2d_q(op: Conv2dQOp) -> list[Any]:
     w = _to_fhwc(codes, op.filter_layout)
     b = make_side("rhs", w, op.rhs_code, dims(w), 0, 3, scale=_per_filter(op.rhs_scale, op.filter_layout),
                   zero=_per_filter(op.rhs_zero_point, op.filter_layout), mode=op.zero_mode, packing="none",
-                  sum_=op.rhs_sum, codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
+                  sum_=known_sums(op), codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
     y = _convolution(op, a, b)
     return [transpose(y, (0, 3, 1, 2)) if nchw else y]
 

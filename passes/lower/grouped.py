@@ -29,7 +29,7 @@ from .build import (
 )
 from .matmul import product
 from .scalars import add, cast_f, const, f32, to_f32
-from .values import make_side, unpack_codes, unpacked_dtype
+from .values import known_sums, make_side, unpack_codes, unpacked_dtype
 
 # Parameters of the result: one value a column, a row of a token, or a group.
 _EPILOGUE = ("c", "act_scale", "out_scale", "out_multiplier", "out_zero_point")
@@ -87,7 +87,7 @@ def blocked_product(op: Any, blocks: Blocks, x: Any) -> Any:
         zero, mode = unpack_codes(zero, op.rhs_code, op.packing, dims(op.rhs_scale)[-1]), "int"
     b = make_side("rhs", gathered, unpacked_dtype(op.rhs_code), dims(gathered), 3 - k_b, k_b,
                   scale=_group_parameter(blocks, op.rhs_scale), zero=_group_parameter(blocks, zero), mode=mode,
-                  packing="none", sum_=None if op.rhs_sum is None else blocks.weights_of(op.rhs_sum),
+                  packing="none", sum_=None if op.rhs_sum is None else blocks.weights_of(known_sums(op)),
                   codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
     view = op
     if op.bias is not None and op.bias.type.rank == 2 and shape_of(op.bias)[0] != 1:

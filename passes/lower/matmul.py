@@ -20,7 +20,7 @@ from ...dialect.ops.scaled_matmul import ScaledMatmulOp
 from .build import Arg, Size, apart, dims, element, elementwise, filled, generic, scalar
 from .epilogue import Inputs, Named, finish
 from .scalars import add, cast_f, const, i32, sub, to_f32, to_i32
-from .values import Side, dequantized, make_side, split_groups
+from .values import Side, dequantized, known_sums, make_side, split_groups
 
 
 def lower_scaled_matmul(op: ScaledMatmulOp) -> list[Any]:
@@ -38,7 +38,7 @@ def lower_scaled_matmul(op: ScaledMatmulOp) -> list[Any]:
     a = make_side("lhs", op.lhs, op.lhs_code, lhs_shape, row_a, k_a, scale=op.lhs_scale, zero=op.lhs_zero_point,
                   mode=op.lhs_zero_mode, packing="none", global_scale=op.lhs_global_scale)  # fmt: skip
     b = make_side("rhs", op.rhs, op.rhs_code, rhs_shape, row_b, k_b, scale=op.rhs_scale, zero=op.rhs_zero_point,
-                  mode=op.zero_mode, packing=op.packing, sum_=op.rhs_sum, codebook=op.codebook,
+                  mode=op.zero_mode, packing=op.packing, sum_=known_sums(op), codebook=op.codebook,
                   global_scale=op.rhs_global_scale)  # fmt: skip
     m, n = lhs_shape[row_a], rhs_shape[row_b]
     k = lhs_shape[k_a] if isinstance(lhs_shape[k_a], int) else rhs_shape[k_b]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..._mlir import arith, math as math_ops
+from ..._mlir import arith, ir, math as math_ops
 from ...dialect.ods import View
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp
@@ -17,7 +17,7 @@ from ...dialect.ops.moe import MoeOp
 from ...dialect.ops.moe_align_block_size import MoeAlignBlockSizeOp
 from ...dialect.ops.route import RouteOp
 from .blocks import constant, count, flag, loop_i32, read
-from .build import Arg, collapse, dims, elementwise, filled, generic
+from .build import Arg, collapse, dims, elementwise, expand, filled, generic
 from .dynamic import lower_dynamic_quantize
 from .grouped import blocked_product, blocked_rows, combine, route_rows, slot_rows
 from .scalars import cast_f, const, f32, i32, maximum, sigmoid, to_f32
@@ -48,16 +48,19 @@ def lower_moe(op: MoeOp) -> list[Any]:
 
 
 def _weighted(op: MoeOp) -> tuple[Any, Any]:
-    """The tokens of each slot times their weight: their scale `[T, topk, 1]` where they have one, else the values
+    """The tokens of each slot times their weight: the scale of codes, `[T, topk, 1]`, or floats without a scale,
     `[T, topk, H]`, rounded to their type."""
     tokens, topk = dims(op.routing_weights)
     weights = Arg(op.routing_weights, (0, 1))
-    if op.input_scale is None:
+    t = op.input.type.element_type
+    if op.input_scale is None and isinstance(t, (ir.F32Type, ir.F16Type, ir.BF16Type)):
         axes = (0, 2) if op.input.type.rank == 2 else (0, 1, 2)
-        t = op.input.type.element_type
         sizes = [tokens, topk, dims(op.input)[-1]]
         return elementwise([Arg(op.input, axes), weights], sizes, t,
                            lambda v, w: cast_f(arith.mulf(to_f32(v), to_f32(w)), t)), None  # fmt: skip
+    if op.input_scale is None:
+        ones = elementwise([weights], [tokens, topk], f32(), to_f32)
+        return op.input, expand(ones, [[tokens], [topk, 1]])
     scale = op.input_scale
     shape = shape_of(scale)
     loops = {0: (), 1: (2,), 2: (0, 2), 3: (0, 1, 2)}[len(shape)]

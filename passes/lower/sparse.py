@@ -46,7 +46,7 @@ from .build import (
 )
 from .matmul import Contraction, Numbers, contract, product
 from .scalars import f32, i32, to_f32, to_i32
-from .values import Side, make_side, unpack_codes, unpacked_dtype
+from .values import Side, known_sums, make_side, unpack_codes, unpacked_dtype
 
 _SLT, _SLE, _EQ, _SGT, _SGE = (
     getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "sgt", "sge")
@@ -76,13 +76,13 @@ def lower_sparse_matmul(op: SparseMatmulOp) -> list[Any]:
     form = form_of(op)
     if form == "dense":
         b = make_side("rhs", _densified(op, codes), unpacked_dtype(op.rhs_code), op.rhs_shape, 1 - k_axis, k_axis,
-                      scale=op.rhs_scale, zero=None, mode="none", packing="none", sum_=op.rhs_sum,
+                      scale=op.rhs_scale, zero=None, mode="none", packing="none", sum_=known_sums(op),
                       global_scale=op.rhs_global_scale)  # fmt: skip
         return [product(op, a, b, batch, m, n, k)]
     gathered = _blocks(op) if form == "blocks" else _rows(op, codes)
     b = gathered.side
     if a.int_zero:
-        b = replace(b, sum=op.rhs_sum if op.rhs_sum is not None else gathered.sums())
+        b = replace(b, sum=gathered.sums() if op.rhs_sum is None else known_sums(op))
     # What stands in the accumulator is the sum of the true codes.
     b = replace(b, offset=0, d=DTYPES["i8"] if b.d.name == "u8" else b.d)
     return [product(op, a, b, batch, m, n, k, gathered.contraction(batch, m))]

@@ -276,6 +276,11 @@ def make_side(
     return Side(name, d, codes, row, k, offset, per_row[0], per_row[1], mode, block, sum_, codebook, global_scale)
 
 
+def known_sums(op: Any) -> Any:
+    """The sums over K of a product's rhs codes as a constant, None where `qmlir-fold` did not write them."""
+    return None if op.rhs_sum is None else arith.constant(op.rhs_sum.type, op.rhs_sum)
+
+
 def full_rank(x: Any, rank: int) -> Any:
     """Leading axes of size one added."""
     missing = rank - x.type.rank

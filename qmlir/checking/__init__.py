@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from .. import _html, inputs
-from ..artifact import Signature
 from ..dialect.dtypes import Array
 from ..errors import UsageError
+from ..spec import Signature
 from .compare import Comparison, Tolerance, compare
 from .ways import ORACLES, Replayable, Way, open_way
 

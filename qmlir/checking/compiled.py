@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from .. import compiler, runtime
-from ..artifact import Artifact, Signature
+from ..artifact import Artifact
 from ..dialect.dtypes import Array
 from ..emulation.program import Emulation
 from ..errors import InputError, SlowFallbackWarning, UsageError
 from ..inputs import Role
+from ..spec import Signature
 from .layers import Layer, layers, return_also
 from .program import prepared
 

@@ -181,7 +181,7 @@ def _dialect_op(op: Any, operands: list[Array]) -> list[Array]:
     position = {v: i for i, v in enumerate(op.operands)}
     arrays = {name: operands[position[v]] for name, v in view.operands_by_name().items()}
     keywords = {name: value for name, value in view.attributes_by_name().items() if value is not None}
-    arrays.pop("rhs_sum", None)  # folded by us: the sum of the codes that are there
+    keywords.pop("rhs_sum", None)  # folded by us: the sum of the codes that are there
     name = op.name.split(".", 1)[1]
     if isinstance(view, ProductOp):
         _product(view, arrays, keywords)
@@ -195,7 +195,8 @@ def _dialect_op(op: Any, operands: list[Array]) -> list[Array]:
         if name == "sparse_matmul":
             found: Any = _sparse(view, arrays, keywords)
         else:
-            found = getattr(reference, name)(**arrays, **_accepted(getattr(reference, name), keywords))
+            function = reference.BY_NAME[name]
+            found = function(**arrays, **_accepted(function, keywords))
     except ValueError as e:
         place = location_text(op.location)
         raise InputError(f"{place + ': ' if place else ''}{op.name}: {e}") from None

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from .._mlir import context
-from ..artifact import Signature
 from ..compiler import builder
 from ..dialect.dtypes import Array
 from ..errors import InputError, UsageError
 from ..inputs import Role
 from ..signature import function_signatures
+from ..spec import Signature
 from .layers import Layer
 
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from .. import inputs
 from .._mlir import context
-from ..artifact import Signature
 from ..dialect.dtypes import DTYPES, Array
 from ..inputs import Role
 from ..signature import function_signatures
+from ..spec import Signature
 from .interpreter import Interpreter
 from .layers import Layer, function_of, layers
 from .program import prepared

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from ..artifact import Signature
 from ..dialect.dtypes import Array
 from ..errors import UsageError
 from ..inputs import Role
+from ..spec import Signature
 
 if TYPE_CHECKING:
     from ..emulation.program import Emulation

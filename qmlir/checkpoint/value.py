@@ -114,8 +114,8 @@ class QuantizedWeight:
         return {"lhs": lhs if self.order is None else lhs[..., self.order], **self.operands()}
 
     def dequantize(self) -> Array:
-        """The real weight, f32 `[.., N, K]`, by `qmlir.reference.dequant`."""
-        from ..dialect.reference import dequant
+        """The real weight, f32 `[.., N, K]`, by `qmlir.reference.dequantize`."""
+        from ..dialect.reference import dequantize
 
         n, k = self.shape[-2:]
         d = DTYPES[self.dtype]
@@ -125,7 +125,7 @@ class QuantizedWeight:
             real = self.codes.astype(np.float32) * expand(self.scale.astype(np.float32), self.codes.shape, "scale",
                                                           self.name)  # fmt: skip
         else:
-            real = dequant(
+            real = dequantize(
                 self.codes, self.scale, self.zero_point, dtype=self.dtype, zero_mode=self.zero_mode,
                 packing=self.packing, length=k if self.transposed else n, codebook=self.codebook,
             )  # fmt: skip

@@ -10,6 +10,7 @@ import textwrap
 from typing import Any
 
 from .._spelling import LEVELS
+from .child import in_child
 
 
 class Help(argparse.HelpFormatter):
@@ -49,8 +50,18 @@ def add_compilation(p: argparse.ArgumentParser) -> None:
     add_parameters(p)
     p.add_argument("--start", default="import", metavar="LEVEL", choices=LEVELS,
                    help=f"level of IN: {', '.join(LEVELS)}")  # fmt: skip
-    p.add_argument("--iree-flag", action="append", default=[], metavar="FLAG",
+    p.add_argument("--flags", action="append", default=[], metavar="FLAG",
                    help="a flag for IREE: =--iree-opt-level=O3")  # fmt: skip
+    p.add_argument("--iree-flag", action=_OldFlag, dest="flags", default=[], help=argparse.SUPPRESS)
+
+
+class _OldFlag(argparse.Action):
+    """The old name of `--flags`."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
+        if not in_child():
+            print(f"{parser.prog}: note: {option} is deprecated: use --flags", file=sys.stderr)
+        namespace.flags = [*namespace.flags, values]
 
 
 def add_emulate(p: argparse.ArgumentParser) -> None:
@@ -87,7 +98,7 @@ def compilation(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `qmlir.compile` that `add_compilation` adds."""
     return {
         "target": args.target, "start": args.start, "parameters": dict(args.parameters),
-        "flags": tuple(args.iree_flag),
+        "flags": tuple(args.flags),
     }  # fmt: skip
 
 

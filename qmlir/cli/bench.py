@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         os.environ["QMLIR_THREADS"] = str(args.threads)  # before the device is made
     import qmlir
 
-    from ..artifact import write_atomically
+    from ..files import write_atomically
     from ..measure import Limits
     from .compile import check_writable
     from .run import arguments_of

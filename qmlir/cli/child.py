@@ -64,7 +64,7 @@ _published = threading.Event()
 @contextmanager
 def publishing() -> Iterator[None]:
     """Around the writing of what a command is run for: an interrupt comes before it or after it."""
-    from ..artifact import WRITING
+    from ..files import WRITING
 
     with WRITING:
         yield

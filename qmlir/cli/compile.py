@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
     add_compilation(p)
     kept = p.add_mutually_exclusive_group()
     kept.add_argument("--keep-parameters", action="store_true", help="load the weights at run time")
-    kept.add_argument("--map-parameters", dest="keep_parameters", action="store_const", const="mapped",
+    kept.add_argument("--map-parameters", action="store_true",
                       help="... packed once for each weight file, and mapped into memory")  # fmt: skip
     p.add_argument("--pipeline", metavar="PASSES", help="passes to run instead of the default ones")
     p.add_argument("--stop", metavar="LEVEL", choices=CODE_LEVELS,
@@ -63,11 +63,12 @@ def _compile(args: argparse.Namespace) -> int:
     breadcrumb(f"the compilation for {args.target}\n")
     start = time.perf_counter()
     options: dict[str, Any] = {
-        **compilation(args), "pipeline": args.pipeline, "keep_parameters": args.keep_parameters, "strict": args.strict,
+        **compilation(args), "pipeline": args.pipeline, "keep_parameters": args.keep_parameters,
+        "map_parameters": args.map_parameters, "strict": args.strict,
         "choice": dict(args.choice),
     }  # fmt: skip
     if args.stop:
-        from ..artifact import write_atomically
+        from ..files import write_atomically
 
         text = (text_at(source, args.stop, **options).rstrip("\n") + "\n").encode()
         with publishing():

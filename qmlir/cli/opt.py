@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "-":
         sys.stdout.write(result)
     elif not failed:
-        from ..artifact import write_atomically
+        from ..files import write_atomically
         from .child import published, publishing
 
         with publishing():

@@ -21,10 +21,11 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from ..emulation.backends import BACKENDS
     from ..targets import all_targets, resolve
+    from ..targets.devices import present_device
 
     listed = [resolve("cpu"), *all_targets()]
     emulated = {name for name, backend in BACKENDS.items() if backend.complete}
-    rows = [{**t.capabilities(), "device": t.device_present(), "emulated": t.backend in emulated} for t in listed
+    rows = [{**t.capabilities(), "device": present_device(t), "emulated": t.backend in emulated} for t in listed
             if args.backend in (None, t.backend)]  # fmt: skip
     if args.json:
         print(json.dumps(rows, indent=2))

@@ -2,7 +2,7 @@
 
 | module | system |
 |---|---|
-| `aiter` | the GEMM page of AITER |
+| `aiter` | the quantisation of AITER |
 | `bitblas` | BitBLAS's `MatmulConfig` and `Matmul` |
 | `executorch` | the quantised operators of ExecuTorch's Vulkan backend |
 | `composable_kernel` | the quantised GEMM and convolution examples of Composable Kernel |

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from .._spelling import did_you_mean
+from ..arrays import to_numpy
 from ..dialect.dtypes import Array, from_numpy
 from ..dialect.shapes import show
 from ..errors import UsageError
 from ..ops import _spec_of
-from ..runtime import _to_numpy
 
 FLOATS = ("f32", "f16", "bf16")
 
@@ -28,7 +28,7 @@ def dtype_of(value: Any, name: str) -> str:
 
 def operand(value: Any, name: str, rank: int | None = None) -> Any:
     """An operand as it is (numpy or torch), of `rank` axes when stated."""
-    value = value if type(value).__module__ == "torch" else _to_numpy(value, name)
+    value = value if type(value).__module__ == "torch" else to_numpy(value, name)
     if rank is not None and len(value.shape) != rank:
         raise UsageError(f"{name!r} must have {rank} axes, but has shape {show(value.shape)}")
     return value
@@ -45,7 +45,7 @@ def rows(value: Any, name: str) -> tuple[Any, tuple[int, ...]]:
 
 def integers(value: Any, name: str, dtypes: Sequence[str] = ("i8", "u8")) -> Array:
     """Codes or bytes as a numpy array of one of `dtypes`."""
-    array = _to_numpy(value, name)
+    array = to_numpy(value, name)
     found = dtype_of(array, name)
     if found not in dtypes:
         raise UsageError(f"{name!r} must be {' or '.join(dtypes)}, but is {found}")
@@ -54,7 +54,7 @@ def integers(value: Any, name: str, dtypes: Sequence[str] = ("i8", "u8")) -> Arr
 
 def floats(value: Any, name: str) -> Array:
     """A float parameter (a scale, a bias). Python numbers and f64 arrays become f32, which is what the systems hold."""
-    array = _to_numpy(value, name)
+    array = to_numpy(value, name)
     if array.dtype == np.float64 or isinstance(value, (int, float)):
         return array.astype(np.float32)
     if dtype_of(array, name) not in FLOATS:
@@ -64,7 +64,7 @@ def floats(value: Any, name: str) -> Array:
 
 def zero_points(value: Any, name: str) -> Array:
     """Integer zero points as i32."""
-    array = _to_numpy(value, name)
+    array = to_numpy(value, name)
     if array.dtype.kind not in "iu":
         raise UsageError(f"{name!r} must be integer, but is {dtype_of(array, name)}")
     return array.astype(np.int32)

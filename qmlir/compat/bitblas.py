@@ -26,11 +26,12 @@ from typing import Any
 import numpy as np
 
 from .. import ops, reference
+from ..arrays import to_torch
 from ..artifact import Artifact
 from ..dialect.dtypes import DTYPES, Array
 from ..dialect.shapes import show
 from ..errors import UsageError
-from ..runtime import Function, _to_torch, load
+from ..runtime import Function, load
 from ..spec import TensorSpec
 from ._arguments import dtype_of, expect, floats, integers, one_of, operand, rows, zero_points
 
@@ -255,7 +256,7 @@ class Matmul:
         expect(given, (c.n, c.k) if c.layout[1] == "t" else (c.k, c.n), "weight", self._weight_axes())
         transformed = given if c.packing == "none" else self._pack(given)
         if c.packing != "none" and type(given).__module__ == "torch":
-            transformed = _to_torch(transformed)
+            transformed = to_torch(transformed)
         further = [x for x in (scale, zeros, bias) if x is not None]
         return [transformed, *further] if further else transformed
 

@@ -16,18 +16,20 @@ whose name is the op's, or by importing a module that uses `raises`. The last on
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from importlib.metadata import entry_points
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..dialect.dtypes import DTYPES, Array, from_numpy
-from ..errors import FrontEndError, UsageError
+from ..errors import UsageError
 from ..spec import TensorSpec
-
-GROUP = "qmlir.raising"
+from .patterns import (
+    foreign_patterns as foreign_patterns,
+    pattern_for as pattern_for,
+    raises as raises,
+    register_raising as register_raising,
+)
 
 
 class Decline(Exception):
@@ -144,7 +146,7 @@ def build(op: str, location: Any = None, **arguments: Any) -> Any:
     from ..dialect.ods import OpError, problem
     from ..dialect.shapes import ShapeError
 
-    operation: ops.Operation = getattr(ops, op)
+    operation: ops.Operation = ops.BY_NAME[op]
     known = set(operation._operands)
     tensors = {n: _tensor(n, v) for n, v in arguments.items() if n in known and v is not None}
     attributes = {n: v for n, v in arguments.items() if n not in known and v is not None}
@@ -168,51 +170,3 @@ def _tensor(name: str, value: Any) -> Tensor:
     if isinstance(value, (int, float)):
         value = np.asarray(value, np.int32 if name.endswith("zero_point") else np.float32)
     return Tensor.constant(value)
-
-
-Pattern = Callable[[Raising], "Tensor | Sequence[Tensor]"]
-
-_PATTERNS: dict[str, Pattern] = {}
-
-
-def register_raising(op_name: str, pattern: Pattern) -> None:
-    """Register `pattern` for the framework op `op_name`."""
-    _PATTERNS[op_name] = pattern
-
-
-def raises(*op_names: str) -> Callable[[Pattern], Pattern]:
-    """Decorator: register a function for framework ops of these names."""
-
-    def decorate(pattern: Pattern) -> Pattern:
-        for name in op_names:
-            register_raising(name, pattern)
-        return pattern
-
-    return decorate
-
-
-@cache
-def _entries() -> dict[str, Any]:
-    return {e.name: e for e in entry_points(group=GROUP)}
-
-
-def pattern_for(op_name: str) -> Pattern | None:
-    """The pattern registered for an op, None when there is none.
-
-    Raises FrontEndError, which names the plugin, for an entry point that does not load.
-    """
-    if op_name not in _PATTERNS and op_name in _entries():
-        entry = _entries()[op_name]
-        try:
-            register_raising(op_name, entry.load())
-        except Exception as e:
-            origin = entry.dist.name if entry.dist is not None else entry.value
-            raise FrontEndError([], f"the raising pattern of {origin} for {op_name} could not be loaded: "
-                                f"{type(e).__name__}: {e}") from e  # fmt: skip
-    return _PATTERNS.get(op_name)
-
-
-def foreign_patterns() -> list[str]:
-    """Ops whose pattern is not ours."""
-    own = __name__.rpartition(".")[0]
-    return sorted([n for n, p in _PATTERNS.items() if not p.__module__.startswith(f"{own}.")] + list(_entries()))

@@ -42,7 +42,7 @@ class Registered:
     def fingerprint(self, source: Any, settings: Mapping[str, Any]) -> str | None:
         """The front end's own digest of a source, None when it has none or when what it imports also depends on
         raising patterns that are not ours."""
-        from .raising import foreign_patterns
+        from .patterns import foreign_patterns
 
         own = getattr(self.object, "fingerprint", None)
         if own is None or foreign_patterns():

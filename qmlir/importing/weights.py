@@ -147,7 +147,7 @@ def rows(ids: Any, name: str, weight: Weight, parameters: Parameters) -> Any:
         attributes = {"dtype": "f32"}
     elif weight.packing != "none":
         attributes["length"] = weight.shape[-1]
-    found = ops.dequant.emit(values, specs, attributes)[0][0]
+    found = ops.dequantize.emit(values, specs, attributes)[0][0]
     if weight.global_scale is None:
         return found
     overall, _ = parameters.load(_key(name, "rhs_global_scale"), np.asarray(weight.global_scale, np.float32))

@@ -10,33 +10,22 @@ this host; a bare GPU backend asks the device that is present.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Protocol, cast
-
 from .._spelling import did_you_mean
 from ..errors import TargetError
+from .backends import BACKENDS, backend_description
 from .base import COMPILED, EMULATED, RUNS, Peak, Target
 
-if TYPE_CHECKING:
-    from .devices import Device
-
-__all__ = ["COMPILED", "EMULATED", "RUNS", "Peak", "Target", "all_targets", "resolve"]
-
-BACKENDS = ("cpu", "cuda", "rocm", "vulkan")
-
-
-class Description(Protocol):
-    """What a backend's `description.py` offers."""
-
-    TARGETS: tuple[Target, ...]
-
-    def names_for(self, device: Device) -> tuple[str, ...]:
-        """The names of the targets whose programs run on a present device, best first."""
-
-
-def backend_description(backend: str) -> Description:
-    """The description module of one backend."""
-    return cast(Description, importlib.import_module(f".{backend}.description", __name__))
+__all__ = [
+    "BACKENDS",
+    "COMPILED",
+    "EMULATED",
+    "RUNS",
+    "Peak",
+    "Target",
+    "all_targets",
+    "backend_description",
+    "resolve",
+]
 
 
 def all_targets() -> tuple[Target, ...]:

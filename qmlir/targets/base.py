@@ -104,12 +104,6 @@ class Target:
             attribute = ir.Attribute.parse(f"[{self.device_attribute}]", context=module.context)
             module.operation.attributes["hal.device.targets"] = attribute
 
-    def device_present(self) -> str:
-        """The name of a device of this machine that runs the target's programs, "" when there is none."""
-        from .devices import present_device
-
-        return present_device(self)
-
     def capabilities(self) -> dict[str, Any]:
         """JSON-able facts for `qmlir targets` and the manifest."""
         facts: dict[str, Any] = {

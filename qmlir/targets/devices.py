@@ -12,6 +12,7 @@ from typing import Any
 
 from ..emulation import is_emulated
 from ..errors import TargetError, runtime_reason
+from .backends import backend_description
 from .base import Target
 
 
@@ -97,8 +98,6 @@ def present_device(target: Target) -> str:
 
 
 def _runs(target: Target, device: Device) -> bool:
-    from . import backend_description
-
     if target.spelling == "vulkan:present":
         return True  # it was built of the first device
     return target.name in backend_description(target.backend).names_for(device)

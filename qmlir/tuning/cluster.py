@@ -22,6 +22,7 @@ def measure_on_worker(
 ) -> Result:
     """On a worker: a candidate against the default, both as the bytes of their files. Results are plain data."""
     from ..targets import resolve
+    from ..targets.devices import present_device
 
     with _ALONE:
         try:
@@ -31,7 +32,7 @@ def measure_on_worker(
                 _defaults[key, function, size] = Caller(Artifact(default, manifest), function, size)
             caller = Caller(Artifact(candidate, read_manifest(candidate, "the candidate")), function, size)
             found = measure.versus(_defaults[key, function, size], caller, seconds)
-            return {**found, "device": resolve(str(manifest["target"])).device_present() or "unknown"}
+            return {**found, "device": present_device(resolve(str(manifest["target"]))) or "unknown"}
         except QmlirError as e:
             return {"error": str(e).splitlines()[0]}
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..artifact import write_atomically
 from ..errors import UsageError
+from ..files import write_atomically
+from ..strategy import shape_text
 from ..targets import Target
 
 FORMAT = 1
@@ -120,8 +121,6 @@ def _order(r: Record) -> str:
 def key_of(target: Target, contractions: Iterable[Mapping[str, Any]]) -> str:
     """What a result holds for: target (with the host's name for bare `cpu`), versions, and each contraction with its
     op, types and sizes (M rounded up to a power of two)."""
-    from ..explanation import shape_text
-
     forms = sorted(
         f"{row.get('op') or row['kind']} {shape_text({**row, 'm': bucket(row['m'])})}" for row in contractions
     )

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import settings
-from ..artifact import Artifact, write_atomically
+from ..artifact import Artifact
 from ..errors import InputError, QmlirError, UsageError
+from ..files import write_atomically
 from .cpus import own_cpus
 
 PLAN, RESULTS = "plan.json", "results.json"

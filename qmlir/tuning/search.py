@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import _html, settings
-from ..artifact import write_atomically
 from ..errors import UsageError
 from ..explanation import Explanation, explain
+from ..files import write_atomically
 from ..strategy import seconds_text
 from ..targets import resolve
 from .choices import Choice, ranked, space_of
@@ -178,4 +178,6 @@ def tune(
 
 def device_name(target: str) -> str:
     """What the times were measured on."""
-    return resolve(target).device_present() or "unknown"
+    from ..targets.devices import present_device
+
+    return present_device(resolve(target)) or "unknown"

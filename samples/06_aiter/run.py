@@ -1,4 +1,4 @@
-"""AITER's GEMM page: fused float products, int8 products, and the experts of a mixture.
+"""The products of AITER's GEMM page: fused float products, int8 products, and the experts of a mixture.
 
     python samples/06_aiter/run.py
     python samples/06_aiter/run.py --target vulkan:lavapipe
@@ -18,8 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from report import Report, target_option, terms
 
-from qmlir import reference
-from qmlir.compat import aiter
+from qmlir import ops, reference
 
 M, N, K = 256, 512, 128
 TOKENS, EXPERTS, TOPK = 64, 8, 2
@@ -42,18 +41,19 @@ def main() -> int:
     operands = f"f16[{M}, {K}] x f16[{N}, {K}]"
     product, size = wide(x) @ wide(w).T, terms(x, w)
     y = product + wide(bias)
-    report.close("gemm_bias", operands, lambda: aiter.gemm_bias(x, w, bias, target=target), y, size + np.abs(bias))
+    keywords = {"rhs_transposed": True, "out_dtype": "f16", "target": target}
+    report.close("gemm_bias", operands, lambda: ops.scaled_matmul(x, w, bias=bias, **keywords), y, size + np.abs(bias))
     report.close(
         "gemm_gelu",
         operands,
-        lambda: aiter.gemm_gelu(x, w, bias, target=target),
+        lambda: ops.scaled_matmul(x, w, bias=bias, activation="gelu", **keywords),
         0.5 * y * (1 + _erf(y / math.sqrt(2))),
         2 * size + np.abs(bias) + 8,  # the f32 erf of a device is a few units in the last place off
     )
     report.close(
         "cutlass_gemm",
         operands,
-        lambda: aiter.cutlass_gemm(x, w.T, 0.5, 2.0, c, target=target),
+        lambda: ops.scaled_matmul(x, w, alpha=0.5, beta=2.0, c=c, **keywords),
         0.5 * product + 2 * wide(c),
         0.5 * size + 4 * np.abs(c),
     )
@@ -62,7 +62,7 @@ def main() -> int:
     report.exact(
         "int8_gemm",
         f"i8[{M}, {K}] x i8[{N}, {K}]",
-        lambda: aiter.int8_gemm(codes, weight, *scales, target=target),
+        lambda: ops.scaled_matmul(codes, weight, lhs_scale=scales[0], rhs_scale=scales[1], **keywords),
         reference.scaled_matmul(
             codes, weight, rhs_transposed=True, lhs_scale=scales[0], rhs_scale=scales[1], out_dtype="f16"
         ),
@@ -72,7 +72,14 @@ def main() -> int:
     report.close(
         "grouped_gemm",
         f"f16[{TOKENS}, {K}] x f16[{EXPERTS}, {K}, {N}], top {TOPK}",
-        lambda: aiter.grouped_gemm(tokens, experts, ids, target=target),
+        lambda: ops.grouped_matmul(
+            tokens,
+            experts,
+            expert_ids=ids,
+            routing_weights=np.ones(ids.shape, np.float32),
+            out_dtype="f16",
+            target=target,
+        ),
         sum(np.einsum("tk,tkn->tn", wide(tokens), wide(experts)[ids[:, j]]) for j in range(TOPK)),
         K * sum(np.einsum("tk,tkn->tn", np.abs(wide(tokens)), np.abs(wide(experts)[ids[:, j]])) for j in range(TOPK)),
     )

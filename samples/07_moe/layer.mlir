@@ -5,14 +5,14 @@ func.func @main(
     %w1: tensor<8x512x2048xi8>, %s1: tensor<8x1x2048xf32>,
     %w2: tensor<8x2048x2048xi8>, %s2: tensor<8x1x2048xf32>) -> tensor<?x2048xf32> {
   %logits = "qmlir.scaled_matmul"(%tokens, %router) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs"]
   } : (tensor<?x512xf32>, tensor<512x8xf32>) -> tensor<?x8xf32>
   %ids, %weights = "qmlir.route"(%logits) {topk = 2 : i64, renormalize = true}
       : (tensor<?x8xf32>) -> (tensor<?x2xi32>, tensor<?x2xf32>)
   %codes, %scale = "qmlir.dynamic_quantize"(%tokens) : (tensor<?x512xf32>) -> (tensor<?x512xi8>, tensor<?x1xf32>)
   // input, w1, w2, expert_ids, routing_weights, input_scale, w1_scale, w2_scale
   %out = "qmlir.moe"(%codes, %w1, %w2, %ids, %weights, %scale, %s1, %s2) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "w1", "w2", "expert_ids", "routing_weights", "input_scale", "w1_scale", "w2_scale"],
     activation = "relu", intermediate_dtype = "i8"
   } : (tensor<?x512xi8>, tensor<8x512x2048xi8>, tensor<8x2048x2048xi8>, tensor<?x2xi32>, tensor<?x2xf32>,
        tensor<?x1xf32>, tensor<8x1x2048xf32>, tensor<8x1x2048xf32>) -> tensor<?x2048xf32>

@@ -31,7 +31,7 @@ def twelve_layers(scales: dict[int, float] | None = None, packings: dict[int, st
             f"  %s{n} = arith.constant dense<{scale.tolist()}> : tensor<{WIDTH}x1xf32>",
             f"  %o{n} = arith.constant dense<2.0> : tensor<f32>",
             f'  %x{n} = "qmlir.scaled_matmul"(%x{n - 1}, %w{n}, %s{n}, %o{n}) {{{", ".join(form)},',
-            "    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0>",
+            '    operand_names = ["lhs", "rhs", "rhs_scale", "out_scale"]',
             f"  }} : (tensor<?x{WIDTH}xi8>, {weight}, tensor<{WIDTH}x1xf32>, tensor<f32>) -> tensor<?x{WIDTH}xi8> "
             f'loc("layer{n}")',
         ]

@@ -154,9 +154,9 @@ def test_roundings_that_add_up_are_no_layers_fault(write: Callable[..., Path], m
 TWO = """
 func.func @main(%x: tensor<3x4xf32>) -> tensor<3x4xf32> {
   %s = arith.constant dense<0.5> : tensor<f32>
-  %q = "qmlir.quantize"(%x, %s) {operandSegmentSizes = array<i32: 1, 1, 0>}
+  %q = "qmlir.quantize"(%x, %s) {operand_names = ["input", "scale"]}
       : (tensor<3x4xf32>, tensor<f32>) -> tensor<3x4xi8>
-  %y = "qmlir.dequant"(%q, %s) {operandSegmentSizes = array<i32: 1, 1, 0, 0>}
+  %y = "qmlir.dequant"(%q, %s) {operand_names = ["input", "scale"]}
       : (tensor<3x4xi8>, tensor<f32>) -> tensor<3x4xf32>
   %z = call @twice(%y) : (tensor<3x4xf32>) -> tensor<3x4xf32>
   return %z : tensor<3x4xf32>

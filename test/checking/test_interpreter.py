@@ -28,7 +28,7 @@ def text_of(form: Form) -> tuple[str, dict[str, Any]]:
     made = form.build(Operands(form.name, 128 if form.op == "dequant" else M))
     if form.op == "program":
         return made, {}
-    op: Operation = getattr(qmlir.ops, form.op)
+    op: Operation = qmlir.ops.BY_NAME[form.op]
     specs = {k: v for k, v in made.items() if isinstance(v, TensorSpec)}
     arrays = {k: np.asarray(v) for k, v in made.items() if k in op._operands and k not in specs}
     attributes = {k: v for k, v in made.items() if k not in op._operands}
@@ -59,7 +59,7 @@ def test_a_form_means_what_the_reference_says(form: Form) -> None:
     got = way.run(arguments)
     if form.op != "program":
         named = {name: x for (name, _), x in zip(way.signature.inputs, arguments, strict=True)}
-        expected = getattr(qmlir.reference, form.op)(**named, **given)
+        expected = qmlir.reference.BY_NAME[form.op](**named, **given)
         every = [x for x in (expected if isinstance(expected, tuple) else (expected,)) if x is not None]
         for x, y in zip(got, every, strict=True):
             np.testing.assert_array_equal(np.asarray(x).view(y.dtype), y)
@@ -169,7 +169,7 @@ def test_values_that_an_op_refuses() -> None:
     x, w = np.zeros((2, 4), np.int8), np.zeros((3, 4, 2), np.int8)
     text = """func.func @main(%x: tensor<2x4xi8>, %w: tensor<3x4x2xi8>, %n: tensor<3xi32>) -> tensor<2x2xi32> {
       %0 = "qmlir.grouped_matmul"(%x, %w, %n) {
-        operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+        operand_names = ["lhs", "rhs", "group_sizes"]
       } : (tensor<2x4xi8>, tensor<3x4x2xi8>, tensor<3xi32>) -> tensor<2x2xi32>
       return %0 : tensor<2x2xi32>
     }"""

@@ -52,7 +52,7 @@ func.func @wrong_kind_of_attribute(%x: tensor<4xi8>) {
 // IRDL: expected base type 'builtin.tensor' but got 'builtin.vector'
 // QMLIR: 'qmlir.quantize' op operand 'input' must be a ranked tensor of floats, but is vector<4xf32>
 func.func @wrong_kind_of_operand(%x: vector<4xf32>, %s: tensor<f32>) {
-  %0 = "qmlir.quantize"(%x, %s) {operandSegmentSizes = array<i32: 1, 1, 0>}
+  %0 = "qmlir.quantize"(%x, %s) {operand_names = ["input", "scale"]}
       : (vector<4xf32>, tensor<f32>) -> tensor<4xi8>
   return
 }
@@ -62,27 +62,26 @@ func.func @wrong_kind_of_operand(%x: vector<4xf32>, %s: tensor<f32>) {
 // IRDL: expected base type 'builtin.tensor' but got 'builtin.integer'
 // QMLIR: 'qmlir.quantize' op result 'result' must be a ranked tensor of i8 codes
 func.func @wrong_kind_of_result(%x: tensor<4xf32>, %s: tensor<f32>) {
-  %0 = "qmlir.quantize"(%x, %s) {operandSegmentSizes = array<i32: 1, 1, 0>} : (tensor<4xf32>, tensor<f32>) -> i8
+  %0 = "qmlir.quantize"(%x, %s) {operand_names = ["input", "scale"]} : (tensor<4xf32>, tensor<f32>) -> i8
   return
 }
 
 // -----
 
-// IRDL: 'operandSegmentSizes' attribute for specifying operand segments must have 4 elements, but got 2
-// QMLIR: 'qmlir.dequant' op 'operandSegmentSizes' [1, 1] does not match 2 operands; it needs 4 entries
-func.func @short_segments(%x: tensor<4xi8>, %s: tensor<f32>) {
-  %0 = "qmlir.dequant"(%x, %s) {operandSegmentSizes = array<i32: 1, 1>}
-      : (tensor<4xi8>, tensor<f32>) -> tensor<4xf32>
+// IRDL: op expects at least 2 operands, but got 1
+// QMLIR: 'qmlir.dequant' op operand 'scale' is missing
+func.func @missing_operand(%x: tensor<4xi8>) {
+  %0 = "qmlir.dequant"(%x) {operand_names = ["input"]} : (tensor<4xi8>) -> tensor<4xf32>
   return
 }
 
 // -----
 
-// IRDL: element 0 in 'operandSegmentSizes' attribute must be equal to 1
-// QMLIR: 'qmlir.dequant' op operand 'input' is given 2 times
-func.func @segment_twice(%x: tensor<4xi8>) {
-  %0 = "qmlir.dequant"(%x, %x) {operandSegmentSizes = array<i32: 2, 0, 0, 0>}
-      : (tensor<4xi8>, tensor<4xi8>) -> tensor<4xf32>
+// IRDL: expected base type 'builtin.tensor' but got 'builtin.vector'
+// QMLIR: 'qmlir.dequant' op operand 'codebook' must be a ranked tensor of floats, but is vector<4xf32>
+func.func @wrong_kind_of_optional_operand(%x: tensor<4xi8>, %s: tensor<f32>, %c: vector<4xf32>) {
+  %0 = "qmlir.dequant"(%x, %s, %c) {operand_names = ["input", "scale", "codebook"]}
+      : (tensor<4xi8>, tensor<f32>, vector<4xf32>) -> tensor<4xf32>
   return
 }
 

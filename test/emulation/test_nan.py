@@ -42,3 +42,46 @@ def test_in_an_activation(activation: str, target: str) -> None:
     want = qmlir.reference.scaled_matmul(a, b, lhs_scale=s, activation=activation)
     assert np.isnan(want[0]).all()
     np.testing.assert_array_equal(qmlir.load(made, emulate=True).main(a, s), want)
+
+
+REDUCTIONS = """
+func.func @main(%x: tensor<?x40xELEMENT>, %image: tensor<1x6x6x4xf32>) -> (tensor<?xELEMENT>, tensor<1x3x3x4xf32>) {
+  %c0 = arith.constant 0 : index
+  %rows = tensor.dim %x, %c0 : tensor<?x40xELEMENT>
+  %low = arith.constant LOW : ELEMENT
+  %e = tensor.empty(%rows) : tensor<?xELEMENT>
+  %i = linalg.fill ins(%low : ELEMENT) outs(%e : tensor<?xELEMENT>) -> tensor<?xELEMENT>
+  %0 = linalg.generic {
+      indexing_maps = [affine_map<(m, k) -> (m, k)>, affine_map<(m, k) -> (m)>],
+      iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<?x40xELEMENT>) outs(%i : tensor<?xELEMENT>) {
+  ^bb0(%in: ELEMENT, %acc: ELEMENT):
+    %1 = arith.maximumf %in, %acc : ELEMENT
+    linalg.yield %1 : ELEMENT
+  } -> tensor<?xELEMENT>
+  %high = arith.constant 0x7F800000 : f32
+  %pe = tensor.empty() : tensor<1x3x3x4xf32>
+  %pi = linalg.fill ins(%high : f32) outs(%pe : tensor<1x3x3x4xf32>) -> tensor<1x3x3x4xf32>
+  %window = tensor.empty() : tensor<2x2xf32>
+  %2 = linalg.pooling_nhwc_min {strides = dense<2> : vector<2xi64>}
+      ins(%image, %window : tensor<1x6x6x4xf32>, tensor<2x2xf32>) outs(%pi : tensor<1x3x3x4xf32>) -> tensor<1x3x3x4xf32>
+  return %0, %2 : tensor<?xELEMENT>, tensor<1x3x3x4xf32>
+}
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("element", "low"), [("f32", "0xFF800000"), ("f16", "0xFC00")])
+def test_in_a_reduction(element: str, low: str, target: str) -> None:
+    """The largest of a row (torch's amax, ONNX's ReduceMax) was that of its other numbers; so was a pooling's."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((6, 40)).astype({"f32": np.float32, "f16": np.float16}[element])
+    x[0, 3], x[1, 39], x[3, 17], x[4] = np.inf, np.nan, -np.nan, -np.inf
+    x[5] = np.array([-0.0, 0.0] * 20)
+    image = rng.standard_normal((1, 6, 6, 4)).astype(np.float32)
+    image[0, 0, 1, 2] = np.nan
+    made = qmlir.compile(REDUCTIONS.replace("ELEMENT", element).replace("LOW", low), target=target, start="linalg")
+    rows, pooled = qmlir.load(made, emulate=True).main(x, image)
+    np.testing.assert_array_equal(rows, x.max(1))
+    assert not np.signbit(rows[5])  # of zeros, the positive one
+    np.testing.assert_array_equal(pooled, image.reshape(1, 3, 2, 3, 2, 4).min((2, 4)))

@@ -17,7 +17,7 @@ import qmlir
 from conformance.opened import opened
 from qmlir.checking.onnxruntime import session
 from qmlir.compiler import text_at
-from qmlir.frontends import raising
+from qmlir.frontends import patterns, raising
 
 
 def dq(codes: str, out: str, **attributes: Any) -> Any:
@@ -128,7 +128,7 @@ def test_pattern_of_somebody_else() -> None:
         assert raising.foreign_patterns() == ["onnx.com.acme.Twice"]
         np.testing.assert_array_equal(opened(qmlir.compile(made)).main(x), x.astype(np.float32) * 2)
     finally:
-        raising._PATTERNS.pop("onnx.com.acme.Twice")
+        patterns._PATTERNS.pop("onnx.com.acme.Twice")
 
 
 def test_blocks_of_int4_weights() -> None:

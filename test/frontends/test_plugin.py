@@ -12,7 +12,7 @@ import pytest
 import qmlir
 from conformance.opened import opened
 from qmlir.errors import FrontEndError, UsageError
-from qmlir.frontends import raising, registry
+from qmlir.frontends import patterns, registry
 
 PLUGIN = Path(__file__).parent / "plugin"
 
@@ -39,10 +39,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def plugin(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(installed))
-    raising._entries.cache_clear()
+    patterns._entries.cache_clear()
     yield
-    raising._entries.cache_clear()
-    raising._PATTERNS.pop("onnx.com.acme.Twice", None)
+    patterns._entries.cache_clear()
+    patterns._PATTERNS.pop("onnx.com.acme.Twice", None)
 
 
 @pytest.mark.usefixtures("plugin")

@@ -85,7 +85,7 @@ def _chain(layers: int, width: int) -> tuple[str, list[Any]]:
             f"  %s{n} = arith.constant dense<0.001953125> : tensor<{width}x1xf32>",
             f"  %o{n} = arith.constant dense<2.0> : tensor<f32>",
             f'  %x{n} = "qmlir.scaled_matmul"(%x{n - 1}, %w{n}, %s{n}, %o{n}) {{rhs_transposed = true,',
-            "    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0>}",
+            '    operand_names = ["lhs", "rhs", "rhs_scale", "out_scale"]}',
             f"    : ({kind}, tensor<{width}x{width}xi8>, tensor<{width}x1xf32>, tensor<f32>) -> {kind}",
         ]
     results = ", ".join(f"%x{n}" for n in range(1, layers + 1))

@@ -14,7 +14,7 @@ from support.forms import FORMS
 from support.parameters import SCOPE, apart
 
 import qmlir
-from qmlir import TensorSpec as T, inputs
+from qmlir import TensorSpec as T, compiler, inputs
 from qmlir._mlir import context, ir
 from qmlir.cache import Cache
 from qmlir.checking.interpreter import Interpreter
@@ -98,7 +98,7 @@ def test_packed_weights_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path / "cache"))
     form, file = PRODUCTS[FAST[1]], tmp_path / "weights.irpa"
     held = form.compile("cpu", m=None)
-    loads = qmlir.Artifact.of(apart(held, file, keep_parameters="mapped").vmfb)  # as from a file
+    loads = qmlir.Artifact.of(apart(held, file, map_parameters=True).vmfb)  # as from a file
     arguments = inputs.make(qmlir.load(held).main.signature, {}, size=3, seed=1)
     expected = evaluated(held, list(arguments))[0]
 
@@ -122,8 +122,10 @@ def test_packed_weights_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_refusals() -> None:
-    with pytest.raises(qmlir.errors.UsageError, match="keep_parameters is 'map'; it may be True, False or 'mapped'"):
+    with pytest.raises(qmlir.errors.UsageError, match="keep_parameters is 'map'; it may be True or False"):
         qmlir.compile("module {}", keep_parameters="map")  # type: ignore[arg-type]
+    with pytest.warns(DeprecationWarning, match="keep_parameters='mapped' is deprecated: use map_parameters=True"):
+        assert compiler._kept("mapped", False) == "mapped"
     with pytest.raises(qmlir.errors.ArtifactError, match="what packs its weights cannot be read"):
         packed(to_text(b"")[:-1] + "~", {})
     with pytest.raises(qmlir.errors.ArtifactError, match=r"what packs the weights is no \.vmfb"):
@@ -134,7 +136,7 @@ def test_refusals() -> None:
 def test_another_target_keeps_parameters_as_they_are(lavapipe: str, tmp_path: Path) -> None:
     form, file = PRODUCTS[FAST[1]], tmp_path / "weights.irpa"
     held = form.compile("cpu", m=5)
-    loads = apart(held, file, target=lavapipe, keep_parameters="mapped")
+    loads = apart(held, file, target=lavapipe, map_parameters=True)
     arguments = inputs.make(qmlir.load(held).main.signature, {}, seed=1)
     got = qmlir.load(loads, parameters={SCOPE: str(file)}).main(*arguments)
     np.testing.assert_allclose(got, evaluated(held, list(arguments))[0], rtol=1e-6)

@@ -13,11 +13,11 @@ func.func @main(%x: tensor<?x64xi8>) -> (tensor<?x64xi32>, tensor<?x64xi32>, ten
   %a = arith.constant dense<3> : tensor<64x64xi8>
   %b = arith.constant dense<-2> : tensor<64x64xi8>
   %c = arith.constant dense<5> : tensor<64x32xi8>
-  %0 = "qmlir.scaled_matmul"(%x, %a) {operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}
+  %0 = "qmlir.scaled_matmul"(%x, %a) {operand_names = ["lhs", "rhs"]}
     : (tensor<?x64xi8>, tensor<64x64xi8>) -> tensor<?x64xi32>
-  %1 = "qmlir.scaled_matmul"(%x, %b) {operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}
+  %1 = "qmlir.scaled_matmul"(%x, %b) {operand_names = ["lhs", "rhs"]}
     : (tensor<?x64xi8>, tensor<64x64xi8>) -> tensor<?x64xi32>
-  %2 = "qmlir.scaled_matmul"(%x, %c) {operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}
+  %2 = "qmlir.scaled_matmul"(%x, %c) {operand_names = ["lhs", "rhs"]}
     : (tensor<?x64xi8>, tensor<64x32xi8>) -> tensor<?x32xi32>
   return %0, %1, %2 : tensor<?x64xi32>, tensor<?x64xi32>, tensor<?x32xi32>
 }

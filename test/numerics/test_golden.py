@@ -124,7 +124,7 @@ class _On:
         self._target = target
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        operation = getattr(qmlir.ops, name)
+        operation = qmlir.ops.BY_NAME[name]
         return lambda *args, **kw: operation(*args, target=self._target, **kw)
 
 

@@ -202,7 +202,7 @@ func.func @main(%x: {x}, %logits: {scores}, %w1: {w1}, %s1: {s1}, %w2: {w2}, %s2
   %ids, %weights = "qmlir.route"(%logits) {{topk = {topk} : i64, renormalize = true}} : ({scores}) -> ({i}, {w})
   %q, %s = "qmlir.dynamic_quantize"(%x) : ({x}) -> ({q}, {s})
   %y = "qmlir.moe"(%q, %w1, %w2, %ids, %weights, %s, %s1, %s2) {{
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "w1", "w2", "expert_ids", "routing_weights", "input_scale", "w1_scale", "w2_scale"],
     activation = "{activation}", intermediate_dtype = "i8"
   }} : ({q}, {w1}, {w2}, {i}, {w}, {s}, {s1}, {s2}) -> {y}
   return %y : {y}

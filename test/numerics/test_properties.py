@@ -60,7 +60,7 @@ def test_quantize_undoes_dequant(seed: int, dtype: str, zero: bool) -> None:
     q = rng.integers(d.lo, d.hi + 1, (5, 8)).astype(d.numpy)
     scale = (2.0 ** rng.integers(-20, 20, (5, 1))).astype(np.float32)
     z = rng.integers(d.lo, d.hi + 1, (5, 1)).astype(np.int32) if zero else None
-    x = R.dequant(q, scale, z, dtype=dtype)
+    x = R.dequantize(q, scale, z, dtype=dtype)
     assert np.array_equal(R.quantize(x, scale, z, out_dtype=dtype), q)
 
 

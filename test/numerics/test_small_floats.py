@@ -18,14 +18,14 @@ FORMATS = ("e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")
 def test_every_code(name: str, target: str, same: Any) -> None:
     codes = np.arange(256, dtype=np.uint8).view(DTYPES[name].numpy).reshape(4, 64)
     scale = np.float32(2.0)
-    same(qmlir.ops.dequant(codes, scale, target=target), R.dequant(codes, scale))
+    same(qmlir.ops.dequantize(codes, scale, target=target), R.dequantize(codes, scale))
 
 
 def test_every_scale_of_one_exponent(target: str, same: Any) -> None:
     """e8m0: 2^-126 to 2^127, and NaN. 2^-127 is subnormal in f32, and devices take that for zero."""
     scale = np.arange(256, dtype=np.uint8).view(DTYPES["e8m0"].numpy).reshape(256, 1)
     codes = np.ones((256, 4), np.int8)
-    same(qmlir.ops.dequant(codes, scale, target=target)[1:], R.dequant(codes, scale)[1:])
+    same(qmlir.ops.dequantize(codes, scale, target=target)[1:], R.dequantize(codes, scale)[1:])
 
 
 def _codes(data: Any, name: str, *shape: int) -> Any:

@@ -129,7 +129,7 @@ DEQUANT: dict[str, Any] = {
 @pytest.mark.parametrize("name", DEQUANT)
 def test_dequant(name: str, target: str, data: Any, same: Any) -> None:
     args, kw = DEQUANT[name](data)
-    same(qmlir.ops.dequant(*args, target=target, **kw), R.dequant(*args, **kw))
+    same(qmlir.ops.dequantize(*args, target=target, **kw), R.dequantize(*args, **kw))
 
 
 @pytest.mark.parametrize("rounding", ["half_even", "half_away", "trunc"])

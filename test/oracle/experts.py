@@ -149,31 +149,39 @@ def moe_align_block_size(
 # --------------------------------------------------------------------------------------------------- layers
 
 
-def _intermediate(first: Tensor, dtype: str, kw: Mapping[str, Any]) -> Side:
-    """The codes (or floats) between the products, with what quantises them."""
+def _intermediate(first: Tensor, dtype: str, kw: Mapping[str, Any]) -> tuple[Side, Tensor]:
+    """What is between the products, with what quantises it; and how far each of its real values may be off, as the
+    first product and its activation have an allowance."""
     given = kw.get("intermediate_scale")
-    scale = zero = None
-    codes = first.map(lambda v: v.lo)
-    if dtype in ("i8", "u8"):
-        codes = codes.map(int)
-        if given is not None:
-            scale = Tensor((), [exact(read(given).data[0])])
-            if kw.get("intermediate_zero_point") is not None:
-                zero = Tensor((), read(kw["intermediate_zero_point"]).data[:1])
-        else:
-            recipe = kw.get("recipe", "torchao")
-            symmetric = dtype == "i8" and recipe not in ("onnx", "fbgemm")
-            made = dynamic_quantize(first.map(lambda v: v.lo), symmetric=symmetric, recipe=recipe, out_dtype=dtype,
-                                    rounding=kw.get("rounding", "half_even"))  # fmt: skip
-            codes, scale = made[:2]
-            zero = None if symmetric else made[2]
-    return Side(codes, dtype, scale, zero, "none" if zero is None else "int", None, Fraction(1))
+    if dtype not in ("i8", "u8"):
+        to = FORMATS[kw.get("compute_dtype") or dtype].round
+        off = first.map(lambda v: exact(to(v.hi)) - exact(to(v.lo)))
+        return Side(first.map(lambda v: v.lo), dtype, None, None, "none", None, Fraction(1)), off
+    zero = None
+    if given is not None:
+        scale = Tensor((), [exact(read(given).data[0])])
+        if kw.get("intermediate_zero_point") is not None:
+            zero = Tensor((), read(kw["intermediate_zero_point"]).data[:1])
+        codes = first.map(lambda v: int(v.lo))
+        off = first.map(lambda v: (int(v.hi) - int(v.lo)) * exact(scale.data[0]))
+    else:
+        recipe = kw.get("recipe", "torchao")
+        symmetric = dtype == "i8" and recipe not in ("onnx", "fbgemm")
+        made = dynamic_quantize(first.map(lambda v: v.middle), symmetric=symmetric, recipe=recipe, out_dtype=dtype,
+                                rounding=kw.get("rounding", "half_even"))  # fmt: skip
+        codes, scale = made[:2]
+        zero = None if symmetric else made[2]
+        widths = first.map(lambda v: v.hi - v.lo)
+        # Where the row's scale may be another one, a code may be the next, and is worth a little more or less.
+        steps = fill(first.shape, lambda i: exact(scale[(*i[:-1], 0)])
+                     if any(widths[(*i[:-1], q)] for q in range(first.shape[-1])) else ZERO)  # fmt: skip
+        off = fill(first.shape, lambda i: 2 * widths[i] + 2 * exact(steps[i]))
+    return Side(codes, dtype, scale, zero, "none" if zero is None else "int", None, Fraction(1)), off
 
 
 def moe(input: Any, w1: Any, w2: Any, expert_ids: Any, routing_weights: Any, *, fused: bool = False,
         **kw: Any) -> Tensor:  # fmt: skip
-    """`qmlir.moe`. The intermediate is taken where it is one number; its allowance is not carried through a second
-    product: data whose first product is exact is given to it."""
+    """`qmlir.moe`. The second product is that of one intermediate; what this may be off widens its results."""
     weights, transposed = read(routing_weights), kw.get("weights_transposed", False)
     packing, dtype = kw.get("packing", "none"), kw["weight_dtype"]
     shared = {"expert_ids": expert_ids, "skip_invalid": kw.get("skip_invalid", False), "rhs_transposed": transposed,
@@ -206,10 +214,22 @@ def moe(input: Any, w1: Any, w2: Any, expert_ids: Any, routing_weights: Any, *, 
                 "out_scale": kw.get("intermediate_scale"),
                 "out_zero_point": kw.get("intermediate_zero_point")}  # fmt: skip
     first = grouped(a, weight(w1, "w1", a.codes.shape[-1]), first_kw, fused)
-    hidden = _intermediate(first, between, kw)
+    hidden, off = _intermediate(first, between, kw)
     second_kw = {**shared, **bias("w2"), "out_dtype": "f32"}
-    slots = grouped(hidden, weight(w2, "w2", hidden.codes.shape[-1]), second_kw, fused)
-    # A skipped slot gives nothing.
+    last = weight(w2, "w2", hidden.codes.shape[-1])
+    slots = grouped(hidden, last, second_kw, fused)
+    ids = read(expert_ids)
+
+    def widened(i: Index) -> Interval:
+        e, k = ids[i[:-1]], range(hidden.codes.shape[-1])
+        if not 0 <= e < last.codes.shape[0]:
+            return slots[i]  # a skipped slot gives nothing
+        amounts = (off[(*i[:-1], q)] * abs(last.real((e, i[-1], q) if transposed else (e, q, i[-1]), None)) for q in k)
+        amount = sum(amounts, ZERO)
+        # What differs is rounded apart.
+        return slots[i].widened(amount + 2 * EPS * abs(exact(slots[i].hi))) if amount else slots[i]
+
+    slots = fill(slots.shape, widened)
     if early:
         weights = weights.map(lambda _: Fraction(1))
     return combined(slots, weights, kw.get("out_dtype", "f32"), Arithmetic(fused))

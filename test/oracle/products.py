@@ -145,7 +145,7 @@ class Contraction:
         a, b = self.lhs, self.rhs
         to: tuple[str | None, str | None] = (self.compute, self.compute)
         if not self.compute:
-            to = (b.dtype if b.plain and not a.plain else None, a.dtype if a.plain and not b.plain else None)
+            to = (b.dtype if b.plain and not a.plain else None, a.dtype if a.plain else None)
         products = [a.real(i, to[0]) * b.real(j, to[1]) for i, j in pairs]
         return self.arithmetic.about(sum(products, ZERO), sum(map(abs, products), ZERO), len(pairs))
 

@@ -48,6 +48,8 @@ def read(array: Any) -> Tensor:
     """A numpy array (or number) as exact numbers: integers as they are, floats from their bits."""
     import numpy as np
 
+    if isinstance(array, Tensor):
+        return array
     if isinstance(array, (int, float)):
         return Tensor(
             (), [Fraction(array) if isinstance(array, int) else number(FORMATS["f32"].round(Fraction(array)))]

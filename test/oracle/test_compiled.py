@@ -16,7 +16,7 @@ from oracle import spaces
 from oracle.compare import differences
 from oracle.operands import arguments
 
-PRODUCTS = ("scaled_matmul", "conv2d_q", "grouped_matmul")
+PRODUCTS = ("scaled_matmul", "conv2d_q", "grouped_matmul", "moe")
 # What the page defines and no lowering takes.
 REFUSED = "has an integer zero point, but the other side has float codes"
 ELEMENTWISE = ("dequant", "quantize", "dynamic_quantize", "unpack")
@@ -28,9 +28,11 @@ def check(op: str, rows: Any) -> list[str]:
         arrays, attributes = arguments(op, row)
         fused = {"fused": True} if op in PRODUCTS else {}
         expected = getattr(oracle, op)(**arrays, **attributes, **fused)
-        short = {"group_size": 4} if op in ("scaled_matmul", "grouped_matmul") else {}  # a program has to state them
+        short = (
+            {"group_size": 4} if op in ("scaled_matmul", "grouped_matmul", "moe") else {}
+        )  # a program has to state them
         try:
-            made = getattr(qmlir.ops, op)(**arrays, **attributes, **short)
+            made = qmlir.ops.BY_NAME[op](**arrays, **attributes, **short)
         except qmlir.errors.PassError as e:
             if REFUSED not in str(e):
                 raise
@@ -43,7 +45,7 @@ def check(op: str, rows: Any) -> list[str]:
 
 @pytest.mark.parametrize("op", [*PRODUCTS, *ELEMENTWISE])
 def test_a_few(op: str) -> None:
-    every = list(spaces.more(op, 3, seed=7))
+    every = list(spaces.more(op, 1 if op == "moe" else 3, seed=7))
     assert not check(op, every)
 
 
@@ -74,8 +76,8 @@ def test_arrays_of_ml_dtypes(name: str) -> None:
         values = np.minimum(np.abs(values), 1)
     codes = np.clip(values, -2, 1 if name == "int2" else 3).reshape(3, 4).astype(getattr(ml_dtypes, name))
     scale, want = np.float32(0.5), codes.astype(np.float32) * np.float32(0.5)
-    np.testing.assert_array_equal(qmlir.reference.dequant(codes, scale), want)
-    made = qmlir.ops.dequant.compile(qmlir.TensorSpec((3, 4), TYPES[name]), scale)
+    np.testing.assert_array_equal(qmlir.reference.dequantize(codes, scale), want)
+    made = qmlir.ops.dequantize.compile(qmlir.TensorSpec((3, 4), TYPES[name]), scale)
     np.testing.assert_array_equal(qmlir.load(made).main(codes), want)
     made = qmlir.ops.scaled_matmul.compile(qmlir.TensorSpec((2, 3), "f32"), codes, rhs_scale=scale)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -85,13 +87,13 @@ def test_arrays_of_ml_dtypes(name: str) -> None:
 def test_contradictions_are_refused() -> None:
     codes = np.zeros((2, 2), ml_dtypes.int4)
     with pytest.raises(qmlir.errors.UsageError, match="'input' holds i4 codes, one per element"):
-        qmlir.ops.dequant(codes, 0.5, dtype="u4")
+        qmlir.ops.dequantize(codes, 0.5, dtype="u4")
     with pytest.raises(qmlir.errors.UsageError, match="reads bytes, but 'input' holds i4 codes"):
-        qmlir.ops.dequant(codes, 0.5, packing="low_first")
+        qmlir.ops.dequantize(codes, 0.5, packing="low_first")
     with pytest.raises(qmlir.errors.UsageError, match="int1"):
-        qmlir.ops.dequant(np.zeros((2, 2), ml_dtypes.int1), 0.5)
+        qmlir.ops.dequantize(np.zeros((2, 2), ml_dtypes.int1), 0.5)
 
 
 def test_offset_modes_read_unsigned_codes() -> None:
     with pytest.raises(qmlir.errors.VerifyError, match="which reads unsigned codes, but they are i4"):
-        qmlir.ops.dequant(np.zeros((2, 2), np.int8), 0.5, dtype="i4", zero_mode="offset_int")
+        qmlir.ops.dequantize(np.zeros((2, 2), np.int8), 0.5, dtype="i4", zero_mode="offset_int")

@@ -14,7 +14,7 @@ from oracle.compare import differences
 from oracle.operands import arguments
 from qmlir.sparse import SparseWeight
 
-OPS = tuple(op for op in spaces.EXTRA if op != "moe")
+OPS = tuple(spaces.EXTRA)
 
 
 def reference(op: str, kw: dict[str, Any]) -> Any:
@@ -35,7 +35,7 @@ def reference(op: str, kw: dict[str, Any]) -> Any:
         told |= {"shape": told.pop("rhs_shape"), "dtype": told.pop("rhs_dtype")}
         rest = {n: v for n, v in kw.items() if n not in (*names, "zero_mode", "lhs")}
         return qmlir.reference.sparse_matmul(kw["lhs"], SparseWeight(**told), **rest)
-    found = getattr(qmlir.reference, op)(**kw)
+    found = qmlir.reference.BY_NAME[op](**kw)
     return [x for x in found if x is not None] if isinstance(found, tuple) else found
 
 

@@ -10,7 +10,7 @@
 func.func @packed(%x: tensor<2x4xi8>) -> tensor<2x3xf32> {
   %w = arith.constant dense<[[33, 3], [67, 4], [101, 5], [-121, 6]]> : tensor<4x2xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs"],
     rhs_dtype = "i4", packing = "low_first"
   } : (tensor<2x4xi8>, tensor<4x2xi8>) -> tensor<2x3xf32>
   return %0 : tensor<2x3xf32>
@@ -23,7 +23,7 @@ func.func @packed(%x: tensor<2x4xi8>) -> tensor<2x3xf32> {
 func.func @packed_high(%x: tensor<2x2xi8>) -> tensor<2x4xi32> {
   %w = arith.constant dense<[[18, 52], [-1, 15]]> : tensor<2x2xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs"],
     rhs_dtype = "u4", packing = "high_first"
   } : (tensor<2x2xi8>, tensor<2x2xi8>) -> tensor<2x4xi32>
   return %0 : tensor<2x4xi32>
@@ -36,7 +36,7 @@ func.func @packed_high(%x: tensor<2x2xi8>) -> tensor<2x4xi32> {
 func.func @one_bit(%x: tensor<2x1xi8>) -> tensor<2x8xi32> {
   %w = arith.constant dense<[[-91]]> : tensor<1x1xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs"],
     rhs_dtype = "i1", packing = "low_first"
   } : (tensor<2x1xi8>, tensor<1x1xi8>) -> tensor<2x8xi32>
   return %0 : tensor<2x8xi32>
@@ -49,7 +49,7 @@ func.func @one_bit(%x: tensor<2x1xi8>) -> tensor<2x8xi32> {
 func.func @table(%x: tensor<2x1xf32>) -> tensor<2x2xf32> {
   %w = arith.constant dense<[[33]]> : tensor<1x1xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs"],
     rhs_dtype = "nf4", packing = "low_first"
   } : (tensor<2x1xf32>, tensor<1x1xi8>) -> tensor<2x2xf32>
   return %0 : tensor<2x2xf32>
@@ -60,7 +60,7 @@ func.func @table(%x: tensor<2x1xf32>) -> tensor<2x2xf32> {
 // CHECK: "qmlir.scaled_matmul"(%arg0, %arg1) {{.*}}packing = "low_first"
 func.func @packed_argument(%x: tensor<2x4xi8>, %w: tensor<4x2xi8>) -> tensor<2x3xf32> {
   %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs"],
     rhs_dtype = "i4", packing = "low_first"
   } : (tensor<2x4xi8>, tensor<4x2xi8>) -> tensor<2x3xf32>
   return %0 : tensor<2x3xf32>
@@ -74,7 +74,7 @@ func.func @packed_zero(%x: tensor<2x2xf32>) -> tensor<2x2xf32> {
   %s = arith.constant dense<1.0> : tensor<1x2xf32>
   %z = arith.constant dense<[[18]]> : tensor<1x1xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w, %s, %z) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "rhs_scale", "rhs_zero_point"],
     rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
   } : (tensor<2x2xf32>, tensor<2x1xi8>, tensor<1x2xf32>, tensor<1x1xi8>) -> tensor<2x2xf32>
   return %0 : tensor<2x2xf32>
@@ -90,7 +90,7 @@ func.func @filter(%x: tensor<1x4x4x2xi8>) -> tensor<1x3x4x3xf32> {
   %s = arith.constant dense<[[[[1.0, 2.0, 3.0]]]]> : tensor<1x1x1x3xf32>
   %z = arith.constant dense<[[[[1, 2, 3]]]]> : tensor<1x1x1x3xi32>
   %0 = "qmlir.conv2d_q"(%x, %w, %s, %z) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight", "rhs_scale", "rhs_zero_point"],
     filter_layout = "HWCF", zero_mode = "int"
   } : (tensor<1x4x4x2xi8>, tensor<2x1x2x3xi8>, tensor<1x1x1x3xf32>, tensor<1x1x1x3xi32>) -> tensor<1x3x4x3xf32>
   return %0 : tensor<1x3x4x3xf32>
@@ -101,7 +101,7 @@ func.func @filter(%x: tensor<1x4x4x2xi8>) -> tensor<1x3x4x3xf32> {
 // CHECK: "qmlir.conv2d_q"(%arg0, %arg1) {{.*}}filter_layout = "HWCF"
 func.func @filter_argument(%x: tensor<1x4x4x2xi8>, %w: tensor<2x1x2x3xi8>) -> tensor<1x3x4x3xi32> {
   %0 = "qmlir.conv2d_q"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     filter_layout = "HWCF"
   } : (tensor<1x4x4x2xi8>, tensor<2x1x2x3xi8>) -> tensor<1x3x4x3xi32>
   return %0 : tensor<1x3x4x3xi32>
@@ -113,7 +113,7 @@ func.func @filter_argument(%x: tensor<1x4x4x2xi8>, %w: tensor<2x1x2x3xi8>) -> te
 func.func @filter_scale(%x: tensor<1x4x4x2xi8>, %s: tensor<1x1x1x3xf32>) -> tensor<1x3x4x3xf32> {
   %w = arith.constant dense<1> : tensor<2x1x2x3xi8>
   %0 = "qmlir.conv2d_q"(%x, %w, %s) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight", "rhs_scale"],
     filter_layout = "HWCF"
   } : (tensor<1x4x4x2xi8>, tensor<2x1x2x3xi8>, tensor<1x1x1x3xf32>) -> tensor<1x3x4x3xf32>
   return %0 : tensor<1x3x4x3xf32>
@@ -128,7 +128,7 @@ func.func @unsigned(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
   %w = arith.constant dense<[[0, 1, 127], [-128, -127, -1]]> : tensor<2x3xi8>
   %z = arith.constant dense<-3> : tensor<i8>
   %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "rhs_zero_point"],
     rhs_dtype = "u8", zero_mode = "int"
   } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<i8>) -> tensor<2x3xi32>
   return %0 : tensor<2x3xi32>
@@ -142,7 +142,7 @@ func.func @unsigned(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
 func.func @unsigned_plain(%x: tensor<2x1xi8>) -> tensor<2x2xi32> {
   %w = arith.constant dense<[[0, -1]]> : tensor<1x2xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs"],
     rhs_dtype = "u8"
   } : (tensor<2x1xi8>, tensor<1x2xi8>) -> tensor<2x2xi32>
   return %0 : tensor<2x2xi32>
@@ -154,7 +154,7 @@ func.func @unsigned_plain(%x: tensor<2x1xi8>) -> tensor<2x2xi32> {
 func.func @unsigned_argument(%x: tensor<2x1xi8>, %z: tensor<i32>) -> tensor<2x2xi32> {
   %w = arith.constant dense<[[0, -1]]> : tensor<1x2xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "rhs_zero_point"],
     rhs_dtype = "u8", zero_mode = "int"
   } : (tensor<2x1xi8>, tensor<1x2xi8>, tensor<i32>) -> tensor<2x2xi32>
   return %0 : tensor<2x2xi32>
@@ -167,7 +167,7 @@ func.func @unsigned_offset(%x: tensor<2x1xi8>) -> tensor<2x2xi32> {
   %w = arith.constant dense<[[0, -1]]> : tensor<1x2xi8>
   %z = arith.constant dense<3> : tensor<i32>
   %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "rhs_zero_point"],
     rhs_dtype = "u8", zero_mode = "offset_int"
   } : (tensor<2x1xi8>, tensor<1x2xi8>, tensor<i32>) -> tensor<2x2xi32>
   return %0 : tensor<2x2xi32>
@@ -176,59 +176,58 @@ func.func @unsigned_offset(%x: tensor<2x1xi8>) -> tensor<2x2xi32> {
 // Two constant scales are one.
 // CHECK-LABEL: func.func @scales(
 // CHECK: %[[S:.*]] = arith.constant dense<{{\[}}[5.000000e-01, 1.000000e+00, 1.500000e+00]]> : tensor<1x3xf32>
-// CHECK: "qmlir.scaled_matmul"(%arg0, %arg1, %[[S]]) {{.*}}operandSegmentSizes = array<i32: 1, 1, 0, 1,
+// CHECK: "qmlir.scaled_matmul"(%arg0, %arg1, %[[S]]) {{.*}}operand_names = ["lhs", "rhs", "rhs_scale"]
 func.func @scales(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>) -> tensor<2x3xf32> {
   %a = arith.constant dense<0.5> : tensor<f32>
   %b = arith.constant dense<[[1.0, 2.0, 3.0]]> : tensor<1x3xf32>
   %0 = "qmlir.scaled_matmul"(%x, %w, %a, %b) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
   } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<f32>, tensor<1x3xf32>) -> tensor<2x3xf32>
   return %0 : tensor<2x3xf32>
 }
 
 // One of them is not constant.
 // CHECK-LABEL: func.func @scales_argument(
-// CHECK: operandSegmentSizes = array<i32: 1, 1, 1, 1,
+// CHECK: operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
 func.func @scales_argument(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>, %a: tensor<f32>) -> tensor<2x3xf32> {
   %b = arith.constant dense<1.0> : tensor<1x3xf32>
   %0 = "qmlir.scaled_matmul"(%x, %w, %a, %b) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
   } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<f32>, tensor<1x3xf32>) -> tensor<2x3xf32>
   return %0 : tensor<2x3xf32>
 }
 
 // A scale a token.
 // CHECK-LABEL: func.func @scales_token(
-// CHECK: operandSegmentSizes = array<i32: 1, 1, 1, 1,
+// CHECK: operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
 func.func @scales_token(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>) -> tensor<2x3xf32> {
   %a = arith.constant dense<[[0.5], [0.25]]> : tensor<2x1xf32>
   %b = arith.constant dense<1.0> : tensor<1x3xf32>
   %0 = "qmlir.scaled_matmul"(%x, %w, %a, %b) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
   } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<2x1xf32>, tensor<1x3xf32>) -> tensor<2x3xf32>
   return %0 : tensor<2x3xf32>
 }
 
 // Without its scale a float side would be plain.
 // CHECK-LABEL: func.func @scales_float(
-// CHECK: operandSegmentSizes = array<i32: 1, 1, 1, 1,
+// CHECK: operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
 func.func @scales_float(%x: tensor<2x2xf32>, %w: tensor<2x3xi8>) -> tensor<2x3xf32> {
   %a = arith.constant dense<0.5> : tensor<f32>
   %b = arith.constant dense<1.0> : tensor<1x3xf32>
   %0 = "qmlir.scaled_matmul"(%x, %w, %a, %b) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
   } : (tensor<2x2xf32>, tensor<2x3xi8>, tensor<f32>, tensor<1x3xf32>) -> tensor<2x3xf32>
   return %0 : tensor<2x3xf32>
 }
 
 // The sums of the weights for a zero point on the other side.
 // CHECK-LABEL: func.func @sums(
-// CHECK: %[[SUM:.*]] = arith.constant dense<[11, -18, 103]> : tensor<3xi32>
-// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %{{.*}}, %{{.*}}, %[[SUM]])
+// CHECK: "qmlir.scaled_matmul"({{.*}} rhs_sum = dense<[11, -18, 103]> : tensor<3xi32>
 func.func @sums(%x: tensor<2x2xi8>, %z: tensor<i32>) -> tensor<2x3xi32> {
   %w = arith.constant dense<[[1, 2, 3], [10, -20, 100]]> : tensor<2x3xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "lhs_zero_point"],
     lhs_zero_mode = "int"
   } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<i32>) -> tensor<2x3xi32>
   return %0 : tensor<2x3xi32>
@@ -236,11 +235,11 @@ func.func @sums(%x: tensor<2x2xi8>, %z: tensor<i32>) -> tensor<2x3xi32> {
 
 // Unsigned codes on the other side need them too; transposed, K is the last axis.
 // CHECK-LABEL: func.func @sums_unsigned(
-// CHECK: arith.constant dense<[3, 13, 80]> : tensor<3xi32>
+// CHECK: rhs_sum = dense<[3, 13, 80]> : tensor<3xi32>
 func.func @sums_unsigned(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
   %w = arith.constant dense<[[1, 2], [3, 10], [-20, 100]]> : tensor<3x2xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs"],
     lhs_dtype = "u8", rhs_transposed = true
   } : (tensor<2x2xi8>, tensor<3x2xi8>) -> tensor<2x3xi32>
   return %0 : tensor<2x3xi32>
@@ -248,11 +247,11 @@ func.func @sums_unsigned(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
 
 // A filter's sums.
 // CHECK-LABEL: func.func @sums_filter(
-// CHECK: arith.constant dense<[3, 1]> : tensor<2xi32>
+// CHECK: rhs_sum = dense<[3, 1]> : tensor<2xi32>
 func.func @sums_filter(%x: tensor<1x2x2x2xi8>) -> tensor<1x2x2x2xi32> {
   %w = arith.constant dense<[[[[1, 2]]], [[[-3, 4]]]]> : tensor<2x1x1x2xi8>
   %0 = "qmlir.conv2d_q"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     lhs_dtype = "u8"
   } : (tensor<1x2x2x2xi8>, tensor<2x1x1x2xi8>) -> tensor<1x2x2x2xi32>
   return %0 : tensor<1x2x2x2xi32>
@@ -260,22 +259,22 @@ func.func @sums_filter(%x: tensor<1x2x2x2xi8>) -> tensor<1x2x2x2xi32> {
 
 // No zero point on the other side: no sums.
 // CHECK-LABEL: func.func @no_sums(
-// CHECK: operandSegmentSizes = array<i32: 1, 1, {{[01], [01], [01], [01], 0, 0, 0, 0, 0, 0}}, 0,
+// CHECK-NOT: rhs_sum
 func.func @no_sums(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
   %w = arith.constant dense<1> : tensor<2x3xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs"]
   } : (tensor<2x2xi8>, tensor<2x3xi8>) -> tensor<2x3xi32>
   return %0 : tensor<2x3xi32>
 }
 
 // Groups along K: the lowering forms the sums with the groups that it decides on.
 // CHECK-LABEL: func.func @no_sums_groups(
-// CHECK: operandSegmentSizes = array<i32: 1, 1, {{[01], [01], [01], [01], 0, 0, 0, 0, 0, 0}}, 0,
+// CHECK-NOT: rhs_sum
 func.func @no_sums_groups(%x: tensor<2x4xi8>, %z: tensor<i32>, %s: tensor<2x3xf32>) -> tensor<2x3xf32> {
   %w = arith.constant dense<1> : tensor<4x3xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w, %s, %z) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "rhs_scale", "lhs_zero_point"],
     lhs_zero_mode = "int", group_size = 2
   } : (tensor<2x4xi8>, tensor<4x3xi8>, tensor<2x3xf32>, tensor<i32>) -> tensor<2x3xf32>
   return %0 : tensor<2x3xf32>
@@ -283,10 +282,10 @@ func.func @no_sums_groups(%x: tensor<2x4xi8>, %z: tensor<i32>, %s: tensor<2x3xf3
 
 // Weights that are not constant.
 // CHECK-LABEL: func.func @no_sums_argument(
-// CHECK: operandSegmentSizes = array<i32: 1, 1, {{[01], [01], [01], [01], 0, 0, 0, 0, 0, 0}}, 0,
+// CHECK-NOT: rhs_sum
 func.func @no_sums_argument(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>, %z: tensor<i32>) -> tensor<2x3xi32> {
   %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "lhs_zero_point"],
     lhs_zero_mode = "int"
   } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<i32>) -> tensor<2x3xi32>
   return %0 : tensor<2x3xi32>
@@ -296,15 +295,14 @@ func.func @no_sums_argument(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>, %z: tensor<i
 // CHECK-LABEL: func.func @together(
 // CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[}}[2, 1], [4, 3]]> : tensor<2x2xi8>
 // CHECK-DAG: %[[S:.*]] = arith.constant dense<{{\[}}[1.000000e+00, 2.000000e+00]]> : tensor<1x2xf32>
-// CHECK-DAG: %[[SUM:.*]] = arith.constant dense<[6, 4]> : tensor<2xi32>
-// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]], %[[S]], %{{.*}}, %[[SUM]])
+// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]], %[[S]], %{{[^,)]*}}) {{.*}} rhs_sum = dense<[6, 4]> : tensor<2xi32>
 func.func @together(%x: tensor<2x2xi8>) -> tensor<2x2xf32> {
   %w = arith.constant dense<[[18], [52]]> : tensor<2x1xi8>
   %a = arith.constant dense<0.5> : tensor<f32>
   %b = arith.constant dense<[[2.0, 4.0]]> : tensor<1x2xf32>
   %z = arith.constant dense<7> : tensor<i32>
   %0 = "qmlir.scaled_matmul"(%x, %w, %a, %b, %z) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale", "lhs_zero_point"],
     rhs_dtype = "u4", packing = "low_first", lhs_zero_mode = "int"
   } : (tensor<2x2xi8>, tensor<2x1xi8>, tensor<f32>, tensor<1x2xf32>, tensor<i32>) -> tensor<2x2xf32>
   return %0 : tensor<2x2xf32>

@@ -37,7 +37,7 @@ func.func @two(%a: tensor<8x64xf32>, %b: tensor<8x32xf32>) -> (tensor<8x64xi8>, 
   %s = arith.constant dense<0.5> : tensor<f32>
   %0:2 = "qmlir.dynamic_quantize"(%a) : (tensor<8x64xf32>) -> (tensor<8x64xi8>, tensor<8x1xf32>)
   %1:2 = "qmlir.dynamic_quantize"(%b) : (tensor<8x32xf32>) -> (tensor<8x32xi8>, tensor<8x1xf32>)
-  %2 = "qmlir.quantize"(%a, %s) {operandSegmentSizes = array<i32: 1, 1, 0>}
+  %2 = "qmlir.quantize"(%a, %s) {operand_names = ["input", "scale"]}
       : (tensor<8x64xf32>, tensor<f32>) -> tensor<8x64xi8>
   return %0#0, %1#0, %2 : tensor<8x64xi8>, tensor<8x32xi8>, tensor<8x64xi8>
 }

@@ -9,7 +9,7 @@
 // CHECK: return
 func.func @plain(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x3x2x6xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     strides = array<i64: 2, 2>, dilations = array<i64: 1, 2>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x3x2x6xi32>
@@ -24,7 +24,7 @@ func.func @plain(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> ten
 // CHECK: tensor<1x8x8x4xi8> to tensor<1x11x11x4xi8>
 func.func @padded(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x9x9x6xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     padding = array<i64: 1, 0, 2, 3>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x9x9x6xi32>
@@ -45,7 +45,7 @@ func.func @padded(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> te
 func.func @padded_zero(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %lhs_zero_point: tensor<i8>)
     -> tensor<1x8x8x6xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight, %lhs_zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight", "lhs_zero_point"],
     padding = array<i64: 1, 1, 1, 1>, lhs_zero_mode = "int"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<i8>) -> tensor<1x8x8x6xi32>
@@ -62,7 +62,7 @@ func.func @padded_zero(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, 
 func.func @weight_zero(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %rhs_zero_point: tensor<6xi32>)
     -> tensor<1x6x6x6xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight, %rhs_zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight", "rhs_zero_point"],
     zero_mode = "int"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<6xi32>) -> tensor<1x6x6x6xi32>
@@ -77,7 +77,7 @@ func.func @weight_zero(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, 
 // CHECK: tensor.yield %[[BIT]]
 func.func @unsigned(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x8x8x6xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     lhs_dtype = "u8", padding = array<i64: 1, 1, 1, 1>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x8x8x6xi32>
@@ -92,7 +92,7 @@ func.func @unsigned(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> 
 // CHECK: linalg.transpose {{.*}} permutation = [0, 3, 1, 2]
 func.func @nchw(%input: tensor<1x4x8x8xi8>, %weight: tensor<6x4x3x3xi8>) -> tensor<1x6x6x6xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     input_layout = "NCHW", filter_layout = "FCHW"
   }
       : (tensor<1x4x8x8xi8>, tensor<6x4x3x3xi8>) -> tensor<1x6x6x6xi32>
@@ -107,7 +107,7 @@ func.func @nchw(%input: tensor<1x4x8x8xi8>, %weight: tensor<6x4x3x3xi8>) -> tens
 // CHECK: tensor.collapse_shape {{.*}} : tensor<1x6x6x2x3xi32> into tensor<1x6x6x6xi32>
 func.func @grouped(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x2xi8>) -> tensor<1x6x6x6xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     groups = 2 : i64
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x2xi8>) -> tensor<1x6x6x6xi32>
@@ -122,7 +122,7 @@ func.func @grouped(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x2xi8>) -> t
 // CHECK: return
 func.func @depthwise(%input: tensor<1x8x8x4xi8>, %weight: tensor<4x3x3x1xi8>) -> tensor<1x6x6x4xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     groups = 4 : i64
   }
       : (tensor<1x8x8x4xi8>, tensor<4x3x3x1xi8>) -> tensor<1x6x6x4xi32>
@@ -139,7 +139,7 @@ func.func @depthwise(%input: tensor<1x8x8x4xi8>, %weight: tensor<4x3x3x1xi8>) ->
 // CHECK: linalg.conv_2d_nhwc_fhwc {{.*}}dilations = dense<1> : tensor<2xi64>, strides = dense<1> : tensor<2xi64>}
 func.func @transposed(%input: tensor<1x4x4x8xi8>, %weight: tensor<4x3x3x8xi8>) -> tensor<1x8x8x4xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     transposed = true, strides = array<i64: 2, 2>, padding = array<i64: 1, 1, 1, 1>, output_padding = array<i64: 1, 1>
   }
       : (tensor<1x4x4x8xi8>, tensor<4x3x3x8xi8>) -> tensor<1x8x8x4xi32>
@@ -156,7 +156,7 @@ func.func @transposed(%input: tensor<1x4x4x8xi8>, %weight: tensor<4x3x3x8xi8>) -
 func.func @weight_only(%input: tensor<1x8x8x4xf16>, %weight: tensor<6x3x3x4xi8>, %rhs_scale: tensor<6xf32>)
     -> tensor<1x6x6x6xf16> {
   %0 = "qmlir.conv2d_q"(%input, %weight, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["input", "weight", "rhs_scale"]
   }
       : (tensor<1x8x8x4xf16>, tensor<6x3x3x4xi8>, tensor<6xf32>) -> tensor<1x6x6x6xf16>
   return %0 : tensor<1x6x6x6xf16>
@@ -179,7 +179,7 @@ func.func @requantized(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, 
     %rhs_scale: tensor<6x1x1x1xf32>, %bias: tensor<6xi32>, %out_scale: tensor<f32>, %out_zero_point: tensor<i8>)
     -> tensor<1x6x6x6xi8> {
   %0 = "qmlir.conv2d_q"(%input, %weight, %lhs_scale, %rhs_scale, %bias, %out_scale, %out_zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0>,
+    operand_names = ["input", "weight", "lhs_scale", "rhs_scale", "bias", "out_scale", "out_zero_point"],
     bias_stage = "acc", activation = "relu"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<f32>, tensor<6x1x1x1xf32>, tensor<6xi32>, tensor<f32>,
@@ -193,7 +193,7 @@ func.func @requantized(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, 
 // CHECK: linalg.conv_2d_nhwc_fhwc {{.*}} outs(%{{.*}} : tensor<?x?x?x6xi32>)
 func.func @dynamic(%input: tensor<?x?x?x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<?x?x?x6xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     strides = array<i64: 2, 1>
   }
       : (tensor<?x?x?x4xi8>, tensor<6x3x3x4xi8>) -> tensor<?x?x?x6xi32>

@@ -11,7 +11,7 @@
 // CHECK-NEXT: linalg.yield
 func.func @dequant(%input: tensor<4x8xi8>, %scale: tensor<f32>, %zero_point: tensor<i32>) -> tensor<4x8xf32> {
   %0 = "qmlir.dequant"(%input, %scale, %zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0>,
+    operand_names = ["input", "scale", "zero_point"],
     zero_mode = "int"
   }
       : (tensor<4x8xi8>, tensor<f32>, tensor<i32>) -> tensor<4x8xf32>
@@ -26,7 +26,7 @@ func.func @dequant(%input: tensor<4x8xi8>, %scale: tensor<f32>, %zero_point: ten
 // CHECK-NEXT: arith.mulf
 // CHECK-NEXT: arith.truncf
 func.func @dequant_unsigned(%input: tensor<4x8xi8>, %scale: tensor<f32>) -> tensor<4x8xf16> {
-  %0 = "qmlir.dequant"(%input, %scale) {operandSegmentSizes = array<i32: 1, 1, 0, 0>, dtype = "u8"}
+  %0 = "qmlir.dequant"(%input, %scale) {operand_names = ["input", "scale"], dtype = "u8"}
       : (tensor<4x8xi8>, tensor<f32>) -> tensor<4x8xf16>
   return %0 : tensor<4x8xf16>
 }
@@ -37,7 +37,7 @@ func.func @dequant_unsigned(%input: tensor<4x8xi8>, %scale: tensor<f32>) -> tens
 // CHECK: linalg.generic {{.*}} ins(%{{.*}}, %arg1 : tensor<4x2x4xi8>, tensor<4x2xf32>)
 // CHECK: tensor.collapse_shape {{.*}} into tensor<4x8xf32>
 func.func @dequant_groups(%input: tensor<4x8xi8>, %scale: tensor<4x2xf32>) -> tensor<4x8xf32> {
-  %0 = "qmlir.dequant"(%input, %scale) {operandSegmentSizes = array<i32: 1, 1, 0, 0>}
+  %0 = "qmlir.dequant"(%input, %scale) {operand_names = ["input", "scale"]}
       : (tensor<4x8xi8>, tensor<4x2xf32>) -> tensor<4x8xf32>
   return %0 : tensor<4x8xf32>
 }
@@ -50,7 +50,7 @@ func.func @dequant_groups(%input: tensor<4x8xi8>, %scale: tensor<4x2xf32>) -> te
 func.func @dequant_offset_float(%input: tensor<4x8xi8>, %scale: tensor<f32>, %zero_point: tensor<f32>)
     -> tensor<4x8xf32> {
   %0 = "qmlir.dequant"(%input, %scale, %zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0>,
+    operand_names = ["input", "scale", "zero_point"],
     dtype = "u8", zero_mode = "offset_float"
   }
       : (tensor<4x8xi8>, tensor<f32>, tensor<f32>) -> tensor<4x8xf32>
@@ -63,7 +63,7 @@ func.func @dequant_offset_float(%input: tensor<4x8xi8>, %scale: tensor<f32>, %ze
 // CHECK: arith.{{addf|subf}}
 func.func @dequant_rescale(%input: tensor<4x8xi8>, %scale: tensor<f32>, %zero_point: tensor<f32>) -> tensor<4x8xf32> {
   %0 = "qmlir.dequant"(%input, %scale, %zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0>,
+    operand_names = ["input", "scale", "zero_point"],
     zero_mode = "rescale"
   }
       : (tensor<4x8xi8>, tensor<f32>, tensor<f32>) -> tensor<4x8xf32>
@@ -76,7 +76,7 @@ func.func @dequant_rescale(%input: tensor<4x8xi8>, %scale: tensor<f32>, %zero_po
 // CHECK: arith.mulf
 func.func @dequant_fp4(%input: tensor<4x4xi8>, %scale: tensor<4x1xf32>) -> tensor<4x8xf32> {
   %0 = "qmlir.dequant"(%input, %scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0>,
+    operand_names = ["input", "scale"],
     dtype = "e2m1", packing = "low_first"
   }
       : (tensor<4x4xi8>, tensor<4x1xf32>) -> tensor<4x8xf32>
@@ -95,7 +95,7 @@ func.func @dequant_fp4(%input: tensor<4x4xi8>, %scale: tensor<4x1xf32>) -> tenso
 // CHECK-NEXT: arith.fptosi
 // CHECK-NEXT: arith.trunci
 func.func @quantize(%input: tensor<4x8xf32>, %scale: tensor<f32>, %zero_point: tensor<i32>) -> tensor<4x8xi8> {
-  %0 = "qmlir.quantize"(%input, %scale, %zero_point) {operandSegmentSizes = array<i32: 1, 1, 1>}
+  %0 = "qmlir.quantize"(%input, %scale, %zero_point) {operand_names = ["input", "scale", "zero_point"]}
       : (tensor<4x8xf32>, tensor<f32>, tensor<i32>) -> tensor<4x8xi8>
   return %0 : tensor<4x8xi8>
 }
@@ -107,7 +107,7 @@ func.func @quantize(%input: tensor<4x8xf32>, %scale: tensor<f32>, %zero_point: t
 // CHECK: math.trunc
 func.func @quantize_u4(%input: tensor<4x8xf16>, %scale: tensor<1x8xf32>) -> tensor<4x8xi8> {
   %0 = "qmlir.quantize"(%input, %scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0>,
+    operand_names = ["input", "scale"],
     out_dtype = "u4", rounding = "trunc"
   }
       : (tensor<4x8xf16>, tensor<1x8xf32>) -> tensor<4x8xi8>

@@ -18,7 +18,7 @@
 func.func @contiguous(%lhs: tensor<24x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<4xi32>)
     -> tensor<24x16xi32> {
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes"]
   }
       : (tensor<24x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>) -> tensor<24x16xi32>
   return %0 : tensor<24x16xi32>
@@ -31,7 +31,7 @@ func.func @contiguous(%lhs: tensor<24x8xi8>, %rhs: tensor<4x8x16xi8>, %group_siz
 func.func @contiguous_dynamic(%lhs: tensor<?x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<4xi64>)
     -> tensor<?x16xi32> {
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes"]
   }
       : (tensor<?x8xi8>, tensor<4x8x16xi8>, tensor<4xi64>) -> tensor<?x16xi32>
   return %0 : tensor<?x16xi32>
@@ -44,7 +44,7 @@ func.func @contiguous_dynamic(%lhs: tensor<?x8xi8>, %rhs: tensor<4x8x16xi8>, %gr
 func.func @bias(%lhs: tensor<24x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<4xi32>,
     %rhs_scale: tensor<4x1x16xf32>, %bias: tensor<4x16xf32>) -> tensor<24x16xf32> {
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes, %rhs_scale, %bias) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes", "rhs_scale", "bias"]
   }
       : (tensor<24x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>, tensor<4x1x16xf32>, tensor<4x16xf32>) -> tensor<24x16xf32>
   return %0 : tensor<24x16xf32>
@@ -57,7 +57,7 @@ func.func @bias(%lhs: tensor<24x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: te
 // CHECK: tensor.expand_shape %{{.*}} output_shape [6, 2, 16]
 func.func @routed(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<6x2xi32>) -> tensor<6x2x16xi32> {
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "expert_ids"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<6x2xi32>) -> tensor<6x2x16xi32>
   return %0 : tensor<6x2x16xi32>
@@ -70,7 +70,7 @@ func.func @routed(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: te
 func.func @routed_skip(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<6x2xi32>)
     -> tensor<6x2x16xi32> {
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "expert_ids"],
     skip_invalid = true
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<6x2xi32>) -> tensor<6x2x16xi32>
@@ -90,7 +90,7 @@ func.func @routed_skip(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_id
 func.func @weighted(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<6x2xi32>,
     %routing_weights: tensor<6x2xf32>) -> tensor<6x16xf16> {
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids, %routing_weights) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "expert_ids", "routing_weights"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<6x2xi32>, tensor<6x2xf32>) -> tensor<6x16xf16>
   return %0 : tensor<6x16xf16>

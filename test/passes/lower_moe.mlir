@@ -15,7 +15,7 @@
 func.func @layer(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x16x8xi8>, %ids: tensor<6x2xi32>,
     %weights: tensor<6x2xf32>, %scale: tensor<f32>) -> tensor<6x8xf32> {
   %0 = "qmlir.moe"(%input, %w1, %w2, %ids, %weights, %scale) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0>,
+    operand_names = ["input", "w1", "w2", "expert_ids", "routing_weights", "intermediate_scale"],
     activation = "relu", intermediate_dtype = "i8"
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4x16x8xi8>, tensor<6x2xi32>, tensor<6x2xf32>, tensor<f32>)
@@ -31,7 +31,7 @@ func.func @layer(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x1
 func.func @weights_first(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x16x8xi8>,
     %ids: tensor<6x2xi32>, %weights: tensor<6x2xf32>, %scale: tensor<f32>) -> tensor<6x8xf32> {
   %0 = "qmlir.moe"(%input, %w1, %w2, %ids, %weights, %scale) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "w1", "w2", "expert_ids", "routing_weights", "input_scale"],
     routing_stage = "input", skip_invalid = true
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4x16x8xi8>, tensor<6x2xi32>, tensor<6x2xf32>, tensor<f32>)

@@ -15,7 +15,7 @@
 // CHECK: return %[[C]]
 func.func @integers(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs"]
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xi32>
   return %0 : tensor<4x16xi32>
@@ -28,7 +28,7 @@ func.func @integers(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16x
 // CHECK: return
 func.func @transposed(%lhs: tensor<4x8xi8>, %rhs: tensor<16x8xi8>) -> tensor<4x16xi32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs"],
     rhs_transposed = true
   }
       : (tensor<4x8xi8>, tensor<16x8xi8>) -> tensor<4x16xi32>
@@ -40,7 +40,7 @@ func.func @transposed(%lhs: tensor<4x8xi8>, %rhs: tensor<16x8xi8>) -> tensor<4x1
 // CHECK: qmlir.lhs_magnitude = 128 : i64, qmlir.rhs_magnitude = 8 : i64
 func.func @int4_bounds(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs"],
     rhs_dtype = "i4"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xi32>
@@ -54,7 +54,7 @@ func.func @int4_bounds(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x
 // CHECK-SAME: tensor<2x4x8xi8>, tensor<3x8x16xi8>
 func.func @batched(%lhs: tensor<2x1x4x8xi8>, %rhs: tensor<3x8x16xi8>) -> tensor<2x3x4x16xi32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs"]
   }
       : (tensor<2x1x4x8xi8>, tensor<3x8x16xi8>) -> tensor<2x3x4x16xi32>
   return %0 : tensor<2x3x4x16xi32>
@@ -81,7 +81,7 @@ func.func @batched(%lhs: tensor<2x1x4x8xi8>, %rhs: tensor<3x8x16xi8>) -> tensor<
 func.func @zero_points(%lhs: tensor<?x8xi8>, %rhs: tensor<8x16xi8>, %lhs_zero_point: tensor<?x1xi32>,
     %rhs_zero_point: tensor<1x16xi8>) -> tensor<?x16xi32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_zero_point, %rhs_zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "lhs_zero_point", "rhs_zero_point"],
     lhs_zero_mode = "int", zero_mode = "int"
   }
       : (tensor<?x8xi8>, tensor<8x16xi8>, tensor<?x1xi32>, tensor<1x16xi8>) -> tensor<?x16xi32>
@@ -90,17 +90,17 @@ func.func @zero_points(%lhs: tensor<?x8xi8>, %rhs: tensor<8x16xi8>, %lhs_zero_po
 
 // The sums that qmlir-fold wrote are used; the weights are not read twice.
 // CHECK-LABEL: func.func @folded_sums(
+// CHECK: %[[SUM:.*]] = arith.constant dense<7> : tensor<16xi32>
 // CHECK: %[[ACC:.*]] = linalg.generic {{.*}} ins(%arg0, %arg1
-// CHECK: linalg.generic {{.*}} ins(%[[ACC]], %arg2, %arg3
+// CHECK: linalg.generic {{.*}} ins(%[[ACC]], %arg2, %[[SUM]]
 // CHECK-NOT: linalg.generic
 // CHECK: return
-func.func @folded_sums(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_zero_point: tensor<i32>,
-    %rhs_sum: tensor<16xi32>) -> tensor<4x16xi32> {
-  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_zero_point, %rhs_sum) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0>,
+func.func @folded_sums(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_zero_point: tensor<i32>) -> tensor<4x16xi32> {
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_zero_point) {
+    operand_names = ["lhs", "rhs", "lhs_zero_point"], rhs_sum = dense<7> : tensor<16xi32>,
     lhs_zero_mode = "int"
   }
-      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<i32>, tensor<16xi32>) -> tensor<4x16xi32>
+      : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<i32>) -> tensor<4x16xi32>
   return %0 : tensor<4x16xi32>
 }
 
@@ -116,7 +116,7 @@ func.func @folded_sums(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_zero_po
 // CHECK-NEXT: arith.subi
 func.func @unsigned_lhs(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs"],
     lhs_dtype = "u8"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xi32>
@@ -134,7 +134,7 @@ func.func @unsigned_lhs(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4
 func.func @scales(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<4x1xf32>,
     %rhs_scale: tensor<1x16xf32>) -> tensor<4x16xf32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<4x1xf32>, tensor<1x16xf32>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -156,7 +156,7 @@ func.func @scales(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tenso
 func.func @groups(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<4x1xf32>,
     %rhs_scale: tensor<2x16xf32>) -> tensor<4x16xf32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"],
     group_size = 4
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<4x1xf32>, tensor<2x16xf32>) -> tensor<4x16xf32>
@@ -179,7 +179,7 @@ func.func @groups(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tenso
 func.func @weight_only(%lhs: tensor<4x8xf16>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<2x16xf16>)
     -> tensor<4x16xf16> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "rhs_scale"],
     group_size = 4
   }
       : (tensor<4x8xf16>, tensor<8x16xi8>, tensor<2x16xf16>) -> tensor<4x16xf16>
@@ -192,7 +192,7 @@ func.func @weight_only(%lhs: tensor<4x8xf16>, %rhs: tensor<8x16xi8>, %rhs_scale:
 func.func @weight_only_f32(%lhs: tensor<4x8xf16>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<1x16xf16>)
     -> tensor<4x16xf16> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "rhs_scale"],
     compute_dtype = "f32"
   }
       : (tensor<4x8xf16>, tensor<8x16xi8>, tensor<1x16xf16>) -> tensor<4x16xf16>
@@ -214,7 +214,7 @@ func.func @weight_only_f32(%lhs: tensor<4x8xf16>, %rhs: tensor<8x16xi8>, %rhs_sc
 // CHECK: linalg.generic {{.*}}tensor<4x8xi8>, tensor<8x16xi8>)
 func.func @packed(%lhs: tensor<4x8xi8>, %rhs: tensor<8x8xi8>) -> tensor<4x16xi32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs"],
     rhs_dtype = "i4", packing = "low_first"
   }
       : (tensor<4x8xi8>, tensor<8x8xi8>) -> tensor<4x16xi32>
@@ -227,7 +227,7 @@ func.func @packed(%lhs: tensor<4x8xi8>, %rhs: tensor<8x8xi8>) -> tensor<4x16xi32
 // CHECK: tensor.extract_slice %{{.*}}[0, 0] [8, 3] [1, 1] : tensor<8x4xi8> to tensor<8x3xi8>
 func.func @high_first_odd(%lhs: tensor<4x8xi8>, %rhs: tensor<8x2xi8>) -> tensor<4x3xi32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs"],
     rhs_dtype = "u4", packing = "high_first"
   }
       : (tensor<4x8xi8>, tensor<8x2xi8>) -> tensor<4x3xi32>
@@ -240,7 +240,7 @@ func.func @high_first_odd(%lhs: tensor<4x8xi8>, %rhs: tensor<8x2xi8>) -> tensor<
 // CHECK: arith.mulf
 func.func @nf4(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<1x16xf32>) -> tensor<4x16xf32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "rhs_scale"],
     rhs_dtype = "nf4"
   }
       : (tensor<4x8xf32>, tensor<8x16xi8>, tensor<1x16xf32>) -> tensor<4x16xf32>
@@ -253,7 +253,7 @@ func.func @nf4(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<
 // CHECK: tensor.extract %arg2
 func.func @codebook(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>, %codebook: tensor<16xf32>) -> tensor<4x16xf32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %codebook) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0>,
+    operand_names = ["lhs", "rhs", "codebook"],
     rhs_dtype = "codebook"
   }
       : (tensor<4x8xf32>, tensor<8x16xi8>, tensor<16xf32>) -> tensor<4x16xf32>
@@ -271,7 +271,7 @@ func.func @codebook(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>, %codebook: ten
 func.func @fp8(%lhs: tensor<4x8xf8E4M3FN>, %rhs: tensor<8x16xf8E4M3FN>, %lhs_scale: tensor<f32>,
     %rhs_scale: tensor<f32>) -> tensor<4x16xf32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
   }
       : (tensor<4x8xf8E4M3FN>, tensor<8x16xf8E4M3FN>, tensor<f32>, tensor<f32>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -287,7 +287,7 @@ func.func @fp8(%lhs: tensor<4x8xf8E4M3FN>, %rhs: tensor<8x16xf8E4M3FN>, %lhs_sca
 func.func @bias_acc(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<f32>, %bias: tensor<16xi32>)
     -> tensor<4x16xf32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %bias) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "lhs_scale", "bias"],
     bias_stage = "acc"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<f32>, tensor<16xi32>) -> tensor<4x16xf32>
@@ -304,7 +304,7 @@ func.func @bias_acc(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: ten
 func.func @bias_scaled(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<f32>, %bias: tensor<16xf16>)
     -> tensor<4x16xf32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %bias) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "lhs_scale", "bias"]
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<f32>, tensor<16xf16>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -319,7 +319,7 @@ func.func @bias_scaled(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: 
 // CHECK-NEXT: linalg.yield
 func.func @bias_out(%lhs: tensor<4x8xf16>, %rhs: tensor<8x16xf16>, %bias: tensor<16xf16>) -> tensor<4x16xf16> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %bias) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "bias"],
     bias_stage = "out"
   }
       : (tensor<4x8xf16>, tensor<8x16xf16>, tensor<16xf16>) -> tensor<4x16xf16>
@@ -339,7 +339,7 @@ func.func @bias_out(%lhs: tensor<4x8xf16>, %rhs: tensor<8x16xf16>, %bias: tensor
 // CHECK-NEXT: arith.minimumf %{{.*}}, %[[SIX]]
 func.func @alpha_beta(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %c: tensor<16xf32>) -> tensor<4x16xf32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %c) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "c"],
     alpha = 0.5 : f32, beta = 2.0 : f32, activation = "relu6"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<16xf32>) -> tensor<4x16xf32>
@@ -358,7 +358,7 @@ func.func @alpha_beta(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %c: tensor<16
 // CHECK-NEXT: linalg.yield
 func.func @swiglu(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<f32>) -> tensor<4x8xf32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "lhs_scale"],
     activation = "swiglu"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<f32>) -> tensor<4x8xf32>
@@ -383,7 +383,7 @@ func.func @swiglu(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tenso
 func.func @half_even(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_scale: tensor<f32>,
     %out_zero_point: tensor<i8>) -> tensor<4x16xi8> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %out_scale, %out_zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "out_scale", "out_zero_point"]
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<f32>, tensor<i8>) -> tensor<4x16xi8>
   return %0 : tensor<4x16xi8>
@@ -401,7 +401,7 @@ func.func @half_even(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_scale: te
 // CHECK-NEXT: arith.select
 func.func @half_away(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_multiplier: tensor<f32>) -> tensor<4x16xi8> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %out_multiplier) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "out_multiplier"],
     rounding = "half_away"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<f32>) -> tensor<4x16xi8>
@@ -418,7 +418,7 @@ func.func @half_away(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_multiplie
 // CHECK-NEXT: arith.minimumf %{{.*}}, %[[HI]]
 func.func @trunc(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi8> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs"],
     rounding = "trunc", clamp = array<i64: 3, 250>, out_dtype = "u8"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xi8>
@@ -431,7 +431,7 @@ func.func @trunc(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi8>
 // CHECK: return %{{.*}} : tensor<0x16xi32>
 func.func @empty(%lhs: tensor<0x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<0x16xi32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs"]
   }
       : (tensor<0x8xi8>, tensor<8x16xi8>) -> tensor<0x16xi32>
   return %0 : tensor<0x16xi32>

@@ -11,7 +11,7 @@ func.func @constant_dense(%lhs: tensor<?x4xi8>) -> tensor<?x3xi32> {
   %indptr = arith.constant dense<[0, 1, 1, 1, 2]> : tensor<5xi32>
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %indptr) {
     format = "csr", rhs_shape = array<i64: 4, 3>,
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "values", "indices", "indptr"]
   }
       : (tensor<?x4xi8>, tensor<2xi8>, tensor<2xi32>, tensor<5xi32>) -> tensor<?x3xi32>
   return %0 : tensor<?x3xi32>
@@ -33,7 +33,7 @@ func.func @constant_rows(%lhs: tensor<?x1024xi8>, %lhs_zero_point: tensor<i32>) 
   %indices = arith.constant dense<[[0, 0, 1], [4, 900, 31]]> : tensor<2x3xi32>
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %lhs_zero_point) {
     format = "coo", rhs_shape = array<i64: 2, 1024>, rhs_transposed = true, lhs_zero_mode = "int",
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "values", "indices", "lhs_zero_point"]
   }
       : (tensor<?x1024xi8>, tensor<3xi8>, tensor<2x3xi32>, tensor<i32>) -> tensor<?x2xi32>
   return %0 : tensor<?x2xi32>
@@ -50,7 +50,7 @@ func.func @constant_blocks(%lhs: tensor<5x64xi8>) -> tensor<5x16xi32> {
   %indptr = arith.constant dense<[0, 1, 2]> : tensor<3xi32>
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %indptr) {
     format = "bsr", rhs_shape = array<i64: 16, 64>, block = array<i64: 8, 8>, rhs_transposed = true,
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "values", "indices", "indptr"]
   }
       : (tensor<5x64xi8>, tensor<2x8x8xi8>, tensor<2xi32>, tensor<3xi32>) -> tensor<5x16xi32>
   return %0 : tensor<5x16xi32>
@@ -68,7 +68,7 @@ func.func @scattered(%lhs: tensor<?x4xi8>, %values: tensor<6xi8>, %indices: tens
     -> tensor<?x3xi32> {
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %indptr) {
     format = "csr", rhs_shape = array<i64: 4, 3>,
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "values", "indices", "indptr"]
   }
       : (tensor<?x4xi8>, tensor<6xi8>, tensor<6xi64>, tensor<5xi64>) -> tensor<?x3xi32>
   return %0 : tensor<?x3xi32>
@@ -83,7 +83,7 @@ func.func @rows_at_run_time(%lhs: tensor<3x2048xi8>, %values: tensor<6xi8>, %ind
     %indptr: tensor<1048577xi32>) -> tensor<3x1048576xi32> {
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %indptr) {
     format = "csr", rhs_shape = array<i64: 1048576, 2048>, rhs_transposed = true,
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "values", "indices", "indptr"]
   }
       : (tensor<3x2048xi8>, tensor<6xi8>, tensor<6xi32>, tensor<1048577xi32>) -> tensor<3x1048576xi32>
   return %0 : tensor<3x1048576xi32>
@@ -98,7 +98,7 @@ func.func @two_of_four(%lhs: tensor<?x64xi8>, %values: tensor<16x32xi8>, %indice
     -> tensor<?x16xi32> {
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices) {
     format = "2:4", rhs_shape = array<i64: 16, 64>, rhs_transposed = true,
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "values", "indices"]
   }
       : (tensor<?x64xi8>, tensor<16x32xi8>, tensor<16x8xi8>) -> tensor<?x16xi32>
   return %0 : tensor<?x16xi32>

@@ -147,7 +147,7 @@ func.func @main(%x: tensor<?x4xi8> {qmlir.name = "x"}, %x_scale: tensor<?x1xf32>
   %out_scale = arith.constant dense<2.0> : tensor<f32>
   %y = "qmlir.scaled_matmul"(%x, %w, %x_scale, %w_scale, %out_scale) {
     rhs_transposed = true, activation = "relu",
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale", "out_scale"]
   } : (tensor<?x4xi8>, tensor<3x4xi8>, tensor<?x1xf32>, tensor<3x1xf32>, tensor<f32>) -> tensor<?x3xi8> loc("fc1")
   return %y : tensor<?x3xi8>
 }

@@ -117,7 +117,7 @@ def _dynamic(name: str, most: int = 99) -> Dynamic:
     """With at most so many sizes."""
     from qmlir._mlir import context
 
-    operation = getattr(ops, name.split()[0])
+    operation = ops.BY_NAME[name.split()[0]]
     case = CASES[name]
     arrays = {n: case[n] for n in operation._operands if n in case}
     attributes = {n: v for n, v in case.items() if n not in arrays}
@@ -236,7 +236,7 @@ SEVERAL = """
 func.func private @scaled(%x: tensor<?x32xi8>, %s: tensor<?x1xf32>) -> tensor<?x8xf32> {
   %w = arith.constant dense<1> : tensor<32x8xi8>
   %y = "qmlir.scaled_matmul"(%x, %w, %s) {
-      operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+      operand_names = ["lhs", "rhs", "lhs_scale"]
   } : (tensor<?x32xi8>, tensor<32x8xi8>, tensor<?x1xf32>) -> tensor<?x8xf32>
   return %y : tensor<?x8xf32>
 }
@@ -365,7 +365,7 @@ def test_a_scale_for_each_channel_is_not_read_as_short_groups() -> None:
 def test_every_product_refuses_short_groups(name: str) -> None:
     field, shape = {"grouped_matmul": ("rhs_scale", (3, 8, 24)), "sparse_matmul": ("rhs_scale", (4, 2)),
                     "moe": ("w2_scale", (3, 4, 24))}[name]  # fmt: skip
-    operation, case = getattr(ops, name), {**CASES[name], field: full(shape)}
+    operation, case = ops.BY_NAME[name], {**CASES[name], field: full(shape)}
     specs = {n: T(case[n].shape, from_numpy(case[n].dtype)) for n in operation._operands if n in case}
     attributes = {n: v for n, v in case.items() if n not in specs}
     with pytest.raises(VerifyError, match=rf"'{field}' .* makes groups of 4 along K .* group_size = 4"):

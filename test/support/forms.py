@@ -81,7 +81,7 @@ class Form:
         made = self.build(Operands(self.name, m))
         if self.op == "program":
             return qmlir.compile(made, target=target, flags=flags)
-        return getattr(qmlir.ops, self.op).compile(target=target, flags=flags, **made)
+        return qmlir.ops.BY_NAME[self.op].compile(target=target, flags=flags, **made)
 
 
 # ---- products of two quantised sides
@@ -269,7 +269,7 @@ def _dynamic_product(d: Operands) -> str:
       %w = arith.constant dense<"0x{w}"> : tensor<{N}x{K}xi8>
       %q, %qs = "qmlir.dynamic_quantize"(%x) : (tensor<{rows}x{K}xf16>) -> (tensor<{rows}x{K}xi8>, tensor<{rows}x1xf32>)
       %y = "qmlir.scaled_matmul"(%q, %w, %qs, %s) {{rhs_transposed = true,
-          operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}}
+          operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]}}
           : (tensor<{rows}x{K}xi8>, tensor<{N}x{K}xi8>, tensor<{rows}x1xf32>, tensor<{N}x1xf32>) -> tensor<{rows}x{N}xf16>
       return %y : tensor<{rows}x{N}xf16>
     }}"""  # noqa: E501

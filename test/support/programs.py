@@ -9,7 +9,7 @@ def product(m: int, k: int, n: int) -> str:
     return f"""
 func.func @main(%x: {lhs}, %w: {rhs}) -> {out} {{
   %0 = "qmlir.scaled_matmul"(%x, %w) {{
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs"]
   }} : ({lhs}, {rhs}) -> {out}
   return %0 : {out}
 }}

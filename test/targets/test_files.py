@@ -15,7 +15,7 @@ FUNCTION = """
 func.func @NAME(%x: tensor<ROWSx64xi8>, %s: tensor<ROWSx1xf32>) -> tensor<ROWSx32xf32> {
   %w = arith.constant dense<3> : tensor<64x32xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w, %s) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "lhs_scale"]
   } : (tensor<ROWSx64xi8>, tensor<64x32xi8>, tensor<ROWSx1xf32>) -> tensor<ROWSx32xf32>
   return %0 : tensor<ROWSx32xf32>
 }

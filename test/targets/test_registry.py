@@ -74,7 +74,7 @@ def test_bare_cpu_is_this_host() -> None:
     target = resolve("cpu")
     assert (target.spelling, target.name) == ("cpu", "host")
     assert target.host
-    assert target.device_present() == target.host
+    assert devices.present_device(target) == target.host
 
 
 @pytest.mark.parametrize("backend", ["cuda", "rocm", "vulkan"])
@@ -107,7 +107,7 @@ def test_bare_gpu_is_the_present_device(
 ) -> None:
     monkeypatch.setattr(devices, "devices", lambda asked: (Device(asked, 0, name, arch),) if asked == driver else ())
     assert resolve(backend).spelling == expected
-    assert resolve(expected).device_present() == name
+    assert devices.present_device(resolve(expected)) == name
 
 
 @pytest.mark.parametrize(
@@ -130,6 +130,6 @@ def test_a_cpu_program_that_this_host_cannot_run(monkeypatch: pytest.MonkeyPatch
     from qmlir.targets.cpu import host
 
     monkeypatch.setattr(host, "host_features", lambda: frozenset({"sse2", "sse3"}))
-    assert resolve("cpu:x86-64").device_present()
-    assert not resolve("cpu:sapphirerapids").device_present()
-    assert not resolve("cpu:aarch64").device_present()
+    assert devices.present_device(resolve("cpu:x86-64"))
+    assert not devices.present_device(resolve("cpu:sapphirerapids"))
+    assert not devices.present_device(resolve("cpu:aarch64"))

@@ -104,7 +104,7 @@ _TEXT = """
 func.func @main(%x: tensor<40x64xi8>) -> tensor<40x48xi32> {
   %w = arith.constant dense<3> : tensor<48x64xi8>
   %y = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>, rhs_transposed = true
+    operand_names = ["lhs", "rhs"], rhs_transposed = true
   } : (tensor<40x64xi8>, tensor<48x64xi8>) -> tensor<40x48xi32>
   return %y : tensor<40x48xi32>
 }

@@ -115,7 +115,7 @@ WEIGHTS = """
 func.func @main(%x: tensor<128x512xi8>) -> tensor<128x256xi32> {
   %w = arith.constant dense<1> : tensor<512x256xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs"]
   } : (tensor<128x512xi8>, tensor<512x256xi8>) -> tensor<128x256xi32>
   return %0 : tensor<128x256xi32>
 }

@@ -25,15 +25,15 @@ from safetensors.numpy import save_file
 import qmlir
 from qmlir.errors import QmlirError, UsageError
 
-SEGMENTS = "operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>"
+NAMES = 'operand_names = ["lhs", "rhs"]'
 MATMUL = f"""func.func @main(%x: tensor<4x8xi8>, %w: tensor<8x16xi8>) -> tensor<4x16xi32> {{
-  %0 = "qmlir.scaled_matmul"(%x, %w) {{{SEGMENTS}}}
+  %0 = "qmlir.scaled_matmul"(%x, %w) {{{NAMES}}}
       : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xi32>
   return %0 : tensor<4x16xi32>
 }}
 """
 GROUPS = f"""func.func @main(%x: tensor<4x128xi8>, %w: tensor<128x16xi8>, %s: tensor<3x16xf32>) -> tensor<4x16xf32> {{
-  %0 = "qmlir.scaled_matmul"(%x, %w, %s) {{{SEGMENTS.replace("1, 1, 0, 0", "1, 1, 0, 1")}}}
+  %0 = "qmlir.scaled_matmul"(%x, %w, %s) {{{NAMES.replace("]", ', "rhs_scale"]')}}}
       : (tensor<4x128xi8>, tensor<128x16xi8>, tensor<3x16xf32>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
 }}
@@ -91,13 +91,12 @@ CASES = [
     compiling("op", r"op\.mlir:2:8: error: 'qmlir\.scaled_matmull' op is not an op of this dialect; did you mean",
               edited(("scaled_matmul", "scaled_matmull"))),
     compiling("attribute", r"attribute\.mlir:2:8: error: .* has no attribute 'activaton'; did you mean 'activation'",
-              edited((SEGMENTS, SEGMENTS + ', activaton = "relu"'))),
+              edited((NAMES, NAMES + ', activaton = "relu"'))),
     compiling("enum", r"enum\.mlir:2:8: error: .*'rounding' is 'half_up', which is not known; did you mean 'half_",
-              edited((SEGMENTS, SEGMENTS + ', rounding = "half_up"'))),
-    compiling("segments", r"segments\.mlir:2:8: error: .* requires attribute 'operandSegmentSizes'",
-              edited((f" {{{SEGMENTS}}}", ""))),
+              edited((NAMES, NAMES + ', rounding = "half_up"'))),
+    compiling("names", r"names\.mlir:2:8: error: .* operand 'rhs' is missing", edited(('"rhs"', '"rhs_scale"'))),
     compiling("properties", r"properties\.mlir:2:8: error: .* has attributes in <\{\.\.\.\}>",
-              edited((f" {{{SEGMENTS}}}", f' <{{rounding = "trunc"}}> {{{SEGMENTS}}}'))),
+              edited((f" {{{NAMES}}}", f' <{{rounding = "trunc"}}> {{{NAMES}}}'))),
     compiling("shape", r"shape\.mlir:2:8: error: .* K differs: 'lhs' \[4, 8\] has 8 along axis 1, 'rhs' \[9, 16\]",
               edited(("8x16xi8", "9x16xi8"))),
     compiling("result", r"result\.mlir:2:8: error: .* result has shape \[4, 17\], but the operands give \[4, 16\]",
@@ -105,7 +104,7 @@ CASES = [
     compiling("dtype", r"dtype\.mlir:2:8: error: .* operand 'lhs' must be a ranked tensor of i8 codes or floats",
               edited(("4x8xi8", "4x8xi16"))),
     compiling("stated", r"stated\.mlir:2:8: error: .*'lhs_dtype' says 'f16', which is stored as f16, but 'lhs' is",
-              edited((SEGMENTS, SEGMENTS + ', lhs_dtype = "f16"'))),
+              edited((NAMES, NAMES + ', lhs_dtype = "f16"'))),
     compiling("overflow", r"overflow\.mlir:2:8: error: .* K = 131072 can reach 2147483648, .* exact up to 131071",
               edited(("4x8xi8", "4x131072xi8"), ("8x16xi8", "131072x16xi8"))),
     compiling("groups", r"groups\.mlir:2:8: error: .*'rhs_scale' has shape \[3, 16\].* 3 groups do not divide; "
@@ -149,7 +148,7 @@ CASES = [
               r"(.|\n)* stock: vulkan:lavapipe has no f64 arithmetic \(lhs\) \(use one of i8",
               F64, "-t vulkan:lavapipe"),
     compiling("flag", r"error: IREE does not take the flags --iree-no-such-flag", MATMUL,
-              "--iree-flag=--iree-no-such-flag"),
+              "--flags=--iree-no-such-flag"),
     compiling("pass", r"error: unknown pass 'qmlir-flod'; did you mean 'qmlir-fold'", MATMUL, "--pipeline qmlir-flod"),
     compiling("no_parameters", r"error: cannot read the parameter file .*none\.irpa: No such file", MATMUL,
               "--parameters a={d}/none.irpa"),
@@ -462,7 +461,7 @@ func.func @main(%x: tensor<4x2xi8>) -> tensor<4x3xf32> {
   %w = util.global.load @w : tensor<2x3xi8>
   %s = util.global.load @s : tensor<f32>
   %0 = "qmlir.scaled_matmul"(%x, %w, %s) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "rhs_scale"]
   } : (tensor<4x2xi8>, tensor<2x3xi8>, tensor<f32>) -> tensor<4x3xf32>
   return %0 : tensor<4x3xf32>
 }

@@ -117,7 +117,7 @@ def test_the_key_of_a_text_holds_everything(folder: Path, counter: Counter, tmp_
     variants: list[dict[str, Any]] = [
         {},
         {"source": TEXT.replace("4x", "5x")},
-        {"source": TEXT.replace("array<i32", 'bias_stage = "acc", operandSegmentSizes = array<i32', 1)},
+        {"source": TEXT.replace("operand_names", 'bias_stage = "acc", operand_names', 1)},
         {"target": "vulkan:ada"},
         {"target": "vulkan:turing"},
         {"pipeline": "qmlir-verify,qmlir-lower-to-linalg"},

@@ -17,7 +17,7 @@ from qmlir.errors import CompileError
 PROGRAM = """\
 func.func @main(%x: tensor<?x16xf32>, %w: tensor<16x8xf32>) -> tensor<?x8xf32> {
   %y = "qmlir.scaled_matmul"(%x, %w) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs"]
   } : (tensor<?x16xf32>, tensor<16x8xf32>) -> tensor<?x8xf32>
   return %y : tensor<?x8xf32>
 }

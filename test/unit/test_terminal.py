@@ -23,7 +23,7 @@ func.func @main(%x: tensor<?x64xi8>, %x_scale: tensor<?x1xf32>) -> tensor<?x32xf
   %w = arith.constant dense<1> : tensor<64x32xi8>
   %s = arith.constant dense<0.5> : tensor<1x32xf32>
   %y = "qmlir.scaled_matmul"(%x, %w, %x_scale, %s) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
   } : (tensor<?x64xi8>, tensor<64x32xi8>, tensor<?x1xf32>, tensor<1x32xf32>) -> tensor<?x32xf32>
   return %y : tensor<?x32xf32>
 }

@@ -16,10 +16,9 @@ from support.programs import product
 
 import qmlir
 from qmlir import inputs, measure
-from qmlir.artifact import Signature
 from qmlir.cli.progress import Progress
 from qmlir.errors import UsageError
-from qmlir.spec import TensorSpec as T
+from qmlir.spec import Signature, TensorSpec as T
 from qmlir.strategy import answer_text, facts_text, seconds_text
 
 TEXT = product(64, 256, 128)

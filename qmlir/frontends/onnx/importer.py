@@ -15,6 +15,7 @@ from typing import Any
 import onnx
 
 from ..._mlir import func, ir
+from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import names_of
 from ...errors import QmlirError
 from ...passes.lower.build import apart
@@ -163,7 +164,7 @@ class GraphImporter:
         inputs = [v for v in self.model.graph.input if v.name not in self._constants]
         specs = [self._input_spec(v) for v in inputs]
         with ir.InsertionPoint(module.body), ir.Location.name(self.model.name):
-            f = func.FuncOp("main", ([_type(s) for s in specs], []))
+            f = func.FuncOp("main", ([tensor_type(s.shape, s.dtype) for s in specs], []))
             self._meta(f)
             block = f.add_entry_block([ir.Location.name(self.model.where(v.name)) for v in inputs])
             for v, spec, argument in zip(inputs, specs, block.arguments, strict=True):
@@ -174,7 +175,10 @@ class GraphImporter:
                     self._import(node)
                 results = [self.tensor(o.name, None) for o in self.model.graph.output]
                 func.ReturnOp([t.value for t in results])
-            t = ir.FunctionType.get([_type(s) for s in specs], [_type(r.spec) for r in results])
+            t = ir.FunctionType.get(
+                [tensor_type(s.shape, s.dtype) for s in specs],
+                [tensor_type(r.spec.shape, r.spec.dtype) for r in results],
+            )
             f.attributes["function_type"] = ir.TypeAttr.get(t)
             f.attributes["arg_attrs"] = _attributes(
                 [s.dtype for s in specs], [v.name for v in inputs], _symbols(inputs)
@@ -344,14 +348,6 @@ class GraphImporter:
             return True
         readers = set().union(*(self._readers.get(name, set()) for name in names))
         return not all(r in by or any(r in self.absorbed.get(b, ()) for b in by) for r in readers)
-
-
-def _type(spec: TensorSpec) -> Any:
-    from ...dialect.dtypes import DTYPES
-
-    dynamic = ir.ShapedType.get_dynamic_size()
-    return ir.RankedTensorType.get([dynamic if s is None else s for s in spec.shape],
-                                   ir.Type.parse(DTYPES[spec.dtype].mlir))  # fmt: skip
 
 
 def _symbols(inputs: Sequence[Any]) -> list[list[str]]:

@@ -11,6 +11,7 @@ import onnx
 
 from ..._mlir import ir
 from ...dialect.dtypes import Array
+from ...dialect.ops.common import tensor_type
 from ...errors import Diagnostic, FrontEndError
 from ...passes.lower.build import truths
 from ...spec import TensorSpec
@@ -101,9 +102,9 @@ class FromTorch:
 
 
 def _tensor(value: Any, spec: TensorSpec) -> Tensor:
-    from .importer import _type
-
-    builtin = ir.Operation.create("torch_c.to_builtin_tensor", results=[_type(spec)], operands=[value]).result
+    builtin = ir.Operation.create(
+        "torch_c.to_builtin_tensor", results=[tensor_type(spec.shape, spec.dtype)], operands=[value]
+    ).result
     return Tensor(spec, builtin)
 
 

@@ -30,7 +30,7 @@ _SCALARS = {"a bool": "bool", "an integer": "int", "a float": "float"}
 
 def schema(name: str) -> str:
     """The torch schema of an operation."""
-    operation: ops.Operation = getattr(ops, name)
+    operation = ops.BY_NAME[name]
     fields = {f.name: f for f in OPS[f"qmlir.{name}"].FIELDS}
     required = [f"Tensor {n}" for n in operation._required]
     optional = [f"Tensor? {n}=None" for n in operation._operands if n not in operation._required]
@@ -53,7 +53,7 @@ def _kind(name: str, field: Field | None) -> str:
 
 def _split(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Tensors and attributes by name, those that are given."""
-    operation: ops.Operation = getattr(ops, name)
+    operation = ops.BY_NAME[name]
     given = {**dict(zip(operation._required, args, strict=False)), **kwargs}
     given = {k: v for k, v in given.items() if v is not None}
     tensors = {k: v for k, v in given.items() if k in operation._operands}
@@ -63,7 +63,7 @@ def _split(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[d
 def _eager(name: str) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         tensors, attributes = _split(name, args, kwargs)
-        found = getattr(ops, name)(**{k: v.detach().contiguous() for k, v in tensors.items()}, **attributes)
+        found = ops.BY_NAME[name](**{k: v.detach().contiguous() for k, v in tensors.items()}, **attributes)
         results = list(found) if isinstance(found, tuple) else [found]
         if name == "dynamic_quantize" and len(results) == 2:
             results.append(torch.zeros(results[1].shape, dtype=torch.int32))

@@ -15,6 +15,7 @@ from iree.compiler.extras import fx_importer
 from torch.fx import Node
 
 from ..._mlir import ir
+from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import Size, names_of
 from ...errors import Diagnostic, FrontEndError
 from ...signature import DTYPE, NAME, SIZES, sizes_attribute
@@ -180,18 +181,11 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         if node not in self._builtin:
             spec = spec_of(node.meta["val"])
             value = self.resolve_node_value(node)
-            made = ir.Operation.create("torch_c.to_builtin_tensor", results=[builtin(spec)], operands=[value]).result
+            made = ir.Operation.create(
+                "torch_c.to_builtin_tensor", results=[tensor_type(spec.shape, spec.dtype)], operands=[value]
+            ).result
             self._builtin[node] = Tensor(spec, made)
         return self._builtin[node]
-
-
-def builtin(spec: TensorSpec) -> Any:
-    """The builtin tensor type of a spec."""
-    from ...dialect.dtypes import DTYPES
-
-    dynamic = ir.ShapedType.get_dynamic_size()
-    shape = [dynamic if s is None else s for s in spec.shape]
-    return ir.RankedTensorType.get(shape, ir.Type.parse(DTYPES[spec.dtype].mlir))
 
 
 def import_decomposed(

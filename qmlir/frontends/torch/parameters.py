@@ -9,6 +9,7 @@ import torch
 from torch.fx import Node
 
 from ..._mlir import ir
+from ...dialect.ops.common import tensor_type
 from ...errors import UsageError
 from ...spec import TensorSpec
 from ...util_globals import declare, load_global, parameter
@@ -36,17 +37,13 @@ class Parameters:
         key = self._names.setdefault(id(value), str(node.target).removeprefix("_qmlir_"))
         self._tensors[key] = value
         spec = TensorSpec(tuple(value.shape), FROM_TORCH[value.dtype])
-        from .importer import builtin
-
-        return Tensor(spec, load_global(_symbol(key), builtin(spec)))
+        return Tensor(spec, load_global(_symbol(key), tensor_type(spec.shape, spec.dtype)))
 
     def declare(self, module: Any) -> None:
         """The globals that the loads name, and the file."""
-        from .importer import builtin
-
         with ir.InsertionPoint.at_block_begin(module.body):
             for key, value in self._tensors.items():
-                kind = builtin(TensorSpec(tuple(value.shape), FROM_TORCH[value.dtype]))
+                kind = tensor_type(tuple(value.shape), FROM_TORCH[value.dtype])
                 declare(_symbol(key), kind, parameter(SCOPE, key, kind))
         self._write()
 

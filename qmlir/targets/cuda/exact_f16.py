@@ -18,6 +18,7 @@ from ...strategy import Accept, Contraction, Decline, Estimate
 from ..base import Target
 from ..roofline import roofline
 from ..tile_and_fuse import MmaStrategy
+from .split import Split, split_k
 
 EXACT_SUM = 1 << 24  # the largest integer up to which f32 holds every integer
 EXACT_CODE = 1 << 11  # the same of f16
@@ -27,34 +28,6 @@ _INTEGERS = {"i8": "arith.sitofp", "ui8": "arith.uitofp"}
 def longest_exact_k(lhs_magnitude: int, rhs_magnitude: int) -> int:
     """How many products can be added in f32 without rounding."""
     return EXACT_SUM // max(1, lhs_magnitude * rhs_magnitude)
-
-
-@dataclass(frozen=True)
-class Split:
-    """K cut into `chunks` of `length`, `chunks * length >= K`; the rest is padding with zeros."""
-
-    chunks: int
-    length: int
-
-
-def ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
-
-
-def split_k(k: int, limit: int, unit: int = 16) -> Split:
-    """The fewest chunks within `limit`; up to twice as many when that needs no padding.
-
-    `unit` is the instruction's K: a length that is a multiple of it wastes nothing.
-    """
-    if k <= limit:
-        return Split(1, k)
-    limit = max(limit // unit * unit, 1)
-    fewest = ceil_div(k, limit)
-    for chunks in range(fewest, 2 * fewest + 1):
-        if k % chunks == 0 and (k // chunks) % unit == 0:
-            return Split(chunks, k // chunks)
-    length = min(limit, ceil_div(ceil_div(k, fewest), unit) * unit)
-    return Split(ceil_div(k, length), length)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ..tensors import (
     sum_over,
     type_of,
 )
-from .exact_f16 import Split
+from .split import Split
 
 
 def _as_f16(value: Any, dtype: str) -> Any:

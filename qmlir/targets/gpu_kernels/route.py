@@ -19,6 +19,7 @@ from ...kernels.outline import function_of, once, unused_name
 from ...kernels.routing import ROUTES, Routing, routing_of, sweep
 from ...strategy import Accept, Contraction, Decline, Plan, Strategy, confirmed
 from . import emit as e
+from .described import described
 from .executable import Function, Launch, View, executable
 
 _COUNTERS = 4  # of each group, i32
@@ -42,8 +43,6 @@ class RoutedPlan:
     subgroup: int
 
     def apply(self, op: Any) -> None:
-        from .strategy import described
-
         name, c = self.strategy.name, self.contraction
         kernel = confirmed(described(c), name, c)
         routing = confirmed(routing_of(kernel) or Decline("its rows are not sorted by expert"), name, c)

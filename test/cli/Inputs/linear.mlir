@@ -3,7 +3,7 @@ func.func @main(%x: tensor<?x4xi8> {qmlir.dtype = "u8", qmlir.name = "x"}) -> te
   %w = arith.constant dense<[[1, -2], [3, -4], [5, -6], [127, -128]]> : tensor<4x2xi8>
   %s = arith.constant dense<0.5> : tensor<f32>
   %0 = "qmlir.scaled_matmul"(%x, %w, %s) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>, lhs_dtype = "u8"
+    operand_names = ["lhs", "rhs", "lhs_scale"], lhs_dtype = "u8"
   } : (tensor<?x4xi8>, tensor<4x2xi8>, tensor<f32>) -> tensor<?x2xf32>
   return %0 : tensor<?x2xf32>
 }

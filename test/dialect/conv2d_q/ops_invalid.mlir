@@ -3,9 +3,9 @@
 // === Structure and attributes
 
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
-  // expected-error@+1 {{'operandSegmentSizes' [1] does not match 2 operands; it needs 16 entries: input, weight,}}
+  // expected-error@+1 {{has no operand 'wieght'; did you mean 'weight'?}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1>
+    operand_names = ["input", "wieght"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -16,7 +16,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{has no attribute 'stride'; did you mean 'strides'?}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     stride = array<i64: 1, 1>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -28,7 +28,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{attribute 'input_layout' is 'NHCW', which is not known; did you mean 'NHWC' or 'NCHW'?}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     input_layout = "NHCW"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -40,7 +40,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{attribute 'filter_layout' is 'OIHW', which is not known; did you mean 'HWCF' or 'FHWC' or 'FCHW'?}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     filter_layout = "OIHW"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -52,7 +52,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{attribute 'strides' must be an array of 2 i64 integers, but got [1, 1]}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     strides = [1, 1]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -64,7 +64,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{attribute 'padding' must be an array of 4 i64 integers, but got array<i64: 1, 1>}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     padding = array<i64: 1, 1>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -76,7 +76,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{attribute 'groups' must be an integer, but got true}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     groups = true
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -90,7 +90,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'input' and 'weight' must have four axes, but are tensor<8x8x4xi8> and tensor<6x3x3x4xi8>}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["input", "weight"]
   }
       : (tensor<8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -101,7 +101,7 @@ func.func @f(%input: tensor<8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x?x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{the weight's shape and the input's channels must be static}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["input", "weight"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x?x3x4xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -112,7 +112,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x?x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x?xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{the weight's shape and the input's channels must be static}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["input", "weight"]
   }
       : (tensor<1x8x8x?xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -123,7 +123,7 @@ func.func @f(%input: tensor<1x8x8x?xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'strides' [0, 1] must be at least 1}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     strides = array<i64: 0, 1>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -135,7 +135,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'dilations' [1, -1] must be at least 1}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     dilations = array<i64: 1, -1>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -147,7 +147,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'padding' and 'output_padding' must not be negative}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     padding = array<i64: 0, 0, -1, 0>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -159,7 +159,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x2xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'groups' = 1 needs C = groups * 2 (C is 4) and F = 6 divisible by it}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["input", "weight"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x2xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -170,7 +170,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x2xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<5x3x3x2xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'groups' = 2 needs C = groups * 2 (C is 4) and F = 5 divisible by it}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     groups = 2
   }
       : (tensor<1x8x8x4xi8>, tensor<5x3x3x2xi8>) -> tensor<1x6x6x6xf32>
@@ -182,7 +182,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<5x3x3x2xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'groups' = 0 needs C = groups * 4}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     groups = 0
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -194,7 +194,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'output_padding' belongs to transposed convolutions}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     output_padding = array<i64: 1, 0>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -206,7 +206,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'output_padding' [1, 0] must be smaller than the stride or the dilation}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     transposed = true, output_padding = array<i64: 1, 0>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -218,7 +218,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{a kernel 3x3 with dilations [4, 1] is larger than the padded input: it needs 9 elements, but there are 8 + 0}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     dilations = array<i64: 4, 1>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -231,7 +231,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x2x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x0x3x6xf32> {
   // expected-error@+1 {{a kernel 3x3 with dilations [1, 1] is larger than the padded input: it needs 3 elements, but there are 2 + 0}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     strides = array<i64: 2, 2>
   }
       : (tensor<1x2x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x0x3x6xf32>
@@ -243,7 +243,7 @@ func.func @f(%input: tensor<1x2x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'padding' [6, 0, 6, 0] leaves a negative height of the result}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     transposed = true, padding = array<i64: 6, 0, 6, 0>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -255,7 +255,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x7xf32> {
   // expected-error@+1 {{result has shape [1, 6, 6, 7], but the operands give [1, 6, 6, 6]}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["input", "weight"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x7xf32>
   return %0 : tensor<1x6x6x7xf32>
@@ -266,7 +266,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x4x8x8xi8>, %weight: tensor<5x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{result has shape [1, 6, 6, 6], but the operands give [1, 5, 6, 6]}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     input_layout = "NCHW"
   }
       : (tensor<1x4x8x8xi8>, tensor<5x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -278,7 +278,7 @@ func.func @f(%input: tensor<1x4x8x8xi8>, %weight: tensor<5x3x3x4xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<3x3x4x3xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{packed weights must be in layout 'FHWC', packed along C}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     rhs_dtype = "i4", packing = "low_first", filter_layout = "HWCF"
   }
       : (tensor<1x8x8x4xi8>, tensor<3x3x4x3xi8>) -> tensor<1x6x6x6xf32>
@@ -290,7 +290,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<3x3x4x3xi8>) -> tensor<
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x3xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'weight' has 3 bytes along its last axis, but 4 i4 codes packed 'low_first' take 2}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     rhs_dtype = "i4", packing = "low_first"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x3xi8>) -> tensor<1x6x6x6xf32>
@@ -305,7 +305,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %lhs_scale
     -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'lhs_scale' of a convolution must be per tensor, but has shape [1, 1, 1, 4]}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %lhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["input", "weight", "lhs_scale"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<1x1x1x4xf32>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -317,7 +317,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %lhs_zero_
     -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'lhs_zero_point' of a convolution must be per tensor, but has shape [4]}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %lhs_zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight", "lhs_zero_point"],
     lhs_zero_mode = "int"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<4xi32>) -> tensor<1x6x6x6xf32>
@@ -330,7 +330,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %rhs_scale
     -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'rhs_scale' has 5 values, but the weight has 6 filters}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["input", "weight", "rhs_scale"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<5xf32>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -342,7 +342,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %rhs_scale
     -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'rhs_scale' has shape [6, 1, 1, 4]; weights of a convolution are scaled per tensor or per filter}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["input", "weight", "rhs_scale"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<6x1x1x4xf32>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -354,7 +354,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %rhs_zero_
     -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{zero_mode 'offset_float' has no meaning for a convolution; use 'int' or 'offset_int'}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %rhs_zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight", "rhs_zero_point"],
     rhs_dtype = "u8", zero_mode = "offset_float"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<6xf32>) -> tensor<1x6x6x6xf32>
@@ -367,7 +367,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %lhs_zero_
     -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{operand 'lhs_zero_point' is given, but 'lhs_zero_mode' is 'none'; state 'int' or another mode}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %lhs_zero_point) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["input", "weight", "lhs_zero_point"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<i32>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -378,7 +378,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %lhs_zero_
 func.func @f(%input: tensor<1x8x8x4xf32>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'weight' has dtype 'codebook', which needs operand 'codebook' with 16 values}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     rhs_dtype = "codebook"
   }
       : (tensor<1x8x8x4xf32>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -387,13 +387,13 @@ func.func @f(%input: tensor<1x8x8x4xf32>, %weight: tensor<6x3x3x4xi8>) -> tensor
 
 // -----
 
-func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %rhs_sum: tensor<5xi32>)
+func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>)
     -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'rhs_sum' holds the i32 sums of the codes along K, [6], but is tensor<5xi32>}}
-  %0 = "qmlir.conv2d_q"(%input, %weight, %rhs_sum) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0>
+  %0 = "qmlir.conv2d_q"(%input, %weight) {
+    operand_names = ["input", "weight"], rhs_sum = dense<0> : tensor<5xi32>
   }
-      : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<5xi32>) -> tensor<1x6x6x6xf32>
+      : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
 }
 
@@ -403,7 +403,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %rhs_sum: 
 func.func @f(%input: tensor<1x8x8x16384xi8>, %weight: tensor<6x3x3x16384xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{the exact i32 sum over K = 147456 can reach 2415919104}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["input", "weight"]
   }
       : (tensor<1x8x8x16384xi8>, tensor<6x3x3x16384xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -416,7 +416,7 @@ func.func @f(%input: tensor<1x8x8x16384xi8>, %weight: tensor<6x3x3x16384xi8>) ->
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %bias: tensor<5xf32>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'bias' has shape [5], which does not broadcast to the result's [1, 6, 6, 6]}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %bias) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["input", "weight", "bias"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<5xf32>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -428,7 +428,7 @@ func.func @f(%input: tensor<1x4x8x8xi8>, %weight: tensor<5x3x3x4xi8>, %bias: ten
     -> tensor<1x5x6x6xf32> {
   // expected-error@+1 {{which does not broadcast to the result's}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %bias) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight", "bias"],
     input_layout = "NCHW"
   }
       : (tensor<1x4x8x8xi8>, tensor<5x3x3x4xi8>, tensor<7x1x1xf32>) -> tensor<1x5x6x6xf32>
@@ -440,7 +440,7 @@ func.func @f(%input: tensor<1x4x8x8xi8>, %weight: tensor<5x3x3x4xi8>, %bias: ten
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<5x3x3x4xi8>) -> tensor<1x6x6x2xf32> {
   // expected-error@+1 {{activation 'swiglu' pairs columns, but N = 5 is odd}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     activation = "swiglu"
   }
       : (tensor<1x8x8x4xi8>, tensor<5x3x3x4xi8>) -> tensor<1x6x6x2xf32>
@@ -453,7 +453,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %out_scale
     -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{operand 'out_scale' requantises, but the result is f32; use an i8 result}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %out_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0>
+    operand_names = ["input", "weight", "out_scale"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<f32>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -464,7 +464,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %out_scale
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
   // expected-error@+1 {{'group_size' states groups along K; weights of a convolution are scaled per tensor or per filter}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight"],
     group_size = 4
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
@@ -477,7 +477,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
   %zero = arith.constant dense<200> : tensor<i32>
   // expected-error@+1 {{'lhs_zero_point' is 200, but padding is filled with the code of 0, which i8 codes have for zero points in [-128, 127]; convolve without padding}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %zero) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["input", "weight", "lhs_zero_point"],
     lhs_zero_mode = "int", padding = array<i64: 1, 1, 1, 1>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<i32>) -> tensor<1x8x8x6xf32>

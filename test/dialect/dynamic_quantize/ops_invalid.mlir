@@ -19,8 +19,8 @@ func.func @f(%input: tensor<4x8xf32>) -> tensor<4x8xi8> {
 // -----
 
 func.func @f(%input: tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>) {
-  // expected-error@+1 {{has no attribute 'operandSegmentSizes'}}
-  %0:2 = "qmlir.dynamic_quantize"(%input) {operandSegmentSizes = array<i32: 1>}
+  // expected-error@+1 {{'operand_names' has 2 names for 1 operands}}
+  %0:2 = "qmlir.dynamic_quantize"(%input) {operand_names = ["input", "scale"]}
       : (tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>)
   return %0#0, %0#1 : tensor<4x8xi8>, tensor<4x1xf32>
 }

@@ -3,13 +3,13 @@
 // Rows sorted by group, a bias a group.
 // CHECK-LABEL: func.func @contiguous(
 // CHECK: "qmlir.grouped_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
-// CHECK-SAME: {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>}
+// CHECK-SAME: {operand_names = ["lhs", "rhs", "group_sizes", "lhs_scale", "rhs_scale", "bias"]}
 // CHECK-SAME: : (tensor<?x64xi8>, tensor<4x64x32xi8>, tensor<4xi32>, tensor<?x1xf32>, tensor<4x1x32xf32>,
 // CHECK-SAME: tensor<4x32xf32>) -> tensor<?x32xf32>
 func.func @contiguous(%lhs: tensor<?x64xi8>, %rhs: tensor<4x64x32xi8>, %group_sizes: tensor<4xi32>,
     %lhs_scale: tensor<?x1xf32>, %rhs_scale: tensor<4x1x32xf32>, %bias: tensor<4x32xf32>) -> tensor<?x32xf32> {
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes, %lhs_scale, %rhs_scale, %bias) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes", "lhs_scale", "rhs_scale", "bias"]
   }
       : (tensor<?x64xi8>, tensor<4x64x32xi8>, tensor<4xi32>, tensor<?x1xf32>, tensor<4x1x32xf32>, tensor<4x32xf32>)
           -> tensor<?x32xf32>
@@ -19,14 +19,14 @@ func.func @contiguous(%lhs: tensor<?x64xi8>, %rhs: tensor<4x64x32xi8>, %group_si
 // Packed int4 weights [G, N, K] with groups of 32.
 // CHECK-LABEL: func.func @transposed(
 // CHECK: "qmlir.grouped_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
-// CHECK-SAME: {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+// CHECK-SAME: {operand_names = ["lhs", "rhs", "group_sizes", "lhs_scale", "rhs_scale"],
 // CHECK-SAME: packing = "low_first", rhs_dtype = "i4", rhs_transposed = true}
 // CHECK-SAME: : (tensor<6x64xi8>, tensor<4x16x32xi8>, tensor<4xi64>, tensor<f32>,
 // CHECK-SAME: tensor<4x16x2xf32>) -> tensor<6x16xbf16>
 func.func @transposed(%lhs: tensor<6x64xi8>, %rhs: tensor<4x16x32xi8>, %group_sizes: tensor<4xi64>,
     %lhs_scale: tensor<f32>, %rhs_scale: tensor<4x16x2xf32>) -> tensor<6x16xbf16> {
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes, %lhs_scale, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "group_sizes", "lhs_scale", "rhs_scale"],
     rhs_transposed = true, rhs_dtype = "i4", packing = "low_first"
   }
       : (tensor<6x64xi8>, tensor<4x16x32xi8>, tensor<4xi64>, tensor<f32>, tensor<4x16x2xf32>) -> tensor<6x16xbf16>
@@ -36,14 +36,14 @@ func.func @transposed(%lhs: tensor<6x64xi8>, %rhs: tensor<4x16x32xi8>, %group_si
 // Each token meets the experts that its ids name.
 // CHECK-LABEL: func.func @routed(
 // CHECK: "qmlir.grouped_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
-// CHECK-SAME: {operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+// CHECK-SAME: {operand_names = ["lhs", "rhs", "expert_ids", "lhs_scale", "rhs_scale", "bias"],
 // CHECK-SAME: skip_invalid = true}
 // CHECK-SAME: : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<6x2xi32>, tensor<6x1xf32>, tensor<4x1x16xf32>,
 // CHECK-SAME: tensor<4x16xf32>) -> tensor<6x2x16xf32>
 func.func @routed(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<6x2xi32>,
     %lhs_scale: tensor<6x1xf32>, %rhs_scale: tensor<4x1x16xf32>, %bias: tensor<4x16xf32>) -> tensor<6x2x16xf32> {
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids, %lhs_scale, %rhs_scale, %bias) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "expert_ids", "lhs_scale", "rhs_scale", "bias"],
     skip_invalid = true
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<6x2xi32>, tensor<6x1xf32>, tensor<4x1x16xf32>, tensor<4x16xf32>)
@@ -55,13 +55,13 @@ func.func @routed(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: te
 // CHECK-LABEL: func.func @weighted(
 // CHECK: "qmlir.grouped_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {activation = "swiglu",
-// CHECK-SAME: operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}
+// CHECK-SAME: operand_names = ["lhs", "rhs", "expert_ids", "routing_weights", "lhs_scale", "rhs_scale"]}
 // CHECK-SAME: : (tensor<6x2x8xi8>, tensor<4x8x32xi8>, tensor<6x2xi64>, tensor<6x2xf32>, tensor<f32>,
 // CHECK-SAME: tensor<f32>) -> tensor<6x16xf16>
 func.func @weighted(%lhs: tensor<6x2x8xi8>, %rhs: tensor<4x8x32xi8>, %expert_ids: tensor<6x2xi64>,
     %routing_weights: tensor<6x2xf32>, %lhs_scale: tensor<f32>, %rhs_scale: tensor<f32>) -> tensor<6x16xf16> {
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids, %routing_weights, %lhs_scale, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "expert_ids", "routing_weights", "lhs_scale", "rhs_scale"],
     activation = "swiglu"
   }
       : (tensor<6x2x8xi8>, tensor<4x8x32xi8>, tensor<6x2xi64>, tensor<6x2xf32>, tensor<f32>, tensor<f32>)
@@ -72,14 +72,14 @@ func.func @weighted(%lhs: tensor<6x2x8xi8>, %rhs: tensor<4x8x32xi8>, %expert_ids
 // int8 to int8 with a scale for each slot.
 // CHECK-LABEL: func.func @requantized(
 // CHECK: "qmlir.grouped_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
-// CHECK-SAME: {operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0>,
+// CHECK-SAME: {operand_names = ["lhs", "rhs", "expert_ids", "lhs_scale", "rhs_scale", "out_scale"],
 // CHECK-SAME: rounding = "half_away"}
 // CHECK-SAME: : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<6x2xi32>, tensor<f32>, tensor<f32>,
 // CHECK-SAME: tensor<6x2x1xf32>) -> tensor<6x2x16xi8>
 func.func @requantized(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<6x2xi32>,
     %lhs_scale: tensor<f32>, %rhs_scale: tensor<f32>, %out_scale: tensor<6x2x1xf32>) -> tensor<6x2x16xi8> {
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids, %lhs_scale, %rhs_scale, %out_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "expert_ids", "lhs_scale", "rhs_scale", "out_scale"],
     rounding = "half_away"
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<6x2xi32>, tensor<f32>, tensor<f32>, tensor<6x2x1xf32>)

@@ -5,7 +5,7 @@
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>) -> tensor<6x16xf32> {
   // expected-error@+1 {{needs either 'group_sizes' (contiguous rows) or 'expert_ids' (routed), and not both}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
@@ -17,7 +17,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
     %expert_ids: tensor<6x2xi32>) -> tensor<6x16xf32> {
   // expected-error@+1 {{needs either 'group_sizes' (contiguous rows) or 'expert_ids' (routed), and not both}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes, %expert_ids) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes", "expert_ids"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>, tensor<6x2xi32>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
@@ -28,7 +28,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<4xi32>) -> tensor<6x16xf32> {
   // expected-error@+1 {{has no attribute 'lhs_transposed'}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "group_sizes"],
     lhs_transposed = true
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>) -> tensor<6x16xf32>
@@ -40,7 +40,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<4xi8>) -> tensor<6x16xf32> {
   // expected-error@+1 {{operand 'group_sizes' must be a ranked tensor of i32 or i64 integers, but is tensor<4xi8>}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4xi8>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
@@ -53,7 +53,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
 func.func @f(%lhs: tensor<2x6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<4xi32>) -> tensor<6x16xf32> {
   // expected-error@+1 {{needs 'lhs' [M, K] and 'rhs' [G, K, N] or [G, N, K], but they are tensor<2x6x8xi8> and tensor<4x8x16xi8>}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes"]
   }
       : (tensor<2x6x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
@@ -64,7 +64,7 @@ func.func @f(%lhs: tensor<2x6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tens
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<8x16xi8>, %group_sizes: tensor<4xi32>) -> tensor<6x16xf32> {
   // expected-error@+1 {{needs 'lhs' [M, K] and 'rhs' [G, K, N] or [G, N, K], but they are tensor<6x8xi8> and tensor<8x16xi8>}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes"]
   }
       : (tensor<6x8xi8>, tensor<8x16xi8>, tensor<4xi32>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
@@ -75,7 +75,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<8x16xi8>, %group_sizes: tensor<4
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<?x8x16xi8>, %group_sizes: tensor<4xi32>) -> tensor<6x16xf32> {
   // expected-error@+1 {{the number of groups (axis 0 of 'rhs') must be static}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes"]
   }
       : (tensor<6x8xi8>, tensor<?x8x16xi8>, tensor<4xi32>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
@@ -86,7 +86,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<?x8x16xi8>, %group_sizes: tensor
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x9x16xi8>, %group_sizes: tensor<4xi32>) -> tensor<6x16xf32> {
   // expected-error@+1 {{K differs: 'lhs' [6, 8] has 8, 'rhs' [4, 9, 16] has 9 along axis 1}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes"]
   }
       : (tensor<6x8xi8>, tensor<4x9x16xi8>, tensor<4xi32>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
@@ -97,7 +97,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x9x16xi8>, %group_sizes: tensor
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x16x9xi8>, %group_sizes: tensor<4xi32>) -> tensor<6x16xf32> {
   // expected-error@+1 {{K differs: 'lhs' [6, 8] has 8, 'rhs' [4, 16, 9] has 9 along axis 2}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "group_sizes"],
     rhs_transposed = true
   }
       : (tensor<6x8xi8>, tensor<4x16x9xi8>, tensor<4xi32>) -> tensor<6x16xf32>
@@ -109,7 +109,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x16x9xi8>, %group_sizes: tensor
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<3xi32>) -> tensor<6x16xf32> {
   // expected-error@+1 {{'group_sizes' has shape [3], but there are 4 groups}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<3xi32>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
@@ -121,7 +121,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
     %routing_weights: tensor<6x2xf32>) -> tensor<6x16xf32> {
   // expected-error@+1 {{'routing_weights' belongs to the routed form ('expert_ids')}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes, %routing_weights) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes", "routing_weights"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>, tensor<6x2xf32>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
@@ -132,7 +132,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<4xi32>) -> tensor<6x16xf32> {
   // expected-error@+1 {{'skip_invalid' belongs to the routed form ('expert_ids')}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>,
+    operand_names = ["lhs", "rhs", "group_sizes"],
     skip_invalid = true
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>) -> tensor<6x16xf32>
@@ -145,7 +145,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
     -> tensor<6x16xf32> {
   // expected-error@+1 {{'bias' has shape [3, 16]; write [N], or [4, N] for one row a group}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes, %bias) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes", "bias"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>, tensor<3x16xf32>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
@@ -157,7 +157,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
     -> tensor<6x16xf32> {
   // expected-error@+1 {{'bias' has shape [4, 15], which does not broadcast to the result's [4, 16]}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes, %bias) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes", "bias"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>, tensor<4x15xf32>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
@@ -168,7 +168,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<4xi32>) -> tensor<7x16xf32> {
   // expected-error@+1 {{result has shape [7, 16], but the operands give [6, 16]}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>) -> tensor<7x16xf32>
   return %0 : tensor<7x16xf32>
@@ -176,13 +176,13 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
 
 // -----
 
-func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<4xi32>, %rhs_sum: tensor<16xi32>)
+func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor<4xi32>)
     -> tensor<6x16xf32> {
   // expected-error@+1 {{'rhs_sum' holds the i32 sums of the codes along K, [4, 16], but is tensor<16xi32>}}
-  %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes, %rhs_sum) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0>
+  %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
+    operand_names = ["lhs", "rhs", "group_sizes"], rhs_sum = dense<0> : tensor<16xi32>
   }
-      : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>, tensor<16xi32>) -> tensor<6x16xf32>
+      : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
 }
 
@@ -192,7 +192,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
     %rhs_scale: tensor<4x3x16xf32>) -> tensor<6x16xf32> {
   // expected-error@+1 {{'rhs_scale' has shape [4, 3, 16], but axis 1 of 'rhs' [4, 8, 16] has 8 elements, which 3 groups do not divide}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes, %rhs_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "group_sizes", "rhs_scale"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4xi32>, tensor<4x3x16xf32>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
@@ -205,7 +205,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %group_sizes: tensor
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<6xi32>) -> tensor<6x2x16xf32> {
   // expected-error@+1 {{'expert_ids' has shape [6], but must be [T, topk] for 'lhs' [6, 8]}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "expert_ids"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<6xi32>) -> tensor<6x2x16xf32>
   return %0 : tensor<6x2x16xf32>
@@ -216,7 +216,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<5x2xi32>) -> tensor<6x2x16xf32> {
   // expected-error@+1 {{'expert_ids' has shape [5, 2], but must be [T, topk] for 'lhs' [6, 8]}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "expert_ids"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<5x2xi32>) -> tensor<6x2x16xf32>
   return %0 : tensor<6x2x16xf32>
@@ -227,7 +227,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<
 func.func @f(%lhs: tensor<6x3x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<6x2xi32>) -> tensor<6x2x16xf32> {
   // expected-error@+1 {{'expert_ids' has shape [6, 2], but must be [T, topk] for 'lhs' [6, 3, 8]}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "expert_ids"]
   }
       : (tensor<6x3x8xi8>, tensor<4x8x16xi8>, tensor<6x2xi32>) -> tensor<6x2x16xf32>
   return %0 : tensor<6x2x16xf32>
@@ -239,7 +239,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<
     %routing_weights: tensor<6x3xf32>) -> tensor<6x16xf32> {
   // expected-error@+1 {{'routing_weights' has shape [6, 3], but 'expert_ids' has [6, 2]}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids, %routing_weights) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "expert_ids", "routing_weights"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<6x2xi32>, tensor<6x3xf32>) -> tensor<6x16xf32>
   return %0 : tensor<6x16xf32>
@@ -251,7 +251,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<
     %routing_weights: tensor<6x2xf32>) -> tensor<6x2x16xf32> {
   // expected-error@+1 {{result has shape [6, 2, 16], but the operands give [6, 16]}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids, %routing_weights) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "expert_ids", "routing_weights"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<6x2xi32>, tensor<6x2xf32>) -> tensor<6x2x16xf32>
   return %0 : tensor<6x2x16xf32>
@@ -263,7 +263,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<
     %routing_weights: tensor<6x2xf32>, %out_scale: tensor<f32>) -> tensor<6x16xi8> {
   // expected-error@+1 {{a sum weighted by 'routing_weights' is float, but the result is tensor<6x16xi8>}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids, %routing_weights, %out_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "expert_ids", "routing_weights", "out_scale"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<6x2xi32>, tensor<6x2xf32>, tensor<f32>) -> tensor<6x16xi8>
   return %0 : tensor<6x16xi8>
@@ -275,7 +275,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<
     -> tensor<6x2x16xf32> {
   // expected-error@+1 {{'bias' has shape [2, 16]; write [N], or [4, N] for one row a group}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids, %bias) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "expert_ids", "bias"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<6x2xi32>, tensor<2x16xf32>) -> tensor<6x2x16xf32>
   return %0 : tensor<6x2x16xf32>
@@ -287,7 +287,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<4x8x16xi8>, %expert_ids: tensor<
     %out_scale: tensor<2x1xf32>) -> tensor<6x2x16xi8> {
   // expected-error@+1 {{'out_scale' has shape [2, 1]; the routed form takes [N] or [T, topk, N]}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %expert_ids, %out_scale) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "expert_ids", "out_scale"]
   }
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<6x2xi32>, tensor<2x1xf32>) -> tensor<6x2x16xi8>
   return %0 : tensor<6x2x16xi8>

@@ -14,7 +14,7 @@ from support import torch_models as models
 import qmlir
 from conformance.opened import opened
 from qmlir.errors import FrontEndError, SlowFallbackWarning
-from qmlir.frontends import raising
+from qmlir.frontends import patterns, raising
 from qmlir.frontends.torch import register_operators
 
 register_operators()
@@ -202,7 +202,7 @@ def test_a_pattern_of_somebody_else() -> None:
         try:
             assert torch.equal(opened(qmlir.compile(program)).main(torch.ones(4, 4)), torch.full((4, 4), 2.0))
         finally:
-            raising._PATTERNS.pop("torch.acme.twice")
+            patterns._PATTERNS.pop("torch.acme.twice")
 
 
 def test_program_with_state_is_refused() -> None:

@@ -4,7 +4,7 @@ func.func @main(%x: tensor<4x2xi8>) -> tensor<4x3xf32> {
   %w = util.global.load @w : tensor<2x3xi8>
   %s = util.global.load @s : tensor<f32>
   %0 = "qmlir.scaled_matmul"(%x, %w, %s) {
-    operandSegmentSizes = array<i32: 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>
+    operand_names = ["lhs", "rhs", "rhs_scale"]
   } : (tensor<4x2xi8>, tensor<2x3xi8>, tensor<f32>) -> tensor<4x3xf32>
   return %0 : tensor<4x3xf32>
 }

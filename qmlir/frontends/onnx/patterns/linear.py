@@ -35,6 +35,7 @@ from .common import (
     times,
     zero_of,
 )
+from .pooled import pooled_codes
 from .products import Requantise, requantised
 
 # Ops that move elements and compute nothing: on codes they do what they do on the numbers.
@@ -173,8 +174,6 @@ def _onto_codes(op: Any, dtype: str, scale: Tensor, zero: Tensor | None) -> Tens
     for move in reversed(between):
         rest = [move.optional(i) for i in range(1, len(move.proto.input))]
         if move.op_type == "MaxPool":  # the largest number has the largest code: scales are positive
-            from .pooling import pooled_codes
-
             codes = pooled_codes(op, codes, move.proto.attribute)
             continue
         codes = op.graph.torch_op(move.proto.op_type, [codes, *rest], move.proto.attribute, move)

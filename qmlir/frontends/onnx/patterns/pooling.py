@@ -14,11 +14,12 @@ from ....passes.lower import build
 from ....passes.lower.scalars import i32
 from ....spec import TensorSpec
 from ...raising import Decline, NotQuantised, Tensor, raises
-from ...tensors import elementwise, integer, number, quantised
+from ...tensors import elementwise, integer, quantised
 from ..model import refuse
 from .common import Quantised, ratio
 from .linear import quantize
 from .pointwise import dequantize, output, per_tensor
+from .pooled import pooled_codes
 
 
 @raises("onnx.com.microsoft.QLinearGlobalAveragePool")
@@ -139,12 +140,3 @@ def max_pool_codes(op: Any) -> Tensor:
     if len(op.proto.output) > 1 and op.proto.output[1]:
         raise Decline("the indices of a maximum over codes")
     return pooled_codes(op, op.operand(0), op.proto.attribute)
-
-
-def pooled_codes(op: Any, x: Tensor, attributes: Sequence[Any]) -> Tensor:
-    """The MaxPool of codes with a node's attributes, at the place of `op`."""
-    numbers = elementwise(lambda v: number(v, x.dtype), [x], "f32")
-    # Apart: IREE 3.13's SPIR-V route is wrong about a pooling that is fused with what makes its operand.
-    numbers = Tensor(numbers.spec, build.apart(numbers.value))
-    pooled = op.graph.torch_op("MaxPool", [numbers], attributes, op)
-    return elementwise(lambda v: arith.trunci(build.element("i8"), arith.fptosi(i32(), v)), [pooled], x.dtype)

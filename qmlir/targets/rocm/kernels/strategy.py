@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
+from ...gpu_kernels.described import described, small_floats
 from ...gpu_kernels.strategy import (
     SMALL_FLOATS,
     KernelPlan,
     byte_codes,
     considered,
     decoded_type,
-    described,
-    small_floats,
     unreadable,
 )
 from ...roofline import kernel_estimate

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
 from ...gpu import Mma, parse_mma
+from ...gpu_kernels.described import described
 from ...gpu_kernels.strategy import (
     BYTES,
     LOAD,
@@ -16,7 +17,6 @@ from ...gpu_kernels.strategy import (
     KernelPlan,
     considered,
     decoded_type,
-    described,
     unreadable,
     unsupported,
 )

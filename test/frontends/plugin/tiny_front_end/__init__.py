@@ -14,7 +14,7 @@ from qmlir.frontends import ImportOptions, Raising, Tensor
 _PRODUCT = """
 func.func @main(%x: tensor<{m}x{k}xi8>, %w: tensor<{k}x{n}xi8>) -> tensor<{m}x{n}xi32> {{
   %0 = "qmlir.scaled_matmul"(%x, %w)
-      {{operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}}
+      {{operand_names = ["lhs", "rhs"]}}
       : (tensor<{m}x{k}xi8>, tensor<{k}x{n}xi8>) -> tensor<{m}x{n}xi32>
   return %0 : tensor<{m}x{n}xi32>
 }}

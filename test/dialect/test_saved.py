@@ -1,0 +1,35 @@
+"""Older text of the dialect is read with a warning. test/dialect/saved.mlir has one program for each operation."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from qmlir import _mlir, compiler
+
+SLICE = """func.func @main(%x: tensor<8xf32>) -> tensor<4xf32> {
+  %0 = "tensor.extract_slice"(%x) <{operandSegmentSizes = array<i32: 1, 0, 0, 0>, static_offsets = array<i64: 0>,
+    static_sizes = array<i64: 4>, static_strides = array<i64: 1>}> : (tensor<8xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+"""
+OLD = """func.func @main(%x: tensor<4xf32>, %s: tensor<f32>) -> tensor<4xi8> {
+  %0 = "qmlir.quantize"(%x, %s) {operandSegmentSizes = array<i32: 1, 1, 0>} : (tensor<4xf32>, tensor<f32>)
+    -> tensor<4xi8>
+  return %0 : tensor<4xi8>
+}
+"""
+
+
+def test_old_text_warns() -> None:
+    with _mlir.context():
+        with pytest.warns(DeprecationWarning, match="old.mlir: 'operandSegmentSizes' is deprecated"):
+            module = compiler.parse(OLD, "old.mlir")
+        assert 'operand_names = ["input", "scale"]' in str(module)
+
+
+def test_other_dialects_keep_theirs() -> None:
+    with _mlir.context(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiler.parse(SLICE, "-")
