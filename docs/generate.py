@@ -152,7 +152,7 @@ def levels(rows: dict[str, dict[str, dict[str, Any]]], executed: dict[str, dict[
         for target, found in row.items():
             if target not in next(iter(rows.values())):
                 others.setdefault(target, []).append(found == "executed")
-    lines += [f"| {t} | executed in an emulator | {sum(done)} of {len(done)} |" for t, done in sorted(others.items())]
+    lines += [f"| {t} | executed in an emulator | {sum(done)} of {len(rows)} |" for t, done in sorted(others.items())]
     return "\n".join(lines)
 
 

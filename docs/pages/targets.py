@@ -13,7 +13,8 @@ STATUS = {
     "cpu": "Compiled, and the code looked at. The tests run on the CPU of whoever runs them, as the target `cpu`.",
     "cuda": "Executed in an emulator, each PTX instruction run and checked ([how](../emulation.md)). What was "
     "measured on a device is said where it was.",
-    "rocm": "Compiled only: the tests find the matrix instruction in the code. No such device has run it.",
+    "rocm": "Executed in an [emulator](../emulation.md), each instruction of it: every form of the support matrix, and "
+    "whole programs in the tests. No such device has run it.",
     "vulkan": "Compiled only: the tests find the instruction in the SPIR-V. No such device has run it.",
 }
 

@@ -277,6 +277,63 @@ def test_a_lane_that_is_written_while_it_is_inactive() -> None:
     np.testing.assert_array_equal(device.read(target, None), np.full(64, 7))
 
 
+@pytest.mark.parametrize("word", [0, 1])
+def test_a_product_whose_high_word_nobody_wrote(word: int) -> None:
+    """LLVM adds `v[3:4]` for the sake of v3: the low word of the sum does not depend on v4."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.v_mov_b32_e32(v[3], 5), i.v_mad_u64_u32(v[4:5], s[10:11], v[0], 3, v[3:4]),
+        i.global_store_dword(addr=v[1], data=v[4 + word], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    if word:
+        with pytest.raises(qmlir.EmulationError, match=r"what it stores comes from a register that nobody wrote .v5."):
+            device.launch(code_object("gfx942", lines), target, threads=64)
+        return
+    device.launch(code_object("gfx942", lines), target, threads=64)
+    np.testing.assert_array_equal(device.read(target, None), 3 * np.arange(64) + 5)
+
+
+def test_a_shift_of_64_bits_in_its_short_form() -> None:
+    """`v_lshlrev_b64` of gfx12 has 32 bits, and its second operand another name."""
+    i = instructions("gfx1201")
+    v, s = i.v, i.s
+    lines = [
+        i.s_load_b64(s[4:5], s[0:1], soffset=i.NULL), i.s_wait_kmcnt(simm16=0), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.v_mov_b32_e32(v[2], 5), i.v_lshlrev_b64_e32(v[4:5], 3, v[2:3]),
+        i.global_store_b32(vaddr=v[1:2], vsrc=v[4], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx1201")
+    target = device.buffer(np.zeros(32, np.int32), written=False)
+    device.launch(code_object("gfx1201", lines, lanes=32), target, threads=32)
+    np.testing.assert_array_equal(device.read(target, None), np.full(32, 40))
+
+
+def test_a_lane_that_nobody_wrote_does_not_touch_the_masks_of_others() -> None:
+    """A division of a register that half of the lanes wrote: the flag that it leaves is one for each lane."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.s_mov_b32(i.EXEC_HI, 0), i.v_mov_b32_e32(v[2], 1.0), i.s_mov_b32(i.EXEC_HI, -1),
+        i.v_div_scale_f32(v[3], i.VCC, v[2], v[2], 1.0), i.s_and_b64(i.VCC, i.VCC, i.EXEC),
+        i.v_div_fmas_f32_e64(v[4], v[3], 1.0, 1.0), i.s_mov_b32(i.EXEC_HI, 0),
+        i.global_store_dword(addr=v[1], data=v[4], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.float32), written=False)
+    device.launch(code_object("gfx942", lines), target, threads=64)
+    np.testing.assert_array_equal(device.read(target, None)[:32], np.full(32, 2))
+    del lines[-3]
+    with pytest.raises(
+        qmlir.EmulationError, match=r"lane 32: what it stores comes from a register that nobody wrote .v4."
+    ):
+        device.launch(code_object("gfx942", lines), target, threads=64)
+
+
 def test_an_atomic_on_memory_that_nobody_wrote() -> None:
     i = instructions("gfx942")
     lines = [

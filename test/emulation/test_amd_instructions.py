@@ -17,6 +17,7 @@ pytest.importorskip("tinygrad")
 from emulation.amd_kernels import gang, instructions, operation_of
 from emulation.pcode import Lane, Unknown
 
+from qmlir.emulation.amd import floats
 from qmlir.emulation.amd.arithmetic import LANES
 from qmlir.emulation.amd.decode import canonical
 from qmlir.emulation.amd.lanes import dpp_lanes
@@ -418,3 +419,21 @@ def test_one_byte_floats_are_those_of_the_chip() -> None:
         g.u32[1] = code
         operation_of(machine, i.v_cvt_pk_f32_fp8_e32(i.v[2:3], i.v[1]), 64).run(g)
         np.testing.assert_array_equal(g.f32[2, 0, 0], np.float32(wanted))
+
+
+def test_quotients_of_numbers_at_both_ends() -> None:
+    """The steps that LLVM makes of `x / y`: a quotient that is a denormal, of a divisor near the largest number, too."""
+    ends = np.array([3.4e38, 2.0**126, 2.0**127, 1.5 * 2.0**126, 2.0**-126, 1e-38, 1.0, 3.0, -7e30, 1e20], np.float32)
+    with np.errstate(all="ignore"):
+        x, y = (a.reshape(-1) for a in np.meshgrid(ends, ends))
+        x, y = x[np.isfinite(x / y)], y[np.isfinite(x / y)]
+        below, _ = floats.div_scale(y, y, x)
+        above, scaled = floats.div_scale(x, y, x)
+        inverse = np.float32(1) / below
+        inverse = floats.fma32(floats.fma32(-below, inverse, np.float32(1)), inverse, inverse)
+        quotient = above * inverse
+        quotient = floats.fma32(floats.fma32(-below, quotient, above), inverse, quotient)
+        rest = floats.fma32(-below, quotient, above)
+        got = floats.div_fixup(floats.div_fmas(rest, inverse, quotient, scaled), y, x)
+        want = x / y
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=2e-45)

@@ -30,9 +30,8 @@ SOME = {
 }  # fmt: skip
 FAST = {
     ("cuda:sm_80", "w8a8-33x70"), ("cuda:sm_80", "weight only-float16 x i4 group 32"),
-    ("cuda:sm_80", "experts-routed u8"),
     ("cuda:sm_86", "w4a8-static rows 1"), ("cuda:sm_89", "fp8-e4m3 x e4m3"),
-    ("cuda:sm_90", "conv2d-zero point"), ("cuda:sm_90a", "w8a8-256x512"), ("cuda:sm_120", "epilogue-all"),
+    ("cuda:sm_90", "conv2d-zero point"), ("cuda:sm_90a", "w8a8-256x512"), ("cuda:sm_120", "w4a8-static rows 1"),
     ("rocm:gfx942", "w8a8-33x70"), ("rocm:gfx950", "w4a8-i4 group 64"), ("rocm:gfx90a", "epilogue-all"),
     ("rocm:gfx1100", "weight only-float16 x i4 group 32"), ("rocm:gfx1201", "fp8-e4m3 x e4m3"),
     ("rocm:gfx1151", "experts-routed u8"),

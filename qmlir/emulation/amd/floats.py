@@ -82,20 +82,18 @@ def exponent(x: Array) -> Array:
 
 
 def div_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
-    """`v_div_scale_f32`: the scaled operand, and for which lanes `v_div_fmas_f32` scales back."""
+    """`v_div_scale_f32`: the scaled operand, and for which lanes `v_div_fmas_f32` scales back. AMD's pseudocode also
+    asks whether `1 / s1` is a denormal of f64, which that of no f32 is."""
     s0, s1, s2 = np.broadcast_arrays(*(np.asarray(x, np.float32) for x in (s0, s1, s2)))
-    up, down = np.ldexp(s0, 64), np.ldexp(s0, -64)
+    up = np.ldexp(s0, 64)
     e1, e2 = exponent(s1), exponent(s2)
     zero = (s1 == 0) | (s2 == 0)
     quotient = np.abs(s2.astype(np.float64) / s1)
     tiny = (quotient < 2.0**-126) & (quotient > 0)
-    inverse = np.abs(1 / s1.astype(np.float64)) < 2.0**-126
     steps = [
         (zero, np.full_like(s0, np.nan), False),
         (e2 - e1 >= 96, np.where(s0 == s1, up, s0), True),
         ((e1 == 0), up, False),
-        (inverse & tiny, np.where(s0 == s1, up, s0), True),
-        (inverse, down, False),
         (tiny, np.where(s0 == s2, up, s0), True),
         (e2 <= 23, up, False),
     ]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..launch import EmulationError
-from .decode import EXEC, VGPR
-from .gang import SCALARS, Array, Gang, registers_of
+from .decode import ACC, EXEC, VGPR
+from .gang import SCALARS, Array, Gang, register_bits, registers_of
 from .operands import Builder, Fetch, Operation
 from .shadow import Fault, Shadow
 
@@ -277,19 +277,23 @@ def _lane_written(b: Builder) -> Callable[[Gang, Shadow], None]:
     return flow
 
 
-def _moved(b: Builder, run: Callable[[Gang], Any]) -> Callable[[Gang, Shadow], None]:
+def _moved(b: Builder, run: Callable[[Gang], Any]) -> Callable[[Gang, Shadow], None] | str:
     """What nobody wrote moves as values do: the instruction is executed again on where each lane's value comes from."""
     numbers = registers_of(b.uses | b.defines)
     vectors = [n - VGPR for n in numbers if n >= VGPR]
-    scalars = [n for n in registers_of(b.defines) if n < VGPR and n not in (EXEC, EXEC + 1)]
+    scalars = [n for n in registers_of(b.defines) if n < VGPR]
 
     def flow(g: Gang, shadow: Shadow) -> None:
         values, words = g.u32[vectors], g.s_u32[scalars]
         g.u32[vectors] = shadow.unset[vectors]
         run(g)
-        shadow.unset[vectors], shadow.unset_scalars[scalars] = g.u32[vectors], g.s_u32[scalars]
+        shadow.unset[vectors], found = g.u32[vectors], g.s_u32[scalars]
         g.u32[vectors], g.s_u32[scalars] = values, words
-        for n in numbers:
-            shadow.update(n)
+        for n, unset in zip(scalars, found, strict=True):
+            shadow.set_scalar(g, n, unset[g.at].astype(np.uint16))
+        for n in vectors:
+            shadow.update(n + VGPR)
 
-    return flow if len(scalars) == sum(n < VGPR for n in registers_of(b.defines)) else lambda g, shadow: None
+    # A lane mask that is written changes what is executed, and the register that chooses a lane must keep its value.
+    apart = not b.uses & b.defines & ~((1 << ACC) - 1)
+    return flow if apart and not b.defines & register_bits(EXEC, 2) else "cross"

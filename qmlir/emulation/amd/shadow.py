@@ -31,6 +31,7 @@ class Shadow:
         self.copied: set[int] = set()  # those that are device memory: what is copied stays unwritten there
         self.unset = np.ones(g.u32.shape, np.uint16)
         self.unset_scalars = np.ones(g.s_u32.shape, np.uint16)
+        self.masks: dict[int, Array] = {}  # of scalar registers that hold a bit for each lane: of each lane
         self.unwritten = ((1 << len(g.u32)) - 1) | _SCALAR_BITS
         self.issued = np.zeros((4, g.waves), np.int64)
         self.done = np.zeros((4, g.waves), np.int64)
@@ -88,26 +89,48 @@ class Shadow:
             if number >= VGPR:
                 part = self.unset[number - VGPR][g.at]
             else:
-                part = np.broadcast_to(self.unset_scalars[number][g.at][:, None], g.on.shape)
-            found = part if found is None else np.maximum(found, part)
+                part = self._lanes_of(g, number)
+            found = part.copy() if found is None else np.maximum(found, part)
         return found if found is not None and (found[g.on] > 0).any() else None
 
     def _scalars(self, g: Gang, op: Operation, unwritten: int) -> None:
         numbers = [n for n in registers_of(unwritten) if n < VGPR]
-        found = np.max([self.unset_scalars[n][g.at] for n in numbers], axis=0) if numbers else 0
+        found = (
+            np.max([self.unset_scalars[n][g.at] for n in numbers], axis=0) if numbers else np.zeros(g.count, np.uint16)
+        )
+        lanes = None
+        if any(n in self.masks for n in numbers):
+            lanes = np.max([self._lanes_of(g, n) for n in numbers], axis=0)
         for number in registers_of(op.defines):
             if number < VGPR:
-                self.unset_scalars[number, g.at] = found
-                self.update(number)
+                self.set_scalar(g, number, found, lanes)
+
+    def _lanes_of(self, g: Gang, number: int) -> Array:
+        """Of a scalar register, for each lane."""
+        if number in self.masks:
+            return self.masks[number][g.at]
+        return np.broadcast_to(self.unset_scalars[number][g.at][:, None], g.on.shape)
+
+    def set_scalar(self, g: Gang, number: int, found: Array, lanes: Array | None = None) -> None:
+        """A scalar register of the selected waves; `lanes`: it holds a bit for each lane."""
+        if lanes is not None and number not in self.masks:
+            self.masks[number] = np.repeat(self.unset_scalars[number][:, None], g.lanes, axis=1)
+        self.unset_scalars[number, g.at] = found
+        if number in self.masks:
+            self.masks[number][g.at] = found[:, None] if lanes is None else lanes
+        self.update(number)
 
     def set(self, g: Gang, registers: int, found: Array | None) -> None:
         """These registers' active lanes hold what `found` says (None: values that were written)."""
         for number in registers_of(registers):
-            if number < VGPR:
-                self.unset_scalars[number, g.at] = 0 if found is None else found.max(axis=1)
-            else:
+            if number >= VGPR:
                 g.put(self.unset[number - VGPR], 0 if found is None else found)
-            self.update(number)
+                self.update(number)
+            elif found is None:
+                self.set_scalar(g, number, np.zeros(g.count, np.uint16))
+            else:
+                found = np.where(g.on, found, 0) if found.shape == g.on.shape else found
+                self.set_scalar(g, number, found.max(axis=1), found if found.shape == g.on.shape else None)
 
     def update(self, number: int) -> None:
         """Whether any lane of a register holds what nobody wrote."""

@@ -43,6 +43,8 @@ def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
                 shadow.set(g, register_bits(target + i, 1), unset)
 
         return Operation(ins, run, b.uses, b.defines, flow=flow)
+    if name in _LOW_OF_LOW:
+        return Operation(ins, run, b.uses, b.defines, flow=_low_of_low(b, _LOW_OF_LOW[name]))
     if name.startswith("v_cndmask") and "SDWA" not in ins.form and "DPP" not in ins.form:
         f = ins.fields
         mask = b.read_mask(f["src2"] if "VOP3" in ins.form else VCC)
@@ -50,6 +52,27 @@ def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
         if name == "v_cndmask_b32":
             return Operation(ins, run, b.uses, b.defines, chooses=mask, choices=sides)
     return Operation(ins, run, b.uses, b.defines)
+
+
+# Operations on 64 bits whose low word depends on low words only, with their operands of 64 bits: LLVM lets the high
+# word of one be a register that nobody wrote.
+_LOW_OF_LOW = {"v_mad_u64_u32": (2,), "v_mad_i64_i32": (2,), "v_lshlrev_b64": (1,), "v_lshl_add_u64": (0, 2)}
+
+
+def _low_of_low(b: Builder, wide: tuple[int, ...]) -> Callable[[Gang, Shadow], None]:
+    f = b.instruction.fields
+    high = 0
+    for i in wide:
+        high |= register_bits((f[f"src{i}"] if f"src{i}" in f else f[f"vsrc{i}"]) + 1, 1)
+    target = register_bits(f["vdst"], 1)
+
+    def flow(g: Gang, shadow: Shadow) -> None:
+        low = shadow.joined(g, b.uses & ~high & shadow.unwritten)
+        rest = shadow.joined(g, b.uses & shadow.unwritten)
+        shadow.set(g, target, low)
+        shadow.set(g, b.defines & ~target, rest)
+
+    return flow
 
 
 # ---- operations

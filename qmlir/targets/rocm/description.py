@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..base import COMPILED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Peak, Target, decode_pass
+from ..base import EMULATED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Peak, Target, decode_pass
 from ..gpu import Gpu, parse_mma
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _rocm(
         name=name,
         driver="hip",
         summary=summary,
-        status=COMPILED,
+        status=EMULATED,
         device_attribute=gpu.attribute(),
         mma=mma,
         scaled_mma=scaled_mma,
