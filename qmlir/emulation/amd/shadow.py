@@ -108,7 +108,8 @@ class Shadow:
     def _lanes_of(self, g: Gang, number: int) -> Array:
         """Of a scalar register, for each lane."""
         if number in self.masks:
-            return self.masks[number][g.at]
+            held: Array = self.masks[number][g.at]
+            return held
         return np.broadcast_to(self.unset_scalars[number][g.at][:, None], g.on.shape)
 
     def set_scalar(self, g: Gang, number: int, found: Array, lanes: Array | None = None) -> None:
