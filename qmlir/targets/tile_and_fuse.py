@@ -263,9 +263,9 @@ class MmaStrategy:
                 "one row or column: a matrix instruction would compute a tile for it",
                 "the stock route reduces across lanes, which is bound by memory as it must be",
             )
-        if c.k is None and None in c.batch:
-            # IREE 3.13 fails to compile some: iree-codegen-gpu-pad-operands pads K where a batch is dynamic.
-            return Decline("K and the batch are dynamic: IREE's padding of both fails", "a static K, or one product")
+        if c.k is None:
+            # IREE 3.13 fails to compile some: its iree-codegen-gpu-pad-operands, where another size is dynamic too.
+            return Decline("K is dynamic: IREE's padding of it fails in some programs", "a static K")
         if c.k == 1:
             return Decline("K is one: an outer product, nothing to sum", "none needed: elementwise code fits")
         config = choose(kinds, self.machine, c, where)
