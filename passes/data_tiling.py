@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from .._mlir import arith, ir
 from .base import Pass, State
 from .groups import find_contractions
-from .lower.build import Arg, apart, dims, elementwise
+from .lower.build import apart, mapped
 
 HINT = "iree.opt.data_tiling"
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
@@ -92,10 +92,7 @@ def _widen_masks(op: Any) -> None:
     block = op.regions[0].blocks[0]
     for i in _masks(op):
         with ir.InsertionPoint(op), op.location:
-            mask = op.operands[i]
-            op.operands[i] = apart(
-                elementwise([Arg.aligned(mask, dims(mask))], dims(mask), byte, lambda bit: arith.extui(byte, bit))
-            )
+            op.operands[i] = apart(mapped(op.operands[i], byte, lambda bit: arith.extui(byte, bit)))
         argument = block.arguments[i]
         argument.set_type(byte)
         with ir.InsertionPoint.at_block_begin(block), op.location:
@@ -109,7 +106,7 @@ def _sums(module: Any) -> bool:
 
     def visit(op: Any) -> Any:
         nonlocal found
-        if op.name == "linalg.generic" and "reduction" in str(op.attributes["iterator_types"]):
+        if op.name == "linalg.generic" and not _elementwise(op):
             found = found or _batched(op.operands[0].type)
         return ir.WalkResult.ADVANCE
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from .._mlir import arith, ir, linalg
 from .base import Pass, State
-from .lower.build import Arg, dims, elementwise, filled, scalar
+from .lower.build import dims, filled, mapped, scalar
 
 _BEYOND = {"arith.maximumf": arith.CmpFPredicate.OGT, "arith.minimumf": arith.CmpFPredicate.OLT}
 _UNO = arith.CmpFPredicate.UNO
@@ -147,13 +147,9 @@ def _reduce_integers(op: Any) -> None:
     changed = {reduced.position for reduced in reductions}
     for i, (old, result) in enumerate(zip(op.results, new.results, strict=True)):
         t = old.type.element_type
-        value = _per_element(result, t, lambda x, t=t: _number_of(x, t)) if i in changed else result
+        value = mapped(result, t, lambda x, t=t: _number_of(x, t)) if i in changed else result
         old.replace_all_uses_with(value)
     op.erase()
-
-
-def _per_element(value: Any, t: Any, body: Any) -> Any:
-    return elementwise([Arg(value, tuple(range(value.type.rank)))], dims(value), t, body)
 
 
 def _ordered_tensor(init: Any, combination: str) -> Any:
@@ -161,7 +157,7 @@ def _ordered_tensor(init: Any, combination: str) -> Any:
     if not isinstance(init.owner, ir.Block) and init.owner.operation.name == "linalg.fill":
         return filled(dims(init), _ordered(init.owner.operation.operands[0], combination))
     t = init.type.element_type
-    return _per_element(init, _integer(t), lambda x: _ordered(x, combination))
+    return mapped(init, _integer(t), lambda x: _ordered(x, combination))
 
 
 def _integer(t: Any) -> Any:

@@ -311,6 +311,11 @@ def elementwise(
     return generic(args, empty(sizes, t), range(rank), rank, lambda *xs: body(*xs[:-1]), attributes=attributes)
 
 
+def mapped(value: Any, t: Any, body: Body) -> Any:
+    """One result element, of type `t`, from each element of one tensor."""
+    return elementwise([Arg(value, tuple(range(value.type.rank)))], dims(value), t, body)
+
+
 def repeat(value: Any, axis: int, times: int) -> Any:
     """Each element along `axis` `times` times over, as numpy.repeat."""
     if times == 1:
