@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ..._mlir import arith, ir, math as math_ops
 from ...dialect.ods import View
 from ...dialect.ops.common import shape_of
@@ -17,7 +19,7 @@ from ...dialect.ops.moe import MoeOp
 from ...dialect.ops.moe_align_block_size import MoeAlignBlockSizeOp
 from ...dialect.ops.route import RouteOp
 from .blocks import constant, count, flag, loop_i32, read
-from .build import Arg, collapse, dims, elementwise, expand, filled, generic
+from .build import Arg, collapse, dense, dims, elementwise, filled, generic
 from .dynamic import lower_dynamic_quantize
 from .grouped import blocked_product, blocked_rows, combine, route_rows, slot_rows
 from .scalars import cast_f, const, f32, i32, maximum, sigmoid, to_f32
@@ -58,10 +60,7 @@ def _weighted(op: MoeOp) -> tuple[Any, Any]:
         sizes = [tokens, topk, dims(op.input)[-1]]
         return elementwise([Arg(op.input, axes), weights], sizes, t,
                            lambda v, w: cast_f(arith.mulf(to_f32(v), to_f32(w)), t)), None  # fmt: skip
-    if op.input_scale is None:
-        ones = elementwise([weights], [tokens, topk], f32(), to_f32)
-        return op.input, expand(ones, [[tokens], [topk, 1]])
-    scale = op.input_scale
+    scale = dense(np.ones((), np.float32)) if op.input_scale is None else op.input_scale
     shape = shape_of(scale)
     loops = {0: (), 1: (2,), 2: (0, 2), 3: (0, 1, 2)}[len(shape)]
     sizes = [tokens, topk, dims(scale)[-1] if shape else 1]
