@@ -192,10 +192,11 @@ class Driver:
         return done[0]
 
     def name_allocation(self, name: str, dtype: str, shape: tuple[int, ...], item: int) -> None:
-        """What was allocated last holds an argument of the program's function: messages name its elements."""
+        """What was allocated last holds an argument of the program's function: messages name its elements. For an
+        argument without elements nothing was."""
         self._update_memory()
         made = self.memory.newest
-        if made is not None and made.size >= item * math.prod(shape):
+        if made is not None and 0 < item * math.prod(shape) <= made.size:
             made.tensor = Tensor(name, dtype, shape, item)
 
     def check_read(self, name: str, dtype: str, shape: tuple[int, ...], item: int) -> None:

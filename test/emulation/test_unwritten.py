@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from emulation.test_programs import TARGETS
 
 import qmlir
-from qmlir.emulation.memory import Tensor
+from qmlir.emulation.driver import Driver
+from qmlir.emulation.memory import Memory, Tensor
 
 RESULT = """
 func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
@@ -65,6 +67,17 @@ def test_elements_are_named_beyond_the_end_too() -> None:
     assert tensor.element(24) == "element [4, 0] of lhs, f16[4, 3]"
     assert tensor.element(-2) == "element [-1, 2] of lhs, f16[4, 3]"
     assert Tensor("scale", "f32", (), 4).element(4) == "element [1] of scale, f32[]"
+
+
+def test_an_argument_without_elements_has_no_name_to_give() -> None:
+    """Nothing is allocated for it, so the newest allocation is the argument's before it."""
+    memory = Memory()
+    data = np.zeros(16, np.float32)
+    lhs = memory.add(data.ctypes.data, data.nbytes)
+    driver = SimpleNamespace(memory=memory, _update_memory=lambda: None)
+    Driver.name_allocation(driver, "lhs", "f32", (4, 4), 4)  # type: ignore[arg-type]
+    Driver.name_allocation(driver, "rows", "f32", (4, 0), 4)  # type: ignore[arg-type]
+    assert lhs.tensor == Tensor("lhs", "f32", (4, 4), 4)
 
 
 def test_accesses_beyond_an_argument_name_its_element() -> None:
