@@ -398,7 +398,7 @@ class Program:
 _OUTSIDE = re.compile(r"an id of (\w+) \(argument (\d+)\) is outside \[0, (\d+)\)")
 
 
-def _with_position(reason: str, args: tuple[Any, ...]) -> str:
+def with_position(reason: str, args: tuple[Any, ...]) -> str:
     """The reason with the first id that is outside its range, where the arguments show it."""
     found = _OUTSIDE.search(reason)
     if found is None or int(found[2]) >= len(args):
@@ -472,7 +472,7 @@ class Function:
         try:
             self._context.invoke(self._function, inputs, outputs)
         except (RuntimeError, ValueError) as e:
-            raise InputError(f"{self.name} failed: {_with_position(runtime_reason(e), args)}") from None
+            raise InputError(f"{self.name} failed: {with_position(runtime_reason(e), args)}") from None
         results = [self._result(outputs, i) for i in range(len(self._outputs))]
         if torch_result:
             results = [to_torch(r) for r in results]

@@ -11,6 +11,7 @@ from qmlir.artifact import Artifact
 from qmlir.dialect.dtypes import DTYPES
 from qmlir.emulation.cuda.formats import Array
 from qmlir.errors import InputError
+from qmlir.runtime import with_position
 from qmlir.spec import Signature
 
 from .host import Compiled, Dispatch, Failure, compile_program
@@ -31,7 +32,7 @@ class Function:
             program = self.program
             raw, program.dispatches = program.compiled.run(*arrays, function=self.name, **program.options)
         except Failure as e:
-            raise InputError(f"{self.name} failed: {e}") from None
+            raise InputError(f"{self.name} failed: {with_position(str(e), arguments)}") from None
         results = [_typed(r, spec.dtype) for r, spec in zip(raw, self.signature.outputs, strict=True)]
         return results[0] if len(results) == 1 else tuple(results)
 
