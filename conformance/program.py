@@ -99,7 +99,7 @@ class Program:
 
     def _module(self, outputs: Sequence[str]) -> Any:
         from qmlir._mlir import func, ir
-        from qmlir.passes.lower.build import dense
+        from qmlir.ir.build import dense
         from qmlir.signature import DTYPE, NAME
 
         order = self.arguments()

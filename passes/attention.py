@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 
 from .._mlir import arith, ir, linalg, math, tensor
 from .._spelling import location_text
+from ..ir.build import Arg, Size, collapse, dims, elementwise, expand, filled, generic, scalar, transpose
+from ..ir.walk import collect
 from ..kernels.attention import OP, Attention, Tensor, describe, has_body
 from ..kernels.description import Unfit
 from ..strategy import Accept, AttentionStrategy, Contraction, Decision, Plan
 from ..targets import resolve
 from .base import Pass, State
-from .lower.build import Arg, Size, collapse, dims, elementwise, expand, filled, generic, scalar, transpose
 
 
 @dataclass(frozen=True)
@@ -65,15 +66,7 @@ def _decide(a: Attention, strategies: Sequence[AttentionStrategy]) -> tuple[Deci
 
 
 def _attention_ops(module: Any) -> list[Any]:
-    found: list[Any] = []
-
-    def visit(op: Any) -> Any:
-        if op.name == OP:
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
+    return collect(module, OP)
 
 
 def _shared(a: Attention) -> tuple[int, ...]:

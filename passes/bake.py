@@ -12,9 +12,10 @@ import numpy as np
 from .._mlir import ir
 from ..dialect.dtypes import DTYPES
 from ..errors import DiagnosticsError, UsageError
+from ..ir.build import dense_like
+from ..ir.walk import collect
 from ..parameters import RAW
 from .base import Diagnostic, Pass, State, error_at
-from .lower.build import dense_like
 
 _NAMED = re.compile(r'#flow\.parameter\.named<(?:"([^"]*)"::)?"([^"]*)">')
 _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"}
@@ -64,14 +65,7 @@ class BakeParametersPass(Pass):
                         operation,
                     )
         found: list[Diagnostic] = []
-        loads: list[Any] = []
-
-        def visit(op: Any) -> Any:
-            if op.name == "util.global.load" and op.attributes["global"].value in named:
-                loads.append(op)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
+        loads = collect(module, "util.global.load", where=lambda op: op.attributes["global"].value in named)
         for op in loads:
             scope, key, _ = named[op.attributes["global"].value]
             try:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import arith, ir, linalg
+from ..ir.build import dims, empty, tensor_type
+from ..ir.scalars import bf16_bits
+from ..ir.walk import collect
 from .base import Pass, State
-from .lower.build import dims, empty, tensor_type
-from .lower.scalars import bf16_bits
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,7 @@ class Bf16AsBitsPass(Pass):
     summary: ClassVar[str] = "compute bf16 results as i16 bits"
 
     def run(self, module: Any, state: State) -> None:
-        found: list[Any] = []
-
-        def visit(op: Any) -> Any:
-            if op.name == "linalg.generic" and len(op.results) == 1 and _rounding(op) is not None:
-                found.append(op)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
+        found = collect(module, "linalg.generic", where=lambda op: len(op.results) == 1 and _rounding(op) is not None)
         for op in found:
             _rewrite(op)
         module.operation.walk(_read_bits)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import ir
+from ..ir.build import apart
+from ..ir.walk import collect
 from .base import Pass, State
 from .groups import find_contractions
-from .lower.build import apart
 
 # What IREE looks through when it fuses: results that are the same data, or one element from one.
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.extract_slice")
@@ -29,14 +30,9 @@ class SplitBroadcastPass(Pass):
 
     def run(self, module: Any, state: State) -> None:
         contractions = [c.op for c in find_contractions(module)]
-        reductions: list[Any] = []
-
-        def visit(op: Any) -> Any:
-            if op.name == "linalg.generic" and "reduction" in _kinds(op) and op not in contractions:
-                reductions.append(op)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
+        reductions = collect(
+            module, "linalg.generic", where=lambda op: "reduction" in _kinds(op) and op not in contractions
+        )
         for op in reductions:
             kept = _kinds(op).count("parallel")
             for result in op.results:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import arith, ir
+from ..ir.build import apart, mapped
+from ..ir.walk import collect
 from .base import Pass, State
 from .groups import find_contractions
-from .lower.build import apart, mapped
 
 HINT = "iree.opt.data_tiling"
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
@@ -102,16 +103,7 @@ def _widen_masks(op: Any) -> None:
 
 def _sums(module: Any) -> bool:
     """Whether the module reduces a tensor of floats with three axes or more, one of them dynamic."""
-    found = False
-
-    def visit(op: Any) -> Any:
-        nonlocal found
-        if op.name == "linalg.generic" and not _elementwise(op):
-            found = found or _batched(op.operands[0].type)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
+    return any(_batched(op.operands[0].type) for op in collect(module, "linalg.generic") if not _elementwise(op))
 
 
 def _batched(t: Any) -> bool:
@@ -122,12 +114,4 @@ def _batched(t: Any) -> bool:
 
 def _starts(module: Any) -> list[Any]:
     """The `tensor.empty` of a module: one at least outlives the passes before IREE looks for marks."""
-    found: list[Any] = []
-
-    def visit(op: Any) -> Any:
-        if op.name == "tensor.empty":
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
+    return collect(module, "tensor.empty")

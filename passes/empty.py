@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import PassManager, arith, func, ir, scf, tensor
+from ..ir.build import index
+from ..ir.walk import collect
 from ..signature import NAME
 from .base import Pass, State
 from .lower.blocks import assert_that
-from .lower.build import index
 
 
 @dataclass(frozen=True)
@@ -101,14 +102,7 @@ def _guard(module: Any, body: Any) -> None:
 
 
 def _pads(f: Any) -> bool:
-    found = []
-
-    def visit(op: Any) -> Any:
-        found.append(op.name == "tensor.pad")
-        return ir.WalkResult.ADVANCE
-
-    f.operation.walk(visit)
-    return any(found)
+    return bool(collect(f, "tensor.pad"))
 
 
 def _choose(outer: Any, types: list[Any], shapes: int, name: str) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import arith, ir
+from ..ir.scalars import bf16_bits, shaped_like
+from ..ir.walk import collect
 from .base import Pass, State
-from .lower.scalars import bf16_bits, shaped_like
 
 _LOAD, _STORE = "llvm.intr.masked.load", "llvm.intr.masked.store"
 _OF_INTEGERS = {"arith.sitofp": arith.sitofp, "arith.uitofp": arith.uitofp}
@@ -26,18 +27,8 @@ class ExpandBf16Pass(Pass):
     summary: ClassVar[str] = "convert to bf16 without a library call"
 
     def run(self, module: Any, state: State) -> None:
-        found: list[Any] = []
-        masked: list[Any] = []
-
-        def visit(op: Any) -> Any:
-            if op.name in (_LOAD, _STORE):
-                masked.append(op)
-            conversion = op.name in _OF_INTEGERS or (op.name == "arith.truncf" and _is(op.operands[0].type, ir.F32Type))
-            if conversion and _is(op.results[0].type, ir.BF16Type):
-                found.append(op)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
+        masked = collect(module, _LOAD, _STORE)
+        found = collect(module, "arith.truncf", *_OF_INTEGERS, where=_rounds)
         for op in found:
             with op.location, ir.InsertionPoint(op):
                 value = op.operands[0]
@@ -53,6 +44,11 @@ class ExpandBf16Pass(Pass):
             op.erase()
         for op in masked:
             _move_bits(op)
+
+
+def _rounds(op: Any) -> bool:
+    """Whether a conversion is one of f32 or of integers to bf16."""
+    return _is(op.results[0].type, ir.BF16Type) and (op.name in _OF_INTEGERS or _is(op.operands[0].type, ir.F32Type))
 
 
 def _move_bits(op: Any) -> None:

@@ -31,8 +31,9 @@ from ..dialect.ops.sparse_matmul import SparseMatmulOp
 from ..dialect.reference.conv import filter_parameter
 from ..dialect.reference.packing import unpack
 from ..dialect.reference.sparse import densified_dtype, densify, entries
+from ..ir.build import dense, dense_like, elements, transpose
+from ..ir.walk import collect
 from .base import Pass, State
-from .lower.build import dense, dense_like, elements, transpose
 from .lower.sparse import form_of
 from .lower.values import full_rank
 
@@ -47,14 +48,7 @@ class FoldPass(Pass):
     unpack_weights: bool = True
 
     def run(self, module: Any, state: State) -> None:
-        products: list[Any] = []
-
-        def visit(op: Any) -> Any:
-            if isinstance(op.opview, ProductOp):
-                products.append(op)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
+        products = collect(module, where=lambda op: isinstance(op.opview, ProductOp))
         for op in products:
             for step in self._steps():
                 with ir.InsertionPoint(op), op.location:

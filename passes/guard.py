@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .._mlir import ir
+from ..ir.walk import collect
 from .base import Diagnostic, Pass, State, error_at, fail
 
 
@@ -19,14 +19,10 @@ class GuardPass(Pass):
     def run(self, module: Any, state: State) -> None:
         ctx = module.operation.context
         found: list[Diagnostic] = []
-
-        def visit(op: Any) -> Any:
+        for op in collect(module):
             if not ctx.is_registered_operation(op.name):
                 found.append(error_at(op, f"'{op.name}' was not lowered and is unknown to IREE"))
             for name in [a if isinstance(a, str) else a.name for a in op.attributes]:
                 if name.startswith("qmlir."):
                     del op.attributes[name]
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
         fail(self.name, found)

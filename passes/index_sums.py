@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .._mlir import arith, ir, linalg
+from ..ir.walk import collect
 from .base import Pass, State
 
 
@@ -23,14 +24,7 @@ class IndexSumsPass(Pass):
     summary: ClassVar[str] = "sums that read their running index get it as an operand"
 
     def run(self, module: Any, state: State) -> None:
-        found: list[Any] = []
-
-        def visit(op: Any) -> Any:
-            if op.name == "linalg.generic" and _summed_indices(op):
-                found.append(op)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
+        found = collect(module, "linalg.generic", where=lambda op: _summed_indices(op))
         for op in found:
             with ir.InsertionPoint(op), op.location:
                 _rewrite(op)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import arith, ir, linalg
+from ..ir.build import dims, filled, mapped, scalar
+from ..ir.walk import collect
 from .base import Pass, State
-from .lower.build import dims, filled, mapped, scalar
 
 _BEYOND = {"arith.maximumf": arith.CmpFPredicate.OGT, "arith.minimumf": arith.CmpFPredicate.OLT}
 _UNO = arith.CmpFPredicate.UNO
@@ -28,17 +29,8 @@ class KeepNanPass(Pass):
     summary: ClassVar[str] = "comparisons in the place of maxima and minima that lose NaN (ROCm, sm_90a)"
 
     def run(self, module: Any, state: State) -> None:
-        found: list[Any] = []
-        reductions: list[Any] = []
-
-        def visit(op: Any) -> Any:
-            if op.name.startswith("linalg.") and len(op.regions) == 1 and any(map(_matters, _reduced(op))):
-                reductions.append(op)
-            elif op.name in _BEYOND and not _reduces(op) and not all(map(_is_number, op.operands)):
-                found.append(op)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
+        reductions = collect(module, where=_loses_nan)
+        found = collect(module, *_BEYOND, where=lambda op: not _reduces(op) and not all(map(_is_number, op.operands)))
         for op in found:
             a, b = op.operands
             with ir.InsertionPoint(op), op.location:
@@ -67,6 +59,10 @@ class _Reduced:
     """`arith.maximumf` or `arith.minimumf` of an element and the running value."""
     element: Any
     result: Any
+
+
+def _loses_nan(op: Any) -> bool:
+    return op.name.startswith("linalg.") and len(op.regions) == 1 and any(map(_matters, _reduced(op)))
 
 
 def _reduced(op: Any) -> list[_Reduced]:
@@ -217,7 +213,7 @@ def _from_integer(value: Any) -> bool:
 
 
 def _replaces_nan(op: Any) -> bool:
-    """`x is NaN ? number : f(x)`, which is how a requantisation reads its operand (passes/lower/scalars.py)."""
+    """`x is NaN ? number : f(x)`, which is how a requantisation reads its operand (ir/scalars.py)."""
     condition, number, _ = op.operands
     if isinstance(condition.owner, ir.Block) or not _is_number(number):
         return False

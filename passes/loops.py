@@ -8,9 +8,10 @@ from math import prod
 from typing import Any, ClassVar
 
 from .._mlir import ir, linalg
+from ..ir.build import crop, dims
+from ..ir.walk import collect
 from .base import Diagnostic, Pass, State, error_at, fail
 from .groups import find_contractions
-from .lower.build import crop, dims
 
 # More pieces than this are refused: each is an op of its own.
 MOST_PIECES = 64
@@ -35,15 +36,11 @@ class CutLoopsPass(Pass):
         found: list[Diagnostic] = []
         long: list[Any] = []
 
-        def visit(op: Any) -> Any:
-            if op.name in ("linalg.generic", "linalg.matmul", "linalg.batch_matmul"):
-                sizes = list(_reduced(op).values())
-                length = prod(sizes) if op not in contractions else max(sizes, default=1)
-                if length > self.longest:
-                    long.append((op, length))
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
+        for op in collect(module, "linalg.generic", "linalg.matmul", "linalg.batch_matmul"):
+            sizes = list(_reduced(op).values())
+            length = prod(sizes) if op not in contractions else max(sizes, default=1)
+            if length > self.longest:
+                long.append((op, length))
         for op, length in long:
             pieces = self._pieces(op, op in contractions)
             if pieces is None:

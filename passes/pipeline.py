@@ -12,6 +12,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from .. import settings
 from .._mlir import PassManager, ir
 from .._spelling import location_text
 from ..errors import Diagnostic, DiagnosticsError, PassError, UsageError
+from ..ir.walk import collect
 from .base import Pass, State
 from .registry import PASSES, UPSTREAM, parse_pass
 
@@ -110,21 +112,16 @@ def undeclared(text: str) -> list[str]:
 
 def _small(module: Any) -> bool:
     """Whether printing the module's operation for a reproducer is affordable: no constant of over 2^20 elements."""
-    small = True
 
-    def visit(op: Any) -> Any:
-        nonlocal small
-        if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
-            t = op.results[0].type
-            count = 1
-            for i in range(t.rank):
-                count *= t.get_dim_size(i)
-            # A resource (what front ends make of large weights) does not tell whether it is a splat.
-            small = small and (count < 1 << 20 or getattr(op.attributes["value"], "is_splat", False))
-        return ir.WalkResult.ADVANCE
+    def large(op: Any) -> bool:
+        t = op.results[0].type
+        if not isinstance(t, ir.RankedTensorType):
+            return False
+        count = prod(t.get_dim_size(i) for i in range(t.rank))
+        # A resource (what front ends make of large weights) does not tell whether it is a splat.
+        return count >= 1 << 20 and not getattr(op.attributes["value"], "is_splat", False)
 
-    module.walk(visit)
-    return small
+    return not collect(module, "arith.constant", where=large)
 
 
 def write_reproducer(ir_text: str, pipeline: str) -> Path:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import ir
+from ..ir.build import dims
+from ..ir.walk import collect
 from .base import Pass, State
-from .lower.build import dims
 from .lower.dynamic import ROWS
 
 
@@ -24,13 +25,9 @@ class FuseRowsPass(Pass):
 
     def run(self, module: Any, state: State) -> None:
         blocks: list[Any] = []
-
-        def visit(op: Any) -> Any:
-            if ROWS in op.attributes and not any(op.block == b for b in blocks):
+        for op in collect(module, where=lambda op: ROWS in op.attributes):
+            if op.block not in blocks:
                 blocks.append(op.block)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
         for block in blocks:
             for cluster in _clusters(block):
                 _outline(block, cluster)

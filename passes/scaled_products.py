@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import ir
+from ..ir.walk import collect
 from .base import Diagnostic, Pass, State, error_at, fail
 from .shared_memory import exports
 
@@ -43,11 +44,4 @@ class CheckScaledProductsPass(Pass):
 
 def _names(variant: Any) -> set[str]:
     """Those of the operations in a variant's executable."""
-    found: set[str] = set()
-
-    def visit(op: Any) -> Any:
-        found.add(op.name)
-        return ir.WalkResult.ADVANCE
-
-    variant.walk(visit)
-    return found
+    return {op.name for op in collect(variant)}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import arith, ir
+from ..ir.walk import collect
 from .base import Pass, State
 from .groups import find_contractions
 
@@ -24,14 +25,11 @@ class ExplicitSignPass(Pass):
 
     def run(self, module: Any, state: State) -> None:
         kept = {c.op for c in find_contractions(module)}
-        found: list[Any] = []
-
-        def visit(op: Any) -> Any:
-            if op.name == "arith.extsi" and str(op.operands[0].type) == "i8" and _outermost_linalg(op) not in kept:
-                found.append(op)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
+        found = collect(
+            module,
+            "arith.extsi",
+            where=lambda op: str(op.operands[0].type) == "i8" and _outermost_linalg(op) not in kept,
+        )
         for op in found:
             t = op.results[0].type
             with ir.InsertionPoint(op), op.location:

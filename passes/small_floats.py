@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .._mlir import arith, ir
+from ..ir.walk import collect
 from ..kernels.small_floats import FORMATS, SCALE, decoded
 from .base import Pass, State
 
@@ -28,21 +29,15 @@ class DecodeSmallFloatsPass(Pass):
 
     def run(self, module: Any, state: State) -> None:
         kept = set(self.keep.split("|"))
-        found: list[Any] = []
 
-        def visit(op: Any) -> Any:
+        def missing(op: Any) -> bool:
             if op.name == "arith.extf":
                 name = str(op.operands[0].type)
-                if name not in kept and (name in FORMATS or name == SCALE) and not _configured(op):
-                    found.append(op)
-            elif op.name == "arith.truncf":
-                name = str(op.results[0].type)
-                if name not in kept and name in FORMATS and str(op.operands[0].type) != "f64":
-                    found.append(op)
-            return ir.WalkResult.ADVANCE
+                return name not in kept and (name in FORMATS or name == SCALE) and not _configured(op)
+            name = str(op.results[0].type)
+            return name not in kept and name in FORMATS and str(op.operands[0].type) != "f64"
 
-        module.operation.walk(visit)
-        for op in found:
+        for op in collect(module, "arith.extf", "arith.truncf", where=missing):
             with ir.InsertionPoint(op), op.location:
                 t = op.results[0].type
                 if op.name == "arith.truncf":

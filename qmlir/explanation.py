@@ -161,16 +161,8 @@ def of_manifest(manifest: Mapping[str, Any]) -> Explanation:
 
 def op_names(module: Any) -> dict[str, str]:
     """The dialect's ops by the place they stand at."""
-    from ._mlir import ir
     from ._spelling import location_text
     from .dialect.ods import OPS
+    from .ir.walk import collect
 
-    found: dict[str, str] = {}
-
-    def visit(op: Any) -> Any:
-        if op.name in OPS:
-            found[location_text(op.location)] = op.name
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found
+    return {location_text(op.location): op.name for op in collect(module, *OPS)}

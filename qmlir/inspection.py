@@ -128,17 +128,13 @@ def _constant_bytes(module: Any) -> tuple[int, int]:
     from math import prod
 
     from ._mlir import ir
+    from .ir.walk import collect
 
     sizes: list[int] = []
-
-    def visit(op: Any) -> Any:
-        if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
-            t = op.results[0].type
-            bits = getattr(t.element_type, "width", 64)
-            sizes.append(prod(t.get_dim_size(i) for i in range(t.rank)) * bits // 8)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    for op in collect(module, "arith.constant", where=lambda op: isinstance(op.results[0].type, ir.RankedTensorType)):
+        t = op.results[0].type
+        bits = getattr(t.element_type, "width", 64)
+        sizes.append(prod(t.get_dim_size(i) for i in range(t.rank)) * bits // 8)
     return len(sizes), sum(sizes)
 
 

@@ -181,7 +181,7 @@ class Operation:
         """An `ir.Module` in the current context: `@main` takes the specs and returns the op's results."""
         from ._mlir import func, ir
         from .dialect.ops.common import tensor_type
-        from .passes.lower.build import dense
+        from .ir.build import dense
         from .signature import DTYPE, NAME, SIZES, sizes_attribute
 
         every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}

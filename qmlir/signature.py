@@ -16,7 +16,8 @@ from .dialect.ops.common import element_of, shape_of
 from .dialect.ops.product import ProductOp
 from .dialect.sizes import Size, Solver
 from .errors import Diagnostic, ParseError
-from .passes.lower import build
+from .ir import build
+from .ir.walk import collect
 from .relations import Relations
 from .spec import Signature, TensorSpec
 
@@ -295,22 +296,17 @@ def _value_dtype(value: Any) -> str | None:
 def schemes(module: Any) -> list[dict[str, Any]]:
     """What is quantised how: one row a product, for the manifest."""
     rows: list[dict[str, Any]] = []
-
-    def visit(op: Any) -> Any:
-        if op.name in OPS and isinstance(op.opview, ProductOp):
-            view = op.opview
-            rows.append({
-                "op": op.name,
-                "lhs": view.lhs_code.name,
-                "rhs": view.rhs_code.name,
-                "out": view.out_code.name,
-                "lhs_scale": None if view.lhs_scale is None else list(shape_of(view.lhs_scale)),
-                "rhs_scale": None if view.rhs_scale is None else list(shape_of(view.rhs_scale)),
-                "zero_points": [n for n in ("lhs", "rhs") if getattr(view, f"{n}_zero_point") is not None],
-                "activation": view.activation,
-                "rounding": view.rounding,
-            })  # fmt: skip
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    for op in collect(module, *OPS, where=lambda op: isinstance(op.opview, ProductOp)):
+        view = op.opview
+        rows.append({
+            "op": op.name,
+            "lhs": view.lhs_code.name,
+            "rhs": view.rhs_code.name,
+            "out": view.out_code.name,
+            "lhs_scale": None if view.lhs_scale is None else list(shape_of(view.lhs_scale)),
+            "rhs_scale": None if view.rhs_scale is None else list(shape_of(view.rhs_scale)),
+            "zero_points": [n for n in ("lhs", "rhs") if getattr(view, f"{n}_zero_point") is not None],
+            "activation": view.activation,
+            "rounding": view.rounding,
+        })  # fmt: skip
     return rows

@@ -196,7 +196,7 @@ def _sets(work: Work) -> tuple[Any, list[TensorSpec]]:
     """A private function of one product on each set of operands, and what it returns."""
     from qmlir._mlir import func, ir
     from qmlir.dialect.ops.common import tensor_type
-    from qmlir.passes.lower.build import dense
+    from qmlir.ir.build import dense
 
     operation = qmlir.ops.BY_NAME[work.op]
     named = [o for _ in range(work.copies) for o in work.operands] + list(work.shared)

@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 from ..._mlir import arith, ir, util
 from ...dialect.ods import OPS, OpError
 from ...dialect.shapes import ShapeError
+from ...ir.scalars import OPAQUE_ZERO, i32
+from ...ir.walk import collect
 from ..base import Diagnostic, Pass, State, error_at, fail
 from .conv import lower_conv2d_q
 from .dynamic import lower_dynamic_quantize
@@ -21,7 +23,6 @@ from .elementwise import lower_dequant, lower_quantize, lower_unpack
 from .grouped import lower_grouped_matmul
 from .matmul import lower_scaled_matmul
 from .moe import lower_moe, lower_moe_align_block_size, lower_route
-from .scalars import OPAQUE_ZERO, i32
 from .sparse import lower_sparse_matmul
 
 Rule = Callable[[Any], list[Any]]  # the op's view -> its results' replacements
@@ -50,14 +51,7 @@ class LowerToLinalgPass(Pass):
 
     def run(self, module: Any, state: State) -> None:
         found: list[Diagnostic] = []
-        targets: list[Any] = []
-
-        def visit(op: Any) -> Any:
-            if op.name in OPS:
-                targets.append(op)
-            return ir.WalkResult.ADVANCE
-
-        module.operation.walk(visit)
+        targets = collect(module, where=lambda op: op.name in OPS)
         zeros = _OpaqueZeros()
         for op in targets:
             token = OPAQUE_ZERO.set(partial(zeros.of, op))

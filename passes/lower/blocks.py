@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from ..._mlir import arith, ir, tensor
 from ...dialect.shapes import block_count
+from ...ir.build import Arg, Size, apart, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
+from ...ir.scalars import i32, to_i32
 from ...kernels.routing import BACK, BLOCK_OF, ROW_OF, SLOT_OF
-from .build import Arg, Size, apart, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
-from .scalars import i32, to_i32
 
 _SLT, _SLE, _EQ, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "sge"))
 

@@ -17,9 +17,7 @@ from ...dialect.ods import OpError
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.constants import constant_array
 from ...dialect.ops.conv2d_q import FILTER_AXES, Conv2dQOp
-from ...kernels.bodies import scalar_constant
-from .blocks import assert_that
-from .build import (
+from ...ir.build import (
     Arg,
     Size,
     as_index,
@@ -37,9 +35,11 @@ from .build import (
     scalar,
     transpose,
 )
+from ...ir.scalars import i32, to_f32, to_i32
+from ...kernels.bodies import scalar_constant
+from .blocks import assert_that
 from .epilogue import Inputs, Named, finish
 from .matmul import apply_globals, correction_body, number_type, scaled
-from .scalars import i32, to_f32, to_i32
 from .values import Side, dequantized, full_rank, known_sums, make_side, unpack_codes
 
 

@@ -9,8 +9,8 @@ from ...dialect.dtypes import DTYPES, DType
 from ...dialect.enums import DIVIDING_RECIPES, SYMMETRIC_RECIPES
 from ...dialect.ods import View
 from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp
-from .build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generics, scalar
-from .scalars import clamp, const, f32, i32, maximum, requantize, to_f32, to_small_float
+from ...ir.build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generics, scalar
+from ...ir.scalars import clamp, const, f32, i32, maximum, requantize, to_f32, to_small_float
 
 # Marks the operations of one dynamic quantisation, for `qmlir-fuse-rows`.
 ROWS = "qmlir.rows"

@@ -14,8 +14,8 @@ from ...dialect.ops.quantize import QuantizeOp
 from ...dialect.ops.unpack import UnpackOp
 from ...dialect.reference.values import reciprocal
 from ...dialect.shapes import Shape, blocks
-from .build import Arg, Size, collapse, dense, dims, element, elementwise, expand
-from .scalars import cast_f, const, i32, requantize, to_f32, to_i32
+from ...ir.build import Arg, Size, collapse, dense, dims, element, elementwise, expand
+from ...ir.scalars import cast_f, const, i32, requantize, to_f32, to_i32
 from .values import make_side, real_value, unpack_codes
 
 

@@ -10,8 +10,8 @@ from ...dialect.dtypes import DType
 from ...dialect.ops.constants import constant_array
 from ...dialect.ops.product import ProductOp
 from ...dialect.reference.values import reciprocal
-from .build import Arg, Size, crop, dense, element, elementwise, expand
-from .scalars import activate, add, cast_f, const, f32, requantize, rounded, to_f32
+from ...ir.build import Arg, Size, crop, dense, element, elementwise, expand
+from ...ir.scalars import activate, add, cast_f, const, f32, requantize, rounded, to_f32
 
 Named = dict[str, Any]
 Start = Callable[[Named], Any]
@@ -139,7 +139,7 @@ def _per_element(value: Any, sizes: list[Size]) -> Any:
     """A scale that covers blocks of the result, repeated to one value an element of those axes."""
     from ...dialect.ops.common import shape_of
     from ...dialect.shapes import blocks
-    from .build import repeat
+    from ...ir.build import repeat
 
     shape = tuple(s if isinstance(s, int) else None for s in sizes)
     covered = blocks(shape_of(value), shape, "scale", "result")
@@ -185,7 +185,7 @@ def _gated(op: ProductOp, y: Any, sizes: list[Size], out: DType, fit: Callable[[
 
 def _column(pairs: Any, outer: list[Size], half: int, which: int) -> Any:
     """Column `which` of `[.., half, 2]`, as `[.., half]`."""
-    from .build import drop_axes
+    from ...ir.build import drop_axes
 
     rank = len(outer) + 2
     one = crop(pairs, [0] * (rank - 1) + [which], [*outer, half, 1])

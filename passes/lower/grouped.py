@@ -10,8 +10,7 @@ from ...dialect.dtypes import DType
 from ...dialect.ods import OpError, View
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.grouped_matmul import GroupedMatmulOp
-from .blocks import Blocks, Ranked, Sorted, as_i32, assert_ids
-from .build import (
+from ...ir.build import (
     Arg,
     Size,
     apart,
@@ -27,8 +26,9 @@ from .build import (
     repeat,
     scalar,
 )
+from ...ir.scalars import add, cast_f, const, f32, to_f32
+from .blocks import Blocks, Ranked, Sorted, as_i32, assert_ids
 from .matmul import product
-from .scalars import add, cast_f, const, f32, to_f32
 from .values import known_sums, make_side, unpack_codes, unpacked_dtype
 
 # Parameters of the result: one value a column, a row of a token, or a group.

@@ -17,9 +17,9 @@ from typing import Any
 from ..._mlir import arith
 from ...dialect.ods import OpError
 from ...dialect.ops.scaled_matmul import ScaledMatmulOp
-from .build import Arg, Size, apart, dims, element, elementwise, filled, generic, scalar
+from ...ir.build import Arg, Size, apart, dims, element, elementwise, filled, generic, scalar
+from ...ir.scalars import add, cast_f, const, i32, sub, to_f32, to_i32
 from .epilogue import Inputs, Named, finish
-from .scalars import add, cast_f, const, i32, sub, to_f32, to_i32
 from .values import Side, dequantized, known_sums, make_side, split_groups
 
 

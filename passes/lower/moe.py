@@ -18,11 +18,11 @@ from ...dialect.ops.dynamic_quantize import DynamicQuantizeOp
 from ...dialect.ops.moe import MoeOp
 from ...dialect.ops.moe_align_block_size import MoeAlignBlockSizeOp
 from ...dialect.ops.route import RouteOp
+from ...ir.build import Arg, collapse, dense, dims, elementwise, filled, generic
+from ...ir.scalars import cast_f, const, f32, i32, maximum, sigmoid, to_f32
 from .blocks import constant, count, flag, loop_i32, read
-from .build import Arg, collapse, dense, dims, elementwise, filled, generic
 from .dynamic import lower_dynamic_quantize
 from .grouped import blocked_product, blocked_rows, combine, route_rows, slot_rows
-from .scalars import cast_f, const, f32, i32, maximum, sigmoid, to_f32
 
 
 def lower_moe(op: MoeOp) -> list[Any]:

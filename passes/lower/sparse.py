@@ -25,8 +25,7 @@ from ...dialect.ops.common import shape_of
 from ...dialect.ops.sparse_matmul import SparseMatmulOp
 from ...dialect.reference.sparse import entries
 from ...dialect.shapes import show
-from .blocks import as_i32, assert_that, bounded, constant, flag, gather, loop_i32, read
-from .build import (
+from ...ir.build import (
     Arg,
     Size,
     apart,
@@ -44,8 +43,9 @@ from .build import (
     scalar,
     transpose,
 )
+from ...ir.scalars import f32, i32, to_f32, to_i32
+from .blocks import as_i32, assert_that, bounded, constant, flag, gather, loop_i32, read
 from .matmul import Contraction, Numbers, contract, product
-from .scalars import f32, i32, to_f32, to_i32
 from .values import Side, known_sums, make_side, unpack_codes, unpacked_dtype
 
 _SLT, _SLE, _EQ, _SGT, _SGE = (

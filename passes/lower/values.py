@@ -21,7 +21,7 @@ from ...dialect.ops.common import shape_of
 from ...dialect.ops.constants import constant_array
 from ...dialect.reference.packing import unpack as unpack_array
 from ...dialect.shapes import blocks
-from .build import (
+from ...ir.build import (
     Arg,
     Size,
     collapse,
@@ -36,7 +36,7 @@ from .build import (
     scalar,
     tensor_type,
 )
-from .scalars import add, const, f32, i32, sub, to_f32, to_i32
+from ...ir.scalars import add, const, f32, i32, sub, to_f32, to_i32
 
 # ---------------------------------------------------------------------------------------------------- codes
 

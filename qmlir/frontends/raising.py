@@ -76,7 +76,7 @@ class Tensor:
         """The `ir.Value`; for an array, an `arith.constant` at the current insertion point."""
         if self._value is not None:
             return self._value
-        from ..passes.lower.build import dense
+        from ..ir.build import dense
 
         assert self.array is not None
         return dense(self.array, self.dtype if DTYPES[self.dtype].kind == "float" else None)

@@ -12,8 +12,8 @@ import numpy as np
 
 from .._mlir import arith, ir, math, tensor
 from ..dialect.dtypes import DTYPES, SMALL_FLOATS, DType
-from ..passes.lower import build
-from ..passes.lower.scalars import clamp, const, f32, i32, requantize, round_to, to_f32, to_i32
+from ..ir import build
+from ..ir.scalars import clamp, const, f32, i32, requantize, round_to, to_f32, to_i32
 from ..spec import TensorSpec
 from .raising import Decline, Tensor
 

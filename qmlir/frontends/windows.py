@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._mlir import arith, ir, linalg, tensor
+from ..ir.walk import collect
 
 
 def cut_unread(module: Any) -> None:
@@ -15,14 +16,9 @@ def cut_unread(module: Any) -> None:
     because the next window would not fit, is refused: "inferred input/output operand #1 has shape's dimension #0 to be
     3, but found 2".
     """
-    found: list[Any] = []
-
-    def visit(op: Any) -> Any:
-        if op.name.startswith(("linalg.pooling_", "linalg.conv_", "linalg.depthwise_conv_")):
-            found.append(op.operation)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    found = collect(
+        module, where=lambda op: op.name.startswith(("linalg.pooling_", "linalg.conv_", "linalg.depthwise_conv_"))
+    )
     for op in found:
         _cut(op)
 

@@ -6,9 +6,7 @@ import math
 from typing import Any
 
 from .._mlir import arith, ir, math as mlir_math, tensor
-from ..kernels.attention import Tensor, build
-from ..passes.lower.blocks import loop_i32, read
-from ..passes.lower.build import (
+from ..ir.build import (
     Arg,
     collapse,
     dims,
@@ -23,6 +21,8 @@ from ..passes.lower.build import (
     static,
     tensor_type,
 )
+from ..kernels.attention import Tensor, build
+from ..passes.lower.blocks import loop_i32, read
 from .config import DecoderConfig
 
 _SLE = arith.CmpIPredicate.sle

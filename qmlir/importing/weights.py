@@ -12,8 +12,8 @@ from ..checkpoint import Activations, QuantizedWeight
 from ..dialect.dtypes import DTYPES, Array
 from ..dialect.shapes import group_along
 from ..errors import CheckpointError, UsageError
+from ..ir.build import Arg, dense, dims, elementwise
 from ..passes.lower.blocks import gather, loop_i32, read
-from ..passes.lower.build import Arg, dense, dims, elementwise
 from ..spec import TensorSpec
 from .program import Parameters
 

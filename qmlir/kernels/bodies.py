@@ -54,7 +54,7 @@ def computable(t: Any) -> bool:
 def scalar_constant(value: Any) -> Any:
     """The attribute of a scalar constant, also of one behind an optimisation barrier; None for any other value.
 
-    The lowering hides a zero behind a barrier to keep products and sums apart (`passes/lower/scalars.py: pinned`); a
+    The lowering hides a zero behind a barrier to keep products and sums apart (`ir/scalars.py: pinned`); a
     kernel keeps them apart by its rules.
     """
     owner = value.owner

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._mlir import ir
+from ..ir.walk import collect
 from .bodies import scalar_constant, unclonable
 
 WIDE, NARROW, COLUMN, SCALAR = "mn", "m", "n", ""
@@ -257,14 +258,7 @@ def read_by(op: Any) -> list[Any]:
     """The values that an op reads, its regions included: a gather is a generic that reads a tensor in its body."""
     if not op.regions:
         return list(op.operands)
-    found: list[Any] = []
-
-    def visit(inner: Any) -> Any:
-        found.extend(inner.operands)
-        return ir.WalkResult.ADVANCE
-
-    op.walk(visit)
-    return found
+    return [v for inner in collect(op) for v in inner.operands]
 
 
 def _behind(values: Sequence[Any], made: dict[Any, _Group], needs: dict[Any, frozenset[_Group]]) -> frozenset[_Group]:

@@ -12,7 +12,7 @@ from qmlir import TensorSpec
 from qmlir._mlir import context, ir
 from qmlir.dialect.dtypes import DTYPES
 from qmlir.dialect.ops.constants import constant_array
-from qmlir.passes.lower.build import dense
+from qmlir.ir.build import dense
 
 FLOATS = [name for name, d in DTYPES.items() if d.kind == "float"]
 

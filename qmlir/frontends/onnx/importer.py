@@ -18,7 +18,7 @@ from ..._mlir import func, ir
 from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import names_of
 from ...errors import QmlirError
-from ...passes.lower.build import apart
+from ...ir.build import apart
 from ...spec import TensorSpec
 from ..base import ImportOptions
 from ..raising import Decline, NotQuantised, Raising, Tensor, foreign_patterns, pattern_for

@@ -13,7 +13,7 @@ from ..._mlir import ir
 from ...dialect.dtypes import Array
 from ...dialect.ops.common import tensor_type
 from ...errors import Diagnostic, FrontEndError
-from ...passes.lower.build import truths
+from ...ir.build import truths
 from ...spec import TensorSpec
 from ..raising import Tensor
 from ..torch_mlir import to_linalg, without_ir

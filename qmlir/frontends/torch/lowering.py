@@ -8,9 +8,9 @@ from typing import Any
 
 from torch.fx import Node
 
-from ..._mlir import ir
 from ..._spelling import location_text
 from ...errors import Diagnostic, FrontEndError
+from ...ir.walk import collect
 from ..torch_mlir import to_linalg, without_ir
 from .graph import called, source_line
 
@@ -97,13 +97,9 @@ def _culprit(d: Diagnostic) -> str | None:
 
 def _left_over(module: Any, place: str) -> tuple[str, str] | None:
     """An operator that is still torch's, and where: one at `place` if there is one, else the first."""
-    found: list[tuple[str, str]] = []
-
-    def visit(op: Any) -> Any:
-        if op.name.startswith("torch.") and not op.name.startswith(_NOT_OPERATORS):
-            name = op.attributes["name"].value if op.name == "torch.operator" else op.name
-            found.append((name, location_text(op.location)))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    left = collect(module, where=lambda op: op.name.startswith("torch.") and not op.name.startswith(_NOT_OPERATORS))
+    found = [
+        (op.attributes["name"].value if op.name == "torch.operator" else op.name, location_text(op.location))
+        for op in left
+    ]
     return next((f for f in found if f[1] == place), found[0] if found else None)

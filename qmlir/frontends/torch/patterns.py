@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..._mlir import arith, ir
-from ...passes.lower.build import as_index, collapse, dims, expand, filled, scalar
+from ...ir.build import as_index, collapse, dims, expand, filled, scalar
 from ...spec import TensorSpec
 from ..raising import Raising, Tensor, register_raising
 from .custom_ops import NAMESPACE, OPERATIONS, register

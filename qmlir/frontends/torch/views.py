@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..._mlir import arith, ir
-from ...passes.lower.build import Size, as_index, collapse, dims, expand, tensor_type
+from ...ir.build import Size, as_index, collapse, dims, expand, tensor_type
 from .graph import aten, same
 
 RESHAPES = (aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.flatten.using_ints,

@@ -14,6 +14,7 @@ from math import prod
 from typing import Any
 
 from ..._mlir import ir, memref
+from ...ir.walk import collect
 from ...kernels import emit as e
 
 # Of a `hal.executable.export`: the bytes of shared memory that its function uses.
@@ -49,15 +50,7 @@ def pool(module: Any, functions: Sequence[Any]) -> list[int]:
 
 def _allocations(function: Any) -> list[Any]:
     """The `memref.alloc` operations of a function: all of them are of shared memory."""
-    found: list[Any] = []
-
-    def visit(op: Any) -> Any:
-        if op.name == "memref.alloc":
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    function.operation.walk(visit)
-    return found
+    return collect(function, "memref.alloc")
 
 
 def _offsets(allocations: Sequence[Any]) -> tuple[list[int], int]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from ...._mlir import arith
 from ....dialect.dtypes import DTYPES
-from ....passes.lower import build
-from ....passes.lower.scalars import i32
+from ....ir import build
+from ....ir.scalars import i32
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import cast_real, elementwise, integer, real, scale_code, small_float_code, store_integer
 from ..types import ELEMENTS, element_name

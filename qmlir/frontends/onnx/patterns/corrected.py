@@ -14,8 +14,8 @@ import onnx
 
 from ...._mlir import arith
 from ....dialect.dtypes import DTYPES
-from ....passes.lower import build
-from ....passes.lower.scalars import const, sigmoid
+from ....ir import build
+from ....ir.scalars import const, sigmoid
 from ...raising import NotQuantised, Tensor, raises
 from ...tensors import elementwise
 from ..model import refuse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...._mlir import arith
-from ....passes.lower import build
+from ....ir import build
 from ...raising import Tensor, raises
 from ...tensors import elementwise
 

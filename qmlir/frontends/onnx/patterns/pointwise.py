@@ -11,7 +11,7 @@ from typing import Any
 
 from ...._mlir import arith
 from ....dialect.dtypes import DTYPES
-from ....passes.lower.scalars import const, sigmoid
+from ....ir.scalars import const, sigmoid
 from ...raising import Decline, Tensor, raises
 from ...tensors import elementwise, integer, quantised
 from .common import BYTES, Quantised, ratio, same, scale_of, times, zero_of

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...._mlir import arith
-from ....passes.lower import build
-from ....passes.lower.scalars import i32
+from ....ir import build
+from ....ir.scalars import i32
 from ...raising import Tensor
 from ...tensors import elementwise, number
 

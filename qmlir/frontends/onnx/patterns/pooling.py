@@ -10,8 +10,8 @@ import numpy as np
 
 from ...._mlir import arith
 from ....dialect.dtypes import DTYPES
-from ....passes.lower import build
-from ....passes.lower.scalars import i32
+from ....ir import build
+from ....ir.scalars import i32
 from ....spec import TensorSpec
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import elementwise, integer, quantised

@@ -12,7 +12,7 @@ import numpy as np
 from ...._mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....dialect.shapes import group_along
-from ....passes.lower.build import apart
+from ....ir.build import apart
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import at_axis, drop_axis, elementwise, new_axis, quantised as requantise_scalar, real, scalar_of
 from .common import BYTES, Quantised, absorb, quantised_input, ratio, scale_of, times, zero_of

@@ -48,7 +48,7 @@ def _made_by(value: Any, name: str) -> list[Any] | None:
 
 def _requantised(value: Any) -> tuple[Any, Any, float, float] | None:
     """`x, zero, lo, hi` of a value `clamp(roundeven(x) + zero, lo, hi)` in which a NaN counts as 0 (as
-    passes/lower/scalars.py: requantize writes it); `zero` is None where nothing is added."""
+    ir/scalars.py: requantize writes it); `zero` is None where nothing is added."""
     bounds = []
     for name in ("arith.minimumf", "arith.maximumf"):
         pair = _made_by(value, name)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from ..._mlir import arith, ir, math
-from ...dialect.dtypes import SMALL_FLOATS, DType
+from .._mlir import arith, ir, math
+from ..dialect.dtypes import SMALL_FLOATS, DType
 from .build import scalar
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..._mlir import arith, ir, linalg, tensor, util
-from ...dialect.dtypes import DTYPES, Array
+from .._mlir import arith, ir, linalg, tensor, util
+from ..dialect.dtypes import DTYPES, Array
 
 Size = Any  # int | ir.Value of index type
 Body = Callable[..., Any]

@@ -1,0 +1,39 @@
+"""Finding operations, and what makes a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .._mlir import ir
+
+
+def collect(root: Any, *names: str, where: Callable[[Any], bool] | None = None) -> list[Any]:
+    """The operations of `root` and of its regions, those of a region before the operation that holds it. `names` and
+    `where` say which: all of them without either. The list stays as it is when the caller changes the IR."""
+    found: list[Any] = []
+
+    def visit(op: Any) -> Any:
+        if (not names or op.name in names) and (where is None or where(op)):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    root.operation.walk(visit)
+    return found
+
+
+def producer(value: Any) -> Any:
+    """The operation that makes a value; None for an argument of a block."""
+    return None if isinstance(value.owner, ir.Block) else value.owner.operation
+
+
+def made_by(value: Any, *names: str) -> Any:
+    """The operation that makes a value where its name is one of `names`; None otherwise."""
+    op = producer(value)
+    return op if op is not None and op.name in names else None
+
+
+def producer_name(value: Any) -> str:
+    """The name of the operation that makes a value; empty for an argument of a block."""
+    op = producer(value)
+    return "" if op is None else str(op.name)
