@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from .._mlir import arith, ir
 from ..ir.build import apart, mapped
-from ..ir.walk import collect
+from ..ir.walk import collect, producer
 from .base import Pass, State
 from .groups import find_contractions
 
@@ -59,7 +59,7 @@ def _masked(module: Any) -> list[Any]:
     todo = list(fused)
     while todo:
         for v in todo.pop().operands:
-            op = None if isinstance(v.owner, ir.Block) else v.owner.operation
+            op = producer(v)
             if op is not None and op not in fused and (op.name in _VIEWS or _elementwise(op)):
                 fused[op] = None
                 todo.append(op)
@@ -84,8 +84,8 @@ def _is_mask(t: Any) -> bool:
 
 
 def _vanishes(value: Any) -> bool:
-    made = not isinstance(value.owner, ir.Block) and _elementwise(value.owner.operation)
-    return made and len(list(value.uses)) == 1
+    made = producer(value)
+    return made is not None and _elementwise(made) and len(list(value.uses)) == 1
 
 
 def _widen_masks(op: Any) -> None:

@@ -6,13 +6,13 @@ whose body is `acc + ext(lhs) * ext(rhs)`, a named matmul, or one of the convolu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from .._mlir import ir, linalg
 from .._spelling import location_text
+from ..ir.walk import behind, collect, made_by, producer
 from ..strategy import Contraction
 
 # Discardable attributes with the largest |code| of each side, given by whoever knows it.
@@ -47,15 +47,7 @@ CONVOLUTIONS = {
 
 def find_contractions(module: Any) -> list[Contraction]:
     """The contractions of `module`, in program order, each with its op."""
-    return [c for op in _walk(module.operation) if (c := describe(op)) is not None]
-
-
-def _walk(root: Any) -> Iterator[Any]:
-    for region in root.regions:
-        for block in region.blocks:
-            for op in block.operations:
-                yield op.operation
-                yield from _walk(op.operation)
+    return [c for op in collect(module) if (c := describe(op)) is not None]
 
 
 def describe(op: Any) -> Contraction | None:
@@ -76,13 +68,13 @@ def _multiplies_and_adds(block: Any) -> bool:
     """Whether the body is `yield acc + ext(lhs) * ext(rhs)`, operands in any order."""
     lhs, rhs, acc = block.arguments
     yielded = list(block.operations)[-1].operation
-    total = _definition(yielded.operands[0])
+    total = producer(yielded.operands[0])
     if total is None or total.name not in _PRODUCTS:
         return False
     terms = list(total.operands)
     if acc not in terms:
         return False
-    product = _definition(terms[1] if terms[0] == acc else terms[0])
+    product = producer(terms[1] if terms[0] == acc else terms[0])
     if product is None or product.name != _PRODUCTS[total.name]:
         return False
     left, right = (_without_extension(value) for value in product.operands)
@@ -97,13 +89,8 @@ def _unsigned_operands(op: Any) -> set[int]:
     return {position for position in (0, 1) if any(arguments[position] == o.operands[0] for o in extended)}
 
 
-def _definition(value: Any) -> Any:
-    """The operation that defines `value`, None for a block argument."""
-    return None if isinstance(value.owner, ir.Block) else value.owner.operation
-
-
 def _without_extension(value: Any) -> Any:
-    op = _definition(value)
+    op = producer(value)
     return op.operands[0] if op is not None and op.name in _EXTENSIONS else value
 
 
@@ -214,7 +201,4 @@ def _product(sizes: Any) -> int | None:
 
 
 def _is_constant(value: Any) -> bool:
-    op = _definition(value)
-    while op is not None and op.name in _VIEWS:
-        op = _definition(op.operands[0])
-    return op is not None and op.name in _CONSTANTS
+    return made_by(behind(value, *_VIEWS), *_CONSTANTS) is not None

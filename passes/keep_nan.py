@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from .._mlir import arith, ir, linalg
 from ..ir.build import dims, filled, mapped, scalar
-from ..ir.walk import collect
+from ..ir.walk import collect, made_by, producer
 from .base import Pass, State
 
 _BEYOND = {"arith.maximumf": arith.CmpFPredicate.OGT, "arith.minimumf": arith.CmpFPredicate.OLT}
@@ -74,7 +74,7 @@ def _reduced(op: Any) -> list[_Reduced]:
     found = []
     for i, value in enumerate(block.operations[len(block.operations) - 1].operands):
         running = block.arguments[len(block.arguments) - count + i]
-        combined = None if isinstance(value.owner, ir.Block) else value.owner.operation
+        combined = producer(value)
         if combined is None or combined.name not in _BEYOND or running not in list(combined.operands):
             continue
         if len(list(running.uses)) != 1 or len(list(value.uses)) != 1:
@@ -150,7 +150,7 @@ def _reduce_integers(op: Any) -> None:
 
 def _ordered_tensor(init: Any, combination: str) -> Any:
     """`_ordered` of each element of what a reduction starts from."""
-    if not isinstance(init.owner, ir.Block) and init.owner.operation.name == "linalg.fill":
+    if made_by(init, "linalg.fill") is not None:
         return filled(dims(init), _ordered(init.owner.operation.operands[0], combination))
     t = init.type.element_type
     return mapped(init, _integer(t), lambda x: _ordered(x, combination))
@@ -191,9 +191,9 @@ def _flipped(bits: Any) -> Any:
 def _is_number(value: Any) -> bool:
     """Whether a value is known not to be NaN: a constant, an integer as a float, one that was NaN and was replaced, and
     sums and bounds of those, of which one operand is finite."""
-    if isinstance(value.owner, ir.Block):
+    op = producer(value)
+    if op is None:
         return False
-    op = value.owner.operation
     if op.name == "arith.constant":
         constant = op.attributes["value"]
         if isinstance(constant, ir.DenseElementsAttr) and constant.is_splat:
@@ -209,15 +209,13 @@ def _is_number(value: Any) -> bool:
 
 
 def _from_integer(value: Any) -> bool:
-    return not isinstance(value.owner, ir.Block) and value.owner.operation.name in ("arith.sitofp", "arith.uitofp")
+    return made_by(value, "arith.sitofp", "arith.uitofp") is not None
 
 
 def _replaces_nan(op: Any) -> bool:
     """`x is NaN ? number : f(x)`, which is how a requantisation reads its operand (ir/scalars.py)."""
     condition, number, _ = op.operands
-    if isinstance(condition.owner, ir.Block) or not _is_number(number):
-        return False
-    test = condition.owner.operation
-    if test.name != "arith.cmpf" or ir.IntegerAttr(test.attributes["predicate"]).value != int(_UNO):
+    test = made_by(condition, "arith.cmpf")
+    if test is None or not _is_number(number) or ir.IntegerAttr(test.attributes["predicate"]).value != int(_UNO):
         return False
     return bool(test.operands[0] == test.operands[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .._mlir import ir
+from ..ir.walk import producer
 from ..kernels.rows import Rows, find, read_by
 from ..strategy import Accept, Plan
 from ..targets import resolve
@@ -68,7 +68,7 @@ def _torn(rows: Rows) -> bool:
         if ROWS not in op.attributes:
             continue
         near = [u.owner.operation for v in op.results for u in v.uses]
-        near += [v.owner.operation for v in op.operands if not isinstance(v.owner, ir.Block)]
+        near += [made for made in map(producer, op.operands) if made is not None]
         if any(ROWS in n.attributes and n not in rows.operations for n in near):
             return True
     return False

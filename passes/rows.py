@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from .._mlir import ir
 from ..ir.build import dims
-from ..ir.walk import collect
+from ..ir.walk import collect, producer
 from .base import Pass, State
 from .lower.dynamic import ROWS
 
@@ -39,7 +39,7 @@ def _clusters(block: Any) -> list[list[Any]]:
     for op in (o.operation for o in block.operations):
         if ROWS not in op.attributes:
             continue
-        sources = [v.owner for v in op.operands if not isinstance(v.owner, ir.Block)]
+        sources = [made for made in map(producer, op.operands) if made is not None]
         mine = [c for c in clusters if any(s == member for s in sources for member in c)]
         clusters = [c for c in clusters if c not in mine]
         clusters.append([member for c in mine for member in c] + [op])

@@ -36,6 +36,7 @@ from ...ir.build import (
     transpose,
 )
 from ...ir.scalars import i32, to_f32, to_i32
+from ...ir.walk import behind, made_by
 from ...kernels.bodies import scalar_constant
 from .blocks import assert_that
 from .epilogue import Inputs, Named, finish
@@ -167,16 +168,14 @@ def _zero_code(op: Conv2dQOp, a: Side) -> Any:
 
 def clamped(zero: Any, lo: int, hi: int) -> bool:
     """Whether the program itself brings a zero point into `[lo, hi]`, as a dynamic quantisation does."""
-    owner = zero.owner
-    while not isinstance(owner, ir.Block) and owner.operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-        owner = owner.operation.operands[0].owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "linalg.generic":
+    op = made_by(behind(zero, "tensor.expand_shape", "tensor.collapse_shape"), "linalg.generic")
+    if op is None:
         return False
-    value = list(owner.operation.regions[0].blocks[0].operations)[-1].operation.operands[0]
+    value = list(op.regions[0].blocks[0].operations)[-1].operation.operands[0]
     for name, bound in (("arith.fptosi", None), ("arith.minimumf", hi), ("arith.maximumf", lo)):
-        if isinstance(value.owner, ir.Block) or value.owner.operation.name != name:
+        made = made_by(value, name)
+        if made is None:
             return False
-        made = value.owner.operation
         limit = None if bound is None else scalar_constant(made.operands[1])
         if bound is not None and (limit is None or not lo <= limit.value <= hi):
             return False

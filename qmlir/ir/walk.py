@@ -8,7 +8,7 @@ from typing import Any
 from .._mlir import ir
 
 
-def collect(root: Any, *names: str, where: Callable[[Any], bool] | None = None) -> list[Any]:
+def collect(root: Any, *names: str, where: Callable[[Any], object] | None = None) -> list[Any]:
     """The operations of `root` and of its regions, those of a region before the operation that holds it. `names` and
     `where` say which: all of them without either. The list stays as it is when the caller changes the IR."""
     found: list[Any] = []
@@ -31,6 +31,13 @@ def made_by(value: Any, *names: str) -> Any:
     """The operation that makes a value where its name is one of `names`; None otherwise."""
     op = producer(value)
     return op if op is not None and op.name in names else None
+
+
+def behind(value: Any, *names: str) -> Any:
+    """The value that is left when operations called `names`, each of its first operand, are taken off."""
+    while (op := made_by(value, *names)) is not None:
+        value = op.operands[0]
+    return value
 
 
 def producer_name(value: Any) -> str:

@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from .._mlir import func, ir
+from ..ir.walk import producer
 from ..util_globals import declare, load_global, parameter, store_global
 from .outline import function_of
 
@@ -81,9 +82,9 @@ def _slice(value: Any) -> list[Any] | None:
     stack = [(value, False)]
     while stack:
         value, ready = stack.pop()
-        if isinstance(value.owner, ir.Block):
+        op = producer(value)
+        if op is None:
             return None
-        op = value.owner.operation
         if ready:
             found[op] = None
         if op in seen:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._mlir import arith, ir, tensor
+from ..ir.walk import behind, made_by
 from .description import Unfit
 
 OP = "iree_linalg_ext.attention"
@@ -29,10 +30,9 @@ class Tensor:
     def stored(self) -> Any:
         """The tensor that `value` is the first part of, along its outermost axis: a cache that is not full. IREE would
         copy the part for a dispatch that reads it."""
-        owner = self.value.owner
-        if isinstance(owner, ir.Block) or owner.operation.name != "tensor.extract_slice":
+        op = made_by(self.value, "tensor.extract_slice")
+        if op is None:
             return self.value
-        op = owner.operation
         source, kind = op.operands[0], ir.RankedTensorType(op.operands[0].type)
         offsets, sizes, strides = (list(op.attributes[f"static_{n}"]) for n in ("offsets", "sizes", "strides"))
         first = not any(offsets) and all(step == 1 for step in strides)
@@ -147,13 +147,8 @@ def _axes(affine_map: Any) -> tuple[int, ...]:
 
 def scale_of(value: Any) -> float | None:
     """The number behind a scale, None when it is not constant."""
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        return None
-    op = owner.operation
-    if op.name in ("arith.truncf", "arith.extf"):
-        return scale_of(op.operands[0])
-    return float(ir.FloatAttr(op.attributes["value"]).value) if op.name == "arith.constant" else None
+    op = made_by(behind(value, "arith.truncf", "arith.extf"), "arith.constant")
+    return None if op is None else float(ir.FloatAttr(op.attributes["value"]).value)
 
 
 def one(loops: Sequence[int]) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .._mlir import arith, ir
+from ..ir.walk import behind, made_by
 
 # A target's better form of one op: from the cloner, the op and its vector operands to the result, or None for
 # "as it is".
@@ -57,15 +58,8 @@ def scalar_constant(value: Any) -> Any:
     The lowering hides a zero behind a barrier to keep products and sums apart (`ir/scalars.py: pinned`); a
     kernel keeps them apart by its rules.
     """
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        return None
-    op = owner.operation
-    if op.name == "util.optimization_barrier":
-        return scalar_constant(op.operands[0])
-    if op.name != "arith.constant" or isinstance(value.type, ir.ShapedType):
-        return None
-    return op.attributes["value"]
+    op = made_by(behind(value, "util.optimization_barrier"), "arith.constant")
+    return None if op is None or isinstance(value.type, ir.ShapedType) else op.attributes["value"]
 
 
 class BodyCloner:

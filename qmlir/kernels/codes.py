@@ -8,6 +8,7 @@ from typing import Any
 
 from .._mlir import ir
 from ..dialect.dtypes import Array
+from ..ir.walk import producer
 from .at_load import of_parameters
 from .bodies import scalar_constant
 from .description import Kernel
@@ -58,9 +59,9 @@ def _of_tensor(value: Any) -> _Span | None:
     array = known(value)
     if array is not None:
         return (int(array.min()), int(array.max())) if array.size and array.dtype.kind in "iu" else None
-    if isinstance(value.owner, ir.Block):
+    op = producer(value)
+    if op is None:
         return None
-    op = value.owner.operation
     if op.name in ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose"):
         return _of_tensor(op.operands[0])
     if op.name != "linalg.generic" or len(op.results) != 1:
@@ -76,9 +77,9 @@ def _of_scalar(value: Any, tensors: dict[Any, Any]) -> _Span | None:
     constant = scalar_constant(value)
     if constant is not None:
         return (int(constant.value), int(constant.value)) if isinstance(constant, ir.IntegerAttr) else None
-    if isinstance(value.owner, ir.Block):
+    op = producer(value)
+    if op is None:
         return None
-    op = value.owner.operation
     if op.name == "tensor.extract":
         return _of_tensor(op.operands[0])
     rule = _RULES.get(op.name)

@@ -13,6 +13,7 @@ from typing import Any
 
 from .._mlir import ir, linalg
 from ..dialect.ops.constants import is_zero_fill
+from ..ir.walk import made_by, producer, producer_name
 from .bodies import computable, scalar_constant, unclonable
 from .description import (
     BATCH,
@@ -148,7 +149,7 @@ def _with_batch(op: Any, axes: _Axes) -> _Axes:
 def _ungrouped(factor: Factor) -> Factor:
     """The tensor in front of a view that splits K of rows or matrices that an index picks into groups."""
     *outer, last, k = factor.source_axes
-    if _name_of(factor.value) != "tensor.expand_shape" or (last, k) != (GROUP, "k"):
+    if producer_name(factor.value) != "tensor.expand_shape" or (last, k) != (GROUP, "k"):
         return factor
     view = factor.value.owner.operation
     split = [len(list(group)) for group in view.attributes["reassociation"]]
@@ -194,19 +195,15 @@ def gathered_rows(batch: Batch, lhs: Factor, dynamic: bool = False) -> tuple[Bat
 
 def repeated(source: Any) -> tuple[Any, int]:
     """Rows `[T, ..]`, and how often each of them stands in `source`, one behind the other."""
-    if _name_of(source) == "tensor.collapse_shape":
+    if producer_name(source) == "tensor.collapse_shape":
         # `[T, X, K]`, in which a generic wrote each row of `[T, K]` X times.
         owner = source.owner.operation
-        copy = _name_of(owner.operands[0]) == "linalg.generic" and owner.operands[0].owner.operation
+        copy = producer_name(owner.operands[0]) == "linalg.generic" and owner.operands[0].owner.operation
         if copy and len(copy.operands) == 2 and _positions(_maps(copy)[0]) == [0, 2] and _only_yields(copy):
             size = _size(owner.operands[0], 1)
             if size is not None and ir.RankedTensorType(owner.operands[0].type).rank == 3:
                 return copy.operands[0], size
     return source, 1
-
-
-def _name_of(value: Any) -> str:
-    return "" if isinstance(value.owner, ir.Block) else str(value.owner.operation.name)
 
 
 def _only_yields(op: Any) -> bool:
@@ -218,9 +215,9 @@ def _only_yields(op: Any) -> bool:
 def gather(value: Any) -> tuple[Any, Any] | None:
     """The source `[R, ..]` and the index `[..]` (i32) of a tensor whose first axes are rows that an index picks, and
     whose last ones are all of the source's other axes."""
-    while _name_of(value) in KEPT_APART:
+    while producer_name(value) in KEPT_APART:
         value = value.owner.operation.operands[0]
-    if _name_of(value) != "linalg.generic":
+    if producer_name(value) != "linalg.generic":
         return None
     op = value.owner.operation
     maps = _maps(op)
@@ -261,7 +258,7 @@ def _is_zero(value: Any) -> bool:
 
 def unbounded(index: Any, size: int) -> Any:
     """The index in front of an elementwise op that only brings what is outside of `[0, size)` to the nearest end."""
-    if _name_of(index) != "linalg.generic" or len(index.owner.operation.operands) != 2:
+    if producer_name(index) != "linalg.generic" or len(index.owner.operation.operands) != 2:
         return index
     op = index.owner.operation
     if any(m != ir.AffineMap.get_identity(1) for m in _maps(op)):
@@ -285,7 +282,7 @@ def unbounded(index: Any, size: int) -> Any:
 def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
     """`Batch.counts` where products are blocks of `rows` rows (passes/lower/blocks.py): the index of a block counts the
     matrices whose blocks end at or before it, from where they start and `ceil(rows of a matrix / rows of a block)`."""
-    if batch.index is None or rows is None or _name_of(batch.index) != "linalg.generic":
+    if batch.index is None or rows is None or producer_name(batch.index) != "linalg.generic":
         return None
     op = batch.index.owner.operation
     # The number of the only product is the constant 0.
@@ -296,7 +293,7 @@ def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
     compare = body[1]
     start, blocks, _ = op.operands
     sle = 3
-    if int(compare.attributes["predicate"].value) != sle or _name_of(blocks) != "linalg.generic":
+    if int(compare.attributes["predicate"].value) != sle or producer_name(blocks) != "linalg.generic":
         return None
     divide = blocks.owner.operation
     first = next(iter(divide.regions[0].blocks[0].operations)).operation
@@ -381,7 +378,7 @@ def describe_convolution(
 
 def _transposed_from(value: Any, permutation: list[int]) -> Any:
     """What a `linalg.transpose` makes `value` of, None where it is none."""
-    if _name_of(value) != "linalg.transpose":
+    if producer_name(value) != "linalg.transpose":
         return None
     op = value.owner.operation
     return op.operands[0] if list(op.attributes["permutation"]) == permutation else None
@@ -398,7 +395,7 @@ def _turned(chain: _Chain) -> Any:
 
 def _ungrouped_image(data: Any) -> Any:
     """The image `[N, H, W, C]` of which `[N, H, W, G, C / G]` is a view."""
-    if _name_of(data) == "tensor.expand_shape":
+    if producer_name(data) == "tensor.expand_shape":
         view = data.owner.operation
         if [len(list(group)) for group in view.attributes["reassociation"]] == [1, 1, 1, 2]:
             return view.operands[0]
@@ -464,7 +461,7 @@ def describe_depthwise(op: Any) -> Kernel:
 def _without_padding(data: Any) -> tuple[Any, tuple[int, int], int]:
     """An image `[N, H, W, C]` in front of its padding, the rows and columns that are put before it, and the code that
     they hold; the image as it is where its padding has another form or a code that is not known."""
-    if _name_of(data) != "tensor.pad":
+    if producer_name(data) != "tensor.pad":
         return data, (0, 0), 0
     op = data.owner.operation
     low, high = (list(op.attributes[f"static_{side}"]) for side in ("low", "high"))
@@ -569,9 +566,9 @@ def _one_byte(value: Any) -> bool:
 
 def _narrow(value: Any) -> Any:
     """The tensor of a shorter float type that an elementwise op widens to `value`, else `value`."""
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "linalg.generic":
+    op = made_by(value, "linalg.generic")
+    if op is None:
         return value
-    op = value.owner.operation
     maps = linalg.get_indexing_maps(op)
     names = [o.operation.name for o in op.regions[0].blocks[0].operations]
     if names != ["arith.extf", "linalg.yield"] or any(m.value != maps[0].value for m in maps):
@@ -588,12 +585,12 @@ def _both_of_e2m1(lhs: Factor, rhs: Factor) -> tuple[Factor, Factor] | None:
 def _of_e2m1(factor: Factor) -> Factor | None:
     """The side as codes of e2m1, None where it is made in another way."""
     value, letters = factor.value, factor.source_axes
-    if _name_of(value) == "tensor.expand_shape":
+    if producer_name(value) == "tensor.expand_shape":
         groups = [len(list(group)) for group in value.owner.operation.attributes["reassociation"]]
         if letters[-2:] != (GROUP, "k") or groups != [1] * (len(letters) - 2) + [2]:
             return None
         value, letters = value.owner.operation.operands[0], (*letters[:-2], "k")
-    if _name_of(value) != "linalg.generic" or len(value.owner.operation.operands) != 2:
+    if producer_name(value) != "linalg.generic" or len(value.owner.operation.operands) != 2:
         return None
     op = value.owner.operation
     if any(m != ir.AffineMap.get_identity(m.n_dims) for m in _maps(op)) or not decodes_e2m1(op):
@@ -604,7 +601,7 @@ def _of_e2m1(factor: Factor) -> Factor | None:
 def _decoded(factor: Factor, tables: bool) -> Factor:
     """A float weight as the codes that it is made of: one elementwise op, with K split into groups or not."""
     value, letters = factor.value, list(factor.source_axes)
-    owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    owner = producer(value)
     if owner is not None and owner.name == "tensor.collapse_shape":
         groups = [len(list(group)) for group in owner.attributes["reassociation"]]
         k = letters.index("k")
@@ -612,7 +609,7 @@ def _decoded(factor: Factor, tables: bool) -> Factor:
             raise Unfit("the weight is a view of something else than groups along K", "a weight [N, G, K / G]")
         letters = [x for letter in letters for x in (("g", "k") if letter == "k" else (letter,))]
         value = owner.operands[0]
-        owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+        owner = producer(value)
     if owner is None or owner.name != "linalg.generic" or len(owner.results) != 1:
         raise Unfit("the weight is not made of codes here", "a quantised weight")
     maps = _maps(owner)
@@ -651,9 +648,9 @@ def _group_of(rhs: Factor) -> int | None:
 
 def _flipped(value: Any) -> Any:
     """The tensor behind an elementwise `x ^ 0x80`, which is how unsigned codes become signed ones."""
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "linalg.generic":
+    op = made_by(value, "linalg.generic")
+    if op is None:
         return None
-    op = value.owner.operation
     maps = linalg.get_indexing_maps(op)
     if len(op.operands) != 2 or any(m.value != ir.AffineMap.get_identity(m.value.n_dims) for m in maps):
         return None
@@ -661,10 +658,10 @@ def _flipped(value: Any) -> Any:
     if first.name != "arith.xori" or len(rest) != 1 or rest[0].operands[0] != first.results[0]:
         return None
     argument, mask = first.operands
-    if argument != op.regions[0].blocks[0].arguments[0] or isinstance(mask.owner, ir.Block):
+    constant = made_by(mask, "arith.constant")
+    if argument != op.regions[0].blocks[0].arguments[0] or constant is None:
         return None
-    constant = mask.owner.operation
-    if constant.name != "arith.constant" or constant.attributes["value"].value != -128:
+    if constant.attributes["value"].value != -128:
         return None
     return op.operands[0]
 
@@ -839,9 +836,8 @@ def _maps(op: Any) -> list[Any]:
 
 def _splat(value: Any) -> Any:
     """The attribute of a constant tensor with one value."""
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
-        return None
-    attribute = value.owner.operation.attributes["value"]
+    constant = made_by(value, "arith.constant")
+    attribute = None if constant is None else constant.attributes["value"]
     if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
         return attribute.get_splat_value()
     return None

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._mlir import arith, flow, ir, linalg, tensor
 from ..dialect.ops.constants import constant_array
+from ..ir.walk import made_by
 from .description import ORDER, Factor, Kernel, Operand
 
 # Emits a `stream.executable` of the given name at the current insertion point, for inputs and a result of the given
@@ -220,9 +221,10 @@ def matrix(factor: Factor, k: int) -> Any:
 def _expanded_from(value: Any, k: int) -> Any:
     """The matrix `[M, k]` of which `value` is a view with K split, None when it is none. IREE folds the pair of
     reshapes itself, but not before dispatches are formed around what is between them."""
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "tensor.expand_shape":
+    made = made_by(value, "tensor.expand_shape")
+    if made is None:
         return None
-    source = value.owner.operation.operands[0]
+    source = made.operands[0]
     kind = ir.RankedTensorType(source.type)
     return source if kind.rank == 2 and kind.get_dim_size(1) == k else None
 
@@ -325,6 +327,6 @@ def _erase(kernel: Kernel) -> None:
         if any(list(result.uses) for result in op.results):
             raise AssertionError(f"{op.name} of the group is still in use")
         op.erase()
-    owner = weight.owner
-    if not isinstance(owner, ir.Block) and owner.operation.name == "arith.constant" and not list(weight.uses):
-        owner.operation.erase()
+    constant = made_by(weight, "arith.constant")
+    if constant is not None and not list(weight.uses):
+        constant.erase()

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from .._mlir import ir
+from ..ir.walk import producer_name
 from .description import BATCH, MATRIX, ROW, SLOT, TOKEN, Batch, Kernel, Operand, Source, Stage
 from .group import KEPT_APART, gather, gathered_rows, repeated, unbounded
 
@@ -54,12 +55,12 @@ def _decoding(contraction: Any) -> list[Any]:
     """The ops that make the weight of codes and that nothing else needs."""
     found: list[Any] = []
     value, readers = contraction.operands[1], [contraction]
-    while _name(value) in ("tensor.collapse_shape", "linalg.generic"):
+    while producer_name(value) in ("tensor.collapse_shape", "linalg.generic"):
         if any(use.owner.operation not in readers for use in value.uses):
             break
         readers = [value.owner.operation]
         found = [*readers, *found]
-        if _name(value) == "linalg.generic":
+        if producer_name(value) == "linalg.generic":
             break
         value = readers[0].operands[0]
     return found
@@ -68,7 +69,7 @@ def _decoding(contraction: Any) -> list[Any]:
 def _where_it_is(operand: Operand, batch: Batch, slots: bool) -> Operand | None:
     """The operand in front of its gather, None where it is no gather of the batch's."""
     value, axes = operand.value, list(operand.source_axes)
-    if _name(value) == "tensor.collapse_shape":
+    if producer_name(value) == "tensor.collapse_shape":
         split = _with_units(value.owner.operation, axes)
         if split is None:
             return None
@@ -106,18 +107,16 @@ def _with_units(collapse: Any, axes: list[str]) -> list[str] | None:
 def _views(value: Any, readers: list[Any]) -> list[Any]:
     """The views and barriers behind a gather, and what makes unsigned codes signed, first to last, as far as nothing
     beside `readers` needs them."""
-    if (_name(value) not in _VIEWS and not _flips(value)) or any(u.owner.operation not in readers for u in value.uses):
+    if (producer_name(value) not in _VIEWS and not _flips(value)) or any(
+        u.owner.operation not in readers for u in value.uses
+    ):
         return []
     owner = value.owner.operation
     return [*_views(owner.operands[0], [owner]), owner]
 
 
 def _flips(value: Any) -> bool:
-    if _name(value) != "linalg.generic":
+    if producer_name(value) != "linalg.generic":
         return False
     first = next(iter(value.owner.operation.regions[0].blocks[0].operations)).operation
     return bool(first.name == "arith.xori")
-
-
-def _name(value: Any) -> str:
-    return "" if isinstance(value.owner, ir.Block) else str(value.owner.operation.name)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._mlir import ir
+from ..ir.walk import producer
 from .bodies import scalar_constant
 from .description import Kernel, Literal, Operand, Previous, Source
 from .weights import known
@@ -42,9 +43,9 @@ class Ranges:
         if attribute is not None:
             number = abs(float(attribute.value))
             return number if math.isfinite(number) else None
-        if isinstance(value.owner, ir.Block):
+        op = producer(value)
+        if op is None:
             return None
-        op = value.owner.operation
         parts = [self.bound(operand) for operand in op.operands]
         return None if None in parts else self._of_op(op.name, [p for p in parts if p is not None])
 

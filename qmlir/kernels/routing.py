@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._mlir import ir
+from ..ir.walk import producer
 from .description import Kernel
 
 # Attributes by which the lowering names the ops that make the tables, and the one that brings rows back.
@@ -90,10 +91,10 @@ def _depends(op: Any, value: Any) -> bool:
         for operand in _operands(left.pop()):
             if operand == value:
                 return True
-            owner = operand.owner
-            if not isinstance(owner, ir.Block) and owner.operation not in seen:
-                seen.add(owner.operation)
-                left.append(owner.operation)
+            made = producer(operand)
+            if made is not None and made not in seen:
+                seen.add(made)
+                left.append(made)
     return False
 
 
@@ -114,7 +115,7 @@ def scattered(kernel: Kernel) -> Kernel:
     batch = kernel.batch
     if batch is None or batch.index is None or kernel.gate is not None:
         return kernel
-    routes = None if isinstance(batch.index.owner, ir.Block) else batch.index.owner.operation
+    routes = producer(batch.index)
     if routes is None or ROUTES not in routes.attributes:
         return kernel
     readers = [op for op in _readers(kernel.operations[-1].results[0]) if op.name != "tensor.extract"]

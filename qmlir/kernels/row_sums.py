@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from .._mlir import ir, linalg
+from ..ir.walk import behind, made_by, producer
 from .description import BATCH, GROUP, ROW, Kernel, Operand, RowSum, Source, Stage
 from .group import KEPT_APART
 
@@ -42,7 +43,7 @@ def absorbed(kernel: Kernel) -> Kernel:
 
 def _makers(value: Any, readers: list[Any]) -> list[Any]:
     """The ops that make `value` and that nothing beside `readers` needs, first to last."""
-    owner = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    owner = producer(value)
     if owner is None or any(use.owner.operation not in readers for use in value.uses):
         return []
     made = [owner]
@@ -57,12 +58,8 @@ def uses_row_sums(kernel: Kernel) -> bool:
 
 def _sums(value: Any, activation: Any) -> bool:
     """Whether `value` is the sum of the signed codes of `activation` over its last axis."""
-    while not isinstance(value.owner, ir.Block) and value.owner.operation.name in KEPT_APART:
-        value = value.owner.operation.operands[0]
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "linalg.generic":
-        return False
-    op = value.owner.operation
-    if len(op.operands) != 2 or not _same(op.operands[0], activation):
+    op = made_by(behind(value, *KEPT_APART), "linalg.generic")
+    if op is None or len(op.operands) != 2 or not _same(op.operands[0], activation):
         return False
     names = [o.operation.name for o in op.regions[0].blocks[0].operations]
     kinds = [str(kind) for kind in op.attributes["iterator_types"]]
@@ -76,9 +73,8 @@ def _same(a: Any, b: Any) -> bool:
     """Whether two values are one, or the same view of one."""
     if a == b:
         return True
-    if isinstance(a.owner, ir.Block) or isinstance(b.owner, ir.Block):
+    one, other = made_by(a, "tensor.expand_shape"), made_by(b, "tensor.expand_shape")
+    if one is None or other is None or a.type != b.type:
         return False
-    one, other = a.owner.operation, b.owner.operation
-    views = one.name == other.name == "tensor.expand_shape" and a.type == b.type
-    reshaped = views and one.attributes["reassociation"] == other.attributes["reassociation"]
+    reshaped = one.attributes["reassociation"] == other.attributes["reassociation"]
     return bool(reshaped and one.operands[0] == other.operands[0])

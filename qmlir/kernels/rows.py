@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._mlir import ir
-from ..ir.walk import collect
+from ..ir.walk import collect, made_by
 from .bodies import scalar_constant, unclonable
 
 WIDE, NARROW, COLUMN, SCALAR = "mn", "m", "n", ""
@@ -190,11 +190,10 @@ def _storable(t: Any) -> bool:
 def _reduction(op: Any, number: int, running: Sequence[Any]) -> Reduction | None:
     block = op.regions[0].blocks[0]
     end = list(block.operations)[-1].operation
-    owner = end.operands[number].owner
+    combine, mine = made_by(end.operands[number], *NEUTRAL), running[number]
     start = _start(list(op.operands)[len(op.operands) - len(op.results) + number])
-    if isinstance(owner, ir.Block) or owner.operation.name not in NEUTRAL or start is None:
+    if combine is None or start is None:
         return None
-    combine, mine = owner.operation, running[number]
     sides = list(combine.operands)
     if sum(s == mine for s in sides) != 1 or any(len(list(r.uses)) != 1 for r in running):
         return None
@@ -204,10 +203,8 @@ def _reduction(op: Any, number: int, running: Sequence[Any]) -> Reduction | None
 
 def _start(value: Any) -> Any:
     """The constant that a tensor is filled with."""
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "linalg.fill":
-        return None
-    return scalar_constant(owner.operation.operands[0])
+    fill = made_by(value, "linalg.fill")
+    return None if fill is None else scalar_constant(fill.operands[0])
 
 
 def narrow_view(op: Any, rank: int) -> bool:

@@ -16,6 +16,7 @@ from .._mlir import ir
 from ..dialect.dtypes import Array
 from ..dialect.ops.constants import constant_array
 from ..dialect.reference import scalars
+from ..ir.walk import producer, producer_name
 from .bodies import scalar_constant
 from .description import Previous, Stage
 
@@ -37,16 +38,16 @@ def scaled(decode: Stage, rounded_to: str = "") -> Scaled | None:
     by_code = _of_code(body, next(i for i, s in enumerate(decode.sources) if isinstance(s, Previous)))
     *_, end = body.operations
     value, zero, scale = end.operation.operands[0], None, None
-    if value not in by_code and _name(value) == "arith.truncf" and str(value.type) == rounded_to:
+    if value not in by_code and producer_name(value) == "arith.truncf" and str(value.type) == rounded_to:
         value = value.owner.operation.operands[0]
-    if value not in by_code and _name(value) == "arith.mulf":
+    if value not in by_code and producer_name(value) == "arith.mulf":
         a, b = value.owner.operation.operands
         if _needs_code(a, by_code) == _needs_code(b, by_code):
             return None
         value, scale = (a, b) if _needs_code(a, by_code) else (b, a)
-    if value not in by_code and _name(value) == "arith.sitofp":
+    if value not in by_code and producer_name(value) == "arith.sitofp":
         value = value.owner.operation.operands[0]
-        if value not in by_code and _name(value) == "arith.subi":
+        if value not in by_code and producer_name(value) == "arith.subi":
             value, zero = value.owner.operation.operands
             if _needs_code(zero, by_code) or str(zero.type) != "i32":
                 return None
@@ -71,10 +72,6 @@ def decodes_e2m1(op: Any) -> bool:
         return False
     wanted = np.array([*_E2M1, *(-x for x in _E2M1)])
     return all(np.array_equal(np.array(form.values[i : i + 16]), wanted) for i in range(0, 256, 16))
-
-
-def _name(value: Any) -> str:
-    return "" if isinstance(value.owner, ir.Block) else str(value.owner.operation.name)
 
 
 def _of_code(body: Any, position: int) -> dict[Any, Array]:
@@ -104,9 +101,8 @@ def _of_code(body: Any, position: int) -> dict[Any, Array]:
 def _needs_code(value: Any, by_code: dict[Any, Array]) -> bool:
     if value in by_code:
         return True
-    if isinstance(value.owner, ir.Block):
-        return False
-    return any(_needs_code(operand, by_code) for operand in value.owner.operation.operands)
+    op = producer(value)
+    return op is not None and any(_needs_code(operand, by_code) for operand in op.operands)
 
 
 def constant_scalar(value: Any) -> int | None:
@@ -120,13 +116,13 @@ def _constant(value: Any) -> Array | None:
     if attribute is not None:
         kind = scalars.numpy_type(attribute.type)
         return None if kind is None else np.asarray(attribute.value).astype(kind)
-    if isinstance(value.owner, ir.Block):
+    operation = producer(value)
+    if operation is None:
         block = value.owner
         owner = block.owner
         if getattr(owner, "name", "") != "linalg.generic" or ir.RankedTensorType(owner.results[0].type).rank:
             return None
         return _constant_tensor(owner.operands[list(block.arguments).index(value)])
-    operation = value.owner.operation
     if operation.name == "tensor.extract" and len(operation.operands) == 1:
         return _constant_tensor(operation.operands[0])
     if operation.name not in scalars.NAMES:
@@ -142,7 +138,7 @@ def _constant(value: Any) -> Array | None:
 def _constant_tensor(value: Any) -> Array | None:
     """Of no axes."""
     known = constant_array(value)
-    if known is not None or _name(value) != "linalg.generic":
+    if known is not None or producer_name(value) != "linalg.generic":
         return known
     body = value.owner.operation.regions[0].blocks[0]
     return _constant(list(body.operations)[-1].operation.operands[0])

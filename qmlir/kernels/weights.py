@@ -12,6 +12,7 @@ import numpy as np
 
 from .._mlir import arith, ir
 from ..dialect.ops.constants import constant_array
+from ..ir.walk import behind
 
 if TYPE_CHECKING:
     from ..dialect.dtypes import Array
@@ -20,11 +21,8 @@ if TYPE_CHECKING:
 
 def known(value: Any) -> Array | None:
     """The array of a constant, seen through views that only name its axes differently."""
-    owner = value.owner
-    if not isinstance(owner, ir.Block) and owner.operation.name in ("tensor.expand_shape", "tensor.collapse_shape"):
-        array = known(owner.operation.operands[0])
-        return None if array is None else array.reshape(ir.RankedTensorType(value.type).shape)
-    return constant_array(value)
+    array = constant_array(behind(value, "tensor.expand_shape", "tensor.collapse_shape"))
+    return None if array is None else array.reshape(ir.RankedTensorType(value.type).shape)
 
 
 def constant_codes(kernel: Kernel) -> Array | None:

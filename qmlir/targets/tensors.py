@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from .._mlir import arith, ir, linalg, tensor, util
+from ..ir.walk import behind, made_by, producer
 
 
 def type_of(value: Any) -> Any:
@@ -44,9 +45,7 @@ _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 def computed(value: Any) -> bool:
     """Whether a `linalg.generic` makes the tensor, reshaped or not."""
-    while not isinstance(value.owner, ir.Block) and value.owner.operation.name in _RESHAPES:
-        value = value.owner.operation.operands[0]
-    return not isinstance(value.owner, ir.Block) and value.owner.operation.name == "linalg.generic"
+    return made_by(behind(value, *_RESHAPES), "linalg.generic") is not None
 
 
 def _iterators(kinds: Sequence[str]) -> Any:
@@ -75,9 +74,9 @@ def opaque(size: Any) -> Any:
 
 def known_multiple(value: Any, axis: int) -> int:
     """What a dynamic size is known to be a multiple of, because reshapes made it; 1 when nothing is known."""
-    if isinstance(value.owner, ir.Block):
+    op = producer(value)
+    if op is None:
         return 1
-    op = value.owner.operation
     if op.name == "tensor.collapse_shape":
         source = type_of(op.operands[0])
         group = [ir.IntegerAttr(d).value for d in ir.ArrayAttr(op.attributes["reassociation"][axis])]

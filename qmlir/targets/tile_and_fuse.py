@@ -214,12 +214,12 @@ def _keep_splats(op: Any) -> None:
     """IREE 3.13 puts a constant of equal elements into the product as a scalar, and then has no operand to give to WMMA
     ("failed to distribute")."""
     from .._mlir import ir
+    from ..ir.walk import made_by
     from .tensors import barrier
 
     for i, value in enumerate(list(op.operands)[:2]):
-        if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.constant":
-            continue
-        if getattr(value.owner.operation.attributes["value"], "is_splat", False):
+        constant = made_by(value, "arith.constant")
+        if constant is not None and getattr(constant.attributes["value"], "is_splat", False):
             with op.location, ir.InsertionPoint(op):
                 op.operands[i] = barrier(value)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..._mlir import arith, ir
+from ...ir.walk import made_by
 from ...kernels.rows import COLUMN, NARROW, NEUTRAL, SCALAR, WIDE, Reduction, Rows, Step
 from . import bf16, emit as e
 from .executable import Function, Launch, View, executable
@@ -37,9 +38,9 @@ def placed(value: Any, width: int) -> Placed:
     """A value with an element for each column, where it is: some columns of a wider tensor need no copy, as the halves
     of a gated pair."""
     whole = Placed(value, 0, width)
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "tensor.extract_slice" or width % _LANES:
+    op = made_by(value, "tensor.extract_slice")
+    if op is None or width % _LANES:
         return whole
-    op = value.owner.operation
     source = ir.RankedTensorType(op.operands[0].type)
     offsets, strides = (list(op.attributes[f"static_{name}"]) for name in ("offsets", "strides"))
     axes = range(source.rank - 1)

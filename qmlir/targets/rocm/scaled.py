@@ -106,7 +106,8 @@ def _scales(op: Any) -> tuple[Any, Any, Any] | str:
 
 def _codes(op: Any, side: int) -> Any:
     """The codes of one side, None where they lie otherwise."""
-    from ..._mlir import ir, linalg
+    from ..._mlir import linalg
+    from ...ir.walk import made_by
     from ...kernels.scaled import decodes_e2m1
 
     lhs, rhs, out = (_dimensions(m.value) for m in linalg.get_indexing_maps(op))
@@ -117,11 +118,9 @@ def _codes(op: Any, side: int) -> Any:
     if str(value.type.element_type) in _CODES:
         return value
     # Numbers of e2m1 in f16, that a body makes of codes.
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "tensor.expand_shape":
-        return None
-    value = value.owner.operation.operands[0]
-    made = None if isinstance(value.owner, ir.Block) else value.owner.operation
-    if made is None or made.name != "linalg.generic" or len(made.operands) != 2:
+    grouped = made_by(value, "tensor.expand_shape")
+    made = None if grouped is None else made_by(grouped.operands[0], "linalg.generic")
+    if made is None or len(made.operands) != 2:
         return None
     return made.operands[0] if decodes_e2m1(made) else None
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...._mlir import arith, ir, vector
+from ....ir.walk import made_by
 from . import emit as e
 
 _LANES = 16
@@ -33,9 +34,9 @@ def rows_of_pack(packed: Any) -> list[Any]:
 
 def words_of(codes: Any) -> Any:
     """Words with these low bytes: what they were narrowed from, where that is known."""
-    owner = codes.owner
-    if not isinstance(owner, ir.Block) and owner.operation.name == "arith.trunci":
-        source = owner.operation.operands[0]
+    narrowed = made_by(codes, "arith.trunci")
+    if narrowed is not None:
+        source = narrowed.operands[0]
         if source.type == e.vector_of(_LANES, e.integer(32)):
             return source
     return arith.extui(e.vector_of(_LANES, e.integer(32)), codes)
@@ -45,12 +46,14 @@ def _before_saturation(codes: Any) -> Any:
     """The words of which `codes` are the saturated bytes, None where they are something else."""
     words = words_of(codes)
     for name, bound in (("arith.minsi", 127), ("arith.maxsi", -128)):
-        if isinstance(words.owner, ir.Block) or words.owner.operation.name != name:
+        made = made_by(words, name)
+        if made is None:
             return None
-        words, limit = words.owner.operation.operands
-        if isinstance(limit.owner, ir.Block) or limit.owner.operation.name != "arith.constant":
+        words, limit = made.operands
+        constant = made_by(limit, "arith.constant")
+        if constant is None:
             return None
-        value = ir.DenseElementsAttr(limit.owner.operation.attributes["value"])
+        value = ir.DenseElementsAttr(constant.attributes["value"])
         if not value.is_splat or int(value.get_splat_value().value) != bound:
             return None
     return words

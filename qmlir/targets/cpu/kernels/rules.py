@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ...._mlir import arith, ir, llvm
+from ....ir.walk import made_by
 from ....kernels.bodies import BodyCloner, Rule, scalar_constant
 from . import emit as e
 
@@ -40,10 +41,10 @@ def _truncf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
     return llvm.ArithmeticFenceOp(arith.truncf(t, operands[0])).result
 
 
-def _made_by(value: Any, name: str) -> list[Any] | None:
+def _operands_of(value: Any, name: str) -> list[Any] | None:
     """The operands of the op that makes a value, None where it is not called `name`."""
-    made = not isinstance(value.owner, ir.Block) and value.owner.operation.name == name
-    return list(value.owner.operation.operands) if made else None
+    made = made_by(value, name)
+    return None if made is None else list(made.operands)
 
 
 def _requantised(value: Any) -> tuple[Any, Any, float, float] | None:
@@ -51,7 +52,7 @@ def _requantised(value: Any) -> tuple[Any, Any, float, float] | None:
     ir/scalars.py: requantize writes it); `zero` is None where nothing is added."""
     bounds = []
     for name in ("arith.minimumf", "arith.maximumf"):
-        pair = _made_by(value, name)
+        pair = _operands_of(value, name)
         bound = None if pair is None else scalar_constant(pair[1])
         if pair is None or bound is None:
             return None
@@ -59,13 +60,13 @@ def _requantised(value: Any) -> tuple[Any, Any, float, float] | None:
         bounds.append(float(bound.value))
     hi, lo = bounds
     zero = None
-    if (pair := _made_by(value, "arith.addf")) is not None:
+    if (pair := _operands_of(value, "arith.addf")) is not None:
         value, zero = pair
-    chosen = _made_by(value, "arith.select")
-    rounded = None if chosen is None else _made_by(chosen[2], "math.roundeven")
+    chosen = _operands_of(value, "arith.select")
+    rounded = None if chosen is None else _operands_of(chosen[2], "math.roundeven")
     if chosen is None or rounded is None:
         return None
-    compared, nan = _made_by(chosen[0], "arith.cmpf"), scalar_constant(chosen[1])
+    compared, nan = _operands_of(chosen[0], "arith.cmpf"), scalar_constant(chosen[1])
     uno = 14
     if compared != [rounded[0]] * 2 or int(chosen[0].owner.operation.attributes["predicate"].value) != uno:
         return None

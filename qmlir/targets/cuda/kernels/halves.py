@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...._mlir import arith, ir
 from ....dialect.ops.constants import constant_array
+from ....ir.walk import made_by, producer
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand
@@ -130,9 +131,10 @@ def _of_type(form: Scaled, decode: Stage, element: str, result: str, storage: St
 
 def _widened(value: Any) -> Any:
     """The number that is only made longer, None of any other."""
-    if isinstance(value.owner, ir.Block) or value.owner.operation.name != "arith.extf":
+    made = made_by(value, "arith.extf")
+    if made is None:
         return None
-    return value.owner.operation.operands[0]
+    return made.operands[0]
 
 
 def _exact(form: Halves, decode: Stage, bits: int) -> bool:
@@ -151,11 +153,11 @@ def _exact(form: Halves, decode: Stage, bits: int) -> bool:
 
 def _bounds(zero: Any, decode: Stage) -> tuple[int, int] | None:
     """Of an operand that is made i32: of its values where they are constant, else of its type."""
-    owner = None if isinstance(zero.owner, ir.Block) else zero.owner.operation
-    if owner is None or owner.name not in ("arith.extsi", "arith.extui"):
+    owner = made_by(zero, "arith.extsi", "arith.extui")
+    if owner is None:
         return None
     argument = owner.operands[0]
-    if not isinstance(argument.owner, ir.Block):
+    if producer(argument) is not None:
         return None
     width = int(argument.type.width)
     source = decode.sources[list(decode.body.arguments).index(argument)]
