@@ -62,9 +62,9 @@ A program is a module of `qmlir` ops among `linalg`, `arith` and `tensor` ops. S
 | stage | what has happened | where |
 |---|---|---|
 | `import` | parsed; front ends raise their ops to ours | `qmlir/compiler.py` |
-| `qmlir` | verified; parameters baked in; weights unpacked and laid out, scales and weight sums folded | `passes/verify.py`, `bake.py`, `fold.py` |
-| `linalg` | each op is contractions and elementwise generics on tensors, one form per meaning | `passes/lower/` |
-| `configured` | each contraction has the strategy that the target chose; nothing is left that IREE does not know | `passes/select.py`, `guard.py`, `qmlir/targets/` |
+| `qmlir` | verified; parameters baked in; weights unpacked and laid out, scales and weight sums folded | `passes/core/verify.py`, `bake_parameters.py`, `fold.py` |
+| `linalg` | each op is contractions and elementwise generics on tensors, one form per meaning | `passes/core/lower/` |
+| `configured` | each contraction has the strategy that the target chose; nothing is left that IREE does not know | `passes/core/select.py`, `guard.py`, `qmlir/targets/`; `passes/workarounds/` |
 | `executable` | device code: `artifact.source("asm")`, `"ptx"`, `"isa"`, `"spirv"` | IREE |
 | `vmfb` | one file, its manifest inside | `qmlir/artifact.py` |
 

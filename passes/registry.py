@@ -11,30 +11,33 @@ from .._spelling import did_you_mean
 from ..errors import UsageError
 from .base import Pass
 
+# What goes with an older IREE when it is no longer supported.
+IREE_3_13 = "workarounds.iree_3_13"
+
 # In the order in which the default pipelines run them. A new pass is one new file and one line here.
 PASSES: dict[str, str] = {
-    "qmlir-verify": "verify:VerifyPass",
-    "qmlir-bake-parameters": "bake:BakeParametersPass",
-    "qmlir-fold": "fold:FoldPass",
-    "qmlir-lower-to-linalg": "lower:LowerToLinalgPass",
-    "qmlir-attention": "attention:AttentionPass",
-    "qmlir-select": "select:SelectPass",
-    "qmlir-decode-small-floats": "small_floats:DecodeSmallFloatsPass",
-    "qmlir-expand-bf16": "expand_bf16:ExpandBf16Pass",
-    "qmlir-index-sums": "index_sums:IndexSumsPass",
-    "qmlir-keep-nan": "keep_nan:KeepNanPass",
-    "qmlir-cut-loops": "loops:CutLoopsPass",
-    "qmlir-split-broadcast": "broadcast:SplitBroadcastPass",
-    "qmlir-explicit-sign": "sign:ExplicitSignPass",
-    "qmlir-bf16-as-bits": "bf16:Bf16AsBitsPass",
-    "qmlir-guard-empty": "empty:GuardEmptyPass",
-    "qmlir-row-kernels": "row_kernels:RowKernelsPass",
-    "qmlir-fuse-rows": "rows:FuseRowsPass",
-    "qmlir-choose-data-tiling": "data_tiling:ChooseDataTilingPass",
-    "qmlir-guard": "guard:GuardPass",
-    "qmlir-shared-memory": "shared_memory:SharedMemoryPass",
-    "qmlir-sign-matrix-sums": "matrix_sums:SignMatrixSumsPass",
-    "qmlir-check-scaled-products": "scaled_products:CheckScaledProductsPass",
+    "qmlir-verify": "core.verify:VerifyPass",
+    "qmlir-bake-parameters": "core.bake_parameters:BakeParametersPass",
+    "qmlir-fold": "core.fold:FoldPass",
+    "qmlir-lower-to-linalg": "core.lower:LowerToLinalgPass",
+    "qmlir-attention": "core.attention:AttentionPass",
+    "qmlir-select": "core.select:SelectPass",
+    "qmlir-decode-small-floats": f"{IREE_3_13}.decode_small_floats:DecodeSmallFloatsPass",
+    "qmlir-expand-bf16": f"{IREE_3_13}.expand_bf16:ExpandBf16Pass",
+    "qmlir-index-sums": f"{IREE_3_13}.index_sums:IndexSumsPass",
+    "qmlir-keep-nan": f"{IREE_3_13}.keep_nan:KeepNanPass",
+    "qmlir-cut-loops": f"{IREE_3_13}.cut_loops:CutLoopsPass",
+    "qmlir-split-broadcast": f"{IREE_3_13}.split_broadcast:SplitBroadcastPass",
+    "qmlir-explicit-sign": f"{IREE_3_13}.explicit_sign:ExplicitSignPass",
+    "qmlir-bf16-as-bits": f"{IREE_3_13}.bf16_as_bits:Bf16AsBitsPass",
+    "qmlir-guard-empty": f"{IREE_3_13}.guard_empty:GuardEmptyPass",
+    "qmlir-row-kernels": "core.row_kernels:RowKernelsPass",
+    "qmlir-fuse-rows": "core.fuse_dynamic_quantize:FuseRowsPass",
+    "qmlir-choose-data-tiling": f"{IREE_3_13}.choose_data_tiling:ChooseDataTilingPass",
+    "qmlir-guard": "core.guard:GuardPass",
+    "qmlir-shared-memory": f"{IREE_3_13}.shared_memory:SharedMemoryPass",
+    "qmlir-sign-matrix-sums": f"{IREE_3_13}.sign_matrix_sums:SignMatrixSumsPass",
+    "qmlir-check-scaled-products": f"{IREE_3_13}.check_scaled_products:CheckScaledProductsPass",
 }
 
 

@@ -501,9 +501,9 @@ def run_compiler(
     """
     from ._mlir import ir, load_dialects, session
     from .passes.base import State
-    from .passes.guard import GuardPass
+    from .passes.core.guard import GuardPass
+    from .passes.core.verify import VerifyPass
     from .passes.pipeline import Pipeline
-    from .passes.verify import VerifyPass
     from .signature import assert_sizes, drop_attributes
     from .util_globals import has_state
 
@@ -724,7 +724,7 @@ def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
     from ._spelling import location_text
     from .inputs import roles
     from .inspection import op_counts
-    from .passes.bake import named_parameters, parameter_scopes
+    from .passes.core.bake_parameters import named_parameters, parameter_scopes
     from .signature import function_signatures, schemes
 
     functions = function_signatures(module)

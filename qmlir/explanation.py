@@ -123,7 +123,7 @@ def explain_built(build: Callable[[Any], Any], target: Target, options: Options)
     """`explain` of what `build(context)` makes."""
     from .compiler import run_compiler
     from .passes.base import State
-    from .passes.select import SelectPass
+    from .passes.core.select import SelectPass
 
     if options.pipeline is not None or options.start == "configured":
         raise UsageError("a pipeline of one's own or a configured program has no strategies to choose")

@@ -105,16 +105,30 @@ def first_function(text: str) -> str:
     return text if len(starts) < 2 else text[: starts[1]]
 
 
+def _listed(names: list[str]) -> str:
+    return "\n".join(f"* [{name}]({name}.md): {pass_class(name).summary}" for name in names)
+
+
 def pages(readable: Callable[[str], str]) -> dict[str, str]:
     found = {f"passes/{name}.md": page(name, readable) for name in PASSES}
-    listed = "\n".join(f"* [{name}]({name}.md): {pass_class(name).summary}" for name in PASSES)
+    core = [name for name in PASSES if PASSES[name].startswith("core.")]
+    workarounds = [name for name in PASSES if name not in core]
     found["passes/index.md"] = f"""# Passes
 
 *This page is written by `python docs/generate.py`.*
 
-In the order in which the default pipelines run them; which of them run for a target is in the target's page, and how a
-pass is added [is told apart](../adding-a-pass.md).
+In the order in which the default pipelines run them; which of them run for a target is in the target's page.
+[How to add a pass](../adding-a-pass.md).
 
-{listed}
+## Core
+
+{_listed(core)}
+
+## Workarounds for IREE 3.13
+
+Each is there because of a fault or a limit of IREE 3.13 or of a driver below it; `test/passes/test_canaries.py` says when
+one is no longer needed.
+
+{_listed(workarounds)}
 """
     return found

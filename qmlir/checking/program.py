@@ -15,9 +15,9 @@ def prepared(source: Any, function: str, options: Mapping[str, Any]) -> Callable
     load = parameter_loader(Options(parameters=dict(options.get("parameters") or {})))
 
     def make(ctx: Any) -> Any:
-        from ..passes.bake import BakeParametersPass
         from ..passes.base import State
-        from ..passes.verify import VerifyPass
+        from ..passes.core.bake_parameters import BakeParametersPass
+        from ..passes.core.verify import VerifyPass
 
         module = build(ctx)
         state = State(parameters=load)

@@ -126,8 +126,8 @@ def _process(text: str, lines_before: int, args: argparse.Namespace) -> str:
     from ..compiler import parse
     from ..dialect.saved import count_operands
     from ..passes.base import State
+    from ..passes.core.verify import VerifyPass
     from ..passes.pipeline import Pipeline
-    from ..passes.verify import VerifyPass
     from .child import breadcrumb
 
     pipeline = Pipeline.parse(args.pass_pipeline)

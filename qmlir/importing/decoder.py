@@ -13,7 +13,7 @@ from .._mlir import arith, context, func, ir, tensor
 from ..checkpoint.contents import Checkpoint
 from ..errors import UsageError
 from ..ir.build import Arg, Size, as_index, collapse, dims, expand, index, static, tensor_type
-from ..passes.lower.blocks import assert_that, constant, count, flag, names_a_group
+from ..passes.core.lower.blocks import assert_that, constant, count, flag, names_a_group
 from ..signature import NAME
 from ..util_globals import declare, load_global, store_global
 from .config import DecoderConfig, config_of

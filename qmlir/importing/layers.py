@@ -22,7 +22,7 @@ from ..ir.build import (
     tensor_type,
 )
 from ..kernels.attention import Tensor, build
-from ..passes.lower.blocks import loop_i32, read
+from ..passes.core.lower.blocks import loop_i32, read
 from .config import DecoderConfig
 
 _SLE = arith.CmpIPredicate.sle

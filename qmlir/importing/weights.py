@@ -13,7 +13,7 @@ from ..dialect.dtypes import DTYPES, Array
 from ..dialect.shapes import group_along
 from ..errors import CheckpointError, UsageError
 from ..ir.build import Arg, dense, dims, elementwise
-from ..passes.lower.blocks import gather, loop_i32, read
+from ..passes.core.lower.blocks import gather, loop_i32, read
 from ..spec import TensorSpec
 from .program import Parameters
 

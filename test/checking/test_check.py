@@ -13,8 +13,8 @@ import pytest
 import qmlir
 from qmlir.checking.compare import Tolerance, compare
 from qmlir.errors import UsageError
-from qmlir.passes.fold import FoldPass
-from qmlir.passes.lower import LowerToLinalgPass
+from qmlir.passes.core.fold import FoldPass
+from qmlir.passes.core.lower import LowerToLinalgPass
 
 sys.path.insert(0, str(Path(__file__).parent))
 from models import twelve_layers

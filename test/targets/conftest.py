@@ -14,9 +14,9 @@ import pytest
 from qmlir._mlir import context, ir, tool_path
 from qmlir.device_code import ASSEMBLY, OPCODES, spirv_instructions
 from qmlir.passes.base import State
-from qmlir.passes.groups import find_contractions
+from qmlir.passes.core.contractions import find_contractions
+from qmlir.passes.core.select import SelectPass
 from qmlir.passes.registry import parse_pass
-from qmlir.passes.select import SelectPass
 from qmlir.targets import resolve
 
 

@@ -10,8 +10,8 @@ import pytest
 from qmlir._mlir import context, ir
 from qmlir.errors import PassError, TargetError
 from qmlir.passes.base import State
+from qmlir.passes.core.select import SelectPass
 from qmlir.passes.registry import parse_pass
-from qmlir.passes.select import SelectPass
 
 
 def test_options_are_read_from_a_pipeline() -> None:

@@ -15,7 +15,7 @@ from qmlir.dialect import (
     reference,
 )
 from qmlir.dialect.ods import OPS, Op
-from qmlir.passes.lower import RULES
+from qmlir.passes.core.lower import RULES
 from qmlir.passes.registry import PASSES, pass_class
 
 TEST = Path(__file__).resolve().parent.parent

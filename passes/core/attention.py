@@ -1,0 +1,144 @@
+"""qmlir-attention: attention as a kernel of the target, or as the products and the softmax that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..._mlir import arith, ir, linalg, math, tensor
+from ..._spelling import location_text
+from ...ir.build import Arg, Size, collapse, dims, elementwise, expand, filled, generic, scalar, transpose
+from ...ir.walk import collect
+from ...kernels.attention import OP, Attention, Tensor, describe, has_body
+from ...kernels.description import Unfit
+from ...strategy import Accept, AttentionStrategy, Contraction, Decision, Plan
+from ...targets import resolve
+from ..base import Pass, State
+
+
+@dataclass(frozen=True)
+class AttentionPass(Pass):
+    """Asks the target's kernels about each `iree_linalg_ext.attention`. What none takes becomes two products and a
+    softmax, the largest score subtracted first; one whose scores go through a body of its own is left to IREE."""
+
+    name: ClassVar[str] = "qmlir-attention"
+    summary: ClassVar[str] = "attention by a kernel of the target, or by products and a softmax"
+
+    target: str = "cpu"
+
+    def run(self, module: Any, state: State) -> None:
+        strategies = resolve(self.target).attention_strategies()
+        for op in _attention_ops(module):
+            if has_body(op):
+                continue
+            try:
+                attention = describe(op)
+            except Unfit:
+                continue
+            decision, plan = _decide(attention, strategies)
+            if plan is not None:
+                state.decisions.append(decision)
+            with op.context, op.location:
+                if plan is not None:
+                    plan.apply(op)
+                elif _decomposable(attention):
+                    with ir.InsertionPoint(op):
+                        result = _decomposed(attention)
+                    op.results[0].replace_all_uses_with(result)
+                    op.erase()
+
+
+def _decide(a: Attention, strategies: Sequence[AttentionStrategy]) -> tuple[Decision, Plan | None]:
+    """The answers up to the first that accepts. Where none does there is no decision to tell of: what is made of the
+    op are products, which are decided about in their turn."""
+    kind = str(ir.RankedTensorType(a.q.value.type).element_type)
+    m, n, k = (a.sizes[one[0]] if len(one) == 1 else None for one in (a.rows, a.keys, a.inner))
+    batch = tuple(a.sizes[b] for b in a.batch)
+    about = Contraction("attention", batch, m, n, k, kind, kind, kind, location=location_text(a.op.location))
+    answers = []
+    for strategy in strategies:
+        answer = strategy.consider(a)
+        answers.append((strategy.name, answer))
+        if isinstance(answer, Accept):
+            return Decision(about, tuple(answers), strategy.name), answer.plan
+    return Decision(about, tuple(answers), ""), None
+
+
+def _attention_ops(module: Any) -> list[Any]:
+    return collect(module, OP)
+
+
+def _shared(a: Attention) -> tuple[int, ...]:
+    """Axes of the batch along which queries share keys and values: more rows of them."""
+    return tuple(b for b in a.batch if b not in a.k.axes)
+
+
+def _own(a: Attention) -> tuple[int, ...]:
+    return tuple(b for b in a.batch if b in a.k.axes)
+
+
+def _decomposable(a: Attention) -> bool:
+    """One axis of each kind beside the batch, whose axes merge into one, and one type of floats."""
+    kinds = {str(ir.RankedTensorType(t.value.type).element_type) for t in a.tensors}
+    groups = (a.rows, a.keys, a.inner, a.columns)
+    merged = all(sum(a.sizes[b] is None for b in merging) < 2 for merging in (_own(a), (*_shared(a), *a.rows)))
+    return merged and kinds == {str(a.scale.type)} and all(len(group) == 1 for group in groups)
+
+
+def _decomposed(a: Attention) -> Any:
+    """The op's result, at the insertion point. Products have one axis of batch, the form that every target compiles."""
+    sizes = a.size_values()
+    (m,), (keys,), (inner,), (columns,) = a.rows, a.keys, a.inner, a.columns
+    t = ir.RankedTensorType(a.q.value.type).element_type
+    batch, rows = _own(a), (*_shared(a), m)
+    queries = _ordered(a.q, (*batch, *rows, inner))
+    scores = _product(sizes, batch, rows, queries, _ordered(a.k, (*batch, inner, keys)), keys, t)
+    loops = (*batch, *rows, keys)
+    shape = [sizes[i] for i in loops]
+    everywhere = tuple(range(len(loops)))
+    of_rows = everywhere[:-1]
+    args = [Arg(scores, everywhere)]
+    if a.mask is not None:
+        args.append(Arg(a.mask.value, tuple(loops.index(i) for i in a.mask.axes)))
+
+    def masked(score: Any, *mask: Any) -> Any:
+        scaled = arith.mulf(score, a.scale)
+        return arith.addf(scaled, mask[0]) if mask else scaled
+
+    def over_keys(value: Any, start: float, combine: Any) -> Any:
+        return generic([Arg(value, everywhere)], filled(shape[:-1], scalar(start, t)), of_rows, len(loops), combine)
+
+    scores = elementwise(args, shape, t, masked)
+    largest = over_keys(scores, float("-inf"), arith.maximumf)
+    weights = elementwise(
+        [Arg(scores, everywhere), Arg(largest, of_rows)], shape, t, lambda s, top: math.exp(arith.subf(s, top))
+    )
+    total = over_keys(weights, 0.0, arith.addf)
+    weights = elementwise([Arg(weights, everywhere), Arg(total, of_rows)], shape, t, arith.divf)
+    result = _product(sizes, batch, rows, weights, _ordered(a.v, (*batch, keys, columns)), columns, t)
+    found = (*batch, *rows, columns)
+    return _cast(transpose(result, [found.index(i) for i in a.out.axes]), a.out.value.type)
+
+
+def _ordered(t: Tensor, loops: tuple[int, ...]) -> Any:
+    """The tensor with its axes in the order of the loops."""
+    return transpose(t.value, [t.axes.index(i) for i in loops])
+
+
+def _product(
+    sizes: list[Size], batch: Sequence[int], rows: Sequence[int], lhs: Any, rhs: Any, column: int, t: Any
+) -> Any:
+    """`[batch.., rows.., K]` by `[batch.., K, N]`."""
+    count = len(batch)
+    lead = [list(range(count))] if count else []
+    lhs = collapse(lhs, [*lead, [count + i for i in range(len(rows))], [count + len(rows)]])
+    rhs = collapse(rhs, [*lead, [count], [count + 1]])
+    out = filled([*dims(lhs)[:-1], sizes[column]], scalar(0.0, t))
+    product = linalg.batch_matmul if count else linalg.matmul
+    wide = [[sizes[b] for b in batch]] if count else []
+    return expand(product(lhs, rhs, outs=[out]), [*wide, [sizes[r] for r in rows], [sizes[column]]])
+
+
+def _cast(value: Any, kind: Any) -> Any:
+    return value if value.type == kind else tensor.CastOp(kind, value).result

@@ -1,0 +1,204 @@
+"""Find the contractions of a module and describe them without their IR.
+
+A contraction is a linalg op that multiplies two operands and adds up: a `linalg.generic` with a reduction
+whose body is `acc + ext(lhs) * ext(rhs)`, a named matmul, or one of the convolutions in `CONVOLUTIONS`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ..._mlir import ir, linalg
+from ..._spelling import location_text
+from ...ir.walk import behind, collect, made_by, producer
+from ...strategy import Contraction
+
+# Discardable attributes with the largest |code| of each side, given by whoever knows it.
+LHS_MAGNITUDE = "qmlir.lhs_magnitude"
+RHS_MAGNITUDE = "qmlir.rhs_magnitude"
+
+_EXTENSIONS = ("arith.extsi", "arith.extui", "arith.extf", "arith.sitofp", "arith.uitofp")
+_PRODUCTS = {"arith.addi": "arith.muli", "arith.addf": "arith.mulf"}
+_CONSTANTS = ("arith.constant", "flow.tensor.constant", "util.global.load")
+# Ops that only move a constant's elements: what they give is as constant as what they take.
+_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "linalg.transpose", "tensor.pad")
+
+
+@dataclass(frozen=True)
+class ConvolutionForm:
+    """Where the sizes of a named convolution are: positions in the types of filter and result."""
+
+    kind: str
+    batch: tuple[int, ...]  # of the result
+    m: tuple[int, ...]  # of the result
+    n: tuple[int, ...]  # of the filter
+    k: tuple[int, ...]  # of the filter
+
+
+CONVOLUTIONS = {
+    "linalg.conv_2d_nhwc_fhwc": ConvolutionForm("conv2d", (), (0, 1, 2), (0,), (1, 2, 3)),
+    "linalg.conv_2d_nhwc_hwcf": ConvolutionForm("conv2d", (), (0, 1, 2), (3,), (0, 1, 2)),
+    "linalg.conv_2d_nhwgc_gfhwc": ConvolutionForm("conv2d", (3,), (0, 1, 2), (1,), (2, 3, 4)),
+    "linalg.depthwise_conv_2d_nhwc_hwc": ConvolutionForm("depthwise_conv2d", (3,), (0, 1, 2), (), (0, 1)),
+}
+
+
+def find_contractions(module: Any) -> list[Contraction]:
+    """The contractions of `module`, in program order, each with its op."""
+    return [c for op in collect(module) if (c := describe(op)) is not None]
+
+
+def describe(op: Any) -> Contraction | None:
+    """The description of one op, None when it is no contraction."""
+    if op.name in CONVOLUTIONS:
+        return _describe_convolution(op, CONVOLUTIONS[op.name])
+    if not op.name.startswith("linalg.") or len(op.operands) != 3 or len(op.results) != 1:
+        return None
+    if op.name == "linalg.generic":
+        if not _multiplies_and_adds(op.regions[0].blocks[0]):
+            return None
+    elif not linalg.isa_contraction_op(op):
+        return None
+    return _describe_matmul(op)
+
+
+def _multiplies_and_adds(block: Any) -> bool:
+    """Whether the body is `yield acc + ext(lhs) * ext(rhs)`, operands in any order."""
+    lhs, rhs, acc = block.arguments
+    yielded = list(block.operations)[-1].operation
+    total = producer(yielded.operands[0])
+    if total is None or total.name not in _PRODUCTS:
+        return False
+    terms = list(total.operands)
+    if acc not in terms:
+        return False
+    product = producer(terms[1] if terms[0] == acc else terms[0])
+    if product is None or product.name != _PRODUCTS[total.name]:
+        return False
+    left, right = (_without_extension(value) for value in product.operands)
+    return {left, right} == {lhs, rhs}
+
+
+def _unsigned_operands(op: Any) -> set[int]:
+    """Which operands the body extends as unsigned integers."""
+    block = op.regions[0].blocks[0]
+    extended = [o.operation for o in block.operations if o.operation.name in ("arith.extui", "arith.uitofp")]
+    arguments = list(block.arguments)
+    return {position for position in (0, 1) if any(arguments[position] == o.operands[0] for o in extended)}
+
+
+def _without_extension(value: Any) -> Any:
+    op = producer(value)
+    return op.operands[0] if op is not None and op.name in _EXTENSIONS else value
+
+
+def _positions(affine_map: Any) -> tuple[int, ...] | None:
+    """The dims that a map's results are; None when a result is anything else (a window, a constant)."""
+    if not all(isinstance(result, ir.AffineDimExpr) for result in affine_map.results):
+        return None
+    return tuple(result.position for result in affine_map.results)
+
+
+def _describe_matmul(op: Any) -> Contraction | None:
+    maps = [_positions(attribute.value) for attribute in linalg.get_indexing_maps(op)]
+    if any(m is None for m in maps):
+        return None
+    lhs, rhs, out = (m for m in maps if m is not None)
+    count = linalg.get_indexing_maps(op)[0].value.n_dims
+    sizes: list[int | None] = [None] * count
+    for positions, value in zip((lhs, rhs, out), op.operands, strict=True):
+        for position, size in zip(positions, _shape(value), strict=True):
+            sizes[position] = size if size is not None else sizes[position]
+    letters = {
+        (True, True, True): "b",
+        (True, False, True): "m",
+        (False, True, True): "n",
+        (True, True, False): "k",
+    }
+    roles = [letters.get((d in lhs, d in rhs, d in out), "") for d in range(count)]
+    if "" in roles or "k" not in roles:
+        return None  # a dim that only one operand has: a broadcast or a plain reduction
+
+    def size_of(role: str) -> int | None:
+        return _product(s for s, r in zip(sizes, roles, strict=True) if r == role)
+
+    batch = tuple(s for s, r in zip(sizes, roles, strict=True) if r == "b")
+    m, n, k = size_of("m"), size_of("n"), size_of("k")
+    return _contraction(op, "matmul", batch, m, n, k, tuple(roles), tuple(sizes))
+
+
+def _describe_convolution(op: Any, form: ConvolutionForm) -> Contraction:
+    filter_shape, result_shape = _shape(op.operands[1]), _shape(op.results[0])
+    return _contraction(
+        op,
+        form.kind,
+        tuple(result_shape[d] for d in form.batch),
+        _product(result_shape[d] for d in form.m),
+        _product(filter_shape[d] for d in form.n),
+        _product(filter_shape[d] for d in form.k),
+    )
+
+
+def _contraction(
+    op: Any,
+    kind: str,
+    batch: tuple[int | None, ...],
+    m: int | None,
+    n: int | None,
+    k: int | None,
+    roles: tuple[str, ...] = (),
+    sizes: tuple[int | None, ...] = (),
+) -> Contraction:
+    unsigned = _unsigned_operands(op)
+    lhs, rhs, acc = (
+        ("u" if position in unsigned else "") + str(_type(value).element_type)
+        for position, value in enumerate(op.operands)
+    )
+    return Contraction(
+        kind=kind,
+        batch=batch,
+        m=m,
+        n=n,
+        k=k,
+        lhs=lhs,
+        rhs=rhs,
+        acc=acc,
+        roles=roles,
+        sizes=sizes,
+        rhs_constant=_is_constant(op.operands[1]),
+        lhs_magnitude=_magnitude(op, LHS_MAGNITUDE, lhs),
+        rhs_magnitude=_magnitude(op, RHS_MAGNITUDE, rhs),
+        location=location_text(op.location),
+        op=op,
+    )
+
+
+def _magnitude(op: Any, name: str, dtype: str) -> int:
+    """The bound that the op carries, else that of the type: 128 for i8, 255 for ui8 (extended as unsigned)."""
+    if name in op.attributes:
+        return int(op.attributes[name].value)
+    bits = dtype.lstrip("ui")
+    if not bits.isdigit():
+        return 128
+    return (1 << int(bits)) - 1 if dtype.startswith("u") else 1 << (int(bits) - 1)
+
+
+def _type(value: Any) -> Any:
+    return ir.RankedTensorType(value.type)
+
+
+def _shape(value: Any) -> list[int | None]:
+    kind = _type(value)
+    return [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
+
+
+def _product(sizes: Any) -> int | None:
+    """1 for no sizes, None when one is dynamic."""
+    listed = list(sizes)
+    return None if any(size is None for size in listed) else prod(listed)
+
+
+def _is_constant(value: Any) -> bool:
+    return made_by(behind(value, *_VIEWS), *_CONSTANTS) is not None

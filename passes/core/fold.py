@@ -1,0 +1,255 @@
+"""qmlir-fold: what can be known about constant weights is computed now, in numpy.
+
+* packed or sub-byte constant weights become one signed code a byte (the stock route multiplies bytes);
+* constant convolution weights go to the layout FHWC;
+* unsigned constant codes become signed ones, their zero point moved along;
+* constant sparse weights go to the layout `[N, K]`, or become dense where gathering does not pay;
+* two constant scales that are constant along K become one (their f32 product, as the contract forms it);
+* weight sums for zero points on the other side become the attribute `rhs_sum`.
+
+Folding runs before the lowering, on the dialect's own ops, so that its effect is visible in the IR.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..._mlir import ir
+from ...dialect.dtypes import DTYPES, Array
+from ...dialect.ods import Op
+from ...dialect.ops.common import shape_of
+from ...dialect.ops.constants import constant_array
+from ...dialect.ops.conv2d_q import FILTER_AXES, Conv2dQOp
+from ...dialect.ops.grouped_matmul import GroupedMatmulOp
+from ...dialect.ops.product import ProductOp
+from ...dialect.ops.scaled_matmul import ScaledMatmulOp
+from ...dialect.ops.sparse_matmul import SparseMatmulOp
+from ...dialect.reference.conv import filter_parameter
+from ...dialect.reference.packing import unpack
+from ...dialect.reference.sparse import densified_dtype, densify, entries
+from ...ir.build import dense, dense_like, elements, transpose
+from ...ir.walk import collect
+from ..base import Pass, State
+from .lower.sparse import form_of
+from .lower.values import full_rank
+
+
+@dataclass(frozen=True)
+class FoldPass(Pass):
+    """See the module's docstring. Every step keeps the op's meaning to the bit."""
+
+    name: ClassVar[str] = "qmlir-fold"
+    summary: ClassVar[str] = "fold constant weights, scales and weight sums"
+
+    unpack_weights: bool = True
+
+    def run(self, module: Any, state: State) -> None:
+        products = collect(module, where=lambda op: isinstance(op.opview, ProductOp))
+        for op in products:
+            for step in self._steps():
+                with ir.InsertionPoint(op), op.location:
+                    op = step(op.opview).operation
+
+    def _steps(self) -> list[Callable[[Any], Any]]:
+        steps = [fold_filter_layout]
+        if self.unpack_weights:
+            steps.append(fold_packing)
+        return [*steps, fold_sparse, fold_densify, fold_unsigned, fold_scales, fold_sums]
+
+
+def rebuilt(view: Any, cls: Any = None, **changes: Any) -> Any:
+    """The op with some operands and attributes changed, in the place of the old one; `cls`: as another op, which keeps
+    what it knows."""
+    cls = cls or type(view)
+    values = {**view.operands_by_name(), **view.attributes_by_name(), **changes}
+    known = {f.name for f in cls.FIELDS}
+    values = {k: v for k, v in values.items() if k in known}
+    new = cls.build(results=[r.type for r in view.operation.results], loc=view.operation.location,
+                           **{k: v for k, v in values.items() if v is not None})  # fmt: skip
+    for old, fresh in zip(view.operation.results, new.operation.results, strict=True):
+        old.replace_all_uses_with(fresh)
+    view.operation.erase()
+    return new
+
+
+def _weight_name(view: Op) -> str:
+    return {"qmlir.conv2d_q": "weight", "qmlir.sparse_matmul": "values"}.get(view.OPERATION_NAME, "rhs")
+
+
+def fold_filter_layout(view: Any) -> Any:
+    """A constant filter in HWCF or FCHW goes to FHWC, its scale and zero point with it."""
+    if not isinstance(view, Conv2dQOp) or view.filter_layout == "FHWC" or view.packing != "none":
+        return view
+    weight = constant_array(view.weight)
+    if weight is None:
+        return view
+    order = FILTER_AXES[view.filter_layout]
+    changes: dict[str, Any] = {"filter_layout": "FHWC"}
+    for name in ("rhs_scale", "rhs_zero_point"):
+        value = getattr(view, name)
+        if value is None or len(shape_of(value)) == 0:
+            continue
+        array = constant_array(value)
+        if array is None:
+            return view
+        array = filter_parameter(array, view.filter_layout)
+        assert array is not None
+        if array.ndim == 4:
+            array = np.transpose(array, order)
+        changes[name] = dense_like(array, value)
+    changes["weight"] = dense_like(np.transpose(weight, order), view.weight)
+    return rebuilt(view, **changes)
+
+
+def fold_packing(view: Any) -> Any:
+    """Packed or sub-byte constant codes, one a byte, read as i8. Table codes stay 4-bit codes, unpacked."""
+    d = view.rhs_code
+    weight = constant_array(getattr(view, _weight_name(view)))
+    if weight is None or d.bits == 8 or d.kind == "float" or (not d.is_int and view.packing == "none"):
+        return view
+    if view.zero_mode == "packed_int":
+        return view
+    shape = view.filter_codes_shape() if isinstance(view, Conv2dQOp) else view.rhs_codes_shape()
+    codes = unpack(weight.view(np.uint8), d.name, view.packing, shape[-1]).astype(np.int8)
+    if d.name == "i1":
+        codes = (2 * (codes & 1) - 1).astype(np.int8)
+    changes: dict[str, Any] = {_weight_name(view): dense(codes), "packing": "none"}
+    if d.is_int and not view.zero_mode.startswith("offset"):
+        # The sub-byte name stays where it bounds the codes; a 1-bit code now stands for itself.
+        changes["rhs_dtype"] = "i8" if d.name == "i1" else d.name
+    return rebuilt(view, **changes)
+
+
+def fold_sparse(view: Any) -> Any:
+    """A constant sparse weight goes to `[N, K]`, as csr or bsr, its scale with it. Sums along K that a zero point on
+    the lhs needs are formed on the way."""
+    if not isinstance(view, SparseMatmulOp) or view.packing != "none":
+        return view
+    weight = view.constant()
+    if weight is None or view.format == "2:4":
+        return view
+    row, column = entries(view.format, weight.indices, weight.indptr)
+    codes, changes = weight.codes, dict[str, Any]()
+    shape, block = view.rhs_shape, view.block
+    if not view.rhs_transposed:
+        order = np.lexsort((row, column))
+        row, column, codes = column[order], row[order], codes[order]
+        shape, block = shape[::-1], None if block is None else block[::-1]
+        codes = codes if block is None else np.ascontiguousarray(codes.swapaxes(1, 2))
+        if view.rhs_scale is not None:
+            changes["rhs_scale"] = _transposed_scale(view.rhs_scale)
+    rows = shape[0] // (block[0] if block is not None else 1)
+    pointers = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
+    if _needs_sums(view) and view.rhs_code.is_int and view.rhs_sum is None:
+        per_row = codes.astype(np.int32).sum(2) if block is not None else codes.astype(np.int32)
+        sums = np.zeros((rows, *per_row.shape[1:]), np.int32)
+        np.add.at(sums, row, per_row)
+        changes["rhs_sum"] = elements(sums.reshape(-1))
+    return rebuilt(view, **changes, format="csr" if block is None else "bsr", values=dense_like(codes, view.values),
+                   indices=dense(column.astype(np.int32)), indptr=dense(pointers.astype(np.int32)),
+                   rhs_shape=shape, block=block, rhs_transposed=True,
+                   rhs_dtype=densified_dtype(view.rhs_dtype) if view.rhs_dtype else None)  # fmt: skip
+
+
+def _transposed_scale(scale: Any) -> Any:
+    """A scale of `[K, N]` as one of `[N, K]`."""
+    if len(shape_of(scale)) == 0:
+        return scale
+    known = constant_array(scale)
+    if known is not None:
+        return dense_like(np.atleast_2d(known).T, scale)
+    return transpose(full_rank(scale, 2), [1, 0])
+
+
+def fold_densify(view: Any) -> Any:
+    """A constant sparse weight becomes dense where `form_of` says so. Its sums of codes are found from that."""
+    if not isinstance(view, SparseMatmulOp) or view.packing != "none":
+        return view
+    weight = view.constant()
+    if weight is None or form_of(view) != "dense":
+        return view
+    array = densify(view.format, view.rhs_shape, weight.codes, weight.indices, weight.indptr, view.block)
+    return rebuilt(view, ScaledMatmulOp, rhs=dense_like(array, view.values), rhs_sum=None,
+                   rhs_dtype=densified_dtype(view.rhs_code.name))  # fmt: skip
+
+
+def fold_unsigned(view: Any) -> Any:
+    """Constant u8 codes as i8 codes less 128: the zero point (an integer constant, or absent) moves along."""
+    if isinstance(view, SparseMatmulOp):
+        return view
+    if view.rhs_code.name != "u8" or view.zero_mode not in ("none", "int") or view.rhs_plain:
+        return view
+    weight = constant_array(getattr(view, _weight_name(view)))
+    zero = None if view.rhs_zero_point is None else constant_array(view.rhs_zero_point)
+    if weight is None or (view.rhs_zero_point is not None and zero is None):
+        return view
+    if zero is not None and zero.dtype == np.int8:
+        zero = zero.view(np.uint8)
+    moved = np.asarray(-128, np.int32) if zero is None else (zero.astype(np.int32) - 128)
+    return rebuilt(view, **{_weight_name(view): dense((weight.view(np.uint8) ^ 0x80).view(np.int8)), "rhs_dtype": "i8",
+                            "rhs_zero_point": dense(moved), "zero_mode": "int"})  # fmt: skip
+
+
+def fold_scales(view: Any) -> Any:
+    """`s_a * s_b` of constants, where both sides are quantised and neither has groups along K."""
+    if view.lhs_scale is None or view.rhs_scale is None or view.rhs_plain:
+        return view
+    if view.lhs_code.name in ("f32", "f16", "bf16"):
+        return view  # without its scale it would be plain, and the rhs be dequantised before the product
+    lhs, rhs = constant_array(view.lhs_scale), constant_array(view.rhs_scale)
+    if lhs is None or rhs is None or lhs.size != 1 or view.zero_mode in ("offset_float", "rescale"):
+        return view
+    with np.errstate(over="ignore", under="ignore"):
+        product = lhs.reshape(()).astype(np.float32) * rhs.astype(np.float32)
+    return rebuilt(view, lhs_scale=None, rhs_scale=dense(np.asarray(product, np.float32), "f32"))
+
+
+def fold_sums(view: Any) -> Any:
+    """Sums over K of constant codes, when the other side has a zero point (or unsigned codes)."""
+    d = view.rhs_code
+    if isinstance(view, SparseMatmulOp) or not _needs_sums(view) or view.rhs_sum is not None:
+        return view
+    if not d.is_int or not view.lhs_code.is_int or view.packing != "none":
+        return view
+    weight = constant_array(getattr(view, _weight_name(view)))
+    if weight is None or d.name in ("u8", "i1"):
+        return view
+    codes = weight.astype(np.int32)
+    if isinstance(view, Conv2dQOp):
+        axes: tuple[int, ...] = tuple(FILTER_AXES[view.filter_layout][1:])
+        return rebuilt(view, rhs_sum=elements(codes.sum(axes, dtype=np.int32)))
+    if _grouped(view):
+        return view  # one sum a group: the lowering forms it with the groups it decides on
+    k_axis = codes.ndim - (1 if view.rhs_transposed else 2)
+    return rebuilt(view, rhs_sum=elements(codes.sum(k_axis, dtype=np.int32)))
+
+
+def _needs_sums(view: Any) -> bool:
+    """Whether the lhs has a zero point, or codes that stand for another number."""
+    return view.lhs_zero_point is not None or view.lhs_code.name == "u8" or view.lhs_zero_mode.startswith("offset")
+
+
+def _grouped(view: ScaledMatmulOp | GroupedMatmulOp) -> bool:
+    """Whether some scale or zero point varies along K."""
+    rhs_k = len(shape_of(view.rhs)) - (1 if view.rhs_transposed else 2)
+    lhs_rank = len(shape_of(view.lhs))
+    lhs_k = lhs_rank - (2 if getattr(view, "lhs_transposed", False) else 1)
+    for side, axis, rank in (("lhs", lhs_k, lhs_rank), ("rhs", rhs_k, len(shape_of(view.rhs)))):
+        for what in ("scale", "zero_point"):
+            value = getattr(view, f"{side}_{what}")
+            if value is None or len(shape_of(value)) == 0:
+                continue
+            own = (1,) * (rank - len(shape_of(value))) + shape_of(value)
+            if own[axis] != 1:
+                return True
+    return False
+
+
+def constant_codes(value: Any, dtype: str) -> Array | None:
+    """Constant codes with the signedness of `dtype`."""
+    array = constant_array(value)
+    return array.view(DTYPES[dtype].numpy) if array is not None else None

@@ -1,0 +1,85 @@
+"""qmlir-fuse-rows: a dynamic quantisation is one dispatch, one pass over memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..._mlir import ir
+from ...ir.build import dims
+from ...ir.walk import collect, producer
+from ..base import Pass, State
+from .lower.dynamic import ROWS
+
+
+@dataclass(frozen=True)
+class FuseRowsPass(Pass):
+    """Brings the reductions of a dynamic quantisation and what reads their rows into one `flow.dispatch.region`.
+
+    Left to itself IREE makes a dispatch of the largest magnitude and one of the codes, and the data is read twice. Its
+    flag for fusing such rows everywhere (`aggressive-fusion`) makes other programs compile for a minute or not at all.
+    """
+
+    name: ClassVar[str] = "qmlir-fuse-rows"
+    summary: ClassVar[str] = "one dispatch for a dynamic quantisation"
+
+    def run(self, module: Any, state: State) -> None:
+        blocks: list[Any] = []
+        for op in collect(module, where=lambda op: ROWS in op.attributes):
+            if op.block not in blocks:
+                blocks.append(op.block)
+        for block in blocks:
+            for cluster in _clusters(block):
+                _outline(block, cluster)
+
+
+def _clusters(block: Any) -> list[list[Any]]:
+    """The marked operations of a block, in order, by which of them read each other's results."""
+    clusters: list[list[Any]] = []
+    for op in (o.operation for o in block.operations):
+        if ROWS not in op.attributes:
+            continue
+        sources = [made for made in map(producer, op.operands) if made is not None]
+        mine = [c for c in clusters if any(s == member for s in sources for member in c)]
+        clusters = [c for c in clusters if c not in mine]
+        clusters.append([member for c in mine for member in c] + [op])
+    return [c for c in clusters if len(c) > 1]
+
+
+def _outline(block: Any, cluster: list[Any]) -> None:
+    """Move the operations into a region at the place of the last one."""
+    order = {o.operation: i for i, o in enumerate(block.operations)}
+    last = cluster[-1]
+    leaving = []
+    for op in cluster:
+        for value in op.results:
+            readers = [use.owner.operation for use in value.uses]
+            outside = [r for r in readers if r not in cluster]
+            if any(r in order and order[r] < order[last] for r in outside):
+                return  # something between reads a part of it: not one region
+            if outside:
+                leaving.append((value, outside))
+    with ir.InsertionPoint(last), last.location:
+        # The operand that a linalg op writes into has its result's shape, and is made outside.
+        sizes = [s for value, _ in leaving for s in dims(_destination(value)) if not isinstance(s, int)]
+        region = ir.Operation.create(
+            "flow.dispatch.region", results=[v.type for v, _ in leaving], operands=sizes, regions=2,
+            attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(sizes), 0])},
+        )  # fmt: skip
+        body = region.regions[0].blocks.append()
+        for (value, readers), result in zip(leaving, region.results, strict=True):
+            for reader in readers:
+                for i, operand in enumerate(reader.operands):
+                    if operand == value:
+                        reader.operands[i] = result
+        with ir.InsertionPoint(body):
+            end = ir.Operation.create("flow.return", operands=[v for v, _ in leaving])
+        for op in cluster:
+            op.move_before(end)
+            del op.attributes[ROWS]
+
+
+def _destination(value: Any) -> Any:
+    op = value.owner.operation
+    inputs = len(op.operands) - len(op.results)
+    return op.operands[inputs + ir.OpResult(value).result_number]

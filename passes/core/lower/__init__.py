@@ -1,0 +1,102 @@
+"""qmlir-lower-to-linalg: each op of the dialect as contractions and elementwise generics on tensors.
+
+One form per meaning, the same for every target; `build` and `scalars` are the vocabulary, `values` what
+quantised operands share, and one file per op or family holds its rule. A new op is one line in `RULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from ...._mlir import arith, ir, util
+from ....dialect.ods import OPS, OpError
+from ....dialect.shapes import ShapeError
+from ....ir.scalars import OPAQUE_ZERO, i32
+from ....ir.walk import collect
+from ...base import Diagnostic, Pass, State, error_at, fail
+from .conv import lower_conv2d_q
+from .dynamic import lower_dynamic_quantize
+from .elementwise import lower_dequant, lower_quantize, lower_unpack
+from .grouped import lower_grouped_matmul
+from .matmul import lower_scaled_matmul
+from .moe import lower_moe, lower_moe_align_block_size, lower_route
+from .sparse import lower_sparse_matmul
+
+Rule = Callable[[Any], list[Any]]  # the op's view -> its results' replacements
+
+RULES: dict[str, Rule] = {
+    "qmlir.dequant": lower_dequant,
+    "qmlir.quantize": lower_quantize,
+    "qmlir.dynamic_quantize": lower_dynamic_quantize,
+    "qmlir.unpack": lower_unpack,
+    "qmlir.scaled_matmul": lower_scaled_matmul,
+    "qmlir.conv2d_q": lower_conv2d_q,
+    "qmlir.grouped_matmul": lower_grouped_matmul,
+    "qmlir.route": lower_route,
+    "qmlir.moe_align_block_size": lower_moe_align_block_size,
+    "qmlir.moe": lower_moe,
+    "qmlir.sparse_matmul": lower_sparse_matmul,
+}
+
+
+@dataclass(frozen=True)
+class LowerToLinalgPass(Pass):
+    """Rewrites every qmlir op; raises for one that has no rule."""
+
+    name: ClassVar[str] = "qmlir-lower-to-linalg"
+    summary: ClassVar[str] = "lower qmlir ops to linalg, arith and tensor"
+
+    def run(self, module: Any, state: State) -> None:
+        found: list[Diagnostic] = []
+        targets = collect(module, where=lambda op: op.name in OPS)
+        zeros = _OpaqueZeros()
+        for op in targets:
+            token = OPAQUE_ZERO.set(partial(zeros.of, op))
+            try:
+                with ir.InsertionPoint(op), op.location:
+                    results = RULES[op.name](op.opview)
+            except (OpError, ShapeError) as e:
+                found.append(error_at(op, f"'{op.name}' op {e}"))
+                continue
+            finally:
+                OPAQUE_ZERO.reset(token)
+            for old, new in zip(op.results, results, strict=True):
+                old.replace_all_uses_with(_typed(new, old, op))
+            op.erase()
+        fail(self.name, found)
+
+
+class _OpaqueZeros:
+    """One 0 : i32 behind a barrier a function, made at its start when first asked for."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[Any, Any]] = []
+
+    def of(self, op: Any) -> Any:
+        """The zero of the function that holds `op`."""
+        function = op.parent
+        while function.operation.name != "func.func":
+            function = function.operation.parent
+        function = function.operation
+        for known, zero in self._made:
+            if known == function:
+                return zero
+        with ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]), function.location:
+            constant = arith.constant(i32(), 0)
+            zero = util.OptimizationBarrierOp([constant.type], [constant]).results[0]
+        self._made.append((function, zero))
+        return zero
+
+
+def _typed(new: Any, old: Any, op: Any) -> Any:
+    """`new` with the declared type: static sizes that the rule derived are forgotten where the op says `?`, and
+    the other way round."""
+    if new.type == old.type:
+        return new
+    from ...._mlir import tensor
+
+    with ir.InsertionPoint(op), op.location:
+        return tensor.cast(old.type, new)

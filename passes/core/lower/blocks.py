@@ -1,0 +1,362 @@
+"""Rows that belong to groups, brought into blocks of one group each.
+
+The block-aligned form is the one of the MoE kernels of vLLM and AITER (`moe_align_block_size`): every block is a
+dense tile for the target's matrix instructions. With R rows, G groups and blocks of B rows there are at most
+`min(R, ceil(R/B) + G - 1)` blocks that hold a row, which bounds the (static) number of blocks.
+
+Sorting is counting: no loop carries a value and nothing is scattered, so that every step is a linalg generic that
+runs on every target. Rows are cut into chunks; a row's rank is the count of its group in the chunks before plus that
+in its own chunk before it, and the way back finds the chunk, then the row in it. With chunks of about sqrt(R) rows
+that is O(R * (sqrt(R) + G)) steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ...._mlir import arith, ir, tensor
+from ....dialect.shapes import block_count
+from ....ir.build import Arg, Size, apart, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
+from ....ir.scalars import i32, to_i32
+from ....kernels.routing import BACK, BLOCK_OF, ROW_OF, SLOT_OF
+
+_SLT, _SLE, _EQ, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "sge"))
+
+
+# ------------------------------------------------------------------------------------------------- small tools
+
+
+def as_i32(value: Any) -> Any:
+    """An integer tensor with i32 elements; wider ones saturate."""
+    t = value.type.element_type
+    if t == i32():
+        return value
+    sizes = dims(value)
+
+    def narrow(x: Any) -> Any:
+        if t.width > 32:
+            x = arith.maxsi(arith.minsi(x, scalar(2**31 - 1, t)), scalar(-(2**31), t))
+        return to_i32(x)
+
+    return elementwise([Arg.aligned(value, sizes)], sizes, i32(), narrow)
+
+
+def constant(value: int) -> Any:
+    return scalar(value, i32())
+
+
+def flag(condition: Any) -> Any:
+    """1 where the condition holds."""
+    return arith.extui(i32(), condition)
+
+
+def loop_i32(i: int) -> Any:
+    """The running index of loop `i`, i32."""
+    return arith.index_cast(i32(), loop_index(i))
+
+
+def _size(size: Size) -> Any:
+    """A size inside a body, i32."""
+    return constant(size) if isinstance(size, int) else arith.index_cast(i32(), size)
+
+
+def count(args: list[Arg], sizes: list[Size], out: list[int], body: Any) -> Any:
+    """i32 sums over the loops that `out` leaves out; `sizes` are those of the loops. `body` gets a function from a
+    loop to its running index, and the operands' scalars.
+
+    The summed loops are the outer ones: as inner ones, IREE's SPIR-V route does not legalise some sizes of the
+    reduction across lanes that it makes of them.
+    """
+    order = [i for i in range(len(sizes)) if i not in out] + out
+    place = {loop: i for i, loop in enumerate(order)}
+    moved = [Arg(a.value, tuple(None if x is None else place[x] for x in a.axes)) for a in args]
+    init = filled([sizes[i] for i in out], constant(0))
+
+    def step(*xs: Any) -> Any:
+        return arith.addi(xs[-1], body(lambda i: loop_i32(place[i]), *xs[:-1]))
+
+    return generic(moved, init, [place[i] for i in out], len(sizes), step)
+
+
+def read(source: Any, *where: Any) -> Any:
+    """One element at i32 positions, inside a body."""
+    return tensor.extract(source, [arith.index_cast(ir.IndexType.get(), w) for w in where])
+
+
+def gather(source: Any, rows: Any) -> Any:
+    """`source [R, ...]` at `rows [..]` (i32) -> `[.., ...]`.
+
+    A generic that reads: `iree_linalg_ext.gather` does not get a lowering configuration on Vulkan.
+    """
+    depth = rows.type.rank
+
+    def body(row: Any) -> Any:
+        at = arith.index_cast(ir.IndexType.get(), row)
+        return tensor.extract(source, [at, *(loop_index(depth + i) for i in range(source.type.rank - 1))])
+
+    sizes = [*dims(rows), *dims(source)[1:]]
+    return elementwise([Arg(rows, tuple(range(depth)))], sizes, source.type.element_type, body)
+
+
+def assert_that(condition: Any, message: str) -> None:
+    """Fail at run time with the message unless the i1 holds."""
+    ir.Operation.create("cf.assert", operands=[condition], attributes={"msg": ir.StringAttr.get(message)})
+
+
+def bounded(x: Any, size: int) -> Any:
+    """An i32 clamped to `[0, size)`, so that a read stays inside."""
+    return arith.maxsi(arith.minsi(x, constant(size - 1)), constant(0))
+
+
+def names_a_group(owner: Any, groups: int) -> Any:
+    """Whether an i32 lies in `[0, groups)`."""
+    return arith.andi(arith.cmpi(_SGE, owner, constant(0)), arith.cmpi(_SLT, owner, constant(groups)))
+
+
+def _before(sizes: Any, groups: int) -> Any:
+    """Exclusive prefix sums, `[G]`."""
+    return count([Arg(sizes, (1,))], [groups, groups], [0],
+                 lambda at, s: arith.select(arith.cmpi(_SLT, at(1), at(0)), s, constant(0)))  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------ routing
+
+
+class Routing(Protocol):
+    """Which group each row belongs to, and where in it."""
+
+    rows: Size
+    groups: int
+    owner: Any  # [R] i32; outside [0, G) for rows that no group has
+    position: Any  # [R] i32: the row's place in its group
+    sizes: Any  # [G] i32
+
+    def find(self, group: Any, place: Any) -> Any:
+        """The rows `[NB, B]` at places `[NB, B]` of groups `[NB]`; anything inside [0, R) where there is none."""
+
+
+class Sorted:
+    """Rows sorted by group; the sizes of the groups are given."""
+
+    def __init__(self, sizes: Any, rows: Size, groups: int) -> None:
+        self.rows, self.groups, self.sizes = rows, groups, sizes
+        self._assert_sizes()
+        self._start = start = apart(_before(sizes, groups))
+        # The owner is the number of groups that end at or before the row.
+        self.owner = count([Arg(start, (1,)), Arg(sizes, (1,))], [rows, groups], [0],
+                           lambda at, s, n: flag(arith.cmpi(_SLE, arith.addi(s, n), at(0))))  # fmt: skip
+        self.position = elementwise([Arg(self.owner, (0,))], [rows], i32(),
+                                    lambda o: arith.subi(loop_i32(0), read(start, bounded(o, groups))))  # fmt: skip
+
+    def _assert_sizes(self) -> None:
+        """The sizes are not negative and add up to the rows: anything else would leave rows without a result."""
+        total = generic([Arg(self.sizes, (0,))], filled([], constant(0)), [], 1, lambda s, acc: arith.addi(acc, s))
+        least = generic([Arg(self.sizes, (0,))], filled([], constant(0)), [], 1, lambda s, acc: arith.minsi(acc, s))
+        expected = arith.index_cast(i32(), as_index(self.rows))
+        fits = arith.cmpi(_EQ, tensor.extract(total, []), expected)
+        positive = arith.cmpi(_EQ, tensor.extract(least, []), constant(0))
+        assert_that(arith.andi(fits, positive), "group_sizes must be non-negative and add up to the rows of lhs")
+
+    def find(self, group: Any, place: Any) -> Any:
+        def row(g: Any, p: Any) -> Any:
+            last = arith.subi(_size(self.rows), constant(1))
+            return arith.maxsi(arith.minsi(arith.addi(read(self._start, g), p), last), constant(0))
+
+        return elementwise([Arg(group, (0,)), Arg(place, (0, 1))], dims(place), i32(), row)
+
+
+class Ranked:
+    """Rows in any order, each with the group that it names."""
+
+    def __init__(self, owner: Any, rows: Size, groups: int) -> None:
+        self.rows, self.groups, self.owner = rows, groups, owner
+        self._width = width = _chunk_width(rows)
+        self._chunks = chunks = _chunk_count(rows, width)
+        # The owners by chunk; past the last row, none.
+        self._table = apart(elementwise([], [chunks, width], i32(), self._owner_or_none))
+        in_chunk = count([Arg(self._table, (0, 2))], [chunks, groups, width], [0, 1],
+                         lambda at, o: flag(arith.cmpi(_EQ, o, at(1))))  # fmt: skip
+        self.sizes = apart(count([Arg(in_chunk, (0, 1))], [chunks, groups], [1], lambda at, n: n))
+        before = count([Arg(in_chunk, (2, 1))], [chunks, groups, chunks], [0, 1],
+                       lambda at, n: arith.select(arith.cmpi(_SLT, at(2), at(0)), n, constant(0)))  # fmt: skip
+        self._before = apart(before)
+
+        def earlier(at: Any, mine: Any, other: Any) -> Any:
+            return flag(arith.andi(arith.cmpi(_EQ, mine, other), arith.cmpi(_SLT, at(2), at(1))))
+
+        local = count([Arg(self._table, (0, 1)), Arg(self._table, (0, 2))], [chunks, width, width], [0, 1], earlier)
+        self._local = apart(local)
+
+        def place(o: Any) -> Any:
+            chunk, inside = (f(loop_i32(0), constant(width)) for f in (arith.divsi, arith.remsi))
+            return arith.addi(read(self._before, chunk, bounded(o, groups)), read(self._local, chunk, inside))
+
+        self.position = elementwise([Arg(owner, (0,))], [rows], i32(), place)
+
+    def _owner_or_none(self) -> Any:
+        row = arith.addi(arith.muli(loop_i32(0), constant(self._width)), loop_i32(1))
+        last = arith.subi(_size(self.rows), constant(1))
+        owner = read(self.owner, arith.minsi(row, last))
+        return arith.select(arith.cmpi(_SLE, row, last), owner, constant(-1))
+
+    def find(self, group: Any, place: Any) -> Any:
+        blocks, width = dims(place)
+        # Where each chunk starts in the block's group.
+        start = elementwise(
+            [Arg(group, (0,))], [blocks, self._chunks], i32(), lambda g: read(self._before, loop_i32(1), g)
+        )
+        # The place's chunk is the last one that starts at or before it.
+        after = count([Arg(start, (0, 2)), Arg(place, (0, 1))], [blocks, width, self._chunks], [0, 1],
+                      lambda at, s, p: flag(arith.cmpi(_SLE, s, p)))  # fmt: skip
+        chunk = elementwise([Arg(after, (0, 1))], [blocks, width], i32(), lambda n: arith.maxsi(
+            arith.subi(n, constant(1)), constant(0)))  # fmt: skip
+
+        def hit(c: Any, g: Any, p: Any) -> Any:
+            inside = arith.subi(p, read(self._before, c, g))
+            mine = arith.cmpi(_EQ, read(self._table, c, loop_i32(2)), g)
+            return flag(arith.andi(mine, arith.cmpi(_EQ, read(self._local, c, loop_i32(2)), inside)))
+
+        # Apart: reads by index inside a reduction do not distribute on GPUs.
+        hits = apart(elementwise([Arg(chunk, (0, 1)), Arg(group, (0,)), Arg(place, (0, 1))],
+                                 [blocks, width, self._width], i32(), hit))  # fmt: skip
+
+        def row(at: Any, h: Any, c: Any) -> Any:
+            return arith.muli(h, arith.addi(arith.muli(c, constant(self._width)), at(2)))
+
+        return count([Arg(hits, (0, 1, 2)), Arg(chunk, (0, 1))], [blocks, width, self._width], [0, 1], row)
+
+
+def _chunk_width(rows: Size) -> int:
+    """The power of two at or above the root of the rows, from 8 to 128; 64 where the rows are dynamic."""
+    if not isinstance(rows, int):
+        return 64
+    width = 8
+    while width < 128 and width * width < rows:
+        width *= 2
+    return width
+
+
+def _chunk_count(rows: Size, width: int) -> Size:
+    return -(-rows // width) if isinstance(rows, int) else arith.ceildivsi(rows, index(width))
+
+
+# ------------------------------------------------------------------------------------------------------- blocks
+
+
+class Blocks:
+    """Where rows live in blocks: `row_of [NB, B]` (row of each slot, any row where empty), `group_of [NB]` (any group
+    for unused blocks), and for the way back `block_of [R]` and `slot_of [R]`."""
+
+    def __init__(self, routing: Routing, width: int | None = None) -> None:
+        self.routing = routing
+        rows, groups = routing.rows, routing.groups
+        # Tables that the program asked for, by their width, have the size that it knows of; those of products are never
+        # one block: the axis would fold away, and the product would be no batch that a strategy knows.
+        least = 0 if width else 2
+        self.width = width = width or _block_width(rows, groups)
+        self.count = _block_count(rows, groups, width, least)
+        per_group = elementwise([Arg(routing.sizes, (0,))], [groups], i32(),
+                                lambda s: arith.ceildivsi(s, constant(width)))  # fmt: skip
+        start = apart(_before(per_group, groups))
+        ends = count([Arg(start, (1,)), Arg(per_group, (1,))], [self.count, groups], [0],
+                     lambda at, s, n: flag(arith.cmpi(_SLE, arith.addi(s, n), at(0))))  # fmt: skip
+        self.used = count([Arg(per_group, (0,))], [groups], [], lambda at, n: n)
+        self.group_of = elementwise([Arg(ends, (0,))], [self.count], i32(), lambda g: bounded(g, groups))
+        self.block_of = elementwise(
+            [Arg(routing.owner, (0,)), Arg(routing.position, (0,))], [rows], i32(),
+            lambda o, p: arith.addi(read(start, bounded(o, groups)), arith.divsi(p, constant(width))),
+            attributes={BLOCK_OF: int(isinstance(routing, Sorted))},
+        )  # fmt: skip
+        self.slot_of = elementwise(
+            [Arg(routing.position, (0,))], [rows], i32(), lambda p: arith.remsi(p, constant(width)),
+            attributes={SLOT_OF: 1},
+        )  # fmt: skip
+        self.place_of = elementwise(
+            [Arg(self.group_of, (0,))], [self.count, width], i32(),
+            lambda g: arith.addi(arith.muli(arith.subi(loop_i32(0), read(start, g)), constant(width)), loop_i32(1)),
+        )  # fmt: skip
+        self.row_of = apart(routing.find(self.group_of, self.place_of))
+        self.row_of.owner.attributes[ROW_OF] = ir.UnitAttr.get()
+
+    def rows_of(self, value: Any) -> Any:
+        """`[R, ...]` to `[NB, B, ...]`."""
+        rows = gather(value, self.row_of)
+        # Of a single row this is a broadcast, which IREE fuses into the product: one vector by each column, unrolled
+        # over all of K on SPIR-V.
+        return apart(rows) if dims(value)[0] == 1 else rows
+
+    def weights_of(self, value: Any) -> Any:
+        """`[G, ...]` to `[NB, ...]`."""
+        return gather(value, self.group_of)
+
+    def back(self, y: Any, skipped: Any | None) -> Any:
+        """`[NB, B, N]` to `[R, N]`; rows without an owner get the scalar `skipped`."""
+        return elementwise(
+            [], [self.routing.rows, dims(y)[2]], y.type.element_type,
+            lambda: self.value_back(y, skipped, loop_index(0), loop_index(1)), attributes={BACK: 1},
+        )  # fmt: skip
+
+    def value_back(self, y: Any, skipped: Any | None, row: Any, column: Any) -> Any:
+        """One element of what `back` returns, inside a body. Places are read by the row's number, not as operands of
+        the body: so IREE sees that neighbours in a row of `y` are asked for, and loads vectors of them."""
+        at = [arith.index_cast(ir.IndexType.get(), tensor.extract(t, [row])) for t in (self.block_of, self.slot_of)]
+        value = tensor.extract(y, [*at, column])
+        if skipped is None:
+            return value
+        owner = tensor.extract(self.routing.owner, [row])
+        return arith.select(names_a_group(owner, self.routing.groups), value, skipped)
+
+    def padded_rows(self, none: Any) -> Any:
+        """`row_of`, with the i32 `none` where a slot is empty, `[NB, B]`."""
+
+        def body(row: Any, group: Any, place: Any) -> Any:
+            return arith.select(arith.cmpi(_SLT, place, read(self.routing.sizes, group)), row, none)
+
+        args = [Arg(self.row_of, (0, 1)), Arg(self.group_of, (0,)), Arg(self.place_of, (0, 1))]
+        return elementwise(args, [self.count, self.width], i32(), body)
+
+    def padded_groups(self) -> Any:
+        """`group_of`, with -1 for unused blocks, `[NB]`."""
+
+        def body(group: Any, used: Any) -> Any:
+            return arith.select(arith.cmpi(_SLT, loop_i32(0), used), group, constant(-1))
+
+        return elementwise([Arg(self.group_of, (0,)), Arg(self.used, ())], [self.count], i32(), body)
+
+
+def _block_width(rows: Size, groups: int) -> int:
+    """Rows of a block: the power of two near the mean group, from 8 to 64; 32 where the rows are dynamic."""
+    if not isinstance(rows, int):
+        return 32
+    width = 8
+    while width < 64 and width * groups < rows:
+        width *= 2
+    return width
+
+
+def _block_count(rows: Size, groups: int, width: int, least: int) -> Size:
+    if isinstance(rows, int):
+        return max(least, block_count(rows, groups, width) or 0)
+    bound = arith.addi(arith.ceildivsi(rows, index(width)), index(groups - 1))
+    return arith.minsi(rows, bound)
+
+
+def assert_ids(ids: Any, groups: int) -> None:
+    """Every id of `[T, topk]` names an expert. The message tells the runtime where to look for the first that does
+    not: which argument of the function the ids are."""
+
+    def outside(_: Any, o: Any) -> Any:
+        return arith.subi(constant(1), flag(names_a_group(o, groups)))
+
+    narrow = as_i32(ids)
+    bad = count([Arg(narrow, (0, 1))], dims(narrow), [], outside)
+    none = arith.cmpi(_EQ, tensor.extract(bad, []), constant(0))
+    assert_that(none, f"an id of {_described(ids)} is outside [0, {groups})")
+
+
+def _described(ids: Any) -> str:
+    """Which argument of a public function a value is, where it is one."""
+    owner = ids.owner
+    if not isinstance(owner, ir.Block) or "sym_visibility" in owner.owner.attributes:
+        return "expert_ids"
+    return f"expert_ids (argument {ir.BlockArgument(ids).arg_number})"

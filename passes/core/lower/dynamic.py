@@ -1,0 +1,154 @@
+"""dynamic_quantize to linalg: reductions, scales, codes (docs/semantics.md, section 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...._mlir import arith, ir, math
+from ....dialect.dtypes import DTYPES, DType
+from ....dialect.enums import DIVIDING_RECIPES, SYMMETRIC_RECIPES
+from ....dialect.ods import View
+from ....dialect.ops.dynamic_quantize import DynamicQuantizeOp
+from ....ir.build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generics, scalar
+from ....ir.scalars import clamp, const, f32, i32, maximum, requantize, to_f32, to_small_float
+
+# Marks the operations of one dynamic quantisation, for `qmlir-fuse-rows`.
+ROWS = "qmlir.rows"
+
+
+def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
+    """Rows are what shares a scale: the whole tensor, a token, or a group."""
+    sizes = dims(op.input)
+    rank = len(sizes)
+    d = DTYPES[op.out_dtype]
+    lo, hi = op.clamp if op.clamp is not None else (d.lo, d.hi)
+    code_type = element(d.name if d.kind == "float" else "i8")
+    x, wide, kept = op.input, sizes, list(range(rank - 1))
+    if op.granularity == "tensor":
+        kept = []
+    elif op.granularity == "group":
+        k = sizes[-1]
+        assert isinstance(k, int)
+        wide = [*sizes[:-1], k // op.group_size, op.group_size]
+        x = expand(op.input, [[s] for s in sizes[:-1]] + [wide[-2:]])
+        kept = list(range(rank))
+    rows: list[Size] = [wide[i] for i in kept]
+    loops = len(wide)
+
+    def largest(*bodies: Any) -> list[Any]:
+        """Of what each body makes of an element, the largest along the rows, 0 at least; as the bits of an f32.
+
+        Bits of floats above 0 order as integers do, NaN above all, and those of floats below 0 are below 0. An
+        integer's maximum is one instruction everywhere; a maximumf that a device reduces by loses NaN on some (see
+        passes/workarounds/iree_3_13/keep_nan.py).
+        """
+        inits = [filled(rows, scalar(0, i32())) for _ in bodies]
+
+        def step(v: Any, *accs: Any) -> list[Any]:
+            return [arith.maxsi(acc, arith.bitcast(i32(), body(to_f32(v))))
+                    for body, acc in zip(bodies, accs, strict=True)]  # fmt: skip
+
+        return generics([Arg(x, tuple(range(loops)))], inits, kept, loops, step, attributes={ROWS: 1})
+
+    def on_rows(values: list[Any], t: Any, body: Any) -> Any:
+        args = [Arg(v, tuple(range(len(rows)))) for v in values]
+        return elementwise(args, rows, t, body, attributes={ROWS: 1})
+
+    zero = None
+    if op.symmetric:
+        (amax,) = largest(math.absf)
+        scale = on_rows([amax], f32(), lambda m: _symmetric(_number(m), op.recipe, d, lo, hi, op.eps))
+    else:
+        # The range holds 0 by starting there. A NaN, of whichever sign, is in one of the two.
+        below, above = largest(arith.negf, lambda v: v)
+
+        def affine(b: Any, a: Any) -> tuple[Any, Any]:
+            return _affine(arith.negf(_number(b)), _number(a), op.recipe, lo, hi, op.eps)
+
+        scale = on_rows([below, above], f32(), lambda *ends: affine(*ends)[0])
+        zero = on_rows([below, above], i32(), lambda *ends: affine(*ends)[1])
+    args = [Arg(x, tuple(range(loops))), Arg(scale, tuple(kept))]
+    if zero is not None:
+        args.append(Arg(zero, tuple(kept)))
+
+    def code(v: Any, s: Any, *z: Any) -> Any:
+        # Some recipes divide, the others multiply by the reciprocal: the last bit differs.
+        t = (
+            arith.divf(to_f32(v), s)
+            if op.recipe in DIVIDING_RECIPES
+            else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
+        )
+        if d.kind == "float":
+            return to_small_float(t, d)
+        return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, lo, hi, code_type)
+
+    codes = elementwise(args, wide, code_type, code, attributes={ROWS: 1})
+    if op.granularity == "group":
+        codes = collapse(codes, [[i] for i in range(rank - 1)] + [[rank - 1, rank]])
+    results = [codes, _keep_axis(scale, op, rows)]
+    if zero is not None:
+        results.append(_keep_axis(zero, op, rows))
+    return results
+
+
+def _number(bits: Any) -> Any:
+    return arith.bitcast(f32(), bits)
+
+
+def _keep_axis(value: Any, op: DynamicQuantizeOp | View, rows: list[Size]) -> Any:
+    """Per token, the scale keeps an axis of size one."""
+    if op.granularity != "token":
+        return value
+    if not rows:
+        from .values import full_rank
+
+        return full_rank(value, 1)
+    return expand(value, [[r] for r in rows[:-1]] + [[rows[-1], 1]])
+
+
+def _symmetric(amax: Any, recipe: str, d: DType, lo: int, hi: int, eps: float) -> Any:
+    if recipe in SYMMETRIC_RECIPES:
+        s = arith.divf(amax, const(d.largest if d.kind == "float" else float(hi)))
+        empty = arith.cmpf(arith.CmpFPredicate.OEQ, amax, const(0.0))
+        return arith.select(empty, const(1.0), s)
+    s = arith.divf(amax, const(d.largest if d.kind == "float" else (hi - lo) / 2))
+    return maximum(s, const(eps)) if eps else s
+
+
+def _affine(low: Any, high: Any, recipe: str, lo: int, hi: int, eps: float) -> tuple[Any, Any]:
+    """Scale (f32) and zero point (i32) of a range that holds 0."""
+    if recipe == "fbgemm":
+        return _fbgemm(low, high, lo, hi)
+    s = arith.divf(arith.subf(high, low), const(float(hi - lo)))
+    eq = arith.CmpFPredicate.OEQ
+    if recipe == "onnx":
+        s = arith.select(arith.cmpf(eq, s, const(0.0)), const(1.0), s)
+        z = math.roundeven(arith.subf(const(float(lo)), arith.divf(low, s)))
+    else:
+        s = maximum(s, const(eps)) if eps else s
+        z = arith.subf(const(float(lo)), math.roundeven(arith.divf(low, s)))
+    return s, arith.fptosi(i32(), clamp(_number_or(z, const(float(lo))), lo, hi))
+
+
+def _number_or(value: Any, otherwise: Any) -> Any:
+    """The value, or the other one where it is NaN: what that becomes as an integer is undefined."""
+    return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, value, value), otherwise, value)
+
+
+def _fbgemm(low: Any, high: Any, lo: int, hi: int) -> tuple[Any, Any]:
+    """fbgemm's ChooseQuantizationParams, in f64."""
+    f64 = ir.F64Type.get()
+
+    def c(value: float) -> Any:
+        return scalar(value, f64)
+
+    m, x = arith.extf(f64, low), arith.extf(f64, high)
+    s = arith.divf(arith.subf(x, m), c(hi - lo))
+    s = arith.select(arith.cmpf(arith.CmpFPredicate.OEQ, s, c(0.0)), c(0.1), s)
+    at_min, at_max = arith.divf(m, s), arith.divf(x, s)
+    from_min, from_max = arith.subf(c(lo), at_min), arith.subf(c(hi), at_max)
+    err_min = arith.addf(c(abs(lo)), math.absf(at_min))
+    err_max = arith.addf(c(abs(hi)), math.absf(at_max))
+    z = arith.select(arith.cmpf(arith.CmpFPredicate.OLT, err_min, err_max), from_min, from_max)
+    z = arith.minimumf(arith.maximumf(_number_or(math.roundeven(z), c(lo)), c(lo)), c(hi))
+    return arith.truncf(f32(), s), arith.fptosi(i32(), z)

@@ -1,0 +1,121 @@
+"""dequant, quantize and unpack to linalg."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...._mlir import arith
+from ....dialect.dtypes import DTYPES, table
+from ....dialect.ops.common import code_dtype, shape_of
+from ....dialect.ops.constants import constant_array
+from ....dialect.ops.dequant import DequantOp
+from ....dialect.ops.quantize import QuantizeOp
+from ....dialect.ops.unpack import UnpackOp
+from ....dialect.reference.values import reciprocal
+from ....dialect.shapes import Shape, blocks
+from ....ir.build import Arg, Size, collapse, dense, dims, element, elementwise, expand
+from ....ir.scalars import cast_f, const, i32, requantize, to_f32, to_i32
+from .values import make_side, real_value, unpack_codes
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """An elementwise operand whose axes are split where a scale covers blocks, so that the scale's map stays a
+    projection."""
+
+    groups: list[list[Size]]
+
+    @classmethod
+    def of(cls, sizes: list[Size], scale: Any, shape: Shape) -> Blocks:
+        """`sizes` split by what one element of `scale` covers of `shape`."""
+        groups: list[list[Size]] = []
+        for s, block in zip(sizes, blocks(shape_of(scale), shape, "scale", "input"), strict=True):
+            split = block is not None and block > 1 and isinstance(s, int)
+            groups.append([s // block, block] if split else [s])
+        return cls(groups)
+
+    @property
+    def wide(self) -> list[Size]:
+        return [s for g in self.groups for s in g]
+
+    def split(self, value: Any) -> Arg:
+        """The operand itself."""
+        return Arg(expand(value, self.groups), tuple(range(len(self.wide))))
+
+    def parameter(self, value: Any) -> Arg:
+        """A scale or zero point, right-aligned with the operand."""
+        starts = [sum(len(g) for g in self.groups[:i]) for i in range(len(self.groups))]
+        offset = len(self.groups) - value.type.rank
+        loops = [starts[offset + i] for i in range(value.type.rank)]
+        ones = [s == 1 and self.wide[loop] != 1 for s, loop in zip(shape_of(value), loops, strict=True)]
+        return Arg(value, tuple(None if one else loop for one, loop in zip(ones, loops, strict=True)))
+
+    def merge(self, value: Any) -> Any:
+        """The result in the operand's own axes."""
+        merged, at = [], 0
+        for g in self.groups:
+            merged.append(list(range(at, at + len(g))))
+            at += len(g)
+        return collapse(value, merged)
+
+
+def lower_dequant(op: DequantOp) -> list[Any]:
+    """`(q - z) * s` and its kin."""
+    d = code_dtype(op.input, op.dtype, "input")
+    sizes = dims(op.input)
+    if shape_of(op.result) and shape_of(op.result)[-1] is not None:
+        sizes[-1] = shape_of(op.result)[-1]
+    length = sizes[-1] if op.packing != "none" else None
+    zero = op.zero_point
+    if zero is not None and op.zero_mode == "packed_int":
+        zero = unpack_codes(zero, d, op.packing, dims(op.scale)[-1] if op.scale.type.rank else None)
+    # Scales are handled here, in blocks along any axis: the side only carries codes and the meaning of a code.
+    side = make_side("input", op.input, d, sizes, -1, -1, scale=None, zero=None, mode=op.zero_mode,
+                     packing=op.packing if length is not None else "none", codebook=op.codebook)  # fmt: skip
+    split = Blocks.of(sizes, op.scale, shape_of(op.result))
+    names, args = ["code", "scale"], [split.split(side.codes), split.parameter(op.scale)]
+    if zero is not None:
+        if d.name == "u8" and str(zero.type.element_type) == "i8":
+            zero = elementwise([Arg.aligned(zero, dims(zero))], dims(zero), i32(), lambda x: to_i32(x, unsigned=True))
+        names.append("zero")
+        args.append(split.parameter(zero))
+    meaning = replace(side, zero=zero)
+    values = [float(v) for v in table(d.name)] if d.kind == "table" and d.name != "codebook" else None
+    t = op.result.type.element_type
+
+    def body(*scalars: Any) -> Any:
+        named = dict(zip(names, scalars, strict=True))
+        return cast_f(real_value(named["code"], named["scale"], named.get("zero"), meaning, values), t)
+
+    return [split.merge(elementwise(args, split.wide, t, body))]
+
+
+def lower_quantize(op: QuantizeOp) -> list[Any]:
+    """`clamp(round(x * (1/s)) + z, lo, hi)`."""
+    split = Blocks.of(dims(op.input), op.scale, shape_of(op.input))
+    known = constant_array(op.scale)
+    factor = dense(reciprocal(known), "f32") if known is not None else op.scale
+    names, args = ["x", "scale"], [split.split(op.input), split.parameter(factor)]
+    if op.zero_point is not None:
+        names.append("zero")
+        args.append(split.parameter(op.zero_point))
+    d = DTYPES[op.out_dtype]
+    lo, hi = op.clamp or (d.lo, d.hi)
+
+    def body(*scalars: Any) -> Any:
+        named = dict(zip(names, scalars, strict=True))
+        f = to_f32(named["scale"])
+        f = f if known is not None else arith.divf(const(1.0), f)
+        zero = named.get("zero")
+        zero = None if zero is None else to_f32(zero, unsigned=zero.type.width == 8 and not d.signed)
+        return requantize(to_f32(named["x"]), f, zero, op.rounding, lo, hi, element("i8"))
+
+    return [split.merge(elementwise(args, split.wide, element("i8"), body))]
+
+
+def lower_unpack(op: UnpackOp) -> list[Any]:
+    """Bytes to codes. A 1-bit signed code keeps its stored bit here, as in the reference."""
+    d = DTYPES["u1" if op.dtype == "i1" else op.dtype]
+    # A dynamic length is all that the bytes hold.
+    return [unpack_codes(op.input, d, op.packing, shape_of(op.result)[-1])]

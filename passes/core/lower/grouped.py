@@ -1,0 +1,182 @@
+"""grouped_matmul to linalg: rows are brought into blocks that belong to one group each (`blocks`), the blocks are a
+batched product with the weight of their group, and the rows go back to their places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...._mlir import arith, tensor
+from ....dialect.dtypes import DType
+from ....dialect.ods import OpError, View
+from ....dialect.ops.common import shape_of
+from ....dialect.ops.grouped_matmul import GroupedMatmulOp
+from ....ir.build import (
+    Arg,
+    Size,
+    apart,
+    collapse,
+    dims,
+    element,
+    elementwise,
+    expand,
+    filled,
+    generic,
+    index,
+    loop_index,
+    repeat,
+    scalar,
+)
+from ....ir.scalars import add, cast_f, const, f32, to_f32
+from .blocks import Blocks, Ranked, Sorted, as_i32, assert_ids
+from .matmul import product
+from .values import known_sums, make_side, unpack_codes, unpacked_dtype
+
+# Parameters of the result: one value a column, a row of a token, or a group.
+_EPILOGUE = ("c", "act_scale", "out_scale", "out_multiplier", "out_zero_point")
+_FEW_SLOTS = 16
+ROW_PARAMETERS = ("lhs_scale", "lhs_zero_point", *_EPILOGUE)
+
+
+def lower_grouped_matmul(op: GroupedMatmulOp) -> list[Any]:
+    """The rule of the op."""
+    groups = shape_of(op.rhs)[0]
+    assert groups is not None
+    if op.expert_ids is not None:
+        return [_routed(op, groups)]
+    blocks = Blocks(Sorted(as_i32(op.group_sizes), dims(op.lhs)[0], groups))
+    view = View(GroupedMatmulOp, {n: blocked_rows(blocks, getattr(op, n)) for n in ROW_PARAMETERS}, base=op)
+    return [blocks.back(blocked_product(view, blocks, blocks.rows_of(op.lhs)), None)]
+
+
+def blocked_rows(blocks: Blocks, value: Any | None) -> Any | None:
+    """A per-token parameter `[R, X]` to `[NB, B, X]`; `[]` and `[1, X]` stay, right-aligned."""
+    if value is None or value.type.rank == 0:
+        return value
+    s = shape_of(value)
+    if len(s) == 1 or s[0] == 1:
+        return value
+    # Fused into the product's epilogue, IREE's SPIR-V route vectorises a small gather to widths it cannot legalise.
+    return apart(blocks.rows_of(value))
+
+
+def _group_parameter(blocks: Blocks, value: Any | None) -> Any | None:
+    """A per-group parameter `[G, X, Y]` to `[NB, X, Y]`; shared ones stay."""
+    if value is None or value.type.rank < 3 or shape_of(value)[0] == 1:
+        return value
+    return apart(blocks.weights_of(value))
+
+
+def blocked_product(op: Any, blocks: Blocks, x: Any) -> Any:
+    """`[NB, B, N]`: the batched product of the blocks `x [NB, B, K]` with the weights of their groups.
+
+    `op` is a grouped_matmul, or a view of one, whose row parameters are in block form.
+    """
+    rhs_shape = dims(op.rhs)
+    for i, s in enumerate(op.rhs_codes_shape()):
+        if s is not None:
+            rhs_shape[i] = s
+    codes = op.rhs
+    if op.packing != "none" or op.rhs_code.name == "i1":
+        codes = unpack_codes(op.rhs, op.rhs_code, op.packing, rhs_shape[-1])
+    gathered = blocks.weights_of(codes)
+    k_b = 2 if op.rhs_transposed else 1
+    a = make_side("lhs", x, op.lhs_code, dims(x), 1, 2, scale=op.lhs_scale, zero=op.lhs_zero_point,
+                  mode=op.lhs_zero_mode, packing="none", global_scale=op.lhs_global_scale)  # fmt: skip
+    zero, mode = op.rhs_zero_point, op.zero_mode
+    if zero is not None and mode == "packed_int":
+        zero, mode = unpack_codes(zero, op.rhs_code, op.packing, dims(op.rhs_scale)[-1]), "int"
+    b = make_side("rhs", gathered, unpacked_dtype(op.rhs_code), dims(gathered), 3 - k_b, k_b,
+                  scale=_group_parameter(blocks, op.rhs_scale), zero=_group_parameter(blocks, zero), mode=mode,
+                  packing="none", sum_=None if op.rhs_sum is None else blocks.weights_of(known_sums(op)),
+                  codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
+    view = op
+    if op.bias is not None and op.bias.type.rank == 2 and shape_of(op.bias)[0] != 1:
+        per_block = apart(blocks.weights_of(op.bias))
+        n, width = dims(per_block)
+        view = View(GroupedMatmulOp, {"bias": expand(per_block, [[n], [1, width]])}, base=op)
+    return product(view, a, b, [blocks.count], blocks.width, rhs_shape[3 - k_b], rhs_shape[k_b])
+
+
+def _routed(op: GroupedMatmulOp, groups: int) -> Any:
+    """Each token meets the experts that its ids name."""
+    blocks, slots = route_rows(op.expert_ids, groups, op.skip_invalid)
+    per_token = op.lhs.type.rank == 2
+    values = {n: blocked_rows(blocks, slot_rows(getattr(op, n), slots, per_token)) for n in ROW_PARAMETERS}
+    if op.routing_weights is not None:
+        values["out_dtype"] = "f32"
+    view = View(GroupedMatmulOp, values, base=op)
+    y = blocked_product(view, blocks, blocks.rows_of(slot_rows(op.lhs, slots, per_token)))
+    if op.routing_weights is None:
+        return unblocked(blocks, y, slots, op.skip_invalid)
+    return combine(blocks, y, slots, op.skip_invalid, op.routing_weights, op.out_code)
+
+
+def route_rows(expert_ids: Any, groups: int, skip_invalid: bool, width: int | None = None) -> tuple[Blocks, list[Size]]:
+    """The blocks (of `width` rows where given) of the slots `T * topk`, and `[T, topk]`."""
+    if not skip_invalid:
+        assert_ids(expert_ids, groups)
+    ids = as_i32(expert_ids)
+    tokens, topk = dims(ids)
+    if not isinstance(topk, int):
+        raise OpError("the second axis of 'expert_ids' (top-k) must be static")
+    owner = collapse(ids, [[0, 1]])
+    return Blocks(Ranked(owner, dims(owner)[0], groups), width), [tokens, topk]
+
+
+def slot_rows(value: Any | None, slots: list[Size], per_token: bool) -> Any | None:
+    """A parameter of the tokens `[T, X]`, or of the slots `[T, topk, X]`, with one row a slot; shared ones stay."""
+    if value is None or value.type.rank < 2:
+        return value
+    tokens, topk = slots
+    if value.type.rank == 3:
+        for axis, size in ((0, tokens), (1, topk)) if set(shape_of(value)[:2]) != {1} else ():
+            if shape_of(value)[axis] == 1:
+                if not isinstance(size, int):
+                    raise OpError("a parameter with one row for a dynamic number of tokens is not supported")
+                value = repeat(value, axis, size)
+        return collapse(value, [[0, 1], [2]])
+    if shape_of(value)[0] == 1:
+        return value
+    return repeat(value, 0, topk) if per_token else value
+
+
+def unblocked(blocks: Blocks, y: Any, slots: list[Size], skips: bool) -> Any:
+    """`[NB, B, N]` to `[T, topk, N]`; slots that are skipped, if any may be, are zero."""
+    flat = blocks.back(y, scalar(0, y.type.element_type) if skips else None)
+    return expand(flat, [slots, [dims(flat)[1]]])
+
+
+def combine(blocks: Blocks, y: Any, slots: list[Size], skips: bool, weights: Any | None, d: DType) -> Any:
+    """`[NB, B, N]` to `[T, N]`: the sum over a token's slots, weighted, in f32 and ascending order; then the cast.
+
+    A few slots are written out one after the other: rows are read where they lie, and each is a run of neighbours.
+    """
+    tokens, topk = slots
+    n = dims(y)[2]
+
+    def term(total: Any, weight: Any | None, value: Any) -> Any:
+        return add(total, value if weight is None else arith.mulf(to_f32(weight), value))
+
+    if isinstance(topk, int) and topk <= _FEW_SLOTS:
+        skipped = scalar(0, y.type.element_type) if skips else None
+
+        def body() -> Any:
+            token, total = loop_index(0), const(0.0)
+            for k in range(topk):
+                row = arith.addi(arith.muli(token, index(topk)), index(k))
+                weight = None if weights is None else tensor.extract(weights, [token, index(k)])
+                total = term(total, weight, blocks.value_back(y, skipped, row, loop_index(1)))
+            return total
+
+        found = elementwise([], [tokens, n], f32(), body)
+    else:
+        args = [Arg(unblocked(blocks, y, slots, skips), (1, 0, 2))]
+        if weights is not None:
+            args.append(Arg(weights, (1, 0)))
+
+        def added(v: Any, *rest: Any) -> Any:
+            return term(rest[-1], rest[0] if len(rest) > 1 else None, v)
+
+        found = generic(args, filled([tokens, n], const(0.0)), [1, 2], 3, added)
+    t = element(d.name)
+    return found if t == f32() else elementwise([Arg(found, (0, 1))], [tokens, n], t, lambda v: cast_f(v, t))

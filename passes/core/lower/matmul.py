@@ -1,0 +1,388 @@
+"""scaled_matmul to linalg.
+
+Three forms, by what is multiplied:
+
+* integers, scales constant along K: one i8 x i8 -> i32 contraction; zero points as integer corrections;
+* codes with scales in groups of K: the same with the groups as a batch axis, then an f32 sum over groups;
+* a float side (weight only): the other is dequantised to that side's type, one float contraction into f32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...._mlir import arith
+from ....dialect.ods import OpError
+from ....dialect.ops.scaled_matmul import ScaledMatmulOp
+from ....ir.build import Arg, Size, apart, dims, element, elementwise, filled, generic, scalar
+from ....ir.scalars import add, cast_f, const, i32, sub, to_f32, to_i32
+from .epilogue import Inputs, Named, finish
+from .values import Side, dequantized, known_sums, make_side, split_groups
+
+
+def lower_scaled_matmul(op: ScaledMatmulOp) -> list[Any]:
+    """The rule of the op."""
+    lhs_shape = dims(op.lhs)
+    rank_a, rank_b = op.lhs.type.rank, op.rhs.type.rank
+    row_a, k_a = (rank_a - 1, rank_a - 2) if op.lhs_transposed else (rank_a - 2, rank_a - 1)
+    row_b, k_b = (rank_b - 2, rank_b - 1) if op.rhs_transposed else (rank_b - 1, rank_b - 2)
+    rhs_shape = dims(op.rhs)
+    for i, s in enumerate(op.rhs_codes_shape()):
+        if s is not None:
+            rhs_shape[i] = s
+    if op.packing != "none" and op.rhs_codes_shape()[-1] is None:
+        raise OpError("a packed 'rhs' needs a static last axis")
+    a = make_side("lhs", op.lhs, op.lhs_code, lhs_shape, row_a, k_a, scale=op.lhs_scale, zero=op.lhs_zero_point,
+                  mode=op.lhs_zero_mode, packing="none", global_scale=op.lhs_global_scale)  # fmt: skip
+    b = make_side("rhs", op.rhs, op.rhs_code, rhs_shape, row_b, k_b, scale=op.rhs_scale, zero=op.rhs_zero_point,
+                  mode=op.zero_mode, packing=op.packing, sum_=known_sums(op), codebook=op.codebook,
+                  global_scale=op.rhs_global_scale)  # fmt: skip
+    m, n = lhs_shape[row_a], rhs_shape[row_b]
+    k = lhs_shape[k_a] if isinstance(lhs_shape[k_a], int) else rhs_shape[k_b]
+    batch = _broadcast(lhs_shape[: rank_a - 2], rhs_shape[: rank_b - 2])
+    return [product(op, a, b, batch, m, n, k)]
+
+
+def _broadcast(a: Sequence[Size], b: Sequence[Size]) -> list[Size]:
+    """Batch sizes of the result."""
+    out: list[Size] = []
+    for i in range(max(len(a), len(b))):
+        x = a[len(a) - 1 - i] if i < len(a) else 1
+        y = b[len(b) - 1 - i] if i < len(b) else 1
+        out.append(y if isinstance(x, int) and x == 1 else x)
+    return out[::-1]
+
+
+# Multiplies and adds in another way than `contract`: from the tensor of lhs numbers, what makes a side's numbers, and
+# the bounds of integer ones, to the accumulator `[batch.., M, N]`.
+Numbers = Callable[[Side], Any]
+Contraction = Callable[[Any, Numbers, "tuple[int, int] | None"], Any]
+
+
+def product(
+    op: Any, a: Side, b: Side, batch: list[Size], m: Size, n: Size, k: Size, contraction: Contraction | None = None
+) -> Any:
+    """Contraction and epilogue of two sides; result `[batch.., M, N]`. With a `contraction`, scales are constant along
+    K, and `b` need only hold what the epilogue reads: its scale, sums, and codes of the right rank."""
+    sizes = [*batch, m, n]
+    if a.plain or b.plain:
+        to = op.compute_dtype or (a if a.plain else b).d.name
+        return _float_product(op, a, b, sizes, to, contraction)
+    if not isinstance(k, int):
+        raise OpError("K is dynamic; make it static")
+    group = math.gcd(a.block or k, b.block or k)
+    if a.block is None and b.block is None and not b.float_zero:
+        return _one_group(op, a, b, sizes, k, contraction)
+    return _many_groups(op, a.with_group(group), b.with_group(group), sizes, k, group)
+
+
+# ------------------------------------------------------------------------------------------------ contraction
+
+
+def _batch_axes(side: Side, nb: int) -> list[int | None]:
+    """Loops of a side's batch axes: right-aligned with the result's; None for size one."""
+    t = side.codes.type
+    axes: list[int | None] = []
+    for i in range(side.batch):
+        one = not t.is_dynamic_dim(i) and t.get_dim_size(i) == 1
+        axes.append(None if one else nb - side.batch + i)
+    return axes
+
+
+def side_axes(side: Side, nb: int, row: int, k: int | None, group: int | None = None) -> tuple[int | None, ...]:
+    """Loops of the axes of a side's codes; with `group`, K is split into (group, k)."""
+    axes: list[int | None] = [*_batch_axes(side, nb)]
+    for i in range(side.batch, side.batch + 2):
+        if i == side.row:
+            axes.append(row)
+        elif group is not None:
+            axes += [group, k]
+        else:
+            axes.append(k)
+    return tuple(axes)
+
+
+def parameter_axes(side: Side, value: Any, nb: int, row: int, group: int | None) -> tuple[int | None, ...]:
+    """Loops of the axes of a side's scale or zero point; None for axes of size one."""
+    full = side_axes(side, nb, row, group)
+    t = value.type
+    return tuple(None if not t.is_dynamic_dim(i) and t.get_dim_size(i) == 1 else axis for i, axis in enumerate(full))
+
+
+def _mul_add_int(x: Any, y: Any, acc: Any) -> Any:
+    return arith.addi(acc, arith.muli(to_i32(x), to_i32(y)))
+
+
+def _mul_add_float(x: Any, y: Any, acc: Any) -> Any:
+    return arith.addf(acc, arith.mulf(to_f32(x), to_f32(y)))
+
+
+def contract(
+    a: Any, a_axes: Sequence[int | None], b: Any, b_axes: Sequence[int | None], sizes: list[Size], loops: int,
+    out_axes: Sequence[int], bounds: tuple[int, int] | None,
+) -> Any:  # fmt: skip
+    """The multiply-add contraction; integer when `bounds` (largest |code| of each side) is given."""
+    zero = scalar(0, i32()) if bounds else const(0.0)
+    body = _mul_add_int if bounds else _mul_add_float
+    notes = {"qmlir.lhs_magnitude": bounds[0], "qmlir.rhs_magnitude": bounds[1]} if bounds else None
+    return generic([Arg(a, tuple(a_axes)), Arg(b, tuple(b_axes))], filled(sizes, zero), out_axes, loops, body,
+                   attributes=notes)  # fmt: skip
+
+
+def row_sums(codes: Any, axes: Sequence[int | None], sizes: list[Size], keep: Sequence[int]) -> Any:
+    """Sums over K of stored codes, i32, over the loops `keep`."""
+    used = sorted({x for x in axes if x is not None})
+    order = {loop: i for i, loop in enumerate(used)}
+    kept = [x for x in keep if x in order]
+    renamed = tuple(None if x is None else order[x] for x in axes)
+    out = [sizes[keep.index(x)] for x in kept]
+    init = filled(out, scalar(0, i32()))
+    sums = generic([Arg(codes, renamed)], init, [order[x] for x in kept], len(used),
+                   lambda x, acc: arith.addi(acc, to_i32(x)))  # fmt: skip
+    # Beside a batched product whose rows are dynamic, IREE 3.13's data tiling on CPUs reads padding of these sums that
+    # nothing has written. In a dispatch of their own they have none.
+    batched = len(out) > 1 and any(not isinstance(s, int) for s in out)
+    return apart(sums) if batched else sums
+
+
+# ------------------------------------------------------------------------------------------------- the forms
+
+
+def _accumulate(
+    a: Side, b: Side, sizes: list[Size], numbers: Numbers, bounds: tuple[int, int] | None,
+    contraction: Contraction | None,
+) -> Any:  # fmt: skip
+    """The accumulator `[batch.., M, N]` of all of K."""
+    if contraction is not None:
+        return contraction(numbers(a), numbers, bounds)
+    nb = len(sizes) - 2
+    return contract(numbers(a), side_axes(a, nb, nb, nb + 2), numbers(b), side_axes(b, nb, nb + 1, nb + 2), sizes,
+                    nb + 3, range(nb + 2), bounds)  # fmt: skip
+
+
+def _float_product(op: Any, a: Side, b: Side, sizes: list[Size], to: str, contraction: Contraction | None) -> Any:
+    nb = len(sizes) - 2
+    acc = _accumulate(a, b, sizes, lambda side: dequantized(side, to), None, contraction)
+    inputs = Inputs()
+    inputs.add("acc", acc, range(nb + 2))
+    return finish(op, sizes, inputs, lambda named: named["acc"])
+
+
+def _decoded(side: Side, to: str) -> Side:
+    """A side whose codes are floats (tables are decoded to type `to`); integers stay."""
+    if side.d.kind != "table":
+        return side
+    plain = replace(side, scale=None, zero=None, block=None, global_scale=None)
+    return replace(side, codes=dequantized(plain, to))
+
+
+def number_type(a: Side, b: Side) -> str:
+    """The shortest float that holds every number that codes of both sides stand for: matrix instructions want short
+    ones, and of one type. One-byte floats are left to the target, which may have an instruction for them."""
+
+    def short(side: Side) -> bool:
+        if side.d.is_int:
+            return side.d.bits <= 8 and side.zero is None  # less a zero point it may be any i32
+        return side.d.name in ("e2m1", "f16") or (side.d.kind == "float" and side.d.bits == 8)
+
+    return "f16" if short(a) and short(b) else "f32"
+
+
+def _one_group(op: Any, a: Side, b: Side, sizes: list[Size], k: int, contraction: Contraction | None) -> Any:
+    """Scales and zero points constant along K."""
+    nb = len(sizes) - 2
+    m_loop, n_loop, k_loop = nb, nb + 1, nb + 2
+    integer = a.integer and b.integer
+    inputs = Inputs()
+    if integer:
+        bounds = (a.magnitude(), b.magnitude())
+        a_axes, b_axes = side_axes(a, nb, m_loop, k_loop), side_axes(b, nb, n_loop, k_loop)
+        acc = _accumulate(a, b, sizes, lambda side: side.codes, bounds, contraction)
+        inputs.add("acc", acc, range(nb + 2))
+        correction = add_corrections(inputs, a, b, a.codes, b.codes, a_axes, b_axes, sizes, list(range(nb + 2)),
+                                     nb, m_loop, n_loop, None, k)  # fmt: skip
+    else:
+        to = number_type(a, b)
+        acc = _accumulate(a, b, sizes, lambda side: _numbers(side, to), None, contraction)
+        inputs.add("acc", acc, range(nb + 2))
+        correction = None
+    if op.bias is not None and op.bias_stage == "acc":
+        inputs.aligned("acc_bias", op.bias, sizes)
+    raw = op.out_code.name == "i32"
+    if not raw:
+        for side, row in ((a, m_loop), (b, n_loop)):
+            if side.scale is not None:
+                inputs.add(f"{side.name}_scale", side.scale, parameter_axes(side, side.scale, nb, row, None))
+            if side.global_scale is not None:
+                inputs.add(f"{side.name}_global", side.global_scale, (None,) * side.global_scale.type.rank)
+
+    def start(named: Named) -> Any:
+        value = named["acc"]
+        if correction is not None:
+            value = correction(named)
+        if "acc_bias" in named:
+            value = arith.addi(value, named["acc_bias"])
+        if raw:
+            return value
+        return apply_globals(scaled(to_f32(value), named), named)
+
+    return finish(op, sizes, inputs, start)
+
+
+def _numbers(side: Side, to: str) -> Any:
+    """Codes as numbers of type `to` for a float contraction: less their zero point (floats as they are)."""
+    if side.d.kind == "float":
+        return side.codes
+    bare = replace(side, scale=None, global_scale=None)
+    return dequantized(bare, to)
+
+
+def scaled(value: Any, named: Named) -> Any:
+    """Step 2: `value * (s_a * s_b)`, the product of the scales formed first."""
+    factors = [to_f32(named[s]) for s in ("lhs_scale", "rhs_scale") if s in named]
+    if not factors:
+        return value
+    return arith.mulf(value, arith.mulf(*factors) if len(factors) == 2 else factors[0])
+
+
+def apply_globals(value: Any, named: Named) -> Any:
+    """The one scale a tensor of NVFP4."""
+    for name in ("lhs_global", "rhs_global"):
+        if name in named:
+            value = arith.mulf(value, to_f32(named[name]))
+    return value
+
+
+def add_corrections(
+    inputs: Inputs, a: Side, b: Side, a_codes: Any, b_codes: Any, a_axes: Sequence[int | None],
+    b_axes: Sequence[int | None], sizes: list[Size], keep: list[int], nb: int, m_loop: int, n_loop: int,
+    g_loop: int | None, k: int,
+) -> Any:  # fmt: skip
+    """Integer corrections for zero points: adds their operands to `inputs` and returns the body that applies
+    them to `acc`.
+
+    With `za = zero_a - offset_a` (likewise `zb`):
+    `sum (a - za)(b - zb) = sum ab - za * sum b - zb * sum a + K * za * zb`. `keep` are the loops of the
+    accumulator, `sizes` theirs, `k` the elements of K that one accumulator sums.
+    """
+    za_due, zb_due = a.int_zero, b.int_zero and not b.float_zero
+    if b.float_zero:
+        zb_due = b.offset != 0
+    if not (za_due or zb_due):
+        return None
+    for side, due, row in ((a, za_due, m_loop), (b, zb_due, n_loop)):
+        if due and side.zero is not None and not side.float_zero:
+            inputs.add(f"{side.name}_zero", side.zero, parameter_axes(side, side.zero, nb, row, g_loop))
+    if zb_due:
+        sums = row_sums(a_codes, a_axes, sizes, keep)
+        inputs.add("lhs_sum", sums, [x for x in keep if x in a_axes])
+    if za_due:
+        sums = b.sum if b.sum is not None and b.d.name != "u8" else row_sums(b_codes, b_axes, sizes, keep)
+        inputs.add("rhs_sum", sums, [x for x in keep if x in b_axes])
+
+    return correction_body(a, b, za_due, zb_due, k)
+
+
+def correction_body(a: Side, b: Side, za_due: bool, zb_due: bool, k: int) -> Callable[[Named], Any]:
+    """The body that corrects `acc`, of a product as of a convolution: from the scalars `lhs_zero`, `rhs_zero` (absent:
+    only the stored codes' offset), `lhs_sum` and `rhs_sum`. `k` is the number of terms of one accumulator."""
+
+    def zero_of(side: Side, named: Named) -> Any:
+        zero = named.get(f"{side.name}_zero")
+        if zero is None:
+            return scalar(-side.offset, i32())
+        value = to_i32(zero)
+        return arith.subi(value, scalar(side.offset, i32())) if side.offset else value
+
+    def body(named: Named) -> Any:
+        value = named["acc"]
+        za = zero_of(a, named) if za_due else None
+        zb = zero_of(b, named) if zb_due else None
+        if za is not None:
+            value = arith.subi(value, arith.muli(za, named["rhs_sum"]))
+        if zb is not None:
+            value = arith.subi(value, arith.muli(zb, named["lhs_sum"]))
+        if za is not None and zb is not None:
+            value = arith.addi(value, arith.muli(scalar(k, i32()), arith.muli(za, zb)))
+        return value
+
+    return body
+
+
+def _many_groups(op: Any, a: Side, b: Side, sizes: list[Size], k: int, group: int) -> Any:
+    """Scales or zero points in groups of K: exact sums inside a group, f32 over groups in ascending order."""
+    nb = len(sizes) - 2
+    groups = k // group
+    # Loops of the contraction: batch.., g, m, n, k. The accumulator is [batch.., G, M, N].
+    g_loop, m_loop, n_loop, k_loop = nb, nb + 1, nb + 2, nb + 3
+    to = number_type(a, b)
+    a, b = _decoded(a, to), _decoded(b, to)
+    integer = a.integer and b.integer
+    wide = [*sizes[:nb], groups, *sizes[nb:]]
+    inputs = Inputs()
+    a_codes, b_codes = (split_groups(s, group) for s in (a, b))
+    a_axes, b_axes = side_axes(a, nb, m_loop, k_loop, g_loop), side_axes(b, nb, n_loop, k_loop, g_loop)
+    bounds = (a.magnitude(), b.magnitude()) if integer else None
+    if not integer:
+        a_codes, b_codes = (_plain_codes(s, c, to) for s, c in ((a, a_codes), (b, b_codes)))
+    keep = list(range(nb + 3))
+    acc = contract(a_codes, a_axes, b_codes, b_axes, wide, nb + 4, keep, bounds)
+    inputs.add("acc", acc, keep)
+    correction = None
+    if integer:
+        correction = add_corrections(inputs, a, b, a_codes, b_codes, a_axes, b_axes, wide, keep, nb, m_loop, n_loop,
+                                     g_loop, group)  # fmt: skip
+        if b.float_zero and "lhs_sum" not in inputs.names:
+            sums = row_sums(a_codes, a_axes, wide, keep)
+            inputs.add("lhs_sum", sums, [x for x in keep if x in a_axes])
+    for side, row in ((a, m_loop), (b, n_loop)):
+        if side.scale is not None:
+            inputs.add(f"{side.name}_scale", side.scale, parameter_axes(side, side.scale, nb, row, g_loop))
+    if b.float_zero:
+        if not integer:
+            raise OpError(f"zero_mode '{b.mode}' needs integer codes on both sides, or a plain float 'lhs'")
+        inputs.add("float_zero", b.zero, parameter_axes(b, b.zero, nb, n_loop, g_loop))
+        if a.int_zero and a.zero is not None and "lhs_zero" not in inputs.names:
+            inputs.add("lhs_zero", a.zero, parameter_axes(a, a.zero, nb, m_loop, g_loop))
+
+    def term(*scalars: Any) -> Any:
+        named = inputs.named(scalars[:-1])
+        total = scalars[-1]
+        value = correction(named) if correction is not None else named["acc"]
+        part = scaled(to_f32(value), named)
+        if b.float_zero:
+            row = named["lhs_sum"]
+            if a.int_zero:
+                za = to_i32(named["lhs_zero"]) if "lhs_zero" in named else scalar(0, i32())
+                za = arith.subi(za, scalar(a.offset, i32()))
+                row = arith.subi(row, arith.muli(za, scalar(group, i32())))
+            fix = to_f32(named["float_zero"])
+            if "lhs_scale" in named:
+                fix = arith.mulf(to_f32(named["lhs_scale"]), fix)
+            fix = arith.mulf(to_f32(row), fix)
+            part = add(part, fix) if b.mode == "offset_float" else sub(part, fix)
+        return add(total, part)
+
+    out_axes = [x for x in keep if x != g_loop]
+    y = generic(inputs.args, filled(sizes, const(0.0)), out_axes, nb + 3, term)
+    last = Inputs()
+    last.add("y", y, range(nb + 2))
+    for side in (a, b):
+        if side.global_scale is not None:
+            last.add(f"{side.name}_global", side.global_scale, (None,) * side.global_scale.type.rank)
+    return finish(op, sizes, last, lambda named: apply_globals(named["y"], named))
+
+
+def _plain_codes(side: Side, codes: Any, to: str) -> Any:
+    """Codes as numbers of type `to` for a float contraction by groups; integer ones less their zero point cannot be
+    mixed with tables yet unless the zero point is absent."""
+    if side.d.kind != "int":
+        return codes
+    if side.int_zero:
+        raise OpError(f"'{side.name}' has an integer zero point, but the other side has float codes")
+    sizes = dims(codes)
+    t = element(to)
+    return elementwise([Arg.aligned(codes, sizes)], sizes, t, lambda x: cast_f(to_f32(x), t))

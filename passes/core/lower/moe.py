@@ -1,0 +1,131 @@
+"""moe, its router and its sort to linalg.
+
+The layer stays in blocks from the first product to the last: one sort, one gather of tokens, two batched products
+with what lies between them, one way back.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...._mlir import arith, ir, math as math_ops
+from ....dialect.ods import View
+from ....dialect.ops.common import shape_of
+from ....dialect.ops.dynamic_quantize import DynamicQuantizeOp
+from ....dialect.ops.moe import MoeOp
+from ....dialect.ops.moe_align_block_size import MoeAlignBlockSizeOp
+from ....dialect.ops.route import RouteOp
+from ....ir.build import Arg, collapse, dense, dims, elementwise, filled, generic
+from ....ir.scalars import cast_f, const, f32, i32, maximum, sigmoid, to_f32
+from .blocks import constant, count, flag, loop_i32, read
+from .dynamic import lower_dynamic_quantize
+from .grouped import blocked_product, blocked_rows, combine, route_rows, slot_rows
+
+
+def lower_moe(op: MoeOp) -> list[Any]:
+    """The rule of the op."""
+    experts = shape_of(op.w1)[0]
+    assert experts is not None
+    blocks, slots = route_rows(op.expert_ids, experts, op.skip_invalid)
+    x, scale = op.input, op.input_scale
+    if op.routing_stage == "input":
+        x, scale = _weighted(op)
+    per_token = op.input.type.rank == 2
+    rows = blocks.rows_of(slot_rows(x, slots, x.type.rank == 2))
+    values = {"lhs_scale": scale, "lhs_zero_point": op.input_zero_point}
+    values = {n: blocked_rows(blocks, slot_rows(v, slots, per_token)) for n, v in values.items()}
+    hidden = blocked_product(op.first(**values), blocks, rows)
+    inner, zero = op.intermediate_scale, op.intermediate_zero_point
+    if op.quantises_dynamically:
+        recipe = {"input": hidden, "out_dtype": op.intermediate_dtype, "symmetric": op.symmetric, "recipe": op.recipe,
+                  "rounding": op.rounding}  # fmt: skip
+        hidden, inner, *rest = lower_dynamic_quantize(View(DynamicQuantizeOp, recipe))
+        zero = rest[0] if rest else None
+    weighted = op.routing_stage == "output"
+    y = blocked_product(op.second(hidden, inner, zero, out_dtype="f32"), blocks, hidden)
+    return [combine(blocks, y, slots, op.skip_invalid, op.routing_weights if weighted else None, op.out_code)]
+
+
+def _weighted(op: MoeOp) -> tuple[Any, Any]:
+    """The tokens of each slot times their weight: the scale of codes, `[T, topk, 1]`, or floats without a scale,
+    `[T, topk, H]`, rounded to their type."""
+    tokens, topk = dims(op.routing_weights)
+    weights = Arg(op.routing_weights, (0, 1))
+    t = op.input.type.element_type
+    if op.input_scale is None and isinstance(t, (ir.F32Type, ir.F16Type, ir.BF16Type)):
+        axes = (0, 2) if op.input.type.rank == 2 else (0, 1, 2)
+        sizes = [tokens, topk, dims(op.input)[-1]]
+        return elementwise([Arg(op.input, axes), weights], sizes, t,
+                           lambda v, w: cast_f(arith.mulf(to_f32(v), to_f32(w)), t)), None  # fmt: skip
+    scale = dense(np.ones((), np.float32)) if op.input_scale is None else op.input_scale
+    shape = shape_of(scale)
+    loops = {0: (), 1: (2,), 2: (0, 2), 3: (0, 1, 2)}[len(shape)]
+    sizes = [tokens, topk, dims(scale)[-1] if shape else 1]
+    kept = tuple(None if s == 1 and sizes[at] != 1 else at for s, at in zip(shape, loops, strict=True))
+    product = elementwise([Arg(scale, kept), weights], sizes, f32(), lambda s, w: arith.mulf(to_f32(s), to_f32(w)))
+    return op.input, product
+
+
+def lower_route(op: RouteOp) -> list[Any]:
+    """The rule of the op. The rank of an expert is the number of those before it; the k-th result sums over the
+    one expert of rank k."""
+    tokens, experts = dims(op.logits)
+    topk = op.topk
+
+    def key(x: Any) -> Any:
+        """NaN counts as the least."""
+        x = to_f32(x)
+        return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, x, x), const(-math.inf), x)
+
+    def before(at: Any, mine: Any, other: Any) -> Any:
+        a, b = key(other), key(mine)
+        more = arith.cmpf(arith.CmpFPredicate.OGT, a, b)
+        tie = arith.andi(arith.cmpf(arith.CmpFPredicate.OEQ, a, b), arith.cmpi(arith.CmpIPredicate.slt, at(2), at(1)))
+        return flag(arith.ori(more, tie))
+
+    rank = count([Arg(op.logits, (0, 1)), Arg(op.logits, (0, 2))], [tokens, experts, experts], [0, 1], before)
+
+    def chosen(at: Any, r: Any) -> Any:
+        return arith.select(arith.cmpi(arith.CmpIPredicate.eq, r, at(1)), at(2), constant(0))
+
+    scores = _scores(op)
+    ids = count([Arg(rank, (0, 2))], [tokens, topk, experts], [0, 1], chosen)
+
+    weights = elementwise([Arg(ids, (0, 1))], [tokens, topk], f32(), lambda e: read(scores, loop_i32(0), e))
+    if op.renormalize:
+        total = _row_sums(weights)
+        weights = elementwise([Arg(weights, (0, 1)), Arg(total, (0,))], [tokens, topk], f32(), arith.divf)
+    return [ids, weights]
+
+
+def _scores(op: RouteOp) -> Any:
+    """`[T, E]` f32: softmax over the experts, or sigmoid."""
+    sizes = dims(op.logits)
+    if op.scoring == "sigmoid":
+        return elementwise([Arg(op.logits, (0, 1))], sizes, f32(), lambda x: sigmoid(to_f32(x)))
+    # The reduced loop is the outer one: see blocks.count.
+    top = generic([Arg(op.logits, (1, 0))], filled(sizes[:1], const(-math.inf)), [1], 2,
+                  lambda x, acc: maximum(acc, to_f32(x)))  # fmt: skip
+    powers = elementwise([Arg(op.logits, (0, 1)), Arg(top, (0,))], sizes, f32(),
+                         lambda x, m: math_ops.exp(arith.subf(to_f32(x), m)))  # fmt: skip
+    total = _row_sums(powers)
+    return elementwise([Arg(powers, (0, 1)), Arg(total, (0,))], sizes, f32(), arith.divf)
+
+
+def _row_sums(values: Any) -> Any:
+    """`[T, X]` to `[T]`."""
+    init = filled(dims(values)[:1], const(0.0))
+    return generic([Arg(values, (1, 0))], init, [1], 2, lambda x, acc: arith.addf(acc, x))
+
+
+def lower_moe_align_block_size(op: MoeAlignBlockSizeOp) -> list[Any]:
+    """The rule of the op."""
+    blocks, _ = route_rows(op.expert_ids, op.experts, op.skip_invalid, op.block_size)
+    rows = blocks.routing.rows
+    none = constant(rows) if isinstance(rows, int) else arith.index_cast(i32(), rows)
+    places = collapse(blocks.padded_rows(none), [[0, 1]])
+    padded = elementwise([Arg(blocks.used, ())], [], i32(), lambda n: arith.muli(n, constant(op.block_size)))
+    return [places, blocks.padded_groups(), padded]

@@ -1,0 +1,378 @@
+"""Quantised operands in the form that the products' rules work on.
+
+Integer codes become signed i8: u8 codes are biased by 128 (an exclusive or with 0x80), because the matrix
+instructions of most targets multiply signed bytes; the bias joins the zero point. Scales and zero points are
+brought to one value a row, and one a group of K.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...._mlir import arith, ir, tensor
+from ....dialect.dtypes import DTYPES, Array, DType, table
+from ....dialect.ods import OpError
+from ....dialect.ops.common import shape_of
+from ....dialect.ops.constants import constant_array
+from ....dialect.reference.packing import unpack as unpack_array
+from ....dialect.shapes import blocks
+from ....ir.build import (
+    Arg,
+    Size,
+    collapse,
+    crop,
+    dense,
+    dense_like,
+    dims,
+    element,
+    elementwise,
+    expand,
+    repeat,
+    scalar,
+    tensor_type,
+)
+from ....ir.scalars import add, const, f32, i32, sub, to_f32, to_i32
+
+# ---------------------------------------------------------------------------------------------------- codes
+
+
+def unpack_codes(value: Any, d: DType, packing: str, length: Size | None) -> Any:
+    """Bytes `[.., L*bits/8]` to i8 codes `[.., L]`: sign-extended for signed codes, 0.. for unsigned and table
+    ones; a 1-bit signed code becomes 2q - 1."""
+    known = constant_array(value)
+    if known is not None:
+        codes = unpack_array(known.view(np.uint8), d.name, packing, length if isinstance(length, int) else None)
+        if d.name == "i1":
+            codes = (2 * (codes.astype(np.int8) & 1) - 1).astype(np.int8)
+        return dense(codes.view(np.int8))
+    i8 = element("i8")
+    if packing == "none":
+        if d.name != "i1":
+            return value
+        return elementwise([Arg.aligned(value, dims(value))], dims(value), i8, _one_bit)
+    *outer, last = dims(value)
+    if packing == "interleaved":
+        return _unpack_interleaved(value, d, outer, last, length)
+    per = d.per_byte
+    position = dense(_shifts(d, packing).astype(np.int8))
+    sizes = [*outer, last, per]
+    n = len(outer)
+
+    def body(byte: Any, shift: Any) -> Any:
+        return _field(to_i32(byte, unsigned=True), to_i32(shift), d)
+
+    wide = elementwise([Arg(value, tuple(range(n + 1))), Arg(position, (n + 1,))], sizes, i8, body)
+    flat = collapse(wide, [[i] for i in range(n)] + [[n, n + 1]])
+    return _cut(flat, outer, length, last, per)
+
+
+def unpacked_dtype(d: DType) -> DType:
+    """The dtype of codes that `unpack_codes` gave: 1-bit ones are -1 and 1 by now."""
+    return DTYPES["i2"] if d.name == "i1" else d
+
+
+def _shifts(d: DType, packing: str) -> Array:
+    shifts = np.arange(d.per_byte) * d.bits
+    return shifts[::-1].copy() if packing == "high_first" else shifts
+
+
+def _unpack_interleaved(value: Any, d: DType, outer: list[Size], last: Size, length: Size | None) -> Any:
+    """32-bit words, element i at bit `(i % 2) * 16 + (i // 2) * bits`: byte and shift of each are constants."""
+    per = 32 // d.bits
+    i = np.arange(per)
+    bit = (i % 2) * 16 + (i // 2) * d.bits
+    if not isinstance(last, int):
+        raise OpError("packing 'interleaved' needs a static last axis")
+    n = len(outer)
+    words = expand(value, [[s] for s in outer] + [[last // 4, 4]])
+    # Order of the bytes by half-word is a permutation of (half, byte in half, code in byte):
+    # element i = 2*j + half, with j = byte*codes_per_byte + code.
+    code = 8 // d.bits
+    halves = expand(words, [[s] for s in dims(words)[: n + 1]] + [[2, 2]])
+    shifts = dense((np.arange(code) * d.bits).astype(np.int8))
+    sizes = [*outer, last // 4, 2, code, 2]  # word, byte in half, code in byte, half
+    assert (bit.reshape(2, code, 2)[:, :, 0] == np.arange(2)[:, None] * 8 + np.arange(code) * d.bits).all()
+    args = [
+        Arg(halves, (*range(n + 1), n + 3, n + 1)),
+        Arg(shifts, (n + 2,)),
+    ]
+    wide = elementwise(args, sizes, element("i8"), lambda b, s: _field(to_i32(b, unsigned=True), to_i32(s), d))
+    flat = collapse(wide, [[i] for i in range(n)] + [list(range(n, n + 4))])
+    return _cut(flat, outer, length, last // 4, per)
+
+
+def _cut(flat: Any, outer: list[Size], length: Size | None, units: Size, per: int) -> Any:
+    """Drop the padding codes of the last byte."""
+    if length is None or (isinstance(length, int) and isinstance(units, int) and length == units * per):
+        return flat
+    return crop(flat, [0] * (len(outer) + 1), [*outer, length])
+
+
+def _field(word: Any, shift: Any, d: DType) -> Any:
+    """The code of `d.bits` bits at `shift` of an i32 word, as i8."""
+    mask = scalar((1 << d.bits) - 1, i32())
+    code = arith.andi(arith.shrui(word, shift), mask)
+    if d.name == "i1":
+        return _one_bit(arith.trunci(element("i8"), code))
+    if d.is_int and d.signed:
+        sign = scalar(1 << (d.bits - 1), i32())
+        code = arith.subi(arith.xori(code, sign), sign)
+    return arith.trunci(element("i8"), code)
+
+
+def _one_bit(bit: Any) -> Any:
+    """A stored bit q as 2q - 1."""
+    one, two = scalar(1, bit.type), scalar(2, bit.type)
+    return arith.subi(arith.muli(arith.andi(bit, one), two), one)
+
+
+def decode_table(code: Any, values: Sequence[float], lookup: Any | None) -> Any:
+    """A 4-bit code (scalar i8) to its f32 value: a chain of selects over constants, or a read of `lookup`."""
+    low = arith.andi(to_i32(code), scalar(15, i32()))
+    if lookup is not None:
+        at = arith.index_cast(ir.IndexType.get(), low)
+        return to_f32(tensor.extract(lookup, [at]))
+    result = const(values[0])
+    for i, v in enumerate(values[1:], 1):
+        hit = arith.cmpi(arith.CmpIPredicate.eq, low, scalar(i, i32()))
+        result = arith.select(hit, const(v), result)
+    return result
+
+
+# ---------------------------------------------------------------------------------------------------- sides
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand of a product.
+
+    `codes` keeps the operand's own axes; `row` and `k` are the positions of its row (M or N) and K axes. A code
+    stands for `code + offset - zero`. `scale` and `zero` have the operand's rank with one value a row (or 1) and
+    one a group of K (or 1).
+    """
+
+    name: str
+    d: DType
+    codes: Any
+    row: int
+    k: int
+    offset: int
+    scale: Any | None
+    zero: Any | None
+    mode: str
+    block: int | None  # elements along K that share a scale and a zero point
+    sum: Any | None = None
+    codebook: Any | None = None
+    global_scale: Any | None = None
+
+    @property
+    def integer(self) -> bool:
+        return self.d.is_int
+
+    @property
+    def plain(self) -> bool:
+        return self.d.name in ("f32", "f16", "bf16", "f64") and self.scale is None
+
+    @property
+    def float_zero(self) -> bool:
+        return self.zero is not None and self.mode in ("offset_float", "rescale")
+
+    @property
+    def int_zero(self) -> bool:
+        """Whether a correction is due: an integer zero point, or an offset of the stored codes."""
+        return self.offset != 0 or (self.zero is not None and not self.float_zero)
+
+    @property
+    def batch(self) -> int:
+        """Number of batch axes."""
+        return int(self.codes.type.rank) - 2
+
+    def magnitude(self) -> int:
+        """Largest |stored signed code|."""
+        return 128 if self.d.bits == 8 else self.d.magnitude
+
+    def with_group(self, group: int) -> Side:
+        """Scales and zero points repeated so that each holds for `group` elements of K."""
+        if self.block is None or self.block == group:
+            return self
+        times = self.block // group
+        return replace(
+            self,
+            scale=None if self.scale is None else self._spread(self.scale, times),
+            zero=None if self.zero is None else self._spread(self.zero, times),
+            block=group,
+        )
+
+    def _spread(self, value: Any, times: int) -> Any:
+        if shape_of(value)[self.k] == 1:
+            return value
+        known = constant_array(value)
+        if known is not None:
+            return dense_like(np.repeat(known, times, self.k), value)
+        return repeat(value, self.k, times)
+
+
+def _unsigned_zero(zero: Any) -> Any:
+    """A zero point of u8 codes is itself u8: its bits as i32."""
+    known = constant_array(zero)
+    if known is not None:
+        return dense(known.view(np.uint8).astype(np.int32))
+    return elementwise([Arg.aligned(zero, dims(zero))], dims(zero), i32(), lambda x: to_i32(x, unsigned=True))
+
+
+def make_side(
+    name: str,
+    value: Any,
+    d: DType,
+    shape: Sequence[Size],
+    row: int,
+    k: int,
+    *,
+    scale: Any | None,
+    zero: Any | None,
+    mode: str,
+    packing: str,
+    sum_: Any | None = None,
+    codebook: Any | None = None,
+    global_scale: Any | None = None,
+) -> Side:
+    """Bring an operand to the normal form. `shape` is its shape in codes."""
+    length = shape[-1] if packing != "none" else None
+    codes = unpack_codes(value, d, packing, length) if d.bits < 8 else value
+    offset = 0
+    if d.is_int:
+        if d.name == "u8":
+            codes, offset = bias_unsigned(codes), 128
+        if mode.startswith("offset"):
+            offset -= 1 << (d.bits - 1)
+    static_shape = tuple(s if isinstance(s, int) else None for s in shape)
+    if mode == "packed_int" and zero is not None:
+        last = dims(scale)[-1] if scale is not None else None
+        zero = unpack_codes(zero, d, packing, last)
+        if d.name == "u8":
+            zero = _unsigned_zero(zero)
+    elif zero is not None and d.name == "u8" and str(zero.type.element_type) == "i8":
+        zero = _unsigned_zero(zero)
+    per_row: list[Any] = []
+    block: int | None = None
+    for what, x in (("scale", scale), ("zero_point", zero)):
+        if x is None:
+            per_row.append(None)
+            continue
+        covered = blocks(shape_of(x), static_shape, f"{name}_{what}", name)
+        x = full_rank(x, len(shape))
+        for axis, size in enumerate(covered):
+            if axis != k and size is not None and size > 1:
+                known = constant_array(x)
+                x = dense_like(np.repeat(known, size, axis), x) if known is not None else repeat(x, axis, size)
+        if covered[k] is not None:
+            block = covered[k] if block is None else math.gcd(block, covered[k] or 0)
+        per_row.append(x)
+    return Side(name, d, codes, row, k, offset, per_row[0], per_row[1], mode, block, sum_, codebook, global_scale)
+
+
+def known_sums(op: Any) -> Any:
+    """The sums over K of a product's rhs codes as a constant, None where `qmlir-fold` did not write them."""
+    return None if op.rhs_sum is None else arith.constant(op.rhs_sum.type, op.rhs_sum)
+
+
+def full_rank(x: Any, rank: int) -> Any:
+    """Leading axes of size one added."""
+    missing = rank - x.type.rank
+    if missing == 0:
+        return x
+    known = constant_array(x)
+    if known is not None:
+        return dense_like(known.reshape((1,) * missing + known.shape), x)
+    if x.type.rank == 0:
+        return tensor.expand_shape(tensor_type([1] * rank, x.type.element_type), x, [], [], [1] * rank)
+    sizes = dims(x)
+    return expand(x, [[1] * missing + [sizes[0]]] + [[s] for s in sizes[1:]])
+
+
+def bias_unsigned(codes: Any) -> Any:
+    """u8 codes as s8 codes less 128."""
+    known = constant_array(codes)
+    if known is not None:
+        return dense((known.view(np.uint8) ^ 0x80).view(np.int8))
+    sizes = dims(codes)
+    return elementwise([Arg.aligned(codes, sizes)], sizes, element("i8"), lambda x: arith.xori(x, scalar(-128, x.type)))
+
+
+def dequantized(side: Side, t_name: str) -> Any:
+    """The real values of an operand, computed in f32 and rounded once to float type `t_name`; same axes."""
+    t = element(t_name)
+    if side.plain and str(side.codes.type.element_type) == str(t):
+        return side.codes
+    codes, k, group = side.codes, side.k, side.block
+    grouped = group is not None
+    if grouped:
+        assert group is not None
+        codes = _split_axis(codes, k, group)
+    wide = dims(codes)
+    args = [Arg(codes, tuple(range(len(wide))))]
+    parts = ["codes"]
+    for what, x in (("scale", side.scale), ("zero", side.zero)):
+        if x is None:
+            continue
+        axes: list[int | None] = []
+        for i, s in enumerate(shape_of(x)):
+            at = i if i <= k or not grouped else i + 1
+            axes.append(None if s == 1 and wide[at] != 1 else at)
+        args.append(Arg(x, tuple(axes)))
+        parts.append(what)
+    if side.global_scale is not None:
+        args.append(Arg(side.global_scale, (None,) * side.global_scale.type.rank))
+        parts.append("global")
+    values = None if side.d.kind != "table" or side.d.name == "codebook" else [float(v) for v in table(side.d.name)]
+
+    def body(*scalars: Any) -> Any:
+        named = dict(zip(parts, scalars, strict=True))
+        y = real_value(named["codes"], named.get("scale"), named.get("zero"), side, values)
+        if "global" in named:
+            y = arith.mulf(y, to_f32(named["global"]))
+        return arith.truncf(t, y) if t != f32() else y
+
+    out = elementwise(args, wide, t, body)
+    if grouped:
+        out = collapse(out, [[i] for i in range(k)] + [[k, k + 1]] + [[i] for i in range(k + 2, len(wide))])
+    return out
+
+
+def _split_axis(value: Any, axis: int, group: int) -> Any:
+    sizes = dims(value)
+    size = sizes[axis]
+    if not isinstance(size, int):
+        raise OpError("groups along a dynamic axis are not supported; make K static")
+    return expand(value, [[s] for s in sizes[:axis]] + [[size // group, group]] + [[s] for s in sizes[axis + 1 :]])
+
+
+def real_value(code: Any, scale: Any | None, zero: Any | None, side: Side, values: Sequence[float] | None) -> Any:
+    """The f32 value of one code (docs/semantics.md, section 1)."""
+    if side.d.kind == "table":
+        y = decode_table(code, values or (), side.codebook)
+        return y if scale is None else arith.mulf(y, to_f32(scale))
+    if side.d.kind == "float":
+        y = to_f32(code)
+        return y if scale is None else arith.mulf(y, to_f32(scale))
+    number = to_i32(code)
+    if side.offset:
+        number = arith.addi(number, scalar(side.offset, i32()))
+    if zero is not None and not side.float_zero:
+        number = arith.subi(number, to_i32(zero))
+    y = to_f32(number)
+    if scale is not None:
+        y = arith.mulf(y, to_f32(scale))
+    if zero is not None and side.float_zero:
+        y = add(y, to_f32(zero)) if side.mode == "offset_float" else sub(y, to_f32(zero))
+    return y
+
+
+def split_groups(side: Side, group: int) -> Any:
+    """Codes with K split into (groups, `group`)."""
+    return _split_axis(side.codes, side.k, group)

@@ -1,0 +1,94 @@
+"""qmlir-row-kernels: layer norms, dynamic quantisation and what is between them by a kernel of the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...ir.walk import producer
+from ...kernels.rows import Rows, find, read_by
+from ...strategy import Accept, Plan
+from ...targets import resolve
+from ..base import Pass, State
+from .lower.dynamic import ROWS
+
+_LEAST = 8  # elements of a row: the shortest vector of any target
+# What may be moved behind a group: nothing else happens but that it has results.
+_PURE = (
+    "linalg.",
+    "tensor.",
+    "arith.",
+    "math.",
+    "flow.dispatch",
+    "flow.tensor.",
+    "util.global.load",
+    "iree_linalg_ext.",
+)
+
+
+@dataclass(frozen=True)
+class RowKernelsPass(Pass):
+    """Asks the target's kernels about each group of elementwise ops and reductions along rows; the rest stays."""
+
+    name: ClassVar[str] = "qmlir-row-kernels"
+    summary: ClassVar[str] = "norms and dynamic quantisation along rows by a kernel of the target"
+
+    target: str = "cpu"
+
+    def run(self, module: Any, state: State) -> None:
+        strategies = resolve(self.target).rows_strategies()
+        if not strategies:
+            return
+        for function in module.body.operations:
+            if function.operation.name != "func.func" or not function.operation.regions[0].blocks:
+                continue
+            block = function.operation.regions[0].blocks[0]
+            for rows in find(block, _LEAST):
+                plan = _plan(rows, strategies)
+                if plan is None or _torn(rows):
+                    continue
+                last = _last(rows, block)
+                if last is None:
+                    continue
+                with last.context, last.location:
+                    plan.apply(last)
+
+
+def _plan(rows: Rows, strategies: Any) -> Plan | None:
+    for strategy in strategies:
+        answer = strategy.consider(rows)
+        if isinstance(answer, Accept):
+            return answer.plan
+    return None
+
+
+def _torn(rows: Rows) -> bool:
+    """Whether a dynamic quantisation is in the group in part only: it has a better form whole (`qmlir-fuse-rows`)."""
+    for op in rows.operations:
+        if ROWS not in op.attributes:
+            continue
+        near = [u.owner.operation for v in op.results for u in v.uses]
+        near += [made for made in map(producer, op.operands) if made is not None]
+        if any(ROWS in n.attributes and n not in rows.operations for n in near):
+            return True
+    return False
+
+
+def _last(rows: Rows, block: Any) -> Any:
+    """The group's last op, what reads the group moved behind it; None where that cannot be moved."""
+    operations = [o.operation for o in block.operations]
+    places = [i for i, op in enumerate(operations) if op in rows.operations]
+    late = {v for v, _ in rows.outputs}
+    moving = []
+    for op in operations[places[0] : places[-1]]:
+        if op in rows.operations or not any(v in late for v in read_by(op)):
+            continue
+        if not op.name.startswith(_PURE):
+            return None
+        moving.append(op)
+        late.update(op.results)
+    anchor = operations[places[-1]]
+    for op in moving:
+        op.move_after(anchor)
+        anchor = op
+    return operations[places[-1]]

@@ -1,0 +1,87 @@
+"""Choose, for every contraction, how the target compiles it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from ..._spelling import did_you_mean
+from ...errors import Diagnostic, UsageError
+from ...kernels.weights import shared_constants
+from ...strategy import Decision, Strategy, answer_text, chosen_strategies, decide, parse_choice, preferred
+from ...targets import Target, resolve
+from ..base import Pass, State, error_at, fail
+from .contractions import LHS_MAGNITUDE, RHS_MAGNITUDE, find_contractions
+
+
+@dataclass(frozen=True)
+class SelectPass(Pass):
+    """Ask the target's strategies about each contraction, apply the first plan that is offered.
+
+    Sets `hal.device.targets` of the module too (where the target has a description of its own), so that
+    what comes out is complete: compiling it needs no flag that names the device.
+    """
+
+    name: ClassVar[str] = "qmlir-select"
+    summary: ClassVar[str] = "choose a strategy of the target for every contraction"
+
+    target: str = "cpu"
+    prefer: str = ""  # the name of a strategy that is asked before the others
+    choice: str = ""  # values of the strategies' knobs, `name:value|name:value`
+
+    def run(self, module: Any, state: State) -> None:
+        target = resolve(self.target)
+        strategies = chosen_strategies(_preferred(target, self.prefer), parse_choice(self.choice))
+        failures: list[Diagnostic] = []
+        with shared_constants():
+            self._choose(module, state, target, strategies, failures)
+        fail(self.name, failures)
+        target.attach(module)
+
+    def _choose(
+        self, module: Any, state: State, target: Target, strategies: Sequence[Strategy], failures: list[Diagnostic]
+    ) -> None:
+        """Apply a plan to every contraction; those that no strategy takes are added to `failures`."""
+        # Found first, changed afterwards: a plan may replace its op, and what it builds is not asked again.
+        for contraction in find_contractions(module):
+            if 0 in contraction.sizes:
+                continue  # nothing to multiply: what is left of it is a fill
+            decision, plan = decide(contraction, strategies)
+            # Without the op: it may be gone soon, and a report must not keep the context alive.
+            state.decisions.append(replace(decision, contraction=replace(contraction, op=None)))
+            op = contraction.op
+            for name in (LHS_MAGNITUDE, RHS_MAGNITUDE):
+                if name in op.attributes:
+                    del op.attributes[name]
+            if plan is None:
+                failures.append(error_at(op, _refusal(target.spelling, decision)))
+                continue
+            with op.context, op.location:
+                plan.apply(op)
+            if slow := _slow(plan.describe()):
+                text = f"{target.spelling} compiles this {contraction.kind} to slow code: {slow}"
+                state.notes.append(Diagnostic(text, contraction.location, "warning"))
+
+
+def _preferred(target: Target, name: str) -> Sequence[Strategy]:
+    """The target's strategies, the one called `name` first."""
+    strategies = target.strategies()
+    if name and name not in (names := [s.name for s in strategies]):
+        raise UsageError(f"{target.spelling} has no strategy {name!r}{did_you_mean(name, names)}")
+    return preferred(strategies, name) if name else strategies
+
+
+def _slow(facts: Mapping[str, Any]) -> str:
+    """Why a plan is expected to be slow, from wherever in its description that stands; "" when it is not."""
+    if "slow" in facts:
+        return str(facts["slow"])
+    return next((s for v in facts.values() if isinstance(v, Mapping) and (s := _slow(v))), "")
+
+
+def _refusal(target: str, decision: Decision) -> str:
+    """Every strategy's reason, and what would make it fit."""
+    c = decision.contraction
+    lines = [f"no strategy of {target} compiles this {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}:"]
+    lines += [f"  {answer_text(row)}" for row in decision.summary()["answers"]]
+    return "\n".join(lines)

@@ -1,0 +1,112 @@
+"""qmlir-bf16-as-bits: bf16 operands are read and bf16 results computed and stored as their bits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...._mlir import arith, ir, linalg
+from ....ir.build import dims, empty, tensor_type
+from ....ir.scalars import bf16_bits
+from ....ir.walk import collect
+from ...base import Pass, State
+
+
+@dataclass(frozen=True)
+class Bf16AsBitsPass(Pass):
+    """A generic that rounds f32 to bf16 becomes one that makes the i16 bits, and one that extends bf16 to f32 reads the
+    bits; the tensors are reinterpreted.
+
+    IREE's SPIR-V route cannot legalise loads and stores of bf16 vectors (3.13: `vector.bitcast` of bf16 to f32). The
+    rounding is to nearest, ties to even, written out on the bits of the f32; NaN stays a NaN.
+    """
+
+    name: ClassVar[str] = "qmlir-bf16-as-bits"
+    summary: ClassVar[str] = "compute bf16 results as i16 bits"
+
+    def run(self, module: Any, state: State) -> None:
+        found = collect(module, "linalg.generic", where=lambda op: len(op.results) == 1 and _rounding(op) is not None)
+        for op in found:
+            _rewrite(op)
+        module.operation.walk(_read_bits)
+
+
+def _read_bits(op: Any) -> Any:
+    """bf16 operands that a generic only extends to f32 become i16 ones."""
+    if op.name != "linalg.generic":
+        return ir.WalkResult.ADVANCE
+    i16, i32 = ir.IntegerType.get_signless(16), ir.IntegerType.get_signless(32)
+    block = op.regions[0].blocks[0]
+    for i, value in enumerate(list(op.operands)[: len(block.arguments) - len(op.results)]):
+        argument = block.arguments[i]
+        users = [use.owner.operation for use in argument.uses]
+        if str(argument.type) != "bf16" or not all(u.name == "arith.extf" for u in users):
+            continue
+        with ir.InsertionPoint(op), op.location:
+            op.operands[i] = _reinterpreted(value, i16)
+        argument.set_type(i16)
+        for user in users:
+            with ir.InsertionPoint(user), user.location:
+                wide = arith.shli(arith.extui(i32, argument), arith.constant(i32, 16))
+                user.results[0].replace_all_uses_with(arith.bitcast(user.results[0].type, wide))
+            user.erase()
+    return ir.WalkResult.ADVANCE
+
+
+def _rounding(op: Any) -> Any | None:
+    """The op that makes the result in bf16, from an f32 or from a code (whose cast to f32 and on canonicalises to one),
+    when the body reads no old value of it."""
+    if str(op.results[0].type.element_type) != "bf16":
+        return None
+    block = op.regions[0].blocks[0]
+    last = list(block.operations)[-1].operation
+    owner = last.operands[0].owner
+    source = {"arith.truncf": ("f32",), "arith.sitofp": ("i8", "i16"), "arith.uitofp": ("i8", "i16")}
+    known = source.get(getattr(owner, "name", ""), ())
+    if not known or list(block.arguments[len(block.arguments) - 1].uses):
+        return None
+    return owner.operation if str(owner.operation.operands[0].type) in known else None
+
+
+def _rewrite(op: Any) -> None:
+    i16 = ir.IntegerType.get_signless(16)
+    old_type = op.results[0].type
+    with ir.InsertionPoint(op), op.location:
+        sizes = dims(op.operands[len(op.operands) - 1])
+        init = empty(sizes, i16)
+        inputs = list(op.operands)[:-1]
+        new = linalg.GenericOp(
+            [init.type], inputs, [init], op.attributes["indexing_maps"], op.attributes["iterator_types"]
+        )
+        source = op.regions[0].blocks[0]
+        body = new.operation.regions[0].blocks.append(*[v.type.element_type for v in inputs], i16)
+        rounding = _rounding(op)
+        assert rounding is not None
+        # The body moves as it is; only its end changes.
+        last = list(source.operations)[-1].operation
+        for old, fresh in zip(source.arguments, body.arguments, strict=True):
+            if str(old.type) == str(fresh.type):
+                old.replace_all_uses_with(fresh)
+        value, kind = rounding.operands[0], rounding.name
+        last.erase()
+        rounding.erase()
+        for inner in list(source.operations):
+            body.append(inner)
+        with ir.InsertionPoint(body):
+            if kind != "arith.truncf":
+                value = (arith.sitofp if kind == "arith.sitofp" else arith.uitofp)(ir.F32Type.get(), value)
+            linalg.YieldOp([bf16_bits(value)])
+        result = _reinterpreted(new.operation.results[0], old_type.element_type)
+    op.results[0].replace_all_uses_with(result)
+    op.erase()
+
+
+def _reinterpreted(value: Any, element: Any) -> Any:
+    """`tensor.bitcast`, in IREE's own spelling: of one element it would fuse the other, and then not bufferize it."""
+    sizes = dims(value)
+    dynamic = [size for size in sizes if not isinstance(size, int)]
+    segments = ir.DenseI32ArrayAttr.get([1, len(dynamic), len(dynamic)])
+    return ir.Operation.create(
+        "flow.tensor.bitcast", results=[tensor_type(sizes, element)], operands=[value, *dynamic, *dynamic],
+        attributes={"operandSegmentSizes": segments},
+    ).results[0]  # fmt: skip

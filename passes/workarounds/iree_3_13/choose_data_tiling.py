@@ -1,0 +1,117 @@
+"""qmlir-choose-data-tiling: which products IREE packs, where it must not pack all of them, and masks that it does not
+pack right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...._mlir import arith, ir
+from ....ir.build import apart, mapped
+from ....ir.walk import collect, producer
+from ...base import Pass, State
+from ...core.contractions import find_contractions
+
+HINT = "iree.opt.data_tiling"
+_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+
+
+@dataclass(frozen=True)
+class ChooseDataTilingPass(Pass):
+    """Marks the products without a batch of dynamic size for data tiling in a program that also has one with such a
+    batch (attention): IREE 3.13 packs all products when none is marked, and fails to compile those ("no basis element
+    may be statically non-positive"). A sum over a float tensor of three axes with a dynamic one counts: IREE makes a
+    product with a batch of it where what is summed is a product of elements (a masked mean). Where there is nothing to
+    mark the mark goes to what the others start from, which is never packed. Other programs are left alone.
+
+    A tensor of i1 that an elementwise op reads beside a product's result becomes one of bytes: IREE 3.13 packs it with
+    the result, as i8 with a padding of i1, which its verifier refuses (`'linalg.pack' op expected padding_value has
+    'i8' but got: 'i1'`) and without that check reads as bits: a masked attention was silently wrong."""
+
+    name: ClassVar[str] = "qmlir-choose-data-tiling"
+    summary: ClassVar[str] = "keep products with a dynamic batch out of data tiling"
+
+    def run(self, module: Any, state: State) -> None:
+        for op in _masked(module):
+            _widen_masks(op)
+        products = [c for c in find_contractions(module) if c.kind == "matmul"]
+        if not any(None in c.batch for c in products) and not _sums(module):
+            return
+        packed = [c.op for c in products if None not in c.batch and "compilation_info" not in c.op.attributes]
+        for op in packed or _starts(module):
+            op.attributes[HINT] = ir.UnitAttr.get()
+
+
+def _masked(module: Any) -> list[Any]:
+    """The generics that read a tensor of i1 in what IREE fuses behind a product: the elementwise ops that read its
+    result, and those that compute what they read beside it."""
+    behind = {v for c in find_contractions(module) for v in c.op.results}
+    fused: dict[Any, None] = {}
+
+    def forwards(op: Any) -> Any:
+        if (op.name in _VIEWS or op.name == "linalg.generic") and any(v in behind for v in op.operands):
+            behind.update(op.results)
+            fused[op] = None
+        return ir.WalkResult.ADVANCE
+
+    if behind:
+        module.operation.walk(forwards, ir.WalkOrder.PRE_ORDER)
+    todo = list(fused)
+    while todo:
+        for v in todo.pop().operands:
+            op = producer(v)
+            if op is not None and op not in fused and (op.name in _VIEWS or _elementwise(op)):
+                fused[op] = None
+                todo.append(op)
+    return [op for op in fused if op.name == "linalg.generic" and _masks(op)]
+
+
+def _elementwise(op: Any) -> bool:
+    return op.name == "linalg.generic" and "reduction" not in str(op.attributes["iterator_types"])
+
+
+def _masks(op: Any) -> list[int]:
+    """The operands that a generic reads which are tensors of i1 with axes, but for those that vanish when IREE fuses
+    the elementwise op that makes them for this one alone."""
+    read = list(op.operands)[: len(op.operands) - len(op.results)]
+    return [i for i, v in enumerate(read) if _is_mask(v.type) and not _vanishes(v)]
+
+
+def _is_mask(t: Any) -> bool:
+    if not isinstance(t, ir.RankedTensorType) or not isinstance(t.element_type, ir.IntegerType):
+        return False
+    return bool(t.rank and t.element_type.width == 1)
+
+
+def _vanishes(value: Any) -> bool:
+    made = producer(value)
+    return made is not None and _elementwise(made) and len(list(value.uses)) == 1
+
+
+def _widen_masks(op: Any) -> None:
+    byte, truth = ir.IntegerType.get_signless(8), ir.IntegerType.get_signless(1)
+    block = op.regions[0].blocks[0]
+    for i in _masks(op):
+        with ir.InsertionPoint(op), op.location:
+            op.operands[i] = apart(mapped(op.operands[i], byte, lambda bit: arith.extui(byte, bit)))
+        argument = block.arguments[i]
+        argument.set_type(byte)
+        with ir.InsertionPoint.at_block_begin(block), op.location:
+            read = arith.trunci(truth, argument)
+        argument.replace_all_uses_except(read, read.owner.operation)
+
+
+def _sums(module: Any) -> bool:
+    """Whether the module reduces a tensor of floats with three axes or more, one of them dynamic."""
+    return any(_batched(op.operands[0].type) for op in collect(module, "linalg.generic") if not _elementwise(op))
+
+
+def _batched(t: Any) -> bool:
+    if not isinstance(t, ir.RankedTensorType) or not isinstance(t.element_type, ir.FloatType):
+        return False
+    return t.rank > 2 and any(t.is_dynamic_dim(i) for i in range(t.rank))
+
+
+def _starts(module: Any) -> list[Any]:
+    """The `tensor.empty` of a module: one at least outlives the passes before IREE looks for marks."""
+    return collect(module, "tensor.empty")

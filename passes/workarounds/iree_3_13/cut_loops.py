@@ -1,0 +1,124 @@
+"""qmlir-cut-loops: no sum is longer than what the device runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+from ...._mlir import ir, linalg
+from ....ir.build import crop, dims
+from ....ir.walk import collect
+from ...base import Diagnostic, Pass, State, error_at, fail
+from ...core.contractions import find_contractions
+
+# More pieces than this are refused: each is an op of its own.
+MOST_PIECES = 64
+
+
+@dataclass(frozen=True)
+class CutLoopsPass(Pass):
+    """Cuts a reduction of more than `longest` elements into pieces; each goes on from the sum of the one before.
+
+    Mesa's llvmpipe, on which lavapipe stands, leaves a shader's loop after 65535 iterations
+    (LP_MAX_TGSI_LOOP_ITERATIONS): a longer sum would silently lack its rest. Contractions that their strategy has tiled
+    have several short loops instead of a long one, and stay.
+    """
+
+    name: ClassVar[str] = "qmlir-cut-loops"
+    summary: ClassVar[str] = "cut reductions that are longer than the device's loops"
+
+    longest: int = 65535
+
+    def run(self, module: Any, state: State) -> None:
+        contractions = [c.op for c in find_contractions(module)]
+        found: list[Diagnostic] = []
+        long: list[Any] = []
+
+        for op in collect(module, "linalg.generic", "linalg.matmul", "linalg.batch_matmul"):
+            sizes = list(_reduced(op).values())
+            length = prod(sizes) if op not in contractions else max(sizes, default=1)
+            if length > self.longest:
+                long.append((op, length))
+        for op, length in long:
+            pieces = self._pieces(op, op in contractions)
+            if pieces is None:
+                found.append(
+                    error_at(
+                        op,
+                        f"a reduction over {length} elements is longer than the loops of this device, which stop after "
+                        f"{self.longest}; reduce rows or groups instead of the whole tensor",
+                    )
+                )
+            else:
+                _cut(op, *pieces)
+        fail(self.name, found)
+
+    def _pieces(self, op: Any, contraction: bool) -> tuple[int, int, int] | None:
+        """The loop to cut, its size and that of a piece; None where there is no way."""
+        sizes = _reduced(op)
+        loop = max(sizes, key=lambda d: sizes[d])
+        others = 1 if contraction else prod(sizes.values()) // sizes[loop]
+        piece = self.longest // others
+        if piece == 0 or -(-sizes[loop] // piece) > MOST_PIECES or not _is_plain(op, loop):
+            return None
+        return loop, sizes[loop], piece
+
+
+def _maps(op: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """Each operand with the expressions of its axes."""
+    for operand, attribute in zip(op.operands, linalg.get_indexing_maps(op), strict=True):
+        yield operand, list(attribute.value.results)
+
+
+def _reduced(op: Any) -> dict[int, int]:
+    """The static sizes of the reduction loops."""
+    kept = {ir.AffineDimExpr(e).position for e in list(_maps(op))[-1][1] if isinstance(e, ir.AffineDimExpr)}
+    sizes: dict[int, int] = {}
+    for operand, expressions in _maps(op):
+        for axis, expression in enumerate(expressions):
+            if isinstance(expression, ir.AffineDimExpr) and not operand.type.is_dynamic_dim(axis):
+                sizes[expression.position] = operand.type.get_dim_size(axis)
+    return {loop: size for loop, size in sizes.items() if loop not in kept}
+
+
+def _is_plain(op: Any, loop: int) -> bool:
+    """Whether the loop runs along whole axes of the operands and the body does not ask for its index."""
+    dim = ir.AffineDimExpr.get(loop)
+    for _, expressions in _maps(op):
+        for e in expressions:
+            if e != dim and e.compose(_without(loop, op)) != e:
+                return False
+    body = op.regions[0].blocks[0].operations
+    return not any(o.name == "linalg.index" and ir.IntegerAttr(o.attributes["dim"]).value == loop for o in body)
+
+
+def _without(loop: int, op: Any) -> Any:
+    """The map that sends the loop to zero and the others to themselves."""
+    count = linalg.get_indexing_maps(op)[0].value.n_dims
+    results = [ir.AffineConstantExpr.get(0) if d == loop else ir.AffineDimExpr.get(d) for d in range(count)]
+    return ir.AffineMap.get(count, 0, results)
+
+
+def _cut(op: Any, loop: int, size: int, piece: int) -> None:
+    dim = ir.AffineDimExpr.get(loop)
+    outs = len(op.results)
+    running = list(op.operands)[-outs:]
+    with ir.InsertionPoint(op), op.location:
+        for start in range(0, size, piece):
+            length = min(piece, size - start)
+            operands = [*list(op.operands)[:-outs], *running]
+            for i, (operand, expressions) in enumerate(list(_maps(op))[:-outs]):
+                axes = [axis for axis, e in enumerate(expressions) if e == dim]
+                if axes:
+                    low = [start if axis in axes else 0 for axis in range(len(expressions))]
+                    sizes = [length if axis in axes else s for axis, s in enumerate(dims(operand))]
+                    operands[i] = crop(operand, low, sizes)
+            part = op.clone()
+            for i, operand in enumerate(operands):
+                part.operands[i] = operand
+            running = list(part.results)
+    for old, new in zip(op.results, running, strict=True):
+        old.replace_all_uses_with(new)
+    op.erase()

@@ -1,0 +1,75 @@
+"""qmlir-expand-bf16: conversions to bf16, for x86 CPUs that have no instruction for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...._mlir import arith, ir
+from ....ir.scalars import bf16_bits, shaped_like
+from ....ir.walk import collect
+from ...base import Pass, State
+
+_LOAD, _STORE = "llvm.intr.masked.load", "llvm.intr.masked.store"
+_OF_INTEGERS = {"arith.sitofp": arith.sitofp, "arith.uitofp": arith.uitofp}
+
+
+@dataclass(frozen=True)
+class ExpandBf16Pass(Pass):
+    """Conversions go through f32, whose bits are rounded with integer operations.
+
+    LLVM lowers others to calls of `__truncsfbf2`, which nothing links. IREE 3.13 expands `arith.truncf`, but not in
+    kernels that are lowered without a pipeline of its own, and MLIR folds the one of a converted integer into
+    `arith.sitofp` to bf16 first. Masked loads and stores, which LLVM takes apart into those of elements, move the bits.
+    """
+
+    name: ClassVar[str] = "qmlir-expand-bf16"
+    summary: ClassVar[str] = "convert to bf16 without a library call"
+
+    def run(self, module: Any, state: State) -> None:
+        masked = collect(module, _LOAD, _STORE)
+        found = collect(module, "arith.truncf", *_OF_INTEGERS, where=_rounds)
+        for op in found:
+            with op.location, ir.InsertionPoint(op):
+                value = op.operands[0]
+                if op.name in _OF_INTEGERS:
+                    value = _OF_INTEGERS[op.name](shaped_like(value, ir.F32Type.get()), value)
+                result = arith.bitcast(op.results[0].type, bf16_bits(value))
+            for use in list(op.results[0].uses):
+                fence = use.owner.operation
+                if fence.name == "llvm.intr.arithmetic.fence":  # nothing folds integer operations
+                    fence.results[0].replace_all_uses_with(result)
+                    fence.erase()
+            op.results[0].replace_all_uses_with(result)
+            op.erase()
+        for op in masked:
+            _move_bits(op)
+
+
+def _rounds(op: Any) -> bool:
+    """Whether a conversion is one of f32 or of integers to bf16."""
+    return _is(op.results[0].type, ir.BF16Type) and (op.name in _OF_INTEGERS or _is(op.operands[0].type, ir.F32Type))
+
+
+def _move_bits(op: Any) -> None:
+    """A masked load or store of bf16 becomes one of i16."""
+    with op.location, ir.InsertionPoint(op):
+        i16 = ir.IntegerType.get_signless(16)
+        if op.name == _STORE and _is(op.operands[0].type, ir.BF16Type):
+            op.operands[0] = arith.bitcast(shaped_like(op.operands[0], i16), op.operands[0])
+        elif op.name == _LOAD and _is(op.results[0].type, ir.BF16Type):
+            operands = list(op.operands)
+            if len(operands) == 3:  # what the lanes hold that are not loaded
+                operands[2] = arith.bitcast(shaped_like(operands[2], i16), operands[2])
+            bits = ir.Operation.create(
+                _LOAD,
+                results=[shaped_like(op.results[0], i16)],
+                operands=operands,
+                attributes=dict(op.attributes.items()),
+            ).results[0]
+            op.results[0].replace_all_uses_with(arith.bitcast(op.results[0].type, bits))
+            op.erase()
+
+
+def _is(t: Any, kind: Any) -> bool:
+    return isinstance(t.element_type if isinstance(t, ir.VectorType) else t, kind)

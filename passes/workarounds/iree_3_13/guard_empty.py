@@ -1,0 +1,171 @@
+"""qmlir-guard-empty: a call with an empty dynamic axis does not reach the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...._mlir import PassManager, arith, func, ir, scf, tensor
+from ....ir.build import index
+from ....ir.walk import collect
+from ....signature import NAME
+from ...base import Pass, State
+from ...core.lower.blocks import assert_that
+
+
+@dataclass(frozen=True)
+class GuardEmptyPass(Pass):
+    """IREE's Vulkan driver refuses a dispatch that binds an empty buffer ("resolved to an empty buffer range", 3.13).
+    Its CUDA driver launches grids of no workgroup, which devices refuse.
+
+    Results of an empty static type are made without a computation.
+
+    Each public function with dynamic axes becomes a choice: when an axis of an argument is 0, empty results of the
+    right shape, else the function as it was. What the shapes are is found by running the function's copy through
+    MLIR's shape resolution, which leaves index arithmetic only.
+
+    Where the two ways meet, IREE (3.13) brings the allocations of their results together, and takes an offset that is
+    0 in one and a `util.align` in the other for 0 (its integer ranges do not know the op): one of several results was
+    read where another lies, and so were values inside the program. So they do not meet where there are several: each
+    returns from a block of its own. Programs that pad tensors cannot be loaded in that form (IREE's check of the
+    command buffers that it makes then refuses them): those have no choice, and a call with an empty axis is an error.
+    """
+
+    name: ClassVar[str] = "qmlir-guard-empty"
+    summary: ClassVar[str] = "answer calls with an empty axis without a dispatch"
+
+    def run(self, module: Any, state: State) -> None:
+        for op in list(module.body.operations):
+            operation = op.operation
+            if operation.name != "func.func" or not operation.regions[0].blocks:
+                continue
+            private = "sym_visibility" in operation.attributes
+            _fold_static(op)
+            results = ir.FunctionType(ir.TypeAttr(operation.attributes["function_type"]).value).results
+            # A result without a dynamic axis would not be empty: what it holds is the program's to say.
+            if not private and any(map(_axes, op.arguments)) and all(_type_axes(t) for t in results):
+                if len(results) > 1 and _pads(op):
+                    _refuse_empty(op)
+                else:
+                    _guard(module, op)
+
+
+def _refuse_empty(f: Any) -> None:
+    """Make a call with an empty axis an error, which names the argument and the axis."""
+    given = f.operation.attributes.get("arg_attrs", None)
+    with f.operation.location, ir.InsertionPoint.at_block_begin(f.regions[0].blocks[0]):
+        for i, value in enumerate(f.arguments):
+            known = {a.name: a.attr for a in ir.DictAttr(given[i])} if given is not None else {}
+            name = ir.StringAttr(known[NAME]).value if NAME in known else f"arg{i}"
+            for axis in _axes(value):
+                there = arith.cmpi(arith.CmpIPredicate.ne, tensor.dim(value, index(axis)), index(0))
+                assert_that(
+                    there,
+                    f"axis {axis} of {name} is empty: on this target, programs with several results that pad "
+                    "tensors take no empty ones (make no call, or compile each result by itself)",
+                )
+
+
+def _fold_static(f: Any) -> None:
+    """A result whose type says that it is empty needs no computation."""
+    last = list(f.regions[0].blocks[0].operations)[-1]
+    for i, value in enumerate(last.operation.operands):
+        t = value.type
+        if isinstance(t, ir.RankedTensorType) and not _type_axes(t) and 0 in t.shape:
+            with ir.InsertionPoint(last), last.location:
+                last.operation.operands[i] = tensor.empty(list(t.shape), t.element_type)
+    PassManager.parse("func.func(canonicalize)").run(f.operation)
+
+
+def _axes(value: Any) -> list[int]:
+    """The dynamic axes of a value."""
+    return _type_axes(value.type)
+
+
+def _type_axes(t: Any) -> list[int]:
+    return [i for i in range(t.rank) if t.is_dynamic_dim(i)] if isinstance(t, ir.RankedTensorType) else []
+
+
+def _guard(module: Any, body: Any) -> None:
+    name = body.operation.attributes["sym_name"].value
+    t = ir.FunctionType(ir.TypeAttr(body.operation.attributes["function_type"]).value)
+    with body.operation.location:
+        shapes = _shape_function(body, name, t)
+        body.operation.attributes["sym_name"] = ir.StringAttr.get(f"{name}__body")
+        body.operation.attributes["sym_visibility"] = ir.StringAttr.get("private")
+        with ir.InsertionPoint.at_block_begin(module.body):
+            outer = func.FuncOp(name, t)
+            for which in ("arg_attrs", "res_attrs"):
+                if which in body.operation.attributes:
+                    outer.operation.attributes[which] = body.operation.attributes[which]
+            _choose(outer, list(t.results), shapes, name)
+
+
+def _pads(f: Any) -> bool:
+    return bool(collect(f, "tensor.pad"))
+
+
+def _choose(outer: Any, types: list[Any], shapes: int, name: str) -> None:
+    """The body of a guarded function."""
+    with ir.InsertionPoint(outer.add_entry_block()):
+        sizes = list(func.CallOp([ir.IndexType.get()] * shapes, f"{name}__shapes", outer.arguments).results)
+        is_empty = _any_empty(list(outer.arguments))
+        if len(types) == 1:
+            choice = scf.IfOp(is_empty, types, has_else=True)
+            empty, full, end = choice.then_block, choice.else_block, scf.YieldOp
+            func.ReturnOp(list(choice.results))
+        else:
+            empty, full, end = *(outer.regions[0].blocks.append() for _ in range(2)), func.ReturnOp
+            ir.Operation.create(
+                "cf.cond_br", operands=[is_empty], successors=[empty, full],
+                attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0])},
+            )  # fmt: skip
+    with ir.InsertionPoint(empty):
+        end([tensor.empty(s, t.element_type) for s, t in _shaped(sizes, types)])
+    with ir.InsertionPoint(full):
+        end(list(func.CallOp(types, f"{name}__body", list(outer.arguments)).results))
+
+
+def _shaped(sizes: list[Any], types: list[Any]) -> list[tuple[list[Any], Any]]:
+    """The types with their sizes: of the dynamic axes, the next of `sizes`."""
+    left = iter(sizes)
+    return [([next(left) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)], t) for t in types]
+
+
+def _any_empty(arguments: list[Any]) -> Any:
+    """Whether some dynamic axis is 0."""
+    found = None
+    for value in arguments:
+        for axis in _axes(value):
+            empty = arith.cmpi(arith.CmpIPredicate.eq, tensor.dim(value, index(axis)), index(0))
+            found = empty if found is None else arith.ori(found, empty)
+    return found
+
+
+def _shape_function(body: Any, name: str, t: Any) -> int:
+    """A private copy of the function that returns the sizes of the dynamic axes of its results; how many."""
+    copy = body.operation.clone(ip=ir.InsertionPoint(body.operation))
+    copy.attributes["sym_name"] = ir.StringAttr.get(f"{name}__shapes")
+    copy.attributes["sym_visibility"] = ir.StringAttr.get("private")
+    for which in ("arg_attrs", "res_attrs"):
+        if which in copy.attributes:
+            del copy.attributes[which]
+    operations = list(copy.regions[0].blocks[0].operations)
+    # What would keep the computation alive: assertions go, barriers and ties let their tensor through.
+    for op in operations:
+        operation = op.operation
+        if operation.name in ("util.optimization_barrier", "flow.tensor.tie_shape"):
+            for result, operand in zip(operation.results, operation.operands, strict=False):
+                result.replace_all_uses_with(operand)
+        if operation.name in ("cf.assert", "util.optimization_barrier", "flow.tensor.tie_shape"):
+            operation.erase()
+    last = operations[-1]
+    with ir.InsertionPoint(last):
+        sizes = [tensor.dim(v, index(i)) for v in last.operation.operands for i in _axes(v)]
+        func.ReturnOp(sizes)
+    last.operation.erase()
+    copy.attributes["function_type"] = ir.TypeAttr.get(
+        ir.FunctionType.get(list(t.inputs), [ir.IndexType.get()] * len(sizes))
+    )
+    PassManager.parse("func.func(resolve-ranked-shaped-type-result-dims,canonicalize,cse,canonicalize)").run(copy)
+    return len(sizes)

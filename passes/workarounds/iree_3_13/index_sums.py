@@ -1,0 +1,81 @@
+"""qmlir-index-sums: sums that look at their running index read it from a constant, for GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...._mlir import arith, ir, linalg
+from ....ir.walk import collect
+from ...base import Pass, State
+
+
+@dataclass(frozen=True)
+class IndexSumsPass(Pass):
+    """`linalg.index` of a static summed loop becomes an operand `[0, 1, ..]`.
+
+    IREE 3.13 makes a reduction across lanes of such a sum. On Vulkan it keeps the indices in shared memory as values of
+    type `index`, and cannot legalise that (`memref.alloc` of `256xindex`); on CUDA it does not distribute them.
+    """
+
+    name: ClassVar[str] = "qmlir-index-sums"
+    summary: ClassVar[str] = "sums that read their running index get it as an operand"
+
+    def run(self, module: Any, state: State) -> None:
+        found = collect(module, "linalg.generic", where=lambda op: _summed_indices(op))
+        for op in found:
+            with ir.InsertionPoint(op), op.location:
+                _rewrite(op)
+
+
+def _sizes(op: Any) -> dict[int, int]:
+    """The static sizes of the loops."""
+    sizes: dict[int, int] = {}
+    for value, attribute in zip(op.operands, linalg.get_indexing_maps(op), strict=True):
+        t = ir.ShapedType(value.type)
+        for axis, result in enumerate(attribute.value.results):
+            if isinstance(result, ir.AffineDimExpr) and not t.is_dynamic_dim(axis):
+                sizes[result.position] = t.get_dim_size(axis)
+    return sizes
+
+
+def _summed_indices(op: Any) -> list[Any]:
+    """The `linalg.index` ops of the body that ask for a static summed loop."""
+    kinds = ["reduction" in str(kind) for kind in op.attributes["iterator_types"]]
+    sizes = _sizes(op)
+    asked = [o.operation for o in op.regions[0].blocks[0].operations if o.operation.name == "linalg.index"]
+    return [o for o in asked if kinds[(d := ir.IntegerAttr(o.attributes["dim"]).value)] and d in sizes]
+
+
+def _rewrite(op: Any) -> None:
+    indices, sizes = _summed_indices(op), _sizes(op)
+    loops = sorted({ir.IntegerAttr(o.attributes["dim"]).value for o in indices})
+    maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+    count = len(op.results)
+    inputs, inits = list(op.operands)[:-count], list(op.operands)[-count:]
+    i32 = ir.IntegerType.get_signless(32)
+    for loop in loops:
+        t = ir.RankedTensorType.get([sizes[loop]], i32)
+        inputs.append(arith.constant(t, ir.DenseElementsAttr.get(np.arange(sizes[loop], dtype=np.int32), type=t)))
+        maps.insert(-count, ir.AffineMap.get(maps[0].n_dims, 0, [ir.AffineDimExpr.get(loop)]))
+    attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
+    new = linalg.GenericOp([v.type for v in inits], inputs, inits, attributes, op.attributes["iterator_types"])
+    block = op.regions[0].blocks[0]
+    block.append_to(new.regions[0])
+    # The accumulators are the last arguments: behind the new ones.
+    old = list(block.arguments)[-count:]
+    here = {loop: block.add_argument(i32, op.location) for loop in loops}
+    for argument in old:
+        argument.replace_all_uses_with(block.add_argument(argument.type, op.location))
+    for _ in old:
+        block.erase_argument(len(inputs) - len(loops))
+    for o in indices:
+        with ir.InsertionPoint(o):
+            running = here[ir.IntegerAttr(o.attributes["dim"]).value]
+            o.results[0].replace_all_uses_with(arith.index_cast(ir.IndexType.get(), running))
+        o.erase()
+    for result, replaced in zip(op.results, new.results, strict=True):
+        result.replace_all_uses_with(replaced)
+    op.erase()

@@ -1,0 +1,221 @@
+"""qmlir-keep-nan: the larger and the smaller of two numbers are NaN where one is, on GPUs where IREE loses it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...._mlir import arith, ir, linalg
+from ....ir.build import dims, filled, mapped, scalar
+from ....ir.walk import collect, made_by, producer
+from ...base import Pass, State
+
+_BEYOND = {"arith.maximumf": arith.CmpFPredicate.OGT, "arith.minimumf": arith.CmpFPredicate.OLT}
+_UNO = arith.CmpFPredicate.UNO
+
+
+@dataclass(frozen=True)
+class KeepNanPass(Pass):
+    """Brings `arith.maximumf` and `arith.minimumf` of values that may be NaN into comparisons and selections, and
+    reductions by them into reductions of integers that order as the numbers do.
+
+    IREE 3.13 compiles the two for AMD GPUs as `v_max` and `v_min`, and for `sm_90a` as `max.f32` and `min.f32`, which
+    give the other operand for NaN: a relu of NaN was 0. A softmax keeps its maximum: NaN reaches all of a row by the
+    sum of its exponentials.
+    """
+
+    name: ClassVar[str] = "qmlir-keep-nan"
+    summary: ClassVar[str] = "comparisons in the place of maxima and minima that lose NaN (ROCm, sm_90a)"
+
+    def run(self, module: Any, state: State) -> None:
+        reductions = collect(module, where=_loses_nan)
+        found = collect(module, *_BEYOND, where=lambda op: not _reduces(op) and not all(map(_is_number, op.operands)))
+        for op in found:
+            a, b = op.operands
+            with ir.InsertionPoint(op), op.location:
+                if _is_number(b):
+                    kept = arith.select(arith.cmpf(_BEYOND[op.name], b, a), b, a)
+                else:
+                    kept = arith.select(arith.cmpf(_BEYOND[op.name], a, b), a, b)
+                    if not _is_number(a):
+                        kept = arith.select(arith.cmpf(_UNO, a, a), a, kept)
+            op.results[0].replace_all_uses_with(kept)
+            op.erase()
+        for op in reductions:
+            with ir.InsertionPoint(op), op.location:
+                _reduce_integers(op)
+
+
+# ----------------------------------------------------------------------------------------------- reductions
+
+
+@dataclass(frozen=True)
+class _Reduced:
+    """A result of a structured op that is nothing but the maximum or minimum of what the body makes of an element."""
+
+    position: int
+    combined: Any
+    """`arith.maximumf` or `arith.minimumf` of an element and the running value."""
+    element: Any
+    result: Any
+
+
+def _loses_nan(op: Any) -> bool:
+    return op.name.startswith("linalg.") and len(op.regions) == 1 and any(map(_matters, _reduced(op)))
+
+
+def _reduced(op: Any) -> list[_Reduced]:
+    """The results of a structured op that are maxima or minima along its reduced loops."""
+    block = op.regions[0].blocks[0]
+    count = len(op.results)
+    if not count or len(block.arguments) < count:
+        return []
+    found = []
+    for i, value in enumerate(block.operations[len(block.operations) - 1].operands):
+        running = block.arguments[len(block.arguments) - count + i]
+        combined = producer(value)
+        if combined is None or combined.name not in _BEYOND or running not in list(combined.operands):
+            continue
+        if len(list(running.uses)) != 1 or len(list(value.uses)) != 1:
+            continue  # something else looks at what runs
+        a, b = combined.operands
+        found.append(_Reduced(i, combined, a if b == running else b, op.results[i]))
+    return found
+
+
+def _reduces(op: Any) -> bool:
+    """Whether an `arith.maximumf` or `arith.minimumf` does nothing but combine an element with the running value."""
+    owner = op.operation.block.owner
+    if owner is None or not owner.operation.name.startswith("linalg."):
+        return False
+    return any(reduced.combined == op.operation for reduced in _reduced(owner.operation))
+
+
+def _matters(reduced: _Reduced) -> bool:
+    return not _is_number(reduced.element) and not all(map(_in_softmax, reduced.result.uses))
+
+
+def _in_softmax(use: Any) -> bool:
+    """Whether a reader of a maximum is `exp(x - maximum)`."""
+    reader = use.owner.operation
+    if reader.name != "linalg.generic":
+        return False
+    argument = reader.regions[0].blocks[0].arguments[use.operand_number]
+    differences = [u.owner.operation for u in argument.uses]
+    return bool(differences) and all(
+        d.name == "arith.subf" and d.operands[1] == argument
+        and all(u.owner.operation.name in ("math.exp", "math.exp2") for u in d.results[0].uses)
+        for d in differences
+    )  # fmt: skip
+
+
+def _reduce_integers(op: Any) -> None:
+    """The same op with integers in the place of the numbers that it reduces by maximum or minimum."""
+    reductions = [reduced for reduced in _reduced(op) if _matters(reduced)]
+    count = len(op.results)
+    maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+    inits = list(op.operands)[-count:]
+    for reduced in reductions:
+        inits[reduced.position] = _ordered_tensor(inits[reduced.position], reduced.combined.name)
+    written = {e.position for e in maps[-1].results if isinstance(e, ir.AffineDimExpr)}
+    kinds = ["parallel" if i in written else "reduction" for i in range(maps[0].n_dims)]
+    iterators = op.attributes["iterator_types"] if op.name == "linalg.generic" else ir.ArrayAttr.get(
+        [ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds])  # fmt: skip
+    attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
+    new = linalg.GenericOp([v.type for v in inits], list(op.operands)[:-count], inits, attributes, iterators)
+    if op.name == "linalg.generic":
+        for name in op.attributes:
+            if name not in ("indexing_maps", "iterator_types", "operandSegmentSizes"):
+                new.operation.attributes[name] = op.attributes[name]
+    block = op.regions[0].blocks[0]
+    for reduced in reductions:
+        combined = reduced.combined
+        with ir.InsertionPoint(combined):
+            key = _ordered(reduced.element, combined.name)
+            running = block.arguments[len(block.arguments) - count + reduced.position]
+            running.set_type(key.type)
+            larger = combined.name == "arith.maximumf"
+            kept = arith.maxsi(key, running) if larger else arith.minsi(key, running)
+        combined.results[0].replace_all_uses_with(kept)
+        combined.erase()
+    block.append_to(new.regions[0])
+    changed = {reduced.position for reduced in reductions}
+    for i, (old, result) in enumerate(zip(op.results, new.results, strict=True)):
+        t = old.type.element_type
+        value = mapped(result, t, lambda x, t=t: _number_of(x, t)) if i in changed else result
+        old.replace_all_uses_with(value)
+    op.erase()
+
+
+def _ordered_tensor(init: Any, combination: str) -> Any:
+    """`_ordered` of each element of what a reduction starts from."""
+    if made_by(init, "linalg.fill") is not None:
+        return filled(dims(init), _ordered(init.owner.operation.operands[0], combination))
+    t = init.type.element_type
+    return mapped(init, _integer(t), lambda x: _ordered(x, combination))
+
+
+def _integer(t: Any) -> Any:
+    return ir.IntegerType.get_signless(64 if isinstance(t, ir.F64Type) else 32)
+
+
+def _ordered(x: Any, combination: str) -> Any:
+    """An integer that orders as the number `x` does, with every NaN above (for a maximum) or below all others.
+
+    The bits of floats from 0 up order as integers; those of floats below 0 do with all bits but the sign flipped.
+    """
+    i = _integer(x.type)
+    bits = arith.bitcast(i, x if x.type.width >= 32 else arith.extf(ir.F32Type.get(), x))
+    largest = (1 << (i.width - 1)) - 1
+    nan = largest if combination == "arith.maximumf" else -largest - 1
+    return arith.select(arith.cmpf(_UNO, x, x), scalar(nan, i), _flipped(bits))
+
+
+def _number_of(x: Any, t: Any) -> Any:
+    """The number that `_ordered` made `x` of: the two integers that stand for NaN are bits of one."""
+    wide = ir.F64Type.get() if isinstance(t, ir.F64Type) else ir.F32Type.get()
+    number = arith.bitcast(wide, _flipped(x))
+    return number if number.type == t else arith.truncf(t, number)
+
+
+def _flipped(bits: Any) -> Any:
+    i = bits.type
+    below = arith.cmpi(arith.CmpIPredicate.slt, bits, scalar(0, i))
+    return arith.select(below, arith.xori(bits, scalar((1 << (i.width - 1)) - 1, i)), bits)
+
+
+# ------------------------------------------------------------------------------------------------- numbers
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is known not to be NaN: a constant, an integer as a float, one that was NaN and was replaced, and
+    sums and bounds of those, of which one operand is finite."""
+    op = producer(value)
+    if op is None:
+        return False
+    if op.name == "arith.constant":
+        constant = op.attributes["value"]
+        if isinstance(constant, ir.DenseElementsAttr) and constant.is_splat:
+            constant = constant.get_splat_value()
+        return isinstance(constant, ir.FloatAttr) and not math.isnan(constant.value)
+    if op.name in ("arith.sitofp", "arith.uitofp"):
+        return True
+    if op.name in _BEYOND or op.name in ("arith.extf", "vector.broadcast"):
+        return all(map(_is_number, op.operands))
+    if op.name == "arith.addf":
+        return all(map(_is_number, op.operands)) and any(map(_from_integer, op.operands))
+    return op.name == "arith.select" and _replaces_nan(op)
+
+
+def _from_integer(value: Any) -> bool:
+    return made_by(value, "arith.sitofp", "arith.uitofp") is not None
+
+
+def _replaces_nan(op: Any) -> bool:
+    """`x is NaN ? number : f(x)`, which is how a requantisation reads its operand (ir/scalars.py)."""
+    condition, number, _ = op.operands
+    test = made_by(condition, "arith.cmpf")
+    if test is None or not _is_number(number) or ir.IntegerAttr(test.attributes["predicate"]).value != int(_UNO):
+        return False
+    return bool(test.operands[0] == test.operands[1])

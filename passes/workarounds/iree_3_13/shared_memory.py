@@ -1,0 +1,57 @@
+"""qmlir-shared-memory: each launch asks for the shared memory of its own kernel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ....targets.gpu_kernels.shared_memory import SHARED_BYTES
+from ...base import Diagnostic, Pass, State, error_at, fail
+
+_FIGURE = "workgroup_local_memory"
+
+
+@dataclass(frozen=True)
+class SharedMemoryPass(Pass):
+    """Runs when IREE has translated the executables (`Target.code_passes`). IREE 3.13 writes one figure on all exports
+    of an executable: what all of its functions use. An export that says what its own function uses gets that, and no
+    launch asks for more than a workgroup of the target has: a device would refuse to load the program."""
+
+    name: ClassVar[str] = "qmlir-shared-memory"
+    summary: ClassVar[str] = "set the shared memory of each exported kernel, within the target's limit (CUDA)"
+
+    def run(self, module: Any, state: State) -> None:
+        found: list[Diagnostic] = []
+        for variant, export in exports(module):
+            attributes = export.attributes
+            if SHARED_BYTES in attributes:
+                attributes[_FIGURE] = attributes[SHARED_BYTES]
+                del attributes[SHARED_BYTES]
+            asked = attributes[_FIGURE].value if _FIGURE in attributes else 0
+            limit = shared_limit(variant)
+            if limit is not None and asked > limit:
+                kernel = attributes["sym_name"].value
+                found.append(error_at(export, f"the kernel {kernel} needs {asked:,} bytes of shared memory, and a "
+                                              f"workgroup of the target has {limit:,}"))  # fmt: skip
+        fail(self.name, found)
+
+
+def exports(module: Any) -> Iterator[tuple[Any, Any]]:
+    """The `hal.executable.variant` operations of a module, each with each of its exports."""
+    for executable in _of(module.operation, "hal.executable"):
+        for variant in _of(executable, "hal.executable.variant"):
+            for export in _of(variant, "hal.executable.export"):
+                yield variant, export
+
+
+def _of(parent: Any, name: str) -> list[Any]:
+    return [op.operation for op in parent.regions[0].blocks[0].operations if op.operation.name == name]
+
+
+def shared_limit(variant: Any) -> int | None:
+    """The bytes of shared memory that a workgroup of a variant's target has, None where flags chose a target that does
+    not say."""
+    found = re.search(r"max_workgroup_memory_bytes = (\d+)", str(variant.attributes["target"]))
+    return None if found is None else int(found[1])

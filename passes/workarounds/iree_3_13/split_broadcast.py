@@ -1,0 +1,68 @@
+"""qmlir-split-broadcast: a reduction is no part of a dispatch that broadcasts its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...._mlir import ir
+from ....ir.build import apart
+from ....ir.walk import collect
+from ...base import Pass, State
+from ...core.contractions import find_contractions
+
+# What IREE looks through when it fuses: results that are the same data, or one element from one.
+_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.extract_slice")
+
+
+@dataclass(frozen=True)
+class SplitBroadcastPass(Pass):
+    """Puts a barrier between a reduction and a linalg op that reads its result along more loops than it has.
+
+    IREE 3.13's SPIR-V `BaseDistribute` pipeline tiles both in one dispatch by the loops of the reduction, and all but
+    the first tile of the broadcast reads what was never written: sums over K of a batched weight gave wrong corrections
+    for zero points, without an error.
+    """
+
+    name: ClassVar[str] = "qmlir-split-broadcast"
+    summary: ClassVar[str] = "keep a reduction and what broadcasts its result in separate dispatches"
+
+    def run(self, module: Any, state: State) -> None:
+        contractions = [c.op for c in find_contractions(module)]
+        reductions = collect(
+            module, "linalg.generic", where=lambda op: "reduction" in _kinds(op) and op not in contractions
+        )
+        for op in reductions:
+            kept = _kinds(op).count("parallel")
+            for result in op.results:
+                if any(_kinds(reader).count("parallel") > kept for reader in _readers(result)):
+                    _separate(op, result)
+
+
+def _kinds(op: Any) -> list[str]:
+    """`parallel` or `reduction` for each loop; [] for what is no generic."""
+    if "iterator_types" not in op.attributes:
+        return []
+    return ["reduction" if "reduction" in str(k) else "parallel" for k in op.attributes["iterator_types"]]
+
+
+def _readers(value: Any) -> Iterator[Any]:
+    """The generics that read a value, or what elementwise ops and views make of it."""
+    for use in value.uses:
+        op = use.owner.operation
+        if op.name == "linalg.generic":
+            yield op
+        if op.name in _VIEWS or (op.name == "linalg.generic" and "reduction" not in _kinds(op)):
+            for result in op.results:
+                yield from _readers(result)
+
+
+def _separate(op: Any, result: Any) -> None:
+    uses = [(use.owner, use.operand_number) for use in result.uses]
+    following = list(op.block.operations)
+    at = next(i for i, o in enumerate(following) if o.operation == op)
+    with ir.InsertionPoint(following[at + 1]), op.location:
+        hidden = apart(result)
+    for owner, number in uses:
+        owner.operation.operands[number] = hidden
