@@ -126,8 +126,8 @@ In the order in which the default pipelines run them; which of them run for a ta
 
 ## Workarounds for IREE 3.13
 
-Each is there because of a fault or a limit of IREE 3.13 or of a driver below it; `test/passes/test_canaries.py` says when
-one is no longer needed.
+Each is there because of a fault or a limit of IREE 3.13 or of a driver below it; `test/passes/test_canaries.py` says
+when one is no longer needed.
 
 {_listed(workarounds)}
 """

@@ -42,7 +42,7 @@ def test_a_wrong_result_is_told(newer: Path) -> None:
     """The control: codes whose sums are not signed (see qmlir-sign-matrix-sums)."""
     code = (
         "import sys; sys.path.insert(0, 'test')\n"
-        "from qmlir.passes.matrix_sums import SignMatrixSumsPass\n"
+        "from qmlir.passes.workarounds.iree_3_13.sign_matrix_sums import SignMatrixSumsPass\n"
         "SignMatrixSumsPass.run = lambda *_: None\n"
         "from kernels import cooperative\n"
         "cooperative.main(['w8a8, 33 rows'])"

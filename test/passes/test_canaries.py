@@ -1,0 +1,151 @@
+"""Canaries of the workarounds: the smallest program that shows a fault, compiled without the pass that is there because
+of it. It is expected to fail, strictly: where one passes, IREE or the driver was mended and the pass can go.
+
+`qmlir-sign-matrix-sums` has its canary in test/kernels/test_cooperative.py, `qmlir-shared-memory` is judged by what the
+driver says (test/targets/test_shared_memory.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import qmlir
+from qmlir.compiler import Options, compile_built, program_of
+from qmlir.targets import Target, resolve
+
+Array = np.ndarray[Any, Any]
+rng = np.random.default_rng(0)
+FLOATS = rng.standard_normal(64).astype(np.float32)
+
+
+def of_each(operation: str, source: str, result: str, size: int = 64) -> str:
+    """One scalar operation of each element."""
+    return f"""
+func.func @main(%x: tensor<{size}x{source}>) -> tensor<{size}x{result}> {{
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<{size}x{result}>
+  %0 = linalg.generic {{indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>],
+      iterator_types = ["parallel"]}}
+      ins(%x : tensor<{size}x{source}>) outs(%e : tensor<{size}x{result}>) {{
+  ^bb0(%a: {source}, %b: {result}):
+    %1 = {operation}
+    linalg.yield %1 : {result}
+  }} -> tensor<{size}x{result}>
+  return %0 : tensor<{size}x{result}>
+}}
+"""
+
+
+# `x[b, m, n] - sum over k of w[b, k, n]`
+BROADCAST = """
+func.func @main(%w: tensor<3x40x24xi32>, %x: tensor<3x4x24xi32>) -> tensor<3x4x24xi32> {
+  %c0 = arith.constant 0 : i32
+  %e = tensor.empty() : tensor<3x24xi32>
+  %f = linalg.fill ins(%c0 : i32) outs(%e : tensor<3x24xi32>) -> tensor<3x24xi32>
+  %sum = linalg.generic {indexing_maps = [affine_map<(b, n, k) -> (b, k, n)>, affine_map<(b, n, k) -> (b, n)>],
+      iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%w : tensor<3x40x24xi32>) outs(%f : tensor<3x24xi32>) {
+  ^bb0(%a: i32, %acc: i32):
+    %0 = arith.addi %a, %acc : i32
+    linalg.yield %0 : i32
+  } -> tensor<3x24xi32>
+  %o = tensor.empty() : tensor<3x4x24xi32>
+  %y = linalg.generic {indexing_maps = [affine_map<(b, m, n) -> (b, m, n)>, affine_map<(b, m, n) -> (b, n)>,
+      affine_map<(b, m, n) -> (b, m, n)>], iterator_types = ["parallel", "parallel", "parallel"]}
+      ins(%x, %sum : tensor<3x4x24xi32>, tensor<3x24xi32>) outs(%o : tensor<3x4x24xi32>) {
+  ^bb0(%a: i32, %b: i32, %out: i32):
+    %0 = arith.subi %a, %b : i32
+    linalg.yield %0 : i32
+  } -> tensor<3x4x24xi32>
+  return %y : tensor<3x4x24xi32>
+}
+"""
+DYNAMIC = """
+func.func @main(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {
+  %c0 = arith.constant 0 : index
+  %n = tensor.dim %x, %c0 : tensor<?x8xf32>
+  %e = tensor.empty(%n) : tensor<?x8xf32>
+  %0 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]} ins(%x : tensor<?x8xf32>) outs(%e : tensor<?x8xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %1 = arith.addf %a, %a : f32
+    linalg.yield %1 : f32
+  } -> tensor<?x8xf32>
+  return %0 : tensor<?x8xf32>
+}
+"""
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A program that a target gets wrong without a pass.
+
+    Attributes:
+        target: that needs the pass; one of a GPU that is not here is emulated.
+        program: MLIR text.
+        arguments: of `main`.
+        expected: what it returns for them.
+    """
+
+    target: str
+    program: str
+    arguments: Sequence[Array]
+    expected: Callable[..., Array]
+
+
+WITH_NAN = np.where(np.arange(64) % 7, FLOATS, np.float32(np.nan))
+CANARIES = {
+    "qmlir-expand-bf16": Canary(
+        "cpu:x86-64-v3", of_each("arith.sitofp %a : i32 to bf16", "i32", "bf16"), [np.arange(64, dtype=np.int32)],
+        lambda x: x,
+    ),
+    "qmlir-decode-small-floats": Canary(
+        "cuda:sm_80", of_each("arith.extf %a : f8E4M3FN to f32", "f8E4M3FN", "f32"),
+        [FLOATS.astype(ml_dtypes.float8_e4m3fn)], lambda x: x,
+    ),
+    "qmlir-keep-nan": Canary(
+        "rocm:gfx942", of_each("arith.maximumf %a, %zero : f32", "f32", "f32"), [WITH_NAN],
+        lambda x: np.maximum(x, np.float32(0)),
+    ),
+    "qmlir-split-broadcast": Canary(
+        "vulkan:lavapipe", BROADCAST, [np.ones((3, 40, 24), np.int32), np.zeros((3, 4, 24), np.int32)],
+        lambda w, x: x - w.sum(1, dtype=np.int32)[:, None],
+    ),
+    "qmlir-guard-empty": Canary("vulkan:lavapipe", DYNAMIC, [np.zeros((0, 8), np.float32)], lambda x: x),
+}  # fmt: skip
+
+
+def run(canary: Canary, target: Target, path: Path) -> None:
+    path.write_text(canary.program)
+    made = compile_built(program_of(path, {}), target, Options(cache=False), None)
+    emulated = not canary.target.startswith(("cpu", "vulkan"))
+    got = qmlir.load(made, emulate=emulated).main(*canary.arguments)
+    np.testing.assert_array_equal(np.asarray(got, np.float64), canary.expected(*canary.arguments).astype(np.float64))
+
+
+def without(target: Target, name: str) -> Target:
+    """The target as it would be if it did not need a pass."""
+
+    def left(passes: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(p for p in passes if p.split("{")[0] != name)
+
+    return replace(target, passes=left(target.passes), code_passes=left(target.code_passes))
+
+
+@pytest.mark.parametrize("name", CANARIES)
+def test_with_the_pass(name: str, tmp_path: Path) -> None:
+    run(CANARIES[name], resolve(CANARIES[name].target), tmp_path / "canary.mlir")
+
+
+@pytest.mark.xfail(strict=True, raises=(qmlir.errors.QmlirError, AssertionError))
+@pytest.mark.parametrize("name", CANARIES)
+def test_without_it(name: str, tmp_path: Path) -> None:
+    target = resolve(CANARIES[name].target)
+    run(CANARIES[name], without(target, name), tmp_path / "canary.mlir")
