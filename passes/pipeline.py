@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import settings
-from .._mlir import PassManager, ir
+from .._mlir import ir, passmanager
 from .._spelling import location_text
 from ..errors import Diagnostic, DiagnosticsError, PassError, UsageError
 from ..ir.walk import collect
@@ -144,7 +144,7 @@ def _check(step: Pass, module: Any) -> None:
 
 
 def _run_cxx(step: CxxPass, module: Any) -> None:
-    manager = PassManager.parse(f"builtin.module({step.source})")
+    manager = passmanager.PassManager.parse(f"builtin.module({step.source})")
     try:
         manager.run(module.operation)
     except ir.MLIRError as e:
@@ -160,7 +160,7 @@ def mlir_diagnostics(e: Any) -> list[Diagnostic]:
 def _check_cxx(text: str) -> None:
     with ir.Context():
         try:
-            PassManager.parse(f"builtin.module({text})")
+            passmanager.PassManager.parse(f"builtin.module({text})")
         except ValueError as e:
             known = ", ".join(PASSES)
             inner = next((name for name in re.findall(r"[\w.-]+", text) if name in PASSES), None)

@@ -7,6 +7,7 @@ provider change, this module changes and nothing else.
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
 import os
 import sys
@@ -18,36 +19,44 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import iree.compiler
-from iree.compiler import ir, rewrite
-from iree.compiler.api import Invocation, Output, Session, Source, ctypes_dl
-from iree.compiler.dialects import (
-    arith,
-    flow,
-    func,
-    gpu,
-    hal,
-    linalg,
-    llvm,
-    math,
-    memref,
-    scf,
-    stream,
-    tensor,
-    util,
-    vector,
-)
-from iree.compiler.dialects._ods_common import _cext
-from iree.compiler.passmanager import PassManager
+
+class _Module(ModuleType):
+    """A module of the bindings, imported when something of it is first asked for: whoever only loads and runs programs
+    never does, and need not have the compiler installed."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked of every module by the import system and by inspect
+            raise AttributeError(name)
+        _stub_dialects()
+        found = importlib.import_module(self.__name__)
+        self.__dict__.update(vars(found))  # from here on nothing is slower than in the module itself
+        return getattr(found, name)
+
+
+api: Any = _Module("iree.compiler.api")
+arith: Any = _Module("iree.compiler.dialects.arith")
+flow: Any = _Module("iree.compiler.dialects.flow")
+func: Any = _Module("iree.compiler.dialects.func")
+gpu: Any = _Module("iree.compiler.dialects.gpu")
+hal: Any = _Module("iree.compiler.dialects.hal")
+ir: Any = _Module("iree.compiler.ir")
+linalg: Any = _Module("iree.compiler.dialects.linalg")
+llvm: Any = _Module("iree.compiler.dialects.llvm")
+math: Any = _Module("iree.compiler.dialects.math")
+memref: Any = _Module("iree.compiler.dialects.memref")
+passmanager: Any = _Module("iree.compiler.passmanager")
+rewrite: Any = _Module("iree.compiler.rewrite")
+scf: Any = _Module("iree.compiler.dialects.scf")
+stream: Any = _Module("iree.compiler.dialects.stream")
+tensor: Any = _Module("iree.compiler.dialects.tensor")
+util: Any = _Module("iree.compiler.dialects.util")
+vector: Any = _Module("iree.compiler.dialects.vector")
+_ods_common: Any = _Module("iree.compiler.dialects._ods_common")
 
 __all__ = [
-    "Invocation",
-    "Output",
-    "PassManager",
-    "Source",
+    "api",
     "arith",
     "context",
-    "ctypes_dl",
     "flow",
     "func",
     "gpu",
@@ -58,6 +67,7 @@ __all__ = [
     "load_dialects",
     "math",
     "memref",
+    "passmanager",
     "raw_data",
     "register_dialect",
     "register_operation",
@@ -71,8 +81,16 @@ __all__ = [
     "vector",
 ]
 
-register_dialect: Any = _cext.register_dialect
-register_operation: Any = _cext.register_operation
+
+def register_dialect(cls: Any) -> Any:
+    """Decorator of a dialect's class."""
+    return _ods_common._cext.register_dialect(cls)
+
+
+def register_operation(dialect: Any) -> Any:
+    """Decorator of the class of an operation of `dialect`."""
+    return _ods_common._cext.register_operation(dialect)
+
 
 # Building an op of a dialect that its context has not loaded crashes the process, and a compiler session's
 # context starts with none loaded.
@@ -87,14 +105,12 @@ _DIALECTS = (
 _WITHOUT_MODULE = ("iree_linalg_ext", "iree_vector_ext", "nvgpu", "qmlir", "spirv", "torch", "torch_c")
 
 
+@functools.cache
 def _stub_dialects() -> None:
     for dialect in _WITHOUT_MODULE:
         name = f"iree.compiler.dialects.{dialect}"
         if name not in sys.modules and importlib.util.find_spec(name) is None:
             sys.modules[name] = ModuleType(name)
-
-
-_stub_dialects()
 
 
 def load_dialects(ctx: Any) -> None:
@@ -126,7 +142,7 @@ def session(flags: Sequence[str]) -> Any:
         ValueError: a flag that IREE does not take.
     """
     with _session_lock:
-        made = Session()
+        made = api.Session()
         made.set_flags(*flags)
     if _is_fork:
         made.context.enable_multithreading(False)
@@ -139,7 +155,8 @@ def _forked() -> None:
     global _is_fork, _session_lock
     _is_fork = True
     _session_lock = threading.Lock()  # whoever held it is not here
-    ctypes_dl._global_init.local_dylib = None
+    if "iree.compiler.api" in sys.modules:
+        api.ctypes_dl._global_init.local_dylib = None
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
@@ -157,7 +174,7 @@ def raw_data(attribute: Any) -> bytes:
     knows neither bf16 nor the floats of a byte, and iterating over the latter raises."""
     capsule = ctypes.pythonapi.PyCapsule_GetPointer
     capsule.restype, capsule.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    read = ctypes_dl._dylib.mlirDenseElementsAttrGetRawData
+    read = api.ctypes_dl._dylib.mlirDenseElementsAttrGetRawData
     read.restype, read.argtypes = ctypes.c_void_p, (_Attribute,)
     wrapped = attribute._CAPIPtr
     name = ctypes.pythonapi.PyCapsule_GetName
@@ -170,4 +187,7 @@ def raw_data(attribute: Any) -> bytes:
 
 def tool_path(name: str) -> Path:
     """Path of a tool that ships in the compiler's wheel (`iree-opt`, `iree-compile`)."""
-    return Path(iree.compiler.__file__).parent / "_mlir_libs" / name
+    found = importlib.util.find_spec("iree.compiler")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent / "_mlir_libs" / name

@@ -618,7 +618,7 @@ _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_siz
 def _invoke(compiler: Any, module: Any, source_passes: Sequence[str] = (), code_passes: Sequence[str] = ()) -> bytes:
     """IREE's own pipeline; its diagnostics become a CompileError. `source_passes` run where the module's executables
     hold what they compute, `code_passes` where they hold the target's own operations, before they are serialised."""
-    from ._mlir import Output, ctypes_dl
+    from ._mlir import api
 
     found: list[str] = []
 
@@ -629,7 +629,7 @@ def _invoke(compiler: Any, module: Any, source_passes: Sequence[str] = (), code_
     invocation = compiler.invocation()
     # In the C API, but not wrapped by the bindings. A handler attached to the context instead crashes in
     # `execute`, which has released the GIL.
-    library = ctypes_dl._dylib
+    library = api.ctypes_dl._dylib
     enable = library.ireeCompilerInvocationEnableCallbackDiagnostics
     enable.restype = None
     enable.argtypes = [ctypes.c_void_p, ctypes.c_int, _DIAGNOSTIC, ctypes.c_void_p]
@@ -641,7 +641,7 @@ def _invoke(compiler: Any, module: Any, source_passes: Sequence[str] = (), code_
     output = None
     try:
         if _execute(invocation, module, source_passes, code_passes):
-            output = Output.open_membuffer()
+            output = api.Output.open_membuffer()
             try:
                 invocation.output_vm_bytecode(output)
                 return bytes(output.map_memory())
@@ -690,9 +690,9 @@ def _execute(invocation: Any, module: Any, source_passes: Sequence[str], code_pa
 
 def _set_phase(invocation: Any, which: str, phase: bytes) -> None:
     """Where IREE's pipeline starts ("From") or stops ("To"): in the C API, but not wrapped by the bindings."""
-    from ._mlir import ctypes_dl
+    from ._mlir import api
 
-    setter = getattr(ctypes_dl._dylib, f"ireeCompilerInvocationSetCompile{which}Phase")
+    setter = getattr(api.ctypes_dl._dylib, f"ireeCompilerInvocationSetCompile{which}Phase")
     setter.restype, setter.argtypes = None, [ctypes.c_void_p, ctypes.c_char_p]
     setter(invocation._inv_p, phase)
 

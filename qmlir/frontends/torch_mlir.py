@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._mlir import PassManager, ir
+from .._mlir import ir, passmanager
 from .._spelling import location_text
 from ..errors import Diagnostic, FrontEndError
 from .windows import cut_unread
@@ -36,7 +36,7 @@ def to_linalg(
     `blame` picks what the user is told from what torch-mlir said, whole messages in order. Raises FrontEndError.
     """
     try:
-        PassManager.parse(f"builtin.module({','.join((*head, *_TO_LINALG))})").run(module.operation)
+        passmanager.PassManager.parse(f"builtin.module({','.join((*head, *_TO_LINALG))})").run(module.operation)
     except ir.MLIRError as e:
         told = [Diagnostic(d.message, location_text(d.location) or name) for d in e.error_diagnostics]
         raise FrontEndError([blame(told) or Diagnostic(str(e).splitlines()[0], name)]) from None

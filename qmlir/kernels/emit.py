@@ -47,21 +47,23 @@ def constant(value: float | int, t: Any) -> Any:
     return arith.constant(t, attribute(value, t))
 
 
-def _arith(python: Callable[[int, int], int], op: Callable[[Any, Any], Any]) -> Callable[[Index, Index], Index]:
+def _arith(python: Callable[[int, int], int], op: str) -> Callable[[Index, Index], Index]:
+    """An operation of sizes: computed where both are known, else the one of `arith`."""
+
     def compute(a: Index, b: Index) -> Index:
-        return python(a, b) if isinstance(a, int) and isinstance(b, int) else op(index(a), index(b))
+        return python(a, b) if isinstance(a, int) and isinstance(b, int) else getattr(arith, op)(index(a), index(b))
 
     return compute
 
 
-_add = _arith(lambda a, b: a + b, arith.addi)
-_multiply = _arith(lambda a, b: a * b, arith.muli)
-_subtract = _arith(lambda a, b: a - b, arith.subi)
-_divide = _arith(lambda a, b: a // b, arith.divui)
-_remainder = _arith(lambda a, b: a % b, arith.remui)
-minimum = _arith(min, arith.minui)
-exclusive_or = _arith(lambda a, b: a ^ b, arith.xori)
-bit_and = _arith(lambda a, b: a & b, arith.andi)
+_add = _arith(lambda a, b: a + b, "addi")
+_multiply = _arith(lambda a, b: a * b, "muli")
+_subtract = _arith(lambda a, b: a - b, "subi")
+_divide = _arith(lambda a, b: a // b, "divui")
+_remainder = _arith(lambda a, b: a % b, "remui")
+minimum = _arith(min, "minui")
+exclusive_or = _arith(lambda a, b: a ^ b, "xori")
+bit_and = _arith(lambda a, b: a & b, "andi")
 
 
 def add(a: Index, b: Index) -> Index:

@@ -18,7 +18,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from qmlir._mlir import Output, Source, ctypes_dl, ir, raw_data, session
+from qmlir._mlir import api, ir, raw_data, session
 from qmlir.emulation.cuda.formats import Array
 from qmlir.emulation.cuda.grid import run_grid
 from qmlir.emulation.cuda.machine import Report
@@ -135,10 +135,10 @@ def _iree(text: str, flags: list[str]) -> str:
     compiler = session(["--iree-input-demote-f64-to-f32=false", *flags])
     invocation = compiler.invocation()
     invocation.enable_console_diagnostics()
-    library = ctypes_dl._dylib
-    output = Output.open_membuffer()
+    library = api.ctypes_dl._dylib
+    output = api.Output.open_membuffer()
     try:
-        invocation.parse_source(Source.wrap_buffer(compiler, text.encode() + b"\0"))
+        invocation.parse_source(api.Source.wrap_buffer(compiler, text.encode() + b"\0"))
         _phase(library.ireeCompilerInvocationSetCompileToPhase, invocation, b"executable-targets")
         if not invocation.execute():
             raise PtxError("IREE does not compile the program")

@@ -63,17 +63,17 @@ def _until_dispatches_are_formed() -> Iterator[None]:
 
 def _form(session: Any, module: Any, *passes: Any) -> bytes:
     """IREE's pipeline up to its flow dialect."""
-    from qmlir._mlir import Output, ctypes_dl
+    from qmlir._mlir import api
 
     invocation = session.invocation()
     output = None
-    set_phase = ctypes_dl._dylib.ireeCompilerInvocationSetCompileToPhase
+    set_phase = api.ctypes_dl._dylib.ireeCompilerInvocationSetCompileToPhase
     set_phase.restype, set_phase.argtypes = None, [ctypes.c_void_p, ctypes.c_char_p]
     set_phase(invocation._inv_p, b"flow")
     try:
         invocation.import_module(module.operation)
         assert invocation.execute()
-        output = Output.open_membuffer()
+        output = api.Output.open_membuffer()
         invocation.output_ir(output)
         raise _Formed(bytes(output.map_memory()).decode())
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...._mlir import PassManager, arith, func, ir, scf, tensor
+from ...._mlir import arith, func, ir, passmanager, scf, tensor
 from ....ir.build import index
 from ....ir.walk import collect
 from ....signature import NAME
@@ -74,7 +74,7 @@ def _fold_static(f: Any) -> None:
         if isinstance(t, ir.RankedTensorType) and not _type_axes(t) and 0 in t.shape:
             with ir.InsertionPoint(last), last.location:
                 last.operation.operands[i] = tensor.empty(list(t.shape), t.element_type)
-    PassManager.parse("func.func(canonicalize)").run(f.operation)
+    passmanager.PassManager.parse("func.func(canonicalize)").run(f.operation)
 
 
 def _axes(value: Any) -> list[int]:
@@ -167,5 +167,5 @@ def _shape_function(body: Any, name: str, t: Any) -> int:
     copy.attributes["function_type"] = ir.TypeAttr.get(
         ir.FunctionType.get(list(t.inputs), [ir.IndexType.get()] * len(sizes))
     )
-    PassManager.parse("func.func(resolve-ranked-shaped-type-result-dims,canonicalize,cse,canonicalize)").run(copy)
+    passmanager.PassManager.parse("func.func(resolve-ranked-shaped-type-result-dims,canonicalize,cse,canonicalize)").run(copy)
     return len(sizes)

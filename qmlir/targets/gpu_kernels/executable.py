@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..._mlir import PassManager, arith, func, hal, ir
+from ..._mlir import arith, func, hal, ir, passmanager
 from . import emit as e
 from .shared_memory import SHARED_BYTES, pool
 
@@ -101,7 +101,7 @@ def executable(name: str, function: Function, *more: tuple[int, Function]) -> st
             for export, used in zip(exports, pool(inner, bodies), strict=True):
                 export.operation.attributes[SHARED_BYTES] = ir.IntegerAttr.get(ir.IndexType.get(), used)
         if not function.launch.library:  # polynomials: SPIR-V has no erf, and AMD's libraries are not asked for one
-            PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
+            passmanager.PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         hal.ExecutableSourceEndOp()
     return f"@{name}::@{name}"
 

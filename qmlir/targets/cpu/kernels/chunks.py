@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import PassManager, arith, func, ir, stream
+from ...._mlir import arith, func, ir, passmanager, stream
 from ..threads.share import share
 from . import emit as e
 
@@ -55,7 +55,7 @@ def executable(
         with ir.InsertionPoint(module):
             _function(name, module, sizes, [_Binding.of(t, i, axes) for i, t in enumerate(tensors)], kernel)
         # IREE does this for the entry point only, and has no erf or tanh to call.
-        PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
+        passmanager.PassManager.parse("builtin.module(func.func(iree-codegen-math-transform))").run(inner)
         stream.ExecutableEndOp()
     return f"@{name}::@{name}"
 

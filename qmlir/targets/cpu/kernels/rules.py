@@ -21,7 +21,7 @@ def _mulf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
     return llvm.ArithmeticFenceOp(arith.mulf(*operands)).result
 
 
-def _bounded(predicate: Any) -> Rule:
+def _bounded(predicate: str) -> Rule:
     """The larger or smaller of a value and a constant, a comparison and a blend: a NaN stays, and of zeros the
     constant's sign; LLVM's general form has steps for a constant that is NaN too."""
 
@@ -30,7 +30,7 @@ def _bounded(predicate: Any) -> Rule:
         if bound is None or not math.isfinite(float(bound.value)):
             return None
         value, limit = operands
-        return arith.select(arith.cmpf(predicate, value, limit), limit, value)
+        return arith.select(arith.cmpf(getattr(arith.CmpFPredicate, predicate), value, limit), limit, value)
 
     return rule
 
@@ -130,6 +130,6 @@ RULES: dict[str, Rule] = {
     "arith.mulf": _mulf,
     "arith.truncf": _truncf,
     "arith.fptosi": _fptosi,
-    "arith.maximumf": _bounded(arith.CmpFPredicate.OLE),
-    "arith.minimumf": _bounded(arith.CmpFPredicate.OGE),
+    "arith.maximumf": _bounded("OLE"),
+    "arith.minimumf": _bounded("OGE"),
 }
