@@ -170,7 +170,7 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
 
 def magnitude(d: DType, mode: str, zero: Any) -> int:
     """The largest |code - zero point| that can occur."""
-    from .constants import constant_array
+    from ..constants import constant_array
 
     lo, hi = d.lo, d.hi
     if mode.startswith("offset"):

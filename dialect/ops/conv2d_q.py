@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..constants import constant_array
 from ..enums import FILTER_LAYOUT, INPUT_LAYOUT
 from ..ods import ANY, BOOL, I64, RESULT, Axes, Enum, I64s, Sizes, attr, fail, operand, result
 from ..shapes import Shape, conv_extent, show, transposed_extent
@@ -19,7 +20,6 @@ from .common import (
     scale_blocks,
     shape_of,
 )
-from .constants import constant_array
 from .product import ProductOp
 
 # Axes of a filter as (F, KH, KW, C).

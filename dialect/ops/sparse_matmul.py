@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..constants import constant_array
 from ..dtypes import Array
 from ..enums import SPARSE_FORMAT, SPARSE_VALUES
 from ..ods import ANY, BOOL, RESULT, SPARSE_INDEX, Axes, Enum, I64s, Sizes, attr, fail, operand, result
@@ -14,7 +15,6 @@ from ..reference.packing import unpack
 from ..reference.sparse import entries, structure_problem
 from ..shapes import Shape, show
 from .common import check_result, element_of, logical_shape, same, shape_of
-from .constants import constant_array
 from .product import ProductOp
 
 

@@ -19,10 +19,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..._mlir import ir
+from ...dialect.constants import constant_array
 from ...dialect.dtypes import DTYPES, Array
 from ...dialect.ods import Op
 from ...dialect.ops.common import shape_of
-from ...dialect.ops.constants import constant_array
 from ...dialect.ops.conv2d_q import FILTER_AXES, Conv2dQOp
 from ...dialect.ops.grouped_matmul import GroupedMatmulOp
 from ...dialect.ops.product import ProductOp

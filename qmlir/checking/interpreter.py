@@ -12,9 +12,9 @@ import numpy as np
 from .._mlir import ir
 from .._spelling import location_text
 from ..dialect import reference
+from ..dialect.constants import attribute_array
 from ..dialect.dtypes import DTYPES, Array, from_numpy
 from ..dialect.ods import OPS
-from ..dialect.ops.constants import attribute_array
 from ..dialect.ops.product import ProductOp
 from ..dialect.reference import scalars
 from ..dialect.reference.sparse import densified_dtype, densify

@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from .._mlir import ir, linalg
-from ..dialect.ops.constants import is_zero_fill
+from ..dialect.constants import is_zero_fill
 from ..ir.walk import made_by, producer, producer_name
 from .bodies import computable, scalar_constant, unclonable
 from .description import (

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from .._mlir import ir
+from ..dialect.constants import constant_array
 from ..dialect.dtypes import Array
-from ..dialect.ops.constants import constant_array
 from ..dialect.reference import scalars
 from ..ir.walk import producer, producer_name
 from .bodies import scalar_constant

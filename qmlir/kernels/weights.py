@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._mlir import arith, ir
-from ..dialect.ops.constants import constant_array
+from ..dialect.constants import constant_array
 from ..ir.walk import behind
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._mlir import ir, linalg, tensor
-from ..dialect.ops.constants import is_zero_fill
+from ..dialect.constants import is_zero_fill
 from ..strategy import Contraction
 from .tensors import barrier, computed, filled, generic_like, pad_end, permuted, sizes_of, type_of
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._mlir import ir, linalg
-from ..dialect.ops.constants import is_zero_fill
+from ..dialect.constants import is_zero_fill
 from .tensors import (
     barrier,
     filled,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._mlir import arith, ir, tensor
-from ..dialect.ops.constants import is_zero_fill
+from ..dialect.constants import is_zero_fill
 from .tensors import barrier, filled, generic, merge, opaque, permuted, sizes_of, split, type_of
 
 

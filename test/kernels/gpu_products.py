@@ -12,7 +12,7 @@ from kernels import gpu_interpreter
 import qmlir
 from qmlir import TensorSpec
 from qmlir._mlir import context, ir
-from qmlir.dialect.ops.constants import constant_array
+from qmlir.dialect.constants import constant_array
 
 Arguments = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import qmlir
-from qmlir.dialect.ops.constants import constant_array
+from qmlir.dialect.constants import constant_array
 from qmlir.util_globals import declare, load_global, parameter
 
 SCOPE = "model"

@@ -10,8 +10,8 @@ import pytest
 import qmlir
 from qmlir import TensorSpec
 from qmlir._mlir import context, ir
+from qmlir.dialect.constants import constant_array
 from qmlir.dialect.dtypes import DTYPES
-from qmlir.dialect.ops.constants import constant_array
 from qmlir.ir.build import dense
 
 FLOATS = [name for name, d in DTYPES.items() if d.kind == "float"]

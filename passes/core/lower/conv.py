@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ...._mlir import arith, ir, linalg, tensor
+from ....dialect.constants import constant_array
 from ....dialect.ods import OpError
 from ....dialect.ops.common import shape_of
-from ....dialect.ops.constants import constant_array
 from ....dialect.ops.conv2d_q import FILTER_AXES, Conv2dQOp
 from ....ir.build import (
     Arg,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...._mlir import arith
+from ....dialect.constants import constant_array
 from ....dialect.dtypes import DTYPES, table
 from ....dialect.ops.common import code_dtype, shape_of
-from ....dialect.ops.constants import constant_array
 from ....dialect.ops.dequant import DequantOp
 from ....dialect.ops.quantize import QuantizeOp
 from ....dialect.ops.unpack import UnpackOp

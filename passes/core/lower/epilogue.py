@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...._mlir import arith, ir
+from ....dialect.constants import constant_array
 from ....dialect.dtypes import DType
-from ....dialect.ops.constants import constant_array
 from ....dialect.ops.product import ProductOp
 from ....dialect.reference.values import reciprocal
 from ....ir.build import Arg, Size, crop, dense, element, elementwise, expand

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ...._mlir import arith, ir, tensor
+from ....dialect.constants import constant_array
 from ....dialect.dtypes import DTYPES, Array, DType, table
 from ....dialect.ods import OpError
 from ....dialect.ops.common import shape_of
-from ....dialect.ops.constants import constant_array
 from ....dialect.reference.packing import unpack as unpack_array
 from ....dialect.shapes import blocks
 from ....ir.build import (

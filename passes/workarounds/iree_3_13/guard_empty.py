@@ -167,5 +167,7 @@ def _shape_function(body: Any, name: str, t: Any) -> int:
     copy.attributes["function_type"] = ir.TypeAttr.get(
         ir.FunctionType.get(list(t.inputs), [ir.IndexType.get()] * len(sizes))
     )
-    passmanager.PassManager.parse("func.func(resolve-ranked-shaped-type-result-dims,canonicalize,cse,canonicalize)").run(copy)
+    passmanager.PassManager.parse(
+        "func.func(resolve-ranked-shaped-type-result-dims,canonicalize,cse,canonicalize)"
+    ).run(copy)
     return len(sizes)

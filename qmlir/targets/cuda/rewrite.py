@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..._mlir import arith, ir, linalg
-from ...dialect.ops.constants import is_zero_fill
+from ...dialect.constants import is_zero_fill
 from ...strategy import Contraction
 from ..tensors import (
     elementwise,

@@ -84,7 +84,7 @@ class ScaledStrategy:
 def _scales(op: Any) -> tuple[Any, Any, Any] | str:
     """The op that sums the groups with both scales, and these `[M, G]` and `[N, G]`; or why there are none."""
     from ..._mlir import linalg
-    from ...dialect.ops.constants import is_zero_fill
+    from ...dialect.constants import is_zero_fill
 
     users = [use.owner.operation for use in op.results[0].uses]
     if len(users) != 1 or users[0].name != "linalg.generic" or len(users[0].operands) != 4:

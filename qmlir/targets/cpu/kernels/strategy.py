@@ -131,7 +131,7 @@ class ConvolutionStrategy:
 
     def check(self, c: Contraction) -> Accept | Decline:
         """Whether the product of the patches will fit."""
-        from ....dialect.ops.constants import is_zero_fill
+        from ....dialect.constants import is_zero_fill
         from ....kernels.at_load import of_parameters
         from ....kernels.description import Unfit
         from ....kernels.group import describe_convolution

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...._mlir import arith, ir
-from ....dialect.ops.constants import constant_array
+from ....dialect.constants import constant_array
 from ....ir.walk import made_by, producer
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
