@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..._mlir import ir
+from ..constants import constant_array
 from ..dtypes import DTYPES, DType
 from ..ods import Axes, fail
 from ..reference.packing import packed_length
@@ -170,7 +171,6 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
 
 def magnitude(d: DType, mode: str, zero: Any) -> int:
     """The largest |code - zero point| that can occur."""
-    from ..constants import constant_array
 
     lo, hi = d.lo, d.hi
     if mode.startswith("offset"):

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..dtypes import DTYPES, Array, DType, from_numpy, table
 from ..shapes import blocks
+from .packing import unpack
 
 F32 = np.float32
 
@@ -68,7 +69,6 @@ def dequant(
         scale: broadcasts in blocks against `input`.
         zero_point: shape of its scale.
     """
-    from .packing import unpack
 
     d = code_dtype(np.asarray(input), dtype)
     q = unpack(np.asarray(input), d.name, packing, length)
@@ -88,7 +88,6 @@ def dequant(
 
 def zero_points(zero_point: Array, scale_shape: tuple[int, ...], d: DType, mode: str, packing: str) -> Array:
     """Zero points as int64; `packed_int` ones are unpacked to the shape of their scale."""
-    from .packing import unpack
 
     z = np.asarray(zero_point)
     if mode == "packed_int":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._mlir import ir
+from ..signature import public_functions
 
 # Ops that name the axes of a tensor differently, or ask for a size.
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.dim")
@@ -17,7 +18,6 @@ def borrowed(module: Any) -> dict[str, list[int]]:
     A kernel loads at any alignment, where code of IREE's own takes that of its buffers for granted; and no result is
     the memory of such an argument.
     """
-    from ..signature import public_functions
 
     found = {}
     for function in public_functions(module):

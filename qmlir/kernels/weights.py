@@ -6,17 +6,15 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .._mlir import arith, ir
 from ..dialect.constants import constant_array
+from ..dialect.dtypes import Array
 from ..ir.walk import behind
-
-if TYPE_CHECKING:
-    from ..dialect.dtypes import Array
-    from .description import Kernel
+from .description import Kernel
 
 
 def known(value: Any) -> Array | None:

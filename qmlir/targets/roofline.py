@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from math import prod
-from typing import TYPE_CHECKING
 
+from ..kernels.description import Kernel
 from ..strategy import Contraction, Estimate
 from .base import Target
-
-if TYPE_CHECKING:
-    from ..kernels.description import Kernel
 
 
 def element_bytes(dtype: str) -> float:

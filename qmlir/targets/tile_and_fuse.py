@@ -16,10 +16,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .._mlir import ir
+from ..ir.walk import made_by
 from ..strategy import Accept, Contraction, Decline
 from .base import Target
+from .detach import detached
 from .gpu import Mma, parse_mma
 from .roofline import element_bytes, roofline
+from .tensors import barrier
 
 
 @dataclass(frozen=True)
@@ -191,9 +195,6 @@ class MmaPlan:
     padded: bool
 
     def apply(self, op: Any) -> None:
-        from .._mlir import ir
-        from .detach import detached
-
         op = detached(op)
         _keep_splats(op)
         op.attributes["compilation_info"] = ir.Attribute.parse(self.info, context=op.context)
@@ -213,9 +214,6 @@ class MmaPlan:
 def _keep_splats(op: Any) -> None:
     """IREE 3.13 puts a constant of equal elements into the product as a scalar, and then has no operand to give to WMMA
     ("failed to distribute")."""
-    from .._mlir import ir
-    from ..ir.walk import made_by
-    from .tensors import barrier
 
     for i, value in enumerate(list(op.operands)[:2]):
         constant = made_by(value, "arith.constant")

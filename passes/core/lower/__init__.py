@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from ...._mlir import arith, ir, util
+from ...._mlir import arith, ir, tensor, util
 from ....dialect.ods import OPS, OpError
 from ....dialect.shapes import ShapeError
 from ....ir.scalars import OPAQUE_ZERO, i32
@@ -96,7 +96,6 @@ def _typed(new: Any, old: Any, op: Any) -> Any:
     the other way round."""
     if new.type == old.type:
         return new
-    from ...._mlir import tensor
 
     with ir.InsertionPoint(op), op.location:
         return tensor.cast(old.type, new)

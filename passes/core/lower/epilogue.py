@@ -8,9 +8,11 @@ from typing import Any
 from ...._mlir import arith, ir
 from ....dialect.constants import constant_array
 from ....dialect.dtypes import DType
+from ....dialect.ops.common import shape_of
 from ....dialect.ops.product import ProductOp
 from ....dialect.reference.values import reciprocal
-from ....ir.build import Arg, Size, crop, dense, element, elementwise, expand
+from ....dialect.shapes import blocks
+from ....ir.build import Arg, Size, crop, dense, drop_axes, element, elementwise, expand, repeat
 from ....ir.scalars import activate, add, cast_f, const, f32, requantize, rounded, to_f32
 
 Named = dict[str, Any]
@@ -137,9 +139,6 @@ def _byte(x: Any) -> bool:
 
 def _per_element(value: Any, sizes: list[Size]) -> Any:
     """A scale that covers blocks of the result, repeated to one value an element of those axes."""
-    from ....dialect.ops.common import shape_of
-    from ....dialect.shapes import blocks
-    from ....ir.build import repeat
 
     shape = tuple(s if isinstance(s, int) else None for s in sizes)
     covered = blocks(shape_of(value), shape, "scale", "result")
@@ -185,7 +184,6 @@ def _gated(op: ProductOp, y: Any, sizes: list[Size], out: DType, fit: Callable[[
 
 def _column(pairs: Any, outer: list[Size], half: int, which: int) -> Any:
     """Column `which` of `[.., half, 2]`, as `[.., half]`."""
-    from ....ir.build import drop_axes
 
     rank = len(outer) + 2
     one = crop(pairs, [0] * (rank - 1) + [which], [*outer, half, 1])

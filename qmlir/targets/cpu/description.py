@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
 from ..base import COMPILED, FLOAT8, FUSE_ROWS, Target, decode_pass
-
-if TYPE_CHECKING:
-    from ..devices import Device
+from ..devices import Device
 
 # The limit on stack allocations is raised from 32 KiB because epilogues of large tiles need more, to the size of the
 # stacks of the task system's threads (IREE takes powers of two only).

@@ -15,6 +15,12 @@ from ..base import Target
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
 from ..widened import WidenedStrategy
+from .kernels.attention import REGISTERS
+from .kernels.attention_strategy import AttentionStrategy as Kernel
+from .kernels.float_micro import FLOAT_KERNELS, Bf16
+from .kernels.micro import MICRO_KERNELS
+from .kernels.rows import LANES
+from .kernels.strategy import Bf16Strategy, ConvolutionStrategy, DepthwiseStrategy, KernelStrategy, WeightOnlyStrategy
 
 
 def instruction(target: Target, c: Contraction) -> str:
@@ -54,15 +60,6 @@ def stock_flags(knob: str, value: Any) -> tuple[str, ...]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-    from .kernels.float_micro import FLOAT_KERNELS, Bf16
-    from .kernels.micro import MICRO_KERNELS
-    from .kernels.strategy import (
-        Bf16Strategy,
-        ConvolutionStrategy,
-        DepthwiseStrategy,
-        KernelStrategy,
-        WeightOnlyStrategy,
-    )
 
     stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
     kernels = tuple(KernelStrategy(target, micro) for micro in MICRO_KERNELS)
@@ -83,15 +80,12 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
 
 def attention_strategies(target: Target) -> tuple[AttentionStrategy, ...]:
     """Kernels for attention, best first."""
-    from .kernels.attention import REGISTERS
-    from .kernels.attention_strategy import AttentionStrategy as Kernel
 
     return tuple(Kernel(target, registers) for registers in REGISTERS)
 
 
 def rows_strategies(target: Target) -> tuple[RowsStrategy, ...]:
     """Kernels for rows, best first."""
-    from .kernels.rows import LANES
     from .kernels.rows_strategy import RowsStrategy as Kernel
 
     return tuple(Kernel(target, lanes) for lanes in LANES)

@@ -8,13 +8,10 @@ specifications per compute capability").
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from ..base import EMULATED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Peak, Target, decode_pass
+from ..devices import Device
 from ..gpu import Gpu
-
-if TYPE_CHECKING:
-    from ..devices import Device
 
 AMPERE = (
     "NV_MMA_SYNC_F32_16x8x16_F16",

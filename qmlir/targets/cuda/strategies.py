@@ -7,11 +7,22 @@ from typing import Any
 from ...strategy import Contraction, Strategy
 from ..base import Target
 from ..gpu import Mma
+from ..gpu_kernels.by_rows import ByRowsStrategy
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
 from ..tile_and_fuse import Machine, MmaStrategy
 from ..widened import WidenedStrategy
 from .exact_f16 import ExactF16Strategy
+from .kernels.strategy import (
+    ConvolutionStrategy,
+    FastFp8Strategy,
+    Fp8Strategy,
+    GemvStrategy,
+    MmaSyncStrategy,
+    WeightOnlyStrategy,
+    WgmmaFastFp8Strategy,
+    WgmmaStrategy,
+)
 
 # Multiprocessors of the products in the description's table (NVIDIA's whitepapers).
 _UNITS = {"sm_80": 108, "sm_86": 82, "sm_89": 128, "sm_90": 132, "sm_90a": 132, "sm_120": 170}
@@ -43,17 +54,6 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-    from ..gpu_kernels.by_rows import ByRowsStrategy
-    from .kernels.strategy import (
-        ConvolutionStrategy,
-        FastFp8Strategy,
-        Fp8Strategy,
-        GemvStrategy,
-        MmaSyncStrategy,
-        WeightOnlyStrategy,
-        WgmmaFastFp8Strategy,
-        WgmmaStrategy,
-    )
 
     mma = MmaStrategy(target, machine(target), usable=_mma_sync)
     units = _UNITS[target.name]

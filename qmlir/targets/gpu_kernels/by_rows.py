@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from math import inf, log
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from ...kernels.description import Kernel
+from ...kernels.outline import Emit
+from ...kernels.weights import codes_read_once
 from ...strategy import Accept, Contraction, Decline, Estimate, Knob, Plan, Strategy, Tunable
+from .executable import Function, executable
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from ...kernels.description import Kernel
-    from ...kernels.outline import Emit
-    from .executable import Function
 
 SAMPLES = tuple(1 << i for i in range(14))  # numbers of rows that kernels are compared at
 _MOST_IMAGES = 8  # of the samples
@@ -95,7 +95,6 @@ class ByRows:
 
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`."""
-        from .executable import executable
 
         plans = [variant.plan for _, variant in self.variants]
         bounds = [most for most, _ in self.variants if most is not None]
@@ -151,7 +150,6 @@ class ByRowsStrategy:
         kernel = asked[0][1]
         if kernel.m is not None or (kernel.batch is not None and not kernel.beside):
             return Decline("a batch of products, each of as many rows", "none needed")
-        from ...kernels.weights import codes_read_once
 
         with codes_read_once():
             return _Choice(c, asked, _samples(kernel)).made()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ...kernels.bodies import unclonable
+from ...kernels.description import Kernel, Unfit
+from ...kernels.group import describe, describe_convolution
+from ...kernels.picked import picked
+from ...kernels.routing import scattered
+from ...kernels.row_sums import absorbed
 from ...strategy import Contraction, Decline
 from ..base import FLOAT8
-
-if TYPE_CHECKING:
-    from ...kernels.description import Kernel
+from .batch import side_by_side
 
 
 def small_floats(c: Contraction) -> bool:
@@ -19,13 +21,6 @@ def small_floats(c: Contraction) -> bool:
 def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
     """The kernel of a matmul, or of a convolution. `planes`: images whose channels are in front are read as they are;
     else a transposition in front of the kernel brings their channels behind."""
-    from ...kernels.bodies import unclonable
-    from ...kernels.description import Unfit
-    from ...kernels.group import describe, describe_convolution
-    from ...kernels.picked import picked
-    from ...kernels.routing import scattered
-    from ...kernels.row_sums import absorbed
-    from .batch import side_by_side
 
     if c.kind == "depthwise_conv2d":
         return Decline("a convolution of each channel alone", "a convolution over several channels")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..._mlir import arith, flow, ir, tensor
+from ...kernels.outline import function_of, once, unused_name
+from ...kernels.rows import NARROW, WIDE, Rows
 from ...strategy import Accept, Decline, Estimate
-
-if TYPE_CHECKING:
-    from ...kernels.rows import Rows
-    from .machine import Machine
+from .machine import Machine
+from .rows import RowsKernel, placed
 
 _STORED = ("i8", "i32", "f16", "bf16", "f32")
 _COMPUTED = ("i1", "i8", "i16", "i32", "f16", "bf16", "f32")
@@ -26,10 +27,6 @@ class RowsPlan:
 
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`; `op` is the group's last."""
-        from ..._mlir import arith, flow, ir, tensor
-        from ...kernels.outline import function_of, once, unused_name
-        from ...kernels.rows import NARROW, WIDE
-        from .rows import RowsKernel, placed
 
         rows, index = self.rows, ir.IndexType.get()
         kernel = RowsKernel(rows, self.machine)
@@ -78,8 +75,6 @@ class RowsPlan:
 
 
 def _dynamic_axes(value: Any) -> list[int]:
-    from ..._mlir import ir
-
     kind = ir.RankedTensorType(value.type)
     return [d for d in range(kind.rank) if kind.is_dynamic_dim(d)]
 

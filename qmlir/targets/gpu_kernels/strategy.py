@@ -6,22 +6,25 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..._mlir import ir
+from ...dialect.dtypes import Array
+from ...kernels.description import Kernel
+from ...kernels.order import arranged
+from ...kernels.outline import Emit, outline
+from ...kernels.weights import constant_codes
 from ...strategy import Accept, Contraction, Decline, Strategy
 from ..base import FLOAT8, Target
 from ..gpu import parse_mma
 from ..roofline import kernel_estimate
 from .described import described, small_floats
+from .dot import DotKernel, Shape
+from .executable import Function
+from .machine import Machine
+from .route import with_routing
+from .weights import COLUMNS, Codes, packed, stored
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from ...dialect.dtypes import Array
-    from ...kernels.description import Kernel
-    from ...kernels.outline import Emit
-    from .dot import DotKernel, Shape
-    from .executable import Function
-    from .machine import Machine
-    from .weights import Codes
 
 # More rows than a cooperative kernel keeps in one thread; from here on tiles are better.
 MOST_ROWS = 8
@@ -62,10 +65,6 @@ class KernelPlan:
         self.outline(self.made().emit, ())
 
     def outline(self, emit: Emit, beside: Sequence[Any]) -> None:
-        from ..._mlir import ir
-        from ...kernels.order import arranged
-        from ...kernels.outline import outline
-
         outline(self.kernel, self.weight, emit, size_type=ir.IntegerType.get_signless(32), arrange=arranged)
 
     @property
@@ -91,13 +90,9 @@ class DotPlan(KernelPlan):
     slow: str = ""  # why something better is to be expected of the device
 
     def made(self) -> DotKernel:
-        from .dot import DotKernel
-
         return DotKernel(self.kernel, self.weights, self.codes is not None, self.shape, self.machine)
 
     def weight(self) -> Any:
-        from .weights import packed
-
         return packed(self.codes, self.weights) if self.codes is not None else self.kernel.rhs.value
 
     @property
@@ -110,7 +105,6 @@ class DotPlan(KernelPlan):
 
     def cost(self) -> float:
         """Slots of a thread's instructions, times rounds over the machine; or those that reading takes."""
-        from .weights import COLUMNS
 
         shape, form = self.shape, self.weights
         assert self.kernel.m is not None
@@ -190,8 +184,6 @@ class DotStrategy:
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
-        from ...kernels.weights import constant_codes
-        from .weights import Codes, stored
 
         if unfit := unreadable(kernel) or unsupported(kernel, self.machine):
             return unfit
@@ -226,8 +218,6 @@ class DotStrategy:
         return 4 if rows <= 1 else 2 if rows <= 2 else 1
 
     def _shape(self, kernel: Kernel, weights: Codes) -> Shape:
-        from .dot import Shape
-
         if not self.few:
             return Shape(1, 8, 8, 4)
         assert kernel.m is not None
@@ -249,7 +239,6 @@ class Checked(Strategy, Protocol):
 
 def considered(strategy: Checked, c: Contraction) -> Accept | Decline:
     """Whether a strategy takes a contraction."""
-    from .route import with_routing
 
     kernel = strategy.kernel_of(c)
     if isinstance(kernel, Decline):

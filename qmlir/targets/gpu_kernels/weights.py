@@ -9,13 +9,15 @@ products are shifted back once a sum.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..._mlir import arith
+from ...dialect.dtypes import Array
+from ...kernels.description import Kernel
 from ...kernels.layouts import Layout
-
-if TYPE_CHECKING:
-    from ...dialect.dtypes import Array
-    from ...kernels.description import Kernel
+from ...kernels.weights import constant_bytes, fits_top_of_byte
+from . import emit as e
+from .small_floats import doubled_e2m1
 
 _ONES = 0x01010101
 COLUMNS = 4  # of one thread: the lanes of its vectors
@@ -47,9 +49,6 @@ class Codes:
 
     def bytes_of(self, word: Any) -> list[Any]:
         """The words of bytes `code << shift` in a stored word, in order."""
-        from ..._mlir import arith
-        from . import emit as e
-        from .small_floats import doubled_e2m1
 
         if self.e2m1:
             return [doubled_e2m1(arith.shrui(word, e.word(4 * i)) if i else word) for i in range(self.fields)]
@@ -89,7 +88,6 @@ def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:
 
 def offset_of(codes: Array, kernel: Kernel, bits: int) -> int | None:
     """What is taken off the codes so that they fit `bits` with a sign; None where they do not."""
-    from ...kernels.weights import fits_top_of_byte
 
     if kernel.rhs.e2m1:
         return 0 if bits == 4 else None
@@ -106,6 +104,5 @@ def offset_of(codes: Array, kernel: Kernel, bits: int) -> int | None:
 
 def packed(codes: Array, form: Codes) -> Any:
     """The weight `[.., N, K]` as a constant at the insertion point, bytes `[.., K / depth, N, 4 * words]`."""
-    from ...kernels.weights import constant_bytes
 
     return constant_bytes(form.layout(*codes.shape[-2:]).each(codes))

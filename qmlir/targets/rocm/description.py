@@ -6,13 +6,9 @@ gfx942 and OCP from gfx950 and gfx12 on.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..base import EMULATED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Peak, Target, decode_pass
+from ..devices import Device
 from ..gpu import Gpu, parse_mma
-
-if TYPE_CHECKING:
-    from ..devices import Device
 
 CHECK_SCALED = ("qmlir-check-scaled-products",)
 _FNUZ = ("F8E5M2FNUZ", "F8E5M2FNUZ_F8E4M3FNUZ", "F8E4M3FNUZ", "F8E4M3FNUZ_F8E5M2FNUZ")

@@ -12,6 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..._mlir import ir, linalg
+from ...dialect.constants import is_zero_fill
+from ...ir.walk import made_by
+from ...kernels.scaled import decodes_e2m1
 from ...strategy import Accept, Contraction, Decline
 from ..base import Target
 from ..roofline import roofline
@@ -34,7 +38,6 @@ class ScaledPlan:
     codes: tuple[Any, Any]  # `[M, G, 32]` and `[N, G, 32]`, or i8 codes of e2m1 `[M, K]` and `[N, K]`
 
     def apply(self, op: Any) -> None:
-        from ..._mlir import ir
         from .scaled_emit import contraction
 
         with self.total.location, ir.InsertionPoint(self.total):
@@ -83,8 +86,6 @@ class ScaledStrategy:
 
 def _scales(op: Any) -> tuple[Any, Any, Any] | str:
     """The op that sums the groups with both scales, and these `[M, G]` and `[N, G]`; or why there are none."""
-    from ..._mlir import linalg
-    from ...dialect.constants import is_zero_fill
 
     users = [use.owner.operation for use in op.results[0].uses]
     if len(users) != 1 or users[0].name != "linalg.generic" or len(users[0].operands) != 4:
@@ -106,9 +107,6 @@ def _scales(op: Any) -> tuple[Any, Any, Any] | str:
 
 def _codes(op: Any, side: int) -> Any:
     """The codes of one side, None where they lie otherwise."""
-    from ..._mlir import linalg
-    from ...ir.walk import made_by
-    from ...kernels.scaled import decodes_e2m1
 
     lhs, rhs, out = (_dimensions(m.value) for m in linalg.get_indexing_maps(op))
     g, m, n = out
@@ -126,6 +124,4 @@ def _codes(op: Any, side: int) -> Any:
 
 
 def _dimensions(affine_map: Any) -> list[int]:
-    from ..._mlir import ir
-
     return [ir.AffineDimExpr(result).position for result in affine_map.results]

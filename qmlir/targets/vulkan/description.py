@@ -10,17 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ...errors import TargetError
 from ..base import COMPILED, FLOAT8, INDEX_SUMS, RUNS, Peak, Target, decode_pass
 from ..cuda.description import ADA, AMPERE
+from ..devices import Device
 from ..gpu import Gpu, parse_mma
 from ..rocm.description import RDNA3, RDNA4
-
-if TYPE_CHECKING:
-    from ..devices import Device
-    from .properties import Properties
+from .properties import Properties, properties
 
 # What NVIDIA's driver lists for i8 from Turing on.
 _NVIDIA_INT8 = "KHR_I32_16x16x32_I8"
@@ -195,7 +192,6 @@ _COMPUTE = ("fp64", "fp32", "fp16", "int64", "int32", "int16", "int8")
 
 def properties_of(device: Device) -> Properties | None:
     """What the Vulkan loader knows of a device of the runtime, whose name is the loader's and the driver's."""
-    from .properties import properties
 
     return next((p for p in properties() if device.name.startswith(p.name)), None)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..._mlir import arith, ir, linalg, tensor
 from ...strategy import Accept, Contraction, Decline, Plan, Strategy
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
@@ -21,6 +22,7 @@ from ..gpu_kernels.strategy import DotStrategy as KernelStrategy
 from ..im2col import Im2colStrategy
 from ..roofline import roofline
 from ..stock import StockPlan, StockStrategy, unsupported_dtype
+from ..tensors import barrier, computed
 from ..widened import WidenedPlan
 from .description import known_to_iree
 from .kernels.machine import Spirv
@@ -48,9 +50,6 @@ class SeparatePlan:
     facts: tuple[tuple[str, Any], ...] = ()
 
     def apply(self, op: Any) -> None:
-        from ..._mlir import ir
-        from ..tensors import barrier, computed
-
         with ir.InsertionPoint(op):
             for i in (0, 1):
                 if computed(op.operands[i]):
@@ -70,7 +69,6 @@ class BoundedPlan:
 
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`. The check is the host's: nothing is computed."""
-        from ..._mlir import arith, ir, linalg, tensor
 
         maps = [list(a.value.results) for a in linalg.get_indexing_maps(op)]
         index = ir.IndexType.get()
@@ -132,7 +130,6 @@ def is_plain(c: Contraction) -> bool:
     """Whether the operands are `[b.., m, k]`, `[b.., n, k]` and the result `[b.., m, n]`."""
     if c.op is None:
         return True  # described only: it will be built plain
-    from ..._mlir import ir, linalg
 
     space = [d for role in "bmnk" for d, r in enumerate(c.roles) if r == role]
     for attribute in linalg.get_indexing_maps(c.op):

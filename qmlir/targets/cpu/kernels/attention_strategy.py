@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...._mlir import flow, ir
+from ....kernels.attention import Attention, scale_of
+from ....kernels.outline import function_of, once, unused_name
 from ....strategy import Accept, Decline, Estimate
 from ...base import Target
-
-if TYPE_CHECKING:
-    from ....kernels.attention import Attention
-    from .attention import Registers
+from ..threads.program import team_of
+from .attention import AttentionKernel, Registers, stack_fits
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,6 @@ class AttentionPlan:
 
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`."""
-        from ...._mlir import flow, ir
-        from ....kernels.outline import function_of, once, unused_name
-        from ..threads.program import team_of
-        from .attention import AttentionKernel
 
         attention = self.attention
         function = function_of(op)
@@ -72,9 +69,6 @@ class AttentionStrategy:
 
     def consider(self, attention: Attention) -> Accept | Decline:
         """See `strategy.AttentionStrategy`."""
-        from ...._mlir import ir
-        from ....kernels.attention import scale_of
-        from .attention import stack_fits
 
         missing = self.registers.features - set(self.target.cpu_features)
         if missing:

@@ -3,12 +3,8 @@ them, how often activations are copied, how often weights are read; and not what
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .... import settings
-
-if TYPE_CHECKING:
-    from .gemm import Gemm
+from .gemm import Gemm
 
 # One core, a nanosecond: operations in registers, bytes copied to the stack, bytes of weights from a shared cache.
 _OPERATIONS, _COPIED, _READ = 800.0, 30.0, 25.0

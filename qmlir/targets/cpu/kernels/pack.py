@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +13,10 @@ from ....kernels.at_load import at_load
 from ....kernels.codes import Codes
 from ....kernels.description import Factor, Kernel, Literal, Operand, Stage
 from ....kernels.layouts import Layout, by_columns
+from ....kernels.scaled import Scaled
 from ....kernels.weights import constant_bytes, known
+from .gemm import Gemm
 from .micro import Micro, Weights
-
-if TYPE_CHECKING:
-    from ....kernels.scaled import Scaled
-    from .gemm import Gemm
 
 
 def weights_for(codes: Codes, kernel: Kernel, micro: Micro) -> Weights:

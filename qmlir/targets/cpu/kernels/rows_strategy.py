@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...._mlir import arith, flow, ir, tensor
+from ....kernels.outline import function_of, once, unused_name
+from ....kernels.rows import NARROW, WIDE, Rows
 from ....strategy import Accept, Decline, Estimate
 from ...base import Target
-
-if TYPE_CHECKING:
-    from ....kernels.rows import Rows
-    from .rows import Lanes
+from ..threads.program import team_of
+from .rows import Lanes, RowsKernel, dynamic_axes, stack_fits
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,6 @@ class RowsPlan:
 
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`; `op` is the group's last."""
-        from ...._mlir import arith, flow, ir, tensor
-        from ....kernels.outline import function_of, once, unused_name
-        from ....kernels.rows import NARROW, WIDE
-        from ..threads.program import team_of
-        from .rows import RowsKernel, dynamic_axes
 
         rows = self.rows
         function = function_of(op)
@@ -75,7 +71,6 @@ class RowsStrategy:
 
     def consider(self, rows: Rows) -> Accept | Decline:
         """See `strategy.RowsStrategy`."""
-        from .rows import stack_fits
 
         missing = self.lanes.features - set(self.target.cpu_features)
         if missing:

@@ -5,17 +5,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from ...._mlir import ir
+from ....dialect.constants import is_zero_fill
+from ....dialect.dtypes import Array
+from ....kernels.at_load import of_parameters
+from ....kernels.bodies import unclonable
+from ....kernels.codes import Codes, codes_of
+from ....kernels.description import Kernel, Unfit
+from ....kernels.group import describe, describe_convolution, describe_depthwise
+from ....kernels.outline import outline
+from ....kernels.scaled import scaled
+from ....kernels.weights import constant_bytes, known
 from ....strategy import Accept, Contraction, Decline, Estimate, Knob, confirmed
 from ...base import Target
-
-if TYPE_CHECKING:
-    from ....dialect.dtypes import Array
-    from ....kernels.codes import Codes
-    from ....kernels.description import Kernel
-    from .gemm import Gemm
-    from .micro import Micro, Weights
+from ...patches import convolution_as_matmul
+from ..threads.program import team_of
+from .depthwise import CHANNELS
+from .forecast import nanoseconds_of
+from .gemm import Gemm, Sizes, fits_stack
+from .integer import IntegerChunk
+from .micro import AVX512_VNNI, Micro, Weights
+from .pack import consecutive, constant_zeros, decoded_weights, packed, scaled_weights, weights_for
+from .weight_only import DecodingChunk, ScaledChunk
 
 # Below so many rows, packing a weight in every call costs more than the product.
 _ROWS_FOR_PACKING = 16
@@ -41,25 +54,16 @@ class KernelPlan:
     chosen: Mapping[str, int] = field(default_factory=dict)  # fields of `gemm.Sizes`
 
     def _gemm(self) -> Gemm:
-        from .gemm import Gemm, Sizes
-        from .integer import IntegerChunk
-        from .weight_only import DecodingChunk, ScaledChunk
-
         floats = DecodingChunk if self.weights.values is None else ScaledChunk
         chunk = IntegerChunk if self.kernel.rhs.decode is None else floats
         return Gemm(self.kernel, self.micro, self.weights, chunk, Sizes(**self.chosen))
 
     def estimate(self) -> Estimate:
         """For choosing between sizes of chunks."""
-        from .forecast import nanoseconds_of
 
         return Estimate(None, cost=nanoseconds_of(self._gemm()))
 
     def apply(self, op: Any) -> None:
-        from ....kernels.outline import outline
-        from ..threads.program import team_of
-        from .pack import packed
-
         gemm = self._gemm()
         last = self.kernel.operations[-1]
         outline(self.kernel, lambda: packed(gemm, self.codes), gemm.emit, lambda: [team_of(last)])
@@ -84,9 +88,6 @@ class ConvolutionPlan:
     contraction: Contraction
 
     def apply(self, op: Any) -> None:
-        from ...._mlir import ir
-        from ...patches import convolution_as_matmul
-
         with ir.InsertionPoint(op):
             result, matmul = convolution_as_matmul(op, False)
         op.results[0].replace_all_uses_with(result)
@@ -131,11 +132,6 @@ class ConvolutionStrategy:
 
     def check(self, c: Contraction) -> Accept | Decline:
         """Whether the product of the patches will fit."""
-        from ....dialect.constants import is_zero_fill
-        from ....kernels.at_load import of_parameters
-        from ....kernels.description import Unfit
-        from ....kernels.group import describe_convolution
-        from ....kernels.weights import known
 
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
             return Decline(
@@ -209,8 +205,6 @@ class ProductStrategy(ABC):
 
     def of_group(self, op: Any) -> Accept | Decline:
         """Whether it computes a product and what is fused with it."""
-        from ....kernels.description import Unfit
-        from ....kernels.group import describe
 
         try:
             kernel = describe(op, extended=True)
@@ -243,8 +237,6 @@ class ProductStrategy(ABC):
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether this micro-kernel computes `kernel`."""
-        from ....kernels.codes import codes_of
-        from .gemm import fits_stack
 
         if sum(size is None for size in kernel.row_sizes) > 1:
             return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
@@ -307,8 +299,6 @@ class KernelStrategy(ProductStrategy):
         return None
 
     def weights(self, kernel: Kernel, codes: Codes) -> Weights:
-        from .pack import weights_for
-
         return weights_for(codes, kernel, self.micro)
 
 
@@ -328,10 +318,6 @@ class WeightOnlyStrategy(ProductStrategy):
         return None
 
     def weights(self, kernel: Kernel, codes: Codes) -> Weights | Decline:
-        from ....kernels.bodies import unclonable
-        from ....kernels.scaled import scaled
-        from .pack import decoded_weights, scaled_weights
-
         assert kernel.rhs.decode is not None
         form = scaled(kernel.rhs.decode)
         if form is not None:
@@ -350,9 +336,6 @@ class Bf16Strategy(WeightOnlyStrategy):
     def weights(self, kernel: Kernel, codes: Codes) -> Weights | Decline:
         import ml_dtypes
         import numpy as np
-
-        from ....kernels.scaled import scaled
-        from .pack import consecutive, constant_zeros, scaled_weights
 
         assert kernel.rhs.decode is not None
         if str(kernel.lhs.value.type.element_type) != "bf16":
@@ -385,9 +368,6 @@ class DepthwisePlan:
     codes: Array  # [K, C]
 
     def apply(self, op: Any) -> None:
-        from ....kernels.outline import outline
-        from ....kernels.weights import constant_bytes
-        from ..threads.program import team_of
         from .depthwise import Depthwise, packed
 
         last = self.kernel.operations[-1]
@@ -395,8 +375,6 @@ class DepthwisePlan:
         outline(self.kernel, lambda: constant_bytes(weights), Depthwise(self.kernel).emit, lambda: [team_of(last)])
 
     def describe(self) -> Mapping[str, Any]:
-        from .depthwise import CHANNELS
-
         return {"route": "kernel", "channels": CHANNELS, "fused": len(self.kernel.operations) - 1}
 
 
@@ -408,11 +386,6 @@ class DepthwiseStrategy:
     name: str = "avx512-vnni-depthwise"
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
-        from ....kernels.description import Unfit
-        from ....kernels.group import describe_depthwise
-        from ....kernels.weights import known
-        from .micro import AVX512_VNNI
-
         c = contraction
         declined = KernelStrategy(self.target, AVX512_VNNI).lacks()
         if declined is not None:

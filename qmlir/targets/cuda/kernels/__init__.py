@@ -24,16 +24,14 @@ strategy.py      when a kernel takes a contraction; every refusal is there
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ...base import Target
+from ....strategy import choice_text
+from ...base import Target
 
 
 def configurations(target: Target) -> Iterator[tuple[str, str]]:
     """Every strategy and choice of its tile that is shipped for a target: `qmlir-select{prefer=STRATEGY choice=CHOICE}`
     asks for one, which a product takes that it fits: shared memory, and groups along K, may not allow it."""
-    from ....strategy import choice_text
     from .strategy import Tiled
 
     for strategy in target.strategies():

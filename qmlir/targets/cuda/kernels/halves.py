@@ -12,20 +12,17 @@ Scales of f32, and codes too long for the type, go through f32 likewise: 2^23 + 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...._mlir import arith, ir
 from ....dialect.constants import constant_array
 from ....ir.walk import made_by, producer
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
-from ....kernels.description import Kernel, Literal, Operand
+from ....kernels.description import Kernel, Literal, Operand, Stage
 from ....kernels.scaled import Scaled, scaled
 from .rules import RULES, rounded
-
-if TYPE_CHECKING:
-    from ....kernels.description import Stage
-    from .weights import Storage
+from .weights import Storage
 
 _MANTISSA = {"f16": 10, "bf16": 7, "f32": 23}
 _BASE_BITS = {"f16": 0x6400, "bf16": 0x4300, "f32": 0x4B000000}  # of 2 ^ mantissa

@@ -6,21 +6,35 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ....dialect.dtypes import Array
+from ....kernels.description import Kernel, Unfit
+from ....kernels.emit import integer
+from ....kernels.group import describe, describe_convolution
+from ....kernels.layouts import by_columns
+from ....kernels.order import arranged
+from ....kernels.outline import Emit, function_of, outline, widest
+from ....kernels.picked import picked
+from ....kernels.routing import routing_of, scattered, sweep
+from ....kernels.row_sums import absorbed, uses_row_sums
+from ....kernels.weights import constant_codes
 from ....strategy import Accept, Contraction, Decline, Knob, Plan, confirmed
 from ...base import Target
+from ...gpu_kernels.executable import Function
+from ...gpu_kernels.route import magnitudes
 from ...roofline import roofline
+from .choose import Machine, choose, gemv_for, seconds, with_memory
+from .fp8 import KINDS, LONGEST, Fp8Gemm
+from .gemv import MOST_ROWS, Gemv
+from .image import MOST_TAPS
+from .mma_gemm import MmaGemm
+from .route import routable, route
 from .tile import FLOAT_TILES, TILES, WGMMA_FP8_TILES, WGMMA_TILES, Tile
+from .weights import Storage, packed_constant, storage_for, storage_for_halves
+from .wgmma_fp8 import WgmmaFp8Gemm, fit, takes
+from .wgmma_gemm import WgmmaGemm
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from ....dialect.dtypes import Array
-    from ....kernels.description import Kernel
-    from ....kernels.outline import Emit
-    from ...gpu_kernels.executable import Function
-    from .gemv import Gemv
-    from .mma_gemm import MmaGemm
-    from .weights import Storage
 
 
 _ROWS_FOR_WGMMA = 48
@@ -41,12 +55,6 @@ class KernelPlan:
 
     def outline(self, emit: Emit, beside: Sequence[KernelPlan]) -> None:
         """See `by_rows.SizedPlan`."""
-        from ....kernels.emit import integer
-        from ....kernels.layouts import by_columns
-        from ....kernels.order import arranged
-        from ....kernels.outline import function_of, outline, widest
-        from ....kernels.routing import sweep
-        from .weights import packed_constant
 
         made = self.generator
         padded_k = max(plan.generator.padded_k for plan in (self, *beside))
@@ -84,8 +92,6 @@ class KernelPlan:
         return replace(self, generator=self.generator.of(kernel))
 
     def cost(self) -> float:
-        from .choose import Machine, with_memory
-
         return with_memory(self.generator, self.target, Machine(self.units, self.target.shared_memory))
 
     def function(self, inputs: Sequence[Any], result: Any) -> Function:
@@ -113,10 +119,6 @@ class RoutedPlan:
     contraction: Contraction
 
     def apply(self, op: Any) -> None:
-        from ....kernels.routing import routing_of
-        from ...gpu_kernels.route import magnitudes
-        from .route import route
-
         name, c = self.strategy.name, self.contraction
         unsorted = Decline("its rows are not sorted by expert")
         routing = confirmed(routing_of(self.strategy.described(c)) or unsorted, name, c)
@@ -184,8 +186,6 @@ class Tiled:
         return [replace(self, tiles=(tile,)) for tile in self.tiles] or [self]
 
     def accepted(self, gemm: MmaGemm, codes: Array | None, facts: Mapping[str, Any], c: Contraction) -> Accept:
-        from .choose import Machine, seconds
-
         machine = Machine(self.units, self.target.shared_memory)
         estimate = replace(roofline(self.target, c), cost=seconds(gemm, self.target, machine))
         return Accept(KernelPlan(gemm, codes, facts, self.target, self.units), estimate)
@@ -201,9 +201,6 @@ class ProductStrategy(Tiled):
         return False
 
     def consider(self, contraction: Contraction) -> Accept | Decline:
-        from ....kernels.routing import routing_of
-        from .route import routable
-
         c = contraction
         kernel = self.kernel_of(c)
         answer = kernel if isinstance(kernel, Decline) else self.check(kernel, c)
@@ -216,9 +213,6 @@ class ProductStrategy(Tiled):
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
         """See `by_rows.SizedStrategy`."""
-        from ....kernels.description import Unfit
-        from ....kernels.picked import picked
-        from ....kernels.routing import scattered
 
         if c.kind != "matmul":
             return Decline(f"a {c.kind}", "write it as a matmul")
@@ -240,8 +234,6 @@ class ProductStrategy(Tiled):
         Raises:
             Unfit: where it is none.
         """
-        from ....kernels.group import describe
-        from ....kernels.row_sums import absorbed
 
         return absorbed(describe(c.op, extended=True).without_gate())
 
@@ -264,7 +256,6 @@ def _no_int8(c: Contraction) -> Decline | None:
 
 def _unfit(kernel: Kernel) -> Decline | None:
     """What no kernel here computes."""
-    from ....kernels.weights import constant_codes
 
     if sum(size is None for size in kernel.row_sizes) > 1:
         return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
@@ -289,10 +280,6 @@ class MmaSyncStrategy(ProductStrategy):
     tiles: tuple[Tile, ...] = TILES
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        from ....kernels.weights import constant_codes
-        from .choose import Machine, choose
-        from .weights import Storage, storage_for
-
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
         codes = constant_codes(kernel)
@@ -314,12 +301,6 @@ class WgmmaStrategy(MmaSyncStrategy):
     tiles: tuple[Tile, ...] = WGMMA_TILES
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        from ....kernels.row_sums import uses_row_sums
-        from ....kernels.weights import constant_codes
-        from .choose import Machine, choose
-        from .weights import Storage, storage_for
-        from .wgmma_gemm import WgmmaGemm
-
         if declined := _no_wgmma(self.target, kernel):
             return declined
         if kernel.lhs.flipped or uses_row_sums(kernel) or kernel.combine is not None:
@@ -377,9 +358,6 @@ class ConvolutionStrategy:
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
         """See `by_rows.SizedStrategy`."""
-        from ....kernels.description import Unfit
-        from ....kernels.group import describe_convolution
-        from .image import MOST_TAPS
 
         if c.kind != "conv2d":
             return Decline(f"a {c.kind}", "a convolution")
@@ -408,11 +386,6 @@ class GemvStrategy(ProductStrategy):
     name: str = "gemv-int8"
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
-        from ....kernels.weights import constant_codes
-        from .choose import gemv_for
-        from .gemv import MOST_ROWS
-        from .weights import storage_for
-
         if kernel.m is None:
             return Decline("M is dynamic", "a static M, at most 8")
         if kernel.batch is not None:
@@ -446,15 +419,10 @@ class WeightOnlyStrategy(ProductStrategy):
         return Decline("what makes its weight is not known", "none needed") if c.op is None else None
 
     def described(self, c: Contraction) -> Kernel:
-        from ....kernels.group import describe
-
         return describe(c.op, bool(c.batch), bool(c.batch)).without_gate()
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """Whether a tile computes `kernel`."""
-        from ....kernels.weights import constant_codes
-        from .choose import Machine, choose
-        from .weights import storage_for_halves
 
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
@@ -487,19 +455,12 @@ class Fp8Strategy(ProductStrategy):
         return any("_F8" in kind for kind in self.target.mma)
 
     def unlike(self, c: Contraction) -> Decline | None:
-        from .fp8 import KINDS
-
         if c.lhs not in KINDS or c.rhs not in KINDS or c.acc != "f32":
             return Decline(f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies e4m3 and e5m2", "such codes")
         return Decline("what is fused with it is not known", "none needed") if c.op is None else None
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         import numpy as np
-
-        from ....kernels.weights import constant_codes
-        from .choose import Machine, choose
-        from .fp8 import KINDS
-        from .weights import Storage
 
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
@@ -513,8 +474,6 @@ class Fp8Strategy(ProductStrategy):
         return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
 
     def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
-        from .fp8 import Fp8Gemm
-
         return Fp8Gemm(kernel, tile, storage, constant, converts=self._has_fp8)
 
 
@@ -552,8 +511,6 @@ class FastFp8Strategy(Fp8Strategy):
         return None
 
     def _gemm(self, kernel: Kernel, tile: Tile, storage: Storage, constant: bool) -> MmaGemm:
-        from .fp8 import LONGEST, Fp8Gemm
-
         short = tile if tile.k <= LONGEST else replace(tile, k=LONGEST)
         return Fp8Gemm(kernel, short, storage, constant, converts=True, fast=True)
 
@@ -567,12 +524,6 @@ class WgmmaFastFp8Strategy(FastFp8Strategy):
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         import numpy as np
-
-        from ....kernels.weights import constant_codes
-        from .choose import Machine, choose
-        from .fp8 import KINDS
-        from .weights import Storage
-        from .wgmma_fp8 import WgmmaFp8Gemm, fit, takes
 
         if declined := _no_wgmma(self.target, kernel):
             return declined

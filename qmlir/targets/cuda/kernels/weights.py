@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...._mlir import arith
 from ....dialect.dtypes import Array
 from ....kernels import emit as e
+from ....kernels.description import Kernel
 from ....kernels.layouts import Layout
 from ....kernels.weights import constant_bytes, fits_top_of_byte
 from .shared_tile import CHUNK
-
-if TYPE_CHECKING:
-    from ....kernels.description import Kernel
 
 
 @dataclass(frozen=True)

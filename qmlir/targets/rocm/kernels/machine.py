@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ....kernels.bodies import BodyCloner, Rule
+from ...._mlir import arith, ir, llvm
+from ....kernels.bodies import BodyCloner, Rule
 
 
 def _intrinsic(name: str, arguments: list[Any], result: Any) -> Any:
-    from ...._mlir import llvm
-
     return llvm.CallIntrinsicOp(result, name, arguments, [], []).operation.results[0]
 
 
 def _mulf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
     """A product that LLVM may not contract with a following sum: the epilogues of docs/semantics.md round both."""
-    from ...._mlir import arith, llvm
 
     return llvm.ArithmeticFenceOp(arith.mulf(*operands)).result
 
@@ -56,7 +53,6 @@ class Amd:
 
     def dot(self, a: Any, b: Any, total: Any) -> Any:
         """`v_dot4_i32_i8`, or from RDNA3 on `v_dot4_i32_iu8` with a sign for each side."""
-        from ...._mlir import arith, ir
 
         i1 = ir.IntegerType.get_signless(1)
         no = arith.constant(i1, 0)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ....dialect.dtypes import Array
+from ....kernels.description import Kernel
+from ....kernels.row_sums import uses_row_sums
+from ....kernels.weights import constant_codes
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
 from ...gpu_kernels.described import described, small_floats
@@ -18,14 +22,11 @@ from ...gpu_kernels.strategy import (
     decoded_type,
     unreadable,
 )
+from ...gpu_kernels.weights import Codes, offset_of
 from ...roofline import kernel_estimate
-
-if TYPE_CHECKING:
-    from ....dialect.dtypes import Array
-    from ....kernels.description import Kernel
-    from .instructions import Instruction
-    from .machine import Amd
-    from .matrix import MatrixKernel, Step, Tiles
+from .instructions import INSTRUCTIONS, Instruction
+from .machine import Amd
+from .matrix import MatrixKernel, Step, Tiles
 
 _READABLE = ("i8", "i32", "f32", "f16", "bf16", *SMALL_FLOATS)
 # A dynamic number of rows is taken as this many where tiles are compared.
@@ -45,8 +46,6 @@ class MatrixPlan(KernelPlan):
     units: int
 
     def made(self) -> MatrixKernel:
-        from .matrix import MatrixKernel
-
         return MatrixKernel(self.kernel, self.step, self.tiles, self.machine)
 
     def weight(self) -> Any:
@@ -115,7 +114,6 @@ class MatrixStrategy:
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
-        from ....kernels.weights import constant_codes
 
         if not self.always and _plain(kernel):
             return Decline("IREE's own tiles take it with all that is fused, in one dispatch", "none needed")
@@ -142,7 +140,6 @@ class MatrixStrategy:
 
     def _tiles(self, kernel: Kernel, step: Step) -> Tiles | None:
         """The cheapest tiles, None where those that are asked for do not fit."""
-        from .matrix import Tiles
 
         m = kernel.m if kernel.m is not None else _TYPICAL
         sums = 2 if kernel.combine is not None else 1
@@ -174,7 +171,6 @@ def _cost(kernel: Kernel, tiles: Tiles, units: int) -> float:
 
 def _plain(kernel: Kernel) -> bool:
     """Whether the stock route takes the kernel in one dispatch, none of it slow."""
-    from ....kernels.row_sums import uses_row_sums
 
     if kernel.batch is not None and kernel.batch.index is not None:
         return False
@@ -190,7 +186,6 @@ def _plain(kernel: Kernel) -> bool:
 
 def steps(kernel: Kernel, codes: Array, machine: Amd) -> Iterator[Step]:
     """Ways to step along K whose steps divide the groups, best first."""
-    from .instructions import INSTRUCTIONS
 
     element, converted = _multiplied(kernel, machine)
     kinds = [i for i in INSTRUCTIONS[machine.arch] if i.element == element]
@@ -209,7 +204,6 @@ def steps(kernel: Kernel, codes: Array, machine: Amd) -> Iterator[Step]:
 def _multiplied(kernel: Kernel, machine: Amd) -> tuple[str, tuple[str, str] | None]:
     """What an instruction multiplies, and of which formats it is made, if of others: one-byte floats where there is no
     instruction for them become f16, or bf16 where f16 would have subnormal numbers."""
-    from .instructions import INSTRUCTIONS
 
     if kernel.rhs.decode is not None:
         return str(kernel.lhs.value.type.element_type), None
@@ -225,8 +219,6 @@ def _step(
     converted: tuple[str, str] | None,
 ) -> Step | None:  # fmt: skip
     """The step, None where it does not exist."""
-    from ...gpu_kernels.weights import Codes, offset_of
-    from .matrix import Step
 
     offset = offset_of(codes, kernel, bits)
     width = 1 if converted is not None else kind.bytes

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ....kernels.bodies import BodyCloner, Rule
+from ...._mlir import ir
+from ....kernels.bodies import BodyCloner, Rule
 
 
 def _create(name: str, result: Any, operands: list[Any], **attributes: Any) -> Any:
-    from ...._mlir import ir
-
     ir.Context.current.get_dialect_descriptor("spirv")
     return ir.Operation.create(name, results=[result], operands=operands, attributes=attributes).results[0]
 
@@ -20,7 +18,6 @@ def _create(name: str, result: Any, operands: list[Any], **attributes: Any) -> A
 def _mulf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
     """A product that a driver may not contract with a following sum (`NoContraction`): the epilogues of
     docs/semantics.md round both."""
-    from ...._mlir import ir
 
     kind = operands[0].type
     if not isinstance(kind.element_type, ir.F32Type):
@@ -46,7 +43,6 @@ class Spirv:
 
     def dot(self, a: Any, b: Any, total: Any) -> Any:
         """`OpSDotAccSat`: the sum is exact, for the verifier bounds it by i32."""
-        from ...._mlir import ir
 
         packed = ir.Attribute.parse("#spirv.packed_vector_format<PackedVectorFormat4x8Bit>")
         return _create("spirv.SDotAccSat", total.type, [a, b, total], format=packed)

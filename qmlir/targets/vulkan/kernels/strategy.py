@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ....dialect.dtypes import Array
+from ....kernels.description import Kernel
+from ....kernels.weights import constant_codes
 from ....strategy import Accept, Contraction, Decline
 from ...base import Target
 from ...gpu import Mma, parse_mma
@@ -20,14 +23,10 @@ from ...gpu_kernels.strategy import (
     unreadable,
     unsupported,
 )
+from ...gpu_kernels.weights import Codes, packed, stored
 from ...roofline import kernel_estimate
 from .machine import Spirv
-
-if TYPE_CHECKING:
-    from ....dialect.dtypes import Array
-    from ....kernels.description import Kernel
-    from ...gpu_kernels.weights import Codes
-    from .matrix import CooperativeKernel
+from .matrix import TILE, WAVE, CooperativeKernel
 
 # Slots of a subgroup's instructions: the products of its fragments, sixteen codes deep, and in loads of one what it
 # reads from shared memory and waits at barriers in a step.
@@ -47,13 +46,9 @@ class CooperativePlan(KernelPlan):
     machine: Spirv
 
     def made(self) -> CooperativeKernel:
-        from .matrix import CooperativeKernel
-
         return CooperativeKernel(self.kernel, self.weights, self.depth, self.matrix, self.machine)
 
     def weight(self) -> Any:
-        from ...gpu_kernels.weights import packed
-
         return packed(self.codes, self.weights)
 
     @property
@@ -66,7 +61,6 @@ class CooperativePlan(KernelPlan):
 
     def cost(self) -> float:
         """See `gpu_kernels.strategy.DotPlan`."""
-        from .matrix import TILE
 
         plan = self.made()
         assert self.kernel.m is not None
@@ -77,8 +71,6 @@ class CooperativePlan(KernelPlan):
         return max(slots, blocks * TILE * self.kernel.k * (1 / self.weights.fields + 1) / BYTES)
 
     def describe(self) -> Mapping[str, Any]:
-        from .matrix import TILE
-
         return {
             "route": "kernel",
             "algorithm": "cooperative matrix",
@@ -128,8 +120,6 @@ class CooperativeKernelStrategy:
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
-        from ....kernels.weights import constant_codes
-        from ...gpu_kernels.weights import stored
 
         decodes = kernel.rhs.decode is not None
         matrices = self._matrices("f16", "f16", "f32") if decodes else self._matrices("i8", "i8", "i32")
@@ -168,6 +158,5 @@ class CooperativeKernelStrategy:
 
 def _instructions(matrix: Mma, depth: int) -> int:
     """Of a subgroup's step of `depth` along K."""
-    from .matrix import WAVE
 
     return WAVE // matrix.m * (WAVE // matrix.n) * (depth // matrix.k)
