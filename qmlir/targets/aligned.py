@@ -12,7 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .._mlir import ir, linalg, tensor
+from ..dialect.constants import is_zero_fill
 from ..strategy import Contraction
+from .tensors import barrier, computed, filled, generic_like, pad_end, permuted, sizes_of, type_of
 
 
 def fitting_block(size: int, unit: int, most: int = 64) -> int:
@@ -34,9 +37,6 @@ class AlignedPlan:
     codegen: str
 
     def apply(self, op: Any) -> None:
-        from .._mlir import ir
-        from .align import aligned
-
         with ir.InsertionPoint(op):
             result = aligned(op, self.contraction, self.blocks)
         op.results[0].replace_all_uses_with(result)
@@ -44,3 +44,55 @@ class AlignedPlan:
 
     def describe(self) -> Mapping[str, Any]:
         return {"route": "aligned", "blocks": list(self.blocks), "codegen": self.codegen}
+
+
+def _positions(affine_map: Any) -> list[int]:
+    return [ir.AffineDimExpr(result).position for result in affine_map.results]
+
+
+def aligned(op: Any, c: Contraction, blocks: tuple[int, ...]) -> Any:
+    """The result of the matmul-like `op` of static sizes, computed on whole blocks as
+    `[b.., m.., k..] x [b.., n.., k..] -> [b.., m.., n..]`.
+
+    Barriers stand between the parts: IREE would otherwise push the final cut through the contraction, and the
+    permutation into it, and be back at the ragged form. They cost nothing at run time.
+    """
+    maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+    init = op.operands[2]
+    # The iteration space in plain order too: what follows only looks at dims that lead.
+    space = [d for role in "bmnk" for d, r in enumerate(c.roles) if r == role]
+    operands, new_maps = [], []
+    for number, (value, affine_map) in enumerate(zip(op.operands, maps, strict=True)):
+        dims = _positions(affine_map)
+        source = value
+        for axis, dim in enumerate(dims):
+            size = c.sizes[dim] or 0
+            value = pad_end(value, axis, -size % blocks[dim])
+        order = sorted(range(len(dims)), key=lambda axis: space.index(dims[axis]))
+        if order != list(range(len(dims))):
+            value = permuted(value, order)
+        if number == 2 and is_zero_fill(init):
+            value = filled(sizes_of(value), type_of(value).element_type)
+        elif value != source or (number < 2 and c.lhs.startswith("f") and computed(value)):
+            value = barrier(value)
+        operands.append(value)
+        exprs = [ir.AffineDimExpr.get(space.index(dims[axis])) for axis in order]
+        new_maps.append(ir.AffineMap.get(len(space), 0, exprs))
+
+    kinds = ["reduction" if c.roles[d] == "k" else "parallel" for d in space]
+    result = barrier(generic_like(op, operands, new_maps, kinds))
+    dims = _positions(maps[2])
+    order = sorted(range(len(dims)), key=lambda axis: space.index(dims[axis]))
+    if order != list(range(len(dims))):
+        result = permuted(result, [order.index(axis) for axis in range(len(dims))])
+    return _cut(result, [c.sizes[dim] or 0 for dim in dims])
+
+
+def _cut(value: Any, sizes: list[int]) -> Any:
+    """The leading part of a static tensor."""
+    kind = type_of(value)
+    if list(kind.shape) == sizes:
+        return value
+    rank = kind.rank
+    result = ir.RankedTensorType.get(sizes, kind.element_type)
+    return tensor.extract_slice(result, value, [], [], [], [0] * rank, sizes, [1] * rank)

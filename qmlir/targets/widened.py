@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .._mlir import arith, ir, linalg
 from ..strategy import Accept, Contraction, Decline, Plan, Strategy, decide
 from .base import FLOAT8
+from .tensors import barrier, elementwise, generic, multiply_add, type_of
 
 
 @dataclass(frozen=True)
@@ -25,9 +27,6 @@ class WidenedPlan:
     separate: bool = False  # the converted operands are made before the product, not fused into it
 
     def apply(self, op: Any) -> None:
-        from .._mlir import ir
-        from .widen import widened
-
         with ir.InsertionPoint(op):
             product = widened(op, self.dtype, self.separate)
         op.results[0].replace_all_uses_with(product)
@@ -65,3 +64,28 @@ class WidenedStrategy:
             return Decline(f"its product in {dtype} was declined ({reasons})", "see the reasons")
         accepted = next(a for n, a in decision.answers if n == decision.chosen and isinstance(a, Accept))
         return Accept(WidenedPlan(dtype, plan, decision.chosen), accepted.estimate)
+
+
+def _converted(value: Any, t: Any, separate: bool) -> Any:
+    """A tensor of small floats as one of the wider type `t`; each of its values is exact there."""
+    if type_of(value).element_type == t:
+        return value
+    f32 = ir.F32Type.get()
+
+    def body(x: Any) -> Any:
+        wide = arith.extf(f32, x)
+        return wide if t == f32 else arith.truncf(t, wide)
+
+    converted = elementwise(value, t, body)
+    return barrier(converted) if separate else converted
+
+
+def widened(op: Any, dtype: str, separate: bool = False) -> Any:
+    """The result of the matmul-like `op` on operands of `dtype`, which are in memory before it where `separate`."""
+    t = ir.Type.parse(dtype)
+    maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+    out = list(maps[2].results)
+    dims = [ir.AffineDimExpr.get(d) for d in range(maps[0].n_dims)]
+    kinds = ["parallel" if d in out else "reduction" for d in dims]
+    operands = [_converted(value, t, separate) for value in list(op.operands)[:2]]
+    return generic(operands, op.operands[2], maps, kinds, multiply_add)
