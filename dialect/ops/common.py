@@ -171,7 +171,6 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
 
 def magnitude(d: DType, mode: str, zero: Any) -> int:
     """The largest |code - zero point| that can occur."""
-
     lo, hi = d.lo, d.hi
     if mode.startswith("offset"):
         lo, hi = lo - (1 << (d.bits - 1)), hi - (1 << (d.bits - 1))

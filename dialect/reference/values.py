@@ -88,7 +88,6 @@ def dequant(
 
 def zero_points(zero_point: Array, scale_shape: tuple[int, ...], d: DType, mode: str, packing: str) -> Array:
     """Zero points as int64; `packed_int` ones are unpacked to the shape of their scale."""
-
     z = np.asarray(zero_point)
     if mode == "packed_int":
         z = unpack(z, d.name, packing, scale_shape[-1])

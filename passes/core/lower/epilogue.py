@@ -139,7 +139,6 @@ def _byte(x: Any) -> bool:
 
 def _per_element(value: Any, sizes: list[Size]) -> Any:
     """A scale that covers blocks of the result, repeated to one value an element of those axes."""
-
     shape = tuple(s if isinstance(s, int) else None for s in sizes)
     covered = blocks(shape_of(value), shape, "scale", "result")
     offset = len(sizes) - value.type.rank
@@ -184,7 +183,6 @@ def _gated(op: ProductOp, y: Any, sizes: list[Size], out: DType, fit: Callable[[
 
 def _column(pairs: Any, outer: list[Size], half: int, which: int) -> Any:
     """Column `which` of `[.., half, 2]`, as `[.., half]`."""
-
     rank = len(outer) + 2
     one = crop(pairs, [0] * (rank - 1) + [which], [*outer, half, 1])
     return drop_axes(one, [rank - 1])

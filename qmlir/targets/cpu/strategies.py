@@ -60,7 +60,6 @@ def stock_flags(knob: str, value: Any) -> tuple[str, ...]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-
     stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
     kernels = tuple(KernelStrategy(target, micro) for micro in MICRO_KERNELS)
     convolutions = tuple(ConvolutionStrategy(kernel) for kernel in kernels)
@@ -80,7 +79,6 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
 
 def attention_strategies(target: Target) -> tuple[AttentionStrategy, ...]:
     """Kernels for attention, best first."""
-
     return tuple(Kernel(target, registers) for registers in REGISTERS)
 
 

@@ -14,10 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..._mlir import ir
 from ...strategy import Accept, Contraction, Decline, Estimate
 from ..base import Target
+from ..detach import detached
 from ..roofline import roofline
 from ..tile_and_fuse import MmaStrategy
+from .rewrite import convolution_in_f16, matmul_in_f16
 from .split import Split, split_k
 
 EXACT_SUM = 1 << 24  # the largest integer up to which f32 holds every integer
@@ -40,10 +43,6 @@ class ExactF16Plan:
     mma: Any = None  # the MmaPlan of the f16 contraction, None: IREE chooses
 
     def apply(self, op: Any) -> None:
-        from ..._mlir import ir
-        from ..detach import detached
-        from .rewrite import matmul_in_f16
-
         op = detached(op)  # here, where what a barrier keeps in memory is int8
         with ir.InsertionPoint(op):
             result, inner = matmul_in_f16(op, self.contraction, self.split, self.split_dim)
@@ -65,9 +64,6 @@ class ExactF16ConvPlan:
     split: Split  # of the channels
 
     def apply(self, op: Any) -> None:
-        from ..._mlir import ir
-        from .rewrite import convolution_in_f16
-
         with ir.InsertionPoint(op):
             result = convolution_in_f16(op, self.contraction, self.split)
         op.results[0].replace_all_uses_with(result)

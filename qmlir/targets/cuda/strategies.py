@@ -54,7 +54,6 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
-
     mma = MmaStrategy(target, machine(target), usable=_mma_sync)
     units = _UNITS[target.name]
     int8 = (WgmmaStrategy(target, units),) if target.name == "sm_90a" else ()

@@ -95,7 +95,6 @@ class ByRows:
 
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`."""
-
         plans = [variant.plan for _, variant in self.variants]
         bounds = [most for most, _ in self.variants if most is not None]
 

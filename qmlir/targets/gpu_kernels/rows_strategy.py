@@ -27,7 +27,6 @@ class RowsPlan:
 
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`; `op` is the group's last."""
-
         rows, index = self.rows, ir.IndexType.get()
         kernel = RowsKernel(rows, self.machine)
         function = function_of(op)

@@ -105,7 +105,6 @@ class DotPlan(KernelPlan):
 
     def cost(self) -> float:
         """Slots of a thread's instructions, times rounds over the machine; or those that reading takes."""
-
         shape, form = self.shape, self.weights
         assert self.kernel.m is not None
         rows, columns = shape.tile
@@ -184,7 +183,6 @@ class DotStrategy:
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
-
         if unfit := unreadable(kernel) or unsupported(kernel, self.machine):
             return unfit
         codes = byte_codes(constant_codes(kernel))
@@ -239,7 +237,6 @@ class Checked(Strategy, Protocol):
 
 def considered(strategy: Checked, c: Contraction) -> Accept | Decline:
     """Whether a strategy takes a contraction."""
-
     kernel = strategy.kernel_of(c)
     if isinstance(kernel, Decline):
         return kernel

@@ -49,7 +49,6 @@ class Codes:
 
     def bytes_of(self, word: Any) -> list[Any]:
         """The words of bytes `code << shift` in a stored word, in order."""
-
         if self.e2m1:
             return [doubled_e2m1(arith.shrui(word, e.word(4 * i)) if i else word) for i in range(self.fields)]
         if self.bits == 8:
@@ -88,7 +87,6 @@ def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:
 
 def offset_of(codes: Array, kernel: Kernel, bits: int) -> int | None:
     """What is taken off the codes so that they fit `bits` with a sign; None where they do not."""
-
     if kernel.rhs.e2m1:
         return 0 if bits == 4 else None
     if bits == 8:
@@ -104,5 +102,4 @@ def offset_of(codes: Array, kernel: Kernel, bits: int) -> int | None:
 
 def packed(codes: Array, form: Codes) -> Any:
     """The weight `[.., N, K]` as a constant at the insertion point, bytes `[.., K / depth, N, 4 * words]`."""
-
     return constant_bytes(form.layout(*codes.shape[-2:]).each(codes))

@@ -85,7 +85,6 @@ class ScaledStrategy:
 
 def _scales(op: Any) -> tuple[Any, Any, Any] | str:
     """The op that sums the groups with both scales, and these `[M, G]` and `[N, G]`; or why there are none."""
-
     users = [use.owner.operation for use in op.results[0].uses]
     if len(users) != 1 or users[0].name != "linalg.generic" or len(users[0].operands) != 4:
         return "the groups are not summed with two scales"
@@ -106,7 +105,6 @@ def _scales(op: Any) -> tuple[Any, Any, Any] | str:
 
 def _codes(op: Any, side: int) -> Any:
     """The codes of one side, None where they lie otherwise."""
-
     lhs, rhs, out = (_dimensions(m.value) for m in linalg.get_indexing_maps(op))
     g, m, n = out
     if (lhs if side == 0 else rhs)[:2] != [m if side == 0 else n, g] or len(lhs) != 3 or len(rhs) != 3:

@@ -192,7 +192,6 @@ _COMPUTE = ("fp64", "fp32", "fp16", "int64", "int32", "int16", "int8")
 
 def properties_of(device: Device) -> Properties | None:
     """What the Vulkan loader knows of a device of the runtime, whose name is the loader's and the driver's."""
-
     return next((p for p in properties() if device.name.startswith(p.name)), None)
 
 

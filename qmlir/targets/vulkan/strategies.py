@@ -69,7 +69,6 @@ class BoundedPlan:
 
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`. The check is the host's: nothing is computed."""
-
         maps = [list(a.value.results) for a in linalg.get_indexing_maps(op)]
         index = ir.IndexType.get()
         with ir.InsertionPoint(op), op.location:

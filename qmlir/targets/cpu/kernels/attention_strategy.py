@@ -25,7 +25,6 @@ class AttentionPlan:
 
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`."""
-
         attention = self.attention
         function = function_of(op)
         with op.location, ir.InsertionPoint(function):
@@ -69,7 +68,6 @@ class AttentionStrategy:
 
     def consider(self, attention: Attention) -> Accept | Decline:
         """See `strategy.AttentionStrategy`."""
-
         missing = self.registers.features - set(self.target.cpu_features)
         if missing:
             return Decline(f"{self.target.spelling} lacks {', '.join(sorted(missing))}", "name a CPU that has it")

@@ -24,7 +24,6 @@ class RowsPlan:
 
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`; `op` is the group's last."""
-
         rows = self.rows
         function = function_of(op)
         with op.location, ir.InsertionPoint(function):
@@ -71,7 +70,6 @@ class RowsStrategy:
 
     def consider(self, rows: Rows) -> Accept | Decline:
         """See `strategy.RowsStrategy`."""
-
         missing = self.lanes.features - set(self.target.cpu_features)
         if missing:
             return Decline(f"{self.target.spelling} lacks {', '.join(sorted(missing))}", "name a CPU that has it")

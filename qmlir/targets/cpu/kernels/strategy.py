@@ -60,7 +60,6 @@ class KernelPlan:
 
     def estimate(self) -> Estimate:
         """For choosing between sizes of chunks."""
-
         return Estimate(None, cost=nanoseconds_of(self._gemm()))
 
     def apply(self, op: Any) -> None:
@@ -132,7 +131,6 @@ class ConvolutionStrategy:
 
     def check(self, c: Contraction) -> Accept | Decline:
         """Whether the product of the patches will fit."""
-
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
             return Decline(
                 f"{c.lhs} x {c.rhs} -> {c.acc}: the kernel multiplies i8 by i8", "integer codes on both sides"
@@ -205,7 +203,6 @@ class ProductStrategy(ABC):
 
     def of_group(self, op: Any) -> Accept | Decline:
         """Whether it computes a product and what is fused with it."""
-
         try:
             kernel = describe(op, extended=True)
         except Unfit as unfit:
@@ -237,7 +234,6 @@ class ProductStrategy(ABC):
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether this micro-kernel computes `kernel`."""
-
         if sum(size is None for size in kernel.row_sizes) > 1:
             return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
         codes = codes_of(kernel)

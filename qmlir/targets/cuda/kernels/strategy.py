@@ -55,7 +55,6 @@ class KernelPlan:
 
     def outline(self, emit: Emit, beside: Sequence[KernelPlan]) -> None:
         """See `by_rows.SizedPlan`."""
-
         made = self.generator
         padded_k = max(plan.generator.padded_k for plan in (self, *beside))
 
@@ -213,7 +212,6 @@ class ProductStrategy(Tiled):
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
         """See `by_rows.SizedStrategy`."""
-
         if c.kind != "matmul":
             return Decline(f"a {c.kind}", "write it as a matmul")
         if declined := self.unlike(c):
@@ -256,7 +254,6 @@ def _no_int8(c: Contraction) -> Decline | None:
 
 def _unfit(kernel: Kernel) -> Decline | None:
     """What no kernel here computes."""
-
     if sum(size is None for size in kernel.row_sizes) > 1:
         return Decline("more than one axis of the rows is dynamic", "at most one dynamic axis")
     if kernel.lhs.source_axes[-1] != "k" or set(kernel.lhs.source_axes) - {"b", "m", "g", "k"}:
@@ -358,7 +355,6 @@ class ConvolutionStrategy:
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
         """See `by_rows.SizedStrategy`."""
-
         if c.kind != "conv2d":
             return Decline(f"a {c.kind}", "a convolution")
         if declined := self.matmul.unlike(c):
@@ -423,7 +419,6 @@ class WeightOnlyStrategy(ProductStrategy):
 
     def check(self, kernel: Kernel, c: Contraction) -> Accept | Decline:
         """Whether a tile computes `kernel`."""
-
         if kernel.n < 8:
             return Decline(f"N is {kernel.n}: fewer columns than one instruction has", "other routes sum along K")
         element = str(kernel.lhs.value.type.element_type)

@@ -16,7 +16,6 @@ def _intrinsic(name: str, arguments: list[Any], result: Any) -> Any:
 
 def _mulf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
     """A product that LLVM may not contract with a following sum: the epilogues of docs/semantics.md round both."""
-
     return llvm.ArithmeticFenceOp(arith.mulf(*operands)).result
 
 
@@ -53,7 +52,6 @@ class Amd:
 
     def dot(self, a: Any, b: Any, total: Any) -> Any:
         """`v_dot4_i32_i8`, or from RDNA3 on `v_dot4_i32_iu8` with a sign for each side."""
-
         i1 = ir.IntegerType.get_signless(1)
         no = arith.constant(i1, 0)
         if self.cdna:

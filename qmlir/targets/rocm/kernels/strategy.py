@@ -114,7 +114,6 @@ class MatrixStrategy:
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
-
         if not self.always and _plain(kernel):
             return Decline("IREE's own tiles take it with all that is fused, in one dispatch", "none needed")
         if unfit := unreadable(kernel, 16):
@@ -140,7 +139,6 @@ class MatrixStrategy:
 
     def _tiles(self, kernel: Kernel, step: Step) -> Tiles | None:
         """The cheapest tiles, None where those that are asked for do not fit."""
-
         m = kernel.m if kernel.m is not None else _TYPICAL
         sums = 2 if kernel.combine is not None else 1
         # Where accumulators come out of the same file as everything else, what makes halves of bytes takes as many.
@@ -171,7 +169,6 @@ def _cost(kernel: Kernel, tiles: Tiles, units: int) -> float:
 
 def _plain(kernel: Kernel) -> bool:
     """Whether the stock route takes the kernel in one dispatch, none of it slow."""
-
     if kernel.batch is not None and kernel.batch.index is not None:
         return False
     if kernel.rhs.decode is not None:
@@ -186,7 +183,6 @@ def _plain(kernel: Kernel) -> bool:
 
 def steps(kernel: Kernel, codes: Array, machine: Amd) -> Iterator[Step]:
     """Ways to step along K whose steps divide the groups, best first."""
-
     element, converted = _multiplied(kernel, machine)
     kinds = [i for i in INSTRUCTIONS[machine.arch] if i.element == element]
     wanted = 64 if machine.cdna or kernel.rhs.decode is None else 32

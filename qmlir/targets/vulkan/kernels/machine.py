@@ -43,6 +43,5 @@ class Spirv:
 
     def dot(self, a: Any, b: Any, total: Any) -> Any:
         """`OpSDotAccSat`: the sum is exact, for the verifier bounds it by i32."""
-
         packed = ir.Attribute.parse("#spirv.packed_vector_format<PackedVectorFormat4x8Bit>")
         return _create("spirv.SDotAccSat", total.type, [a, b, total], format=packed)

@@ -61,7 +61,6 @@ class CooperativePlan(KernelPlan):
 
     def cost(self) -> float:
         """See `gpu_kernels.strategy.DotPlan`."""
-
         plan = self.made()
         assert self.kernel.m is not None
         blocks = -(-self.kernel.m // TILE) * -(-self.kernel.n // TILE)
@@ -120,7 +119,6 @@ class CooperativeKernelStrategy:
 
     def check(self, kernel: Kernel) -> Accept | Decline:
         """Whether the kernel can be computed this way."""
-
         decodes = kernel.rhs.decode is not None
         matrices = self._matrices("f16", "f16", "f32") if decodes else self._matrices("i8", "i8", "i32")
         if unfit := unreadable(kernel, 8 if decodes else 16):
@@ -158,5 +156,4 @@ class CooperativeKernelStrategy:
 
 def _instructions(matrix: Mma, depth: int) -> int:
     """Of a subgroup's step of `depth` along K."""
-
     return WAVE // matrix.m * (WAVE // matrix.n) * (depth // matrix.k)
