@@ -7,20 +7,19 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from .. import _html, inputs
 from ..dialect.dtypes import Array
+from ..emulation.program import Emulation, options_of
 from ..errors import UsageError
+from ..plots import errors
 from ..spec import Signature
 from .compare import Comparison, Tolerance, compare
+from .layers import Layer
 from .ways import ORACLES, Replayable, Way, open_way
-
-if TYPE_CHECKING:
-    from ..emulation.program import Emulation
-    from .layers import Layer
 
 __all__ = ["ORACLES", "Comparison", "Report", "Tolerance", "check"]
 
@@ -88,7 +87,6 @@ class Report:
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """The error of each layer (of each output when there are none) as a picture: written to `path`, or returned as
         matplotlib's figure. Needs the extra `plot`."""
-        from ..plots import errors
 
         return errors(self, path)
 
@@ -177,7 +175,6 @@ def check(
     Raises:
         UsageError: what cannot be compared. What the two ways raise themselves.
     """
-    from ..emulation.program import options_of
     from .compiled import compiled, loaded
 
     tolerance = tolerance or Tolerance()

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from .. import compiler, runtime
+from .._mlir import context
 from ..artifact import Artifact
 from ..dialect.dtypes import Array
 from ..emulation.program import Emulation
 from ..errors import InputError, SlowFallbackWarning, UsageError
 from ..inputs import Role
 from ..spec import Signature
+from ..targets import resolve
 from .layers import Layer, layers, return_also
 from .program import prepared
 
@@ -42,14 +44,11 @@ class Compiled:
     def layers(self) -> list[Layer]:
         if self._make is None:
             return []
-        from .._mlir import context
 
         with context() as ctx:
             return layers(self._make(ctx), self._function)
 
     def run_layers(self, arguments: Sequence[Array], chosen: Sequence[Layer], alone: bool = False) -> list[Array]:
-        from ..targets import resolve
-
         make = self._make
         assert make is not None
 

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..compiler import Options, builder, parameter_loader
+from ..passes.base import State
+from ..passes.core.bake_parameters import BakeParametersPass
+from ..passes.core.verify import VerifyPass
 from .layers import inline_calls, only
 
 
@@ -15,10 +18,6 @@ def prepared(source: Any, function: str, options: Mapping[str, Any]) -> Callable
     load = parameter_loader(Options(parameters=dict(options.get("parameters") or {})))
 
     def make(ctx: Any) -> Any:
-        from ..passes.base import State
-        from ..passes.core.bake_parameters import BakeParametersPass
-        from ..passes.core.verify import VerifyPass
-
         module = build(ctx)
         state = State(parameters=load)
         VerifyPass().run(module, state)

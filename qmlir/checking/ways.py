@@ -9,16 +9,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from ..dialect.dtypes import Array
+from ..emulation.backends import BACKENDS as EMULATED
+from ..emulation.program import Emulation
 from ..errors import UsageError
 from ..inputs import Role
 from ..spec import Signature
-
-if TYPE_CHECKING:
-    from ..emulation.program import Emulation
-    from .layers import Layer
+from ..targets import BACKENDS
+from .layers import Layer
 
 ORACLES: dict[str, str] = {
     "reference": ".reference",
@@ -64,7 +64,6 @@ def open_way(
     Raises:
         UsageError, TargetError: what it is none of.
     """
-    from ..emulation.backends import BACKENDS as EMULATED
     from .compiled import compiled, loaded
 
     if against in ORACLES:
@@ -75,7 +74,6 @@ def open_way(
         return loaded(path, function, emulate)
     if path.suffix == ".mlir" or path.is_file():
         return compiled(path, function, target, options, emulate)
-    from ..targets import BACKENDS
 
     if against.partition(":")[0] not in BACKENDS:
         raise UsageError(

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..dialect.dtypes import Array
+from ..dialect.reference.packing import pack
 from ..errors import CheckpointError
 from .config import check_fields, choice, group_size_of
 from .parts import FLOATS, nibbles, part
@@ -118,6 +119,5 @@ class Gptq:
 
 def _packed(codes: Array, bits: int) -> Array:
     """Codes `[N, K]` to bytes, low bits first."""
-    from ..dialect.reference.packing import pack
 
     return pack(codes, f"u{bits}", "low_first")

@@ -19,7 +19,7 @@ import numpy as np
 from .._spelling import did_you_mean
 from ..dialect.dtypes import DTYPES, Array
 from ..errors import CheckpointError
-from .config import quantization_of
+from .config import quantization_of, read_json
 from .contents import Checkpoint, Entry, Value
 from .mapped import mapped, view
 from .registry import Scheme, scheme_of
@@ -123,7 +123,6 @@ def _weight(scheme: Scheme, name: str, tensors: Tensors, path: Path) -> Value:
 
 def _shards(path: Path) -> list[Path]:
     """The files that an index names; they lie beside it."""
-    from .config import read_json
 
     index = read_json(path)
     weights = index.get("weight_map")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..dialect.dtypes import DTYPES, Array
+from ..dialect.reference import dequantize
 from ..errors import UsageError
 
 
@@ -115,7 +116,6 @@ class QuantizedWeight:
 
     def dequantize(self) -> Array:
         """The real weight, f32 `[.., N, K]`, by `qmlir.reference.dequantize`."""
-        from ..dialect.reference import dequantize
 
         n, k = self.shape[-2:]
         d = DTYPES[self.dtype]

@@ -10,8 +10,10 @@ from typing import Any
 
 from .. import inputs
 from ..artifact import Artifact
+from ..compiler import compile
 from ..dialect.dtypes import Array
 from ..errors import UsageError
+from ..runtime import load
 from .launch import Counts
 from .program import Emulation, options_of
 
@@ -100,8 +102,6 @@ def count(
         UsageError: no such function. TargetError: a target that is not emulated. EmulationError: a kernel does what no
         kernel may do. InputError: arguments that do not fit.
     """
-    from ..compiler import compile
-    from ..runtime import load
 
     rows = []
     for i, source in enumerate(programs):

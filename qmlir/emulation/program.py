@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..errors import TargetError
+from ..runtime import emulated_device
+from ..targets import resolve
 from ..targets.base import Target
 from .backends import BACKENDS
 from .driver import Driver, driver_of
@@ -70,7 +72,6 @@ class Emulated:
 
     def device(self) -> Any:
         """IREE's device."""
-        from ..runtime import emulated_device
 
         number = self.driver.number(self.target)
         return emulated_device(self.driver.backend.driver, number)
@@ -102,7 +103,6 @@ def emulated(manifest: Mapping[str, Any], options: Emulation) -> Emulated:
         TargetError: a target that is not emulated, or a process with the vendor's driver.
         UsageError: a part is missing that `qmlir[emulate]` installs.
     """
-    from ..targets import resolve
 
     spelling = str(manifest["target"])
     kind = spelling.partition(":")[0]

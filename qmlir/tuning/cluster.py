@@ -10,6 +10,8 @@ from typing import Any
 
 from ..artifact import Artifact, read_manifest
 from ..errors import QmlirError, UsageError
+from ..targets import resolve
+from ..targets.devices import present_device
 from . import measure
 from .measure import Caller, Result, Step
 
@@ -21,8 +23,6 @@ def measure_on_worker(
     key: str, default: bytes, candidate: bytes, function: str, size: int, host: str, seconds: float
 ) -> Result:
     """On a worker: a candidate against the default, both as the bytes of their files. Results are plain data."""
-    from ..targets import resolve
-    from ..targets.devices import present_device
 
     with _ALONE:
         try:

@@ -21,6 +21,7 @@ from ..explanation import Explanation, explain
 from ..files import write_atomically
 from ..strategy import seconds_text
 from ..targets import resolve
+from ..targets.devices import present_device
 from .choices import Choice, ranked, space_of
 from .database import Database, Record, key_of
 from .measure import PLAN, measure_folder, read_json, read_plan, read_results
@@ -178,6 +179,5 @@ def tune(
 
 def device_name(target: str) -> str:
     """What the times were measured on."""
-    from ..targets.devices import present_device
 
     return present_device(resolve(target)) or "unknown"

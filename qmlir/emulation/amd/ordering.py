@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..memory import Allocation
 from .gang import Array, Gang
 from .shadow import Fault
 
 if TYPE_CHECKING:
-    from ..memory import Allocation
     from .reach import Reach
 
 _MOST = 0xFFFF

@@ -17,6 +17,7 @@ from ...ir.build import truths
 from ...spec import TensorSpec
 from ..raising import Tensor
 from ..torch_mlir import to_linalg, without_ir
+from .model import refuse
 from .types import TORCH, vtensor
 
 _HEAD = (
@@ -150,6 +151,5 @@ def _attribute(node: Any, a: Any) -> Any:
     if a.type == kind.TENSOR:
         array, dtype = node.graph.model.array(a.t)
         return literal(Tensor.constant(array, dtype))
-    from .model import refuse
 
     raise refuse(f"attribute {a.name!r} of {node.op_type} is of a kind that is not imported", node.where)

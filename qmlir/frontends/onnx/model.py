@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 
 from ...dialect.dtypes import Array
+from ...dialect.reference.packing import unpack
 from ...errors import Diagnostic, FrontEndError
 from .types import BITS, ELEMENTS, element_name, stored
 
@@ -151,7 +152,6 @@ def _elements(raw: Array, kind: int, dims: tuple[int, ...]) -> Array:
         from ...dialect.dtypes import DTYPES
 
         return raw.view(DTYPES[dtype].numpy).reshape(dims)
-    from ...dialect.reference.packing import unpack
 
     return unpack(np.asarray(raw), dtype, "low_first", math.prod(dims)).reshape(dims)
 

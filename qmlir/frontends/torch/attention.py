@@ -15,7 +15,7 @@ import torch
 from torch.fx import Node
 
 from ..._mlir import arith, ir
-from ...ir.build import Arg, drop_axes, elementwise, empty, loop_index, scalar
+from ...ir.build import Arg, dims, drop_axes, elementwise, empty, loop_index, scalar
 from ...spec import TensorSpec
 from ..raising import Raising, Tensor, register_raising
 from .custom_ops import NAMESPACE
@@ -294,8 +294,6 @@ def _attention(values: Sequence[Any], maps: Sequence[Any], masked: bool) -> Any:
 
 
 def _sizes(operands: dict[str, Tensor]) -> dict[str, Any]:
-    from ...ir.build import dims
-
     found: dict[str, Any] = {}
     for letters, t in operands.items():
         for letter, size in zip(letters, dims(t.value), strict=True):

@@ -18,7 +18,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from ...errors import Diagnostic, FrontEndError, QmlirError
+from ... import compile as compile_program, load
+from ..._spelling import did_you_mean
+from ...errors import Diagnostic, FrontEndError, QmlirError, UsageError
 from .custom_ops import register
 from .graph import Graph, aten, is_tensor
 from .program import decompositions, digest_of, freeze_inputs
@@ -36,9 +38,6 @@ def backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[
 
     Raises QmlirError for unknown options."""
     from torch._dynamo.backends.common import aot_autograd
-
-    from ..._spelling import did_you_mean
-    from ...errors import UsageError
 
     told = dict(options or {})
     for name in told:
@@ -195,8 +194,6 @@ class Subgraph:
         return [_state(args[i]) for i in self.static] != self._frozen
 
     def _compile(self, args: Sequence[Any]) -> None:
-        from ... import compile as compile_program, load
-
         try:
             self._refuse(args)
             constants = {self.placeholders[i].name: args[i] for i in self.static}

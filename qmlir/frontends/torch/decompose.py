@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from .graph import Graph, aten, fake_like, mode_of
+from .program import decompositions
 from .rules import rule_of
 
 # Known to fail, so not tried first.
@@ -71,7 +72,6 @@ def _traced(graph: Graph, node: Node, rule: Callable[..., Any]) -> tuple[Any, li
         return found
 
     mode = mode_of(node.graph)
-    from .program import decompositions
 
     try:
         with torch.no_grad(), mode or nullcontext():

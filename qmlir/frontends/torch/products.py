@@ -31,6 +31,7 @@ from .graph import (
     shape_of,
     sole_user,
 )
+from .int4pack import unpack_for_cpu
 from .quantised import Operand, dequantised, quantised, reshaped
 
 # The steps of the epilogue, in order.
@@ -222,7 +223,6 @@ def _int8pack_mm(graph: Graph, node: Node) -> Product | None:
 
 def _int4pack_mm(graph: Graph, node: Node) -> Product | None:
     """tinygemm's weight: `(q - 8) * scale + zero`, packed in an order that depends on the CPU."""
-    from .int4pack import unpack_for_cpu
 
     lhs, packed, _, scales_and_zeros = node.args
     weight, both = graph.constant(packed), graph.constant(scales_and_zeros)

@@ -11,7 +11,7 @@ from ...._mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....ir import build
 from ....ir.scalars import i32
-from ...raising import Decline, Tensor, raises
+from ...raising import Decline, Tensor, build as build_op, raises
 from ...tensors import (
     at_axis,
     elementwise,
@@ -120,7 +120,6 @@ def quantize_linear(op: Any) -> Tensor:
 def quantize(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: str, *, saturate: bool = True) -> Tensor:
     """f32 numbers to codes with a scale that broadcasts. ONNX divides by the scale, where `qmlir.quantize` multiplies
     by its reciprocal: the two are one for powers of two, and otherwise the division comes first, with a scale of 1."""
-    from ...raising import build as build_op
 
     d = DTYPES[dtype]
     if d.kind != "int":
