@@ -21,13 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
-from .._mlir import ir
 from ..dialect.dtypes import DTYPES, Array, from_numpy
-from ..dialect.ods import OpError, problem
-from ..dialect.shapes import ShapeError
 from ..errors import UsageError
-from ..ir.build import dense
 from ..spec import TensorSpec
 from .patterns import (
     foreign_patterns as foreign_patterns,
@@ -81,6 +76,7 @@ class Tensor:
         """The `ir.Value`; for an array, an `arith.constant` at the current insertion point."""
         if self._value is not None:
             return self._value
+        from ..ir.build import dense
 
         assert self.array is not None
         return dense(self.array, self.dtype if DTYPES[self.dtype].kind == "float" else None)
@@ -145,6 +141,10 @@ class Raising(ABC):
 
 def build(op: str, location: Any = None, **arguments: Any) -> Any:
     """`Raising.build` at the current insertion point."""
+    from .. import ops
+    from .._mlir import ir
+    from ..dialect.ods import OpError, problem
+    from ..dialect.shapes import ShapeError
 
     operation: ops.Operation = ops.BY_NAME[op]
     known = set(operation._operands)

@@ -159,7 +159,7 @@ TARGETS: tuple[Target, ...] = (
         shared_kib=160,
         banks=64,
         extra="dma_sizes = [32, 128], ",
-        # Not MFMA_SCALE_F32_32x32x64_B32: its lanes hold codes of one byte in another order (scaled_emit.py).
+        # Not MFMA_SCALE_F32_32x32x64_B32: its lanes hold codes of one byte in another order (scaled.py).
         scaled_mma=("MFMA_SCALE_F32_16x16x128_B32",),
     ),
     _rocm(

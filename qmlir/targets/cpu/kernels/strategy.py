@@ -20,7 +20,7 @@ from ....kernels.scaled import scaled
 from ....kernels.weights import constant_bytes, known
 from ....strategy import Accept, Contraction, Decline, Estimate, Knob, confirmed
 from ...base import Target
-from ...patches import convolution_as_matmul
+from ...im2col import convolution_as_matmul
 from ..threads.program import team_of
 from .depthwise import CHANNELS
 from .forecast import nanoseconds_of
