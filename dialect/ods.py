@@ -1,5 +1,5 @@
-"""The definition layer: one Python class per operation gives the OpView that parsing returns, a typed
-builder, the verifier and the upstream IRDL text.
+"""The definition layer: one Python class per operation gives the view that passes read it by, a typed builder, the
+verifier, the Python function's signature (`qmlir.ops`) and the upstream IRDL text.
 
 A class attribute declares each operand, attribute and result::
 
@@ -30,14 +30,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
-from .._mlir import ir, register_dialect, register_operation
+from .._mlir import ir
 from .._spelling import did_you_mean, location_text
 from ..errors import Diagnostic
+from .shapes import Shape
 from .sizes import Size
 
 NAMESPACE = "qmlir"
 Axes = tuple[str | Size | int | None, ...]
 Sizes = dict[str, Axes]
+Spec = tuple[Shape, str]  # of a value, and its dtype
+Operands = Mapping[str, Spec]
+Attributes = Mapping[str, Any]
 OPERAND_NAMES = "operand_names"
 # How older text, and IRDL, say which optional operands are there: one count for each operand of the definition.
 SEGMENTS = "operandSegmentSizes"
@@ -95,6 +99,7 @@ class AttrKind:
 
     description: str
     irdl: str
+    python: str  # type of the value
 
     def read(self, attribute: Any) -> Any:
         """The Python value. Raises OpError when the attribute is of another kind."""
@@ -105,7 +110,7 @@ class AttrKind:
 
 
 class Enum(AttrKind):
-    irdl = 'irdl.base "#builtin.string"'
+    irdl, python = 'irdl.base "#builtin.string"', "str"
 
     def __init__(self, values: Sequence[str]) -> None:
         self.values = tuple(values)
@@ -123,11 +128,13 @@ class Enum(AttrKind):
 
 
 class _Scalar(AttrKind):
-    def __init__(self, description: str, irdl: str, cls: Any, build: Callable[[Any], Any]) -> None:
-        self.description, self.irdl, self._cls, self._build = description, irdl, cls, build
+    """`kind` is the name of the attribute's class."""
+
+    def __init__(self, description: str, python: str, irdl: str, kind: str, build: Callable[[Any], Any]) -> None:
+        self.description, self.python, self.irdl, self._kind, self._build = description, python, irdl, kind, build
 
     def read(self, attribute: Any) -> Any:
-        if not isinstance(attribute, self._cls):
+        if not isinstance(attribute, getattr(ir, self._kind)):
             raise OpError(f"must be {self.description}, but got {attribute}")
         return attribute.value
 
@@ -135,17 +142,21 @@ class _Scalar(AttrKind):
         return self._build(value)
 
 
-BOOL: AttrKind = _Scalar("a bool", 'irdl.base "#builtin.integer"', ir.BoolAttr, lambda v: ir.BoolAttr.get(bool(v)))
+BOOL: AttrKind = _Scalar(
+    "a bool", "bool", 'irdl.base "#builtin.integer"', "BoolAttr", lambda v: ir.BoolAttr.get(bool(v))
+)
 I64: AttrKind = _Scalar(
     "an integer",
+    "int",
     'irdl.base "#builtin.integer"',
-    ir.IntegerAttr,
+    "IntegerAttr",
     lambda v: ir.IntegerAttr.get(ir.IntegerType.get_signless(64), int(v)),
 )
 F32: AttrKind = _Scalar(
     "a float",
+    "float",
     'irdl.base "#builtin.float"',
-    ir.FloatAttr,
+    "FloatAttr",
     lambda v: ir.FloatAttr.get(ir.F32Type.get(), float(v)),
 )
 
@@ -153,23 +164,23 @@ F32: AttrKind = _Scalar(
 class _Array(AttrKind):
     irdl = 'irdl.base "#builtin.dense_array"'
 
-    def __init__(self, length: int, what: str, cls: Any) -> None:
-        self.length, self._cls = length, cls
+    def __init__(self, length: int, what: str, python: str, kind: str) -> None:
+        self.length, self.python, self._kind = length, f"tuple[{python}, ...]", kind
         self.description = f"an array of {length} {what}"
 
     def read(self, attribute: Any) -> tuple[Any, ...]:
-        if not isinstance(attribute, self._cls) or len(attribute) != self.length:
+        if not isinstance(attribute, getattr(ir, self._kind)) or len(attribute) != self.length:
             raise OpError(f"must be {self.description}, but got {attribute}")
         return tuple(attribute)
 
     def build(self, value: Any) -> Any:
-        return self._cls.get(list(value))
+        return getattr(ir, self._kind).get(list(value))
 
 
 class _Dense(AttrKind):
     """Elements of a tensor; read as the attribute."""
 
-    description = "elements of a tensor"
+    description, python = "elements of a tensor", "Any"
     irdl = 'irdl.base "#builtin.dense_intorfp_elements"'
 
     def read(self, attribute: Any) -> Any:
@@ -186,12 +197,12 @@ DENSE: AttrKind = _Dense()
 
 def I64s(length: int) -> AttrKind:
     """`array<i64: ...>` of `length` integers."""
-    return _Array(length, "i64 integers", ir.DenseI64ArrayAttr)
+    return _Array(length, "i64 integers", "int", "DenseI64ArrayAttr")
 
 
 def F64s(length: int) -> AttrKind:
     """`array<f64: ...>` of `length` floats."""
-    return _Array(length, "f64 floats", ir.DenseF64ArrayAttr)
+    return _Array(length, "f64 floats", "float", "DenseF64ArrayAttr")
 
 
 # -------------------------------------------------------------------------------------------------- fields
@@ -199,13 +210,15 @@ def F64s(length: int) -> AttrKind:
 
 @dataclass
 class Field:
-    """One declared operand, attribute or result; `name` is filled in by the class."""
+    """One declared operand, attribute, result or parameter; `name` is filled in by the class."""
 
-    kind: str  # "operand" | "attr" | "result"
+    kind: str  # "operand" | "attr" | "result" | "parameter"
     constraint: Constraint | None = None
     attribute: AttrKind | None = None
     optional: bool = False
     default: Any = None
+    internal: bool = False
+    implied: bool = False
     name: str = ""
 
 
@@ -217,13 +230,21 @@ def result(constraint: Constraint, optional: bool = False) -> Any:
     return Field("result", constraint, optional=optional)
 
 
-def attr(kind: AttrKind, default: Any = None, required: bool = False) -> Any:
-    """An attribute. Without `required` it may be left out and then reads as `default`."""
-    return Field("attr", attribute=kind, optional=not required, default=default)
+def attr(
+    kind: AttrKind, default: Any = None, required: bool = False, internal: bool = False, implied: bool = False
+) -> Any:
+    """An attribute. Without `required` it may be left out and then reads as `default`. `internal`: passes write it, and
+    it is no argument of the function. `implied`: where it is not given, the function states it by its other arguments.
+    """
+    return Field("attr", attribute=kind, optional=not required, default=default, internal=internal, implied=implied)
+
+
+def parameter(kind: AttrKind) -> Any:
+    """An argument of the function that shapes the op's result, and is no attribute of the op."""
+    return Field("parameter", attribute=kind, optional=True)
 
 
 OPS: dict[str, type[Op]] = {}
-_dialect = register_dialect(type("QmlirDialect", (ir.Dialect,), {"DIALECT_NAMESPACE": NAMESPACE}))
 
 
 def _accessor(f: Field, index: int) -> property:
@@ -234,22 +255,30 @@ def _accessor(f: Field, index: int) -> property:
     return property(lambda self: self._attribute(f), doc=f"attribute: {f.attribute and f.attribute.description}")
 
 
-class Op(ir.OpView):
-    """Base of the dialect's ops. See the module's docstring."""
+class Op:
+    """An operation, read by the fields of its class. See the module's docstring."""
 
+    OPERATION_NAME: ClassVar[str]
+    RESULTS: ClassVar[tuple[int, int]]  # least and most
     FIELDS: ClassVar[tuple[Field, ...]] = ()
     OPERANDS: ClassVar[tuple[str, ...]] = ()
     REQUIRED: ClassVar[tuple[str, ...]] = ()  # the operands that are not optional
+    PARAMETERS: ClassVar[tuple[Field, ...]] = ()
+    POSITIONAL: ClassVar[tuple[str, ...]] = ()  # arguments of the function that need no name, besides the required ones
+    FUNCTION: ClassVar[str]  # its name in `qmlir.ops`
 
-    def __init_subclass__(cls, *, name: str = "", **kw: Any) -> None:
+    def __init_subclass__(cls, *, name: str = "", function: str = "", **kw: Any) -> None:
         super().__init_subclass__(**kw)
         own = []
         for key, value in list(cls.__dict__.items()):
             if isinstance(value, Field):
                 value.name = key
                 own.append(value)
+        cls.PARAMETERS = tuple(f for f in own if f.kind == "parameter")
+        for f in cls.PARAMETERS:
+            delattr(cls, f.name)
         # Inherited fields (a product's epilogue) come where the base class put them; own ones follow.
-        cls.FIELDS = (*cls._order(own),)
+        cls.FIELDS = tuple(cls._order([f for f in own if f.kind != "parameter"]))
         for kind in ("operand", "result", "attr"):
             for i, f in enumerate(f for f in cls.FIELDS if f.kind == kind):
                 setattr(cls, f.name, _accessor(f, i))
@@ -258,14 +287,22 @@ class Op(ir.OpView):
         operands = [f for f in cls.FIELDS if f.kind == "operand"]
         results = [f for f in cls.FIELDS if f.kind == "result"]
         cls.OPERATION_NAME = f"{NAMESPACE}.{name}"
-        cls._ODS_REGIONS = (0, True)
+        cls.FUNCTION = function or name
         cls.OPERANDS = tuple(f.name for f in operands)
         cls.REQUIRED = tuple(f.name for f in operands if not f.optional)
-        cls._ODS_OPERAND_SEGMENTS = None
-        cls._ODS_RESULT_SEGMENTS = None
         cls.RESULTS = (sum(not f.optional for f in results), len(results))
         OPS[cls.OPERATION_NAME] = cls
-        register_operation(_dialect)(cls)
+
+    def __init__(self, operation: Any) -> None:
+        self.operation = operation
+
+    @property
+    def results(self) -> Any:
+        return self.operation.results
+
+    @property
+    def location(self) -> Any:
+        return self.operation.location
 
     @classmethod
     def _order(cls, own: list[Field]) -> list[Field]:
@@ -305,7 +342,13 @@ class Op(ir.OpView):
             loc=loc,
             ip=ip,
         )
-        return op.opview
+        return cls(op)
+
+    @staticmethod
+    def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
+        """Shapes and dtypes of the results, from those of the operands that are given: for callers that start from
+        arrays. What the verifier asks of the results' types is this too. Raises ValueError for what has no result."""
+        raise NotImplementedError
 
     # ---- reading
 
@@ -441,6 +484,11 @@ class View:
         return types.MethodType(member, self)
 
 
+def view_of(op: Any) -> Any:
+    """An operation of the dialect, by the fields of its class."""
+    return OPS[op.name](op)
+
+
 def names_attribute(names: Iterable[str]) -> Any:
     """`operand_names` of an op."""
     return ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
@@ -473,7 +521,7 @@ def problem(op: Any) -> str:
     if op.name not in OPS:
         known = [name.split(".", 1)[1] for name in OPS]
         return f"is not an op of this dialect{did_you_mean(op.name.split('.', 1)[1], known)}"
-    view = op.opview
+    view = view_of(op)
     try:
         view.verify_structure()
         view.verify_semantics()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._mlir import ir
-from .ods import OPERAND_NAMES, OPS, SEGMENTS, attribute_names, names_attribute
+from .ods import OPERAND_NAMES, OPS, SEGMENTS, attribute_names, names_attribute, view_of
 
 _EPILOGUE = (
     "lhs_scale", "rhs_scale", "lhs_zero_point", "rhs_zero_point", "bias", "c", "act_scale", "out_scale",
@@ -57,7 +57,7 @@ def count_operands(module: Any) -> None:
 
     module.operation.walk(visit)
     for op in named:
-        given = op.opview.operands_by_name()
+        given = view_of(op).operands_by_name()
         counts = ir.DenseI32ArrayAttr.get([int(name in given) for name in OPS[op.name].OPERANDS])
         _replace(op, given, {SEGMENTS: counts})
 

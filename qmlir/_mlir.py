@@ -51,7 +51,6 @@ stream: Any = _Module("iree.compiler.dialects.stream")
 tensor: Any = _Module("iree.compiler.dialects.tensor")
 util: Any = _Module("iree.compiler.dialects.util")
 vector: Any = _Module("iree.compiler.dialects.vector")
-_ods_common: Any = _Module("iree.compiler.dialects._ods_common")
 
 __all__ = [
     "api",
@@ -69,8 +68,6 @@ __all__ = [
     "memref",
     "passmanager",
     "raw_data",
-    "register_dialect",
-    "register_operation",
     "rewrite",
     "scf",
     "session",
@@ -80,17 +77,6 @@ __all__ = [
     "util",
     "vector",
 ]
-
-
-def register_dialect(cls: Any) -> Any:
-    """Decorator of a dialect's class."""
-    return _ods_common._cext.register_dialect(cls)
-
-
-def register_operation(dialect: Any) -> Any:
-    """Decorator of the class of an operation of `dialect`."""
-    return _ods_common._cext.register_operation(dialect)
-
 
 # Building an op of a dialect that its context has not loaded crashes the process, and a compiler session's
 # context starts with none loaded.

@@ -31,13 +31,13 @@ _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor
 
 
 def _role(value: Any, depth: int = 0) -> dict[str, Any]:
-    from .dialect.ods import OPS
+    from .dialect.ods import OPS, view_of
     from .dialect.ops.common import shape_of
 
     for use in value.uses:
         op = use.owner.operation
         if op.name in OPS:
-            view = op.opview
+            view = view_of(op)
             names = [n for n, v in view.operands_by_name().items() if v == value]
             found: dict[str, Any] = {"role": names[0] if names else ""}
             experts = next((shape_of(getattr(view, n))[0] for n in ("rhs", "w1") if "expert_ids" in names

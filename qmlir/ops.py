@@ -11,58 +11,79 @@ from __future__ import annotations
 import hashlib
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
 
+from ._mlir import func, ir
 from ._spelling import did_you_mean
 from .arrays import to_numpy
 from .artifact import Artifact
-from .dialect import enums, infer
 from .dialect.dtypes import CODES, DTYPES, dtype_name, from_numpy, stored_codes
+from .dialect.ods import Enum, Field, Op, Spec
+from .dialect.ops import (
+    Conv2dQOp,
+    DequantOp,
+    DynamicQuantizeOp,
+    GroupedMatmulOp,
+    MoeAlignBlockSizeOp,
+    MoeOp,
+    QuantizeOp,
+    RouteOp,
+    ScaledMatmulOp,
+    SparseMatmulOp,
+    UnpackOp,
+)
+from .dialect.ops.common import tensor_type
 from .dialect.reference.matmul import normalize_epilogue
 from .errors import Diagnostic, UsageError, VerifyError
+from .ir.build import dense
 from .spec import TensorSpec
 
 Specs = dict[str, TensorSpec]
-
-_EPILOGUE_OPERANDS = ("bias", "c", "act_scale", "out_scale", "out_multiplier", "out_zero_point", "codebook",
-                      "lhs_global_scale", "rhs_global_scale")  # fmt: skip
-_QUANTISED = ("lhs_scale", "rhs_scale", "lhs_zero_point", "rhs_zero_point")
-_PRODUCT_ATTRIBUTES = ("lhs_dtype", "rhs_dtype", "packing", "zero_mode", "lhs_zero_mode", "compute_dtype", "bias_stage",
-                       "alpha", "beta", "activation", "act_clamp", "gate_layout", "out_dtype", "rounding",
-                       "clamp", "group_size")  # fmt: skip
-_CHOICES = {
-    "packing": enums.PACKING, "zero_mode": enums.ZERO_MODE, "bias_stage": enums.BIAS_STAGE,
-    "activation": enums.ACTIVATION, "gate_layout": enums.GATE_LAYOUT, "rounding": enums.ROUNDING,
-    "recipe": enums.RECIPE, "granularity": enums.GRANULARITY, "input_layout": enums.INPUT_LAYOUT,
-    "filter_layout": enums.FILTER_LAYOUT, "scoring": enums.SCORING, "routing_stage": enums.ROUTING_STAGE,
-}  # fmt: skip
 
 
 class Operation:
     """One operation of the dialect as a function. See the module's docstring."""
 
-    def __init__(
-        self,
-        name: str,
-        positional: tuple[str, ...],
-        operands: tuple[str, ...],
-        attributes: tuple[str, ...],
-        doc: str,
-        function: str = "",
-    ) -> None:
-        """`name` of the dialect's op, and of the function where that has no other."""
-        self.name, self.__name__ = name, function or name
-        self._positional = positional
-        self._operands = (*positional, *(o for o in operands if o not in positional))
-        self._required = tuple(n for n in positional if n != "zero_point")
-        self._attributes = attributes
-        self.__doc__ = doc
+    def __init__(self, definition: type[Op]) -> None:
+        self.definition = definition
+        self.name = definition.OPERATION_NAME.partition(".")[2]
+        self.__name__, self.__doc__ = definition.FUNCTION, definition.__doc__
+        self.positional = (*definition.REQUIRED, *definition.POSITIONAL)
+        self.required = definition.REQUIRED
+        self.operands = (*self.positional, *(n for n in definition.OPERANDS if n not in self.positional))
+        fields = [f for f in definition.FIELDS if f.kind == "attr" and not f.internal]
+        self.attributes = tuple(f.name for f in (*fields, *definition.PARAMETERS))
+        self._choices = {f.name: f.attribute.values for f in fields
+                         if isinstance(f.attribute, Enum) and not f.name.endswith("dtype")}  # fmt: skip
+        self.__signature__ = self._signature(fields)
         self._programs: dict[Any, Any] = {}
         self._lock = threading.Lock()
+
+    def _signature(self, fields: Sequence[Field]) -> Signature:
+        """Operands first, those that need no name before the others; what the function implies has no default."""
+        by_name = [Parameter(n, Parameter.KEYWORD_ONLY, default=None, annotation="ArrayLike | None")
+                   for n in self.operands if n not in self.positional]  # fmt: skip
+        for f in (*fields, *self.definition.PARAMETERS):
+            given = Parameter.empty if not f.optional else None if f.implied else f.default
+            assert f.attribute is not None
+            python = f.attribute.python if given is not None else f"{f.attribute.python} | None"
+            by_name.append(Parameter(f.name, Parameter.KEYWORD_ONLY, default=given, annotation=python))
+        by_name.append(Parameter("target", Parameter.KEYWORD_ONLY, default="cpu", annotation="str"))
+        return Signature([*self._unnamed(), *by_name])
+
+    def _unnamed(self) -> list[Parameter]:
+        kind = Parameter.POSITIONAL_OR_KEYWORD
+        return [
+            Parameter(n, kind, annotation="ArrayLike")
+            if n in self.required
+            else Parameter(n, kind, default=None, annotation="ArrayLike | None")
+            for n in self.positional
+        ]
 
     def __repr__(self) -> str:
         return f"<qmlir operation {self.__name__}>"
@@ -84,7 +105,7 @@ class Operation:
         for name, value in kw.items():
             if value is None:
                 continue
-            if name in self._operands:
+            if name in self.operands:
                 arrays[name] = value
             else:
                 attributes[name] = value
@@ -103,10 +124,10 @@ class Operation:
         return function(*[arrays[name] for name in order])
 
     def _name_of(self, i: int) -> str:
-        if i >= len(self._positional):
-            raise UsageError(f"{self.__name__} takes {len(self._positional)} positional arguments: "
-                             f"{', '.join(self._positional)}")  # fmt: skip
-        return self._positional[i]
+        if i >= len(self.positional):
+            raise UsageError(f"{self.__name__} takes {len(self.positional)} positional arguments: "
+                             f"{', '.join(self.positional)}")  # fmt: skip
+        return self.positional[i]
 
     def _prepare(self, arrays: dict[str, Any], attributes: dict[str, Any], target: str, key: Any) -> Any:
         from .runtime import load
@@ -116,7 +137,7 @@ class Operation:
                 return self._programs[key]
         specs = {name: _spec_of(name, value) for name, value in arrays.items()}
         artifact = self._compile(specs, {}, attributes, target, {})
-        made = (load(artifact).main, [n for n in self._operands if n in specs])
+        made = (load(artifact).main, [n for n in self.operands if n in specs])
         with self._lock:
             return self._programs.setdefault(key, made)
 
@@ -136,7 +157,7 @@ class Operation:
         for name, value in kw.items():
             if value is None:
                 continue
-            if name not in self._operands:
+            if name not in self.operands:
                 attributes[name] = value
             elif isinstance(value, TensorSpec):
                 specs[name] = value
@@ -179,14 +200,11 @@ class Operation:
 
     def module(self, specs: Specs, constants: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
         """An `ir.Module` in the current context: `@main` takes the specs and returns the op's results."""
-        from ._mlir import func, ir
-        from .dialect.ops.common import tensor_type
-        from .ir.build import dense
         from .signature import DTYPE, NAME, SIZES, sizes_attribute
 
         every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
         results = self._inferred(every, attributes)
-        order = [n for n in self._operands if n in specs]
+        order = [n for n in self.operands if n in specs]
         module = ir.Module.create()
         result_types = [tensor_type(shape, dtype) for shape, dtype in results]
         with ir.InsertionPoint(module.body):
@@ -220,35 +238,30 @@ class Operation:
     def _op(
         self, values: Mapping[str, Any], specs: Specs, attributes: Mapping[str, Any]
     ) -> list[tuple[Any, TensorSpec]]:
-        from .dialect import ops as _ops  # noqa: F401  (defines the dialect)
-        from .dialect.ods import OPS
-        from .dialect.ops.common import tensor_type
-
         inferred = self._inferred(specs, attributes)
         results = [TensorSpec(shape, dtype) for shape, dtype in inferred]
-        cls = OPS[f"qmlir.{self.name}"]
-        known = {field.name for field in cls.FIELDS}
+        known = {field.name for field in self.definition.FIELDS}
         stated = {k: v for k, v in attributes.items() if k in known}
-        op = cls.build(results=[tensor_type(*result) for result in inferred], **values, **stated)
+        op = self.definition.build(results=[tensor_type(*result) for result in inferred], **values, **stated)
         return list(zip(op.operation.results, results, strict=True))
 
-    def _inferred(self, specs: Specs, attributes: Mapping[str, Any]) -> list[infer.Spec]:
+    def _inferred(self, specs: Specs, attributes: Mapping[str, Any]) -> list[Spec]:
         """Shapes and dtypes of the results."""
         try:
-            return infer.RESULTS[self.name]({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
+            return self.definition.infer({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
         except ValueError as e:
             raise UsageError(f"{self.__name__}: {e}") from None
 
     def _checked(self, specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """The attributes, dtypes by their short names. Raises UsageError for what the op does not have."""
         for name in attributes:
-            if name not in self._attributes:
-                known = [*self._operands, *self._attributes]
+            if name not in self.attributes:
+                known = [*self.operands, *self.attributes]
                 raise UsageError(f"{self.__name__} has no argument {name!r}{did_you_mean(name, known)}")
-        for name in self._required:
+        for name in self.required:
             if name not in specs:
                 raise UsageError(f"{self.__name__} needs the argument {name!r}")
-        for name, choices in _CHOICES.items():
+        for name, choices in self._choices.items():
             value = attributes.get(name)
             if (
                 value is not None
@@ -257,7 +270,7 @@ class Operation:
             ):
                 raise UsageError(f"{name}={value!r} is not known{did_you_mean(str(value), choices)}")
         checked = dict(attributes)
-        for name in (n for n in self._attributes if n.endswith("dtype") and attributes.get(n) is not None):
+        for name in (n for n in self.attributes if n.endswith("dtype") and attributes.get(n) is not None):
             checked[name] = dtype_name(attributes[name])
             if checked[name] not in DTYPES:
                 raise UsageError(f"{name}={attributes[name]!r} is not known{did_you_mean(checked[name], DTYPES)}")
@@ -382,68 +395,20 @@ def _spec_of(name: str, value: Any) -> TensorSpec:
         raise UsageError(f"argument {name!r} has the unsupported dtype {array.dtype}") from None
 
 
-scaled_matmul = Operation(
-    "scaled_matmul",
-    ("lhs", "rhs"),
-    (*_QUANTISED, *_EPILOGUE_OPERANDS),
-    (*_PRODUCT_ATTRIBUTES, "lhs_transposed", "rhs_transposed"),
-    """`epilogue(sum_k A[m,k] * B[k,n])` of quantised operands.
-
-    lhs: [B.., M, K]; rhs: [B.., K, N], or [.., N, K] with rhs_transposed; scales broadcast in blocks: [] per tensor,
-    [M, 1] per token, [1, N] per channel, [K/g, N] groups along K; group_size states g where it is less than 8. Result:
-    [B.., M, N].
-    Raises UsageError and VerifyError for arguments that do not fit. Source: docs/semantics.md, section 4.
-    """,
-)
-grouped_matmul = Operation(
-    "grouped_matmul",
-    ("lhs", "rhs"),
-    ("group_sizes", "expert_ids", "routing_weights", *_QUANTISED, *_EPILOGUE_OPERANDS),
-    (*_PRODUCT_ATTRIBUTES, "rhs_transposed", "skip_invalid"),
-    """Rows times the weight of their group: lhs [M, K] sorted by group, rhs [G, K, N], group_sizes [G]; or routed by
-    expert_ids [T, topk], with routing_weights [T, topk] for the weighted sum. Result: [M, N], [T, topk, N] or [T, N].
-    Raises InputError when group_sizes do not add up to M or an id is outside [0, G).
-    """,
-)
-route = Operation(
-    "route",
-    ("logits",),
-    (),
-    ("topk", "scoring", "renormalize"),
-    """A router: logits [T, E] to (expert_ids [T, topk] i32, best first, routing_weights [T, topk] f32): softmax (or
-    sigmoid) scores of the topk experts, divided by their sum with renormalize.
-    """,
-)
-moe_align_block_size = Operation(
-    "moe_align_block_size",
-    ("expert_ids",),
-    (),
-    ("experts", "block_size", "skip_invalid"),
-    """expert_ids [T, topk] to (sorted_token_ids [NB * block_size], block_expert_ids [NB], num_tokens_post_padded []):
-    the slots sorted by expert, each expert padded to whole blocks with T * topk; unused blocks have expert -1.
-    Raises InputError for an id outside [0, experts) unless skip_invalid. Source: vLLM, moe_align_block_size.
-    """,
-)
-moe = Operation(
-    "moe",
-    ("input", "w1", "w2", "expert_ids", "routing_weights"),
-    ("input_scale", "input_zero_point", "w1_scale", "w1_zero_point", "w1_bias", "w2_scale", "w2_zero_point", "w2_bias",
-     "intermediate_scale", "intermediate_zero_point", "codebook"),
-    ("input_dtype", "weight_dtype", "packing", "zero_mode", "input_zero_mode", "compute_dtype", "weights_transposed",
-     "activation", "act_clamp", "gate_layout", "intermediate_dtype", "recipe", "rounding", "routing_stage",
-     "skip_invalid", "out_dtype", "group_size"),
-    """A mixture-of-experts layer: `out[t] = sum_k routing_weights[t,k] * (act(input[t] @ W1[e] + b1) @ W2[e] + b2)`.
-
-    input: [T, H]; w1: [E, H, F] ([E, H, 2F] for swiglu and geglu); w2: [E, F, N]; or [E, F, H] and [E, N, F] with
-    weights_transposed; expert_ids, routing_weights: [T, topk]. intermediate_dtype "i8" or "u8" requantises between the
-    products, by intermediate_scale or, without one, per token from the data. Result: [T, N].
-    Raises InputError for an id outside [0, E) unless skip_invalid. Source: docs/semantics.md, section 4.
-    """,
-)  # fmt: skip
+_OF_SPARSE_WEIGHT = ("indices", "indptr", "format", "rhs_shape", "block", "rhs_dtype", "packing", "rhs_transposed")
 
 
 class SparseOperation(Operation):
     """A product whose weight is one argument of several arrays."""
+
+    def _unnamed(self) -> list[Parameter]:
+        kind = Parameter.POSITIONAL_OR_KEYWORD
+        return [Parameter("lhs", kind, annotation="ArrayLike"), Parameter("weight", kind, annotation="SparseWeight")]
+
+    def _signature(self, fields: Sequence[Field]) -> Signature:
+        """Without what the weight tells."""
+        found = super()._signature(fields)
+        return found.replace(parameters=[p for p in found.parameters.values() if p.name not in _OF_SPARSE_WEIGHT])
 
     def __call__(self, *args: Any, target: str = "cpu", **kw: Any) -> Any:
         return super().__call__(target=target, **self._spread(args, kw))
@@ -480,56 +445,17 @@ class SparseOperation(Operation):
         return {**every, **weight.operands(), **told}
 
 
-sparse_matmul = SparseOperation(
-    "sparse_matmul",
-    ("lhs", "values"),
-    ("indices", "indptr", *_QUANTISED, *_EPILOGUE_OPERANDS),
-    (*_PRODUCT_ATTRIBUTES, "rhs_transposed", "format", "rhs_shape", "block"),
-    """`epilogue(sum_k A[m,k] * B[k,n])` with a sparse weight: lhs [B.., M, K], weight a `SparseWeight` of dense shape
-    [K, N], or [N, K] with its rhs_transposed. What is not stored is the real value 0. Result: [B.., M, N].
-    Eager calls give the program the weight's arrays; `.compile` folds a `SparseWeight` and takes a `SparseSpec` for one
-    that is known at run time. Raises InputError when such a one has indices that are out of range or not sorted.
-    """,
-)
-conv2d_q = Operation(
-    "conv2d_q",
-    ("input", "weight"),
-    (*_QUANTISED, *_EPILOGUE_OPERANDS),
-    (*_PRODUCT_ATTRIBUTES, "input_layout", "filter_layout", "strides", "dilations", "padding", "groups", "transposed",
-     "output_padding"),
-    """A quantised convolution: input [N, H, W, C] (or NCHW), weight [F, KH, KW, C/groups] (or HWCF, FCHW), padding
-    (top, left, bottom, right) with the real value 0.
-    """,
-)  # fmt: skip
-dequantize = Operation(
-    "dequant",
-    ("input", "scale", "zero_point"),
-    ("codebook",),
-    ("dtype", "zero_mode", "packing", "length", "out_dtype"),
-    """Codes [.., L] (or packed bytes) to floats: `(q - z) * s`, and what the other values of zero_mode say.""",
-    function="dequantize",
-)
-quantize = Operation(
-    "quantize",
-    ("input", "scale", "zero_point"),
-    (),
-    ("out_dtype", "rounding", "clamp"),
-    """Floats to codes: `clamp(round(x * (1/s)) + z, lo, hi)`.""",
-)
-dynamic_quantize = Operation(
-    "dynamic_quantize",
-    ("input",),
-    (),
-    ("out_dtype", "granularity", "group_size", "symmetric", "rounding", "recipe", "clamp", "eps"),
-    """Floats [.., M, K] to (codes, scale) or, when not symmetric, (codes, scale, zero_point).""",
-)
-unpack = Operation(
-    "unpack",
-    ("input",),
-    (),
-    ("dtype", "packing", "length"),
-    """Bytes to sub-byte codes, one a byte.""",
-)
+scaled_matmul = Operation(ScaledMatmulOp)
+grouped_matmul = Operation(GroupedMatmulOp)
+sparse_matmul = SparseOperation(SparseMatmulOp)
+conv2d_q = Operation(Conv2dQOp)
+moe = Operation(MoeOp)
+route = Operation(RouteOp)
+moe_align_block_size = Operation(MoeAlignBlockSizeOp)
+quantize = Operation(QuantizeOp)
+dynamic_quantize = Operation(DynamicQuantizeOp)
+dequantize = Operation(DequantOp)
+unpack = Operation(UnpackOp)
 
 __all__ = ["Diagnostic", "Operation", "VerifyError", "conv2d_q", "dequantize", "dynamic_quantize", "grouped_matmul",
            "moe", "moe_align_block_size", "quantize", "route", "scaled_matmul", "sparse_matmul", "unpack"]  # fmt: skip

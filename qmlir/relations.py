@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ._mlir import ir, linalg
-from .dialect.ods import OPS, OpError
+from .dialect.ods import OPS, OpError, view_of
 from .dialect.ops.common import shape_of
 from .dialect.sizes import Size, Solver, Term
 
@@ -67,7 +67,7 @@ class Relations:
                 self._solver.same(x, y)
 
     def _own(self, op: Any) -> None:
-        view = op.opview
+        view = view_of(op)
         names: dict[str, Size] = {}
         try:
             stated_sizes = view.sizes()

@@ -11,7 +11,7 @@ from typing import Any
 from ._mlir import arith, ir, tensor
 from ._spelling import did_you_mean, location_text
 from .dialect.dtypes import DTYPES
-from .dialect.ods import OPS, OpError
+from .dialect.ods import OPS, OpError, view_of
 from .dialect.ops.common import element_of, shape_of
 from .dialect.ops.product import ProductOp
 from .dialect.sizes import Size, Solver
@@ -255,7 +255,9 @@ def drop_attributes(module: Any) -> None:
 def _argument_dtype(value: Any) -> str | None:
     """u8 when the ops that use an argument read it so."""
     for use in value.uses:
-        view = use.owner.operation.opview
+        if use.owner.operation.name not in OPS:
+            continue
+        view = view_of(use.owner.operation)
         if isinstance(view, ProductOp):
             lhs, rhs = view.sides
             for side, dtype in ((lhs, view.lhs_dtype), (rhs, view.rhs_dtype)):
@@ -284,7 +286,7 @@ def _value_dtype(value: Any) -> str | None:
     operation = getattr(owner, "operation", None)
     if operation is None or operation.name not in OPS:
         return None
-    view = operation.opview
+    view = view_of(operation)
     stated = getattr(view, "out_dtype", None) or (
         getattr(view, "dtype", None) if operation.name == "qmlir.unpack" else None
     )
@@ -296,8 +298,8 @@ def _value_dtype(value: Any) -> str | None:
 def schemes(module: Any) -> list[dict[str, Any]]:
     """What is quantised how: one row a product, for the manifest."""
     rows: list[dict[str, Any]] = []
-    for op in collect(module, *OPS, where=lambda op: isinstance(op.opview, ProductOp)):
-        view = op.opview
+    for op in collect(module, *OPS, where=lambda op: issubclass(OPS[op.name], ProductOp)):
+        view = view_of(op)
         rows.append({
             "op": op.name,
             "lhs": view.lhs_code.name,

@@ -10,7 +10,7 @@ import numpy as np
 from ..._mlir import ir
 from ..constants import constant_array
 from ..dtypes import DTYPES, DType
-from ..ods import Axes, fail
+from ..ods import Attributes, Axes, Operands, fail
 from ..reference.packing import packed_length
 from ..shapes import Shape, ShapeError, blocks, show
 from ..sizes import Size
@@ -215,3 +215,16 @@ def check_result(value: Any, expected: Shape, what: str = "result") -> None:
     own = shape_of(value)
     if len(own) != len(expected) or not all(same(x, y) for x, y in zip(own, expected, strict=True)):
         fail(f"{what} has shape {show(own)}, but the operands give {show(expected)}")
+
+
+def unpacked(operands: Operands, attributes: Attributes, dtype: str | None) -> Shape:
+    """Shape of `input` in codes."""
+    shape = operands["input"][0]
+    if attributes.get("packing", "none") == "none" or dtype is None:
+        return shape
+    length = attributes.get("length")
+    last = shape[-1]
+    return (
+        *shape[:-1],
+        length if length is not None else None if last is None else last * DTYPES[dtype].per_byte,
+    )

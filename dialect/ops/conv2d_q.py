@@ -6,7 +6,23 @@ from typing import Any
 
 from ..constants import constant_array
 from ..enums import FILTER_LAYOUT, INPUT_LAYOUT
-from ..ods import ANY, BOOL, I64, RESULT, Axes, Enum, I64s, Sizes, attr, fail, operand, result
+from ..ods import (
+    ANY,
+    BOOL,
+    I64,
+    RESULT,
+    Attributes,
+    Axes,
+    Enum,
+    I64s,
+    Operands,
+    Sizes,
+    Spec,
+    attr,
+    fail,
+    operand,
+    result,
+)
 from ..shapes import Shape, conv_extent, show, transposed_extent
 from ..sizes import Size
 from .common import (
@@ -20,7 +36,7 @@ from .common import (
     scale_blocks,
     shape_of,
 )
-from .product import ProductOp
+from .product import ProductOp, gated_width
 
 # Axes of a filter as (F, KH, KW, C).
 FILTER_AXES = {"FHWC": (0, 1, 2, 3), "HWCF": (3, 0, 1, 2), "FCHW": (0, 2, 3, 1)}
@@ -32,7 +48,8 @@ def _places(layout: str) -> tuple[int, ...]:
 
 
 class Conv2dQOp(ProductOp, name="conv2d_q"):
-    """`input [N, H, W, C]` (or NCHW), `weight [F, KH, KW, C/groups]` (or HWCF, FCHW), result in the input's layout.
+    """A quantised convolution: `input [N, H, W, C]` (or NCHW), `weight [F, KH, KW, C/groups]` (or HWCF, FCHW), result
+    in the input's layout.
 
     `padding` is `(top, left, bottom, right)`; it adds the real value 0, which is the code `lhs_zero_point`.
     """
@@ -48,6 +65,36 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
     transposed = attr(BOOL, default=False)
     output_padding = attr(I64s(2), default=(0, 0))
     result = result(RESULT)
+
+    @staticmethod
+    def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
+        """Raises ValueError for what has no result shape at all."""
+        for name in ("input", "weight"):
+            if len(shape := operands[name][0]) != 4:
+                raise ValueError(f"{name!r} must have four axes, but has shape {show(shape)}")
+        for name in ("strides", "dilations"):
+            if min(attributes.get(name, (1, 1))) < 1:
+                raise ValueError(f"{name!r} {list(attributes[name])} must be at least 1")
+        s = operands["input"][0]
+        nchw = attributes.get("input_layout", "NHWC") == "NCHW"
+        n, h, w = (s[0], s[2], s[3]) if nchw else s[:3]
+        f, kh, kw = (operands["weight"][0][i] for i in FILTER_AXES[attributes.get("filter_layout", "FHWC")][:3])
+        if kh is None or kw is None:
+            raise ValueError("the size of a filter must be static")
+        top, left, bottom, right = attributes.get("padding", (0, 0, 0, 0))
+        strides, dilations = attributes.get("strides", (1, 1)), attributes.get("dilations", (1, 1))
+        extra = attributes.get("output_padding", (0, 0))
+        spatial = []
+        for i, (size, k, before, after) in enumerate(((h, kh, top, bottom), (w, kw, left, right))):
+            if attributes.get("transposed"):
+                spatial.append(transposed_extent(size, k, strides[i], dilations[i], before, after, extra[i]))
+            else:
+                spatial.append(conv_extent(size, k, strides[i], dilations[i], before, after))
+        if any(size is not None and size < 0 for size in spatial):
+            raise ValueError(_no_convolution(operands, attributes, kh, kw))
+        f = gated_width(f, attributes)
+        shape = (n, f, *spatial) if nchw else (n, *spatial, f)
+        return [(shape, attributes.get("out_dtype", "f32"))]
 
     @property
     def sides(self) -> tuple[Any, Any]:
@@ -197,3 +244,18 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
         if not span[0] <= zero <= span[1]:
             fail(f"'lhs_zero_point' is {zero}, but padding is filled with the code of 0, which {self.lhs_code.name} "
                  f"codes have for zero points in [{span[0]}, {span[1]}]; convolve without padding")  # fmt: skip
+
+
+def _no_convolution(operands: Operands, attributes: Attributes, kh: int, kw: int) -> str:
+    """Why a convolution's result would have a negative size."""
+    layouts = attributes.get("input_layout", "NHWC"), attributes.get("filter_layout", "FHWC")
+    sides = [f"{name!r} {show(operands[name][0])} ({layout})"
+             for name, layout in zip(("input", "weight"), layouts, strict=True)]  # fmt: skip
+    padding, dilations = (list(attributes.get(n, d)) for n, d in (("padding", (0,) * 4), ("dilations", (1, 1))))
+    if attributes.get("transposed"):
+        return f"{' and '.join(sides)}: 'padding' {padding} takes away more than the result has"
+    others = ", ".join(repr(name) for name in FILTER_AXES if name != layouts[1])
+    return (
+        f"{sides[1]} has filters of {kh}x{kw}, which with dilations {dilations} do not fit {sides[0]} with padding "
+        f"{padding}; 'filter_layout' {others} reads the weight's axes in another order"
+    )

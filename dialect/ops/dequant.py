@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from ..dtypes import CODES
 from ..enums import PACKING, ZERO_MODE
-from ..ods import ANY, FLOAT, ZERO, Axes, Enum, Op, Sizes, attr, fail, operand, result
+from ..ods import (
+    ANY,
+    FLOAT,
+    I64,
+    ZERO,
+    Attributes,
+    Axes,
+    Enum,
+    Op,
+    Operands,
+    Sizes,
+    Spec,
+    attr,
+    fail,
+    operand,
+    parameter,
+    result,
+)
 from .common import (
     axes_along,
     check_codebook,
@@ -17,20 +34,34 @@ from .common import (
     scale_blocks,
     shape_blocks,
     shape_of,
+    unpacked,
 )
 
 
-class DequantOp(Op, name="dequant"):
-    """`(input - zero_point) * scale` and its kin, `[..] -> [..]`; see `zero_mode`."""
+class DequantOp(Op, name="dequant", function="dequantize"):
+    """Codes `[.., L]` (or packed bytes) to floats: `(input - zero_point) * scale`, and what the other values of
+    `zero_mode` say.
+
+    `length` is L where packed bytes do not tell it; `out_dtype` the float type, f32 if not stated.
+    Raises UsageError and VerifyError for arguments that do not fit. Source: docs/semantics.md, section 1.
+    """
+
+    POSITIONAL = ("zero_point",)
 
     input = operand(ANY)
     scale = operand(FLOAT)
     zero_point = operand(ZERO, optional=True)
     codebook = operand(FLOAT, optional=True)
     dtype = attr(Enum((*CODES, "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
-    zero_mode = attr(Enum(ZERO_MODE), default="none")
+    zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True)
     packing = attr(Enum(PACKING), default="none")
+    length = parameter(I64)
+    out_dtype = parameter(Enum(("f32", "f16", "bf16")))
     result = result(FLOAT)
+
+    @staticmethod
+    def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
+        return [(unpacked(operands, attributes, attributes.get("dtype")), attributes.get("out_dtype", "f32"))]
 
     def sizes(self) -> Sizes:
         shape, d = shape_of(self.result), code_dtype(self.input, self.dtype, "input")

@@ -4,18 +4,38 @@ from __future__ import annotations
 
 from ..dtypes import CODES, DTYPES, SMALL_FLOATS
 from ..enums import GRANULARITY, RECIPE, ROUNDING, SYMMETRIC_RECIPES
-from ..ods import ANY, BOOL, F32, FLOAT, I64, NUMBER, Axes, Enum, I64s, Op, Sizes, attr, fail, operand, result
+from ..ods import (
+    ANY,
+    BOOL,
+    F32,
+    FLOAT,
+    I64,
+    NUMBER,
+    Attributes,
+    Axes,
+    Enum,
+    I64s,
+    Op,
+    Operands,
+    Sizes,
+    Spec,
+    attr,
+    fail,
+    operand,
+    result,
+)
 from ..shapes import Shape, show
 from .common import check_result, element_of, shape_of
+from .quantize import QuantizeOp
 
 
 class DynamicQuantizeOp(Op, name="dynamic_quantize"):
-    """`input [.., M, K]` to `codes [.., M, K]`, `scale` (f32) and, when not symmetric, `zero_point` (i32).
+    """Floats `input [.., M, K]` to `codes [.., M, K]`, `scale` (f32) and, when not symmetric, `zero_point` (i32).
 
     The scale is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Codes of an 8-bit float are
-    `input * (1/scale)` (recipe `aiter`: `input / scale`) rounded half to even, saturated
-    at the largest finite number. `clamp` is the range that the
-    codes use, by default their type's; `eps` is the smallest scale, which recipe `torchao` states.
+    `input * (1/scale)` (recipe `aiter`: `input / scale`) rounded half to even, saturated at the largest finite number.
+    `clamp` is the range that the codes use, by default their type's; `eps` is the smallest scale, which recipe
+    `torchao` states.
     """
 
     input = operand(FLOAT)
@@ -30,6 +50,20 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
     codes = result(ANY)
     scale = result(FLOAT)
     zero_point = result(NUMBER, optional=True)
+
+    @staticmethod
+    def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
+        shape = operands["input"][0]
+        granularity = attributes.get("granularity", "token")
+        if granularity == "tensor":
+            scale: Shape = ()
+        else:
+            k = shape[-1]
+            groups = 1 if granularity == "token" else None if k is None else k // attributes.get("group_size", 1)
+            scale = (*shape[:-1], groups)
+        codes = QuantizeOp.infer(operands, attributes)
+        symmetric = attributes.get("symmetric", True)
+        return [*codes, (scale, "f32"), *([] if symmetric else [(scale, "i32")])]
 
     def scale_shape(self) -> Shape:
         """Shape of `scale` and `zero_point`."""

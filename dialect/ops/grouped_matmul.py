@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ods import ANY, BOOL, FLOAT, INDEX, RESULT, Axes, Sizes, attr, fail, operand, result
+from ..ods import ANY, BOOL, FLOAT, INDEX, RESULT, Attributes, Axes, Operands, Sizes, Spec, attr, fail, operand, result
 from ..shapes import Shape, show
 from .common import check_result, logical_shape, same, shape_of
-from .product import ProductOp
+from .product import ProductOp, columns, gated_width
 
 
 class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
-    """Contiguous: `lhs [M, K]` sorted by group, `group_sizes [G]` at run time, `rhs [G, K, N]`, result `[M, N]`.
+    """Rows times the weight of their group.
+
+    Contiguous: `lhs [M, K]` sorted by group, `group_sizes [G]` at run time, `rhs [G, K, N]`, result `[M, N]`.
 
     Routed: `lhs [T, K]` or `[T, topk, K]`, `expert_ids [T, topk]`, result `[T, topk, N]`, or `[T, N]` with
     `routing_weights [T, topk]`. `rhs` is `[G, N, K]` with `rhs_transposed`.
+    Raises InputError when group_sizes do not add up to M or an id is outside [0, G).
     """
 
     lhs = operand(ANY)
@@ -25,6 +28,15 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
     rhs_transposed = attr(BOOL, default=False)
     skip_invalid = attr(BOOL, default=False)
     result = result(RESULT)
+
+    @staticmethod
+    def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
+        n = gated_width(columns(operands, attributes, 1 if attributes.get("rhs_transposed") else 2), attributes)
+        rows = operands["lhs"][0][0]
+        out = attributes.get("out_dtype", "f32")
+        if "expert_ids" not in operands or "routing_weights" in operands:
+            return [((rows, n), out)]
+        return [((rows, operands["expert_ids"][0][1], n), out)]
 
     @property
     def sides(self) -> tuple[Any, Any]:

@@ -29,11 +29,14 @@ from ..ods import (
     NUMBER,
     RESULT,
     ZERO,
+    Attributes,
     Enum,
     F64s,
     Op,
+    Operands,
     OpError,
     Sizes,
+    Spec,
     View,
     attr,
     fail,
@@ -44,6 +47,7 @@ from ..shapes import show
 from ..sizes import Size
 from .common import check_result, element_of, routed_shape, shape_of, tensor_type
 from .grouped_matmul import GroupedMatmulOp
+from .product import columns
 
 INTERMEDIATE = ("f32", "f16", "bf16", "i8", "u8")
 
@@ -57,13 +61,15 @@ class Intermediate:
 
 
 class MoeOp(Op, name="moe"):
-    """`out[t] = sum_k routing_weights[t,k] * (act(input[t] @ W1[e] + b1) @ W2[e] + b2)`, `e = expert_ids[t,k]`.
+    """A mixture-of-experts layer: `out[t] = sum_k routing_weights[t,k] * (act(input[t] @ W1[e] + b1) @ W2[e] + b2)`,
+    `e = expert_ids[t,k]`.
 
     `input [T, H]`, or `[T, topk, H]` with one row a slot; `w1 [E, H, F]` (`[E, H, 2F]` for a gated activation) and
     `w2 [E, F, N]`, or `[E, F, H]` and `[E, N, F]` with `weights_transposed`; biases `[F]` or `[E, F]`; result `[T, N]`.
 
     The intermediate `[T, topk, F]` is a float, or codes: with `intermediate_scale []` requantised by it, without by
     `dynamic_quantize` per token (`recipe`; symmetric, asymmetric for the recipes that are).
+    Raises InputError for an id outside [0, E) unless skip_invalid. Source: docs/semantics.md, section 4.
     """
 
     input = operand(ANY)
@@ -86,8 +92,8 @@ class MoeOp(Op, name="moe"):
     input_dtype = attr(Enum(("i8", "u8", "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
     weight_dtype = attr(Enum((*CODES, "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
     packing = attr(Enum(PACKING), default="none")
-    zero_mode = attr(Enum(ZERO_MODE), default="none")
-    input_zero_mode = attr(Enum(("none", "int")), default="none")
+    zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True)
+    input_zero_mode = attr(Enum(("none", "int")), default="none", implied=True)
     compute_dtype = attr(Enum(("f32", "f16", "bf16")))
     weights_transposed = attr(BOOL, default=False)
     activation = attr(Enum(ACTIVATION), default="none")
@@ -101,6 +107,15 @@ class MoeOp(Op, name="moe"):
     out_dtype = attr(Enum(("f32", "f16", "bf16")))
     group_size = attr(I64)
     result = result_field(RESULT)
+
+    @staticmethod
+    def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
+        w2 = {"rhs": operands["w2"]} | {
+            name: operands[mine] for mine, name in (("w2_scale", "rhs_scale"), ("w2_bias", "bias")) if mine in operands
+        }
+        packed = {**attributes, "rhs_dtype": attributes.get("weight_dtype", "i8")}
+        n = columns(w2, packed, 1 if attributes.get("weights_transposed") else 2)
+        return [((operands["input"][0][0], n), attributes.get("out_dtype", "f32"))]
 
     # ---- the parts, for the verifier and the lowering
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ods import BOOL, I64, INDEX, Op, Sizes, attr, fail, operand, result
+from ..ods import BOOL, I64, INDEX, Attributes, Op, Operands, Sizes, Spec, attr, fail, operand, result
 from ..shapes import block_count
 from .common import check_result, element_of, routed_shape
 
@@ -14,6 +14,7 @@ class MoeAlignBlockSizeOp(Op, name="moe_align_block_size"):
     in ascending order; the places that pad an expert's last block, and the unused blocks at the end, hold T * topk.
     `block_expert_ids [NB]` (i32) is the expert of each block, -1 for unused ones, and `num_tokens_post_padded []`
     (i32) the number of places in used blocks. NB = min(T * topk, ceil(T * topk / block_size) + experts - 1).
+    Raises InputError for an id outside [0, experts) unless skip_invalid. Source: vLLM, moe_align_block_size.
     """
 
     expert_ids = operand(INDEX)
@@ -23,6 +24,14 @@ class MoeAlignBlockSizeOp(Op, name="moe_align_block_size"):
     sorted_token_ids = result(INDEX)
     block_expert_ids = result(INDEX)
     num_tokens_post_padded = result(INDEX)
+
+    @staticmethod
+    def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
+        tokens, topk = operands["expert_ids"][0]
+        slots = None if tokens is None or topk is None else tokens * topk
+        width = attributes["block_size"]
+        blocks = block_count(slots, attributes["experts"], width)
+        return [((None if blocks is None else blocks * width,), "i32"), ((blocks,), "i32"), ((), "i32")]
 
     def sizes(self) -> Sizes:
         return {"expert_ids": ("T", "topk")}

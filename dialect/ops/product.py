@@ -15,11 +15,13 @@ from ..ods import (
     INT as INT_TENSOR,
     NUMBER,
     ZERO,
+    Attributes,
     Axes,
     Enum,
     F64s,
     I64s,
     Op,
+    Operands,
     Sizes,
     attr,
     fail,
@@ -52,6 +54,7 @@ LEAST_GROUP, COMMON_GROUP = 8, 32
 class ProductOp(Op):
     """Base of the products. Subclasses declare `lhs`, `rhs` (or `input`, `weight`) and `result`."""
 
+    result: Any
     lhs_scale = operand(FLOAT, optional=True)
     rhs_scale = operand(FLOAT, optional=True)
     lhs_zero_point = operand(ZERO, optional=True)
@@ -69,10 +72,10 @@ class ProductOp(Op):
     lhs_dtype = attr(Enum(("i8", "u8", "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", *CODES[2:])))
     rhs_dtype = attr(Enum((*CODES, "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
     packing = attr(Enum(PACKING), default="none")
-    zero_mode = attr(Enum(ZERO_MODE), default="none")
-    lhs_zero_mode = attr(Enum(("none", "int", "offset_int")), default="none")
+    zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True)
+    lhs_zero_mode = attr(Enum(("none", "int", "offset_int")), default="none", implied=True)
     compute_dtype = attr(Enum(("f32", "f16", "bf16")))
-    bias_stage = attr(Enum(BIAS_STAGE), default="scaled")
+    bias_stage = attr(Enum(BIAS_STAGE), default="scaled", implied=True)
     alpha = attr(F32, default=1.0)
     beta = attr(F32, default=0.0)
     activation = attr(Enum(ACTIVATION), default="none")
@@ -84,9 +87,9 @@ class ProductOp(Op):
     # The least number of elements along K that one scale or zero point covers. It says nothing that the shapes do not,
     # and is asked for where these are most likely a mistake.
     group_size = attr(I64)
-    # Internal: sums over K of the stored rhs codes, i32, the rhs shape without K. `qmlir-fold` writes them for constant
+    # Sums over K of the stored rhs codes, i32, the rhs shape without K. `qmlir-fold` writes them for constant
     # weights, so that zero points on the lhs cost nothing at run time.
-    rhs_sum = attr(DENSE)
+    rhs_sum = attr(DENSE, internal=True)
 
     # ---- what the lowering and the verifier both ask
 
@@ -347,3 +350,24 @@ class ProductOp(Op):
             fail("bias_stage 'out' adds after the cast, but the result is requantised; use 'scaled' or 'acc'")
         elif (d.kind == "float") != (out.kind == "float"):
             fail(f"'bias' with bias_stage 'out' is added in the result's type {out.name}, but is {self.bias.type}")
+
+
+def columns(operands: Operands, attributes: Attributes, axis: int) -> int | None:
+    """N of `rhs` whose row axis is `axis`, packed or not."""
+    shape = operands["rhs"][0]
+    n = shape[axis]
+    if attributes.get("packing", "none") == "none" or axis != len(shape) - 1 or n is None:
+        return n
+    # Packed along N: an odd N shows in the scale or the bias.
+    per = DTYPES[attributes["rhs_dtype"]].per_byte
+    for name in ("rhs_scale", "bias"):
+        if name in operands and operands[name][0]:
+            width = operands[name][0][-1]
+            if width is not None and width > 1 and -(-width // per) == n:
+                return width
+    return n * per
+
+
+def gated_width(n: int | None, attributes: Attributes) -> int | None:
+    """N of the result."""
+    return n // 2 if n is not None and attributes.get("activation") in GATED else n

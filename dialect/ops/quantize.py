@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from ..dtypes import CODES, DTYPES
 from ..enums import ROUNDING
-from ..ods import CODE, FLOAT, INT, Axes, Enum, I64s, Op, Sizes, attr, fail, operand, result
+from ..ods import CODE, FLOAT, INT, Attributes, Axes, Enum, I64s, Op, Operands, Sizes, Spec, attr, fail, operand, result
 from .common import axes_along, check_result, scale_blocks, shape_of
 
 
 class QuantizeOp(Op, name="quantize"):
     """`clamp(round(input * (1/scale)) + zero_point, lo, hi)`, `[..] -> [..]`, one code an element."""
+
+    POSITIONAL = ("zero_point",)
 
     input = operand(FLOAT)
     scale = operand(FLOAT)
@@ -18,6 +20,13 @@ class QuantizeOp(Op, name="quantize"):
     rounding = attr(Enum(ROUNDING), default="half_even")
     clamp = attr(I64s(2))
     result = result(CODE)
+
+    @staticmethod
+    def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
+        out = DTYPES[attributes.get("out_dtype", "i8")]
+        if out.kind == "float":
+            return [(operands["input"][0], out.name)]
+        return [(operands["input"][0], "i8" if out.signed else "u8")]
 
     def sizes(self) -> Sizes:
         shape = shape_of(self.input)

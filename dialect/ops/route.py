@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..enums import SCORING
-from ..ods import BOOL, FLOAT, I64, INDEX, Enum, Op, Sizes, attr, fail, operand, result
+from ..ods import BOOL, FLOAT, I64, INDEX, Attributes, Enum, Op, Operands, Sizes, Spec, attr, fail, operand, result
 from ..shapes import show
 from .common import check_result, element_of, shape_of
 
@@ -19,6 +19,11 @@ class RouteOp(Op, name="route"):
     renormalize = attr(BOOL, default=False)
     expert_ids = result(INDEX)
     routing_weights = result(FLOAT)
+
+    @staticmethod
+    def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
+        shape = (operands["logits"][0][0], attributes["topk"])
+        return [(shape, "i32"), (shape, "f32")]
 
     def sizes(self) -> Sizes:
         return {"logits": ("T", "E"), "expert_ids": ("T", None), "routing_weights": ("T", None)}

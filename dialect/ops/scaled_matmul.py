@@ -4,20 +4,34 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ods import ANY, BOOL, RESULT, Axes, Sizes, attr, fail, operand, result
+from ..ods import ANY, BOOL, RESULT, Attributes, Axes, Operands, Sizes, Spec, attr, fail, operand, result
 from ..shapes import Shape, broadcast, show
 from .common import axes_along, check_result, logical_shape, same, shape_of
-from .product import ProductOp
+from .product import ProductOp, columns, gated_width
 
 
 class ScaledMatmulOp(ProductOp, name="scaled_matmul"):
-    """`lhs [B.., M, K]`, `rhs [B.., K, N]` (or `[.., N, K]` with `rhs_transposed`), result `[B.., M, N]`."""
+    """`epilogue(sum_k A[m,k] * B[k,n])` of quantised operands.
+
+    lhs: [B.., M, K]; rhs: [B.., K, N], or [.., N, K] with rhs_transposed; scales broadcast in blocks: [] per tensor,
+    [M, 1] per token, [1, N] per channel, [K/g, N] groups along K; group_size states g where it is less than 8. Result:
+    [B.., M, N].
+    Raises UsageError and VerifyError for arguments that do not fit. Source: docs/semantics.md, section 4.
+    """
 
     lhs = operand(ANY)
     rhs = operand(ANY)
     lhs_transposed = attr(BOOL, default=False)
     rhs_transposed = attr(BOOL, default=False)
     result = result(RESULT)
+
+    @staticmethod
+    def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
+        lhs, rhs = operands["lhs"][0], operands["rhs"][0]
+        m = lhs[-1 if attributes.get("lhs_transposed") else -2]
+        n = columns(operands, attributes, len(rhs) - (2 if attributes.get("rhs_transposed") else 1))
+        batch = broadcast(lhs[:-2], rhs[:-2]) or ()
+        return [((*batch, m, gated_width(n, attributes)), attributes.get("out_dtype", "f32"))]
 
     @property
     def sides(self) -> tuple[Any, Any]:

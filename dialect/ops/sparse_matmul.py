@@ -10,12 +10,28 @@ import numpy as np
 from ..constants import constant_array
 from ..dtypes import Array
 from ..enums import SPARSE_FORMAT, SPARSE_VALUES
-from ..ods import ANY, BOOL, RESULT, SPARSE_INDEX, Axes, Enum, I64s, Sizes, attr, fail, operand, result
+from ..ods import (
+    ANY,
+    BOOL,
+    RESULT,
+    SPARSE_INDEX,
+    Attributes,
+    Axes,
+    Enum,
+    I64s,
+    Operands,
+    Sizes,
+    Spec,
+    attr,
+    fail,
+    operand,
+    result,
+)
 from ..reference.packing import unpack
 from ..reference.sparse import entries, structure_problem
 from ..shapes import Shape, show
 from .common import check_result, element_of, logical_shape, same, shape_of
-from .product import ProductOp
+from .product import ProductOp, gated_width
 
 
 @dataclass(frozen=True)
@@ -28,12 +44,18 @@ class Stored:
 
 
 class SparseMatmulOp(ProductOp, name="sparse_matmul"):
-    """`lhs [B.., M, K]`, weight of dense shape `rhs_shape`, `[K, N]` (or `[N, K]` with `rhs_transposed`), result
+    """`epilogue(sum_k A[m,k] * B[k,n])` with a sparse weight: what is not stored is the real value 0.
+
+    `lhs [B.., M, K]`, weight of dense shape `rhs_shape`, `[K, N]` (or `[N, K]` with `rhs_transposed`), result
     `[B.., M, N]`.
 
     `csr`: `values [E]`, `indices [E]` (columns), `indptr [rows + 1]`. `coo`: `values [E]`, `indices [2, E]`. `bsr`:
     `values [E, r, c]` with `block = [r, c]`, `indices [E]`, `indptr [rows / r + 1]`. `2:4`: `values [N, K/2]`, `indices
     [N, ceil(K/8)]`: two 2-bit positions for each group of four along K. Entries are sorted and stored once.
+
+    The function takes them as one argument, a `SparseWeight`: eager calls give the program its arrays, `.compile` folds
+    it and takes a `SparseSpec` for one that is known at run time.
+    Raises InputError when such a one has indices that are out of range or not sorted.
     """
 
     lhs = operand(ANY)
@@ -45,6 +67,12 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
     block = attr(I64s(2))
     rhs_transposed = attr(BOOL, default=False)
     result = result(RESULT)
+
+    @staticmethod
+    def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
+        lhs = operands["lhs"][0]
+        n = attributes["rhs_shape"][0 if attributes.get("rhs_transposed") else 1]
+        return [((*lhs[:-1], gated_width(n, attributes)), attributes.get("out_dtype", "f32"))]
 
     @property
     def sides(self) -> tuple[Any, Any]:

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from ..dtypes import CODES, DTYPES
 from ..enums import PACKING
-from ..ods import CODE, Enum, Op, Sizes, attr, fail, operand, result
-from .common import check_result, logical_shape, packed_axes, shape_of
+from ..ods import CODE, I64, Attributes, Enum, Op, Operands, Sizes, Spec, attr, fail, operand, parameter, result
+from .common import check_result, logical_shape, packed_axes, shape_of, unpacked
 
 
 class UnpackOp(Op, name="unpack"):
-    """Bytes `[.., ceil(L * bits / 8)]` to codes `[.., L]`, one a byte; L is carried by the result's type."""
+    """Bytes `[.., ceil(L * bits / 8)]` to codes `[.., L]`, one a byte; the result's type carries L, which is `length`
+    where not all codes of the last byte count.
+    """
 
     input = operand(CODE)
     dtype = attr(Enum(CODES[2:]), required=True)
     packing = attr(Enum(PACKING[1:]), default="low_first")
+    length = parameter(I64)
     result = result(CODE)
+
+    @staticmethod
+    def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
+        d = DTYPES[attributes["dtype"]]
+        signed = d.is_int and d.signed and d.bits > 1
+        packed = {"packing": "low_first", **attributes}
+        return [(unpacked(operands, packed, d.name), "i8" if signed else "u8")]
 
     def sizes(self) -> Sizes:
         axes = tuple(f"D{i}" for i in range(len(shape_of(self.result))))

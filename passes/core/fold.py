@@ -21,7 +21,7 @@ import numpy as np
 from ..._mlir import ir
 from ...dialect.constants import constant_array
 from ...dialect.dtypes import DTYPES, Array
-from ...dialect.ods import Op
+from ...dialect.ods import OPS, Op, view_of
 from ...dialect.ops.common import shape_of
 from ...dialect.ops.conv2d_q import FILTER_AXES, Conv2dQOp
 from ...dialect.ops.grouped_matmul import GroupedMatmulOp
@@ -48,11 +48,11 @@ class FoldPass(Pass):
     unpack_weights: bool = True
 
     def run(self, module: Any, state: State) -> None:
-        products = collect(module, where=lambda op: isinstance(op.opview, ProductOp))
+        products = collect(module, *OPS, where=lambda op: issubclass(OPS[op.name], ProductOp))
         for op in products:
             for step in self._steps():
                 with ir.InsertionPoint(op), op.location:
-                    op = step(op.opview).operation
+                    op = step(view_of(op)).operation
 
     def _steps(self) -> list[Callable[[Any], Any]]:
         steps = [fold_filter_layout]

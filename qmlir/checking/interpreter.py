@@ -14,7 +14,7 @@ from .._spelling import location_text
 from ..dialect import reference
 from ..dialect.constants import attribute_array
 from ..dialect.dtypes import DTYPES, Array, from_numpy
-from ..dialect.ods import OPS
+from ..dialect.ods import OPS, view_of
 from ..dialect.ops.product import ProductOp
 from ..dialect.reference import scalars
 from ..dialect.reference.sparse import densified_dtype, densify
@@ -177,7 +177,7 @@ def _held(x: Array) -> Array:
 
 def _dialect_op(op: Any, operands: list[Array]) -> list[Array]:
     """The op by `qmlir.reference`, whose functions take operands and attributes by name."""
-    view = op.opview
+    view = view_of(op)
     position = {v: i for i, v in enumerate(op.operands)}
     arrays = {name: operands[position[v]] for name, v in view.operands_by_name().items()}
     keywords = {name: value for name, value in view.attributes_by_name().items() if value is not None}

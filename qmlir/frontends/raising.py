@@ -147,7 +147,7 @@ def build(op: str, location: Any = None, **arguments: Any) -> Any:
     from ..dialect.shapes import ShapeError
 
     operation: ops.Operation = ops.BY_NAME[op]
-    known = set(operation._operands)
+    known = set(operation.operands)
     tensors = {n: _tensor(n, v) for n, v in arguments.items() if n in known and v is not None}
     attributes = {n: v for n, v in arguments.items() if n not in known and v is not None}
     with location if location is not None else ir.Location.current:

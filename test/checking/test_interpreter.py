@@ -30,8 +30,8 @@ def text_of(form: Form) -> tuple[str, dict[str, Any]]:
         return made, {}
     op: Operation = qmlir.ops.BY_NAME[form.op]
     specs = {k: v for k, v in made.items() if isinstance(v, TensorSpec)}
-    arrays = {k: np.asarray(v) for k, v in made.items() if k in op._operands and k not in specs}
-    attributes = {k: v for k, v in made.items() if k not in op._operands}
+    arrays = {k: np.asarray(v) for k, v in made.items() if k in op.operands and k not in specs}
+    attributes = {k: v for k, v in made.items() if k not in op.operands}
     every = {**specs, **{k: TensorSpec(v.shape, from_numpy(v.dtype)) for k, v in arrays.items()}}
     with context():
         return str(op.module(specs, arrays, op._normalized(every, attributes))), {**arrays, **attributes}

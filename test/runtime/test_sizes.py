@@ -12,7 +12,7 @@ import pytest
 import qmlir
 from qmlir import TensorSpec as T, ops
 from qmlir.dialect.dtypes import from_numpy
-from qmlir.dialect.ods import OPS, problem
+from qmlir.dialect.ods import OPS, problem, view_of
 from qmlir.dialect.sizes import Size
 from qmlir.errors import InputError, ParseError, UsageError, VerifyError
 
@@ -119,7 +119,7 @@ def _dynamic(name: str, most: int = 99) -> Dynamic:
 
     operation = ops.BY_NAME[name.split()[0]]
     case = CASES[name]
-    arrays = {n: case[n] for n in operation._operands if n in case}
+    arrays = {n: case[n] for n in operation.operands if n in case}
     attributes = {n: v for n, v in case.items() if n not in arrays}
 
     def specs(dynamic: set[Place]) -> dict[str, T]:
@@ -137,7 +137,7 @@ def _dynamic(name: str, most: int = 99) -> Dynamic:
         module, op = built(set())
         assert problem(op) == ""
         shared: dict[str, list[Place]] = {}
-        for field, axes in op.opview.sizes().items():
+        for field, axes in view_of(op).sizes().items():
             for axis, size in enumerate(axes):
                 if not isinstance(size, int | None) and field in arrays:
                     shared.setdefault(size.name if isinstance(size, Size) else size, []).append(Place(field, axis))
@@ -366,7 +366,7 @@ def test_every_product_refuses_short_groups(name: str) -> None:
     field, shape = {"grouped_matmul": ("rhs_scale", (3, 8, 24)), "sparse_matmul": ("rhs_scale", (4, 2)),
                     "moe": ("w2_scale", (3, 4, 24))}[name]  # fmt: skip
     operation, case = ops.BY_NAME[name], {**CASES[name], field: full(shape)}
-    specs = {n: T(case[n].shape, from_numpy(case[n].dtype)) for n in operation._operands if n in case}
+    specs = {n: T(case[n].shape, from_numpy(case[n].dtype)) for n in operation.operands if n in case}
     attributes = {n: v for n, v in case.items() if n not in specs}
     with pytest.raises(VerifyError, match=rf"'{field}' .* makes groups of 4 along K .* group_size = 4"):
         ops.Operation.compile(operation, **specs, **attributes, target="cpu")

@@ -1,4 +1,4 @@
-"""samples/02 to 09: each agrees with the reference, says so in a table, and would notice if it did not."""
+"""samples/02 to 09, and 12: each agrees with the reference, says so in a table, and would notice if it did not."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ FUNCTIONS = {
     "06_aiter": ("gemm_bias", "gemm_gelu", "cutlass_gemm", "int8_gemm", "grouped_gemm"),
     "07_moe": ("layer",),
     "09_checkpoint": ("Q4_0", "Q8_0", "MXFP4"),
+    "12_new_operation": ("requantize",),
 }  # fmt: skip
 # One sample of each kind in the fast tier: what the others call is tested in test/compat and test/numerics.
-QUICK = ("02_composable_kernel_gemm", "05_bitblas")
+QUICK = ("02_composable_kernel_gemm", "05_bitblas", "12_new_operation")
 
 
 def run(sample: str, target: str, folder: Path) -> str:

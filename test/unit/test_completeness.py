@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -10,18 +11,16 @@ import pytest
 
 import qmlir
 from qmlir.dialect import (
-    infer,
     ops as _defines_the_dialect,  # noqa: F401
     reference,
 )
 from qmlir.dialect.ods import OPS, Op
+from qmlir.errors import UsageError
 from qmlir.passes.core.lower import RULES
 from qmlir.passes.registry import PASSES, pass_class
 
 TEST = Path(__file__).resolve().parent.parent
 NAMES = sorted(name.removeprefix("qmlir.") for name in OPS)
-# The functions that are not called as their op is.
-PUBLIC = {"dequant": "dequantize"}
 
 
 def texts(*folders: str, suffixes: tuple[str, ...]) -> str:
@@ -47,13 +46,32 @@ def test_op_is_complete(name: str) -> None:
     assert cls.__doc__ != Op.__doc__
     assert cls.verify_semantics is not Op.verify_semantics, "it has no verifier"
     assert reference.BY_NAME[name].__doc__
-    assert PUBLIC.get(name, name) in reference.__all__
-    assert name in infer.RESULTS, "its result types are not inferred"
+    assert OPS[f"qmlir.{name}"].FUNCTION in reference.__all__
+    assert cls.infer is not Op.infer, "its result types are not inferred"
     assert f"qmlir.{name}" in RULES, "it is not lowered"
     operation = qmlir.ops.BY_NAME[name]
     assert operation.__doc__
-    assert operation is getattr(qmlir.ops, PUBLIC.get(name, name))
+    assert operation is getattr(qmlir.ops, OPS[f"qmlir.{name}"].FUNCTION)
     assert operation.__name__ in qmlir.ops.__all__
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_function_has_the_signature_of_its_op(name: str) -> None:
+    """What completion and help() show is what a call takes."""
+    cls, operation = OPS[f"qmlir.{name}"], qmlir.ops.BY_NAME[name]
+    signature = inspect.signature(operation)
+    by_position = [p for p in signature.parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    stated = {f.name for f in (*cls.FIELDS, *cls.PARAMETERS) if f.kind != "result" and not f.internal}
+    if name == "sparse_matmul":
+        assert [p.name for p in by_position] == ["lhs", "weight"]
+        stated -= {"values", "indices", "indptr", "format", "rhs_shape", "block", "rhs_dtype", "packing"}
+        stated = (stated - {"rhs_transposed"}) | {"weight"}
+    else:
+        assert [p.name for p in by_position if p.default is p.empty] == list(cls.REQUIRED)
+    assert set(signature.parameters) == stated | {"target"}
+    assert inspect.getdoc(operation) == inspect.getdoc(cls)
+    with pytest.raises(UsageError, match="has no argument 'nothing'"):
+        qmlir.ops.Operation.compile(operation, nothing=1)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -62,14 +80,13 @@ def test_op_is_tested(name: str) -> None:
     assert f'"qmlir.{name}"' in (folder / "ops.mlir").read_text()
     assert f'"qmlir.{name}"' in (folder / "ops_invalid.mlir").read_text()
     assert "expected-error" in (folder / "ops_invalid.mlir").read_text()
-    assert re.search(rf"\b{PUBLIC.get(name, name)}\b", texts("numerics", suffixes=(".py",))), (
+    assert re.search(rf"\b{OPS[f'qmlir.{name}'].FUNCTION}\b", texts("numerics", suffixes=(".py",))), (
         "no numeric test mentions it"
     )
 
 
 def test_nothing_is_defined_for_ops_that_are_not_there() -> None:
     assert set(RULES) == set(OPS)
-    assert set(infer.RESULTS) == set(NAMES)
     assert set(qmlir.ops.BY_NAME) == set(NAMES)
 
 

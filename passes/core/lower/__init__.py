@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ...._mlir import arith, ir, tensor, util
-from ....dialect.ods import OPS, OpError
+from ....dialect.ods import OPS, OpError, view_of
 from ....dialect.shapes import ShapeError
 from ....ir.scalars import OPAQUE_ZERO, i32
 from ....ir.walk import collect
@@ -57,7 +57,7 @@ class LowerToLinalgPass(Pass):
             token = OPAQUE_ZERO.set(partial(zeros.of, op))
             try:
                 with ir.InsertionPoint(op), op.location:
-                    results = RULES[op.name](op.opview)
+                    results = RULES[op.name](view_of(op))
             except (OpError, ShapeError) as e:
                 found.append(error_at(op, f"'{op.name}' op {e}"))
                 continue

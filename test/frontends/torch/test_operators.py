@@ -72,6 +72,23 @@ def test_custom_operators() -> None:
     np.testing.assert_allclose(model(x).numpy(), expected, rtol=1e-6)  # eagerly
 
 
+@pytest.mark.parametrize("eager", [True, False])
+def test_sparse_custom_operator(eager: bool) -> None:
+    """`qmlir.ops.sparse_matmul` takes its weight as one object, the operator as its tensors."""
+    weight = torch.tensor([[0, 2, 0, -3], [0, 0, 0, 0], [7, 0, 0, 1]], dtype=torch.int8)  # [N, K]
+    csr = weight.to_sparse_csr()
+    values, indices = csr.values(), csr.col_indices().to(torch.int32)
+    indptr, x = csr.crow_indices().to(torch.int32), codes(5, 4)
+
+    def model(x: Any) -> Any:
+        return torch.ops.qmlir.sparse_matmul(
+            x, values, indices, indptr=indptr, format="csr", rhs_shape=[3, 4], rhs_transposed=True, out_dtype="i32"
+        )
+
+    found = model(x) if eager else opened(qmlir.compile(export(model, x))).main(x)
+    assert torch.equal(found, x.int() @ weight.int().T)
+
+
 def test_custom_operator_that_is_wrong() -> None:
     x, w = codes(5, 32), codes(8, 30)
     with pytest.raises(FrontEndError, match=r"scaled_matmul \(test_operators.py:\d+\): .*K differs: 'lhs' \[5, 32\]"):
