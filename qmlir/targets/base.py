@@ -45,6 +45,20 @@ class Peak:
 
 
 @dataclass(frozen=True)
+class Device:
+    """A device as its driver reports it."""
+
+    driver: str
+    index: int
+    name: str
+    arch: str  # "sm_90", "gfx942"; "" where the driver does not say (Vulkan)
+
+    @property
+    def uri(self) -> str:
+        return f"{self.driver}://{self.index}"
+
+
+@dataclass(frozen=True)
 class Target:
     """One device architecture that programs can be compiled for.
 

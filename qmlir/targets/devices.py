@@ -7,28 +7,12 @@ is an ordinary "no device", never an exception.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from ..emulation import is_emulated
 from ..errors import TargetError, runtime_reason
 from .backends import backend_description
-from .base import Target
-
-
-@dataclass(frozen=True)
-class Device:
-    """A device as its driver reports it."""
-
-    driver: str
-    index: int
-    name: str
-    arch: str  # "sm_90", "gfx942"; "" where the driver does not say (Vulkan)
-
-    @property
-    def uri(self) -> str:
-        return f"{self.driver}://{self.index}"
-
+from .base import Device, Target
 
 _found: dict[str, tuple[Device, ...]] = {}
 _failures: dict[str, str] = {}  # by driver: what its last query failed with

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..base import COMPILED, FLOAT8, FUSE_ROWS, Target, decode_pass
-from ..devices import Device
+from ..base import COMPILED, FLOAT8, FUSE_ROWS, Device, Target, decode_pass
 
 # The limit on stack allocations is raised from 32 KiB because epilogues of large tiles need more, to the size of the
 # stacks of the task system's threads (IREE takes powers of two only).

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ..base import EMULATED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Peak, Target, decode_pass
-from ..devices import Device
+from ..base import EMULATED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Device, Peak, Target, decode_pass
 from ..gpu import Gpu
 
 AMPERE = (

@@ -6,8 +6,7 @@ gfx942 and OCP from gfx950 and gfx12 on.
 
 from __future__ import annotations
 
-from ..base import EMULATED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Peak, Target, decode_pass
-from ..devices import Device
+from ..base import EMULATED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Device, Peak, Target, decode_pass
 from ..gpu import Gpu, parse_mma
 
 CHECK_SCALED = ("qmlir-check-scaled-products",)

@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...errors import TargetError
-from ..base import COMPILED, FLOAT8, INDEX_SUMS, RUNS, Peak, Target, decode_pass
+from ..base import COMPILED, FLOAT8, INDEX_SUMS, RUNS, Device, Peak, Target, decode_pass
 from ..cuda.description import ADA, AMPERE
-from ..devices import Device
 from ..gpu import Gpu, parse_mma
 from ..rocm.description import RDNA3, RDNA4
 from .properties import Properties, properties
