@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from .base import Target
 
 if TYPE_CHECKING:
-    from .devices import Device
+    from .base import Device
 
 BACKENDS = ("cpu", "cuda", "rocm", "vulkan")
 

@@ -12,7 +12,7 @@ from qmlir import targets
 from qmlir._mlir import context, ir
 from qmlir.errors import TargetError
 from qmlir.targets import all_targets, devices, resolve
-from qmlir.targets.devices import Device
+from qmlir.targets.base import Device
 from qmlir.targets.gpu import parse_mma
 
 ALL = [target.spelling for target in all_targets()]

@@ -12,7 +12,8 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.errors import TargetError
 from qmlir.targets import resolve
-from qmlir.targets.devices import Device, devices
+from qmlir.targets.base import Device
+from qmlir.targets.devices import devices
 from qmlir.targets.vulkan import description
 from qmlir.targets.vulkan.properties import Properties, properties
 

@@ -17,7 +17,7 @@ from qmlir import TensorSpec
 from qmlir.device_code import spirv_instructions
 from qmlir.errors import TargetError
 from qmlir.targets import all_targets, resolve
-from qmlir.targets.devices import Device
+from qmlir.targets.base import Device
 from qmlir.targets.vulkan import description
 from qmlir.targets.vulkan.properties import Properties, properties
 
