@@ -24,11 +24,14 @@ Ops of an unregistered namespace get no C++ verifier: `verify_module` does that 
 from __future__ import annotations
 
 import inspect
+import operator
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
+
+import numpy as np
 
 from .._mlir import ir
 from .._spelling import did_you_mean, location_text
@@ -105,7 +108,12 @@ class AttrKind:
         """The Python value. Raises OpError when the attribute is of another kind."""
         raise NotImplementedError
 
+    def of(self, value: Any) -> Any:
+        """The value, in its Python type. Raises OpError when it is of another kind: nothing is rounded or cut."""
+        raise NotImplementedError
+
     def build(self, value: Any) -> Any:
+        """The attribute of a value as `of` returns it."""
         raise NotImplementedError
 
 
@@ -123,8 +131,35 @@ class Enum(AttrKind):
             raise OpError(f"is {attribute.value!r}, which is not known{did_you_mean(attribute.value, self.values)}")
         return str(attribute.value)
 
+    def of(self, value: Any) -> str:
+        if value not in self.values:
+            raise OpError(f"is not known{did_you_mean(str(value), self.values)}")
+        return str(value)
+
     def build(self, value: Any) -> Any:
-        return ir.StringAttr.get(str(value))
+        return ir.StringAttr.get(value)
+
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, int) and value in (0, 1)):
+        raise TypeError
+    return bool(value)
+
+
+def _int(value: Any) -> int:
+    number = operator.index(value)
+    if isinstance(value, bool) or not -(2**63) <= number < 2**63:
+        raise TypeError
+    return number
+
+
+def _float(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or np.iscomplexobj(value):
+        raise TypeError
+    return float(value)
+
+
+_READ: dict[str, Callable[[Any], Any]] = {"bool": _bool, "int": _int, "float": _float}
 
 
 class _Scalar(AttrKind):
@@ -132,6 +167,12 @@ class _Scalar(AttrKind):
 
     def __init__(self, description: str, python: str, irdl: str, kind: str, build: Callable[[Any], Any]) -> None:
         self.description, self.python, self.irdl, self._kind, self._build = description, python, irdl, kind, build
+
+    def of(self, value: Any) -> Any:
+        try:
+            return _READ[self.python](value)
+        except (TypeError, OverflowError):
+            raise OpError(f"must be {self.description}") from None
 
     def read(self, attribute: Any) -> Any:
         if not isinstance(attribute, getattr(ir, self._kind)):
@@ -142,22 +183,20 @@ class _Scalar(AttrKind):
         return self._build(value)
 
 
-BOOL: AttrKind = _Scalar(
-    "a bool", "bool", 'irdl.base "#builtin.integer"', "BoolAttr", lambda v: ir.BoolAttr.get(bool(v))
-)
+BOOL: AttrKind = _Scalar("a bool", "bool", 'irdl.base "#builtin.integer"', "BoolAttr", lambda v: ir.BoolAttr.get(v))
 I64: AttrKind = _Scalar(
     "an integer",
     "int",
     'irdl.base "#builtin.integer"',
     "IntegerAttr",
-    lambda v: ir.IntegerAttr.get(ir.IntegerType.get_signless(64), int(v)),
+    lambda v: ir.IntegerAttr.get(ir.IntegerType.get_signless(64), v),
 )
 F32: AttrKind = _Scalar(
     "a float",
     "float",
     'irdl.base "#builtin.float"',
     "FloatAttr",
-    lambda v: ir.FloatAttr.get(ir.F32Type.get(), float(v)),
+    lambda v: ir.FloatAttr.get(ir.F32Type.get(), v),
 )
 
 
@@ -165,13 +204,22 @@ class _Array(AttrKind):
     irdl = 'irdl.base "#builtin.dense_array"'
 
     def __init__(self, length: int, what: str, python: str, kind: str) -> None:
-        self.length, self.python, self._kind = length, f"tuple[{python}, ...]", kind
+        self.length, self.python, self._kind, self._element = length, f"tuple[{python}, ...]", kind, _READ[python]
         self.description = f"an array of {length} {what}"
 
     def read(self, attribute: Any) -> tuple[Any, ...]:
         if not isinstance(attribute, getattr(ir, self._kind)) or len(attribute) != self.length:
             raise OpError(f"must be {self.description}, but got {attribute}")
         return tuple(attribute)
+
+    def of(self, value: Any) -> tuple[Any, ...]:
+        try:
+            found = tuple(self._element(v) for v in value)
+        except (TypeError, OverflowError):
+            found = ()
+        if len(found) != self.length:
+            raise OpError(f"must be {self.description}")
+        return found
 
     def build(self, value: Any) -> Any:
         return getattr(ir, self._kind).get(list(value))
@@ -187,6 +235,9 @@ class _Dense(AttrKind):
         if not isinstance(attribute, ir.DenseElementsAttr):
             raise OpError(f"must be {self.description}, but got {attribute}")
         return attribute
+
+    def of(self, value: Any) -> Any:
+        return value
 
     def build(self, value: Any) -> Any:
         return value

@@ -23,7 +23,7 @@ from qmlir.targets import resolve
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import commands
-from pages import layouts, passes, resources, schemes, speed, targets, told
+from pages import errors, layouts, passes, resources, schemes, speed, targets, told
 
 from benchmarks.compile import section as compile_section
 from benchmarks.cpu.report import page as benchmarks_page
@@ -334,6 +334,7 @@ def tuning_page() -> str:
 # File name -> its text.
 PAGES = {
     "commands.md": commands.page,
+    "errors.md": errors.page,
     "onnx.md": onnx_page,
     "pipeline.md": pipeline_page,
     "support.md": support_page,

@@ -14,10 +14,28 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from math import prod
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from .errors import UsageError
+
+
+@functools.cache
+def compiler_version() -> str:
+    """The version of IREE's compiler. Raises UsageError where it is not installed."""
+    try:
+        return version(_COMPILER)
+    except PackageNotFoundError:
+        raise UsageError(
+            f"this needs IREE's compiler, and the package {_COMPILER} is not installed: without it compiled programs "
+            "run, and nothing is compiled"
+        ) from None
+
+
+_COMPILER = "iree-base-compiler"
 
 
 class _Module(ModuleType):
@@ -27,6 +45,7 @@ class _Module(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked of every module by the import system and by inspect
             raise AttributeError(name)
+        compiler_version()
         _stub_dialects()
         found = importlib.import_module(self.__name__)
         self.__dict__.update(vars(found))  # from here on nothing is slower than in the module itself
@@ -55,6 +74,7 @@ vector: Any = _Module("iree.compiler.dialects.vector")
 __all__ = [
     "api",
     "arith",
+    "compiler_version",
     "context",
     "flow",
     "func",

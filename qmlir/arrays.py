@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .dialect.dtypes import DTYPES, Array, dtype_name
-from .errors import InputError
+from .errors import InputError, UsageError
 
 # torch types that numpy lacks: our dtype, and the integer type with the same bits.
 _TORCH_RAW = {
@@ -53,3 +53,18 @@ def to_torch(array: Array) -> Any:
             bits = torch.from_numpy(np.array(array).view(getattr(np, raw)))
             return bits.view(getattr(torch, torch_name.split(".")[1]))
     return torch.from_numpy(np.array(array))
+
+
+def scalar_array(name: str, value: Any) -> Array:
+    """A number as an argument: integers that are zero points are i32, other Python numbers f32.
+
+    Raises:
+        UsageError: a zero point that i32 does not hold.
+    """
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if not name.endswith("zero_point") or isinstance(value, float):
+        return np.asarray(value, np.float32)
+    if not -(2**31) <= value < 2**31:
+        raise UsageError(f"{name}={value!r} is no number of i32")
+    return np.asarray(value, np.int32)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from . import __version__, settings
+from ._mlir import compiler_version
 from .errors import UsageError
 from .files import write_atomically
 
@@ -27,17 +28,16 @@ HELD: set[Path] = set()
 def toolchain() -> str:
     """What compiles: versions, and a fingerprint of this package's sources (a checkout changes without a new
     version)."""
-    from importlib.metadata import version
 
     import qmlir
 
     h = hashlib.sha256()
     for folder in sorted({str(Path(p)) for p in qmlir.__path__}):
-        for sub in ("", "dialect", "passes", "targets", "kernels", "frontends", "tuning"):
+        for sub in ("", "dialect", "frontends", "importing", "ir", "kernels", "passes", "targets", "tuning"):
             for source in sorted((Path(folder) / sub).glob("**/*.py" if sub else "*.py")):
                 stat = source.stat()
                 h.update(f"{source.name}:{stat.st_size}:{stat.st_mtime_ns};".encode())
-    return f"qmlir {__version__} {h.hexdigest()[:16]}, iree {version('iree-base-compiler')}"
+    return f"qmlir {__version__} {h.hexdigest()[:16]}, iree {compiler_version()}"
 
 
 def key_of(parts: Any) -> str:

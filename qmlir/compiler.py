@@ -13,11 +13,11 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import __version__, settings
+from ._mlir import compiler_version
 from ._spelling import CODE_LEVELS, LEVELS
 from .artifact import MANIFEST_KEY, Artifact
 from .cache import Cache, key_of
@@ -740,7 +740,7 @@ def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
         )
     return {
         "qmlir": __version__,
-        "iree": version("iree-base-compiler"),
+        "iree": compiler_version(),
         "target": target.spelling,
         "capabilities": target.capabilities(),
         "driver": target.driver,

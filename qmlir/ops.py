@@ -20,10 +20,10 @@ import numpy as np
 
 from ._mlir import func, ir
 from ._spelling import did_you_mean
-from .arrays import to_numpy
+from .arrays import scalar_array, to_numpy
 from .artifact import Artifact
 from .dialect.dtypes import CODES, DTYPES, dtype_name, from_numpy, stored_codes
-from .dialect.ods import Enum, Field, Op, Spec
+from .dialect.ods import Field, Op, OpError, Spec
 from .dialect.ops import (
     Conv2dQOp,
     DequantOp,
@@ -58,8 +58,7 @@ class Operation:
         self.operands = (*self.positional, *(n for n in definition.OPERANDS if n not in self.positional))
         fields = [f for f in definition.FIELDS if f.kind == "attr" and not f.internal]
         self.attributes = tuple(f.name for f in (*fields, *definition.PARAMETERS))
-        self._choices = {f.name: f.attribute.values for f in fields
-                         if isinstance(f.attribute, Enum) and not f.name.endswith("dtype")}  # fmt: skip
+        self._kinds = {f.name: f.attribute for f in (*fields, *definition.PARAMETERS) if f.attribute is not None}
         self.__signature__ = self._signature(fields)
         self._programs: dict[Any, Any] = {}
         self._lock = threading.Lock()
@@ -261,19 +260,14 @@ class Operation:
         for name in self.required:
             if name not in specs:
                 raise UsageError(f"{self.__name__} needs the argument {name!r}")
-        for name, choices in self._choices.items():
-            value = attributes.get(name)
-            if (
-                value is not None
-                and value not in choices
-                and not (name == "activation" and str(value).startswith("clamp("))
-            ):
-                raise UsageError(f"{name}={value!r} is not known{did_you_mean(str(value), choices)}")
         checked = dict(attributes)
-        for name in (n for n in self.attributes if n.endswith("dtype") and attributes.get(n) is not None):
-            checked[name] = dtype_name(attributes[name])
-            if checked[name] not in DTYPES:
-                raise UsageError(f"{name}={attributes[name]!r} is not known{did_you_mean(checked[name], DTYPES)}")
+        for name, value in attributes.items():
+            if value is None or (name == "activation" and str(value).startswith("clamp(")):
+                continue
+            try:
+                checked[name] = self._kinds[name].of(dtype_name(value) if name.endswith("dtype") else value)
+            except OpError as e:
+                raise UsageError(f"{name}={value!r} {e}") from None
         return checked
 
     def _normalized(self, specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -362,16 +356,9 @@ def _check_stated(name: str, d: str, attribute: str, attributes: Mapping[str, An
         )
 
 
-def _scalar(name: str, value: Any) -> Any:
-    """A Python number: zero points are i32, everything else f32."""
-    if isinstance(value, np.generic):
-        return np.asarray(value)
-    return np.asarray(value, np.int32 if name.endswith("zero_point") else np.float32)
-
-
 def _array(name: str, value: Any) -> Any:
     if isinstance(value, (int, float, np.generic)):
-        return _scalar(name, value)
+        return scalar_array(name, value)
     if isinstance(value, np.ndarray):
         return value
     return to_numpy(value, name)

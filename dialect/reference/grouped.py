@@ -8,6 +8,7 @@ import numpy as np
 
 from ..dtypes import DTYPES, Array
 from .matmul import normalize_epilogue, scaled_matmul
+from .values import integers
 
 _PER_EXPERT = ("rhs_scale", "rhs_zero_point")
 
@@ -29,7 +30,7 @@ def _bias_of(bias: Array | None, g: int, count: int) -> Array | None:
 def check_ids(expert_ids: Array, experts: int, skip_invalid: bool) -> Array:
     """The ids, -1 for those outside `[0, experts)`. Raises ValueError with the position of the first one, unless
     `skip_invalid`."""
-    ids = np.asarray(expert_ids)
+    ids = integers(expert_ids, "'expert_ids'")
     bad = (ids < 0) | (ids >= experts)
     if bad.any() and not skip_invalid:
         t, slot = np.argwhere(bad)[0]
@@ -56,7 +57,7 @@ def grouped_matmul(
     lhs, rhs = np.asarray(lhs), np.asarray(rhs)
     count = rhs.shape[0]
     if group_sizes is not None:
-        sizes = np.asarray(group_sizes)
+        sizes = integers(group_sizes, "'group_sizes'")
         if (sizes < 0).any() or sizes.sum() != lhs.shape[0]:
             raise ValueError(f"group_sizes {sizes.tolist()} must be non-negative and add up to M = {lhs.shape[0]}")
         owner = np.repeat(np.arange(count), sizes)

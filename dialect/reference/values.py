@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import DTYPES, Array, DType, from_numpy, table
+from ..dtypes import DTYPES, Array, DType, from_numpy, is_sub_byte, table
 from ..shapes import blocks
 from .packing import unpack
 
@@ -88,10 +88,18 @@ def dequant(
 
 def zero_points(zero_point: Array, scale_shape: tuple[int, ...], d: DType, mode: str, packing: str) -> Array:
     """Zero points as int64; `packed_int` ones are unpacked to the shape of their scale."""
-    z = np.asarray(zero_point)
+    z = integers(zero_point, f"a zero point of mode '{mode}'")
     if mode == "packed_int":
         z = unpack(z, d.name, packing, scale_shape[-1])
     return z.astype(np.int64)
+
+
+def integers(value: Any, what: str) -> Array:
+    """An array of integers. Raises ValueError for any other: a fraction would be cut off."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu" and not is_sub_byte(array.dtype):
+        raise ValueError(f"{what} holds integers, but is {array.dtype}")
+    return array
 
 
 def wrap32(x: Array) -> Array:
@@ -115,7 +123,7 @@ def requantize(y: Array, factor: Array, zero_point: Array | None, d: DType, roun
     """`clamp(round(y * factor) + z, lo, hi)`; NaN becomes `z` clamped, infinities saturate."""
     with np.errstate(invalid="ignore", over="ignore"):
         t = round_to((y * factor).astype(F32), rounding)
-        z = F32(0) if zero_point is None else np.asarray(zero_point).astype(F32)
+        z = F32(0) if zero_point is None else integers(zero_point, "a zero point of codes").astype(F32)
         t = np.where(np.isnan(t), F32(0), t) + z
         return np.clip(t, F32(lo), F32(hi)).astype(np.int64).astype(d.numpy)
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import scalar_array
 from ..dialect.dtypes import DTYPES, Array, from_numpy
 from ..errors import UsageError
 from ..spec import TensorSpec
@@ -168,5 +169,5 @@ def _tensor(name: str, value: Any) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if isinstance(value, (int, float)):
-        value = np.asarray(value, np.int32 if name.endswith("zero_point") else np.float32)
+        value = scalar_array(name, value)
     return Tensor.constant(value)

@@ -11,11 +11,11 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from .._mlir import compiler_version
 from ..errors import UsageError
 from ..files import write_atomically
 from ..strategy import shape_text
@@ -125,7 +125,7 @@ def key_of(target: Target, contractions: Iterable[Mapping[str, Any]]) -> str:
         f"{row.get('op') or row['kind']} {shape_text({**row, 'm': bucket(row['m'])})}" for row in contractions
     )
     name = f"{target.spelling} ({target.host})" if target.host else target.spelling
-    return "; ".join([name, f"qmlir {__version__}", f"iree {version('iree-base-compiler')}", *forms])
+    return "; ".join([name, f"qmlir {__version__}", f"iree {compiler_version()}", *forms])
 
 
 def bucket(size: int | None) -> int | None:

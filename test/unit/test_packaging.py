@@ -9,15 +9,21 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import qmlir
 
 ROOT = Path(__file__).resolve().parents[2]
 # Top-level folder -> the name that its Python files are imported under.
 MAPPED = {"qmlir": "qmlir", "dialect": "qmlir.dialect", "passes": "qmlir.passes"}
 # What comes with the package although it is no Python file.
-DATA = {"qmlir/py.typed", "qmlir/tuning/defaults.json"}
+DATA = {"qmlir/py.typed", "qmlir/tuning/defaults.json"} | {
+    f"qmlir/emulation/shim/{name}" for name in ("cuda.c", "device.h", "hip.c")
+}
 
 
 def listed_packages() -> list[str]:
@@ -123,3 +129,23 @@ def test_installs_and_imports(
     assert Path(where.strip()).is_relative_to(python.parents[1] if form == "wheel" else checkout)
     for tool in ("qmlir", "qmlir-opt"):
         assert "usage" in run(python.parent / tool, "--help", cwd=tmp_path).lower()
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("packaging")
+def test_runs_without_the_compiler(distributions: tuple[Path, Path], tmp_path: Path) -> None:
+    """As docs/deployment.md says."""
+    layer = qmlir.ops.scaled_matmul.compile(
+        qmlir.TensorSpec((None, 8), "i8"), np.eye(8, dtype=np.int8), out_dtype="i32"
+    )
+    layer.save(tmp_path / "layer.vmfb")
+    run(sys.executable, "-m", "venv", tmp_path / "venv", cwd=tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    runtime = f"iree-base-runtime=={version('iree-base-runtime')}"
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", distributions[1], runtime, cwd=tmp_path)
+    run(python, "-m", "pip", "install", "--quiet", "numpy", "ml_dtypes", cwd=tmp_path)
+    call = "import numpy as np, qmlir; print(qmlir.load('layer.vmfb').main(np.ones((3, 8), np.int8)).sum())"
+    assert run(python, "-c", call, cwd=tmp_path) == "24\n"
+    compiling = "import qmlir; qmlir.compile('func.func @main() { return }')"
+    done = subprocess.run([python, "-c", compiling], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "iree-base-compiler" in done.stderr
