@@ -29,12 +29,12 @@ class Example:
 EXAMPLES = (
     Example(
         errors.UsageError,
-        "qmlir.ops.scaled_matmul(x, w, activatoin='relu')",
+        'qmlir.ops.scaled_matmul(x, w, activatoin="relu")',
         "The call is wrong, whatever the data: the message names the argument, and the nearest one that there is.",
     ),
     Example(
         errors.UsageError,
-        "qmlir.ops.scaled_matmul(x, w.view(np.uint8), packing='low_first')",
+        'qmlir.ops.scaled_matmul(x, w.view(np.uint8), packing="low_first")',
         "Packed bytes do not say what they hold.",
     ),
     Example(
@@ -49,17 +49,17 @@ EXAMPLES = (
     ),
     Example(
         errors.ParseError,
-        "qmlir.compile('func.func @main(%x: tensor<4xf32>) { retrun }')",
+        'qmlir.compile("func.func @main(%x: tensor<4xf32>) { retrun }")',
         "The text is no MLIR; the place is that of MLIR's parser.",
     ),
     Example(
         errors.TargetError,
-        "qmlir.compile(program, target='cuda:sm_8')",
+        'qmlir.compile(program, target="cuda:sm_8")',
         "`qmlir targets` lists what there is.",
     ),
     Example(
         errors.PassError,
-        "qmlir.ops.scaled_matmul(x.astype(ml_dtypes.float8_e4m3fn), w, rhs_zero_point=0.5, zero_mode='rescale')",
+        'qmlir.ops.scaled_matmul(x.astype(ml_dtypes.float8_e4m3fn), w, rhs_zero_point=0.5, zero_mode="rescale")',
         "A pass cannot do what is asked. Where it was in the middle of its work the message names a file that repeats "
         "the failure with one command.",
     ),
@@ -70,17 +70,17 @@ EXAMPLES = (
     ),
     Example(
         errors.ArtifactError,
-        "qmlir.load(folder / 'cut.vmfb')",
+        'qmlir.load(folder / "cut.vmfb")',
         "The file is not what the compiler wrote, or not for this machine.",
     ),
     Example(
         errors.CheckpointError,
-        "qmlir.checkpoint.open(folder / 'model.gguf')",
+        'qmlir.checkpoint.open(folder / "model.gguf")',
         "A checkpoint is damaged, or not of a form that is read ([checkpoints](checkpoints.md)).",
     ),
     Example(
         errors.FrontEndError,
-        "qmlir.compile(folder / 'model.onnx')",
+        'qmlir.compile(folder / "model.onnx")',
         "A model cannot be imported: the message names the front end, and the node or the line of the model's source.",
     ),
 )

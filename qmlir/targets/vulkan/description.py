@@ -16,7 +16,8 @@ from ..base import COMPILED, FLOAT8, INDEX_SUMS, RUNS, Device, Peak, Target, dec
 from ..cuda.description import ADA, AMPERE
 from ..gpu import Gpu, parse_mma
 from ..rocm.description import RDNA3, RDNA4
-from .properties import Properties, properties
+from . import properties
+from .properties import Properties
 
 # What NVIDIA's driver lists for i8 from Turing on.
 _NVIDIA_INT8 = "KHR_I32_16x16x32_I8"
@@ -191,7 +192,7 @@ _COMPUTE = ("fp64", "fp32", "fp16", "int64", "int32", "int16", "int8")
 
 def properties_of(device: Device) -> Properties | None:
     """What the Vulkan loader knows of a device of the runtime, whose name is the loader's and the driver's."""
-    return next((p for p in properties() if device.name.startswith(p.name)), None)
+    return next((p for p in properties.properties() if device.name.startswith(p.name)), None)
 
 
 def described(found: Properties) -> Target:
