@@ -535,24 +535,25 @@ def test_parameter_files_that_are_none(kept: Any, tmp_path: Path) -> None:
 
 
 LHS, RHS, IMAGE = np.ones((2, 8), np.int8), np.ones((8, 4), np.int8), np.ones((1, 5, 5, 2), np.int8)
+PRODUCT = ("scaled_matmul", (LHS, RHS))
 ARGUMENTS = {
     # Cut to an integer they would give other numbers.
-    "rhs_zero_point=2.7": ("scaled_matmul", (LHS, RHS), {"rhs_zero_point": 2.7}, "must be integer in mode 'int'"),
-    "out_zero_point=1.5": ("scaled_matmul", (LHS, RHS), {"out_zero_point": 1.5, "out_dtype": "i8"}, "'out_zero_point'"),
-    "zero_point=1.9": ("quantize", (LHS.astype(np.float32), 0.5, 1.9), {}, "'zero_point' must be a ranked tensor of i8"),
+    "rhs_zero_point=2.7": (*PRODUCT, {"rhs_zero_point": 2.7}, "must be integer in mode 'int'"),
+    "out_zero_point=1.5": (*PRODUCT, {"out_zero_point": 1.5, "out_dtype": "i8"}, "'out_zero_point'"),
+    "zero_point=1.9": ("quantize", (LHS.astype(np.float32), 0.5, 1.9), {}, "'zero_point' must be a ranked tensor"),
     "a zero point of nan": ("dequantize", (LHS, 0.5, float("nan")), {}, "must be integer in mode 'int'"),
-    "a wide zero point": ("scaled_matmul", (LHS, RHS), {"rhs_zero_point": 2**40}, "rhs_zero_point=1099511627776 is"),
-    "group_size=4.5": ("scaled_matmul", (LHS, RHS), {"group_size": 4.5}, "group_size=4.5 must be an integer"),
+    "a wide zero point": (*PRODUCT, {"rhs_zero_point": 2**40}, "rhs_zero_point=1099511627776 is"),
+    "group_size=4.5": (*PRODUCT, {"group_size": 4.5}, "group_size=4.5 must be an integer"),
     "groups=1.2": ("conv2d_q", (IMAGE, IMAGE), {"groups": 1.2}, "groups=1.2 must be an integer"),
     "strides=2": ("conv2d_q", (IMAGE, IMAGE), {"strides": 2}, "strides=2 must be an array of 2 i64 integers"),
     "strides=(1.5, 1)": ("conv2d_q", (IMAGE, IMAGE), {"strides": (1.5, 1)}, "must be an array of 2 i64 integers"),
-    "clamp=(-3.5, 3.5)": ("scaled_matmul", (LHS, RHS), {"clamp": (-3.5, 3.5)}, "must be an array of 2 i64 integers"),
-    "act_clamp=('a', 'b')": ("scaled_matmul", (LHS, RHS), {"act_clamp": ("a", "b")}, "must be an array of 2 f64 floats"),
-    "alpha='2'": ("scaled_matmul", (LHS, RHS), {"alpha": "2"}, "alpha='2' must be a float"),
-    "rhs_transposed='false'": ("scaled_matmul", (LHS, RHS), {"rhs_transposed": "false"}, "must be a bool"),
+    "clamp=(-3.5, 3.5)": (*PRODUCT, {"clamp": (-3.5, 3.5)}, "must be an array of 2 i64 integers"),
+    "act_clamp=('a', 'b')": (*PRODUCT, {"act_clamp": ("a", "b")}, "must be an array of 2 f64 floats"),
+    "alpha='2'": (*PRODUCT, {"alpha": "2"}, "alpha='2' must be a float"),
+    "rhs_transposed='false'": (*PRODUCT, {"rhs_transposed": "false"}, "must be a bool"),
     "topk=True": ("route", (LHS.astype(np.float32),), {"topk": True}, "topk=True must be an integer"),
-    "activation=3": ("scaled_matmul", (LHS, RHS), {"activation": 3}, "activation=3 is not known; known: none, relu"),
-    "out_dtype='i3'": ("scaled_matmul", (LHS, RHS), {"out_dtype": "i3"}, "out_dtype='i3' is not known; did you mean 'i32'"),
+    "activation=3": (*PRODUCT, {"activation": 3}, "activation=3 is not known; known: none, relu"),
+    "out_dtype='i3'": (*PRODUCT, {"out_dtype": "i3"}, "out_dtype='i3' is not known; did you mean 'i32'"),
 }  # fmt: skip
 
 
