@@ -590,7 +590,7 @@ def irdl_text() -> str:
     """The dialect as an upstream IRDL module. IRDL has no optional attributes: those are left out. It tells optional
     operands apart by their counts, which `saved.count_operands` adds to a program."""
     lines = [f"irdl.dialect @{NAMESPACE} {{"]
-    for name, cls in OPS.items():
+    for name, cls in sorted(OPS.items()):
         lines.append(f"  irdl.operation @{name.split('.', 1)[1]} {{")
         lists: dict[str, list[str]] = {"operand": [], "result": [], "attr": []}
         for number, f in enumerate(f for f in cls.FIELDS if f.kind != "attr" or not f.optional):
