@@ -20,6 +20,7 @@ PASSES: dict[str, str] = {
     "qmlir-bake-parameters": "core.bake_parameters:BakeParametersPass",
     "qmlir-fold": "core.fold:FoldPass",
     "qmlir-lower-to-linalg": "core.lower:LowerToLinalgPass",
+    "qmlir-resolve-barriers": "core.resolve_barriers:ResolveBarriersPass",
     "qmlir-attention": "core.attention:AttentionPass",
     "qmlir-select": "core.select:SelectPass",
     "qmlir-decode-small-floats": f"{IREE_3_13}.decode_small_floats:DecodeSmallFloatsPass",

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 _STAGES: dict[str, str] = {
     "qmlir": "qmlir-verify,qmlir-bake-parameters,qmlir-fold",
     "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
-    "configured": "qmlir-attention{{target={target}}},qmlir-select{{target={target}{choice}}},"
+    "configured": "qmlir-resolve-barriers{{target={target}}},qmlir-attention{{target={target}}},"
+    "qmlir-select{{target={target}{choice}}},"
     "{target_passes}qmlir-guard",
 }
 # Files that IREE dumps of each dispatch, and for each kind of device code.

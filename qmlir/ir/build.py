@@ -91,15 +91,30 @@ def _small(array: Array, t: Any) -> Any:
     return ir.DenseElementsAttr.get_splat(t, attribute)
 
 
-def apart(value: Any) -> Any:
-    """The same tensor, computed in a dispatch of its own: IREE sees no producer to fuse with its readers. For tables
-    that bodies read by index (fused, they become allocations that GPUs do not have) and for small gathers."""
-    sizes = [s for s in dims(value) if not isinstance(s, int)]
-    hidden = util.OptimizationBarrierOp([value.type], [value]).results[0]
-    if not sizes:
-        return hidden
+BARRIER_REASON = "qmlir.barrier_reason"
+
+# Reasons for a fusion barrier that not every target has: `Target.barriers` names those that it has, and
+# qmlir-resolve-barriers drops the other barriers.
+INDEXED_READS = "indexed-reads"  # loops read it by index: fused, it becomes an allocation inside a GPU's dispatch
+SMALL_GATHER = "small-gather"  # fused into an epilogue, SPIR-V vectorises it to widths that it cannot legalise
+ONE_ROW = "one-row"  # a broadcast of one row: fused into the product, SPIR-V unrolls it over all of K
+POOLED = "pooled"  # SPIR-V is wrong about a pooling that is fused with what makes its operand
+PADDED_SUMS = "padded-sums"  # data tiling on CPUs reads padding of these sums that nothing has written
+
+
+def fusion_barrier(value: Any, reason: str, sizes: Sequence[Size] | None = None) -> Any:
+    """The same tensor, computed in a dispatch of its own: IREE moves no slice, transpose or producer across, and free
+    at run time. `reason` is said in the IR. `sizes` are the tensor's sizes as they are to be known from here on; its
+    own when not given."""
+    dynamic = [s for s in (dims(value) if sizes is None else sizes) if not isinstance(s, int)]
+    barrier = util.OptimizationBarrierOp([value.type], [value])
+    barrier.operation.attributes[BARRIER_REASON] = ir.StringAttr.get(reason)
+    result = barrier.results[0]
+    if not dynamic:
+        return result
     # The sizes cannot be asked of what is behind a barrier, so they are tied to it.
-    return ir.Operation.create("flow.tensor.tie_shape", results=[hidden.type], operands=[hidden, *sizes]).results[0]
+    result.context.get_dialect_descriptor("flow")
+    return ir.Operation.create("flow.tensor.tie_shape", results=[result.type], operands=[result, *dynamic]).results[0]
 
 
 # --------------------------------------------------------------------------------------------------- shapes

@@ -14,8 +14,9 @@ from typing import Any
 
 from .._mlir import ir, linalg, tensor
 from ..dialect.constants import is_zero_fill
+from ..ir.build import fusion_barrier
 from ..strategy import Contraction
-from .tensors import barrier, computed, filled, generic_like, pad_end, permuted, sizes_of, type_of
+from .tensors import computed, filled, generic_like, pad_end, permuted, sizes_of, type_of
 
 
 def fitting_block(size: int, unit: int, most: int = 64) -> int:
@@ -74,13 +75,13 @@ def aligned(op: Any, c: Contraction, blocks: tuple[int, ...]) -> Any:
         if number == 2 and is_zero_fill(init):
             value = filled(sizes_of(value), type_of(value).element_type)
         elif value != source or (number < 2 and c.lhs.startswith("f") and computed(value)):
-            value = barrier(value)
+            value = fusion_barrier(value, "padded or moved")
         operands.append(value)
         exprs = [ir.AffineDimExpr.get(space.index(dims[axis])) for axis in order]
         new_maps.append(ir.AffineMap.get(len(space), 0, exprs))
 
     kinds = ["reduction" if c.roles[d] == "k" else "parallel" for d in space]
-    result = barrier(generic_like(op, operands, new_maps, kinds))
+    result = fusion_barrier(generic_like(op, operands, new_maps, kinds), "padded or moved")
     dims = _positions(maps[2])
     order = sorted(range(len(dims)), key=lambda axis: space.index(dims[axis]))
     if order != list(range(len(dims))):

@@ -7,8 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..ir.build import INDEXED_READS, ONE_ROW, PADDED_SUMS, POOLED, SMALL_GATHER
+
 if TYPE_CHECKING:
     from ..strategy import AttentionStrategy, RowsStrategy, Strategy
+
+# Reasons for a fusion barrier that only the targets that name them have.
+BARRIERS = frozenset({INDEXED_READS, ONE_ROW, PADDED_SUMS, POOLED, SMALL_GATHER})
 
 RUNS = "runs in the tests"
 FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
@@ -74,6 +79,7 @@ class Target:
     status: str
     device_attribute: str = ""
     compiler_flags: tuple[str, ...] = ()
+    barriers: tuple[str, ...] = ()  # of `BARRIERS`, those that it needs
     passes: tuple[str, ...] = ()  # that the backend needs behind the selection of strategies
     source_passes: tuple[str, ...] = ()  # that it needs where IREE has formed executables, but not translated them
     code_passes: tuple[str, ...] = ()  # that it needs where IREE has translated executables, but not serialised them

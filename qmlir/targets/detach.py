@@ -12,8 +12,8 @@ from typing import Any
 
 from .._mlir import ir, linalg
 from ..dialect.constants import is_zero_fill
+from ..ir.build import fusion_barrier
 from .tensors import (
-    barrier,
     filled,
     generic_like,
     known_multiple,
@@ -21,6 +21,8 @@ from .tensors import (
     sizes_of,
     type_of,
 )
+
+DETACHED = "nothing is known of its sizes"
 
 
 def _harmful(op: Any) -> bool:
@@ -45,15 +47,15 @@ def detached(op: Any) -> Any:
                 if dim not in hidden:
                     hidden[dim] = opaque(size)
         operands = [
-            barrier(value, [hidden[d] for d in dims])
+            fusion_barrier(value, DETACHED, [hidden[d] for d in dims])
             for value, dims in zip(op.operands[:2], positions[:2], strict=True)
         ]
         init, out = op.operands[2], [hidden[d] for d in positions[2]]
-        start = filled(out, type_of(init).element_type) if is_zero_fill(init) else barrier(init, out)
+        start = filled(out, type_of(init).element_type) if is_zero_fill(init) else fusion_barrier(init, DETACHED, out)
         reductions = set(range(len(hidden))) - set(positions[2])
         kinds = ["reduction" if d in reductions else "parallel" for d in range(len(hidden))]
         new = generic_like(op, [*operands, start], maps, kinds)
-        result = barrier(new, sizes_of(init))
+        result = fusion_barrier(new, DETACHED, sizes_of(init))
     op.results[0].replace_all_uses_with(result)
     op.erase()
     return new.owner.operation

@@ -12,8 +12,11 @@ from typing import Any
 
 from .._mlir import arith, ir, tensor
 from ..dialect.constants import is_zero_fill
+from ..ir.build import fusion_barrier
 from ..strategy import Accept, Contraction, Decline, Plan, Strategy, decide
-from .tensors import barrier, filled, generic, merge, opaque, permuted, sizes_of, split, type_of
+from .tensors import filled, generic, merge, opaque, permuted, sizes_of, split, type_of
+
+PATCHES = "IREE would move the patches back into the product"
 
 
 @dataclass(frozen=True)
@@ -111,10 +114,9 @@ def convolution_as_matmul(op: Any, keep: bool) -> tuple[Any, Any]:
     columns = _patches(data, image, kernel, _window(op, "strides"), _window(op, "dilations"), grouped)
     columns = _rows(_rows(columns, lead + 3), lead)
     groups = sizes_of(weight)[:lead]
-    # IREE would push the patches back into the product, and be at the convolution again.
     rows = sizes_of(columns)[lead]
     hidden = opaque(rows) if keep else rows
-    columns = barrier(columns, [*groups, hidden, sizes_of(columns)[-1]])
+    columns = fusion_barrier(columns, PATCHES, [*groups, hidden, sizes_of(columns)[-1]])
     weight = _rows(weight, lead + 1)
     filters = sizes_of(weight)[lead]
     element = type_of(init).element_type
@@ -124,7 +126,7 @@ def convolution_as_matmul(op: Any, keep: bool) -> tuple[Any, Any]:
         start = _rows(permuted(init, (3, 0, 1, 2, 4)) if grouped else init, lead)
     product = _matmul(columns, weight, start, lead)
     matmul = product.owner.operation
-    product = barrier(product, [*groups, rows, filters]) if keep else product
+    product = fusion_barrier(product, PATCHES, [*groups, rows, filters]) if keep else product
     back = permuted(product, (1, 0, 2)) if grouped else product
     return _image(back, image), matmul
 

@@ -52,21 +52,6 @@ def _iterators(kinds: Sequence[str]) -> Any:
     return ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds])
 
 
-def barrier(value: Any, sizes: Sequence[Any] | None = None) -> Any:
-    """The same tensor, but IREE moves no slice, transpose or producer across. Free at run time.
-
-    `sizes` are its sizes as they are to be known from here on; the tensor's own when not given.
-    """
-    dynamic = [s for s in (sizes_of(value) if sizes is None else sizes) if not isinstance(s, int)]
-    result = util.OptimizationBarrierOp([value.type], [value]).results[0]
-    if not dynamic:
-        return result
-    # The sizes cannot be asked of what is behind a barrier, so they are tied to it.
-    result.context.get_dialect_descriptor("flow")
-    tie = ir.Operation.create("flow.tensor.tie_shape", results=[result.type], operands=[result, *dynamic])
-    return tie.results[0]
-
-
 def opaque(size: Any) -> Any:
     """The same size, but nothing is known of it (that it is a multiple of something); ints stay."""
     return size if isinstance(size, int) else util.OptimizationBarrierOp([size.type], [size]).results[0]

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._mlir import ir
+from ..ir.build import fusion_barrier
 from ..ir.walk import made_by
 from ..strategy import Accept, Contraction, Decline
 from .base import Target
 from .detach import detached
 from .gpu import Mma, parse_mma
 from .roofline import element_bytes, roofline
-from .tensors import barrier
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def _keep_splats(op: Any) -> None:
         constant = made_by(value, "arith.constant")
         if constant is not None and getattr(constant.attributes["value"], "is_splat", False):
             with op.location, ir.InsertionPoint(op):
-                op.operands[i] = barrier(value)
+                op.operands[i] = fusion_barrier(value, "a splat stays an operand")
 
 
 def _any(mma: Mma) -> bool:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .._mlir import arith, ir, linalg
+from ..ir.build import fusion_barrier
 from ..strategy import Accept, Contraction, Decline, Plan, Strategy, decide
 from .base import FLOAT8
-from .tensors import barrier, elementwise, generic, multiply_add, type_of
+from .tensors import elementwise, generic, multiply_add, type_of
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def _converted(value: Any, t: Any, separate: bool) -> Any:
         return wide if t == f32 else arith.truncf(t, wide)
 
     converted = elementwise(value, t, body)
-    return barrier(converted) if separate else converted
+    return fusion_barrier(converted, "converted once") if separate else converted
 
 
 def widened(op: Any, dtype: str, separate: bool = False) -> Any:

@@ -66,7 +66,7 @@ def test_equal_scales_of_the_weights(tmp_path: Path) -> None:
 
 
 def test_a_product_without_the_instruction_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qmlir.targets.rocm.scaled.barrier", lambda value: value)
+    monkeypatch.setattr("qmlir.targets.rocm.scaled.fusion_barrier", lambda value, reason: value)
     rhs = np.ones((32, 256), DTYPES["e4m3"].numpy)
     with pytest.raises(PassError, match="IREE made no v_mfma_scale_f32_16x16x128_f8f6f4 of a scaled product"):
         qmlir.ops.scaled_matmul.compile(

@@ -16,7 +16,21 @@ from typing import Any, Protocol
 
 from ...._mlir import arith, ir, tensor
 from ....dialect.shapes import block_count
-from ....ir.build import Arg, Size, apart, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
+from ....ir.build import (
+    INDEXED_READS,
+    ONE_ROW,
+    Arg,
+    Size,
+    as_index,
+    dims,
+    elementwise,
+    filled,
+    fusion_barrier,
+    generic,
+    index,
+    loop_index,
+    scalar,
+)
 from ....ir.scalars import i32, to_i32
 from ....kernels.routing import BACK, BLOCK_OF, ROW_OF, SLOT_OF
 
@@ -141,7 +155,7 @@ class Sorted:
     def __init__(self, sizes: Any, rows: Size, groups: int) -> None:
         self.rows, self.groups, self.sizes = rows, groups, sizes
         self._assert_sizes()
-        self._start = start = apart(_before(sizes, groups))
+        self._start = start = fusion_barrier(_before(sizes, groups), INDEXED_READS)
         # The owner is the number of groups that end at or before the row.
         self.owner = count([Arg(start, (1,)), Arg(sizes, (1,))], [rows, groups], [0],
                            lambda at, s, n: flag(arith.cmpi(_SLE, arith.addi(s, n), at(0))))  # fmt: skip
@@ -173,19 +187,20 @@ class Ranked:
         self._width = width = _chunk_width(rows)
         self._chunks = chunks = _chunk_count(rows, width)
         # The owners by chunk; past the last row, none.
-        self._table = apart(elementwise([], [chunks, width], i32(), self._owner_or_none))
+        self._table = fusion_barrier(elementwise([], [chunks, width], i32(), self._owner_or_none), INDEXED_READS)
         in_chunk = count([Arg(self._table, (0, 2))], [chunks, groups, width], [0, 1],
                          lambda at, o: flag(arith.cmpi(_EQ, o, at(1))))  # fmt: skip
-        self.sizes = apart(count([Arg(in_chunk, (0, 1))], [chunks, groups], [1], lambda at, n: n))
+        sizes = count([Arg(in_chunk, (0, 1))], [chunks, groups], [1], lambda at, n: n)
+        self.sizes = fusion_barrier(sizes, INDEXED_READS)
         before = count([Arg(in_chunk, (2, 1))], [chunks, groups, chunks], [0, 1],
                        lambda at, n: arith.select(arith.cmpi(_SLT, at(2), at(0)), n, constant(0)))  # fmt: skip
-        self._before = apart(before)
+        self._before = fusion_barrier(before, INDEXED_READS)
 
         def earlier(at: Any, mine: Any, other: Any) -> Any:
             return flag(arith.andi(arith.cmpi(_EQ, mine, other), arith.cmpi(_SLT, at(2), at(1))))
 
         local = count([Arg(self._table, (0, 1)), Arg(self._table, (0, 2))], [chunks, width, width], [0, 1], earlier)
-        self._local = apart(local)
+        self._local = fusion_barrier(local, INDEXED_READS)
 
         def place(o: Any) -> Any:
             chunk, inside = (f(loop_i32(0), constant(width)) for f in (arith.divsi, arith.remsi))
@@ -216,9 +231,8 @@ class Ranked:
             mine = arith.cmpi(_EQ, read(self._table, c, loop_i32(2)), g)
             return flag(arith.andi(mine, arith.cmpi(_EQ, read(self._local, c, loop_i32(2)), inside)))
 
-        # Apart: reads by index inside a reduction do not distribute on GPUs.
-        hits = apart(elementwise([Arg(chunk, (0, 1)), Arg(group, (0,)), Arg(place, (0, 1))],
-                                 [blocks, width, self._width], i32(), hit))  # fmt: skip
+        args = [Arg(chunk, (0, 1)), Arg(group, (0,)), Arg(place, (0, 1))]
+        hits = fusion_barrier(elementwise(args, [blocks, width, self._width], i32(), hit), INDEXED_READS)
 
         def row(at: Any, h: Any, c: Any) -> Any:
             return arith.muli(h, arith.addi(arith.muli(c, constant(self._width)), at(2)))
@@ -257,7 +271,7 @@ class Blocks:
         self.count = _block_count(rows, groups, width, least)
         per_group = elementwise([Arg(routing.sizes, (0,))], [groups], i32(),
                                 lambda s: arith.ceildivsi(s, constant(width)))  # fmt: skip
-        start = apart(_before(per_group, groups))
+        start = fusion_barrier(_before(per_group, groups), INDEXED_READS)
         ends = count([Arg(start, (1,)), Arg(per_group, (1,))], [self.count, groups], [0],
                      lambda at, s, n: flag(arith.cmpi(_SLE, arith.addi(s, n), at(0))))  # fmt: skip
         self.used = count([Arg(per_group, (0,))], [groups], [], lambda at, n: n)
@@ -275,15 +289,13 @@ class Blocks:
             [Arg(self.group_of, (0,))], [self.count, width], i32(),
             lambda g: arith.addi(arith.muli(arith.subi(loop_i32(0), read(start, g)), constant(width)), loop_i32(1)),
         )  # fmt: skip
-        self.row_of = apart(routing.find(self.group_of, self.place_of))
+        self.row_of = fusion_barrier(routing.find(self.group_of, self.place_of), INDEXED_READS)
         self.row_of.owner.attributes[ROW_OF] = ir.UnitAttr.get()
 
     def rows_of(self, value: Any) -> Any:
         """`[R, ...]` to `[NB, B, ...]`."""
         rows = gather(value, self.row_of)
-        # Of a single row this is a broadcast, which IREE fuses into the product: one vector by each column, unrolled
-        # over all of K on SPIR-V.
-        return apart(rows) if dims(value)[0] == 1 else rows
+        return fusion_barrier(rows, ONE_ROW) if dims(value)[0] == 1 else rows
 
     def weights_of(self, value: Any) -> Any:
         """`[G, ...]` to `[NB, ...]`."""

@@ -11,15 +11,16 @@ from ....dialect.ods import OpError, View
 from ....dialect.ops.common import shape_of
 from ....dialect.ops.grouped_matmul import GroupedMatmulOp
 from ....ir.build import (
+    SMALL_GATHER,
     Arg,
     Size,
-    apart,
     collapse,
     dims,
     element,
     elementwise,
     expand,
     filled,
+    fusion_barrier,
     generic,
     index,
     loop_index,
@@ -55,15 +56,14 @@ def blocked_rows(blocks: Blocks, value: Any | None) -> Any | None:
     s = shape_of(value)
     if len(s) == 1 or s[0] == 1:
         return value
-    # Fused into the product's epilogue, IREE's SPIR-V route vectorises a small gather to widths it cannot legalise.
-    return apart(blocks.rows_of(value))
+    return fusion_barrier(blocks.rows_of(value), SMALL_GATHER)
 
 
 def _group_parameter(blocks: Blocks, value: Any | None) -> Any | None:
     """A per-group parameter `[G, X, Y]` to `[NB, X, Y]`; shared ones stay."""
     if value is None or value.type.rank < 3 or shape_of(value)[0] == 1:
         return value
-    return apart(blocks.weights_of(value))
+    return fusion_barrier(blocks.weights_of(value), SMALL_GATHER)
 
 
 def blocked_product(op: Any, blocks: Blocks, x: Any) -> Any:
@@ -91,7 +91,7 @@ def blocked_product(op: Any, blocks: Blocks, x: Any) -> Any:
                   codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
     view = op
     if op.bias is not None and op.bias.type.rank == 2 and shape_of(op.bias)[0] != 1:
-        per_block = apart(blocks.weights_of(op.bias))
+        per_block = fusion_barrier(blocks.weights_of(op.bias), SMALL_GATHER)
         n, width = dims(per_block)
         view = View(GroupedMatmulOp, {"bias": expand(per_block, [[n], [1, width]])}, base=op)
     return product(view, a, b, [blocks.count], blocks.width, rhs_shape[3 - k_b], rhs_shape[k_b])

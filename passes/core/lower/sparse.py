@@ -26,9 +26,9 @@ from ....dialect.ops.sparse_matmul import SparseMatmulOp
 from ....dialect.reference.sparse import entries
 from ....dialect.shapes import show
 from ....ir.build import (
+    INDEXED_READS,
     Arg,
     Size,
-    apart,
     collapse,
     crop,
     dense,
@@ -37,6 +37,7 @@ from ....ir.build import (
     elementwise,
     expand,
     filled,
+    fusion_barrier,
     generic,
     index,
     loop_index,
@@ -266,8 +267,9 @@ def _positions(op: SparseMatmulOp) -> tuple[Any, Any]:
         column = as_i32(op.indices)
         if not stored:
             return column, column
-        ends = apart(crop(pointers, [1], [rows]))
-        row = apart(elementwise([], [stored], i32(), lambda: _rank(ends, rows, loop_i32(0), _SLE)))
+        ends = fusion_barrier(crop(pointers, [1], [rows]), INDEXED_READS)
+        row = elementwise([], [stored], i32(), lambda: _rank(ends, rows, loop_i32(0), _SLE))
+        row = fusion_barrier(row, INDEXED_READS)
     if stored:
         _check_entries(row, column, rows, columns, stored)
     return row, column
@@ -341,7 +343,7 @@ class _Rows:
         loops = len(batch) + 2  # the loop over w
 
         def run(lhs: Any, numbers: Numbers, bounds: tuple[int, int] | None) -> Any:
-            lhs = apart(lhs)
+            lhs = fusion_barrier(lhs, INDEXED_READS)
 
             def body(y: Any, column: Any, acc: Any) -> Any:
                 at = [loop_index(i) for i in range(loops - 1)]
@@ -374,7 +376,7 @@ class _Rows:
         pieces = self.pieces
         if pieces is None:
             return value
-        value = apart(value)
+        value = fusion_barrier(value, INDEXED_READS)
         *outer, _ = dims(value)
         rank = len(outer)
         t = value.type.element_type
@@ -398,7 +400,8 @@ class _Rows:
 
         numbers = dense(np.arange(most, dtype=np.int32))
         args = [Arg(first_cut, (rank,)), Arg(counts, (rank,)), Arg(numbers, (rank + 1,))]
-        sums = apart(generic(args, filled([*outer, cut.size], scalar(0, t)), range(rank + 1), rank + 2, piece))
+        sums = generic(args, filled([*outer, cut.size], scalar(0, t)), range(rank + 1), rank + 2, piece)
+        sums = fusion_barrier(sums, INDEXED_READS)
 
         def row(start: Any, long: Any) -> Any:
             several = arith.cmpi(_SGE, long, constant(0))
@@ -441,7 +444,7 @@ def _padded_rows(op: SparseMatmulOp, codes: Any) -> tuple[Any, Any]:
     stored = op.stored
     row, column = _positions(op)
     if op.format == "coo":
-        row = apart(row)
+        row = fusion_barrier(row, INDEXED_READS)
         pointers = elementwise([], [n + 1], i32(), lambda: _rank(row, stored, loop_i32(0), _SLT))
     else:
         pointers = as_i32(op.indptr)
@@ -461,7 +464,11 @@ def _padded_rows(op: SparseMatmulOp, codes: Any) -> tuple[Any, Any]:
         return elementwise([Arg(start, (0,)), Arg(end, (0,))], sizes, source.type.element_type, body)
 
     inside = elementwise([Arg(column, (0,))], [stored], i32(), lambda c: bounded(c, columns))
-    return apart(reading(apart(codes))), apart(reading(apart(inside)))
+
+    def read_apart(source: Any) -> Any:
+        return fusion_barrier(reading(fusion_barrier(source, INDEXED_READS)), INDEXED_READS)
+
+    return read_apart(codes), read_apart(inside)
 
 
 @dataclass(frozen=True)
@@ -477,7 +484,7 @@ class _Blocks:
         nb = len(batch)
 
         def run(lhs: Any, numbers: Numbers, bounds: tuple[int, int] | None) -> Any:
-            lhs = apart(lhs)
+            lhs = fusion_barrier(lhs, INDEXED_READS)
             block_rows, depth = dims(self.positions)
             r = dims(self.part.codes)[1]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...._mlir import arith, ir
-from ....ir.build import apart, mapped
+from ....ir.build import fusion_barrier, mapped
 from ....ir.walk import collect, producer
 from ...base import Pass, State
 from ...core.contractions import find_contractions
@@ -93,7 +93,9 @@ def _widen_masks(op: Any) -> None:
     block = op.regions[0].blocks[0]
     for i in _masks(op):
         with ir.InsertionPoint(op), op.location:
-            op.operands[i] = apart(mapped(op.operands[i], byte, lambda bit: arith.extui(byte, bit)))
+            op.operands[i] = fusion_barrier(
+                mapped(op.operands[i], byte, lambda bit: arith.extui(byte, bit)), "a mask of bytes"
+            )
         argument = block.arguments[i]
         argument.set_type(byte)
         with ir.InsertionPoint.at_block_begin(block), op.location:

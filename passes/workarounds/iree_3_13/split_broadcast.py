@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...._mlir import ir
-from ....ir.build import apart
+from ....ir.build import fusion_barrier
 from ....ir.walk import collect
 from ...base import Pass, State
 from ...core.contractions import find_contractions
@@ -63,6 +63,6 @@ def _separate(op: Any, result: Any) -> None:
     following = list(op.block.operations)
     at = next(i for i, o in enumerate(following) if o.operation == op)
     with ir.InsertionPoint(following[at + 1]), op.location:
-        hidden = apart(result)
+        hidden = fusion_barrier(result, "a sum that is broadcast")
     for owner, number in uses:
         owner.operation.operands[number] = hidden

@@ -18,7 +18,7 @@ from ..._mlir import func, ir
 from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import names_of
 from ...errors import QmlirError
-from ...ir.build import apart
+from ...ir.build import POOLED, fusion_barrier
 from ...spec import TensorSpec
 from ..base import ImportOptions
 from ..raising import Decline, NotQuantised, Raising, Tensor, foreign_patterns, pattern_for
@@ -279,8 +279,7 @@ class GraphImporter:
             raise refuse(f"the operator {node.op_type} is not imported{why}", node.where)
         proto, operands = upgraded(node.proto, node.operands, node.opset, node.where)
         if proto.op_type == "MaxPool" and operands[0] is not None and operands[0].array is None:
-            # IREE 3.13's SPIR-V route is wrong about a pooling that is fused with what makes its operand.
-            operands[0] = Tensor(operands[0].spec, apart(operands[0].value))
+            operands[0] = Tensor(operands[0].spec, fusion_barrier(operands[0].value, POOLED))
         specs = self.shapes.infer(proto, operands, node.where)
         for spec in specs:
             if spec is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ...ir.build import PADDED_SUMS
 from ..base import COMPILED, FLOAT8, FUSE_ROWS, Device, Target, decode_pass
 
 # The limit on stack allocations is raised from 32 KiB because epilogues of large tiles need more, to the size of the
@@ -26,6 +27,8 @@ def flags_for(features: Collection[str]) -> tuple[str, ...]:
 
 
 DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
+
+CPU_BARRIERS = (PADDED_SUMS,)
 
 
 def passes_for(spelling: str, features: Collection[str]) -> tuple[str, ...]:
@@ -55,6 +58,7 @@ def _cpu(name: str, summary: str, features: str, *flags: str) -> Target:
         compiler_flags=(*flags_for(feature_set), *(flags or (f"--iree-llvmcpu-target-cpu={name}",))),
         int8_dot=bool(dot & set(feature_set)),
         dtypes=DTYPES,
+        barriers=CPU_BARRIERS,
         passes=passes_for(f"cpu:{name}", feature_set),
         cpu_features=feature_set,
     )

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from ..base import RUNS, Target
-from .description import DTYPES, flags_for, passes_for
+from .description import CPU_BARRIERS, DTYPES, flags_for, passes_for
 
 # Linux's names of CPU features that differ from LLVM's; the rest agree after "_" -> "".
 _LINUX_NAMES = {
@@ -102,6 +102,7 @@ def host_target() -> Target:
         compiler_flags=(*flags_for(features), "--iree-llvmcpu-target-cpu=host"),
         int8_dot=bool(features & {"avx512vnni", "avxvnni", "dotprod"}),
         dtypes=DTYPES,
+        barriers=CPU_BARRIERS,
         passes=passes_for("cpu", features),
         cpu_features=tuple(sorted(features)),
         host=host_name(),

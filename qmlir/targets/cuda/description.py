@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from ...ir.build import INDEXED_READS
 from ..base import EMULATED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Device, Peak, Target, decode_pass
 from ..gpu import Gpu
 
@@ -67,6 +68,7 @@ def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ..
         mma=mma,
         int8_dot=True,
         # IREE 3.13 converts no one-byte float for NVIDIA, and launches grids without workgroups, which CUDA refuses.
+        barriers=(INDEXED_READS,),
         passes=(FUSE_ROWS, INDEX_SUMS, decode_pass(), *keep_nan, "qmlir-guard-empty"),
         code_passes=("qmlir-shared-memory",),
         dtypes=_DTYPES,

@@ -6,6 +6,7 @@ gfx942 and OCP from gfx950 and gfx12 on.
 
 from __future__ import annotations
 
+from ...ir.build import INDEXED_READS
 from ..base import EMULATED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Device, Peak, Target, decode_pass
 from ..gpu import Gpu, parse_mma
 
@@ -127,6 +128,7 @@ def _rocm(
         code_passes=CHECK_SCALED if scaled_mma else (),
         int8_dot=True,
         dtypes=("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8),
+        barriers=(INDEXED_READS,),
         passes=(f"qmlir-row-kernels{{target=rocm:{name}}}", FUSE_ROWS, INDEX_SUMS, decode_pass(*fp8), "qmlir-keep-nan"),
         subgroup_sizes=subgroups,
         shared_memory=gpu.shared_memory,

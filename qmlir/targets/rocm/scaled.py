@@ -14,12 +14,13 @@ from typing import Any
 
 from ..._mlir import arith, ir, linalg, tensor
 from ...dialect.constants import is_zero_fill
+from ...ir.build import fusion_barrier
 from ...ir.walk import made_by
 from ...kernels.scaled import decodes_e2m1
 from ...strategy import Accept, Contraction, Decline
 from ..base import Target
 from ..roofline import roofline
-from ..tensors import barrier, elementwise
+from ..tensors import elementwise
 
 BLOCK = 32  # codes of one scale
 ROWS = 16  # and columns of a tile
@@ -128,7 +129,7 @@ def contraction(codes: tuple[Any, Any], scales: tuple[Any, Any], init: Any, bloc
     """`out[m, n] = init[m, n] + sum over g, k of lhs[m, g, k] lhs_scale[m, g] rhs[n, g, k] rhs_scale[n, g]`."""
     lhs, rhs = (_instruction_order(_blocks(value, block)) for value in codes)
     # IREE 3.13 puts a constant of equal scales into the product as a scalar, and then does not use the instruction.
-    scales = (barrier(scales[0]), barrier(scales[1]))
+    scales = tuple(fusion_barrier(s, "a splat stays an operand") for s in scales)
     m, n, g, k = (ir.AffineDimExpr.get(i) for i in range(4))
     maps = [ir.AffineMap.get(4, 0, places) for places in ([m, g, k], [n, g, k], [m, g], [n, g], [m, n])]
     kinds = [ir.Attribute.parse(f"#linalg.iterator_type<{x}>") for x in ["parallel"] * 2 + ["reduction"] * 2]
@@ -182,7 +183,7 @@ def _instruction_order(value: Any) -> Any:
     flat = tensor.collapse_shape(
         ir.RankedTensorType.get([rows, groups * block], kind.element_type), moved, [[0], [1, 2, 3, 4]]
     )
-    return tensor.expand_shape(value.type, barrier(flat), [[0], [1, 2]], [], [rows, groups, block])
+    return tensor.expand_shape(value.type, fusion_barrier(flat, "moved once"), [[0], [1, 2]], [], [rows, groups, block])
 
 
 def _as_e4m3(code: Any) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...errors import TargetError
+from ...ir.build import INDEXED_READS, ONE_ROW, POOLED, SMALL_GATHER
 from ..base import COMPILED, FLOAT8, INDEX_SUMS, RUNS, Device, Peak, Target, decode_pass
 from ..cuda.description import ADA, AMPERE
 from ..gpu import Gpu, parse_mma
@@ -66,6 +67,7 @@ def _vulkan(
         backend="vulkan",
         name=name,
         driver="vulkan",
+        barriers=(INDEXED_READS, ONE_ROW, POOLED, SMALL_GATHER),
         # lavapipe's loops stop after 65535 iterations; see passes/loops.py.
         passes=(
             "inline",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..._mlir import arith, ir, linalg, tensor
+from ...ir.build import fusion_barrier
 from ...strategy import Accept, Contraction, Decline, Plan, Strategy
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
@@ -22,7 +23,7 @@ from ..gpu_kernels.strategy import DotStrategy as KernelStrategy
 from ..im2col import Im2colStrategy
 from ..roofline import roofline
 from ..stock import StockPlan, StockStrategy, unsupported_dtype
-from ..tensors import barrier, computed
+from ..tensors import computed
 from ..widened import WidenedPlan
 from .description import known_to_iree
 from .kernels.machine import Spirv
@@ -53,7 +54,7 @@ class SeparatePlan:
         with ir.InsertionPoint(op):
             for i in (0, 1):
                 if computed(op.operands[i]):
-                    op.operands[i] = barrier(op.operands[i])
+                    op.operands[i] = fusion_barrier(op.operands[i], "computed once")
 
     def describe(self) -> Mapping[str, Any]:
         return {"route": "stock", "operands": "in memory", **dict(self.facts)}

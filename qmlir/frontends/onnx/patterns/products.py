@@ -12,7 +12,7 @@ import numpy as np
 from ...._mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....dialect.shapes import group_along
-from ....ir.build import apart
+from ....ir.build import fusion_barrier
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import at_axis, drop_axis, elementwise, new_axis, quantised as requantise_scalar, real, scalar_of
 from .common import BYTES, Quantised, absorb, quantised_input, ratio, scale_of, times, zero_of
@@ -201,8 +201,8 @@ def _through_float(op: Any, lhs: Quantised, rhs: Quantised, to: Requantise) -> T
         number = real(side.codes)
         if side.zero is not None:
             number = elementwise(lambda x, z: arith.subf(x, arith.sitofp(x.type, z)), [number, side.zero], "f32")
-        # Apart: IREE 3.13 cannot tile a small product over a dynamic size together with what computes its operands.
-        numbers.append(Tensor(number.spec, apart(number.value)))
+        # IREE 3.13 cannot tile a small product over a dynamic size together with what computes its operands.
+        numbers.append(Tensor(number.spec, fusion_barrier(number.value, "operands of a small product")))
     total = op.graph.torch_op("MatMul", numbers, [], op)
     factor = ratio([lhs.scale, rhs.scale], to.scale)
     d = DTYPES[to.dtype]

@@ -1,0 +1,47 @@
+"""qmlir-resolve-barriers: fusion barriers that the target does not need are dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..._mlir import ir
+from ...ir.build import BARRIER_REASON
+from ...ir.walk import collect, producer
+from ...targets import BARRIERS, resolve
+from ..base import Pass, State
+
+
+@dataclass(frozen=True)
+class ResolveBarriersPass(Pass):
+    """Front ends and lowerings say why a tensor must be computed in a dispatch of its own. Where that is a trait of
+    some targets only (`BARRIERS`), and this one is not among them, the tensor is free to fuse with its readers.
+    """
+
+    name: ClassVar[str] = "qmlir-resolve-barriers"
+    summary: ClassVar[str] = "drop the fusion barriers that the target does not need"
+
+    target: str = "cpu"
+
+    def run(self, module: Any, state: State) -> None:
+        dropped = BARRIERS - set(resolve(self.target).barriers)
+        for op in collect(module, "util.optimization_barrier", where=lambda op: _reason(op) in dropped):
+            _drop(op)
+
+
+def _reason(op: Any) -> str:
+    return str(ir.StringAttr(op.attributes[BARRIER_REASON]).value) if BARRIER_REASON in op.attributes else ""
+
+
+def _drop(op: Any) -> None:
+    """What was said of the barrier is said of the operation behind it from here on."""
+    (source,) = op.operands
+    ties = [use.owner.operation for use in op.results[0].uses if use.owner.operation.name == "flow.tensor.tie_shape"]
+    made = producer(source)
+    for old in (*ties, op):
+        if made is not None:
+            for name in old.attributes:
+                if name != BARRIER_REASON:
+                    made.attributes[name] = old.attributes[name]
+        old.results[0].replace_all_uses_with(source)
+        old.erase()
