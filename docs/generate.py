@@ -17,7 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from qmlir.compiler import default_pipeline, text_at
+from qmlir.compiler.compilation import text_at
+from qmlir.compiler.stages import default_pipeline
 from qmlir.targets import resolve
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -233,7 +234,7 @@ A Conv, MatMul or Gemm is meant here when an operand of it is dequantised right 
 
 def onnx_page() -> str:
     """The text of onnx.md."""
-    from qmlir.frontends import patterns as registered
+    from qmlir.compiler import patterns as registered
     from qmlir.frontends.onnx import patterns
 
     parts = [ONNX.rstrip("\n")]
@@ -314,7 +315,7 @@ The geometric mean of the gains is **{mean:.3f}**. {verdict}
 
 def tuning_page() -> str:
     """The text of tuning.md."""
-    from qmlir.strategy import seconds_text
+    from qmlir.targets.strategy import seconds_text
 
     found = json.loads((RESULTS / "tuning-cpu.json").read_text())
     rows = []

@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from ._mlir import func, ir
-from ._spelling import did_you_mean
-from .arrays import scalar_array, to_numpy
-from .artifact import Artifact
+from .core.mlir import func, ir
+from .core.spelling import did_you_mean
+from .dialect.arrays import scalar_array, to_numpy
 from .dialect.dtypes import CODES, DTYPES, dtype_name, from_numpy, stored_codes
 from .dialect.ods import Field, Op, OpError, Spec
 from .dialect.ops import (
@@ -41,6 +40,7 @@ from .dialect.ops.common import tensor_type
 from .dialect.reference.matmul import normalize_epilogue
 from .errors import Diagnostic, UsageError, VerifyError
 from .ir.build import dense
+from .runtime.artifact import Artifact
 from .spec import TensorSpec
 
 Specs = dict[str, TensorSpec]
@@ -129,7 +129,7 @@ class Operation:
         return self.positional[i]
 
     def _prepare(self, arrays: dict[str, Any], attributes: dict[str, Any], target: str, key: Any) -> Any:
-        from .runtime import load
+        from .runtime.program import load
 
         with self._lock:
             if key in self._programs:
@@ -162,7 +162,7 @@ class Operation:
                 specs[name] = value
             else:
                 constants[name] = _array(name, value)
-        from .compiler import choice_flags
+        from .compiler.choices import choice_flags
 
         options: dict[str, Any] = {"flags": tuple(flags)} if flags else {}
         if pipeline is not None:
@@ -183,8 +183,9 @@ class Operation:
         options: dict[str, Any],
         strict: bool = False,
     ) -> Artifact:
-        from .cache import key_of
-        from .compiler import Options, compile_built
+        from .compiler.compilation import compile_built
+        from .compiler.options import Options
+        from .core.cache import key_of
         from .targets import resolve
 
         every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
@@ -199,7 +200,7 @@ class Operation:
 
     def module(self, specs: Specs, constants: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
         """An `ir.Module` in the current context: `@main` takes the specs and returns the op's results."""
-        from .signature import DTYPE, NAME, SIZES, sizes_attribute
+        from .ir.signature import DTYPE, NAME, SIZES, sizes_attribute
 
         every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
         results = self._inferred(every, attributes)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import inputs
-from .._mlir import context
+from ..core.mlir import context
 from ..dialect.dtypes import DTYPES, Array
-from ..inputs import Role
-from ..signature import function_signatures
+from ..ir.signature import function_signatures
+from ..runtime import inputs
+from ..runtime.inputs import Role
 from ..spec import Signature
 from .interpreter import Interpreter
 from .layers import Layer, function_of, layers

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..core.emulated import mark_emulated
 from ..errors import TargetError
 from ..targets.base import Target
 from .backends import Backend
@@ -48,11 +49,6 @@ _LayoutCallback = ctypes.CFUNCTYPE(
 )  # fmt: skip
 
 
-def is_emulated(driver: str) -> bool:
-    """Whether one of IREE's drivers is an emulated one in this process."""
-    return driver in _drivers
-
-
 def driver_of(backend: Backend) -> Driver:
     """The emulated driver, loaded on first use.
 
@@ -69,6 +65,7 @@ def driver_of(backend: Backend) -> Driver:
                     f"this process has loaded the driver {loaded[0]}; an emulated device needs a process without it"
                 )
             _drivers[backend.driver] = Driver(backend)
+            mark_emulated(backend.driver)
         found = _drivers[backend.driver]
         found.check_process()
         return found

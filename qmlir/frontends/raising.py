@@ -21,16 +21,16 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import scalar_array
-from ..dialect.dtypes import DTYPES, Array, from_numpy
-from ..errors import UsageError
-from ..spec import TensorSpec
-from .patterns import (
+from ..compiler.patterns import (
     foreign_patterns as foreign_patterns,
     pattern_for as pattern_for,
     raises as raises,
     register_raising as register_raising,
 )
+from ..dialect.arrays import scalar_array
+from ..dialect.dtypes import DTYPES, Array, from_numpy
+from ..errors import UsageError
+from ..spec import TensorSpec
 
 
 class Decline(Exception):
@@ -143,7 +143,7 @@ class Raising(ABC):
 def build(op: str, location: Any = None, **arguments: Any) -> Any:
     """`Raising.build` at the current insertion point."""
     from .. import ops
-    from .._mlir import ir
+    from ..core.mlir import ir
     from ..dialect.ods import OpError, problem
     from ..dialect.shapes import ShapeError
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..emulation import is_emulated
+from ..core.emulated import is_emulated
 from ..errors import TargetError, runtime_reason
 from .backends import backend_description
 from .base import Device, Target

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._mlir import arith, ir, linalg
-from ..strategy import Accept, Contraction, Decline, Plan, Strategy, decide
+from ..core.mlir import arith, ir, linalg
 from .base import FLOAT8
+from .strategy import Accept, Contraction, Decline, Plan, Strategy, decide
 from .tensors import barrier, elementwise, generic, multiply_add, type_of
 
 

@@ -4,7 +4,7 @@
 only: `qmlir tune --emit DIR` on one machine, `qmlir tune --measure DIR` on another.
 """
 
-from .database import Database, Record
+from ..compiler.tuning_database import Database, Record
 from .search import TuneReport, tune
 
 __all__ = ["Database", "Record", "TuneReport", "tune"]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import settings
-from ..artifact import Artifact
+from ..core.files import write_atomically
 from ..errors import InputError, QmlirError, UsageError
-from ..files import write_atomically
+from ..runtime.artifact import Artifact
 from .cpus import own_cpus
 
 PLAN, RESULTS = "plan.json", "results.json"
@@ -81,8 +81,8 @@ class Caller:
     """A loaded candidate with arguments that are made up, the same for all."""
 
     def __init__(self, artifact: Artifact, function: str, size: int) -> None:
-        from .. import inputs
-        from ..runtime import load
+        from ..runtime import inputs
+        from ..runtime.program import load
 
         self._function = load(artifact).functions[function]
         roles = artifact.manifest.get("arguments", {}).get(function)
@@ -95,7 +95,7 @@ class Caller:
 def versus(default: Caller, candidate: Caller, seconds: float) -> Result:
     """Both timed in alternation; an `error` where the results are not the same."""
     from ..checking.compare import Tolerance, compare
-    from ..measure import alternate
+    from ..tools.measure import alternate
 
     want, got = default(), candidate()
     pairs = zip(want, got, strict=True) if isinstance(want, tuple) else ((want, got),)
@@ -138,7 +138,7 @@ def measure_folder(folder: Path, seconds: float, step: Step = lambda text: None)
 def _measure(
     folder: Path, plan: Mapping[str, Any], results: dict[str, Result], seconds: float, step: Step
 ) -> dict[str, Result]:
-    from ..measure import alternate
+    from ..tools.measure import alternate
 
     files = {c["name"]: folder / c["file"] for c in plan["candidates"] if c.get("file")}
     first, *others = files

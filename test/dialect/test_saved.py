@@ -6,7 +6,8 @@ import warnings
 
 import pytest
 
-from qmlir import _mlir, compiler
+from qmlir import compiler
+from qmlir.core import mlir as _mlir
 
 SLICE = """func.func @main(%x: tensor<8xf32>) -> tensor<4xf32> {
   %0 = "tensor.extract_slice"(%x) <{operandSegmentSizes = array<i32: 1, 0, 0, 0>, static_offsets = array<i64: 0>,

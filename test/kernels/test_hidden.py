@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import qmlir
-from qmlir._mlir import context, ir
+from qmlir.core.mlir import context, ir
 from qmlir.kernels import hidden
 
 PROGRAM = """

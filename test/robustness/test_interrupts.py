@@ -20,7 +20,7 @@ import pytest
 from support.programs import product
 
 import qmlir
-from qmlir.cache import Cache
+from qmlir.core.cache import Cache
 from qmlir.tuning import Database
 from qmlir.tuning.measure import read_json
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ...._mlir import arith, ir, tensor
+from ....core.mlir import arith, ir, tensor
 from ....dialect.shapes import block_count
 from ....ir.build import Arg, Size, apart, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
 from ....ir.scalars import i32, to_i32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...._mlir import arith, ir
+from ....core.mlir import arith, ir
 from ....dialect.constants import constant_array
 from ....dialect.dtypes import DType
 from ....dialect.ops.common import shape_of

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..._mlir import arith, ir, linalg, tensor
-from ...strategy import Accept, Contraction, Decline, Plan, Strategy
+from ...core.mlir import arith, ir, linalg, tensor
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
 from ..gpu import parse_mma
@@ -22,6 +21,7 @@ from ..gpu_kernels.strategy import DotStrategy as KernelStrategy
 from ..im2col import Im2colStrategy
 from ..roofline import roofline
 from ..stock import StockPlan, StockStrategy, unsupported_dtype
+from ..strategy import Accept, Contraction, Decline, Plan, Strategy
 from ..tensors import barrier, computed
 from ..widened import WidenedPlan
 from .description import known_to_iree
