@@ -20,7 +20,14 @@ if (_root / "pyproject.toml").is_file() and (_root / "dialect" / "__init__.py").
 del _Path, _root
 
 if TYPE_CHECKING:
-    from . import checkpoint as checkpoint, compat as compat, frontends as frontends, importing as importing, ops as ops
+    from . import (
+        checkpoint as checkpoint,
+        compat as compat,
+        frontends as frontends,
+        importing as importing,
+        ops as ops,
+        signing as signing,
+    )
     from .checking import Tolerance as Tolerance, check as check
     from .compiler.compilation import compile as compile, text_at as source
     from .compiler.explanation import Explanation as Explanation, explain as explain
@@ -29,7 +36,6 @@ if TYPE_CHECKING:
     from .emulation.launch import EmulationError as EmulationError
     from .emulation.program import Emulation as Emulation
     from .errors import InputError as InputError, QmlirError as QmlirError, SlowFallbackWarning as SlowFallbackWarning
-    from . import signing as signing
     from .runtime.artifact import Artifact as Artifact
     from .runtime.inspection import Inspection as Inspection
     from .runtime.program import Program as Program, load as load

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..report import html
-from .manifest import scheme_text
 from ..signing import digest
+from .manifest import scheme_text
 
 if TYPE_CHECKING:
     from .artifact import Artifact
