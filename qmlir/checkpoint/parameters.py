@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core.spelling import did_you_mean
 from ..errors import CheckpointError, UsageError
+from .safetensors_file import read
 
 # The dtype of bytes whose type the file does not tell.
 RAW = np.dtype("V1")
@@ -37,8 +38,6 @@ class ParameterFiles:
 
 def _safetensors(path: Path, key: str) -> Any:
     from safetensors import SafetensorError, safe_open
-
-    from .safetensors_file import read
 
     try:
         with safe_open(path, framework="numpy") as f:

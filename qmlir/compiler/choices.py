@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..targets import Target, resolve
 from ..targets.strategy import FIRST, Knob, Tunable, chosen_strategies
+from .explanation import explain_built
 from .tuning_database import Database, key_of
 
 if TYPE_CHECKING:
@@ -101,8 +102,6 @@ def _plan(row: Mapping[str, Any]) -> tuple[str, Any, float | None]:
 
 def best_choice(build: Any, target: Target, options: Options, database: Database) -> Choice | None:
     """The best known choice for a program, {} when that is the default, None when nothing is known."""
-    from .explanation import explain_built
-
     explanation = explain_built(build, target, replace(options, pipeline=None, dump_stages=None))
     return database.best(key_of(target, explanation.contractions))
 

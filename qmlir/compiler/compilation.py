@@ -13,14 +13,15 @@ from ..core.cache import Cache, key_of
 from ..core.isolation import Limits, in_fork
 from ..core.spelling import LEVELS
 from ..errors import TuningWarning, UsageError
-from ..runtime.artifact import Artifact
+from ..runtime.artifact import Artifact, read_manifest
 from ..targets import Target, resolve
-from .choices import choice_flags
+from .choices import best_choice, choice_flags
 from .notes import refuse_notes, warn, warn_once
 from .options import KeepParameters, Options, file_digest, kept_parameters
 from .rebuilding import rebuild
 from .run import run_compiler
 from .sources import Program, program_of
+from .tuning_database import Database
 
 
 def compile(
@@ -101,7 +102,6 @@ def compile(
 
 def compile_built(build: Callable[[Any], Any], target: Target, options: Options, key: str | None) -> Artifact:
     """Compile what `build(context)` makes. `key` is its cache key, None to leave the cache alone."""
-    from ..runtime.artifact import read_manifest
 
     def made() -> bytes:
         return run_compiler(build, target, options).vmfb
@@ -123,9 +123,6 @@ def compile_built(build: Callable[[Any], Any], target: Target, options: Options,
 
 def _tuned(program: Program, target: Target, options: Options, tuning: str | os.PathLike[str]) -> Mapping[str, Any]:
     """The best known choice, {} when that is the default or none is known, which is said."""
-    from .choices import best_choice
-    from .tuning_database import Database
-
     found = best_choice(program, target, options, Database.of(tuning))
     if found is None:
         text = f"{os.fspath(tuning)} has no result for this program on {target.spelling}: qmlir tune finds one"

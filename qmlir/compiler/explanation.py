@@ -9,15 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.spelling import location_text
+from ..dialect.ods import OPS
 from ..errors import Diagnostic, PassError, UsageError
+from ..ir.walk import collect
+from ..passes.base import State
+from ..passes.core.select import SelectPass
 from ..report import html
 from ..runtime.artifact import Artifact
+from ..targets import resolve
 from ..targets.strategy import answer_text, shape_text
+from .options import Options
+from .run import run_compiler
+from .sources import builder
 
 if TYPE_CHECKING:
     from ..targets import Target
-    from .options import Options
-
 _WORDS = ("chosen", "accepted", "declined")
 
 
@@ -111,9 +118,7 @@ def explain(source: Any, *, target: str = "cpu", **options: Any) -> Explanation:
         source = Artifact.open(source)
     if isinstance(source, Artifact):
         return of_manifest(source.manifest)
-    from ..targets import resolve
     from .options import Options
-    from .sources import builder
 
     options["flags"] = tuple(options.get("flags", ()))
     options["parameters"] = dict(options.get("parameters") or {})
@@ -122,10 +127,6 @@ def explain(source: Any, *, target: str = "cpu", **options: Any) -> Explanation:
 
 def explain_built(build: Callable[[Any], Any], target: Target, options: Options) -> Explanation:
     """`explain` of what `build(context)` makes."""
-    from ..passes.base import State
-    from ..passes.core.select import SelectPass
-    from .run import run_compiler
-
     if options.pipeline is not None or options.start == "configured":
         raise UsageError("a pipeline of one's own or a configured program has no strategies to choose")
     state, ops = State(), dict[str, str]()
@@ -162,8 +163,4 @@ def of_manifest(manifest: Mapping[str, Any]) -> Explanation:
 
 def op_names(module: Any) -> dict[str, str]:
     """The dialect's ops by the place they stand at."""
-    from ..core.spelling import location_text
-    from ..dialect.ods import OPS
-    from ..ir.walk import collect
-
     return {location_text(op.location): op.name for op in collect(module, *OPS)}

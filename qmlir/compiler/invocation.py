@@ -8,7 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import settings
+from ..core.mlir import api
 from ..errors import CompileError, Diagnostic
+from ..kernels.hidden import hide, put_back
+from ..passes.base import State
+from ..passes.registry import parse_pass
 
 _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
@@ -16,8 +20,6 @@ _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_siz
 def invoke(compiler: Any, module: Any, source_passes: Sequence[str] = (), code_passes: Sequence[str] = ()) -> bytes:
     """IREE's own pipeline; its diagnostics become a CompileError. `source_passes` run where the module's executables
     hold what they compute, `code_passes` where they hold the target's own operations, before they are serialised."""
-    from ..core.mlir import api
-
     found: list[str] = []
 
     def collect(severity: int, message: int, length: int, _: Any) -> None:
@@ -55,9 +57,6 @@ def invoke(compiler: Any, module: Any, source_passes: Sequence[str] = (), code_p
 
 def _execute(invocation: Any, module: Any, source_passes: Sequence[str], code_passes: Sequence[str]) -> bool:
     """Run IREE's pipeline, in parts where something of ours is done between its phases."""
-    from ..kernels.hidden import hide, put_back
-    from ..passes.base import State
-    from ..passes.registry import parse_pass
 
     def run_passes(texts: Sequence[str]) -> None:
         for text in texts:
@@ -88,8 +87,6 @@ def _execute(invocation: Any, module: Any, source_passes: Sequence[str], code_pa
 
 def _set_phase(invocation: Any, which: str, phase: bytes) -> None:
     """Where IREE's pipeline starts ("From") or stops ("To"): in the C API, but not wrapped by the bindings."""
-    from ..core.mlir import api
-
     setter = getattr(api.ctypes_dl._dylib, f"ireeCompilerInvocationSetCompile{which}Phase")
     setter.restype, setter.argtypes = None, [ctypes.c_void_p, ctypes.c_char_p]
     setter(invocation._inv_p, phase)

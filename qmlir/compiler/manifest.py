@@ -7,8 +7,16 @@ from typing import Any
 
 from .. import __version__
 from ..core.iree import compiler_version
+from ..core.mlir import ir
+from ..core.spelling import location_text
 from ..errors import Diagnostic, ParseError, UsageError
+from ..ir.roles import roles
+from ..ir.signature import function_signatures, public_functions, schemes
+from ..ir.walk import op_counts
+from ..kernels.at_load import taken_out
+from ..passes.core.bake_parameters import named_parameters, parameter_scopes
 from ..runtime.artifact import MANIFEST_KEY
+from ..runtime.packed import SCOPE, to_text
 from ..targets import Target
 from .invocation import invoke
 from .options import Options
@@ -40,12 +48,6 @@ def work_of(strategies: list[dict[str, Any]]) -> int | None:
 
 def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
     """The manifest but for what the passes find out."""
-    from ..core.spelling import location_text
-    from ..ir.roles import roles
-    from ..ir.signature import function_signatures, schemes
-    from ..ir.walk import op_counts
-    from ..passes.core.bake_parameters import named_parameters, parameter_scopes
-
     functions = function_signatures(module)
     if not functions:
         place = location_text(module.operation.location)
@@ -76,9 +78,6 @@ def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
 
 def packer(module: Any, compiler: Any, target: Target, options: Options) -> str | None:
     """The program that packs the weights of `module`, taken out of it, as the manifest holds it."""
-    from ..kernels.at_load import taken_out
-    from ..runtime.packed import SCOPE, to_text
-
     packer = taken_out(module, SCOPE)
     if packer is None:
         return None
@@ -88,9 +87,6 @@ def packer(module: Any, compiler: Any, target: Target, options: Options) -> str 
 
 def attach_manifest(module: Any, manifest: dict[str, Any]) -> None:
     """Store the manifest as a reflection attribute of the first public function."""
-    from ..core.mlir import ir
-    from ..ir.signature import public_functions
-
     f = public_functions(module)[0]
     f.attributes["iree.reflection"] = ir.DictAttr.get(
         {MANIFEST_KEY: ir.StringAttr.get(json.dumps(manifest, separators=(",", ":")))}

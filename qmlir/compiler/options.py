@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ..checkpoint.parameters import ParameterFiles
 from ..core.isolation import Limits
 from ..errors import UsageError
 from .notes import caller
@@ -74,6 +75,4 @@ def parameter_loader(options: Options) -> Callable[[str, str], Any] | None:
     """Reads arrays of parameter files by scope and key."""
     if not options.parameters or options.keep_parameters:
         return None
-    from ..checkpoint.parameters import ParameterFiles
-
     return ParameterFiles(options.parameters).load

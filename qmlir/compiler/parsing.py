@@ -6,6 +6,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from ..core.mlir import ir
+from ..core.spelling import location_text
+from ..dialect.saved import upgrade
 from ..errors import Diagnostic, ParseError
 from .notes import caller
 
@@ -17,9 +20,6 @@ def show(module: Any) -> str:
 
 def parse(text: str, name: str) -> Any:
     """Parse in the current context. Raises ParseError with `name`:line:col."""
-    from ..core.mlir import ir
-    from ..core.spelling import location_text
-
     if "\0" in text:
         raise ParseError([Diagnostic("the file is no MLIR text: it holds NUL characters", f"{name}:1:1")])
     try:
@@ -27,20 +27,15 @@ def parse(text: str, name: str) -> Any:
     except ir.MLIRError as e:
         found = [Diagnostic(d.message, _renamed(location_text(d.location), name)) for d in e.error_diagnostics]
         raise ParseError(found or [Diagnostic(str(e).splitlines()[0], name)]) from None
-    if "operandSegmentSizes" in text:
-        from ..dialect.saved import upgrade
-
-        if upgrade(located):
-            place = "" if name == "-" else f"{name}: "
-            warnings.warn(f"{place}'operandSegmentSizes' is deprecated: operands are named by 'operand_names', as "
-                          "qmlir-opt prints them", DeprecationWarning, stacklevel=caller())  # fmt: skip
+    if "operandSegmentSizes" in text and upgrade(located):
+        place = "" if name == "-" else f"{name}: "
+        warnings.warn(f"{place}'operandSegmentSizes' is deprecated: operands are named by 'operand_names', as "
+                      "qmlir-opt prints them", DeprecationWarning, stacklevel=caller())  # fmt: skip
     return located
 
 
 def _parse_named(text: str, name: str) -> Any:
     """Parse so that locations carry the file's name."""
-    from ..core.mlir import ir
-
     path = Path(name)
     if path.is_file() and path.read_text() == text:
         return ir.Module.parseFile(str(path))

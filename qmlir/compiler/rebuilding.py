@@ -17,6 +17,7 @@ from typing import Any
 
 from ..core.spelling import CODE_LEVELS, LEVELS
 from ..errors import ArtifactError, UsageError
+from ..passes.pipeline import undeclared
 from ..runtime.artifact import Artifact
 from ..targets import Target, resolve
 from .choices import choice_flags
@@ -88,12 +89,9 @@ def _check_declared(options: Mapping[str, Any], import_options: Mapping[str, Any
         raise refuse("keeps its parameters in an unknown way", f"{', '.join(map(str, KEEP_PARAMETERS))} are known")
     if import_options:
         raise refuse(f"names options of a front end ({', '.join(map(str, import_options))})", again)
-    if options.get("pipeline") is not None:
-        from ..passes.pipeline import undeclared
-
-        if not isinstance(options["pipeline"], str) or (passes := undeclared(options["pipeline"])):
-            shown = ", ".join(passes) if isinstance(options["pipeline"], str) else "which is no text"
-            raise refuse(f"names passes or options of passes that qmlir does not declare ({shown})", again)
+    if (text := options.get("pipeline")) is not None and (not isinstance(text, str) or undeclared(text)):
+        shown = ", ".join(undeclared(text)) if isinstance(text, str) else "which is no text"
+        raise refuse(f"names passes or options of passes that qmlir does not declare ({shown})", again)
 
 
 def _places(file: str, artifact: Artifact) -> Iterator[Path]:

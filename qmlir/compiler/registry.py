@@ -12,8 +12,10 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from ..core.mlir import context, ir
 from ..errors import Diagnostic, DiagnosticsError, FrontEndError, QmlirError
 from .front_end import ImportOptions, ImportReport
+from .patterns import foreign_patterns
 
 GROUP = "qmlir.frontends"
 
@@ -42,8 +44,6 @@ class Registered:
     def fingerprint(self, source: Any, settings: Mapping[str, Any]) -> str | None:
         """The front end's own digest of a source, None when it has none or when what it imports also depends on
         raising patterns that are not ours."""
-        from .patterns import foreign_patterns
-
         own = getattr(self.object, "fingerprint", None)
         if own is None or foreign_patterns():
             return None
@@ -52,8 +52,6 @@ class Registered:
 
     def import_(self, source: Any, context: Any, options: ImportOptions) -> Any:
         """The module. Raises FrontEndError, which names this front end."""
-        from ..core.mlir import ir
-
         module = self._called(
             lambda: self.object.import_(source, context=context, options=options), f"could not import {options.name}"
         )
@@ -161,8 +159,6 @@ class ImportedSource:
         return self._key
 
     def _text_digest(self) -> str:
-        from ..core.mlir import context
-
         with context() as ctx:
             text = self(ctx).operation.get_asm(enable_debug_info=True)
         return hashlib.sha256(text.encode()).hexdigest()

@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.files import write_atomically
+from ..core.mlir import ir, load_dialects, session
 from ..core.spelling import LEVELS
 from ..errors import UsageError
+from ..ir.signature import assert_sizes, drop_attributes
+from ..ir.util_globals import has_state
+from ..kernels.borrowed import borrowed
+from ..passes.base import State
+from ..passes.core.guard import GuardPass
+from ..passes.core.verify import VerifyPass
+from ..passes.pipeline import Pipeline
 from ..spec import Signature
 from ..targets import Target
 from .registry import ImportedSource
@@ -52,14 +60,6 @@ def run_compiler(
         code: folder for the device code.
         state: where the passes leave what they find out; also what they had found when one of them fails.
     """
-    from ..core.mlir import ir, load_dialects, session
-    from ..ir.signature import assert_sizes, drop_attributes
-    from ..ir.util_globals import has_state
-    from ..passes.base import State
-    from ..passes.core.guard import GuardPass
-    from ..passes.core.verify import VerifyPass
-    from ..passes.pipeline import Pipeline
-
     dump = options.dump_stages
     if dump is not None:
         _make_folder(dump)
@@ -121,8 +121,6 @@ def run_compiler(
         manifest["work"] = work_of(manifest["strategies"]) if options.start != "configured" else None
         manifest["task_work"] = work_of(for_tasks(manifest["strategies"])) if options.start != "configured" else None
         if manifest["driver"].startswith("local"):
-            from ..kernels.borrowed import borrowed
-
             manifest["borrowed"] = borrowed(module)
         assert_sizes(module, {name: Signature.from_json(f) for name, f in manifest["functions"].items()})
         manifest["has_state"] = has_state(module)

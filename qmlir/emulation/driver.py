@@ -15,6 +15,7 @@ from ..core.emulated import mark_emulated
 from ..errors import TargetError
 from ..targets.base import Target
 from .backends import Backend
+from .kernarg import with_hidden
 from .launch import Counts, EmulationError, Executor, Launch, Settings
 from .memory import Memory, Tensor
 from .shim.build import library
@@ -228,8 +229,6 @@ class Driver:
         arguments = ctypes.string_at(c.arguments, c.arguments_size)
         layout = self.backend.layout(code, function)
         if layout is not None and layout.hidden:
-            from .kernarg import with_hidden
-
             arguments = with_hidden(arguments, layout, grid, block)
         elif layout is not None:
             arguments = arguments.ljust(layout.size, b"\0")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dialect.ods import OPS, view_of
+from ..dialect.ops.common import shape_of
+from .signature import public_functions
+
 
 def roles(module: Any) -> dict[str, list[dict[str, Any]]]:
     """What each argument of each public function is used as, for `make`."""
-    from .signature import public_functions
-
     return {
         f.attributes["sym_name"].value: [_role(a) for a in f.regions[0].blocks[0].arguments]
         for f in public_functions(module)
@@ -19,9 +21,6 @@ _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor
 
 
 def _role(value: Any, depth: int = 0) -> dict[str, Any]:
-    from ..dialect.ods import OPS, view_of
-    from ..dialect.ops.common import shape_of
-
     for use in value.uses:
         op = use.owner.operation
         if op.name in OPS:

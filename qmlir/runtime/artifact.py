@@ -20,7 +20,9 @@ from typing import Any
 import qmlir
 
 from ..core.files import write_atomically
+from ..core.hal import reflection
 from ..errors import ArtifactError, Diagnostic
+from ..signing import check_digest
 from ..spec import Signature
 from .inspection import of_artifact
 from .manifest import check_manifest
@@ -96,8 +98,6 @@ class Artifact:
         except OSError as e:
             raise ArtifactError(f"cannot read {p}: {e.strerror or e}") from None
         if sha256 is not None:
-            from ..signing import check_digest
-
             check_digest(data, sha256, str(p))
         return replace(cls.of(data, str(p)), path=p)
 
@@ -134,8 +134,6 @@ def check_container(data: bytes, name: str) -> None:
 
 def read_manifest(data: bytes, name: str) -> dict[str, Any]:
     """The manifest inside a `.vmfb`."""
-    from ..core.hal import reflection
-
     text = reflection(data, name, MANIFEST_KEY)
     if text is None:
         raise ArtifactError(f"{name} was not made by qmlir: it is an IREE module without a manifest")

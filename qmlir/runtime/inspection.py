@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..report import html
 from ..signing import digest
+from ..targets.cpu.host import missing_features
+from ..targets.strategy import facts_text, shape_text
 from .manifest import scheme_text
 
 if TYPE_CHECKING:
@@ -84,8 +86,6 @@ def _needs(manifest: Mapping[str, Any]) -> dict[str, Any]:
     facts = manifest.get("capabilities", {})
     needs: dict[str, Any] = {"driver": manifest["driver"]}
     if manifest.get("cpu_features"):
-        from ..targets.cpu.host import missing_features
-
         needs["cpu_features"] = list(manifest["cpu_features"])
         needs["missing_here"] = missing_features(manifest["cpu_features"])
     for name in ("subgroup_sizes", "shared_memory"):
@@ -103,8 +103,6 @@ def _needs(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 def _told(facts: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     """Topics with their entries as text."""
-    from ..targets.strategy import facts_text, shape_text
-
     told: list[tuple[str, list[str]]] = []
 
     def tell(topic: str, entries: Sequence[str]) -> None:

@@ -9,9 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import settings
+from ..checkpoint.parameters import check
 from ..dialect.dtypes import Array
 from ..errors import ArtifactError, TargetError, UsageError, runtime_reason
+from ..signing import check_digest
+from ..targets import resolve
+from ..targets.cpu.host import TILE_LOOPS, missing_features, tiles_refused
+from ..targets.cpu.threads.board import HELPER, SETTER
+from ..targets.cpu.threads.cost import TASKS_WORK
+from ..targets.devices import devices, failure, runtime_uri
+from ..targets.vulkan.description import unfit
 from .artifact import Artifact
+from .packed import SCOPE, packed
+from .team import team
 
 if TYPE_CHECKING:
     from ..emulation.program import Emulated, Emulation
@@ -48,8 +58,6 @@ def load(
     if not isinstance(artifact, Artifact):
         artifact = Artifact.open(artifact, sha256=sha256)
     elif sha256 is not None:
-        from ..signing import check_digest
-
         check_digest(artifact.vmfb, sha256)
     return Program(artifact, device, parameters or {}, emulate)
 
@@ -123,9 +131,6 @@ class Program:
 
     def _join_team(self, module: Any) -> Any:
         """Tell the program's kernels of the process's helper threads; None when it has no use for them."""
-        from ..targets.cpu.threads.board import HELPER, SETTER
-        from .team import team
-
         if SETTER not in module.function_names:
             return None
         helper = module.lookup_function(SETTER).reflection.get(HELPER)
@@ -152,8 +157,6 @@ class Program:
         needed = self.manifest.get("cpu_features") or []
         if not needed or not str(self.manifest["target"]).startswith("cpu"):
             return
-        from ..targets.cpu.host import TILE_LOOPS, missing_features, tiles_refused
-
         missing = missing_features(needed)
         if missing:
             raise ArtifactError(
@@ -172,9 +175,6 @@ class Program:
         sizes = self.manifest.get("capabilities", {}).get("subgroup_sizes")
         if driver != "vulkan" or not sizes:
             return
-        from ..targets.devices import devices, failure
-        from ..targets.vulkan.description import unfit
-
         path = uri.partition("://")[2]
         found = [d for d in devices(driver) if d.index == (int(path) if path.isdigit() else 0)]
         matrices = set(self._plan_facts("mma"))
@@ -214,22 +214,15 @@ class Program:
                 )
             return scheme, where if path else ""
         if driver == "local-task":
-            from ..targets.cpu.threads.cost import TASKS_WORK
-
             work = self.manifest.get("task_work")
             if settings.threads() == 1 or (work is not None and work < TASKS_WORK):
                 return "local-sync", ""
         if driver == "vulkan":
-            from ..targets import resolve
-            from ..targets.devices import runtime_uri
-
             return driver, runtime_uri(resolve(str(self.manifest["target"])))
         return driver, ""
 
     def _providers(self, files: Mapping[str, str]) -> list[Any]:
         """Parameter providers for the scopes that the program names."""
-        from ..checkpoint.parameters import check
-
         providers = []
         for scope in self.manifest.get("parameters", []):
             if scope not in files:
@@ -252,8 +245,6 @@ class Program:
             check(dict(index.items()), Path(path), declared)
             providers.append(index.create_provider(scope=scope))
         if self.manifest.get("packer"):
-            from .packed import SCOPE, packed
-
             providers.append(packed(self.manifest["packer"], files, _run_packer).create_provider(scope=SCOPE))
         return providers
 

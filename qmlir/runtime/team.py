@@ -15,6 +15,7 @@ import zlib
 import numpy as np
 
 from .. import settings
+from ..core.hal import binding, keep, vm_instance
 from ..targets.cpu.threads import board, cost
 
 _PAGE = 4096
@@ -127,8 +128,6 @@ class Team:
 
 def _help(vmfb: bytes, address: int, number: int) -> None:
     """A helper's life: one call of the worker program, on a device and in a context of its own."""
-    from ..core.hal import binding, keep, vm_instance
-
     b = binding()
     device = b.get_cached_hal_driver("local-sync").create_default_device()
     keep(device)  # the frame of this thread is gone in the child of a fork

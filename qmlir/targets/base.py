@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..core.mlir import ir
+
 if TYPE_CHECKING:
     from .strategy import AttentionStrategy, RowsStrategy, Strategy
 
@@ -113,8 +115,6 @@ class Target:
     def attach(self, module: Any) -> None:
         """Set `hal.device.targets` on an `ir.Module`; nothing to do where flags describe the target."""
         if self.device_attribute:
-            from ..core.mlir import ir
-
             attribute = ir.Attribute.parse(f"[{self.device_attribute}]", context=module.context)
             module.operation.attributes["hal.device.targets"] = attribute
 

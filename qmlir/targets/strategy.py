@@ -14,6 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+from ..core.spelling import did_you_mean
+from ..errors import Diagnostic, PassError, UsageError
+
 if TYPE_CHECKING:
     from ..kernels.attention import Attention
     from ..kernels.rows import Rows
@@ -90,8 +93,6 @@ def confirmed(answer: _Taken | Decline, strategy: str, contraction: Contraction)
     """
     if not isinstance(answer, Decline):
         return answer
-    from ..errors import Diagnostic, PassError
-
     c = contraction
     remedy = f" ({answer.remedy})" if answer.remedy else ""
     raise PassError([Diagnostic(
@@ -179,9 +180,6 @@ def chosen_strategies(strategies: Sequence[Strategy], choice: Mapping[str, Any])
     Raises:
         UsageError: a knob, a value or a strategy that there is not.
     """
-    from ..core.spelling import did_you_mean
-    from ..errors import UsageError
-
     knobs: dict[str, tuple[Any, ...]] = {FIRST: tuple(s.name for s in strategies)}
     for strategy in strategies:
         if isinstance(strategy, Tunable):
@@ -205,8 +203,6 @@ def parse_choice(text: str) -> dict[str, Any]:
     Raises:
         UsageError: for a part that is no `name:value`.
     """
-    from ..errors import UsageError
-
     made: dict[str, Any] = {}
     for part in filter(None, text.split("|")):
         name, colon, value = part.partition(":")

@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..compiler.manifest import describe
+from ..compiler.options import Options
+from ..compiler.run import run_compiler
+from ..compiler.sources import builder
+from ..core.mlir import ir
+from ..ir.walk import collect
 from ..runtime.artifact import Artifact
 from ..runtime.inspection import Inspection, of_artifact
 from ..spec import Signature
+from ..targets import resolve
 
 
 def inspect(source: Any, **options: Any) -> Inspection:
@@ -29,12 +36,6 @@ def inspect(source: Any, **options: Any) -> Inspection:
 
 
 def _of_program(source: Any, options: Mapping[str, Any]) -> Inspection:
-    from ..compiler.manifest import describe
-    from ..compiler.options import Options
-    from ..compiler.run import run_compiler
-    from ..compiler.sources import builder
-    from ..targets import resolve
-
     found: dict[str, Any] = {}
 
     def look(level: str, module: Any) -> None:
@@ -63,9 +64,6 @@ def _of_program(source: Any, options: Mapping[str, Any]) -> Inspection:
 def _constant_bytes(module: Any) -> tuple[int, int]:
     """How many tensor constants there are, and their bytes when none is repeated."""
     from math import prod
-
-    from ..core.mlir import ir
-    from ..ir.walk import collect
 
     sizes: list[int] = []
     for op in collect(module, "arith.constant", where=lambda op: isinstance(op.results[0].type, ir.RankedTensorType)):

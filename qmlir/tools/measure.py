@@ -18,11 +18,15 @@ from typing import Any
 import numpy as np
 
 from .. import settings
+from ..checking.onnxruntime import open as open_peer
+from ..compiler.compilation import compile
 from ..dialect.dtypes import Array
 from ..errors import UsageError
 from ..report import html
 from ..runtime import inputs
 from ..runtime.artifact import Artifact
+from ..runtime.program import load
+from ..targets import resolve
 from ..targets.strategy import seconds_text
 
 Step = Callable[[str], None]
@@ -123,8 +127,6 @@ _INT8_RATIO = (("amx-int8", 32.0), ("avx512vnni", 4.0), ("avxvnni", 4.0), ("i8mm
 def limits(artifact: Artifact) -> Limits:
     """The limits for a program: published figures of a GPU's product; of this CPU, f32 products of numpy's BLAS and
     reads of memory, measured here, times what its int8 instruction does more."""
-    from ..targets import resolve
-
     target = resolve(artifact.target)
     types = {row["lhs"] for row in artifact.manifest.get("strategies", [])}
     if target.peak is not None:
@@ -341,9 +343,6 @@ class _Subject:
 
 def _loaded(source: Any, target: str, function: str, device: str | None, options: Mapping[str, Any]) -> tuple[Any, Any]:
     """The artifact of a program and its function."""
-    from ..compiler.compilation import compile
-    from ..runtime.program import load
-
     if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb":
         artifact = Artifact.open(source)
     else:
@@ -357,8 +356,6 @@ def _loaded(source: Any, target: str, function: str, device: str | None, options
 
 def _peer(name: str, model: Any, subjects: Sequence[_Subject]) -> _Subject:
     """A peer at the first program, which has to be an ONNX model, on as many threads as ours has."""
-    from ..checking.onnxruntime import open as open_peer
-
     path = model if isinstance(model, (str, os.PathLike)) else getattr(model, "path", None) or model
     if isinstance(path, (str, os.PathLike)) and Path(path).suffix == ".vmfb":
         raise UsageError(f"{name} runs ONNX models: give the .onnx file instead of {path}, and it is compiled here")
