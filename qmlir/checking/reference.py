@@ -10,8 +10,8 @@ import numpy as np
 
 from ..core.mlir import context
 from ..dialect.dtypes import DTYPES, Array
+from ..ir.roles import roles
 from ..ir.signature import function_signatures
-from ..runtime import inputs
 from ..runtime.inputs import Role
 from ..spec import Signature
 from .interpreter import Interpreter
@@ -30,7 +30,7 @@ class Reference:
         with self._module() as module:
             function_of(module, function)
             self.signature: Signature = function_signatures(module)[function]
-            self.roles: list[Role] = list(inputs.roles(module)[function])
+            self.roles: list[Role] = list(roles(module)[function])
             self._layers = layers(module, function)
 
     @contextmanager

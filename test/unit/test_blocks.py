@@ -23,7 +23,7 @@ PAGES += sorted((ROOT / "samples").rglob("*.md"))
 GIVEN = {
     "docs/adding-a-pass.md": (
         "from dataclasses import dataclass\nfrom typing import ClassVar\n"
-        "from qmlir._mlir import ir\nfrom qmlir.passes.base import Pass, State\n"
+        "from qmlir.core.mlir import ir\nfrom qmlir.passes.base import Pass, State\n"
     ),
     "docs/checkpoints.md": f"""
 import sys

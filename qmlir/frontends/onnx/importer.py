@@ -358,7 +358,7 @@ def _symbols(inputs: Sequence[Any]) -> list[list[str]]:
 
 
 def _attributes(dtypes: Sequence[str], names: Sequence[str] = (), sizes: Sequence[Sequence[str]] = ()) -> Any:
-    """Names and signedness of arguments or results, and the names of their sizes (`qmlir.signature`)."""
+    """Names and signedness of arguments or results, and the names of their sizes (`qmlir.ir.signature`)."""
     found = []
     for i, dtype in enumerate(dtypes):
         said = {"qmlir.dtype": ir.StringAttr.get(dtype)}
