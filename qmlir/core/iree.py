@@ -1,9 +1,8 @@
-"""Which IREE compiler is installed, and where its tools are; imports nothing of it."""
+"""Which IREE compiler is installed, and where its tools are."""
 
 from __future__ import annotations
 
 import functools
-import importlib.util
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -26,8 +25,9 @@ _COMPILER = "iree-base-compiler"
 
 
 def tool_path(name: str) -> Path:
-    """Path of a tool that ships in the compiler's wheel (`iree-opt`, `iree-compile`)."""
-    found = importlib.util.find_spec("iree.compiler")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "_mlir_libs" / name
+    """Path of a tool that ships in the compiler's wheel (`iree-opt`, `iree-compile`). Raises UsageError where that is
+    not installed."""
+    compiler_version()
+    import iree.compiler
+
+    return Path(str(iree.compiler.__file__)).parent / "_mlir_libs" / name
