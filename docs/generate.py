@@ -280,7 +280,8 @@ TUNING = """\
 database that `qmlir compile --tuning tuning.json` reads ([all options](commands.md#tune)).
 
 1. Every strategy declares knobs (`qmlir/targets/strategy.py`, `Tunable`): the sizes of our kernels' chunks, IREE's
-   flags, and which strategy is asked first. Combinations that differ from the default in at most two knobs are candidates.
+   flags, and which strategy is asked first. Combinations that differ from the default in at most two knobs are
+   candidates.
 2. Each is planned, which takes milliseconds. Candidates whose plans and flags are those of another one are dropped, and
    so are those that the kernel's own model (`qmlir/targets/cpu/kernels/forecast.py`) calls three times as slow as the
    default. The rest is ordered by the model.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .checking import Tolerance as Tolerance, check as check
     from .compiler.compilation import compile as compile, text_at as source
     from .compiler.explanation import Explanation as Explanation, explain as explain
-    from .compiler.rebuilding import rebuilder as _rebuilder  # noqa: F401  (Artifact.source)
+    from .compiler.rebuilding import rebuilder as rebuilder
     from .dialect import reference as reference
     from .emulation.launch import EmulationError as EmulationError
     from .emulation.program import Emulation as Emulation
@@ -77,7 +77,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "source": (".compiler", "text_at"),
     "tune": (".tuning", "tune"),
     # Not public: `Artifact.source` of a program from a file, which compiles it again and lies below the compiler.
-    "_rebuilder": (".compiler.rebuilding", "rebuilder"),
+    "rebuilder": (".compiler.rebuilding", "rebuilder"),
 }
 __all__ = [
     "Artifact",

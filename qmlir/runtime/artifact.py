@@ -76,7 +76,7 @@ class Artifact:
             ArtifactError: a manifest that asks for flags or passes that qmlir does not declare.
         """
         if self.rebuild is None:
-            self.rebuild = qmlir._rebuilder(self, read_outside)
+            self.rebuild = qmlir.rebuilder(self, read_outside)
         return self.rebuild(level, dispatch)
 
     def _repr_html_(self) -> str:
