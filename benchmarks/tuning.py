@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
+from qmlir.compiler.tuning_database import BETTER
 from qmlir.tuning import Database, tune
-from qmlir.tuning.database import BETTER
 
 from .harness import environment
 

@@ -28,7 +28,7 @@ import numpy as np
 
 import qmlir
 from qmlir import errors
-from qmlir.arrays import to_numpy, to_torch
+from qmlir.dialect.arrays import to_numpy, to_torch
 
 PROGRAMS = 100  # that one process opens
 ROOT = Path(__file__).resolve().parents[1]

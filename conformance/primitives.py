@@ -29,21 +29,21 @@ class Primitive:
 
 
 def _to_i32(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
-    from qmlir._mlir import arith
+    from qmlir.core.mlir import arith
 
     spec = TensorSpec(specs["input"].shape, "i32")
     return [(arith.fptosi(type_of(spec), values["input"]), spec)]
 
 
 def _multiply(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
-    from qmlir._mlir import arith
+    from qmlir.core.mlir import arith
 
     return [(arith.mulf(values["input"], values["factor"]), specs["input"])]
 
 
 def _max_pool(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
     """Windows of 3x3 with stride 2 and padding 1, on i8 NHWC."""
-    from qmlir._mlir import arith, ir, linalg, tensor
+    from qmlir.core.mlir import arith, ir, linalg, tensor
 
     n, h, w, c = specs["input"].shape
     i8 = ir.IntegerType.get_signless(8)
@@ -69,7 +69,7 @@ def _max_pool_reference(input: Array) -> Array:
 
 def _sum_pixels(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
     """[N, H, W, C] i8 to the means over H and W in codes, f32 [N, C]."""
-    from qmlir._mlir import arith, ir, linalg, tensor
+    from qmlir.core.mlir import arith, ir, linalg, tensor
 
     n, h, w, c = specs["input"].shape
     i32 = ir.IntegerType.get_signless(32)
@@ -88,7 +88,7 @@ def _sum_pixels(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, Ten
 
 def _flatten(values: Any, specs: Any, attributes: Any) -> list[tuple[Any, TensorSpec]]:
     """[N, ..] i8 to [N, C]."""
-    from qmlir._mlir import ir
+    from qmlir.core.mlir import ir
 
     shape = specs["input"].shape
     if len(shape) == 2:

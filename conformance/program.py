@@ -15,7 +15,7 @@ import numpy as np
 
 import qmlir
 from qmlir import TensorSpec
-from qmlir.cache import key_of
+from qmlir.core.cache import key_of
 from qmlir.dialect.dtypes import from_numpy
 
 from .primitives import PRIMITIVES, type_of
@@ -86,7 +86,8 @@ class Program:
 
     def compile(self, target: str, results: Sequence[str] | None = None) -> qmlir.Artifact:
         """The compiled program: `main` takes `arguments()` and returns `results` (default: `results()`)."""
-        from qmlir.compiler import Options, compile_built
+        from qmlir.compiler.compilation import compile_built
+        from qmlir.compiler.options import Options
         from qmlir.targets import resolve
 
         resolved, outputs = resolve(target), self.results() if results is None else list(results)
@@ -98,9 +99,9 @@ class Program:
         return compile_built(lambda ctx: self._module(outputs), resolved, Options(), key)
 
     def _module(self, outputs: Sequence[str]) -> Any:
-        from qmlir._mlir import func, ir
+        from qmlir.core.mlir import func, ir
         from qmlir.ir.build import dense
-        from qmlir.signature import DTYPE, NAME
+        from qmlir.ir.signature import DTYPE, NAME
 
         order = self.arguments()
         specs = {n: self.spec(n) for n in (*order, *self.constants)}

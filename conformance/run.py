@@ -45,7 +45,7 @@ def keep(target: str, row: dict[str, Any]) -> None:
     """Adds a result, in the order of the cases. Several processes may."""
     from filelock import FileLock
 
-    from qmlir.files import write_atomically
+    from qmlir.core.files import write_atomically
 
     file = results_file(target)
     file.parent.mkdir(exist_ok=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import ir, raw_data
+from ..core.mlir import ir, raw_data
 from .dtypes import DTYPES, Array
 
 _FLOAT_BY_MLIR = {d.mlir: d.name for d in DTYPES.values() if d.kind == "float"}

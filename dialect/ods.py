@@ -33,8 +33,8 @@ from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
-from .._mlir import ir
-from .._spelling import did_you_mean, location_text
+from ..core.mlir import ir
+from ..core.spelling import did_you_mean, location_text
 from ..errors import Diagnostic
 from .shapes import Shape
 from .sizes import Size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._mlir import ir
+from ..core.mlir import ir
 from .ods import OPERAND_NAMES, OPS, SEGMENTS, attribute_names, names_attribute, view_of
 
 _EPILOGUE = (

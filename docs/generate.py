@@ -17,7 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from qmlir.compiler import default_pipeline, text_at
+from qmlir.compiler.compilation import text_at
+from qmlir.compiler.stages import default_pipeline
 from qmlir.targets import resolve
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -61,12 +62,12 @@ A program is a module of `qmlir` ops among `linalg`, `arith` and `tensor` ops. S
 
 | stage | what has happened | where |
 |---|---|---|
-| `import` | parsed; front ends raise their ops to ours | `qmlir/compiler.py` |
+| `import` | parsed; front ends raise their ops to ours | `qmlir/compiler/parsing.py` |
 | `qmlir` | verified; parameters baked in; weights unpacked and laid out, scales and weight sums folded | `passes/core/verify.py`, `bake_parameters.py`, `fold.py` |
 | `linalg` | each op is contractions and elementwise generics on tensors, one form per meaning | `passes/core/lower/` |
 | `configured` | each contraction has the strategy that the target chose; nothing is left that IREE does not know | `passes/core/select.py`, `guard.py`, `qmlir/targets/`; `passes/workarounds/` |
 | `executable` | device code: `artifact.source("asm")`, `"ptx"`, `"isa"`, `"spirv"` | IREE |
-| `vmfb` | one file, its manifest inside | `qmlir/artifact.py` |
+| `vmfb` | one file, its manifest inside | `qmlir/runtime/artifact.py` |
 
 The text of the passes that run for `{target}`:
 
@@ -233,7 +234,7 @@ A Conv, MatMul or Gemm is meant here when an operand of it is dequantised right 
 
 def onnx_page() -> str:
     """The text of onnx.md."""
-    from qmlir.frontends import patterns as registered
+    from qmlir.compiler import patterns as registered
     from qmlir.frontends.onnx import patterns
 
     parts = [ONNX.rstrip("\n")]
@@ -278,8 +279,9 @@ TUNING = """\
 `qmlir tune model.mlir --budget 5m` tries what the strategies of a target leave open, and writes what was best to a
 database that `qmlir compile --tuning tuning.json` reads ([all options](commands.md#tune)).
 
-1. Every strategy declares knobs (`qmlir/strategy.py`, `Tunable`): the sizes of our kernels' chunks, IREE's flags, and
-   which strategy is asked first. Combinations that differ from the default in at most two knobs are candidates.
+1. Every strategy declares knobs (`qmlir/targets/strategy.py`, `Tunable`): the sizes of our kernels' chunks, IREE's
+   flags, and which strategy is asked first. Combinations that differ from the default in at most two knobs are
+   candidates.
 2. Each is planned, which takes milliseconds. Candidates whose plans and flags are those of another one are dropped, and
    so are those that the kernel's own model (`qmlir/targets/cpu/kernels/forecast.py`) calls three times as slow as the
    default. The rest is ordered by the model.
@@ -314,7 +316,7 @@ The geometric mean of the gains is **{mean:.3f}**. {verdict}
 
 def tuning_page() -> str:
     """The text of tuning.md."""
-    from qmlir.strategy import seconds_text
+    from qmlir.targets.strategy import seconds_text
 
     found = json.loads((RESULTS / "tuning-cpu.json").read_text())
     rows = []

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from .._spelling import location_text
+from ..core.spelling import location_text
 from ..errors import Diagnostic, PassError
-from ..strategy import Decision
+from ..targets.strategy import Decision
 
 
 @dataclass

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import settings
-from .._mlir import ir, passmanager
-from .._spelling import location_text
+from ..core.mlir import ir, passmanager
+from ..core.spelling import location_text
 from ..errors import Diagnostic, DiagnosticsError, PassError, UsageError
 from ..ir.walk import collect
 from .base import Pass, State

@@ -7,7 +7,7 @@ import importlib
 import re
 from typing import Any
 
-from .._spelling import did_you_mean
+from ..core.spelling import did_you_mean
 from ..errors import UsageError
 from .base import Pass
 

@@ -28,29 +28,31 @@ if TYPE_CHECKING:
         ops as ops,
         signing as signing,
     )
-    from .artifact import Artifact as Artifact
     from .checking import Tolerance as Tolerance, check as check
-    from .compiler import compile as compile, text_at as source
+    from .compiler.compilation import compile as compile, text_at as source
+    from .compiler.explanation import Explanation as Explanation, explain as explain
+    from .compiler.rebuilding import rebuilder as rebuilder
     from .dialect import reference as reference
     from .emulation.launch import EmulationError as EmulationError
     from .emulation.program import Emulation as Emulation
     from .errors import InputError as InputError, QmlirError as QmlirError, SlowFallbackWarning as SlowFallbackWarning
-    from .explanation import Explanation as Explanation, explain as explain
-    from .inspection import Inspection as Inspection, inspect as inspect
-    from .measure import BenchReport as BenchReport, bench as bench
-    from .runtime import Program as Program, load as load
+    from .runtime.artifact import Artifact as Artifact
+    from .runtime.inspection import Inspection as Inspection
+    from .runtime.program import Program as Program, load as load
     from .sparse import SparseSpec as SparseSpec, SparseWeight as SparseWeight
     from .spec import TensorSpec as TensorSpec
+    from .tools.inspection import inspect as inspect
+    from .tools.measure import BenchReport as BenchReport, bench as bench
     from .tuning import tune as tune
 
 # public name -> (module, attribute); attribute None means the module itself.
 _PUBLIC: dict[str, tuple[str, str | None]] = {
-    "Artifact": (".artifact", "Artifact"),
-    "BenchReport": (".measure", "BenchReport"),
+    "Artifact": (".runtime", "Artifact"),
+    "BenchReport": (".tools.measure", "BenchReport"),
     "Emulation": (".emulation.program", "Emulation"),
     "EmulationError": (".emulation.launch", "EmulationError"),
-    "Explanation": (".explanation", "Explanation"),
-    "Inspection": (".inspection", "Inspection"),
+    "Explanation": (".compiler.explanation", "Explanation"),
+    "Inspection": (".runtime.inspection", "Inspection"),
     "Program": (".runtime", "Program"),
     "InputError": (".errors", "InputError"),
     "QmlirError": (".errors", "QmlirError"),
@@ -59,21 +61,23 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "SparseWeight": (".sparse", "SparseWeight"),
     "TensorSpec": (".spec", "TensorSpec"),
     "Tolerance": (".checking", "Tolerance"),
-    "bench": (".measure", "bench"),
+    "bench": (".tools.measure", "bench"),
     "check": (".checking", "check"),
     "checkpoint": (".checkpoint", None),
     "compat": (".compat", None),
     "compile": (".compiler", "compile"),
-    "explain": (".explanation", "explain"),
+    "explain": (".compiler.explanation", "explain"),
     "frontends": (".frontends", None),
     "importing": (".importing", None),
-    "inspect": (".inspection", "inspect"),
+    "inspect": (".tools.inspection", "inspect"),
     "load": (".runtime", "load"),
     "ops": (".ops", None),
     "reference": (".dialect.reference", None),
     "signing": (".signing", None),
     "source": (".compiler", "text_at"),
     "tune": (".tuning", "tune"),
+    # Not public: `Artifact.source` of a program from a file, which compiles it again and lies below the compiler.
+    "rebuilder": (".compiler.rebuilding", "rebuilder"),
 }
 __all__ = [
     "Artifact",

@@ -18,10 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from ._mlir import func, ir
-from ._spelling import did_you_mean
-from .arrays import scalar_array, to_numpy
-from .artifact import Artifact
+from .compiler.choices import choice_flags
+from .compiler.compilation import compile_built
+from .compiler.options import Options
+from .core.cache import key_of
+from .core.mlir import func, ir
+from .core.spelling import did_you_mean
+from .dialect.arrays import scalar_array, to_numpy
 from .dialect.dtypes import CODES, DTYPES, dtype_name, from_numpy, stored_codes
 from .dialect.ods import Field, Op, OpError, Spec
 from .dialect.ops import (
@@ -41,7 +44,12 @@ from .dialect.ops.common import tensor_type
 from .dialect.reference.matmul import normalize_epilogue
 from .errors import Diagnostic, UsageError, VerifyError
 from .ir.build import dense
+from .ir.signature import DTYPE, NAME, SIZES, sizes_attribute
+from .runtime.artifact import Artifact
+from .runtime.program import load
+from .sparse import SparseSpec, SparseWeight
 from .spec import TensorSpec
+from .targets import resolve
 
 Specs = dict[str, TensorSpec]
 
@@ -129,8 +137,6 @@ class Operation:
         return self.positional[i]
 
     def _prepare(self, arrays: dict[str, Any], attributes: dict[str, Any], target: str, key: Any) -> Any:
-        from .runtime import load
-
         with self._lock:
             if key in self._programs:
                 return self._programs[key]
@@ -162,8 +168,6 @@ class Operation:
                 specs[name] = value
             else:
                 constants[name] = _array(name, value)
-        from .compiler import choice_flags
-
         options: dict[str, Any] = {"flags": tuple(flags)} if flags else {}
         if pipeline is not None:
             options["pipeline"] = pipeline
@@ -183,10 +187,6 @@ class Operation:
         options: dict[str, Any],
         strict: bool = False,
     ) -> Artifact:
-        from .cache import key_of
-        from .compiler import Options, compile_built
-        from .targets import resolve
-
         every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
         attributes = self._normalized(every, self._checked(every, attributes))
         resolved = resolve(target)
@@ -199,8 +199,6 @@ class Operation:
 
     def module(self, specs: Specs, constants: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
         """An `ir.Module` in the current context: `@main` takes the specs and returns the op's results."""
-        from .signature import DTYPE, NAME, SIZES, sizes_attribute
-
         every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
         results = self._inferred(every, attributes)
         order = [n for n in self.operands if n in specs]
@@ -419,8 +417,6 @@ class SparseOperation(Operation):
 
     def _spread(self, args: tuple[Any, ...], kw: dict[str, Any], spec: bool = False) -> dict[str, Any]:
         """Arguments by name, the weight as the op's operands and attributes."""
-        from .sparse import SparseSpec, SparseWeight
-
         names = ("lhs", "weight")
         if len(args) > len(names):
             raise UsageError(f"{self.__name__} takes {len(names)} positional arguments: {', '.join(names)}")

@@ -16,8 +16,8 @@ import os
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from .core.files import write_atomically
 from .errors import ArtifactError, UsageError
-from .files import write_atomically
 
 FORMAT = 1
 _CONTEXT = b"qmlir program v1\n"  # a signature of something else is none of a program

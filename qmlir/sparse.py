@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ._spelling import did_you_mean
-from .arrays import to_numpy
+from .core.spelling import did_you_mean
+from .dialect.arrays import to_numpy
 from .dialect.dtypes import DTYPES, Array, dtype_name, from_numpy, stored_codes
 from .dialect.enums import PACKING, SPARSE_FORMAT, SPARSE_VALUES
 from .dialect.reference.packing import pack, packed_length, unpack

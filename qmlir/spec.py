@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ._spelling import did_you_mean
+from .core.spelling import did_you_mean
 from .dialect.dtypes import DTYPES, dtype_name
 from .dialect.sizes import Size
 from .errors import UsageError

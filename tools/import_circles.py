@@ -1,7 +1,7 @@
 """Import circles in qmlir, imports inside functions included: `python tools/import_circles.py FOLDER`.
 
 FOLDER holds the package as a wheel would (`make lint` puts `qmlir`, `dialect` and `passes` together there). A circle
-that is not in `KNOWN` is an error, and so is a module of `KNOWN` that is in none any more: the list only shrinks.
+is an error.
 """
 
 from __future__ import annotations
@@ -9,15 +9,6 @@ from __future__ import annotations
 import sys
 
 import grimp
-
-# What is left of a circle of 20 files: an artifact can be loaded, explained and compiled again by its own methods, and
-# the compiler puts programs into artifacts.
-KNOWN = (
-    frozenset({
-        "artifact", "compiler", "emulation.program", "explanation", "inspection", "packed", "rebuilding", "runtime",
-        "targets.cpu.threads.team", "tuning.choices",
-    }),
-)  # fmt: skip
 
 
 def circles(graph: grimp.ImportGraph) -> list[frozenset[str]]:
@@ -36,16 +27,9 @@ def circles(graph: grimp.ImportGraph) -> list[frozenset[str]]:
 def main(folder: str) -> int:
     sys.path.insert(0, folder)
     found = circles(grimp.build_graph("qmlir", exclude_type_checking_imports=True, cache_dir=None))
-    wrong = 0
     for circle in found:
-        if circle not in KNOWN:
-            print("modules that import each other: " + ", ".join(sorted(circle)))
-            wrong = 1
-    for circle in KNOWN:
-        if circle not in found and not wrong:
-            print("no circle any more, take it out of KNOWN in tools/import_circles.py: " + ", ".join(sorted(circle)))
-            wrong = 1
-    return wrong
+        print("modules that import each other: " + ", ".join(sorted(circle)))
+    return int(bool(found))
 
 
 if __name__ == "__main__":

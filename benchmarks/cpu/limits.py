@@ -19,7 +19,7 @@ import numpy as np
 from iree import runtime as rt
 from iree.compiler import tools
 
-from qmlir.cache import Cache, key_of
+from qmlir.core.cache import Cache, key_of
 from qmlir.targets.cpu.host import host_features
 
 Array = Any

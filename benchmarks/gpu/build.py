@@ -20,9 +20,10 @@ import numpy as np
 
 import qmlir
 from qmlir import QmlirError, TensorSpec
-from qmlir.artifact import Artifact
-from qmlir.compiler import Options, compile_built
+from qmlir.compiler.compilation import compile_built
+from qmlir.compiler.options import Options
 from qmlir.dialect.dtypes import Array, from_numpy
+from qmlir.runtime.artifact import Artifact
 from qmlir.targets import resolve
 
 from .checks import Check, checks
@@ -166,9 +167,9 @@ def compile_work(work: Work, target: str) -> Artifact:
 def _module(work: Work) -> Any:
     """`@main` calls `@sets`, which multiplies each set of operands once, as often as is needed: a weight that is
     compiled in is packed once."""
-    from qmlir._mlir import func, ir
+    from qmlir.core.mlir import func, ir
     from qmlir.dialect.ops.common import tensor_type
-    from qmlir.signature import DTYPE, NAME
+    from qmlir.ir.signature import DTYPE, NAME
 
     turns = work.repeats // work.copies
     count = work.copies * len(work.operands)
@@ -194,7 +195,7 @@ def _module(work: Work) -> Any:
 
 def _sets(work: Work) -> tuple[Any, list[TensorSpec]]:
     """A private function of one product on each set of operands, and what it returns."""
-    from qmlir._mlir import func, ir
+    from qmlir.core.mlir import func, ir
     from qmlir.dialect.ops.common import tensor_type
     from qmlir.ir.build import dense
 
@@ -223,7 +224,7 @@ def _sets(work: Work) -> tuple[Any, list[TensorSpec]]:
 
 
 def _dictionaries(rows: Sequence[dict[str, str]]) -> Any:
-    from qmlir._mlir import ir
+    from qmlir.core.mlir import ir
 
     return ir.ArrayAttr.get([ir.DictAttr.get({k: ir.StringAttr.get(v) for k, v in row.items()}) for row in rows])
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._mlir import ir
+from ...core.mlir import ir
 from ..constants import constant_array
 from ..dtypes import DTYPES, DType
 from ..ods import Attributes, Axes, Operands, fail

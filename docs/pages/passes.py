@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qmlir._mlir import context, ir
+from qmlir.core.mlir import context, ir
 from qmlir.errors import DiagnosticsError
 from qmlir.passes.base import State
 from qmlir.passes.pipeline import Pipeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from qmlir.compiler import default_pipeline
+from qmlir.compiler.stages import default_pipeline
 from qmlir.targets import RUNS, Target, all_targets
 
 MADE = "*This page is written by `python docs/generate.py`.*"

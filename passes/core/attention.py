@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..._mlir import arith, ir, linalg, math, tensor
-from ..._spelling import location_text
+from ...core.mlir import arith, ir, linalg, math, tensor
+from ...core.spelling import location_text
 from ...ir.build import Arg, Size, collapse, dims, elementwise, expand, filled, generic, scalar, transpose
 from ...ir.walk import collect
 from ...kernels.attention import OP, Attention, Tensor, describe, has_body
 from ...kernels.description import Unfit
-from ...strategy import Accept, AttentionStrategy, Contraction, Decision, Plan
 from ...targets import resolve
+from ...targets.strategy import Accept, AttentionStrategy, Contraction, Decision, Plan
 from ..base import Pass, State
 
 

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..._mlir import ir
+from ...checkpoint.parameters import RAW
+from ...core.mlir import ir
 from ...dialect.dtypes import DTYPES
 from ...errors import DiagnosticsError, UsageError
 from ...ir.build import dense_like
 from ...ir.walk import collect
-from ...parameters import RAW
 from ..base import Diagnostic, Pass, State, error_at
 
 _NAMED = re.compile(r'#flow\.parameter\.named<(?:"([^"]*)"::)?"([^"]*)">')

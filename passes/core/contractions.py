@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ..._mlir import ir, linalg
-from ..._spelling import location_text
+from ...core.mlir import ir, linalg
+from ...core.spelling import location_text
 from ...ir.walk import behind, collect, made_by, producer
-from ...strategy import Contraction
+from ...targets.strategy import Contraction
 
 # Discardable attributes with the largest |code| of each side, given by whoever knows it.
 LHS_MAGNITUDE = "qmlir.lhs_magnitude"

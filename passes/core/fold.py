@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..._mlir import ir
+from ...core.mlir import ir
 from ...dialect.constants import constant_array
 from ...dialect.dtypes import DTYPES, Array
 from ...dialect.ods import OPS, Op, view_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..._mlir import ir
+from ...core.mlir import ir
 from ...ir.build import BARRIER_REASON
 from ...ir.walk import collect, producer
 from ...targets import BARRIERS, resolve

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from ...ir.walk import producer
 from ...kernels.rows import Rows, find, read_by
-from ...strategy import Accept, Plan
 from ...targets import resolve
+from ...targets.strategy import Accept, Plan
 from ..base import Pass, State
 from .lower.dynamic import ROWS
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ..._spelling import did_you_mean
+from ...core.spelling import did_you_mean
 from ...errors import Diagnostic, UsageError
 from ...kernels.weights import shared_constants
-from ...strategy import Decision, Strategy, answer_text, chosen_strategies, decide, parse_choice, preferred
 from ...targets import Target, resolve
+from ...targets.strategy import Decision, Strategy, answer_text, chosen_strategies, decide, parse_choice, preferred
 from ..base import Pass, State, error_at, fail
 from .contractions import LHS_MAGNITUDE, RHS_MAGNITUDE, find_contractions
 

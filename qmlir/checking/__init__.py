@@ -11,11 +11,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from .. import _html, inputs
 from ..dialect.dtypes import Array
 from ..emulation.program import Emulation, options_of
 from ..errors import UsageError
-from ..plots import errors
+from ..report import html
+from ..report.plots import errors
+from ..runtime import inputs
 from ..spec import Signature
 from .compare import Comparison, Tolerance, compare
 from .layers import Layer
@@ -97,8 +98,8 @@ class Report:
         ]  # fmt: skip
         head = ("", "value", "type", "max error", "mean error", "differ", "cosine", "")
         title = f"{self.program} on {self.way} against {self.against}: {'ok' if self.ok else 'FAILED'}"
-        note = [_html.paragraph(f"first layer that differs: {self.first.name}")] if self.first is not None else []
-        return _html.section(title, _html.table(head, rows), *note)
+        note = [html.paragraph(f"first layer that differs: {self.first.name}")] if self.first is not None else []
+        return html.section(title, html.table(head, rows), *note)
 
 
 _ADDED_UP = "no layer differs by its own doing: roundings before it move floats to the next code, and that adds up"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from .. import compiler, runtime
-from .._mlir import context
-from ..artifact import Artifact
+from ..core.mlir import context
 from ..dialect.dtypes import Array
 from ..emulation.program import Emulation
 from ..errors import InputError, SlowFallbackWarning, UsageError
-from ..inputs import Role
+from ..runtime.artifact import Artifact
+from ..runtime.inputs import Role
 from ..spec import Signature
 from ..targets import resolve
 from .layers import Layer, layers, return_also

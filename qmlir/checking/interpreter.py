@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import ir
-from .._spelling import location_text
+from ..core.mlir import ir
+from ..core.spelling import location_text
 from ..dialect import reference
 from ..dialect.constants import attribute_array
 from ..dialect.dtypes import DTYPES, Array, from_numpy

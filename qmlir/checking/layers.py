@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._mlir import func, ir
-from .._spelling import location_text
+from ..core.mlir import func, ir
+from ..core.spelling import location_text
 from ..dialect.ods import OPS
 from ..errors import UsageError
+from ..ir.signature import public_functions
 from ..kernels.attention import OP as ATTENTION
-from ..signature import public_functions
 
 # Ops that compute nothing: they make, move or reshape.
 _QUIET = ("arith.constant", "arith.bitcast", "linalg.fill", "linalg.transpose", "linalg.broadcast", "linalg.copy")

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import context
-from ..compiler import builder
+from ..compiler.sources import builder
+from ..core.mlir import context
 from ..dialect.dtypes import Array
 from ..errors import InputError, UsageError
-from ..inputs import Role
-from ..signature import function_signatures
+from ..ir.signature import function_signatures
+from ..runtime.inputs import Role
 from ..spec import Signature
 from .layers import Layer
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..compiler import Options, builder, parameter_loader
+from ..compiler.options import Options, parameter_loader
+from ..compiler.sources import builder
 from ..passes.base import State
 from ..passes.core.bake_parameters import BakeParametersPass
 from ..passes.core.verify import VerifyPass

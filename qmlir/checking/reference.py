@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import inputs
-from .._mlir import context
+from ..core.mlir import context
 from ..dialect.dtypes import DTYPES, Array
-from ..inputs import Role
-from ..signature import function_signatures
+from ..ir.roles import roles
+from ..ir.signature import function_signatures
+from ..runtime.inputs import Role
 from ..spec import Signature
 from .interpreter import Interpreter
 from .layers import Layer, function_of, layers
@@ -30,7 +30,7 @@ class Reference:
         with self._module() as module:
             function_of(module, function)
             self.signature: Signature = function_signatures(module)[function]
-            self.roles: list[Role] = list(inputs.roles(module)[function])
+            self.roles: list[Role] = list(roles(module)[function])
             self._layers = layers(module, function)
 
     @contextmanager

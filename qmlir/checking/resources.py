@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import ir
+from ..core.mlir import ir
 from ..dialect.dtypes import Array
 
 _HEX = re.compile(r'([^\s"{]+|"[^"]+"): "0x([0-9A-Fa-f]+)"')

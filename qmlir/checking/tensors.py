@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import ir, linalg
+from ..core.mlir import ir, linalg
 from ..dialect.dtypes import Array
 from ..dialect.reference.scalars import numpy_type
 from ..kernels.attention import OP as ATTENTION, describe as describe_attention

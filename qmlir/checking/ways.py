@@ -15,7 +15,7 @@ from ..dialect.dtypes import Array
 from ..emulation.backends import BACKENDS as EMULATED
 from ..emulation.program import Emulation
 from ..errors import UsageError
-from ..inputs import Role
+from ..runtime.inputs import Role
 from ..spec import Signature
 from ..targets import BACKENDS
 from .layers import Layer

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..dialect.dtypes import DTYPES, Array
+from ..dialect.reference.packing import pack
 from ..errors import CheckpointError
 from .config import check_fields, choice, group_size_of
 from .parts import FLOATS, nibbles, part
@@ -268,8 +269,6 @@ def _pack_quantized(
             raise CheckpointError(f"tensor {layer + '.weight_g_idx'!r} {e}") from None
     raw = np.ascontiguousarray(words).view(np.uint8)[:, : -(-k * bits // 8)]
     if order is not None:
-        from ..dialect.reference.packing import pack
-
         raw = pack(nibbles(words, bits)[:, order], f"u{bits}", "low_first")
     # q - 2^(bits-1) as a two's complement code is q with its top bit turned.
     codes = raw ^ np.uint8(sum(middle << shift for shift in range(0, 8, bits)))

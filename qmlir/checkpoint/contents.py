@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .._spelling import did_you_mean
+from ..core.spelling import did_you_mean
 from ..dialect.dtypes import Array
 from ..errors import CheckpointError
 from .value import QuantizedWeight

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._spelling import did_you_mean
+from ..core.spelling import did_you_mean
 from ..dialect.dtypes import DTYPES, Array
 from ..errors import CheckpointError
 from .config import quantization_of, read_json

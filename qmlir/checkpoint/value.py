@@ -10,6 +10,7 @@ import numpy as np
 
 from ..dialect.dtypes import DTYPES, Array
 from ..dialect.reference import dequantize
+from ..dialect.reference.values import expand
 from ..errors import UsageError
 
 
@@ -119,8 +120,6 @@ class QuantizedWeight:
         n, k = self.shape[-2:]
         d = DTYPES[self.dtype]
         if d.kind == "float":  # one-byte floats have codes of their own type
-            from ..dialect.reference.values import expand
-
             real = self.codes.astype(np.float32) * expand(self.scale.astype(np.float32), self.codes.shape, "scale",
                                                           self.name)  # fmt: skip
         else:

@@ -9,7 +9,7 @@ import sys
 import textwrap
 from typing import Any
 
-from .._spelling import LEVELS
+from ..core.spelling import LEVELS
 from .child import in_child
 
 

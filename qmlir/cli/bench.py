@@ -61,8 +61,8 @@ def run(args: argparse.Namespace) -> int:
         os.environ["QMLIR_THREADS"] = str(args.threads)  # before the device is made
     import qmlir
 
-    from ..files import write_atomically
-    from ..measure import Limits
+    from ..core.files import write_atomically
+    from ..tools.measure import Limits
     from .compile import check_writable
     from .run import arguments_of
 
@@ -92,8 +92,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _count(args: argparse.Namespace) -> int:
     """What the programs execute on emulated devices."""
-    from ..emulation.count import count
     from ..errors import UsageError
+    from ..tools.count import count
     from .child import breadcrumb
     from .run import arguments_of
 

@@ -17,7 +17,7 @@ def add(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..cache import Cache
+    from ..core.cache import Cache
 
     cache = Cache()
     if args.action == "path":

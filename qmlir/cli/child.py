@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..isolation import NO_LIMITS, Limits as Limits, limit_memory as limit_memory
+from ..core.isolation import NO_LIMITS, Limits as Limits, limit_memory as limit_memory
 from .progress import tell
 
 IN_CHILD = "QMLIR_IN_CHILD"
@@ -48,7 +48,7 @@ def obey_parent() -> None:
         with publishing():
             if _published.is_set():
                 return  # the result is there: end as if nothing had come
-            cache = sys.modules.get("qmlir.cache")
+            cache = sys.modules.get("qmlir.core.cache")
             for lock in list(getattr(cache, "HELD", ())):
                 lock.unlink(missing_ok=True)
             for compiler in list(getattr(sys.modules.get("qmlir.tuning.search"), "RUNNING", ())):
@@ -64,7 +64,7 @@ _published = threading.Event()
 @contextmanager
 def publishing() -> Iterator[None]:
     """Around the writing of what a command is run for: an interrupt comes before it or after it."""
-    from ..files import WRITING
+    from ..core.files import WRITING
 
     with WRITING:
         yield

@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from .._spelling import CODE_LEVELS
+from ..core.spelling import CODE_LEVELS
 from ..errors import TuningWarning, UsageError
 from .arguments import add_compilation, add_limits, add_source, chosen, command, compilation, width, wrapped
 
@@ -52,7 +52,7 @@ def _compile(args: argparse.Namespace) -> int:
 
     import qmlir
 
-    from ..compiler import text_at
+    from ..compiler.compilation import text_at
     from .child import breadcrumb, published, publishing
 
     source = Path(args.input)
@@ -68,7 +68,7 @@ def _compile(args: argparse.Namespace) -> int:
         "choice": dict(args.choice),
     }  # fmt: skip
     if args.stop:
-        from ..files import write_atomically
+        from ..core.files import write_atomically
 
         text = (text_at(source, args.stop, **options).rstrip("\n") + "\n").encode()
         with publishing():
@@ -88,7 +88,7 @@ def _compile(args: argparse.Namespace) -> int:
         for note in artifact.notes:
             print(": ".join(filter(None, ("qmlir", note.severity, note.location, note.message))), file=sys.stderr)
     if args.verbose:
-        from ..explanation import of_manifest
+        from ..compiler.explanation import of_manifest
 
         passes = artifact.manifest["pipeline"].replace(",", ", ")
         print(wrapped(f"passes: {passes}\n{of_manifest(artifact.manifest).text(width())}"), file=sys.stderr)

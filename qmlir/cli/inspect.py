@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from .._spelling import CODE_LEVELS
+from ..core.spelling import CODE_LEVELS
 from ..errors import UsageError
 from .arguments import add_compilation, add_limits, add_source, command, compilation, width
 

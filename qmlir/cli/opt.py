@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "-":
         sys.stdout.write(result)
     elif not failed:
-        from ..files import write_atomically
+        from ..core.files import write_atomically
         from .child import published, publishing
 
         with publishing():
@@ -122,8 +122,8 @@ def _parts(text: str, split: bool) -> list[tuple[int, str]]:
 
 def _process(text: str, lines_before: int, args: argparse.Namespace) -> str:
     """One part through the pipeline; its text."""
-    from .. import _mlir
-    from ..compiler import parse
+    from ..compiler.parsing import parse
+    from ..core import mlir
     from ..dialect.saved import count_operands
     from ..passes.base import State
     from ..passes.core.verify import VerifyPass
@@ -134,7 +134,7 @@ def _process(text: str, lines_before: int, args: argparse.Namespace) -> str:
     expected = _expectations(text) if args.verify_diagnostics else []
     # Lines before the part keep its locations those of the file.
     padded = "\n" * lines_before + text
-    with _mlir.context():
+    with mlir.context():
         try:
             module = parse(padded, "-")
             state = State()

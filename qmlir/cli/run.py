@@ -110,7 +110,7 @@ def _save(path: str, array: Any) -> None:
 
     import numpy as np
 
-    from ..files import write_atomically
+    from ..core.files import write_atomically
 
     data = io.BytesIO()
     np.save(data, np.asarray(array), allow_pickle=False)

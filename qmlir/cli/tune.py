@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     if not in_child():
         return run_in_child("qmlir", args.words, "qmlir", args.input or args.measure or "databases", quiet=args.quiet)
     from .. import settings
+    from ..compiler.tuning_database import Database
     from ..tuning.cluster import measure_on_cluster
-    from ..tuning.database import Database
     from ..tuning.measure import measure_folder, read_plan
     from ..tuning.search import conclude, device_name, emit, tune
     from .compile import check_writable

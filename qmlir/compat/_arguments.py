@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .._spelling import did_you_mean
-from ..arrays import to_numpy
+from ..core.spelling import did_you_mean
+from ..dialect.arrays import to_numpy
 from ..dialect.dtypes import Array, from_numpy
 from ..dialect.shapes import show
 from ..errors import UsageError

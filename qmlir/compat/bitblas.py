@@ -26,12 +26,13 @@ from typing import Any
 import numpy as np
 
 from .. import ops, reference
-from ..arrays import to_torch
-from ..artifact import Artifact
+from ..dialect.arrays import to_torch
 from ..dialect.dtypes import DTYPES, Array
 from ..dialect.shapes import show
 from ..errors import UsageError
-from ..runtime import Function, load
+from ..runtime.artifact import Artifact
+from ..runtime.function import Function
+from ..runtime.program import load
 from ..spec import TensorSpec
 from ._arguments import dtype_of, expect, floats, integers, one_of, operand, rows, zero_points
 

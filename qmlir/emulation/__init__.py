@@ -4,13 +4,3 @@ IREE's own HIP and CUDA drivers run the unchanged `.vmfb` on a library of ours i
 (`libamdhip64.so`, `libcuda.so`): device memory is host memory, and a launch is handed to an executor in Python
 (`amd`, `cuda`), which executes the device's own instructions, one by one, and checks each of them.
 """
-
-from __future__ import annotations
-
-import sys
-
-
-def is_emulated(driver: str) -> bool:
-    """Whether this process emulates a driver of IREE (`cuda`, `hip`); loads nothing to find out."""
-    module = sys.modules.get(f"{__name__}.driver")
-    return module is not None and bool(module.is_emulated(driver))

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..core.emulated import mark_emulated
 from ..errors import TargetError
 from ..targets.base import Target
 from .backends import Backend
+from .kernarg import with_hidden
 from .launch import Counts, EmulationError, Executor, Launch, Settings
 from .memory import Memory, Tensor
 from .shim.build import library
@@ -48,11 +50,6 @@ _LayoutCallback = ctypes.CFUNCTYPE(
 )  # fmt: skip
 
 
-def is_emulated(driver: str) -> bool:
-    """Whether one of IREE's drivers is an emulated one in this process."""
-    return driver in _drivers
-
-
 def driver_of(backend: Backend) -> Driver:
     """The emulated driver, loaded on first use.
 
@@ -69,6 +66,7 @@ def driver_of(backend: Backend) -> Driver:
                     f"this process has loaded the driver {loaded[0]}; an emulated device needs a process without it"
                 )
             _drivers[backend.driver] = Driver(backend)
+            mark_emulated(backend.driver)
         found = _drivers[backend.driver]
         found.check_process()
         return found
@@ -231,8 +229,6 @@ class Driver:
         arguments = ctypes.string_at(c.arguments, c.arguments_size)
         layout = self.backend.layout(code, function)
         if layout is not None and layout.hidden:
-            from .kernarg import with_hidden
-
             arguments = with_hidden(arguments, layout, grid, block)
         elif layout is not None:
             arguments = arguments.ljust(layout.size, b"\0")

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..core.hal import emulated_device
 from ..errors import TargetError
-from ..runtime import emulated_device
 from ..targets import resolve
 from ..targets.base import Target
 from .backends import BACKENDS

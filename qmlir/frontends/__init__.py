@@ -9,9 +9,9 @@ package and are imported when a model is.
 
 from __future__ import annotations
 
-from .base import FrontEnd, ImportOptions, ImportReport
+from ..compiler.front_end import FrontEnd, ImportOptions, ImportReport
+from ..compiler.registry import front_ends
 from .raising import Decline, Raising, Tensor, raises, register_raising
-from .registry import front_ends
 
 __all__ = [
     "Decline",

@@ -21,16 +21,21 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import scalar_array
-from ..dialect.dtypes import DTYPES, Array, from_numpy
-from ..errors import UsageError
-from ..spec import TensorSpec
-from .patterns import (
+from .. import ops
+from ..compiler.patterns import (
     foreign_patterns as foreign_patterns,
     pattern_for as pattern_for,
     raises as raises,
     register_raising as register_raising,
 )
+from ..core.mlir import ir
+from ..dialect.arrays import scalar_array
+from ..dialect.dtypes import DTYPES, Array, from_numpy
+from ..dialect.ods import OpError, problem
+from ..dialect.shapes import ShapeError
+from ..errors import UsageError
+from ..ir.build import dense
+from ..spec import TensorSpec
 
 
 class Decline(Exception):
@@ -77,8 +82,6 @@ class Tensor:
         """The `ir.Value`; for an array, an `arith.constant` at the current insertion point."""
         if self._value is not None:
             return self._value
-        from ..ir.build import dense
-
         assert self.array is not None
         return dense(self.array, self.dtype if DTYPES[self.dtype].kind == "float" else None)
 
@@ -142,11 +145,6 @@ class Raising(ABC):
 
 def build(op: str, location: Any = None, **arguments: Any) -> Any:
     """`Raising.build` at the current insertion point."""
-    from .. import ops
-    from .._mlir import ir
-    from ..dialect.ods import OpError, problem
-    from ..dialect.shapes import ShapeError
-
     operation: ops.Operation = ops.BY_NAME[op]
     known = set(operation.operands)
     tensors = {n: _tensor(n, v) for n, v in arguments.items() if n in known and v is not None}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import arith, ir, math, tensor
+from ..core.mlir import arith, ir, math, tensor
 from ..dialect.dtypes import DTYPES, SMALL_FLOATS, DType
 from ..ir import build
 from ..ir.scalars import clamp, const, f32, i32, requantize, round_to, to_f32, to_i32

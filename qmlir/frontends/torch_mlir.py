@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._mlir import ir, passmanager
-from .._spelling import location_text
+from ..core.mlir import ir, passmanager
+from ..core.spelling import location_text
 from ..errors import Diagnostic, FrontEndError
 from .windows import cut_unread
 

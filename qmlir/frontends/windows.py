@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .._mlir import arith, ir, linalg, tensor
+from ..core.mlir import arith, ir, linalg, tensor
 from ..ir.walk import collect
 
 

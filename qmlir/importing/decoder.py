@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._mlir import arith, context, func, ir, tensor
 from ..checkpoint.contents import Checkpoint
+from ..core.mlir import arith, context, func, ir, tensor
 from ..errors import UsageError
 from ..ir.build import Arg, Size, as_index, collapse, dims, expand, index, static, tensor_type
+from ..ir.signature import NAME
+from ..ir.util_globals import declare, load_global, store_global
 from ..passes.core.lower.blocks import assert_that, constant, count, flag, names_a_group
-from ..signature import NAME
-from ..util_globals import declare, load_global, store_global
 from .config import DecoderConfig, config_of
 from .layers import attention, multiply, rms_norm, rotate
 from .names import EMBEDDING, HEAD, NORM, Tensors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .._mlir import arith, ir, math as mlir_math, tensor
+from ..core.mlir import arith, ir, math as mlir_math, tensor
 from ..ir.build import (
     Arg,
     collapse,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._mlir import context, func, ir
 from ..checkpoint import QuantizedWeight
 from ..checkpoint.contents import Checkpoint
+from ..core.mlir import context, func, ir
 from ..dialect.dtypes import Array
 from ..errors import UsageError
-from ..signature import NAME
+from ..ir.signature import NAME
 from .program import Imported, Parameters
 from .weights import Quantize, product
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import ir
+from ..core.mlir import ir
 from ..dialect.dtypes import DTYPES, Array, from_numpy
 from ..errors import UsageError
+from ..ir.util_globals import declare, load_global, parameter
 from ..spec import TensorSpec
-from ..util_globals import declare, load_global, parameter
 
 SCOPE = "model"
 _SAFETENSORS = {"i8": "I8", "u8": "U8", "i16": "I16", "i32": "I32", "i64": "I64", "f16": "F16", "bf16": "BF16",

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import ops
-from .._mlir import arith, ir
 from ..checkpoint import Activations, QuantizedWeight
+from ..core.mlir import arith, ir
 from ..dialect.dtypes import DTYPES, Array
 from ..dialect.shapes import group_along
 from ..errors import CheckpointError, UsageError

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import arith, ir, linalg, tensor, util
+from ..core.mlir import arith, ir, linalg, tensor, util
 from ..dialect.dtypes import DTYPES, Array
 
 Size = Any  # int | ir.Value of index type

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from .._mlir import arith, ir, math
+from ..core.mlir import arith, ir, math
 from ..dialect.dtypes import SMALL_FLOATS, DType
 from .build import scalar
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from .._mlir import ir
+from ..core.mlir import ir
 
 
 def collect(root: Any, *names: str, where: Callable[[Any], object] | None = None) -> list[Any]:
@@ -44,3 +45,13 @@ def producer_name(value: Any) -> str:
     """The name of the operation that makes a value; empty for an argument of a block."""
     op = producer(value)
     return "" if op is None else str(op.name)
+
+
+def op_counts(module: Any) -> dict[str, int]:
+    """How often each op occurs in the functions' bodies, most frequent first; without constants and terminators."""
+    counts: Counter[str] = Counter()
+    for f in module.body.operations:
+        if f.operation.name == "func.func" and len(f.operation.regions[0].blocks):
+            counts.update(op.operation.name for block in f.operation.regions[0].blocks for op in block.operations)
+    skipped = ("arith.constant", "func.return", "util.global.load", "util.return")
+    return dict(sorted(((n, c) for n, c in counts.items() if n not in skipped), key=lambda x: (-x[1], x[0])))

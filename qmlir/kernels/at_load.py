@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Any
 
-from .._mlir import func, ir
+from ..core.mlir import func, ir
+from ..ir.util_globals import declare, load_global, parameter, store_global
 from ..ir.walk import producer
-from ..util_globals import declare, load_global, parameter, store_global
 from .outline import function_of
 
 _PURE = ("tensor.", "linalg.", "arith.", "math.")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._mlir import arith, ir, tensor
+from ..core.mlir import arith, ir, tensor
 from ..ir.walk import behind, made_by
 from .description import Unfit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .._mlir import arith, ir
+from ..core.mlir import arith, ir
 from ..ir.walk import behind, made_by
 
 # A target's better form of one op: from the cloner, the op and its vector operands to the result, or None for

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._mlir import ir
-from ..signature import public_functions
+from ..core.mlir import ir
+from ..ir.signature import public_functions
 
 # Ops that name the axes of a tensor differently, or ask for a size.
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.dim")

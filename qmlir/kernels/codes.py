@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .._mlir import ir
+from ..core.mlir import ir
 from ..dialect.dtypes import Array
 from ..ir.walk import producer
 from .at_load import of_parameters

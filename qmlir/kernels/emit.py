@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .._mlir import arith, ir, llvm, scf, vector
+from ..core.mlir import arith, ir, llvm, scf, vector
 
 Index = Any  # int | ir.Value of index type
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from .._mlir import ir, linalg
+from ..core.mlir import ir, linalg
 from ..dialect.constants import is_zero_fill
 from ..ir.walk import made_by, producer, producer_name
 from .bodies import computable, scalar_constant, unclonable

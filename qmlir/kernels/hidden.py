@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from .._mlir import ir
+from ..core.mlir import ir
 
 _EXECUTABLES = ("stream.executable", "hal.executable", "hal.executable.variant")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import arith, ir, linalg, tensor
+from ..core.mlir import arith, ir, linalg, tensor
 from ..dialect.dtypes import Array
 from .description import Factor
 

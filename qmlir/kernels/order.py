@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import arith, ir
+from ..core.mlir import arith, ir
 from .bodies import is_small_float
 from .description import COLUMN, Operand
 from .outline import aligned, merged

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import arith, flow, ir, linalg, tensor
+from ..core.mlir import arith, flow, ir, linalg, tensor
 from ..dialect.constants import constant_array
 from ..ir.walk import made_by
 from .description import ORDER, Factor, Kernel, Operand

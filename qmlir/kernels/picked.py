@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .._mlir import ir
+from ..core.mlir import ir
 from ..ir.walk import producer_name
 from .description import BATCH, MATRIX, ROW, SLOT, TOKEN, Batch, Kernel, Operand, Source, Stage
 from .group import KEPT_APART, gather, gathered_rows, repeated, unbounded

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import ir
+from ..core.mlir import ir
 from ..ir.walk import producer
 from .bodies import scalar_constant
 from .description import Kernel, Literal, Operand, Previous, Source

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._mlir import ir
+from ..core.mlir import ir
 from ..ir.walk import producer
 from .description import Kernel
 

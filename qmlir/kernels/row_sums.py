@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .._mlir import ir, linalg
+from ..core.mlir import ir, linalg
 from ..ir.walk import behind, made_by, producer
 from .description import BATCH, GROUP, ROW, Kernel, Operand, RowSum, Source, Stage
 from .group import KEPT_APART

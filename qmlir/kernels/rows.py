@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._mlir import ir
+from ..core.mlir import ir
 from ..ir.walk import collect, made_by
 from .bodies import scalar_constant, unclonable
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import ir
+from ..core.mlir import ir
 from ..dialect.constants import constant_array
 from ..dialect.dtypes import Array
 from ..dialect.reference import scalars

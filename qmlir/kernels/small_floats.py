@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._mlir import arith, ir
+from ..core.mlir import arith, ir
 from ..dialect.dtypes import DTYPES, SMALL_FLOATS
 from . import emit as e
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .._mlir import arith, ir
+from ..core.mlir import arith, ir
 from ..dialect.constants import constant_array
 from ..dialect.dtypes import Array
 from ..ir.walk import behind

@@ -10,7 +10,7 @@ this host; a bare GPU backend asks the device that is present.
 
 from __future__ import annotations
 
-from .._spelling import did_you_mean
+from ..core.spelling import did_you_mean
 from ..errors import TargetError
 from .backends import BACKENDS, backend_description
 from .base import BARRIERS, COMPILED, EMULATED, RUNS, Peak, Target

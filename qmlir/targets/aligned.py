@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .._mlir import ir, linalg, tensor
+from ..core.mlir import ir, linalg, tensor
 from ..dialect.constants import is_zero_fill
 from ..ir.build import fusion_barrier
-from ..strategy import Contraction
+from .strategy import Contraction
 from .tensors import computed, filled, generic_like, pad_end, permuted, sizes_of, type_of
 
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..core.mlir import ir
 from ..ir.build import INDEXED_READS, ONE_ROW, PADDED_SUMS, POOLED, SMALL_GATHER
 
 if TYPE_CHECKING:
-    from ..strategy import AttentionStrategy, RowsStrategy, Strategy
+    from .strategy import AttentionStrategy, RowsStrategy, Strategy
 
 # Reasons for a fusion barrier that only the targets that name them have.
 BARRIERS = frozenset({INDEXED_READS, ONE_ROW, PADDED_SUMS, POOLED, SMALL_GATHER})
@@ -119,8 +120,6 @@ class Target:
     def attach(self, module: Any) -> None:
         """Set `hal.device.targets` on an `ir.Module`; nothing to do where flags describe the target."""
         if self.device_attribute:
-            from .._mlir import ir
-
             attribute = ir.Attribute.parse(f"[{self.device_attribute}]", context=module.context)
             module.operation.attributes["hal.device.targets"] = attribute
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._mlir import ir, linalg
+from ..core.mlir import ir, linalg
 from ..dialect.constants import is_zero_fill
 from ..ir.build import fusion_barrier
 from .tensors import (

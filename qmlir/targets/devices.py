@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..emulation import is_emulated
+from ..core.emulated import is_emulated
 from ..errors import TargetError, runtime_reason
 from .backends import backend_description
 from .base import Device, Target
+from .cpu.host import host_features, host_name
 
 _found: dict[str, tuple[Device, ...]] = {}
 _failures: dict[str, str] = {}  # by driver: what its last query failed with
@@ -69,8 +70,6 @@ def _device(driver: str, index: int, info: dict[str, Any], loaded: Any) -> Devic
 def present_device(target: Target) -> str:
     """The name of a present device that `target`'s programs run on, "" when there is none."""
     if target.backend == "cpu":
-        from .cpu.host import host_features, host_name
-
         if target.name == "host":
             return target.host or host_name()
         missing = set(target.cpu_features) - host_features()

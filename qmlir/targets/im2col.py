@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._mlir import arith, ir, tensor
+from ..core.mlir import arith, ir, tensor
 from ..dialect.constants import is_zero_fill
 from ..ir.build import fusion_barrier
-from ..strategy import Accept, Contraction, Decline, Plan, Strategy, decide
+from .strategy import Accept, Contraction, Decline, Plan, Strategy, decide
 from .tensors import filled, generic, merge, opaque, permuted, sizes_of, split, type_of
 
 PATCHES = "IREE would move the patches back into the product"

@@ -6,8 +6,8 @@ import re
 from math import prod
 
 from ..kernels.description import Kernel
-from ..strategy import Contraction, Estimate
 from .base import Target
+from .strategy import Contraction, Estimate
 
 
 def element_bytes(dtype: str) -> float:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..strategy import Accept, Contraction, Decline, Knob
 from .base import Target
 from .gpu import parse_mma
 from .roofline import roofline
+from .strategy import Accept, Contraction, Decline, Knob
 
 
 @dataclass(frozen=True)

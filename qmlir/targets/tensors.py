@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from .._mlir import arith, ir, linalg, tensor, util
+from ..core.mlir import arith, ir, linalg, tensor, util
 from ..ir.walk import behind, made_by, producer
 
 

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._mlir import ir
+from ..core.mlir import ir
 from ..ir.build import fusion_barrier
 from ..ir.walk import made_by
-from ..strategy import Accept, Contraction, Decline
 from .base import Target
 from .detach import detached
 from .gpu import Mma, parse_mma
 from .roofline import element_bytes, roofline
+from .strategy import Accept, Contraction, Decline
 
 
 @dataclass(frozen=True)

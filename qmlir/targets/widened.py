@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._mlir import arith, ir, linalg
+from ..core.mlir import arith, ir, linalg
 from ..ir.build import fusion_barrier
-from ..strategy import Accept, Contraction, Decline, Plan, Strategy, decide
 from .base import FLOAT8
+from .strategy import Accept, Contraction, Decline, Plan, Strategy, decide
 from .tensors import elementwise, generic, multiply_add, type_of
 
 

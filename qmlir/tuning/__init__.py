@@ -1,10 +1,10 @@
 """Tuning: programs are compiled in several ways and measured, and what was best is kept in a database.
 
-`database.py` holds results, `search.py` makes and compiles candidates, `measure.py` times them and needs the runtime
-only: `qmlir tune --emit DIR` on one machine, `qmlir tune --measure DIR` on another.
+`compiler.tuning_database` holds results, `search.py` makes and compiles candidates, `measure.py` times them and needs
+the runtime only: `qmlir tune --emit DIR` on one machine, `qmlir tune --measure DIR` on another.
 """
 
-from .database import Database, Record
+from ..compiler.tuning_database import Database, Record
 from .search import TuneReport, tune
 
 __all__ = ["Database", "Record", "TuneReport", "tune"]

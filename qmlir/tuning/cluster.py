@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..artifact import Artifact, read_manifest
 from ..errors import QmlirError, UsageError
+from ..runtime.artifact import Artifact, read_manifest
 from ..targets import resolve
 from ..targets.devices import present_device
 from . import measure

@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from .. import settings
-from ..artifact import Artifact
+from ..checking.compare import Tolerance, compare
+from ..core.files import write_atomically
 from ..errors import InputError, QmlirError, UsageError
-from ..files import write_atomically
+from ..runtime import inputs
+from ..runtime.artifact import Artifact
+from ..runtime.program import load
+from ..targets.cpu.host import host_name
+from ..tools.measure import alternate
 from .cpus import own_cpus
 
 PLAN, RESULTS = "plan.json", "results.json"
@@ -81,9 +86,6 @@ class Caller:
     """A loaded candidate with arguments that are made up, the same for all."""
 
     def __init__(self, artifact: Artifact, function: str, size: int) -> None:
-        from .. import inputs
-        from ..runtime import load
-
         self._function = load(artifact).functions[function]
         roles = artifact.manifest.get("arguments", {}).get(function)
         self._arguments = inputs.make(self._function.signature, roles, size=size)
@@ -94,9 +96,6 @@ class Caller:
 
 def versus(default: Caller, candidate: Caller, seconds: float) -> Result:
     """Both timed in alternation; an `error` where the results are not the same."""
-    from ..checking.compare import Tolerance, compare
-    from ..measure import alternate
-
     want, got = default(), candidate()
     pairs = zip(want, got, strict=True) if isinstance(want, tuple) else ((want, got),)
     # A fused multiply-add may move a requantised code by one.
@@ -110,8 +109,6 @@ def versus(default: Caller, candidate: Caller, seconds: float) -> Result:
 
 def check_host(plan: Mapping[str, Any]) -> None:
     """Raises UsageError where code for the bare target `cpu` of one machine is to be measured on another."""
-    from ..targets.cpu.host import host_name
-
     host = plan.get("host")
     if host and host != host_name():
         raise UsageError(f"the candidates are compiled for the CPU {host}, but this one is {host_name()}; "
@@ -138,8 +135,6 @@ def measure_folder(folder: Path, seconds: float, step: Step = lambda text: None)
 def _measure(
     folder: Path, plan: Mapping[str, Any], results: dict[str, Result], seconds: float, step: Step
 ) -> dict[str, Result]:
-    from ..measure import alternate
-
     files = {c["name"]: folder / c["file"] for c in plan["candidates"] if c.get("file")}
     first, *others = files
 

@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import _html, settings
+from .. import settings
+from ..compiler.choices import Choice, ranked, space_of
+from ..compiler.explanation import Explanation, explain
+from ..compiler.tuning_database import Database, Record, key_of
+from ..core.files import write_atomically
 from ..errors import UsageError
-from ..explanation import Explanation, explain
-from ..files import write_atomically
-from ..strategy import seconds_text
+from ..report import html
 from ..targets import resolve
 from ..targets.devices import present_device
-from .choices import Choice, ranked, space_of
-from .database import Database, Record, key_of
+from ..targets.strategy import seconds_text
 from .measure import PLAN, measure_folder, read_json, read_plan, read_results
 
 Step = Callable[[str], None]
@@ -52,7 +53,7 @@ class TuneReport:
 
     def _repr_html_(self) -> str:
         rows = [(f"{r.ratio:.3f}", seconds_text(r.seconds), choice_text(dict(r.choice))) for r in self.rows]
-        return _html.section(self.key, _html.table(("time relative to the default", "time", "choice"), rows))
+        return html.section(self.key, html.table(("time relative to the default", "time", "choice"), rows))
 
 
 def choice_text(choice: Mapping[str, Any]) -> str:

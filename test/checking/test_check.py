@@ -80,7 +80,7 @@ def test_a_fault_of_the_compiler_is_named(
 ) -> None:
     """The compiler reads one layer wrong. Though layers were not asked for, the wrong one is named, and it alone is
     wrong itself: what follows is right when it is given what came before."""
-    from qmlir._mlir import ir
+    from qmlir.core.mlir import ir
 
     layer, attribute, value = WRONG[fault]
     where: Any = FoldPass if attribute == "packing" else LowerToLinalgPass

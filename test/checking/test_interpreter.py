@@ -11,12 +11,13 @@ from support.attention import FORMS as ATTENTION
 from support.forms import FORMS as EVERY_FORM, Form, Operands
 
 import qmlir
-from qmlir import TensorSpec, inputs
-from qmlir._mlir import context
+from qmlir import TensorSpec
 from qmlir.checking import reference
 from qmlir.checking.interpreter import NotEvaluated
+from qmlir.core.mlir import context
 from qmlir.dialect.dtypes import from_numpy
 from qmlir.ops import Operation
+from qmlir.runtime import inputs
 
 M = 16
 # A sparse weight is several operands, which the forms do not spell out; test/numerics/test_sparse_matmul.py has them.

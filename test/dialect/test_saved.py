@@ -6,7 +6,8 @@ import warnings
 
 import pytest
 
-from qmlir import _mlir, compiler
+from qmlir import compiler
+from qmlir.core import mlir
 
 SLICE = """func.func @main(%x: tensor<8xf32>) -> tensor<4xf32> {
   %0 = "tensor.extract_slice"(%x) <{operandSegmentSizes = array<i32: 1, 0, 0, 0>, static_offsets = array<i64: 0>,
@@ -23,13 +24,13 @@ OLD = """func.func @main(%x: tensor<4xf32>, %s: tensor<f32>) -> tensor<4xi8> {
 
 
 def test_old_text_warns() -> None:
-    with _mlir.context():
+    with mlir.context():
         with pytest.warns(DeprecationWarning, match="old.mlir: 'operandSegmentSizes' is deprecated"):
             module = compiler.parse(OLD, "old.mlir")
         assert 'operand_names = ["input", "scale"]' in str(module)
 
 
 def test_other_dialects_keep_theirs() -> None:
-    with _mlir.context(), warnings.catch_warnings():
+    with mlir.context(), warnings.catch_warnings():
         warnings.simplefilter("error")
         compiler.parse(SLICE, "-")

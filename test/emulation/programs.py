@@ -20,9 +20,9 @@ import numpy as np
 import qmlir
 from conformance.judge import closely, exactly, magnitude_terms
 from qmlir import TensorSpec
-from qmlir.artifact import Artifact
 from qmlir.dialect.dtypes import DTYPES, from_numpy
-from qmlir.strategy import parse_choice
+from qmlir.runtime.artifact import Artifact
+from qmlir.targets.strategy import parse_choice
 
 R = qmlir.reference
 ROWS = (1, 3, 16, 33, 70)

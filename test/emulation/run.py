@@ -25,10 +25,11 @@ for place in (HERE.parent, HERE.parents[1]):  # as a script
 from support.forms import FORMS, Form, Operands  # noqa: E402
 
 import qmlir  # noqa: E402
-from qmlir import SparseSpec, SparseWeight, TensorSpec, inputs  # noqa: E402
+from qmlir import SparseSpec, SparseWeight, TensorSpec  # noqa: E402
 from qmlir.checking import Tolerance  # noqa: E402
 from qmlir.checking.compare import compare  # noqa: E402
 from qmlir.emulation.backends import BACKENDS  # noqa: E402
+from qmlir.runtime import inputs  # noqa: E402
 from qmlir.targets import all_targets  # noqa: E402
 
 RESULTS = HERE / "results.json"

@@ -13,7 +13,7 @@ from ptx.forms import fast_one_byte_floats, sliced, stream_k
 
 import qmlir
 from qmlir import settings
-from qmlir.artifact import Artifact
+from qmlir.runtime.artifact import Artifact
 from qmlir.targets import all_targets
 
 CUDA = [t.spelling for t in all_targets() if t.backend == "cuda"]

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from qmlir.compiler import text_at
+from qmlir.compiler.compilation import text_at
 from qmlir.errors import FrontEndError
-from qmlir.measure import peak_memory
+from qmlir.tools.measure import peak_memory
 
 FLOAT = TensorProto.FLOAT
 

@@ -16,8 +16,9 @@ from support.onnx_models import Random, model, qlinear_matmul
 import qmlir
 from conformance.opened import opened
 from qmlir.checking.onnxruntime import session
-from qmlir.compiler import text_at
-from qmlir.frontends import patterns, raising
+from qmlir.compiler import patterns
+from qmlir.compiler.compilation import text_at
+from qmlir.frontends import raising
 
 
 def dq(codes: str, out: str, **attributes: Any) -> Any:

@@ -11,8 +11,8 @@ import pytest
 
 import qmlir
 from conformance.opened import opened
+from qmlir.compiler import patterns, registry
 from qmlir.errors import FrontEndError, UsageError
-from qmlir.frontends import patterns, registry
 
 PLUGIN = Path(__file__).parent / "plugin"
 

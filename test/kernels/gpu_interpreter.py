@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from qmlir._mlir import ir
+from qmlir.core.mlir import ir
 
 Array = NDArray[Any]
 

@@ -11,7 +11,7 @@ from kernels import gpu_interpreter
 
 import qmlir
 from qmlir import TensorSpec
-from qmlir._mlir import context, ir
+from qmlir.core.mlir import context, ir
 from qmlir.dialect.constants import constant_array
 
 Arguments = dict[str, Any]

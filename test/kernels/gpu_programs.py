@@ -8,7 +8,7 @@ import numpy as np
 from kernels import gpu_interpreter
 
 import qmlir
-from qmlir._mlir import arith, context, ir, tensor
+from qmlir.core.mlir import arith, context, ir, tensor
 
 
 def run(artifact: Any, *inputs: Any) -> list[Any]:

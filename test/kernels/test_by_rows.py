@@ -12,7 +12,7 @@ from kernels.gpu_products import PRODUCTS, Product, check, codes_of, functions, 
 
 import qmlir
 from qmlir import TensorSpec
-from qmlir._mlir import context, ir
+from qmlir.core.mlir import context, ir
 from qmlir.targets.gpu_kernels.by_rows import partition
 from qmlir.targets.rocm import isa
 

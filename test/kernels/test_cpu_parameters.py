@@ -14,11 +14,13 @@ from support.forms import FORMS
 from support.parameters import SCOPE, apart
 
 import qmlir
-from qmlir import TensorSpec as T, compiler, inputs
-from qmlir._mlir import context, ir
-from qmlir.cache import Cache
+from qmlir import TensorSpec as T
 from qmlir.checking.interpreter import Interpreter
-from qmlir.packed import packed, to_text
+from qmlir.compiler.options import kept_parameters
+from qmlir.core.cache import Cache
+from qmlir.core.mlir import context, ir
+from qmlir.runtime import inputs
+from qmlir.runtime.packed import packed, to_text
 
 PRODUCTS = {
     f.name: f
@@ -125,7 +127,7 @@ def test_refusals() -> None:
     with pytest.raises(qmlir.errors.UsageError, match="keep_parameters is 'map'; it may be True or False"):
         qmlir.compile("module {}", keep_parameters="map")  # type: ignore[arg-type]
     with pytest.warns(DeprecationWarning, match="keep_parameters='mapped' is deprecated: use map_parameters=True"):
-        assert compiler._kept("mapped", False) == "mapped"
+        assert kept_parameters("mapped", False) == "mapped"
     with pytest.raises(qmlir.errors.ArtifactError, match="what packs its weights cannot be read"):
         packed(to_text(b"")[:-1] + "~", {})
     with pytest.raises(qmlir.errors.ArtifactError, match=r"what packs the weights is no \.vmfb"):

@@ -13,7 +13,7 @@ from kernels.gpu_products import functions
 
 import qmlir
 from qmlir import TensorSpec as T
-from qmlir.compiler import default_pipeline
+from qmlir.compiler.stages import default_pipeline
 from qmlir.errors import UsageError
 from qmlir.targets import resolve
 from qmlir.targets.cuda.kernels import configurations
@@ -309,7 +309,7 @@ def test_the_instruction_of_fp8_is_asked_for() -> None:
 
 
 def test_the_instruction_of_fp8_is_refused() -> None:
-    from qmlir.strategy import Contraction, Decline
+    from qmlir.targets.strategy import Contraction, Decline
 
     c = Contraction("matmul", (), 16, 64, 64, "f8E4M3FN", "f8E5M2", "f32")
     for target, reason, remedy in (

@@ -16,7 +16,7 @@ from kernels.gpu_products import PRODUCTS, check, interpreted, values
 
 import qmlir
 from qmlir import TensorSpec
-from qmlir._mlir import arith, ir
+from qmlir.core.mlir import arith, ir
 
 Change = Callable[[Any], None]
 BARRIERS = ("amdgpu.lds_barrier", "gpu.barrier")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import qmlir
-from qmlir._mlir import context, ir
+from qmlir.compiler import invocation
+from qmlir.core.mlir import context, ir
 from qmlir.kernels import hidden
 
 PROGRAM = """
@@ -47,5 +48,5 @@ def test_the_machine_code_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QMLIR_VERIFY_IREE", "1")
     found = assembly()
     assert "vpdpbusd" in found
-    monkeypatch.setattr(hidden, "hide", lambda module: {})
+    monkeypatch.setattr(invocation, "hide", lambda module: {})
     assert assembly() == found

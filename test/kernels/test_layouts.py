@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings, strategies as st
 
 import qmlir
-from qmlir._mlir import context, func, ir
+from qmlir.core.mlir import context, func, ir
 from qmlir.kernels.layouts import Layout
 
 

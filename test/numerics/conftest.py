@@ -42,6 +42,7 @@ def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
         monkeypatch.setattr(qmlir, "load", interpret)
         monkeypatch.setattr(qmlir.runtime, "load", interpret)
+        monkeypatch.setattr(qmlir.ops, "load", interpret)
     return name
 
 

@@ -17,7 +17,9 @@ import numpy as np
 import pytest
 
 import qmlir
-from qmlir.compiler import Options, compile_built, program_of
+from qmlir.compiler.compilation import compile_built
+from qmlir.compiler.options import Options
+from qmlir.compiler.sources import program_of
 from qmlir.targets import Target, resolve
 
 Array = np.ndarray[Any, Any]

@@ -18,7 +18,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from qmlir._mlir import api, ir, raw_data, session
+from qmlir.core.mlir import api, ir, raw_data, session
 from qmlir.emulation.cuda.formats import Array
 from qmlir.emulation.cuda.grid import run_grid
 from qmlir.emulation.cuda.machine import Report

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from qmlir.artifact import Artifact
 from qmlir.dialect.dtypes import DTYPES
 from qmlir.emulation.cuda.formats import Array
 from qmlir.errors import InputError
-from qmlir.runtime import with_position
+from qmlir.runtime.artifact import Artifact
+from qmlir.runtime.function import with_position
 from qmlir.spec import Signature
 
 from .host import Compiled, Dispatch, Failure, compile_program

@@ -135,7 +135,7 @@ def test_a_wrong_number_of_parts_is_a_wrong_result(patch: pytest.MonkeyPatch) ->
 
 
 def test_a_part_that_is_added_twice_is_a_wrong_result(patch: pytest.MonkeyPatch) -> None:
-    from qmlir._mlir import arith
+    from qmlir.core.mlir import arith
 
     original = stream_k._Part._total
 

@@ -23,9 +23,9 @@ import numpy as np
 from support.programs import product
 
 import qmlir
-from qmlir.artifact import Artifact
-from qmlir.cache import Cache
+from qmlir.core.cache import Cache
 from qmlir.errors import QmlirError
+from qmlir.runtime.artifact import Artifact
 from qmlir.tuning import Database, Record
 from qmlir.tuning.measure import read_plan, read_results
 
@@ -166,7 +166,7 @@ def programs() -> list[str]:
 @surface("mlir", 0.14)
 def mlir(folder: Path) -> Feed:
     """Text of a program, through the parser and the passes."""
-    from qmlir.compiler import text_at
+    from qmlir.compiler.compilation import text_at
 
     texts = programs()
     levels = ("import", "qmlir", "linalg", "configured")
@@ -214,7 +214,7 @@ def manifest(folder: Path) -> Feed:
         else:
             artifact._repr_html_()
 
-    from qmlir.artifact import check_manifest
+    from qmlir.runtime.manifest import check_manifest
 
     return feed
 

@@ -20,7 +20,7 @@ import pytest
 from support.programs import product
 
 import qmlir
-from qmlir.cache import Cache
+from qmlir.core.cache import Cache
 from qmlir.tuning import Database
 from qmlir.tuning.measure import read_json
 
@@ -28,7 +28,7 @@ from qmlir.tuning.measure import read_json
 WRITER = """
 import hashlib, random, sys
 from pathlib import Path
-from qmlir.cache import Cache
+from qmlir.core.cache import Cache
 from qmlir.tuning import Database, Record, measure
 folder, seed = Path(sys.argv[1]), int(sys.argv[2])
 r, cache = random.Random(seed), Cache(folder / "cache")

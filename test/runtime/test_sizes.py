@@ -115,7 +115,7 @@ class Dynamic(NamedTuple):
 
 def _dynamic(name: str, most: int = 99) -> Dynamic:
     """With at most so many sizes."""
-    from qmlir._mlir import context
+    from qmlir.core.mlir import context
 
     operation = ops.BY_NAME[name.split()[0]]
     case = CASES[name]
@@ -209,13 +209,14 @@ def _without_our_checks(program: Any, path: Path) -> Any:
     """The program in IREE's own runtime."""
     from iree import runtime as rt
 
-    from qmlir import runtime
+    from qmlir.core.hal import vm_instance
+    from qmlir.runtime.function import _element_type
 
-    instance, device = runtime._vm_instance(), program._device
+    instance, device = vm_instance(), program._device
     module = rt.VmModule.copy_buffer(instance, path.read_bytes())
     context = rt.VmContext(instance, modules=[rt.create_hal_module(instance, device), module])
     function = module.lookup_function("main")
-    kinds = [runtime._element_type(rt, spec.dtype) for _, spec in program.main.signature.inputs]
+    kinds = [_element_type(rt, spec.dtype) for _, spec in program.main.signature.inputs]
 
     def call(arrays: list[Any]) -> None:
         inputs = rt.VmVariantList(len(arrays))
@@ -266,8 +267,8 @@ def test_sizes_are_followed_through_operations_and_calls() -> None:
 
 
 def _signatures(text: str) -> dict[str, Any]:
-    from qmlir._mlir import context, ir
-    from qmlir.signature import function_signatures
+    from qmlir.core.mlir import context, ir
+    from qmlir.ir.signature import function_signatures
 
     with context():
         return function_signatures(ir.Module.parse(text))

@@ -14,10 +14,10 @@ import pytest
 import qmlir
 from qmlir import settings
 from qmlir.errors import ArtifactError, PassError, TargetError
-from qmlir.runtime import load
-from qmlir.strategy import Decline
+from qmlir.runtime.program import load
 from qmlir.targets import devices
 from qmlir.targets.cpu import host
+from qmlir.targets.strategy import Decline
 from qmlir.tuning.cpus import own_cpus
 
 T = qmlir.TensorSpec

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import qmlir
+from qmlir.runtime.team import supported
 from qmlir.targets.cpu.threads import board, cost
-from qmlir.targets.cpu.threads.team import supported
 
 pytestmark = pytest.mark.skipif(not supported(), reason="kernels for this system have no forks in them")
 

@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 import qmlir
-from qmlir._mlir import context, ir
+from qmlir.core.mlir import context, ir
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "samples" / "01_digits"

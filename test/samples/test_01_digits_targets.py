@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from qmlir.compiler import compile as compile_program
+from qmlir.compiler.compilation import compile as compile_program
 from qmlir.targets import all_targets
 
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "01_digits"

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-from qmlir._mlir import arith, ir, vector
+from qmlir.core.mlir import arith, ir, vector
 from qmlir.kernels.emit import both, equal
 from qmlir.targets.cpu.host import host_features
 from qmlir.targets.cpu.kernels import emit as e, float_micro, micro, tiles

@@ -52,10 +52,10 @@ def computing(found: list[str]) -> list[str]:
 
 @contextmanager
 def _until_dispatches_are_formed() -> Iterator[None]:
-    from qmlir.cache import Cache
+    from qmlir.core.cache import Cache
 
     with (
-        mock.patch("qmlir.compiler._invoke", _form),
+        mock.patch("qmlir.compiler.run.invoke", _form),
         mock.patch.object(Cache, "get_or_build", lambda self, key, build: build()),
     ):
         yield
@@ -63,7 +63,7 @@ def _until_dispatches_are_formed() -> Iterator[None]:
 
 def _form(session: Any, module: Any, *passes: Any) -> bytes:
     """IREE's pipeline up to its flow dialect."""
-    from qmlir._mlir import api
+    from qmlir.core.mlir import api
 
     invocation = session.invocation()
     output = None

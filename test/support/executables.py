@@ -73,7 +73,7 @@ def spirv_modules(vmfb: bytes) -> list[bytes]:
 
 def spirv_shared_bytes(module: bytes) -> dict[str, int]:
     """The bytes of variables of storage class Workgroup in the interface of each entry point."""
-    from qmlir.device_code import spirv_instructions
+    from qmlir.compiler.device_code import spirv_instructions
 
     sizes: dict[int, int] = {}  # of types
     constants: dict[int, int] = {}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from qmlir.compiler import default_pipeline
+from qmlir.compiler.stages import default_pipeline
 from qmlir.targets import resolve
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import qmlir
 from qmlir.dialect.constants import constant_array
-from qmlir.util_globals import declare, load_global, parameter
+from qmlir.ir.util_globals import declare, load_global, parameter
 
 SCOPE = "model"
 
@@ -18,7 +18,7 @@ def apart(artifact: Any, path: Path, **options: Any) -> Any:
     """The program of an artifact, compiled again with what its constants hold in the file `path`."""
     import iree.runtime as rt
 
-    from qmlir._mlir import context, ir
+    from qmlir.core.mlir import context, ir
 
     arrays = {}
     with context():

@@ -42,7 +42,7 @@ def compile_cell(form: Form, target: str, m: int | None = M) -> Cell:
     """What became of one form: the instruction and the number of kernels, or the refusal."""
     from conformance.opened import inspected
     from qmlir import QmlirError
-    from qmlir.device_code import kernels
+    from qmlir.compiler.device_code import kernels
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qmlir._mlir import context, ir, tool_path
-from qmlir.device_code import ASSEMBLY, OPCODES, spirv_instructions
+from qmlir.compiler.device_code import ASSEMBLY, OPCODES, spirv_instructions
+from qmlir.core.iree import tool_path
+from qmlir.core.mlir import context, ir
 from qmlir.passes.base import State
 from qmlir.passes.core.contractions import find_contractions
 from qmlir.passes.core.select import SelectPass

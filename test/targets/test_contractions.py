@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from qmlir._mlir import context, ir
+from qmlir.core.mlir import context, ir
 from qmlir.passes.core.contractions import find_contractions
-from qmlir.strategy import Contraction
+from qmlir.targets.strategy import Contraction
 
 
 def described(text: str) -> list[Contraction]:

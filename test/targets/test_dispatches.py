@@ -8,7 +8,7 @@ import pytest
 from kernels.gpu_products import PRODUCTS, functions
 
 import qmlir
-from qmlir.device_code import kernels
+from qmlir.compiler.device_code import kernels
 from qmlir.targets import all_targets
 from qmlir.targets.rocm import isa
 

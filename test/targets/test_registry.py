@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from qmlir import targets
-from qmlir._mlir import context, ir
+from qmlir.core.mlir import context, ir
 from qmlir.errors import TargetError
 from qmlir.targets import all_targets, devices, resolve
 from qmlir.targets.base import Device

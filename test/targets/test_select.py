@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from qmlir._mlir import context, ir
+from qmlir.core.mlir import context, ir
 from qmlir.errors import PassError, TargetError
 from qmlir.passes.base import State
 from qmlir.passes.core.select import SelectPass

@@ -14,7 +14,7 @@ from support.executables import spirv_modules
 
 import qmlir
 from qmlir import TensorSpec
-from qmlir.device_code import spirv_instructions
+from qmlir.compiler.device_code import spirv_instructions
 from qmlir.errors import TargetError
 from qmlir.targets import all_targets, resolve
 from qmlir.targets.base import Device

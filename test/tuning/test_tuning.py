@@ -16,15 +16,15 @@ from hypothesis import given, strategies as st
 from support.programs import product
 
 import qmlir
-from qmlir import measure as measuring
-from qmlir.compiler import default_pipeline
+from qmlir.compiler.choices import HOPELESS, combinations, flags_of, ranked, space_of
+from qmlir.compiler.stages import default_pipeline
+from qmlir.compiler.tuning_database import bucket, key_of
 from qmlir.errors import TuningWarning, UsageError
-from qmlir.strategy import parse_choice
 from qmlir.targets import resolve
+from qmlir.targets.strategy import parse_choice
+from qmlir.tools import measure as measuring
 from qmlir.tuning import Database, Record, measure, search
-from qmlir.tuning.choices import HOPELESS, combinations, flags_of, ranked, space_of
 from qmlir.tuning.cluster import measure_on_cluster
-from qmlir.tuning.database import bucket, key_of
 from qmlir.tuning.search import conclude, emit, tune
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import qmlir
-from qmlir.artifact import Artifact, check_container
+from qmlir.core.files import write_atomically
 from qmlir.errors import ArtifactError, InputError, QmlirError, TargetError, UsageError
-from qmlir.files import write_atomically
+from qmlir.runtime.artifact import Artifact, check_container
 from qmlir.targets.cpu import host
 
 PROGRAM = """
@@ -206,7 +206,7 @@ def test_a_plain_iree_module_has_no_manifest(artifact: Artifact, tmp_path: Path)
 def test_a_manifest_that_is_none(
     manifest: str, message: str, artifact: Artifact, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qmlir.runtime.reflection", lambda *_: manifest)
+    monkeypatch.setattr("qmlir.runtime.artifact.reflection", lambda *_: manifest)
     with pytest.raises(ArtifactError, match=message):
         Artifact.open(saved)
 

@@ -23,7 +23,7 @@ PAGES += sorted((ROOT / "samples").rglob("*.md"))
 GIVEN = {
     "docs/adding-a-pass.md": (
         "from dataclasses import dataclass\nfrom typing import ClassVar\n"
-        "from qmlir._mlir import ir\nfrom qmlir.passes.base import Pass, State\n"
+        "from qmlir.core.mlir import ir\nfrom qmlir.passes.base import Pass, State\n"
     ),
     "docs/checkpoints.md": f"""
 import sys
@@ -123,8 +123,8 @@ def test_commands_exist(page: str, line: str) -> None:
 
 def test_mlir_of_the_pages_parses() -> None:
     """But for the passes' and the pipeline's, which are printed by the compiler."""
-    from qmlir._mlir import context
-    from qmlir.compiler import parse
+    from qmlir.compiler.parsing import parse
+    from qmlir.core.mlir import context
 
     for name in ("docs/commands.md", "docs/refused.md"):
         for text in blocks(ROOT / name, "mlir"):

@@ -17,8 +17,9 @@ import pytest
 from support.programs import product
 
 import qmlir
-from qmlir import cache as cache_module, compiler
-from qmlir.cache import Cache, key_of
+from qmlir.compiler import compilation, run
+from qmlir.core import cache as cache_module
+from qmlir.core.cache import Cache, key_of
 from qmlir.errors import UsageError
 from qmlir.ops import scaled_matmul
 from qmlir.spec import TensorSpec as T
@@ -34,7 +35,7 @@ class Counter:
 
     def __call__(self, *args: Any, **kw: Any) -> Any:
         self.count += 1
-        return compiler.Compiled(self.stub, {}) if self.stub is not None else self.real(*args, **kw)
+        return run.Compiled(self.stub, {}) if self.stub is not None else self.real(*args, **kw)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +52,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def counter(compiled: bytes, monkeypatch: pytest.MonkeyPatch) -> Counter:
     """Every compilation gives the same program at once: only whether there is one is looked at."""
-    found = Counter(compiler.run_compiler, compiled)
-    monkeypatch.setattr(compiler, "run_compiler", found)
+    found = Counter(compilation.run_compiler, compiled)
+    monkeypatch.setattr(compilation, "run_compiler", found)
     return found
 
 
@@ -166,7 +167,7 @@ VERSIONS = ("qmlir 0.1.0 aaaa, iree 3.13.0", "qmlir 0.1.0 bbbb, iree 3.13.0", "q
 def test_no_change_meets_a_stale_entry(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shape, dtype, group size, target, flag, version: each alone is another program, and what comes back is the
     program that was asked for, not one that looks like it."""
-    real, kept = compiler.run_compiler, Counter(compiler.run_compiler, None)
+    real, kept = compilation.run_compiler, Counter(compilation.run_compiler, None)
 
     def stamped(build: Any, target: Any, options: Any, **kw: Any) -> Any:
         # What IREE would make of it takes long and is not the question: the text that it gets, in a real file.
@@ -174,10 +175,10 @@ def test_no_change_meets_a_stale_entry(folder: Path, monkeypatch: pytest.MonkeyP
         found: dict[str, Any] = {}
         real(build, target, options, until="qmlir", after=lambda level, module: found.__setitem__(level, str(module)))
         text = json.dumps([found["qmlir"], target.spelling, list(options.flags), cache_module.toolchain()])
-        return compiler.Compiled(text.encode(), {})
+        return run.Compiled(text.encode(), {})
 
-    monkeypatch.setattr(compiler, "run_compiler", stamped)
-    monkeypatch.setattr("qmlir.artifact.read_manifest", lambda data, name: {"target": "", "functions": {}})
+    monkeypatch.setattr(compilation, "run_compiler", stamped)
+    monkeypatch.setattr("qmlir.compiler.compilation.read_manifest", lambda data, name: {"target": "", "functions": {}})
 
     def scheme(**change: Any) -> dict[str, Any]:
         k, group = change.pop("k", 64), change.pop("group", 32)
@@ -332,9 +333,9 @@ import json, sys
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import qmlir
-from qmlir import compiler
-count, real = [], compiler.run_compiler
-compiler.run_compiler = lambda *a, **k: (count.append(1), real(*a, **k))[1]
+from qmlir.compiler import compilation
+count, real = [], compilation.run_compiler
+compilation.run_compiler = lambda *a, **k: (count.append(1), real(*a, **k))[1]
 x = np.arange(-6, 6, dtype=np.int8).reshape(3, 4)
 def work(i):
     # Threads 0 and 2 want one program, 1 and 3 another.

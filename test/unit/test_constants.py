@@ -9,7 +9,7 @@ import pytest
 
 import qmlir
 from qmlir import TensorSpec
-from qmlir._mlir import context, ir
+from qmlir.core.mlir import context, ir
 from qmlir.dialect.constants import constant_array
 from qmlir.dialect.dtypes import DTYPES
 from qmlir.ir.build import dense

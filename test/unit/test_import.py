@@ -9,7 +9,7 @@ import pytest
 
 # What takes tens of milliseconds and more; `import qmlir` and help need none of it.
 HEAVY = ("iree.compiler", "iree.runtime", "torch", "torchao", "onnx", "onnxruntime", "scipy", "sklearn", "matplotlib",
-         "distributed", "cryptography", "rich", "numpy", "ml_dtypes", "safetensors", "qmlir._mlir")  # fmt: skip
+         "distributed", "cryptography", "rich", "numpy", "ml_dtypes", "safetensors", "qmlir.core.mlir")  # fmt: skip
 PARSER = "from qmlir.cli import build_parser; build_parser().format_help()"
 
 

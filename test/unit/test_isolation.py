@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import qmlir
+from qmlir.core.isolation import Limits, in_fork
 from qmlir.errors import CompileError, Diagnostic, FrontEndError, UsageError
-from qmlir.isolation import Limits, in_fork
 
 SUM = """
 func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import qmlir
-from qmlir import compiler
+from qmlir.compiler import compilation, notes, run
 from qmlir.errors import CompileError
 
 # lavapipe has no good code for floats by floats with a dynamic M, see qmlir/targets/vulkan/strategies.py.
@@ -29,7 +29,7 @@ REASON = "compiles this matmul to slow code: a size is dynamic"
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("QMLIR_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(compiler, "_warned", set())
+    monkeypatch.setattr(notes, "_warned", set())
     path = tmp_path / "slow.mlir"
     path.write_text(PROGRAM)
     return path
@@ -46,8 +46,8 @@ def test_said_once_and_again_from_the_cache(program: Path, monkeypatch: pytest.M
         warnings.simplefilter("error")
         qmlir.compile(program, target=TARGET)  # said already
 
-    monkeypatch.setattr(compiler, "_warned", set())  # as in a new process
-    monkeypatch.setattr(compiler, "run_compiler", None)  # from the cache, then
+    monkeypatch.setattr(notes, "_warned", set())  # as in a new process
+    monkeypatch.setattr(compilation, "run_compiler", None)  # from the cache, then
     with pytest.warns(qmlir.SlowFallbackWarning, match=REASON):
         qmlir.compile(program, target=TARGET)
     with pytest.raises(CompileError, match=f"slow.mlir:2:8: error: .*{REASON}"):
@@ -55,7 +55,7 @@ def test_said_once_and_again_from_the_cache(program: Path, monkeypatch: pytest.M
 
 
 def test_strict_stops_before_iree(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "_invoke", None)
+    monkeypatch.setattr(run, "invoke", None)
     with pytest.raises(CompileError, match=f"slow.mlir:2:8: error: .*{REASON}"):
         qmlir.compile(program, target=TARGET, strict=True)
     T = qmlir.TensorSpec

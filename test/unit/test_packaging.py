@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Top-level folder -> the name that its Python files are imported under.
 MAPPED = {"qmlir": "qmlir", "dialect": "qmlir.dialect", "passes": "qmlir.passes"}
 # What comes with the package although it is no Python file.
-DATA = {"qmlir/py.typed", "qmlir/tuning/defaults.json"} | {
+DATA = {"qmlir/py.typed", "qmlir/compiler/tuning_defaults.json"} | {
     f"qmlir/emulation/shim/{name}" for name in ("cuda.c", "device.h", "hip.c")
 }
 

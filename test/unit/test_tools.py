@@ -15,11 +15,12 @@ import pytest
 from support.programs import product
 
 import qmlir
-from qmlir import inputs, measure
 from qmlir.cli.progress import Progress
 from qmlir.errors import UsageError
+from qmlir.runtime import inputs
 from qmlir.spec import Signature, TensorSpec as T
-from qmlir.strategy import answer_text, facts_text, seconds_text
+from qmlir.targets.strategy import answer_text, facts_text, seconds_text
+from qmlir.tools import measure
 
 TEXT = product(64, 256, 128)
 

@@ -10,8 +10,8 @@ import numpy as np
 from iree import runtime as rt
 from iree.compiler import tools
 
-from qmlir.cache import Cache, key_of
-from qmlir.runtime import device
+from qmlir.core.cache import Cache, key_of
+from qmlir.core.hal import device
 
 from ..problems import Array, Problem, Product
 from ..works import EIGHT_BITS, FOUR_BITS

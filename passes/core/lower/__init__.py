@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from ...._mlir import arith, ir, tensor, util
+from ....core.mlir import arith, ir, tensor, util
 from ....dialect.ods import OPS, OpError, view_of
 from ....dialect.shapes import ShapeError
 from ....ir.scalars import OPAQUE_ZERO, i32

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ...._mlir import arith, ir, tensor
+from ....core.mlir import arith, ir, tensor
 from ....dialect.shapes import block_count
 from ....ir.build import (
     INDEXED_READS,

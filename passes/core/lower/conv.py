@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._mlir import arith, ir, linalg, tensor
+from ....core.mlir import arith, ir, linalg, tensor
 from ....dialect.constants import constant_array
 from ....dialect.ods import OpError
 from ....dialect.ops.common import shape_of

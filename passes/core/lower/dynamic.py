@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...._mlir import arith, ir, math
+from ....core.mlir import arith, ir, math
 from ....dialect.dtypes import DTYPES, DType
 from ....dialect.enums import DIVIDING_RECIPES, SYMMETRIC_RECIPES
 from ....dialect.ods import View

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...._mlir import arith
+from ....core.mlir import arith
 from ....dialect.constants import constant_array
 from ....dialect.dtypes import DTYPES, table
 from ....dialect.ops.common import code_dtype, shape_of

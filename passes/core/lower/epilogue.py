@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...._mlir import arith, ir
+from ....core.mlir import arith, ir
 from ....dialect.constants import constant_array
 from ....dialect.dtypes import DType
+from ....dialect.ods import OpError
 from ....dialect.ops.common import shape_of
 from ....dialect.ops.product import ProductOp
 from ....dialect.reference.values import reciprocal
@@ -153,8 +154,6 @@ def _gated(op: ProductOp, y: Any, sizes: list[Size], out: DType, fit: Callable[[
     """swiglu and geglu: pairs of columns of `y` become one."""
     n = sizes[-1]
     if not isinstance(n, int):
-        from ....dialect.ods import OpError
-
         raise OpError("a gated activation needs a static N")
     half = n // 2
     outer = sizes[:-1]

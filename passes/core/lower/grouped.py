@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...._mlir import arith, tensor
+from ....core.mlir import arith, tensor
 from ....dialect.dtypes import DType
 from ....dialect.ods import OpError, View
 from ....dialect.ops.common import shape_of

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...._mlir import arith
+from ....core.mlir import arith
 from ....dialect.ods import OpError
 from ....dialect.ops.scaled_matmul import ScaledMatmulOp
 from ....ir.build import PADDED_SUMS, Arg, Size, dims, element, elementwise, filled, fusion_barrier, generic, scalar

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._mlir import arith, ir, math as math_ops
+from ....core.mlir import arith, ir, math as math_ops
 from ....dialect.ods import View
 from ....dialect.ops.common import shape_of
 from ....dialect.ops.dynamic_quantize import DynamicQuantizeOp

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._mlir import arith, ir, tensor
+from ....core.mlir import arith, ir, tensor
 from ....dialect.dtypes import DTYPES, Array
 from ....dialect.ods import OpError
 from ....dialect.ops.common import shape_of

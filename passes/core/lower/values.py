@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._mlir import arith, ir, tensor
+from ....core.mlir import arith, ir, tensor
 from ....dialect.constants import constant_array
 from ....dialect.dtypes import DTYPES, Array, DType, table
 from ....dialect.ods import OpError

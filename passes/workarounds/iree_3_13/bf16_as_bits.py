@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...._mlir import arith, ir, linalg
+from ....core.mlir import arith, ir, linalg
 from ....ir.build import dims, empty, tensor_type
 from ....ir.scalars import bf16_bits
 from ....ir.walk import collect

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...._mlir import ir
+from ....core.mlir import ir
 from ....ir.walk import collect
 from ...base import Diagnostic, Pass, State, error_at, fail
 from .shared_memory import exports

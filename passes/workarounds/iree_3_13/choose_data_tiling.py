@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...._mlir import arith, ir
+from ....core.mlir import arith, ir
 from ....ir.build import fusion_barrier, mapped
 from ....ir.walk import collect, producer
 from ...base import Pass, State

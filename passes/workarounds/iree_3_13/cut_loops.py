@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
-from ...._mlir import ir, linalg
+from ....core.mlir import ir, linalg
 from ....ir.build import crop, dims
 from ....ir.walk import collect
 from ...base import Diagnostic, Pass, State, error_at, fail

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...._mlir import arith, ir
+from ....core.mlir import arith, ir
 from ....ir.walk import collect
 from ....kernels.small_floats import FORMATS, SCALE, decoded
 from ...base import Pass, State

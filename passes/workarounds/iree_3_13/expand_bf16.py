@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...._mlir import arith, ir
+from ....core.mlir import arith, ir
 from ....ir.scalars import bf16_bits, shaped_like
 from ....ir.walk import collect
 from ...base import Pass, State

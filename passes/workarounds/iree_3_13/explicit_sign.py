@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...._mlir import arith, ir
+from ....core.mlir import arith, ir
 from ....ir.walk import collect
 from ...base import Pass, State
 from ...core.contractions import find_contractions

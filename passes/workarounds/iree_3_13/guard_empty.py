@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...._mlir import arith, func, ir, passmanager, scf, tensor
+from ....core.mlir import arith, func, ir, passmanager, scf, tensor
 from ....ir.build import index
+from ....ir.signature import NAME
 from ....ir.walk import collect
-from ....signature import NAME
 from ...base import Pass, State
 from ...core.lower.blocks import assert_that
 

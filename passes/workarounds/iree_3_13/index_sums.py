@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...._mlir import arith, ir, linalg
+from ....core.mlir import arith, ir, linalg
 from ....ir.walk import collect
 from ...base import Pass, State
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...._mlir import arith, ir, linalg
+from ....core.mlir import arith, ir, linalg
 from ....ir.build import dims, filled, mapped, scalar
 from ....ir.walk import collect, made_by, producer
 from ...base import Pass, State

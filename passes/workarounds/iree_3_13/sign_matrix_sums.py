@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...._mlir import ir, rewrite
+from ....core.mlir import ir, rewrite
 from ...base import Pass, State
 
 _PRODUCT = "spirv.KHR.CooperativeMatrixMulAdd"

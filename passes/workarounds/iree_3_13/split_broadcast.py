@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...._mlir import ir
+from ....core.mlir import ir
 from ....ir.build import fusion_barrier
 from ....ir.walk import collect
 from ...base import Pass, State

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..launch import EmulationError
 from . import floats
 from .arithmetic import LANES
 from .decode import VGPR
@@ -197,8 +198,6 @@ def _dot(b: Builder) -> Callable[[Gang], Any]:
     name = b.instruction.name
     match = re.fullmatch(r"v_dot(\d)c?_(f32|i32|u32)_(f16|bf16|i8|u8|iu8|i4|u4|iu4)", name)
     if match is None:
-        from ..launch import EmulationError
-
         raise EmulationError(f"{name} is not emulated")
     count, result, kind = int(match[1]), match[2], match[3]
     a, c = b.read(f["src0"], "u32"), b.read(f["src1"], "u32")

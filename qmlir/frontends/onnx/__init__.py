@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ...compiler.front_end import ImportOptions
 from ...errors import UsageError
-from ..base import ImportOptions
 
 
 class OnnxFrontEnd:

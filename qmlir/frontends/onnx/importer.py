@@ -14,13 +14,13 @@ from typing import Any
 
 import onnx
 
-from ..._mlir import func, ir
+from ...compiler.front_end import ImportOptions
+from ...core.mlir import func, ir
 from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import names_of
 from ...errors import QmlirError
 from ...ir.build import POOLED, fusion_barrier
 from ...spec import TensorSpec
-from ..base import ImportOptions
 from ..raising import Decline, NotQuantised, Raising, Tensor, foreign_patterns, pattern_for
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .functions import ALWAYS, inlined
@@ -357,7 +357,7 @@ def _symbols(inputs: Sequence[Any]) -> list[list[str]]:
 
 
 def _attributes(dtypes: Sequence[str], names: Sequence[str] = (), sizes: Sequence[Sequence[str]] = ()) -> Any:
-    """Names and signedness of arguments or results, and the names of their sizes (`qmlir.signature`)."""
+    """Names and signedness of arguments or results, and the names of their sizes (`qmlir.ir.signature`)."""
     found = []
     for i, dtype in enumerate(dtypes):
         said = {"qmlir.dtype": ir.StringAttr.get(dtype)}

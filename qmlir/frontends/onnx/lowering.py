@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..._mlir import ir
+from ...core.mlir import ir
 from ...dialect.dtypes import Array
 from ...dialect.ops.common import tensor_type
 from ...errors import Diagnostic, FrontEndError

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ...dialect.dtypes import Array
+from ...dialect.dtypes import DTYPES, Array
 from ...dialect.reference.packing import unpack
 from ...errors import Diagnostic, FrontEndError
 from .types import BITS, ELEMENTS, element_name, stored
@@ -149,8 +149,6 @@ def _elements(raw: Array, kind: int, dims: tuple[int, ...]) -> Array:
     """Bytes as elements; codes of less than a byte are taken apart (the first one is in the low bits)."""
     bits, dtype = BITS[kind], ELEMENTS[kind].dtype
     if bits >= 8:
-        from ...dialect.dtypes import DTYPES
-
         return raw.view(DTYPES[dtype].numpy).reshape(dims)
 
     return unpack(np.asarray(raw), dtype, "low_first", math.prod(dims)).reshape(dims)

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...compiler.front_end import ImportOptions
 from ...errors import UsageError
-from ..base import ImportOptions
 
 _OPTIONS = ("parameters",)
 

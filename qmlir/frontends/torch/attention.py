@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ..._mlir import arith, ir
+from ...core.mlir import arith, ir
 from ...ir.build import Arg, dims, drop_axes, elementwise, empty, loop_index, scalar
 from ...spec import TensorSpec
 from ..raising import Raising, Tensor, register_raising

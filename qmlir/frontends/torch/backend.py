@@ -19,7 +19,7 @@ import torch
 from torch.fx import GraphModule
 
 from ... import compile as compile_program, load
-from ..._spelling import did_you_mean
+from ...core.spelling import did_you_mean
 from ...errors import Diagnostic, FrontEndError, QmlirError, UsageError
 from .custom_ops import register
 from .graph import Graph, aten, is_tensor

@@ -14,13 +14,13 @@ import torch
 from iree.compiler.extras import fx_importer
 from torch.fx import Node
 
-from ..._mlir import ir
+from ...compiler.front_end import ImportReport
+from ...core.mlir import ir
 from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import Size, names_of
 from ...errors import Diagnostic, FrontEndError
-from ...signature import DTYPE, NAME, SIZES, sizes_attribute
+from ...ir.signature import DTYPE, NAME, SIZES, sizes_attribute
 from ...spec import TensorSpec
-from ..base import ImportReport
 from ..raising import Decline, Raising, Tensor, pattern_for
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .decompose import decompose

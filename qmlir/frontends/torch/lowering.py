@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.fx import Node
 
-from ..._spelling import location_text
+from ...core.spelling import location_text
 from ...errors import Diagnostic, FrontEndError
 from ...ir.walk import collect
 from ..torch_mlir import to_linalg, without_ir

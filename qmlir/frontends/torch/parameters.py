@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ..._mlir import ir
+from ...core.mlir import ir
 from ...dialect.ops.common import tensor_type
 from ...errors import UsageError
+from ...ir.util_globals import declare, load_global, parameter
 from ...spec import TensorSpec
-from ...util_globals import declare, load_global, parameter
 from ..raising import Tensor
 from .dtypes import FROM_TORCH, to_numpy
 

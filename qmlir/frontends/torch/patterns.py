@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..._mlir import arith, ir
+from ...core.mlir import arith, ir
 from ...ir.build import as_index, collapse, dims, expand, filled, scalar
 from ...spec import TensorSpec
 from ..raising import Raising, Tensor, register_raising

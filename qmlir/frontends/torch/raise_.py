@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from ..base import ImportReport
+from ...compiler.front_end import ImportReport
 from ..raising import Decline, pattern_for
 from .dtypes import FROM_TORCH, TO_TORCH
 from .dynamic import fuse_dynamic_quantize

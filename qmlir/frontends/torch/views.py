@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..._mlir import arith, ir
+from ...core.mlir import arith, ir
 from ...ir.build import Size, as_index, collapse, dims, expand, tensor_type
 from .graph import aten, same
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...strategy import AttentionStrategy, Contraction, Knob, RowsStrategy, Strategy
 from ..base import Target
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
+from ..strategy import AttentionStrategy, Contraction, Knob, RowsStrategy, Strategy
 from ..widened import WidenedStrategy
 from .kernels import float_micro, micro
 from .kernels.attention import REGISTERS

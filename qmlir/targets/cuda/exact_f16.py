@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..._mlir import ir
-from ...strategy import Accept, Contraction, Decline, Estimate
+from ...core.mlir import ir
 from ..base import Target
 from ..detach import detached
 from ..roofline import roofline
+from ..strategy import Accept, Contraction, Decline, Estimate
 from ..tile_and_fuse import MmaStrategy
 from .rewrite import convolution_in_f16, matmul_in_f16
 from .split import Split, split_k

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._mlir import arith, ir, linalg
+from ...core.mlir import arith, ir, linalg
 from ...dialect.constants import is_zero_fill
-from ...strategy import Contraction
+from ..strategy import Contraction
 from ..tensors import (
     elementwise,
     filled,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...strategy import Contraction, Strategy
 from ..base import Target
 from ..gpu import Mma
 from ..gpu_kernels.by_rows import ByRowsStrategy
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
+from ..strategy import Contraction, Strategy
 from ..tile_and_fuse import Machine, MmaStrategy
 from ..widened import WidenedStrategy
 from .exact_f16 import ExactF16Strategy

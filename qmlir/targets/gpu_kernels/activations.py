@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..._mlir import arith, ir, vector
+from ...core.mlir import arith, ir, vector
 from ...kernels.description import Kernel, Window
 from ...kernels.small_floats import FORMATS
 from . import bf16, emit as e

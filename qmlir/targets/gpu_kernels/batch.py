@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..._mlir import arith, ir
+from ...core.mlir import arith, ir
 from ...kernels.description import BATCH, Batch, Kernel
 from ...kernels.outline import has_tokens, picks
 from . import emit as e

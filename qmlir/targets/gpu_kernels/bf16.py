@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._mlir import arith, ir
+from ...core.mlir import arith, ir
 from ...kernels.bodies import BodyCloner
 from . import emit as e
 from .machine import Machine

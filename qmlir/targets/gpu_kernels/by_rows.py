@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from ...kernels.description import Kernel
 from ...kernels.outline import Emit
 from ...kernels.weights import codes_read_once
-from ...strategy import Accept, Contraction, Decline, Estimate, Knob, Plan, Strategy, Tunable
+from ..strategy import Accept, Contraction, Decline, Estimate, Knob, Plan, Strategy, Tunable
 from .executable import Function, executable
 
 if TYPE_CHECKING:

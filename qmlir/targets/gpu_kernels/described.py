@@ -8,8 +8,8 @@ from ...kernels.group import describe, describe_convolution
 from ...kernels.picked import picked
 from ...kernels.routing import scattered
 from ...kernels.row_sums import absorbed
-from ...strategy import Contraction, Decline
 from ..base import FLOAT8
+from ..strategy import Contraction, Decline
 from .batch import side_by_side
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..._mlir import arith, gpu, ir, memref, vector
+from ...core.mlir import arith, gpu, ir, memref, vector
 from ...kernels.emit import (
     Index as Index,
     Loop as Loop,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..._mlir import arith, ir
+from ...core.mlir import arith, ir
 from ...kernels.bodies import BodyCloner, is_small_float
 from ...kernels.description import (
     BATCH,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..._mlir import arith, func, hal, ir, passmanager
+from ...core.mlir import arith, func, hal, ir, passmanager
 from . import emit as e
 from .shared_memory import SHARED_BYTES, pool
 

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..._mlir import arith, flow, ir, memref, tensor
+from ...core.mlir import arith, flow, ir, memref, tensor
 from ...kernels.description import Kernel
 from ...kernels.outline import function_of, once, unused_name
 from ...kernels.routing import ROUTES, Routing, routing_of, sweep
-from ...strategy import Accept, Contraction, Decline, Plan, Strategy, confirmed
+from ..strategy import Accept, Contraction, Decline, Plan, Strategy, confirmed
 from . import emit as e
 from .described import described
 from .executable import Function, Launch, View, executable

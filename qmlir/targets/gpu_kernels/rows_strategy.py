@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..._mlir import arith, flow, ir, tensor
+from ...core.mlir import arith, flow, ir, tensor
 from ...kernels.outline import function_of, once, unused_name
 from ...kernels.rows import NARROW, WIDE, Rows
-from ...strategy import Accept, Decline, Estimate
+from ..strategy import Accept, Decline, Estimate
 from .machine import Machine
 from .rows import RowsKernel, placed
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from ..._mlir import ir, memref
+from ...core.mlir import ir, memref
 from ...ir.walk import collect
 from ...kernels import emit as e
 

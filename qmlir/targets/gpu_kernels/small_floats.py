@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..._mlir import arith, ir, vector
+from ...core.mlir import arith, ir, vector
 from ...kernels.small_floats import FORMATS, decoded
 from . import emit as e
 

@@ -6,16 +6,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..._mlir import ir
+from ...core.mlir import ir
 from ...dialect.dtypes import Array
 from ...kernels.description import Kernel
 from ...kernels.order import arranged
 from ...kernels.outline import Emit, outline
 from ...kernels.weights import constant_codes
-from ...strategy import Accept, Contraction, Decline, Strategy
 from ..base import FLOAT8, Target
 from ..gpu import parse_mma
 from ..roofline import kernel_estimate
+from ..strategy import Accept, Contraction, Decline, Strategy
 from .described import described, small_floats
 from .dot import DotKernel, Shape
 from .executable import Function

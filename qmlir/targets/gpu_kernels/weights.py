@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..._mlir import arith
+from ...core.mlir import arith
 from ...dialect.dtypes import Array
 from ...kernels.description import Kernel
 from ...kernels.layouts import Layout

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..._mlir import arith, ir, linalg, tensor
+from ...core.mlir import arith, ir, linalg, tensor
 from ...dialect.constants import is_zero_fill
 from ...ir.build import fusion_barrier
 from ...ir.walk import made_by
 from ...kernels.scaled import decodes_e2m1
-from ...strategy import Accept, Contraction, Decline
 from ..base import Target
 from ..roofline import roofline
+from ..strategy import Accept, Contraction, Decline
 from ..tensors import elementwise
 
 BLOCK = 32  # codes of one scale

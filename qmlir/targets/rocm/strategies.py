@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ...strategy import Contraction, Strategy
 from ..base import Target
 from ..gpu import parse_mma
 from ..gpu_kernels.by_rows import ByRowsStrategy
@@ -13,6 +12,7 @@ from ..gpu_kernels.rows_strategy import RowsStrategy
 from ..gpu_kernels.strategy import DotStrategy
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy, no_f32_matrix
+from ..strategy import Contraction, Strategy
 from ..tile_and_fuse import Machine, MmaStrategy
 from ..widened import WidenedStrategy
 from .kernels.machine import Amd

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..._mlir import arith, ir, linalg, tensor
+from ...core.mlir import arith, ir, linalg, tensor
 from ...ir.build import fusion_barrier
-from ...strategy import Accept, Contraction, Decline, Plan, Strategy
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
 from ..gpu import parse_mma
@@ -23,6 +22,7 @@ from ..gpu_kernels.strategy import DotStrategy as KernelStrategy
 from ..im2col import Im2colStrategy
 from ..roofline import roofline
 from ..stock import StockPlan, StockStrategy, unsupported_dtype
+from ..strategy import Accept, Contraction, Decline, Plan, Strategy
 from ..tensors import computed
 from ..widened import WidenedPlan
 from .description import known_to_iree

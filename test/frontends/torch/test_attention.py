@@ -13,8 +13,8 @@ import torch.nn.functional as F
 
 import qmlir
 from conformance.opened import opened
-from qmlir._mlir import context
-from qmlir.frontends.base import ImportOptions
+from qmlir.compiler.front_end import ImportOptions
+from qmlir.core.mlir import context
 from qmlir.frontends.torch import TorchFrontEnd
 from qmlir.frontends.torch.attention import register
 

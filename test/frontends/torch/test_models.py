@@ -9,12 +9,12 @@ import pytest
 
 import qmlir
 from conformance.opened import opened
-from qmlir._mlir import context
 from qmlir.checking.compare import Tolerance, compare
 from qmlir.checking.compiled import compiled
 from qmlir.checking.reference import Reference
 from qmlir.checking.ways import open_way
-from qmlir.frontends.base import ImportOptions, ImportReport
+from qmlir.compiler.front_end import ImportOptions, ImportReport
+from qmlir.core.mlir import context
 from qmlir.frontends.torch import TorchFrontEnd
 
 from support import torch_models as models  # isort: skip

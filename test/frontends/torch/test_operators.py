@@ -13,8 +13,9 @@ from support import torch_models as models
 
 import qmlir
 from conformance.opened import opened
+from qmlir.compiler import patterns
 from qmlir.errors import FrontEndError, SlowFallbackWarning
-from qmlir.frontends import patterns, raising
+from qmlir.frontends import raising
 from qmlir.frontends.torch import register_operators
 
 register_operators()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...._mlir import arith
+from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....ir import build
 from ....ir.scalars import i32

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._mlir import arith
+from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ...raising import Decline, Tensor
 from ...tensors import at_axis, elementwise, integer, real, scalar_of

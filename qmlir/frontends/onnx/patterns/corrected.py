@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ...._mlir import arith
+from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....ir import build
 from ....ir.scalars import const, sigmoid

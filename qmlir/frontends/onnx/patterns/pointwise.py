@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...._mlir import arith
+from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....ir.scalars import const, sigmoid
 from ...raising import Decline, Tensor, raises

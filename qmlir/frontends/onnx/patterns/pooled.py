@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...._mlir import arith
+from ....core.mlir import arith
 from ....ir import build
 from ....ir.scalars import i32
 from ...raising import Tensor

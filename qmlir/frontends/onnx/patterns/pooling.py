@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._mlir import arith
+from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....ir import build
 from ....ir.scalars import i32

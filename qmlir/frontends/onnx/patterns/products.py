@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._mlir import arith
+from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....dialect.shapes import group_along
 from ....ir.build import fusion_barrier

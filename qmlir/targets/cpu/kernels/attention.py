@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import e as EULER, log2
 from typing import Any
 
-from ...._mlir import arith, ir, llvm, vector
+from ....core.mlir import arith, ir, llvm, vector
 from ....kernels.attention import Attention, Tensor
 from . import emit as e
 from .chunks import Chunked, executable

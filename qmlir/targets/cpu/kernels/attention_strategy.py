@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...._mlir import flow, ir
+from ....core.mlir import flow, ir
 from ....kernels.attention import Attention, scale_of
 from ....kernels.outline import function_of, once, unused_name
-from ....strategy import Accept, Decline, Estimate
 from ...base import Target
+from ...strategy import Accept, Decline, Estimate
 from ..threads.program import team_of
 from .attention import AttentionKernel, Registers, stack_fits
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith, func, ir, passmanager, stream
+from ....core.mlir import arith, func, ir, passmanager, stream
 from ..threads.share import share
 from . import emit as e
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._mlir import arith, llvm, vector
+from ....core.mlir import arith, llvm, vector
 from ....dialect.dtypes import Array
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Previous, Window

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._mlir import arith, ir, llvm, memref, scf, vector
+from ....core.mlir import arith, ir, llvm, memref, scf, vector
 from ....kernels.emit import (
     Index as Index,
     Loop as Loop,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...._mlir import arith, ir, llvm, vector
+from ....core.mlir import arith, ir, llvm, vector
 from ....kernels.layouts import Layout
 from . import emit as e, tiles
 from .micro import QUAD, Micro, Weights, panels

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import lcm
 from typing import Any
 
-from ...._mlir import arith, ir
+from ....core.mlir import arith, ir
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Operand, Previous, Source, Stage
 from ....kernels.outline import picks

@@ -10,7 +10,7 @@ from functools import cached_property, reduce
 from math import gcd
 from typing import Any
 
-from ...._mlir import arith, vector
+from ....core.mlir import arith, vector
 from ....kernels.description import Window
 from . import emit as e
 from .gemm import Chunk, Columns, are_short

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol
 
-from ...._mlir import arith, vector
+from ....core.mlir import arith, vector
 from ....kernels.layouts import Layout
 from . import emit as e, tiles
 

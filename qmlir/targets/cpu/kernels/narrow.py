@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...._mlir import arith, ir, vector
+from ....core.mlir import arith, ir, vector
 from ....ir.walk import made_by
 from . import emit as e
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._mlir import ir, tensor
+from ....core.mlir import ir, tensor
 from ....dialect.dtypes import Array
 from ....kernels.at_load import at_load
 from ....kernels.codes import Codes

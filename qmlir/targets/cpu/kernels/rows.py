@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith, ir, llvm, vector
+from ....core.mlir import arith, ir, llvm, vector
 from ....kernels.bodies import BodyCloner
 from ....kernels.emit import bits
 from ....kernels.rows import NARROW, NEUTRAL, SCALAR, WIDE, Reduction, Rows, Step

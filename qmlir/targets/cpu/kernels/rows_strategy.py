@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith, flow, ir, tensor
+from ....core.mlir import arith, flow, ir, tensor
 from ....kernels.outline import function_of, once, unused_name
 from ....kernels.rows import NARROW, WIDE, Rows
-from ....strategy import Accept, Decline, Estimate
 from ...base import Target
+from ...strategy import Accept, Decline, Estimate
 from ..threads.program import team_of
 from .rows import Lanes, RowsKernel, dynamic_axes, stack_fits
 

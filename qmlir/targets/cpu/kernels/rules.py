@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...._mlir import arith, ir, llvm
+from ....core.mlir import arith, ir, llvm
 from ....ir.walk import made_by
 from ....kernels.bodies import BodyCloner, Rule, scalar_constant
 from . import emit as e

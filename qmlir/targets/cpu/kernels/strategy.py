@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from ...._mlir import ir
+from ....core.mlir import ir
 from ....dialect.constants import is_zero_fill
 from ....dialect.dtypes import Array
 from ....kernels.at_load import of_parameters
@@ -18,9 +18,9 @@ from ....kernels.group import describe, describe_convolution, describe_depthwise
 from ....kernels.outline import outline
 from ....kernels.scaled import scaled
 from ....kernels.weights import constant_bytes, known
-from ....strategy import Accept, Contraction, Decline, Estimate, Knob, confirmed
 from ...base import Target
 from ...im2col import convolution_as_matmul
+from ...strategy import Accept, Contraction, Decline, Estimate, Knob, confirmed
 from ..threads.program import team_of
 from .depthwise import CHANNELS
 from .forecast import nanoseconds_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...._mlir import llvm
+from ....core.mlir import llvm
 from . import emit as e
 
 ROWS = 32  # of a register tile

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from ...._mlir import arith, ir, llvm
+from ....core.mlir import arith, ir, llvm
 from ....kernels.description import Literal, Operand, Previous, Stage
 from ....kernels.scaled import scaled
 from . import emit as e

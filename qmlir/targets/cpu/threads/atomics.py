@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...._mlir import arith, ir, llvm, scf
+from ....core.mlir import arith, ir, llvm, scf
 
 _ACQUIRE, _RELEASE, _SEQ_CST = 4, 5, 7
 _EXCHANGE, _ADD, _AND = 0, 1, 3

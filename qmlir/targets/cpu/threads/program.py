@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...._mlir import func, ir, util
+from ....core.mlir import func, ir, util
 from .board import SETTER
 
 _NUMBER = "__qmlir_team"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...._mlir import arith, func, ir, llvm, memref, scf
+from ....core.mlir import arith, func, ir, llvm, memref, scf
 from . import atomics as a, board, cost as cost_model
 
 # Emits the work of one chunk, given its number (index) and the words that `share` was given, loaded again.

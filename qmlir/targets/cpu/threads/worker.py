@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...._mlir import arith, flow, func, ir, llvm, memref, stream
+from ....core.mlir import arith, flow, func, ir, llvm, memref, stream
 from . import atomics as a, board
 
 

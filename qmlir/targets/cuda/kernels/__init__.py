@@ -25,8 +25,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ....strategy import choice_text
 from ...base import Target
+from ...strategy import choice_text
 
 
 def configurations(target: Target) -> Iterator[tuple[str, str]]:

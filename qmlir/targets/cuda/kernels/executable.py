@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...._mlir import hal
+from ....core.mlir import hal
 from ....kernels import emit as e
 from ....kernels.description import Kernel
 from ....kernels.outline import picks

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith, ir, llvm
+from ....core.mlir import arith, ir, llvm
 from ....kernels import emit as e
 from . import instructions as gpu
 from .mma_gemm import Block, MmaGemm

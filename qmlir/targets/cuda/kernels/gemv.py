@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...._mlir import arith, memref, vector
+from ....core.mlir import arith, memref, vector
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import Kernel, Literal, Previous, RowSum, Source, Stage

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith, ir
+from ....core.mlir import arith, ir
 from ....dialect.constants import constant_array
 from ....ir.walk import made_by, producer
 from ....kernels import emit as e

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ...._mlir import arith, gpu, ir, llvm, memref, vector
+from ....core.mlir import arith, gpu, ir, llvm, memref, vector
 from ....kernels import emit as e
 
 COPY_SIZES = (16, 8, 4)  # bytes of one cp.async

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...._mlir import arith, ir, memref, vector
+from ....core.mlir import arith, ir, memref, vector
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner
 from ....kernels.description import (

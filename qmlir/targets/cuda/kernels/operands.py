@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...._mlir import memref, vector
+from ....core.mlir import memref, vector
 from ....kernels import emit as e
 from ....kernels.description import COLUMN, ROW, SLOT, TOKEN, Operand
 from ....kernels.order import letters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...._mlir import arith, ir, llvm
+from ....core.mlir import arith, ir, llvm
 from ....kernels import emit as e
 from ....kernels.bodies import BodyCloner, Rule
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
-from ...._mlir import arith, ir, memref, vector
+from ....core.mlir import arith, ir, memref, vector
 from ....kernels import emit as e
 from . import instructions as gpu
 

@@ -17,11 +17,11 @@ from ....kernels.picked import picked
 from ....kernels.routing import routing_of, scattered, sweep
 from ....kernels.row_sums import absorbed, uses_row_sums
 from ....kernels.weights import constant_codes
-from ....strategy import Accept, Contraction, Decline, Knob, Plan, confirmed
 from ...base import Target
 from ...gpu_kernels.executable import Function
 from ...gpu_kernels.route import magnitudes
 from ...roofline import roofline
+from ...strategy import Accept, Contraction, Decline, Knob, Plan, confirmed
 from .choose import Machine, choose, gemv_for, seconds, with_memory
 from .fp8 import KINDS, LONGEST, Fp8Gemm
 from .gemv import MOST_ROWS, Gemv

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...._mlir import arith, ir, memref, vector
+from ....core.mlir import arith, ir, memref, vector
 from ....kernels import emit as e
 from ....kernels.outline import Scratch
 from ....kernels.row_sums import uses_row_sums

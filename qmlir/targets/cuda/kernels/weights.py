@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith
+from ....core.mlir import arith
 from ....dialect.dtypes import Array
 from ....kernels import emit as e
 from ....kernels.description import Kernel

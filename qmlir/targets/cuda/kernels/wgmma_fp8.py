@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith
+from ....core.mlir import arith
 from ....kernels import emit as e
 from ....kernels.description import Kernel, Stage
 from . import instructions as gpu

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import ir, vector
+from ....core.mlir import ir, vector
 from ...gpu_kernels import emit as e
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith, ir, llvm
+from ....core.mlir import arith, ir, llvm
 from ....kernels.bodies import BodyCloner, Rule
 
 

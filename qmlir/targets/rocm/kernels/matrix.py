@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._mlir import arith, ir, vector
+from ....core.mlir import arith, ir, vector
 from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ....kernels.layouts import Layout

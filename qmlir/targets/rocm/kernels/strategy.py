@@ -11,7 +11,6 @@ from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
 from ....kernels.weights import constant_codes
-from ....strategy import Accept, Contraction, Decline
 from ...base import Target
 from ...gpu_kernels.described import described, small_floats
 from ...gpu_kernels.strategy import (
@@ -24,6 +23,7 @@ from ...gpu_kernels.strategy import (
 )
 from ...gpu_kernels.weights import Codes, offset_of
 from ...roofline import kernel_estimate
+from ...strategy import Accept, Contraction, Decline
 from .instructions import INSTRUCTIONS, Instruction
 from .machine import Amd
 from .matrix import MatrixKernel, Step, Tiles

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import ir
+from ....core.mlir import ir
 from ....kernels.bodies import BodyCloner, Rule
 
 

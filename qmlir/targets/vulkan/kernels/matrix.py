@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...._mlir import arith, ir, vector
+from ....core.mlir import arith, ir, vector
 from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
 from ...gpu import Mma

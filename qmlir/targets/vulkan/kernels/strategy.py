@@ -9,7 +9,6 @@ from typing import Any
 from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ....kernels.weights import constant_codes
-from ....strategy import Accept, Contraction, Decline
 from ...base import Target
 from ...gpu import Mma, parse_mma
 from ...gpu_kernels.described import described
@@ -25,6 +24,7 @@ from ...gpu_kernels.strategy import (
 )
 from ...gpu_kernels.weights import Codes, packed, stored
 from ...roofline import kernel_estimate
+from ...strategy import Accept, Contraction, Decline
 from .machine import Spirv
 from .matrix import TILE, WAVE, CooperativeKernel
 

@@ -28,7 +28,7 @@ class TinyFrontEnd:
         return isinstance(obj, (str, os.PathLike)) and Path(obj).suffix == ".tiny"
 
     def import_(self, obj: Any, *, context: Any, options: ImportOptions) -> Any:
-        from qmlir._mlir import ir
+        from qmlir.core.mlir import ir
 
         words = Path(obj).read_text().split()
         if words == ["wrong"]:

@@ -1,0 +1,70 @@
+"""Arrays of numpy, torch and other libraries as numpy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError, UsageError
+from .dtypes import DTYPES, Array, dtype_name
+
+# torch types that numpy lacks: our dtype, and the integer type with the same bits.
+_TORCH_RAW = {
+    "torch.bfloat16": ("bf16", "int16"),
+    "torch.float8_e4m3fn": ("e4m3", "uint8"),
+    "torch.float8_e5m2": ("e5m2", "uint8"),
+    "torch.float8_e4m3fnuz": ("e4m3fnuz", "uint8"),
+    "torch.float8_e5m2fnuz": ("e5m2fnuz", "uint8"),
+}
+
+
+def to_numpy(value: Any, name: str) -> Array:
+    """An argument as a numpy array."""
+    if type(value).__module__ == "torch":
+        t = value.detach().cpu().contiguous()
+        kind = str(t.dtype)
+        if kind in _TORCH_RAW:
+            import torch
+
+            dtype, signed = _TORCH_RAW[kind]
+            return np.asarray(t.view(getattr(torch, signed)).numpy()).view(DTYPES[dtype].numpy)
+        return np.asarray(t.numpy())
+    if isinstance(value, (np.ndarray, np.generic, int, float)):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError):
+            pass  # a type that DLPack or numpy's reading of it lacks, such as JAX's int4
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):
+        raise InputError(f"argument {name!r} is a {type(value).__name__}, which is no array") from None
+
+
+def to_torch(array: Array) -> Any:
+    """An array as a torch tensor."""
+    import torch
+
+    name = dtype_name(array.dtype)
+    for torch_name, (dtype, raw) in _TORCH_RAW.items():
+        if dtype == name:
+            bits = torch.from_numpy(np.array(array).view(getattr(np, raw)))
+            return bits.view(getattr(torch, torch_name.split(".")[1]))
+    return torch.from_numpy(np.array(array))
+
+
+def scalar_array(name: str, value: Any) -> Array:
+    """A number as an argument: integers that are zero points are i32, other Python numbers f32.
+
+    Raises:
+        UsageError: a zero point that i32 does not hold.
+    """
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if not name.endswith("zero_point") or isinstance(value, float):
+        return np.asarray(value, np.float32)
+    if not -(2**31) <= value < 2**31:
+        raise UsageError(f"{name}={value!r} is no number of i32")
+    return np.asarray(value, np.int32)

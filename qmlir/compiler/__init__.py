@@ -1,0 +1,26 @@
+"""From a source to a compiled program: import it, run our passes, run IREE, all in this process."""
+
+from __future__ import annotations
+
+from ..errors import QmlirError
+from .compilation import compile, compile_built, text_at
+from .explanation import Explanation, explain
+from .options import Options
+from .parsing import parse
+from .run import run_compiler
+from .sources import builder
+from .stages import default_pipeline
+
+__all__ = [
+    "Explanation",
+    "Options",
+    "QmlirError",
+    "builder",
+    "compile",
+    "compile_built",
+    "default_pipeline",
+    "explain",
+    "parse",
+    "run_compiler",
+    "text_at",
+]

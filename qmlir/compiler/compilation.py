@@ -1,0 +1,158 @@
+"""`qmlir.compile`: from a source to an artifact, by way of the compilation cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..core.cache import Cache, key_of
+from ..core.isolation import Limits, in_fork
+from ..core.spelling import LEVELS
+from ..errors import TuningWarning, UsageError
+from ..runtime.artifact import Artifact, read_manifest
+from ..targets import Target, resolve
+from .choices import best_choice, choice_flags
+from .notes import refuse_notes, warn, warn_once
+from .options import KeepParameters, Options, file_digest, kept_parameters
+from .rebuilding import rebuild
+from .run import run_compiler
+from .sources import Program, program_of
+from .tuning_database import Database
+
+
+def compile(
+    source: Any,
+    *,
+    target: str = "cpu",
+    pipeline: str | None = None,
+    start: str = "import",
+    parameters: Mapping[str, str] | None = None,
+    keep_parameters: KeepParameters = False,
+    map_parameters: bool = False,
+    flags: Sequence[str] = (),
+    dump_stages: str | os.PathLike[str] | None = None,
+    cache: bool = True,
+    strict: bool = False,
+    import_options: Mapping[str, Any] | None = None,
+    tuning: str | os.PathLike[str] | None = None,
+    choice: Mapping[str, Any] | None = None,
+    isolated: bool = False,
+    timeout: float | None = None,
+    memory: int | None = None,
+) -> Artifact:
+    """Compile a program for one target.
+
+    Args:
+        source: path of an `.mlir` file, MLIR text, an `ir.Module`, or what a front end accepts: the path of an `.onnx`
+            file, an `onnx.ModelProto`, a `torch.export.ExportedProgram`.
+        target: `cpu`, `cpu:znver4`, `cuda:sm_90a`, `rocm:gfx942`, `vulkan:ada`, ...
+        pipeline: passes to run instead of the default ones.
+        start: level of the source when it is a dumped stage: `import`, `qmlir`, `linalg`, `configured`.
+        parameters: weight files by the scope that the program's `#flow.parameter.named` attributes name.
+        keep_parameters: load weights when the program is loaded instead of baking them in. It brings them into the
+            layouts of its kernels then, on CPU.
+        map_parameters: keep them so that `qmlir.load` does that once for each weight file, and every process that loads
+            the program maps the result into memory (no other runtime can load it).
+        flags: more flags for IREE.
+        dump_stages: folder for the IR at every level and the device code.
+        cache: keep the result in the compilation cache.
+        strict: what would be a `SlowFallbackWarning` is a CompileError.
+        import_options: options of the front end that imports the source.
+        tuning: a database that `qmlir tune` wrote, or `"shipped"` for the one in this package, which is also asked
+            where the database has nothing: the program is compiled as was best; what neither knows is a
+            `TuningWarning`, once.
+        choice: values of what the target's strategies leave open (`qmlir tune` tries them), before a database's.
+        isolated: compile in a child process (a fork of this one): a crash of the compiler is a CompileError.
+        timeout: seconds after which compiling ends in a CompileError; implies `isolated`.
+        memory: bytes that compiling may take; more is a CompileError; implies `isolated`.
+
+    Raises:
+        FrontEndError: a front end could not import the source.
+        ParseError, VerifyError, PassError, CompileError: with the places in the source.
+        TargetError: for an unknown target. UsageError: for a source or option that makes no sense.
+    """
+    if start not in LEVELS:
+        raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
+    for name, limit in (("timeout", timeout), ("memory", memory)):
+        if limit is not None and limit <= 0:
+            raise UsageError(f"{name} is {limit!r}; it must be more than 0")
+    options = Options(
+        pipeline, start, dict(parameters or {}), kept_parameters(keep_parameters, map_parameters), tuple(flags),
+        Path(dump_stages) if dump_stages is not None else None, cache, strict,
+    )  # fmt: skip
+    program = program_of(source, import_options or {}, start)
+    resolved = resolve(target)
+    made = dict(choice or {})
+    if tuning is not None:
+        made = {**_tuned(program, resolved, options, tuning), **made}
+    options = replace(options, choice=made, flags=(*choice_flags(resolved, made), *options.flags))
+    limits = Limits(timeout, memory) if isolated or timeout is not None or memory is not None else None
+    options = replace(options, origin=_origin(program, options), limits=limits)
+    key = None
+    if cache and options.dump_stages is None:
+        files = {scope: file_digest(path) for scope, path in options.parameters.items()}
+        key = key_of([program.key(), program.name, resolved.spelling, resolved.capabilities(), options.pipeline,
+                      options.start, files, options.keep_parameters, options.flags, dict(options.choice)])  # fmt: skip
+    return compile_built(program, resolved, options, key)
+
+
+def compile_built(build: Callable[[Any], Any], target: Target, options: Options, key: str | None) -> Artifact:
+    """Compile what `build(context)` makes. `key` is its cache key, None to leave the cache alone."""
+
+    def made() -> bytes:
+        return run_compiler(build, target, options).vmfb
+
+    def fresh() -> bytes:
+        return made() if options.limits is None else in_fork(made, options.limits)
+
+    if key is not None:
+        vmfb = Cache().get_or_build(key, fresh)
+    else:
+        vmfb = fresh()
+    artifact = Artifact(vmfb, read_manifest(vmfb, "the compiled program"))
+    if options.strict:  # the program may come from the cache
+        refuse_notes(artifact.notes)
+    warn_once(artifact.notes)
+    artifact.rebuild = lambda level, dispatch: rebuild(build, target, options, level, dispatch)
+    return artifact
+
+
+def _tuned(program: Program, target: Target, options: Options, tuning: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """The best known choice, {} when that is the default or none is known, which is said."""
+    found = best_choice(program, target, options, Database.of(tuning))
+    if found is None:
+        text = f"{os.fspath(tuning)} has no result for this program on {target.spelling}: qmlir tune finds one"
+        warn(text, TuningWarning)
+    return found or {}
+
+
+def _origin(program: Program, options: Options) -> dict[str, Any] | None:
+    """Which file a program came from, and with what it was compiled; None when it was no file."""
+    if program.path is None:
+        return None
+    return {
+        "path": program.path,
+        "sha256": hashlib.sha256(program.key().encode()).hexdigest(),
+        "import_options": dict(program.settings),
+        "options": {
+            "pipeline": options.pipeline, "start": options.start, "parameters": dict(options.parameters),
+            "keep_parameters": options.keep_parameters, "flags": list(options.flags), "choice": dict(options.choice),
+        },
+    }  # fmt: skip
+
+
+def text_at(source: Any, level: str, *, target: str = "cpu", dispatch: str | None = None, **options: Any) -> str:
+    """The program as text at `level` (see `Artifact.source`), `dispatch` alone when it is named. Options are those
+    of `compile`."""
+    program = program_of(source, options.pop("import_options", None) or {}, options.get("start", "import"))
+    resolved = resolve(target)
+    options["flags"] = (*choice_flags(resolved, options.get("choice")), *options.get("flags", ()))
+    options["parameters"] = dict(options.get("parameters") or {})
+    options["keep_parameters"] = kept_parameters(
+        options.get("keep_parameters", False), options.pop("map_parameters", False)
+    )
+    return rebuild(program, resolved, Options(**options), level, dispatch)

@@ -1,0 +1,66 @@
+"""The device code of compiled programs as text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from .device_code import OPCODES, assembly_parts, spirv_instructions
+
+# Files that IREE dumps of each dispatch, and for each kind of device code.
+_DEVICE_CODE = {"dispatch": (".mlir",), "asm": (".s",), "ptx": (".ptx",), "isa": (".rocmasm", ".s"), "spirv": (".spv",)}
+
+
+def device_code(folder: Path, kind: str, dispatch: str | None = None) -> str:
+    """The text of the dumped executables of one kind; of one dispatch when it is named, by its name or a part of it.
+
+    Raises:
+        UsageError: there is none of the kind, or no or more than one dispatch of that name.
+    """
+    found = sorted((p for p in folder.iterdir() if p.suffix in _DEVICE_CODE[kind]), key=_numbered)
+    if not found:
+        have = ", ".join(sorted({p.suffix for p in folder.iterdir()})) or "none"
+        raise UsageError(f"this target makes no {kind} (its files: {have})")
+    texts = {p.stem: _disassemble(p) if p.suffix == ".spv" else p.read_text(errors="replace") for p in found}
+    if dispatch is None:
+        return "\n".join(texts.values())
+    if kind in ("asm", "ptx", "isa"):
+        texts = {name: part for text in texts.values() for name, part in assembly_parts(text)}
+    fitting = [n for n in texts if n == dispatch] or [n for n in texts if dispatch in n]
+    if len(fitting) != 1:
+        what = "several dispatches are" if fitting else "no dispatch is"
+        # A CPU's file also holds the library that is linked in.
+        own = [n for n in texts if re.search(r"_(dispatch|encoding|initializer|hoisted)_", n)]
+        names = "".join(f"\n  {n}" for n in fitting or own or texts)
+        raise UsageError(f"{what} called {dispatch!r}:{names}")
+    return texts[fitting[0]]
+
+
+def _numbered(path: Path) -> list[Any]:
+    """Sorts dispatch_2 before dispatch_10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.name)]
+
+
+def _disassemble(path: Path) -> str:
+    """SPIR-V as text: by spirv-dis where it is installed and knows the module's extensions (Debian 12's does not know
+    cooperative matrices), else a plain listing of opcodes and words."""
+    import shutil
+    import subprocess
+
+    tool = shutil.which("spirv-dis")
+    if tool is not None:
+        done = subprocess.run([tool, str(path)], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout
+    return spirv_listing(path.read_bytes())
+
+
+def spirv_listing(data: bytes) -> str:
+    """One line an instruction: its opcode's name or number, and its words."""
+    lines = (
+        f"{OPCODES.get(opcode, f'Op{opcode}')} {' '.join(map(str, words))}".rstrip()
+        for opcode, words in spirv_instructions(data)
+    )
+    return "\n".join(lines)

@@ -1,0 +1,166 @@
+"""`qmlir.explain`: for every contraction of a program, what each strategy of the target says of it."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.spelling import location_text
+from ..dialect.ods import OPS
+from ..errors import Diagnostic, PassError, UsageError
+from ..ir.walk import collect
+from ..passes.base import State
+from ..passes.core.select import SelectPass
+from ..report import html
+from ..runtime.artifact import Artifact
+from ..targets import resolve
+from ..targets.strategy import answer_text, shape_text
+from .options import Options
+from .run import run_compiler
+from .sources import builder
+
+if TYPE_CHECKING:
+    from ..targets import Target
+_WORDS = ("chosen", "accepted", "declined")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `explain` found. `print` it, or look at its `contractions`: `Decision.summary` of each, in program order,
+    with the `op` of the dialect that it comes from."""
+
+    target: str
+    contractions: tuple[Mapping[str, Any], ...]
+    notes: tuple[Diagnostic, ...] = ()
+    refused: tuple[Diagnostic, ...] = field(default=())  # why the program does not compile for the target
+
+    @property
+    def ok(self) -> bool:
+        """Whether the target compiles the program."""
+        return not self.refused
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, width: int | None = None) -> str:
+        """The report; lines are wrapped to `width` columns when it is given."""
+        lines: list[str] = []
+        for row in self.contractions:
+            lines += _wrapped(title(row), "", "  ", width)
+            for answer in row["answers"]:
+                word = f"  {verdict(row, answer):<9} "
+                lines += _wrapped(answer_text(answer), word, " " * 14, width)
+        if not self.contractions:
+            lines.append(f"nothing in the program is a contraction; {self.target} has nothing to choose")
+        for note in (*self.notes, *self.refused):
+            for i, line in enumerate(str(note).splitlines()):
+                lines += _wrapped(line.strip(), "  " if i else "", "    ", width)
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "contractions": [dict(row) for row in self.contractions],
+            "notes": [str(n) for n in self.notes],
+            "refused": [str(n) for n in self.refused],
+        }
+
+    def _repr_html_(self) -> str:
+        parts = [
+            html.section(
+                title(row), html.table(("", "strategy"), [(verdict(row, a), answer_text(a)) for a in row["answers"]])
+            )
+            for row in self.contractions
+        ]
+        parts += [html.paragraph(str(n)) for n in (*self.notes, *self.refused)]
+        return html.section(f"strategies of {self.target}", *parts)
+
+
+def verdict(row: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+    """`chosen`, `accepted` or `declined`."""
+    if not answer["accepted"]:
+        return "declined"
+    return "chosen" if answer["strategy"] == row["chosen"] else "accepted"
+
+
+def title(row: Mapping[str, Any]) -> str:
+    """`model.mlir:3:8: qmlir.scaled_matmul: matmul M 16 x N 64 x K 128, i8 x i8 -> i32`."""
+    place = [row["location"]] if row["location"] else []
+    op = [row["op"]] if row.get("op") else []
+    return ": ".join([*place, *op, shape_text(row)])
+
+
+def _wrapped(text: str, first: str, rest: str, width: int | None) -> list[str]:
+    if width is None:
+        return [first + text]
+    return textwrap.wrap(
+        text, max(width, 40), initial_indent=first, subsequent_indent=rest, break_long_words=False,
+        break_on_hyphens=False,
+    ) or [first.rstrip()]  # fmt: skip
+
+
+def explain(source: Any, *, target: str = "cpu", **options: Any) -> Explanation:
+    """What the strategies of `target` say of every contraction of a program. Nothing is compiled by IREE.
+
+    Args:
+        source: what `qmlir.compile` takes; or an artifact or the path of a `.vmfb`, whose manifest tells what was
+            chosen when it was compiled (`target` is then that of the artifact).
+        options: those of `qmlir.compile`: `start`, `parameters`, `flags`, ...
+
+    Raises:
+        ParseError, VerifyError, PassError: a program that is wrong. One that the target refuses is explained.
+    """
+    if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb":
+        source = Artifact.open(source)
+    if isinstance(source, Artifact):
+        return of_manifest(source.manifest)
+    from .options import Options
+
+    options["flags"] = tuple(options.get("flags", ()))
+    options["parameters"] = dict(options.get("parameters") or {})
+    return explain_built(builder(source), resolve(target), Options(**options))
+
+
+def explain_built(build: Callable[[Any], Any], target: Target, options: Options) -> Explanation:
+    """`explain` of what `build(context)` makes."""
+    if options.pipeline is not None or options.start == "configured":
+        raise UsageError("a pipeline of one's own or a configured program has no strategies to choose")
+    state, ops = State(), dict[str, str]()
+
+    def located(ctx: Any) -> Any:
+        module = build(ctx)
+        ops.update(op_names(module))
+        return module
+
+    refused: tuple[Diagnostic, ...] = ()
+    try:
+        run_compiler(located, target, options, until="configured", state=state)
+    except PassError as e:
+        if not e.pass_name.startswith(SelectPass.name):
+            raise
+        refused = tuple(e.diagnostics)
+    rows = [d.summary() for d in state.decisions]
+    return Explanation(
+        target.spelling,
+        tuple({**row, "op": ops.get(row["location"], "")} for row in rows),
+        tuple(state.notes),
+        refused,
+    )
+
+
+def of_manifest(manifest: Mapping[str, Any]) -> Explanation:
+    """What was decided when an artifact was compiled."""
+    return Explanation(
+        str(manifest["target"]),
+        tuple(manifest.get("strategies", ())),
+        tuple(Diagnostic(**n) for n in manifest.get("notes", ())),
+    )
+
+
+def op_names(module: Any) -> dict[str, str]:
+    """The dialect's ops by the place they stand at."""
+    return {location_text(op.location): op.name for op in collect(module, *OPS)}

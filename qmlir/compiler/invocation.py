@@ -1,0 +1,102 @@
+"""IREE's own pipeline, run in phases, with its diagnostics as errors."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import settings
+from ..core.mlir import api
+from ..errors import CompileError, Diagnostic
+from ..kernels.hidden import hide, put_back
+from ..passes.base import State
+from ..passes.registry import parse_pass
+
+_DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+
+
+def invoke(compiler: Any, module: Any, source_passes: Sequence[str] = (), code_passes: Sequence[str] = ()) -> bytes:
+    """IREE's own pipeline; its diagnostics become a CompileError. `source_passes` run where the module's executables
+    hold what they compute, `code_passes` where they hold the target's own operations, before they are serialised."""
+    found: list[str] = []
+
+    def collect(severity: int, message: int, length: int, _: Any) -> None:
+        if severity == 2:
+            found.append(ctypes.string_at(message, length).decode(errors="replace"))
+
+    invocation = compiler.invocation()
+    # In the C API, but not wrapped by the bindings. A handler attached to the context instead crashes in
+    # `execute`, which has released the GIL.
+    library = api.ctypes_dl._dylib
+    enable = library.ireeCompilerInvocationEnableCallbackDiagnostics
+    enable.restype = None
+    enable.argtypes = [ctypes.c_void_p, ctypes.c_int, _DIAGNOSTIC, ctypes.c_void_p]
+    handler = _DIAGNOSTIC(collect)  # lives until the invocation is closed
+    enable(invocation._inv_p, 0, handler, None)
+    verify = library.ireeCompilerInvocationSetVerifyIR
+    verify.restype, verify.argtypes = None, [ctypes.c_void_p, ctypes.c_bool]
+    verify(invocation._inv_p, settings.verify_iree())
+    output = None
+    try:
+        if _execute(invocation, module, source_passes, code_passes):
+            output = api.Output.open_membuffer()
+            try:
+                invocation.output_vm_bytecode(output)
+                return bytes(output.map_memory())
+            except ValueError as e:
+                found = found or [str(e)]
+        raise CompileError([_iree_diagnostic(m) for m in found[:4]] or [Diagnostic("IREE failed without a reason")],
+                           "IREE could not compile the program:")  # fmt: skip
+    finally:
+        if output is not None:
+            output.close()
+        invocation.close()
+
+
+def _execute(invocation: Any, module: Any, source_passes: Sequence[str], code_passes: Sequence[str]) -> bool:
+    """Run IREE's pipeline, in parts where something of ours is done between its phases."""
+
+    def run_passes(texts: Sequence[str]) -> None:
+        for text in texts:
+            parse_pass(text).run(module, State())
+
+    stops: list[tuple[bytes, Callable[[], None]]] = []
+    hidden = hide(module)
+    invocation.import_module(module.operation)
+    if hidden or source_passes:  # executables are not yet compiled
+
+        def at_sources() -> None:
+            if hidden:
+                put_back(module, hidden)
+            run_passes(source_passes)
+
+        stops.append((b"executable-sources", at_sources))
+    if code_passes:  # they hold the target's own operations
+        stops.append((b"executable-targets", lambda: run_passes(code_passes)))
+    for phase, act in stops:
+        _set_phase(invocation, "To", phase)
+        if not invocation.execute():
+            return False
+        act()
+        _set_phase(invocation, "From", phase)
+    _set_phase(invocation, "To", b"end")
+    return bool(invocation.execute())
+
+
+def _set_phase(invocation: Any, which: str, phase: bytes) -> None:
+    """Where IREE's pipeline starts ("From") or stops ("To"): in the C API, but not wrapped by the bindings."""
+    setter = getattr(api.ctypes_dl._dylib, f"ireeCompilerInvocationSetCompile{which}Phase")
+    setter.restype, setter.argtypes = None, [ctypes.c_void_p, ctypes.c_char_p]
+    setter(invocation._inv_p, phase)
+
+
+def _iree_diagnostic(text: str) -> Diagnostic:
+    """The first line, without the dump of IR that IREE appends."""
+    first = text.strip().splitlines()[0] if text.strip() else "unknown error"
+    first = re.sub(r":? *(%[\w#:]+ = .*|#hal\..*|<\{.*)$", "", first)[:400]
+    match = re.match(r'(?:loc\()?"?([^"\s]+?)"?:(\d+):(\d+)\)?:\s*(?:error:\s*)?(.*)', first)
+    if match:
+        return Diagnostic(match.group(4), f"{match.group(1)}:{match.group(2)}:{match.group(3)}")
+    return Diagnostic(first.removeprefix("error: "))

@@ -1,0 +1,93 @@
+"""What the compiler writes into a compiled program about it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .. import __version__
+from ..core.iree import compiler_version
+from ..core.mlir import ir
+from ..core.spelling import location_text
+from ..errors import Diagnostic, ParseError, UsageError
+from ..ir.roles import roles
+from ..ir.signature import function_signatures, public_functions, schemes
+from ..ir.walk import op_counts
+from ..kernels.at_load import taken_out
+from ..passes.core.bake_parameters import named_parameters, parameter_scopes
+from ..runtime.artifact import MANIFEST_KEY
+from ..runtime.packed import SCOPE, to_text
+from ..targets import Target
+from .invocation import invoke
+from .options import Options
+
+
+def for_tasks(strategies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The contractions that the runtime's task system shares out: kernels of ours do that themselves."""
+
+    def shared(s: dict[str, Any]) -> bool:
+        plans: list[dict[str, Any]] = [a["plan"] for a in s["answers"] if a["strategy"] == s["chosen"]]
+        return any(plan.get("route") == "kernel" for plan in plans)
+
+    return [s for s in strategies if not shared(s)]
+
+
+def work_of(strategies: list[dict[str, Any]]) -> int | None:
+    """Multiply-adds of one call; None when some size is dynamic."""
+    total = 0
+    for s in strategies:
+        sizes = [*s["batch"], s["m"], s["n"], s["k"]]
+        if any(x is None for x in sizes):
+            return None
+        product = 1
+        for x in sizes:
+            product *= x
+        total += product
+    return total
+
+
+def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
+    """The manifest but for what the passes find out."""
+    functions = function_signatures(module)
+    if not functions:
+        place = location_text(module.operation.location)
+        raise ParseError([Diagnostic("the program has no public function", place)])
+    scopes = parameter_scopes(module)
+    kept = options.keep_parameters or not options.parameters
+    unused = sorted(set(options.parameters) - set(scopes))
+    if unused and options.start == "import":
+        raise UsageError(
+            f"the program has no parameters of scope {unused[0]!r}; its scopes: {', '.join(scopes) or 'none'}"
+        )
+    return {
+        "qmlir": __version__,
+        "iree": compiler_version(),
+        "target": target.spelling,
+        "capabilities": target.capabilities(),
+        "driver": target.driver,
+        "cpu_features": list(target.cpu_features),
+        "functions": {name: s.to_json() for name, s in functions.items()},
+        "arguments": roles(module),
+        "ops": op_counts(module),
+        "schemes": schemes(module),
+        "parameters": scopes if kept else [],
+        "parameter_types": named_parameters(module) if kept else [],
+        "source": options.origin,
+    }
+
+
+def packer(module: Any, compiler: Any, target: Target, options: Options) -> str | None:
+    """The program that packs the weights of `module`, taken out of it, as the manifest holds it."""
+    packer = taken_out(module, SCOPE)
+    if packer is None:
+        return None
+    attach_manifest(packer, {**describe(packer, target, options), "strategies": []})
+    return to_text(invoke(compiler, packer))
+
+
+def attach_manifest(module: Any, manifest: dict[str, Any]) -> None:
+    """Store the manifest as a reflection attribute of the first public function."""
+    f = public_functions(module)[0]
+    f.attributes["iree.reflection"] = ir.DictAttr.get(
+        {MANIFEST_KEY: ir.StringAttr.get(json.dumps(manifest, separators=(",", ":")))}
+    )

@@ -1,0 +1,39 @@
+"""Warnings of the compiler, each given once a process and in the name of the caller of this package."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..errors import CompileError, Diagnostic, SlowFallbackWarning
+
+_warned: set[str] = set()
+
+
+def warn_once(notes: Sequence[Diagnostic]) -> None:
+    """Warn of each note, in the name of whoever called this package, once a process."""
+    for note in notes:
+        warn(str(note).replace(": warning: ", ": ", 1), SlowFallbackWarning)
+
+
+def warn(text: str, category: type[Warning]) -> None:
+    """Warn in the name of whoever called this package, once a process."""
+    if text not in _warned:
+        warnings.warn(text, category, stacklevel=caller())
+        _warned.add(text)
+
+
+def caller() -> int:
+    """The `stacklevel` of the first frame outside of this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "qmlir":
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def refuse_notes(notes: Sequence[Diagnostic]) -> None:
+    """Raise a CompileError when there is any."""
+    if notes:
+        raise CompileError([replace(n, severity="error") for n in notes])

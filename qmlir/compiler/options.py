@@ -1,0 +1,78 @@
+"""How to compile."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ..checkpoint.parameters import ParameterFiles
+from ..core.isolation import Limits
+from ..errors import UsageError
+from .notes import caller
+
+KeepParameters = bool | Literal["mapped"]
+KEEP_PARAMETERS: tuple[KeepParameters, ...] = (False, True, "mapped")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compile.
+
+    Attributes:
+        pipeline: text of the passes instead of the default one.
+        start: level that the source is at (a dumped stage to restart from).
+        parameters: `{scope: file}` of weights (.safetensors, .irpa, .gguf): baked in as constants.
+        keep_parameters: weights are loaded with the program instead; "mapped", from a file of packed ones.
+        flags: more flags for IREE.
+        dump_stages: folder that gets one file a stage.
+        cache: whether compiled programs are kept on disk.
+        strict: refuse a program of which a part is known to be slow on the target.
+        choice: values of what the target's strategies leave open.
+        limits: compile in a child process that may use this much.
+        origin: where the source is, for the manifest: `rebuilding.rebuilder` compiles it again from there.
+    """
+
+    pipeline: str | None = None
+    start: str = "import"
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    keep_parameters: KeepParameters = False
+    flags: tuple[str, ...] = ()
+    dump_stages: Path | None = None
+    cache: bool = True
+    strict: bool = False
+    choice: Mapping[str, Any] = field(default_factory=dict)
+    limits: Limits | None = None
+    origin: Mapping[str, Any] | None = None
+
+
+def kept_parameters(keep_parameters: KeepParameters, map_parameters: bool) -> KeepParameters:
+    """Both arguments of `compile` as the one of `Options`."""
+    if keep_parameters == "mapped":
+        warnings.warn("keep_parameters='mapped' is deprecated: use map_parameters=True", DeprecationWarning,
+                      stacklevel=caller())  # fmt: skip
+    elif not isinstance(keep_parameters, bool):
+        raise UsageError(f"keep_parameters is {keep_parameters!r}; it may be True or False")
+    return "mapped" if map_parameters else keep_parameters
+
+
+def file_digest(path: str) -> str:
+    try:
+        with open(path, "rb") as f:
+            return (
+                hashlib.file_digest(f, "sha256").hexdigest()
+                if hasattr(hashlib, "file_digest")
+                else (hashlib.sha256(f.read()).hexdigest())
+            )
+    except OSError as e:
+        raise UsageError(f"cannot read the parameter file {path}: {e.strerror or e}") from None
+
+
+def parameter_loader(options: Options) -> Callable[[str, str], Any] | None:
+    """Reads arrays of parameter files by scope and key."""
+    if not options.parameters or options.keep_parameters:
+        return None
+    return ParameterFiles(options.parameters).load

@@ -1,0 +1,46 @@
+"""From MLIR text to a module and back, with places in the source in every error."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from ..core.mlir import ir
+from ..core.spelling import location_text
+from ..dialect.saved import upgrade
+from ..errors import Diagnostic, ParseError
+from .notes import caller
+
+
+def show(module: Any) -> str:
+    """A module as text with locations; large constants elided only where the text is for reading."""
+    return str(module.operation.get_asm(enable_debug_info=True))
+
+
+def parse(text: str, name: str) -> Any:
+    """Parse in the current context. Raises ParseError with `name`:line:col."""
+    if "\0" in text:
+        raise ParseError([Diagnostic("the file is no MLIR text: it holds NUL characters", f"{name}:1:1")])
+    try:
+        located = ir.Module.parse(text) if name == "-" else _parse_named(text, name)
+    except ir.MLIRError as e:
+        found = [Diagnostic(d.message, _renamed(location_text(d.location), name)) for d in e.error_diagnostics]
+        raise ParseError(found or [Diagnostic(str(e).splitlines()[0], name)]) from None
+    if "operandSegmentSizes" in text and upgrade(located):
+        place = "" if name == "-" else f"{name}: "
+        warnings.warn(f"{place}'operandSegmentSizes' is deprecated: operands are named by 'operand_names', as "
+                      "qmlir-opt prints them", DeprecationWarning, stacklevel=caller())  # fmt: skip
+    return located
+
+
+def _parse_named(text: str, name: str) -> Any:
+    """Parse so that locations carry the file's name."""
+    path = Path(name)
+    if path.is_file() and path.read_text() == text:
+        return ir.Module.parseFile(str(path))
+    return ir.Module.parse(text)
+
+
+def _renamed(location: str, name: str) -> str:
+    return location.replace("-:", f"{name}:", 1) if location.startswith("-:") and name != "-" else location

@@ -1,0 +1,62 @@
+"""Which raising pattern is asked for an op; `raising` says what a pattern is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FrontEndError
+
+if TYPE_CHECKING:
+    from ..frontends.raising import Raising, Tensor
+
+GROUP = "qmlir.raising"
+
+Pattern = Callable[["Raising"], "Tensor | Sequence[Tensor]"]
+
+_PATTERNS: dict[str, Pattern] = {}
+
+
+def register_raising(op_name: str, pattern: Pattern) -> None:
+    """Register `pattern` for the framework op `op_name`."""
+    _PATTERNS[op_name] = pattern
+
+
+def raises(*op_names: str) -> Callable[[Pattern], Pattern]:
+    """Decorator: register a function for framework ops of these names."""
+
+    def decorate(pattern: Pattern) -> Pattern:
+        for name in op_names:
+            register_raising(name, pattern)
+        return pattern
+
+    return decorate
+
+
+@cache
+def _entries() -> dict[str, Any]:
+    return {e.name: e for e in entry_points(group=GROUP)}
+
+
+def pattern_for(op_name: str) -> Pattern | None:
+    """The pattern registered for an op, None when there is none.
+
+    Raises FrontEndError, which names the plugin, for an entry point that does not load.
+    """
+    if op_name not in _PATTERNS and op_name in _entries():
+        entry = _entries()[op_name]
+        try:
+            register_raising(op_name, entry.load())
+        except Exception as e:
+            origin = entry.dist.name if entry.dist is not None else entry.value
+            raise FrontEndError([], f"the raising pattern of {origin} for {op_name} could not be loaded: "
+                                f"{type(e).__name__}: {e}") from e  # fmt: skip
+    return _PATTERNS.get(op_name)
+
+
+def foreign_patterns() -> list[str]:
+    """Ops whose pattern is not ours."""
+    own = "qmlir.frontends."
+    return sorted([n for n, p in _PATTERNS.items() if not p.__module__.startswith(own)] + list(_entries()))

@@ -1,0 +1,164 @@
+"""The registered front ends: ours, and entry points of group `qmlir.frontends`, loaded when a source is no MLIR."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from ..core.mlir import context, ir
+from ..errors import Diagnostic, DiagnosticsError, FrontEndError, QmlirError
+from .front_end import ImportOptions, ImportReport
+from .patterns import foreign_patterns
+
+GROUP = "qmlir.frontends"
+
+# Ours, in the order in which they are asked; a checkout that is not installed has no entry points. A new front end is
+# one folder and one line here and in pyproject.toml.
+BUILT_IN: dict[str, str] = {
+    "onnx": "qmlir.frontends.onnx:OnnxFrontEnd",
+    "torch": "qmlir.frontends.torch:TorchFrontEnd",
+}
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A front end and where it comes from."""
+
+    name: str
+    origin: str  # "qmlir", or the distribution that brought it
+    object: Any
+
+    def __str__(self) -> str:
+        return f"front end {self.name!r}" + ("" if self.origin == "qmlir" else f" (of {self.origin})")
+
+    def accepts(self, source: Any) -> bool:
+        return bool(self._called(lambda: self.object.accepts(source), "could not look at the source"))
+
+    def fingerprint(self, source: Any, settings: Mapping[str, Any]) -> str | None:
+        """The front end's own digest of a source, None when it has none or when what it imports also depends on
+        raising patterns that are not ours."""
+        own = getattr(self.object, "fingerprint", None)
+        if own is None or foreign_patterns():
+            return None
+        found = self._called(lambda: own(source, settings), "could not look at the source")
+        return None if found is None else f"{self.name} {self.origin} {found}"
+
+    def import_(self, source: Any, context: Any, options: ImportOptions) -> Any:
+        """The module. Raises FrontEndError, which names this front end."""
+        module = self._called(
+            lambda: self.object.import_(source, context=context, options=options), f"could not import {options.name}"
+        )
+        if not isinstance(module, ir.Module):
+            raise FrontEndError([], f"{self} gave a {type(module).__name__} for {options.name}, not an ir.Module")
+        if module.context != context:
+            raise FrontEndError([], f"{self} built the module of {options.name} in a context of its own; it must use "
+                                "the one it was given")  # fmt: skip
+        return module
+
+    def _called(self, call: Callable[[], Any], failed: str) -> Any:
+        """What `call` returns; every error names this front end."""
+        headline = f"{self} {failed}:"
+        try:
+            return call()
+        except FrontEndError as e:
+            raise FrontEndError(e.diagnostics, f"{headline} {e.headline}" if e.headline else headline) from e.__cause__
+        except DiagnosticsError as e:
+            raise FrontEndError(e.diagnostics, headline) from None
+        except QmlirError as e:
+            raise FrontEndError([Diagnostic(str(e))], headline) from None
+        except RecursionError:
+            raise FrontEndError([Diagnostic("the source is nested too deeply")], headline) from None
+        except Exception as e:
+            text = (str(e).strip().splitlines() or [""])[0]
+            raise FrontEndError([Diagnostic(f"{type(e).__name__}: {text}")], headline) from e
+
+
+def _made(loaded: Any) -> Any:
+    """A plugin names an instance, a class, or a module that is a front end itself."""
+    return loaded() if isinstance(loaded, type) else loaded
+
+
+@cache
+def _built_in(name: str) -> Registered:
+    module, _, attribute = BUILT_IN[name].partition(":")
+    return Registered(name, "qmlir", _made(getattr(importlib.import_module(module), attribute)))
+
+
+def _load(entry: EntryPoint) -> Registered:
+    distribution = entry.dist
+    origin = f"{distribution.name} {distribution.version}" if distribution is not None else entry.value
+    told = Registered(entry.name, origin, None)
+    found = told._called(lambda: _made(entry.load()), "could not be loaded")
+    for needed in ("name", "accepts", "import_"):
+        if not hasattr(found, needed):
+            raise FrontEndError([], f"{told} has no {needed!r}: it is no front end")
+    return Registered(str(found.name), origin, found)
+
+
+def front_ends() -> list[Registered]:
+    """Every front end in the order in which they are asked: ours, then the others by the name of their entry point.
+
+    Raises FrontEndError for one that does not load.
+    """
+    others = sorted((e for e in entry_points(group=GROUP) if e.value not in BUILT_IN.values()), key=lambda e: e.name)
+    return [*map(_built_in, BUILT_IN), *map(_load, others)]
+
+
+def _is_mlir(source: Any) -> bool:
+    """What the compiler reads itself."""
+    if isinstance(source, str) and ("\n" in source or "@" in source):
+        return not Path(source).is_file() if "\n" not in source else True
+    if isinstance(source, (str, os.PathLike)):
+        return Path(source).suffix in (".mlir", "")
+    return hasattr(source, "operation")
+
+
+def find(source: Any) -> Registered | None:
+    """The first front end that accepts a source; None when there is none, or when the source is MLIR."""
+    if _is_mlir(source):
+        return None
+    return next((f for f in front_ends() if f.accepts(source)), None)
+
+
+class ImportedSource:
+    """A source and its front end, as what the compiler builds programs from: called with a context, it imports."""
+
+    def __init__(self, front_end: Registered, source: Any, settings: Mapping[str, Any]) -> None:
+        self._front_end, self._source, self.settings = front_end, source, dict(settings)
+        self.report = ImportReport()
+        self._key: str | None = None
+
+    @property
+    def name(self) -> str:
+        """A path, or the type of an object."""
+        return self.path or type(self._source).__name__
+
+    @property
+    def path(self) -> str | None:
+        """The file that the source is."""
+        return os.fspath(self._source) if isinstance(self._source, (str, os.PathLike)) else None
+
+    def __call__(self, context: Any) -> Any:
+        """The module, imported anew into `context`; `report` tells of this import."""
+        self.report = ImportReport()
+        options = ImportOptions(self.name, self.settings, self.report)
+        module = self._front_end.import_(self._source, context, options)
+        return module
+
+    def key(self) -> str:
+        """A digest of the source's content for the cache, made once: it may take an import."""
+        if self._key is None:
+            self._key = self._front_end.fingerprint(self._source, self.settings) or self._text_digest()
+        return self._key
+
+    def _text_digest(self) -> str:
+        with context() as ctx:
+            text = self(ctx).operation.get_asm(enable_debug_info=True)
+        return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,143 @@
+"""One run of the compiler: build the program, run our passes, run IREE, all in this process."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.files import write_atomically
+from ..core.mlir import ir, load_dialects, session
+from ..core.spelling import LEVELS
+from ..errors import UsageError
+from ..ir.signature import assert_sizes, drop_attributes
+from ..ir.util_globals import has_state
+from ..kernels.borrowed import borrowed
+from ..passes.base import State
+from ..passes.core.guard import GuardPass
+from ..passes.core.verify import VerifyPass
+from ..passes.pipeline import Pipeline
+from ..spec import Signature
+from ..targets import Target
+from .registry import ImportedSource
+
+if TYPE_CHECKING:
+    from ..passes.base import State
+from .helper import attach_helper
+from .invocation import invoke
+from .manifest import attach_manifest, describe, for_tasks, packer, work_of
+from .notes import refuse_notes
+from .options import Options, parameter_loader
+from .parsing import show
+from .stages import STAGES, default_pipeline, stage_pipeline
+
+AfterStage = Callable[[str, Any], None]
+
+
+@dataclass
+class Compiled:
+    vmfb: bytes
+    manifest: dict[str, Any]
+
+
+def run_compiler(
+    build: Callable[[Any], Any],
+    target: Target,
+    options: Options,
+    *,
+    until: str | None = None,
+    after: AfterStage | None = None,
+    code: Path | None = None,
+    state: State | None = None,
+) -> Compiled:
+    """Build, run our passes, run IREE.
+
+    Args:
+        until: stop after this level (the result's vmfb is empty then).
+        after: called with each level's name and module.
+        code: folder for the device code.
+        state: where the passes leave what they find out; also what they had found when one of them fails.
+    """
+    dump = options.dump_stages
+    if dump is not None:
+        _make_folder(dump)
+        code = code or dump / "executable"
+
+    def done(level: str, module: Any) -> None:
+        if after is not None:
+            after(level, module)
+        if dump is not None:
+            write_atomically(dump / f"{LEVELS.index(level)}-{level}.mlir", f"{show(module)}\n".encode())
+
+    # fbgemm's recipe is stated in f64; IREE would demote it silently.
+    flags = ["--iree-input-demote-f64-to-f32=false", *target.compiler_flags, *options.flags]
+    if code is not None:
+        _make_folder(code)
+        flags.append(f"--iree-hal-dump-executable-files-to={code}")
+    try:
+        compiler = session(flags)
+    except ValueError as e:
+        raise UsageError(f"IREE does not take the flags {' '.join(options.flags)}: {e}") from None
+    ctx = compiler.context
+    load_dialects(ctx)
+    with ctx, ir.Location.unknown():
+        module = build(ctx)
+        if dump is not None or after is not None:
+            done(options.start, module)
+        if until == options.start:
+            return Compiled(b"", {})
+        state = state or State()
+        state.parameters = parameter_loader(options)
+        report = build.report if isinstance(build, ImportedSource) else None
+        if report is not None:
+            state.notes.extend(report.warnings())
+        VerifyPass().run(module, state)  # what follows reads the ops
+        manifest = describe(module, target, options)
+        text = options.pipeline
+        if text is not None:
+            Pipeline.parse(text).run(module, state)
+            if options.strict:
+                refuse_notes(state.notes)
+            GuardPass().run(module, state)  # what it refuses would crash IREE
+        else:
+            text = default_pipeline(target, options.start, options.choice)
+            for level in list(STAGES)[LEVELS.index(options.start) :]:
+                Pipeline.parse(stage_pipeline(target, level, options.choice)).run(module, state)
+                if options.strict:
+                    refuse_notes(state.notes)
+                done(level, module)
+                if level == until:
+                    return Compiled(b"", manifest)
+        if until is not None:
+            return Compiled(b"", manifest)
+        if report is not None:
+            manifest["import"] = report.to_json()
+        manifest["pipeline"] = text
+        manifest["notes"] = [dataclasses.asdict(n) for n in state.notes]
+        manifest["strategies"] = [d.summary() for d in state.decisions]
+        # A program that comes configured has had its contractions chosen before: how many there are is not known.
+        manifest["work"] = work_of(manifest["strategies"]) if options.start != "configured" else None
+        manifest["task_work"] = work_of(for_tasks(manifest["strategies"])) if options.start != "configured" else None
+        if manifest["driver"].startswith("local"):
+            manifest["borrowed"] = borrowed(module)
+        assert_sizes(module, {name: Signature.from_json(f) for name, f in manifest["functions"].items()})
+        manifest["has_state"] = has_state(module)
+        drop_attributes(module)
+        if options.keep_parameters == "mapped":
+            manifest["packer"] = packer(module, compiler, target, options)
+        attach_manifest(module, manifest)
+        attach_helper(module, _compile_helper, cached=options.cache)
+        return Compiled(invoke(compiler, module, target.source_passes, target.code_passes), manifest)
+
+
+def _compile_helper(build: Callable[[Any], Any], target: Target) -> bytes:
+    return run_compiler(build, target, Options()).vmfb
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise UsageError(f"cannot make the folder {path}: {e.strerror or e}") from None

@@ -1,0 +1,78 @@
+"""From a source to what builds its program in a context."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import Diagnostic, ParseError, UsageError
+from .parsing import parse, show
+from .registry import ImportedSource, find, front_ends
+
+
+@dataclass(frozen=True)
+class MlirSource:
+    """A source that the compiler reads itself; called with a context, it parses."""
+
+    text: str
+    name: str
+
+    def __call__(self, ctx: Any) -> Any:
+        return parse(self.text, self.name)
+
+    @property
+    def path(self) -> str | None:
+        """The file that the text is from."""
+        return None if self.name == "-" else self.name
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {}
+
+    def key(self) -> str:
+        return self.text
+
+
+Program = MlirSource | ImportedSource
+
+
+def program_of(source: Any, settings: Mapping[str, Any], start: str = "import") -> Program:
+    """What builds the program of a source."""
+    found = find(source)
+    if found is None:
+        if settings:
+            raise UsageError(f"the source is MLIR, which takes no import options ({', '.join(sorted(settings))})")
+        return MlirSource(*_source_text(source))
+    if start != "import":
+        raise UsageError(f"{found} imports sources, which start at level 'import', not at {start!r}")
+    return ImportedSource(found, source, settings)
+
+
+def builder(source: Any, import_options: Mapping[str, Any] | None = None) -> Callable[[Any], Any]:
+    """What makes the module of a source in a context: for tools that look at programs without compiling them."""
+    return program_of(source, import_options or {})
+
+
+def _source_text(source: Any) -> tuple[str, str]:
+    """Text and name of a source."""
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and "\n" not in source):
+        path = Path(source)
+        try:
+            return path.read_text(), str(path)
+        except UnicodeDecodeError:
+            raise ParseError([Diagnostic("the file is no MLIR text", f"{path}:1:1")]) from None
+        except OSError as e:
+            if isinstance(source, str) and "@" in source:
+                return source, "-"
+            raise UsageError(f"cannot read {path}: {e.strerror or e}") from None
+    if isinstance(source, str):
+        return source, "-"
+    if hasattr(source, "operation"):
+        return show(source), "-"
+    raise UsageError(
+        f"cannot compile a {type(source).__module__}.{type(source).__qualname__}; give the path of an .mlir file, MLIR "
+        f"text, an ir.Module, or what a front end accepts ({', '.join(f.name for f in front_ends())})"
+    )

@@ -1,0 +1,139 @@
+"""The compilation cache: compiled programs by the hash of everything that went into them.
+
+Entries are written under a temporary name and renamed; a digest stored beside each finds damage, and a damaged
+entry is dropped and rebuilt. A lock a key keeps two processes from compiling the same thing at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .. import __version__, settings
+from ..errors import UsageError
+from .files import write_atomically
+from .iree import compiler_version
+
+# The folders of what decides about a compiled program; none of them is in a folder of the checkout beside the package.
+_COMPILING = ("checkpoint", "compiler", "core", "dialect", "frontends", "importing", "ir", "kernels", "passes",
+              "runtime", "targets")  # fmt: skip
+# Lock files of this process, for whoever ends it early.
+HELD: set[Path] = set()
+
+
+@lru_cache(maxsize=1)
+def toolchain() -> str:
+    """What compiles: versions, and a fingerprint of this package's sources (a checkout changes without a new
+    version)."""
+    import qmlir
+
+    h = hashlib.sha256()
+    for folder in sorted({str(Path(p)) for p in qmlir.__path__}):
+        for sub in ("", *_COMPILING):
+            for source in sorted((Path(folder) / sub).glob("**/*.py" if sub else "*.py")):
+                stat = source.stat()
+                h.update(f"{source.name}:{stat.st_size}:{stat.st_mtime_ns};".encode())
+    return f"qmlir {__version__} {h.hexdigest()[:16]}, iree {compiler_version()}"
+
+
+def key_of(parts: Any) -> str:
+    """Key of JSON-able parts; the toolchain is added."""
+    text = json.dumps([toolchain(), parts], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Cache:
+    """A folder of entries. A folder that cannot be written is used for reading only."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or settings.cache_folder()
+
+    def _paths(self, key: str) -> tuple[Path, Path]:
+        place = self.folder / key[:2]
+        return place / f"{key}.vmfb", place / f"{key}.sha256"
+
+    def get(self, key: str) -> bytes | None:
+        """The entry, or None when there is none or it is damaged (it is dropped then)."""
+        entry, digest = self._paths(key)
+        try:
+            data, expected = entry.read_bytes(), digest.read_text()
+        except (OSError, UnicodeDecodeError):
+            return None
+        if hashlib.sha256(data).hexdigest() == expected.strip():
+            return data
+        self.drop(key)
+        return None
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store an entry; the digest last, so that an entry without one is never read."""
+        entry, digest = self._paths(key)
+        try:
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(entry, data)
+            write_atomically(digest, hashlib.sha256(data).hexdigest().encode())
+        except (OSError, UsageError):
+            return  # a full disk or a read-only folder only costs the next compilation
+
+    def drop(self, key: str) -> None:
+        """Remove an entry, and whatever else lies in its place; what cannot be removed stays, and is not read."""
+        for path in (*self._paths(key), self.parameters(key)):
+            try:
+                path.unlink(missing_ok=True)
+            except IsADirectoryError:
+                shutil.rmtree(path, ignore_errors=True)
+            except OSError:
+                continue
+
+    def get_or_build(self, key: str, build: Callable[[], bytes]) -> bytes:
+        """The entry, built under the key's lock when it is missing."""
+        found = self.get(key)
+        if found is not None:
+            return found
+        with self.locked(key):
+            found = self.get(key)
+            if found is None:
+                found = build()
+                self.put(key, found)
+        return found
+
+    def parameters(self, key: str) -> Path:
+        """Where the packed weights of `key` are, or would be."""
+        return self.folder / key[:2] / f"{key}.irpa"
+
+    @contextmanager
+    def locked(self, key: str) -> Iterator[None]:
+        import filelock
+
+        place = self.folder / key[:2]
+        path = place / f"{key}.lock"
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(str(path))
+            lock.acquire()
+        except OSError:
+            yield
+            return
+        HELD.add(path)
+        try:
+            yield
+        finally:
+            lock.release()
+            path.unlink(missing_ok=True)
+            HELD.discard(path)
+
+    def entries(self) -> list[Path]:
+        """Compiled programs, and packed weights."""
+        return sorted([*self.folder.glob("??/*.vmfb"), *self.folder.glob("??/[!.]*.irpa")])
+
+    def clear(self) -> int:
+        """Remove all entries; how many there were."""
+        found = self.entries()
+        for entry in found:
+            self.drop(entry.stem)
+        return len(found)

@@ -1,0 +1,151 @@
+"""IREE's runtime in this process: its bindings, its one VM instance, and the devices it has opened."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from .. import settings
+from ..errors import ArtifactError, TargetError, runtime_reason
+from .emulated import is_emulated
+
+_lock = threading.RLock()
+_kept: list[Any] = []
+_devices: dict[tuple[str, str], Any] = {}
+_instance: Any = None
+_flags_set = False
+_forks = 0  # between the process that imported this module and this one
+
+
+def binding() -> Any:
+    """IREE's runtime bindings, imported on first use."""
+    from iree.runtime import _binding
+
+    return _binding
+
+
+def vm_instance() -> Any:
+    """The VM instance of this process."""
+    global _instance
+    with _lock:
+        if _instance is None:
+            # Devices live as long as the process; the bindings would report them as leaks at its end.
+            binding().disable_leak_checker()
+            _instance = binding().VmInstance()
+        return _instance
+
+
+def keep(*objects: Any) -> None:
+    """Never destroy these devices and drivers, in this process or in its forks.
+
+    IREE 3.13's devices have a thread. When the child of a fork destroys one, as Python does at the end of a process, it
+    waits forever for a thread that only its parent has.
+    """
+    with _lock:
+        if not _kept and hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+            os.register_at_fork(after_in_child=_forked)
+        _kept.extend(objects)
+
+
+def forks() -> int:
+    """How many forks lie between the process that imported this module and this one."""
+    return _forks
+
+
+def _forked() -> None:
+    global _lock, _forks
+    _lock = threading.RLock()  # whoever held it is not here
+    _forks += 1
+    for key in [k for k in _devices if k[0] == "local-task"]:
+        del _devices[key]  # its threads are the parent's
+    for thing in _kept:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def device(driver: str, uri: str = "") -> Any:
+    """The device of a driver, made once a process.
+
+    Raises:
+        TargetError: when the driver is missing or has no device.
+    """
+    global _flags_set
+    with _lock:
+        if (driver, uri) in _devices:
+            return _devices[driver, uri]
+        if is_emulated(driver):
+            raise TargetError(
+                f"this process emulates the driver {driver!r}: load programs for a real device in another process"
+            )
+        b = binding()
+        if driver == "local-task" and not _flags_set:
+            b.parse_flags(_topology(settings.threads(), settings.cpus()))
+            _flags_set = True
+        try:
+            made = b.create_hal_driver(driver)  # a cached one would be the parent's in the child of a fork
+            found = _create(made, uri, driver.startswith("local"))
+        except (RuntimeError, ValueError) as e:
+            raise TargetError(f"no device for the driver {driver!r}: {runtime_reason(e)[:200]}") from None
+        keep(made, found)
+        _devices[driver, uri] = found
+        return found
+
+
+def _topology(threads: int, cpus: Sequence[int]) -> str:
+    """IREE's flag for the worker threads of `local-task`.
+
+    IREE's default leaves several workers on one CPU for long, so a process that uses all of its CPUs pins one worker to
+    each. A process that uses fewer than it may does not pin them: another one would choose the same CPUs. Its affinity
+    mask (`taskset`, a container's CPU set) says which CPUs it is to have.
+    """
+    if threads >= len(cpus) and hasattr(os, "sched_setaffinity"):
+        return f"--task_topology_cpu_ids={','.join(map(str, cpus))}"
+    return f"--task_topology_group_count={min(threads, len(cpus))}"
+
+
+def emulated_device(driver: str, number: int) -> Any:
+    """An emulated driver's device, made once a process."""
+    with _lock:
+        key = (driver, f"emulated:{number}")
+        if key not in _devices:
+            made = binding().get_cached_hal_driver(driver)
+            found = made.create_device(made.query_available_devices()[number]["device_id"])
+            keep(made, found)
+            _devices[key] = found
+        return _devices[key]
+
+
+# Results, intermediate tensors and copied arguments come from a pool: IREE's own allocator clears memory that is then
+# overwritten, and asks the system for large blocks anew in every call. Free blocks of a size that was used before are
+# kept while all blocks together take no more than this.
+_POOL = "caching:*=*;128mib;64"
+
+
+def _create(driver: Any, uri: str, local: bool) -> Any:
+    """A device by `driver://number`, by a URI of IREE's own, or the default one."""
+    path = uri.partition("://")[2]
+    if local and not path:
+        return driver.create_default_device(allocators=[_POOL])
+    if path.isdigit():
+        known = driver.query_available_devices()
+        if int(path) >= len(known):
+            raise ValueError(f"there is no {uri}; devices: {len(known)}")
+        return driver.create_device(known[int(path)]["device_id"])
+    return driver.create_device_by_uri(uri) if path else driver.create_default_device()
+
+
+def reflection(data: bytes, name: str, key: str) -> str | None:
+    """A reflection attribute of a module's functions, None when none has it."""
+    b = binding()
+    try:
+        module = b.VmModule.copy_buffer(vm_instance(), data)
+    except (ValueError, RuntimeError) as e:
+        raise ArtifactError(f"{name} is no IREE module: {str(e).splitlines()[0].split(';')[-1].strip()}") from None
+    for function in module.function_names:
+        if not function.startswith("_"):
+            found = module.lookup_function(function).reflection.get(key)
+            if found is not None:
+                return str(found)
+    return None

@@ -1,0 +1,133 @@
+"""Compilation in a child process: bounded in time and memory, and a crash of the compiler is an exception."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import CompileError, Diagnostic, QmlirError
+
+if TYPE_CHECKING:
+    import argparse
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a child may use: seconds, and bytes of memory; None is without a limit."""
+
+    seconds: float | None = None
+    memory: int | None = None
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Limits:
+        """As `cli.arguments.add_limits` has them."""
+        return cls(args.timeout, args.memory)
+
+
+NO_LIMITS = Limits()
+
+
+def limit_memory(size: int | None) -> None:
+    """In the child: more address space than `size` bytes is refused from now on."""
+    if size is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+
+
+def in_fork(work: Callable[[], bytes], limits: Limits) -> bytes:
+    """What `work` returns, computed in a fork of this process, which has all that `work` refers to.
+
+    `limits.memory` counts what the child takes beyond what this process has.
+
+    Raises:
+        CompileError: the child crashed, or passed a limit. QmlirError: as `work` raised it.
+    """
+    with tempfile.TemporaryDirectory(prefix="qmlir-") as folder:
+        answer = Path(folder) / "answer"
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if not pid:
+            _child(work, limits, answer)
+        status = _ended(pid, limits.seconds)
+        if status is None:
+            raise CompileError([Diagnostic(f"the compiler did not finish in {limits.seconds:g} s")])
+        try:
+            told: tuple[str, Any] = pickle.loads(answer.read_bytes()) if answer.exists() else ("crash", None)
+        except (EOFError, pickle.UnpicklingError):
+            told = ("crash", None)
+    kind, value = told
+    if kind == "result":
+        return bytes(value)
+    if kind == "error":
+        made, state, text = value
+        error: QmlirError = made.__new__(made)
+        error.__dict__.update(state)
+        error.args = (text,)
+        raise error
+    if kind == "memory" or (limits.memory is not None and status != 0):
+        size = "" if limits.memory is None else f" than {limits.memory / 2**30:.3g} GiB"
+        raise CompileError([Diagnostic(f"the compiler needs more memory{size}")])
+    name = signal.Signals(-status).name if status < 0 else f"exit code {status}"
+    raise CompileError([Diagnostic(f"the compiler crashed ({name}); the program, or an operator in it, is one that it "
+                                   "does not survive: please report it")])  # fmt: skip
+
+
+def _ended(pid: int, seconds: float | None) -> int | None:
+    """The exit code of a child, negative for a signal; None when it was ended for want of time."""
+    end = None if seconds is None else time.monotonic() + seconds
+    pause = 0.001
+    try:
+        while True:
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                pid = 0
+                return os.waitstatus_to_exitcode(status)
+            if end is not None and time.monotonic() >= end:
+                return None
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+    finally:  # an interrupt comes here as well
+        if pid:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _child(work: Callable[[], bytes], limits: Limits, answer: Path) -> None:
+    """Run `work` and leave what came of it; does not return."""
+    try:
+        os.environ["TMPDIR"] = str(answer.parent)  # what IREE leaves there goes with the folder
+        tempfile.tempdir = None
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.set_num_threads(1)  # a fork has none of OpenMP's threads, and would wait for them
+        if limits.memory is not None:
+            limit_memory(_address_space() + limits.memory)
+        told: tuple[str, Any]
+        try:
+            told = ("result", work())
+        except QmlirError as e:
+            told = ("error", (type(e), e.__dict__, str(e)))
+        except MemoryError:
+            told = ("memory", None)
+        except BaseException as e:
+            told = ("error", (CompileError, {"diagnostics": [], "headline": ""}, f"{type(e).__name__}: {e}"))
+        part = answer.with_suffix(".part")
+        part.write_bytes(pickle.dumps(told))
+        part.rename(answer)
+    finally:
+        os._exit(0 if answer.exists() else 1)
+
+
+def _address_space() -> int:
+    """Bytes of address space of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return pages * resource.getpagesize()

@@ -1,0 +1,172 @@
+"""The only place that imports the MLIR bindings and IREE's compiler API.
+
+LLVM's MLIR Python bindings reach us inside ``iree-base-compiler``: one LLVM in the process. Should the
+provider change, this module changes and nothing else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+from types import ModuleType
+from typing import Any
+
+from .iree import compiler_version
+
+
+class _Module(ModuleType):
+    """A module of the bindings, imported when something of it is first asked for: whoever only loads and runs programs
+    never does, and need not have the compiler installed."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked of every module by the import system and by inspect
+            raise AttributeError(name)
+        compiler_version()
+        _stub_dialects()
+        found = importlib.import_module(self.__name__)
+        self.__dict__.update(vars(found))  # from here on nothing is slower than in the module itself
+        return getattr(found, name)
+
+
+api: Any = _Module("iree.compiler.api")
+arith: Any = _Module("iree.compiler.dialects.arith")
+flow: Any = _Module("iree.compiler.dialects.flow")
+func: Any = _Module("iree.compiler.dialects.func")
+gpu: Any = _Module("iree.compiler.dialects.gpu")
+hal: Any = _Module("iree.compiler.dialects.hal")
+ir: Any = _Module("iree.compiler.ir")
+linalg: Any = _Module("iree.compiler.dialects.linalg")
+llvm: Any = _Module("iree.compiler.dialects.llvm")
+math: Any = _Module("iree.compiler.dialects.math")
+memref: Any = _Module("iree.compiler.dialects.memref")
+passmanager: Any = _Module("iree.compiler.passmanager")
+rewrite: Any = _Module("iree.compiler.rewrite")
+scf: Any = _Module("iree.compiler.dialects.scf")
+stream: Any = _Module("iree.compiler.dialects.stream")
+tensor: Any = _Module("iree.compiler.dialects.tensor")
+util: Any = _Module("iree.compiler.dialects.util")
+vector: Any = _Module("iree.compiler.dialects.vector")
+
+__all__ = [
+    "api",
+    "arith",
+    "context",
+    "flow",
+    "func",
+    "gpu",
+    "hal",
+    "ir",
+    "linalg",
+    "llvm",
+    "load_dialects",
+    "math",
+    "memref",
+    "passmanager",
+    "raw_data",
+    "rewrite",
+    "scf",
+    "session",
+    "stream",
+    "tensor",
+    "util",
+    "vector",
+]
+
+# Building an op of a dialect that its context has not loaded crashes the process, and a compiler session's
+# context starts with none loaded.
+_DIALECTS = (
+    "arith", "cf", "flow", "func", "gpu", "hal", "iree_linalg_ext", "linalg", "llvm", "math", "memref", "nvgpu", "nvvm",
+    "scf", "stream", "tensor", "util", "vector",
+)  # fmt: skip
+
+
+# The bindings import the module of an op's dialect each time they wrap an op, and search anew where there is none:
+# 350,000 failing imports in the import of one EfficientNet. An empty module ends the search.
+_WITHOUT_MODULE = ("iree_linalg_ext", "iree_vector_ext", "nvgpu", "qmlir", "spirv", "torch", "torch_c")
+
+
+@functools.cache
+def _stub_dialects() -> None:
+    for dialect in _WITHOUT_MODULE:
+        name = f"iree.compiler.dialects.{dialect}"
+        if name not in sys.modules and importlib.util.find_spec(name) is None:
+            sys.modules[name] = ModuleType(name)
+
+
+def load_dialects(ctx: Any) -> None:
+    """Make `ctx` ready for our passes: load what they build, allow our Python-defined ops."""
+    ctx.allow_unregistered_dialects = True
+    for name in _DIALECTS:
+        ctx.get_dialect_descriptor(name)
+
+
+@contextmanager
+def context() -> Iterator[Any]:
+    """A fresh context, entered, with an unknown default location. Contexts are never kept in globals:
+    the runtime prints leak reports at exit otherwise."""
+    ctx = ir.Context()
+    load_dialects(ctx)
+    with ctx, ir.Location.unknown():
+        yield ctx
+
+
+# Sessions of one process share LLVM's global options: flags are parsed one session at a time.
+_session_lock = threading.Lock()
+_is_fork = False
+
+
+def session(flags: Sequence[str]) -> Any:
+    """A session of IREE's compiler.
+
+    Raises:
+        ValueError: a flag that IREE does not take.
+    """
+    with _session_lock:
+        made = api.Session()
+        made.set_flags(*flags)
+    if _is_fork:
+        made.context.enable_multithreading(False)
+    return made
+
+
+def _forked() -> None:
+    """IREE 3.13's sessions share a pool of threads. The child of a fork has the pool, but none of its threads: it would
+    wait for them forever when it compiles, and crash when the compiler is shut down at its end."""
+    global _is_fork, _session_lock
+    _is_fork = True
+    _session_lock = threading.Lock()  # whoever held it is not here
+    if "iree.compiler.api" in sys.modules:
+        api.ctypes_dl._global_init.local_dylib = None
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_forked)
+
+
+class _Attribute(ctypes.Structure):
+    """MlirAttribute of the C API: one pointer, passed by value."""
+
+    _fields_ = (("pointer", ctypes.c_void_p),)
+
+
+def raw_data(attribute: Any) -> bytes:
+    """The elements of a dense attribute as they are stored, one when it is a splat. The bindings' buffer protocol
+    knows neither bf16 nor the floats of a byte, and iterating over the latter raises."""
+    capsule = ctypes.pythonapi.PyCapsule_GetPointer
+    capsule.restype, capsule.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    read = api.ctypes_dl._dylib.mlirDenseElementsAttrGetRawData
+    read.restype, read.argtypes = ctypes.c_void_p, (_Attribute,)
+    wrapped = attribute._CAPIPtr
+    name = ctypes.pythonapi.PyCapsule_GetName
+    name.restype, name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
+    start = read(_Attribute(capsule(wrapped, name(wrapped))))
+    kind = ir.ShapedType(attribute.type)
+    count = 1 if attribute.is_splat else prod(kind.get_dim_size(d) for d in range(kind.rank))
+    return ctypes.string_at(start, count * kind.element_type.width // 8) if count else b""

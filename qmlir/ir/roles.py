@@ -1,0 +1,64 @@
+"""What the arguments of a program are used as, so that values can be made up that its ops accept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dialect.ods import OPS, view_of
+from ..dialect.ops.common import shape_of
+from .signature import public_functions
+
+
+def roles(module: Any) -> dict[str, list[dict[str, Any]]]:
+    """What each argument of each public function is used as, for `make`."""
+    return {
+        f.attributes["sym_name"].value: [_role(a) for a in f.regions[0].blocks[0].arguments]
+        for f in public_functions(module)
+    }
+
+
+_VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor.extract_slice", "func.call")
+
+
+def _role(value: Any, depth: int = 0) -> dict[str, Any]:
+    for use in value.uses:
+        op = use.owner.operation
+        if op.name in OPS:
+            view = view_of(op)
+            names = [n for n, v in view.operands_by_name().items() if v == value]
+            found: dict[str, Any] = {"role": names[0] if names else ""}
+            experts = next((shape_of(getattr(view, n))[0] for n in ("rhs", "w1") if "expert_ids" in names
+                            and hasattr(view, n)), None)  # fmt: skip
+            if "expert_ids" in names:
+                found["limit"] = experts or view.experts
+            if "group_sizes" in names:
+                found["rows_of"] = next((a.arg_number for a in _arguments(op) if a == view.lhs), None)
+                found["rows"] = shape_of(view.lhs)[0]
+            return found
+        if op.name in _VIEWS and op.name != "func.call" and depth < 4 and len(op.results):
+            found = _role(op.results[0], depth + 1)
+            if found["role"]:
+                return found
+        if op.name == "func.call" and depth < 4 and (inside := _parameter(op, use.operand_number)) is not None:
+            found = _role(inside, depth + 1)
+            if found["role"]:
+                return found
+    return {"role": ""}
+
+
+def _arguments(op: Any) -> Any:
+    block = op.parent.regions[0].blocks[0]
+    return block.arguments
+
+
+def _parameter(call: Any, number: int) -> Any:
+    """The argument of the called function that the operand becomes."""
+    module = call.parent
+    while module.parent is not None:
+        module = module.parent
+    name = call.attributes["callee"].value
+    for op in module.regions[0].blocks[0].operations:
+        operation = op.operation
+        if operation.name == "func.func" and operation.attributes["sym_name"].value == name:
+            return operation.regions[0].blocks[0].arguments[number] if len(operation.regions[0].blocks) else None
+    return None

@@ -1,0 +1,314 @@
+"""Signatures of a module's functions, with the signedness that MLIR's types do not carry."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..core.mlir import arith, ir, tensor
+from ..core.spelling import did_you_mean, location_text
+from ..dialect.dtypes import DTYPES
+from ..dialect.ods import OPS, OpError, view_of
+from ..dialect.ops.common import element_of, shape_of
+from ..dialect.ops.product import ProductOp
+from ..dialect.sizes import Size, Solver
+from ..errors import Diagnostic, ParseError
+from ..spec import Signature, TensorSpec
+from . import build
+from .relations import Relations
+from .walk import collect
+
+# `func.func @f(%x: tensor<?x4xi8> {qmlir.dtype = "u8", qmlir.name = "image", qmlir.sizes = ["M", ""]})`
+DTYPE, NAME, SIZES = _OURS = ("qmlir.dtype", "qmlir.name", "qmlir.sizes")
+
+
+def public_functions(module: Any) -> list[Any]:
+    """The `func.func`s that a user can call; those whose names begin with `__qmlir_` are the runtime's."""
+    found = []
+    for op in module.body.operations:
+        operation = op.operation
+        if operation.name == "func.func" and not operation.regions[0].blocks:
+            continue
+        if operation.name == "func.func":
+            visibility = (
+                operation.attributes["sym_visibility"].value if "sym_visibility" in operation.attributes else ""
+            )
+            name = operation.attributes["sym_name"].value
+            if visibility != "private" and not name.startswith("__qmlir_"):
+                found.append(operation)
+    return found
+
+
+def function_signatures(module: Any) -> dict[str, Signature]:
+    """Signatures by name. What our attributes on arguments and results leave unsaid is written out, because later
+    levels no longer have the ops that tell it; `drop_attributes` removes them before IREE, which does not know them.
+
+    Raises:
+        ParseError: for a type or an attribute that a caller could not make sense of.
+    """
+    result: dict[str, Signature] = {}
+    functions = _functions(module)
+    for f in public_functions(module):
+        name = f.attributes["sym_name"].value
+        t = ir.FunctionType(ir.TypeAttr(f.attributes["function_type"]).value)
+        for v in (*t.inputs, *t.results):
+            if not isinstance(v, ir.RankedTensorType):
+                raise _error(f, f"has an argument or result {v}; ranked tensors only")
+        args, results = (
+            _attributes(f, "arg_attrs", len(t.inputs)),
+            _attributes(f, "res_attrs", len(t.results)),
+        )
+        block = f.regions[0].blocks[0]
+        last = list(block.operations)[-1].operation
+        if last.name != "func.return":
+            raise _error(f, f"ends in '{last.name}', not in a return")
+        returned = last.operands
+        sizes = _sizes(f, functions, [a.get(SIZES) for a in args], [r.get(SIZES) for r in results])
+        inputs = []
+        for i, (type_, attrs) in enumerate(zip(t.inputs, args, strict=True)):
+            dtype = attrs.get(DTYPE) or _argument_dtype(block.arguments[i])
+            inputs.append((attrs.get(NAME) or f"arg{i}", _spec(f, type_, dtype, sizes[i])))
+        outputs = []
+        for i, (type_, attrs) in enumerate(zip(t.results, results, strict=True)):
+            dtype = attrs.get(DTYPE) or _value_dtype(returned[i])
+            outputs.append(_spec(f, type_, dtype, sizes[len(inputs) + i]))
+        _write(f, "arg_attrs", [{NAME: n, DTYPE: s.dtype, SIZES: s.symbols} for n, s in inputs], t.inputs)
+        _write(f, "res_attrs", [{DTYPE: s.dtype, SIZES: s.symbols} for s in outputs], t.results)
+        result[name] = Signature(tuple(inputs), tuple(outputs))
+    return result
+
+
+def _error(f: Any, message: str) -> ParseError:
+    name = f.attributes["sym_name"].value
+    return ParseError([Diagnostic(f"function @{name} {message}", location_text(f.location))])
+
+
+def _functions(module: Any) -> dict[str, Any]:
+    """Every function of a module with a body, by name."""
+    operations = [op.operation for op in module.body.operations]
+    return {op.attributes["sym_name"].value: op for op in operations
+            if op.name == "func.func" and len(op.regions[0].blocks)}  # fmt: skip
+
+
+def _sizes(
+    f: Any, functions: dict[str, Any], args: list[tuple[str, ...] | None], results: list[tuple[str, ...] | None]
+) -> list[tuple[int | str | None, ...]]:
+    """The sizes of arguments and results: numbers, and names where they are dynamic. `args` and `results` are the names
+    that the function states."""
+    solver = Solver()
+    relations = Relations(solver, functions)
+    arguments = list(f.regions[0].blocks[0].arguments)
+    dims = [relations.dims(v) for v in arguments]
+    _state(f, solver, dims, args)
+    single = len(f.regions[0].blocks) == 1
+    returned: list[list[Any]] = relations.read(f) if single else [[None] * len(shape_of(v)) for v in _returned(f)]
+    if single:
+        _state(f, solver, returned, results)
+    every = [[d if d is None else solver.resolve(d) for d in value] for value in (*dims, *returned)]
+    seen = [size for value in every for size in value if isinstance(size, Size)]
+    counts = Counter(size.name for size in seen)
+    names: dict[str, str] = {}
+    taken = {name for name in counts if not solver.hint(name)}
+
+    def shown(size: Size | int | None) -> int | str | None:
+        if not isinstance(size, Size):
+            return size
+        hint = solver.hint(size.name)
+        if hint and counts[size.name] < 2:
+            return None  # nothing else has it
+        if hint and size.name not in names:
+            known = (hint if i < 2 else f"{hint}{i}" for i in itertools.count(1))
+            names[size.name] = next(name for name in known if name not in taken)
+            taken.add(names[size.name])
+        return str(replace(size, name=names.get(size.name, size.name)))
+
+    return [tuple(shown(size) for size in value) for value in every]
+
+
+def _returned(f: Any) -> list[Any]:
+    return list(list(f.regions[0].blocks[0].operations)[-1].operation.operands)
+
+
+def _state(f: Any, solver: Solver, dims: list[list[Any]], stated: list[tuple[str, ...] | None]) -> None:
+    """Take in the names that a function gives to sizes."""
+    for value, names in zip(dims, stated, strict=True):
+        if names is not None and len(names) != len(value):
+            raise _error(f, f"has attribute '{SIZES}' with {len(names)} names for {len(value)} axes")
+        for dim, text in zip(value, names or (), strict=False):
+            if text:
+                try:
+                    solver.same(Size.parse(text), dim)
+                except ValueError as e:
+                    raise _error(f, f"has attribute '{SIZES}', in which {e}; it is a name such as 'M'") from None
+
+
+def _spec(f: Any, t: Any, dtype: str | None, sizes: tuple[int | str | None, ...]) -> TensorSpec:
+    """The spec of an argument or result of type `t` with these sizes, stated to be `dtype`."""
+    try:
+        element = element_of(t)
+    except OpError as e:
+        raise _error(f, f"has an argument or result {t}, which {e}") from None
+    if dtype is not None and dtype not in DTYPES:
+        raise _error(f, f"has attribute '{DTYPE}' = {dtype!r}, which is not known{did_you_mean(dtype, DTYPES)}")
+    if dtype is not None and DTYPES[dtype].mlir != element.mlir:
+        raise _error(f, f"says '{DTYPE}' = {dtype!r}, which is stored as {DTYPES[dtype].mlir}, but the type is {t}")
+    return TensorSpec(sizes, dtype or element.name)
+
+
+def _attributes(f: Any, which: str, count: int) -> list[dict[str, Any]]:
+    """Our attributes of each argument or result: strings, and the names of the sizes."""
+    if which not in f.attributes:
+        return [{} for _ in range(count)]
+    found: list[dict[str, Any]] = []
+    for d in f.attributes[which]:
+        ours: dict[str, Any] = {}
+        for a in d:
+            if a.name in (DTYPE, NAME):
+                if not isinstance(a.attr, ir.StringAttr):
+                    raise _error(f, f"has attribute '{a.name}' = {a.attr}, which must be a string")
+                ours[a.name] = a.attr.value
+            elif a.name == SIZES:
+                names = list(a.attr) if isinstance(a.attr, ir.ArrayAttr) else None
+                if names is None or not all(isinstance(n, ir.StringAttr) for n in names):
+                    raise _error(f, f"has attribute '{SIZES}' = {a.attr}, which must be a list of strings")
+                ours[SIZES] = tuple(n.value for n in names)
+        found.append(ours)
+    return found
+
+
+def sizes_attribute(names: Sequence[str | None]) -> Any:
+    """The attribute that names the sizes of an argument, "" for those without a name."""
+    return ir.ArrayAttr.get([ir.StringAttr.get(n or "") for n in names])
+
+
+def _write(f: Any, which: str, ours: list[dict[str, Any]], types: Any) -> None:
+    """Write our attributes where they say more than the type and the position."""
+    if not ours:
+        return
+    old = f.attributes[which] if which in f.attributes else [{} for _ in ours]
+    new = []
+    for i, (theirs, values, t) in enumerate(zip(old, ours, types, strict=True)):
+        known = {DTYPE: element_of(t).name, NAME: f"arg{i}"}
+        kept = {a.name: a.attr for a in theirs if a.name not in _OURS}
+        said = {k: ir.StringAttr.get(v) for k, v in values.items() if k != SIZES and v != known[k]}
+        if any(values[SIZES]):
+            said[SIZES] = sizes_attribute(values[SIZES])
+        new.append(ir.DictAttr.get({**kept, **said}))
+    f.attributes[which] = ir.ArrayAttr.get(new)
+
+
+def assert_sizes(module: Any, signatures: dict[str, Signature]) -> None:
+    """Have each public function compare the sizes of its arguments before it does anything: on the host, and in any
+    runtime that loads the program."""
+    for f in public_functions(module):
+        signature = signatures[f.attributes["sym_name"].value]
+        block = f.regions[0].blocks[0]
+        with ir.InsertionPoint.at_block_begin(block), f.location:
+            for i, (name, spec) in enumerate(signature.inputs):
+                stated = shape_of(block.arguments[i])
+                for axis, size in enumerate(spec.shape):
+                    if size is not None and stated[axis] is None:
+                        message = f"the size of axis {axis} of argument {i} ('{name}') must be {size}"
+                        _assert_equal(_dim(block, i, axis), build.index(size), message)
+            for a in signature.agreements:
+                one, other = (
+                    f"axis {axis} of argument {i} ('{signature.inputs[i][0]}')"
+                    for i, axis in ((a.argument, a.axis), (a.other, a.other_axis))
+                )
+                form = replace(a.size, name="s")
+                text = "be the same as" if a.size.plain else f"be {form}, where s is"
+                message = f"the size of {other} must {text} the size of {one}"
+                _assert_equal(_dim(block, a.other, a.other_axis), _made(_dim(block, a.argument, a.axis), form), message)
+
+
+def _dim(block: Any, argument: int, axis: int) -> Any:
+    return tensor.dim(block.arguments[argument], build.index(axis))
+
+
+def _made(value: Any, size: Size) -> Any:
+    """`size` of the index `value`."""
+    if size.mul != 1:
+        value = arith.muli(value, build.index(size.mul))
+    if size.add:
+        value = arith.addi(value, build.index(size.add))
+    return value if size.div == 1 else arith.floordivsi(value, build.index(size.div))
+
+
+def _assert_equal(a: Any, b: Any, message: str) -> None:
+    same = arith.cmpi(arith.CmpIPredicate.eq, a, b)
+    ir.Operation.create("cf.assert", operands=[same], attributes={"msg": ir.StringAttr.get(message)})
+
+
+def drop_attributes(module: Any) -> None:
+    """Remove our attributes from the arguments and results of every function."""
+    for op in module.body.operations:
+        for which in ("arg_attrs", "res_attrs"):
+            if which in op.operation.attributes:
+                kept = [{a.name: a.attr for a in d if a.name not in _OURS}
+                        for d in op.operation.attributes[which]]  # fmt: skip
+                op.operation.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in kept])
+
+
+def _argument_dtype(value: Any) -> str | None:
+    """u8 when the ops that use an argument read it so."""
+    for use in value.uses:
+        if use.owner.operation.name not in OPS:
+            continue
+        view = view_of(use.owner.operation)
+        if isinstance(view, ProductOp):
+            lhs, rhs = view.sides
+            for side, dtype in ((lhs, view.lhs_dtype), (rhs, view.rhs_dtype)):
+                if side == value and dtype in ("u8", "u4", "u2", "u1", "e2m1", "nf4", "codebook"):
+                    return "u8"
+                if side == value and dtype is not None and view.packing != "none" and side == rhs:
+                    return "u8"
+            out_zero = view.out_zero_point
+            if out_zero is not None and out_zero == value and view.out_dtype == "u8" and element_of(value).name == "i8":
+                return "u8"
+        elif use.owner.operation.name == "qmlir.unpack":
+            return "u8"
+        elif use.owner.operation.name == "qmlir.dequant" and view.input == value:
+            return "u8" if view.packing != "none" or (view.dtype or "").startswith("u") else None
+    return None
+
+
+_SHAPE_OPS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor.extract_slice")
+
+
+def _value_dtype(value: Any) -> str | None:
+    """u8 when the op that makes a result says so."""
+    owner = value.owner
+    while getattr(owner, "operation", None) is not None and owner.operation.name in _SHAPE_OPS:
+        owner = owner.operation.operands[0].owner
+    operation = getattr(owner, "operation", None)
+    if operation is None or operation.name not in OPS:
+        return None
+    view = view_of(operation)
+    stated = getattr(view, "out_dtype", None) or (
+        getattr(view, "dtype", None) if operation.name == "qmlir.unpack" else None
+    )
+    if stated in ("u8", "u4", "u2", "u1", "i1", "nf4", "e2m1", "codebook") and element_of(value).name == "i8":
+        return "u8"
+    return None
+
+
+def schemes(module: Any) -> list[dict[str, Any]]:
+    """What is quantised how: one row a product, for the manifest."""
+    rows: list[dict[str, Any]] = []
+    for op in collect(module, *OPS, where=lambda op: issubclass(OPS[op.name], ProductOp)):
+        view = view_of(op)
+        rows.append({
+            "op": op.name,
+            "lhs": view.lhs_code.name,
+            "rhs": view.rhs_code.name,
+            "out": view.out_code.name,
+            "lhs_scale": None if view.lhs_scale is None else list(shape_of(view.lhs_scale)),
+            "rhs_scale": None if view.rhs_scale is None else list(shape_of(view.rhs_scale)),
+            "zero_points": [n for n in ("lhs", "rhs") if getattr(view, f"{n}_zero_point") is not None],
+            "activation": view.activation,
+            "rounding": view.rounding,
+        })  # fmt: skip
+    return rows

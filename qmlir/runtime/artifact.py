@@ -1,0 +1,144 @@
+"""Artifacts: a compiled program, one `.vmfb`, with its manifest inside.
+
+The manifest is the reflection attribute `qmlir.manifest` of the first function, so that the file stays a plain
+IREE module that `iree-run-module` runs too.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import qmlir
+
+from ..core.files import write_atomically
+from ..core.hal import reflection
+from ..errors import ArtifactError, Diagnostic
+from ..signing import check_digest
+from ..spec import Signature
+from .inspection import of_artifact
+from .manifest import check_manifest
+
+MANIFEST_KEY = "qmlir.manifest"
+
+
+@dataclass
+class Artifact:
+    """What `qmlir.compile` returns."""
+
+    vmfb: bytes = field(repr=False)
+    manifest: dict[str, Any] = field(repr=False)
+    path: Path | None = None
+    # Compiles the same source again for the text of a level, or of one dispatch of it.
+    rebuild: Callable[[str, str | None], str] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def target(self) -> str:
+        return str(self.manifest["target"])
+
+    @property
+    def functions(self) -> dict[str, Signature]:
+        return {name: Signature.from_json(f) for name, f in self.manifest["functions"].items()}
+
+    @property
+    def notes(self) -> list[Diagnostic]:
+        """What the compiler had to say of the program: parts that are known to be slow on the target."""
+        return [Diagnostic(**n) for n in self.manifest.get("notes", [])]
+
+    @property
+    def import_report(self) -> dict[str, list[dict[str, str]]] | None:
+        """What the front end raised, fused and left, with reasons; None for MLIR."""
+        return self.manifest.get("import")
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the `.vmfb`, all of it or nothing. Raises UsageError when the place cannot be written."""
+        self.path = write_atomically(Path(path), self.vmfb)
+        return self.path
+
+    def source(self, level: str, dispatch: str | None = None, *, read_outside: bool = False) -> str:
+        """The program at a level: `import`, `qmlir`, `linalg`, `configured`; `dispatch`, the IR of each dispatch that
+        IREE forms; or the device code `asm`, `ptx`, `isa`, `spirv`. `dispatch` names one of them.
+
+        It is built again: an artifact that was loaded from a file finds its source by the path in its manifest. Of
+        what the manifest asks for, only what qmlir declares is done, and files that lie neither beside the artifact nor
+        in the current folder are read only with `read_outside`.
+
+        Raises:
+            UsageError: an unknown level or dispatch, or a source that is gone, has changed or lies outside.
+            ArtifactError: a manifest that asks for flags or passes that qmlir does not declare.
+        """
+        if self.rebuild is None:
+            self.rebuild = qmlir.rebuilder(self, read_outside)
+        return self.rebuild(level, dispatch)
+
+    def _repr_html_(self) -> str:
+        return of_artifact(self)._repr_html_()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, sha256: str | None = None) -> Artifact:
+        """Read a `.vmfb` that qmlir made.
+
+        Args:
+            sha256: of the whole file; another one is refused before anything in it is looked at.
+
+        Raises:
+            ArtifactError: missing, truncated, damaged, foreign, or not the file that is expected.
+        """
+        p = Path(path)
+        try:
+            data = p.read_bytes()
+        except OSError as e:
+            raise ArtifactError(f"cannot read {p}: {e.strerror or e}") from None
+        if sha256 is not None:
+            check_digest(data, sha256, str(p))
+        return replace(cls.of(data, str(p)), path=p)
+
+    @classmethod
+    def of(cls, data: bytes, name: str = "the program") -> Artifact:
+        """The artifact of the bytes of a `.vmfb`.
+
+        Raises:
+            ArtifactError: truncated, damaged or foreign.
+        """
+        check_container(data, name)
+        return cls(data, read_manifest(data, name))
+
+
+def check_container(data: bytes, name: str) -> None:
+    """A `.vmfb` is also a zip archive: its directory at the end and its checksums find truncation and damage,
+    which IREE's own check of the flatbuffer does not."""
+    if len(data) < 64:
+        raise ArtifactError(f"{name} is no .vmfb: it has {len(data)} bytes")
+    try:
+        if not zipfile.is_zipfile(io.BytesIO(data)):
+            raise ArtifactError(f"{name} is truncated or no .vmfb: the archive directory at its end is missing")
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            broken = archive.testzip()
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError, ValueError, ArithmeticError, EOFError, MemoryError, RuntimeError,
+            struct.error, zlib.error) as e:  # fmt: skip
+        raise ArtifactError(f"{name} is damaged: {e}") from None
+    if broken is not None:
+        raise ArtifactError(f"{name} is damaged: the checksum of its part {broken!r} does not match")
+    if "module.fb" not in names:
+        raise ArtifactError(f"{name} is no .vmfb: it is an archive without a module")
+
+
+def read_manifest(data: bytes, name: str) -> dict[str, Any]:
+    """The manifest inside a `.vmfb`."""
+    text = reflection(data, name, MANIFEST_KEY)
+    if text is None:
+        raise ArtifactError(f"{name} was not made by qmlir: it is an IREE module without a manifest")
+    try:
+        manifest = json.loads(text)
+    except ValueError:
+        raise ArtifactError(f"{name} is damaged: its manifest is no JSON") from None
+    return check_manifest(manifest, name)

@@ -1,0 +1,270 @@
+"""Calling a function of a loaded program: arguments into device buffers, results into arrays."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..dialect.arrays import to_numpy, to_torch
+from ..dialect.dtypes import DTYPES, Array, from_numpy, is_sub_byte, restored, stored_codes
+from ..errors import InputError, runtime_reason
+from ..spec import Signature, TensorSpec
+
+if TYPE_CHECKING:
+    from ..emulation.program import Emulated
+    from .program import Program
+from ..core.hal import binding, forks
+
+# What passes/lower/blocks.py says of ids; a program cannot put a number into its message.
+_OUTSIDE = re.compile(r"an id of (\w+) \(argument (\d+)\) is outside \[0, (\d+)\)")
+
+
+def with_position(reason: str, args: tuple[Any, ...]) -> str:
+    """The reason with the first id that is outside its range, where the arguments show it."""
+    found = _OUTSIDE.search(reason)
+    if found is None or int(found[2]) >= len(args):
+        return reason
+    ids = to_numpy(args[int(found[2])], found[1])
+    bad = np.argwhere((ids < 0) | (ids >= int(found[3])))
+    if not len(bad):
+        return reason
+    position = tuple(bad[0].tolist())
+    told = f"{found[1]}[{', '.join(map(str, position))}] = {ids[position]} is outside [0, {found[3]})"
+    return reason.replace(found[0], told)
+
+
+_WORTH_LENDING = 8 << 10  # bytes: the least argument that is copied in no less time than it takes to wrap it
+
+
+class Function:
+    """A function of a loaded program."""
+
+    def __init__(self, name: str, signature: Signature, program: Program, vm_function: Any) -> None:
+        b = binding()
+        self.name, self.signature = name, signature
+        self._program, self._function = program, vm_function
+        self._context, self._device = program._context, program._device
+        self._allocator = program._device.allocator
+        self._list, self._view = b.VmVariantList, b.HalBufferView
+        self._memory = int(b.MemoryType.DEVICE_LOCAL)
+        self._usage = int(b.BufferUsage.DEFAULT) | (
+            int(b.BufferUsage.MAPPING) if program.device_driver.startswith("local") else 0
+        )
+        # What a call needs to know of each argument and result, found out once.
+        self._inputs = [_input(b, spec) for _, spec in signature.inputs]
+        self._outputs = [_output(spec) for spec in signature.outputs]
+        self._same = tuple(
+            (a.argument, a.axis, a.other, a.other_axis, None if a.size.plain else a.size) for a in signature.agreements
+        )
+        self._local = program.device_driver.startswith("local")
+        self._borrowed = frozenset(program.manifest.get("borrowed", {}).get(name, ()) if self._local else ())
+        self.__doc__ = f"{name}{signature}"
+
+    def __repr__(self) -> str:
+        return f"<qmlir function {self.name}{self.signature}>"
+
+    def __call__(self, *args: Any) -> Any:
+        """Call with numpy arrays, torch tensors or anything with `__dlpack__`; results are torch tensors when an
+        argument is one, else numpy arrays.
+
+        Raises:
+            InputError: wrong count, shape or dtype, with the argument's name; or what the program itself refuses.
+            TargetError: in the child of a fork, of a program with state on worker threads.
+        """
+        if len(args) != len(self._inputs):
+            names = ", ".join(f"{n}: {s}" for n, s in self.signature.inputs)
+            raise InputError(f"{self.name} takes {len(self._inputs)} arguments ({names}), but got {len(args)}")
+        if self._program._forks != forks():
+            self._program._load_again()
+        inputs = self._list(len(args))
+        torch_result = False
+        arrays = args
+        for i, arg in enumerate(args):
+            if type(arg) is not np.ndarray:
+                torch_result = torch_result or type(arg).__module__ == "torch"
+                arg = to_numpy(arg, self.signature.inputs[i][0])
+                arrays = (*arrays[:i], arg, *arrays[i + 1 :])
+            inputs.push_ref(self._buffer(i, arg))
+        for one, axis, other, other_axis, size in self._same:
+            wanted = arrays[one].shape[axis]
+            if arrays[other].shape[other_axis] != (wanted if size is None else size.of(wanted)):
+                raise self._disagreement(arrays)
+        outputs = self._list(len(self._outputs))
+        try:
+            self._context.invoke(self._function, inputs, outputs)
+        except (RuntimeError, ValueError) as e:
+            raise InputError(f"{self.name} failed: {with_position(runtime_reason(e), args)}") from None
+        results = [self._result(outputs, i) for i in range(len(self._outputs))]
+        if torch_result:
+            results = [to_torch(r) for r in results]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _disagreement(self, arrays: tuple[Any, ...]) -> InputError:
+        """The error of the first two arguments whose sizes have to agree and do not."""
+        names = [name for name, _ in self.signature.inputs]
+        for a in self.signature.agreements:
+            has, known = arrays[a.other].shape, arrays[a.argument].shape
+            if has[a.other_axis] != (wanted := a.size.of(known[a.axis])):
+                form = "" if a.size.plain else f", {a.size} with"
+                return InputError(
+                    f"argument {a.other} ({names[a.other]!r}) of {self.name} must be "
+                    f"{self.signature.inputs[a.other][1]}, but has shape {shape_text(has)}: axis {a.other_axis} has "
+                    f"{has[a.other_axis]} elements and must have {wanted}{form}, as axis {a.axis} of argument "
+                    f"{a.argument} ({names[a.argument]!r}: {shape_text(known)})"
+                )
+        raise AssertionError("every agreement holds")
+
+    def _buffer(self, i: int, array: Array) -> Any:
+        """A device buffer with the argument's data, checked against the signature."""
+        want, shape, element, rank, fixed = self._inputs[i]
+        if array.shape == shape and array.dtype == want and array.flags.c_contiguous:  # as most arguments are
+            if i in self._borrowed and array.nbytes >= _WORTH_LENDING and array.flags.writeable:
+                lent = self._allocator.import_host_allocation(array, self._memory, self._usage)
+                return self._view(lent, shape, element)
+            return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
+        if array.dtype != want:
+            dtype = self.signature.inputs[i][1].dtype
+            array = restored(array, dtype)
+            if is_sub_byte(array.dtype) and from_numpy(array.dtype) == dtype:
+                array = stored_codes(array)
+        if array.dtype != want:
+            raise self._refused(i, f"dtype {_dtype_name(array.dtype)}")
+        sizes = array.shape
+        if len(sizes) != rank:
+            raise self._refused(i, f"shape {shape_text(sizes)}")
+        for axis, size in fixed:
+            if sizes[axis] != size:
+                raise self._refused(i, f"shape {shape_text(sizes)}")
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        if want.kind == "V" or want.name not in _PLAIN:
+            array = array.view(f"u{want.itemsize}")  # small floats have no buffer protocol
+        if array.size == 0:
+            return self._empty(array.shape, element)
+        return self._allocator.allocate_buffer_copy(self._memory, self._usage, self._device, array, element)
+
+    def _refused(self, i: int, has: str) -> InputError:
+        name, spec = self.signature.inputs[i]
+        return InputError(f"argument {i} ({name!r}) of {self.name} must be {spec}, but has {has}")
+
+    def _empty(self, shape: tuple[int, ...], element: int) -> Any:
+        buffer = self._allocator.allocate_buffer(self._memory, self._usage, 1)
+        return self._view(buffer, list(shape), element)
+
+    def _result(self, outputs: Any, i: int) -> Array:
+        shape, dtype, raw = self._outputs[i]
+        view = outputs.get_as_object(i, self._view)
+        if shape is None:
+            shape = tuple(view.shape)
+        if 0 in shape:
+            return np.zeros(shape, dtype)
+        if self._local:
+            array = np.ndarray(shape, raw, view.map())  # whatever is cut from it keeps the mapping too
+        else:
+            array = self._staged(view, shape, raw)
+        return array if raw is dtype else array.view(dtype)
+
+    def _staged(self, view: Any, shape: tuple[int, ...], raw: np.dtype[Any]) -> Array:
+        """Copy to the host through a staging buffer: the direct way fails on Vulkan devices that cannot import
+        host memory at the alignment of numpy's buffers (seen with IREE 3.12 and 3.13)."""
+        b = binding()
+        source = view.get_buffer()
+        staging = self._allocator.allocate_buffer(
+            int(b.MemoryType.HOST_LOCAL) | int(b.MemoryType.DEVICE_VISIBLE),
+            int(b.BufferUsage.TRANSFER_TARGET) | int(b.BufferUsage.MAPPING_SCOPED),
+            source.byte_length(),
+        )
+        semaphore = self._device.create_semaphore(0)
+        done = b.HalFence.create_at(semaphore, 1)
+        self._device.queue_copy(
+            source, staging, wait_semaphores=b.HalFence.create_at(semaphore, 0), signal_semaphores=done
+        )
+        done.wait()
+        return np.array(staging.map().asarray(shape, raw))
+
+
+class EmulatedFunction(Function):
+    """A function of a program on an emulated device."""
+
+    def __call__(self, *args: Any) -> Any:
+        """As `Function.__call__`.
+
+        Raises:
+            EmulationError: a kernel does what no kernel may do, or what the device would refuse.
+        """
+        call = super().__call__
+        with self._emulated.running():
+            return self._emulated.driver.interruptible(lambda: call(*args))
+
+    @property
+    def _emulated(self) -> Emulated:
+        found = self._program.emulated
+        assert found is not None
+        return found
+
+    def _buffer(self, i: int, array: Array) -> Any:
+        view = super()._buffer(i, array)
+        name, spec = self.signature.inputs[i]
+        self._emulated.driver.name_allocation(name, spec.dtype, tuple(view.shape), self._inputs[i][0].itemsize)
+        return view
+
+    def _result(self, outputs: Any, i: int) -> Array:
+        found = super()._result(outputs, i)
+        dtype = self.signature.outputs[i].dtype
+        self._emulated.driver.check_read(f"result {i} of {self.name}", dtype, found.shape, found.itemsize)
+        return found
+
+
+_Input = tuple[np.dtype[Any], tuple[int | None, ...] | None, int, int, tuple[tuple[int, int], ...]]
+
+
+def _input(b: Any, spec: TensorSpec) -> _Input:
+    """Dtype, the one shape whose arrays can be handed in as they are (None when there is no such shape), the HAL's
+    element type, the number of axes, and the axes of a static size with it."""
+    want = DTYPES[spec.dtype].numpy
+    easy = want.name in _PLAIN and None not in spec.shape and 0 not in spec.shape
+    fixed = tuple((axis, size) for axis, size in enumerate(spec.shape) if size is not None)
+    return want, spec.shape if easy else None, _element_type(b, spec.dtype), spec.rank, fixed
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _output(spec: TensorSpec) -> tuple[tuple[int, ...] | None, np.dtype[Any], np.dtype[Any]]:
+    """Shape (None when some size is dynamic), dtype, and the plain dtype with the same bits."""
+    dtype = DTYPES[spec.dtype].numpy
+    static = tuple(s for s in spec.shape if s is not None)
+    return (
+        static if len(static) == len(spec.shape) else None,
+        dtype,
+        dtype if dtype.name in _PLAIN else np.dtype(f"u{dtype.itemsize}"),
+    )
+
+
+# numpy types that the runtime's buffer protocol takes as they are.
+_PLAIN = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "float16", "float32", "float64"})
+
+_ELEMENT = {
+    "i16": "SINT_16", "u16": "UINT_16", "i32": "SINT_32", "u32": "UINT_32", "i64": "SINT_64", "bool": "BOOL_8",
+    "f32": "FLOAT_32", "f64": "FLOAT_64", "f16": "FLOAT_16", "bf16": "BFLOAT_16",
+    "e4m3": "FLOAT_8_E4M3_FN", "e5m2": "FLOAT_8_E5M2",
+    "e4m3fnuz": "FLOAT_8_E4M3_FNUZ", "e5m2fnuz": "FLOAT_8_E5M2_FNUZ", "e8m0": "FLOAT_8_E8M0_FNU",
+}  # fmt: skip
+
+
+def _element_type(b: Any, dtype: str) -> int:
+    """The HAL element type of a dtype. IREE's programs are signless and accept either sign of an integer."""
+    name = _ELEMENT.get(dtype, "INT_8")
+    if name.startswith(("SINT", "UINT")):
+        name = name[1:]
+    return int(getattr(b.HalElementType, name))
+
+
+def _dtype_name(dtype: np.dtype[Any]) -> str:
+    try:
+        return from_numpy(dtype)
+    except KeyError:
+        return str(dtype)

@@ -1,0 +1,107 @@
+"""Arguments for programs that are checked or measured without data: numbers that their ops accept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..dialect.dtypes import DTYPES, Array
+from ..dialect.sizes import Size
+from ..errors import UsageError
+from ..spec import Signature
+
+# What the manifest says of each argument: {"role": operand of an op, "limit": ids stay below it, "sum": of sizes}.
+Role = Mapping[str, Any]
+
+
+def make(
+    signature: Signature, given: list[Role] | None = None, *, size: int = 4, seed: int = 0,
+    sizes: Mapping[str, tuple[int, ...]] | None = None,
+) -> list[Array]:  # fmt: skip
+    """An array for each argument.
+
+    Args:
+        given: the roles of the arguments; unknown ones are guessed from their names.
+        size: what dynamic sizes become.
+        sizes: whole shapes by argument name.
+
+    Raises:
+        UsageError: a shape that does not fit, or an argument whose values cannot be made up.
+    """
+    rng = np.random.default_rng(seed)
+    known = given or [{} for _ in signature.inputs]
+    unknown = sorted(set(sizes or {}) - {name for name, _ in signature.inputs})
+    if unknown:
+        names = ", ".join(n for n, _ in signature.inputs) or "none"
+        raise UsageError(f"there is no argument {unknown[0]!r}; arguments: {names}")
+    shapes = []
+    values = _named(signature, sizes or {})
+    for name, spec in signature.inputs:
+        shape = (sizes or {}).get(name) or tuple(_number(s, values, size) for s in spec.sizes)
+        if not spec.accepts(shape):
+            raise UsageError(f"argument {name!r} is {spec}, which takes no shape {'x'.join(map(str, shape))}")
+        shapes.append(shape)
+    return [
+        _values(rng, name, spec.dtype, shape, role, shapes)
+        for (name, spec), shape, role in zip(signature.inputs, shapes, known, strict=True)
+    ]
+
+
+def _named(signature: Signature, sizes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """The numbers that whole shapes give to the names of sizes."""
+    found: dict[str, int] = {}
+    for name, spec in signature.inputs:
+        for symbol, number in zip(spec.symbols, sizes.get(name, ()), strict=False):
+            if symbol is not None and Size.parse(symbol).plain:
+                found.setdefault(symbol, number)
+    return found
+
+
+def _number(size: int | str | None, values: Mapping[str, int], default: int) -> int:
+    """The number of a size that is a number, a name, what follows from one, or nothing known."""
+    if isinstance(size, str):
+        parsed = Size.parse(size)
+        return parsed.of(values.get(parsed.name, default))
+    return default if size is None else size
+
+
+def _values(
+    rng: np.random.Generator, name: str, dtype: str, shape: tuple[int, ...], role: Role, shapes: list[tuple[int, ...]]
+) -> Array:
+    d, kind = DTYPES[dtype], str(role.get("role") or name)
+    if kind == "expert_ids":
+        return rng.integers(0, int(role.get("limit", 1)), shape).astype(d.numpy)
+    if kind == "group_sizes":
+        return _partition(rng, role, shape, shapes).astype(d.numpy)
+    if kind in ("indices", "indptr"):
+        raise UsageError(f"argument {name!r} holds the structure of a sparse weight, which has to be given: -i FILE")
+    if "scale" in kind or kind == "out_multiplier":
+        return (2.0 ** rng.integers(-7, -2, shape) * rng.uniform(1, 2, shape)).astype(d.numpy)
+    if kind == "routing_weights":
+        return rng.uniform(0.1, 1, shape).astype(d.numpy)
+    if "zero_point" in kind:
+        return rng.integers(0 if dtype.startswith("u") else -8, 9, shape).astype(d.numpy)
+    if d.kind == "float":
+        return rng.standard_normal(shape).astype(d.numpy)
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    if d.bits > 8:
+        return rng.integers(-1000 if d.signed else 0, 1001, shape).astype(d.numpy)
+    return rng.integers(d.lo, d.hi + 1, shape).astype(d.numpy)
+
+
+def _partition(rng: np.random.Generator, role: Role, shape: tuple[int, ...], shapes: list[tuple[int, ...]]) -> Array:
+    """Sizes of groups that add up to the rows."""
+    at = role.get("rows_of")
+    rows = shapes[at][0] if at is not None else role.get("rows")
+    if rows is None:
+        raise UsageError("'group_sizes' has to add up to rows that are computed; give it: -i FILE")
+    cuts = np.sort(rng.integers(0, rows + 1, max(math.prod(shape) - 1, 0)))
+    return np.diff([0, *cuts, rows])[: math.prod(shape)].reshape(shape)
+
+
+def bytes_of(arrays: list[Array]) -> int:
+    return sum(int(np.asarray(a).nbytes) for a in arrays)

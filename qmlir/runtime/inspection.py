@@ -1,0 +1,163 @@
+"""What is in a compiled program, as facts and as text, without running it."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..report import html
+from ..signing import digest
+from ..targets.cpu.host import missing_features
+from ..targets.strategy import facts_text, shape_text
+from .manifest import scheme_text
+
+if TYPE_CHECKING:
+    from .artifact import Artifact
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `inspect` found: `facts`, JSON-able, by topic; those that do not apply are left out."""
+
+    facts: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, width: int | None = None) -> str:
+        """One topic after the other; lines are wrapped to `width` columns when it is given."""
+        lines: list[str] = []
+        for topic, entries in _told(self.facts):
+            if len(entries) == 1:
+                lines += _lines(f"{topic + ':':<13} {entries[0]}", " " * 14, width)
+                continue
+            lines.append(f"{topic}:")
+            for entry in entries:
+                lines += _lines(f"  {entry}", " " * 6, width)
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(self.facts)
+
+    def _repr_html_(self) -> str:
+        cells = [(topic, "\n".join(entries)) for topic, entries in _told(self.facts)]
+        rows = html.table(("", ""), cells).replace("\n", "<br>")
+        return html.section(str(self.facts["name"]), rows)
+
+
+def _lines(text: str, indent: str, width: int | None) -> list[str]:
+    if width is None:
+        return [text]
+    return textwrap.wrap(text, max(width, 40), subsequent_indent=indent, break_long_words=False,
+                         break_on_hyphens=False)  # fmt: skip
+
+
+def of_artifact(artifact: Artifact) -> Inspection:
+    """What is in a compiled program."""
+    manifest = artifact.manifest
+    with zipfile.ZipFile(io.BytesIO(artifact.vmfb)) as archive:
+        parts = {entry.filename: entry.file_size for entry in archive.infolist()}
+    origin = manifest.get("source") or {}
+    return Inspection({
+        "name": str(artifact.path or "compiled program"),
+        "bytes": len(artifact.vmfb),
+        "sha256": digest(artifact.vmfb),
+        "parts": parts,
+        "target": manifest["target"],
+        "needs": _needs(manifest),
+        "versions": {"qmlir": manifest.get("qmlir", "?"), "iree": manifest.get("iree", "?")},
+        "functions": {name: str(s) for name, s in artifact.functions.items()},
+        "ops": manifest.get("ops", {}),
+        "schemes": manifest.get("schemes", []),
+        "parameters": manifest.get("parameter_types", []),
+        "strategies": manifest.get("strategies", []),
+        "pipeline": manifest.get("pipeline", ""),
+        "notes": [str(n) for n in artifact.notes],
+        **({"source": origin["path"]} if origin else {}),
+    })  # fmt: skip
+
+
+def _needs(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """What the program asks of the machine that runs it."""
+    facts = manifest.get("capabilities", {})
+    needs: dict[str, Any] = {"driver": manifest["driver"]}
+    if manifest.get("cpu_features"):
+        needs["cpu_features"] = list(manifest["cpu_features"])
+        needs["missing_here"] = missing_features(manifest["cpu_features"])
+    for name in ("subgroup_sizes", "shared_memory"):
+        if facts.get(name):
+            needs[name] = facts[name]
+    used = {s["plan"].get("mma") for row in manifest.get("strategies", []) for s in row["answers"]
+            if s["accepted"] and s["strategy"] == row["chosen"]}  # fmt: skip
+    if used - {None}:
+        needs["mma"] = sorted(used - {None})
+    return needs
+
+
+# ---------------------------------------------------------------------------------------------------- in words
+
+
+def _told(facts: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """Topics with their entries as text."""
+    told: list[tuple[str, list[str]]] = []
+
+    def tell(topic: str, entries: Sequence[str]) -> None:
+        if entries:
+            told.append((topic, list(entries)))
+
+    size = f", {facts['bytes']:,} bytes" if "bytes" in facts else ""
+    tell("file", [f"{facts['name']}{size}"])
+    tell("contents", [f"{name}, {count:,} bytes" for name, count in facts.get("parts", {}).items()])
+    tell("target", [facts["target"]] if "target" in facts else [])
+    tell("needs", _needs_text(facts.get("needs", {})))
+    tell("made by", [", ".join(f"{n} {v}" for n, v in facts["versions"].items())] if "target" in facts else [])
+    tell("functions", [f"{name}{signature}" for name, signature in facts["functions"].items()])
+    tell("ops", [", ".join(f"{name} ({count})" if count > 1 else name for name, count in facts["ops"].items())]
+         if facts["ops"] else [])  # fmt: skip
+    tell("schemes", [scheme_text(row) for row in facts["schemes"]])
+    if facts.get("constants"):
+        tell("constants", [f"{facts['constants']}, {facts['constant_bytes']:,} bytes"])
+    tell("parameters", [_parameter_text(p) for p in facts["parameters"]])
+    for row in facts.get("strategies", []):
+        chosen = next((a for a in row["answers"] if a["strategy"] == row["chosen"]), None)
+        if chosen is not None:
+            place = f"{row['location']}: " if row["location"] else ""
+            tell("strategies", [f"{place}{shape_text(row)}: {row['chosen']}: {facts_text(chosen['plan'])}"])
+    tell("pipeline", [facts["pipeline"].replace(",", ", ")] if facts.get("pipeline") else [])
+    tell("source", [facts["source"]] if "source" in facts else [])
+    tell("notes", facts.get("notes", []))
+    return _merged(told)
+
+
+def _merged(told: list[tuple[str, list[str]]]) -> list[tuple[str, list[str]]]:
+    """Entries of the same topic together."""
+    merged: dict[str, list[str]] = {}
+    for topic, entries in told:
+        merged.setdefault(topic, []).extend(entries)
+    return list(merged.items())
+
+
+def _parameter_text(p: Mapping[str, Any]) -> str:
+    shape = "x".join(map(str, [*p["shape"], p["element"]]))
+    return f"{p['scope']}::{p['key']}: {shape}" if p["scope"] else f"{p['key']}: {shape}"
+
+
+def _needs_text(needs: Mapping[str, Any]) -> list[str]:
+    if not needs:
+        return []
+    parts = [f"driver {needs['driver']}"]
+    if "subgroup_sizes" in needs:
+        parts.append(f"subgroups of {' or '.join(map(str, needs['subgroup_sizes']))}")
+        parts.append(f"{needs.get('shared_memory', 0) >> 10} KiB of shared memory")
+    if "mma" in needs:
+        parts.append(", ".join(needs["mma"]))
+    told = [", ".join(parts)]
+    if "cpu_features" in needs:
+        told.append(f"CPU features {' '.join(needs['cpu_features'])}")
+        if needs["missing_here"]:
+            told.append(f"which this machine lacks: {' '.join(needs['missing_here'])}")
+    return told

@@ -1,0 +1,104 @@
+"""Weights that are parameters, in the layouts of a program's kernels: packed once for each weight file, by a program of
+its own, and mapped into memory by every process that loads the program (`map_parameters=True`).
+
+The packed weights lie in the compilation cache, one file for a packer and its weight files.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..core.cache import Cache
+from ..dialect.dtypes import Array
+from ..errors import ArtifactError
+
+SCOPE = "qmlir.packed"  # of the parameters that a program loads then
+_LARGEST = 1 << 28  # bytes of a packer
+
+
+def to_text(program: bytes) -> str:
+    """A packer as a manifest holds it."""
+    return base64.b85encode(zlib.compress(program)).decode()
+
+
+def _program(text: str) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(base64.b85decode(text), _LARGEST)
+    except (ValueError, zlib.error) as e:
+        raise ArtifactError(f"the program is damaged: what packs its weights cannot be read: {e}") from None
+
+
+# The results of a program's functions by their names; it loads its parameters from files by scope.
+Run = Callable[[bytes, Mapping[str, str]], dict[str, Array]]
+
+
+def packed(packer: str, files: Mapping[str, str], run: Run) -> Any:
+    """The packed weights as a parameter index of IREE, from the cache or made by the packer of a manifest.
+
+    Args:
+        packer: `to_text` of the program.
+        files: the weight files by scope.
+        run: runs the packer where its result is not in the cache.
+
+    Raises:
+        ArtifactError: a damaged packer.
+    """
+    cache = Cache()
+    key = _key(packer, files)
+    path = cache.parameters(key)
+    with cache.locked(key):
+        found = _loaded(path)
+        return _make(run(_program(packer), files), path) if found is None else found
+
+
+def _key(packer: str, files: Mapping[str, str]) -> str:
+    """Of a packer and weight files, which are known by their places and times: reading them takes as long as packing
+    them."""
+    parts = [packer]
+    for scope, name in sorted(files.items()):
+        path = Path(name).resolve()
+        stat = path.stat()
+        parts.append(f"{scope} {path} {stat.st_ino} {stat.st_size} {stat.st_mtime_ns}")
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _loaded(path: Path) -> Any:
+    """None where there is no such file, or none that can be read."""
+    import iree.runtime as rt
+
+    if not path.exists():
+        return None
+    index = rt.ParameterIndex()
+    try:
+        index.load(str(path))
+    except (ValueError, RuntimeError, IndexError):
+        return None
+    return index
+
+
+def _make(weights: Mapping[str, Array], path: Path) -> Any:
+    """Write the file and map it; where it cannot be written, the weights stay in memory."""
+    import iree.runtime as rt
+
+    index = rt.ParameterIndex()
+    for name, weight in weights.items():
+        index.add_buffer(name, weight.reshape(-1).tobytes())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".irpa", dir=path.parent)
+        os.close(handle)
+        try:
+            index.create_archive_file(temporary)
+            os.replace(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    except (OSError, RuntimeError):
+        return index
+    return _loaded(path)

@@ -1,0 +1,255 @@
+"""Loading compiled programs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import settings
+from ..checkpoint.parameters import check
+from ..dialect.dtypes import Array
+from ..errors import ArtifactError, TargetError, UsageError, runtime_reason
+from ..signing import check_digest
+from ..targets import resolve
+from ..targets.cpu.host import TILE_LOOPS, missing_features, tiles_refused
+from ..targets.cpu.threads.board import HELPER, SETTER
+from ..targets.cpu.threads.cost import TASKS_WORK
+from ..targets.devices import devices, failure, runtime_uri
+from ..targets.vulkan.description import unfit
+from .artifact import Artifact
+from .packed import SCOPE, packed
+from .team import team
+
+if TYPE_CHECKING:
+    from ..emulation.program import Emulated, Emulation
+from ..core.hal import binding, device, forks, vm_instance
+from .function import EmulatedFunction, Function
+
+
+def load(
+    artifact: Artifact | str | os.PathLike[str],
+    *,
+    device: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+    sha256: str | None = None,
+    emulate: bool | Emulation = False,
+) -> Program:
+    """Load a program for calling.
+
+    Args:
+        artifact: what `qmlir.compile` returned, or the path of a `.vmfb` that qmlir made.
+        device: `vulkan://0`, `local-sync`, ...; default: what the target names. On a CPU, programs with little
+            work run on the calling thread (`local-sync`), others on pinned worker threads (`local-task`).
+        parameters: weight files by scope, for a program that was compiled with its parameters kept apart.
+        sha256: of the whole file: another file is refused (`qmlir.signing.verify` returns that of a signed one).
+        emulate: execute a program for CUDA or ROCm on an emulated device, which needs no GPU, is slow, and checks
+            what a device does not (docs/emulation.md). `Emulation` has options.
+
+    Raises:
+        ArtifactError: a file that is truncated, foreign, damaged, or made for a CPU with features that this one
+            lacks.
+        TargetError: no such device, or a target that is not emulated.
+        UsageError: `emulate` without a C compiler or a package that it needs.
+        EmulationError: an initialiser of the program does what no kernel may do (`emulate`).
+    """
+    if not isinstance(artifact, Artifact):
+        artifact = Artifact.open(artifact, sha256=sha256)
+    elif sha256 is not None:
+        check_digest(artifact.vmfb, sha256)
+    return Program(artifact, device, parameters or {}, emulate)
+
+
+class Program:
+    """A loaded program: its functions are attributes (`program.main(x)`)."""
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        where: str | None,
+        parameters: Mapping[str, str],
+        emulate: bool | Emulation = False,
+    ) -> None:
+        self.manifest = artifact.manifest
+        self._loaded, self._forks = (artifact, where, parameters), forks()
+        self.emulated = self._emulated(where, emulate)
+        if self.emulated is None:
+            self._check_host()
+            driver, uri = self._choose(where)
+            self._check_device(driver, uri)
+            self._device = device(driver, uri)
+        else:
+            driver = self.emulated.target.driver
+            self._device = self.emulated.device()
+        self.device_driver = driver
+        if driver.startswith("local"):
+            self._device.allocator.trim()  # the pool keeps so many blocks, and those of other programs fit none here
+        b = binding()
+        instance = vm_instance()
+        name = str(artifact.path or "the program")
+        try:
+            modules = [b.create_hal_module(instance, self._device)]
+            providers = self._providers(parameters)
+            if providers:
+                modules.insert(0, b.create_io_parameters_module(instance, *providers))
+            module = b.VmModule.copy_buffer(instance, artifact.vmfb)
+            with nullcontext() if self.emulated is None else self.emulated.running(load=True):
+                self._context = b.VmContext(instance, modules=[*modules, module])
+        except (ValueError, RuntimeError, IndexError) as e:
+            raise ArtifactError(f"cannot load {name} on {driver}: {runtime_reason(e)}") from None
+        self._team = self._join_team(module)
+        kind = Function if self.emulated is None else EmulatedFunction
+        self.functions: dict[str, Function] = {
+            n: kind(n, s, self, module.lookup_function(n)) for n, s in artifact.functions.items()
+        }
+
+    def _emulated(self, where: str | None, emulate: bool | Emulation) -> Emulated | None:
+        """The emulated device to run on, None for a real one."""
+        if not emulate:
+            return None
+        from ..emulation.program import Emulation, emulated
+
+        if where:
+            raise UsageError(f"emulate does not go with device={where!r}: the program's target names what is emulated")
+        return emulated(self.manifest, Emulation() if emulate is True else emulate)
+
+    def _load_again(self) -> None:
+        """In the child of a fork: the threads that the program ran on are its parent's, and it would wait for them."""
+        if self.device_driver == "local-task":
+            if self.manifest.get("has_state"):
+                raise TargetError(
+                    "the program has state and was loaded before this process was forked: its threads, and what it "
+                    "holds, belong to the parent; load it again in this process"
+                )
+            again = Program(*self._loaded)
+            for name, function in self.functions.items():
+                function.__dict__.update(again.functions[name].__dict__, _program=self)
+            self.__dict__.update(again.__dict__, functions=self.functions)
+        self._forks = forks()
+
+    def _join_team(self, module: Any) -> Any:
+        """Tell the program's kernels of the process's helper threads; None when it has no use for them."""
+        if SETTER not in module.function_names:
+            return None
+        helper = module.lookup_function(SETTER).reflection.get(HELPER)
+        found = None if helper is None else team(helper)
+        if found is not None:
+            b = binding()
+            address = b.VmVariantList(1)
+            address.push_int(found.address)
+            self._context.invoke(module.lookup_function(SETTER), address, b.VmVariantList(0))
+        return found
+
+    def __getattr__(self, name: str) -> Function:
+        functions = self.__dict__.get("functions", {})
+        if name in functions:
+            found: Function = functions[name]
+            return found
+        raise AttributeError(f"the program has no function {name!r}; it has {', '.join(functions) or 'none'}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self.functions]
+
+    def _check_host(self) -> None:
+        """Refuse code that this CPU cannot run, instead of dying of an illegal instruction."""
+        needed = self.manifest.get("cpu_features") or []
+        if not needed or not str(self.manifest["target"]).startswith("cpu"):
+            return
+        missing = missing_features(needed)
+        if missing:
+            raise ArtifactError(
+                f"the program was compiled for {self.manifest['target']}, which has CPU features that this host lacks: "
+                f"{', '.join(missing)}; compile it for this host (--target cpu)"
+            )
+        if TILE_LOOPS.intersection(self._plan_facts("micro")) and (reason := tiles_refused()):
+            raise ArtifactError(
+                f"the program's kernels use AMX tiles, which the system does not let this process use: {reason}; "
+                "compile it without them (the default)"
+            )
+
+    def _check_device(self, driver: str, uri: str) -> None:
+        """Refuse a Vulkan program whose subgroups are not the device's, which would add up wrong lanes, or whose
+        cooperative matrices the device has not."""
+        sizes = self.manifest.get("capabilities", {}).get("subgroup_sizes")
+        if driver != "vulkan" or not sizes:
+            return
+        path = uri.partition("://")[2]
+        found = [d for d in devices(driver) if d.index == (int(path) if path.isdigit() else 0)]
+        matrices = set(self._plan_facts("mma"))
+        if not found and (said := failure(driver)):  # it may be there at the next call, unseen
+            raise TargetError(f"cannot ask the driver {driver!r} for its devices: {said}")
+        reason = unfit(found[0], tuple(int(s) for s in sizes), matrices) if found else ""
+        if reason:
+            raise TargetError(
+                f"the program of {self.manifest['target']} is not for this device: {reason}; compile it with "
+                "--target vulkan, which asks the device"
+            )
+
+    def _plan_facts(self, key: str) -> Iterator[str]:
+        """What the plans of the program's kernels, and the plans inside them, say of `key`: `mma` is the matrix
+        instruction, `micro` the loop of a CPU kernel."""
+
+        def walk(facts: Mapping[str, Any]) -> Iterator[str]:
+            for name, value in facts.items():
+                if isinstance(value, Mapping):
+                    yield from walk(value)
+                elif name == key:
+                    yield str(value)
+
+        for row in self.manifest.get("strategies", []):
+            for answer in row["answers"]:
+                if answer["strategy"] == row["chosen"]:
+                    yield from walk(answer.get("plan", {}))
+
+    def _choose(self, where: str | None) -> tuple[str, str]:
+        """Driver and URI of the device."""
+        driver = str(self.manifest["driver"])
+        if where:
+            scheme, _, path = where.partition("://")
+            if scheme != driver and not (driver == "local-task" and scheme == "local-sync"):
+                raise TargetError(
+                    f"the program was compiled for {self.manifest['target']} ({driver}), not for {where!r}"
+                )
+            return scheme, where if path else ""
+        if driver == "local-task":
+            work = self.manifest.get("task_work")
+            if settings.threads() == 1 or (work is not None and work < TASKS_WORK):
+                return "local-sync", ""
+        if driver == "vulkan":
+            return driver, runtime_uri(resolve(str(self.manifest["target"])))
+        return driver, ""
+
+    def _providers(self, files: Mapping[str, str]) -> list[Any]:
+        """Parameter providers for the scopes that the program names."""
+        providers = []
+        for scope in self.manifest.get("parameters", []):
+            if scope not in files:
+                raise UsageError(
+                    f"the program needs a parameter file for scope {scope!r}: "
+                    f"load(..., parameters={{{scope!r}: path}}), or --parameters {scope}=FILE"
+                )
+        if unused := sorted(set(files) - set(self.manifest.get("parameters", []))):
+            raise UsageError(f"the program loads no parameters of scope {unused[0]!r}")
+        for scope, path in files.items():
+            index = binding().ParameterIndex()
+            try:
+                from iree.runtime import io as rt_io  # registers the loaders of the formats
+
+                del rt_io
+                index.load(str(Path(path)))
+            except (ValueError, RuntimeError, OSError, IndexError) as e:
+                raise UsageError(f"cannot read the parameter file {path}: {runtime_reason(e)}") from None
+            declared = [p for p in self.manifest.get("parameter_types", []) if p["scope"] == scope]
+            check(dict(index.items()), Path(path), declared)
+            providers.append(index.create_provider(scope=scope))
+        if self.manifest.get("packer"):
+            providers.append(packed(self.manifest["packer"], files, _run_packer).create_provider(scope=SCOPE))
+        return providers
+
+
+def _run_packer(program: bytes, files: Mapping[str, str]) -> dict[str, Array]:
+    """What the functions of the program that packs weights return, by name."""
+    loaded = Program(Artifact.of(program, "what packs the weights"), None, files)
+    return {name: function() for name, function in loaded.functions.items()}

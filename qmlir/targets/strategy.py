@@ -1,0 +1,308 @@
+"""The strategy protocol: how a target says how a contraction is to be compiled.
+
+A pass (`qmlir-select`) finds the contractions of a module in linalg form, describes each as a
+`Contraction`, and asks the target's strategies in order. Each answers `Accept(plan, estimate)` or
+`Decline(reason, remedy)`; the first accepted plan is applied. Every answer is kept (`Decision`), so that
+errors and `explain` say what was considered and why, in the same words (`answer_text`).
+
+Targets know this module and the dialect, never the passes; passes know targets only through this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+
+from ..core.spelling import did_you_mean
+from ..errors import Diagnostic, PassError, UsageError
+
+if TYPE_CHECKING:
+    from ..kernels.attention import Attention
+    from ..kernels.rows import Rows
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """One linalg contraction or convolution, described without its IR.
+
+    Sizes are `None` where dynamic. For a convolution, M is N*OH*OW, N is the filters per group, K is
+    KH*KW*C per group and `batch` holds the groups.
+    """
+
+    kind: str  # "matmul" | "conv2d" | "depthwise_conv2d" | "attention" (M queries, N keys, heads of K)
+    batch: tuple[int | None, ...]
+    m: int | None
+    n: int | None
+    k: int | None
+    lhs: str  # element type, MLIR spelling: "i8", "f16", ...
+    rhs: str
+    acc: str
+    # Iteration dimensions in the op's own order, as letters: "b" batch, "m", "n", "k" (reduction).
+    roles: tuple[str, ...] = ()
+    sizes: tuple[int | None, ...] = ()  # of the iteration dimensions, same order
+    rhs_constant: bool = False
+    # Largest |code| that each integer side can hold (127 for s4 stored in s8 is 8): bounds exactness of
+    # routes through floating point.
+    lhs_magnitude: int = 128
+    rhs_magnitude: int = 128
+    location: str = ""
+    op: Any = field(default=None, compare=False, repr=False)  # the ir.Operation
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A cost from shapes: a lower bound in seconds where the target has figures, else None."""
+
+    seconds: float | None
+    note: str = ""
+    # What the strategy's own model says of the plan, in a unit of its own: it orders choices, and promises no time.
+    cost: float | None = None
+
+
+class Plan(Protocol):
+    """What an accepting strategy will do."""
+
+    def apply(self, op: Any) -> None:
+        """Change the IR of the contraction `op` (attach `compilation_info`, or rewrite it)."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """JSON-able facts for the manifest: tile sizes, mma kind, ..."""
+
+
+@dataclass(frozen=True)
+class Accept:
+    plan: Plan
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Decline:
+    reason: str
+    remedy: str = ""  # what would make it fit
+
+
+_Taken = TypeVar("_Taken")
+
+
+def confirmed(answer: _Taken | Decline, strategy: str, contraction: Contraction) -> _Taken:
+    """What a strategy that accepted a contraction answers to the form that its plan has brought the contraction into.
+
+    Raises:
+        PassError: it declines that form.
+    """
+    if not isinstance(answer, Decline):
+        return answer
+    c = contraction
+    remedy = f" ({answer.remedy})" if answer.remedy else ""
+    raise PassError([Diagnostic(
+        f"the strategy {strategy} took this {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}, and does not take what its own "
+        f"plan made of it: {answer.reason}{remedy}; another strategy may compile it: choice={{'strategy': 'stock'}}",
+        c.location,
+    )])  # fmt: skip
+
+
+class Strategy(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def consider(self, contraction: Contraction) -> Accept | Decline: ...
+
+
+class AttentionStrategy(Protocol):
+    """A kernel for attention. What none accepts is decomposed (`qmlir-attention`)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def consider(self, attention: Attention) -> Accept | Decline: ...
+
+
+class RowsStrategy(Protocol):
+    """A kernel for elementwise ops and reductions along rows. What none accepts stays (`qmlir-row-kernels`)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def consider(self, rows: Rows) -> Accept | Decline: ...
+
+
+@dataclass(frozen=True)
+class Knob:
+    """A choice that a strategy leaves open: JSON-able values, the first of which is taken without tuning."""
+
+    name: str
+    values: tuple[Any, ...]
+
+
+@runtime_checkable
+class Tunable(Protocol):
+    """A strategy that declares what `qmlir tune` may try. Optional: a strategy without these methods has nothing to
+    choose."""
+
+    @property
+    def name(self) -> str: ...
+
+    def space(self) -> tuple[Knob, ...]:
+        """The knobs, for any contraction that the strategy accepts."""
+
+    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+        """What a choice means to the compilation of the whole program, as flags for IREE."""
+
+    def choosing(self, choice: Mapping[str, Any]) -> Strategy:
+        """The strategy with what the choice says of its own plans; itself when that is nothing."""
+
+
+@runtime_checkable
+class OnRequest(Protocol):
+    """A strategy that departs from the semantics in a way that is documented: it accepts nothing until it is asked for
+    by its name. Optional."""
+
+    @property
+    def name(self) -> str: ...
+
+    def requested(self) -> Strategy:
+        """The same strategy, asked for."""
+
+
+def preferred(strategies: Sequence[Strategy], name: str) -> list[Strategy]:
+    """The strategies, the one called `name` first, and asked for."""
+    made = [s.requested() if s.name == name and isinstance(s, OnRequest) else s for s in strategies]
+    return sorted(made, key=lambda s: s.name != name)
+
+
+FIRST = "strategy"  # the knob that every target has: which strategy is asked before the others
+
+
+def chosen_strategies(strategies: Sequence[Strategy], choice: Mapping[str, Any]) -> list[Strategy]:
+    """The strategies with a choice made; the one that it names under `strategy` first.
+
+    Raises:
+        UsageError: a knob, a value or a strategy that there is not.
+    """
+    knobs: dict[str, tuple[Any, ...]] = {FIRST: tuple(s.name for s in strategies)}
+    for strategy in strategies:
+        if isinstance(strategy, Tunable):
+            knobs |= {k.name: k.values for k in strategy.space()}
+    for name, value in choice.items():
+        if value not in knobs.get(name, ()):
+            near = did_you_mean(str(value), map(str, knobs[name])) if name in knobs else did_you_mean(name, knobs)
+            raise UsageError(f"there is no choice {name} = {value!r}{near}")
+    made = [s.choosing(choice) if isinstance(s, Tunable) else s for s in strategies]
+    return preferred(made, choice[FIRST]) if FIRST in choice else made
+
+
+def choice_text(choice: Mapping[str, Any]) -> str:
+    """A choice as an option of `qmlir-select`: `chunk_rows:48|strategy:stock`."""
+    return "|".join(f"{name}:{value}" for name, value in sorted(choice.items()))
+
+
+def parse_choice(text: str) -> dict[str, Any]:
+    """The choice of a text; numbers are integers.
+
+    Raises:
+        UsageError: for a part that is no `name:value`.
+    """
+    made: dict[str, Any] = {}
+    for part in filter(None, text.split("|")):
+        name, colon, value = part.partition(":")
+        if not (colon and name and value):
+            raise UsageError(f"cannot read the choice {part!r}: write name:value|name:value")
+        made[name] = int(value) if value.isdigit() else value
+    return made
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answers of all strategies for one contraction; `chosen` is empty when all declined."""
+
+    contraction: Contraction
+    answers: tuple[tuple[str, Accept | Decline], ...]
+    chosen: str
+
+    def summary(self) -> dict[str, Any]:
+        """JSON-able, for the manifest and for `explain`."""
+        c = self.contraction
+        rows: list[dict[str, Any]] = []
+        for name, answer in self.answers:
+            if isinstance(answer, Accept):
+                rows.append(
+                    {
+                        "strategy": name,
+                        "accepted": True,
+                        "plan": dict(answer.plan.describe()),
+                        "seconds": answer.estimate.seconds,
+                        "note": answer.estimate.note,
+                        **({} if answer.estimate.cost is None else {"cost": answer.estimate.cost}),
+                    }
+                )
+            else:
+                rows.append({"strategy": name, "accepted": False, "reason": answer.reason, "remedy": answer.remedy})
+        return {
+            "kind": c.kind,
+            "batch": list(c.batch),
+            "m": c.m,
+            "n": c.n,
+            "k": c.k,
+            "lhs": c.lhs,
+            "rhs": c.rhs,
+            "acc": c.acc,
+            "location": c.location,
+            "chosen": self.chosen,
+            "answers": rows,
+        }
+
+
+def facts_text(facts: Mapping[str, Any]) -> str:
+    """The description of a plan in words: `route compilation_info, workgroup 16 x 16 x 128, padded`."""
+    parts = []
+    for key, value in facts.items():
+        name = key.replace("_", " ")
+        if key == "slow":
+            parts.append(f"slow: {value}")
+        elif isinstance(value, Mapping):
+            parts.append(f"{name}: {facts_text(value)}")
+        elif isinstance(value, bool):
+            parts += [name] if value else []
+        elif isinstance(value, (list, tuple)):
+            parts.append(f"{name} {' x '.join(map(str, value))}")
+        else:
+            parts.append(f"{name} {value}")
+    return ", ".join(parts)
+
+
+def seconds_text(seconds: float) -> str:
+    """`12.3 us`."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
+def shape_text(row: Mapping[str, Any]) -> str:
+    """`matmul M 16 x N 64 x K 128, i8 x i8 -> i32`."""
+    sizes = " x ".join(f"{letter.upper()} {'?' if row[letter] is None else row[letter]}" for letter in "mnk")
+    batch = "".join(f"{'?' if b is None else b} x " for b in row["batch"])
+    return f"{row['kind']} {batch}{sizes}, {row['lhs']} x {row['rhs']} -> {row['acc']}"
+
+
+def answer_text(row: Mapping[str, Any]) -> str:
+    """One answer of `Decision.summary`, in one line: the text of `explain` and of errors."""
+    if not row["accepted"]:
+        remedy = f" ({row['remedy']})" if row["remedy"] and row["remedy"] != "none needed" else ""
+        return f"{row['strategy']}: {row['reason']}{remedy}"
+    estimate = "" if row["seconds"] is None else f"at least {seconds_text(row['seconds'])}, "
+    return f"{row['strategy']}: {facts_text(row['plan'])}; {estimate}{row['note']}".rstrip("; ,")
+
+
+def decide(contraction: Contraction, strategies: Sequence[Strategy]) -> tuple[Decision, Plan | None]:
+    """Ask `strategies` in order; the first that accepts is chosen, the rest are still asked so that
+    `explain` can show the whole list."""
+    answers: list[tuple[str, Accept | Decline]] = []
+    chosen, plan = "", None
+    for strategy in strategies:
+        answer = strategy.consider(contraction)
+        answers.append((strategy.name, answer))
+        if plan is None and isinstance(answer, Accept):
+            chosen, plan = strategy.name, answer.plan
+    return Decision(contraction, tuple(answers), chosen), plan

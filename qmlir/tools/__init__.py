@@ -1,0 +1,1 @@
+"""Tools over compiled programs: measure, count, inspect."""

@@ -1,0 +1,127 @@
+"""`qmlir bench --emulate`: what programs execute, counted on an emulated device. Never a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..compiler.compilation import compile
+from ..dialect.dtypes import Array
+from ..emulation.launch import Counts
+from ..emulation.program import Emulation, options_of
+from ..errors import UsageError
+from ..runtime import inputs
+from ..runtime.artifact import Artifact
+from ..runtime.program import load
+
+
+@dataclass(frozen=True)
+class Row:
+    """One program: its kernels in the order of their launches, each with what it counted."""
+
+    program: str
+    target: str
+    kernels: tuple[tuple[str, Counts], ...]
+
+    @property
+    def counts(self) -> Counts:
+        return Counts.sum(counts for _, counts in self.kernels)
+
+
+@dataclass(frozen=True)
+class CountReport:
+    """What one call of each program executed."""
+
+    rows: tuple[Row, ...]
+
+    def text(self) -> str:
+        return "\n\n".join(_text(row) for row in self.rows)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "programs": [
+                {
+                    "program": row.program, "target": row.target, **_json(row.counts),
+                    "kernels": [{"name": name, **_json(counts)} for name, counts in row.kernels],
+                }
+                for row in self.rows
+            ]
+        }  # fmt: skip
+
+
+def _json(counts: Counts) -> dict[str, Any]:
+    return {**asdict(counts), "total": counts.total, "matrix_share": matrix_share(counts)}
+
+
+def matrix_share(counts: Counts) -> float:
+    """Matrix instructions by all instructions."""
+    return counts.instructions.get("matrix", 0) / counts.total if counts.total else 0.0
+
+
+def _text(row: Row) -> str:
+    c = row.counts
+    kinds = ", ".join(f"{kind} {n:,}" for kind, n in sorted(c.instructions.items(), key=lambda item: -item[1]))
+    lines = [
+        f"{row.program} on emulated {row.target}: {len(row.kernels)} launches, one call",
+        f"  instructions    {c.total:,} ({kinds})",
+        f"  matrix share    {matrix_share(c):.1%}",
+        f"  memory          {c.bytes_read:,} bytes read, {c.bytes_written:,} written",
+        f"  shared memory   {c.shared_bytes:,} bytes, {c.bank_conflicts:,} bank conflicts",
+    ]
+    if len(row.kernels) > 1:
+        lines += [f"    {name}: {one.total:,} instructions" for name, one in row.kernels]
+    return "\n".join(lines)
+
+
+def count(
+    *programs: Any,
+    target: str = "cpu",
+    function: str = "main",
+    arguments: Sequence[Array] | None = None,
+    size: int = 4,
+    sizes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+    emulate: bool | Emulation = True,
+    step: Callable[[str], None] = lambda text: None,
+    **options: Any,
+) -> CountReport:
+    """Call each program once on an emulated device.
+
+    Args:
+        programs: artifacts, paths of `.vmfb` files, or what `qmlir.compile` takes, compiled for `target`.
+        arguments: default: made up from `seed`; `size` for dynamic sizes, `sizes` for whole shapes by name.
+        options: those of `qmlir.compile` for sources, and `parameters` for programs that keep theirs apart.
+
+    Raises:
+        UsageError: no such function. TargetError: a target that is not emulated. EmulationError: a kernel does what no
+        kernel may do. InputError: arguments that do not fit.
+    """
+    rows = []
+    for i, source in enumerate(programs):
+        name = str(source) if isinstance(source, (str, os.PathLike)) and "\n" not in str(source) else f"program {i}"
+        step(f"loading {i + 1} of {len(programs)}")
+        if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb":
+            artifact = Artifact.open(source)
+        else:
+            artifact = source if isinstance(source, Artifact) else compile(source, target=target, **options)
+        kept = dict(options.get("parameters") or {}) if artifact.manifest.get("parameters") else {}
+        emulation = options_of(emulate, name, step) or Emulation()
+        program = load(artifact, parameters=kept, emulate=emulation)
+        if function not in program.functions:
+            raise UsageError(f"{name} has no function {function!r}; it has {', '.join(program.functions)}")
+        call = program.functions[function]
+        roles = artifact.manifest.get("arguments", {}).get(function)
+        if arguments is None:
+            given = list(inputs.make(call.signature, roles, size=size, sizes=sizes, seed=seed))
+        else:
+            given = list(arguments)
+        call(*given)
+        assert program.emulated is not None
+        rows.append(Row(name, artifact.target, tuple(program.emulated.kernels)))
+    return CountReport(tuple(rows))

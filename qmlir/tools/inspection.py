@@ -1,0 +1,73 @@
+"""`qmlir.inspect`: what is in a program or a compiled file, without running it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..compiler.manifest import describe
+from ..compiler.options import Options
+from ..compiler.run import run_compiler
+from ..compiler.sources import builder
+from ..core.mlir import ir
+from ..ir.walk import collect
+from ..runtime.artifact import Artifact
+from ..runtime.inspection import Inspection, of_artifact
+from ..spec import Signature
+from ..targets import resolve
+
+
+def inspect(source: Any, **options: Any) -> Inspection:
+    """What is in a program.
+
+    Args:
+        source: an artifact, the path of a `.vmfb`, or what `qmlir.compile` takes.
+        options: `start` and `parameters`, as for `qmlir.compile`, for a source.
+
+    Raises:
+        ArtifactError, ParseError, VerifyError: a file that is damaged or wrong.
+    """
+    if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb":
+        source = Artifact.open(source)
+    return of_artifact(source) if isinstance(source, Artifact) else _of_program(source, options)
+
+
+def _of_program(source: Any, options: Mapping[str, Any]) -> Inspection:
+    found: dict[str, Any] = {}
+
+    def look(level: str, module: Any) -> None:
+        manifest = describe(module, cpu, given)
+        constants, weights = _constant_bytes(module)
+        found.update(manifest, constants=constants, constant_bytes=weights)
+
+    cpu = resolve("cpu")
+    start = options.get("start", "import")
+    given = Options(start=start, parameters=dict(options.get("parameters") or {}))
+    run_compiler(builder(source), cpu, given, until=start, after=look)
+    name = str(source) if isinstance(source, (str, os.PathLike)) and "\n" not in str(source) else "program"
+    return Inspection({
+        "name": name,
+        "level": start,
+        "versions": {"qmlir": __version__},
+        "functions": {n: str(Signature.from_json(f)) for n, f in found["functions"].items()},
+        "ops": found["ops"],
+        "schemes": found["schemes"],
+        "constants": found["constants"],
+        "constant_bytes": found["constant_bytes"],
+        "parameters": found["parameter_types"],
+    })  # fmt: skip
+
+
+def _constant_bytes(module: Any) -> tuple[int, int]:
+    """How many tensor constants there are, and their bytes when none is repeated."""
+    from math import prod
+
+    sizes: list[int] = []
+    for op in collect(module, "arith.constant", where=lambda op: isinstance(op.results[0].type, ir.RankedTensorType)):
+        t = op.results[0].type
+        bits = getattr(t.element_type, "width", 64)
+        sizes.append(prod(t.get_dim_size(i) for i in range(t.rank)) * bits // 8)
+    return len(sizes), sum(sizes)

@@ -1,0 +1,394 @@
+"""`qmlir.bench`: how fast compiled programs are, measured in alternation, and how near that is to the machine's limits.
+
+The parts are usable alone: `alternate` times any callables, `limits` measures a CPU.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import settings
+from ..checking.onnxruntime import open as open_peer
+from ..compiler.compilation import compile
+from ..dialect.dtypes import Array
+from ..errors import UsageError
+from ..report import html
+from ..runtime import inputs
+from ..runtime.artifact import Artifact
+from ..runtime.program import load
+from ..targets import resolve
+from ..targets.strategy import seconds_text
+
+Step = Callable[[str], None]
+
+
+def peak_memory() -> int:
+    """The most bytes that this process has held in memory."""
+    # Not `ru_maxrss` on Linux: there it starts at that of the process that started this one.
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+
+
+# ---------------------------------------------------------------------------------------------------------- timing
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of single calls."""
+
+    samples: tuple[float, ...] = field(repr=False)
+
+    @property
+    def median(self) -> float:
+        return self.quantile(0.5)
+
+    @property
+    def p10(self) -> float:
+        return self.quantile(0.1)
+
+    @property
+    def p90(self) -> float:
+        return self.quantile(0.9)
+
+    def quantile(self, q: float) -> float:
+        return float(np.quantile(self.samples, q))
+
+
+def alternate(
+    functions: Sequence[Callable[[], object]], *, seconds: float = 1.0, warmup: int = 3, repeats: int | None = None,
+    step: Step = lambda text: None,
+) -> list[Timing]:  # fmt: skip
+    """Time callables in alternation, so that what changes on the machine meets all of them alike.
+
+    Each round calls every function in bursts of about a millisecond; one sample is the mean of a burst.
+
+    Args:
+        seconds: how long to measure all together, when `repeats` is not given; at least five rounds.
+        warmup: calls of each before.
+    """
+    for function in functions:
+        for _ in range(warmup):
+            function()
+    bursts = [max(1, min(1000, int(1e-3 / max(_once(f), 1e-9)))) for f in functions]
+    samples: list[list[float]] = [[] for _ in functions]
+    end, rounds = time.perf_counter() + seconds, 0
+    while rounds < (repeats or 5) or (repeats is None and time.perf_counter() < end):
+        order = range(len(functions)) if rounds % 2 == 0 else reversed(range(len(functions)))
+        for i in order:
+            start = time.perf_counter()
+            for _ in range(bursts[i]):
+                functions[i]()
+            samples[i].append((time.perf_counter() - start) / bursts[i])
+        rounds += 1
+        if rounds % 16 == 0:
+            step(f"measuring, round {rounds}")
+    return [Timing(tuple(s)) for s in samples]
+
+
+def _once(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+# ---------------------------------------------------------------------------------------------------------- limits
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a machine can do at most: operations a second (two a multiply-add) and bytes a second. `source` says where
+    the figures are from."""
+
+    operations: float | None
+    bandwidth: float | None
+    source: str
+
+
+# int8 multiply-adds for one f32 multiply-add of the same vector width: vpdpbusd and the dot products of Arm do four
+# (Intel 64 and Arm manuals), a pair of vpmaddwd and vpaddd one; AMX's tdpbssd does 1024 a cycle where AVX-512 does 32.
+_INT8_RATIO = (("amx-int8", 32.0), ("avx512vnni", 4.0), ("avxvnni", 4.0), ("i8mm", 8.0), ("dotprod", 4.0))
+
+
+def limits(artifact: Artifact) -> Limits:
+    """The limits for a program: published figures of a GPU's product; of this CPU, f32 products of numpy's BLAS and
+    reads of memory, measured here, times what its int8 instruction does more."""
+    target = resolve(artifact.target)
+    types = {row["lhs"] for row in artifact.manifest.get("strategies", [])}
+    if target.peak is not None:
+        rates = [r for t in types if (r := target.peak.rate(t)) is not None]
+        return Limits(min(rates, default=None), target.peak.bandwidth, f"published, {target.peak.product}")
+    if target.backend != "cpu":
+        return Limits(None, None, f"no published figures for {target.spelling}")
+    f32, bandwidth = measured_cpu()
+    integer = bool(types) and all(t.lstrip("u") in ("i8", "i4") for t in types)
+    name, ratio = (
+        next(((n, r) for n, r in _INT8_RATIO if n in target.cpu_features), ("", 1.0)) if integer else ("", 1.0)
+    )
+    more = f", int8 by {name} {ratio:g} times that" if name else ""
+    return Limits(f32 * ratio, bandwidth, f"measured here: f32 products of numpy, reads of memory{more}")
+
+
+def _best(function: Callable[[], object], seconds: float = 0.25) -> float:
+    """The shortest of the calls that fit into some time, five at least: what else the machine does is left out."""
+    end, best, calls = time.perf_counter() + seconds, float("inf"), 0
+    while calls < 5 or time.perf_counter() < end:
+        best, calls = min(best, _once(function)), calls + 1
+    return best
+
+
+_measured: tuple[float, float] | None = None
+
+
+def measured_cpu() -> tuple[float, float]:
+    """f32 operations a second of numpy's BLAS, and bytes a second of reading memory; measured once a process, in about
+    half a second."""
+    global _measured
+    if _measured is None:
+        n = 384
+        a = np.ones((n, n), np.float32)
+        out = np.empty_like(a)
+        big = np.ones(1 << 24, np.float32)  # 64 MiB: beyond most caches
+        product = _best(lambda: np.matmul(a, a, out=out))
+        read = _best(lambda: np.dot(big, big))  # the one array, read once a pass
+        _measured = 2 * n**3 / product, big.nbytes / read
+    return _measured
+
+
+# ---------------------------------------------------------------------------------------------------------- bench
+
+
+@dataclass(frozen=True)
+class Row:
+    """One program's figures."""
+
+    name: str
+    target: str
+    timing: Timing
+    operations: float | None  # of one call: two a multiply-add; None when a size is dynamic
+    traffic: int  # bytes of arguments, results and constants
+    limits: Limits
+    vmfb: int
+
+    @property
+    def bound(self) -> float | None:
+        """Seconds that the limits allow at least."""
+        parts = []
+        if self.operations and self.limits.operations:
+            parts.append(self.operations / self.limits.operations)
+        if self.limits.bandwidth:
+            parts.append(self.traffic / self.limits.bandwidth)
+        return max(parts) if parts else None
+
+    @property
+    def share(self) -> float | None:
+        """Share of the roofline: 1 is as fast as the limits allow; None for a peer. The memory side supposes that
+        nothing is cached."""
+        return None if self.bound is None or not self.vmfb else self.bound / self.timing.median
+
+    def to_json(self) -> dict[str, Any]:
+        t = self.timing
+        return {
+            "name": self.name, "target": self.target, "median": t.median, "p10": t.p10, "p90": t.p90,
+            "calls_per_second": 1 / t.median, "samples": len(t.samples), "operations": self.operations,
+            "traffic": self.traffic, "vmfb": self.vmfb, "limits": asdict(self.limits), "roofline_share": self.share,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """What `bench` measured; ratios are to the first row."""
+
+    rows: tuple[Row, ...]
+    threads: int
+    peak_memory: int  # bytes, of the process
+
+    def ratio(self, row: Row) -> float:
+        """How many times as long as the first."""
+        return row.timing.median / self.rows[0].timing.median
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self) -> str:
+        """The figures, 80 columns wide."""
+        lines = [f"{'program':<24} {'median':>9} {'p10':>9} {'p90':>9} {'calls/s':>9} {'roofline':>8} {'ratio':>6}"]
+        for r in self.rows:
+            t = r.timing
+            share = "-" if r.share is None else f"{r.share:.1%}"
+            name = r.name if len(r.name) <= 24 else "..." + r.name[-21:]
+            lines.append(f"{name:<24} {seconds_text(t.median):>9} {seconds_text(t.p10):>9} {seconds_text(t.p90):>9} "
+                         f"{1 / t.median:>9.4g} {share:>8} {self.ratio(r):>6.3g}")  # fmt: skip
+        threads = f"{self.threads} thread" + ("s" if self.threads != 1 else "")
+        lines.append(f"{threads}, peak memory of the process {self.peak_memory / 2**20:.0f} MiB")
+        lines += sorted({f"roofline: {r.limits.source}" for r in self.rows if r.limits.source})
+        if any((r.share or 0) > 1 for r in self.rows):
+            lines.append(
+                "more than the limits allow: the machine was busy when they were measured (--limits states them)"
+            )
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [{**r.to_json(), "ratio": self.ratio(r)} for r in self.rows]
+        return {"threads": self.threads, "peak_memory": self.peak_memory, "rows": rows}
+
+    def to_csv(self) -> str:
+        """A line a program, with a header."""
+        out = io.StringIO()
+        rows = [{k: v for k, v in r.items() if k != "limits"} for r in self.to_json()["rows"]]
+        writer = csv.DictWriter(out, [*rows[0], "threads"], lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({**row, "threads": self.threads})
+        return out.getvalue()
+
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """The roofline with the programs in it where their operations are known, and their ratios as bars: written to
+        `path`, or returned as matplotlib's figure. Needs the extra `plot`."""
+        from ..report.plots import bench
+
+        return bench(self, path)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (r.name, r.target, seconds_text(r.timing.median), seconds_text(r.timing.p10), seconds_text(r.timing.p90),
+             "-" if r.share is None else f"{r.share:.1%}", f"{self.ratio(r):.3g}")
+            for r in self.rows
+        ]  # fmt: skip
+        head = ("program", "target", "median", "p10", "p90", "roofline", "ratio")
+        return html.section(f"{self.threads} threads", html.table(head, rows))
+
+
+def bench(
+    *programs: Any,
+    vs: Any = (),
+    target: str = "cpu",
+    function: str = "main",
+    arguments: Sequence[Array] | None = None,
+    size: int = 4,
+    sizes: Mapping[str, tuple[int, ...]] | None = None,
+    seed: int = 0,
+    seconds: float = 1.0,
+    warmup: int = 3,
+    repeats: int | None = None,
+    stated: Limits | None = None,
+    device: str | None = None,
+    step: Step = lambda text: None,
+    **options: Any,
+) -> BenchReport:
+    """Measure programs in alternation.
+
+    Args:
+        programs, vs: artifacts, paths of `.vmfb` files, or what `qmlir.compile` takes, compiled for `target`. `vs` may
+            also name a peer, `onnxruntime`, which runs the first program where that is an ONNX model.
+        arguments: default: made up from `seed`; `size` for dynamic sizes, `sizes` for whole shapes by name.
+        stated: limits to compare with instead of the ones of `limits`.
+        options: those of `qmlir.compile` for sources, and `parameters` for programs that keep theirs apart.
+
+    Raises:
+        UsageError: nothing to measure. InputError: arguments that do not fit one of the programs.
+    """
+    others = vs if isinstance(vs, (list, tuple)) else [vs]
+    if not (programs or others):
+        raise UsageError("there is no program to measure")
+    subjects: list[_Subject] = []
+    for i, source in enumerate([*programs, *others]):
+        step(f"loading {i + 1} of {len(programs) + len(others)}")
+        if isinstance(source, str) and source in PEERS and i >= len(programs):
+            subjects.append(_peer(source, programs[0] if programs else None, subjects))
+            continue
+        artifact, call = _loaded(source, target, function, device, options)
+        roles = artifact.manifest.get("arguments", {}).get(function)
+        given = list(
+            inputs.make(call.signature, roles, size=size, sizes=sizes, seed=seed) if arguments is None else arguments
+        )
+        subjects.append(_Subject(_name(source), artifact, given, partial(call, *given)))
+    for subject in subjects:
+        subject.run()  # what is wrong with a program is said before anything is measured
+    step("measuring")
+    timings = alternate([s.run for s in subjects], seconds=seconds, warmup=warmup, repeats=repeats, step=step)
+    peak = peak_memory()
+    step("the limits of this machine")
+    rows = tuple(_row(s, t, stated) for s, t in zip(subjects, timings, strict=True))
+    return BenchReport(rows, settings.threads(), peak)
+
+
+# Names that `vs` understands beside programs: an ONNX model by another system.
+PEERS = ("onnxruntime",)
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """What is measured: a program of ours with its artifact, or a peer at the work of the first program."""
+
+    name: str
+    artifact: Artifact | None
+    arguments: Sequence[Array]
+    run: Callable[[], Any]
+
+
+def _loaded(source: Any, target: str, function: str, device: str | None, options: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The artifact of a program and its function."""
+    if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb":
+        artifact = Artifact.open(source)
+    else:
+        artifact = source if isinstance(source, Artifact) else compile(source, target=target, **options)
+    kept = dict(options.get("parameters") or {}) if artifact.manifest.get("parameters") else {}
+    program = load(artifact, device=device, parameters=kept)
+    if function not in program.functions:
+        raise UsageError(f"{_name(source)} has no function {function!r}; it has {', '.join(program.functions)}")
+    return artifact, program.functions[function]
+
+
+def _peer(name: str, model: Any, subjects: Sequence[_Subject]) -> _Subject:
+    """A peer at the first program, which has to be an ONNX model, on as many threads as ours has."""
+    path = model if isinstance(model, (str, os.PathLike)) else getattr(model, "path", None) or model
+    if isinstance(path, (str, os.PathLike)) and Path(path).suffix == ".vmfb":
+        raise UsageError(f"{name} runs ONNX models: give the .onnx file instead of {path}, and it is compiled here")
+    way = open_peer(path, "main", {"threads": settings.threads()})
+    given = subjects[0].arguments
+    return _Subject(name, None, given, lambda: way.run(given))
+
+
+def _row(subject: _Subject, timing: Timing, stated: Limits | None) -> Row:
+    results = subject.run()
+    moved = inputs.bytes_of([*subject.arguments, *(results if isinstance(results, (tuple, list)) else (results,))])
+    artifact = subject.artifact
+    if artifact is None:
+        return Row(subject.name, subject.name, timing, None, moved, stated or Limits(None, None, ""), 0)
+    moved += constant_bytes(artifact)
+    return Row(subject.name, artifact.target, timing, _operations(artifact), moved, stated or limits(artifact),
+               len(artifact.vmfb))  # fmt: skip
+
+
+def constant_bytes(artifact: Artifact) -> int:
+    """Bytes of the constants that the file holds."""
+    import zipfile
+
+    with zipfile.ZipFile(io.BytesIO(artifact.vmfb)) as archive:
+        return sum(e.file_size for e in archive.infolist() if e.filename.endswith(".bin"))
+
+
+def _operations(artifact: Artifact) -> float | None:
+    work = artifact.manifest.get("work")
+    return None if work is None else 2.0 * work
+
+
+def _name(source: Any) -> str:
+    if isinstance(source, Artifact):
+        return str(source.path or "program")
+    return str(source) if isinstance(source, (str, os.PathLike)) and "\n" not in str(source) else "program"
