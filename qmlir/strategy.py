@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from .kernels.attention import Attention
+    from .kernels.pointwise import Pointwise
     from .kernels.rows import Rows
 
 
@@ -124,6 +125,15 @@ class RowsStrategy(Protocol):
     def name(self) -> str: ...
 
     def consider(self, rows: Rows) -> Accept | Decline: ...
+
+
+class PointwiseStrategy(Protocol):
+    """A kernel for elementwise ops from codes to codes. What none accepts stays (`qmlir-code-kernels`)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def consider(self, group: Pointwise) -> Accept | Decline: ...
 
 
 @dataclass(frozen=True)

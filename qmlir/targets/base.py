@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..strategy import AttentionStrategy, RowsStrategy, Strategy
+    from ..strategy import AttentionStrategy, PointwiseStrategy, RowsStrategy, Strategy
 
 RUNS = "runs in the tests"
 FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
@@ -108,6 +108,13 @@ class Target:
         """Kernels for rows, best first; none for a target whose module says nothing of them."""
         module = importlib.import_module(f".{self.backend}.strategies", __package__)
         build: Callable[[Target], tuple[RowsStrategy, ...]] = getattr(module, "rows_strategies", lambda _: ())
+        return build(self)
+
+    def pointwise_strategies(self) -> tuple[PointwiseStrategy, ...]:
+        """Kernels for elementwise ops between codes, best first; none for a target whose module says nothing of
+        them."""
+        module = importlib.import_module(f".{self.backend}.strategies", __package__)
+        build: Callable[[Target], tuple[PointwiseStrategy, ...]] = getattr(module, "pointwise_strategies", lambda _: ())
         return build(self)
 
     def attach(self, module: Any) -> None:

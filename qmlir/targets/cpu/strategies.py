@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...strategy import AttentionStrategy, Contraction, Knob, RowsStrategy, Strategy
+from ...strategy import AttentionStrategy, Contraction, Knob, PointwiseStrategy, RowsStrategy, Strategy
 from ..base import Target
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
@@ -80,6 +80,13 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
 def attention_strategies(target: Target) -> tuple[AttentionStrategy, ...]:
     """Kernels for attention, best first."""
     return tuple(Kernel(target, registers) for registers in REGISTERS)
+
+
+def pointwise_strategies(target: Target) -> tuple[PointwiseStrategy, ...]:
+    """Kernels for elementwise ops between codes, best first."""
+    from .kernels.pointwise import PointwiseStrategy as Kernel
+
+    return tuple(Kernel(target, lanes) for lanes in LANES)
 
 
 def rows_strategies(target: Target) -> tuple[RowsStrategy, ...]:
