@@ -22,6 +22,7 @@ from ..model import refuse
 from .common import quantised_input
 from .pooling import max_pool_codes
 from .products import not_raised
+from .resized import nearest, repeats
 
 _LOWEST = {"f16": np.float16(-np.inf), "f32": np.float32(-np.inf), "f64": np.float64(-np.inf), "i8": np.int8(-128)}
 
@@ -344,8 +345,12 @@ def reshape(op: Any) -> Tensor:
 
 @raises("onnx.Resize")
 def resize(op: Any) -> Tensor:
-    """torch-mlir takes the whole size of the result where ONNX takes the product of size and scale."""
+    """torch-mlir takes the whole size of the result where ONNX takes the product of size and scale. To the nearest
+    element by whole factors: without its arithmetic for each element."""
     x, scales = op.operand(0), op.optional(2)
+    if repeats(op, x) is not None:
+        op.plain = True
+        return nearest(op, x)
     if op.attributes.get("coordinate_transformation_mode", "half_pixel") != "align_corners" or scales is None:
         raise NotQuantised("as it is")
     if scales.array is not None and not scales.array.size:
