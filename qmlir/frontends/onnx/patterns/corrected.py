@@ -16,13 +16,14 @@ from ...._mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....ir import build
 from ....ir.scalars import const, sigmoid
-from ...raising import NotQuantised, Tensor, raises
+from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import elementwise
 from ..model import refuse
 from .common import quantised_input
 from .pooling import max_pool_codes
-from .products import not_raised
+from .products import keep, not_raised
 from .resized import nearest, repeats
+from .transposed import transposed_product
 
 _LOWEST = {"f16": np.float16(-np.inf), "f32": np.float32(-np.inf), "f64": np.float64(-np.inf), "i8": np.int8(-128)}
 
@@ -216,20 +217,27 @@ def _window_pads(op: Any, x: Tensor) -> list[int]:
 
 @raises("onnx.ConvTranspose")
 def conv_transpose(op: Any) -> Tensor:
-    """In groups, which torch-mlir does not convert: of one channel each, a convolution of the input with zeros between
-    its elements; else each group by itself. With uneven pads: without, and cut off."""
+    """Of dequantised values: see `transposed`. Of floats in groups, which torch-mlir does not convert: of one channel
+    each, a convolution of the input with zeros between its elements; else each group by itself. With uneven pads:
+    without, and cut off."""
+    why = ""
+    if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
+        try:
+            return keep(op, transposed_product(op))
+        except Decline as e:
+            why = str(e)
     x, weight, bias = op.operand(0), op.operand(1), op.optional(2)
     groups = int(op.attributes.get("group", 1))
     space = len(x.shape) - 2
     pads = list(op.attributes.get("pads", []))
     uneven = pads[:space] != pads[space:] and "output_shape" not in op.attributes
     if groups == 1 and not uneven:
-        not_raised(op)  # which declines
+        raise Decline(why) if why else NotQuantised("as it is")
     channels, out = weight.shape[:2]
     if channels is None or out is None or channels % groups:
         raise refuse(f"a ConvTranspose in groups needs static channels that {groups} divides", op.where)
-    if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
-        op.left("ConvTranspose of dequantised values has no integer form")
+    if why:
+        op.left(why)
     if channels == groups > 1:
         made = _depthwise_transposed(op, x, weight, bias)
         if made is not None:
