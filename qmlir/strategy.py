@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from .kernels.attention import Attention
+    from .kernels.code_pooling import CodePooling
     from .kernels.pointwise import Pointwise
     from .kernels.rows import Rows
 
@@ -127,13 +128,13 @@ class RowsStrategy(Protocol):
     def consider(self, rows: Rows) -> Accept | Decline: ...
 
 
-class PointwiseStrategy(Protocol):
-    """A kernel for elementwise ops from codes to codes. What none accepts stays (`qmlir-code-kernels`)."""
+class CodesStrategy(Protocol):
+    """A kernel from codes to codes: elementwise ops, poolings. What none accepts stays (`qmlir-code-kernels`)."""
 
     @property
     def name(self) -> str: ...
 
-    def consider(self, group: Pointwise) -> Accept | Decline: ...
+    def consider(self, group: Pointwise | CodePooling) -> Accept | Decline: ...
 
 
 @dataclass(frozen=True)

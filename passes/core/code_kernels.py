@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...kernels.pointwise import find
+from ...kernels import code_pooling, pointwise
 from ...strategy import Accept
 from ...targets import resolve
 from ..base import Pass, State
@@ -15,38 +15,45 @@ from .lower.dynamic import ROWS
 @dataclass(frozen=True)
 class CodeKernelsPass(Pass):
     """Asks the target's kernels about each chain of elementwise ops that begins and ends with 8-bit codes: dequantised,
-    computed in f32, quantised. A chain of one tensor is a table of 256 codes, evaluated as the reference does."""
+    computed in f32, quantised. A chain of one tensor is a table of 256 codes, evaluated as the reference does. A
+    MaxPool of what codes mean is one of the codes."""
 
     name: ClassVar[str] = "qmlir-code-kernels"
-    summary: ClassVar[str] = "elementwise ops between codes by a table or a kernel of the target"
+    summary: ClassVar[str] = "elementwise ops between codes and poolings by a table or a kernel of the target"
 
     target: str = "cpu"
 
     def run(self, module: Any, state: State) -> None:
-        strategies = resolve(self.target).pointwise_strategies()
+        strategies = resolve(self.target).codes_strategies()
         if not strategies:
             return
         for function in module.body.operations:
             if function.operation.name != "func.func" or not function.operation.regions[0].blocks:
                 continue
-            for op in reversed([o.operation for o in function.operation.regions[0].blocks[0].operations]):
-                _replace(op, strategies)
+            block = function.operation.regions[0].blocks[0]
+            for op in [o.operation for o in block.operations]:
+                _take(op, code_pooling.find(op), strategies)
+            for op in reversed([o.operation for o in block.operations]):
+                if op.name != "linalg.generic" or ROWS in op.attributes:
+                    continue
+                if not any(list(r.uses) for r in op.results):  # only a chain behind it read it
+                    op.erase()
+                    continue
+                group = pointwise.find(op)
+                if group is not None and any(ROWS in step.op.attributes for step in group.steps):
+                    continue
+                if _take(op, group, strategies):
+                    op.erase()
 
 
-def _replace(op: Any, strategies: Any) -> None:
-    if op.name != "linalg.generic":
-        return
-    if not any(list(r.uses) for r in op.results):  # only a chain behind it read it
-        op.erase()
-        return
-    group = None if ROWS in op.attributes else find(op)
-    if group is None or any(ROWS in step.op.attributes for step in group.steps):
-        return
+def _take(op: Any, group: Any, strategies: Any) -> bool:
+    """Whether a kernel does the work of a group, its results that of `op`."""
+    if group is None:
+        return False
     for strategy in strategies:
         answer = strategy.consider(group)
         if isinstance(answer, Accept):
             with op.context, op.location:
                 answer.plan.apply(op)
-            op.erase()
-            return
-
+            return True
+    return False

@@ -99,6 +99,22 @@ def find(root: Any) -> Pointwise | None:
     codes has no need of a kernel)."""
     if not _elementwise(root) or not is_code(root.results[0]):
         return None
+    group = _grown(root)
+    everywhere = [leaf for leaf in group.leaves if len({a for a in leaf.axes if a is not None}) == len(group.shape)]
+    floats = any(_computes(step.op) for step in group.steps)
+    return group if floats and all(is_code(leaf.value) for leaf in (everywhere or group.leaves)) else None
+
+
+def meaning(value: Any) -> Pointwise | None:
+    """The group that makes a tensor of f32 of one tensor of codes, and of nothing else that is no single number."""
+    root = producer(value)
+    if root is None or not _elementwise(root) or str(root.results[0].type.element_type) != "f32":
+        return None
+    group = _grown(root)
+    return group if len(group.leaves) == 1 and enumerable(group) else None
+
+
+def _grown(root: Any) -> Pointwise:
     rank = ir.RankedTensorType(root.results[0].type).rank
     steps: dict[Read, Step] = {}
     leaves: dict[Read, None] = {}
@@ -124,10 +140,6 @@ def find(root: Any) -> Pointwise | None:
         return read
 
     visit(Read(root.results[0], tuple(range(rank))))
-    everywhere = [leaf for leaf in leaves if len({a for a in leaf.axes if a is not None}) == rank]
-    floats = any(_computes(step.op) for step in steps.values())
-    if not floats or any(not is_code(leaf.value) for leaf in (everywhere or leaves)):
-        return None
     return Pointwise(root, tuple(steps.values()), tuple(leaves), constants)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..strategy import AttentionStrategy, PointwiseStrategy, RowsStrategy, Strategy
+    from ..strategy import AttentionStrategy, CodesStrategy, RowsStrategy, Strategy
 
 RUNS = "runs in the tests"
 FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
@@ -110,11 +110,11 @@ class Target:
         build: Callable[[Target], tuple[RowsStrategy, ...]] = getattr(module, "rows_strategies", lambda _: ())
         return build(self)
 
-    def pointwise_strategies(self) -> tuple[PointwiseStrategy, ...]:
-        """Kernels for elementwise ops between codes, best first; none for a target whose module says nothing of
+    def codes_strategies(self) -> tuple[CodesStrategy, ...]:
+        """Kernels from codes to codes, best first; none for a target whose module says nothing of
         them."""
         module = importlib.import_module(f".{self.backend}.strategies", __package__)
-        build: Callable[[Target], tuple[PointwiseStrategy, ...]] = getattr(module, "pointwise_strategies", lambda _: ())
+        build: Callable[[Target], tuple[CodesStrategy, ...]] = getattr(module, "codes_strategies", lambda _: ())
         return build(self)
 
     def attach(self, module: Any) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...strategy import AttentionStrategy, Contraction, Knob, PointwiseStrategy, RowsStrategy, Strategy
+from ...strategy import AttentionStrategy, CodesStrategy, Contraction, Knob, RowsStrategy, Strategy
 from ..base import Target
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
@@ -82,11 +82,12 @@ def attention_strategies(target: Target) -> tuple[AttentionStrategy, ...]:
     return tuple(Kernel(target, registers) for registers in REGISTERS)
 
 
-def pointwise_strategies(target: Target) -> tuple[PointwiseStrategy, ...]:
-    """Kernels for elementwise ops between codes, best first."""
-    from .kernels.pointwise import PointwiseStrategy as Kernel
+def codes_strategies(target: Target) -> tuple[CodesStrategy, ...]:
+    """Kernels from codes to codes, best first."""
+    from .kernels.pointwise import PointwiseStrategy
+    from .kernels.pooling import PoolingStrategy
 
-    return tuple(Kernel(target, lanes) for lanes in LANES)
+    return (*(PointwiseStrategy(target, lanes) for lanes in LANES), PoolingStrategy(target))
 
 
 def rows_strategies(target: Target) -> tuple[RowsStrategy, ...]:

@@ -12,6 +12,7 @@ from ...._mlir import arith, flow, ir, math, tensor
 from ....dialect.dtypes import Array
 from ....ir import build
 from ....kernels.bodies import BodyCloner
+from ....kernels.code_pooling import CodePooling
 from ....kernels.emit import bits
 from ....kernels.outline import function_of, once, unused_name
 from ....kernels.pointwise import Evaluated, Pointwise, Read, divides_by, enumerable, evaluated, sizes_of
@@ -41,8 +42,10 @@ class PointwiseStrategy:
     def name(self) -> str:
         return self.lanes.name.replace("rows", "pointwise")
 
-    def consider(self, group: Pointwise) -> Accept | Decline:
-        """See `strategy.PointwiseStrategy`."""
+    def consider(self, group: Pointwise | CodePooling) -> Accept | Decline:
+        """See `strategy.CodesStrategy`."""
+        if not isinstance(group, Pointwise):
+            return Decline("not elementwise")
         missing = self.lanes.features - set(self.target.cpu_features)
         if missing:
             return Decline(f"{self.target.spelling} lacks {', '.join(sorted(missing))}", "name a CPU that has it")
