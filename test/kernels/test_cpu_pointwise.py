@@ -150,3 +150,35 @@ def test_codes_that_others_read_are_read() -> None:
     np.testing.assert_array_equal(
         second, np.clip(np.rint(np.tanh(g).astype(np.float32) / np.float32(0.01)) + 9, 0, 255)
     )
+
+
+POOLINGS: dict[str, dict[str, Any]] = {
+    "halves": {"kernel_shape": [2, 2], "strides": [2, 2]},
+    "padded": {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    "same": {"kernel_shape": [5, 5], "pads": [2, 2, 2, 2]},
+    "thirds": {"kernel_shape": [2, 3], "strides": [1, 3], "pads": [0, 1, 1, 0]},
+    "ceil": {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+}
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_largest_codes(name: str) -> None:
+    """A MaxPool between two quantisations, on planes of any width and any number of them."""
+    _needs("cpu:x86-64-v4")
+    kind = KINDS[list(POOLINGS).index(name) % 2]
+    made = _chain([("MaxPool", ["a"], POOLINGS[name])], {"xa": _codes(kind, (2, 3, 13, 150))}, dynamic=True)
+    artifact = qmlir.compile(made, target="cpu:x86-64-v4")
+    text = artifact.source("configured")
+    assert "_pooling_0" in text
+    assert "linalg.pooling" not in text
+    for rows in (2, 9):
+        inputs = {"xa": _codes(kind, (rows, 3, 13, 150), rows)}
+        np.testing.assert_array_equal(qmlir.load(artifact).main(*inputs.values()), _meant(made, inputs))
+
+
+def test_windows_with_holes_are_left() -> None:
+    inputs = {"xa": _codes("uint8", (1, 2, 13, 20))}
+    made = _chain([("MaxPool", ["a"], {"kernel_shape": [2, 2], "dilations": [2, 2]})], inputs)
+    artifact = qmlir.compile(made, target="cpu")
+    assert "_pooling_" not in artifact.source("configured")
+    np.testing.assert_array_equal(qmlir.load(artifact).main(*inputs.values()), _meant(made, inputs))

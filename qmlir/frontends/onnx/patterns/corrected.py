@@ -20,13 +20,11 @@ from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import elementwise
 from ..model import refuse
 from .common import quantised_input
+from .pooled import LOWEST, max_pooled, uneven_pads
 from .pooling import max_pool_codes
 from .products import keep, not_raised
 from .resized import nearest, repeats
 from .transposed import transposed_product
-
-_LOWEST = {"f16": np.float16(-np.inf), "f32": np.float32(-np.inf), "f64": np.float64(-np.inf), "i8": np.int8(-128)}
-
 
 def _ints(values: Sequence[int]) -> Tensor:
     return Tensor.constant(np.asarray(values, np.int64))
@@ -185,34 +183,14 @@ def max_pool(op: Any) -> Tensor:
     x = op.operand(0)
     if x.dtype in ("i8", "u8"):
         return max_pool_codes(op)
-    pads = _window_pads(op, x)
-    space = len(pads) // 2
-    if pads[:space] == pads[space:] and op.attributes.get("auto_pad", "NOTSET") == "NOTSET":
+    if not uneven_pads(op, x):
         raise NotQuantised("as it is")
     if len(op.proto.output) > 1 and op.proto.output[1]:
         raise refuse("the indices of a MaxPool with uneven pads are not imported", op.where)
-    if x.dtype not in _LOWEST:
+    if x.dtype not in LOWEST:
         raise refuse(f"a MaxPool of {x.dtype} with uneven pads is not imported", op.where)
-    padded = _made(op, "Pad", x, _ints([0, 0, *pads[:space], 0, 0, *pads[space:]]),
-                   Tensor.constant(np.asarray(_LOWEST[x.dtype])))  # fmt: skip
-    kept = {k: v for k, v in op.attributes.items() if k in ("ceil_mode", "dilations", "kernel_shape", "strides")}
-    return _made(op, "MaxPool", padded, **kept)
-
-
-def _window_pads(op: Any, x: Tensor) -> list[int]:
-    """The pads of a pooling's window, before and behind. Source: ONNX, MaxPool, `auto_pad`."""
-    kernel = [int(k) for k in op.attributes["kernel_shape"]]
-    how, space = op.attributes.get("auto_pad", "NOTSET"), len(kernel)
-    if how in ("NOTSET", "VALID"):
-        return [int(p) for p in op.attributes.get("pads", [0] * 2 * space)] if how == "NOTSET" else [0] * 2 * space
-    strides, dilations = (list(op.attributes.get(n, [1] * space)) for n in ("strides", "dilations"))
-    total = []
-    for k, s, d, size in zip(kernel, strides, dilations, x.shape[2:], strict=True):
-        if size is None:
-            raise refuse(f"{op.op_type} with auto_pad {how} of a dynamic size is not imported; state pads", op.where)
-        total.append(max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0))
-    small, large = [t // 2 for t in total], [t - t // 2 for t in total]
-    return small + large if how == "SAME_UPPER" else large + small
+    op.plain = True
+    return max_pooled(op, x)
 
 
 @raises("onnx.ConvTranspose")

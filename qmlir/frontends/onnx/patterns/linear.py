@@ -182,7 +182,7 @@ def _onto_codes(op: Any, dtype: str, scale: Tensor, zero: Tensor | None) -> Tens
         taken.append(before)
         rest = [before.optional(i) for i in range(len(moves), len(before.proto.input))]
         if before.op_type == "MaxPool":
-            return pooled_codes(op, made[0], before.proto.attribute)
+            return pooled_codes(before, made[0])
         if before.op_type == "Resize":
             return nearest(before, made[0])
         moved: Tensor = op.graph.torch_op(before.proto.op_type, [*made, *rest], before.proto.attribute, before)

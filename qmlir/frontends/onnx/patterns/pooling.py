@@ -188,4 +188,4 @@ def max_pool_codes(op: Any) -> Tensor:
     """A MaxPool of codes, which torch-mlir has for floats: the codes as f32 numbers, which is exact, and back."""
     if len(op.proto.output) > 1 and op.proto.output[1]:
         raise Decline("the indices of a maximum over codes")
-    return pooled_codes(op, op.operand(0), op.proto.attribute)
+    return pooled_codes(op, op.operand(0))
