@@ -27,7 +27,7 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-explicit-sign": ("passes/explicit_sign.mlir", 0), "qmlir-bf16-as-bits": ("passes/bf16_as_bits.mlir", 0),
     "qmlir-expand-bf16": ("passes/expand_bf16.mlir", 0), "qmlir-keep-nan": ("passes/keep_nan.mlir", 0),
     "qmlir-guard-empty": ("passes/guard_empty.mlir", 0), "qmlir-fuse-rows": ("passes/fuse_rows.mlir", 0),
-    "qmlir-row-kernels": ("passes/row_kernels.mlir", 0), "qmlir-attention": ("passes/attention.mlir", 1),
+    "qmlir-row-kernels": ("passes/row_kernels.mlir", 0), "qmlir-code-kernels": ("passes/code_kernels.mlir", 0), "qmlir-attention": ("passes/attention.mlir", 1),
     "qmlir-choose-data-tiling": ("passes/choose_data_tiling.mlir", 0), "qmlir-guard": ("passes/guard.mlir", 1),
     "qmlir-shared-memory": ("passes/shared_memory.mlir", 0),
     "qmlir-sign-matrix-sums": ("passes/sign_matrix_sums.mlir", 0),

@@ -132,4 +132,3 @@ def _cloned(operations: Sequence[Any], known: dict[Any, Any]) -> Any:
 
 def _constant(value: Any) -> Any:
     return arith.constant(value.type, scalar_constant(value))
-

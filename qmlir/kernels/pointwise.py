@@ -276,10 +276,10 @@ def _per_axis(constants: Mapping[Read, Array]) -> bool:
 def _scalar(value: Any) -> Array:
     attribute = scalar_constant(value)
     kind = scalars.numpy_type(value.type)
-    assert attribute is not None and kind is not None
+    assert attribute is not None
+    assert kind is not None
     number = attribute.value
     if kind.kind == "i":  # signless, and shown without its sign by some
         bits = 8 * kind.itemsize
         number = (int(number) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
     return np.asarray(number, kind)
-

@@ -15,7 +15,9 @@ from qmlir.checking.onnxruntime import session
 Z = {"uint8": 117, "int8": -5}
 
 
-def _around(nodes: list[Any], inputs: dict[str, Any], more: dict[str, Any], scale: float = 0.03, opset: int = 20) -> Any:
+def _around(
+    nodes: list[Any], inputs: dict[str, Any], more: dict[str, Any], scale: float = 0.03, opset: int = 20
+) -> Any:
     """A model with `nodes`, from dequantised inputs (`f0`, `f1`, ...) to `r`, quantised."""
     kind = next(iter(inputs.values())).dtype
     parts = {"os": np.float32(scale), "oz": np.asarray(Z[str(kind)], kind), **more}

@@ -26,6 +26,7 @@ from .products import keep, not_raised
 from .resized import nearest, repeats
 from .transposed import transposed_product
 
+
 def _ints(values: Sequence[int]) -> Tensor:
     return Tensor.constant(np.asarray(values, np.int64))
 

@@ -156,8 +156,8 @@ def _small_float(x: Tensor, scale: Tensor, dtype: str, saturate: bool) -> Tensor
 
 def _onto_codes(op: Any, dtype: str, scale: Tensor, zero: Tensor | None) -> Tensor | None:
     """What moves elements between a dequantisation and this quantisation, moved behind it: codes are a quarter of the
-    bytes, and what is then between the two is a table. Codes of the same quantisation are as they were: `(q - z) * s / s`
-    rounds to `q - z`. None where there is nothing to move."""
+    bytes, and what is then between the two is a table. Codes of the same quantisation are as they were: exact, for
+    `(q - z) * s / s` rounds to `q - z`. None where there is nothing to move."""
     if scale.shape or (zero is not None and zero.shape) or dtype not in _DEQUANT:
         return None
     taken: list[Any] = []
@@ -176,8 +176,8 @@ def _onto_codes(op: Any, dtype: str, scale: Tensor, zero: Tensor | None) -> Tens
         moves = _moves(before, dtype, scale)
         if not moves:
             return None
-        made = [codes_at(before, i) for i in moves]
-        if any(m is None for m in made):
+        made = [m for m in (codes_at(before, i) for i in moves) if m is not None]
+        if len(made) < len(moves):
             return None
         taken.append(before)
         rest = [before.optional(i) for i in range(len(moves), len(before.proto.input))]

@@ -1,4 +1,4 @@
-"""MaxPool of numbers and of codes, for the pattern of the operator and for a quantisation that moves in front of one."""
+"""MaxPool of numbers and of codes, for the pattern of the operator and for a quantisation that moves in front."""
 
 from __future__ import annotations
 

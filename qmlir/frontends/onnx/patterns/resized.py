@@ -5,6 +5,7 @@ Source: ONNX, Resize, and onnxruntime's core/providers/cpu/tensor/upsamplebase.h
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,13 @@ def _places(attributes: Any, size: int, factor: int) -> Array | None:
         at = (at + np.float32(0.5)) / f - np.float32(0.5)
     else:
         return None
-    rounding = {
-        "round_prefer_floor": lambda p: np.ceil(p - np.float32(0.5)), "floor": np.floor, "ceil": np.ceil,
-        "round_prefer_ceil": lambda p: np.floor(p + np.float32(0.5)),
-    }.get(attributes.get("nearest_mode", "round_prefer_floor"))  # fmt: skip
+    rounding = _ROUNDINGS.get(attributes.get("nearest_mode", "round_prefer_floor"))
     return None if rounding is None else np.clip(rounding(at), 0, size - 1).astype(np.int64)
+
+
+_ROUNDINGS: dict[str, Callable[[Array], Array]] = {
+    "round_prefer_floor": lambda p: np.ceil(p - np.float32(0.5)),
+    "round_prefer_ceil": lambda p: np.floor(p + np.float32(0.5)),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}

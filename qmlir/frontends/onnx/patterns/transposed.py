@@ -108,4 +108,3 @@ def _each(t: Tensor, times: int) -> Tensor:
     if t.array is None or not t.shape:
         return t
     return Tensor.constant(np.repeat(t.array.reshape(-1), times), t.dtype)
-

@@ -1,5 +1,5 @@
-"""Elementwise ops from codes to codes on x86: a table in registers where the codes of one tensor decide the result, else
-the ops' bodies on vectors."""
+"""Elementwise ops from codes to codes on x86: a table in registers where the codes of one tensor decide the result,
+else the ops' bodies on vectors."""
 
 from __future__ import annotations
 
@@ -352,4 +352,3 @@ class PointwiseKernel:
         f32 = op.results[0].type
         small = RULES["arith.mulf"](cloner, op, [x, e.splat(low, cloner.lanes, f32)])
         return math.fma(x, e.splat(high, cloner.lanes, f32), small)
-

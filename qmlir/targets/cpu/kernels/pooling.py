@@ -42,7 +42,7 @@ class PoolingStrategy:
         missing = LANES[0].features - set(self.target.cpu_features)
         if missing:
             return Decline(f"{self.target.spelling} lacks {', '.join(sorted(missing))}", "name a CPU that has it")
-        n, channels, *_ = sizes_of(group.codes)
+        channels = sizes_of(group.codes)[1]
         if channels is None or 0 in sizes_of(group.op.results[0]):
             return Decline("dynamic channels, or no elements")
         if max(group.strides) > 8 or (group.image[1] or 0) + sum((group.low[1], group.high[1])) > _MOST:
