@@ -34,6 +34,7 @@ PASSES: dict[str, str] = {
     "qmlir-guard-empty": f"{IREE_3_13}.guard_empty:GuardEmptyPass",
     "qmlir-row-kernels": "core.row_kernels:RowKernelsPass",
     "qmlir-fuse-rows": "core.fuse_dynamic_quantize:FuseRowsPass",
+    "qmlir-code-kernels": "core.code_kernels:CodeKernelsPass",
     "qmlir-choose-data-tiling": f"{IREE_3_13}.choose_data_tiling:ChooseDataTilingPass",
     "qmlir-guard": "core.guard:GuardPass",
     "qmlir-shared-memory": f"{IREE_3_13}.shared_memory:SharedMemoryPass",

@@ -11,7 +11,7 @@ from ..core.mlir import ir
 from ..ir.build import INDEXED_READS, ONE_ROW, PADDED_SUMS, POOLED, SMALL_GATHER
 
 if TYPE_CHECKING:
-    from .strategy import AttentionStrategy, RowsStrategy, Strategy
+    from .strategy import AttentionStrategy, CodesStrategy, RowsStrategy, Strategy
 
 # Reasons for a fusion barrier that only the targets that name them have.
 BARRIERS = frozenset({INDEXED_READS, ONE_ROW, PADDED_SUMS, POOLED, SMALL_GATHER})
@@ -115,6 +115,13 @@ class Target:
         """Kernels for rows, best first; none for a target whose module says nothing of them."""
         module = importlib.import_module(f".{self.backend}.strategies", __package__)
         build: Callable[[Target], tuple[RowsStrategy, ...]] = getattr(module, "rows_strategies", lambda _: ())
+        return build(self)
+
+    def codes_strategies(self) -> tuple[CodesStrategy, ...]:
+        """Kernels from codes to codes, best first; none for a target whose module says nothing of
+        them."""
+        module = importlib.import_module(f".{self.backend}.strategies", __package__)
+        build: Callable[[Target], tuple[CodesStrategy, ...]] = getattr(module, "codes_strategies", lambda _: ())
         return build(self)
 
     def attach(self, module: Any) -> None:

@@ -19,6 +19,8 @@ from ..errors import Diagnostic, PassError, UsageError
 
 if TYPE_CHECKING:
     from ..kernels.attention import Attention
+    from ..kernels.code_pooling import CodePooling
+    from ..kernels.pointwise import Pointwise
     from ..kernels.rows import Rows
 
 
@@ -125,6 +127,15 @@ class RowsStrategy(Protocol):
     def name(self) -> str: ...
 
     def consider(self, rows: Rows) -> Accept | Decline: ...
+
+
+class CodesStrategy(Protocol):
+    """A kernel from codes to codes: elementwise ops, poolings. What none accepts stays (`qmlir-code-kernels`)."""
+
+    @property
+    def name(self) -> str: ...
+
+    def consider(self, group: Pointwise | CodePooling) -> Accept | Decline: ...
 
 
 @dataclass(frozen=True)

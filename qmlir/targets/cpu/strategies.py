@@ -13,7 +13,7 @@ from typing import Any
 from ..base import Target
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
-from ..strategy import AttentionStrategy, Contraction, Knob, RowsStrategy, Strategy
+from ..strategy import AttentionStrategy, CodesStrategy, Contraction, Knob, RowsStrategy, Strategy
 from ..widened import WidenedStrategy
 from .kernels import float_micro, micro
 from .kernels.attention import REGISTERS
@@ -81,6 +81,14 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
 def attention_strategies(target: Target) -> tuple[AttentionStrategy, ...]:
     """Kernels for attention, best first."""
     return tuple(Kernel(target, registers) for registers in REGISTERS)
+
+
+def codes_strategies(target: Target) -> tuple[CodesStrategy, ...]:
+    """Kernels from codes to codes, best first."""
+    from .kernels.pointwise import PointwiseStrategy
+    from .kernels.pooling import PoolingStrategy
+
+    return (*(PointwiseStrategy(target, lanes) for lanes in LANES), PoolingStrategy(target))
 
 
 def rows_strategies(target: Target) -> tuple[RowsStrategy, ...]:

@@ -16,14 +16,15 @@ from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....ir import build
 from ....ir.scalars import const, sigmoid
-from ...raising import NotQuantised, Tensor, raises
+from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import elementwise
 from ..model import refuse
 from .common import quantised_input
+from .pooled import LOWEST, max_pooled, uneven_pads
 from .pooling import max_pool_codes
-from .products import not_raised
-
-_LOWEST = {"f16": np.float16(-np.inf), "f32": np.float32(-np.inf), "f64": np.float64(-np.inf), "i8": np.int8(-128)}
+from .products import keep, not_raised
+from .resized import nearest, repeats
+from .transposed import transposed_product
 
 
 def _ints(values: Sequence[int]) -> Tensor:
@@ -183,52 +184,39 @@ def max_pool(op: Any) -> Tensor:
     x = op.operand(0)
     if x.dtype in ("i8", "u8"):
         return max_pool_codes(op)
-    pads = _window_pads(op, x)
-    space = len(pads) // 2
-    if pads[:space] == pads[space:] and op.attributes.get("auto_pad", "NOTSET") == "NOTSET":
+    if not uneven_pads(op, x):
         raise NotQuantised("as it is")
     if len(op.proto.output) > 1 and op.proto.output[1]:
         raise refuse("the indices of a MaxPool with uneven pads are not imported", op.where)
-    if x.dtype not in _LOWEST:
+    if x.dtype not in LOWEST:
         raise refuse(f"a MaxPool of {x.dtype} with uneven pads is not imported", op.where)
-    padded = _made(op, "Pad", x, _ints([0, 0, *pads[:space], 0, 0, *pads[space:]]),
-                   Tensor.constant(np.asarray(_LOWEST[x.dtype])))  # fmt: skip
-    kept = {k: v for k, v in op.attributes.items() if k in ("ceil_mode", "dilations", "kernel_shape", "strides")}
-    return _made(op, "MaxPool", padded, **kept)
-
-
-def _window_pads(op: Any, x: Tensor) -> list[int]:
-    """The pads of a pooling's window, before and behind. Source: ONNX, MaxPool, `auto_pad`."""
-    kernel = [int(k) for k in op.attributes["kernel_shape"]]
-    how, space = op.attributes.get("auto_pad", "NOTSET"), len(kernel)
-    if how in ("NOTSET", "VALID"):
-        return [int(p) for p in op.attributes.get("pads", [0] * 2 * space)] if how == "NOTSET" else [0] * 2 * space
-    strides, dilations = (list(op.attributes.get(n, [1] * space)) for n in ("strides", "dilations"))
-    total = []
-    for k, s, d, size in zip(kernel, strides, dilations, x.shape[2:], strict=True):
-        if size is None:
-            raise refuse(f"{op.op_type} with auto_pad {how} of a dynamic size is not imported; state pads", op.where)
-        total.append(max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0))
-    small, large = [t // 2 for t in total], [t - t // 2 for t in total]
-    return small + large if how == "SAME_UPPER" else large + small
+    op.plain = True
+    return max_pooled(op, x)
 
 
 @raises("onnx.ConvTranspose")
 def conv_transpose(op: Any) -> Tensor:
-    """In groups, which torch-mlir does not convert: of one channel each, a convolution of the input with zeros between
-    its elements; else each group by itself. With uneven pads: without, and cut off."""
+    """Of dequantised values: see `transposed`. Of floats in groups, which torch-mlir does not convert: of one channel
+    each, a convolution of the input with zeros between its elements; else each group by itself. With uneven pads:
+    without, and cut off."""
+    why = ""
+    if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
+        try:
+            return keep(op, transposed_product(op))
+        except Decline as e:
+            why = str(e)
     x, weight, bias = op.operand(0), op.operand(1), op.optional(2)
     groups = int(op.attributes.get("group", 1))
     space = len(x.shape) - 2
     pads = list(op.attributes.get("pads", []))
     uneven = pads[:space] != pads[space:] and "output_shape" not in op.attributes
     if groups == 1 and not uneven:
-        not_raised(op)  # which declines
+        raise Decline(why) if why else NotQuantised("as it is")
     channels, out = weight.shape[:2]
     if channels is None or out is None or channels % groups:
         raise refuse(f"a ConvTranspose in groups needs static channels that {groups} divides", op.where)
-    if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
-        op.left("ConvTranspose of dequantised values has no integer form")
+    if why:
+        op.left(why)
     if channels == groups > 1:
         made = _depthwise_transposed(op, x, weight, bias)
         if made is not None:
@@ -344,8 +332,12 @@ def reshape(op: Any) -> Tensor:
 
 @raises("onnx.Resize")
 def resize(op: Any) -> Tensor:
-    """torch-mlir takes the whole size of the result where ONNX takes the product of size and scale."""
+    """torch-mlir takes the whole size of the result where ONNX takes the product of size and scale. To the nearest
+    element by whole factors: without its arithmetic for each element."""
     x, scales = op.operand(0), op.optional(2)
+    if repeats(op, x) is not None:
+        op.plain = True
+        return nearest(op, x)
     if op.attributes.get("coordinate_transformation_mode", "half_pixel") != "align_corners" or scales is None:
         raise NotQuantised("as it is")
     if scales.array is not None and not scales.array.size:

@@ -24,6 +24,7 @@ from ...tensors import (
 )
 from ..types import ELEMENTS
 from .common import (
+    BYTES,
     Quantised,
     absorb,
     axis_of,
@@ -37,6 +38,7 @@ from .common import (
 )
 from .pooled import pooled_codes
 from .products import Requantise, requantised
+from .resized import nearest, repeats
 
 # Ops that move elements and compute nothing: on codes they do what they do on the numbers.
 MOVES = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Gather", "Expand", "Tile",
@@ -152,31 +154,59 @@ def _small_float(x: Tensor, scale: Tensor, dtype: str, saturate: bool) -> Tensor
 
 
 def _onto_codes(op: Any, dtype: str, scale: Tensor, zero: Tensor | None) -> Tensor | None:
-    """Quantised again as it was: the codes themselves, moved by what stands between. Exact: `(q - z) * s / s` rounds
-    to `q - z`. None where the two quantisations differ."""
-    between: list[Any] = []
-    node, at = op, 0
-    while (q := quantised_input(node, at)) is None or not isinstance(q, Quantised):
+    """What moves elements between a dequantisation and this quantisation, moved behind it: codes are a quarter of the
+    bytes, and what is then between the two is a table. Codes of the same quantisation are as they were: exact, for
+    `(q - z) * s / s` rounds to `q - z`. None where there is nothing to move."""
+    if scale.shape or (zero is not None and zero.shape) or dtype not in _DEQUANT:
+        return None
+    taken: list[Any] = []
+
+    def codes_at(node: Any, at: int) -> Tensor | None:
+        """The codes of an input of a node; None where there are none behind it."""
+        q = quantised_input(node, at)
+        if q is not None:
+            taken.extend(q.nodes)
+            if q.per_tensor and q.codes.dtype == dtype and same(q.scale, scale) and same(q.zero, zero):
+                return q.codes
+            return quantize(real(node.operand(at)), scale, zero, dtype)
         before = node.producer(at)
-        if before is None or before.op_type not in (*MOVES, "MaxPool") or before.uses() != 1:
+        if before is None or before.uses() != 1 or len(before.proto.output) > 1:
             return None
-        if len(before.proto.output) > 1:
+        moves = _moves(before, dtype, scale)
+        if not moves:
             return None
-        between.append(before)
-        node, at = before, 0
-    if any(m.op_type == "MaxPool" for m in between) and (dtype not in ("i8", "u8") or not _positive(scale)):
+        made = [m for m in (codes_at(before, i) for i in moves) if m is not None]
+        if len(made) < len(moves):
+            return None
+        taken.append(before)
+        rest = [before.optional(i) for i in range(len(moves), len(before.proto.input))]
+        if before.op_type == "MaxPool":
+            return pooled_codes(before, made[0])
+        if before.op_type == "Resize":
+            return nearest(before, made[0])
+        moved: Tensor = op.graph.torch_op(before.proto.op_type, [*made, *rest], before.proto.attribute, before)
+        return moved
+
+    direct = quantised_input(op, 0)
+    if direct is not None and not (
+        direct.per_tensor and direct.codes.dtype == dtype and same(direct.scale, scale) and same(direct.zero, zero)
+    ):
         return None
-    if not q.per_tensor or q.codes.dtype != dtype or not same(q.scale, scale) or not same(q.zero, zero):
-        return None
-    codes = q.codes
-    for move in reversed(between):
-        rest = [move.optional(i) for i in range(1, len(move.proto.input))]
-        if move.op_type == "MaxPool":  # the largest number has the largest code: scales are positive
-            codes = pooled_codes(op, codes, move.proto.attribute)
-            continue
-        codes = op.graph.torch_op(move.proto.op_type, [codes, *rest], move.proto.attribute, move)
-    absorb(op, *between, *q.nodes)
-    return codes
+    found = codes_at(op, 0)
+    if found is not None:
+        absorb(op, *taken)
+    return found
+
+
+def _moves(node: Any, dtype: str, scale: Tensor) -> range:
+    """The inputs of a node whose elements it only moves; none for a node that does not."""
+    if node.op_type in MOVES:
+        return range(1)
+    if node.op_type == "Concat":
+        return range(len(node.proto.input))
+    if node.op_type == "MaxPool":  # the largest number has the largest code where the scale is positive
+        return range(1 if dtype in BYTES and _positive(scale) else 0)
+    return range(1 if node.op_type == "Resize" and repeats(node, node.operand(0)) is not None else 0)
 
 
 def _positive(scale: Tensor) -> bool:

@@ -1,21 +1,64 @@
-"""MaxPool of codes, for the pattern of the operator and for a quantisation that moves in front of one."""
+"""MaxPool of numbers and of codes, for the pattern of the operator and for a quantisation that moves in front."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from ....core.mlir import arith
 from ....ir import build
 from ....ir.scalars import i32
+from ....spec import TensorSpec
 from ...raising import Tensor
 from ...tensors import elementwise, number
+from ..model import refuse
+
+LOWEST = {"f16": -np.inf, "f32": -np.inf, "f64": -np.inf, "i8": -128}
 
 
-def pooled_codes(op: Any, x: Tensor, attributes: Sequence[Any]) -> Tensor:
-    """The MaxPool of codes with a node's attributes, at the place of `op`."""
+def pooled_codes(op: Any, x: Tensor) -> Tensor:
+    """The MaxPool `op` of codes: of the codes as f32 numbers, which is exact, and back."""
     numbers = elementwise(lambda v: number(v, x.dtype), [x], "f32")
-    # Apart: IREE 3.13's SPIR-V route is wrong about a pooling that is fused with what makes its operand.
-    numbers = Tensor(numbers.spec, build.apart(numbers.value))
-    pooled = op.graph.torch_op("MaxPool", [numbers], attributes, op)
+    numbers = Tensor(numbers.spec, build.fusion_barrier(numbers.value, build.POOLED))
+    pooled = max_pooled(op, numbers)
     return elementwise(lambda v: arith.trunci(build.element("i8"), arith.fptosi(i32(), v)), [pooled], x.dtype)
+
+
+def max_pooled(op: Any, x: Tensor) -> Tensor:
+    """The MaxPool `op` of a tensor, padded first where its pads are uneven. Not by ONNX's Pad, and not by torch-mlir's
+    pooling: what they make of an infinity IREE 3.13 does not compile outside of a kernel."""
+    import onnx
+
+    pads = uneven_pads(op, x)
+    if not pads:
+        plain: Tensor = op.graph.torch_op("MaxPool", [x], op.proto.attribute, op)
+        return plain
+    half = len(pads) // 2
+    low, high = [0, 0, *pads[:half]], [0, 0, *pads[half:]]
+    value = build.pad(x.value, low, high, build.scalar(LOWEST[x.dtype], build.element(x.dtype)))
+    shape = tuple(None if s is None else s + a + b for s, a, b in zip(x.shape, low, high, strict=True))
+    names = ("ceil_mode", "dilations", "kernel_shape", "strides")
+    kept = [onnx.helper.make_attribute(k, v) for k, v in op.attributes.items() if k in names]
+    made: Tensor = op.graph.torch_op("MaxPool", [Tensor(TensorSpec(shape, x.dtype), value)], kept, op)
+    return made
+
+
+def uneven_pads(op: Any, x: Tensor) -> list[int]:
+    """The pads of a pooling before and behind each axis, where they differ or are not stated; else none. Source: ONNX,
+    MaxPool, `auto_pad`."""
+    kernel = [int(k) for k in op.attributes["kernel_shape"]]
+    how, space = op.attributes.get("auto_pad", "NOTSET"), len(kernel)
+    if how == "VALID":
+        return [0] * 2 * space
+    if how == "NOTSET":
+        pads = [int(p) for p in op.attributes.get("pads", [0] * 2 * space)]
+        return pads if pads[:space] != pads[space:] else []
+    strides, dilations = (list(op.attributes.get(n, [1] * space)) for n in ("strides", "dilations"))
+    total = []
+    for k, s, d, size in zip(kernel, strides, dilations, x.shape[2:], strict=True):
+        if size is None:
+            raise refuse(f"{op.op_type} with auto_pad {how} of a dynamic size is not imported; state pads", op.where)
+        total.append(max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0))
+    small, large = [t // 2 for t in total], [t - t // 2 for t in total]
+    return small + large if how == "SAME_UPPER" else large + small

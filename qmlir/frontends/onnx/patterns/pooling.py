@@ -16,7 +16,7 @@ from ....spec import TensorSpec
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import elementwise, integer, quantised
 from ..model import refuse
-from .common import Quantised, ratio
+from .common import BYTES, Quantised, absorb, quantised_input, ratio
 from .linear import quantize
 from .pointwise import dequantize, output, per_tensor
 from .pooled import pooled_codes
@@ -75,6 +75,55 @@ def _sum(x: Tensor, axes: Sequence[int]) -> Tensor:
             groups[-1].append(1)
     shape = tuple(1 if i in axes else s for i, s in enumerate(x.shape))
     return Tensor(TensorSpec(shape, "i32"), build.expand(made, groups))
+
+
+@raises("onnx.GlobalAveragePool", "onnx.ReduceMean")
+def mean_of_codes(op: Any) -> Tensor:
+    """The mean over the last axes of a dequantised tensor of one scale: `f32(sum(x - zero)) * scale / size`, the sum
+    exact in i32. Any other mean is a float operator."""
+    q = quantised_input(op, 0)
+    axes = None if q is None else _mean_axes(op, len(q.codes.shape))
+    if q is None or axes is None or not q.per_tensor or q.dtype != "f32" or q.codes.dtype not in BYTES:
+        raise NotQuantised("a mean of floats")
+    shape = q.codes.shape
+    outer = len(shape) - len(axes)
+    count = 1
+    for size in shape[outer:]:
+        count *= size or 0
+    if axes != list(range(outer, len(shape))) or not 0 < count < 2**23 or not outer:
+        raise NotQuantised("not over the last axes, of static sizes")
+    rows = build.collapse(q.codes.value, [*([i] for i in range(outer)), list(range(outer, len(shape)))])
+    sizes = build.dims(rows)
+    init = build.filled(sizes[:outer], build.scalar(0, i32()))
+    total = build.generic([build.Arg(rows, tuple(range(outer + 1)))], init, range(outer), outer + 1,
+                          lambda v, acc: arith.addi(acc, integer(v, q.codes.dtype)))  # fmt: skip
+
+    def body(acc: Any, s: Any, *z: Any) -> Any:
+        if z:
+            acc = arith.subi(acc, arith.muli(z[0], build.scalar(count, i32())))
+        return arith.divf(arith.mulf(arith.sitofp(s.type, acc), s), build.scalar(count, s.type))
+
+    extra = [] if q.zero is None else [q.zero]
+    mean = elementwise(body, [Tensor(TensorSpec(shape[:outer], "i32"), total), q.scale, *extra], "f32")
+    absorb(op, *q.nodes)
+    if not int(op.attributes.get("keepdims", 1)):
+        return mean
+    groups = [[s] for s in build.dims(mean.value)]
+    groups[-1] += [1] * len(axes)
+    return Tensor(TensorSpec((*shape[:outer], *[1] * len(axes)), "f32"), build.expand(mean.value, groups))
+
+
+def _mean_axes(op: Any, rank: int) -> list[int] | None:
+    """The axes of a mean, in order; None where they are not constant, or there are none."""
+    if op.op_type == "GlobalAveragePool":
+        return list(range(2, rank))
+    stated = op.attributes.get("axes")
+    given = op.optional(1)
+    if given is not None:
+        stated = given.array
+    elif stated is None and not int(op.attributes.get("noop_with_empty_axes", 0)):
+        stated = range(rank)
+    return None if stated is None else sorted(int(a) % rank for a in stated)
 
 
 def _through_float(op: Any, operator: str, x: Quantised, y: tuple[Tensor, Tensor | None, str], names: Sequence[str],
@@ -139,4 +188,4 @@ def max_pool_codes(op: Any) -> Tensor:
     """A MaxPool of codes, which torch-mlir has for floats: the codes as f32 numbers, which is exact, and back."""
     if len(op.proto.output) > 1 and op.proto.output[1]:
         raise Decline("the indices of a maximum over codes")
-    return pooled_codes(op, op.operand(0), op.proto.attribute)
+    return pooled_codes(op, op.operand(0))

@@ -1,0 +1,59 @@
+"""qmlir-code-kernels: elementwise ops from 8-bit codes to 8-bit codes by a kernel of the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...kernels import code_pooling, pointwise
+from ...targets import resolve
+from ...targets.strategy import Accept
+from ..base import Pass, State
+from .lower.dynamic import ROWS
+
+
+@dataclass(frozen=True)
+class CodeKernelsPass(Pass):
+    """Asks the target's kernels about each chain of elementwise ops that begins and ends with 8-bit codes: dequantised,
+    computed in f32, quantised. A chain of one tensor is a table of 256 codes, evaluated as the reference does. A
+    MaxPool of what codes mean is one of the codes."""
+
+    name: ClassVar[str] = "qmlir-code-kernels"
+    summary: ClassVar[str] = "elementwise ops between codes and poolings by a table or a kernel of the target"
+
+    target: str = "cpu"
+
+    def run(self, module: Any, state: State) -> None:
+        strategies = resolve(self.target).codes_strategies()
+        if not strategies:
+            return
+        for function in module.body.operations:
+            if function.operation.name != "func.func" or not function.operation.regions[0].blocks:
+                continue
+            block = function.operation.regions[0].blocks[0]
+            for op in [o.operation for o in block.operations]:
+                _take(op, code_pooling.find(op), strategies)
+            for op in reversed([o.operation for o in block.operations]):
+                if op.name != "linalg.generic" or ROWS in op.attributes:
+                    continue
+                if not any(list(r.uses) for r in op.results):  # only a chain behind it read it
+                    op.erase()
+                    continue
+                group = pointwise.find(op)
+                if group is not None and any(ROWS in step.op.attributes for step in group.steps):
+                    continue
+                if _take(op, group, strategies):
+                    op.erase()
+
+
+def _take(op: Any, group: Any, strategies: Any) -> bool:
+    """Whether a kernel does the work of a group, its results that of `op`."""
+    if group is None:
+        return False
+    for strategy in strategies:
+        answer = strategy.consider(group)
+        if isinstance(answer, Accept):
+            with op.context, op.location:
+                answer.plan.apply(op)
+            return True
+    return False

@@ -1,0 +1,134 @@
+"""Largest elements under windows of what 8-bit codes mean: as meaning grows with the code, the largest code's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.mlir import arith, ir
+from ..ir import build
+from ..ir.walk import behind, made_by
+from .bodies import scalar_constant
+from .pointwise import Pointwise, evaluated, meaning, sizes_of
+
+_HIDDEN = ("flow.tensor.tie_shape", "util.optimization_barrier")
+
+
+@dataclass(frozen=True)
+class CodePooling:
+    """A `linalg.pooling_nchw_max` of f32 that one tensor of codes decides.
+
+    Attributes:
+        op: the pooling.
+        codes: `[N, C, H, W]`, i8.
+        unsigned: whether codes with the highest bit are the largest; signed otherwise.
+        low, high: elements that the window reaches over the image, before and behind, of H and W.
+        window, strides: of H and W. Windows have no holes, and each holds an element of the image.
+        numbers: makes of codes what is pooled.
+    """
+
+    op: Any
+    codes: Any
+    unsigned: bool
+    low: tuple[int, int]
+    high: tuple[int, int]
+    window: tuple[int, int]
+    strides: tuple[int, int]
+    numbers: Pointwise
+
+    @property
+    def image(self) -> tuple[int | None, ...]:
+        """H and W."""
+        return sizes_of(self.codes)[2:]
+
+
+def find(op: Any) -> CodePooling | None:
+    """None for any other op."""
+    if op.name != "linalg.pooling_nchw_max":
+        return None
+    x, window, out = op.operands
+    fill = made_by(out, "linalg.fill")
+    init = None if fill is None else scalar_constant(fill.operands[0])
+    if init is None or (np.array(op.attributes["dilations"]) != 1).any():
+        return None
+    low, high, least = [0, 0], [0, 0], float(init.value)
+    x = behind(x, *_HIDDEN)
+    if (pad := made_by(x, "tensor.pad")) is not None:
+        before, after = (list(pad.attributes[n]) for n in ("static_low", "static_high"))
+        end = list(pad.regions[0].blocks[0].operations)[-1].operation
+        value = scalar_constant(end.operands[0])
+        if value is None or len(pad.operands) > 1 or any([*before[:2], *after[:2]]) or min(*before, *after) < 0:
+            return None
+        low, high, least = before[2:], after[2:], max(least, float(value.value))
+        x = behind(pad.operands[0], *_HIDDEN)
+    numbers = meaning(x)
+    if numbers is None or sizes_of(numbers.leaves[0].value) != sizes_of(x):
+        return None
+    found = evaluated(numbers)
+    table = np.broadcast_to(found.results[numbers.steps[-1].result], (256,))
+    if not np.isfinite(table).all() or table.min() < least:
+        return None
+    orders = {True: table, False: np.roll(table, 128)}
+    growing = [unsigned for unsigned, t in orders.items() if (np.diff(t) >= 0).all()]
+    sizes, size = sizes_of(x)[2:], sizes_of(window)
+    strides = [int(s) for s in np.array(op.attributes["strides"])]
+    if not growing or None in sizes or None in size:
+        return None
+    out_sizes = sizes_of(op.results[0])[2:]
+    for i in range(2):
+        k, n, o = size[i] or 0, sizes[i] or 0, out_sizes[i] or 0
+        if low[i] >= k or (o - 1) * strides[i] - low[i] >= n:
+            return None  # a window beside the image
+    return CodePooling(op, numbers.leaves[0].value, growing[0], (low[0], low[1]), (high[0], high[1]),
+                       (size[0] or 0, size[1] or 0), (strides[0], strides[1]), numbers)  # fmt: skip
+
+
+def replace(pooling: CodePooling, codes: Any) -> None:
+    """What `codes`, the pooled ones, mean in the place of the result, at the insertion point."""
+    op, group = pooling.op, pooling.numbers
+
+    def body(code: Any) -> Any:
+        made: dict[Any, Any] = {group.leaves[0]: code}
+        for read, array in group.constants.items():
+            made[read] = build.scalar(array.reshape(()).item(), read.value.type.element_type)
+        for step in group.steps:
+            known = dict(zip(step.body.arguments, (made[r] for r in step.reads), strict=False))
+            made[step.result] = _cloned(list(step.body.operations), known)
+        return made[group.steps[-1].result]
+
+    value = build.mapped(codes, op.results[0].type.element_type, body)
+    op.results[0].replace_all_uses_with(value)
+    left = [op, *_sources(op)]
+    for each in left:
+        if not any(list(r.uses) for r in each.results):
+            each.erase()
+
+
+def _sources(op: Any) -> list[Any]:
+    """What the pooling reads through, last first: barriers stay where nothing removes them."""
+    found, value = [], op.operands[0]
+    while (made := made_by(value, "tensor.pad", *_HIDDEN)) is not None:
+        found.append(made)
+        value = made.operands[0]
+    return found
+
+
+def _cloned(operations: Sequence[Any], known: dict[Any, Any]) -> Any:
+    """A body's ops on scalars at the insertion point; the yielded value."""
+    for each in operations:
+        op = each.operation
+        operands = [known[v] if v in known else _constant(v) for v in op.operands]
+        if op.name == "linalg.yield":
+            return operands[0]
+        attributes = {a if isinstance(a, str) else a.name: None for a in op.attributes}
+        made = ir.Operation.create(op.name, results=[r.type for r in op.results], operands=operands,
+                                   attributes={name: op.attributes[name] for name in attributes})  # fmt: skip
+        known.update(zip(op.results, made.results, strict=True))
+    raise AssertionError("a body without a yield")
+
+
+def _constant(value: Any) -> Any:
+    return arith.constant(value.type, scalar_constant(value))

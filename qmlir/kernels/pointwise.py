@@ -1,0 +1,285 @@
+"""Chains of elementwise ops from 8-bit codes to 8-bit codes: dequantise, compute in f32, quantise.
+
+A group has one result and reads leaves: tensors of codes, each over all axes of the result or over some of them, and
+constants. What a byte can hold is few numbers, so that much of a group is known when it is compiled: with one tensor
+of codes all of it (a table of 256 entries), with two what each op gives for every pair of codes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..core.mlir import ir
+from ..dialect.constants import constant_array
+from ..dialect.dtypes import Array
+from ..dialect.reference import scalars
+from ..ir.walk import producer
+from .bodies import scalar_constant, unclonable
+
+# Which axis of the result each axis of a tensor follows, None for one of size 1.
+Axes = tuple[int | None, ...]
+_MOST_CODES = 2  # tensors of codes of which all combinations are tried: 65536
+_MOST_STEPS = 64
+
+
+@dataclass(frozen=True)
+class Read:
+    """A tensor, and which elements of it belong to an element of the result."""
+
+    value: Any
+    axes: Axes
+
+
+@dataclass(frozen=True)
+class Step:
+    """One generic of a group: `reads` for its inputs, in order, and what it makes."""
+
+    op: Any
+    reads: tuple[Read, ...]
+    result: Read
+
+    @property
+    def body(self) -> Any:
+        return self.op.regions[0].blocks[0]
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """A group: its last op, all steps in order, the tensors that it reads, and its constants."""
+
+    root: Any
+    steps: tuple[Step, ...]
+    leaves: tuple[Read, ...]
+    constants: Mapping[Read, Array]
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """Of the result; None for a dynamic size."""
+        return sizes_of(self.root.results[0])
+
+    @property
+    def table(self) -> Array | None:
+        """The result's code for each code of the only leaf, from the byte 0 on; None where there are more leaves."""
+        if len(self.leaves) != 1 or not is_code(self.leaves[0].value) or _per_axis(self.constants):
+            return None
+        found = evaluated(self)
+        return np.asarray(np.broadcast_to(found.results[self.steps[-1].result], (256,))).view(np.uint8)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A group for every combination of codes of its leaves, an axis for each leaf: what each value of a body is, and
+    each result of a step."""
+
+    values: Mapping[Any, Array]
+    results: Mapping[Read, Array]
+
+    def bound(self, value: Any) -> float | None:
+        """The largest magnitude of a value of a body, None where it may be no finite number."""
+        found = self.values.get(value)
+        if found is None or found.dtype.kind != "f" or not np.isfinite(found).all():
+            return None
+        return float(np.abs(found).max())
+
+    def constant(self, value: Any) -> float | None:
+        """A value of a body that is the same for all codes."""
+        found = self.values.get(value)
+        if found is None or not np.isfinite(found.flat[0]) or not (found == found.flat[0]).all():
+            return None
+        return float(found.flat[0])
+
+
+def find(root: Any) -> Pointwise | None:
+    """The group that ends in `root`; None where it is none, or computes with no floats (what only moves the sign bit of
+    codes has no need of a kernel)."""
+    if not _elementwise(root) or not is_code(root.results[0]):
+        return None
+    group = _grown(root)
+    everywhere = [leaf for leaf in group.leaves if len({a for a in leaf.axes if a is not None}) == len(group.shape)]
+    floats = any(_computes(step.op) for step in group.steps)
+    return group if floats and all(is_code(leaf.value) for leaf in (everywhere or group.leaves)) else None
+
+
+def meaning(value: Any) -> Pointwise | None:
+    """The group that makes a tensor of f32 of one tensor of codes, and of nothing else that is no single number."""
+    root = producer(value)
+    if root is None or not _elementwise(root) or str(root.results[0].type.element_type) != "f32":
+        return None
+    group = _grown(root)
+    return group if len(group.leaves) == 1 and enumerable(group) else None
+
+
+def _grown(root: Any) -> Pointwise:
+    rank = ir.RankedTensorType(root.results[0].type).rank
+    steps: dict[Read, Step] = {}
+    leaves: dict[Read, None] = {}
+    constants: dict[Read, Array] = {}
+
+    def visit(read: Read) -> Read:
+        """The value behind views, its step made before."""
+        read = _behind_views(read)
+        if read in steps or read in leaves or read in constants:
+            return read
+        known = constant_array(read.value)
+        if known is not None:
+            constants[read] = known
+            return read
+        op = producer(read.value)
+        if op is None or not _elementwise(op) or len(steps) >= _MOST_STEPS or (op != root and _stored(op)):
+            leaves[read] = None
+            return read
+        inputs = len(op.operands) - 1
+        maps = [m.value for m in op.attributes["indexing_maps"]][:inputs]
+        reads = [visit(Read(v, _followed(m, read.axes))) for v, m in zip(list(op.operands)[:inputs], maps, strict=True)]
+        steps[read] = Step(op, tuple(reads), read)
+        return read
+
+    visit(Read(root.results[0], tuple(range(rank))))
+    return Pointwise(root, tuple(steps.values()), tuple(leaves), constants)
+
+
+def evaluated(group: Pointwise) -> Evaluated:
+    """The group for every combination of codes, as the reference evaluates it. At most two leaves, both of codes, and
+    no constant with more than one element (see `enumerable`)."""
+    results: dict[Read, Array] = {read: array.reshape(()) for read, array in group.constants.items()}
+    for i, leaf in enumerate(group.leaves):
+        shape = [1] * len(group.leaves)
+        shape[i] = 256
+        results[leaf] = np.arange(256, dtype=np.uint8).view(np.int8).reshape(shape)
+    values: dict[Any, Array] = {}
+    for step in group.steps:
+        known = dict(zip(step.body.arguments, (results[r] for r in step.reads), strict=False))
+        for op in (o.operation for o in step.body.operations):
+            operands = [known[v] if v in known else _scalar(v) for v in op.operands]
+            if op.name == "linalg.yield":
+                results[step.result] = operands[0]
+            elif op.name == "arith.constant":
+                known[op.results[0]] = _scalar(op.results[0])
+            else:
+                with np.errstate(all="ignore"):
+                    known[op.results[0]] = np.asarray(scalars.evaluate(op, operands))
+        for value, array in known.items():  # a body may be read under two sets of axes
+            values[value] = array if value not in values else np.append(values[value], array)
+    return Evaluated(values, results)
+
+
+def enumerable(group: Pointwise) -> bool:
+    """Whether all combinations of codes can be tried."""
+    few = len(group.leaves) <= _MOST_CODES and all(is_code(leaf.value) for leaf in group.leaves)
+    return few and not _per_axis(group.constants)
+
+
+def divides_by(found: Evaluated, op: Any) -> tuple[float, float] | None:
+    """`(high, low)` for a quotient whose divisor is one constant, such that `fma(x, high, x * low)` is the quotient, to
+    the bit, for every number that `x` can be; None where there are no such, or where `x` is not known.
+
+    Source: Brisebarre, Muller, Raina, "Accelerating correctly rounded floating-point division when the divisor is known
+    in advance", 2004; here every case is tried. The sign of a zero may differ.
+    """
+    divisor = found.constant(op.operands[1])
+    bound = found.bound(op.operands[0])
+    if divisor is None or bound is None or not 2.0**-60 < abs(divisor) < 2.0**60:
+        return None
+    x = found.values[op.operands[0]]
+    if x.dtype != np.float32:
+        return None
+    high = np.float32(1 / divisor)
+    low = np.float32(1 / divisor - np.float64(high))
+    # The product is exact in f64, the sum is not: where its rounding could matter for the f32, both sides are tried.
+    total = x.astype(np.float64) * np.float64(high) + (x * low).astype(np.float64)
+    wanted = x / np.float32(divisor)
+    sides = (total, np.nextafter(total, -math.inf), np.nextafter(total, math.inf))
+    return (float(high), float(low)) if all((s.astype(np.float32) == wanted).all() for s in sides) else None
+
+
+def is_code(value: Any) -> bool:
+    """Whether a tensor has 8-bit integers."""
+    element = ir.RankedTensorType(value.type).element_type
+    return isinstance(element, ir.IntegerType) and element.width == 8
+
+
+def sizes_of(value: Any) -> tuple[int | None, ...]:
+    """The sizes of a tensor; None for a dynamic one."""
+    kind = ir.RankedTensorType(value.type)
+    return tuple(None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank))
+
+
+def _elementwise(op: Any) -> bool:
+    """Whether it is a generic that makes one tensor, element by element, in a body that has a form on vectors."""
+    if op.name != "linalg.generic" or len(op.results) != 1:
+        return False
+    if any("parallel" not in str(i) for i in op.attributes["iterator_types"]):
+        return False
+    *maps, out = [m.value for m in op.attributes["indexing_maps"]]
+    if out != ir.AffineMap.get_identity(out.n_dims):
+        return False
+    block = op.regions[0].blocks[0]
+    if list(list(block.arguments)[-1].uses) or unclonable(block):
+        return False
+    return all(_positions(m) is not None for m in maps)
+
+
+def _positions(affine_map: Any) -> list[int | None] | None:
+    """The loop that each axis of an operand follows, None for the index 0; None for any other map."""
+    found: list[int | None] = []
+    for x in affine_map.results:
+        if isinstance(x, ir.AffineDimExpr):
+            found.append(x.position)
+        elif isinstance(x, ir.AffineConstantExpr) and x.value == 0:
+            found.append(None)
+        else:
+            return None
+    named = [p for p in found if p is not None]
+    return found if len(set(named)) == len(named) else None
+
+
+def _followed(affine_map: Any, axes: Axes) -> Axes:
+    positions = _positions(affine_map)
+    assert positions is not None
+    return tuple(None if p is None else axes[p] for p in positions)
+
+
+def _behind_views(read: Read) -> Read:
+    """The tensor behind reshapes that add or drop axes of size 1."""
+    while (op := producer(read.value)) is not None and op.name in ("tensor.collapse_shape", "tensor.expand_shape"):
+        before, after = sizes_of(op.operands[0]), sizes_of(op.results[0])
+        wide = [i for i, size in enumerate(before) if size != 1]
+        left = [i for i, size in enumerate(after) if size != 1]
+        if [before[i] for i in wide] != [after[i] for i in left] or (None in before and len(wide) > 1):
+            break
+        axes: list[int | None] = [None] * len(before)
+        for i, j in zip(wide, left, strict=True):
+            axes[i] = read.axes[j]
+        read = Read(op.operands[0], tuple(axes))
+    return read
+
+
+def _stored(op: Any) -> bool:
+    """Whether the result of a step is codes that others read too: they are read, not computed again."""
+    return is_code(op.results[0]) and _computes(op) and len(list(op.results[0].uses)) > 1
+
+
+def _computes(op: Any) -> bool:
+    """Whether there is arithmetic with floats in it."""
+    return any(isinstance(r.type, ir.FloatType) for o in op.regions[0].blocks[0].operations for r in o.results)
+
+
+def _per_axis(constants: Mapping[Read, Array]) -> bool:
+    return any(array.size != 1 for array in constants.values())
+
+
+def _scalar(value: Any) -> Array:
+    attribute = scalar_constant(value)
+    kind = scalars.numpy_type(value.type)
+    assert attribute is not None
+    assert kind is not None
+    number = attribute.value
+    if kind.kind == "i":  # signless, and shown without its sign by some
+        bits = 8 * kind.itemsize
+        number = (int(number) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+    return np.asarray(number, kind)

@@ -1,0 +1,184 @@
+"""Elementwise ops between codes: tables and kernels give what the program means, for every code."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+from support.onnx_models import model
+
+import qmlir
+from qmlir.checking.interpreter import Interpreter
+from qmlir.compiler import parse, text_at
+from qmlir.core.mlir import context, ir
+from qmlir.targets import resolve
+
+KINDS = ("uint8", "int8")
+TARGETS = ("cpu:znver4", "cpu:x86-64-v4", "cpu:x86-64-v3")
+# What stands between a dequantised `a` (and `b`) and the quantisation of `r`.
+UNARY: dict[str, list[tuple[str, list[str], dict[str, Any]]]] = {
+    "sigmoid": [("Sigmoid", ["a"], {})],
+    "hardswish": [("HardSwish", ["a"], {})],
+    "leaky": [("LeakyRelu", ["a"], {"alpha": 0.1})],
+    "silu": [("Sigmoid", ["a"], {}), ("Mul", ["a", 0], {})],
+    "gelu": [("Gelu", ["a"], {})],
+}
+BINARY: dict[str, tuple[str, tuple[int | str, ...], tuple[int | str, ...]]] = {
+    "add": ("Add", (256, 256), (256, 256)),
+    "sub": ("Sub", (256, 256), (256, 256)),
+    "mul": ("Mul", (256, 256), (256, 256)),
+    "column": ("Mul", (256, 256), (256, 1)),
+    "row": ("Add", (256, 256), (256,)),
+    "ragged": ("Add", (3, 5, 71), (3, 1, 71)),
+    "squeeze_excite": ("Mul", (2, 6, 5, 7), (2, 6, 1, 1)),
+    "one": ("Add", (40, 33), ()),
+}
+
+
+def _needs(target: str) -> None:
+    if not set(resolve(target).cpu_features) <= set(resolve("cpu").cpu_features):
+        pytest.skip(f"this host does not run {target}")
+
+
+def _chain(ops: Any, inputs: dict[str, Any], dynamic: bool = False) -> Any:
+    """A model that dequantises its inputs, and quantises what the last of `ops` makes."""
+    kinds = next(iter(inputs.values())).dtype
+    zero = 120 if kinds == np.uint8 else -7
+    parts: dict[str, Any] = {"os": np.float32(0.04), "oz": np.asarray(zero, kinds)}
+    nodes = []
+    for i, name in enumerate(inputs):
+        parts |= {f"{name}s": np.float32(0.03 + 0.017 * i), f"{name}z": np.asarray(zero + 3 * i, kinds)}
+        nodes.append(helper.make_node("DequantizeLinear", [name, f"{name}s", f"{name}z"], [name.removeprefix("x")]))
+    for i, (kind, reads, attributes) in enumerate(ops):
+        read = [r if isinstance(r, str) else f"r{r}" for r in reads]
+        nodes.append(helper.make_node(kind, read, [f"r{i}"], **attributes))
+    nodes.append(helper.make_node("QuantizeLinear", [f"r{len(ops) - 1}", "os", "oz"], ["y"]))
+    return model(nodes, inputs, ["y"], parts, opset=20, dynamic=dynamic)
+
+
+def _meant(made: Any, inputs: dict[str, Any]) -> Any:
+    """What the program gives as the reference evaluates it."""
+    text = text_at(made, "linalg")
+    with context(), ir.Location.unknown():
+        module = parse(text, "-")
+        signed = [x.view(np.int8) for x in inputs.values()]
+        [found] = Interpreter(module).call("main", signed)
+    return found.view(next(iter(inputs.values())).dtype)
+
+
+def _codes(kind: str, shape: tuple[int, ...], seed: int = 0) -> Any:
+    count = int(np.prod(shape))
+    start = np.arange(count) if seed == 0 else np.random.default_rng(seed).permutation(count)
+    return start.astype(np.uint8).view(kind).reshape(shape)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("name", "kind"), list(zip(UNARY, itertools.cycle(KINDS), strict=False)))
+def test_every_code_of_a_chain(name: str, kind: str, target: str) -> None:
+    _needs(target)
+    inputs = {"xa": _codes(kind, (2, 3, 91))}
+    made = _chain(UNARY[name], inputs)
+    artifact = qmlir.compile(made, target=target)
+    text = artifact.source("configured")
+    assert ("_table_0" if target == "cpu:znver4" else "_pointwise_0") in text
+    got = qmlir.load(artifact).main(*inputs.values())
+    want = _meant(made, inputs)
+    if target == "cpu:znver4":
+        np.testing.assert_array_equal(got, want)
+    else:  # exp by a polynomial
+        apart = np.abs(got.astype(int) - want.astype(int))
+        assert apart.max() <= 1
+        assert (apart > 0).mean() < 0.01
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("name", "kind"), list(zip(BINARY, itertools.cycle(KINDS), strict=False)))
+def test_every_pair_of_codes(name: str, kind: str, target: str) -> None:
+    _needs(target)
+    op, left, right = BINARY[name]
+    a = np.repeat(_codes(kind, (256,)), 256).reshape(256, 256) if left == (256, 256) else _codes(kind, left, 1)
+    b = np.tile(_codes(kind, (256,)), 256).reshape(256, 256) if right == left == (256, 256) else _codes(kind, right, 2)
+    inputs = {"xa": a, "xb": b}
+    made = _chain([(op, ["a", "b"], {})], inputs)
+    artifact = qmlir.compile(made, target=target)
+    assert "_pointwise_0" in artifact.source("configured")
+    np.testing.assert_array_equal(qmlir.load(artifact).main(a, b), _meant(made, inputs))
+
+
+@pytest.mark.parametrize("ops", [UNARY["sigmoid"], [("Add", ["a", "b"], {})]], ids=["table", "pair"])
+def test_any_number_of_rows(ops: Any) -> None:
+    _needs("cpu:znver4")
+    names = ["xa", "xb"][: len(ops[0][1])]
+    shape = (3, 4, 37)
+    made = _chain(ops, {n: _codes("uint8", shape) for n in names}, dynamic=True)
+    artifact = qmlir.compile(made, target="cpu:znver4")
+    assert "linalg.generic" not in artifact.source("configured")
+    run = qmlir.load(artifact).main
+    for rows in (1, 2, 300):
+        inputs = {n: _codes("uint8", (rows, 4, 37), i) for i, n in enumerate(names)}
+        np.testing.assert_array_equal(run(*inputs.values()), _meant(made, inputs))
+
+
+def test_the_same_quantisation_is_no_work() -> None:
+    """A table that gives each code itself leaves the codes as they are."""
+    x = _codes("uint8", (4, 64))
+    parts = {"s": np.float32(0.02), "z": np.uint8(9), "one": np.float32(1.0)}
+    nodes = [helper.make_node("DequantizeLinear", ["x", "s", "z"], ["f"]), helper.make_node("Mul", ["f", "one"], ["g"]),
+             helper.make_node("QuantizeLinear", ["g", "s", "z"], ["y"])]  # fmt: skip
+    artifact = qmlir.compile(model(nodes, {"x": x}, ["y"], parts), target="cpu:znver4")
+    assert "flow.dispatch" not in artifact.source("configured")
+
+
+def test_codes_that_others_read_are_read() -> None:
+    """What a chain stores anyway is not computed again by the next."""
+    x = _codes("uint8", (4, 64))
+    parts = {"s": np.float32(0.02), "z": np.uint8(9), "t": np.float32(0.01)}
+    nodes = [helper.make_node("DequantizeLinear", ["x", "s", "z"], ["f"]), helper.make_node("Sigmoid", ["f"], ["g"]),
+             helper.make_node("QuantizeLinear", ["g", "t", "z"], ["y"]),
+             helper.make_node("DequantizeLinear", ["y", "t", "z"], ["h"]), helper.make_node("Tanh", ["h"], ["i"]),
+             helper.make_node("QuantizeLinear", ["i", "t", "z"], ["w"])]  # fmt: skip
+    made = model(nodes, {"x": x}, ["y", "w"], parts)
+    artifact = qmlir.compile(made, target="cpu")
+    first, second = qmlir.load(artifact).main(x)
+    f = ((x.astype(np.float32) - 9) * np.float32(0.02)).astype(np.float64)
+    want = np.clip(np.rint((1 / (1 + np.exp(-f))).astype(np.float32) / np.float32(0.01)) + 9, 0, 255)
+    np.testing.assert_array_equal(first, want)
+    g = ((first.astype(np.float32) - 9) * np.float32(0.01)).astype(np.float64)
+    np.testing.assert_array_equal(
+        second, np.clip(np.rint(np.tanh(g).astype(np.float32) / np.float32(0.01)) + 9, 0, 255)
+    )
+
+
+POOLINGS: dict[str, dict[str, Any]] = {
+    "halves": {"kernel_shape": [2, 2], "strides": [2, 2]},
+    "padded": {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]},
+    "same": {"kernel_shape": [5, 5], "pads": [2, 2, 2, 2]},
+    "thirds": {"kernel_shape": [2, 3], "strides": [1, 3], "pads": [0, 1, 1, 0]},
+    "ceil": {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1},
+}
+
+
+@pytest.mark.parametrize("name", POOLINGS)
+def test_largest_codes(name: str) -> None:
+    """A MaxPool between two quantisations, on planes of any width and any number of them."""
+    _needs("cpu:x86-64-v4")
+    kind = KINDS[list(POOLINGS).index(name) % 2]
+    made = _chain([("MaxPool", ["a"], POOLINGS[name])], {"xa": _codes(kind, (2, 3, 13, 150))}, dynamic=True)
+    artifact = qmlir.compile(made, target="cpu:x86-64-v4")
+    text = artifact.source("configured")
+    assert "_pooling_0" in text
+    assert "linalg.pooling" not in text
+    for rows in (2, 9):
+        inputs = {"xa": _codes(kind, (rows, 3, 13, 150), rows)}
+        np.testing.assert_array_equal(qmlir.load(artifact).main(*inputs.values()), _meant(made, inputs))
+
+
+def test_windows_with_holes_are_left() -> None:
+    inputs = {"xa": _codes("uint8", (1, 2, 13, 20))}
+    made = _chain([("MaxPool", ["a"], {"kernel_shape": [2, 2], "dilations": [2, 2]})], inputs)
+    artifact = qmlir.compile(made, target="cpu")
+    assert "_pooling_" not in artifact.source("configured")
+    np.testing.assert_array_equal(qmlir.load(artifact).main(*inputs.values()), _meant(made, inputs))
