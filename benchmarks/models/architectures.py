@@ -284,3 +284,10 @@ _recurrent("LSTM")
 _recurrent("LSTM", True)
 _recurrent("GRU")
 _recurrent("GRU", True)
+
+# Which models are shown in the quantised forms and the other formats too; the rest in those where they are asked for.
+QUANTISED = (
+    "resnet18", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x0_5", "timm vit_tiny_patch16_224",
+    "timm swin_tiny_patch4_window7_224", "timm convnext_atto", "bert", "distilbert", "llama", "qwen2", "gemma2", "mixtral",
+    "gpt2", "t5", "whisper", "mamba", "lstm", "gru",
+)  # fmt: skip

@@ -253,9 +253,10 @@ def _onnx_4bit(model: Any, args: tuple[Any, ...], architecture: Architecture, dy
 def float64(model: Any, args: tuple[Any, ...]) -> list[Array] | None:
     """The unquantised model evaluated in float64; None for one that computes in f32 whatever it is given."""
     precise = copy.deepcopy(model).double()
-    with torch.no_grad():
-        found = precise(*(a.double() if a.is_floating_point() else a for a in args))
+    try:
+        with torch.no_grad():
+            found = precise(*(a.double() if a.is_floating_point() else a for a in args))
+    except RuntimeError:  # it has f32 in its source
+        return None
     made = [t.numpy() for t in (found if isinstance(found, (tuple, list)) else (found,))]
     return made if all(a.dtype == np.float64 for a in made) else None
-
-

@@ -59,9 +59,11 @@ def measure(name: str, form: str, dynamic: bool, rounds: int) -> dict[str, Any]:
     except Exception as e:  # of torch.compile, the cause is ours
         cause = getattr(e, "inner_exception", None) or e.__cause__ or e
         return {"import": "refused" if isinstance(cause, QmlirError) else "died", "message": _told(cause)}
-    result: dict[str, Any] = {"import": "ok", "compile_cpu_s": round(_cpu() - cpu, 2), "near": made.near,
-                              "compile_s": round(time.perf_counter() - start, 2), "peer": case.peer_name,
-                              "compile_mib": max(0, _peak() - before) >> 20, "error": distance(found, expected)}  # fmt: skip
+    result: dict[str, Any] = {
+        "import": "ok", "near": made.near, "peer": case.peer_name, "error": distance(found, expected),
+        "compile_s": round(time.perf_counter() - start, 2), "compile_cpu_s": round(_cpu() - cpu, 2),
+        "compile_mib": max(0, _peak() - before) >> 20,
+    }  # fmt: skip
     if truth is not None:
         result |= {"error64": distance(found, truth), "peer_error64": distance(expected, truth)}
     if rounds:
