@@ -29,7 +29,7 @@ class Architecture:
 TABLE: dict[str, Architecture] = {}
 
 
-class Outputs(torch.nn.Module):
+class Outputs(torch.nn.Module):  # type: ignore[misc]
     """A model of transformers by the names of its arguments, whose result is a tensor."""
 
     def __init__(self, model: Any, names: tuple[str, ...], result: str, more: Mapping[str, Any]) -> None:
@@ -151,7 +151,7 @@ def _other(name: str, inputs: Mapping[str, Callable[[int], Any]], result: str, k
     TABLE[name] = Architecture(name, "transformers", make, found)
 
 
-class Recurrent(torch.nn.Module):
+class Recurrent(torch.nn.Module):  # type: ignore[misc]
     """A recurrent network of two layers and a product."""
 
     def __init__(self, cell: str, bidirectional: bool) -> None:
@@ -251,12 +251,12 @@ _text("mamba", base={"vocab_size": 128, "hidden_size": 32, "state_size": 8, "num
 _text("mamba2", base={"vocab_size": 128, "hidden_size": 32, "state_size": 8, "num_hidden_layers": 2, "num_heads": 8,
                       "head_dim": 8, "n_groups": 1, "chunk_size": 8})  # fmt: skip
 
-_SEQ = {"vocab_size": 128, "d_model": 64, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4,
+_SEQ: dict[str, Any] = {"vocab_size": 128, "d_model": 64, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4,
         "decoder_attention_heads": 4, "encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "max_position_embeddings": 64,
         "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}  # fmt: skip
 _IDS = {"input_ids": lambda seed: tokens(seed, 120, 12) + 3, "decoder_input_ids": lambda seed: tokens(seed, 120, 6) + 3}
 _BOTH = {0: {0: "batch", 1: "source"}, 1: {0: "batch", 1: "sequence"}}
-_T5 = {"vocab_size": 128, "d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 1, "num_heads": 4,
+_T5: dict[str, Any] = {"vocab_size": 128, "d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 1, "num_heads": 4,
        "decoder_start_token_id": 1}  # fmt: skip
 _other("t5", _IDS, "logits", auto="AutoModelForSeq2SeqLM", dynamic=_BOTH, more={"use_cache": False}, **_T5)
 _other("mt5", _IDS, "logits", auto="AutoModelForSeq2SeqLM", dynamic=_BOTH, more={"use_cache": False}, **_T5)
@@ -266,7 +266,7 @@ _other("whisper", {"input_features": lambda seed: image(seed, 1, 8).reshape(2, 8
            seed + 1, 64, 1)[:, 0, :8], "decoder_input_ids": lambda seed: tokens(seed, 120, 6) + 3}, "logits",
        auto="AutoModelForSpeechSeq2Seq", more={"use_cache": False}, num_mel_bins=8, max_source_positions=32,
        max_target_positions=32, **{k: v for k, v in _SEQ.items() if k != "max_position_embeddings"})  # fmt: skip
-_CLIP = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+_CLIP: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 _other("clip", {"input_ids": lambda seed: tokens(seed, 120, 12) + 3, "pixel_values": lambda seed: image(seed, 32)},
        "logits_per_image", projection_dim=32, dynamic={},
        text_config={**_CLIP, "vocab_size": 128, "max_position_embeddings": 32, "eos_token_id": 2, "bos_token_id": 1},
@@ -288,6 +288,6 @@ _recurrent("GRU", True)
 # Which models are shown in the quantised forms and the other formats too; the rest in those where they are asked for.
 QUANTISED = (
     "resnet18", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x0_5", "timm vit_tiny_patch16_224",
-    "timm swin_tiny_patch4_window7_224", "timm convnext_atto", "bert", "distilbert", "llama", "qwen2", "gemma2", "mixtral",
-    "gpt2", "t5", "whisper", "mamba", "lstm", "gru",
+    "timm swin_tiny_patch4_window7_224", "timm convnext_atto", "bert", "distilbert", "llama", "qwen2", "gemma2",
+    "mixtral", "gpt2", "t5", "whisper", "mamba", "lstm", "gru",
 )  # fmt: skip

@@ -150,6 +150,12 @@ def conv_transpose(
     return depthwise_transposed(x, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
+@_rule(aten.erfc.default, aten.special_erfc.default)
+def erfc(x: Any) -> Any:
+    """As exact as `erf` is: by its share of 1, not of the result where that is far below."""
+    return 1 - torch.erf(x)
+
+
 @_rule(aten.topk.default)
 def top(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """Where the order of the results is left open, which torch-mlir does not convert: the first of all in order."""
