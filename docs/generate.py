@@ -2,7 +2,8 @@
 what the tests of the support matrix found (test/support/matrix.json); onnx.md, the patterns of the ONNX front end and
 what came of the onnx package's tests (test/support/onnx_nodes.json); cases.md, what came of the test cases in
 conformance/; commands.md, the commands with what they print (commands.py); benchmarks-cpu.md, what
-`python -m benchmarks.cpu`, `.decoder` and `.compile` measured (benchmarks/results/*.json).
+`python -m benchmarks.cpu`, `.decoder` and `.compile` measured (benchmarks/results/*.json);
+benchmarks-models.md, what `python -m benchmarks.models` measured.
 
 python docs/generate.py           # write
 python docs/generate.py --check   # exit 1 when a page is out of date
@@ -29,6 +30,7 @@ from pages import errors, layouts, passes, resources, schemes, speed, targets, t
 from benchmarks.compile import section as compile_section
 from benchmarks.cpu.report import page as benchmarks_page
 from benchmarks.decoder import section as decoder_section
+from benchmarks.models.report import page as models_page
 from conformance import report
 
 DOCS = Path(__file__).resolve().parent
@@ -344,6 +346,7 @@ PAGES = {
     "cuda-kernels.md": resources.cuda_page,
     "cases.md": report.page,
     "benchmarks-cpu.md": cpu_benchmarks_page,
+    "benchmarks-models.md": lambda: models_page(_results("models")),
     "tuning.md": tuning_page,
 }
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from ...core.mlir import arith, ir
 from ...ir.build import as_index, collapse, dims, expand, filled, scalar
+from ...ir.scalars import gelu_tanh
 from ...spec import TensorSpec
-from ..raising import Raising, Tensor, register_raising
+from ..raising import Decline, Raising, Tensor, raises, register_raising
+from ..tensors import elementwise
 from .custom_ops import NAMESPACE, OPERATIONS, register
 from .views import reshape_between
 
@@ -88,6 +90,22 @@ def _dynamic_quantize(op: Raising, operands: dict[str, Tensor], attributes: dict
     with op.location:
         zero = filled(dims(scale.value), scalar(0, ir.IntegerType.get_signless(32)))
     return [codes, scale, Tensor(TensorSpec(scale.shape, "i32"), zero)]
+
+
+@raises("torch.aten.gelu")
+def gelu(op: Any) -> Tensor:
+    """With `approximate`: torch-mlir computes it with 0.797724 in the place of sqrt(2 / pi)."""
+    x = op.operand(0)
+    if op.attributes["approximate"] != "tanh" or x.dtype not in ("f32", "f16", "bf16"):
+        raise Decline("converted as it is")
+    half = x.dtype != "f32"  # computed in f32 and rounded once
+
+    def body(v: Any) -> Any:
+        wide = arith.extf(ir.F32Type.get(), v) if half else v
+        return arith.truncf(v.type, gelu_tanh(wide)) if half else gelu_tanh(wide)
+
+    with op.location:
+        return elementwise(body, [x], x.dtype)
 
 
 register()

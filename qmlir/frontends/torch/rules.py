@@ -150,6 +150,12 @@ def conv_transpose(
     return depthwise_transposed(x, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
+@_rule(aten.erfc.default, aten.special_erfc.default)
+def erfc(x: Any) -> Any:
+    """As exact as `erf` is: by its share of 1, not of the result where that is far below."""
+    return 1 - torch.erf(x)
+
+
 @_rule(aten.topk.default)
 def top(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """Where the order of the results is left open, which torch-mlir does not convert: the first of all in order."""
@@ -167,3 +173,24 @@ def grouped_mm(x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtyp
     sizes = offs - torch.nn.functional.pad(offs, (1, 0))[:-1]
     out = FROM_TORCH[out_dtype or x.dtype]
     return torch.ops.qmlir.grouped_matmul(x, weight, group_sizes=sizes.to(torch.int32), out_dtype=out)
+
+
+@_rule(aten.as_strided.default, aten.as_strided_.default)
+def as_strided(x: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Any:
+    """Elements by their places in memory, which for a dense tensor are those of its axes by descending stride. Torch's
+    average over all pixels ends so, to keep the layout with channels last."""
+    if not storage_offset and list(size) == list(x.shape):
+        moved = [n for n, new, old in zip(size, stride, x.stride(), strict=True) if new != old and n != 1]
+        if not moved:
+            return x.clone()  # only axes of one element have other strides
+    if not all(isinstance(n, int) for n in (*x.shape, *size, *stride)) or 0 in (*x.shape, *size):
+        return NotImplemented
+    order = sorted(range(x.dim()), key=lambda i: (-x.stride(i), -x.shape[i]))
+    dense = x.permute(order)
+    if not dense.is_contiguous():
+        return NotImplemented
+    first = x.storage_offset() if storage_offset is None else storage_offset
+    place = torch.full([1] * len(size), first - x.storage_offset())
+    for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
+        place = place + (torch.arange(n) * step).reshape([n if i == axis else 1 for i in range(len(size))])
+    return dense.reshape(-1).index_select(0, place.reshape(-1)).reshape(list(size))

@@ -53,6 +53,21 @@ class Constants(nn.Module):
         return F.scaled_dot_product_attention(q, q, q, attn_mask=self.mask) * self.scale.float()
 
 
+class Values(nn.Module):
+    """Elementwise operators that torch-mlir computes less exactly than torch."""
+
+    def forward(self, x: Any) -> Any:
+        return F.gelu(x, approximate="tanh"), F.gelu(x.bfloat16(), approximate="tanh"), torch.erfc(x)
+
+
+class ChannelsLast(nn.Module):
+    """An average over all pixels whose input has its channels last, and elements picked by their places in memory."""
+
+    def forward(self, x: Any) -> Any:
+        last = x.contiguous(memory_format=torch.channels_last)
+        return F.adaptive_avg_pool2d(last, 1) * 2, torch.as_strided(x.relu(), (2, 3, 5), (192, 9, 2), 4)
+
+
 class Experts(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -85,6 +100,8 @@ CASES = {
     "logic": (Logic, lambda: (torch.randn(2, 6), torch.randint(0, 8, (2, 6)))),
     "images": (Images, lambda: (torch.randn(2, 3, 7, 6),)),
     "constants": (Constants, lambda: (torch.randn(1, 2, 6, 4),)),
+    "values": (Values, lambda: (torch.randn(2, 60),)),
+    "channels_last": (ChannelsLast, lambda: (torch.randn(2, 3, 8, 8),)),
     "float_experts": (FloatExperts, lambda: (torch.randn(12, 32), torch.tensor([3, 5, 5, 12], dtype=torch.int32))),
     "experts": (Experts, lambda: (torch.randn(12, 32).bfloat16(), torch.tensor([3, 5, 5, 12], dtype=torch.int32))),
 }

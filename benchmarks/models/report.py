@@ -1,0 +1,128 @@
+"""The rows for people: lines while it runs, what they add up to, and the page of the documentation."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from .worker import key
+
+Row = dict[str, Any]
+_T = TypeVar("_T")
+
+
+def add(rows: list[Row], row: Row) -> None:
+    """In the place of an earlier measurement of the same row, or at the end."""
+    name = _key(row)
+    rows[:] = [r for r in rows if _key(r) != name] + [row]
+
+
+def _key(row: Row) -> str:
+    return key(row["model"], row["form"], row["dynamic"])
+
+
+def verdict(row: Row) -> str:
+    """`right`, `wrong`, or what became of the import. A quantised model is right where it is as near to the float64
+    evaluation as the peer is, too: codes that differ by one move what is behind them."""
+    if row["import"] != "ok":
+        return str(row["import"])
+    if row["error"] <= row["near"]:
+        return "right"
+    if "error64" in row and row["error64"] <= 1.1 * row["peer_error64"]:
+        return "right"
+    return "wrong"
+
+
+def progress(items: Sequence[_T], name: Callable[[_T], str]) -> Iterator[_T]:
+    """`items`, with a bar on a terminal."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=len(items))
+        for item in items:
+            bar.update(task, description=name(item))
+            yield item
+            bar.advance(task)
+
+
+def line(row: Row) -> str:
+    """A row, while others still run."""
+    text = f"{_key(row):52} {verdict(row):8}"
+    if row["import"] != "ok":
+        return f"{text} {message(row)}"
+    ratio = (
+        "" if "ratio" not in row else f"  {row['ratio']:.2f} of {row['peer']} ({row['p10']:.2f} to {row['p90']:.2f})"
+    )
+    return f"{text} {row['error']:.1e}  {row['compile_cpu_s']:6.1f} s  {row['compile_mib']:5} MiB{ratio}"
+
+
+def message(row: Row, width: int = 300) -> str:
+    """What was said, on one line."""
+    lines = [t.strip() for t in row.get("message", "").splitlines() if t.strip()]
+    return " ".join(lines)[:width]
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """How many rows became what, and the geometric mean of the ratios."""
+    counts: dict[str, int] = {}
+    for r in rows:
+        counts[verdict(r)] = counts.get(verdict(r), 0) + 1
+    ratios = [r["ratio"] for r in rows if "ratio" in r]
+    text = ", ".join(f"{n} {name}" for name, n in sorted(counts.items(), key=lambda c: -c[1]))
+    return text + (
+        f"; ratio {statistics.geometric_mean(ratios):.2f} (geometric mean of {len(ratios)})" if ratios else ""
+    )
+
+
+PAGE = """\
+# Models
+
+*This page is written by `python docs/generate.py` from `benchmarks/results/models-*.json`, which
+`python -m benchmarks.models --json FILE` measures.*
+
+Models of torchvision, timm and transformers with random weights from a seed (`benchmarks/models/architectures.py`),
+small where layers are equal, in the formats of `benchmarks/models/forms.py`. `error` is the largest difference from the
+peer's result as a share of its largest value; for quantised models `from f64` is the same difference from the model
+that is not quantised, evaluated in float64: ours, then the peer's. Compile times are seconds of all CPUs and hold the
+first call; memory is what compiling took beyond what the process had. `ratio` is our time over the peer's on one
+thread, in bursts that take turns: the ratio of the medians, with p10 and p90 of the ratios of single rounds; it is
+empty where time was not measured.
+
+`refused` is a FrontEndError with the operator and its place, `died` any other end, `not made` a model that the tools
+that quantise or export it refuse themselves. What was said of these rows is behind each table.
+"""
+
+
+def page(results: Sequence[dict[str, Any]]) -> str:
+    """The text of docs/benchmarks-models.md."""
+    parts = [PAGE]
+    for result in results:
+        e, rows = result["environment"], result["rows"]
+        packages = ", ".join(f"{n} {v}" for n, v in e["packages"].items())
+        commits = ", ".join(sorted({r["commit"] for r in rows}))
+        parts += [f"\n## {e['cpu']}\n", f"* {summary(rows)}", f"* {packages}; load {e['load']:.1f}; commits {commits}"]
+        for form in dict.fromkeys(r["form"] for r in rows):
+            mine = [r for r in rows if r["form"] == form]
+            parts.append(f"\n### {form}\n\n{summary(mine)}\n")
+            parts.append("| model | shapes | result | error | from f64 | compile s | MiB | ratio | p10 | p90 |\n"
+                         "|---|---|---|---|---|---|---|---|---|---|")  # fmt: skip
+            parts += [_cells(r) for r in mine]
+            missed = [r for r in mine if r["import"] != "ok"]
+            parts += ["", *(f"* `{r['model']}`{' (dynamic)' if r['dynamic'] else ''}: {message(r)}" for r in missed)]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def _cells(r: Row) -> str:
+    shapes = "dynamic" if r["dynamic"] else "static"
+    if r["import"] != "ok":
+        return f"| {r['model']} | {shapes} | {verdict(r)} | | | | | | | |"
+    f64 = f"{r['error64']:.1e} / {r['peer_error64']:.1e}" if "error64" in r else ""
+    ratio = [f"{r[n]:.2f}" if n in r else "" for n in ("ratio", "p10", "p90")]
+    return (f"| {r['model']} | {shapes} | {verdict(r)} | {r['error']:.1e} | {f64} | {r['compile_cpu_s']:.1f} | "
+            f"{r['compile_mib']} | {' | '.join(ratio)} |")  # fmt: skip
