@@ -4,7 +4,8 @@ A tile of a ragged or dynamic size is padded: each thread loads `[1, 1, V]` of `
 `create_mask(1, n, V)`, where `n` is 0 for a row behind the end. IREE 3.13 (MLIR's canonicalisation of
 `shape_cast(create_mask)`) drops all leading unit sizes of a mask when the first of them is the constant 1, so that `n` is
 lost and each row behind the end loads what lies one row behind the operand. A first size that is not constant keeps the
-mask: a sum of one term, whose size IREE does not know but for its bound of 1, is put in front of the operands' sizes.
+mask: a sum of one term, whose size IREE does not know, is put in front of the operands' sizes. Padding asks for a bound of
+that size, which `qmlir-bound-unit-sums` says where IREE has formed the executable.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 
 from .._mlir import arith, ir, linalg
 from .tensors import generic_like, opaque, sizes_of, type_of
+
+UNIT_SUM = "qmlir.unit_sum"  # in the lowering configuration: the first size of the operands is one
 
 
 def loses_masks(op: Any, padded: Collection[int], tiled: Collection[int]) -> bool:
@@ -30,8 +33,7 @@ def loses_masks(op: Any, padded: Collection[int], tiled: Collection[int]) -> boo
 def with_unit_sum(op: Any, at: int) -> Any:
     """The contraction `op` replaced by one with another reduction at iteration dim `at`, of one term."""
     with op.location, ir.InsertionPoint(op):
-        one = arith.constant(ir.IndexType.get(), 1)
-        unit = arith.minui(opaque(one), one)  # the bound is what IREE's padding asks for
+        unit = opaque(arith.constant(ir.IndexType.get(), 1))
         maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
         count = maps[0].n_dims
         kinds = ["reduction"] * (count + 1)

@@ -23,7 +23,7 @@ from .base import Target
 from .detach import detached
 from .gpu import Mma, parse_mma
 from .roofline import element_bytes, roofline
-from .row_masks import loses_masks, with_unit_sum
+from .row_masks import UNIT_SUM, loses_masks, with_unit_sum
 from .tensors import barrier
 
 
@@ -114,6 +114,8 @@ def compilation_info(config: Config, c: Contraction, where: Placement, unit_sum:
     ]
     if padded_dims(config, c, where):
         fields += [f"padding = {row(1, 1, unit=1, **tile)}", "convert_acc_gemm"]
+    if unit_sum is not None:
+        fields.append(UNIT_SUM)
     return (
         "#iree_codegen.compilation_info<"
         f"lowering_config = #iree_gpu.lowering_config<{{{', '.join(fields)}}}>, "
