@@ -326,8 +326,6 @@ def _load_to_lds(b: Builder, size: int, address: Address, fits: Any, addresses: 
     def run(g: Gang) -> None:
         place, on = address(g), _lanes_in_reach(g, fits, size)
         values, unknown = g.reach.load(g, place, on, size)
-        if unknown is not None:
-            unknown = unknown.max(axis=-1)
         base = (np.broadcast_to(m0(g), g.count) & U32(0xFFFF)).astype(I64)[:, None]
         to = base + offset + np.arange(g.lanes) * max(4, size)
         g.shadow.issue(g, LOAD, 0)
