@@ -15,6 +15,7 @@ from .operands import Builder, Operation
 from .shadow import LDS as COUNTER, Fault
 
 U32, I64 = np.uint32, np.int64
+_NOBODY = 0xFFFF  # in the place of an origin's number: LDS itself is
 _MANY = 63  # in the place of a wave's number: several
 
 
@@ -64,7 +65,7 @@ class Lds:
         if beyond is not None and beyond.any():
             values, unknown = self.load(g, np.where(beyond, 0, place), on & ~beyond, size)
             outside = beyond[..., None]
-            found = np.where(outside, 1, np.zeros(values.shape, np.uint16) if unknown is None else unknown)
+            found = np.where(outside, _NOBODY, np.zeros(values.shape, np.uint16) if unknown is None else unknown)
             return np.where(outside, U32(0), values), found.astype(np.uint16)
         offsets = self._offsets(g, place, on, size)
         octets = offsets[..., None] + np.arange(size)
@@ -82,7 +83,7 @@ class Lds:
             self.reader[octets[again]] = (self.reader[octets] | U32(_MANY))[again]
         unknown = None
         if (active & (written == 0)).any() or self.tracked:
-            octet = np.where(active, np.where(written == 0, 1, self.unset[octets]), 0).astype(np.uint16)
+            octet = np.where(active, np.where(written == 0, _NOBODY, self.unset[octets]), 0).astype(np.uint16)
             unknown = octet.reshape(*on.shape, max(1, size // 4), -1).max(axis=-1) if octet.any() else None
         self.bytes += size * int(on.sum())
         if size % 4 == 0 and not (offsets & 3).any():
@@ -192,7 +193,7 @@ def _loaded(g: Gang, registers: int, first: int, parts: Sequence[tuple[Array | N
         if unknown is not None:
             wave, lane, word = np.argwhere(unknown)[0]
             text = f"LDS that nobody wrote (byte {int(place[wave, lane]) + 4 * int(word)})"
-            unknown = np.where(unknown == 1, g.shadow.origin(text), unknown).astype(np.uint16)
+            unknown = np.where(unknown == _NOBODY, g.shadow.origin(text), unknown).astype(np.uint16)
         for i in range(count):
             register = register_bits(first + i, 1)
             if unknown is not None or register & g.shadow.unwritten:
