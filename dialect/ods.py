@@ -113,7 +113,7 @@ class AttrKind:
         raise NotImplementedError
 
     def build(self, value: Any) -> Any:
-        """The attribute of a value as `of` returns it."""
+        """The attribute of a value that `of` returned."""
         raise NotImplementedError
 
 
@@ -366,7 +366,7 @@ class Op:
         """Create the op. Operands are `ir.Value`s; attributes Python values; results types.
 
         Raises:
-            OpError: for a name that the op does not have, or a missing operand.
+            OpError: for a name that the op does not have, a missing operand, or a value of another kind.
         """
         operands: dict[str, Any] = {}
         attributes: dict[str, Any] = {}
@@ -378,7 +378,10 @@ class Op:
                 elif not f.optional:
                     raise OpError(f"operand '{f.name}' is missing")
             elif f.kind == "attr" and f.attribute is not None and value is not None:
-                attributes[f.name] = f.attribute.build(value)
+                try:
+                    attributes[f.name] = f.attribute.build(f.attribute.of(value))
+                except OpError as e:
+                    raise OpError(f"attribute '{f.name}' {e}, but is {value!r}") from None
         if values:
             names = [f.name for f in cls.FIELDS]
             first = sorted(values)[0]

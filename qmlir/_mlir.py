@@ -192,8 +192,9 @@ def raw_data(attribute: Any) -> bytes:
 
 
 def tool_path(name: str) -> Path:
-    """Path of a tool that ships in the compiler's wheel (`iree-opt`, `iree-compile`)."""
-    found = importlib.util.find_spec("iree.compiler")
-    assert found is not None
-    assert found.origin is not None
-    return Path(found.origin).parent / "_mlir_libs" / name
+    """Path of a tool that ships in the compiler's wheel (`iree-opt`, `iree-compile`). Raises UsageError where that is
+    not installed."""
+    compiler_version()
+    import iree.compiler
+
+    return Path(str(iree.compiler.__file__)).parent / "_mlir_libs" / name

@@ -28,7 +28,6 @@ HELD: set[Path] = set()
 def toolchain() -> str:
     """What compiles: versions, and a fingerprint of this package's sources (a checkout changes without a new
     version)."""
-
     import qmlir
 
     h = hashlib.sha256()

@@ -107,8 +107,8 @@ class Operation:
             if name in self.operands:
                 arrays[name] = value
             else:
-                attributes[name] = value
-                key.append((name, tuple(value) if isinstance(value, list) else value))
+                attributes[name] = value = _plain(value)
+                key.append((name, value))
         for name, value in arrays.items():
             if type(value) is not np.ndarray:
                 if isinstance(value, (int, float, np.generic)) or not hasattr(value, "shape"):
@@ -157,7 +157,7 @@ class Operation:
             if value is None:
                 continue
             if name not in self.operands:
-                attributes[name] = value
+                attributes[name] = _plain(value)
             elif isinstance(value, TensorSpec):
                 specs[name] = value
             else:
@@ -272,7 +272,7 @@ class Operation:
 
     def _normalized(self, specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """Every implicit choice made explicit: dtypes from arrays, the mode of a zero point, the bias's stage."""
-        out = {k: tuple(v) if isinstance(v, list) else v for k, v in attributes.items() if v is not None}
+        out = {k: v for k, v in attributes.items() if v is not None}
         if "activation" in out:
             try:
                 out = normalize_epilogue(out)
@@ -364,6 +364,13 @@ def _array(name: str, value: Any) -> Any:
     return to_numpy(value, name)
 
 
+def _plain(value: Any) -> Any:
+    """The value of an attribute, arrays and lists as tuples: it is part of the key that a program is found by."""
+    if hasattr(value, "tolist") and not isinstance(value, type):
+        value = value.tolist()
+    return tuple(map(_plain, value)) if isinstance(value, (list, tuple)) else value
+
+
 _TORCH = ("f32", "f16", "bf16", "i8", "u8", "i32", "i64", "e4m3", "e5m2", "f64")
 
 
@@ -382,7 +389,9 @@ def _spec_of(name: str, value: Any) -> TensorSpec:
         raise UsageError(f"argument {name!r} has the unsupported dtype {array.dtype}") from None
 
 
-_OF_SPARSE_WEIGHT = ("indices", "indptr", "format", "rhs_shape", "block", "rhs_dtype", "packing", "rhs_transposed")
+# Attributes of a sparse product, and what of its weight says them.
+_OF_SPARSE_WEIGHT = {"format": "format", "rhs_shape": "shape", "block": "block", "rhs_dtype": "dtype",
+                     "packing": "packing", "rhs_transposed": "rhs_transposed"}  # fmt: skip
 
 
 class SparseOperation(Operation):
@@ -393,9 +402,10 @@ class SparseOperation(Operation):
         return [Parameter("lhs", kind, annotation="ArrayLike"), Parameter("weight", kind, annotation="SparseWeight")]
 
     def _signature(self, fields: Sequence[Field]) -> Signature:
-        """Without what the weight tells."""
+        """Without what the weight says."""
         found = super()._signature(fields)
-        return found.replace(parameters=[p for p in found.parameters.values() if p.name not in _OF_SPARSE_WEIGHT])
+        implied = (*_OF_SPARSE_WEIGHT, "values", "indices", "indptr")
+        return found.replace(parameters=[p for n, p in found.parameters.items() if n not in implied])
 
     def __call__(self, *args: Any, target: str = "cpu", **kw: Any) -> Any:
         return super().__call__(target=target, **self._spread(args, kw))
@@ -424,12 +434,11 @@ class SparseOperation(Operation):
                 f"the weight of {self.__name__} is a {type(weight).__name__}, but must be a SparseWeight"
                 f"{' or a SparseSpec' if spec else ''}: SparseWeight.from_scipy, from_torch and from_dense make one"
             )
-        told = {"format": weight.format, "rhs_shape": weight.shape, "block": weight.block, "rhs_dtype": weight.dtype,
-                "packing": weight.packing, "rhs_transposed": weight.rhs_transposed}  # fmt: skip
-        for name in (*told, *weight.operands()):
+        implied = {**weight.operands(), **{k: getattr(weight, v) for k, v in _OF_SPARSE_WEIGHT.items()}}
+        for name in implied:
             if every.get(name) is not None:
-                raise UsageError(f"{self.__name__} has no argument {name!r}: the weight tells it")
-        return {**every, **weight.operands(), **told}
+                raise UsageError(f"{self.__name__} has no argument {name!r}: the weight says it")
+        return {**every, **implied}
 
 
 scaled_matmul = Operation(ScaledMatmulOp)

@@ -69,7 +69,6 @@ def dequant(
         scale: broadcasts in blocks against `input`.
         zero_point: shape of its scale.
     """
-
     d = code_dtype(np.asarray(input), dtype)
     q = unpack(np.asarray(input), d.name, packing, length)
     mode = zero_mode_of(zero_mode, zero_point)

@@ -87,7 +87,6 @@ class Report:
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
         """The error of each layer (of each output when there are none) as a picture: written to `path`, or returned as
         matplotlib's figure. Needs the extra `plot`."""
-
         return errors(self, path)
 
     def _repr_html_(self) -> str:

@@ -119,5 +119,4 @@ class Gptq:
 
 def _packed(codes: Array, bits: int) -> Array:
     """Codes `[N, K]` to bytes, low bits first."""
-
     return pack(codes, f"u{bits}", "low_first")

@@ -123,7 +123,6 @@ def _weight(scheme: Scheme, name: str, tensors: Tensors, path: Path) -> Value:
 
 def _shards(path: Path) -> list[Path]:
     """The files that an index names; they lie beside it."""
-
     index = read_json(path)
     weights = index.get("weight_map")
     if not isinstance(weights, dict) or not all(isinstance(v, str) for v in weights.values()):

@@ -116,7 +116,6 @@ class QuantizedWeight:
 
     def dequantize(self) -> Array:
         """The real weight, f32 `[.., N, K]`, by `qmlir.reference.dequantize`."""
-
         n, k = self.shape[-2:]
         d = DTYPES[self.dtype]
         if d.kind == "float":  # one-byte floats have codes of their own type

@@ -102,7 +102,6 @@ def count(
         UsageError: no such function. TargetError: a target that is not emulated. EmulationError: a kernel does what no
         kernel may do. InputError: arguments that do not fit.
     """
-
     rows = []
     for i, source in enumerate(programs):
         name = str(source) if isinstance(source, (str, os.PathLike)) and "\n" not in str(source) else f"program {i}"

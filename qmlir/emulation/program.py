@@ -72,7 +72,6 @@ class Emulated:
 
     def device(self) -> Any:
         """IREE's device."""
-
         number = self.driver.number(self.target)
         return emulated_device(self.driver.backend.driver, number)
 
@@ -103,7 +102,6 @@ def emulated(manifest: Mapping[str, Any], options: Emulation) -> Emulated:
         TargetError: a target that is not emulated, or a process with the vendor's driver.
         UsageError: a part is missing that `qmlir[emulate]` installs.
     """
-
     spelling = str(manifest["target"])
     kind = spelling.partition(":")[0]
     if kind == "cpu":

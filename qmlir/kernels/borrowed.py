@@ -18,7 +18,6 @@ def borrowed(module: Any) -> dict[str, list[int]]:
     A kernel loads at any alignment, where code of IREE's own takes that of its buffers for granted; and no result is
     the memory of such an argument.
     """
-
     found = {}
     for function in public_functions(module):
         blocks = function.regions[0].blocks

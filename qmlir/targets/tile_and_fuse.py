@@ -229,7 +229,6 @@ class MmaPlan:
 def _keep_splats(op: Any) -> None:
     """IREE 3.13 puts a constant of equal elements into the product as a scalar, and then has no operand to give to WMMA
     ("failed to distribute")."""
-
     for i, value in enumerate(list(op.operands)[:2]):
         constant = made_by(value, "arith.constant")
         if constant is not None and getattr(constant.attributes["value"], "is_splat", False):

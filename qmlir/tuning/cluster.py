@@ -23,7 +23,6 @@ def measure_on_worker(
     key: str, default: bytes, candidate: bytes, function: str, size: int, host: str, seconds: float
 ) -> Result:
     """On a worker: a candidate against the default, both as the bytes of their files. Results are plain data."""
-
     with _ALONE:
         try:
             measure.check_host({"host": host})

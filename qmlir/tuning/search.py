@@ -179,5 +179,4 @@ def tune(
 
 def device_name(target: str) -> str:
     """What the times were measured on."""
-
     return present_device(resolve(target)) or "unknown"

@@ -319,7 +319,7 @@ def test_refusals(data: Any) -> None:
         qmlir.ops.sparse_matmul(x)
     with pytest.raises(UsageError, match="takes 2 positional arguments: lhs, weight"):
         qmlir.ops.sparse_matmul(x, weight, x)
-    with pytest.raises(UsageError, match="has no argument 'rhs_transposed': the weight tells it"):
+    with pytest.raises(UsageError, match="has no argument 'rhs_transposed': the weight says it"):
         qmlir.ops.sparse_matmul(x, weight, rhs_transposed=True)
     with pytest.raises(VerifyError, match="K differs: 'lhs'"):
         qmlir.ops.sparse_matmul(data.codes(2, 8), weight)

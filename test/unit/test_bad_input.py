@@ -564,6 +564,14 @@ def test_arguments_are_not_converted_silently(name: str) -> None:
         qmlir.ops.BY_NAME[operation if operation != "dequantize" else "dequant"](*arrays, **more)
 
 
+def test_attributes_may_be_arrays() -> None:
+    image, weight = np.ones((1, 4, 4, 8), np.int8), np.ones((8, 3, 3, 8), np.int8)
+    expected = qmlir.reference.conv2d_q(image, weight, strides=(2, 1), padding=(1, 1, 1, 1), out_dtype="i32")
+    for strides in (np.array([2, 1]), [2, 1], [np.int32(2), 1]):
+        found = qmlir.ops.conv2d_q(image, weight, strides=strides, padding=np.ones(4, np.int64), out_dtype=np.int32)
+        assert np.array_equal(found, expected)
+
+
 def test_the_reference_cuts_no_zero_point() -> None:
     for call in (
         lambda: qmlir.reference.scaled_matmul(LHS, RHS, rhs_zero_point=2.7),

@@ -61,7 +61,6 @@ def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
 
 def _caches(ins: Instruction) -> Operation:
     """What makes stores visible to other workgroups, and theirs to the wave: of scopes that hold all of them."""
-
     wide = True
     if "scope" in ins.fields:
         wide = ins.fields["scope"] >= _DEVICE

@@ -223,7 +223,6 @@ def _int8pack_mm(graph: Graph, node: Node) -> Product | None:
 
 def _int4pack_mm(graph: Graph, node: Node) -> Product | None:
     """tinygemm's weight: `(q - 8) * scale + zero`, packed in an order that depends on the CPU."""
-
     lhs, packed, _, scales_and_zeros = node.args
     weight, both = graph.constant(packed), graph.constant(scales_and_zeros)
     if weight is None or both is None:

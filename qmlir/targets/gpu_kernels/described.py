@@ -21,7 +21,6 @@ def small_floats(c: Contraction) -> bool:
 def described(c: Contraction, planes: bool = False) -> Kernel | Decline:
     """The kernel of a matmul, or of a convolution. `planes`: images whose channels are in front are read as they are;
     else a transposition in front of the kernel brings their channels behind."""
-
     if c.kind == "depthwise_conv2d":
         return Decline("a convolution of each channel alone", "a convolution over several channels")
     if c.op is None:

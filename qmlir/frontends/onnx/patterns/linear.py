@@ -120,7 +120,6 @@ def quantize_linear(op: Any) -> Tensor:
 def quantize(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: str, *, saturate: bool = True) -> Tensor:
     """f32 numbers to codes with a scale that broadcasts. ONNX divides by the scale, where `qmlir.quantize` multiplies
     by its reciprocal: the two are one for powers of two, and otherwise the division comes first, with a scale of 1."""
-
     d = DTYPES[dtype]
     if d.kind != "int":
         return _small_float(x, scale, dtype, saturate)

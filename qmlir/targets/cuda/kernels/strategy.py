@@ -232,7 +232,6 @@ class ProductStrategy(Tiled):
         Raises:
             Unfit: where it is none.
         """
-
         return absorbed(describe(c.op, extended=True).without_gate())
 
     def unlike(self, c: Contraction) -> Decline | None:

@@ -200,7 +200,6 @@ def steps(kernel: Kernel, codes: Array, machine: Amd) -> Iterator[Step]:
 def _multiplied(kernel: Kernel, machine: Amd) -> tuple[str, tuple[str, str] | None]:
     """What an instruction multiplies, and of which formats it is made, if of others: one-byte floats where there is no
     instruction for them become f16, or bf16 where f16 would have subnormal numbers."""
-
     if kernel.rhs.decode is not None:
         return str(kernel.lhs.value.type.element_type), None
     left, right = (str(side.value.type.element_type) for side in (kernel.lhs, kernel.rhs))
@@ -215,7 +214,6 @@ def _step(
     converted: tuple[str, str] | None,
 ) -> Step | None:  # fmt: skip
     """The step, None where it does not exist."""
-
     offset = offset_of(codes, kernel, bits)
     width = 1 if converted is not None else kind.bytes
     block = run * kind.parts

@@ -18,7 +18,6 @@ def _create(name: str, result: Any, operands: list[Any], **attributes: Any) -> A
 def _mulf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
     """A product that a driver may not contract with a following sum (`NoContraction`): the epilogues of
     docs/semantics.md round both."""
-
     kind = operands[0].type
     if not isinstance(kind.element_type, ir.F32Type):
         return None
