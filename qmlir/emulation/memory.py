@@ -47,8 +47,8 @@ class Allocation:
         written: `bool[size]`, which bytes somebody wrote; None where the host can write without being seen.
         tensor: the argument of the program that it holds, where it holds one.
         causes: first byte, last byte, and where what was stored there comes from that nobody wrote.
-        origins: `uint16[size]`, for private memory of an emulator that numbers where unwritten values come from: registers
-            are spilled there, whatever they hold.
+        origins: `uint16[size]`, for private memory, where registers are spilled whatever they hold: the numbers under
+            which an emulator keeps where unwritten values come from.
     """
 
     start: int

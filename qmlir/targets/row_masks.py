@@ -2,10 +2,10 @@
 
 A tile of a ragged or dynamic size is padded: each thread loads `[1, 1, V]` of `[batch, row, k]` with the mask
 `create_mask(1, n, V)`, where `n` is 0 for a row behind the end. IREE 3.13 (MLIR's canonicalisation of
-`shape_cast(create_mask)`) drops all leading unit sizes of a mask when the first of them is the constant 1, so that `n` is
-lost and each row behind the end loads what lies one row behind the operand. A first size that is not constant keeps the
-mask: a sum of one term, whose size IREE does not know, is put in front of the operands' sizes. Padding asks for a bound of
-that size, which `qmlir-bound-unit-sums` says where IREE has formed the executable.
+`shape_cast(create_mask)`) drops all leading unit sizes of a mask when the first of them is the constant 1, so that `n`
+is lost and each row behind the end loads what lies one row behind the operand. A first size that is not constant keeps
+the mask: a sum of one term, whose size IREE does not know, is put in front of the operands' sizes. Padding asks for a
+bound of that size, which `qmlir-bound-unit-sums` says where IREE has formed the executable.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class BoundUnitSumsPass(Pass):
     """
 
     name: ClassVar[str] = "qmlir-bound-unit-sums"
-    summary: ClassVar[str] = "say of a hidden size of one, which keeps the masks of a product, that it is no more (GPUs)"
+    summary: ClassVar[str] = "say of a hidden size of one that it is no more: it keeps the masks of a product (GPUs)"
 
     def run(self, module: Any, state: State) -> None:
         for op in collect(module, "linalg.generic", where=_has_unit_sum):
@@ -39,7 +39,7 @@ def _has_unit_sum(op: Any) -> bool:
 
 
 def _count(load: Any, group: int) -> int:
-    """How many operands a group has: the tensor, its sizes, the offsets, the sizes and the strides of what is loaded."""
+    """How many operands a group has: the tensor, its sizes, then offsets, sizes and strides of what is loaded."""
     return int(list(ir.DenseI32ArrayAttr(load.attributes["operandSegmentSizes"]))[group])
 
 

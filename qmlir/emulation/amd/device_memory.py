@@ -246,9 +246,7 @@ def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: 
     )
 
 
-def _store(
-    b: Builder, size: int, high: bool, address: Address, fits: Any, addresses: int, private: bool
-) -> Operation:
+def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addresses: int, private: bool) -> Operation:
     f = b.instruction.fields
     number = f.get("data", f.get("vsrc", f.get("vdata", 0))) + (256 if f.get("acc") else 0)
     before = b.uses
