@@ -461,3 +461,12 @@ def test_floats_in_scalar_registers(name: str) -> None:
     g.set_exec(np.zeros((2, 32), np.bool_))
     operation_of("gfx1201", instruction(i, i.s), 32).run(g)
     np.testing.assert_array_equal(g.s_f32[6], wanted(*values).astype(np.float32))
+
+
+def test_a_number_that_a_later_chip_gave_to_another_instruction() -> None:
+    """LLVM divides integers with it on gfx90a: `v_mac_f32` with a constant has the number of gfx950's `v_dot2c_f32_bf16`."""
+    i = instructions("gfx90a")
+    g = gang(64)
+    g.f32[1, 0], g.f32[2, 0] = np.arange(64), 1.0
+    operation_of("gfx90a", i.v_dot2c_f32_bf16_e32(i.v[2], 0x4F800000, i.v[1]), 64).run(g)
+    np.testing.assert_array_equal(g.f32[2, 0], np.arange(64, dtype=np.float32) * np.float32(2**32) + np.float32(1))
