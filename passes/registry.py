@@ -37,6 +37,7 @@ PASSES: dict[str, str] = {
     "qmlir-code-kernels": "core.code_kernels:CodeKernelsPass",
     "qmlir-choose-data-tiling": f"{IREE_3_13}.choose_data_tiling:ChooseDataTilingPass",
     "qmlir-guard": "core.guard:GuardPass",
+    "qmlir-bound-unit-sums": f"{IREE_3_13}.bound_unit_sums:BoundUnitSumsPass",
     "qmlir-shared-memory": f"{IREE_3_13}.shared_memory:SharedMemoryPass",
     "qmlir-sign-matrix-sums": f"{IREE_3_13}.sign_matrix_sums:SignMatrixSumsPass",
     "qmlir-check-scaled-products": f"{IREE_3_13}.check_scaled_products:CheckScaledProductsPass",

@@ -47,6 +47,8 @@ class Allocation:
         written: `bool[size]`, which bytes somebody wrote; None where the host can write without being seen.
         tensor: the argument of the program that it holds, where it holds one.
         causes: first byte, last byte, and where what was stored there comes from that nobody wrote.
+        origins: `uint16[size]`, for private memory, where registers are spilled whatever they hold: the numbers under
+            which an emulator keeps where unwritten values come from.
     """
 
     start: int
@@ -55,6 +57,7 @@ class Allocation:
     written: np.ndarray[Any, np.dtype[np.bool_]] | None
     tensor: Tensor | None = None
     causes: list[tuple[int, int, str]] = field(default_factory=list)
+    origins: np.ndarray[Any, np.dtype[np.uint16]] | None = None
 
     @property
     def end(self) -> int:

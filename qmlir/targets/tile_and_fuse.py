@@ -23,6 +23,7 @@ from .base import Target
 from .detach import detached
 from .gpu import Mma, parse_mma
 from .roofline import element_bytes, roofline
+from .row_masks import UNIT_SUM, loses_masks, with_unit_sum
 from .strategy import Accept, Contraction, Decline
 
 
@@ -87,17 +88,23 @@ def place(c: Contraction) -> Placement | None:
     return None if m is None or n is None or not ks else Placement(m, n, ks[-1])
 
 
-def compilation_info(config: Config, c: Contraction, where: Placement) -> str:
-    """The text of the `#iree_codegen.compilation_info` for `c`."""
+def padded_dims(config: Config, c: Contraction, where: Placement) -> set[int]:
+    """The iteration dims that the tile does not divide, or that are dynamic."""
+    steps = {where.m: config.m, where.n: config.n, where.k: config.k}
+    return {dim for dim, step in steps.items() if (size := c.sizes[dim]) is None or size % step}
 
-    def row(default: int, outer_k: int, **chosen: int) -> list[int]:
+
+def compilation_info(config: Config, c: Contraction, where: Placement, unit_sum: int | None = None) -> str:
+    """The text of the `#iree_codegen.compilation_info` for `c`, with another reduction at iteration dim `unit_sum`
+    (`row_masks.with_unit_sum`), which is not tiled."""
+
+    def row(default: int, outer_k: int, unit: int = 0, **chosen: int) -> list[int]:
         values = [outer_k if role == "k" else default for role in c.roles]
         for letter, value in chosen.items():
             values[getattr(where, letter)] = value
-        return values
+        return values if unit_sum is None else [*values[:unit_sum], unit, *values[unit_sum:]]
 
     tile = {"m": config.m, "n": config.n, "k": config.k}
-    padded = any((size := c.sizes[getattr(where, d)]) is None or size % step for d, step in tile.items())
     fields = [
         f"workgroup = {row(1, 0, m=config.m, n=config.n, k=0)}",
         f"reduction = {row(0, 1, m=0, n=0, k=config.k_steps)}",
@@ -105,8 +112,10 @@ def compilation_info(config: Config, c: Contraction, where: Placement) -> str:
         f"mma_kind = #iree_gpu.mma_layout<{config.mma.name}>",
         "promote_operands = [0, 1]",
     ]
-    if padded:
-        fields += [f"padding = {row(1, 1, **tile)}", "convert_acc_gemm"]
+    if padded_dims(config, c, where):
+        fields += [f"padding = {row(1, 1, unit=1, **tile)}", "convert_acc_gemm"]
+    if unit_sum is not None:
+        fields.append(UNIT_SUM)
     return (
         "#iree_codegen.compilation_info<"
         f"lowering_config = #iree_gpu.lowering_config<{{{', '.join(fields)}}}>, "
@@ -191,13 +200,19 @@ class MmaPlan:
     """Set `compilation_info` on the op."""
 
     config: Config
-    info: str
-    padded: bool
+    contraction: Contraction
+    where: Placement
 
     def apply(self, op: Any) -> None:
         op = detached(op)
         _keep_splats(op)
-        op.attributes["compilation_info"] = ir.Attribute.parse(self.info, context=op.context)
+        c, where = self.contraction, self.where
+        unit_sum = None
+        if loses_masks(op, padded_dims(self.config, c, where), {where.m, where.n, where.k}):
+            unit_sum = c.roles.index("k")
+            op = with_unit_sum(op, unit_sum)
+        info = compilation_info(self.config, c, where, unit_sum)
+        op.attributes["compilation_info"] = ir.Attribute.parse(info, context=op.context)
 
     def describe(self) -> Mapping[str, Any]:
         c = self.config
@@ -207,7 +222,7 @@ class MmaPlan:
             "workgroup": [c.m, c.n, c.k],
             "threads": c.threads,
             "subgroup_size": c.subgroup_size,
-            "padded": self.padded,
+            "padded": bool(padded_dims(c, self.contraction, self.where)),
         }
 
 
@@ -268,5 +283,4 @@ class MmaStrategy:
         config = choose(kinds, self.machine, c, where)
         if config is None:
             return Decline("no tile fits the registers and the shared memory", "smaller sizes")
-        info = compilation_info(config, c, where)
-        return Accept(MmaPlan(config, info, "padding" in info), roofline(self.target, c))
+        return Accept(MmaPlan(config, c, where), roofline(self.target, c))

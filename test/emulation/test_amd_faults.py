@@ -404,3 +404,35 @@ def test_code_that_is_none() -> None:
     unknown = code_object("gfx942", [b"\xff\xff\xff\xff"])
     with pytest.raises(qmlir.EmulationError, match="ffffffff at 0x200 is no known instruction of gfx942"):
         Device("gfx942").launch(unknown, 0, threads=64)
+
+
+@pytest.mark.parametrize("through", ["one", "two", "wide store", "private"])
+@pytest.mark.parametrize("word", [0, 1])
+def test_words_of_one_access_are_known_or_not(through: str, word: int) -> None:
+    """LLVM loads two words of LDS for the sake of one, and spills registers of which one was never written."""
+    i = instructions("gfx942")
+    v, s, arrived = i.v, i.s, i.s_waitcnt(simm16=0)
+    place = i.v_lshlrev_b32_e32(v[6], 3, v[0])
+    first, pair = i.ds_write_b32(addr=v[6], data0=v[2]), i.ds_read_b64(v[4:5], addr=v[6])
+    read, write = i.ds_read2_b32, i.ds_write_b64
+    lines = {
+        "one": [place, first, arrived, pair],
+        "two": [place, first, arrived, read(v[4:5], addr=v[6], offset0=0, offset1=1)],
+        "wide store": [place, write(addr=v[6], data0=v[2:3]), arrived, pair],
+        "private": [i.scratch_store_dwordx2(data=v[2:3]), arrived, i.scratch_load_dwordx2(v[4:5])],
+    }[through]  # fmt: skip
+    whole = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), arrived, i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.v_mov_b32_e32(v[2], 5), *lines, arrived,
+        i.global_store_dword(addr=v[1], data=v[4 + word], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    code = code_object("gfx942", whole, lds=512, scratch=8)
+    if word:
+        origin = r"LDS that nobody wrote .byte 4." if through in ("one", "two") else r"a register that nobody wrote"
+        with pytest.raises(qmlir.EmulationError, match=f"what it stores comes from {origin} .v5."):
+            device.launch(code, target, threads=64)
+        return
+    device.launch(code, target, threads=64)
+    np.testing.assert_array_equal(device.read(target, None), np.full(64, 5))

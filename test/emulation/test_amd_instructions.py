@@ -437,3 +437,36 @@ def test_quotients_of_numbers_at_both_ends() -> None:
         got = floats.div_fixup(floats.div_fmas(rest, inverse, quotient, scaled), y, x)
         want = x / y
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=2e-45)
+
+
+SCALAR_FLOATS: dict[str, tuple[Any, Any]] = {
+    "sqrt": (lambda i, s: i.v_s_sqrt_f32(s[6], s[4]), lambda a, b, c: np.sqrt(a)),
+    "rsq": (lambda i, s: i.v_s_rsq_f32(s[6], s[4]), lambda a, b, c: 1 / np.sqrt(a)),
+    "rcp of a negated one": (lambda i, s: i.v_s_rcp_f32(s[6], -s[4]), lambda a, b, c: -1 / a),
+    "fmac": (lambda i, s: i.s_fmac_f32(s[6], s[4], s[5]), lambda a, b, c: a * b + c),
+    "fmaak": (lambda i, s: i.s_fmaak_f32(s[6], s[4], s[5], literal=0x40400000), lambda a, b, c: a * b + 3),
+    "fmamk": (lambda i, s: i.s_fmamk_f32(s[6], s[4], s[5], literal=0x40400000), lambda a, b, c: a * 3 + b),
+    "maximum": (lambda i, s: i.s_maximum_f32(s[6], s[4], s[5]), lambda a, b, c: np.maximum(a, b)),
+}
+
+
+@pytest.mark.parametrize("name", SCALAR_FLOATS)
+def test_floats_in_scalar_registers(name: str) -> None:
+    """Whatever lanes are active; of two waves."""
+    instruction, wanted = SCALAR_FLOATS[name]
+    i = instructions("gfx1201")
+    g = gang(32, waves=2)
+    values = np.array([[4.0, 0.25], [2.0, -8.0], [1.0, 16.0]], np.float32)
+    g.s_f32[4:7] = values
+    g.set_exec(np.zeros((2, 32), np.bool_))
+    operation_of("gfx1201", instruction(i, i.s), 32).run(g)
+    np.testing.assert_array_equal(g.s_f32[6], wanted(*values).astype(np.float32))
+
+
+def test_a_number_that_a_later_chip_gave_to_another_instruction() -> None:
+    """LLVM divides integers with it on gfx90a: `v_mac_f32` with a constant has the number of gfx950's `v_dot2c_f32_bf16`."""
+    i = instructions("gfx90a")
+    g = gang(64)
+    g.f32[1, 0], g.f32[2, 0] = np.arange(64), 1.0
+    operation_of("gfx90a", i.v_dot2c_f32_bf16_e32(i.v[2], 0x4F800000, i.v[1]), 64).run(g)
+    np.testing.assert_array_equal(g.f32[2, 0], np.arange(64, dtype=np.float32) * np.float32(2**32) + np.float32(1))

@@ -2,7 +2,7 @@
 of it. It is expected to fail, strictly: where one passes, IREE or the driver was mended and the pass can go.
 
 `qmlir-sign-matrix-sums` has its canary in test/kernels/test_cooperative.py, `qmlir-shared-memory` is judged by what the
-driver says (test/targets/test_shared_memory.py).
+driver says (test/targets/test_shared_memory.py). The canary of `qmlir-bound-unit-sums` is at the end.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import qmlir
 from qmlir.compiler.compilation import compile_built
 from qmlir.compiler.options import Options
 from qmlir.compiler.sources import program_of
+from qmlir.core.mlir import context, ir, passmanager
 from qmlir.targets import Target, resolve
 
 Array = np.ndarray[Any, Any]
@@ -151,3 +152,19 @@ def test_with_the_pass(name: str, tmp_path: Path) -> None:
 def test_without_it(name: str, tmp_path: Path) -> None:
     target = resolve(CANARIES[name].target)
     run(CANARIES[name], without(target, name), tmp_path / "canary.mlir")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_a_mask_keeps_its_rows_when_unit_sizes_are_dropped() -> None:
+    """What `targets/row_masks.py` and `qmlir-bound-unit-sums` are there for."""
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse("""
+            func.func @main(%rows: index) -> vector<4xi1> {
+              %c1 = arith.constant 1 : index
+              %c4 = arith.constant 4 : index
+              %mask = vector.create_mask %c1, %rows, %c4 : vector<1x1x4xi1>
+              %row = vector.shape_cast %mask : vector<1x1x4xi1> to vector<4xi1>
+              return %row : vector<4xi1>
+            }""")
+        passmanager.PassManager.parse("builtin.module(func.func(canonicalize))").run(module.operation)
+        assert list(module.body.operations[0].regions[0].blocks[0].arguments[0].uses)

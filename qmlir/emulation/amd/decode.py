@@ -103,6 +103,8 @@ def decode(data: bytes, address: int, machine: str) -> Instruction:
         fields[name] = value.offset if hasattr(value, "offset") and hasattr(value, "sz") else value
     op = fields.pop("op", None)
     name = canonical(op.name) if op is not None else ""
+    if machine == "gfx90a":
+        name = _GFX90A.get(name, name)
     for part in ("opx", "opy"):  # two operations in one instruction
         if part in fields:
             fields[part] = canonical(fields[part].name).replace("v_dual_", "v_")
@@ -113,6 +115,9 @@ def decode(data: bytes, address: int, machine: str) -> Instruction:
         fields |= {"neg": fields["blgp"]}
     return Instruction(name, kind, address, size, fields, regs, fields.get("literal", 0) or 0)
 
+
+# Numbers that later chips of the family, whose tables these are, gave to other instructions (MI200 ISA guide, VOP2).
+_GFX90A = {"v_dot2c_f32_bf16": "v_mac_f32"}
 
 # MFMA of gfx90a and gfx942 without a row in the tables.
 _MFMA = {

@@ -55,7 +55,7 @@ def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
     high = "d16_hi_" in what
     size = _SIZES[what.rpartition("_")[2]]
     if verb == "store":
-        return _store(b, size, high, address, buffer_size, addresses)
+        return _store(b, size, high, address, buffer_size, addresses, place == "scratch")
     return _load(b, what, size, high, address, buffer_size, addresses)
 
 
@@ -208,21 +208,13 @@ def _load_pieces(g: Gang, fits: Any, place: Array, size: int) -> tuple[Array, Ar
     values = np.concatenate([v for v, _ in loaded], axis=-1) if len(loaded) > 1 else loaded[0][0]
     unknown = None
     if any(u is not None for _, u in loaded):
-        fresh = np.concatenate([np.zeros(v.shape, np.bool_) if u is None else u for v, u in loaded], axis=-1)
-        unknown = _unwritten(g, fresh, place, size)
+        unknown = np.concatenate([np.zeros(v.shape, np.uint16) if u is None else u for v, u in loaded], axis=-1)
     if split is not None:
         if unknown is None:
             unknown = np.zeros(values.shape, np.uint16)
         origin = g.shadow.origin("a word that its buffer ends in", memory=True)
         unknown = np.where(split[..., None], np.uint16(origin), unknown)
     return values, unknown
-
-
-def _unwritten(g: Gang, fresh: Array, place: Array, size: int) -> Array:
-    """The number of the origin of each word that nobody wrote."""
-    wave, lane, word = (int(i) for i in np.argwhere(fresh)[0])
-    text = f"{g.reach.name(int(place[wave, lane]) + 4 * word, min(size, 4))}, which nobody wrote"
-    return fresh.astype(np.uint16) * np.uint16(g.shadow.origin(text, memory=True))
 
 
 def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: Any, addresses: int) -> Operation:
@@ -254,7 +246,7 @@ def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: 
     )
 
 
-def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addresses: int) -> Operation:
+def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addresses: int, private: bool) -> Operation:
     f = b.instruction.fields
     number = f.get("data", f.get("vsrc", f.get("vdata", 0))) + (256 if f.get("acc") else 0)
     before = b.uses
@@ -282,10 +274,12 @@ def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addre
             g.reach.store(g, _moved(g, fits, place, at), on, part, values[..., some], known)
         g.shadow.issue(g, STORE, 0)
 
-    reaches = None if fits is None else lambda g: g.on & (fits(g) > 0)
+    # Private memory takes what nobody wrote: registers are spilled there.
+    reaches = None if fits is None else lambda g: g.on & (fits(g) > 0) & (fits(g) <= _MOST)
     return Operation(
-        b.instruction, run, b.uses, b.defines, "memory", "memory", addresses=addresses, stored=stored, reaches=reaches
-    )
+        b.instruction, run, b.uses, b.defines, "memory", "memory", addresses=addresses,
+        stored=0 if private else stored, reaches=reaches,
+    )  # fmt: skip
 
 
 def _atomic(b: Builder, what: str, address: Address, fits: Any, addresses: int) -> Operation | None:
@@ -329,8 +323,6 @@ def _load_to_lds(b: Builder, size: int, address: Address, fits: Any, addresses: 
     def run(g: Gang) -> None:
         place, on = address(g), _lanes_in_reach(g, fits, size)
         values, unknown = g.reach.load(g, place, on, size)
-        if unknown is not None:
-            unknown = _unwritten(g, unknown, place, size).max(axis=-1)
         base = (np.broadcast_to(m0(g), g.count) & U32(0xFFFF)).astype(I64)[:, None]
         to = base + offset + np.arange(g.lanes) * max(4, size)
         g.shadow.issue(g, LOAD, 0)
@@ -378,8 +370,6 @@ def _scalar(b: Builder) -> Operation | None:
         if records is not None:
             on = (inside + size <= np.broadcast_to(records(g), g.count).astype(I64))[:, None]
         values, unknown = g.reach.load(g, place, on, size)
-        if unknown is not None:
-            unknown = _unwritten(g, unknown, place, size)
         if signed:
             values = ((values << U32(32 - 8 * size)).view(np.int32) >> (32 - 8 * size)).view(U32)
         for i, store in enumerate(stores):

@@ -111,6 +111,7 @@ class _Run:
             private = np.zeros(g.waves * g.lanes * g.scratch_bytes, np.uint8)
             held = _held(private)
             held.written = np.zeros(len(private), np.bool_)
+            held.origins = np.zeros(len(private), np.uint16)
             g.scratch_base = held.start
             self.reach.own.append(held)
         self._registers(g)

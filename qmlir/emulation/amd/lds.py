@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from .operands import Builder, Operation
 from .shadow import LDS as COUNTER, Fault
 
 U32, I64 = np.uint32, np.int64
+_NOBODY = 0xFFFF  # in the place of an origin's number: LDS itself is
 _MANY = 63  # in the place of a wave's number: several
 
 
@@ -58,12 +59,14 @@ class Lds:
         return found[:, None, None]
 
     def load(self, g: Gang, place: Array, on: Array, size: int) -> tuple[Array, Array | None]:
-        """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and where nobody wrote what was read."""
+        """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and where nobody wrote what was read,
+        of the same shape."""
         beyond = on & ((place < 0) | (place + size > self.size)) if self.reads_beyond else None
         if beyond is not None and beyond.any():
             values, unknown = self.load(g, np.where(beyond, 0, place), on & ~beyond, size)
-            found = beyond.astype(np.uint16) if unknown is None else np.where(beyond, 1, unknown).astype(np.uint16)
-            return np.where(beyond[..., None], U32(0), values), found
+            outside = beyond[..., None]
+            found = np.where(outside, _NOBODY, np.zeros(values.shape, np.uint16) if unknown is None else unknown)
+            return np.where(outside, U32(0), values), found.astype(np.uint16)
         offsets = self._offsets(g, place, on, size)
         octets = offsets[..., None] + np.arange(size)
         stamp, active = self._stamp(g), on[..., None]
@@ -80,8 +83,8 @@ class Lds:
             self.reader[octets[again]] = (self.reader[octets] | U32(_MANY))[again]
         unknown = None
         if (active & (written == 0)).any() or self.tracked:
-            unknown = np.where(on, np.where((written == 0).any(axis=-1), 1, self.unset[octets].max(axis=-1)), 0)
-            unknown = unknown.astype(np.uint16) if unknown.any() else None
+            octet = np.where(active, np.where(written == 0, _NOBODY, self.unset[octets]), 0).astype(np.uint16)
+            unknown = octet.reshape(*on.shape, max(1, size // 4), -1).max(axis=-1) if octet.any() else None
         self.bytes += size * int(on.sum())
         if size % 4 == 0 and not (offsets & 3).any():
             return self.words[(offsets >> 2)[..., None] + np.arange(size // 4)], unknown
@@ -91,16 +94,16 @@ class Lds:
         return np.ascontiguousarray(values).view(U32), unknown
 
     def store(self, g: Gang, place: Array, on: Array, values: Array, size: int, unknown: Array | None = None) -> None:
-        """Store `uint32[waves, lanes, words]`."""
+        """Store `uint32[waves, lanes, words]`; `unknown`, of the same shape: where nobody wrote what is stored."""
         if not on.any():
             return
         offsets = self._offsets(g, place, on, size)
         octets = offsets[..., None] + np.arange(size)
         self._written(g, place, octets, on)
         if unknown is not None or self.tracked:
-            found = np.zeros(on.shape, np.uint16) if unknown is None else unknown
-            self.unset[octets[on]] = found[on][:, None]
-            self.tracked = self.tracked or bool(found[on].any())
+            found = np.zeros((int(on.sum()), 1), np.uint16) if unknown is None else unknown[on]
+            self.unset[octets[on]] = np.repeat(found, size // found.shape[-1], axis=-1)
+            self.tracked = self.tracked or bool(found.any())
         what = np.ascontiguousarray(values[on]).view(np.uint8).reshape(int(on.sum()), -1)[:, :size]
         self.data[octets[on]] = what
         self.bytes += size * len(what)
@@ -178,25 +181,34 @@ def _register(b: Builder, field: str) -> int:
     return number + (256 if b.instruction.get("acc") else 0)
 
 
-def _finish(b: Builder, run: Callable[[Gang], Any], loads: bool, addresses: int, stored: int = 0) -> Operation:
+def _finish(b: Builder, run: Callable[[Gang], Any], loads: bool, addresses: int) -> Operation:
     return Operation(
         b.instruction, run, b.uses, b.defines, "shared", "memory", loads=loads, counter=COUNTER, addresses=addresses
     )
 
 
-def _loaded(g: Gang, registers: int, unknown: Array | None, place: Array) -> None:
-    if unknown is not None:
-        wave, lane = np.argwhere(unknown)[0]
-        text = f"LDS that nobody wrote (byte {int(place[wave, lane])})"
-        unknown = np.where(unknown == 1, g.shadow.origin(text), unknown).astype(np.uint16)
-    if unknown is not None or registers & g.shadow.unwritten:
-        g.shadow.set(g, registers, unknown)
+def _loaded(g: Gang, registers: int, first: int, parts: Sequence[tuple[Array | None, Array, int]]) -> None:
+    """Registers from `first` on were loaded, of each part `unknown` words at `place`, of so many registers."""
+    for unknown, place, count in parts:
+        if unknown is not None:
+            wave, lane, word = np.argwhere(unknown)[0]
+            text = f"LDS that nobody wrote (byte {int(place[wave, lane]) + 4 * int(word)})"
+            unknown = np.where(unknown == _NOBODY, g.shadow.origin(text), unknown).astype(np.uint16)
+        for i in range(count):
+            register = register_bits(first + i, 1)
+            if unknown is not None or register & g.shadow.unwritten:
+                some = unknown is not None and (unknown[..., i][g.on] > 0).any()
+                g.shadow.set(g, register, unknown[..., i] if unknown is not None and some else None)
+        first += count
     g.shadow.issue(g, COUNTER, registers)
 
 
-def _unknown(g: Gang, registers: int) -> Array | None:
-    """Where registers that go to LDS hold what nobody wrote."""
-    return g.shadow.joined(g, registers & g.shadow.unwritten)
+def _unknown(g: Gang, first: int, count: int) -> Array | None:
+    """Where registers that go to LDS hold what nobody wrote, of each word."""
+    if not register_bits(first, count) & g.shadow.unwritten:
+        return None
+    words = [g.shadow.joined(g, register_bits(first + i, 1) & g.shadow.unwritten) for i in range(count)]
+    return np.stack([np.zeros(g.on.shape, np.uint16) if w is None else w for w in words], axis=-1)
 
 
 def _one(b: Builder, load: bool, what: str, half: str) -> Operation:
@@ -217,25 +229,24 @@ def _one(b: Builder, load: bool, what: str, half: str) -> Operation:
                 values = ((values << U32(32 - 8 * size)).view(np.int32) >> (32 - 8 * size)).view(U32)
             for i, store in enumerate(stores):
                 store(g, values[..., i])
-            _loaded(g, registers, unknown, place)
+            _loaded(g, registers, number, [(unknown, place, len(stores))])
             _count_conflicts(g, place, size)
 
         return _finish(b, read, True, addresses)
     number = _register(b, "data0")
     reads = [b.read(number + i, "u32") for i in range(max(1, size // 4))]
-    data = register_bits(number, len(reads))
 
     def write(g: Gang) -> None:
         values = np.stack([np.broadcast_to(r(g), g.on.shape) for r in reads], axis=-1)
         if half == "hi":
             values = values >> U32(16)
         place = address(g) + offset
-        g.lds.store(g, place, g.on, values, size, _unknown(g, data))
+        g.lds.store(g, place, g.on, values, size, _unknown(g, number, len(reads)))
         g.shadow.issue(g, COUNTER, 0)
         g.shadow.lds_stored(g)
         _count_conflicts(g, place, size)
 
-    return _finish(b, write, False, addresses, data)
+    return _finish(b, write, False, addresses)
 
 
 def _two(b: Builder, load: bool, stride: int, size: int) -> Operation:
@@ -253,25 +264,25 @@ def _two(b: Builder, load: bool, stride: int, size: int) -> Operation:
             found = [g.lds.load(g, base + offset, g.on, size) for offset in offsets]
             for i, store in enumerate(stores):
                 store(g, found[i // words][0][..., i % words])
-            unknown = [u for _, u in found if u is not None]
-            _loaded(g, registers, np.max(unknown, axis=0) if unknown else None, base)
+            parts = [(u, base + offset, words) for (_, u), offset in zip(found, offsets, strict=True)]
+            _loaded(g, registers, number, parts)
             _count_conflicts(g, base, size)
 
         return _finish(b, read, True, addresses)
     reads = [b.read(_register(b, f"data{i}") + j, "u32") for i in range(2) for j in range(words)]
-    data = [register_bits(_register(b, f"data{i}"), words) for i in range(2)]
+    first = [_register(b, f"data{i}") for i in range(2)]
 
     def write(g: Gang) -> None:
         base = address(g)
         values = [np.broadcast_to(r(g), g.on.shape) for r in reads]
         for i, offset in enumerate(offsets):
             part = np.stack(values[i * words : (i + 1) * words], axis=-1)
-            g.lds.store(g, base + offset, g.on, part, size, _unknown(g, data[i]))
+            g.lds.store(g, base + offset, g.on, part, size, _unknown(g, first[i], words))
         g.shadow.issue(g, COUNTER, 0)
         g.shadow.lds_stored(g)
         _count_conflicts(g, base, size)
 
-    return _finish(b, write, False, addresses, data[0] | data[1])
+    return _finish(b, write, False, addresses)
 
 
 def _transposed(b: Builder, bits: int) -> Operation:
@@ -298,8 +309,8 @@ def _transposed(b: Builder, bits: int) -> Operation:
         for i, store in enumerate(stores):
             store(g, words[..., i])
         if unknown is not None:
-            unknown = np.broadcast_to(unknown.max(axis=1, keepdims=True), unknown.shape)
-        _loaded(g, registers, unknown, place)
+            unknown = np.broadcast_to(unknown.max(axis=(1, 2), keepdims=True), unknown.shape)
+        _loaded(g, registers, number, [(unknown, place, len(stores))])
 
     return _finish(b, run, True, addresses)
 
@@ -389,7 +400,9 @@ def _atomic(b: Builder, what: str, returns: bool) -> Operation | None:
         old = g.lds.atomic(g, place, g.on, function, kind, np.broadcast_to(operand(g), g.on.shape))
         if store is not None:
             store(g, old)
-        _loaded(g, registers, None, place)
+        if registers & g.shadow.unwritten:
+            g.shadow.set(g, registers, None)
+        g.shadow.issue(g, COUNTER, registers)
         g.shadow.lds_stored(g)
 
     return _finish(b, run, returns, addresses)

@@ -107,7 +107,8 @@ class Reach:
         return found
 
     def load(self, g: Gang, addresses: Array, on: Array, size: int) -> tuple[Array, Array | None]:
-        """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and which of these nobody wrote."""
+        """`uint32[waves, lanes, words]`, smaller sizes zero-extended; and the numbers of the origins of those
+        that nobody wrote (`Shadow.origins`), of the same shape."""
         words = max(1, size // 4)
         out = np.zeros((*addresses.shape, words), U32)
         unknown = None
@@ -121,9 +122,21 @@ class Reach:
                 )
                 fresh &= mine[..., None]
                 if fresh.any():
-                    unknown = fresh if unknown is None else unknown | fresh
+                    origin = self._origin(g, held, fresh, addresses, offsets, size)
+                    unknown = origin if unknown is None else np.maximum(unknown, origin)
         self.read += size * int(on.sum())
         return out, unknown
+
+    def _origin(self, g: Gang, held: Allocation, fresh: Array, addresses: Array, offsets: Array, size: int) -> Array:
+        """The number of the origin of each word that nobody wrote."""
+        wave, lane, word = (int(i) for i in np.argwhere(fresh)[0])
+        text = f"{self.name(int(addresses[wave, lane]) + 4 * word, min(size, 4))}, which nobody wrote"
+        found = fresh.astype(np.uint16) * np.uint16(g.shadow.origin(text, memory=True))
+        if held.origins is None:
+            return found
+        octets = held.origins[offsets[..., None] + np.arange(size)]
+        stored = octets.reshape(*offsets.shape, fresh.shape[-1], -1).max(axis=-1)
+        return np.where(fresh & (stored > 0), stored, found)
 
     def _complete(self, held: Allocation) -> bool:
         """Whether every byte of an allocation was written before the launch."""
@@ -153,11 +166,16 @@ class Reach:
                 held.data[index] = octets
                 if held.written is not None:
                     held.written[index] = True
+            if held.origins is not None:
+                held.origins[at[:, None] + np.arange(size)] = 0
             if unknown is not None and held.written is not None and (unknown[mine] > 0).any():
                 which, word = np.nonzero(unknown[mine])
                 places = at[which] + 4 * word
                 held.written[places[:, None] + np.arange(min(size, 4))] = False
                 self.complete[held.start] = False
+                if held.origins is not None:
+                    held.origins[places[:, None] + np.arange(min(size, 4))] = unknown[mine][which, word][:, None]
+                    continue
                 text = f"{self.function} stored there what comes from {g.shadow.origins[unknown[mine].max()]}"
                 held.causes.append((int(places.min()), int(places.max()) + min(size, 4) - 1, text))
                 del held.causes[:-_CAUSES]

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..launch import EmulationError
 from .arithmetic import COMPARISONS, LANES
-from .decode import EXEC, VCC, Instruction
+from .decode import EXEC, LITERAL, VCC, Instruction
 from .floats import fma32
 from .gang import Array, Gang
 from .operands import TYPES, WIDTH, Builder, Operation
@@ -170,6 +170,12 @@ ONE: dict[str, tuple[int, int, Callable[[Any], Any], bool]] = {
 _FLOAT: dict[str, Callable[..., Any]] = {  # gfx11.5 and gfx12 have scalar floats
     "add_f32": lambda a, b: a + b, "sub_f32": lambda a, b: a - b, "mul_f32": lambda a, b: a * b,
     "min_f32": np.fmin, "max_f32": np.fmax, "min_num_f32": np.fmin, "max_num_f32": np.fmax,
+    "minimum_f32": np.minimum, "maximum_f32": np.maximum,
+}  # fmt: skip
+# Factors and addend of `a * b + c`.
+_FUSED = {
+    "fmac_f32": ("ssrc0", "ssrc1", "sdst"), "fmaak_f32": ("ssrc0", "ssrc1", "literal"),
+    "fmamk_f32": ("ssrc0", "literal", "ssrc1"),
 }  # fmt: skip
 # Of scalar floats, those that vector instructions compute as well.
 _AS_VECTOR = re.compile(
@@ -237,8 +243,8 @@ def _find(b: Builder, name: str) -> tuple[Callable[[Gang], Any] | None, bool]:
             g.scc[g.at] = function(*(np.asarray(o(g)).view(np.float32) for o in (p, q)))
 
         return compare, False
-    if name == "fmac_f32":
-        three = [b.read_scalar(f[n]) for n in ("ssrc0", "ssrc1", "sdst")]
+    if name in _FUSED:
+        three = [b.read_scalar(LITERAL if n == "literal" else f[n]) for n in _FUSED[name]]
         put = b.write_scalar(f["sdst"])
         return lambda g: put(g, np.asarray(fma32(*(np.asarray(o(g)).view(np.float32) for o in three))).view(U32)), False
     if match := re.fullmatch(r"bitset([01])_b32", name):

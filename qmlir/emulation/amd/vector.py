@@ -32,6 +32,8 @@ def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
         run = _SPECIAL[name](b)
     elif name in LANES:
         run = _lanes(b, *LANES[name])
+    elif (scalar := name.replace("v_s_", "v_", 1)) in LANES:
+        return Operation(ins, _of_a_scalar(b, *LANES[scalar]), b.uses, b.defines, flow="scalar")
     else:
         return None
     if name == "v_mov_b64" and ins.form == "VOP1":
@@ -91,6 +93,22 @@ def _lanes(b: Builder, result: str, kinds: str, function: Callable[..., Any]) ->
         return lambda g: store(g, function(first(g), second(g)))
     first, second, third = fetches
     return lambda g: store(g, function(first(g), second(g), third(g)))
+
+
+def _of_a_scalar(b: Builder, kind: str, _: str, function: Callable[..., Any]) -> Callable[[Gang], Any]:
+    """gfx12's functions of a float in a scalar register, whatever lanes are active (RDNA 4 ISA guide, "Pseudo-scalar
+    transcendental ALU ops")."""
+    f = b.instruction.fields
+    if f.get("omod") or f.get("clmp"):
+        raise EmulationError(f"{b.instruction.name} with a modified result is not emulated")
+    fetch, store = source(b, 0, kind), b.write_scalar(f["vdst"])
+    bits = np.dtype(f"u{WIDTH[kind] // 8}")
+
+    def run(g: Gang) -> None:
+        found = np.asarray(function(np.asarray(fetch(g))))
+        store(g, np.broadcast_to(found.view(bits).astype(np.uint32).reshape(-1), (g.count,)))
+
+    return run
 
 
 def _compare(b: Builder, to_exec: bool, name: str, kind: str) -> Callable[[Gang], Any]:

@@ -70,6 +70,7 @@ def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ..
         # IREE 3.13 converts no one-byte float for NVIDIA, and launches grids without workgroups, which CUDA refuses.
         barriers=(INDEXED_READS,),
         passes=(FUSE_ROWS, INDEX_SUMS, decode_pass(), *keep_nan, "qmlir-guard-empty"),
+        source_passes=("qmlir-bound-unit-sums",),
         code_passes=("qmlir-shared-memory",),
         dtypes=_DTYPES,
         subgroup_sizes=gpu.subgroup_sizes,

@@ -124,7 +124,7 @@ def _rocm(
         device_attribute=gpu.attribute(),
         mma=mma,
         scaled_mma=scaled_mma,
-        source_passes=CHECK_SCALED if scaled_mma else (),
+        source_passes=("qmlir-bound-unit-sums", *(CHECK_SCALED if scaled_mma else ())),
         code_passes=CHECK_SCALED if scaled_mma else (),
         int8_dot=True,
         dtypes=("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8),

@@ -1,0 +1,54 @@
+"""qmlir-bound-unit-sums: a size that only hides from IREE that it is one gets its bound back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ....core.mlir import ir
+from ....ir.walk import collect, producer
+from ....targets.row_masks import UNIT_SUM
+from ...base import Pass, State, error_at, fail
+
+_CONFIGURED = "compilation_info"
+_LOAD = "iree_tensor_ext.dispatch.tensor.load"
+
+
+@dataclass(frozen=True)
+class BoundUnitSumsPass(Pass):
+    """Runs when IREE has formed the executables (`Target.source_passes`). `targets/row_masks.py` puts a sum of one term
+    around padded products with a batch, because IREE 3.13 drops the masks of their rows otherwise, and IREE's padding
+    wants a bound of its size. IREE finds one itself, but not behind a branch, where `qmlir-guard-empty` puts programs.
+    """
+
+    name: ClassVar[str] = "qmlir-bound-unit-sums"
+    summary: ClassVar[str] = "say of a hidden size of one that it is no more: it keeps the masks of a product (GPUs)"
+
+    def run(self, module: Any, state: State) -> None:
+        for op in collect(module, "linalg.generic", where=_has_unit_sum):
+            for operand in list(op.operands)[:2]:
+                load = producer(operand)
+                if load is None or load.name != _LOAD:
+                    fail(self.name, [error_at(op, "a padded product does not read its operand from memory, so that the "
+                                                  "bound of its size is not known")])  # fmt: skip
+                _bound(list(load.operands)[1 + _count(load, 1) + _count(load, 2)], op)
+
+
+def _has_unit_sum(op: Any) -> bool:
+    return _CONFIGURED in op.attributes and UNIT_SUM in str(op.attributes[_CONFIGURED])
+
+
+def _count(load: Any, group: int) -> int:
+    """How many operands a group has: the tensor, its sizes, then offsets, sizes and strides of what is loaded."""
+    return int(list(ir.DenseI32ArrayAttr(load.attributes["operandSegmentSizes"]))[group])
+
+
+def _bound(size: Any, op: Any) -> None:
+    made = producer(size)
+    assumption = "[[#util.int.assumption<umin = 0, umax = 1>]]"
+    with op.location, ir.InsertionPoint.after(made):
+        said = ir.Operation.create(
+            "util.assume.int", results=[size.type], operands=[size],
+            attributes={"assumptions": ir.Attribute.parse(assumption)},
+        )  # fmt: skip
+    size.replace_all_uses_except(said.results[0], said)

@@ -1,0 +1,69 @@
+"""Keep the masks of a padded tile's rows when its operand has a batch.
+
+A tile of a ragged or dynamic size is padded: each thread loads `[1, 1, V]` of `[batch, row, k]` with the mask
+`create_mask(1, n, V)`, where `n` is 0 for a row behind the end. IREE 3.13 (MLIR's canonicalisation of
+`shape_cast(create_mask)`) drops all leading unit sizes of a mask when the first of them is the constant 1, so that `n`
+is lost and each row behind the end loads what lies one row behind the operand. A first size that is not constant keeps
+the mask: a sum of one term, whose size IREE does not know, is put in front of the operands' sizes. Padding asks for a
+bound of that size, which `qmlir-bound-unit-sums` says where IREE has formed the executable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from ..core.mlir import arith, ir, linalg
+from .tensors import generic_like, opaque, sizes_of, type_of
+
+UNIT_SUM = "qmlir.unit_sum"  # in the lowering configuration: the first size of the operands is one
+
+
+def loses_masks(op: Any, padded: Collection[int], tiled: Collection[int]) -> bool:
+    """Whether an operand of the contraction `op` has a size of which a thread loads one element, known as such, in
+    front of a padded one, of the iteration dims `padded` and `tiled`. The innermost size is loaded as a vector, and
+    keeps its mask."""
+    for affine_map in [attribute.value for attribute in linalg.get_indexing_maps(op)][:2]:
+        rows = [ir.AffineDimExpr(r).position for r in affine_map.results][:-1]
+        if rows and rows[0] not in tiled and any(d in padded for d in rows):
+            return True
+    return False
+
+
+def with_unit_sum(op: Any, at: int) -> Any:
+    """The contraction `op` replaced by one with another reduction at iteration dim `at`, of one term."""
+    with op.location, ir.InsertionPoint(op):
+        unit = opaque(arith.constant(ir.IndexType.get(), 1))
+        maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+        count = maps[0].n_dims
+        kinds = ["reduction"] * (count + 1)
+        wide = []
+        for number, affine_map in enumerate(maps):
+            dims = [ir.AffineDimExpr(r).position for r in affine_map.results]
+            dims = [d + (d >= at) for d in dims]
+            if number == 2:
+                for d in dims:
+                    kinds[d] = "parallel"
+            else:
+                dims.insert(0, at)
+            wide.append(ir.AffineMap.get(count + 1, 0, [ir.AffineDimExpr.get(d) for d in dims]))
+        operands = [_led_by(value, unit) for value in list(op.operands)[:2]]
+        new = generic_like(op, [*operands, op.operands[2]], wide, kinds)
+    op.results[0].replace_all_uses_with(new)
+    op.erase()
+    return new.owner.operation
+
+
+def _led_by(value: Any, size: Any) -> Any:
+    """`[..]` -> `[size, ..]`. Not `tensor.expand_shape`, which IREE would move through the contraction."""
+    sizes, marker = sizes_of(value), ir.ShapedType.get_dynamic_size()
+    dynamic = [s for s in sizes if not isinstance(s, int)]
+    result = ir.RankedTensorType.get([marker, *type_of(value).shape], type_of(value).element_type)
+    result.context.get_dialect_descriptor("flow")
+    segments = ir.DenseI32ArrayAttr.get([1, len(dynamic), len(dynamic) + 1])
+    return ir.Operation.create(
+        "flow.tensor.reshape",
+        results=[result],
+        operands=[value, *dynamic, size, *dynamic],
+        attributes={"operandSegmentSizes": segments},
+    ).results[0]
