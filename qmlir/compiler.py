@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from ._spelling import CODE_LEVELS, LEVELS
 from .artifact import MANIFEST_KEY, Artifact
 from .cache import Cache, key_of
 from .device_code import OPCODES, assembly_parts, spirv_instructions
-from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, TuningWarning, UsageError
+from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, TuningWarning, UsageError, caller
 from .files import write_atomically
 from .frontends.registry import ImportedSource, find, front_ends
 from .isolation import Limits, in_fork
@@ -209,7 +208,7 @@ def _kept(keep_parameters: KeepParameters, map_parameters: bool) -> KeepParamete
     """Both arguments of `compile` as the one of `Options`."""
     if keep_parameters == "mapped":
         warnings.warn("keep_parameters='mapped' is deprecated: use map_parameters=True", DeprecationWarning,
-                      stacklevel=_caller())  # fmt: skip
+                      stacklevel=caller())  # fmt: skip
     elif not isinstance(keep_parameters, bool):
         raise UsageError(f"keep_parameters is {keep_parameters!r}; it may be True or False")
     return "mapped" if map_parameters else keep_parameters
@@ -255,7 +254,7 @@ def _tuned(program: Program, target: Target, options: Options, tuning: str | os.
     if found is None:
         text = f"{os.fspath(tuning)} has no result for this program on {target.spelling}: qmlir tune finds one"
         if text not in _warned:
-            warnings.warn(text, TuningWarning, stacklevel=_caller())
+            warnings.warn(text, TuningWarning, stacklevel=caller())
             _warned.add(text)
     return found or {}
 
@@ -282,16 +281,8 @@ def warn_once(notes: Sequence[Diagnostic]) -> None:
     """Warn of each note, in the name of whoever called this package, once a process."""
     for note in notes:
         if str(note) not in _warned:
-            warnings.warn(str(note).replace(": warning: ", ": ", 1), SlowFallbackWarning, stacklevel=_caller())
+            warnings.warn(str(note).replace(": warning: ", ": ", 1), SlowFallbackWarning, stacklevel=caller())
             _warned.add(str(note))
-
-
-def _caller() -> int:
-    """The `stacklevel` of the first frame outside of this package."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "qmlir":
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def refuse_notes(notes: Sequence[Diagnostic]) -> None:
@@ -436,13 +427,12 @@ def parse(text: str, name: str) -> Any:
     except ir.MLIRError as e:
         found = [Diagnostic(d.message, _renamed(location_text(d.location), name)) for d in e.error_diagnostics]
         raise ParseError(found or [Diagnostic(str(e).splitlines()[0], name)]) from None
-    if "operandSegmentSizes" in text:
-        from .dialect.saved import upgrade
+    from .dialect.saved import may_be_old, upgrade
 
-        if upgrade(located):
-            place = "" if name == "-" else f"{name}: "
-            warnings.warn(f"{place}'operandSegmentSizes' is deprecated: operands are named by 'operand_names', as "
-                          "qmlir-opt prints them", DeprecationWarning, stacklevel=_caller())  # fmt: skip
+    if may_be_old(text):
+        place = "" if name == "-" else f"{name}: "
+        for note in upgrade(located):
+            warnings.warn(place + note, DeprecationWarning, stacklevel=caller())
     return located
 
 
