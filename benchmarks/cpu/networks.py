@@ -126,7 +126,7 @@ class Network(Problem):
             "bias": c.constant(w.bias), "c": residual, "out_scale": c.constant(w.out_scale),
             "out_zero_point": c.constant(ZERO)},
             input_layout="NHWC", filter_layout="FHWC", strides=(w.stride,) * 2, padding=(w.padding,) * 4,
-            bias_stage="acc", lhs_zero_mode="int", out_dtype="i8", activation="relu" if w.relu else "none",
+            bias_stage="acc", input_zero_mode="int", out_dtype="i8", activation="relu" if w.relu else "none",
             **({"beta": 1.0} if residual else {}))[0]  # fmt: skip
 
     @cached_property

@@ -217,7 +217,7 @@ class Convolution(Problem):
 
     def program(self) -> Built:
         artifact = qmlir.ops.conv2d_q.compile(
-            T(self.image.shape, "i8"), self.weight, lhs_scale=SCALE, rhs_scale=self.weight_scale.reshape(-1, 1, 1, 1),
+            T(self.image.shape, "i8"), self.weight, input_scale=SCALE, weight_scale=self.weight_scale.reshape(-1, 1, 1, 1),
             out_scale=self.out_scale, out_dtype="i8", **self.geometry(),
         )  # fmt: skip
         return artifact, [self.image]
@@ -228,7 +228,7 @@ class Convolution(Problem):
 
     def reference(self) -> Array:
         codes = qmlir.reference.conv2d_q(
-            self.image, self.weight, lhs_scale=SCALE, rhs_scale=self.weight_scale.reshape(-1, 1, 1, 1),
+            self.image, self.weight, input_scale=SCALE, weight_scale=self.weight_scale.reshape(-1, 1, 1, 1),
             out_scale=self.out_scale, out_dtype="i8", **self.geometry(),
         )  # fmt: skip
         return self.real(codes)

@@ -85,7 +85,7 @@ def test_padding_with_a_zero_point_outside_of_the_codes(dtype: str, target: str,
     main = qmlir.load(qmlir.ops.conv2d_q.compile(SPEC(x.shape, dtype), w, padding=(1, 1, 1, 1), **kw)).main
     for zero in (lo, hi):
         z = np.int32(zero)
-        same(main(x, z), R.conv2d_q(x, w, lhs_zero_point=z, padding=(1, 1, 1, 1), out_dtype="i32"))
+        same(main(x, z), R.conv2d_q(x, w, input_zero_point=z, padding=(1, 1, 1, 1), out_dtype="i32"))
     for zero in (lo - 1, hi + 1, 2**31 - 1):
         with pytest.raises(InputError, match=rf"'lhs_zero_point' of a padded convolution is outside \[{lo}, {hi}"):
             main(x, np.int32(zero))
