@@ -75,13 +75,13 @@ def magnitude_terms(lhs: Any, rhs: Any, kw: dict[str, Any]) -> Any:
 
 def _sides(lhs: Any, rhs: Any, kw: dict[str, Any]) -> tuple[Any, Any]:
     transposed, lhs_transposed = kw.get("rhs_transposed", False), kw.get("lhs_transposed", False)
-    packing = kw.get("packing", "none")
+    packing = kw.get("rhs_packing", "none")
     k = lhs.shape[-2 if lhs_transposed else -1]
     width = columns_hint(rhs, kw.get("rhs_dtype"), packing, kw.get("rhs_scale"), kw.get("bias"))
     a = make_side("lhs", lhs, kw.get("lhs_dtype"), kw.get("lhs_scale"), kw.get("lhs_zero_point"),
                   kw.get("lhs_zero_mode"), "none", lhs_transposed, None,
                   global_scale=kw.get("lhs_global_scale"))  # fmt: skip
-    b = make_side("rhs", rhs, kw.get("rhs_dtype"), kw.get("rhs_scale"), kw.get("rhs_zero_point"), kw.get("zero_mode"),
+    b = make_side("rhs", rhs, kw.get("rhs_dtype"), kw.get("rhs_scale"), kw.get("rhs_zero_point"), kw.get("rhs_zero_mode"),
                   packing, not transposed, k if transposed else width, kw.get("codebook"),
                   kw.get("rhs_global_scale"))  # fmt: skip
     return a, b
@@ -231,7 +231,7 @@ def _grouped_terms(kw: dict[str, Any]) -> Any:
         return np.repeat(x, topk, 0) if np.ndim(x) == 2 else x.reshape(-1, x.shape[-1])
 
     rows = {name: rows_of(kw.get(name)) for name in ("lhs", "lhs_scale", "lhs_zero_point")}
-    stated = {k: v for k, v in kw.items() if k in ("lhs_dtype", "rhs_dtype", "rhs_transposed", "packing", "zero_mode")}
+    stated = {k: v for k, v in kw.items() if k in ("lhs_dtype", "rhs_dtype", "rhs_transposed", "rhs_packing", "rhs_zero_mode")}
     out = None
     for g in np.unique(owner):
         mine = owner == g
@@ -253,11 +253,11 @@ def _grouped_terms(kw: dict[str, Any]) -> Any:
 
 def _conv_terms(kw: dict[str, Any]) -> Any:
     layout = kw.get("filter_layout", "FHWC")
-    a = make_side("lhs", kw["input"], kw.get("lhs_dtype"), kw.get("lhs_scale"), kw.get("lhs_zero_point"),
-                  kw.get("lhs_zero_mode"), "none", False, None)  # fmt: skip
-    b = make_side("rhs", kw["weight"], kw.get("rhs_dtype"), filter_parameter(kw.get("rhs_scale"), layout),
-                  filter_parameter(kw.get("rhs_zero_point"), layout), kw.get("zero_mode"),
-                  kw.get("packing", "none"), False, None, kw.get("codebook"))  # fmt: skip
+    a = make_side("lhs", kw["input"], kw.get("input_dtype"), kw.get("input_scale"), kw.get("input_zero_point"),
+                  kw.get("input_zero_mode"), "none", False, None)  # fmt: skip
+    b = make_side("rhs", kw["weight"], kw.get("weight_dtype"), filter_parameter(kw.get("weight_scale"), layout),
+                  filter_parameter(kw.get("weight_zero_point"), layout), kw.get("weight_zero_mode"),
+                  kw.get("weight_packing", "none"), False, None, kw.get("codebook"))  # fmt: skip
     names = ("input_layout", "filter_layout", "strides", "dilations", "padding", "groups", "transposed",
              "output_padding")  # fmt: skip
     geometry = {k: kw[k] for k in names if k in kw}

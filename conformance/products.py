@@ -127,7 +127,7 @@ def matmul(c: Case, d: Draw) -> Variant:
                 break
         # A 1-bit code is stored as it is and means 2q - 1.
         q = (w if bits == 1 else w - (1 << (bits - 1))).astype(np.int8)
-        b.operands["rhs"] = R.pack(q, b.attributes["rhs_dtype"], b.attributes["packing"])
+        b.operands["rhs"] = R.pack(q, b.attributes["rhs_dtype"], b.attributes["rhs_packing"])
     require(c, "bias", None)
     p = Program()
     p.step("scaled_matmul", ("y",), {"lhs": a, **b.operands}, **b.attributes, lhs_dtype=lhs,

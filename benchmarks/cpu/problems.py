@@ -140,7 +140,7 @@ class Product(Problem):
             artifact = op.compile(spec, self.weight, lhs_scale=T((self.m, 1), "f32"), rhs_scale=self.weight_scale)
             return artifact, [self.lhs, np.full((self.m, 1), SCALE, np.float32)]
         weight: dict[str, Any] = {"rhs_scale": self.weight_scale, "rhs_transposed": True, "rhs_dtype": "i4",
-                                  "packing": "low_first"}  # fmt: skip
+                                  "rhs_packing": "low_first"}  # fmt: skip
         packed = pack_low_first(self.weight)
         if self.scheme == "w4a8":
             artifact = op.compile(T((self.m, self.k), "i8"), packed, lhs_scale=T((self.m, 1), "f32"), **weight)

@@ -78,7 +78,7 @@ def _weight(rng: np.random.Generator, dtype: str, *shape: int) -> dict[str, Any]
     codes = _codes(rng, dtype, *shape)
     if DTYPES[dtype].bits == 8:
         return {"rhs": codes}
-    return {"rhs": R.pack(codes, dtype, "low_first"), "rhs_dtype": dtype, "packing": "low_first"}
+    return {"rhs": R.pack(codes, dtype, "low_first"), "rhs_dtype": dtype, "rhs_packing": "low_first"}
 
 
 def _product(dtype: str = "i8", group: int = 0, n: int = 200, k: int = 512, lhs: str = "i8", **more: Any) -> Build:

@@ -126,7 +126,7 @@ def _short(name: str, row: str, m: int, n: int, k: int, lhs: str, goals: tuple[G
     return Work(
         name, row, "scaled_matmul", (Operand("lhs", lhs, (m, k), "codes" if lhs == "i8" else "normal"),),
         (*scale, Operand("rhs_scale", kind, (n, k // group), "scale")),
-        {"rhs_transposed": True, "rhs_dtype": "i4", "packing": "low_first", "out_dtype": "f16"}, Weight((n, k), 4),
+        {"rhs_transposed": True, "rhs_dtype": "i4", "rhs_packing": "low_first", "out_dtype": "f16"}, Weight((n, k), 4),
         2.0 * m * n * k, moved, ("torch f16", "torch._weight_int4pack_mm", "gemlite"), goals,
         {"kind": "product", "m": m, "n": n, "k": k, "group": group}, share,
     )  # fmt: skip

@@ -58,7 +58,7 @@ class Draw:
         codes = self.codes(dtype, *shape)
         if DTYPES[dtype].bits == 8:
             return {"rhs": codes}
-        return {"rhs": R.pack(codes, dtype, "low_first"), "rhs_dtype": dtype, "packing": "low_first"}
+        return {"rhs": R.pack(codes, dtype, "low_first"), "rhs_dtype": dtype, "rhs_packing": "low_first"}
 
 
 # name of an operand that depends on the rows -> its values for m rows; everything else is constant.
@@ -202,7 +202,7 @@ def weight_only() -> Iterator[Form]:
                 if lhs == ml_dtypes.bfloat16:
                     made["out_dtype"] = "bf16"
                 if dtype == "u4":
-                    made |= {"rhs_zero_point": d.zeros(*scale.shape, lo=0, hi=16), "zero_mode": "int"}
+                    made |= {"rhs_zero_point": d.zeros(*scale.shape, lo=0, hi=16), "rhs_zero_mode": "int"}
                 return made
 
             yield Form("weight only", name, build, rows=(1, 5, 33), judge="near")
@@ -352,7 +352,7 @@ def experts() -> Iterator[Form]:
         scale = np.exp2(d.rng.integers(-3, 1, (8, 40, groups))).astype(np.float32)
         given |= {"lhs": d.rng.integers(-8, 9, (m, k)).astype(lhs), **d.weight(dtype, 8, 40, k), "rhs_scale": scale}
         if zero:
-            given |= {"rhs_zero_point": d.zeros(8, 40, groups, lo=0, hi=16), "zero_mode": "int"}
+            given |= {"rhs_zero_point": d.zeros(8, 40, groups, lo=0, hi=16), "rhs_zero_mode": "int"}
         return given
 
     def floats_in_order(d: Draw, m: int) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def test_requantised(name: str, m: int, n: int, k: int, seed: int, unsigned: boo
     check(
         name, codes(m, k, unsigned=unsigned), codes(n, k), rhs_transposed=True, lhs_scale=codes.powers(m, 1),
         rhs_scale=codes.powers(n, 1), lhs_zero_point=np.int32(3), lhs_zero_mode="int",
-        rhs_zero_point=codes.rng.integers(-9, 9, (n, 1)).astype(np.int32), zero_mode="int",
+        rhs_zero_point=codes.rng.integers(-9, 9, (n, 1)).astype(np.int32), rhs_zero_mode="int",
         bias=codes.rng.standard_normal(n).astype(np.float32), activation="relu", out_dtype="i8",
         out_scale=np.float32(0.75), out_zero_point=np.int8(-4),
     )  # fmt: skip
@@ -98,7 +98,7 @@ def test_asymmetric_groups(name: str) -> None:
     m, n, groups, size = 14, 37, 66, 128
     check(
         name, codes(m, groups * size), codes(n, groups * size, lo=0, hi=15), bits=4, rhs_transposed=True,
-        rhs_dtype="u4", zero_mode="int", rhs_zero_point=codes.rng.integers(0, 16, (n, groups)).astype(np.int32),
+        rhs_dtype="u4", rhs_zero_mode="int", rhs_zero_point=codes.rng.integers(0, 16, (n, groups)).astype(np.int32),
         lhs_scale=codes.powers(m, 1), rhs_scale=codes.powers(n, groups),
     )  # fmt: skip
 

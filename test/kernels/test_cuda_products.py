@@ -251,10 +251,10 @@ def test_configurations_are_listed() -> None:
 def test_zero_points_of_weights_need_no_other_kernel() -> None:
     """The sums of the activation's rows that they multiply are taken in the product."""
     zeros = np.arange(64, dtype=np.int32)[:, None] % 7
-    kw = {"lhs_zero_point": T((40, 1), "i32"), "lhs_zero_mode": "int", "rhs_zero_point": zeros, "zero_mode": "int"}
+    kw = {"lhs_zero_point": T((40, 1), "i32"), "lhs_zero_mode": "int", "rhs_zero_point": zeros, "rhs_zero_mode": "int"}
     one_kernel(product("cuda:sm_80", 40, 64, 130, lhs_dtype="u8", lhs_scale=T((40, 1), "f32"), **kw), S8)
     one_kernel(product("cuda:sm_80", 40, 64, 256, rhs=codes(64, 256, lo=0, hi=15), rhs_dtype="u4",
-                       rhs_scale=scales(64, 2), rhs_zero_point=np.tile(zeros, 2), zero_mode="int"), S8)  # fmt: skip
+                       rhs_scale=scales(64, 2), rhs_zero_point=np.tile(zeros, 2), rhs_zero_mode="int"), S8)  # fmt: skip
 
 
 def test_scales_of_groups_on_both_sides() -> None:

@@ -85,8 +85,8 @@ def products(draw: Any) -> dict[str, Any]:
     if draw(st.booleans()):
         kw["bias"] = rng.standard_normal(n).astype(np.float32)
     if transposed and kind != "i8" and draw(st.booleans()):
-        kw["packing"] = draw(st.sampled_from(("low_first", "high_first")))
-        w = R.pack(w, kind, kw["packing"])
+        kw["rhs_packing"] = draw(st.sampled_from(("low_first", "high_first")))
+        w = R.pack(w, kind, kw["rhs_packing"])
     if transposed:
         kw |= {"rhs": w, "rhs_scale": scale, "rhs_transposed": True}
     else:
