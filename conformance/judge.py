@@ -108,8 +108,8 @@ def _check_step(step: Step, values: dict[str, Any], made: list[Any]) -> None:
         return
     (actual,) = made
     kw = step.attributes | {k: values[n] for k, n in step.operands.items()}
-    first, second = ("input", "weight") if step.op == "conv2d_q" else ("lhs", "rhs")
-    a, b = _dtype(kw, first, "lhs"), _dtype(kw, second, "rhs")
+    sides = ("input", "weight") if step.op == "conv2d_q" else ("lhs", "rhs")
+    a, b = (_dtype(kw, side) for side in sides)
     integer = not ({a, b} & set(_PLAIN)) and _is_code(a) and _is_code(b)
     smooth = step.attributes.get("activation", "none") not in TRANSCENDENTAL and "routing_weights" not in step.operands
     if integer and smooth and not _grouped(kw, step.op):
@@ -124,19 +124,19 @@ def _is_code(dtype: str) -> bool:
     return dtype[0] in "iu" and dtype[1:].isdigit()
 
 
-def _dtype(kw: dict[str, Any], operand: str, side: str) -> str:
+def _dtype(kw: dict[str, Any], side: str) -> str:
     from qmlir.dialect.dtypes import from_numpy
 
-    return str(kw.get(f"{side}_dtype") or from_numpy(kw[operand].dtype))
+    return str(kw.get(f"{side}_dtype") or from_numpy(kw[side].dtype))
 
 
 def _grouped(kw: dict[str, Any], op: str) -> bool:
     """Whether the sum is over several exact sums in f32: scales or zero points that change along K, or a float zero
     point."""
-    if kw.get("zero_mode") in ("offset_float", "rescale"):
-        return True
     if op == "conv2d_q":
-        return False
+        return False  # which takes neither
+    if kw.get("rhs_zero_mode") in ("offset_float", "rescale"):
+        return True
     for side in ("lhs", "rhs"):
         k_axis = -2 if kw.get(f"{side}_transposed", False) != (side == "rhs") else -1
         for name in ("scale", "zero_point"):

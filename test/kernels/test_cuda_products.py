@@ -179,7 +179,7 @@ def test_convolutions_read_the_image(channels: int, strides: tuple[int, int]) ->
     ("channels", "more"),
     [
         (64, {"padding": (1, 1, 1, 1)}),
-        (64, {"padding": (0, 1, 2, 1), "lhs_zero_point": np.int8(3), "strides": (2, 2)}),
+        (64, {"padding": (0, 1, 2, 1), "input_zero_point": np.int8(3), "strides": (2, 2)}),
         (64, {"padding": (1, 1, 1, 1), "groups": 2}),
         (4, {"padding": (2, 2, 2, 2), "dilations": (2, 2)}),
     ],
