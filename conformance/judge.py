@@ -81,8 +81,8 @@ def _sides(lhs: Any, rhs: Any, kw: dict[str, Any]) -> tuple[Any, Any]:
     a = make_side("lhs", lhs, kw.get("lhs_dtype"), kw.get("lhs_scale"), kw.get("lhs_zero_point"),
                   kw.get("lhs_zero_mode"), "none", lhs_transposed, None,
                   global_scale=kw.get("lhs_global_scale"))  # fmt: skip
-    b = make_side("rhs", rhs, kw.get("rhs_dtype"), kw.get("rhs_scale"), kw.get("rhs_zero_point"), kw.get("rhs_zero_mode"),
-                  packing, not transposed, k if transposed else width, kw.get("codebook"),
+    b = make_side("rhs", rhs, kw.get("rhs_dtype"), kw.get("rhs_scale"), kw.get("rhs_zero_point"),
+                  kw.get("rhs_zero_mode"), packing, not transposed, k if transposed else width, kw.get("codebook"),
                   kw.get("rhs_global_scale"))  # fmt: skip
     return a, b
 
@@ -231,7 +231,9 @@ def _grouped_terms(kw: dict[str, Any]) -> Any:
         return np.repeat(x, topk, 0) if np.ndim(x) == 2 else x.reshape(-1, x.shape[-1])
 
     rows = {name: rows_of(kw.get(name)) for name in ("lhs", "lhs_scale", "lhs_zero_point")}
-    stated = {k: v for k, v in kw.items() if k in ("lhs_dtype", "rhs_dtype", "rhs_transposed", "rhs_packing", "rhs_zero_mode")}
+    stated = {
+        k: v for k, v in kw.items() if k in ("lhs_dtype", "rhs_dtype", "rhs_transposed", "rhs_packing", "rhs_zero_mode")
+    }
     out = None
     for g in np.unique(owner):
         mine = owner == g

@@ -57,7 +57,9 @@ def upgrade(module: Any) -> list[str]:
     for op in counted:
         new = _with_names(op)
         if new is not None:
-            found[f"'{SEGMENTS}' is deprecated: operands are named by '{OPERAND_NAMES}', as qmlir-opt prints them"] = None
+            found[f"'{SEGMENTS}' is deprecated: operands are named by '{OPERAND_NAMES}', as qmlir-opt prints them"] = (
+                None
+            )
         named.append(op if new is None else new)
     for op in named:
         found |= dict.fromkeys(f"{op.name}: '{old}' is deprecated: use '{new}'" for old, new in _rename(op))

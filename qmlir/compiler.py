@@ -21,7 +21,16 @@ from ._spelling import CODE_LEVELS, LEVELS
 from .artifact import MANIFEST_KEY, Artifact
 from .cache import Cache, key_of
 from .device_code import OPCODES, assembly_parts, spirv_instructions
-from .errors import CompileError, Diagnostic, ParseError, QmlirError, SlowFallbackWarning, TuningWarning, UsageError, caller
+from .errors import (
+    CompileError,
+    Diagnostic,
+    ParseError,
+    QmlirError,
+    SlowFallbackWarning,
+    TuningWarning,
+    UsageError,
+    caller,
+)
 from .files import write_atomically
 from .frontends.registry import ImportedSource, find, front_ends
 from .isolation import Limits, in_fork

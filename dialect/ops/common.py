@@ -164,7 +164,10 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
     elif is_float:
         fail(f"operand '{prefix}zero_point' must be integer in mode '{mode}', but is {zero.type}")
     if mode == "packed_int" and packing == "none":
-        fail(f"attribute '{attribute}' is 'packed_int', but '{prefix}packing' is 'none'; use 'int' for unpacked zero points")
+        fail(
+            f"attribute '{attribute}' is 'packed_int', but '{prefix}packing' is 'none'; use 'int' for unpacked zero "
+            "points"
+        )
     if not d.is_int:
         fail(f"operand '{prefix}zero_point' is given, but {d.name} values have no zero point")
 

@@ -226,7 +226,10 @@ class MoeOp(Op, name="moe"):
         if self.weight_zero_mode not in ("none", "offset_int", "offset_float") and not (
             self.w1_zero_point or self.w2_zero_point
         ):
-            fail(f"attribute 'weight_zero_mode' is '{self.weight_zero_mode}', which needs operand 'w1_zero_point' or 'w2_zero_point'")
+            fail(
+                f"attribute 'weight_zero_mode' is '{self.weight_zero_mode}', which needs operand 'w1_zero_point' or "
+                "'w2_zero_point'"
+            )
         self._verify_intermediate()
         first, second = self.products()
         _rules(first, _FIRST)

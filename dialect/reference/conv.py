@@ -70,10 +70,10 @@ def conv2d_q(
         filter_parameter(weight_scale, filter_layout),
         filter_parameter(weight_zero_point, filter_layout),
     )
-    a = make_side("lhs", np.asarray(input), input_dtype, input_scale, input_zero_point, input_zero_mode, "none", False, None,
-                  global_scale=input_global_scale)  # fmt: skip
-    b = make_side("rhs", np.asarray(weight), weight_dtype, weight_scale, weight_zero_point, weight_zero_mode, weight_packing, False, None,
-                  codebook, weight_global_scale)  # fmt: skip
+    a = make_side("input", np.asarray(input), input_dtype, input_scale, input_zero_point, input_zero_mode, "none",
+                  False, None, global_scale=input_global_scale)  # fmt: skip
+    b = make_side("weight", np.asarray(weight), weight_dtype, weight_scale, weight_zero_point, weight_zero_mode,
+                  weight_packing, False, None, codebook, weight_global_scale)  # fmt: skip
     weight_only = a.plain or b.plain
     if weight_only:
         to = compute_dtype or (a if a.plain else b).dtype.name

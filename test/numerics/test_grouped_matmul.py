@@ -158,8 +158,8 @@ def test_packed_zero_points(data: Any) -> None:
     codes, zeros = data.codes(G, 24, 64, dtype="u4"), data.codes(G, 24, 4, dtype="u4")
     kw = {
         "lhs": data.floats(17, 64), "rhs": R.pack(codes, "u4"), "rhs_zero_point": R.pack(zeros, "u4"),
-        "rhs_scale": data.scales(G, 24, 4), "rhs_dtype": "u4", "rhs_packing": "low_first", "rhs_zero_mode": "packed_int",
-        "rhs_transposed": True, "group_sizes": np.array([5, 0, 8, 4], np.int32),
+        "rhs_scale": data.scales(G, 24, 4), "rhs_dtype": "u4", "rhs_packing": "low_first",
+        "rhs_zero_mode": "packed_int", "rhs_transposed": True, "group_sizes": np.array([5, 0, 8, 4], np.int32),
     }  # fmt: skip
     expected = R.grouped_matmul(**kw)
     assert np.allclose(qmlir.ops.grouped_matmul(**kw), expected, rtol=0, atol=2.0**-18 * np.abs(expected).max())

@@ -181,7 +181,11 @@ def _conv2d_q(m: Maker) -> dict[str, Any]:
 def _grouped_matmul(m: Maker) -> dict[str, Any]:
     row, groups, topk = m.row, 3, 2
     k = max(8, _packed_length(row["rhs_dtype"], row["rhs_packing"]) if row["rhs_transposed"] else 8)
-    n = N if row["rhs_packing"] == "none" or row["rhs_transposed"] else _packed_length(row["rhs_dtype"], row["rhs_packing"])
+    n = (
+        N
+        if row["rhs_packing"] == "none" or row["rhs_transposed"]
+        else _packed_length(row["rhs_dtype"], row["rhs_packing"])
+    )
     rows = {"sizes": (5,), "ids": (M,), "ids_rows": (M, topk)}[row["group_sizes"]]
     lhs, rhs = (*rows, k), (groups, n, k) if row["rhs_transposed"] else (groups, k, n)
     made = {

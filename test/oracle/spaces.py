@@ -163,7 +163,8 @@ PRODUCT_RULES = [
     rule("rhs_zero_mode rhs_packing", lambda m, p: m != "packed_int" or p != "none"),
     rule("rhs_zero_mode rhs_scale", lambda m, s: m != "packed_int" or s not in ("none", "tensor")),
     rule("rhs_zero_mode rhs_zero_point rhs_scale", lambda m, z, s: m != "packed_int" or z == s),
-    rule("rhs_zero_mode rhs_packing rhs_zero_point rhs_transposed", lambda m, p, z, t: m != "packed_int" or p != "interleaved"
+    rule("rhs_zero_mode rhs_packing rhs_zero_point rhs_transposed",
+         lambda m, p, z, t: m != "packed_int" or p != "interleaved"
          or (z in ("channel", "group") and not t)),  # whole words
     rule("compute_dtype lhs_dtype lhs_scale rhs_dtype rhs_scale",
          lambda c, a, sa, b, sb: c is None or _plain(a, sa) or _plain(b, sb)),
