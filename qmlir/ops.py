@@ -103,7 +103,7 @@ class Operation:
         key: list[Any] = [target]
         for i, arg in enumerate(args):
             arrays[self._name_of(i)] = arg
-        for name, value in self._by_current_names(kw).items():
+        for name, value in self.by_current_names(kw).items():
             if value is None:
                 continue
             if name in self.operands:
@@ -124,7 +124,7 @@ class Operation:
         function, order = found
         return function(*[arrays[name] for name in order])
 
-    def _by_current_names(self, given: dict[str, Any]) -> dict[str, Any]:
+    def by_current_names(self, given: dict[str, Any]) -> dict[str, Any]:
         """Arguments by name, none of them by one that it had before."""
         if self._renamed.isdisjoint(given):
             return given
@@ -164,7 +164,7 @@ class Operation:
         attributes: dict[str, Any] = {}
         for i, arg in enumerate(args):
             kw[self._name_of(i)] = arg
-        for name, value in self._by_current_names(kw).items():
+        for name, value in self.by_current_names(kw).items():
             if value is None:
                 continue
             if name not in self.operands:
@@ -243,7 +243,7 @@ class Operation:
         with its spec. `specs` are those of the values.
 
         Raises UsageError for arguments that do not fit the op's definition."""
-        values, specs, attributes = (self._by_current_names(dict(x)) for x in (values, specs, attributes))
+        values, specs, attributes = (self.by_current_names(dict(x)) for x in (values, specs, attributes))
         return self._op(values, specs, self._normalized(specs, self._checked(specs, attributes)))
 
     def _op(
@@ -438,7 +438,7 @@ class SparseOperation(Operation):
         names = ("lhs", "weight")
         if len(args) > len(names):
             raise UsageError(f"{self.__name__} takes {len(names)} positional arguments: {', '.join(names)}")
-        every = {**dict(zip(names, args, strict=False)), **self._by_current_names(kw)}
+        every = {**dict(zip(names, args, strict=False)), **self.by_current_names(kw)}
         for name in names:
             if every.get(name) is None:
                 raise UsageError(f"{self.__name__} needs the argument {name!r}")

@@ -218,7 +218,8 @@ class Convolution(Problem):
     def program(self) -> Built:
         artifact = qmlir.ops.conv2d_q.compile(
             T(self.image.shape, "i8"), self.weight, input_scale=SCALE,
-            weight_scale=self.weight_scale.reshape(-1, 1, 1, 1), out_scale=self.out_scale, out_dtype="i8", **self.geometry(),
+            weight_scale=self.weight_scale.reshape(-1, 1, 1, 1), out_scale=self.out_scale, out_dtype="i8",
+            **self.geometry(),
         )  # fmt: skip
         return artifact, [self.image]
 

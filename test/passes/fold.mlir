@@ -6,7 +6,7 @@
 // CHECK: %[[W:.*]] = arith.constant dense<{{\[}}[1, 2, 3], [3, 4, 4], [5, 6, 5], [7, -8, 6]]> : tensor<4x3xi8>
 // CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]]) {{.*}}rhs_dtype = "i4", rhs_packing = "none"
 // PACKED-LABEL: func.func @packed(
-// PACKED: packing = "low_first"
+// PACKED: rhs_packing = "low_first"
 func.func @packed(%x: tensor<2x4xi8>) -> tensor<2x3xf32> {
   %w = arith.constant dense<[[33, 3], [67, 4], [101, 5], [-121, 6]]> : tensor<4x2xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
@@ -19,7 +19,7 @@ func.func @packed(%x: tensor<2x4xi8>) -> tensor<2x3xf32> {
 // High nibble first, unsigned.
 // CHECK-LABEL: func.func @packed_high(
 // CHECK: arith.constant dense<{{\[}}[1, 2, 3, 4], [15, 15, 0, 15]]> : tensor<2x4xi8>
-// CHECK: packing = "none", rhs_dtype = "u4"
+// CHECK: rhs_dtype = "u4", rhs_packing = "none"
 func.func @packed_high(%x: tensor<2x2xi8>) -> tensor<2x4xi32> {
   %w = arith.constant dense<[[18, 52], [-1, 15]]> : tensor<2x2xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
@@ -32,7 +32,7 @@ func.func @packed_high(%x: tensor<2x2xi8>) -> tensor<2x4xi32> {
 // A 1-bit code q stands for 2q - 1.
 // CHECK-LABEL: func.func @one_bit(
 // CHECK: arith.constant dense<{{\[}}[1, -1, 1, -1, -1, 1, -1, 1]]> : tensor<1x8xi8>
-// CHECK: packing = "none", rhs_dtype = "i8"
+// CHECK: rhs_dtype = "i8", rhs_packing = "none"
 func.func @one_bit(%x: tensor<2x1xi8>) -> tensor<2x8xi32> {
   %w = arith.constant dense<[[-91]]> : tensor<1x1xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
@@ -45,7 +45,7 @@ func.func @one_bit(%x: tensor<2x1xi8>) -> tensor<2x8xi32> {
 // Table codes are unpacked, but stay codes.
 // CHECK-LABEL: func.func @table(
 // CHECK: arith.constant dense<{{\[}}[1, 2]]> : tensor<1x2xi8>
-// CHECK: packing = "none", rhs_dtype = "nf4"
+// CHECK: rhs_dtype = "nf4", rhs_packing = "none"
 func.func @table(%x: tensor<2x1xf32>) -> tensor<2x2xf32> {
   %w = arith.constant dense<[[33]]> : tensor<1x1xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
@@ -68,7 +68,7 @@ func.func @packed_argument(%x: tensor<2x4xi8>, %w: tensor<4x2xi8>) -> tensor<2x3
 
 // Packed zero points stay with the weights that tell how.
 // CHECK-LABEL: func.func @packed_zero(
-// CHECK: packing = "low_first"
+// CHECK: rhs_packing = "low_first"
 func.func @packed_zero(%x: tensor<2x2xf32>) -> tensor<2x2xf32> {
   %w = arith.constant dense<[[18], [52]]> : tensor<2x1xi8>
   %s = arith.constant dense<1.0> : tensor<1x2xf32>
@@ -162,7 +162,7 @@ func.func @unsigned_argument(%x: tensor<2x1xi8>, %z: tensor<i32>) -> tensor<2x2x
 
 // Likewise.
 // CHECK-LABEL: func.func @unsigned_offset(
-// CHECK: rhs_dtype = "u8"{{.*}}zero_mode = "offset_int"
+// CHECK: rhs_dtype = "u8"{{.*}}rhs_zero_mode = "offset_int"
 func.func @unsigned_offset(%x: tensor<2x1xi8>) -> tensor<2x2xi32> {
   %w = arith.constant dense<[[0, -1]]> : tensor<1x2xi8>
   %z = arith.constant dense<3> : tensor<i32>
@@ -247,7 +247,7 @@ func.func @sums_unsigned(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
 
 // A filter's sums.
 // CHECK-LABEL: func.func @sums_filter(
-// CHECK: rhs_sum = dense<[3, 1]> : tensor<2xi32>
+// CHECK: weight_sum = dense<[3, 1]> : tensor<2xi32>
 func.func @sums_filter(%x: tensor<1x2x2x2xi8>) -> tensor<1x2x2x2xi32> {
   %w = arith.constant dense<[[[[1, 2]]], [[[-3, 4]]]]> : tensor<2x1x1x2xi8>
   %0 = "qmlir.conv2d_q"(%x, %w) {

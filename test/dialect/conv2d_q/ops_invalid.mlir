@@ -483,3 +483,13 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<i32>) -> tensor<1x8x8x6xf32>
   return %0 : tensor<1x8x8x6xf32>
 }
+
+// -----
+
+func.func @both_names(%x: tensor<1x5x5x4xi8>, %w: tensor<6x3x3x4xi8>, %s: tensor<f32>, %t: tensor<f32>)
+    -> tensor<1x3x3x6xf32> {
+  // expected-error@+1 {{has operands 'input_scale' and 'lhs_scale', its old name; leave 'lhs_scale' out}}
+  %0 = "qmlir.conv2d_q"(%x, %w, %s, %t) {operand_names = ["input", "weight", "input_scale", "lhs_scale"]}
+    : (tensor<1x5x5x4xi8>, tensor<6x3x3x4xi8>, tensor<f32>, tensor<f32>) -> tensor<1x3x3x6xf32>
+  return %0 : tensor<1x3x3x6xf32>
+}

@@ -1388,3 +1388,12 @@ func.func @f(%lhs: tensor<4x1118482xi8>, %rhs: tensor<1118482x1xi8>, %s: tensor<
       : (tensor<4x1118482xi8>, tensor<1118482x1xi8>, tensor<1x2xf32>, tensor<1x1xi8>) -> tensor<4x2xf32>
   return %0 : tensor<4x2xf32>
 }
+
+// -----
+
+func.func @both_names(%x: tensor<2x16xi8>, %w: tensor<16x4xi8>) -> tensor<2x8xf32> {
+  // expected-error@+1 {{has attributes 'rhs_packing' and 'packing', its old name; leave 'packing' out}}
+  %0 = "qmlir.scaled_matmul"(%x, %w) {rhs_dtype = "i4", rhs_packing = "low_first", packing = "low_first"}
+    : (tensor<2x16xi8>, tensor<16x4xi8>) -> tensor<2x8xf32>
+  return %0 : tensor<2x8xf32>
+}
