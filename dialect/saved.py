@@ -49,7 +49,7 @@ def upgrade(module: Any) -> list[str]:
     def visit(op: Any) -> Any:
         if op.name in _COUNTED and SEGMENTS in op.attributes:
             counted.append(op)
-        elif op.name.partition(".")[2] in RENAMED and op.name in OPS:
+        elif op.name.partition(".")[2] in RENAMED:
             named.append(op)
         return ir.WalkResult.ADVANCE
 

@@ -214,10 +214,8 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
                 elif not same(own[0], weight_shape[f_axis]) and own[0] != 1:
                     fail(f"'rhs_{what}' has {own[0]} values, but the weight has {weight_shape[f_axis]} filters")
         if self.rhs_zero_mode in ("offset_float", "rescale", "packed_int"):
-            mode = self.rhs_zero_mode
-            fail(
-                f"attribute 'rhs_zero_mode' is '{mode}', which a convolution does not support; use 'int' or 'offset_int'"
-            )
+            fail(f"attribute 'rhs_zero_mode' is '{self.rhs_zero_mode}', which a convolution does not support; use 'int'"
+                 " or 'offset_int'")  # fmt: skip
         if self.group_size is not None:
             fail("'group_size' states groups along K; weights of a convolution are scaled per tensor or per filter")
         self._grouped = False
