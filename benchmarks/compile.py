@@ -53,7 +53,7 @@ def _product(bits: int, rows: int | None) -> Any:
     packed = rng.integers(0, 256, (N, K // 2), dtype=np.uint8)
     scale = rng.random((N, K // 128), dtype=np.float32)
     artifact = qmlir.ops.scaled_matmul.compile(
-        lhs, packed, lhs_scale=lhs_scale, rhs_scale=scale, rhs_transposed=True, rhs_dtype="i4", packing="low_first"
+        lhs, packed, lhs_scale=lhs_scale, rhs_scale=scale, rhs_transposed=True, rhs_dtype="i4", rhs_packing="low_first"
     )
     return artifact, packed, scale
 

@@ -126,7 +126,7 @@ def conv(c: Case, d: Draw) -> Variant:
         raise UnknownField(f"{c.id}: w_granularity does not fit the scales")
     p = Program()
     p.step("conv2d_q", ("y",), {"input": np.transpose(x, (0, 2, 3, 1)), "weight": np.transpose(w, (0, 2, 3, 1)),
-                                "bias": bias, "rhs_scale": None if before is None else np.asarray(before, F),
+                                "bias": bias, "weight_scale": None if before is None else np.asarray(before, F),
                                 "out_multiplier": np.asarray(after, F)},
            **attributes, bias_stage="acc" if bias is not None else None, activation=activation,
            out_dtype=require(c, "out_dtype", "i8"), rounding=c.word("rounding", ROUNDINGS),

@@ -79,8 +79,8 @@ def static_conv(c: Case, d: Draw) -> Variant:
            rounding=c.word("rounding", ROUNDINGS))  # fmt: skip
     # Upstream's zero biases would hide a bias that is left out: here all are random.
     c.word("bias", {"float[OC] (upstream values: zeros in general/pw, random in dw)": None, "float[OC]": None})
-    operands = {"input": "q", "weight": w, "lhs_scale": "x_scale", "lhs_zero_point": "x_zero_point",
-                "rhs_scale": draw_uniform(c, d, scales["w"], (v["K"],)),
+    operands = {"input": "q", "weight": w, "input_scale": "x_scale", "input_zero_point": "x_zero_point",
+                "weight_scale": draw_uniform(c, d, scales["w"], (v["K"],)),
                 "bias": d.uniform((v["K"],), -1, 1)}  # fmt: skip
     attributes |= {"input_layout": "NCHW", "filter_layout": layout, "bias_stage": "scaled",
                    "activation": c.word("activation", ACTIVATIONS)}  # fmt: skip

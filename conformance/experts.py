@@ -97,7 +97,7 @@ def _quantised_rows(p: Program, scheme: Experts, name: str) -> dict[str, Any]:
 
 def _weight_attributes(scheme: Experts) -> dict[str, Any]:
     if DTYPES[scheme.weights].bits < 8:
-        return {"rhs_dtype": scheme.weights, "packing": "low_first"}
+        return {"rhs_dtype": scheme.weights, "rhs_packing": "low_first"}
     return {}
 
 

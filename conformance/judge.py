@@ -75,14 +75,14 @@ def magnitude_terms(lhs: Any, rhs: Any, kw: dict[str, Any]) -> Any:
 
 def _sides(lhs: Any, rhs: Any, kw: dict[str, Any]) -> tuple[Any, Any]:
     transposed, lhs_transposed = kw.get("rhs_transposed", False), kw.get("lhs_transposed", False)
-    packing = kw.get("packing", "none")
+    packing = kw.get("rhs_packing", "none")
     k = lhs.shape[-2 if lhs_transposed else -1]
     width = columns_hint(rhs, kw.get("rhs_dtype"), packing, kw.get("rhs_scale"), kw.get("bias"))
     a = make_side("lhs", lhs, kw.get("lhs_dtype"), kw.get("lhs_scale"), kw.get("lhs_zero_point"),
                   kw.get("lhs_zero_mode"), "none", lhs_transposed, None,
                   global_scale=kw.get("lhs_global_scale"))  # fmt: skip
-    b = make_side("rhs", rhs, kw.get("rhs_dtype"), kw.get("rhs_scale"), kw.get("rhs_zero_point"), kw.get("zero_mode"),
-                  packing, not transposed, k if transposed else width, kw.get("codebook"),
+    b = make_side("rhs", rhs, kw.get("rhs_dtype"), kw.get("rhs_scale"), kw.get("rhs_zero_point"),
+                  kw.get("rhs_zero_mode"), packing, not transposed, k if transposed else width, kw.get("codebook"),
                   kw.get("rhs_global_scale"))  # fmt: skip
     return a, b
 
@@ -108,8 +108,8 @@ def _check_step(step: Step, values: dict[str, Any], made: list[Any]) -> None:
         return
     (actual,) = made
     kw = step.attributes | {k: values[n] for k, n in step.operands.items()}
-    first, second = ("input", "weight") if step.op == "conv2d_q" else ("lhs", "rhs")
-    a, b = _dtype(kw, first, "lhs"), _dtype(kw, second, "rhs")
+    sides = ("input", "weight") if step.op == "conv2d_q" else ("lhs", "rhs")
+    a, b = (_dtype(kw, side) for side in sides)
     integer = not ({a, b} & set(_PLAIN)) and _is_code(a) and _is_code(b)
     smooth = step.attributes.get("activation", "none") not in TRANSCENDENTAL and "routing_weights" not in step.operands
     if integer and smooth and not _grouped(kw, step.op):
@@ -124,19 +124,19 @@ def _is_code(dtype: str) -> bool:
     return dtype[0] in "iu" and dtype[1:].isdigit()
 
 
-def _dtype(kw: dict[str, Any], operand: str, side: str) -> str:
+def _dtype(kw: dict[str, Any], side: str) -> str:
     from qmlir.dialect.dtypes import from_numpy
 
-    return str(kw.get(f"{side}_dtype") or from_numpy(kw[operand].dtype))
+    return str(kw.get(f"{side}_dtype") or from_numpy(kw[side].dtype))
 
 
 def _grouped(kw: dict[str, Any], op: str) -> bool:
     """Whether the sum is over several exact sums in f32: scales or zero points that change along K, or a float zero
     point."""
-    if kw.get("zero_mode") in ("offset_float", "rescale"):
-        return True
     if op == "conv2d_q":
-        return False
+        return False  # which takes neither
+    if kw.get("rhs_zero_mode") in ("offset_float", "rescale"):
+        return True
     for side in ("lhs", "rhs"):
         k_axis = -2 if kw.get(f"{side}_transposed", False) != (side == "rhs") else -1
         for name in ("scale", "zero_point"):
@@ -231,7 +231,9 @@ def _grouped_terms(kw: dict[str, Any]) -> Any:
         return np.repeat(x, topk, 0) if np.ndim(x) == 2 else x.reshape(-1, x.shape[-1])
 
     rows = {name: rows_of(kw.get(name)) for name in ("lhs", "lhs_scale", "lhs_zero_point")}
-    stated = {k: v for k, v in kw.items() if k in ("lhs_dtype", "rhs_dtype", "rhs_transposed", "packing", "zero_mode")}
+    stated = {
+        k: v for k, v in kw.items() if k in ("lhs_dtype", "rhs_dtype", "rhs_transposed", "rhs_packing", "rhs_zero_mode")
+    }
     out = None
     for g in np.unique(owner):
         mine = owner == g
@@ -253,11 +255,11 @@ def _grouped_terms(kw: dict[str, Any]) -> Any:
 
 def _conv_terms(kw: dict[str, Any]) -> Any:
     layout = kw.get("filter_layout", "FHWC")
-    a = make_side("lhs", kw["input"], kw.get("lhs_dtype"), kw.get("lhs_scale"), kw.get("lhs_zero_point"),
-                  kw.get("lhs_zero_mode"), "none", False, None)  # fmt: skip
-    b = make_side("rhs", kw["weight"], kw.get("rhs_dtype"), filter_parameter(kw.get("rhs_scale"), layout),
-                  filter_parameter(kw.get("rhs_zero_point"), layout), kw.get("zero_mode"),
-                  kw.get("packing", "none"), False, None, kw.get("codebook"))  # fmt: skip
+    a = make_side("lhs", kw["input"], kw.get("input_dtype"), kw.get("input_scale"), kw.get("input_zero_point"),
+                  kw.get("input_zero_mode"), "none", False, None)  # fmt: skip
+    b = make_side("rhs", kw["weight"], kw.get("weight_dtype"), filter_parameter(kw.get("weight_scale"), layout),
+                  filter_parameter(kw.get("weight_zero_point"), layout), kw.get("weight_zero_mode"),
+                  kw.get("weight_packing", "none"), False, None, kw.get("codebook"))  # fmt: skip
     names = ("input_layout", "filter_layout", "strides", "dilations", "padding", "groups", "transposed",
              "output_padding")  # fmt: skip
     geometry = {k: kw[k] for k in names if k in kw}

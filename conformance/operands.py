@@ -60,15 +60,15 @@ def draw_weight(c: Case, d: Draw, n: int, k: int, kind: Any = F, scaled: bool | 
     operands: dict[str, Any] = {"rhs": codes}
     packing = c.word("packing", PACKINGS)
     if DTYPES[dtype].bits < 8:
-        attributes["packing"] = packing
+        attributes["rhs_packing"] = packing
         operands["rhs"] = R.pack(codes, dtype, packing)
     shape = () if granularity == "per_tensor" else (n, k // block)
     if has_scale:
         operands["rhs_scale"] = _weight_scale(c, d, shape, kind)
     if stated in _NIBBLE8 and zero_form is None:
-        attributes["zero_mode"] = "offset_int"
+        attributes["rhs_zero_mode"] = "offset_int"
     if zero_form is not None:
-        attributes["zero_mode"] = zero_form
+        attributes["rhs_zero_mode"] = zero_form
         operands["rhs_zero_point"] = _weight_zero(c, d, shape, dtype, zero_form, packing, operands.get("rhs_scale"))
     return Rhs(operands, attributes)
 

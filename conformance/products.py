@@ -101,7 +101,7 @@ def _derived_bitblas(c: Case, d: Draw) -> Variant | None:
     }[form]
     p = Program()
     p.step("scaled_matmul", ("y",), {"lhs": a, "rhs": q, **extra}, rhs_transposed=True, rhs_dtype="u4",
-           zero_mode={"original": "int", "rescale": "rescale", "plain_int4": "offset_int"}.get(form),
+           rhs_zero_mode={"original": "int", "rescale": "rescale", "plain_int4": "offset_int"}.get(form),
            out_dtype="f16")  # fmt: skip
     return Variant(p, {}, m * n * k)
 
@@ -127,7 +127,7 @@ def matmul(c: Case, d: Draw) -> Variant:
                 break
         # A 1-bit code is stored as it is and means 2q - 1.
         q = (w if bits == 1 else w - (1 << (bits - 1))).astype(np.int8)
-        b.operands["rhs"] = R.pack(q, b.attributes["rhs_dtype"], b.attributes["packing"])
+        b.operands["rhs"] = R.pack(q, b.attributes["rhs_dtype"], b.attributes["rhs_packing"])
     require(c, "bias", None)
     p = Program()
     p.step("scaled_matmul", ("y",), {"lhs": a, **b.operands}, **b.attributes, lhs_dtype=lhs,
@@ -282,7 +282,7 @@ def _derived_product(c: Case, d: Draw) -> Variant:
                                          "lhs_zero_point": ((7 * i) % 21 - 10).astype(np.int32),
                                          "rhs_scale": (2.0 ** -(4 + (g + j) % 4)).astype(F), "rhs_zero_point": zeros,
                                          "out_scale": out_scale},
-               rhs_dtype="u4", rhs_transposed=True, zero_mode=mode, activation=activation, out_dtype=out,
+               rhs_dtype="u4", rhs_transposed=True, rhs_zero_mode=mode, activation=activation, out_dtype=out,
                rounding=rounding if out == "i8" else None)  # fmt: skip
     else:
         require(c, "w_dtype", "i8")

@@ -28,7 +28,7 @@ import operator
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -36,6 +36,7 @@ import numpy as np
 from ..core.mlir import ir
 from ..core.spelling import did_you_mean, location_text
 from ..errors import Diagnostic
+from .renamed import RENAMED
 from .shapes import Shape
 from .sizes import Size
 
@@ -261,7 +262,8 @@ def F64s(length: int) -> AttrKind:
 
 @dataclass
 class Field:
-    """One declared operand, attribute, result or parameter; `name` is filled in by the class."""
+    """One declared operand, attribute, result or parameter; `name` is filled in by the class, and `role` where a base
+    class reads the field by another name (see `Op`)."""
 
     kind: str  # "operand" | "attr" | "result" | "parameter"
     constraint: Constraint | None = None
@@ -271,6 +273,7 @@ class Field:
     internal: bool = False
     implied: bool = False
     name: str = ""
+    role: str = ""
 
 
 def operand(constraint: Constraint, optional: bool = False) -> Any:
@@ -306,8 +309,19 @@ def _accessor(f: Field, index: int) -> property:
     return property(lambda self: self._attribute(f), doc=f"attribute: {f.attribute and f.attribute.description}")
 
 
+def _in_role(f: Field, sides: Mapping[str, str]) -> Field:
+    """An inherited field by an op's own name of its side."""
+    side, _, what = f.name.partition("_")
+    return replace(f, name=f"{sides[side]}_{what}", role=f.name) if what and side in sides else f
+
+
 class Op:
-    """An operation, read by the fields of its class. See the module's docstring."""
+    """An operation, read by the fields of its class. See the module's docstring.
+
+    `class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weight"})` inherits `lhs_scale` as
+    `input_scale`: so the op calls it in text and in Python, while the rules and lowerings that all products share read
+    the same field as `lhs_scale`, its role.
+    """
 
     OPERATION_NAME: ClassVar[str]
     RESULTS: ClassVar[tuple[int, int]]  # least and most
@@ -317,8 +331,11 @@ class Op:
     PARAMETERS: ClassVar[tuple[Field, ...]] = ()
     POSITIONAL: ClassVar[tuple[str, ...]] = ()  # arguments of the function that need no name, besides the required ones
     FUNCTION: ClassVar[str]  # its name in `qmlir.ops`
+    ROLES: ClassVar[Mapping[str, str]] = {}  # the roles of fields that have one, and their names
 
-    def __init_subclass__(cls, *, name: str = "", function: str = "", **kw: Any) -> None:
+    def __init_subclass__(
+        cls, *, name: str = "", function: str = "", sides: Mapping[str, str] | None = None, **kw: Any
+    ) -> None:
         super().__init_subclass__(**kw)
         own = []
         for key, value in list(cls.__dict__.items()):
@@ -329,10 +346,13 @@ class Op:
         for f in cls.PARAMETERS:
             delattr(cls, f.name)
         # Inherited fields (a product's epilogue) come where the base class put them; own ones follow.
-        cls.FIELDS = tuple(cls._order([f for f in own if f.kind != "parameter"]))
+        ordered = cls._order([f for f in own if f.kind != "parameter"])
+        cls.FIELDS = tuple(_in_role(f, sides or {}) for f in ordered)
+        cls.ROLES = {f.role: f.name for f in cls.FIELDS if f.role}
         for kind in ("operand", "result", "attr"):
             for i, f in enumerate(f for f in cls.FIELDS if f.kind == kind):
-                setattr(cls, f.name, _accessor(f, i))
+                for known_as in {f.name, f.role or f.name}:
+                    setattr(cls, known_as, _accessor(f, i))
         if not name:
             return
         operands = [f for f in cls.FIELDS if f.kind == "operand"]
@@ -453,6 +473,9 @@ class Op:
             raise OpError(f"expects {least if least == most else f'{least} to {most}'} results, got {len(op.results)}")
         known = [f.name for f in self.FIELDS if f.kind == "attr"]
         for name in attribute_names(op):
+            if self._renamed().get(name) in known:  # `upgrade` has replaced those that are given once
+                raise OpError(f"has attributes '{self._renamed()[name]}' and '{name}', its old name; leave '{name}' "
+                              "out")  # fmt: skip
             if "." not in name and name not in (*known, OPERAND_NAMES):
                 raise OpError(f"has no attribute '{name}'{did_you_mean(name, known)}")
         for f in self.FIELDS:
@@ -491,6 +514,8 @@ class Op:
         if len(given) != count:
             raise OpError(f"'{OPERAND_NAMES}' has {len(given)} names for {count} operands")
         for i, name in enumerate(given):
+            if name not in self.OPERANDS and self._renamed().get(name) in given:
+                raise OpError(f"has operands '{self._renamed()[name]}' and '{name}', its old name; leave '{name}' out")
             if name not in self.OPERANDS:
                 raise OpError(f"has no operand '{name}'{did_you_mean(name, self.OPERANDS)}")
             if name in given[:i]:
@@ -498,6 +523,10 @@ class Op:
         for name in self.REQUIRED:
             if name not in given:
                 raise OpError(f"operand '{name}' is missing")
+
+    @classmethod
+    def _renamed(cls) -> Mapping[str, str]:
+        return RENAMED.get(cls.OPERATION_NAME.partition(".")[2], {})
 
     @classmethod
     def _expected(cls) -> str:
@@ -578,10 +607,18 @@ def problem(op: Any) -> str:
     view = view_of(op)
     try:
         view.verify_structure()
-        view.verify_semantics()
     except OpError as e:
         return str(e)
+    try:
+        view.verify_semantics()
+    except OpError as e:
+        return quoted_as(str(e), view.ROLES)
     return ""
+
+
+def quoted_as(message: str, names: Mapping[str, str]) -> str:
+    """A message of shared rules, with the op's own names of what it quotes."""
+    return re.sub(r"'(\w+)'", lambda m: f"'{names.get(m[1], m[1])}'", message)
 
 
 def fail(message: str) -> NoReturn:

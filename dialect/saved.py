@@ -7,6 +7,7 @@ from typing import Any
 
 from ..core.mlir import ir
 from .ods import OPERAND_NAMES, OPS, SEGMENTS, attribute_names, names_attribute, view_of
+from .renamed import RENAMED
 
 _EPILOGUE = (
     "lhs_scale", "rhs_scale", "lhs_zero_point", "rhs_zero_point", "bias", "c", "act_scale", "out_scale",
@@ -32,18 +33,55 @@ _COUNTED = {
 _DROPPED = ("rhs_sum",)
 
 
-def upgrade(module: Any) -> bool:
-    """Name the operands of ops that count them in `operandSegmentSizes`; whether there were any. Counts that do not fit
-    the op stay, and are what `qmlir-verify` reports."""
-    old: list[Any] = []
+def may_be_old(text: str) -> bool:
+    """Whether a program may hold what `upgrade` replaces: it has an op that had other names, or counts of operands."""
+    return SEGMENTS in text or any(f'"qmlir.{name}"' in text for name in RENAMED)
+
+
+def upgrade(module: Any) -> list[str]:
+    """Name the operands of ops that count them in `operandSegmentSizes`, and give operands and attributes the names of
+    today; what is deprecated in the program, one sentence each. What does not fit the op stays, and is what
+    `qmlir-verify` reports."""
+    counted: list[Any] = []
+    named: list[Any] = []
+    found: dict[str, None] = {}
 
     def visit(op: Any) -> Any:
         if op.name in _COUNTED and SEGMENTS in op.attributes:
-            old.append(op)
+            counted.append(op)
+        elif op.name.partition(".")[2] in RENAMED:
+            named.append(op)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    return sum(_upgrade_op(op) for op in old) > 0
+    for op in counted:
+        new = _with_names(op)
+        if new is not None:
+            found[f"'{SEGMENTS}' is deprecated: operands are named by '{OPERAND_NAMES}', as qmlir-opt prints them"] = (
+                None
+            )
+        named.append(op if new is None else new)
+    for op in named:
+        found |= dict.fromkeys(f"{op.name}: '{old}' is deprecated: use '{new}'" for old, new in _rename(op))
+    return list(found)
+
+
+def _rename(op: Any) -> list[tuple[str, str]]:
+    """Replace the old names of an op; those that were replaced, with the new ones."""
+    renamed = RENAMED.get(op.name.partition(".")[2], {})
+    present = attribute_names(op)
+    done = [(old, renamed[old]) for old in present if old in renamed and renamed[old] not in present]
+    for old, new in done:
+        op.attributes[new] = op.attributes[old]
+        del op.attributes[old]
+    names = op.attributes[OPERAND_NAMES] if OPERAND_NAMES in present else None
+    if isinstance(names, ir.ArrayAttr) and all(isinstance(n, ir.StringAttr) for n in names):
+        given = [str(ir.StringAttr(n).value) for n in names]
+        pairs = [(n, renamed[n]) for n in given if n in renamed and renamed[n] not in given]
+        if pairs:
+            op.attributes[OPERAND_NAMES] = names_attribute(dict(pairs).get(n, n) for n in given)
+            done += pairs
+    return done
 
 
 def count_operands(module: Any) -> None:
@@ -62,21 +100,21 @@ def count_operands(module: Any) -> None:
         _replace(op, given, {SEGMENTS: counts})
 
 
-def _upgrade_op(op: Any) -> bool:
+def _with_names(op: Any) -> Any | None:
+    """The op with the names of the operands that it counts; None where the counts say nothing."""
     if OPERAND_NAMES in op.attributes:  # it has both: the names say more
         del op.attributes[SEGMENTS]
-        return False
+        return None
     sizes, counted = op.attributes[SEGMENTS], _COUNTED[op.name]
     counts = list(sizes) if isinstance(sizes, ir.DenseI32ArrayAttr) else []
     if len(counts) != len(counted) or not set(counts) <= {0, 1} or sum(counts) != len(op.operands):
-        return False
+        return None
     names = [name for name, count in zip(counted, counts, strict=True) if count]
     given = {name: value for name, value in zip(names, op.operands, strict=True) if name not in _DROPPED}
-    _replace(op, given, {})
-    return True
+    return _replace(op, given, {})
 
 
-def _replace(op: Any, operands: Mapping[str, Any], more: Mapping[str, Any]) -> None:
+def _replace(op: Any, operands: Mapping[str, Any], more: Mapping[str, Any]) -> Any:
     """The op with these operands, named, and with more attributes."""
     attributes = {name: op.attributes[name] for name in attribute_names(op) if name != SEGMENTS}
     new = ir.Operation.create(
@@ -90,3 +128,4 @@ def _replace(op: Any, operands: Mapping[str, Any], more: Mapping[str, Any]) -> N
     for result, fresh in zip(op.results, new.results, strict=True):
         result.replace_all_uses_with(fresh)
     op.erase()
+    return new

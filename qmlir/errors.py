@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -110,3 +111,11 @@ def runtime_reason(e: Exception) -> str:
     first = str(e).splitlines()[0] if str(e) else type(e).__name__
     parts = [p.strip() for p in first.split(";") if p.strip()]
     return parts[1] if len(parts) > 1 else first
+
+
+def caller() -> int:
+    """The `stacklevel`, for the function that asks, of the first frame outside of this package."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "qmlir":
+        level, frame = level + 1, frame.f_back
+    return level

@@ -42,6 +42,7 @@ from .dialect.ops import (
 )
 from .dialect.ops.common import tensor_type
 from .dialect.reference.matmul import normalize_epilogue
+from .dialect.renamed import RENAMED, current_names
 from .errors import Diagnostic, UsageError, VerifyError
 from .ir.build import dense
 from .ir.signature import DTYPE, NAME, SIZES, sizes_attribute
@@ -68,6 +69,7 @@ class Operation:
         self.attributes = tuple(f.name for f in (*fields, *definition.PARAMETERS))
         self._kinds = {f.name: f.attribute for f in (*fields, *definition.PARAMETERS) if f.attribute is not None}
         self.__signature__ = self._signature(fields)
+        self._renamed = frozenset(RENAMED.get(self.name, ()))
         self._programs: dict[Any, Any] = {}
         self._lock = threading.Lock()
 
@@ -109,7 +111,7 @@ class Operation:
         key: list[Any] = [target]
         for i, arg in enumerate(args):
             arrays[self._name_of(i)] = arg
-        for name, value in kw.items():
+        for name, value in self.by_current_names(kw).items():
             if value is None:
                 continue
             if name in self.operands:
@@ -129,6 +131,15 @@ class Operation:
             found = self._prepare(arrays, attributes, target, tuple(key))
         function, order = found
         return function(*[arrays[name] for name in order])
+
+    def by_current_names(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Arguments by name, none of them by one that it had before."""
+        if self._renamed.isdisjoint(given):
+            return given
+        try:
+            return current_names(self.name, given)
+        except ValueError as e:
+            raise UsageError(f"{self.__name__}: {e}") from None
 
     def _name_of(self, i: int) -> str:
         if i >= len(self.positional):
@@ -159,7 +170,7 @@ class Operation:
         attributes: dict[str, Any] = {}
         for i, arg in enumerate(args):
             kw[self._name_of(i)] = arg
-        for name, value in kw.items():
+        for name, value in self.by_current_names(kw).items():
             if value is None:
                 continue
             if name not in self.operands:
@@ -230,6 +241,7 @@ class Operation:
         with its spec. `specs` are those of the values.
 
         Raises UsageError for arguments that do not fit the op's definition."""
+        values, specs, attributes = (self.by_current_names(dict(x)) for x in (values, specs, attributes))
         return self._op(values, specs, self._normalized(specs, self._checked(specs, attributes)))
 
     def _op(
@@ -278,13 +290,13 @@ class Operation:
                 raise UsageError(str(e)) from None
         sides = _SIDES.get(self.name)
         if self.name == "dequant":
-            _check_stated("input", specs["input"].dtype, "dtype", out)
+            _check_stated("input", specs["input"].dtype, "dtype", "packing", out)
         if sides is not None:
             out.setdefault("out_dtype", "f32")
             for side in sides:
                 d = specs[side.operand].dtype
-                _check_stated(side.operand, d, side.dtype, out)
-                packed = side is sides[1] and out.get("packing", "none") != "none"
+                _check_stated(side.operand, d, side.dtype, side.packing, out)
+                packed = out.get(side.packing, "none") != "none"
                 if side.dtype not in out and not (d == "u8" and packed):
                     out[side.dtype] = d
                 if side.mode not in out and any(z in specs for z in side.zero_points):
@@ -307,19 +319,21 @@ class Operation:
 
 @dataclass(frozen=True)
 class _Side:
-    """A contracted operand, the attribute of its dtype, its zero points, and the attribute of their mode."""
+    """A contracted operand, the attribute of its dtype, its zero points, and the attributes of their mode and of how
+    its codes are packed."""
 
     operand: str
     dtype: str
     zero_points: tuple[str, ...]
     mode: str
+    packing: str = ""
 
 
-def _sides(lhs: str, rhs: str) -> tuple[_Side, _Side]:
-    """The activations, then the weights, which may be packed."""
+def _sides(lhs: str, rhs: str, a: str = "lhs", b: str = "rhs") -> tuple[_Side, _Side]:
+    """The activations, then the weights, which may be packed; their other arguments begin with `a` and `b`."""
     return (
-        _Side(lhs, "lhs_dtype", ("lhs_zero_point",), "lhs_zero_mode"),
-        _Side(rhs, "rhs_dtype", ("rhs_zero_point",), "zero_mode"),
+        _Side(lhs, f"{a}_dtype", (f"{a}_zero_point",), f"{a}_zero_mode"),
+        _Side(rhs, f"{b}_dtype", (f"{b}_zero_point",), f"{b}_zero_mode", f"{b}_packing"),
     )
 
 
@@ -327,10 +341,10 @@ _SIDES = {
     "scaled_matmul": _sides("lhs", "rhs"),
     "grouped_matmul": _sides("lhs", "rhs"),
     "sparse_matmul": _sides("lhs", "values"),
-    "conv2d_q": _sides("input", "weight"),
+    "conv2d_q": _sides("input", "weight", "input", "weight"),
     "moe": (
         _Side("input", "input_dtype", ("input_zero_point",), "input_zero_mode"),
-        _Side("w1", "weight_dtype", ("w1_zero_point", "w2_zero_point"), "zero_mode"),
+        _Side("w1", "weight_dtype", ("w1_zero_point", "w2_zero_point"), "weight_zero_mode", "weight_packing"),
     ),
 }
 
@@ -341,16 +355,16 @@ _STORABLE = ("i8", "u8", "i4", "u4", "i2", "u2", "i1", "u1", "e2m1", "nf4", "cod
 _BELOW_A_BYTE = CODES[2:9]
 
 
-def _check_stated(name: str, d: str, attribute: str, attributes: Mapping[str, Any]) -> None:
+def _check_stated(name: str, d: str, attribute: str, packing: str, attributes: Mapping[str, Any]) -> None:
     """An array of a type below a byte says itself what its codes are, and that they are not packed."""
     if d not in _BELOW_A_BYTE:
         return
     if attributes.get(attribute, d) != d:
         raise UsageError(f"{attribute}={attributes[attribute]!r}, but {name!r} holds {d} codes, one per element")
-    if attributes.get("packing", "none") != "none" and attribute in ("rhs_dtype", "weight_dtype", "dtype"):
+    if attributes.get(packing, "none") != "none":
         raise UsageError(
-            f"packing={attributes['packing']!r} reads bytes, but {name!r} holds {d} codes, one per element; leave "
-            "packing out, or give bytes (u8)"
+            f"{packing}={attributes[packing]!r} reads bytes, but {name!r} holds {d} codes, one per element; leave "
+            f"{packing} out, or give bytes (u8)"
         )
 
 
@@ -389,7 +403,7 @@ def _spec_of(name: str, value: Any) -> TensorSpec:
 
 # Attributes of a sparse product, and what of its weight says them.
 _OF_SPARSE_WEIGHT = {"format": "format", "rhs_shape": "shape", "block": "block", "rhs_dtype": "dtype",
-                     "packing": "packing", "rhs_transposed": "rhs_transposed"}  # fmt: skip
+                     "rhs_packing": "packing", "rhs_transposed": "rhs_transposed"}  # fmt: skip
 
 
 class SparseOperation(Operation):
@@ -420,7 +434,7 @@ class SparseOperation(Operation):
         names = ("lhs", "weight")
         if len(args) > len(names):
             raise UsageError(f"{self.__name__} takes {len(names)} positional arguments: {', '.join(names)}")
-        every = {**dict(zip(names, args, strict=False)), **kw}
+        every = {**dict(zip(names, args, strict=False)), **self.by_current_names(kw)}
         for name in names:
             if every.get(name) is None:
                 raise UsageError(f"{self.__name__} needs the argument {name!r}")

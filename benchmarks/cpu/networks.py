@@ -121,12 +121,12 @@ class Network(Problem):
             residual = c.op("dequant", {"input": values[n.residual], "scale": scale, "zero_point": c.constant(ZERO)},
                             zero_mode="int", dtype="i8", out_dtype="f32")[0]  # fmt: skip
         return c.op("conv2d_q", {
-            "input": values[n.source], "weight": c.constant(w.weight), "lhs_scale": c.constant(w.in_scale),
-            "rhs_scale": c.constant(w.scale.reshape(-1, 1, 1, 1)), "lhs_zero_point": c.constant(self.zero_of(n.source)),
-            "bias": c.constant(w.bias), "c": residual, "out_scale": c.constant(w.out_scale),
-            "out_zero_point": c.constant(ZERO)},
+            "input": values[n.source], "weight": c.constant(w.weight), "input_scale": c.constant(w.in_scale),
+            "weight_scale": c.constant(w.scale.reshape(-1, 1, 1, 1)),
+            "input_zero_point": c.constant(self.zero_of(n.source)), "bias": c.constant(w.bias), "c": residual,
+            "out_scale": c.constant(w.out_scale), "out_zero_point": c.constant(ZERO)},
             input_layout="NHWC", filter_layout="FHWC", strides=(w.stride,) * 2, padding=(w.padding,) * 4,
-            bias_stage="acc", lhs_zero_mode="int", out_dtype="i8", activation="relu" if w.relu else "none",
+            bias_stage="acc", input_zero_mode="int", out_dtype="i8", activation="relu" if w.relu else "none",
             **({"beta": 1.0} if residual else {}))[0]  # fmt: skip
 
     @cached_property

@@ -140,7 +140,7 @@ class Product(Problem):
             artifact = op.compile(spec, self.weight, lhs_scale=T((self.m, 1), "f32"), rhs_scale=self.weight_scale)
             return artifact, [self.lhs, np.full((self.m, 1), SCALE, np.float32)]
         weight: dict[str, Any] = {"rhs_scale": self.weight_scale, "rhs_transposed": True, "rhs_dtype": "i4",
-                                  "packing": "low_first"}  # fmt: skip
+                                  "rhs_packing": "low_first"}  # fmt: skip
         packed = pack_low_first(self.weight)
         if self.scheme == "w4a8":
             artifact = op.compile(T((self.m, self.k), "i8"), packed, lhs_scale=T((self.m, 1), "f32"), **weight)
@@ -217,8 +217,9 @@ class Convolution(Problem):
 
     def program(self) -> Built:
         artifact = qmlir.ops.conv2d_q.compile(
-            T(self.image.shape, "i8"), self.weight, lhs_scale=SCALE, rhs_scale=self.weight_scale.reshape(-1, 1, 1, 1),
-            out_scale=self.out_scale, out_dtype="i8", **self.geometry(),
+            T(self.image.shape, "i8"), self.weight, input_scale=SCALE,
+            weight_scale=self.weight_scale.reshape(-1, 1, 1, 1), out_scale=self.out_scale, out_dtype="i8",
+            **self.geometry(),
         )  # fmt: skip
         return artifact, [self.image]
 
@@ -228,7 +229,7 @@ class Convolution(Problem):
 
     def reference(self) -> Array:
         codes = qmlir.reference.conv2d_q(
-            self.image, self.weight, lhs_scale=SCALE, rhs_scale=self.weight_scale.reshape(-1, 1, 1, 1),
+            self.image, self.weight, input_scale=SCALE, weight_scale=self.weight_scale.reshape(-1, 1, 1, 1),
             out_scale=self.out_scale, out_dtype="i8", **self.geometry(),
         )  # fmt: skip
         return self.real(codes)

@@ -126,7 +126,7 @@ def _short(name: str, row: str, m: int, n: int, k: int, lhs: str, goals: tuple[G
     return Work(
         name, row, "scaled_matmul", (Operand("lhs", lhs, (m, k), "codes" if lhs == "i8" else "normal"),),
         (*scale, Operand("rhs_scale", kind, (n, k // group), "scale")),
-        {"rhs_transposed": True, "rhs_dtype": "i4", "packing": "low_first", "out_dtype": "f16"}, Weight((n, k), 4),
+        {"rhs_transposed": True, "rhs_dtype": "i4", "rhs_packing": "low_first", "out_dtype": "f16"}, Weight((n, k), 4),
         2.0 * m * n * k, moved, ("torch f16", "torch._weight_int4pack_mm", "gemlite"), goals,
         {"kind": "product", "m": m, "n": n, "k": k, "group": group}, share,
     )  # fmt: skip
@@ -140,13 +140,13 @@ def _convolution(size: int, c: int, f: int, kernel: int, stride: int, batch: int
         f"conv {size}x{size}x{c} {kernel}x{kernel}/{stride} -> {f}", "ResNet-50 convolutions, batch 32", "conv2d_q",
         (Operand("input", "i8", (batch, size, size, c), "codes"),
          Operand("weight", "i8", (f, kernel, kernel, c), "codes")),
-        (Operand("rhs_scale", "f32", (f,), "scale"),),
+        (Operand("weight_scale", "f32", (f,), "scale"),),
         {"filter_layout": "FHWC", "strides": (stride, stride), "padding": (pad,) * 4, "activation": "relu",
          "out_dtype": "i8"}, None, 2.0 * batch * out * out * f * taps,
         batch * (size * size * c + out * out * f) + f * taps, ("torch f16 channels-last",),
         (Goal("torch f16 channels-last", 0.6),),
         {"kind": "convolution", "batch": batch, "size": size, "c": c, "f": f, "kernel": kernel, "stride": stride},
-        constants={"lhs_scale": 0.02, "out_scale": 0.05},
+        constants={"input_scale": 0.02, "out_scale": 0.05},
     )  # fmt: skip
 
 

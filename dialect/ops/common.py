@@ -148,7 +148,7 @@ def check_codebook(codebook: Any, d: DType, name: str) -> None:
 def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) -> None:
     """The zero point fits its mode. `name` is `lhs`, `rhs` or ""."""
     prefix = f"{name}_" if name else ""
-    attribute = {"lhs": "lhs_zero_mode"}.get(name, "zero_mode")
+    attribute = f"{prefix}zero_mode"
     if mode.startswith("offset") and (not d.is_int or d.signed):
         fail(f"attribute '{attribute}' is '{mode}', which reads unsigned codes, but they are {d.name}")
     if zero is None:
@@ -164,7 +164,10 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
     elif is_float:
         fail(f"operand '{prefix}zero_point' must be integer in mode '{mode}', but is {zero.type}")
     if mode == "packed_int" and packing == "none":
-        fail(f"attribute '{attribute}' is 'packed_int', but packing is 'none'; use 'int' for unpacked zero points")
+        fail(
+            f"attribute '{attribute}' is 'packed_int', but '{prefix}packing' is 'none'; use 'int' for unpacked zero "
+            "points"
+        )
     if not d.is_int:
         fail(f"operand '{prefix}zero_point' is given, but {d.name} values have no zero point")
 

@@ -47,11 +47,11 @@ def _places(layout: str) -> tuple[int, ...]:
     return tuple(FILTER_AXES[layout].index(i) for i in range(4))
 
 
-class Conv2dQOp(ProductOp, name="conv2d_q"):
+class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weight"}):
     """A quantised convolution: `input [N, H, W, C]` (or NCHW), `weight [F, KH, KW, C/groups]` (or HWCF, FCHW), result
     in the input's layout.
 
-    `padding` is `(top, left, bottom, right)`; it adds the real value 0, which is the code `lhs_zero_point`.
+    `padding` is `(top, left, bottom, right)`; it adds the real value 0, which is the code `input_zero_point`.
     """
 
     input = operand(ANY)
@@ -115,12 +115,12 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
     def filter_codes_shape(self) -> Shape:
         """The weight's own shape, in codes."""
         last = None
-        if self.packing != "none":
+        if self.rhs_packing != "none":
             if self.filter_layout != "FHWC":
                 fail("packed weights must be in layout 'FHWC', packed along C")
             c = self.input_nhwc()[3]
             last = None if c is None else c // self.groups
-        return logical_shape(shape_of(self.weight), self.rhs_code, self.packing, last, "weight")
+        return logical_shape(shape_of(self.weight), self.rhs_code, self.rhs_packing, last, "weight")
 
     def filter_fhwc(self) -> Shape:
         s = self.filter_codes_shape()
@@ -145,7 +145,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
             spatial.append(back if self.transposed else forward)
         filters = tuple("N" if axis == 0 else None for axis in _places(self.filter_layout))
         found = self.epilogue_sizes(("B", *spatial, "N"))
-        scales = {n: ("N",) for n in ("rhs_scale", "rhs_zero_point")
+        scales = {self.ROLES[n]: ("N",) for n in ("rhs_scale", "rhs_zero_point")
                   if getattr(self, n) is not None and len(shape_of(getattr(self, n))) == 1}  # fmt: skip
         return {**found, **scales, "input": self.result_axes(("B", "H", "W", None)), "weight": filters}
 
@@ -194,7 +194,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
         a, b = self.lhs_code, self.rhs_code
         weight_shape = self.filter_codes_shape()
         f_axis = FILTER_AXES[self.filter_layout][0]
-        for side, d, mode in (("lhs", a, self.lhs_zero_mode), ("rhs", b, self.zero_mode)):
+        for side, d, mode in (("lhs", a, self.lhs_zero_mode), ("rhs", b, self.rhs_zero_mode)):
             check_zero_point(getattr(self, f"{side}_zero_point"), mode, d, side, "none")
             for what in ("scale", "zero_point"):
                 value = getattr(self, f"{side}_{what}")
@@ -213,14 +213,15 @@ class Conv2dQOp(ProductOp, name="conv2d_q"):
                         )
                 elif not same(own[0], weight_shape[f_axis]) and own[0] != 1:
                     fail(f"'rhs_{what}' has {own[0]} values, but the weight has {weight_shape[f_axis]} filters")
-        if self.zero_mode in ("offset_float", "rescale", "packed_int"):
-            fail(f"zero_mode '{self.zero_mode}' has no meaning for a convolution; use 'int' or 'offset_int'")
+        if self.rhs_zero_mode in ("offset_float", "rescale", "packed_int"):
+            fail(f"attribute 'rhs_zero_mode' is '{self.rhs_zero_mode}', which a convolution does not support; use 'int'"
+                 " or 'offset_int'")  # fmt: skip
         if self.group_size is not None:
             fail("'group_size' states groups along K; weights of a convolution are scaled per tensor or per filter")
         self._grouped = False
         if a.is_int and b.is_int:
             check_exact(k, magnitude(a, self.lhs_zero_mode, self.lhs_zero_point),
-                        magnitude(b, self.zero_mode, self.rhs_zero_point), False)  # fmt: skip
+                        magnitude(b, self.rhs_zero_mode, self.rhs_zero_point), False)  # fmt: skip
             self._verify_padding_code()
 
     def padding_zero_range(self) -> tuple[int, int] | None:

@@ -49,7 +49,7 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
         else:
             n = shape_of(self.result)[-1]
             length = n * 2 if n is not None and self.gated else n
-        return logical_shape(shape_of(self.rhs), self.rhs_code, self.packing, length, "rhs")
+        return logical_shape(shape_of(self.rhs), self.rhs_code, self.rhs_packing, length, "rhs")
 
     def sizes(self) -> Sizes:
         shape = shape_of(self.lhs)

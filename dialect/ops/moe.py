@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +40,7 @@ from ..ods import (
     attr,
     fail,
     operand,
+    quoted_as,
     result as result_field,
 )
 from ..shapes import show
@@ -91,8 +91,8 @@ class MoeOp(Op, name="moe"):
 
     input_dtype = attr(Enum(("i8", "u8", "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
     weight_dtype = attr(Enum((*CODES, "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
-    packing = attr(Enum(PACKING), default="none")
-    zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True)
+    weight_packing = attr(Enum(PACKING), default="none")
+    weight_zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True)
     input_zero_mode = attr(Enum(("none", "int")), default="none", implied=True)
     compute_dtype = attr(Enum(("f32", "f16", "bf16")))
     weights_transposed = attr(BOOL, default=False)
@@ -113,7 +113,8 @@ class MoeOp(Op, name="moe"):
         w2 = {"rhs": operands["w2"]} | {
             name: operands[mine] for mine, name in (("w2_scale", "rhs_scale"), ("w2_bias", "bias")) if mine in operands
         }
-        packed = {**attributes, "rhs_dtype": attributes.get("weight_dtype", "i8")}
+        packed = {"rhs_dtype": attributes.get("weight_dtype", "i8"),
+                  "rhs_packing": attributes.get("weight_packing", "none")}  # fmt: skip
         n = columns(w2, packed, 1 if attributes.get("weights_transposed") else 2)
         return [((operands["input"][0][0], n), attributes.get("out_dtype", "f32"))]
 
@@ -152,7 +153,7 @@ class MoeOp(Op, name="moe"):
             "lhs": self.input, "rhs": self.w1, "lhs_dtype": self.input_dtype, "lhs_scale": self.input_scale,
             "lhs_zero_point": self.input_zero_point, "lhs_zero_mode": self.input_zero_mode,
             "rhs_scale": self.w1_scale, "rhs_zero_point": self.w1_zero_point, "bias": self.w1_bias,
-            "zero_mode": self._mode(self.w1_zero_point), "activation": self.activation, "act_clamp": self.act_clamp,
+            "rhs_zero_mode": self._mode(self.w1_zero_point), "activation": self.activation, "act_clamp": self.act_clamp,
             "gate_layout": self.gate_layout, "out_dtype": out, "out_scale": self.intermediate_scale,
             "out_zero_point": self.intermediate_zero_point, "result": Intermediate(t), "results": [Intermediate(t)],
         }  # fmt: skip
@@ -170,7 +171,7 @@ class MoeOp(Op, name="moe"):
             "lhs": hidden, "rhs": self.w2, "lhs_dtype": self.intermediate_dtype, "lhs_scale": scale,
             "lhs_zero_point": zero, "lhs_zero_mode": "none" if zero is None else "int",
             "rhs_scale": self.w2_scale, "rhs_zero_point": self.w2_zero_point, "bias": self.w2_bias,
-            "zero_mode": self._mode(self.w2_zero_point), "result": Intermediate(t), "results": [Intermediate(t)],
+            "rhs_zero_mode": self._mode(self.w2_zero_point), "result": Intermediate(t), "results": [Intermediate(t)],
             "routing_weights": self.routing_weights if weighted else None,
             "out_dtype": self.out_dtype if weighted else "f32",
         }  # fmt: skip
@@ -178,7 +179,7 @@ class MoeOp(Op, name="moe"):
 
     def _product(self, values: dict[str, Any], replaced: dict[str, Any]) -> View:
         shared = {
-            "expert_ids": self.expert_ids, "rhs_dtype": self.weight_dtype, "packing": self.packing,
+            "expert_ids": self.expert_ids, "rhs_dtype": self.weight_dtype, "rhs_packing": self.weight_packing,
             "codebook": self.codebook, "compute_dtype": self.compute_dtype, "rounding": self.rounding,
             "rhs_transposed": self.weights_transposed, "skip_invalid": self.skip_invalid,
             "group_size": self.group_size,
@@ -188,7 +189,7 @@ class MoeOp(Op, name="moe"):
 
     def _mode(self, zero: Any) -> str:
         """The zero mode of a weight: the offset forms hold without a zero point too."""
-        return str(self.zero_mode) if zero is not None or self.zero_mode.startswith("offset") else "none"
+        return str(self.weight_zero_mode) if zero is not None or self.weight_zero_mode.startswith("offset") else "none"
 
     def products(self) -> tuple[View, View]:
         """Both products, of an intermediate of which only the type is known."""
@@ -222,10 +223,13 @@ class MoeOp(Op, name="moe"):
         ids, weights = routed_shape(self.expert_ids), shape_of(self.routing_weights)
         if weights != ids:
             fail(f"'routing_weights' has shape {show(weights)}, but 'expert_ids' has {show(ids)}")
-        if self.zero_mode not in ("none", "offset_int", "offset_float") and not (
+        if self.weight_zero_mode not in ("none", "offset_int", "offset_float") and not (
             self.w1_zero_point or self.w2_zero_point
         ):
-            fail(f"attribute 'zero_mode' is '{self.zero_mode}', which needs operand 'w1_zero_point' or 'w2_zero_point'")
+            fail(
+                f"attribute 'weight_zero_mode' is '{self.weight_zero_mode}', which needs operand 'w1_zero_point' or "
+                "'w2_zero_point'"
+            )
         self._verify_intermediate()
         first, second = self.products()
         _rules(first, _FIRST)
@@ -256,7 +260,10 @@ class MoeOp(Op, name="moe"):
 
 
 # What the rules of grouped_matmul call its operands, and what they are here.
-_COMMON = {"rhs_dtype": "weight_dtype", "rhs_transposed": "weights_transposed"}
+_COMMON = {
+    "rhs_dtype": "weight_dtype", "rhs_transposed": "weights_transposed", "rhs_packing": "weight_packing",
+    "rhs_zero_mode": "weight_zero_mode",
+}  # fmt: skip
 _FIRST = _COMMON | {
     "lhs": "input", "rhs": "w1", "lhs_dtype": "input_dtype", "lhs_scale": "input_scale",
     "lhs_zero_point": "input_zero_point", "lhs_zero_mode": "input_zero_mode", "rhs_scale": "w1_scale",
@@ -285,5 +292,4 @@ def _rules(product: View, names: dict[str, str]) -> None:
     try:
         product.verify_semantics()
     except OpError as e:
-        renamed = re.sub(r"'(\w+)'", lambda m: f"'{names.get(m[1], m[1])}'", str(e))
-        fail(renamed)
+        fail(quoted_as(str(e), names))

@@ -71,8 +71,8 @@ class ProductOp(Op):
 
     lhs_dtype = attr(Enum(("i8", "u8", "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", *CODES[2:])))
     rhs_dtype = attr(Enum((*CODES, "f32", "f16", "bf16", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")))
-    packing = attr(Enum(PACKING), default="none")
-    zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True)
+    rhs_packing = attr(Enum(PACKING), default="none")
+    rhs_zero_mode = attr(Enum(ZERO_MODE), default="none", implied=True)
     lhs_zero_mode = attr(Enum(("none", "int", "offset_int")), default="none", implied=True)
     compute_dtype = attr(Enum(("f32", "f16", "bf16")))
     bias_stage = attr(Enum(BIAS_STAGE), default="scaled", implied=True)
@@ -132,9 +132,9 @@ class ProductOp(Op):
 
     def side_sizes(self, names: tuple[str, str], lhs: Axes, rhs: Axes, shapes: tuple[Shape, Shape]) -> Sizes:
         """The sizes of both sides, called `names`, with their scales and zero points; `shapes` are in codes."""
-        found: Sizes = {names[0]: lhs, names[1]: packed_axes(rhs, self.rhs_code, self.packing)}
+        found: Sizes = {names[0]: lhs, names[1]: packed_axes(rhs, self.rhs_code, self.rhs_packing)}
         for side, axes, shape in (("lhs", lhs, shapes[0]), ("rhs", rhs, shapes[1])):
-            packed = side == "rhs" and self.zero_mode == "packed_int"
+            packed = side == "rhs" and self.rhs_zero_mode == "packed_int"
             scale, zero = getattr(self, f"{side}_scale"), getattr(self, f"{side}_zero_point")
             if scale is not None:
                 found[f"{side}_scale"] = axes_along(shape_of(scale), axes, shape)
@@ -142,7 +142,7 @@ class ProductOp(Op):
                 found[f"{side}_zero_point"] = axes_along(shape_of(zero), axes, shape)
             elif zero is not None and scale is not None:
                 codes = axes_along((*shape_of(zero)[:-1], shape_of(scale)[-1]), axes, shape)
-                found[f"{side}_zero_point"] = packed_axes(codes, self.rhs_code, self.packing)
+                found[f"{side}_zero_point"] = packed_axes(codes, self.rhs_code, self.rhs_packing)
         return found
 
     def epilogue_sizes(self, axes: Axes, bias: Axes | None = None) -> Sizes:
@@ -190,8 +190,8 @@ class ProductOp(Op):
             ("rhs", b, rhs_shape, rhs_k, of[1]),
         ):
             scale, zero = getattr(self, f"{side}_scale"), getattr(self, f"{side}_zero_point")
-            mode = self.lhs_zero_mode if side == "lhs" else self.zero_mode
-            check_zero_point(zero, mode, d, side, self.packing if side == "rhs" else "none")
+            mode = self.lhs_zero_mode if side == "lhs" else self.rhs_zero_mode
+            check_zero_point(zero, mode, d, side, self.rhs_packing if side == "rhs" else "none")
             block: int | None = None
             if scale is not None:
                 self._verify_rank(scale, shape, axis, f"{side}_scale")
@@ -203,7 +203,7 @@ class ProductOp(Op):
                 self._verify_group(shape_of(zero), shape, axis, f"{side}_zero_point", name, zero_block)
                 block = zero_block if block is None else block if zero_block is None else math.gcd(block, zero_block)
             elif zero is not None:
-                zero_shape = packed_zero_shape(zero, scale, d, self.packing, f"{side}_zero_point")
+                zero_shape = packed_zero_shape(zero, scale, d, self.rhs_packing, f"{side}_zero_point")
                 shape_blocks(zero_shape, shape, f"{side}_zero_point", name)
             blocks_k.append(block)
         self.verify_shared(of)
@@ -215,7 +215,7 @@ class ProductOp(Op):
             check_exact(
                 size,
                 magnitude(a, self.lhs_zero_mode, self.lhs_zero_point),
-                magnitude(b, self.zero_mode, self.rhs_zero_point),
+                magnitude(b, self.rhs_zero_mode, self.rhs_zero_point),
                 grouped,
             )
         self._grouped = grouped
@@ -308,7 +308,7 @@ class ProductOp(Op):
                                  "out_zero_point") if getattr(self, n) is not None]  # fmt: skip
             if extra or self.activation != "none" or self.alpha != 1.0:
                 fail(f"result i32 is the raw accumulator; it takes no {extra[0] if extra else 'activation or alpha'}")
-            if self._grouped or self.zero_mode in ("offset_float", "rescale"):
+            if self._grouped or self.rhs_zero_mode in ("offset_float", "rescale"):
                 fail("result i32 is the raw accumulator; it takes no groups along K and no float zero points")
         requantised = out.name in ("i8", "u8")
         for name in ("out_scale", "out_multiplier", "out_zero_point"):
@@ -356,7 +356,7 @@ def columns(operands: Operands, attributes: Attributes, axis: int) -> int | None
     """N of `rhs` whose row axis is `axis`, packed or not."""
     shape = operands["rhs"][0]
     n = shape[axis]
-    if attributes.get("packing", "none") == "none" or axis != len(shape) - 1 or n is None:
+    if attributes.get("rhs_packing", "none") == "none" or axis != len(shape) - 1 or n is None:
         return n
     # Packed along N: an odd N shows in the scale or the bias.
     per = DTYPES[attributes["rhs_dtype"]].per_byte

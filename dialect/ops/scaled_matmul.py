@@ -45,7 +45,7 @@ class ScaledMatmulOp(ProductOp, name="scaled_matmul"):
         else:
             n = shape_of(self.result)[-1]
             length = n * 2 if n is not None and self.gated else n
-        return logical_shape(shape_of(self.rhs), self.rhs_code, self.packing, length, "rhs")
+        return logical_shape(shape_of(self.rhs), self.rhs_code, self.rhs_packing, length, "rhs")
 
     def sizes(self) -> Sizes:
         lhs, rhs = shape_of(self.lhs), self.rhs_codes_shape()

@@ -97,7 +97,7 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
 
     def rhs_codes_shape(self) -> Shape:
         """Shape of `values` in codes, checked against the operand."""
-        return logical_shape(shape_of(self.values), self.rhs_code, self.packing, self.values_shape()[-1], "values")
+        return logical_shape(shape_of(self.values), self.rhs_code, self.rhs_packing, self.values_shape()[-1], "values")
 
     def constant(self) -> Stored | None:
         """The weight when all of it is constant."""
@@ -107,7 +107,7 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
             return None
         d = self.rhs_code
         if d.bits < 8:
-            values = unpack(values.view(np.uint8), d.name, self.packing, self.values_shape()[-1])
+            values = unpack(values.view(np.uint8), d.name, self.rhs_packing, self.values_shape()[-1])
         if d.name == "i1":
             values = 2 * (values.astype(np.int8) & 1) - 1
         return Stored(values.view(d.numpy) if d.is_int and d.bits == 8 else values, indices, indptr)
@@ -160,10 +160,10 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
             fail(f"K differs: 'lhs' {show(lhs)} has {lhs[-1]}, 'rhs_shape' {show(shape)} has {k} along axis {rhs_k}")
         self._verify_values()
         self._verify_structure()
-        if self.rhs_zero_point is not None or self.zero_mode != "none":
+        if self.rhs_zero_point is not None or self.rhs_zero_mode != "none":
             fail(
                 "a sparse weight takes no zero point: what is not stored is the real value 0, which would be another "
-                "code; quantise the weight symmetrically (zero_mode 'none')"
+                "code; quantise the weight symmetrically (rhs_zero_mode 'none')"
             )
         self.verify_sides(lhs, tuple(shape), len(lhs) - 1, rhs_k, k, ("lhs", "weight"), self.longest())
         self.verify_sum((n,))

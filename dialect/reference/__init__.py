@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from ..dtypes import dtype_name, from_numpy, is_sub_byte, stored_codes
+from ..renamed import current_names
 from . import conv, dynamic, grouped, matmul, moe as _moe, packing, sparse, values
 from .packing import pack
 
@@ -23,13 +24,14 @@ _R = TypeVar("_R")
 
 def _public(function: Callable[_P, _R], **dtypes: str) -> Callable[_P, _R]:
     """The function also for arrays of ml_dtypes' types below a byte, which hold one code per element, and for dtypes as
-    `dtype_name` takes them. `dtypes`: the keyword that names an operand's dtype, which such an array says itself."""
+    `dtype_name` takes them, and by names that arguments had before. `dtypes`: the keyword that names an operand's
+    dtype, which such an array says itself."""
     signature = inspect.signature(function)
     names = list(signature.parameters)
 
     @functools.wraps(function)
     def call(*args: _P.args, **kw: _P.kwargs) -> _R:
-        given: dict[str, object] = {**dict(zip(names, args, strict=False)), **kw}
+        given: dict[str, object] = {**dict(zip(names, args, strict=False)), **current_names(function.__name__, kw)}
         for name, value in list(given.items()):
             if isinstance(value, np.ndarray) and is_sub_byte(value.dtype):
                 given[name] = stored_codes(value)
@@ -44,7 +46,7 @@ def _public(function: Callable[_P, _R], **dtypes: str) -> Callable[_P, _R]:
 
 _SIDES = {"lhs": "lhs_dtype", "rhs": "rhs_dtype"}
 
-conv2d_q = _public(conv.conv2d_q, input="lhs_dtype", weight="rhs_dtype")
+conv2d_q = _public(conv.conv2d_q, input="input_dtype", weight="weight_dtype")
 dequantize = _public(values.dequant, input="dtype")
 dynamic_quantize = _public(dynamic.dynamic_quantize)
 grouped_matmul = _public(grouped.grouped_matmul, **_SIDES)

@@ -37,15 +37,15 @@ def conv2d_q(
     input: Array,
     weight: Array,
     *,
-    lhs_scale: Array | None = None,
-    rhs_scale: Array | None = None,
-    lhs_zero_point: Array | None = None,
-    rhs_zero_point: Array | None = None,
-    lhs_dtype: str | None = None,
-    rhs_dtype: str | None = None,
-    packing: str = "none",
-    zero_mode: str | None = None,
-    lhs_zero_mode: str | None = None,
+    input_scale: Array | None = None,
+    weight_scale: Array | None = None,
+    input_zero_point: Array | None = None,
+    weight_zero_point: Array | None = None,
+    input_dtype: str | None = None,
+    weight_dtype: str | None = None,
+    weight_packing: str = "none",
+    weight_zero_mode: str | None = None,
+    input_zero_mode: str | None = None,
     input_layout: str = "NHWC",
     filter_layout: str = "FHWC",
     strides: tuple[int, int] = (1, 1),
@@ -55,8 +55,8 @@ def conv2d_q(
     transposed: bool = False,
     output_padding: tuple[int, int] = (0, 0),
     codebook: Array | None = None,
-    lhs_global_scale: Array | None = None,
-    rhs_global_scale: Array | None = None,
+    input_global_scale: Array | None = None,
+    weight_global_scale: Array | None = None,
     compute_dtype: str | None = None,
     **epilogue: Any,
 ) -> Array:
@@ -66,14 +66,14 @@ def conv2d_q(
     weight shapes, with F the output channels, and follows torch's ConvTranspose2d.
     """
     e = Epilogue(**normalize_epilogue(_to_nhwc(epilogue) if input_layout == "NCHW" else epilogue))
-    rhs_scale, rhs_zero_point = (
-        filter_parameter(rhs_scale, filter_layout),
-        filter_parameter(rhs_zero_point, filter_layout),
+    weight_scale, weight_zero_point = (
+        filter_parameter(weight_scale, filter_layout),
+        filter_parameter(weight_zero_point, filter_layout),
     )
-    a = make_side("lhs", np.asarray(input), lhs_dtype, lhs_scale, lhs_zero_point, lhs_zero_mode, "none", False, None,
-                  global_scale=lhs_global_scale)  # fmt: skip
-    b = make_side("rhs", np.asarray(weight), rhs_dtype, rhs_scale, rhs_zero_point, zero_mode, packing, False, None,
-                  codebook, rhs_global_scale)  # fmt: skip
+    a = make_side("input", np.asarray(input), input_dtype, input_scale, input_zero_point, input_zero_mode, "none",
+                  False, None, global_scale=input_global_scale)  # fmt: skip
+    b = make_side("weight", np.asarray(weight), weight_dtype, weight_scale, weight_zero_point, weight_zero_mode,
+                  weight_packing, False, None, codebook, weight_global_scale)  # fmt: skip
     weight_only = a.plain or b.plain
     if weight_only:
         to = compute_dtype or (a if a.plain else b).dtype.name
@@ -97,7 +97,7 @@ def conv2d_q(
             sb = F32(1) if b.scale is None else np.transpose(b.scale, _TO_FHWC[filter_layout])[:, 0, 0, 0]
             y = y * (sa * sb)
         if not weight_only:
-            for g in (lhs_global_scale, rhs_global_scale):
+            for g in (input_global_scale, weight_global_scale):
                 if g is not None:
                     y = y * np.asarray(g).astype(F32)
         out = e.finish(y)

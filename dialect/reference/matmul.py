@@ -177,8 +177,8 @@ def scaled_matmul(
     rhs_dtype: str | None = None,
     lhs_transposed: bool = False,
     rhs_transposed: bool = False,
-    packing: str = "none",
-    zero_mode: str | None = None,
+    rhs_packing: str = "none",
+    rhs_zero_mode: str | None = None,
     lhs_zero_mode: str | None = None,
     codebook: Array | None = None,
     lhs_global_scale: Array | None = None,
@@ -189,16 +189,16 @@ def scaled_matmul(
 ) -> Array:
     """`epilogue(sum_k A[m,k] * B[k,n])`, A `[B.., M, K]`, B `[B.., K, N]` (or `[.., N, K]` transposed).
 
-    `packing` holds for `rhs` (sub-byte codes along its last axis). Epilogue keywords are those of
+    `rhs_packing` holds for `rhs` (sub-byte codes along its last axis). Epilogue keywords are those of
     `qmlir.reference.epilogue.Epilogue`; `group_size` says what the shapes of the scales say too.
     """
     e = Epilogue(**normalize_epilogue(epilogue))
     lhs, rhs = np.asarray(lhs), np.asarray(rhs)
     k = lhs.shape[-2 if lhs_transposed else -1]
-    n_hint = columns_hint(rhs, rhs_dtype, packing, rhs_scale, e.bias)
+    n_hint = columns_hint(rhs, rhs_dtype, rhs_packing, rhs_scale, e.bias)
     a = make_side("lhs", lhs, lhs_dtype, lhs_scale, lhs_zero_point, lhs_zero_mode, "none", lhs_transposed, None,
                   global_scale=lhs_global_scale)  # fmt: skip
-    b = make_side("rhs", rhs, rhs_dtype, rhs_scale, rhs_zero_point, zero_mode, packing, not rhs_transposed,
+    b = make_side("rhs", rhs, rhs_dtype, rhs_scale, rhs_zero_point, rhs_zero_mode, rhs_packing, not rhs_transposed,
                   k if rhs_transposed else n_hint, codebook, rhs_global_scale)  # fmt: skip
     y = contract(a, b, e, compute_dtype)
     if e.out_dtype == "i32":

@@ -76,8 +76,8 @@ def moe(
     group_size: int | None = None,
     input_dtype: str | None = None,
     weight_dtype: str | None = None,
-    packing: str = "none",
-    zero_mode: str | None = None,
+    weight_packing: str = "none",
+    weight_zero_mode: str | None = None,
     input_zero_mode: str | None = None,
     compute_dtype: str | None = None,
     weights_transposed: bool = False,
@@ -97,7 +97,7 @@ def moe(
     the token instead: its scale (`f32(w) * s`; `s = 1` for codes without one), or the float itself where it has none.
     """
     x, weights = np.asarray(input), np.asarray(routing_weights).astype(F32)
-    shared: dict[str, Any] = {"expert_ids": expert_ids, "rhs_dtype": weight_dtype, "packing": packing,
+    shared: dict[str, Any] = {"expert_ids": expert_ids, "rhs_dtype": weight_dtype, "rhs_packing": weight_packing,
                               "codebook": codebook, "compute_dtype": compute_dtype, "skip_invalid": skip_invalid,
                               "rhs_transposed": weights_transposed}  # fmt: skip
     d = DTYPES[intermediate_dtype]
@@ -106,7 +106,7 @@ def moe(
         x, input_scale = _weighted(x, input_scale, weights)
     first = {"lhs_dtype": input_dtype, "lhs_scale": input_scale, "lhs_zero_point": input_zero_point,
              "lhs_zero_mode": input_zero_mode, "rhs_scale": w1_scale, "rhs_zero_point": w1_zero_point,
-             "zero_mode": zero_mode, "bias": w1_bias, "activation": activation, "act_clamp": act_clamp,
+             "rhs_zero_mode": weight_zero_mode, "bias": w1_bias, "activation": activation, "act_clamp": act_clamp,
              "gate_layout": gate_layout, "rounding": rounding, "out_scale": intermediate_scale,
              "out_zero_point": intermediate_zero_point,
              "out_dtype": "f32" if dynamic else intermediate_dtype}  # fmt: skip
@@ -117,7 +117,7 @@ def moe(
         hidden, scale, zero = dynamic_quantize(hidden, out_dtype=intermediate_dtype, symmetric=symmetric,
                                                rounding=rounding, recipe=recipe)  # fmt: skip
     second = {"lhs_dtype": intermediate_dtype, "lhs_scale": scale, "lhs_zero_point": zero, "rhs_scale": w2_scale,
-              "rhs_zero_point": w2_zero_point, "zero_mode": zero_mode, "bias": w2_bias}  # fmt: skip
+              "rhs_zero_point": w2_zero_point, "rhs_zero_mode": weight_zero_mode, "bias": w2_bias}  # fmt: skip
     if routing_stage == "input":
         weights = np.ones_like(weights)
     return grouped_matmul(hidden, w2, **_given(shared | second), routing_weights=weights, out_dtype=out_dtype)

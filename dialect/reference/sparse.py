@@ -29,7 +29,7 @@ def sparse_matmul(lhs: Array, weight: Weight, **kw: Any) -> Array:
     An absent entry is the real value 0; so there is no zero point on the weight. Keywords are those of
     `scaled_matmul` without what the weight tells itself.
     """
-    if kw.get("rhs_zero_point") is not None or kw.get("zero_mode", "none") != "none":
+    if kw.get("rhs_zero_point") is not None or kw.get("rhs_zero_mode", "none") != "none":
         raise ValueError("a sparse weight has no zero point: absent entries are the real value 0")
     return scaled_matmul(lhs, weight.to_dense(), rhs_dtype=densified_dtype(weight.dtype),
                          rhs_transposed=weight.rhs_transposed, **kw)  # fmt: skip

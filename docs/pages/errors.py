@@ -34,7 +34,7 @@ EXAMPLES = (
     ),
     Example(
         errors.UsageError,
-        'qmlir.ops.scaled_matmul(x, w.view(np.uint8), packing="low_first")',
+        'qmlir.ops.scaled_matmul(x, w.view(np.uint8), rhs_packing="low_first")',
         "Packed bytes do not say what they hold.",
     ),
     Example(
@@ -59,7 +59,7 @@ EXAMPLES = (
     ),
     Example(
         errors.PassError,
-        'qmlir.ops.scaled_matmul(x.astype(ml_dtypes.float8_e4m3fn), w, rhs_zero_point=0.5, zero_mode="rescale")',
+        'qmlir.ops.scaled_matmul(x.astype(ml_dtypes.float8_e4m3fn), w, rhs_zero_point=0.5, rhs_zero_mode="rescale")',
         "A pass cannot do what is asked. Where it was in the middle of its work the message names a file that repeats "
         "the failure with one command.",
     ),

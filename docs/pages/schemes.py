@@ -144,7 +144,7 @@ codes = rng.integers(0, 16, (8, 64), dtype=np.uint8)
 packed = codes[:, 0::2] | codes[:, 1::2] << 4  # low_first
 f = x.astype(np.float32)
 options = dict(rhs_scale=np.full((8, 2), 0.01, np.float32), rhs_transposed=True, rhs_dtype="i4")
-y = qmlir.reference.scaled_matmul(f, packed, packing="low_first", **options)
+y = qmlir.reference.scaled_matmul(f, packed, rhs_packing="low_first", **options)
 signed = ((codes ^ 8).astype(np.int8) - 8).astype(np.float32)
 assert np.allclose(y, f @ (signed * 0.01).T, rtol=1e-4, atol=1e-4)
 """,

@@ -62,9 +62,10 @@ class FoldPass(Pass):
 
 
 def rebuilt(view: Any, cls: Any = None, **changes: Any) -> Any:
-    """The op with some operands and attributes changed, in the place of the old one; `cls`: as another op, which keeps
-    what it knows."""
+    """The op with some operands and attributes changed, by name or role, in the place of the old one; `cls`: as another
+    op, which keeps what it knows."""
     cls = cls or type(view)
+    changes = {view.ROLES.get(name, name): value for name, value in changes.items()}
     values = {**view.operands_by_name(), **view.attributes_by_name(), **changes}
     known = {f.name for f in cls.FIELDS}
     values = {k: v for k, v in values.items() if k in known}
@@ -82,7 +83,7 @@ def _weight_name(view: Op) -> str:
 
 def fold_filter_layout(view: Any) -> Any:
     """A constant filter in HWCF or FCHW goes to FHWC, its scale and zero point with it."""
-    if not isinstance(view, Conv2dQOp) or view.filter_layout == "FHWC" or view.packing != "none":
+    if not isinstance(view, Conv2dQOp) or view.filter_layout == "FHWC" or view.rhs_packing != "none":
         return view
     weight = constant_array(view.weight)
     if weight is None:
@@ -109,16 +110,16 @@ def fold_packing(view: Any) -> Any:
     """Packed or sub-byte constant codes, one a byte, read as i8. Table codes stay 4-bit codes, unpacked."""
     d = view.rhs_code
     weight = constant_array(getattr(view, _weight_name(view)))
-    if weight is None or d.bits == 8 or d.kind == "float" or (not d.is_int and view.packing == "none"):
+    if weight is None or d.bits == 8 or d.kind == "float" or (not d.is_int and view.rhs_packing == "none"):
         return view
-    if view.zero_mode == "packed_int":
+    if view.rhs_zero_mode == "packed_int":
         return view
     shape = view.filter_codes_shape() if isinstance(view, Conv2dQOp) else view.rhs_codes_shape()
-    codes = unpack(weight.view(np.uint8), d.name, view.packing, shape[-1]).astype(np.int8)
+    codes = unpack(weight.view(np.uint8), d.name, view.rhs_packing, shape[-1]).astype(np.int8)
     if d.name == "i1":
         codes = (2 * (codes & 1) - 1).astype(np.int8)
-    changes: dict[str, Any] = {_weight_name(view): dense(codes), "packing": "none"}
-    if d.is_int and not view.zero_mode.startswith("offset"):
+    changes: dict[str, Any] = {_weight_name(view): dense(codes), "rhs_packing": "none"}
+    if d.is_int and not view.rhs_zero_mode.startswith("offset"):
         # The sub-byte name stays where it bounds the codes; a 1-bit code now stands for itself.
         changes["rhs_dtype"] = "i8" if d.name == "i1" else d.name
     return rebuilt(view, **changes)
@@ -127,7 +128,7 @@ def fold_packing(view: Any) -> Any:
 def fold_sparse(view: Any) -> Any:
     """A constant sparse weight goes to `[N, K]`, as csr or bsr, its scale with it. Sums along K that a zero point on
     the lhs needs are formed on the way."""
-    if not isinstance(view, SparseMatmulOp) or view.packing != "none":
+    if not isinstance(view, SparseMatmulOp) or view.rhs_packing != "none":
         return view
     weight = view.constant()
     if weight is None or view.format == "2:4":
@@ -167,7 +168,7 @@ def _transposed_scale(scale: Any) -> Any:
 
 def fold_densify(view: Any) -> Any:
     """A constant sparse weight becomes dense where `form_of` says so. Its sums of codes are found from that."""
-    if not isinstance(view, SparseMatmulOp) or view.packing != "none":
+    if not isinstance(view, SparseMatmulOp) or view.rhs_packing != "none":
         return view
     weight = view.constant()
     if weight is None or form_of(view) != "dense":
@@ -181,7 +182,7 @@ def fold_unsigned(view: Any) -> Any:
     """Constant u8 codes as i8 codes less 128: the zero point (an integer constant, or absent) moves along."""
     if isinstance(view, SparseMatmulOp):
         return view
-    if view.rhs_code.name != "u8" or view.zero_mode not in ("none", "int") or view.rhs_plain:
+    if view.rhs_code.name != "u8" or view.rhs_zero_mode not in ("none", "int") or view.rhs_plain:
         return view
     weight = constant_array(getattr(view, _weight_name(view)))
     zero = None if view.rhs_zero_point is None else constant_array(view.rhs_zero_point)
@@ -191,7 +192,7 @@ def fold_unsigned(view: Any) -> Any:
         zero = zero.view(np.uint8)
     moved = np.asarray(-128, np.int32) if zero is None else (zero.astype(np.int32) - 128)
     return rebuilt(view, **{_weight_name(view): dense((weight.view(np.uint8) ^ 0x80).view(np.int8)), "rhs_dtype": "i8",
-                            "rhs_zero_point": dense(moved), "zero_mode": "int"})  # fmt: skip
+                            "rhs_zero_point": dense(moved), "rhs_zero_mode": "int"})  # fmt: skip
 
 
 def fold_scales(view: Any) -> Any:
@@ -201,7 +202,7 @@ def fold_scales(view: Any) -> Any:
     if view.lhs_code.name in ("f32", "f16", "bf16"):
         return view  # without its scale it would be plain, and the rhs be dequantised before the product
     lhs, rhs = constant_array(view.lhs_scale), constant_array(view.rhs_scale)
-    if lhs is None or rhs is None or lhs.size != 1 or view.zero_mode in ("offset_float", "rescale"):
+    if lhs is None or rhs is None or lhs.size != 1 or view.rhs_zero_mode in ("offset_float", "rescale"):
         return view
     with np.errstate(over="ignore", under="ignore"):
         product = lhs.reshape(()).astype(np.float32) * rhs.astype(np.float32)
@@ -213,7 +214,7 @@ def fold_sums(view: Any) -> Any:
     d = view.rhs_code
     if isinstance(view, SparseMatmulOp) or not _needs_sums(view) or view.rhs_sum is not None:
         return view
-    if not d.is_int or not view.lhs_code.is_int or view.packing != "none":
+    if not d.is_int or not view.lhs_code.is_int or view.rhs_packing != "none":
         return view
     weight = constant_array(getattr(view, _weight_name(view)))
     if weight is None or d.name in ("u8", "i1"):

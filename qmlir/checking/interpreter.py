@@ -181,7 +181,7 @@ def _dialect_op(op: Any, operands: list[Array]) -> list[Array]:
     position = {v: i for i, v in enumerate(op.operands)}
     arrays = {name: operands[position[v]] for name, v in view.operands_by_name().items()}
     keywords = {name: value for name, value in view.attributes_by_name().items() if value is not None}
-    keywords.pop("rhs_sum", None)  # folded by us: the sum of the codes that are there
+    keywords.pop(view.ROLES.get("rhs_sum", "rhs_sum"), None)  # folded by us: the sum of the codes that are there
     name = op.name.split(".", 1)[1]
     if isinstance(view, ProductOp):
         _product(view, arrays, keywords)
@@ -218,16 +218,17 @@ def _product(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> N
     lhs, rhs = {"conv2d_q": ("input", "weight"), "sparse_matmul": ("lhs", "values")}.get(
         view.operation.name.split(".", 1)[1], ("lhs", "rhs")
     )
-    packed = keywords["packing"] != "none"  # holds for the weight alone
+    packed = view.rhs_packing != "none"  # holds for the weight alone
     for side, code, is_packed in ((lhs, view.lhs_code, False), (rhs, view.rhs_code, packed)):
         if code.kind != "float" and (not code.signed or is_packed):
             _as_unsigned(arrays, side)
-    keywords["lhs_dtype"], keywords["rhs_dtype"] = view.lhs_code.name, view.rhs_code.name
+    keywords[view.ROLES.get("lhs_dtype", "lhs_dtype")] = view.lhs_code.name
+    keywords[view.ROLES.get("rhs_dtype", "rhs_dtype")] = view.rhs_code.name
     keywords["out_dtype"] = view.out_code.name
     for name, code in (("lhs_zero_point", view.lhs_code), ("rhs_zero_point", view.rhs_code),
                        ("out_zero_point", view.out_code)):  # fmt: skip
-        if code.name == "u8" or (name == "rhs_zero_point" and keywords["zero_mode"] == "packed_int"):
-            _as_unsigned(arrays, name)
+        if code.name == "u8" or (name == "rhs_zero_point" and view.rhs_zero_mode == "packed_int"):
+            _as_unsigned(arrays, view.ROLES.get(name, name))
     if "bias" not in arrays:
         keywords.pop("bias_stage")
 
@@ -238,7 +239,7 @@ def _moe(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
     keywords["out_dtype"] = view.out_code.name
     if keywords["input_dtype"] == "u8":
         _as_unsigned(arrays, "input", "input_zero_point")
-    if keywords["weight_dtype"].startswith("u") or keywords["packing"] != "none":
+    if keywords["weight_dtype"].startswith("u") or keywords["weight_packing"] != "none":
         _as_unsigned(arrays, "w1", "w2", "w1_zero_point", "w2_zero_point")
     if keywords["intermediate_dtype"] == "u8":
         _as_unsigned(arrays, "intermediate_zero_point")
@@ -260,7 +261,7 @@ def _sparse(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> Ar
     d = view.rhs_code
     codes = arrays.pop("values")
     if d.bits < 8:
-        codes = reference.unpack(codes, d.name, keywords["packing"], view.values_shape()[-1])
+        codes = reference.unpack(codes, d.name, keywords["rhs_packing"], view.values_shape()[-1])
     if d.name == "i1":
         codes = (2 * (codes.astype(np.int8) & 1) - 1).astype(np.int8)
     block = keywords.pop("block", None)
@@ -268,7 +269,7 @@ def _sparse(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> Ar
                     arrays.pop("indptr", None), block)  # fmt: skip
     if dense.dtype == np.int8 and not d.signed and d.is_int:
         dense = dense.view(np.uint8)
-    keywords["packing"] = "none"
+    keywords["rhs_packing"] = "none"
     keywords["rhs_dtype"] = densified_dtype(d.name)
     lhs = arrays.pop("lhs")
     given: dict[str, Any] = {**arrays, **keywords}

@@ -93,9 +93,9 @@ class QuantizedWeight:
         }  # fmt: skip
         found = {name: value for name, value in said.items() if value is not None}
         if self.zero_mode != "none":
-            found["zero_mode"] = self.zero_mode
+            found["rhs_zero_mode"] = self.zero_mode
         if self.packing != "none":
-            found["packing"] = self.packing
+            found["rhs_packing"] = self.packing
         return {**found, "rhs_transposed": self.transposed}
 
     def keys(self) -> Iterator[str]:

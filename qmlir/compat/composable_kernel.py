@@ -214,7 +214,7 @@ def conv2d_fwd_quantization(
     result = ops.conv2d_q(
         input.reshape(n, hi, wi, g * c),
         codes.reshape(g * k, y, x, c),
-        rhs_scale=before,
+        weight_scale=before,
         groups=g,
         strides=_pair(conv_filter_strides, "conv_filter_strides"),
         dilations=_pair(conv_filter_dilations, "conv_filter_dilations"),

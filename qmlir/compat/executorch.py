@@ -103,10 +103,10 @@ def linear_qta8a_qga4w_qta8o(
         lhs_zero_point=_per_token(zero_points(input_zero_point, "input_zero_point"), tokens, "input_zero_point"),
         rhs_scale=both[..., 0].T,
         rhs_zero_point=both[..., 1].T,
-        zero_mode="offset_float",
+        rhs_zero_mode="offset_float",
         rhs_dtype="u4",
         rhs_transposed=True,
-        packing="high_first",
+        rhs_packing="high_first",
         group_size=group_size,
         out_dtype="i8",
         out_scale=_per_token(floats(output_scale, "output_scale"), tokens, "output_scale"),
@@ -157,10 +157,10 @@ def linear_qta8a_qga4w(
         lhs_zero_point=_per_token(zero_points(input_zero_point, "input_zero_point"), tokens, "input_zero_point"),
         rhs_scale=_group_scales(weight_scales, groups, len(packed)),
         rhs_zero_point=zeros.T,
-        zero_mode="offset_int",
+        rhs_zero_mode="offset_int",
         rhs_dtype="u4",
         rhs_transposed=True,
-        packing="high_first",
+        rhs_packing="high_first",
         group_size=group_size,
         target=target,
     )
@@ -557,7 +557,7 @@ def conv2d_q8ta_q8csw(
     geometry = _geometry(filters, weight_scales, bias, stride, padding, dilation, groups)
     codes = ops.quantize(x, scale, zero, rounding=rounding, target=target)
     return ops.conv2d_q(
-        codes, filters, **geometry, lhs_scale=scale, lhs_zero_point=zero, out_dtype=dtype, target=target
+        codes, filters, **geometry, input_scale=scale, input_zero_point=zero, out_dtype=dtype, target=target
     )
 
 
@@ -647,10 +647,10 @@ def _q4gsw(x: Any, weights: Any, weight_scales: Any, group_size: int, bias: Any)
     return {
         "rhs": packed,
         "rhs_scale": _group_scales(weight_scales, _groups(k, group_size), len(packed)),
-        "zero_mode": "offset_int",
+        "rhs_zero_mode": "offset_int",
         "rhs_dtype": "u4",
         "rhs_transposed": True,
-        "packing": "low_first",
+        "rhs_packing": "low_first",
         "group_size": group_size,
         **_bias(bias, len(packed)),
     }
@@ -712,7 +712,7 @@ def _geometry(
 ) -> dict[str, Any]:
     """Weight parameters and geometry of a convolution."""
     return {
-        "rhs_scale": _per_channel(weight_scales, len(filters), "weight_scales"),
+        "weight_scale": _per_channel(weight_scales, len(filters), "weight_scales"),
         "input_layout": "NCHW",
         "strides": _pair(stride, "stride"),
         "padding": _pair(padding, "padding") * 2,
@@ -747,8 +747,8 @@ def _q8ta_conv(
     return ops.conv2d_q(
         x,
         filters,
-        lhs_scale=scale,
-        lhs_zero_point=zero,
+        input_scale=scale,
+        input_zero_point=zero,
         **_geometry(filters, weight_scales, bias, stride, padding, dilation, groups),
         **_output(output_scale, output_zero_point, activation, rounding),
         **extra,

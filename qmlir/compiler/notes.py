@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..errors import CompileError, Diagnostic, SlowFallbackWarning
+from ..errors import CompileError, Diagnostic, SlowFallbackWarning, caller
 
 _warned: set[str] = set()
 
@@ -23,14 +22,6 @@ def warn(text: str, category: type[Warning]) -> None:
     if text not in _warned:
         warnings.warn(text, category, stacklevel=caller())
         _warned.add(text)
-
-
-def caller() -> int:
-    """The `stacklevel` of the first frame outside of this package."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "qmlir":
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def refuse_notes(notes: Sequence[Diagnostic]) -> None:

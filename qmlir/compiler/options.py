@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from ..checkpoint.parameters import ParameterFiles
 from ..core.isolation import Limits
-from ..errors import UsageError
-from .notes import caller
+from ..errors import UsageError, caller
 
 KeepParameters = bool | Literal["mapped"]
 KEEP_PARAMETERS: tuple[KeepParameters, ...] = (False, True, "mapped")

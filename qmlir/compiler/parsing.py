@@ -8,9 +8,8 @@ from typing import Any
 
 from ..core.mlir import ir
 from ..core.spelling import location_text
-from ..dialect.saved import upgrade
-from ..errors import Diagnostic, ParseError
-from .notes import caller
+from ..dialect.saved import may_be_old, upgrade
+from ..errors import Diagnostic, ParseError, caller
 
 
 def show(module: Any) -> str:
@@ -27,10 +26,10 @@ def parse(text: str, name: str) -> Any:
     except ir.MLIRError as e:
         found = [Diagnostic(d.message, _renamed(location_text(d.location), name)) for d in e.error_diagnostics]
         raise ParseError(found or [Diagnostic(str(e).splitlines()[0], name)]) from None
-    if "operandSegmentSizes" in text and upgrade(located):
+    if may_be_old(text):
         place = "" if name == "-" else f"{name}: "
-        warnings.warn(f"{place}'operandSegmentSizes' is deprecated: operands are named by 'operand_names', as "
-                      "qmlir-opt prints them", DeprecationWarning, stacklevel=caller())  # fmt: skip
+        for note in upgrade(located):
+            warnings.warn(place + note, DeprecationWarning, stacklevel=caller())
     return located
 
 

@@ -146,6 +146,10 @@ class Raising(ABC):
 def build(op: str, location: Any = None, **arguments: Any) -> Any:
     """`Raising.build` at the current insertion point."""
     operation: ops.Operation = ops.BY_NAME[op]
+    try:
+        arguments = operation.by_current_names(arguments)
+    except UsageError as e:
+        raise Decline(str(e)) from None
     known = set(operation.operands)
     tensors = {n: _tensor(n, v) for n, v in arguments.items() if n in known and v is not None}
     attributes = {n: v for n, v in arguments.items() if n not in known and v is not None}

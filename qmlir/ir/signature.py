@@ -263,7 +263,7 @@ def _argument_dtype(value: Any) -> str | None:
             for side, dtype in ((lhs, view.lhs_dtype), (rhs, view.rhs_dtype)):
                 if side == value and dtype in ("u8", "u4", "u2", "u1", "e2m1", "nf4", "codebook"):
                     return "u8"
-                if side == value and dtype is not None and view.packing != "none" and side == rhs:
+                if side == value and dtype is not None and view.rhs_packing != "none" and side == rhs:
                     return "u8"
             out_zero = view.out_zero_point
             if out_zero is not None and out_zero == value and view.out_dtype == "u8" and element_of(value).name == "i8":

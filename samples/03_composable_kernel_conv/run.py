@@ -65,7 +65,9 @@ def main() -> int:
         "Add_Mul2_Activation_Mul_Clamp<TanH>",
         operands,
         ours("Add_Mul2_Activation_Mul_Clamp", activation="TanH", bias=bias, scale_acc=scale_acc, scale_z_inv=127.0),
-        spelled(bias=bias[0], bias_stage="acc", rhs_scale=scale_acc, activation="tanh", out_multiplier=np.float32(127)),
+        spelled(
+            bias=bias[0], bias_stage="acc", weight_scale=scale_acc, activation="tanh", out_multiplier=np.float32(127)
+        ),
         codes=1,
     )
     return report.finish()

@@ -45,7 +45,7 @@ def main() -> int:
         lambda: et.linear_qta8a_qga4w_qta8o(codes, token, zero, high, GROUP, both, out, zero, target=target),
         reference.scaled_matmul(
             codes, w4, lhs_scale=token[:, None], lhs_zero_point=zero[:, None], rhs_scale=both[..., 0].T,
-            rhs_zero_point=both[..., 1].T, zero_mode="offset_float", out_dtype="i8", out_scale=out[:, None],
+            rhs_zero_point=both[..., 1].T, rhs_zero_mode="offset_float", out_dtype="i8", out_scale=out[:, None],
             out_zero_point=zero[:, None], rounding="half_away", **u4,
         ),
     )  # fmt: skip
@@ -85,8 +85,8 @@ def main() -> int:
         lambda: et.q8ta_conv2d(image, 2.0**-7, 2, filters.reshape(64, -1), None, per_channel[:64], 0.25, -1, None,
                                *geometry, target=target),
         reference.conv2d_q(
-            image, filters, input_layout="NCHW", padding=(1, 1, 1, 1), lhs_scale=F32(2.0**-7),
-            lhs_zero_point=np.int32(2), rhs_scale=per_channel[:64], out_dtype="i8", out_scale=F32(0.25),
+            image, filters, input_layout="NCHW", padding=(1, 1, 1, 1), input_scale=F32(2.0**-7),
+            input_zero_point=np.int32(2), weight_scale=per_channel[:64], out_dtype="i8", out_scale=F32(0.25),
             out_zero_point=np.int32(-1), rounding="half_away",
         ),
     )  # fmt: skip

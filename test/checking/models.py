@@ -25,7 +25,7 @@ def twelve_layers(scales: dict[int, float] | None = None, packings: dict[int, st
         scale = 2.0 ** rng.integers(-3, -1, (WIDTH, 1)) * (1.0 if packed else 2.0**-5) * (scales or {}).get(n, 1.0)
         form = [f'rounding = "{(roundings or {}).get(n, "half_even")}"', "rhs_transposed = true"]
         if packed:
-            form += [f'packing = "{(packings or {}).get(n, "low_first")}"', 'rhs_dtype = "i4"']
+            form += [f'rhs_packing = "{(packings or {}).get(n, "low_first")}"', 'rhs_dtype = "i4"']
         lines += [
             f"  %w{n} = arith.constant dense<{codes.tolist()}> : {weight}",
             f"  %s{n} = arith.constant dense<{scale.tolist()}> : tensor<{WIDTH}x1xf32>",

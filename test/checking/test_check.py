@@ -66,7 +66,7 @@ def test_a_wrong_layer_of_another_program_is_named(fault: str, write: Callable[.
 
 
 WRONG = {
-    "the nibble order": ("layer6", "packing", "high_first"),
+    "the nibble order": ("layer6", "rhs_packing", "high_first"),
     "the rounding mode": ("layer9", "rounding", "trunc"),
     "the activation": ("layer4", "activation", "relu"),
 }
@@ -83,7 +83,7 @@ def test_a_fault_of_the_compiler_is_named(
     from qmlir.core.mlir import ir
 
     layer, attribute, value = WRONG[fault]
-    where: Any = FoldPass if attribute == "packing" else LowerToLinalgPass
+    where: Any = FoldPass if attribute == "rhs_packing" else LowerToLinalgPass
     real = where.run
 
     def run(self: Any, module: Any, state: Any) -> None:

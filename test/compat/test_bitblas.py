@@ -68,7 +68,7 @@ def test_original_zeros(data: Any, near: Callable[..., None], same: Callable[...
     assert got.dtype == H
     spelled = qmlir.reference.scaled_matmul(
         a, q.astype(np.uint8), rhs_dtype="u4", rhs_transposed=True, rhs_scale=scale,
-        rhs_zero_point=zeros.astype(np.int32), zero_mode="int", out_dtype="f16",
+        rhs_zero_point=zeros.astype(np.int32), rhs_zero_mode="int", out_dtype="f16",
     )  # fmt: skip
     near(got, exact(spelled), sizes(a, w))
     # The same values as fractions would be read: another program, the same numbers.

@@ -63,7 +63,7 @@ def test_integer_zeros_and_float_output(data: Any, same: Callable[..., None]) ->
     got = et.linear_qta8a_qga4w(x, s_in, z_in, high_first(q), G, s_w, zeros)
     same(got, qmlir.reference.scaled_matmul(
         x, q, rhs_dtype="u4", rhs_transposed=True, lhs_scale=s_in[:, None], lhs_zero_point=z_in[:, None],
-        rhs_scale=s_w.T, rhs_zero_point=zeros.T, zero_mode="offset_int",
+        rhs_scale=s_w.T, rhs_zero_point=zeros.T, rhs_zero_mode="offset_int",
     ))  # fmt: skip
     w = (exact(q) - 8 - np.repeat(zeros.T, G, 1)) * np.repeat(s_w.T, G, 1)
     same(got, ((exact(x) - z_in[:, None]) * s_in[:, None] @ w.T).astype(F))

@@ -58,7 +58,7 @@ class Draw:
         codes = self.codes(dtype, *shape)
         if DTYPES[dtype].bits == 8:
             return {"rhs": codes}
-        return {"rhs": R.pack(codes, dtype, "low_first"), "rhs_dtype": dtype, "packing": "low_first"}
+        return {"rhs": R.pack(codes, dtype, "low_first"), "rhs_dtype": dtype, "rhs_packing": "low_first"}
 
 
 # name of an operand that depends on the rows -> its values for m rows; everything else is constant.
@@ -202,7 +202,7 @@ def weight_only() -> Iterator[Form]:
                 if lhs == ml_dtypes.bfloat16:
                     made["out_dtype"] = "bf16"
                 if dtype == "u4":
-                    made |= {"rhs_zero_point": d.zeros(*scale.shape, lo=0, hi=16), "zero_mode": "int"}
+                    made |= {"rhs_zero_point": d.zeros(*scale.shape, lo=0, hi=16), "rhs_zero_mode": "int"}
                 return made
 
             yield Form("weight only", name, build, rows=(1, 5, 33), judge="near")
@@ -237,17 +237,17 @@ def convolutions() -> Iterator[Form]:
         def build(d: Draw, m: int) -> dict[str, Any]:
             shape = {"FHWC": (f, kernel, kernel, c // groups), "HWCF": (kernel, kernel, c // groups, f)}[layout]
             made = {"input": d.codes("i8", m, h, w, c), "weight": d.codes("i8", *shape), "filter_layout": layout,
-                    "lhs_scale": np.float32(0.02), "rhs_scale": d.scales(f), "groups": groups, **more}  # fmt: skip
+                    "input_scale": np.float32(0.02), "weight_scale": d.scales(f), "groups": groups, **more}  # fmt: skip
             if more.get("zero"):
                 del made["zero"]
-                made["lhs_zero_point"] = np.int8(5)
+                made["input_zero_point"] = np.int8(5)
             return made
 
         return Form("conv2d", name, build, "conv2d_q", (2,), False, ("input",))
 
     def unsigned(d: Draw, m: int) -> dict[str, Any]:
         made = form("3x3", padding=[1, 1, 1, 1]).build(d, m)
-        return {**made, "input": d.codes("u8", m, 9, 8, 16), "lhs_zero_point": np.uint8(117)}
+        return {**made, "input": d.codes("u8", m, 9, 8, 16), "input_zero_point": np.uint8(117)}
 
     def planes(d: Draw, m: int) -> dict[str, Any]:
         made = form("3x3", f=72, padding=[1, 1, 1, 1]).build(d, m)
@@ -257,9 +257,9 @@ def convolutions() -> Iterator[Form]:
     def floats(d: Draw, m: int, dtype: Any = np.float16, code: str = "i8", c: int = 16, groups: int = 1) -> Any:
         """Small integers by codes times powers of two: sums that f32 holds, in whatever order."""
         weight = d.weight(code, 32, 3, 3, c // groups)
-        weight["weight"] = weight.pop("rhs")
+        weight = {"weight" + name.removeprefix("rhs"): value for name, value in weight.items()}
         return {"input": d.rng.integers(-8, 9, (m, 9, 8, c)).astype(dtype), **weight, "filter_layout": "FHWC",
-                "rhs_scale": np.exp2(d.rng.integers(-3, 1, 32)).astype(np.float32), "groups": groups,
+                "weight_scale": np.exp2(d.rng.integers(-3, 1, 32)).astype(np.float32), "groups": groups,
                 "padding": [1, 1, 1, 1]}  # fmt: skip
 
     yield form("3x3", padding=[1, 1, 1, 1])
@@ -352,7 +352,7 @@ def experts() -> Iterator[Form]:
         scale = np.exp2(d.rng.integers(-3, 1, (8, 40, groups))).astype(np.float32)
         given |= {"lhs": d.rng.integers(-8, 9, (m, k)).astype(lhs), **d.weight(dtype, 8, 40, k), "rhs_scale": scale}
         if zero:
-            given |= {"rhs_zero_point": d.zeros(8, 40, groups, lo=0, hi=16), "zero_mode": "int"}
+            given |= {"rhs_zero_point": d.zeros(8, 40, groups, lo=0, hi=16), "rhs_zero_mode": "int"}
         return given
 
     def floats_in_order(d: Draw, m: int) -> dict[str, Any]:

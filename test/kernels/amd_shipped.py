@@ -75,7 +75,7 @@ def compiled(scheme: str, m: int | None, target: str, folder: Path) -> Any:
         spec = TensorSpec(image, more.pop("lhs"))
         scale = {"lhs_scale": np.float32(0.5)} if str(spec.dtype) == "i8" else {}
         return qmlir.ops.conv2d_q.compile(
-            spec, weight, padding=(1, 1, 1, 1), rhs_scale=np.ones(256, np.float32), target=target, flags=flags,
+            spec, weight, padding=(1, 1, 1, 1), weight_scale=np.ones(256, np.float32), target=target, flags=flags,
             **scale, **more,
         )  # fmt: skip
     if scheme == EXPERTS:

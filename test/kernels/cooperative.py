@@ -44,10 +44,10 @@ def _convolution(dtype: str, layout: str, groups: int) -> None:
     arguments: dict[str, Any] = {
         "input": TensorSpec(shape, dtype), "weight": rng.integers(-128, 128, (48, 3, 3, 32 // groups)).astype(np.int8),
         "input_layout": layout, "padding": (1, 1, 1, 1), "groups": groups,
-        "rhs_scale": (2.0 ** rng.integers(-9, -3, 48)).astype(np.float16 if dtype == "f16" else np.float32),
+        "weight_scale": (2.0 ** rng.integers(-9, -3, 48)).astype(np.float16 if dtype == "f16" else np.float32),
     }  # fmt: skip
     if dtype == "i8":
-        arguments["lhs_scale"] = np.float32(0.5)
+        arguments["input_scale"] = np.float32(0.5)
     artifact = qmlir.ops.conv2d_q.compile(target="vulkan", **arguments)
     assert chosen(artifact) == ["matrix"], chosen(artifact)
     x = rng.integers(-128, 128, shape).astype(np.int8 if dtype == "i8" else np.float16)

@@ -43,7 +43,7 @@ def _scales(rng: np.random.Generator, *shape: int) -> Any:
 
 
 def _packed(codes: Any, dtype: str) -> Arguments:
-    return {"rhs": qmlir.reference.pack(codes, dtype, "low_first"), "rhs_dtype": dtype, "packing": "low_first"}
+    return {"rhs": qmlir.reference.pack(codes, dtype, "low_first"), "rhs_dtype": dtype, "rhs_packing": "low_first"}
 
 
 def codes_of(

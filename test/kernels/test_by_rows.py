@@ -114,7 +114,7 @@ def test_a_convolution_of_any_number_of_images(lavapipe: str) -> None:
     rng = np.random.default_rng(5)
     weight = rng.integers(-128, 128, (1024, 3, 3, 16)).astype(np.int8)
     scale = (2.0 ** rng.integers(-9, -3, 1024)).astype(np.float32)
-    more: dict[str, Any] = {"lhs_scale": np.float32(0.5), "rhs_scale": scale, "padding": (1, 0, 1, 0)}
+    more: dict[str, Any] = {"input_scale": np.float32(0.5), "weight_scale": scale, "padding": (1, 0, 1, 0)}
     artifact = qmlir.ops.conv2d_q.compile(TensorSpec((None, 3, 3, 16), "i8"), weight, target=lavapipe, **more)
     bounds, program = _bounds(artifact), qmlir.load(artifact)
     assert bounds

@@ -37,13 +37,13 @@ def test_depthwise(image: Any, kernel: Any, strides: Any, dilations: Any, paddin
     codes, channels = Codes(1), image[-1]
     x, w = codes(*image, unsigned=unsigned), codes(channels, *kernel, 1)
     kw: dict[str, Any] = {
-        "lhs_scale": np.float32(0.5), "rhs_scale": codes.powers(channels, 1, 1, 1), "out_dtype": "i8",
+        "input_scale": np.float32(0.5), "weight_scale": codes.powers(channels, 1, 1, 1), "out_dtype": "i8",
         "out_scale": np.float32(16), "out_zero_point": np.int8(3), "activation": "relu6", "strides": strides,
         "bias": codes.rng.standard_normal(channels).astype(np.float32), "dilations": dilations, "padding": padding,
         "input_layout": "NHWC", "filter_layout": "FHWC", "groups": channels,
     }  # fmt: skip
     if unsigned:
-        kw |= {"lhs_zero_point": np.uint8(9), "lhs_zero_mode": "int"}
+        kw |= {"input_zero_point": np.uint8(9), "input_zero_mode": "int"}
     artifact = qmlir.ops.conv2d_q.compile(T(x.shape, "u8" if unsigned else "i8"), w, pipeline=forced(NAME), **kw)
     decision = artifact.manifest["strategies"][0]
     assert decision["chosen"] == NAME, decision["answers"]

@@ -67,7 +67,7 @@ def test_requantised(name: str, m: int, n: int, k: int, seed: int, unsigned: boo
     check(
         name, codes(m, k, unsigned=unsigned), codes(n, k), rhs_transposed=True, lhs_scale=codes.powers(m, 1),
         rhs_scale=codes.powers(n, 1), lhs_zero_point=np.int32(3), lhs_zero_mode="int",
-        rhs_zero_point=codes.rng.integers(-9, 9, (n, 1)).astype(np.int32), zero_mode="int",
+        rhs_zero_point=codes.rng.integers(-9, 9, (n, 1)).astype(np.int32), rhs_zero_mode="int",
         bias=codes.rng.standard_normal(n).astype(np.float32), activation="relu", out_dtype="i8",
         out_scale=np.float32(0.75), out_zero_point=np.int8(-4),
     )  # fmt: skip
@@ -98,7 +98,7 @@ def test_asymmetric_groups(name: str) -> None:
     m, n, groups, size = 14, 37, 66, 128
     check(
         name, codes(m, groups * size), codes(n, groups * size, lo=0, hi=15), bits=4, rhs_transposed=True,
-        rhs_dtype="u4", zero_mode="int", rhs_zero_point=codes.rng.integers(0, 16, (n, groups)).astype(np.int32),
+        rhs_dtype="u4", rhs_zero_mode="int", rhs_zero_point=codes.rng.integers(0, 16, (n, groups)).astype(np.int32),
         lhs_scale=codes.powers(m, 1), rhs_scale=codes.powers(n, groups),
     )  # fmt: skip
 
@@ -218,8 +218,8 @@ def test_convolution_with_its_epilogue(name: str) -> None:
     codes = Codes(8)
     image, weight = codes(2, 9, 8, 5, unsigned=True), codes(21, 3, 2, 5)
     kw: dict[str, Any] = {
-        "lhs_zero_point": np.uint8(9), "lhs_zero_mode": "int", "lhs_scale": np.float32(0.5),
-        "rhs_scale": codes.powers(21, 1, 1, 1), "bias": codes.rng.standard_normal(21).astype(np.float32),
+        "input_zero_point": np.uint8(9), "input_zero_mode": "int", "input_scale": np.float32(0.5),
+        "weight_scale": codes.powers(21, 1, 1, 1), "bias": codes.rng.standard_normal(21).astype(np.float32),
         "activation": "relu6", "out_dtype": "u8", "out_scale": np.float32(0.25), "strides": (2, 1),
         "padding": (1, 0, 1, 1), "input_layout": "NHWC", "filter_layout": "FHWC",
     }  # fmt: skip
@@ -253,7 +253,7 @@ def test_padding_in_front_of_a_convolution(
             "filter_layout": "FHWC", "out_dtype": "i32",
         }  # fmt: skip
         if unsigned:
-            kw |= {"lhs_zero_point": np.uint8(9), "lhs_zero_mode": "int"}
+            kw |= {"input_zero_point": np.uint8(9), "input_zero_mode": "int"}
         spec = T(image.shape, "u8" if unsigned else "i8")
         artifact = qmlir.ops.conv2d_q.compile(spec, weight, pipeline=forced(f"{name}-conv"), **kw)
         assert artifact.manifest["strategies"][0]["chosen"] == f"{name}-conv"

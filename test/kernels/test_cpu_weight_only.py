@@ -46,7 +46,7 @@ def check(name: str, dtype: str, code: str, m: int, n: int, groups: int, size: i
     lhs = codes.rng.integers(-4, 5, (m, k)).astype(DTYPES[dtype].numpy)
     kw |= {"rhs_scale": (2.0 ** codes.rng.integers(-3, 0, (n, groups))).astype(np.float32), "rhs_dtype": code}
     if zero:
-        kw |= {"rhs_zero_point": codes.rng.integers(0, 5, (n, groups)).astype(np.int32), "zero_mode": "int"}
+        kw |= {"rhs_zero_point": codes.rng.integers(0, 5, (n, groups)).astype(np.int32), "rhs_zero_mode": "int"}
     got, want = run(name, lhs, weights, dynamic=dynamic, bias=np.ones(n, np.float32), **kw)
     np.testing.assert_array_equal(got, want)
 
@@ -104,7 +104,7 @@ def test_numbers_that_are_not_exact(name: str, compute: str) -> None:
     lhs = codes.rng.standard_normal((m, groups * size)).astype(DTYPES["bf16"].numpy)
     scale = codes.rng.uniform(0.01, 0.02, (n, groups)).astype(np.float32)
     zero = codes.rng.integers(4, 12, (n, groups)).astype(np.int32)
-    got, want = run(name, lhs, weights, rhs_dtype="u4", rhs_scale=scale, rhs_zero_point=zero, zero_mode="int",
+    got, want = run(name, lhs, weights, rhs_dtype="u4", rhs_scale=scale, rhs_zero_point=zero, rhs_zero_mode="int",
                     compute_dtype=compute)  # fmt: skip
     real = (weights - np.repeat(zero, size, 1)) * np.repeat(scale, size, 1)
     terms = np.abs(lhs.astype(np.float64)) @ np.abs(real).T
@@ -120,7 +120,7 @@ def test_numbers_that_are_not_exact(name: str, compute: str) -> None:
         ("bf16", "i8", {"compute_dtype": "f32"}, "codes of 8 bits"),
         ("bf16", "nf4", {"compute_dtype": "f32"}, "are no bf16"),
         ("bf16", "u4", {"compute_dtype": "f32", "rhs_zero_point": np.array([[0], [40]] * 16, np.int32),
-                        "zero_mode": "int"}, "zero points from 0 to 40"),
+                        "rhs_zero_mode": "int"}, "zero points from 0 to 40"),
     ],
 )  # fmt: skip
 def test_refusals(dtype: str, code: str, kw: dict[str, Any], reason: str) -> None:
@@ -145,7 +145,7 @@ def test_scales_of_one_byte_are_left_to_the_stock_route() -> None:
     x = rng.standard_normal((3, 64)).astype(np.float32)
     w = rng.integers(0, 256, (64, 32), dtype=np.uint8).view(np.int8)
     scale = rng.integers(120, 130, (64, 2)).astype(np.uint8).view(ml_dtypes.float8_e8m0fnu)
-    kw = {"rhs_scale": scale, "rhs_dtype": "e2m1", "packing": "low_first", "rhs_transposed": True}
+    kw = {"rhs_scale": scale, "rhs_dtype": "e2m1", "rhs_packing": "low_first", "rhs_transposed": True}
     artifact = qmlir.ops.scaled_matmul.compile(qmlir.TensorSpec((3, 64), "f32"), w, target="cpu", **kw)
     want = qmlir.reference.scaled_matmul(x, w, **kw)
     assert np.allclose(qmlir.load(artifact).main(x), want, rtol=0, atol=2.0**-18 * np.abs(want).max())

@@ -168,7 +168,7 @@ def test_a_layer_of_experts_is_sorted_once() -> None:
 @pytest.mark.parametrize(("channels", "strides"), [(64, (1, 1)), (20, (2, 2)), (3, (1, 1))])
 def test_convolutions_read_the_image(channels: int, strides: tuple[int, int]) -> None:
     artifact = qmlir.ops.conv2d_q.compile(
-        T((2, 9, 9, channels), "i8"), codes(32, 3, 3, channels), lhs_scale=np.float32(0.5), rhs_scale=scales(32),
+        T((2, 9, 9, channels), "i8"), codes(32, 3, 3, channels), input_scale=np.float32(0.5), weight_scale=scales(32),
         strides=strides, activation="relu", out_dtype="i8", out_scale=np.float32(2), target="cuda:sm_80",
     )  # fmt: skip
     one_kernel(artifact, S8)
@@ -179,7 +179,7 @@ def test_convolutions_read_the_image(channels: int, strides: tuple[int, int]) ->
     ("channels", "more"),
     [
         (64, {"padding": (1, 1, 1, 1)}),
-        (64, {"padding": (0, 1, 2, 1), "lhs_zero_point": np.int8(3), "strides": (2, 2)}),
+        (64, {"padding": (0, 1, 2, 1), "input_zero_point": np.int8(3), "strides": (2, 2)}),
         (64, {"padding": (1, 1, 1, 1), "groups": 2}),
         (4, {"padding": (2, 2, 2, 2), "dilations": (2, 2)}),
     ],
@@ -187,15 +187,15 @@ def test_convolutions_read_the_image(channels: int, strides: tuple[int, int]) ->
 def test_padding_and_groups_are_parts_of_a_convolution(images: int | None, channels: int, more: dict[str, Any]) -> None:
     weight = codes(32, 3, 3, channels // more.get("groups", 1))
     artifact = qmlir.ops.conv2d_q.compile(
-        T((images, 9, 9, channels), "i8"), weight, filter_layout="FHWC", lhs_scale=np.float32(0.5),
-        rhs_scale=scales(32), target="cuda:sm_80", **more,
+        T((images, 9, 9, channels), "i8"), weight, filter_layout="FHWC", input_scale=np.float32(0.5),
+        weight_scale=scales(32), target="cuda:sm_80", **more,
     )  # fmt: skip
     one_kernel(artifact, S8)
 
 
 def test_filters_of_codes_meet_floats() -> None:
     artifact = qmlir.ops.conv2d_q.compile(
-        T((None, 9, 9, 64), "f16"), codes(32, 3, 3, 64), filter_layout="FHWC", rhs_scale=scales(32),
+        T((None, 9, 9, 64), "f16"), codes(32, 3, 3, 64), filter_layout="FHWC", weight_scale=scales(32),
         padding=(1, 1, 1, 1), bias=np.zeros(32, np.float32), activation="relu", out_dtype="f16", target="cuda:sm_80",
     )  # fmt: skip
     one_kernel(artifact, r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.f16\.f16\.f32")
@@ -203,8 +203,8 @@ def test_filters_of_codes_meet_floats() -> None:
 
 def test_groups_of_few_filters_are_exact_in_f16() -> None:
     artifact = qmlir.ops.conv2d_q.compile(
-        T((2, 9, 9, 64), "i8"), codes(32, 3, 3, 8), filter_layout="FHWC", lhs_scale=np.float32(0.5),
-        rhs_scale=scales(32), groups=8, target="cuda:sm_80",
+        T((2, 9, 9, 64), "i8"), codes(32, 3, 3, 8), filter_layout="FHWC", input_scale=np.float32(0.5),
+        weight_scale=scales(32), groups=8, target="cuda:sm_80",
     )  # fmt: skip
     decision = artifact.manifest["strategies"][0]
     answers = {a["strategy"]: a for a in decision["answers"]}
@@ -214,8 +214,8 @@ def test_groups_of_few_filters_are_exact_in_f16() -> None:
 
 def test_a_filter_may_be_an_argument() -> None:
     artifact = qmlir.ops.conv2d_q.compile(
-        T((2, 9, 9, 64), "i8"), T((32, 3, 3, 64), "i8"), filter_layout="FHWC", lhs_scale=np.float32(0.5),
-        rhs_scale=scales(32), activation="relu", out_dtype="i8", out_scale=np.float32(2), target="cuda:sm_80",
+        T((2, 9, 9, 64), "i8"), T((32, 3, 3, 64), "i8"), filter_layout="FHWC", input_scale=np.float32(0.5),
+        weight_scale=scales(32), activation="relu", out_dtype="i8", out_scale=np.float32(2), target="cuda:sm_80",
     )  # fmt: skip
     one_kernel(artifact, S8)
 
@@ -251,10 +251,10 @@ def test_configurations_are_listed() -> None:
 def test_zero_points_of_weights_need_no_other_kernel() -> None:
     """The sums of the activation's rows that they multiply are taken in the product."""
     zeros = np.arange(64, dtype=np.int32)[:, None] % 7
-    kw = {"lhs_zero_point": T((40, 1), "i32"), "lhs_zero_mode": "int", "rhs_zero_point": zeros, "zero_mode": "int"}
+    kw = {"lhs_zero_point": T((40, 1), "i32"), "lhs_zero_mode": "int", "rhs_zero_point": zeros, "rhs_zero_mode": "int"}
     one_kernel(product("cuda:sm_80", 40, 64, 130, lhs_dtype="u8", lhs_scale=T((40, 1), "f32"), **kw), S8)
     one_kernel(product("cuda:sm_80", 40, 64, 256, rhs=codes(64, 256, lo=0, hi=15), rhs_dtype="u4",
-                       rhs_scale=scales(64, 2), rhs_zero_point=np.tile(zeros, 2), zero_mode="int"), S8)  # fmt: skip
+                       rhs_scale=scales(64, 2), rhs_zero_point=np.tile(zeros, 2), rhs_zero_mode="int"), S8)  # fmt: skip
 
 
 def test_scales_of_groups_on_both_sides() -> None:

@@ -31,7 +31,7 @@ def _weights(codes: Codes, scheme: str, groups: int, n: int, k: int) -> dict[str
         made["rhs_dtype"] = "u4" if low == 0 else "i4"
         if low == 0:
             made["rhs"] = qmlir.reference.pack(made["rhs"].view(np.uint8), "u4", "low_first")
-            made["packing"] = "low_first"
+            made["rhs_packing"] = "low_first"
     if "zeros" in more:
         made["rhs_zero_point"] = codes.rng.integers(-9, 9, (groups, n, along)).astype(np.int32)
     if activation == "f16":

@@ -209,8 +209,8 @@ def test_spirv_of_a_padded_convolution_is_valid(tmp_path: Path) -> None:
     dump = f"--iree-hal-dump-executable-binaries-to={tmp_path}"
     weight = np.ones((8, 3, 3, 16), np.int8)
     qmlir.ops.conv2d_q.compile(
-        TensorSpec((None, 6, 5, 16), "i8"), weight, padding=(1, 1, 1, 1), lhs_scale=np.float32(0.5),
-        rhs_scale=np.ones(8, np.float32), target="vulkan:lavapipe", flags=(dump,),
+        TensorSpec((None, 6, 5, 16), "i8"), weight, padding=(1, 1, 1, 1), input_scale=np.float32(0.5),
+        weight_scale=np.ones(8, np.float32), target="vulkan:lavapipe", flags=(dump,),
     )  # fmt: skip
     found = list(tmp_path.glob("*.spv"))
     assert found

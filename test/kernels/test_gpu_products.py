@@ -119,8 +119,8 @@ def _convolution(name: str, batch: int | None) -> dict[str, Any]:
     rng = np.random.default_rng(4)
     weight = rng.integers(-128, 128, (*filters, image[-1])).astype(np.int8)
     scale = (2.0 ** rng.integers(-9, -3, filters[0])).astype(np.float32)
-    return {"input": TensorSpec((batch, *image), "i8"), "weight": weight, "lhs_scale": np.float32(0.5),
-            "rhs_scale": scale, **more}  # fmt: skip
+    return {"input": TensorSpec((batch, *image), "i8"), "weight": weight, "input_scale": np.float32(0.5),
+            "weight_scale": scale, **more}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "batch"), [("3x3", 2), ("stride, dilation", None), ("1x1, few channels", None)])
@@ -136,7 +136,7 @@ def test_convolutions_on_lavapipe(name: str, batch: int | None, lavapipe: str) -
 
 def test_a_convolution_whose_padding_is_a_zero_point(lavapipe: str) -> None:
     """The image is read as it is: what lies outside of it is the code of zero, which is not zero."""
-    arguments = _convolution("3x3", 2) | {"lhs_zero_point": np.int32(77)}
+    arguments = _convolution("3x3", 2) | {"input_zero_point": np.int32(77)}
     arguments["input"] = TensorSpec((2, 6, 5, 32), "u8")
     artifact = qmlir.ops.conv2d_q.compile(target=lavapipe, **arguments)
     assert chosen(artifact) == ["tiled"]
@@ -198,9 +198,9 @@ def _other_convolution(name: str, batch: int | None, target: str, kinds: set[str
     rng = np.random.default_rng(4)
     weight = rng.integers(-128, 128, (filters, *window, channels // more.get("groups", 1))).astype(np.int8)
     arguments = {"input": TensorSpec((batch, *image), dtype), "weight": weight,
-                 "rhs_scale": (2.0 ** rng.integers(-9, -3, filters)).astype(np.float32), **more}  # fmt: skip
-    arguments |= {} if dtype == "f16" else {"lhs_scale": np.float32(0.5)}
-    arguments |= {"lhs_zero_point": np.uint8(77)} if dtype == "u8" else {}
+                 "weight_scale": (2.0 ** rng.integers(-9, -3, filters)).astype(np.float32), **more}  # fmt: skip
+    arguments |= {} if dtype == "f16" else {"input_scale": np.float32(0.5)}
+    arguments |= {"input_zero_point": np.uint8(77)} if dtype == "u8" else {}
     artifact = qmlir.ops.conv2d_q.compile(target=target, **arguments)
     assert set(chosen(artifact)) <= kinds
     low, high, kind = {"i8": (-128, 128, np.int8), "u8": (0, 256, np.uint8), "f16": (-8, 9, np.float16)}[dtype]

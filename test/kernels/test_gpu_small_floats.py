@@ -130,7 +130,12 @@ def _blocks(target: str, name: str, m: int | None) -> None:
         # What is stored beside a code of four bits does not matter.
         x = rng.integers(-128, 128, (rows, k)).astype(np.int8)
         w = qmlir.reference.pack(rng.integers(0, 16, (n, k)).astype(np.uint8), "e2m1", "low_first")
-        kw |= {"lhs_dtype": "e2m1", "rhs_dtype": "e2m1", "packing": "low_first", "lhs_global_scale": np.float32(0.5)}
+        kw |= {
+            "lhs_dtype": "e2m1",
+            "rhs_dtype": "e2m1",
+            "rhs_packing": "low_first",
+            "lhs_global_scale": np.float32(0.5),
+        }
     else:
         x, w = _finite(rng, dtype, rows, k), _finite(rng, dtype, n, k)
     share = scales(rows, k // group)

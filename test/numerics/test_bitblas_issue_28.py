@@ -24,7 +24,7 @@ def _powers(d: Any, *shape: int) -> Any:
 
 
 def _int4(d: Any, n: int, k: int) -> dict[str, Any]:
-    return {"rhs": R.pack(d.codes(n, k, dtype="i4"), "i4", "low_first"), "rhs_dtype": "i4", "packing": "low_first",
+    return {"rhs": R.pack(d.codes(n, k, dtype="i4"), "i4", "low_first"), "rhs_dtype": "i4", "rhs_packing": "low_first",
             "rhs_transposed": True}  # fmt: skip
 
 

@@ -35,25 +35,25 @@ GEOMETRIES: dict[str, tuple[tuple[int, int, int, int], int, tuple[int, int], dic
 
 
 def _symmetric(d: Any, f: int) -> dict[str, Any]:
-    return {"lhs_scale": 0.02, "rhs_scale": d.scales(f)}
+    return {"input_scale": 0.02, "weight_scale": d.scales(f)}
 
 
 def _input_zero(d: Any, f: int) -> dict[str, Any]:
-    return {**_symmetric(d, f), "lhs_zero_point": 7, "bias": d.floats(f) * 30}
+    return {**_symmetric(d, f), "input_zero_point": 7, "bias": d.floats(f) * 30}
 
 
 def _both_zeros(d: Any, f: int) -> dict[str, Any]:
-    return {**_symmetric(d, f), "lhs_zero_point": np.int8(-128), "rhs_zero_point": d.zeros(f, lo=-9, hi=9),
+    return {**_symmetric(d, f), "input_zero_point": np.int8(-128), "weight_zero_point": d.zeros(f, lo=-9, hi=9),
             "out_dtype": "bf16"}  # fmt: skip
 
 
 def _requantised(d: Any, f: int) -> dict[str, Any]:
-    return {**_symmetric(d, f), "lhs_zero_point": np.int8(-3), "bias": d.rng.integers(-500, 500, f).astype(np.int32),
+    return {**_symmetric(d, f), "input_zero_point": np.int8(-3), "bias": d.rng.integers(-500, 500, f).astype(np.int32),
             "activation": "relu", "out_dtype": "i8", "out_scale": 0.4, "out_zero_point": np.int8(-128)}  # fmt: skip
 
 
 def _raw(d: Any, f: int) -> dict[str, Any]:
-    return {"out_dtype": "i32", "lhs_zero_point": 3}
+    return {"out_dtype": "i32", "input_zero_point": 3}
 
 
 SCHEMES = {"symmetric": _symmetric, "input_zero": _input_zero, "both_zeros": _both_zeros, "requantised": _requantised,
@@ -115,7 +115,7 @@ def test_layouts(input_layout: str, filter_layout: str, target: str, data: Any, 
     x = data.codes(2, 7, 6, 8, dtype="u8")
     weight = data.codes(5, 3, 2, 8)
     kw = {"strides": (2, 1), "padding": (1, 0, 1, 1), "input_layout": input_layout, "filter_layout": filter_layout,
-          **_symmetric(data, 5), "lhs_zero_point": np.uint8(120), "bias": data.floats(5)}  # fmt: skip
+          **_symmetric(data, 5), "input_zero_point": np.uint8(120), "bias": data.floats(5)}  # fmt: skip
     expected = R.conv2d_q(x, weight, **{**kw, "input_layout": "NHWC", "filter_layout": "FHWC"})
     order = {"FHWC": (0, 1, 2, 3), "HWCF": (1, 2, 3, 0), "FCHW": (0, 3, 1, 2)}[filter_layout]
     given = np.ascontiguousarray(np.transpose(weight, order))
@@ -131,7 +131,7 @@ def test_layouts(input_layout: str, filter_layout: str, target: str, data: Any, 
 def test_weight_only(kind: Any, target: str, data: Any, near: Any) -> None:
     x = data.floats(1, 6, 6, 16).astype(kind)
     weight = data.codes(8, 3, 3, 16)
-    kw = {"rhs_scale": data.scales(8), "padding": (1, 1, 1, 1)}
+    kw = {"weight_scale": data.scales(8), "padding": (1, 1, 1, 1)}
     expected = R.conv2d_q(x, weight, **kw)
     magnitude = np.abs(weight.astype(np.int32)).clip(0, 127).astype(np.int8)
     terms = 144 * R.conv2d_q(np.abs(x.astype(np.float32)), magnitude, **kw)
@@ -142,7 +142,7 @@ def test_weight_only(kind: Any, target: str, data: Any, near: Any) -> None:
 def test_dequantised_weights_of_a_small_image(filters: int, lavapipe: str, data: Any, same: Any) -> None:
     """Fused into the product on Vulkan, they left elements at zero."""
     x = data.rng.integers(-4, 5, (1, 6, 6, 8)).astype(np.float16)
-    kw = {"weight": data.codes(filters, 3, 3, 8, dtype="i4"), "rhs_dtype": "i8", "rhs_scale": np.float32(0.5)}
+    kw = {"weight": data.codes(filters, 3, 3, 8, dtype="i4"), "weight_dtype": "i8", "weight_scale": np.float32(0.5)}
     same(qmlir.ops.conv2d_q(x, **kw, padding=(1, 1, 1, 1), target=lavapipe),
          R.conv2d_q(x, **kw, padding=(1, 1, 1, 1)))  # fmt: skip
 
@@ -153,7 +153,7 @@ def test_dequantised_weights_of_a_small_image(filters: int, lavapipe: str, data:
 def test_one_byte_floats(first: str, second: str, data: Any, same: Any) -> None:
     x, w = (data.rng.integers(-4, 5, s).astype(np.float32).astype(getattr(ml_dtypes, d))
             for s, d in (((2, 7, 6, 8), first), ((4, 3, 3, 4), second)))  # fmt: skip
-    kw = {"lhs_scale": np.float32(0.5), "rhs_scale": data.scales(4), "padding": (1, 0, 1, 2), "groups": 2,
+    kw = {"input_scale": np.float32(0.5), "weight_scale": data.scales(4), "padding": (1, 0, 1, 2), "groups": 2,
           "activation": "relu", "out_dtype": "f16"}  # fmt: skip
     same(qmlir.ops.conv2d_q(x, w, **kw), R.conv2d_q(x, w, **kw))  # sums of small integers are exact
 

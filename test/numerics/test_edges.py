@@ -81,18 +81,18 @@ def test_padding_with_a_zero_point_outside_of_the_codes(dtype: str, target: str,
     """Padding is filled with the code of 0: where there is none, it was filled with the low byte of the zero point."""
     x, w = data.codes(1, 4, 4, 4, dtype=dtype), data.codes(2, 3, 3, 4)
     lo, hi = (-128, 127) if dtype == "i8" else (0, 255)
-    kw = {"lhs_zero_point": SPEC((), "i32"), "out_dtype": "i32", "target": target}
+    kw = {"input_zero_point": SPEC((), "i32"), "out_dtype": "i32", "target": target}
     main = qmlir.load(qmlir.ops.conv2d_q.compile(SPEC(x.shape, dtype), w, padding=(1, 1, 1, 1), **kw)).main
     for zero in (lo, hi):
         z = np.int32(zero)
-        same(main(x, z), R.conv2d_q(x, w, lhs_zero_point=z, padding=(1, 1, 1, 1), out_dtype="i32"))
+        same(main(x, z), R.conv2d_q(x, w, input_zero_point=z, padding=(1, 1, 1, 1), out_dtype="i32"))
     for zero in (lo - 1, hi + 1, 2**31 - 1):
-        with pytest.raises(InputError, match=rf"'lhs_zero_point' of a padded convolution is outside \[{lo}, {hi}"):
+        with pytest.raises(InputError, match=rf"'input_zero_point' of a padded convolution is outside \[{lo}, {hi}"):
             main(x, np.int32(zero))
-    said = rf"'lhs_zero_point' is {hi + 1}, but padding is filled with the code of 0, which {dtype} codes have for"
+    said = rf"'input_zero_point' is {hi + 1}, but padding is filled with the code of 0, which {dtype} codes have for"
     with pytest.raises(VerifyError, match=said):
         qmlir.ops.conv2d_q.compile(
-            SPEC(x.shape, dtype), w, padding=(0, 0, 1, 0), **kw | {"lhs_zero_point": np.int32(hi + 1)}
+            SPEC(x.shape, dtype), w, padding=(0, 0, 1, 0), **kw | {"input_zero_point": np.int32(hi + 1)}
         )
 
 

@@ -38,7 +38,7 @@ def _scheme(name: str, d: Any, m: int, n: int, k: int) -> dict[str, Any]:
     elif name == "raw":
         kw = {"lhs": kw["lhs"], "rhs": kw["rhs"], "out_dtype": "i32"}
     elif name == "w4a8_g16":
-        kw |= {"rhs": R.pack(d.codes(G, n, k, dtype="i4"), "i4"), "rhs_dtype": "i4", "packing": "low_first",
+        kw |= {"rhs": R.pack(d.codes(G, n, k, dtype="i4"), "i4"), "rhs_dtype": "i4", "rhs_packing": "low_first",
                "rhs_transposed": True, "rhs_scale": d.scales(G, n, k // 16)}  # fmt: skip
     return kw
 
@@ -158,8 +158,8 @@ def test_packed_zero_points(data: Any) -> None:
     codes, zeros = data.codes(G, 24, 64, dtype="u4"), data.codes(G, 24, 4, dtype="u4")
     kw = {
         "lhs": data.floats(17, 64), "rhs": R.pack(codes, "u4"), "rhs_zero_point": R.pack(zeros, "u4"),
-        "rhs_scale": data.scales(G, 24, 4), "rhs_dtype": "u4", "packing": "low_first", "zero_mode": "packed_int",
-        "rhs_transposed": True, "group_sizes": np.array([5, 0, 8, 4], np.int32),
+        "rhs_scale": data.scales(G, 24, 4), "rhs_dtype": "u4", "rhs_packing": "low_first",
+        "rhs_zero_mode": "packed_int", "rhs_transposed": True, "group_sizes": np.array([5, 0, 8, 4], np.int32),
     }  # fmt: skip
     expected = R.grouped_matmul(**kw)
     assert np.allclose(qmlir.ops.grouped_matmul(**kw), expected, rtol=0, atol=2.0**-18 * np.abs(expected).max())

@@ -77,7 +77,7 @@ def test_weight_only_layer(data: Any) -> None:
         "input": data.floats(9, H).astype(np.float16), "w1": R.pack(w1, "i4"), "w2": R.pack(w2, "i4"),
         "expert_ids": _ids(data, 9, 2), "routing_weights": data.rng.random((9, 2), dtype=np.float32),
         "w1_scale": data.scales(E, F, H // 8), "w2_scale": data.scales(E, N, F // 8), "weight_dtype": "i4",
-        "packing": "low_first", "weights_transposed": True, "activation": "relu", "intermediate_dtype": "f16",
+        "weight_packing": "low_first", "weights_transposed": True, "activation": "relu", "intermediate_dtype": "f16",
         "out_dtype": "f16",
     }  # fmt: skip
     expected = R.moe(**kw).astype(np.float64)

@@ -85,8 +85,8 @@ def products(draw: Any) -> dict[str, Any]:
     if draw(st.booleans()):
         kw["bias"] = rng.standard_normal(n).astype(np.float32)
     if transposed and kind != "i8" and draw(st.booleans()):
-        kw["packing"] = draw(st.sampled_from(("low_first", "high_first")))
-        w = R.pack(w, kind, kw["packing"])
+        kw["rhs_packing"] = draw(st.sampled_from(("low_first", "high_first")))
+        w = R.pack(w, kind, kw["rhs_packing"])
     if transposed:
         kw |= {"rhs": w, "rhs_scale": scale, "rhs_transposed": True}
     else:
@@ -135,13 +135,13 @@ def convolutions(draw: Any) -> dict[str, Any]:
            "weight": rng.integers(-128, 128, (f, kh, kw, c // groups)).astype(np.int8),
            "groups": groups, "out_dtype": "i32", **geometry}  # fmt: skip
     if draw(st.booleans()):
-        case["lhs_zero_point"] = np.int32(draw(st.integers(-20, 20)))
+        case["input_zero_point"] = np.int32(draw(st.integers(-20, 20)))
     return case
 
 
 def _direct_convolution(kw: dict[str, Any]) -> Any:
     """The definition, one output element at a time."""
-    x = kw["input"].astype(np.int64) - int(kw.get("lhs_zero_point", 0))
+    x = kw["input"].astype(np.int64) - int(kw.get("input_zero_point", 0))
     weight = kw["weight"].astype(np.int64)
     top, left, bottom, right = kw["padding"]
     x = np.pad(x, ((0, 0), (top, bottom), (left, right), (0, 0)))

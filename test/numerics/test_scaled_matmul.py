@@ -54,7 +54,7 @@ def _requantised(rounding: str, out: str) -> Scheme:
 def _w4a8(packing: str, dtype: str, group: int, **zero: Any) -> Scheme:
     def make(d: Any, m: int, n: int, k: int) -> dict[str, Any]:
         kw = {"lhs": d.codes(m, k), "rhs": R.pack(d.codes(n, k, dtype=dtype), dtype, packing), "rhs_dtype": dtype,
-              "packing": packing, "rhs_transposed": True, "lhs_scale": d.scales(m, 1),
+              "rhs_packing": packing, "rhs_transposed": True, "lhs_scale": d.scales(m, 1),
               "rhs_scale": d.scales(n, max(k // group, 1) if group else 1)}  # fmt: skip
         if zero.get("lhs"):
             kw["lhs_zero_point"] = d.zeros(m, 1)
@@ -71,7 +71,7 @@ def _weight_only(lhs: Any, dtype: str, group: int, out: str) -> Scheme:
         kw = {"lhs": d.floats(m, k).astype(lhs), "rhs": d.codes(n, k, dtype=dtype), "rhs_transposed": True,
               "rhs_scale": scale, "out_dtype": out, "rhs_dtype": dtype}  # fmt: skip
         if dtype == "i4":
-            kw |= {"rhs": R.pack(kw["rhs"], dtype, "low_first"), "packing": "low_first"}
+            kw |= {"rhs": R.pack(kw["rhs"], dtype, "low_first"), "rhs_packing": "low_first"}
         return kw
 
     return make

@@ -65,7 +65,7 @@ def test_fp4_in_groups(other: str, target: str, data: Any, same: Any) -> None:
     e8m0 = DTYPES["e8m0"].numpy
     kw = {"lhs": data.rng.integers(0, 16, (5, 64)).astype(np.int8), "lhs_dtype": "e2m1",
           "rhs": R.pack(data.rng.integers(0, 16, (7, 64)).astype(np.uint8), "e2m1"), "rhs_dtype": "e2m1",
-          "packing": "low_first", "rhs_transposed": True,
+          "rhs_packing": "low_first", "rhs_transposed": True,
           "lhs_scale": (2.0 ** data.rng.integers(-3, 3, (5, 2))).astype(np.float32).astype(e8m0),
           "rhs_scale": (2.0 ** data.rng.integers(-3, 3, (7, 2))).astype(np.float32).astype(e8m0)}  # fmt: skip
     if other == "i8":

@@ -23,7 +23,7 @@ def _weights(d: Any, dtype: str, order: str, count: int, **extra: Any) -> dict[s
     return {
         "rhs": _packed(d, dtype, order, count),
         "rhs_dtype": dtype,
-        "packing": order,
+        "rhs_packing": order,
         "rhs_transposed": True,
         **extra,
     }
@@ -44,7 +44,7 @@ PRODUCTS: dict[str, Any] = {
     "u2": lambda d: {"lhs": d.codes(M, K), **_weights(d, "u2", "interleaved", 4), "out_dtype": "i32"},
     "u4_interleaved": lambda d: {**_int8(d), **_weights(d, "u4", "interleaved", 16, rhs_scale=d.scales(N, 1))},
     "offset_int": lambda d: {**_int8(d), **_weights(d, "u4", "low_first", 16, rhs_scale=d.scales(N, 1)),
-                             "rhs_zero_point": d.zeros(N, 1, lo=-8, hi=8), "zero_mode": "offset_int"},
+                             "rhs_zero_point": d.zeros(N, 1, lo=-8, hi=8), "rhs_zero_mode": "offset_int"},
     "u8_both": lambda d: {"lhs": d.codes(M, K, dtype="u8"), "rhs": d.codes(K, N, dtype="u8"), "lhs_scale": 0.02,
                           "lhs_zero_point": np.uint8(130), "rhs_zero_point": d.codes(1, N, dtype="u8")},
     "alpha_beta": lambda d: {**_int8(d), "rhs": d.codes(K, N), "alpha": 0.5, "beta": 1.25, "c": d.floats(M, N)},
@@ -63,13 +63,13 @@ PRODUCTS: dict[str, Any] = {
 # name -> likewise; a float contraction, groups of K, or a transcendental function rounds differently.
 CLOSE: dict[str, Any] = {
     "offset_float": lambda d: {**_int8(d), **_weights(d, "u4", "high_first", 16, rhs_scale=d.scales(N, K // G)),
-                               "rhs_zero_point": d.floats(N, K // G) * 0.01, "zero_mode": "offset_float",
+                               "rhs_zero_point": d.floats(N, K // G) * 0.01, "rhs_zero_mode": "offset_float",
                                "lhs_zero_point": d.zeros(M, 1)},
     "rescale_w4a32": lambda d: {"lhs": d.floats(M, K), **_weights(d, "u4", "low_first", 16),
                                 "rhs_scale": d.scales(N, K // G), "rhs_zero_point": d.floats(N, K // G) * 0.01,
-                                "zero_mode": "rescale"},
+                                "rhs_zero_mode": "rescale"},
     "packed_int": lambda d: {"lhs": d.floats(M, K), **_weights(d, "u4", "low_first", 16, rhs_scale=d.scales(N, 2)),
-                             "rhs_zero_point": R.pack(d.codes(N, 2, dtype="u4"), "u4"), "zero_mode": "packed_int"},
+                             "rhs_zero_point": R.pack(d.codes(N, 2, dtype="u4"), "u4"), "rhs_zero_mode": "packed_int"},
     "nf4": lambda d: {"lhs": d.floats(M, K), **_weights(d, "nf4", "low_first", 16, rhs_scale=d.scales(N, K // G))},
     "e2m1": lambda d: {"lhs": d.floats(M, K), **_weights(d, "e2m1", "low_first", 16, rhs_scale=d.scales(N, K // 16)),
                        "rhs_global_scale": 0.25},

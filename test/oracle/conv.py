@@ -38,13 +38,22 @@ class _Own(Epilogue):
         return t[tuple(x // (d // s) for x, d, s in zip(tail, sizes, t.shape, strict=True))]
 
 
+def _of_side(name: str) -> str:
+    """The name in a product of what a convolution says of its input and weight."""
+    for own, side_ in (("input", "lhs"), ("weight", "rhs")):
+        if name.startswith(f"{own}_") and name != "input_layout":
+            return side_ + name.removeprefix(own)
+    return name
+
+
 def conv2d_q(input: Any, weight: Any, *, fused: bool = False, **kw: Any) -> Tensor:
     """`qmlir.conv2d_q`."""
     f = Arithmetic(fused)
+    kw = {_of_side(name): value for name, value in kw.items()}
     layout, filters = kw.get("input_layout", "NHWC"), kw.get("filter_layout", "FHWC")
     a = side(input, kw["lhs_dtype"], kw, "lhs")
     sizes = dict(zip(layout, a.codes.shape, strict=True))
-    groups, packing = kw.get("groups", 1), kw.get("packing", "none")
+    groups, packing = kw.get("groups", 1), kw.get("rhs_packing", "none")
     b = side(weight, kw["rhs_dtype"], kw, "rhs", packing, sizes["C"] // groups if packing != "none" else None)
     reach = dict(zip(filters, b.codes.shape, strict=True))
     for name in ("scale", "zero"):  # one axis: one value a filter

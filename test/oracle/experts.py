@@ -30,7 +30,7 @@ class _Grouped(Epilogue):
 
 def grouped_matmul(lhs: Any, rhs: Any, *, fused: bool = False, **kw: Any) -> Tensor:
     """`qmlir.grouped_matmul`. Raises ValueError for sizes or ids that it refuses."""
-    transposed, packing = kw.get("rhs_transposed", False), kw.get("packing", "none")
+    transposed, packing = kw.get("rhs_transposed", False), kw.get("rhs_packing", "none")
     a = side(lhs, kw["lhs_dtype"], kw, "lhs")
     b = side(rhs, kw["rhs_dtype"], kw, "rhs", packing, a.codes.shape[-1] if transposed and packing != "none" else None)
     return grouped(a, b, kw, fused)
@@ -183,15 +183,15 @@ def moe(input: Any, w1: Any, w2: Any, expert_ids: Any, routing_weights: Any, *, 
         **kw: Any) -> Tensor:  # fmt: skip
     """`qmlir.moe`. The second product is that of one intermediate; what this may be off widens its results."""
     weights, transposed = read(routing_weights), kw.get("weights_transposed", False)
-    packing, dtype = kw.get("packing", "none"), kw["weight_dtype"]
+    packing, dtype = kw.get("weight_packing", "none"), kw["weight_dtype"]
     shared = {"expert_ids": expert_ids, "skip_invalid": kw.get("skip_invalid", False), "rhs_transposed": transposed,
               "rounding": kw.get("rounding", "half_even"), "compute_dtype": kw.get("compute_dtype")}  # fmt: skip
 
     def weight(array: Any, which: str, k: int) -> Side:
         zero = kw.get(f"{which}_zero_point")
-        mode = kw.get("zero_mode", "none")
+        mode = kw.get("weight_zero_mode", "none")
         mode = mode if zero is not None or mode.startswith("offset") else "none"
-        own = {"rhs_scale": kw.get(f"{which}_scale"), "rhs_zero_point": zero, "zero_mode": mode,
+        own = {"rhs_scale": kw.get(f"{which}_scale"), "rhs_zero_point": zero, "rhs_zero_mode": mode,
                "codebook": kw.get("codebook")}  # fmt: skip
         return side(array, dtype, own, "rhs", packing, k if transposed and packing != "none" else None)
 

@@ -79,13 +79,13 @@ def _packed_length(dtype: str, packing: str) -> int:
 def _sides(m: Maker, lhs: tuple[int, ...], rhs: tuple[int, ...], lhs_k: int, rhs_k: int) -> dict[str, Any]:
     """Scales and zero points of a product."""
     row, made = m.row, {}
-    for side, shape, k, mode in (("lhs", lhs, lhs_k, row["lhs_zero_mode"]), ("rhs", rhs, rhs_k, row["zero_mode"])):
+    for side, shape, k, mode in (("lhs", lhs, lhs_k, row["lhs_zero_mode"]), ("rhs", rhs, rhs_k, row["rhs_zero_mode"])):
         if row[f"{side}_scale"] != "none":
             size = 0.05 if is_integer(row[f"{side}_dtype"]) else 0.5
             made[f"{side}_scale"] = m.positive(form_shape(row[f"{side}_scale"], shape, k), row["scale_type"], size)
         form = row[f"{side}_zero_point"]
         if form != "none":
-            packing = row["packing"] if side == "rhs" else "none"
+            packing = row["rhs_packing"] if side == "rhs" else "none"
             made[f"{side}_zero_point"] = m.zero(
                 row[f"{side}_dtype"], mode, form_shape(form, shape, k), packing, row["zero_type"] == "code"
             )
@@ -131,16 +131,16 @@ def _epilogue(m: Maker, shape: tuple[int, ...], bias_rows: tuple[int, ...] | Non
 
 def _scaled_matmul(m: Maker) -> dict[str, Any]:
     row = m.row
-    k = max(8, _packed_length(row["rhs_dtype"], row["packing"]) if row["rhs_transposed"] else 8)
-    n = max(N, _packed_length(row["rhs_dtype"], row["packing"]) if not row["rhs_transposed"] else N)
-    n = N if row["packing"] == "none" else n
+    k = max(8, _packed_length(row["rhs_dtype"], row["rhs_packing"]) if row["rhs_transposed"] else 8)
+    n = max(N, _packed_length(row["rhs_dtype"], row["rhs_packing"]) if not row["rhs_transposed"] else N)
+    n = N if row["rhs_packing"] == "none" else n
     batch = {"none": ((), ()), "both": ((2,), (2,)), "lhs": ((2,), (1,)), "rhs": ((1,), (2,))}[row["batch"]]
     lhs = (*batch[0], *((k, M) if row["lhs_transposed"] else (M, k)))
     rhs = (*batch[1], *((n, k) if row["rhs_transposed"] else (k, n)))
     shape = (2, M, n) if batch[0] or batch[1] else (M, n)
     return {
         "lhs": m.codes(row["lhs_dtype"], lhs),
-        "rhs": m.codes(row["rhs_dtype"], rhs, row["packing"]),
+        "rhs": m.codes(row["rhs_dtype"], rhs, row["rhs_packing"]),
         **_sides(m, lhs, rhs, -2 if row["lhs_transposed"] else -1, -1 if row["rhs_transposed"] else -2),
         **_epilogue(m, shape),
     }
@@ -149,7 +149,7 @@ def _scaled_matmul(m: Maker) -> dict[str, Any]:
 def _conv2d_q(m: Maker) -> dict[str, Any]:
     row = m.row
     groups, f = row["groups"], 4
-    cg = 3 if row["packing"] == "none" else _packed_length(row["rhs_dtype"], row["packing"])
+    cg = 3 if row["rhs_packing"] == "none" else _packed_length(row["rhs_dtype"], row["rhs_packing"])
     sizes = {"N": 1, "H": 3, "W": 3, "C": cg * groups}
     reach = {"F": f, "H": 2, "W": 2, "C": cg}
     (sh, sw), (dh, dw), pad, extra = row["strides"], row["dilations"], row["padding"], row["output_padding"]
@@ -168,7 +168,7 @@ def _conv2d_q(m: Maker) -> dict[str, Any]:
         }
     made = {
         "input": m.codes(row["lhs_dtype"], input),
-        "weight": m.codes(row["rhs_dtype"], weight, row["packing"]),
+        "weight": m.codes(row["rhs_dtype"], weight, row["rhs_packing"]),
         **_sides(m, (f,), (f, 1), -1, -1),
         **nhwc,
     }
@@ -180,13 +180,17 @@ def _conv2d_q(m: Maker) -> dict[str, Any]:
 
 def _grouped_matmul(m: Maker) -> dict[str, Any]:
     row, groups, topk = m.row, 3, 2
-    k = max(8, _packed_length(row["rhs_dtype"], row["packing"]) if row["rhs_transposed"] else 8)
-    n = N if row["packing"] == "none" or row["rhs_transposed"] else _packed_length(row["rhs_dtype"], row["packing"])
+    k = max(8, _packed_length(row["rhs_dtype"], row["rhs_packing"]) if row["rhs_transposed"] else 8)
+    n = (
+        N
+        if row["rhs_packing"] == "none" or row["rhs_transposed"]
+        else _packed_length(row["rhs_dtype"], row["rhs_packing"])
+    )
     rows = {"sizes": (5,), "ids": (M,), "ids_rows": (M, topk)}[row["group_sizes"]]
     lhs, rhs = (*rows, k), (groups, n, k) if row["rhs_transposed"] else (groups, k, n)
     made = {
         "lhs": m.codes(row["lhs_dtype"], lhs),
-        "rhs": m.codes(row["rhs_dtype"], rhs, row["packing"]),
+        "rhs": m.codes(row["rhs_dtype"], rhs, row["rhs_packing"]),
         **_sides(m, lhs, rhs, -1, -1 if row["rhs_transposed"] else -2),
     }
     if row["group_sizes"] == "sizes":
@@ -215,7 +219,7 @@ def _sparse_matmul(m: Maker) -> dict[str, Any]:
     else:
         rows, columns = (shape[0] // 2, shape[1] // 2) if form == "bsr" else shape
         mask = m.rng.random((rows, columns)) < 0.5
-        per = _packed_length(dtype, row["packing"]) if row["packing"] != "none" else 1
+        per = _packed_length(dtype, row["rhs_packing"]) if row["rhs_packing"] != "none" else 1
         at = np.argwhere(mask)
         at = at[: len(at) // per * per] if form != "bsr" else at
         values = (len(at), *(block if form == "bsr" else ()))
@@ -226,7 +230,7 @@ def _sparse_matmul(m: Maker) -> dict[str, Any]:
             made["indptr"] = np.searchsorted(at[:, 0], np.arange(rows + 1)).astype(np.int32)
     if form == "bsr":
         made["block"] = block
-    made["values"] = m.codes(dtype, values, row["packing"])
+    made["values"] = m.codes(dtype, values, row["rhs_packing"])
     return {**made, **_sides(m, lhs, shape, -1, -1 if row["rhs_transposed"] else -2),
             **_epilogue(m, (*lhs[:-1], n))}  # fmt: skip
 
@@ -304,7 +308,7 @@ def _moe_align(m: Maker) -> dict[str, Any]:
 
 def _moe(m: Maker) -> dict[str, Any]:
     row, experts, topk, h, n = m.row, 3, 2, 8, 4
-    d, packing = row["weight_dtype"], row["packing"]
+    d, packing = row["weight_dtype"], row["weight_packing"]
     f = h = 8 if packing == "none" else max(8, _packed_length(d, packing))
     n = 4 if packing == "none" else f
     wide = f * (2 if row["activation"] in GATED else 1)
@@ -332,7 +336,7 @@ def _moe(m: Maker) -> dict[str, Any]:
             made[f"{which}_scale"] = m.positive(form_shape(row[f"{which}_scale"], shape, k), "f32", 0.05)
         form = row[f"{which}_zero_point"]
         if form != "none":
-            made[f"{which}_zero_point"] = m.zero(d, row["zero_mode"], form_shape(form, shape, k), packing, False)
+            made[f"{which}_zero_point"] = m.zero(d, row["weight_zero_mode"], form_shape(form, shape, k), packing, False)
         if row[f"{which}_bias"] != "none":
             made[f"{which}_bias"] = m.floats((width_,) if row[f"{which}_bias"] == "row" else (experts, width_))
     if d == "codebook":
@@ -361,8 +365,11 @@ def arguments(op: str, row: Row) -> tuple[dict[str, Any], dict[str, Any]]:
     }
     if op == "unpack":
         stated.pop("length", None)
+    own = {f.role: f.name for f in fields(op).values() if f.role}
+    made = {own.get(n, n): v for n, v in made.items()}
     arrays = {n: v for n, v in made.items() if isinstance(v, np.ndarray | np.generic)}
-    return arrays, {**stated, **{n: v for n, v in made.items() if n not in arrays}}
+    attributes = {own.get(n, n): v for n, v in stated.items()}
+    return arrays, {**attributes, **{n: v for n, v in made.items() if n not in arrays}}
 
 
 __all__ = ["arguments", "ml_dtypes"]

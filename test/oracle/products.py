@@ -91,7 +91,7 @@ class Side:
 def side(array: Any, dtype: str, kw: Mapping[str, Any], name: str, packing: str = "none", length: int | None = None,
          codes: Tensor | None = None) -> Side:  # fmt: skip
     """`name`: "lhs" or "rhs"."""
-    mode = kw.get("lhs_zero_mode" if name == "lhs" else "zero_mode", "none")
+    mode = kw.get(f"{name}_zero_mode", "none")
     given = kw.get(f"{name}_scale"), kw.get(f"{name}_zero_point"), kw.get(f"{name}_global_scale")
     scale = None if given[0] is None else read(given[0])
     book = kw.get("codebook") if name == "rhs" else None
@@ -263,7 +263,7 @@ def scaled_matmul(lhs: Any, rhs: Any, *, fused: bool = False, **kw: Any) -> Tens
     """`qmlir.scaled_matmul`."""
     transposed, lhs_transposed = kw.get("rhs_transposed", False), kw.get("lhs_transposed", False)
     a = side(lhs, kw["lhs_dtype"], kw, "lhs")
-    packing = kw.get("packing", "none")
+    packing = kw.get("rhs_packing", "none")
     k = a.codes.shape[-2 if lhs_transposed else -1]
     b = side(rhs, kw["rhs_dtype"], kw, "rhs", packing, k if transposed and packing != "none" else None)
     return dense(a, b, kw, fused, lhs_transposed, transposed)

@@ -76,7 +76,8 @@ EXTRA: dict[str, dict[str, Sequence[Any]]] = {
 
 
 def fields(op: str) -> dict[str, Any]:
-    return {f.name: f for f in OPS[f"qmlir.{op}"].FIELDS}
+    """By name, or role: a convolution is drawn by the names of a product."""
+    return {f.role or f.name: f for f in OPS[f"qmlir.{op}"].FIELDS}
 
 
 def parameters(op: str) -> dict[str, list[Any]]:
@@ -156,13 +157,14 @@ def _both(a: str, b: str) -> bool:
 
 PRODUCT_RULES = [
     rule("lhs_dtype", lambda d: d != "codebook"),
-    rule("rhs_dtype packing", lambda d, p: p == "none" or _bits(d) < 8),
+    rule("rhs_dtype rhs_packing", lambda d, p: p == "none" or _bits(d) < 8),
     *_value_rules("lhs", "lhs_dtype", "lhs_zero_mode", "lhs_scale", "lhs_zero_point"),
-    *_value_rules("rhs", "rhs_dtype", "zero_mode", "rhs_scale", "rhs_zero_point"),
-    rule("zero_mode packing", lambda m, p: m != "packed_int" or p != "none"),
-    rule("zero_mode rhs_scale", lambda m, s: m != "packed_int" or s not in ("none", "tensor")),
-    rule("zero_mode rhs_zero_point rhs_scale", lambda m, z, s: m != "packed_int" or z == s),
-    rule("zero_mode packing rhs_zero_point rhs_transposed", lambda m, p, z, t: m != "packed_int" or p != "interleaved"
+    *_value_rules("rhs", "rhs_dtype", "rhs_zero_mode", "rhs_scale", "rhs_zero_point"),
+    rule("rhs_zero_mode rhs_packing", lambda m, p: m != "packed_int" or p != "none"),
+    rule("rhs_zero_mode rhs_scale", lambda m, s: m != "packed_int" or s not in ("none", "tensor")),
+    rule("rhs_zero_mode rhs_zero_point rhs_scale", lambda m, z, s: m != "packed_int" or z == s),
+    rule("rhs_zero_mode rhs_packing rhs_zero_point rhs_transposed",
+         lambda m, p, z, t: m != "packed_int" or p != "interleaved"
          or (z in ("channel", "group") and not t)),  # whole words
     rule("compute_dtype lhs_dtype lhs_scale rhs_dtype rhs_scale",
          lambda c, a, sa, b, sb: c is None or _plain(a, sa) or _plain(b, sb)),
@@ -171,7 +173,7 @@ PRODUCT_RULES = [
       for n in ("lhs_scale", "rhs_scale", "c", "act_scale", "activation", "alpha", "global_scale")],
     *[rule(f"out_dtype {n}", lambda o, form: o != "i32" or not _along_k(form))
       for n in ("lhs_zero_point", "rhs_zero_point")],
-    rule("out_dtype zero_mode", lambda o, m: o != "i32" or m not in ("offset_float", "rescale")),
+    rule("out_dtype rhs_zero_mode", lambda o, m: o != "i32" or m not in ("offset_float", "rescale")),
     rule("out_dtype requantise", lambda o, r: r == "none" or o in ("i8", "u8")),
     rule("out_dtype out_zero_point", lambda o, r: r == "none" or o in ("i8", "u8")),
     rule("out_dtype clamp", lambda o, c: c is None or o == "i8" or (o == "u8" and c[0] >= 0)),
@@ -186,8 +188,8 @@ RULES: dict[str, list[Rule]] = {
     "scaled_matmul": PRODUCT_RULES,
     "conv2d_q": [
         *(r for r in PRODUCT_RULES if "rhs_transposed" not in r.names),
-        rule("zero_mode", lambda m: m not in ("offset_float", "rescale", "packed_int")),
-        rule("packing filter_layout", lambda p, layout: p == "none" or layout == "FHWC"),
+        rule("rhs_zero_mode", lambda m: m not in ("offset_float", "rescale", "packed_int")),
+        rule("rhs_packing filter_layout", lambda p, layout: p == "none" or layout == "FHWC"),
         rule("output_padding transposed", lambda p, t: t or p == (0, 0)),
         rule("output_padding strides dilations",
              lambda p, s, d: all(x < max(y, z) for x, y, z in zip(p, s, d, strict=True))),
@@ -202,10 +204,10 @@ RULES: dict[str, list[Rule]] = {
     ],
     "sparse_matmul": [
         *PRODUCT_RULES,
-        rule("zero_mode", lambda m: m == "none"),
+        rule("rhs_zero_mode", lambda m: m == "none"),
         rule("rhs_dtype", lambda d: d not in ("nf4", "codebook")),
         rule("format rhs_transposed", lambda f, t: f != "2:4" or t),
-        rule("format packing", lambda f, p: p != "interleaved" or f not in ("bsr", "2:4")),  # whole words
+        rule("format rhs_packing", lambda f, p: p != "interleaved" or f not in ("bsr", "2:4")),  # whole words
     ],
     "dequant": [
         rule("dtype packing", lambda d, p: p == "none" or _bits(d) < 8),
@@ -227,12 +229,12 @@ RULES: dict[str, list[Rule]] = {
     "route": [],
     "moe_align_block_size": [rule("ids skip_invalid", lambda i, s: i == "valid" or s)],
     "moe": [
-        rule("weight_dtype packing", lambda d, p: p == "none" or _bits(d) < 8),
-        rule("weight_dtype zero_mode",
+        rule("weight_dtype weight_packing", lambda d, p: p == "none" or _bits(d) < 8),
+        rule("weight_dtype weight_zero_mode",
              lambda d, m: m == "none" or (is_integer(d) and (m[:6] != "offset" or _unsigned(d)))),
-        rule("zero_mode w1_zero_point w2_zero_point",
+        rule("weight_zero_mode w1_zero_point w2_zero_point",
              lambda m, a, b: (a == b == "none") if m == "none" else m[:6] == "offset" or a != "none" or b != "none"),
-        rule("zero_mode packing", lambda m, p: m != "packed_int"),
+        rule("weight_zero_mode weight_packing", lambda m, p: m != "packed_int"),
         *[rule(f"input_dtype {n}", lambda d, v: v in (None, "none") or is_integer(d))
           for n in ("input_zero_mode", "input_zero_point")],
         rule("input_zero_mode input_zero_point", _zero),

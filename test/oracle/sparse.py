@@ -17,7 +17,7 @@ def _stored(kw: dict[str, Any]) -> tuple[dict[tuple[int, int], Any], Tensor]:
     block = kw.get("block")
     lengths = {"2:4": columns // 2, "bsr": block[1] if block else None}
     last = lengths.get(form, indices.shape[-1])
-    packing = kw.get("packing", "none")
+    packing = kw.get("rhs_packing", "none")
     values = codes_of(kw["values"], kw["rhs_dtype"], packing, last if packing != "none" else None)
     found: dict[tuple[int, int], Any] = {}
     if form == "2:4":

@@ -29,11 +29,12 @@ def reference(op: str, kw: dict[str, Any]) -> Any:
             "block",
             "rhs_transposed",
             "rhs_dtype",
-            "packing",
+            "rhs_packing",
         )
         told = {n: kw.get(n) for n in names}
-        told |= {"shape": told.pop("rhs_shape"), "dtype": told.pop("rhs_dtype")}
-        rest = {n: v for n, v in kw.items() if n not in (*names, "zero_mode", "lhs")}
+        told |= {"shape": told.pop("rhs_shape"), "dtype": told.pop("rhs_dtype"),
+                 "packing": told.pop("rhs_packing")}  # fmt: skip
+        rest = {n: v for n, v in kw.items() if n not in (*names, "rhs_zero_mode", "lhs")}
         return qmlir.reference.sparse_matmul(kw["lhs"], SparseWeight(**told), **rest)
     found = qmlir.reference.BY_NAME[op](**kw)
     return [x for x in found if x is not None] if isinstance(found, tuple) else found
@@ -83,12 +84,12 @@ def test_bias_of_a_raw_sum() -> None:
 
 def test_float_zero_point_with_blocks_of_its_own() -> None:
     zero = np.array([[10.0], [20.0]], np.float32)
-    found = _sum(rhs_scale=np.float32(1), rhs_zero_point=zero, zero_mode="rescale")
+    found = _sum(rhs_scale=np.float32(1), rhs_zero_point=zero, rhs_zero_mode="rescale")
     assert found.tolist() == [[30 - 10 * 3 - 20 * 7]]
 
 
 def test_accumulator_bias_beside_a_float_zero_point() -> None:
-    found = _sum(rhs_scale=np.float32(2), rhs_zero_point=np.float32(1), zero_mode="rescale",
+    found = _sum(rhs_scale=np.float32(2), rhs_zero_point=np.float32(1), rhs_zero_mode="rescale",
                  bias=np.array([5], np.int32), bias_stage="acc")  # fmt: skip
     assert found.tolist() == [[(30 + 5) * 2 - 10]]
 
@@ -106,16 +107,17 @@ def test_zero_points_outside_of_the_codes(zero: int) -> None:
     far, near = np.int32(zero), np.int32(7)
     scales = np.array([[0.5], [0.25]], np.float32)
     product = {"lhs": lhs, "rhs": rhs, "lhs_dtype": "i8", "rhs_dtype": "i8"}
-    modes = {"lhs_zero_mode": "int", "zero_mode": "int"}
+    modes = {"lhs_zero_mode": "int", "rhs_zero_mode": "int"}
     cases: list[tuple[str, dict[str, Any]]] = [
         ("dequant", {"input": lhs, "scale": np.float32(0.5), "zero_point": far, "dtype": "i8", "zero_mode": "int"}),
         *[("scaled_matmul", {**product, **modes, "lhs_zero_point": a, "rhs_zero_point": b, **out})
           for a, b in ((far, near), (near, far), (far, far))
           for out in ({"out_dtype": "i32"}, {"rhs_scale": np.float32(0.5)}, {"rhs_scale": scales})],
-        ("scaled_matmul", {**product, "lhs_zero_mode": "int", "lhs_zero_point": far, "zero_mode": "rescale",
+        ("scaled_matmul", {**product, "lhs_zero_mode": "int", "lhs_zero_point": far, "rhs_zero_mode": "rescale",
                            "rhs_scale": scales, "rhs_zero_point": np.float32([[3], [5]])}),
-        ("conv2d_q", {"input": lhs.reshape(1, 3, 4, 4), "weight": rhs.reshape(2, 2, 2, 4), "lhs_dtype": "i8",
-                      "rhs_dtype": "i8", **modes, "lhs_zero_point": far, "rhs_zero_point": far, "out_dtype": "i32"}),
+        ("conv2d_q", {"input": lhs.reshape(1, 3, 4, 4), "weight": rhs.reshape(2, 2, 2, 4), "input_dtype": "i8",
+                      "weight_dtype": "i8", "input_zero_mode": "int", "weight_zero_mode": "int",
+                      "input_zero_point": far, "weight_zero_point": far, "out_dtype": "i32"}),
     ]  # fmt: skip
     for op, kw in cases:
         assert not differences(reference(op, kw), getattr(oracle, op)(**kw)), (op, kw)

@@ -4,14 +4,14 @@
 // Packed int4 codes, an odd N: one code a byte.
 // CHECK-LABEL: func.func @packed(
 // CHECK: %[[W:.*]] = arith.constant dense<{{\[}}[1, 2, 3], [3, 4, 4], [5, 6, 5], [7, -8, 6]]> : tensor<4x3xi8>
-// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]]) {{.*}}packing = "none", rhs_dtype = "i4"
+// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]]) {{.*}}rhs_dtype = "i4", rhs_packing = "none"
 // PACKED-LABEL: func.func @packed(
-// PACKED: packing = "low_first"
+// PACKED: rhs_packing = "low_first"
 func.func @packed(%x: tensor<2x4xi8>) -> tensor<2x3xf32> {
   %w = arith.constant dense<[[33, 3], [67, 4], [101, 5], [-121, 6]]> : tensor<4x2xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
     operand_names = ["lhs", "rhs"],
-    rhs_dtype = "i4", packing = "low_first"
+    rhs_dtype = "i4", rhs_packing = "low_first"
   } : (tensor<2x4xi8>, tensor<4x2xi8>) -> tensor<2x3xf32>
   return %0 : tensor<2x3xf32>
 }
@@ -19,12 +19,12 @@ func.func @packed(%x: tensor<2x4xi8>) -> tensor<2x3xf32> {
 // High nibble first, unsigned.
 // CHECK-LABEL: func.func @packed_high(
 // CHECK: arith.constant dense<{{\[}}[1, 2, 3, 4], [15, 15, 0, 15]]> : tensor<2x4xi8>
-// CHECK: packing = "none", rhs_dtype = "u4"
+// CHECK: rhs_dtype = "u4", rhs_packing = "none"
 func.func @packed_high(%x: tensor<2x2xi8>) -> tensor<2x4xi32> {
   %w = arith.constant dense<[[18, 52], [-1, 15]]> : tensor<2x2xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
     operand_names = ["lhs", "rhs"],
-    rhs_dtype = "u4", packing = "high_first"
+    rhs_dtype = "u4", rhs_packing = "high_first"
   } : (tensor<2x2xi8>, tensor<2x2xi8>) -> tensor<2x4xi32>
   return %0 : tensor<2x4xi32>
 }
@@ -32,12 +32,12 @@ func.func @packed_high(%x: tensor<2x2xi8>) -> tensor<2x4xi32> {
 // A 1-bit code q stands for 2q - 1.
 // CHECK-LABEL: func.func @one_bit(
 // CHECK: arith.constant dense<{{\[}}[1, -1, 1, -1, -1, 1, -1, 1]]> : tensor<1x8xi8>
-// CHECK: packing = "none", rhs_dtype = "i8"
+// CHECK: rhs_dtype = "i8", rhs_packing = "none"
 func.func @one_bit(%x: tensor<2x1xi8>) -> tensor<2x8xi32> {
   %w = arith.constant dense<[[-91]]> : tensor<1x1xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
     operand_names = ["lhs", "rhs"],
-    rhs_dtype = "i1", packing = "low_first"
+    rhs_dtype = "i1", rhs_packing = "low_first"
   } : (tensor<2x1xi8>, tensor<1x1xi8>) -> tensor<2x8xi32>
   return %0 : tensor<2x8xi32>
 }
@@ -45,37 +45,37 @@ func.func @one_bit(%x: tensor<2x1xi8>) -> tensor<2x8xi32> {
 // Table codes are unpacked, but stay codes.
 // CHECK-LABEL: func.func @table(
 // CHECK: arith.constant dense<{{\[}}[1, 2]]> : tensor<1x2xi8>
-// CHECK: packing = "none", rhs_dtype = "nf4"
+// CHECK: rhs_dtype = "nf4", rhs_packing = "none"
 func.func @table(%x: tensor<2x1xf32>) -> tensor<2x2xf32> {
   %w = arith.constant dense<[[33]]> : tensor<1x1xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
     operand_names = ["lhs", "rhs"],
-    rhs_dtype = "nf4", packing = "low_first"
+    rhs_dtype = "nf4", rhs_packing = "low_first"
   } : (tensor<2x1xf32>, tensor<1x1xi8>) -> tensor<2x2xf32>
   return %0 : tensor<2x2xf32>
 }
 
 // Weights that are not constant stay packed.
 // CHECK-LABEL: func.func @packed_argument(
-// CHECK: "qmlir.scaled_matmul"(%arg0, %arg1) {{.*}}packing = "low_first"
+// CHECK: "qmlir.scaled_matmul"(%arg0, %arg1) {{.*}}rhs_packing = "low_first"
 func.func @packed_argument(%x: tensor<2x4xi8>, %w: tensor<4x2xi8>) -> tensor<2x3xf32> {
   %0 = "qmlir.scaled_matmul"(%x, %w) {
     operand_names = ["lhs", "rhs"],
-    rhs_dtype = "i4", packing = "low_first"
+    rhs_dtype = "i4", rhs_packing = "low_first"
   } : (tensor<2x4xi8>, tensor<4x2xi8>) -> tensor<2x3xf32>
   return %0 : tensor<2x3xf32>
 }
 
 // Packed zero points stay with the weights that tell how.
 // CHECK-LABEL: func.func @packed_zero(
-// CHECK: packing = "low_first"
+// CHECK: rhs_packing = "low_first"
 func.func @packed_zero(%x: tensor<2x2xf32>) -> tensor<2x2xf32> {
   %w = arith.constant dense<[[18], [52]]> : tensor<2x1xi8>
   %s = arith.constant dense<1.0> : tensor<1x2xf32>
   %z = arith.constant dense<[[18]]> : tensor<1x1xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w, %s, %z) {
     operand_names = ["lhs", "rhs", "rhs_scale", "rhs_zero_point"],
-    rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
+    rhs_dtype = "u4", rhs_packing = "low_first", rhs_zero_mode = "packed_int"
   } : (tensor<2x2xf32>, tensor<2x1xi8>, tensor<1x2xf32>, tensor<1x1xi8>) -> tensor<2x2xf32>
   return %0 : tensor<2x2xf32>
 }
@@ -90,8 +90,8 @@ func.func @filter(%x: tensor<1x4x4x2xi8>) -> tensor<1x3x4x3xf32> {
   %s = arith.constant dense<[[[[1.0, 2.0, 3.0]]]]> : tensor<1x1x1x3xf32>
   %z = arith.constant dense<[[[[1, 2, 3]]]]> : tensor<1x1x1x3xi32>
   %0 = "qmlir.conv2d_q"(%x, %w, %s, %z) {
-    operand_names = ["input", "weight", "rhs_scale", "rhs_zero_point"],
-    filter_layout = "HWCF", zero_mode = "int"
+    operand_names = ["input", "weight", "weight_scale", "weight_zero_point"],
+    filter_layout = "HWCF", weight_zero_mode = "int"
   } : (tensor<1x4x4x2xi8>, tensor<2x1x2x3xi8>, tensor<1x1x1x3xf32>, tensor<1x1x1x3xi32>) -> tensor<1x3x4x3xf32>
   return %0 : tensor<1x3x4x3xf32>
 }
@@ -113,7 +113,7 @@ func.func @filter_argument(%x: tensor<1x4x4x2xi8>, %w: tensor<2x1x2x3xi8>) -> te
 func.func @filter_scale(%x: tensor<1x4x4x2xi8>, %s: tensor<1x1x1x3xf32>) -> tensor<1x3x4x3xf32> {
   %w = arith.constant dense<1> : tensor<2x1x2x3xi8>
   %0 = "qmlir.conv2d_q"(%x, %w, %s) {
-    operand_names = ["input", "weight", "rhs_scale"],
+    operand_names = ["input", "weight", "weight_scale"],
     filter_layout = "HWCF"
   } : (tensor<1x4x4x2xi8>, tensor<2x1x2x3xi8>, tensor<1x1x1x3xf32>) -> tensor<1x3x4x3xf32>
   return %0 : tensor<1x3x4x3xf32>
@@ -123,13 +123,13 @@ func.func @filter_scale(%x: tensor<1x4x4x2xi8>, %s: tensor<1x1x1x3xf32>) -> tens
 // CHECK-LABEL: func.func @unsigned(
 // CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[}}[-128, -127, -1], [0, 1, 127]]> : tensor<2x3xi8>
 // CHECK-DAG: %[[Z:.*]] = arith.constant dense<125> : tensor<i32>
-// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]], %[[Z]]) {{.*}}rhs_dtype = "i8"{{.*}}zero_mode = "int"
+// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]], %[[Z]]) {{.*}}rhs_dtype = "i8"{{.*}}rhs_zero_mode = "int"
 func.func @unsigned(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
   %w = arith.constant dense<[[0, 1, 127], [-128, -127, -1]]> : tensor<2x3xi8>
   %z = arith.constant dense<-3> : tensor<i8>
   %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
     operand_names = ["lhs", "rhs", "rhs_zero_point"],
-    rhs_dtype = "u8", zero_mode = "int"
+    rhs_dtype = "u8", rhs_zero_mode = "int"
   } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<i8>) -> tensor<2x3xi32>
   return %0 : tensor<2x3xi32>
 }
@@ -138,7 +138,7 @@ func.func @unsigned(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
 // CHECK-LABEL: func.func @unsigned_plain(
 // CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[}}[-128, 127]]> : tensor<1x2xi8>
 // CHECK-DAG: %[[Z:.*]] = arith.constant dense<-128> : tensor<i32>
-// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]], %[[Z]]) {{.*}}zero_mode = "int"
+// CHECK: "qmlir.scaled_matmul"(%{{.*}}, %[[W]], %[[Z]]) {{.*}}rhs_zero_mode = "int"
 func.func @unsigned_plain(%x: tensor<2x1xi8>) -> tensor<2x2xi32> {
   %w = arith.constant dense<[[0, -1]]> : tensor<1x2xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w) {
@@ -155,20 +155,20 @@ func.func @unsigned_argument(%x: tensor<2x1xi8>, %z: tensor<i32>) -> tensor<2x2x
   %w = arith.constant dense<[[0, -1]]> : tensor<1x2xi8>
   %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
     operand_names = ["lhs", "rhs", "rhs_zero_point"],
-    rhs_dtype = "u8", zero_mode = "int"
+    rhs_dtype = "u8", rhs_zero_mode = "int"
   } : (tensor<2x1xi8>, tensor<1x2xi8>, tensor<i32>) -> tensor<2x2xi32>
   return %0 : tensor<2x2xi32>
 }
 
 // Likewise.
 // CHECK-LABEL: func.func @unsigned_offset(
-// CHECK: rhs_dtype = "u8"{{.*}}zero_mode = "offset_int"
+// CHECK: rhs_dtype = "u8"{{.*}}rhs_zero_mode = "offset_int"
 func.func @unsigned_offset(%x: tensor<2x1xi8>) -> tensor<2x2xi32> {
   %w = arith.constant dense<[[0, -1]]> : tensor<1x2xi8>
   %z = arith.constant dense<3> : tensor<i32>
   %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
     operand_names = ["lhs", "rhs", "rhs_zero_point"],
-    rhs_dtype = "u8", zero_mode = "offset_int"
+    rhs_dtype = "u8", rhs_zero_mode = "offset_int"
   } : (tensor<2x1xi8>, tensor<1x2xi8>, tensor<i32>) -> tensor<2x2xi32>
   return %0 : tensor<2x2xi32>
 }
@@ -247,12 +247,12 @@ func.func @sums_unsigned(%x: tensor<2x2xi8>) -> tensor<2x3xi32> {
 
 // A filter's sums.
 // CHECK-LABEL: func.func @sums_filter(
-// CHECK: rhs_sum = dense<[3, 1]> : tensor<2xi32>
+// CHECK: weight_sum = dense<[3, 1]> : tensor<2xi32>
 func.func @sums_filter(%x: tensor<1x2x2x2xi8>) -> tensor<1x2x2x2xi32> {
   %w = arith.constant dense<[[[[1, 2]]], [[[-3, 4]]]]> : tensor<2x1x1x2xi8>
   %0 = "qmlir.conv2d_q"(%x, %w) {
     operand_names = ["input", "weight"],
-    lhs_dtype = "u8"
+    input_dtype = "u8"
   } : (tensor<1x2x2x2xi8>, tensor<2x1x1x2xi8>) -> tensor<1x2x2x2xi32>
   return %0 : tensor<1x2x2x2xi32>
 }
@@ -303,7 +303,7 @@ func.func @together(%x: tensor<2x2xi8>) -> tensor<2x2xf32> {
   %z = arith.constant dense<7> : tensor<i32>
   %0 = "qmlir.scaled_matmul"(%x, %w, %a, %b, %z) {
     operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale", "lhs_zero_point"],
-    rhs_dtype = "u4", packing = "low_first", lhs_zero_mode = "int"
+    rhs_dtype = "u4", rhs_packing = "low_first", lhs_zero_mode = "int"
   } : (tensor<2x2xi8>, tensor<2x1xi8>, tensor<f32>, tensor<1x2xf32>, tensor<i32>) -> tensor<2x2xf32>
   return %0 : tensor<2x2xf32>
 }

@@ -45,8 +45,8 @@ func.func @padded(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> te
 func.func @padded_zero(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %lhs_zero_point: tensor<i8>)
     -> tensor<1x8x8x6xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight, %lhs_zero_point) {
-    operand_names = ["input", "weight", "lhs_zero_point"],
-    padding = array<i64: 1, 1, 1, 1>, lhs_zero_mode = "int"
+    operand_names = ["input", "weight", "input_zero_point"],
+    padding = array<i64: 1, 1, 1, 1>, input_zero_mode = "int"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<i8>) -> tensor<1x8x8x6xi32>
   return %0 : tensor<1x8x8x6xi32>
@@ -62,8 +62,8 @@ func.func @padded_zero(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, 
 func.func @weight_zero(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %rhs_zero_point: tensor<6xi32>)
     -> tensor<1x6x6x6xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight, %rhs_zero_point) {
-    operand_names = ["input", "weight", "rhs_zero_point"],
-    zero_mode = "int"
+    operand_names = ["input", "weight", "weight_zero_point"],
+    weight_zero_mode = "int"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<6xi32>) -> tensor<1x6x6x6xi32>
   return %0 : tensor<1x6x6x6xi32>
@@ -78,7 +78,7 @@ func.func @weight_zero(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, 
 func.func @unsigned(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x8x8x6xi32> {
   %0 = "qmlir.conv2d_q"(%input, %weight) {
     operand_names = ["input", "weight"],
-    lhs_dtype = "u8", padding = array<i64: 1, 1, 1, 1>
+    input_dtype = "u8", padding = array<i64: 1, 1, 1, 1>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x8x8x6xi32>
   return %0 : tensor<1x8x8x6xi32>
@@ -156,7 +156,7 @@ func.func @transposed(%input: tensor<1x4x4x8xi8>, %weight: tensor<4x3x3x8xi8>) -
 func.func @weight_only(%input: tensor<1x8x8x4xf16>, %weight: tensor<6x3x3x4xi8>, %rhs_scale: tensor<6xf32>)
     -> tensor<1x6x6x6xf16> {
   %0 = "qmlir.conv2d_q"(%input, %weight, %rhs_scale) {
-    operand_names = ["input", "weight", "rhs_scale"]
+    operand_names = ["input", "weight", "weight_scale"]
   }
       : (tensor<1x8x8x4xf16>, tensor<6x3x3x4xi8>, tensor<6xf32>) -> tensor<1x6x6x6xf16>
   return %0 : tensor<1x6x6x6xf16>
@@ -179,7 +179,7 @@ func.func @requantized(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, 
     %rhs_scale: tensor<6x1x1x1xf32>, %bias: tensor<6xi32>, %out_scale: tensor<f32>, %out_zero_point: tensor<i8>)
     -> tensor<1x6x6x6xi8> {
   %0 = "qmlir.conv2d_q"(%input, %weight, %lhs_scale, %rhs_scale, %bias, %out_scale, %out_zero_point) {
-    operand_names = ["input", "weight", "lhs_scale", "rhs_scale", "bias", "out_scale", "out_zero_point"],
+    operand_names = ["input", "weight", "input_scale", "weight_scale", "bias", "out_scale", "out_zero_point"],
     bias_stage = "acc", activation = "relu"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<f32>, tensor<6x1x1x1xf32>, tensor<6xi32>, tensor<f32>,

@@ -82,7 +82,7 @@ func.func @zero_points(%lhs: tensor<?x8xi8>, %rhs: tensor<8x16xi8>, %lhs_zero_po
     %rhs_zero_point: tensor<1x16xi8>) -> tensor<?x16xi32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_zero_point, %rhs_zero_point) {
     operand_names = ["lhs", "rhs", "lhs_zero_point", "rhs_zero_point"],
-    lhs_zero_mode = "int", zero_mode = "int"
+    lhs_zero_mode = "int", rhs_zero_mode = "int"
   }
       : (tensor<?x8xi8>, tensor<8x16xi8>, tensor<?x1xi32>, tensor<1x16xi8>) -> tensor<?x16xi32>
   return %0 : tensor<?x16xi32>
@@ -215,7 +215,7 @@ func.func @weight_only_f32(%lhs: tensor<4x8xf16>, %rhs: tensor<8x16xi8>, %rhs_sc
 func.func @packed(%lhs: tensor<4x8xi8>, %rhs: tensor<8x8xi8>) -> tensor<4x16xi32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operand_names = ["lhs", "rhs"],
-    rhs_dtype = "i4", packing = "low_first"
+    rhs_dtype = "i4", rhs_packing = "low_first"
   }
       : (tensor<4x8xi8>, tensor<8x8xi8>) -> tensor<4x16xi32>
   return %0 : tensor<4x16xi32>
@@ -228,7 +228,7 @@ func.func @packed(%lhs: tensor<4x8xi8>, %rhs: tensor<8x8xi8>) -> tensor<4x16xi32
 func.func @high_first_odd(%lhs: tensor<4x8xi8>, %rhs: tensor<8x2xi8>) -> tensor<4x3xi32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operand_names = ["lhs", "rhs"],
-    rhs_dtype = "u4", packing = "high_first"
+    rhs_dtype = "u4", rhs_packing = "high_first"
   }
       : (tensor<4x8xi8>, tensor<8x2xi8>) -> tensor<4x3xi32>
   return %0 : tensor<4x3xi32>

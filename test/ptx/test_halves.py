@@ -42,7 +42,7 @@ def test_the_numbers_are_those_of_the_reference(
     operands: dict[str, Any] = {
         "rhs": qmlir.reference.pack(codes, dtype, "low_first") if kind.bits < 8 else codes,
         "rhs_scale": (rng.random((N, K // GROUP)) * 2.0 ** rng.integers(-20, 4, (N, 1))).astype(FLOATS[scale]),
-        "rhs_transposed": True, **({"rhs_dtype": dtype, "packing": "low_first"} if kind.bits < 8 else {}),
+        "rhs_transposed": True, **({"rhs_dtype": dtype, "rhs_packing": "low_first"} if kind.bits < 8 else {}),
     }  # fmt: skip
     if zeros:
         operands["rhs_zero_point"] = rng.integers(0, 16, (N, K // GROUP)).astype(np.uint8)

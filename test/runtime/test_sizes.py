@@ -74,8 +74,8 @@ CASES: dict[str, dict[str, Any]] = {
         "lhs_scale": full((4, 1)), "bias": full((4,)), "c": full((4, 4)), "beta": 1.0,
     },
     "conv2d_q": {
-        "input": full((2, 7, 6, 8), I8), "weight": full((8, 3, 3, 8), I8), "rhs_scale": full((8,)), "bias": full((8,)),
-        "strides": (2, 1), "padding": (1, 1, 1, 1), "c": full((2, 4, 6, 8)), "beta": 1.0,
+        "input": full((2, 7, 6, 8), I8), "weight": full((8, 3, 3, 8), I8), "weight_scale": full((8,)),
+        "bias": full((8,)), "strides": (2, 1), "padding": (1, 1, 1, 1), "c": full((2, 4, 6, 8)), "beta": 1.0,
     },
     "dequant": {"input": full((4, 6), I8), "scale": full((4, 1)), "zero_point": full((4, 6), I32), "zero_mode": "int"},
     "dequant packed": {

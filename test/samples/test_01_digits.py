@@ -62,13 +62,13 @@ def reference_layers(images: Any) -> list[Any]:
     """The int8 output of every layer, by the oracle."""
     t = load_file(WEIGHTS)
 
-    def epilogue(name: str, source: str) -> dict[str, Any]:
+    def epilogue(name: str, source: str, lhs: str = "input", rhs: str = "weight") -> dict[str, Any]:
         prefix = "out_" if source != "input" else ""
         return {
-            "lhs_scale": t[f"{source}.{prefix}scale"],
-            "lhs_zero_point": t[f"{source}.{prefix}zero_point"],
-            "lhs_zero_mode": "int",
-            "rhs_scale": t[f"{name}.weight_scale"],
+            f"{lhs}_scale": t[f"{source}.{prefix}scale"],
+            f"{lhs}_zero_point": t[f"{source}.{prefix}zero_point"],
+            f"{lhs}_zero_mode": "int",
+            f"{rhs}_scale": t[f"{name}.weight_scale"],
             "bias": t[f"{name}.bias"],
             "bias_stage": "acc",
             "out_dtype": "i8",
@@ -84,7 +84,8 @@ def reference_layers(images: Any) -> list[Any]:
         outputs.append(x)
         source = name
     flat = x.reshape(len(x), -1)
-    fc = qmlir.reference.scaled_matmul(flat, t["fc.weight"], rhs_transposed=True, **epilogue("fc", source))
+    side = epilogue("fc", source, "lhs", "rhs")
+    fc = qmlir.reference.scaled_matmul(flat, t["fc.weight"], rhs_transposed=True, **side)
     return [*outputs, fc]
 
 

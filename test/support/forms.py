@@ -43,10 +43,10 @@ class Operands:
     def weight(self, dtype: str, *shape: int, side: str = "rhs", packing: str = "low_first") -> Arguments:
         """A constant weight, packed when its codes are shorter than a byte."""
         codes = self.codes(dtype, *shape)
-        name = "weight" if side == "weight" else "rhs"
         if DTYPES[dtype].bits == 8:
-            return {name: codes, **({"rhs_dtype": dtype} if DTYPES[dtype].is_int else {})}
-        return {name: qmlir.reference.pack(codes, dtype, packing), "rhs_dtype": dtype, "packing": packing}
+            return {side: codes, **({f"{side}_dtype": dtype} if DTYPES[dtype].is_int else {})}
+        packed = qmlir.reference.pack(codes, dtype, packing)
+        return {side: packed, f"{side}_dtype": dtype, f"{side}_packing": packing}
 
     def scales(self, *shape: int, dtype: str = "f32") -> Any:
         if dtype == "e8m0":
@@ -158,7 +158,7 @@ def _weight_only(
         kw = {"lhs": d.rows(lhs, K), **d.weight(weight, N, K), "rhs_transposed": True,
               "rhs_scale": d.scales(N, g, dtype=scale), "out_dtype": lhs, **more}  # fmt: skip
         if zero:
-            kw["zero_mode"] = zero
+            kw["rhs_zero_mode"] = zero
         if zero == "int":
             kw["rhs_zero_point"] = d.zeros(N, g)
         elif zero == "packed_int":
@@ -184,11 +184,11 @@ def _conv(
         image = (batch, channels, 16, 16) if nchw else (batch, 16, 16, channels)
         kw = {"input": TensorSpec(image, lhs), "padding": (1, 1, 1, 1), "groups": groups,
               **d.weight(weight, filters, 3, 3, channels // groups, side="weight"),
-              "rhs_scale": d.scales(filters), **more}  # fmt: skip
+              "weight_scale": d.scales(filters), **more}  # fmt: skip
         if lhs in ("i8", "u8"):
-            kw["lhs_scale"] = np.float32(0.02)
+            kw["input_scale"] = np.float32(0.02)
         if lhs == "u8":
-            kw["lhs_zero_point"] = np.uint8(117)
+            kw["input_zero_point"] = np.uint8(117)
         return kw
 
     return build
@@ -224,7 +224,7 @@ def _moe(lhs: str, weight: str, **more: Any) -> Callable[[Operands], Arguments]:
               "expert_ids": d.rows("i32", TOPK), "routing_weights": d.rows("f32", TOPK), "activation": "swiglu",
               **more}  # fmt: skip
         if DTYPES[weight].bits < 8:
-            kw |= {"weight_dtype": weight, "packing": "low_first"}
+            kw |= {"weight_dtype": weight, "weight_packing": "low_first"}
         if lhs not in ("f16", "bf16", "f32"):
             kw["input_scale"] = d.rows("f32", 1)
         return kw

@@ -64,7 +64,7 @@ def test_function_has_the_signature_of_its_op(name: str) -> None:
     stated = {f.name for f in (*cls.FIELDS, *cls.PARAMETERS) if f.kind != "result" and not f.internal}
     if name == "sparse_matmul":
         assert [p.name for p in by_position] == ["lhs", "weight"]
-        stated -= {"values", "indices", "indptr", "format", "rhs_shape", "block", "rhs_dtype", "packing"}
+        stated -= {"values", "indices", "indptr", "format", "rhs_shape", "block", "rhs_dtype", "rhs_packing"}
         stated = (stated - {"rhs_transposed"}) | {"weight"}
     else:
         assert [p.name for p in by_position if p.default is p.empty] == list(cls.REQUIRED)

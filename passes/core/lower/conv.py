@@ -51,10 +51,10 @@ def lower_conv2d_q(op: Conv2dQOp) -> list[Any]:
     a = make_side("lhs", x, op.lhs_code, dims(x), 0, 3, scale=_scalar(op.lhs_scale), zero=_scalar(op.lhs_zero_point),
                   mode=op.lhs_zero_mode, packing="none", global_scale=op.lhs_global_scale)  # fmt: skip
     shape: list[Size] = [s for s in op.filter_codes_shape() if s is not None]
-    codes = unpack_codes(op.weight, op.rhs_code, op.packing, shape[-1]) if op.packing != "none" else op.weight
+    codes = unpack_codes(op.weight, op.rhs_code, op.rhs_packing, shape[-1]) if op.rhs_packing != "none" else op.weight
     w = _to_fhwc(codes, op.filter_layout)
     b = make_side("rhs", w, op.rhs_code, dims(w), 0, 3, scale=_per_filter(op.rhs_scale, op.filter_layout),
-                  zero=_per_filter(op.rhs_zero_point, op.filter_layout), mode=op.zero_mode, packing="none",
+                  zero=_per_filter(op.rhs_zero_point, op.filter_layout), mode=op.rhs_zero_mode, packing="none",
                   sum_=known_sums(op), codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
     y = _convolution(op, a, b)
     return [transpose(y, (0, 3, 1, 2)) if nchw else y]
@@ -104,7 +104,7 @@ def _convolution(op: Conv2dQOp, a: Side, b: Side) -> Any:
         pad_code = _zero_code(op, a)
     else:
         if b.float_zero:
-            raise OpError(f"zero_mode '{b.mode}' needs integer codes on both sides, or a plain float 'input'")
+            raise OpError(f"weight_zero_mode '{b.mode}' needs integer codes on both sides, or a plain float 'input'")
         to = number_type(a, b)
         x, w = (dequantized(replace(side, scale=None, global_scale=None), to) for side in (a, b))
         pad_code = scalar(0.0, element(to))
@@ -160,7 +160,7 @@ def _zero_code(op: Conv2dQOp, a: Side) -> Any:
     if span is not None and constant_array(op.lhs_zero_point) is None and not clamped(op.lhs_zero_point, *span):
         inside = arith.andi(arith.cmpi(arith.CmpIPredicate.sge, value, scalar(span[0], i32())),
                             arith.cmpi(arith.CmpIPredicate.sle, value, scalar(span[1], i32())))  # fmt: skip
-        assert_that(inside, f"'lhs_zero_point' of a padded convolution is outside [{span[0]}, {span[1]}]")
+        assert_that(inside, f"'input_zero_point' of a padded convolution is outside [{span[0]}, {span[1]}]")
     if a.offset:
         value = arith.subi(value, scalar(a.offset, i32()))
     return arith.trunci(element("i8"), value)

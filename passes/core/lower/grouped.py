@@ -76,15 +76,15 @@ def blocked_product(op: Any, blocks: Blocks, x: Any) -> Any:
         if s is not None:
             rhs_shape[i] = s
     codes = op.rhs
-    if op.packing != "none" or op.rhs_code.name == "i1":
-        codes = unpack_codes(op.rhs, op.rhs_code, op.packing, rhs_shape[-1])
+    if op.rhs_packing != "none" or op.rhs_code.name == "i1":
+        codes = unpack_codes(op.rhs, op.rhs_code, op.rhs_packing, rhs_shape[-1])
     gathered = blocks.weights_of(codes)
     k_b = 2 if op.rhs_transposed else 1
     a = make_side("lhs", x, op.lhs_code, dims(x), 1, 2, scale=op.lhs_scale, zero=op.lhs_zero_point,
                   mode=op.lhs_zero_mode, packing="none", global_scale=op.lhs_global_scale)  # fmt: skip
-    zero, mode = op.rhs_zero_point, op.zero_mode
+    zero, mode = op.rhs_zero_point, op.rhs_zero_mode
     if zero is not None and mode == "packed_int":
-        zero, mode = unpack_codes(zero, op.rhs_code, op.packing, dims(op.rhs_scale)[-1]), "int"
+        zero, mode = unpack_codes(zero, op.rhs_code, op.rhs_packing, dims(op.rhs_scale)[-1]), "int"
     b = make_side("rhs", gathered, unpacked_dtype(op.rhs_code), dims(gathered), 3 - k_b, k_b,
                   scale=_group_parameter(blocks, op.rhs_scale), zero=_group_parameter(blocks, zero), mode=mode,
                   packing="none", sum_=None if op.rhs_sum is None else blocks.weights_of(known_sums(op)),

@@ -33,12 +33,12 @@ def lower_scaled_matmul(op: ScaledMatmulOp) -> list[Any]:
     for i, s in enumerate(op.rhs_codes_shape()):
         if s is not None:
             rhs_shape[i] = s
-    if op.packing != "none" and op.rhs_codes_shape()[-1] is None:
+    if op.rhs_packing != "none" and op.rhs_codes_shape()[-1] is None:
         raise OpError("a packed 'rhs' needs a static last axis")
     a = make_side("lhs", op.lhs, op.lhs_code, lhs_shape, row_a, k_a, scale=op.lhs_scale, zero=op.lhs_zero_point,
                   mode=op.lhs_zero_mode, packing="none", global_scale=op.lhs_global_scale)  # fmt: skip
     b = make_side("rhs", op.rhs, op.rhs_code, rhs_shape, row_b, k_b, scale=op.rhs_scale, zero=op.rhs_zero_point,
-                  mode=op.zero_mode, packing=op.packing, sum_=known_sums(op), codebook=op.codebook,
+                  mode=op.rhs_zero_mode, packing=op.rhs_packing, sum_=known_sums(op), codebook=op.codebook,
                   global_scale=op.rhs_global_scale)  # fmt: skip
     m, n = lhs_shape[row_a], rhs_shape[row_b]
     k = lhs_shape[k_a] if isinstance(lhs_shape[k_a], int) else rhs_shape[k_b]
@@ -343,7 +343,7 @@ def _many_groups(op: Any, a: Side, b: Side, sizes: list[Size], k: int, group: in
             inputs.add(f"{side.name}_scale", side.scale, parameter_axes(side, side.scale, nb, row, g_loop))
     if b.float_zero:
         if not integer:
-            raise OpError(f"zero_mode '{b.mode}' needs integer codes on both sides, or a plain float 'lhs'")
+            raise OpError(f"rhs_zero_mode '{b.mode}' needs integer codes on both sides, or a plain float 'lhs'")
         inputs.add("float_zero", b.zero, parameter_axes(b, b.zero, nb, n_loop, g_loop))
         if a.int_zero and a.zero is not None and "lhs_zero" not in inputs.names:
             inputs.add("lhs_zero", a.zero, parameter_axes(a, a.zero, nb, m_loop, g_loop))

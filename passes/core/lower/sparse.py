@@ -73,7 +73,7 @@ def lower_sparse_matmul(op: SparseMatmulOp) -> list[Any]:
     k, n = op.rhs_shape[k_axis], op.rhs_shape[1 - k_axis]
     codes = op.values
     if op.rhs_code.bits < 8:
-        codes = unpack_codes(codes, op.rhs_code, op.packing, op.values_shape()[-1])
+        codes = unpack_codes(codes, op.rhs_code, op.rhs_packing, op.values_shape()[-1])
     form = form_of(op)
     if form == "dense":
         b = make_side("rhs", _densified(op, codes), unpacked_dtype(op.rhs_code), op.rhs_shape, 1 - k_axis, k_axis,

@@ -14,6 +14,7 @@ import torch
 
 from ... import ops
 from ...dialect.ods import Field
+from ...dialect.renamed import RENAMED
 from .dtypes import FROM_TORCH, TO_TORCH
 
 NAMESPACE = "qmlir"
@@ -21,16 +22,18 @@ OPERATIONS = tuple(ops.BY_NAME)
 
 
 def schema(name: str) -> str:
-    """The torch schema of an operation."""
+    """The torch schema of an operation; arguments by names that they had before come last."""
     operation = ops.BY_NAME[name]
     definition = operation.definition
     fields = {f.name: f for f in (*definition.FIELDS, *definition.PARAMETERS)}
     required = [f"Tensor {n}" for n in operation.required]
     optional = [f"Tensor? {n}=None" for n in operation.operands if n not in operation.required]
     attributes = [f"{_kind(fields[n])}? {n}=None" for n in operation.attributes]
+    now = {**dict.fromkeys(operation.operands, "Tensor"), **{n: _kind(fields[n]) for n in operation.attributes}}
+    old = [f"{now[new]}? {n}=None" for n, new in RENAMED.get(name, {}).items() if new in now]
     # torch's schemas fix how many results there are: a symmetric quantisation has zeros for its zero point.
     results = ", ".join(["Tensor"] * definition.RESULTS[1])
-    return f"{name}({', '.join([*required, '*', *optional, *attributes])}) -> ({results})"
+    return f"{name}({', '.join([*required, '*', *optional, *attributes, *old])}) -> ({results})"
 
 
 def _kind(field: Field) -> str:
@@ -44,7 +47,7 @@ def _split(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[d
     """Tensors and attributes by name, those that are given."""
     operation = ops.BY_NAME[name]
     given = {**dict(zip(operation.required, args, strict=False)), **kwargs}
-    given = {k: v for k, v in given.items() if v is not None}
+    given = operation.by_current_names({k: v for k, v in given.items() if v is not None})
     tensors = {k: v for k, v in given.items() if k in operation.operands}
     return tensors, {k: tuple(v) if isinstance(v, list) else v for k, v in given.items() if k not in tensors}
 

@@ -233,7 +233,7 @@ def _int4pack_mm(graph: Graph, node: Node) -> Product | None:
     scale, zero = (both[..., i].float().t().contiguous() for i in (0, 1))  # [K/g, N] -> [N, K/g]
     made = Product("scaled_matmul", Side(lhs), Side(codes, "u4", scale, zero, transposed=True), node, node,
                    _OUT[dtype_of(node)], 1, stage=SCALED)  # fmt: skip
-    made.attributes["zero_mode"] = "offset_float"
+    made.attributes["rhs_zero_mode"] = "offset_float"
     return made
 
 
@@ -390,7 +390,7 @@ def _scale_columns(graph: Graph, p: Product, factor: torch.Tensor) -> bool:
     own = None if p.rhs.scale is None else graph.constant(p.rhs.scale)
     if p.rhs.scale is not None and own is None:
         return False
-    if p.attributes.get("zero_mode") == "offset_float":
+    if p.attributes.get("rhs_zero_mode") == "offset_float":
         return False
     p.rhs.scale = column if own is None else own * column
     _scaled_after(p)
@@ -542,7 +542,7 @@ def emit(graph: Graph, p: Product) -> Node:
         if value is not None:
             kwargs[name] = value if isinstance(value, Node) else graph.new_constant(value, p.out)
 
-    for side, name in ((p.lhs, "lhs"), (p.rhs, "rhs")):
+    for side, name in zip((p.lhs, p.rhs), ("input", "weight") if p.op == "conv2d_q" else ("lhs", "rhs"), strict=True):
         operand(f"{name}_scale", side.scale)
         operand(f"{name}_zero_point", side.zero_point)
         if side.dtype is not None and side.dtype not in (FROM_TORCH[dtype_of(side.node)],):

@@ -3,7 +3,7 @@
 // === Structure and attributes
 
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32> {
-  // expected-error@+1 {{has no operand 'wieght'; did you mean 'weight'?}}
+  // expected-error@+1 {{has no operand 'wieght'; did you mean 'weight' or 'weight_scale'?}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
     operand_names = ["input", "wieght"]
   }
@@ -279,7 +279,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<3x3x4x3xi8>) -> tensor<
   // expected-error@+1 {{packed weights must be in layout 'FHWC', packed along C}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
     operand_names = ["input", "weight"],
-    rhs_dtype = "i4", packing = "low_first", filter_layout = "HWCF"
+    weight_dtype = "i4", weight_packing = "low_first", filter_layout = "HWCF"
   }
       : (tensor<1x8x8x4xi8>, tensor<3x3x4x3xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -291,7 +291,7 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x3xi8>) -> tensor<
   // expected-error@+1 {{'weight' has 3 bytes along its last axis, but 4 i4 codes packed 'low_first' take 2}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
     operand_names = ["input", "weight"],
-    rhs_dtype = "i4", packing = "low_first"
+    weight_dtype = "i4", weight_packing = "low_first"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x3xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -303,9 +303,9 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x3xi8>) -> tensor<
 
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %lhs_scale: tensor<1x1x1x4xf32>)
     -> tensor<1x6x6x6xf32> {
-  // expected-error@+1 {{'lhs_scale' of a convolution must be per tensor, but has shape [1, 1, 1, 4]}}
+  // expected-error@+1 {{'input_scale' of a convolution must be per tensor, but has shape [1, 1, 1, 4]}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %lhs_scale) {
-    operand_names = ["input", "weight", "lhs_scale"]
+    operand_names = ["input", "weight", "input_scale"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<1x1x1x4xf32>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -315,10 +315,10 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %lhs_scale
 
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %lhs_zero_point: tensor<4xi32>)
     -> tensor<1x6x6x6xf32> {
-  // expected-error@+1 {{'lhs_zero_point' of a convolution must be per tensor, but has shape [4]}}
+  // expected-error@+1 {{'input_zero_point' of a convolution must be per tensor, but has shape [4]}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %lhs_zero_point) {
-    operand_names = ["input", "weight", "lhs_zero_point"],
-    lhs_zero_mode = "int"
+    operand_names = ["input", "weight", "input_zero_point"],
+    input_zero_mode = "int"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<4xi32>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -328,9 +328,9 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %lhs_zero_
 
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %rhs_scale: tensor<5xf32>)
     -> tensor<1x6x6x6xf32> {
-  // expected-error@+1 {{'rhs_scale' has 5 values, but the weight has 6 filters}}
+  // expected-error@+1 {{'weight_scale' has 5 values, but the weight has 6 filters}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %rhs_scale) {
-    operand_names = ["input", "weight", "rhs_scale"]
+    operand_names = ["input", "weight", "weight_scale"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<5xf32>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -340,9 +340,9 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %rhs_scale
 
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %rhs_scale: tensor<6x1x1x4xf32>)
     -> tensor<1x6x6x6xf32> {
-  // expected-error@+1 {{'rhs_scale' has shape [6, 1, 1, 4]; weights of a convolution are scaled per tensor or per filter}}
+  // expected-error@+1 {{'weight_scale' has shape [6, 1, 1, 4]; weights of a convolution are scaled per tensor or per filter}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %rhs_scale) {
-    operand_names = ["input", "weight", "rhs_scale"]
+    operand_names = ["input", "weight", "weight_scale"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<6x1x1x4xf32>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -352,10 +352,10 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %rhs_scale
 
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %rhs_zero_point: tensor<6xf32>)
     -> tensor<1x6x6x6xf32> {
-  // expected-error@+1 {{zero_mode 'offset_float' has no meaning for a convolution; use 'int' or 'offset_int'}}
+  // expected-error@+1 {{attribute 'weight_zero_mode' is 'offset_float', which a convolution does not support; use 'int' or 'offset_int'}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %rhs_zero_point) {
-    operand_names = ["input", "weight", "rhs_zero_point"],
-    rhs_dtype = "u8", zero_mode = "offset_float"
+    operand_names = ["input", "weight", "weight_zero_point"],
+    weight_dtype = "u8", weight_zero_mode = "offset_float"
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<6xf32>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -365,9 +365,9 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %rhs_zero_
 
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>, %lhs_zero_point: tensor<i32>)
     -> tensor<1x6x6x6xf32> {
-  // expected-error@+1 {{operand 'lhs_zero_point' is given, but 'lhs_zero_mode' is 'none'; state 'int' or another mode}}
+  // expected-error@+1 {{operand 'input_zero_point' is given, but 'input_zero_mode' is 'none'; state 'int' or another mode}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %lhs_zero_point) {
-    operand_names = ["input", "weight", "lhs_zero_point"]
+    operand_names = ["input", "weight", "input_zero_point"]
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<i32>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -379,7 +379,7 @@ func.func @f(%input: tensor<1x8x8x4xf32>, %weight: tensor<6x3x3x4xi8>) -> tensor
   // expected-error@+1 {{'weight' has dtype 'codebook', which needs operand 'codebook' with 16 values}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
     operand_names = ["input", "weight"],
-    rhs_dtype = "codebook"
+    weight_dtype = "codebook"
   }
       : (tensor<1x8x8x4xf32>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -389,9 +389,9 @@ func.func @f(%input: tensor<1x8x8x4xf32>, %weight: tensor<6x3x3x4xi8>) -> tensor
 
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>)
     -> tensor<1x6x6x6xf32> {
-  // expected-error@+1 {{'rhs_sum' holds the i32 sums of the codes along K, [6], but is tensor<5xi32>}}
+  // expected-error@+1 {{'weight_sum' holds the i32 sums of the codes along K, [6], but is tensor<5xi32>}}
   %0 = "qmlir.conv2d_q"(%input, %weight) {
-    operand_names = ["input", "weight"], rhs_sum = dense<0> : tensor<5xi32>
+    operand_names = ["input", "weight"], weight_sum = dense<0> : tensor<5xi32>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>) -> tensor<1x6x6x6xf32>
   return %0 : tensor<1x6x6x6xf32>
@@ -475,11 +475,21 @@ func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<
 
 func.func @f(%input: tensor<1x8x8x4xi8>, %weight: tensor<6x3x3x4xi8>) -> tensor<1x8x8x6xf32> {
   %zero = arith.constant dense<200> : tensor<i32>
-  // expected-error@+1 {{'lhs_zero_point' is 200, but padding is filled with the code of 0, which i8 codes have for zero points in [-128, 127]; convolve without padding}}
+  // expected-error@+1 {{'input_zero_point' is 200, but padding is filled with the code of 0, which i8 codes have for zero points in [-128, 127]; convolve without padding}}
   %0 = "qmlir.conv2d_q"(%input, %weight, %zero) {
-    operand_names = ["input", "weight", "lhs_zero_point"],
-    lhs_zero_mode = "int", padding = array<i64: 1, 1, 1, 1>
+    operand_names = ["input", "weight", "input_zero_point"],
+    input_zero_mode = "int", padding = array<i64: 1, 1, 1, 1>
   }
       : (tensor<1x8x8x4xi8>, tensor<6x3x3x4xi8>, tensor<i32>) -> tensor<1x8x8x6xf32>
   return %0 : tensor<1x8x8x6xf32>
+}
+
+// -----
+
+func.func @both_names(%x: tensor<1x5x5x4xi8>, %w: tensor<6x3x3x4xi8>, %s: tensor<f32>, %t: tensor<f32>)
+    -> tensor<1x3x3x6xf32> {
+  // expected-error@+1 {{has operands 'input_scale' and 'lhs_scale', its old name; leave 'lhs_scale' out}}
+  %0 = "qmlir.conv2d_q"(%x, %w, %s, %t) {operand_names = ["input", "weight", "input_scale", "lhs_scale"]}
+    : (tensor<1x5x5x4xi8>, tensor<6x3x3x4xi8>, tensor<f32>, tensor<f32>) -> tensor<1x3x3x6xf32>
+  return %0 : tensor<1x3x3x6xf32>
 }

@@ -20,14 +20,14 @@ func.func @contiguous(%lhs: tensor<?x64xi8>, %rhs: tensor<4x64x32xi8>, %group_si
 // CHECK-LABEL: func.func @transposed(
 // CHECK: "qmlir.grouped_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["lhs", "rhs", "group_sizes", "lhs_scale", "rhs_scale"],
-// CHECK-SAME: packing = "low_first", rhs_dtype = "i4", rhs_transposed = true}
+// CHECK-SAME: rhs_dtype = "i4", rhs_packing = "low_first", rhs_transposed = true}
 // CHECK-SAME: : (tensor<6x64xi8>, tensor<4x16x32xi8>, tensor<4xi64>, tensor<f32>,
 // CHECK-SAME: tensor<4x16x2xf32>) -> tensor<6x16xbf16>
 func.func @transposed(%lhs: tensor<6x64xi8>, %rhs: tensor<4x16x32xi8>, %group_sizes: tensor<4xi64>,
     %lhs_scale: tensor<f32>, %rhs_scale: tensor<4x16x2xf32>) -> tensor<6x16xbf16> {
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes, %lhs_scale, %rhs_scale) {
     operand_names = ["lhs", "rhs", "group_sizes", "lhs_scale", "rhs_scale"],
-    rhs_transposed = true, rhs_dtype = "i4", packing = "low_first"
+    rhs_transposed = true, rhs_dtype = "i4", rhs_packing = "low_first"
   }
       : (tensor<6x64xi8>, tensor<4x16x32xi8>, tensor<4xi64>, tensor<f32>, tensor<4x16x2xf32>) -> tensor<6x16xbf16>
   return %0 : tensor<6x16xbf16>

@@ -33,9 +33,9 @@ func.func @requantised(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tens
 // 4-bit weights in groups of K, an f16 input and intermediate.
 // CHECK-LABEL: func.func @packed(
 // CHECK: "qmlir.moe"
-// CHECK-SAME: packing = "low_first"
+// CHECK-SAME: weight_packing = "low_first"
 func.func @packed(%input: tensor<?x8xf16>, %w1: tensor<4x16x4xi8>, %w2: tensor<4x8x8xi8>, %expert_ids: tensor<?x2xi64>, %routing_weights: tensor<?x2xf16>, %w1_scale: tensor<4x16x2xf32>, %w2_scale: tensor<4x8x4xf32>) -> tensor<?x8xf16> {
-  %0 = "qmlir.moe"(%input, %w1, %w2, %expert_ids, %routing_weights, %w1_scale, %w2_scale) {operand_names = ["input", "w1", "w2", "expert_ids", "routing_weights", "w1_scale", "w2_scale"], weight_dtype = "i4", packing = "low_first", weights_transposed = true, group_size = 4, intermediate_dtype = "f16", out_dtype = "f16"}
+  %0 = "qmlir.moe"(%input, %w1, %w2, %expert_ids, %routing_weights, %w1_scale, %w2_scale) {operand_names = ["input", "w1", "w2", "expert_ids", "routing_weights", "w1_scale", "w2_scale"], weight_dtype = "i4", weight_packing = "low_first", weights_transposed = true, group_size = 4, intermediate_dtype = "f16", out_dtype = "f16"}
       : (tensor<?x8xf16>, tensor<4x16x4xi8>, tensor<4x8x8xi8>, tensor<?x2xi64>, tensor<?x2xf16>, tensor<4x16x2xf32>, tensor<4x8x4xf32>) -> tensor<?x8xf16>
   return %0 : tensor<?x8xf16>
 }

@@ -37,8 +37,8 @@ func.func @f(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x16x8x
 // -----
 
 func.func @f(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x16x8xi8>, %expert_ids: tensor<6x2xi32>, %routing_weights: tensor<6x2xf32>) {
-  // expected-error@+1 {{attribute 'zero_mode' is 'int', which needs operand 'w1_zero_point' or 'w2_zero_point'}}
-  %0 = "qmlir.moe"(%input, %w1, %w2, %expert_ids, %routing_weights) {operand_names = ["input", "w1", "w2", "expert_ids", "routing_weights"], zero_mode = "int"}
+  // expected-error@+1 {{attribute 'weight_zero_mode' is 'int', which needs operand 'w1_zero_point' or 'w2_zero_point'}}
+  %0 = "qmlir.moe"(%input, %w1, %w2, %expert_ids, %routing_weights) {operand_names = ["input", "w1", "w2", "expert_ids", "routing_weights"], weight_zero_mode = "int"}
       : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4x16x8xi8>, tensor<6x2xi32>, tensor<6x2xf32>) -> tensor<6x8xf32>
   return
 }

@@ -17,7 +17,7 @@ func.func @raw(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xi32> 
 // CHECK-LABEL: func.func @w8a8(
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {lhs_zero_mode = "int",
-// CHECK-SAME: operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale", "lhs_zero_point", "rhs_zero_point"], zero_mode = "int"}
+// CHECK-SAME: operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale", "lhs_zero_point", "rhs_zero_point"], rhs_zero_mode = "int"}
 // CHECK-SAME: : (tensor<?x64xi8>, tensor<64x32xi8>, tensor<?x1xf32>, tensor<1x32xf32>, tensor<?x1xi32>,
 // CHECK-SAME: tensor<1x32xi8>) -> tensor<?x32xf32>
 func.func @w8a8(%lhs: tensor<?x64xi8>, %rhs: tensor<64x32xi8>, %lhs_scale: tensor<?x1xf32>,
@@ -25,7 +25,7 @@ func.func @w8a8(%lhs: tensor<?x64xi8>, %rhs: tensor<64x32xi8>, %lhs_scale: tenso
     -> tensor<?x32xf32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale, %lhs_zero_point, %rhs_zero_point) {
     operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale", "lhs_zero_point", "rhs_zero_point"],
-    lhs_zero_mode = "int", zero_mode = "int"
+    lhs_zero_mode = "int", rhs_zero_mode = "int"
   }
       : (tensor<?x64xi8>, tensor<64x32xi8>, tensor<?x1xf32>, tensor<1x32xf32>, tensor<?x1xi32>, tensor<1x32xi8>)
           -> tensor<?x32xf32>
@@ -73,13 +73,13 @@ func.func @multiplier(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %out_multipli
 // CHECK-LABEL: func.func @groups_int4(
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"],
-// CHECK-SAME: packing = "low_first", rhs_dtype = "i4"}
+// CHECK-SAME: rhs_dtype = "i4", rhs_packing = "low_first"}
 // CHECK-SAME: : (tensor<2x128xi8>, tensor<128x8xi8>, tensor<2x1xf32>, tensor<4x16xf32>) -> tensor<2x16xf32>
 func.func @groups_int4(%lhs: tensor<2x128xi8>, %rhs: tensor<128x8xi8>, %lhs_scale: tensor<2x1xf32>,
     %rhs_scale: tensor<4x16xf32>) -> tensor<2x16xf32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale, %rhs_scale) {
     operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"],
-    rhs_dtype = "i4", packing = "low_first"
+    rhs_dtype = "i4", rhs_packing = "low_first"
   }
       : (tensor<2x128xi8>, tensor<128x8xi8>, tensor<2x1xf32>, tensor<4x16xf32>) -> tensor<2x16xf32>
   return %0 : tensor<2x16xf32>
@@ -90,14 +90,14 @@ func.func @groups_int4(%lhs: tensor<2x128xi8>, %rhs: tensor<128x8xi8>, %lhs_scal
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {bias_stage = "out", compute_dtype = "f32",
 // CHECK-SAME: operand_names = ["lhs", "rhs", "rhs_scale", "rhs_zero_point", "bias"],
-// CHECK-SAME: packing = "high_first", rhs_dtype = "u4", rhs_transposed = true, zero_mode = "offset_float"}
+// CHECK-SAME: rhs_dtype = "u4", rhs_packing = "high_first", rhs_transposed = true, rhs_zero_mode = "offset_float"}
 // CHECK-SAME: : (tensor<2x128xf16>, tensor<16x64xi8>, tensor<16x4xf16>, tensor<16x4xf16>,
 // CHECK-SAME: tensor<16xf16>) -> tensor<2x16xf16>
 func.func @weight_only(%lhs: tensor<2x128xf16>, %rhs: tensor<16x64xi8>, %rhs_scale: tensor<16x4xf16>,
     %rhs_zero_point: tensor<16x4xf16>, %bias: tensor<16xf16>) -> tensor<2x16xf16> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %rhs_zero_point, %bias) {
     operand_names = ["lhs", "rhs", "rhs_scale", "rhs_zero_point", "bias"],
-    rhs_dtype = "u4", packing = "high_first", zero_mode = "offset_float", rhs_transposed = true, bias_stage = "out",
+    rhs_dtype = "u4", rhs_packing = "high_first", rhs_zero_mode = "offset_float", rhs_transposed = true, bias_stage = "out",
         compute_dtype = "f32"
   }
       : (tensor<2x128xf16>, tensor<16x64xi8>, tensor<16x4xf16>, tensor<16x4xf16>, tensor<16xf16>) -> tensor<2x16xf16>
@@ -108,13 +108,13 @@ func.func @weight_only(%lhs: tensor<2x128xf16>, %rhs: tensor<16x64xi8>, %rhs_sca
 // CHECK-LABEL: func.func @packed_zero_points(
 // CHECK: "qmlir.scaled_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {operand_names = ["lhs", "rhs", "rhs_scale", "rhs_zero_point"],
-// CHECK-SAME: packing = "low_first", rhs_dtype = "u4", zero_mode = "packed_int"}
+// CHECK-SAME: rhs_dtype = "u4", rhs_packing = "low_first", rhs_zero_mode = "packed_int"}
 // CHECK-SAME: : (tensor<2x128xf32>, tensor<128x8xi8>, tensor<4x16xf32>, tensor<4x8xi8>) -> tensor<2x16xf32>
 func.func @packed_zero_points(%lhs: tensor<2x128xf32>, %rhs: tensor<128x8xi8>, %rhs_scale: tensor<4x16xf32>,
     %rhs_zero_point: tensor<4x8xi8>) -> tensor<2x16xf32> {
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %rhs_zero_point) {
     operand_names = ["lhs", "rhs", "rhs_scale", "rhs_zero_point"],
-    rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
+    rhs_dtype = "u4", rhs_packing = "low_first", rhs_zero_mode = "packed_int"
   }
       : (tensor<2x128xf32>, tensor<128x8xi8>, tensor<4x16xf32>, tensor<4x8xi8>) -> tensor<2x16xf32>
   return %0 : tensor<2x16xf32>

@@ -114,7 +114,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
 // === Names and kinds of attributes
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{has no attribute 'actvation'; did you mean 'activation' or 'packing'?}}
+  // expected-error@+1 {{has no attribute 'actvation'; did you mean 'activation'?}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operand_names = ["lhs", "rhs"],
     actvation = "relu"
@@ -162,10 +162,10 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{attribute 'packing' is 'xyz', which is not known; known: none, low_first, high_first, interleaved}}
+  // expected-error@+1 {{attribute 'rhs_packing' is 'xyz', which is not known; known: none, low_first, high_first, interleaved}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operand_names = ["lhs", "rhs"],
-    packing = "xyz"
+    rhs_packing = "xyz"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -174,10 +174,10 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{attribute 'zero_mode' is 'offset', which is not known; did you mean 'offset_int' or 'offset_float'?}}
+  // expected-error@+1 {{attribute 'rhs_zero_mode' is 'offset', which is not known; did you mean 'offset_int' or 'offset_float'?}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operand_names = ["lhs", "rhs"],
-    zero_mode = "offset"
+    rhs_zero_mode = "offset"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -563,7 +563,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x9xi8>) -> tensor<4x16xf32> {
   // expected-error@+1 {{'rhs' has 9 bytes along its last axis, but 16 i4 codes packed 'low_first' take 8}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operand_names = ["lhs", "rhs"],
-    rhs_dtype = "i4", packing = "low_first"
+    rhs_dtype = "i4", rhs_packing = "low_first"
   }
       : (tensor<4x8xi8>, tensor<8x9xi8>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -575,7 +575,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
   // expected-error@+1 {{'rhs' has packing 'low_first', but i8 codes fill a byte; use packing 'none'}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operand_names = ["lhs", "rhs"],
-    packing = "low_first"
+    rhs_packing = "low_first"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -587,7 +587,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x2xi8>) -> tensor<4x4xf32> {
   // expected-error@+1 {{'rhs' has 2 bytes along its last axis, but packing 'interleaved' fills words of 4}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operand_names = ["lhs", "rhs"],
-    rhs_dtype = "i4", packing = "interleaved"
+    rhs_dtype = "i4", rhs_packing = "interleaved"
   }
       : (tensor<4x8xi8>, tensor<8x2xi8>) -> tensor<4x4xf32>
   return %0 : tensor<4x4xf32>
@@ -714,10 +714,10 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{attribute 'zero_mode' is 'rescale', which needs operand 'rhs_zero_point'}}
+  // expected-error@+1 {{attribute 'rhs_zero_mode' is 'rescale', which needs operand 'rhs_zero_point'}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs) {
     operand_names = ["lhs", "rhs"],
-    zero_mode = "rescale"
+    rhs_zero_mode = "rescale"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -726,7 +726,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tensor<i32>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{operand 'rhs_zero_point' is given, but 'zero_mode' is 'none'; state 'int' or another mode}}
+  // expected-error@+1 {{operand 'rhs_zero_point' is given, but 'rhs_zero_mode' is 'none'; state 'int' or another mode}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
     operand_names = ["lhs", "rhs", "rhs_zero_point"]
   }
@@ -740,7 +740,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tenso
   // expected-error@+1 {{operand 'rhs_zero_point' must be integer in mode 'int', but is tensor<f32>}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
     operand_names = ["lhs", "rhs", "rhs_zero_point"],
-    zero_mode = "int"
+    rhs_zero_mode = "int"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<f32>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -752,7 +752,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tenso
   // expected-error@+1 {{operand 'rhs_zero_point' must be float in mode 'offset_float', but is tensor<i32>}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
     operand_names = ["lhs", "rhs", "rhs_zero_point"],
-    rhs_dtype = "u8", zero_mode = "offset_float"
+    rhs_dtype = "u8", rhs_zero_mode = "offset_float"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<i32>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -761,10 +761,10 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tenso
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tensor<i32>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{attribute 'zero_mode' is 'offset_int', which reads unsigned codes, but they are i8}}
+  // expected-error@+1 {{attribute 'rhs_zero_mode' is 'offset_int', which reads unsigned codes, but they are i8}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
     operand_names = ["lhs", "rhs", "rhs_zero_point"],
-    zero_mode = "offset_int"
+    rhs_zero_mode = "offset_int"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<i32>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -774,10 +774,10 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tenso
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_scale: tensor<1x16xf32>,
     %rhs_zero_point: tensor<1x8xi8>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{attribute 'zero_mode' is 'packed_int', but packing is 'none'; use 'int' for unpacked zero points}}
+  // expected-error@+1 {{attribute 'rhs_zero_mode' is 'packed_int', but 'rhs_packing' is 'none'; use 'int' for unpacked zero points}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %rhs_zero_point) {
     operand_names = ["lhs", "rhs", "rhs_scale", "rhs_zero_point"],
-    rhs_dtype = "u4", zero_mode = "packed_int"
+    rhs_dtype = "u4", rhs_zero_mode = "packed_int"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<1x16xf32>, tensor<1x8xi8>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -801,7 +801,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tenso
   // expected-error@+1 {{'rhs_zero_point' has shape [3, 16], but axis 0 of 'rhs' [8, 16] has 8 elements, which 3 groups do not divide}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
     operand_names = ["lhs", "rhs", "rhs_zero_point"],
-    zero_mode = "int"
+    rhs_zero_mode = "int"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<3x16xi32>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -814,7 +814,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x8xi8>, %rhs_scale: tensor<2x16
   // expected-error@+1 {{'rhs_zero_point' has 5 bytes along its last axis, but 16 u4 codes packed 'low_first' take 8}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %rhs_zero_point) {
     operand_names = ["lhs", "rhs", "rhs_scale", "rhs_zero_point"], group_size = 4,
-    rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
+    rhs_dtype = "u4", rhs_packing = "low_first", rhs_zero_mode = "packed_int"
   }
       : (tensor<4x8xi8>, tensor<8x8xi8>, tensor<2x16xf32>, tensor<2x5xi8>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -826,7 +826,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x8xi8>, %rhs_zero_point: tensor
   // expected-error@+1 {{'rhs_zero_point' is packed along its last axis, which a scale of the same shape must tell}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
     operand_names = ["lhs", "rhs", "rhs_zero_point"],
-    rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
+    rhs_dtype = "u4", rhs_packing = "low_first", rhs_zero_mode = "packed_int"
   }
       : (tensor<4x8xi8>, tensor<8x8xi8>, tensor<2x8xi8>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -839,7 +839,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x8xi8>, %rhs_scale: tensor<2x16
   // expected-error@+1 {{'rhs_zero_point' has shape [5, 16], but axis 0 of 'rhs' [8, 16] has 8 elements, which 5 groups do not divide}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale, %rhs_zero_point) {
     operand_names = ["lhs", "rhs", "rhs_scale", "rhs_zero_point"], group_size = 4,
-    rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
+    rhs_dtype = "u4", rhs_packing = "low_first", rhs_zero_mode = "packed_int"
   }
       : (tensor<4x8xi8>, tensor<8x8xi8>, tensor<2x16xf32>, tensor<5x8xi8>) -> tensor<4x16xf32>
   return %0 : tensor<4x16xf32>
@@ -1331,7 +1331,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tenso
   // expected-error@+1 {{result i32 is the raw accumulator; it takes no groups along K and no float zero points}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_zero_point) {
     operand_names = ["lhs", "rhs", "rhs_zero_point"], group_size = 4,
-    zero_mode = "int"
+    rhs_zero_mode = "int"
   }
       : (tensor<4x8xi8>, tensor<8x16xi8>, tensor<2x16xi32>) -> tensor<4x16xi32>
   return %0 : tensor<4x16xi32>
@@ -1369,7 +1369,7 @@ func.func @f(%lhs: tensor<4x83887xi8>, %rhs: tensor<83887x2xi8>) -> tensor<4x2xi
   // expected-error@+1 {{the exact i32 sum over K = 83887 can reach 2147507200, which is more than 2^31 - 1; with these codes and zero points it is exact up to 83886}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %z) {
     operand_names = ["lhs", "rhs", "rhs_zero_point"],
-    rhs_dtype = "u8", zero_mode = "int"
+    rhs_dtype = "u8", rhs_zero_mode = "int"
   }
       : (tensor<4x83887xi8>, tensor<83887x2xi8>, tensor<i8>) -> tensor<4x2xi32>
   return %0 : tensor<4x2xi32>
@@ -1383,8 +1383,17 @@ func.func @f(%lhs: tensor<4x1118482xi8>, %rhs: tensor<1118482x1xi8>, %s: tensor<
   // expected-error@+1 {{the exact i32 sum over K = 1118482 can reach 2147485440, which is more than 2^31 - 1; with these codes and zero points it is exact up to 1118481}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %s, %z) {
     operand_names = ["lhs", "rhs", "rhs_scale", "rhs_zero_point"],
-    rhs_dtype = "u4", packing = "low_first", zero_mode = "packed_int"
+    rhs_dtype = "u4", rhs_packing = "low_first", rhs_zero_mode = "packed_int"
   }
       : (tensor<4x1118482xi8>, tensor<1118482x1xi8>, tensor<1x2xf32>, tensor<1x1xi8>) -> tensor<4x2xf32>
   return %0 : tensor<4x2xf32>
+}
+
+// -----
+
+func.func @both_names(%x: tensor<2x16xi8>, %w: tensor<16x4xi8>) -> tensor<2x8xf32> {
+  // expected-error@+1 {{has attributes 'rhs_packing' and 'packing', its old name; leave 'packing' out}}
+  %0 = "qmlir.scaled_matmul"(%x, %w) {rhs_dtype = "i4", rhs_packing = "low_first", packing = "low_first"}
+    : (tensor<2x16xi8>, tensor<16x4xi8>) -> tensor<2x8xf32>
+  return %0 : tensor<2x8xf32>
 }

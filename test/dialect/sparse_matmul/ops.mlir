@@ -36,14 +36,14 @@ func.func @coo(%lhs: tensor<2x5x4xi8>, %values: tensor<6xi8>, %indices: tensor<2
 // Blocks of packed int4 codes.
 // CHECK-LABEL: func.func @bsr(
 // CHECK: "qmlir.sparse_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
-// CHECK-SAME: {block = array<i64: 2, 4>, format = "bsr", operand_names = ["lhs", "values", "indices", "indptr", "rhs_scale"], packing = "low_first", rhs_dtype = "i4", rhs_shape = array<i64: 6, 8>,
+// CHECK-SAME: {block = array<i64: 2, 4>, format = "bsr", operand_names = ["lhs", "values", "indices", "indptr", "rhs_scale"], rhs_dtype = "i4", rhs_packing = "low_first", rhs_shape = array<i64: 6, 8>,
 // CHECK-SAME: rhs_transposed = true}
 // CHECK-SAME: : (tensor<?x8xi8>, tensor<2x2x2xi8>, tensor<2xi32>, tensor<4xi32>, tensor<f32>) -> tensor<?x6xf16>
 func.func @bsr(%lhs: tensor<?x8xi8>, %values: tensor<2x2x2xi8>, %indices: tensor<2xi32>, %indptr: tensor<4xi32>,
     %rhs_scale: tensor<f32>) -> tensor<?x6xf16> {
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %indptr, %rhs_scale) {
     format = "bsr", rhs_shape = array<i64: 6, 8>, block = array<i64: 2, 4>, rhs_transposed = true,
-    rhs_dtype = "i4", packing = "low_first",
+    rhs_dtype = "i4", rhs_packing = "low_first",
     operand_names = ["lhs", "values", "indices", "indptr", "rhs_scale"]
   }
       : (tensor<?x8xi8>, tensor<2x2x2xi8>, tensor<2xi32>, tensor<4xi32>, tensor<f32>) -> tensor<?x6xf16>

@@ -374,9 +374,9 @@ func.func @f(%lhs: tensor<2x4xi8>, %values: tensor<4x2xi8>) -> tensor<2x4xi32> {
 
 func.func @f(%lhs: tensor<2x4xi8>, %values: tensor<3xi8>, %indices: tensor<3xi32>, %indptr: tensor<5xi32>,
     %rhs_zero_point: tensor<i32>) -> tensor<2x3xi32> {
-  // expected-error@+1 {{a sparse weight takes no zero point: what is not stored is the real value 0, which would be another code; quantise the weight symmetrically (zero_mode 'none')}}
+  // expected-error@+1 {{a sparse weight takes no zero point: what is not stored is the real value 0, which would be another code; quantise the weight symmetrically (rhs_zero_mode 'none')}}
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %indptr, %rhs_zero_point) {
-    format = "csr", rhs_shape = array<i64: 4, 3>, zero_mode = "int",
+    format = "csr", rhs_shape = array<i64: 4, 3>, rhs_zero_mode = "int",
     operand_names = ["lhs", "values", "indices", "indptr", "rhs_zero_point"]
   }
       : (tensor<2x4xi8>, tensor<3xi8>, tensor<3xi32>, tensor<5xi32>, tensor<i32>) -> tensor<2x3xi32>
@@ -389,7 +389,7 @@ func.func @f(%lhs: tensor<2x4xi8>, %values: tensor<3xi8>, %indices: tensor<3xi32
     %indptr: tensor<5xi32>) -> tensor<2x3xi32> {
   // expected-error@+1 {{a sparse weight takes no zero point: what is not stored is the real value 0}}
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %indptr) {
-    format = "csr", rhs_shape = array<i64: 4, 3>, zero_mode = "offset_int", rhs_dtype = "u8",
+    format = "csr", rhs_shape = array<i64: 4, 3>, rhs_zero_mode = "offset_int", rhs_dtype = "u8",
     operand_names = ["lhs", "values", "indices", "indptr"]
   }
       : (tensor<2x4xi8>, tensor<3xi8>, tensor<3xi32>, tensor<5xi32>) -> tensor<2x3xi32>
@@ -439,7 +439,7 @@ func.func @f(%lhs: tensor<2x4xi8>, %values: tensor<3xi8>, %indices: tensor<3xi32
     %indptr: tensor<5xi32>) -> tensor<2x3xi32> {
   // expected-error@+1 {{'values' has packing 'low_first', but i8 codes fill a byte; use packing 'none'}}
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %indptr) {
-    format = "csr", rhs_shape = array<i64: 4, 3>, packing = "low_first",
+    format = "csr", rhs_shape = array<i64: 4, 3>, rhs_packing = "low_first",
     operand_names = ["lhs", "values", "indices", "indptr"]
   }
       : (tensor<2x4xi8>, tensor<3xi8>, tensor<3xi32>, tensor<5xi32>) -> tensor<2x3xi32>
@@ -452,7 +452,7 @@ func.func @f(%lhs: tensor<2x4xi8>, %values: tensor<3xi8>, %indices: tensor<3xi32
     %indptr: tensor<5xi32>) -> tensor<2x3xi32> {
   // expected-error@+1 {{'values' has 3 bytes along its last axis, but 3 i4 codes packed 'low_first' take 2}}
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices, %indptr) {
-    format = "csr", rhs_shape = array<i64: 4, 3>, rhs_dtype = "i4", packing = "low_first",
+    format = "csr", rhs_shape = array<i64: 4, 3>, rhs_dtype = "i4", rhs_packing = "low_first",
     operand_names = ["lhs", "values", "indices", "indptr"]
   }
       : (tensor<2x4xi8>, tensor<3xi8>, tensor<3xi32>, tensor<5xi32>) -> tensor<2x3xi32>

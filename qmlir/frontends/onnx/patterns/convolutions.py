@@ -70,8 +70,8 @@ def conv_product(
         "input": codes[0], "weight": codes[1], "input_layout": "NCHW", "filter_layout": "FCHW",
         "strides": tuple(strides), "dilations": tuple(dilations), "padding": tuple(padding),
         "groups": int(op.attributes.get("group", 1)),
-        "lhs_zero_point": x.zero if isinstance(x, Quantised) else None,
-        "rhs_zero_point": w.zero if isinstance(w, Quantised) else None,
+        "input_zero_point": x.zero if isinstance(x, Quantised) else None,
+        "weight_zero_point": w.zero if isinstance(w, Quantised) else None,
     }  # fmt: skip
     scales = [s.scale if isinstance(s, Quantised) else None for s in (x, w)]
     factors = (scales[0], scales[1]) if scales[0] is not None and scales[1] is not None else None

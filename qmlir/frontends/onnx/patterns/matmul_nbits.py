@@ -52,9 +52,9 @@ def matmul_nbits(op: Any) -> Tensor:
     lhs = a if order is None else _columns(op, a, order)
     arguments: dict[str, Any] = {}
     if zero.dtype.kind == "f":
-        arguments = {"rhs_zero_point": Tensor.constant(zero * scale), "zero_mode": "rescale"}
+        arguments = {"rhs_zero_point": Tensor.constant(zero * scale), "rhs_zero_mode": "rescale"}
     else:
-        arguments = {"rhs_zero_point": Tensor.constant(zero.astype(np.int32)), "zero_mode": "int"}
+        arguments = {"rhs_zero_point": Tensor.constant(zero.astype(np.int32)), "rhs_zero_mode": "int"}
     bias = op.optional(5)
     rhs = Tensor.constant(np.ascontiguousarray(codes), dtype)
     made: Tensor = op.build("scaled_matmul", lhs=lhs, rhs=rhs, rhs_transposed=True, rhs_scale=Tensor.constant(scale),

@@ -56,9 +56,14 @@ class Product:
 
     def as_float(self, op: Any, dtype: str = "f32") -> Tensor:
         """The product with a float result."""
-        made = op.build(self.operation, **self.arguments, lhs_scale=self.lhs_scale, rhs_scale=self.rhs_scale,
-                        bias=self.bias, out_dtype=dtype)  # fmt: skip
+        made = op.build(self.operation, **self.arguments, **self.scales, bias=self.bias, out_dtype=dtype)
         return self.finish(made)
+
+    @property
+    def scales(self) -> dict[str, Tensor | None]:
+        """The scales of both sides by the operation's names of them."""
+        lhs, rhs = ("input", "weight") if self.operation == "conv2d_q" else ("lhs", "rhs")
+        return {f"{lhs}_scale": self.lhs_scale, f"{rhs}_scale": self.rhs_scale}
 
 
 def requantised(op: Any, p: Product, to: Requantise) -> Tensor:
@@ -69,7 +74,7 @@ def requantised(op: Any, p: Product, to: Requantise) -> Tensor:
     if known and p.factors is not None:
         out["out_multiplier"] = _vector(ratio(p.factors, to.scale))
     else:
-        out |= {"lhs_scale": p.lhs_scale, "rhs_scale": p.rhs_scale, "out_scale": to.scale}
+        out |= {**p.scales, "out_scale": to.scale}
     return p.finish(op.build(p.operation, **p.arguments, **out))
 
 
