@@ -45,12 +45,12 @@ NAMES = """func.func @main(%x: tensor<2x16xi8>, %w: tensor<16x4xi8>) -> tensor<2
 
 
 def test_old_names_warn() -> None:
-    with _mlir.context():
+    with mlir.context():
         with pytest.warns(
             DeprecationWarning, match="old.mlir: qmlir.scaled_matmul: 'packing' is deprecated: use 'rhs_p"
         ):
             module = compiler.parse(NAMES, "old.mlir")
         assert '{rhs_dtype = "i4", rhs_packing = "low_first"}' in str(module)
-    with _mlir.context(), warnings.catch_warnings():
+    with mlir.context(), warnings.catch_warnings():
         warnings.simplefilter("error")
         compiler.parse(NAMES.replace("packing", "rhs_packing"), "-")
