@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import qmlir
-from qmlir.core.mlir import context, ir
 from qmlir.compiler import invocation
+from qmlir.core.mlir import context, ir
 from qmlir.kernels import hidden
 
 PROGRAM = """
