@@ -76,7 +76,7 @@ def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
     }
 
 
-def packer(module: Any, compiler: Any, target: Target, options: Options) -> str | None:
+def packer_text(module: Any, compiler: Any, target: Target, options: Options) -> str | None:
     """The program that packs the weights of `module`, taken out of it, as the manifest holds it."""
     packer = taken_out(module, SCOPE)
     if packer is None:

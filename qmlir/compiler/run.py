@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..core.files import write_atomically
 from ..core.mlir import ir, load_dialects, session
@@ -21,16 +21,13 @@ from ..passes.core.verify import VerifyPass
 from ..passes.pipeline import Pipeline
 from ..spec import Signature
 from ..targets import Target
-from .registry import ImportedSource
-
-if TYPE_CHECKING:
-    from ..passes.base import State
 from .helper import attach_helper
 from .invocation import invoke
-from .manifest import attach_manifest, describe, for_tasks, packer, work_of
+from .manifest import attach_manifest, describe, for_tasks, packer_text, work_of
 from .notes import refuse_notes
 from .options import Options, parameter_loader
 from .parsing import show
+from .registry import ImportedSource
 from .stages import STAGES, default_pipeline, stage_pipeline
 
 AfterStage = Callable[[str, Any], None]
@@ -126,7 +123,7 @@ def run_compiler(
         manifest["has_state"] = has_state(module)
         drop_attributes(module)
         if options.keep_parameters == "mapped":
-            manifest["packer"] = packer(module, compiler, target, options)
+            manifest["packer"] = packer_text(module, compiler, target, options)
         attach_manifest(module, manifest)
         attach_helper(module, _compile_helper, cached=options.cache)
         return Compiled(invoke(compiler, module, target.source_passes, target.code_passes), manifest)

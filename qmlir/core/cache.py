@@ -15,12 +15,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import qmlir
+
 from .. import __version__, settings
 from ..errors import UsageError
 from .files import write_atomically
 from .iree import compiler_version
 
-# The folders of what decides about a compiled program; none of them is in a folder of the checkout beside the package.
+# The folders of the package whose sources decide what a compiled program is.
 _COMPILING = ("checkpoint", "compiler", "core", "dialect", "frontends", "importing", "ir", "kernels", "passes",
               "runtime", "targets")  # fmt: skip
 # Lock files of this process, for whoever ends it early.
@@ -31,8 +33,6 @@ HELD: set[Path] = set()
 def toolchain() -> str:
     """What compiles: versions, and a fingerprint of this package's sources (a checkout changes without a new
     version)."""
-    import qmlir
-
     h = hashlib.sha256()
     for folder in sorted({str(Path(p)) for p in qmlir.__path__}):
         for sub in ("", *_COMPILING):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..core.hal import binding, forks
 from ..dialect.arrays import to_numpy, to_torch
 from ..dialect.dtypes import DTYPES, Array, from_numpy, is_sub_byte, restored, stored_codes
 from ..errors import InputError, runtime_reason
@@ -15,7 +16,6 @@ from ..spec import Signature, TensorSpec
 if TYPE_CHECKING:
     from ..emulation.program import Emulated
     from .program import Program
-from ..core.hal import binding, forks
 
 # What passes/lower/blocks.py says of ids; a program cannot put a number into its message.
 _OUTSIDE = re.compile(r"an id of (\w+) \(argument (\d+)\) is outside \[0, (\d+)\)")

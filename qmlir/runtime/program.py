@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import settings
 from ..checkpoint.parameters import check
+from ..core.hal import binding, device, forks, vm_instance
 from ..dialect.dtypes import Array
 from ..errors import ArtifactError, TargetError, UsageError, runtime_reason
 from ..signing import check_digest
@@ -20,13 +21,12 @@ from ..targets.cpu.threads.cost import TASKS_WORK
 from ..targets.devices import devices, failure, runtime_uri
 from ..targets.vulkan.description import unfit
 from .artifact import Artifact
+from .function import EmulatedFunction, Function
 from .packed import SCOPE, packed
 from .team import team
 
 if TYPE_CHECKING:
     from ..emulation.program import Emulated, Emulation
-from ..core.hal import binding, device, forks, vm_instance
-from .function import EmulatedFunction, Function
 
 
 def load(
