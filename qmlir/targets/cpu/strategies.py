@@ -15,10 +15,10 @@ from ..base import Target
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
 from ..widened import WidenedStrategy
+from .kernels import float_micro, micro
 from .kernels.attention import REGISTERS
 from .kernels.attention_strategy import AttentionStrategy as Kernel
-from .kernels.float_micro import FLOAT_KERNELS, Bf16
-from .kernels.micro import MICRO_KERNELS
+from .kernels.float_micro import Bf16
 from .kernels.rows import LANES
 from .kernels.strategy import Bf16Strategy, ConvolutionStrategy, DepthwiseStrategy, KernelStrategy, WeightOnlyStrategy
 
@@ -61,10 +61,11 @@ def stock_flags(knob: str, value: Any) -> tuple[str, ...]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     stock = StockStrategy(target, stock_facts, knobs=KNOBS, flags=stock_flags)
-    kernels = tuple(KernelStrategy(target, micro) for micro in MICRO_KERNELS)
+    kernels = tuple(KernelStrategy(target, kernel) for kernel in micro.MICRO_KERNELS)
     convolutions = tuple(ConvolutionStrategy(kernel) for kernel in kernels)
     weight_only = tuple(
-        (Bf16Strategy if isinstance(micro, Bf16) else WeightOnlyStrategy)(target, micro) for micro in FLOAT_KERNELS
+        (Bf16Strategy if isinstance(kernel, Bf16) else WeightOnlyStrategy)(target, kernel)
+        for kernel in float_micro.FLOAT_KERNELS
     )
     return (
         *kernels,
