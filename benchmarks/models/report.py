@@ -99,8 +99,8 @@ that quantise or export it refuse themselves. What was said of these rows is beh
 
 Misses:
 
-* `mixtral` with dynamic batch and sequence is wrong, and one run of two ended in a segmentation fault; with static sizes
-  it is right, and so is its mixture of experts alone with dynamic sizes. The cause is not known yet.
+* `mixtral` with dynamic batch and sequence is wrong, and one run of two ended in a segmentation fault. It is right with
+  static sizes, and so is its mixture of experts alone with dynamic sizes. The cause is not known yet.
 * The table is a part of the rows that `python -m benchmarks.models --list` names: the others, and all times, have not
   been measured yet.
 """
