@@ -251,9 +251,11 @@ _text("mamba", base={"vocab_size": 128, "hidden_size": 32, "state_size": 8, "num
 _text("mamba2", base={"vocab_size": 128, "hidden_size": 32, "state_size": 8, "num_hidden_layers": 2, "num_heads": 8,
                       "head_dim": 8, "n_groups": 1, "chunk_size": 8})  # fmt: skip
 
-_SEQ: dict[str, Any] = {"vocab_size": 128, "d_model": 64, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4,
-        "decoder_attention_heads": 4, "encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "max_position_embeddings": 64,
-        "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}  # fmt: skip
+_SEQ: dict[str, Any] = {
+    "vocab_size": 128, "d_model": 64, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 96, "decoder_ffn_dim": 96, "max_position_embeddings": 64,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+}  # fmt: skip
 _IDS = {"input_ids": lambda seed: tokens(seed, 120, 12) + 3, "decoder_input_ids": lambda seed: tokens(seed, 120, 6) + 3}
 _BOTH = {0: {0: "batch", 1: "source"}, 1: {0: "batch", 1: "sequence"}}
 _T5: dict[str, Any] = {"vocab_size": 128, "d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 1, "num_heads": 4,

@@ -30,7 +30,7 @@ def measured(name: str, form: str, dynamic: bool, rounds: int, limits: Limits) -
     try:
         return row | json.loads(in_fork(lambda: json.dumps(measure(name, form, dynamic, rounds)).encode(), limits))
     except (CompileError, QmlirError) as e:
-        return row | {"import": "died", "message": str(e)[:2000]}
+        return row | {"import": "died", "message": _told(e)}
 
 
 def measure(name: str, form: str, dynamic: bool, rounds: int) -> dict[str, Any]:
@@ -103,7 +103,12 @@ def distance(found: Any, expected: Any) -> float:
 
 
 def _told(e: BaseException) -> str:
-    return f"{type(e).__name__}: {e}"[:2000]
+    import torch
+
+    text = f"{type(e).__name__}: {e}"
+    for folder in (Path(torch.__file__).parents[1], Path(__file__).parents[2]):  # where packages are is the machine's
+        text = text.replace(f"{folder}/", "")
+    return text[:2000]
 
 
 def _cpu() -> float:

@@ -194,3 +194,30 @@ def as_strided(x: Any, size: Sequence[int], stride: Sequence[int], storage_offse
     for axis, (n, step) in enumerate(zip(size, stride, strict=True)):
         place = place + (torch.arange(n) * step).reshape([n if i == axis else 1 for i in range(len(size))])
     return dense.reshape(-1).index_select(0, place.reshape(-1)).reshape(list(size))
+
+
+@_rule(aten.mkldnn_rnn_layer.default)
+def recurrent_layer(
+    x: Any, w_in: Any, w_hidden: Any, b_in: Any, b_hidden: Any, hidden: Any, cell: Any, reverse: bool,
+    batch_sizes: Sequence[int], mode: int, hidden_size: int, num_layers: int, has_biases: bool, bidirectional: bool,
+    batch_first: bool, train: bool,
+) -> Any:  # fmt: skip
+    """One layer and direction of an LSTM (mode 2) over a static number of steps, `x` [T, B, I], as torch decomposes it
+    for other CPUs."""
+    from torch._decomp.decompositions import one_layer_lstm
+
+    if mode != 2 or batch_sizes or train or not isinstance(x.shape[0], int):
+        return NotImplemented
+    weights = [w_in, w_hidden, *([b_in, b_hidden] if has_biases else [])]
+    state = (hidden.reshape(hidden.shape[-2:]), cell.reshape(cell.shape[-2:]))
+    out, (last, last_cell) = one_layer_lstm(x, state, weights, has_biases, reverse)
+    rows = (1, *hidden.shape[-2:])
+    return out, last.reshape(rows), last_cell.reshape(rows), x.new_empty(0)
+
+
+@_rule(aten.squeeze.dims)
+def squeeze(x: Any, dims: Sequence[int]) -> Any:
+    """One axis after the other, from the last."""
+    for d in sorted((d % x.dim() for d in dims), reverse=True):
+        x = aten.squeeze.dim(x, d)
+    return x

@@ -68,6 +68,18 @@ class ChannelsLast(nn.Module):
         return F.adaptive_avg_pool2d(last, 1) * 2, torch.as_strided(x.relu(), (2, 3, 5), (192, 9, 2), 4)
 
 
+class Steps(nn.Module):
+    """An LSTM in both directions, which torch exports as oneDNN's layer, and axes removed together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(5, 6, 2, batch_first=True, bidirectional=True)
+
+    def forward(self, x: Any) -> Any:
+        y, (hidden, cell) = self.cell(x)
+        return y, hidden, cell, torch.logsumexp(x, (0, 2))
+
+
 class Experts(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -102,6 +114,7 @@ CASES = {
     "constants": (Constants, lambda: (torch.randn(1, 2, 6, 4),)),
     "values": (Values, lambda: (torch.randn(2, 60),)),
     "channels_last": (ChannelsLast, lambda: (torch.randn(2, 3, 8, 8),)),
+    "steps": (Steps, lambda: (torch.randn(2, 4, 5),)),
     "float_experts": (FloatExperts, lambda: (torch.randn(12, 32), torch.tensor([3, 5, 5, 12], dtype=torch.int32))),
     "experts": (Experts, lambda: (torch.randn(12, 32).bfloat16(), torch.tensor([3, 5, 5, 12], dtype=torch.int32))),
 }
