@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     for name in THREADS:  # thread pools are sized when their libraries are first used
         os.environ[name] = "1"
-    from qmlir.isolation import Limits
+    from qmlir.core.isolation import Limits
 
     from ..harness import commit, environment, versions
     from . import report

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from qmlir.core.isolation import Limits, in_fork
 from qmlir.errors import CompileError, QmlirError
-from qmlir.isolation import Limits, in_fork
 
 from ..harness import commit, race
 from .architectures import SEED, TABLE

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from qmlir.isolation import Limits
+from qmlir.core.isolation import Limits
 
 PACKAGES = ("torch", "torchvision", "timm", "transformers", "onnxruntime", "onnxscript", "torchao")
 MISSING = [name for name in PACKAGES if find_spec(name) is None]
