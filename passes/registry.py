@@ -36,6 +36,7 @@ PASSES: dict[str, str] = {
     "qmlir-fuse-rows": "core.fuse_dynamic_quantize:FuseRowsPass",
     "qmlir-code-kernels": "core.code_kernels:CodeKernelsPass",
     "qmlir-choose-data-tiling": f"{IREE_3_13}.choose_data_tiling:ChooseDataTilingPass",
+    "qmlir-own-destinations": f"{IREE_3_13}.own_destinations:OwnDestinationsPass",
     "qmlir-guard": "core.guard:GuardPass",
     "qmlir-bound-unit-sums": f"{IREE_3_13}.bound_unit_sums:BoundUnitSumsPass",
     "qmlir-shared-memory": f"{IREE_3_13}.shared_memory:SharedMemoryPass",

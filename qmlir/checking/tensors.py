@@ -144,8 +144,64 @@ def _attention(op: Any, operands: list[Array], block: Block) -> list[Array]:
     return [np.einsum(weights, list(scores), v, list(a.v.axes), result).astype(out.dtype)]
 
 
+def _apply(op: Any, operands: list[Array], _: Block) -> list[Array]:
+    affine_map = ir.AffineMapAttr(op.attributes["map"]).value
+    [e] = affine_map.results
+    return [np.asarray(_affine(_expression(e), [x.reshape(1) for x in operands], affine_map.n_dims)).reshape(())]
+
+
+def _dimension(op: Any) -> int:
+    return int(ir.IntegerAttr(op.attributes["dimension"]).value)
+
+
+def _sort(op: Any, operands: list[Array], block: Block) -> list[Array]:
+    """Stable: elements that the comparison does not tell apart stay in their order."""
+    axis = _dimension(op)
+    lines = [np.moveaxis(x, axis, -1) for x in operands]
+    n = lines[0].shape[-1]
+    if n == 0:
+        return operands
+    pairs = [side for x in lines for side in (x[..., :, None], x[..., None, :])]
+    [first] = block(op.regions[0].blocks[0], pairs)  # [.., i, j]: i goes before j
+    first = np.broadcast_to(first, (*lines[0].shape, n)).astype(bool)
+    later = np.swapaxes(first, -1, -2)
+    ahead = (later & ~first) | ((later == first) & (np.arange(n)[None, :] < np.arange(n)[:, None]))
+    order = np.argsort(ahead.sum(-1), axis=-1)
+    return [np.moveaxis(np.take_along_axis(x, order, -1), -1, axis) for x in lines]
+
+
+def _scan(op: Any, operands: list[Array], block: Block) -> list[Array]:
+    source, out, last = np.moveaxis(operands[0], axis := _dimension(op), 0), operands[1].copy(), operands[2]
+    moved = np.moveaxis(out, axis, 0)
+    inclusive = bool(ir.BoolAttr(op.attributes["inclusive"]).value)
+    for i in range(len(source)):
+        if i == 0:
+            moved[0] = source[0] if inclusive else last
+        else:
+            [moved[i]] = block(op.regions[0].blocks[0], [moved[i - 1], source[i if inclusive else i - 1]])
+    return [out, moved[-1].copy() if len(source) else last]
+
+
+def _scatter(op: Any, operands: list[Array], block: Block) -> list[Array]:
+    updates, indices, out = operands[0], operands[1], operands[2].copy()
+    axes = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
+    # The indices of one place are the last axis, where there is more than one element to a place's index.
+    batch = indices.ndim - 1 if indices.shape[-1:] == (len(axes),) else indices.ndim
+    for at in np.ndindex(*indices.shape[:batch]):
+        place: list[Any] = [slice(None)] * out.ndim
+        for axis, index in zip(axes, np.atleast_1d(indices[at]), strict=True):
+            place[axis] = int(index)
+        [value] = block(op.regions[0].blocks[0], [updates[at], out[tuple(place)]])
+        out[tuple(place)] = value
+    return [out]
+
+
 RULES: dict[str, Rule] = {
     ATTENTION: _attention,
+    "affine.apply": _apply,
+    "iree_linalg_ext.sort": _sort,
+    "iree_linalg_ext.scan": _scan,
+    "iree_linalg_ext.scatter": _scatter,
     "tensor.empty": _empty,
     "tensor.cast": lambda op, xs, _: [xs[0]],
     "tensor.dim": lambda op, xs, _: [np.asarray(np.int64(xs[0].shape[int(xs[1])]))],
@@ -242,14 +298,15 @@ def _is_dim(e: Any) -> bool:
     return bool(isinstance(e, ir.AffineDimExpr))
 
 
-def _affine(e: Any, grid: list[Array]) -> Array:
-    """The value of an affine expression over the loops, broadcastable."""
-    if _is_dim(e):
-        counter: Array = grid[e.position]
+def _affine(e: Any, grid: list[Array], dims: int = 0) -> Array:
+    """The value of an affine expression over the loops, broadcastable. `dims`: how many of `grid` are before the
+    symbols."""
+    if _is_dim(e) or isinstance(e, ir.AffineSymbolExpr):
+        counter: Array = grid[e.position if _is_dim(e) else dims + e.position]
         return counter
     if isinstance(e, ir.AffineConstantExpr):
         return np.full([1] * len(grid), e.value, np.int64)
-    left, right = _affine(_expression(e.lhs), grid), _affine(_expression(e.rhs), grid)
+    left, right = (_affine(_expression(x), grid, dims) for x in (e.lhs, e.rhs))
     if isinstance(e, ir.AffineAddExpr):
         return left + right
     if isinstance(e, ir.AffineMulExpr):

@@ -15,7 +15,7 @@ STAGES: dict[str, str] = {
     "linalg": "qmlir-lower-to-linalg,canonicalize,cse",
     "configured": "qmlir-resolve-barriers{{target={target}}},qmlir-attention{{target={target}}},"
     "qmlir-select{{target={target}{choice}}},"
-    "{target_passes}qmlir-guard",
+    "{target_passes}qmlir-own-destinations,qmlir-guard",
 }
 
 

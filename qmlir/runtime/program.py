@@ -245,11 +245,11 @@ class Program:
             check(dict(index.items()), Path(path), declared)
             providers.append(index.create_provider(scope=scope))
         if self.manifest.get("packer"):
-            providers.append(packed(self.manifest["packer"], files, _run_packer).create_provider(scope=SCOPE))
+            providers.append(packed(self.manifest["packer"], files, run_packer).create_provider(scope=SCOPE))
         return providers
 
 
-def _run_packer(program: bytes, files: Mapping[str, str]) -> dict[str, Array]:
+def run_packer(program: bytes, files: Mapping[str, str]) -> dict[str, Array]:
     """What the functions of the program that packs weights return, by name."""
     loaded = Program(Artifact.of(program, "what packs the weights"), None, files)
     return {name: function() for name, function in loaded.functions.items()}

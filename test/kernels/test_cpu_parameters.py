@@ -21,6 +21,7 @@ from qmlir.core.cache import Cache
 from qmlir.core.mlir import context, ir
 from qmlir.runtime import inputs
 from qmlir.runtime.packed import packed, to_text
+from qmlir.runtime.program import run_packer
 
 PRODUCTS = {
     f.name: f
@@ -129,9 +130,9 @@ def test_refusals() -> None:
     with pytest.warns(DeprecationWarning, match="keep_parameters='mapped' is deprecated: use map_parameters=True"):
         assert kept_parameters("mapped", False) == "mapped"
     with pytest.raises(qmlir.errors.ArtifactError, match="what packs its weights cannot be read"):
-        packed(to_text(b"")[:-1] + "~", {})
+        packed(to_text(b"")[:-1] + "~", {}, run_packer)
     with pytest.raises(qmlir.errors.ArtifactError, match=r"what packs the weights is no \.vmfb"):
-        packed(to_text(b"no program"), {})
+        packed(to_text(b"no program"), {}, run_packer)
 
 
 @pytest.mark.slow

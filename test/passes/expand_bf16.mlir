@@ -1,4 +1,12 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-expand-bf16 | filecheck %s
+// RUN: qmlir-opt %s --pass-pipeline='qmlir-expand-bf16{kernels=false}' | filecheck %s --check-prefix=NATIVE
+
+// A CPU with the instructions uses them in kernels alone.
+// NATIVE-LABEL: func.func @float(
+// NATIVE-NOT: arith.truncf
+// NATIVE: arith.bitcast %{{.*}} : i16 to bf16
+// NATIVE-LABEL: func.func @kernel(
+// NATIVE: arith.truncf
 
 #id = affine_map<(i) -> (i)>
 
@@ -76,4 +84,11 @@ func.func @masked(%p: !llvm.ptr, %m: vector<8xi1>, %rest: vector<8xbf16>) {
   %0 = "llvm.intr.masked.load"(%p, %m, %rest) {alignment = 1 : i64} : (!llvm.ptr, vector<8xi1>, vector<8xbf16>) -> vector<8xbf16>
   "llvm.intr.masked.store"(%0, %p, %m) {alignment = 1 : i64} : (vector<8xbf16>, !llvm.ptr, vector<8xi1>) -> ()
   return
+}
+
+// CHECK-LABEL: func.func @kernel(
+// CHECK-NOT: arith.truncf
+func.func @kernel(%x: vector<8xf32>) -> vector<8xbf16> {
+  %0 = arith.truncf %x : vector<8xf32> to vector<8xbf16>
+  return %0 : vector<8xbf16>
 }

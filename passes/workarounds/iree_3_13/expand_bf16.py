@@ -18,17 +18,23 @@ _OF_INTEGERS = {"arith.sitofp": arith.sitofp, "arith.uitofp": arith.uitofp}
 class ExpandBf16Pass(Pass):
     """Conversions go through f32, whose bits are rounded with integer operations.
 
-    LLVM lowers others to calls of `__truncsfbf2`, which nothing links. IREE 3.13 expands `arith.truncf`, but not in
-    kernels that are lowered without a pipeline of its own, and MLIR folds the one of a converted integer into
-    `arith.sitofp` to bf16 first. Masked loads and stores, which LLVM takes apart into those of elements, move the bits.
+    Where IREE 3.13 has fused what rounds to bf16 with what reads it, its pass `iree-convert-bf16-arith-to-f32` leaves
+    the rounding out.
+
+    On x86 CPUs without instructions for bf16, LLVM lowers other conversions to calls of `__truncsfbf2`, which nothing
+    links. IREE 3.13 expands `arith.truncf`, but not in kernels that are lowered without a pipeline of its own, and MLIR
+    folds the one of a converted integer into `arith.sitofp` to bf16 first. Masked loads and stores, which LLVM takes
+    apart into those of elements, move the bits. Kernels for CPUs that have the instructions use them (`kernels=false`).
     """
 
     name: ClassVar[str] = "qmlir-expand-bf16"
     summary: ClassVar[str] = "convert to bf16 without a library call"
 
+    kernels: bool = True  # in the bodies of kernels too
+
     def run(self, module: Any, state: State) -> None:
-        masked = collect(module, _LOAD, _STORE)
-        found = collect(module, "arith.truncf", *_OF_INTEGERS, where=_rounds)
+        masked = collect(module, _LOAD, _STORE) if self.kernels else []
+        found = collect(module, "arith.truncf", *_OF_INTEGERS, where=lambda op: _rounds(op) and self._taken(op))
         for op in found:
             with op.location, ir.InsertionPoint(op):
                 value = op.operands[0]
@@ -44,6 +50,9 @@ class ExpandBf16Pass(Pass):
             op.erase()
         for op in masked:
             _move_bits(op)
+
+    def _taken(self, op: Any) -> bool:
+        return self.kernels or op.parent.operation.name.startswith("linalg.")
 
 
 def _rounds(op: Any) -> bool:

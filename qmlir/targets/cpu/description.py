@@ -34,9 +34,10 @@ CPU_BARRIERS = (PADDED_SUMS,)
 def passes_for(spelling: str, features: Collection[str]) -> tuple[str, ...]:
     """What runs behind the selection of strategies on a CPU of these features. IREE 3.13's own conversion makes -480
     of e4m3's negative NaN."""
-    bf16 = () if "neon" in features or "avx512bf16" in features else ("qmlir-expand-bf16",)
+    native = "neon" in features or "avx512bf16" in features
+    bf16 = "qmlir-expand-bf16{kernels=false}" if native else "qmlir-expand-bf16"
     kernels = (f"qmlir-row-kernels{{target={spelling}}}", FUSE_ROWS, f"qmlir-code-kernels{{target={spelling}}}")
-    return (*kernels, decode_pass(), *bf16, "qmlir-choose-data-tiling")
+    return (*kernels, decode_pass(), bf16, "qmlir-choose-data-tiling")
 
 
 _V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt"

@@ -1,0 +1,60 @@
+"""qmlir-own-destinations: what an operation overwrites is read by nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ....core.mlir import arith, ir, util
+from ....ir.build import mapped
+from ....ir.walk import collect, producer
+from ...base import Pass, State
+
+# The same memory by another shape.
+_VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor.extract_slice", "tensor.reshape",
+          "flow.tensor.reshape", "flow.tensor.tie_shape", "util.optimization_barrier")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OwnDestinationsPass(Pass):
+    """A sort, a scan or a scatter gets a copy of a destination that has other readers.
+
+    IREE 3.13 runs these operations of `iree_linalg_ext` in place and leaves out the copy that a second reader needs: of
+    two sorts that start from the same indices both give wrong ones, as in the two layers of a model with routed
+    experts.
+    """
+
+    name: ClassVar[str] = "qmlir-own-destinations"
+    summary: ClassVar[str] = "copy destinations of sorts, scans and scatters that have other readers"
+
+    def run(self, module: Any, state: State) -> None:
+        in_place = collect(module, where=lambda op: op.name.startswith("iree_linalg_ext.") and len(op.results))
+        for op in in_place:
+            for i in range(len(op.operands) - len(op.results), len(op.operands)):
+                value = op.operands[i]
+                if _has_other_readers(value):
+                    with ir.InsertionPoint(op), op.location:
+                        op.operands[i] = _copy(value)
+
+
+def _has_other_readers(value: Any) -> bool:
+    """Whether something else reads the memory behind a tensor, or may once IREE has made one of equal computations:
+    those of nothing but sizes."""
+    op = producer(value)
+    if op is not None and op.name == "tensor.empty":
+        return False  # each operation gets its own
+    if len([use for use in value.uses if use.owner.operation.name != "tensor.dim"]) > 1:
+        return True
+    if op is None:
+        return False
+    return _has_other_readers(op.operands[0]) if op.name in _VIEWS else len(op.operands) == len(op.results)
+
+
+def _copy(value: Any) -> Any:
+    """The elements plus a zero that IREE does not see, in memory of their own; a copy alone would be folded."""
+    t = value.type.element_type
+    integer = t if isinstance(t, ir.IntegerType) else ir.IntegerType.get_signless(t.width)
+    zero = util.OptimizationBarrierOp([integer], [arith.constant(integer, 0)]).results[0]
+    if t == integer:
+        return mapped(value, t, lambda x: arith.addi(x, zero))
+    return mapped(value, t, lambda x: arith.bitcast(t, arith.addi(arith.bitcast(integer, x), zero)))

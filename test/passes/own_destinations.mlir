@@ -1,0 +1,63 @@
+// RUN: qmlir-opt %s --pass-pipeline=qmlir-own-destinations | filecheck %s
+
+#id = affine_map<(i) -> (i)>
+
+// Indices that depend on nothing but a size get a copy, since IREE makes one of all that are equal; what the sort
+// alone reads stays.
+// CHECK-LABEL: func.func @indices(
+// CHECK: %[[INDICES:.*]] = linalg.generic
+// CHECK: %[[ZERO:.*]] = util.optimization_barrier {{.*}} : i64
+// CHECK: %[[OWN:.*]] = linalg.generic {{.*}}ins(%[[INDICES]] : tensor<?xi64>)
+// CHECK: arith.addi {{.*}}%[[ZERO]]
+// CHECK: iree_linalg_ext.sort dimension(0) outs(%arg0, %[[OWN]] :
+func.func @indices(%x: tensor<?xf32>) -> tensor<?xi64> {
+  %c0 = arith.constant 0 : index
+  %n = tensor.dim %x, %c0 : tensor<?xf32>
+  %e = tensor.empty(%n) : tensor<?xi64>
+  %indices = linalg.generic {indexing_maps = [#id], iterator_types = ["parallel"]} outs(%e : tensor<?xi64>) {
+  ^bb0(%out: i64):
+    %i = linalg.index 0 : index
+    %j = arith.index_cast %i : index to i64
+    linalg.yield %j : i64
+  } -> tensor<?xi64>
+  %0:2 = iree_linalg_ext.sort dimension(0) outs(%x, %indices : tensor<?xf32>, tensor<?xi64>) {
+  ^bb0(%a: f32, %b: f32, %i: i64, %j: i64):
+    %less = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %less : i1
+  } -> tensor<?xf32>, tensor<?xi64>
+  return %0#1 : tensor<?xi64>
+}
+
+// A second reader, of the same memory by another shape; floats are copied as bits.
+// CHECK-LABEL: func.func @reader(
+// CHECK: %[[OWN:.*]] = linalg.generic
+// CHECK: arith.bitcast {{.*}} : f32 to i32
+// CHECK: iree_linalg_ext.sort dimension(0) outs(%[[OWN]] :
+func.func @reader(%x: tensor<2x4xf32>) -> (tensor<8xf32>, tensor<2x4xf32>) {
+  %flat = tensor.collapse_shape %x [[0, 1]] : tensor<2x4xf32> into tensor<8xf32>
+  %0 = iree_linalg_ext.sort dimension(0) outs(%flat : tensor<8xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %less = arith.cmpf olt, %a, %b : f32
+    iree_linalg_ext.yield %less : i1
+  } -> tensor<8xf32>
+  return %0, %x : tensor<8xf32>, tensor<2x4xf32>
+}
+
+// What nothing was written to.
+// CHECK-LABEL: func.func @empty(
+// CHECK-NOT: util.optimization_barrier
+// CHECK: return
+func.func @empty(%x: tensor<4xi64>, %at: tensor<4x1xi32>) -> (tensor<4xi64>, tensor<4xi64>) {
+  %e = tensor.empty() : tensor<4xi64>
+  %0 = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true) ins(%x, %at : tensor<4xi64>, tensor<4x1xi32>)
+      outs(%e : tensor<4xi64>) {
+  ^bb0(%new: i64, %old: i64):
+    iree_linalg_ext.yield %new : i64
+  } -> tensor<4xi64>
+  %1 = iree_linalg_ext.scatter dimension_map = [0] unique_indices(true) ins(%0, %at : tensor<4xi64>, tensor<4x1xi32>)
+      outs(%e : tensor<4xi64>) {
+  ^bb0(%new: i64, %old: i64):
+    iree_linalg_ext.yield %new : i64
+  } -> tensor<4xi64>
+  return %0, %1 : tensor<4xi64>, tensor<4xi64>
+}
