@@ -12,6 +12,8 @@ from .device_code import OPCODES, assembly_parts, spirv_instructions
 # Files that IREE dumps of each dispatch, and for each kind of device code.
 _DEVICE_CODE = {"dispatch": (".mlir",), "asm": (".s",), "ptx": (".ptx",), "isa": (".rocmasm", ".s"), "spirv": (".spv",)}
 
+_EXECUTABLE = re.compile(r"^hal\.executable \w+ @(\w+)", re.M)
+
 
 def device_code(folder: Path, kind: str, dispatch: str | None = None) -> str:
     """The text of the dumped executables of one kind; of one dispatch when it is named, by its name or a part of it.
@@ -26,13 +28,15 @@ def device_code(folder: Path, kind: str, dispatch: str | None = None) -> str:
     texts = {p.stem: _disassemble(p) if p.suffix == ".spv" else p.read_text(errors="replace") for p in found}
     if dispatch is None:
         return "\n".join(texts.values())
-    if kind in ("asm", "ptx", "isa"):
+    if kind == "dispatch":  # files have the module's name in front
+        texts = {m[1] if (m := _EXECUTABLE.search(text)) else name: text for name, text in texts.items()}
+    elif kind in ("asm", "ptx", "isa"):
         texts = {name: part for text in texts.values() for name, part in assembly_parts(text)}
     fitting = [n for n in texts if n == dispatch] or [n for n in texts if dispatch in n]
     if len(fitting) != 1:
         what = "several dispatches are" if fitting else "no dispatch is"
         # A CPU's file also holds the library that is linked in.
-        own = [n for n in texts if re.search(r"_(dispatch|encoding|initializer|hoisted)_", n)]
+        own = [n for n in texts if re.search(r"_(dispatch|product|encoding|initializer|hoisted)_", n)]
         names = "".join(f"\n  {n}" for n in fitting or own or texts)
         raise UsageError(f"{what} called {dispatch!r}:{names}")
     return texts[fitting[0]]
