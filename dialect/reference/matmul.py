@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DTYPES, Array, DType
+from ..enums import GATED
 from ..shapes import blocks
 from .epilogue import Epilogue
 from .packing import unpack
@@ -195,7 +196,9 @@ def scaled_matmul(
     e = Epilogue(**normalize_epilogue(epilogue))
     lhs, rhs = np.asarray(lhs), np.asarray(rhs)
     k = lhs.shape[-2 if lhs_transposed else -1]
-    n_hint = columns_hint(rhs, rhs_dtype, rhs_packing, rhs_scale, e.bias)
+    # Behind a gated activation a bias has half of the columns.
+    bias = None if e.activation in GATED and e.bias_stage == "out" else e.bias
+    n_hint = columns_hint(rhs, rhs_dtype, rhs_packing, rhs_scale, bias)
     a = make_side("lhs", lhs, lhs_dtype, lhs_scale, lhs_zero_point, lhs_zero_mode, "none", lhs_transposed, None,
                   global_scale=lhs_global_scale)  # fmt: skip
     b = make_side("rhs", rhs, rhs_dtype, rhs_scale, rhs_zero_point, rhs_zero_mode, rhs_packing, not rhs_transposed,
