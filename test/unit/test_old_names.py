@@ -14,6 +14,9 @@ from qmlir.dialect.ods import OPS
 from qmlir.dialect.renamed import RENAMED
 from qmlir.errors import UsageError, VerifyError
 
+# Elsewhere in the tests a warning of an old name is an error.
+pytestmark = pytest.mark.filterwarnings("default::DeprecationWarning")
+
 RNG = np.random.default_rng(0)
 F = np.float32
 X, W = RNG.integers(-128, 128, (3, 16)).astype(np.int8), RNG.integers(0, 256, (16, 8)).astype(np.uint8)

@@ -85,7 +85,7 @@ def transposed_product(op: Any) -> Product:
         "input": x.codes, "weight": Tensor.constant(filters, w.codes.dtype), "input_layout": "NCHW",
         "filter_layout": "FCHW", "strides": (1, 1), "dilations": (1, 1),
         "padding": (taps[0] - 1, taps[1] - 1, after[0], after[1]), "groups": 1,
-        "lhs_zero_point": x.zero, "rhs_zero_point": zero,
+        "input_zero_point": x.zero, "weight_zero_point": zero,
     }  # fmt: skip
     assert scale is not None
     return Product("conv2d_q", arguments, x.scale, scale, (x.scale, scale), bias, (*taken(x, w), *nodes), finish)
