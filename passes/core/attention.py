@@ -13,7 +13,7 @@ from ...ir.walk import collect
 from ...kernels.attention import OP, Attention, Tensor, describe, has_body
 from ...kernels.description import Unfit
 from ...targets import resolve
-from ...targets.strategy import Accept, AttentionStrategy, Contraction, Decision, Plan
+from ...targets.strategy import Accept, Contraction, Decision, GroupStrategy, Plan
 from ..base import Pass, State
 
 
@@ -49,7 +49,7 @@ class AttentionPass(Pass):
                     op.erase()
 
 
-def _decide(a: Attention, strategies: Sequence[AttentionStrategy]) -> tuple[Decision, Plan | None]:
+def _decide(a: Attention, strategies: Sequence[GroupStrategy[Attention]]) -> tuple[Decision, Plan | None]:
     """The answers up to the first that accepts. Where none does there is no decision to tell of: what is made of the
     op are products, which are decided about in their turn."""
     kind = str(ir.RankedTensorType(a.q.value.type).element_type)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ...ir.walk import functions
 from ...kernels import code_pooling, pointwise
 from ...targets import resolve
-from ...targets.strategy import Accept
+from ...targets.strategy import GroupStrategy, first_plan
 from ..base import Pass, State
 from .lower.dynamic import ROWS
+
+_Codes = pointwise.Pointwise | code_pooling.CodePooling
 
 
 @dataclass(frozen=True)
@@ -27,10 +31,8 @@ class CodeKernelsPass(Pass):
         strategies = resolve(self.target).codes_strategies()
         if not strategies:
             return
-        for function in module.body.operations:
-            if function.operation.name != "func.func" or not function.operation.regions[0].blocks:
-                continue
-            block = function.operation.regions[0].blocks[0]
+        for function in functions(module):
+            block = function.regions[0].blocks[0]
             for op in [o.operation for o in block.operations]:
                 _take(op, code_pooling.find(op), strategies)
             for op in reversed([o.operation for o in block.operations]):
@@ -46,14 +48,13 @@ class CodeKernelsPass(Pass):
                     op.erase()
 
 
-def _take(op: Any, group: Any, strategies: Any) -> bool:
+def _take(op: Any, group: _Codes | None, strategies: Sequence[GroupStrategy[_Codes]]) -> bool:
     """Whether a kernel does the work of a group, its results that of `op`."""
     if group is None:
         return False
-    for strategy in strategies:
-        answer = strategy.consider(group)
-        if isinstance(answer, Accept):
-            with op.context, op.location:
-                answer.plan.apply(op)
-            return True
-    return False
+    plan = first_plan(strategies, group)
+    if plan is None:
+        return False
+    with op.context, op.location:
+        plan.apply(op)
+    return True

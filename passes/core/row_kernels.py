@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...ir.walk import producer
+from ...ir.walk import functions, producer
 from ...kernels.rows import Rows, find, read_by
 from ...targets import resolve
-from ...targets.strategy import Accept, Plan
+from ...targets.strategy import first_plan
 from ..base import Pass, State
 from .lower.dynamic import ROWS
 
@@ -39,12 +39,10 @@ class RowKernelsPass(Pass):
         strategies = resolve(self.target).rows_strategies()
         if not strategies:
             return
-        for function in module.body.operations:
-            if function.operation.name != "func.func" or not function.operation.regions[0].blocks:
-                continue
-            block = function.operation.regions[0].blocks[0]
+        for function in functions(module):
+            block = function.regions[0].blocks[0]
             for rows in find(block, _LEAST):
-                plan = _plan(rows, strategies)
+                plan = first_plan(strategies, rows)
                 if plan is None or _torn(rows):
                     continue
                 last = _last(rows, block)
@@ -52,14 +50,6 @@ class RowKernelsPass(Pass):
                     continue
                 with last.context, last.location:
                     plan.apply(last)
-
-
-def _plan(rows: Rows, strategies: Any) -> Plan | None:
-    for strategy in strategies:
-        answer = strategy.consider(rows)
-        if isinstance(answer, Accept):
-            return answer.plan
-    return None
 
 
 def _torn(rows: Rows) -> bool:

@@ -23,6 +23,12 @@ def collect(root: Any, *names: str, where: Callable[[Any], object] | None = None
     return found
 
 
+def functions(module: Any) -> list[Any]:
+    """The module's `func.func` that have a body. The list stays as it is when the caller changes the IR."""
+    found = (f.operation for f in module.body.operations)
+    return [f for f in found if f.name == "func.func" and len(f.regions[0].blocks)]
+
+
 def producer(value: Any) -> Any:
     """The operation that makes a value; None for an argument of a block."""
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
@@ -50,8 +56,7 @@ def producer_name(value: Any) -> str:
 def op_counts(module: Any) -> dict[str, int]:
     """How often each op occurs in the functions' bodies, most frequent first; without constants and terminators."""
     counts: Counter[str] = Counter()
-    for f in module.body.operations:
-        if f.operation.name == "func.func" and len(f.operation.regions[0].blocks):
-            counts.update(op.operation.name for block in f.operation.regions[0].blocks for op in block.operations)
+    for f in functions(module):
+        counts.update(op.operation.name for block in f.regions[0].blocks for op in block.operations)
     skipped = ("arith.constant", "func.return", "util.global.load", "util.return")
     return dict(sorted(((n, c) for n, c in counts.items() if n not in skipped), key=lambda x: (-x[1], x[0])))

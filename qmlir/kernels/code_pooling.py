@@ -12,9 +12,8 @@ from ..core.mlir import arith, ir
 from ..ir import build
 from ..ir.walk import behind, made_by
 from .bodies import scalar_constant
+from .group import KEPT_APART
 from .pointwise import Pointwise, evaluated, meaning, sizes_of
-
-_HIDDEN = ("flow.tensor.tie_shape", "util.optimization_barrier")
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def find(op: Any) -> CodePooling | None:
     if init is None or (np.array(op.attributes["dilations"]) != 1).any():
         return None
     low, high, least = [0, 0], [0, 0], float(init.value)
-    x = behind(x, *_HIDDEN)
+    x = behind(x, *KEPT_APART)
     if (pad := made_by(x, "tensor.pad")) is not None:
         before, after = (list(pad.attributes[n]) for n in ("static_low", "static_high"))
         end = list(pad.regions[0].blocks[0].operations)[-1].operation
@@ -63,7 +62,7 @@ def find(op: Any) -> CodePooling | None:
         if value is None or len(pad.operands) > 1 or any([*before[:2], *after[:2]]) or min(*before, *after) < 0:
             return None
         low, high, least = before[2:], after[2:], max(least, float(value.value))
-        x = behind(pad.operands[0], *_HIDDEN)
+        x = behind(pad.operands[0], *KEPT_APART)
     numbers = meaning(x)
     if numbers is None or sizes_of(numbers.leaves[0].value) != sizes_of(x):
         return None
@@ -110,7 +109,7 @@ def replace(pooling: CodePooling, codes: Any) -> None:
 def _sources(op: Any) -> list[Any]:
     """What the pooling reads through, last first: barriers stay where nothing removes them."""
     found, value = [], op.operands[0]
-    while (made := made_by(value, "tensor.pad", *_HIDDEN)) is not None:
+    while (made := made_by(value, "tensor.pad", *KEPT_APART)) is not None:
         found.append(made)
         value = made.operands[0]
     return found
@@ -118,16 +117,13 @@ def _sources(op: Any) -> list[Any]:
 
 def _cloned(operations: Sequence[Any], known: dict[Any, Any]) -> Any:
     """A body's ops on scalars at the insertion point; the yielded value."""
-    for each in operations:
-        op = each.operation
-        operands = [known[v] if v in known else _constant(v) for v in op.operands]
-        if op.name == "linalg.yield":
-            return operands[0]
-        attributes = {a if isinstance(a, str) else a.name: None for a in op.attributes}
-        made = ir.Operation.create(op.name, results=[r.type for r in op.results], operands=operands,
-                                   attributes={name: op.attributes[name] for name in attributes})  # fmt: skip
+    *steps, end = [o.operation for o in operations]
+    for op in steps:
+        made = op.clone(ir.InsertionPoint.current)
+        for i, operand in enumerate(op.operands):
+            made.operands[i] = known[operand] if operand in known else _constant(operand)
         known.update(zip(op.results, made.results, strict=True))
-    raise AssertionError("a body without a yield")
+    return known[end.operands[0]] if end.operands[0] in known else _constant(end.operands[0])
 
 
 def _constant(value: Any) -> Any:

@@ -11,7 +11,11 @@ from ..core.mlir import ir
 from ..ir.build import INDEXED_READS, ONE_ROW, PADDED_SUMS, POOLED, SMALL_GATHER
 
 if TYPE_CHECKING:
-    from .strategy import AttentionStrategy, CodesStrategy, RowsStrategy, Strategy
+    from ..kernels.attention import Attention
+    from ..kernels.code_pooling import CodePooling
+    from ..kernels.pointwise import Pointwise
+    from ..kernels.rows import Rows
+    from .strategy import GroupStrategy, Strategy
 
 # Reasons for a fusion barrier that only the targets that name them have.
 BARRIERS = frozenset({INDEXED_READS, ONE_ROW, PADDED_SUMS, POOLED, SMALL_GATHER})
@@ -105,24 +109,23 @@ class Target:
         build: Callable[[Target], tuple[Strategy, ...]] = module.strategies
         return build(self)
 
-    def attention_strategies(self) -> tuple[AttentionStrategy, ...]:
-        """Kernels for attention, best first; none for a target whose module says nothing of them."""
-        module = importlib.import_module(f".{self.backend}.strategies", __package__)
-        build: Callable[[Target], tuple[AttentionStrategy, ...]] = getattr(module, "attention_strategies", lambda _: ())
-        return build(self)
+    def attention_strategies(self) -> tuple[GroupStrategy[Attention], ...]:
+        """Kernels for attention, best first. What none accepts is decomposed (`qmlir-attention`)."""
+        return self._kernels("attention_strategies")
 
-    def rows_strategies(self) -> tuple[RowsStrategy, ...]:
-        """Kernels for rows, best first; none for a target whose module says nothing of them."""
-        module = importlib.import_module(f".{self.backend}.strategies", __package__)
-        build: Callable[[Target], tuple[RowsStrategy, ...]] = getattr(module, "rows_strategies", lambda _: ())
-        return build(self)
+    def rows_strategies(self) -> tuple[GroupStrategy[Rows], ...]:
+        """Kernels for elementwise ops and reductions along rows, best first. What none accepts stays
+        (`qmlir-row-kernels`)."""
+        return self._kernels("rows_strategies")
 
-    def codes_strategies(self) -> tuple[CodesStrategy, ...]:
-        """Kernels from codes to codes, best first; none for a target whose module says nothing of
-        them."""
-        module = importlib.import_module(f".{self.backend}.strategies", __package__)
-        build: Callable[[Target], tuple[CodesStrategy, ...]] = getattr(module, "codes_strategies", lambda _: ())
-        return build(self)
+    def codes_strategies(self) -> tuple[GroupStrategy[Pointwise | CodePooling], ...]:
+        """Kernels from codes to codes, best first. What none accepts stays (`qmlir-code-kernels`)."""
+        return self._kernels("codes_strategies")
+
+    def _kernels(self, kind: str) -> tuple[Any, ...]:
+        """What a function of the backend's `strategies` gives; nothing where it has no such function."""
+        build = getattr(importlib.import_module(f".{self.backend}.strategies", __package__), kind, None)
+        return () if build is None else tuple(build(self))
 
     def attach(self, module: Any) -> None:
         """Set `hal.device.targets` on an `ir.Module`; nothing to do where flags describe the target."""

@@ -10,18 +10,12 @@ Targets know this module and the dialect, never the passes; passes know targets 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ..core.spelling import did_you_mean
 from ..errors import Diagnostic, PassError, UsageError
-
-if TYPE_CHECKING:
-    from ..kernels.attention import Attention
-    from ..kernels.code_pooling import CodePooling
-    from ..kernels.pointwise import Pointwise
-    from ..kernels.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -111,31 +105,23 @@ class Strategy(Protocol):
     def consider(self, contraction: Contraction) -> Accept | Decline: ...
 
 
-class AttentionStrategy(Protocol):
-    """A kernel for attention. What none accepts is decomposed (`qmlir-attention`)."""
+_Group = TypeVar("_Group")
+_Read = TypeVar("_Read", contravariant=True)
+
+
+class GroupStrategy(Protocol[_Read]):
+    """A kernel for a group of operations that is no contraction: an attention, rows, codes."""
 
     @property
     def name(self) -> str: ...
 
-    def consider(self, attention: Attention) -> Accept | Decline: ...
+    def consider(self, group: _Read, /) -> Accept | Decline: ...
 
 
-class RowsStrategy(Protocol):
-    """A kernel for elementwise ops and reductions along rows. What none accepts stays (`qmlir-row-kernels`)."""
-
-    @property
-    def name(self) -> str: ...
-
-    def consider(self, rows: Rows) -> Accept | Decline: ...
-
-
-class CodesStrategy(Protocol):
-    """A kernel from codes to codes: elementwise ops, poolings. What none accepts stays (`qmlir-code-kernels`)."""
-
-    @property
-    def name(self) -> str: ...
-
-    def consider(self, group: Pointwise | CodePooling) -> Accept | Decline: ...
+def first_plan(strategies: Iterable[GroupStrategy[_Group]], group: _Group) -> Plan | None:
+    """The plan of the first strategy that accepts a group; None where none does."""
+    answers = (strategy.consider(group) for strategy in strategies)
+    return next((answer.plan for answer in answers if isinstance(answer, Accept)), None)
 
 
 @dataclass(frozen=True)

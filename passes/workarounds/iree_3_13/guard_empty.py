@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from ....core.mlir import arith, func, ir, passmanager, scf, tensor
 from ....ir.build import index
 from ....ir.signature import NAME
-from ....ir.walk import collect
+from ....ir.walk import collect, functions
 from ...base import Pass, State
 from ...core.lower.blocks import assert_that
 
@@ -35,10 +35,8 @@ class GuardEmptyPass(Pass):
     summary: ClassVar[str] = "answer calls with an empty axis without a dispatch"
 
     def run(self, module: Any, state: State) -> None:
-        for op in list(module.body.operations):
-            operation = op.operation
-            if operation.name != "func.func" or not operation.regions[0].blocks:
-                continue
+        for operation in functions(module):
+            op = operation.opview
             private = "sym_visibility" in operation.attributes
             _fold_static(op)
             results = ir.FunctionType(ir.TypeAttr(operation.attributes["function_type"]).value).results

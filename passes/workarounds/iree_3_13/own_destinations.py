@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 from ....core.mlir import arith, ir, util
 from ....ir.build import mapped
 from ....ir.walk import collect, producer
+from ....kernels.group import KEPT_APART
 from ...base import Pass, State
 
 # The same memory by another shape.
 _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor.extract_slice", "tensor.reshape",
-          "flow.tensor.reshape", "flow.tensor.tie_shape", "util.optimization_barrier")  # fmt: skip
+          "flow.tensor.reshape", *KEPT_APART)  # fmt: skip
 
 
 @dataclass(frozen=True)

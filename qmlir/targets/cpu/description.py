@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from ...ir.build import PADDED_SUMS
 from ..base import COMPILED, FLOAT8, FUSE_ROWS, Device, Target, decode_pass
+from ..strategy import Decline
 
 # The limit on stack allocations is raised from 32 KiB because epilogues of large tiles need more, to the size of the
 # stacks of the task system's threads (IREE takes powers of two only).
@@ -14,6 +15,12 @@ _FLAGS = (
     "--iree-hal-local-target-device-backends=llvm-cpu",
     "--iree-llvmcpu-stack-allocation-limit=131072",
 )
+
+
+def lacks(target: Target, *alternatives: Collection[str]) -> Decline | None:
+    """A refusal of a CPU that has none of the sets of features whole; it names what is missing of the nearest."""
+    missing = min((sorted(set(needed) - set(target.cpu_features)) for needed in alternatives), key=len)
+    return Decline(f"{target.spelling} lacks {', '.join(missing)}", "name a CPU that has it") if missing else None
 
 
 def flags_for(features: Collection[str]) -> tuple[str, ...]:

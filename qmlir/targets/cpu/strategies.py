@@ -8,12 +8,12 @@ one core of a Zen 5: 3x3, 56x56, 64 -> 64 channels, 58 ms as a convolution and 2
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base import Target
 from ..im2col import Im2colStrategy
 from ..stock import StockStrategy
-from ..strategy import AttentionStrategy, CodesStrategy, Contraction, Knob, RowsStrategy, Strategy
+from ..strategy import Contraction, GroupStrategy, Knob, Strategy
 from ..widened import WidenedStrategy
 from .kernels import float_micro, micro
 from .kernels.attention import REGISTERS
@@ -21,6 +21,12 @@ from .kernels.attention_strategy import AttentionStrategy as Kernel
 from .kernels.float_micro import Bf16
 from .kernels.rows import LANES
 from .kernels.strategy import Bf16Strategy, ConvolutionStrategy, DepthwiseStrategy, KernelStrategy, WeightOnlyStrategy
+
+if TYPE_CHECKING:
+    from ...kernels.attention import Attention
+    from ...kernels.code_pooling import CodePooling
+    from ...kernels.pointwise import Pointwise
+    from ...kernels.rows import Rows
 
 
 def instruction(target: Target, c: Contraction) -> str:
@@ -78,12 +84,12 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     )
 
 
-def attention_strategies(target: Target) -> tuple[AttentionStrategy, ...]:
+def attention_strategies(target: Target) -> tuple[GroupStrategy[Attention], ...]:
     """Kernels for attention, best first."""
     return tuple(Kernel(target, registers) for registers in REGISTERS)
 
 
-def codes_strategies(target: Target) -> tuple[CodesStrategy, ...]:
+def codes_strategies(target: Target) -> tuple[GroupStrategy[Pointwise | CodePooling], ...]:
     """Kernels from codes to codes, best first."""
     from .kernels.pointwise import PointwiseStrategy
     from .kernels.pooling import PoolingStrategy
@@ -91,7 +97,7 @@ def codes_strategies(target: Target) -> tuple[CodesStrategy, ...]:
     return (*(PointwiseStrategy(target, lanes) for lanes in LANES), PoolingStrategy(target))
 
 
-def rows_strategies(target: Target) -> tuple[RowsStrategy, ...]:
+def rows_strategies(target: Target) -> tuple[GroupStrategy[Rows], ...]:
     """Kernels for rows, best first."""
     from .kernels.rows_strategy import RowsStrategy as Kernel
 

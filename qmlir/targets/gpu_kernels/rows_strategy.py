@@ -88,7 +88,7 @@ class RowsStrategy:
     name: str = "rows"
 
     def consider(self, rows: Rows) -> Accept | Decline:
-        """See `strategy.RowsStrategy`."""
+        """See `strategy.GroupStrategy`."""
         for kind in _stored(rows):
             if str(kind) not in _STORED:
                 return Decline(f"it reads or makes {kind}", f"one of {', '.join(_STORED)}")

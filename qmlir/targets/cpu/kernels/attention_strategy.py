@@ -11,6 +11,7 @@ from ....kernels.attention import Attention, scale_of
 from ....kernels.outline import function_of, once, unused_name
 from ...base import Target
 from ...strategy import Accept, Decline, Estimate
+from ..description import lacks
 from ..threads.program import team_of
 from .attention import AttentionKernel, Registers, stack_fits
 
@@ -67,10 +68,9 @@ class AttentionStrategy:
         return self.registers.name
 
     def consider(self, attention: Attention) -> Accept | Decline:
-        """See `strategy.AttentionStrategy`."""
-        missing = self.registers.features - set(self.target.cpu_features)
-        if missing:
-            return Decline(f"{self.target.spelling} lacks {', '.join(sorted(missing))}", "name a CPU that has it")
+        """See `strategy.GroupStrategy`."""
+        if declined := lacks(self.target, self.registers.features):
+            return declined
         kinds = {str(ir.RankedTensorType(t.value.type).element_type) for t in attention.tensors}
         if kinds != {"f32"}:
             return Decline(f"it is of {', '.join(sorted(kinds))}", "queries, keys, values and mask of f32")

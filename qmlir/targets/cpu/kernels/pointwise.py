@@ -18,6 +18,7 @@ from ....kernels.outline import function_of, once, unused_name
 from ....kernels.pointwise import Evaluated, Pointwise, Read, divides_by, enumerable, evaluated, sizes_of
 from ...base import Target
 from ...strategy import Accept, Decline, Estimate
+from ..description import lacks
 from ..threads.program import team_of
 from . import emit as e
 from .chunks import Chunked, executable
@@ -43,12 +44,11 @@ class PointwiseStrategy:
         return self.lanes.name.replace("rows", "pointwise")
 
     def consider(self, group: Pointwise | CodePooling) -> Accept | Decline:
-        """See `strategy.CodesStrategy`."""
+        """See `strategy.GroupStrategy`."""
         if not isinstance(group, Pointwise):
             return Decline("not elementwise")
-        missing = self.lanes.features - set(self.target.cpu_features)
-        if missing:
-            return Decline(f"{self.target.spelling} lacks {', '.join(sorted(missing))}", "name a CPU that has it")
+        if declined := lacks(self.target, self.lanes.features):
+            return declined
         if None in group.shape[1:]:
             return Decline("an axis other than the first is dynamic", "sizes that are known")
         if 0 in group.shape:

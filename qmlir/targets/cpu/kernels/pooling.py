@@ -14,6 +14,7 @@ from ....kernels.outline import function_of, once, unused_name
 from ....kernels.pointwise import Pointwise, sizes_of
 from ...base import Target
 from ...strategy import Accept, Decline, Estimate
+from ..description import lacks
 from ..threads.program import team_of
 from . import emit as e
 from .chunks import Chunked, executable
@@ -36,12 +37,11 @@ class PoolingStrategy:
         return "pooling-avx512"
 
     def consider(self, group: Pointwise | CodePooling) -> Accept | Decline:
-        """See `strategy.CodesStrategy`."""
+        """See `strategy.GroupStrategy`."""
         if not isinstance(group, CodePooling):
             return Decline("no pooling")
-        missing = LANES[0].features - set(self.target.cpu_features)
-        if missing:
-            return Decline(f"{self.target.spelling} lacks {', '.join(sorted(missing))}", "name a CPU that has it")
+        if declined := lacks(self.target, LANES[0].features):
+            return declined
         channels = sizes_of(group.codes)[1]
         if channels is None or 0 in sizes_of(group.op.results[0]):
             return Decline("dynamic channels, or no elements")

@@ -11,6 +11,7 @@ from ....kernels.outline import function_of, once, unused_name
 from ....kernels.rows import NARROW, WIDE, Rows
 from ...base import Target
 from ...strategy import Accept, Decline, Estimate
+from ..description import lacks
 from ..threads.program import team_of
 from .rows import Lanes, RowsKernel, dynamic_axes, stack_fits
 
@@ -69,10 +70,9 @@ class RowsStrategy:
         return self.lanes.name
 
     def consider(self, rows: Rows) -> Accept | Decline:
-        """See `strategy.RowsStrategy`."""
-        missing = self.lanes.features - set(self.target.cpu_features)
-        if missing:
-            return Decline(f"{self.target.spelling} lacks {', '.join(sorted(missing))}", "name a CPU that has it")
+        """See `strategy.GroupStrategy`."""
+        if declined := lacks(self.target, self.lanes.features):
+            return declined
         if rows.space.width < self.lanes.lanes:
             return Decline(f"rows of {rows.space.width}", f"rows of {self.lanes.lanes} elements")
         if not stack_fits(rows):

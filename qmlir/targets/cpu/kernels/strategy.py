@@ -21,6 +21,7 @@ from ....kernels.weights import constant_bytes, known
 from ...base import Target
 from ...im2col import convolution_as_matmul
 from ...strategy import Accept, Contraction, Decline, Estimate, Knob, confirmed
+from ..description import lacks
 from ..threads.program import team_of
 from .depthwise import CHANNELS
 from .forecast import nanoseconds_of
@@ -211,11 +212,7 @@ class ProductStrategy(ABC):
 
     def lacks(self) -> Decline | None:
         """A refusal where the target has not the instructions."""
-        have = set(self.target.cpu_features)
-        if any(needed <= have for needed in self.micro.features):
-            return None
-        missing = min((sorted(needed - have) for needed in self.micro.features), key=len)
-        return Decline(f"{self.target.spelling} lacks {', '.join(missing)}", "name a CPU that has it")
+        return lacks(self.target, *self.micro.features)
 
     @abstractmethod
     def unlike(self, contraction: Contraction) -> Decline | None:
