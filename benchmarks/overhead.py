@@ -93,9 +93,10 @@ def sizes_overhead(count: int) -> dict[str, Any]:
     named = qmlir.ops.scaled_matmul.compile(
         T((None, 256), "i8"), weight, lhs_scale=T((None, 1), "f32"), rhs_scale=scale
     )
-    signature = named.manifest["functions"]["main"]
-    inputs = [{**i, "shape": [None if isinstance(s, str) else s for s in i["shape"]]} for i in signature["inputs"]]
-    nameless = replace(named, manifest={**named.manifest, "functions": {"main": {**signature, "inputs": inputs}}})
+    signature = named.manifest.functions["main"]
+    shapes = [tuple(None if isinstance(size, str) else size for size in s.shape) for _, s in signature.inputs]
+    inputs = tuple((n, replace(s, shape=shape)) for (n, s), shape in zip(signature.inputs, shapes, strict=True))
+    nameless = replace(named, manifest=replace(named.manifest, functions={"main": replace(signature, inputs=inputs)}))
     arrays = (np.ones((1, 256), np.int8), np.ones((1, 1), np.float32))
     calls = [qmlir.load(a, device="local-sync").main for a in (named, nameless)]
     timers = [timeit.Timer(lambda f=f: f(*arrays), timer=time.process_time) for f in calls]

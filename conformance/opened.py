@@ -127,7 +127,7 @@ class Opened:
             start = time.perf_counter()
             self._number = _SERVER.open(saved, options)
             self.seconds += time.perf_counter() - start
-        weakref.finalize(self, _SERVER.release, self._number, str(artifact.manifest["driver"]))
+        weakref.finalize(self, _SERVER.release, self._number, artifact.manifest.driver)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):

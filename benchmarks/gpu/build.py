@@ -92,9 +92,9 @@ class Folder:
         (self.path / name).write_bytes(lzma.compress(artifact.vmfb, preset=6))
         return {
             "file": name,
-            "driver": artifact.manifest["driver"],
+            "driver": artifact.manifest.driver,
             "draw": constants(artifact.vmfb),
-            "strategies": [s["chosen"] for s in artifact.manifest["strategies"]],
+            "strategies": [s["chosen"] for s in artifact.manifest.strategies],
             "inputs": [{"name": n, "dtype": s.dtype} for n, s in artifact.functions["main"].inputs],
             "outputs": [s.dtype for s in artifact.functions["main"].outputs],
         }

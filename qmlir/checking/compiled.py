@@ -35,7 +35,7 @@ class Compiled:
         if function not in artifact.functions:
             raise UsageError(f"the program has no function {function!r}; it has {', '.join(artifact.functions)}")
         self.signature: Signature = artifact.functions[function]
-        self.roles: list[Role] = list(artifact.manifest.get("arguments", {}).get(function, []))
+        self.roles: list[Role] = list(artifact.manifest.arguments.get(function, []))
         self._make, self._options = make, options
 
     def run(self, arguments: Sequence[Array]) -> list[Array]:
@@ -67,7 +67,7 @@ class Compiled:
 
 def _call(artifact: Artifact, function: str, arguments: Sequence[Array], emulate: Emulate) -> list[Array]:
     # One thread: what is compared is the values, and a fault is to repeat itself.
-    driver = str(artifact.manifest["driver"])
+    driver = artifact.manifest.driver
     device = "local-sync" if driver == "local-task" and emulate is None else None
     program = runtime.load(artifact, device=device, emulate=emulate or False)
     try:

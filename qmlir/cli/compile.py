@@ -90,14 +90,14 @@ def _compile(args: argparse.Namespace) -> int:
     if args.verbose:
         from ..compiler.explanation import of_manifest
 
-        passes = artifact.manifest["pipeline"].replace(",", ", ")
+        passes = artifact.manifest.pipeline.replace(",", ", ")
         print(wrapped(f"passes: {passes}\n{of_manifest(artifact.manifest).text(width())}"), file=sys.stderr)
     imported = artifact.import_report
     with publishing():
         artifact.save(output)
         published()
     if args.json:
-        print(json.dumps(artifact.manifest, indent=2))
+        print(json.dumps(artifact.manifest.to_json(), indent=2))
     elif not args.quiet:
         seconds = time.perf_counter() - start
         print(f"{output}: {artifact.target}, {len(artifact.vmfb):,} bytes, {seconds:.2f} s")

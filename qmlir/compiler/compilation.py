@@ -104,7 +104,7 @@ def compile_built(build: Callable[[Any], Any], target: Target, options: Options,
     """Compile what `build(context)` makes. `key` is its cache key, None to leave the cache alone."""
 
     def made() -> bytes:
-        return run_compiler(build, target, options).vmfb
+        return run_compiler(build, target, options)
 
     def fresh() -> bytes:
         return made() if options.limits is None else in_fork(made, options.limits)

@@ -17,6 +17,7 @@ from ..passes.base import State
 from ..passes.core.select import SelectPass
 from ..report import html
 from ..runtime.artifact import Artifact
+from ..runtime.manifest import Manifest
 from ..targets import resolve
 from ..targets.strategy import answer_text, shape_text
 from .options import Options
@@ -152,13 +153,9 @@ def explain_built(build: Callable[[Any], Any], target: Target, options: Options)
     )
 
 
-def of_manifest(manifest: Mapping[str, Any]) -> Explanation:
+def of_manifest(manifest: Manifest) -> Explanation:
     """What was decided when an artifact was compiled."""
-    return Explanation(
-        str(manifest["target"]),
-        tuple(manifest.get("strategies", ())),
-        tuple(Diagnostic(**n) for n in manifest.get("notes", ())),
-    )
+    return Explanation(manifest.target, tuple(manifest.strategies), tuple(manifest.notes))
 
 
 def op_names(module: Any) -> dict[str, str]:

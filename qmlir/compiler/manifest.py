@@ -16,6 +16,7 @@ from ..ir.walk import op_counts
 from ..kernels.at_load import taken_out
 from ..passes.core.bake_parameters import named_parameters, parameter_scopes
 from ..runtime.artifact import MANIFEST_KEY
+from ..runtime.manifest import Manifest
 from ..runtime.packed import SCOPE, to_text
 from ..targets import Target
 from .invocation import invoke
@@ -46,7 +47,7 @@ def work_of(strategies: list[dict[str, Any]]) -> int | None:
     return total
 
 
-def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
+def describe(module: Any, target: Target, options: Options) -> Manifest:
     """The manifest but for what the passes find out."""
     functions = function_signatures(module)
     if not functions:
@@ -59,21 +60,21 @@ def describe(module: Any, target: Target, options: Options) -> dict[str, Any]:
         raise UsageError(
             f"the program has no parameters of scope {unused[0]!r}; its scopes: {', '.join(scopes) or 'none'}"
         )
-    return {
-        "qmlir": __version__,
-        "iree": compiler_version(),
-        "target": target.spelling,
-        "capabilities": target.capabilities(),
-        "driver": target.driver,
-        "cpu_features": list(target.cpu_features),
-        "functions": {name: s.to_json() for name, s in functions.items()},
-        "arguments": roles(module),
-        "ops": op_counts(module),
-        "schemes": schemes(module),
-        "parameters": scopes if kept else [],
-        "parameter_types": named_parameters(module) if kept else [],
-        "source": options.origin,
-    }
+    return Manifest(
+        qmlir=__version__,
+        iree=compiler_version(),
+        target=target.spelling,
+        capabilities=target.capabilities(),
+        driver=target.driver,
+        cpu_features=list(target.cpu_features),
+        functions=functions,
+        arguments=roles(module),
+        ops=op_counts(module),
+        schemes=schemes(module),
+        parameters=list(scopes) if kept else [],
+        parameter_types=named_parameters(module) if kept else [],
+        source=None if options.origin is None else dict(options.origin),
+    )
 
 
 def packer_text(module: Any, compiler: Any, target: Target, options: Options) -> str | None:
@@ -81,13 +82,13 @@ def packer_text(module: Any, compiler: Any, target: Target, options: Options) ->
     packer = taken_out(module, SCOPE)
     if packer is None:
         return None
-    attach_manifest(packer, {**describe(packer, target, options), "strategies": []})
+    attach_manifest(packer, describe(packer, target, options))
     return to_text(invoke(compiler, packer))
 
 
-def attach_manifest(module: Any, manifest: dict[str, Any]) -> None:
+def attach_manifest(module: Any, manifest: Manifest) -> None:
     """Store the manifest as a reflection attribute of the first public function."""
     f = public_functions(module)[0]
     f.attributes["iree.reflection"] = ir.DictAttr.get(
-        {MANIFEST_KEY: ir.StringAttr.get(json.dumps(manifest, separators=(",", ":")))}
+        {MANIFEST_KEY: ir.StringAttr.get(json.dumps(manifest.to_json(), separators=(",", ":")))}
     )

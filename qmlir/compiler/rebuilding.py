@@ -38,7 +38,7 @@ def rebuilder(artifact: Artifact, read_outside: bool = False) -> Callable[[str, 
         ArtifactError: the manifest asks for what qmlir declares nowhere.
         UsageError: the source was no file, is gone, has changed, or lies outside.
     """
-    origin = artifact.manifest.get("source")
+    origin = artifact.manifest.source
     if not isinstance(origin, Mapping):
         raise UsageError("the program was compiled from memory, and its source is not kept; compile it again")
     name = str(artifact.path or "the program")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from ..passes.base import State
 from ..passes.core.guard import GuardPass
 from ..passes.core.verify import VerifyPass
 from ..passes.pipeline import Pipeline
-from ..spec import Signature
 from ..targets import Target
 from .helper import attach_helper
 from .invocation import invoke
@@ -33,12 +30,6 @@ from .stages import STAGES, default_pipeline, stage_pipeline
 AfterStage = Callable[[str, Any], None]
 
 
-@dataclass
-class Compiled:
-    vmfb: bytes
-    manifest: dict[str, Any]
-
-
 def run_compiler(
     build: Callable[[Any], Any],
     target: Target,
@@ -48,11 +39,11 @@ def run_compiler(
     after: AfterStage | None = None,
     code: Path | None = None,
     state: State | None = None,
-) -> Compiled:
-    """Build, run our passes, run IREE.
+) -> bytes:
+    """Build, run our passes, run IREE: the `.vmfb`.
 
     Args:
-        until: stop after this level (the result's vmfb is empty then).
+        until: stop after this level; the result is empty then.
         after: called with each level's name and module.
         code: folder for the device code.
         state: where the passes leave what they find out; also what they had found when one of them fails.
@@ -84,7 +75,7 @@ def run_compiler(
         if dump is not None or after is not None:
             done(options.start, module)
         if until == options.start:
-            return Compiled(b"", {})
+            return b""
         state = state or State()
         state.parameters = parameter_loader(options)
         report = build.report if isinstance(build, ImportedSource) else None
@@ -106,31 +97,31 @@ def run_compiler(
                     refuse_notes(state.notes)
                 done(level, module)
                 if level == until:
-                    return Compiled(b"", manifest)
+                    return b""
         if until is not None:
-            return Compiled(b"", manifest)
+            return b""
         if report is not None:
-            manifest["import"] = report.to_json()
-        manifest["pipeline"] = text
-        manifest["notes"] = [dataclasses.asdict(n) for n in state.notes]
-        manifest["strategies"] = [d.summary() for d in state.decisions]
+            manifest.import_report = report.to_json()
+        manifest.pipeline = text
+        manifest.notes = list(state.notes)
+        manifest.strategies = [d.summary() for d in state.decisions]
         # A program that comes configured has had its contractions chosen before: how many there are is not known.
-        manifest["work"] = work_of(manifest["strategies"]) if options.start != "configured" else None
-        manifest["task_work"] = work_of(for_tasks(manifest["strategies"])) if options.start != "configured" else None
-        if manifest["driver"].startswith("local"):
-            manifest["borrowed"] = borrowed(module)
-        assert_sizes(module, {name: Signature.from_json(f) for name, f in manifest["functions"].items()})
-        manifest["has_state"] = has_state(module)
+        manifest.work = work_of(manifest.strategies) if options.start != "configured" else None
+        manifest.task_work = work_of(for_tasks(manifest.strategies)) if options.start != "configured" else None
+        if manifest.driver.startswith("local"):
+            manifest.borrowed = borrowed(module)
+        assert_sizes(module, manifest.functions)
+        manifest.has_state = has_state(module)
         drop_attributes(module)
         if options.keep_parameters == "mapped":
-            manifest["packer"] = packer_text(module, compiler, target, options)
+            manifest.packer = packer_text(module, compiler, target, options)
         attach_manifest(module, manifest)
         attach_helper(module, _compile_helper, cached=options.cache)
-        return Compiled(invoke(compiler, module, target.source_passes, target.code_passes), manifest)
+        return invoke(compiler, module, target.source_passes, target.code_passes)
 
 
 def _compile_helper(build: Callable[[Any], Any], target: Target) -> bytes:
-    return run_compiler(build, target, Options()).vmfb
+    return run_compiler(build, target, Options())
 
 
 def _make_folder(path: Path) -> None:

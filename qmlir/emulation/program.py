@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -95,14 +95,13 @@ class Emulated:
             self.options.progress(sum(c.total for _, c in self.kernels) + instructions)
 
 
-def emulated(manifest: Mapping[str, Any], options: Emulation) -> Emulated:
-    """The emulated device that a program is for.
+def emulated(spelling: str, options: Emulation) -> Emulated:
+    """The emulated device of the target that a program is for.
 
     Raises:
         TargetError: a target that is not emulated, or a process with the vendor's driver.
         UsageError: a part is missing that `qmlir[emulate]` installs.
     """
-    spelling = str(manifest["target"])
     kind = spelling.partition(":")[0]
     if kind == "cpu":
         raise TargetError(f"the program is for {spelling}, which needs no emulated device: load it without emulate")

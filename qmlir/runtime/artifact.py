@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import qmlir
 
@@ -25,7 +24,7 @@ from ..errors import ArtifactError, Diagnostic
 from ..signing import check_digest
 from ..spec import Signature
 from .inspection import of_artifact
-from .manifest import check_manifest
+from .manifest import Manifest
 
 MANIFEST_KEY = "qmlir.manifest"
 
@@ -35,28 +34,28 @@ class Artifact:
     """What `qmlir.compile` returns."""
 
     vmfb: bytes = field(repr=False)
-    manifest: dict[str, Any] = field(repr=False)
+    manifest: Manifest = field(repr=False)
     path: Path | None = None
     # Compiles the same source again for the text of a level, or of one dispatch of it.
     rebuild: Callable[[str, str | None], str] | None = field(default=None, repr=False, compare=False)
 
     @property
     def target(self) -> str:
-        return str(self.manifest["target"])
+        return self.manifest.target
 
     @property
     def functions(self) -> dict[str, Signature]:
-        return {name: Signature.from_json(f) for name, f in self.manifest["functions"].items()}
+        return dict(self.manifest.functions)
 
     @property
     def notes(self) -> list[Diagnostic]:
         """What the compiler had to say of the program: parts that are known to be slow on the target."""
-        return [Diagnostic(**n) for n in self.manifest.get("notes", [])]
+        return list(self.manifest.notes)
 
     @property
     def import_report(self) -> dict[str, list[dict[str, str]]] | None:
         """What the front end raised, fused and left, with reasons; None for MLIR."""
-        return self.manifest.get("import")
+        return self.manifest.import_report
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the `.vmfb`, all of it or nothing. Raises UsageError when the place cannot be written."""
@@ -132,7 +131,7 @@ def check_container(data: bytes, name: str) -> None:
         raise ArtifactError(f"{name} is no .vmfb: it is an archive without a module")
 
 
-def read_manifest(data: bytes, name: str) -> dict[str, Any]:
+def read_manifest(data: bytes, name: str) -> Manifest:
     """The manifest inside a `.vmfb`."""
     text = reflection(data, name, MANIFEST_KEY)
     if text is None:
@@ -141,4 +140,4 @@ def read_manifest(data: bytes, name: str) -> dict[str, Any]:
         manifest = json.loads(text)
     except ValueError:
         raise ArtifactError(f"{name} is damaged: its manifest is no JSON") from None
-    return check_manifest(manifest, name)
+    return Manifest.from_json(manifest, name)

@@ -59,7 +59,7 @@ class Function:
             (a.argument, a.axis, a.other, a.other_axis, None if a.size.plain else a.size) for a in signature.agreements
         )
         self._local = program.device_driver.startswith("local")
-        self._borrowed = frozenset(program.manifest.get("borrowed", {}).get(name, ()) if self._local else ())
+        self._borrowed = frozenset(program.manifest.borrowed.get(name, ()) if self._local else ())
         self.__doc__ = f"{name}{signature}"
 
     def __repr__(self) -> str:

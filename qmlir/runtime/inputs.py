@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ Role = Mapping[str, Any]
 
 
 def make(
-    signature: Signature, given: list[Role] | None = None, *, size: int = 4, seed: int = 0,
+    signature: Signature, given: Sequence[Role] | None = None, *, size: int = 4, seed: int = 0,
     sizes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> list[Array]:  # fmt: skip
     """An array for each argument.

@@ -13,7 +13,7 @@ from ..report import html
 from ..signing import digest
 from ..targets.cpu.host import missing_features
 from ..targets.strategy import facts_text, shape_text
-from .manifest import scheme_text
+from .manifest import Manifest, scheme_text
 
 if TYPE_CHECKING:
     from .artifact import Artifact
@@ -61,37 +61,36 @@ def of_artifact(artifact: Artifact) -> Inspection:
     manifest = artifact.manifest
     with zipfile.ZipFile(io.BytesIO(artifact.vmfb)) as archive:
         parts = {entry.filename: entry.file_size for entry in archive.infolist()}
-    origin = manifest.get("source") or {}
-    return Inspection({
+        return Inspection({
         "name": str(artifact.path or "compiled program"),
         "bytes": len(artifact.vmfb),
         "sha256": digest(artifact.vmfb),
         "parts": parts,
-        "target": manifest["target"],
+        "target": manifest.target,
         "needs": _needs(manifest),
-        "versions": {"qmlir": manifest.get("qmlir", "?"), "iree": manifest.get("iree", "?")},
+        "versions": {"qmlir": manifest.qmlir, "iree": manifest.iree},
         "functions": {name: str(s) for name, s in artifact.functions.items()},
-        "ops": manifest.get("ops", {}),
-        "schemes": manifest.get("schemes", []),
-        "parameters": manifest.get("parameter_types", []),
-        "strategies": manifest.get("strategies", []),
-        "pipeline": manifest.get("pipeline", ""),
+        "ops": manifest.ops,
+        "schemes": manifest.schemes,
+        "parameters": manifest.parameter_types,
+        "strategies": manifest.strategies,
+        "pipeline": manifest.pipeline,
         "notes": [str(n) for n in artifact.notes],
-        **({"source": origin["path"]} if origin else {}),
+        **({"source": manifest.source["path"]} if manifest.source else {}),
     })  # fmt: skip
 
 
-def _needs(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def _needs(manifest: Manifest) -> dict[str, Any]:
     """What the program asks of the machine that runs it."""
-    facts = manifest.get("capabilities", {})
-    needs: dict[str, Any] = {"driver": manifest["driver"]}
-    if manifest.get("cpu_features"):
-        needs["cpu_features"] = list(manifest["cpu_features"])
-        needs["missing_here"] = missing_features(manifest["cpu_features"])
+    facts = manifest.capabilities
+    needs: dict[str, Any] = {"driver": manifest.driver}
+    if manifest.cpu_features:
+        needs["cpu_features"] = list(manifest.cpu_features)
+        needs["missing_here"] = missing_features(manifest.cpu_features)
     for name in ("subgroup_sizes", "shared_memory"):
         if facts.get(name):
             needs[name] = facts[name]
-    used = {s["plan"].get("mma") for row in manifest.get("strategies", []) for s in row["answers"]
+    used = {s["plan"].get("mma") for row in manifest.strategies for s in row["answers"]
             if s["accepted"] and s["strategy"] == row["chosen"]}  # fmt: skip
     if used - {None}:
         needs["mma"] = sorted(used - {None})

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from .. import __version__
 from ..errors import ArtifactError, Diagnostic, QmlirError
 from ..spec import Signature
+
+SCHEMA = 1  # grows when a reader of the form before would take a file for something else; new keys leave it as it is
+_KEYS = {"import_report": "import"}  # fields whose name in the file is another
 
 
 def scheme_text(row: Mapping[str, Any]) -> str:
@@ -26,24 +30,95 @@ def scheme_text(row: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def check_manifest(manifest: Any, name: str = "the program") -> dict[str, Any]:
-    """The manifest, once its parts have the form that we write. What it says is not trusted beyond that.
+@dataclass(kw_only=True)
+class Manifest:
+    """What a `.vmfb` says of its program. `to_json` and `from_json` are its form in the file.
 
-    Raises:
-        ArtifactError: naming the part.
+    Attributes:
+        schema: of the form. A file without one is older than the number, and read like the first.
+        target: as a user writes it, `rocm:gfx942`.
+        driver: of IREE's runtime.
+        functions: the public ones, by name.
+        qmlir, iree: the versions that compiled it.
+        capabilities: of the target, what a device is compared with before it is loaded.
+        cpu_features: that the host must have, LLVM's spelling.
+        arguments: what each argument of each function is used as, see `inputs.make`.
+        ops: how often each operation of the source occurs.
+        schemes: what is quantised how, a row each product, see `scheme_text`.
+        parameters: scopes of parameter files that loading needs.
+        parameter_types: the tensors in them: `scope`, `key`, `shape`, `element`.
+        source: `path`, `sha256` and options of the file that was compiled; None for one from memory.
+        import_report: what a front end raised, fused and left; None for MLIR.
+        pipeline: the passes that ran.
+        notes: what the compiler had to say.
+        strategies: `Decision.summary` of each contraction.
+        work: multiply-adds of one call; None when some size is dynamic.
+        task_work: of them, those that the runtime's task system shares out.
+        borrowed: the numbers of each function's arguments that kernels read unaligned, as they lie.
+        has_state: whether a call may change what the next gives.
+        packer: the program that packs weights when they are loaded, as text; None where there is none.
     """
-    if not isinstance(manifest, dict) or "functions" not in manifest or "target" not in manifest:
-        raise ArtifactError(f"{name} is damaged: its manifest lacks functions or target")
-    if "driver" not in manifest:
-        raise ArtifactError(f"{name} is damaged: its manifest lacks the driver")
-    for part, check in _PARTS.items():
-        try:
-            sound = part not in manifest or check(manifest[part])
-        except (KeyError, TypeError, ValueError, AttributeError, QmlirError):
-            sound = False
-        if not sound:
-            raise ArtifactError(f"{name} is damaged: its manifest's {part!r} is not what qmlir writes")
-    return manifest
+
+    target: str
+    driver: str
+    functions: dict[str, Signature]
+    schema: int = SCHEMA
+    qmlir: str = "?"
+    iree: str = "?"
+    capabilities: dict[str, Any] = field(default_factory=dict)
+    cpu_features: list[str] = field(default_factory=list)
+    arguments: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    ops: dict[str, int] = field(default_factory=dict)
+    schemes: list[dict[str, Any]] = field(default_factory=list)
+    parameters: list[str] = field(default_factory=list)
+    parameter_types: list[dict[str, Any]] = field(default_factory=list)
+    source: dict[str, Any] | None = None
+    import_report: dict[str, list[dict[str, str]]] | None = None
+    pipeline: str = ""
+    notes: list[Diagnostic] = field(default_factory=list)
+    strategies: list[dict[str, Any]] = field(default_factory=list)
+    work: int | None = None
+    task_work: int | None = None
+    borrowed: dict[str, list[int]] = field(default_factory=dict)
+    has_state: bool = False
+    packer: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        rows = {_KEYS.get(f.name, f.name): getattr(self, f.name) for f in fields(self)}
+        functions = {name: s.to_json() for name, s in self.functions.items()}
+        return rows | {"functions": functions, "notes": [asdict(n) for n in self.notes]}
+
+    @classmethod
+    def from_json(cls, value: Any, name: str = "the program") -> Manifest:
+        """A manifest whose parts have the form that we write; keys that this version does not know are left out. What
+        it says is not trusted beyond that.
+
+        Raises:
+            ArtifactError: naming the part.
+        """
+        if not isinstance(value, dict) or "functions" not in value or "target" not in value:
+            raise ArtifactError(f"{name} is damaged: its manifest lacks functions or target")
+        if "driver" not in value:
+            raise ArtifactError(f"{name} is damaged: its manifest lacks the driver")
+        schema = value.get("schema", SCHEMA)
+        if type(schema) is int and schema > SCHEMA:
+            by = f"qmlir {value['qmlir']}" if isinstance(value.get("qmlir"), str) else "a later qmlir"
+            raise ArtifactError(
+                f"{name} was compiled by {by}, whose manifests have the form {schema}; this is qmlir {__version__}, "
+                f"which reads up to {SCHEMA}: install that version, or compile the program again"
+            )
+        for part, check in _PARTS.items():
+            try:
+                sound = part not in value or check(value[part])
+            except (KeyError, TypeError, ValueError, AttributeError, QmlirError):
+                sound = False
+            if not sound:
+                raise ArtifactError(f"{name} is damaged: its manifest's {part!r} is not what qmlir writes")
+        keys = {_KEYS.get(f.name, f.name): f.name for f in fields(cls)}
+        given = {keys[k]: v for k, v in value.items() if k in keys}
+        functions = {n: Signature.from_json(f) for n, f in value["functions"].items()}
+        notes = [Diagnostic(**n) for n in value.get("notes", [])]
+        return cls(**given | {"functions": functions, "notes": notes})
 
 
 def _texts(value: Any, count: int | None = None) -> bool:
@@ -81,7 +156,6 @@ def _answer(a: Any) -> bool:
 
 
 def _schemes(value: Any) -> bool:
-
     return isinstance(value, list) and all(isinstance(scheme_text(s), str) for s in value)
 
 
@@ -109,6 +183,7 @@ def _source(value: Any) -> bool:
 
 
 _PARTS: dict[str, Callable[[Any], bool]] = {
+    "schema": lambda v: type(v) is int and v > 0,
     "target": lambda v: isinstance(v, str),
     "driver": lambda v: isinstance(v, str),
     "pipeline": lambda v: isinstance(v, str),

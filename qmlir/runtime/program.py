@@ -113,12 +113,12 @@ class Program:
 
         if where:
             raise UsageError(f"emulate does not go with device={where!r}: the program's target names what is emulated")
-        return emulated(self.manifest, Emulation() if emulate is True else emulate)
+        return emulated(self.manifest.target, Emulation() if emulate is True else emulate)
 
     def _load_again(self) -> None:
         """In the child of a fork: the threads that the program ran on are its parent's, and it would wait for them."""
         if self.device_driver == "local-task":
-            if self.manifest.get("has_state"):
+            if self.manifest.has_state:
                 raise TargetError(
                     "the program has state and was loaded before this process was forked: its threads, and what it "
                     "holds, belong to the parent; load it again in this process"
@@ -154,13 +154,13 @@ class Program:
 
     def _check_host(self) -> None:
         """Refuse code that this CPU cannot run, instead of dying of an illegal instruction."""
-        needed = self.manifest.get("cpu_features") or []
-        if not needed or not str(self.manifest["target"]).startswith("cpu"):
+        needed = self.manifest.cpu_features
+        if not needed or not self.manifest.target.startswith("cpu"):
             return
         missing = missing_features(needed)
         if missing:
             raise ArtifactError(
-                f"the program was compiled for {self.manifest['target']}, which has CPU features that this host lacks: "
+                f"the program was compiled for {self.manifest.target}, which has CPU features that this host lacks: "
                 f"{', '.join(missing)}; compile it for this host (--target cpu)"
             )
         if TILE_LOOPS.intersection(self._plan_facts("micro")) and (reason := tiles_refused()):
@@ -172,7 +172,7 @@ class Program:
     def _check_device(self, driver: str, uri: str) -> None:
         """Refuse a Vulkan program whose subgroups are not the device's, which would add up wrong lanes, or whose
         cooperative matrices the device has not."""
-        sizes = self.manifest.get("capabilities", {}).get("subgroup_sizes")
+        sizes = self.manifest.capabilities.get("subgroup_sizes")
         if driver != "vulkan" or not sizes:
             return
         path = uri.partition("://")[2]
@@ -183,7 +183,7 @@ class Program:
         reason = unfit(found[0], tuple(int(s) for s in sizes), matrices) if found else ""
         if reason:
             raise TargetError(
-                f"the program of {self.manifest['target']} is not for this device: {reason}; compile it with "
+                f"the program of {self.manifest.target} is not for this device: {reason}; compile it with "
                 "--target vulkan, which asks the device"
             )
 
@@ -198,39 +198,37 @@ class Program:
                 elif name == key:
                     yield str(value)
 
-        for row in self.manifest.get("strategies", []):
+        for row in self.manifest.strategies:
             for answer in row["answers"]:
                 if answer["strategy"] == row["chosen"]:
                     yield from walk(answer.get("plan", {}))
 
     def _choose(self, where: str | None) -> tuple[str, str]:
         """Driver and URI of the device."""
-        driver = str(self.manifest["driver"])
+        driver = self.manifest.driver
         if where:
             scheme, _, path = where.partition("://")
             if scheme != driver and not (driver == "local-task" and scheme == "local-sync"):
-                raise TargetError(
-                    f"the program was compiled for {self.manifest['target']} ({driver}), not for {where!r}"
-                )
+                raise TargetError(f"the program was compiled for {self.manifest.target} ({driver}), not for {where!r}")
             return scheme, where if path else ""
         if driver == "local-task":
-            work = self.manifest.get("task_work")
+            work = self.manifest.task_work
             if settings.threads() == 1 or (work is not None and work < TASKS_WORK):
                 return "local-sync", ""
         if driver == "vulkan":
-            return driver, runtime_uri(resolve(str(self.manifest["target"])))
+            return driver, runtime_uri(resolve(self.manifest.target))
         return driver, ""
 
     def _providers(self, files: Mapping[str, str]) -> list[Any]:
         """Parameter providers for the scopes that the program names."""
         providers = []
-        for scope in self.manifest.get("parameters", []):
+        for scope in self.manifest.parameters:
             if scope not in files:
                 raise UsageError(
                     f"the program needs a parameter file for scope {scope!r}: "
                     f"load(..., parameters={{{scope!r}: path}}), or --parameters {scope}=FILE"
                 )
-        if unused := sorted(set(files) - set(self.manifest.get("parameters", []))):
+        if unused := sorted(set(files) - set(self.manifest.parameters)):
             raise UsageError(f"the program loads no parameters of scope {unused[0]!r}")
         for scope, path in files.items():
             index = binding().ParameterIndex()
@@ -241,11 +239,11 @@ class Program:
                 index.load(str(Path(path)))
             except (ValueError, RuntimeError, OSError, IndexError) as e:
                 raise UsageError(f"cannot read the parameter file {path}: {runtime_reason(e)}") from None
-            declared = [p for p in self.manifest.get("parameter_types", []) if p["scope"] == scope]
+            declared = [p for p in self.manifest.parameter_types if p["scope"] == scope]
             check(dict(index.items()), Path(path), declared)
             providers.append(index.create_provider(scope=scope))
-        if self.manifest.get("packer"):
-            providers.append(packed(self.manifest["packer"], files, run_packer).create_provider(scope=SCOPE))
+        if self.manifest.packer:
+            providers.append(packed(self.manifest.packer, files, run_packer).create_provider(scope=SCOPE))
         return providers
 
 

@@ -110,13 +110,13 @@ def count(
             artifact = Artifact.open(source)
         else:
             artifact = source if isinstance(source, Artifact) else compile(source, target=target, **options)
-        kept = dict(options.get("parameters") or {}) if artifact.manifest.get("parameters") else {}
+        kept = dict(options.get("parameters") or {}) if artifact.manifest.parameters else {}
         emulation = options_of(emulate, name, step) or Emulation()
         program = load(artifact, parameters=kept, emulate=emulation)
         if function not in program.functions:
             raise UsageError(f"{name} has no function {function!r}; it has {', '.join(program.functions)}")
         call = program.functions[function]
-        roles = artifact.manifest.get("arguments", {}).get(function)
+        roles = artifact.manifest.arguments.get(function)
         if arguments is None:
             given = list(inputs.make(call.signature, roles, size=size, sizes=sizes, seed=seed))
         else:

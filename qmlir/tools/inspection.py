@@ -16,7 +16,6 @@ from ..core.mlir import ir
 from ..ir.walk import collect
 from ..runtime.artifact import Artifact
 from ..runtime.inspection import Inspection, of_artifact
-from ..spec import Signature
 from ..targets import resolve
 
 
@@ -36,29 +35,20 @@ def inspect(source: Any, **options: Any) -> Inspection:
 
 
 def _of_program(source: Any, options: Mapping[str, Any]) -> Inspection:
-    found: dict[str, Any] = {}
+    name = str(source) if isinstance(source, (str, os.PathLike)) and "\n" not in str(source) else "program"
+    start = options.get("start", "import")
+    facts: dict[str, Any] = {"name": name, "level": start, "versions": {"qmlir": __version__}}
 
     def look(level: str, module: Any) -> None:
-        manifest = describe(module, cpu, given)
+        found = describe(module, cpu, given)
         constants, weights = _constant_bytes(module)
-        found.update(manifest, constants=constants, constant_bytes=weights)
+        facts.update(functions={n: str(s) for n, s in found.functions.items()}, ops=found.ops, schemes=found.schemes,
+                     constants=constants, constant_bytes=weights, parameters=found.parameter_types)  # fmt: skip
 
     cpu = resolve("cpu")
-    start = options.get("start", "import")
     given = Options(start=start, parameters=dict(options.get("parameters") or {}))
     run_compiler(builder(source), cpu, given, until=start, after=look)
-    name = str(source) if isinstance(source, (str, os.PathLike)) and "\n" not in str(source) else "program"
-    return Inspection({
-        "name": name,
-        "level": start,
-        "versions": {"qmlir": __version__},
-        "functions": {n: str(Signature.from_json(f)) for n, f in found["functions"].items()},
-        "ops": found["ops"],
-        "schemes": found["schemes"],
-        "constants": found["constants"],
-        "constant_bytes": found["constant_bytes"],
-        "parameters": found["parameter_types"],
-    })  # fmt: skip
+    return Inspection(facts)
 
 
 def _constant_bytes(module: Any) -> tuple[int, int]:

@@ -128,7 +128,7 @@ def limits(artifact: Artifact) -> Limits:
     """The limits for a program: published figures of a GPU's product; of this CPU, f32 products of numpy's BLAS and
     reads of memory, measured here, times what its int8 instruction does more."""
     target = resolve(artifact.target)
-    types = {row["lhs"] for row in artifact.manifest.get("strategies", [])}
+    types = {row["lhs"] for row in artifact.manifest.strategies}
     if target.peak is not None:
         rates = [r for t in types if (r := target.peak.rate(t)) is not None]
         return Limits(min(rates, default=None), target.peak.bandwidth, f"published, {target.peak.product}")
@@ -312,7 +312,7 @@ def bench(
             subjects.append(_peer(source, programs[0] if programs else None, subjects))
             continue
         artifact, call = _loaded(source, target, function, device, options)
-        roles = artifact.manifest.get("arguments", {}).get(function)
+        roles = artifact.manifest.arguments.get(function)
         given = list(
             inputs.make(call.signature, roles, size=size, sizes=sizes, seed=seed) if arguments is None else arguments
         )
@@ -347,7 +347,7 @@ def _loaded(source: Any, target: str, function: str, device: str | None, options
         artifact = Artifact.open(source)
     else:
         artifact = source if isinstance(source, Artifact) else compile(source, target=target, **options)
-    kept = dict(options.get("parameters") or {}) if artifact.manifest.get("parameters") else {}
+    kept = dict(options.get("parameters") or {}) if artifact.manifest.parameters else {}
     program = load(artifact, device=device, parameters=kept)
     if function not in program.functions:
         raise UsageError(f"{_name(source)} has no function {function!r}; it has {', '.join(program.functions)}")
@@ -384,7 +384,7 @@ def constant_bytes(artifact: Artifact) -> int:
 
 
 def _operations(artifact: Artifact) -> float | None:
-    work = artifact.manifest.get("work")
+    work = artifact.manifest.work
     return None if work is None else 2.0 * work
 
 

@@ -31,7 +31,7 @@ def measure_on_worker(
                 _defaults[key, function, size] = Caller(Artifact(default, manifest), function, size)
             caller = Caller(Artifact(candidate, read_manifest(candidate, "the candidate")), function, size)
             found = measure.versus(_defaults[key, function, size], caller, seconds)
-            return {**found, "device": present_device(resolve(str(manifest["target"]))) or "unknown"}
+            return {**found, "device": present_device(resolve(manifest.target)) or "unknown"}
         except QmlirError as e:
             return {"error": str(e).splitlines()[0]}
 

@@ -87,7 +87,7 @@ class Caller:
 
     def __init__(self, artifact: Artifact, function: str, size: int) -> None:
         self._function = load(artifact).functions[function]
-        roles = artifact.manifest.get("arguments", {}).get(function)
+        roles = artifact.manifest.arguments.get(function)
         self._arguments = inputs.make(self._function.signature, roles, size=size)
 
     def __call__(self) -> Any:

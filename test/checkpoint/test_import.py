@@ -139,7 +139,7 @@ def run_quantised(model: Any, folder: Path, x: Any) -> tuple[Any, Any]:
         folder / "l.mlir", folder / "l.safetensors"
     )
     artifact = qmlir.compile(folder / "l.mlir", parameters={"model": str(folder / "l.safetensors")})
-    return qmlir.load(artifact).main(x), [(s["lhs"], s["rhs"]) for s in artifact.manifest["schemes"]]
+    return qmlir.load(artifact).main(x), [(s["lhs"], s["rhs"]) for s in artifact.manifest.schemes]
 
 
 X = np.random.default_rng(4).standard_normal((5, 64)).astype(np.float32)
@@ -162,7 +162,7 @@ def test_linear_layer_whose_input_is_quantised_by_token(kind: str, tmp_path: Pat
         tmp_path / "l.mlir", tmp_path / "l.safetensors"
     )
     artifact = qmlir.compile(tmp_path / "l.mlir", parameters={"model": str(tmp_path / "l.safetensors")})
-    assert [s["lhs"] for s in artifact.manifest["schemes"]] == ["i8"]
+    assert [s["lhs"] for s in artifact.manifest.schemes] == ["i8"]
     q, s, _ = qmlir.reference.dynamic_quantize(X, recipe="torchao")
     expected = qmlir.reference.scaled_matmul(q, lhs_scale=s, **model[name])
     np.testing.assert_allclose(qmlir.load(artifact).main(X), expected, rtol=1e-6, atol=1e-6)

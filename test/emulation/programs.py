@@ -413,7 +413,7 @@ def artifact_of(form: Form, target: str, kw: dict[str, Any]) -> Artifact:
         given[name] = TensorSpec((None, *array.shape[1:]) if per_row else array.shape, from_numpy(array.dtype))
     choice = parse_choice(form.choice)
     made: Artifact = getattr(qmlir.ops, form.op).compile(target=target, choice=choice or None, **given)
-    for decision in made.manifest["strategies"]:
+    for decision in made.manifest.strategies:
         assert choice.get("strategy", decision["chosen"]) == decision["chosen"]
         plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == decision["chosen"])
         assert ("stream_k" in plan) == form.choice.endswith("-stream-k")

@@ -61,7 +61,7 @@ def _against_reference(form: Form, artifact: Any) -> str:
         by_name = {n: getattr(weight, n) if hasattr(weight, n) else _plain(spec) for n, spec in signature.inputs}
         arguments = list(by_name.values())
     else:
-        arguments = inputs.make(signature, artifact.manifest.get("arguments", {}).get("main"), seed=1)
+        arguments = inputs.make(signature, artifact.manifest.arguments.get("main"), seed=1)
         by_name = dict(zip((name for name, _ in signature.inputs), arguments, strict=True))
     filled = {name: by_name[name] if isinstance(value, TensorSpec) else value for name, value in given.items()}
     got, want = program.main(*arguments), getattr(qmlir.reference, form.op)(**filled)

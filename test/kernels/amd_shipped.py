@@ -95,7 +95,7 @@ def measured(scheme: str, m: int | None, target: str) -> list[Row]:
     """One row for each kernel of the dispatch with the product, with the most scratch and spills of any dispatch."""
     with tempfile.TemporaryDirectory() as folder:
         artifact = compiled(scheme, m, target, Path(folder))
-        decision = artifact.manifest["strategies"][0]
+        decision = artifact.manifest.strategies[0]
         plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == decision["chosen"])
         texts = [file.read_text() for file in sorted(Path(folder).glob("*.rocmasm"))]
     every = [r for text in texts for r in isa.resources(text)]

@@ -127,7 +127,7 @@ def values(arguments: Arguments, rows: int) -> Arguments:
 
 def chosen(artifact: Any) -> list[str]:
     """The strategies of a program's contractions; where the number of rows decides, that for the most rows."""
-    return [functions(decision)[-1].get("strategy", decision["chosen"]) for decision in artifact.manifest["strategies"]]
+    return [functions(decision)[-1].get("strategy", decision["chosen"]) for decision in artifact.manifest.strategies]
 
 
 def functions(decision: Any) -> list[dict[str, Any]]:

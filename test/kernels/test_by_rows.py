@@ -65,7 +65,7 @@ def test_on_lavapipe(name: str, lavapipe: str) -> None:
     bounds, program = _bounds(artifact), qmlir.load(artifact)
     assert bounds
     assert bounds[0] <= 16
-    found = functions(artifact.manifest["strategies"][0])
+    found = functions(artifact.manifest.strategies[0])
     assert [f["strategy"] for f in found] == [*["cooperative"] * len(bounds), "tiled"]
     assert artifact.source("configured").count("flow.dispatch ") == 1
     for rows in _near(bounds):
@@ -141,7 +141,7 @@ def test_kernels_share_a_weight(name: str, target: str) -> None:
     arguments = product.arguments(None)
     artifact = qmlir.ops.scaled_matmul.compile(target=target, **arguments)
     bounds = _bounds(artifact)
-    found = functions(artifact.manifest["strategies"][0])
+    found = functions(artifact.manifest.strategies[0])
     assert bounds
     if target == "vulkan:rdna3":
         assert {f["strategy"] for f in found} >= {"cooperative", "matrix"} or name == "w4a16"
@@ -159,7 +159,7 @@ def test_many_rows_are_matrix_instructions(scheme: str) -> None:
     artifact = qmlir.ops.scaled_matmul.compile(target="rocm:gfx942", **product.arguments(None))
     assembly = artifact.source("isa")
     found = isa.functions(assembly)
-    assert len(found) == len(functions(artifact.manifest["strategies"][0])) == len(_bounds(artifact)) + 1
+    assert len(found) == len(functions(artifact.manifest.strategies[0])) == len(_bounds(artifact)) + 1
     assert isa.matrix_share(isa.main_loop(found[f"main_product_0_above_{_bounds(artifact)[-1]}"])) >= 0.6
     assert "ds_read_u8" not in assembly
     assert all(r.scratch_bytes == r.spilled == 0 for r in isa.resources(assembly))
@@ -185,6 +185,6 @@ def test_weights_of_one_layout(lavapipe: str) -> None:
 
 def test_a_static_number_of_rows_has_one_kernel() -> None:
     artifact = qmlir.ops.scaled_matmul.compile(target="cuda:sm_80", **WIDE["w8a8"].arguments(64))
-    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    answers = {a["strategy"]: a for a in artifact.manifest.strategies[0]["answers"]}
     assert answers["by-rows"]["reason"] == "the number of rows is static"
     assert not _bounds(artifact)

@@ -40,7 +40,7 @@ def test_the_kernel_is_right(name: str, target: str) -> None:
         pytest.skip(f"this host does not run {target}")
     artifact, run = _compiled(FORMS[name], target)
     assert "_attention_0" in artifact.source("configured")
-    [decision] = artifact.manifest["strategies"]
+    [decision] = artifact.manifest.strategies
     assert (decision["kind"], decision["k"]) == ("attention", FORMS[name].width)
     for shape in SHAPES:
         arguments = _arguments(FORMS[name], shape)

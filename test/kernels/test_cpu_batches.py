@@ -18,7 +18,7 @@ SOME = [*NAMES[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in NAM
 
 
 def chosen(artifact: Any, name: str) -> None:
-    for decision in artifact.manifest["strategies"]:
+    for decision in artifact.manifest.strategies:
         assert decision["chosen"] == name, decision["answers"]
 
 

@@ -45,7 +45,7 @@ def test_depthwise(image: Any, kernel: Any, strides: Any, dilations: Any, paddin
     if unsigned:
         kw |= {"input_zero_point": np.uint8(9), "input_zero_mode": "int"}
     artifact = qmlir.ops.conv2d_q.compile(T(x.shape, "u8" if unsigned else "i8"), w, pipeline=forced(NAME), **kw)
-    decision = artifact.manifest["strategies"][0]
+    decision = artifact.manifest.strategies[0]
     assert decision["chosen"] == NAME, decision["answers"]
     np.testing.assert_array_equal(qmlir.load(artifact).main(x), qmlir.reference.conv2d_q(x, w, **kw))
 
@@ -70,7 +70,7 @@ def test_refusals(change: dict[str, Any], reason: str) -> None:
         T((1, 12, 12, 32), "i8"), weight, groups=32, input_layout="NHWC", filter_layout="FHWC", out_dtype="i32",
         target=change.get("target", "cpu:znver4"),
     )  # fmt: skip
-    answers = artifact.manifest["strategies"][0]["answers"]
+    answers = artifact.manifest.strategies[0]["answers"]
     refused = next(a for a in answers if a["strategy"] == NAME)
     assert not refused["accepted"]
     assert reason in refused["reason"]

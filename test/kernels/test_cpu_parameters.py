@@ -48,10 +48,10 @@ def test_parameters_are_as_constants(name: str, tmp_path: Path) -> None:
     held = form.compile("cpu", m=None)
     file = tmp_path / "weights.irpa"
     loads = apart(held, file)
-    chosen = [s["chosen"] for s in held.manifest["strategies"]]
-    assert [s["chosen"] for s in loads.manifest["strategies"]] == chosen
+    chosen = [s["chosen"] for s in held.manifest.strategies]
+    assert [s["chosen"] for s in loads.manifest.strategies] == chosen
     program, same = qmlir.load(loads, parameters={SCOPE: str(file)}), qmlir.load(held)
-    arguments = list(inputs.make(same.main.signature, held.manifest["arguments"].get("main"), size=5, seed=1))
+    arguments = list(inputs.make(same.main.signature, held.manifest.arguments.get("main"), size=5, seed=1))
     got, expected = program.main(*arguments), evaluated(held, arguments)[0]
     np.testing.assert_array_equal(got, same.main(*arguments))
     if np.asarray(expected).dtype.kind in "iu":
@@ -88,7 +88,7 @@ def test_an_unsigned_weight_as_an_argument() -> None:
     artifact = qmlir.ops.scaled_matmul.compile(
         T((40, 70), "i8"), T((33, 70), "u8"), rhs_transposed=True, out_dtype="i32"
     )
-    assert artifact.manifest["strategies"][0]["chosen"] != "stock"
+    assert artifact.manifest.strategies[0]["chosen"] != "stock"
     np.testing.assert_array_equal(qmlir.load(artifact).main(x, w), x.astype(np.int32) @ w.T.astype(np.int32))
 
 

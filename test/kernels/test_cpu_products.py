@@ -37,7 +37,7 @@ def check(name: str, lhs: Any, rhs: Any, *, dynamic: bool = False, bits: int | N
 
     specs = {k: T((rows if v.shape[0] != 1 else 1, v.shape[1]), "f32") for k, v in given_operands.items()}
     artifact = qmlir.ops.scaled_matmul.compile(spec(lhs, rows), rhs, target="cpu", pipeline=forced(name), **specs, **kw)
-    decision = artifact.manifest["strategies"][0]
+    decision = artifact.manifest.strategies[0]
     assert decision["chosen"] == name, decision["answers"]
     order = [k for k in ("lhs_scale", "c") if k in given_operands]
     got = qmlir.load(artifact).main(lhs, *(given_operands[k] for k in order))
@@ -148,7 +148,7 @@ def test_batch_with_common_weights() -> None:
 
 
 def answer(artifact: Any, name: str) -> Any:
-    return next(a for a in artifact.manifest["strategies"][0]["answers"] if a["strategy"] == name)
+    return next(a for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == name)
 
 
 def test_a_weight_argument_is_packed_where_that_pays() -> None:
@@ -159,7 +159,7 @@ def test_a_weight_argument_is_packed_where_that_pays() -> None:
         artifact = qmlir.ops.scaled_matmul.compile(
             T(lhs.shape, "i8"), T(w.shape, "i8"), rhs_transposed=transposed, out_dtype="i32"
         )
-        assert artifact.manifest["strategies"][0]["chosen"] in NAMES
+        assert artifact.manifest.strategies[0]["chosen"] in NAMES
         want = qmlir.reference.scaled_matmul(lhs, rhs, rhs_transposed=True, out_dtype="i32")
         np.testing.assert_array_equal(qmlir.load(artifact).main(lhs, w), want)
 
@@ -193,7 +193,7 @@ def test_size_of_a_program() -> None:
     codes = Codes(0)
     rhs = codes(1024, 1024)
     artifact = qmlir.ops.scaled_matmul.compile(T((None, 1024), "i8"), rhs, rhs_transposed=True, out_dtype="i32")
-    assert artifact.manifest["strategies"][0]["chosen"] in NAMES
+    assert artifact.manifest.strategies[0]["chosen"] in NAMES
     assert len(artifact.vmfb) < 1.05 * rhs.size
 
 
@@ -208,7 +208,7 @@ def test_functions_that_are_approximated(activation: str, name: str) -> None:
         "rhs_scale": codes.powers(48, 1) * np.float32(2.0**-6),
     }  # fmt: skip
     artifact = qmlir.ops.scaled_matmul.compile(T((None, 64), "i8"), rhs, pipeline=forced(name), **kw)
-    assert artifact.manifest["strategies"][0]["chosen"] == name
+    assert artifact.manifest.strategies[0]["chosen"] == name
     expected = qmlir.reference.scaled_matmul(lhs, rhs, **kw)
     np.testing.assert_allclose(qmlir.load(artifact).main(lhs), expected, rtol=2.0**-18, atol=2.0**-20)
 
@@ -224,7 +224,7 @@ def test_convolution_with_its_epilogue(name: str) -> None:
         "padding": (1, 0, 1, 1), "input_layout": "NHWC", "filter_layout": "FHWC",
     }  # fmt: skip
     artifact = qmlir.ops.conv2d_q.compile(T(image.shape, "u8"), weight, pipeline=forced(f"{name}-conv"), **kw)
-    assert artifact.manifest["strategies"][0]["chosen"] == f"{name}-conv"
+    assert artifact.manifest.strategies[0]["chosen"] == f"{name}-conv"
     np.testing.assert_array_equal(qmlir.load(artifact).main(image), qmlir.reference.conv2d_q(image, weight, **kw))
 
 
@@ -256,10 +256,10 @@ def test_padding_in_front_of_a_convolution(
             kw |= {"input_zero_point": np.uint8(9), "input_zero_mode": "int"}
         spec = T(image.shape, "u8" if unsigned else "i8")
         artifact = qmlir.ops.conv2d_q.compile(spec, weight, pipeline=forced(f"{name}-conv"), **kw)
-        assert artifact.manifest["strategies"][0]["chosen"] == f"{name}-conv"
+        assert artifact.manifest.strategies[0]["chosen"] == f"{name}-conv"
         np.testing.assert_array_equal(qmlir.load(artifact).main(image), qmlir.reference.conv2d_q(image, weight, **kw))
         if name == "avx512-vnni":
-            assert artifact.manifest["borrowed"] == {"main": [0]}  # nothing else reads the image
+            assert artifact.manifest.borrowed == {"main": [0]}  # nothing else reads the image
 
 
 @pytest.mark.skipif(amx.NAME not in NAMES, reason="this host has no AVX-512 to stand in for AMX")
@@ -313,7 +313,7 @@ def test_a_program_for_another_cpu_is_refused_at_load() -> None:
     artifact = qmlir.ops.scaled_matmul.compile(
         T((40, 64), "i8"), codes(40, 64), rhs_transposed=True, out_dtype="i32", target="cpu:sapphirerapids"
     )
-    assert "amx-int8" in artifact.manifest["cpu_features"]
+    assert "amx-int8" in artifact.manifest.cpu_features
     if "amx-int8" not in host_features():
         with pytest.raises(qmlir.QmlirError, match="amx-int8"):
             qmlir.load(artifact)
@@ -330,7 +330,7 @@ def test_gated_pairs(name: str, rows: int | None, inner: int) -> None:
         "rhs_scale": codes.powers(2 * inner, 1) * np.float32(2.0**-6), "bias": codes.powers(2 * inner),
     }  # fmt: skip
     artifact = qmlir.ops.scaled_matmul.compile(T((rows, 64), "i8"), rhs, pipeline=forced(name), **kw)
-    decision = artifact.manifest["strategies"][0]
+    decision = artifact.manifest.strategies[0]
     assert decision["chosen"] == name
     assert next(a["plan"]["fused"] for a in decision["answers"] if a["strategy"] == name) == 4
     expected = qmlir.reference.scaled_matmul(lhs, rhs, **kw)

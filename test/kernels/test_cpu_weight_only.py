@@ -32,7 +32,7 @@ def run(name: str, lhs: Any, weights: Any, *, dynamic: bool = False, **kw: Any) 
     rows = None if dynamic else len(lhs)
     spec = T((rows, lhs.shape[1]), next(k for k, d in DTYPES.items() if d.numpy == lhs.dtype))
     artifact = qmlir.ops.scaled_matmul.compile(spec, weights, pipeline=forced(name), **kw)
-    decision = artifact.manifest["strategies"][0]
+    decision = artifact.manifest.strategies[0]
     assert decision["chosen"] == name, decision["answers"]
     return np.asarray(qmlir.load(artifact).main(lhs)), np.asarray(qmlir.reference.scaled_matmul(lhs, weights, **kw))
 
@@ -131,7 +131,7 @@ def test_refusals(dtype: str, code: str, kw: dict[str, Any], reason: str) -> Non
         T((4, 64), dtype), weights, rhs_transposed=True, rhs_dtype=code, rhs_scale=np.full((32, 1), 0.5, np.float32),
         target="cpu:znver4", **kw,
     )  # fmt: skip
-    answers = artifact.manifest["strategies"][0]["answers"]
+    answers = artifact.manifest.strategies[0]["answers"]
     refused = next(a for a in answers if a["strategy"] == "avx512-bf16")
     assert not refused["accepted"]
     assert reason in refused["reason"]

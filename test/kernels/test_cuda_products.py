@@ -48,7 +48,7 @@ def one_kernel(artifact: Any, pattern: str) -> dict[str, Any]:
     """The plan of the program's one kernel, whose code has the instruction: where the number of rows decides, of that
     for the most rows."""
     code = artifact.source("ptx")
-    *_, plan = found = functions(artifact.manifest["strategies"][0])
+    *_, plan = found = functions(artifact.manifest.strategies[0])
     entries = code.split(".entry ")[1:]
     assert len(entries) == len(found)
     assert re.search(pattern, entries[-1])
@@ -118,7 +118,7 @@ def test_what_wgmma_leaves_to_mma_sync(operands: dict[str, Any], reason: str) ->
     given = {"m": 128, **operands}
     artifact = product("cuda:sm_90a", given.pop("m"), 64, 256, **given)
     one_kernel(artifact, S8)
-    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    answers = {a["strategy"]: a for a in artifact.manifest.strategies[0]["answers"]}
     assert reason in answers["wgmma-int8"]["reason"]
 
 
@@ -148,7 +148,7 @@ def test_experts_are_a_table_and_a_product(tokens: int | None, routed: bool, lhs
     assert sorted(e.split("_")[1] for e in entries) == ["dispatch"] * (1 if routed else 2) + ["product", "route"]
     assert all("reduction" in e for e in entries if "dispatch" in e)
     assert re.search(S8 if lhs == "i8" else "mma.sync.aligned.m16n8k16.row.col.f32.f16", code)
-    plans = [a["plan"] for a in artifact.manifest["strategies"][0]["answers"] if "plan" in a]
+    plans = [a["plan"] for a in artifact.manifest.strategies[0]["answers"] if "plan" in a]
     assert [p["routing"] for p in plans if p["route"] == "kernel"] == ["one dispatch"]
 
 
@@ -206,7 +206,7 @@ def test_groups_of_few_filters_are_exact_in_f16() -> None:
         T((2, 9, 9, 64), "i8"), codes(32, 3, 3, 8), filter_layout="FHWC", input_scale=np.float32(0.5),
         weight_scale=scales(32), groups=8, target="cuda:sm_80",
     )  # fmt: skip
-    decision = artifact.manifest["strategies"][0]
+    decision = artifact.manifest.strategies[0]
     answers = {a["strategy"]: a for a in decision["answers"]}
     assert decision["chosen"] == "exact-f16"
     assert "groups of 4 filters are no whole tiles" in answers["mma-sync-int8-conv"]["reason"]
@@ -265,13 +265,13 @@ def test_scales_of_groups_on_both_sides() -> None:
 @pytest.mark.parametrize("n", [7, 6])
 def test_refusals(n: int) -> None:
     artifact = product("cuda:sm_80", 16, n, 64)
-    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    answers = {a["strategy"]: a for a in artifact.manifest.strategies[0]["answers"]}
     assert f"N is {n}: fewer columns than one instruction has" in answers["mma-sync-int8"]["reason"]
 
 
 def test_groups_that_fit_no_step_are_refused() -> None:
     artifact = product("cuda:sm_80", 16, 64, 80, rhs_scale=scales(64, 10))
-    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    answers = {a["strategy"]: a for a in artifact.manifest.strategies[0]["answers"]}
     assert "groups of 8 along K fit no step" in answers["mma-sync-int8"]["reason"]
     assert "a group size of 16 or a multiple" in answers["mma-sync-int8"]["remedy"]
 
@@ -296,7 +296,7 @@ def test_one_byte_floats_are_one_kernel(target: str, m: int | None) -> None:
 def test_the_instruction_of_fp8_is_asked_for() -> None:
     """It keeps fewer bits of a sum than the semantics ask for."""
     artifact = one_byte(None, target="cuda:sm_90a")
-    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    answers = {a["strategy"]: a for a in artifact.manifest.strategies[0]["answers"]}
     assert answers["mma-sync-fp8"]["accepted"]
     asked = one_byte(None, target="cuda:sm_120", choice={"strategy": "mma-sync-fp8-fast"})
     plan = one_kernel(asked, CODES)
@@ -352,7 +352,7 @@ def test_what_wgmma_does_not_take_of_one_byte_floats(m: int, k: int, group: int,
     artifact = qmlir.ops.scaled_matmul.compile(
         T((m, k), "e4m3"), rhs, rhs_transposed=True, lhs_scale=T((m, k // group), "f32"),
         rhs_scale=scales(72, k // group), target="cuda:sm_90a", choice={"strategy": "wgmma-fp8-fast"})  # fmt: skip
-    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    answers = {a["strategy"]: a for a in artifact.manifest.strategies[0]["answers"]}
     assert reason in answers["wgmma-fp8-fast"]["reason"]
     assert remedy in answers["wgmma-fp8-fast"]["remedy"]
     assert answers["mma-sync-fp8"]["accepted"]
@@ -386,7 +386,7 @@ def test_experts_do_not_share_k() -> None:
         T((3, 16, 4096), "i8"), T((3, 64, 4096), "i8"), rhs_transposed=True, lhs_scale=T((3, 16, 1), "f32"),
         rhs_scale=T((3, 64, 1), "f32"), target="cuda:sm_80",
         choice={"mma-sync-int8-tile": "16x64x128x1x4x1x4-stream-k"})  # fmt: skip
-    answers = {a["strategy"]: a for a in artifact.manifest["strategies"][0]["answers"]}
+    answers = {a["strategy"]: a for a in artifact.manifest.strategies[0]["answers"]}
     assert "a batch of products: K is shared" in answers["mma-sync-int8"]["reason"]
 
 

@@ -59,8 +59,8 @@ def _check(
         for name, a in {**given, **picks}.items()
     }
     artifact = qmlir.ops.grouped_matmul.compile(specs.pop("lhs"), rhs, target=target, **specs, **made)
-    (choice,) = {decision["chosen"] for decision in artifact.manifest["strategies"]}
-    assert choice in ("cooperative", "tiled", "matrix"), artifact.manifest["strategies"]
+    (choice,) = {decision["chosen"] for decision in artifact.manifest.strategies}
+    assert choice in ("cooperative", "tiled", "matrix"), artifact.manifest.strategies
     assert len(gpu_programs.dispatches(artifact)) == 2
     lhs = given.pop("lhs")
     want = qmlir.reference.grouped_matmul(lhs, rhs, **picks, **given, **made)
@@ -170,7 +170,7 @@ def test_a_batch_with_its_own_weights(target: str) -> None:
     lhs, rhs = codes(3, 14, 96), codes(3, 37, 96, lo=-8, hi=7)
     kw: dict[str, Any] = {"rhs_transposed": True, "rhs_dtype": "i4", "rhs_scale": codes.powers(3, 37, 3)}
     artifact = qmlir.ops.scaled_matmul.compile(T(lhs.shape, "i8"), rhs, target=target, **kw)
-    assert {d["chosen"] for d in artifact.manifest["strategies"]} <= {"tiled", "matrix"}
+    assert {d["chosen"] for d in artifact.manifest.strategies} <= {"tiled", "matrix"}
     got = qmlir.load(artifact).main(lhs) if "lavapipe" in target else gpu_programs.run(artifact, lhs)[0]
     np.testing.assert_array_equal(got, qmlir.reference.scaled_matmul(lhs, rhs, **kw))
 
@@ -190,4 +190,4 @@ def test_a_batch_whose_size_alone_is_dynamic(m: int, n: int, k: int) -> None:
       return %r : tensor<?x{m}x{n}xi32>
     }}"""
     artifact = qmlir.compile(source, target="rocm:gfx942")
-    assert [d["chosen"] for d in artifact.manifest["strategies"]] == ["mma"]
+    assert [d["chosen"] for d in artifact.manifest.strategies] == ["mma"]

@@ -47,7 +47,7 @@ def test_longest_sums_of_short_codes(
         TensorSpec((rows, k), "i8"), w, rhs_dtype=dtype, rhs_transposed=True,
         out_dtype="i32", target=target,
     )  # fmt: skip
-    (decision,) = artifact.manifest["strategies"]
+    (decision,) = artifact.manifest.strategies
     assert decision["chosen"] == strategy
     assert functions(decision)[-1]["weight_bits"] == (bits if k <= LONGEST else 8)
     x = np.full((rows, k), -128, np.int8)

@@ -28,7 +28,7 @@ def test_two_of_three_products_share_one(tmp_path: Path) -> None:
     source = tmp_path / "three.mlir"
     source.write_text(PROGRAM)
     named = qmlir.compile(source, target="cpu:znver4")
-    assert [d["chosen"] for d in named.manifest["strategies"]] == ["avx512-vnni"] * 3
+    assert [d["chosen"] for d in named.manifest.strategies] == ["avx512-vnni"] * 3
     configured = named.source("configured")
     assert configured.count("stream.executable private @") == 2
     assert configured.count("flow.dispatch @") == 3

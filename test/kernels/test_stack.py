@@ -25,7 +25,7 @@ def test_a_kernel_fits_the_stack_of_a_thread(activations: str, k: int) -> None:
     artifact = qmlir.ops.scaled_matmul.compile(
         T((None, k), activations), weight, rhs_transposed=True, rhs_scale=np.ones((384, 1), np.float32),
         target="cpu:znver4", **scales)  # fmt: skip
-    assert artifact.manifest["strategies"][0]["chosen"] in ("avx512-fma", "avx512-vnni")
+    assert artifact.manifest.strategies[0]["chosen"] in ("avx512-fma", "avx512-vnni")
     frames = [int(size) for size in re.findall(r"subq\s+\$(\d+), %rsp", artifact.source("asm"))]
     assert 32 << 10 < max(frames) < STACK - KEPT, frames
 

@@ -84,7 +84,7 @@ class Configuration:
     def row(self) -> dict[str, Any]:
         """What ptxas says, or why the strategy does not take the product with this choice."""
         artifact = self.artifact()
-        decision = artifact.manifest["strategies"][0]
+        decision = artifact.manifest.strategies[0]
         product = f"{self.lhs} x {self.rhs}" + (f", groups of {self.group}" if self.group else "")
         row: dict[str, Any] = {"key": self.key, "target": self.target, "strategy": self.strategy,
                                "choice": self.choice, "product": product}  # fmt: skip

@@ -46,7 +46,7 @@ def rows(target: str, dtype: str, group: int) -> list[dict[str, Any]]:
     found = []
     for m, n, k in SIZES:
         artifact = product(target, m, n, k, dtype, group)
-        decision = artifact.manifest["strategies"][0]
+        decision = artifact.manifest.strategies[0]
         plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == decision["chosen"])
         for usage in assemble(artifact.source("ptx")):
             found.append({

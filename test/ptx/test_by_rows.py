@@ -48,7 +48,7 @@ def test_numbers_of_rows(target: str, name: str) -> None:
 
 def _expected(artifact: Any, rows: int) -> str:
     """The name of the function that the manifest says so many rows have."""
-    plan = next(a["plan"] for a in artifact.manifest["strategies"][0]["answers"] if a["strategy"] == "by-rows")
+    plan = next(a["plan"] for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == "by-rows")
     above = [int(name.split()[2]) for name in plan if name.startswith("more than")]
     above += [int(name.split()[0]) - 1 for name in plan if name.endswith("rows") and name[0].isdigit()]
     passed = [bound for bound in above if rows > bound]
@@ -61,7 +61,7 @@ def test_every_kernel_for_many_rows() -> None:
     product = Product(64, 512, codes_of("i8"))
     arguments = product.arguments(None)
     artifact = qmlir.ops.scaled_matmul.compile(target="cuda:sm_90a", **arguments)
-    assert functions(artifact.manifest["strategies"][0])[-1]["mma"].startswith("wgmma")
+    assert functions(artifact.manifest.strategies[0])[-1]["mma"].startswith("wgmma")
     program = interpret(artifact)
     for rows in (512, 513, 1025):
         given = values(arguments, rows)

@@ -91,5 +91,5 @@ def test_the_last_codes_of_a_few_rows(m: int, k: int) -> None:
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-128, 128, s).astype(np.int8) for s in ((m, k), (k, 8)))
     made = qmlir.ops.scaled_matmul.compile(T(a.shape, "i8"), b, out_dtype="i32", target="cuda:sm_80")
-    assert made.manifest["strategies"][0]["chosen"] == "gemv-int8"
+    assert made.manifest.strategies[0]["chosen"] == "gemv-int8"
     np.testing.assert_array_equal(interpret(made).main(a), R.scaled_matmul(a, b, out_dtype="i32"))

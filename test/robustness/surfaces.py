@@ -194,13 +194,13 @@ def vmfb(folder: Path) -> Feed:
 def manifest(folder: Path) -> Feed:
     """A manifest whose values are not what we write, in a file that is sound otherwise."""
     made = qmlir.compile(LAYER, target="cpu:x86-64-v3")
-    names = [made.manifest[k] for k in ("target", "driver")]
+    names = (made.manifest.target, made.manifest.driver)
 
     def feed(r: Random) -> None:
-        changed = made.manifest
+        changed = made.manifest.to_json()
         for _ in range(r.randint(1, 3)):
             changed = mutated_json(r, changed)
-        artifact = Artifact(made.vmfb, check_manifest(changed))
+        artifact = Artifact(made.vmfb, Manifest.from_json(changed))
         what = r.randrange(5)
         if what == 0:
             str(qmlir.inspect(artifact))
@@ -209,12 +209,12 @@ def manifest(folder: Path) -> Feed:
         elif what == 2:
             _ = artifact.functions, artifact.notes, artifact.target, artifact.import_report
         elif what == 3:
-            if artifact.manifest.get("target") == names[0] and artifact.manifest.get("driver") == names[1]:
+            if (artifact.manifest.target, artifact.manifest.driver) == names:
                 qmlir.load(artifact)
         else:
             artifact._repr_html_()
 
-    from qmlir.runtime.manifest import check_manifest
+    from qmlir.runtime.manifest import Manifest
 
     return feed
 

@@ -104,10 +104,10 @@ with own_cpus(1):
 def test_amx_tiles_that_the_system_refuses(doubled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer to the request was ignored: the process died of an illegal instruction."""
     artifact = qmlir.Artifact.open(doubled)
-    artifact.manifest["cpu_features"] = ["amx-tile"]
+    artifact.manifest.cpu_features = ["amx-tile"]
     plan = {"route": "im2col", "matmul": {"route": "kernel", "micro": "amx-int8"}}
     row = {"strategy": "amx-int8-conv", "accepted": True, "plan": plan, "seconds": None, "note": ""}
-    artifact.manifest["strategies"] = [{"chosen": "amx-int8-conv", "answers": [row]}]
+    artifact.manifest.strategies = [{"chosen": "amx-int8-conv", "answers": [row]}]
     monkeypatch.setattr(host, "host_features", lambda: frozenset({"amx-tile"}))
     monkeypatch.setattr(host.ctypes, "CDLL", lambda *a, **k: Refusing())
     with pytest.raises(ArtifactError, match=r"AMX tiles, which the system does not let this process use: arch_"):

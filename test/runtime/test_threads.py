@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not supported(), reason="kernels for this system
 # A program of its own process, because the number of threads is the process's. `CASES` are calls and their results:
 # of floats by codes, which have kernels on every x86 with AVX2, with numbers whose sums are exact.
 START = """
-import os, random, sys, threading, time
+import dataclasses, os, random, sys, threading, time
 import numpy as np
 import qmlir
 
@@ -145,7 +145,7 @@ def test_a_child_of_a_fork_has_worker_threads_of_its_own() -> None:
 tasks, main = [qmlir.load(artifact, device="local-task") for _ in range(2)], program.main
 function, expected = tasks[0].main, main(x)
 assert np.array_equal(function(x), expected)
-tasks[1].manifest = {**tasks[1].manifest, "has_state": True}
+tasks[1].manifest = dataclasses.replace(tasks[1].manifest, has_state=True)
 child = os.fork()
 if not child:
     assert np.array_equal(function(x), expected) and np.array_equal(tasks[0].main(x), expected)
@@ -193,15 +193,15 @@ def product(m: int, k: int, n: int) -> tuple[Any, Any, Any]:
 
 def test_task_system_is_for_what_is_not_ours() -> None:
     artifact, *_ = product(32, 512, 512)
-    stock = all(s["chosen"] == "stock" for s in artifact.manifest["strategies"])
-    assert artifact.manifest["work"] == 32 * 512 * 512
-    assert artifact.manifest["task_work"] == (artifact.manifest["work"] if stock else 0)
+    stock = all(s["chosen"] == "stock" for s in artifact.manifest.strategies)
+    assert artifact.manifest.work == 32 * 512 * 512
+    assert artifact.manifest.task_work == (artifact.manifest.work if stock else 0)
 
 
 def test_plain_runtime_runs_it_on_one_thread(tmp_path: Path) -> None:
     """`iree-run-module`, which knows nothing of teams, gets the same bytes."""
     artifact, x, expected = product(5, 256, 200)
-    if all(s["chosen"] == "stock" for s in artifact.manifest["strategies"]):
+    if all(s["chosen"] == "stock" for s in artifact.manifest.strategies):
         pytest.skip("this CPU has no kernel of ours")
     artifact.save(tmp_path / "p.vmfb")
     np.save(tmp_path / "x.npy", x)

@@ -52,7 +52,7 @@ def compile_cell(form: Form, target: str, m: int | None = M) -> Cell:
             return {"status": "refused", "error": type(e).__name__, "reason": _reason(e)}
         found = kernels(Path(folder))
     assert inspected(artifact)["target"] == artifact.target
-    products = [s for s in artifact.manifest["strategies"] if s["kind"] != "depthwise_conv2d"]
+    products = [s for s in artifact.manifest.strategies if s["kind"] != "depthwise_conv2d"]
     best = [k for k in found if k.kind in ("matrix", "dot")]
     scalar = [k for k in found if k.kind not in ("matrix", "dot", "")]
     cell: Cell = {"status": "compiled", "kernels": len(found)}

@@ -77,7 +77,7 @@ def test_w8a8_on_mi300(zeros: bool, tmp_path: Path) -> None:
     """IREE's tiles, and our kernel, which adds up the rows beside the product."""
     flags = (f"--iree-hal-dump-executable-files-to={tmp_path}",)
     made = qmlir.ops.scaled_matmul.compile(target="rocm:gfx942", flags=flags, **_products(zeros))
-    assert made.manifest["strategies"][0]["chosen"] == ("matrix" if zeros else "mma")
+    assert made.manifest.strategies[0]["chosen"] == ("matrix" if zeros else "mma")
     (file,) = tmp_path.glob("*.rocmasm")
     assembly = file.read_text()
     assert isa.matrix_share(isa.main_loop(assembly)) >= 0.6

@@ -29,7 +29,7 @@ def _check(name: str, m: int | None, target: str, folder: Path) -> None:
     artifact = qmlir.ops.scaled_matmul.compile(target=target, flags=flags, **PRODUCTS[name].arguments(m))
     assert artifact.source("configured").count("flow.dispatch ") <= 1
     found = kernels(folder)
-    assert len(found) == len(functions(artifact.manifest["strategies"][0]))
+    assert len(found) == len(functions(artifact.manifest.strategies[0]))
     for kernel in found:
         if "a8" in name:
             assert kernel.kind in ("matrix", "dot"), kernel

@@ -19,7 +19,7 @@ MX = {f.name: f for f in FORMS if f.name.endswith("MX (32, e8m0)") and " f16 x" 
 
 
 def _choice(artifact: Any) -> str:
-    return str(artifact.manifest["strategies"][0]["chosen"])
+    return str(artifact.manifest.strategies[0]["chosen"])
 
 
 def _assembly(name: str, m: int | None, folder: Path) -> tuple[str, str]:
@@ -43,7 +43,7 @@ def test_the_instruction_is_used_for_other_rows(name: str, m: int, tmp_path: Pat
 
 def test_without_scaled_instructions_there_is_another_way() -> None:
     artifact = MX["scaled_matmul: e4m3 x e4m3, MX (32, e8m0)"].compile("rocm:gfx1201")
-    (reason,) = (a["reason"] for a in artifact.manifest["strategies"][0]["answers"] if a["strategy"] == "scaled-mma")
+    (reason,) = (a["reason"] for a in artifact.manifest.strategies[0]["answers"] if a["strategy"] == "scaled-mma")
     assert reason == "rocm:gfx1201 has no scaled matrix instruction"
 
 

@@ -35,7 +35,7 @@ def _artifact(target: str, size: int, **more: Any) -> qmlir.Artifact:
 
 
 def _plans(artifact: qmlir.Artifact) -> list[dict[str, Any]]:
-    (decision,) = artifact.manifest["strategies"]
+    (decision,) = artifact.manifest.strategies
     assert decision["chosen"] == "by-rows"
     plan = next(a["plan"] for a in decision["answers"] if a["strategy"] == "by-rows")
     return [kernel for kernel in plan.values() if isinstance(kernel, dict)]

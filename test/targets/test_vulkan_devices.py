@@ -77,6 +77,6 @@ def test_another_subgroup_size_is_refused_at_load(lavapipe: str) -> None:
 def test_a_built_description_runs(monkeypatch: pytest.MonkeyPatch, lavapipe: str) -> None:
     monkeypatch.setattr(description, "names_for", lambda device: ())
     artifact = _product("vulkan")
-    assert artifact.manifest["target"] == "vulkan:present"
+    assert artifact.manifest.target == "vulkan:present"
     x = np.arange(64, dtype=np.int8).reshape(2, 32)
     np.testing.assert_array_equal(qmlir.load(artifact).main(x), np.repeat(x.sum(1)[:, None], 16, 1).astype(np.float32))

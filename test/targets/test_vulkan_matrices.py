@@ -37,7 +37,7 @@ def _product(target: str, dtype: str, m: int | None = 40) -> qmlir.Artifact:
 
 def _shapes(artifact: qmlir.Artifact) -> list[str]:
     """Of the matrices that the chosen kernels multiply."""
-    plans = [a["plan"] for e in artifact.manifest["strategies"] for a in e["answers"] if a["strategy"] == e["chosen"]]
+    plans = [a["plan"] for e in artifact.manifest.strategies for a in e["answers"] if a["strategy"] == e["chosen"]]
     return [plan["mma"] for plan in plans]
 
 
@@ -84,7 +84,7 @@ def test_other_matrices_are_refused_at_load(monkeypatch: pytest.MonkeyPatch, lav
         mine = replace(found, matrices=("KHR_F32_8x8x8_F16", "KHR_I32_8x8x8_I8"))
         monkeypatch.setattr("qmlir.targets.vulkan.properties.properties", lambda mine=mine: (mine,))
         artifact = _product("vulkan", kind)
-        assert artifact.manifest["target"] == "vulkan:present"
+        assert artifact.manifest.target == "vulkan:present"
         other = replace(found, matrices=theirs)
         monkeypatch.setattr("qmlir.targets.vulkan.properties.properties", lambda other=other: (other,))
         with pytest.raises(
@@ -151,7 +151,7 @@ def test_tiles_that_do_not_fit_shared_memory_are_not_taken(monkeypatch: pytest.M
     small = replace(found, matrices=("KHR_I32_8x8x8_I8",), shared_memory=16384)
     monkeypatch.setattr("qmlir.targets.vulkan.properties.properties", lambda: (small,))
     artifact = _product("vulkan", "i8")
-    (decision,) = artifact.manifest["strategies"]
+    (decision,) = artifact.manifest.strategies
     assert decision["chosen"] != "matrix"
     reason = next(a["reason"] for a in decision["answers"] if a["strategy"] == "matrix")
     assert reason == "a workgroup's tiles take 21504 bytes of shared memory, and the device has 16384"

@@ -286,7 +286,7 @@ def test_two_steps_on_two_environments(
     assert set(both.entries) == {"k", *Database.read(tmp_path / "there.json").entries}
     with warnings.catch_warnings():
         warnings.simplefilter("error", TuningWarning)
-        assert qmlir.compile(emitted[0], tuning=tmp_path / "here.json").manifest["target"] == "cpu"
+        assert qmlir.compile(emitted[0], tuning=tmp_path / "here.json").manifest.target == "cpu"
 
 
 @pytest.mark.slow

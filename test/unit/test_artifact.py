@@ -19,6 +19,7 @@ import qmlir
 from qmlir.core.files import write_atomically
 from qmlir.errors import ArtifactError, InputError, QmlirError, TargetError, UsageError
 from qmlir.runtime.artifact import Artifact, check_container
+from qmlir.runtime.manifest import SCHEMA, Manifest
 from qmlir.targets.cpu import host
 
 PROGRAM = """
@@ -58,14 +59,14 @@ def test_saved_and_opened_again(artifact: Artifact, saved: Path) -> None:
 
 def test_manifest(artifact: Artifact) -> None:
     m = artifact.manifest
-    assert m == json.loads(json.dumps(m))
-    assert (m["target"], m["driver"], m["qmlir"]) == ("cpu", "local-task", qmlir.__version__)
-    assert m["pipeline"].startswith("qmlir-verify,")
-    assert m["pipeline"].endswith("qmlir-guard")
-    assert set(m["cpu_features"]) == set(host.host_features())
-    [scheme] = m["schemes"]
+    assert Manifest.from_json(json.loads(json.dumps(m.to_json()))) == m
+    assert (m.target, m.driver, m.qmlir, m.schema) == ("cpu", "local-task", qmlir.__version__, SCHEMA)
+    assert m.pipeline.startswith("qmlir-verify,")
+    assert m.pipeline.endswith("qmlir-guard")
+    assert set(m.cpu_features) == set(host.host_features())
+    [scheme] = m.schemes
     assert (scheme["op"], scheme["lhs"], scheme["rhs"], scheme["out"]) == ("qmlir.scaled_matmul", "u8", "i8", "f32")
-    [strategy] = m["strategies"]
+    [strategy] = m.strategies
     assert (strategy["n"], strategy["k"], strategy["m"]) == (2, 4, None)
     assert strategy["chosen"]
 
@@ -201,6 +202,16 @@ def test_a_plain_iree_module_has_no_manifest(artifact: Artifact, tmp_path: Path)
         ("{", "is damaged: its manifest is no JSON"),
         ("[]", "is damaged: its manifest lacks functions or target"),
         ('{"target": "cpu"}', "is damaged: its manifest lacks functions or target"),
+        ('{"target": "cpu", "driver": "x", "functions": {"main": {}}}', "its manifest's 'functions' is not what qmlir"),
+        (
+            '{"target": "cpu", "driver": "x", "functions": {}, "schema": "1"}',
+            "manifest's 'schema' is not what qmlir",
+        ),
+        (
+            '{"target": "cpu", "driver": "x", "functions": {}, "schema": 2, "qmlir": "9.0"}',
+            r"was compiled by qmlir 9\.0, whose manifests have the form 2; this is qmlir .*, which reads up to 1: "
+            "install that version, or compile the program again",
+        ),
     ],
 )
 def test_a_manifest_that_is_none(
@@ -216,7 +227,7 @@ def test_a_manifest_that_is_none(
 
 def test_a_host_that_lacks_features(artifact: Artifact, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "host_features", lambda: frozenset({"sse2"}))
-    lacking = sorted(set(artifact.manifest["cpu_features"]) - {"sse2"})
+    lacking = sorted(set(artifact.manifest.cpu_features) - {"sse2"})
     assert lacking, "the host's features are in the manifest"
     with pytest.raises(ArtifactError) as e:
         qmlir.load(saved)
@@ -322,7 +333,7 @@ def hostile(saved: Path, **options: Any) -> Artifact:
     """The program as somebody else has written its manifest."""
     artifact = Artifact.open(saved)
     for name, value in options.items():
-        place = artifact.manifest["source"]
+        place = artifact.manifest.source
         (place if name in place else place["options"])[name] = value
     return artifact
 

@@ -17,11 +17,12 @@ import pytest
 from support.programs import product
 
 import qmlir
-from qmlir.compiler import compilation, run
+from qmlir.compiler import compilation
 from qmlir.core import cache as cache_module
 from qmlir.core.cache import Cache, key_of
 from qmlir.errors import UsageError
 from qmlir.ops import scaled_matmul
+from qmlir.runtime.manifest import Manifest
 from qmlir.spec import TensorSpec as T
 
 TEXT = product(4, 8, 16)
@@ -35,7 +36,7 @@ class Counter:
 
     def __call__(self, *args: Any, **kw: Any) -> Any:
         self.count += 1
-        return run.Compiled(self.stub, {}) if self.stub is not None else self.real(*args, **kw)
+        return self.stub if self.stub is not None else self.real(*args, **kw)
 
 
 @pytest.fixture(scope="module")
@@ -175,10 +176,12 @@ def test_no_change_meets_a_stale_entry(folder: Path, monkeypatch: pytest.MonkeyP
         found: dict[str, Any] = {}
         real(build, target, options, until="qmlir", after=lambda level, module: found.__setitem__(level, str(module)))
         text = json.dumps([found["qmlir"], target.spelling, list(options.flags), cache_module.toolchain()])
-        return run.Compiled(text.encode(), {})
+        return text.encode()
 
     monkeypatch.setattr(compilation, "run_compiler", stamped)
-    monkeypatch.setattr("qmlir.compiler.compilation.read_manifest", lambda data, name: {"target": "", "functions": {}})
+    monkeypatch.setattr(
+        "qmlir.compiler.compilation.read_manifest", lambda data, name: Manifest(target="", driver="", functions={})
+    )
 
     def scheme(**change: Any) -> dict[str, Any]:
         k, group = change.pop("k", 64), change.pop("group", 32)

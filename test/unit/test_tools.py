@@ -200,7 +200,7 @@ def test_arguments_fit_their_roles() -> None:
 def test_the_manifest_tells_the_roles() -> None:
     specs = {"lhs": T((None, 16), "i8"), "rhs": np.zeros((16, 8), np.int8), "lhs_scale": T((None, 1), "f32")}
     artifact = qmlir.ops.scaled_matmul.compile(**specs)
-    assert [r["role"] for r in artifact.manifest["arguments"]["main"]] == ["lhs", "lhs_scale"]
+    assert [r["role"] for r in artifact.manifest.arguments["main"]] == ["lhs", "lhs_scale"]
 
 
 # ---- what is seen of long work

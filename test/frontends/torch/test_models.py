@@ -103,7 +103,7 @@ def test_each_layer_is_exact_and_every_product_of_codes_is_one_of_integers(
     expected = reference.replay([x], reference.layers(), got)
     found = [compare(a.name, y.view(z.dtype), z, Tolerance()) for a, y, z in zip(layers, got, expected, strict=True)]
     assert not [c for c in found if not c.ok]
-    products = [s for s in qmlir.compile(program, target=target).manifest["strategies"] if s["kind"] != "attention"]
+    products = [s for s in qmlir.compile(program, target=target).manifest.strategies if s["kind"] != "attention"]
     of_codes = [p for p in products if p["lhs"].endswith("i8") and p["rhs"].endswith("i8") and p["acc"] == "i32"]
     if "weight" in scheme:
         assert not of_codes
@@ -120,7 +120,7 @@ def test_dynamic_shapes_compile_for_gpus(target: str) -> None:
     """A batch and a sequence of unknown length in one product of attention."""
     module, x = models.quantised("block", "int8-dynamic"), models.example("block")
     artifact = qmlir.compile(models.exported(module, x, models.MODELS["block"][2]), target=target)
-    assert sum(s["acc"] == "i32" for s in artifact.manifest["strategies"]) == 4
+    assert sum(s["acc"] == "i32" for s in artifact.manifest.strategies) == 4
 
 
 @pytest.mark.slow
