@@ -42,12 +42,13 @@ class Peak:
     """Published peak figures of one product of the architecture, for the roofline estimate.
 
     `rates` are dense multiply-accumulate rates in operations per second (two per multiply-accumulate) by
-    operand type; `bandwidth` is bytes per second.
+    operand type; `bandwidth` is bytes per second; `units` are its compute units (AMD) or multiprocessors (NVIDIA).
     """
 
     product: str
     rates: tuple[tuple[str, float], ...]
     bandwidth: float
+    units: int = 1
 
     def rate(self, dtype: str) -> float | None:
         """The peak for operands of `dtype`, None when there is no published figure."""
@@ -88,6 +89,9 @@ class Target:
     passes: tuple[str, ...] = ()  # that the backend needs behind the selection of strategies
     source_passes: tuple[str, ...] = ()  # that it needs where IREE has formed executables, but not translated them
     code_passes: tuple[str, ...] = ()  # that it needs where IREE has translated executables, but not serialised them
+    features: tuple[str, ...] = ()  # that not every architecture of the backend has: "wgmma", "mfma"
+    loop_limit: int | None = None  # iterations after which its driver leaves a loop
+    unsigned_mma: bool = True  # whether IREE multiplies unsigned codes by matrix instructions as unsigned ones
     mma: tuple[str, ...] = ()  # IREE's names, e.g. "MFMA_I32_16x16x32_I8"
     scaled_mma: tuple[str, ...] = ()  # those whose operands have a scale for each block of codes
     int8_dot: bool = False  # an instruction that multiplies and adds int8 in groups of four
@@ -102,6 +106,11 @@ class Target:
     def spelling(self) -> str:
         """As a user writes it: `rocm:gfx942`, or `cpu` for this host."""
         return self.backend if self.name == "host" else f"{self.backend}:{self.name}"
+
+    @property
+    def units(self) -> int:
+        """Compute units or multiprocessors of the product that `peak` is of."""
+        return 1 if self.peak is None else self.peak.units
 
     def strategies(self) -> tuple[Strategy, ...]:
         """How contractions can be compiled for this target, best first."""

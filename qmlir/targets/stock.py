@@ -33,7 +33,7 @@ def no_facts(target: Target, contraction: Contraction) -> dict[str, Any]:
 def unsupported_dtype(target: Target, c: Contraction) -> Decline | None:
     """A Decline when the target cannot take one of the operand types, with the types that it can."""
     for side, dtype in (("lhs", c.lhs), ("rhs", c.rhs)):
-        if dtype.startswith("ui") and target.backend == "rocm" and f"i{dtype[2:]}" in target.dtypes:
+        if dtype.startswith("ui") and not target.unsigned_mma and f"i{dtype[2:]}" in target.dtypes:
             # Seen on gfx942 and gfx1100 with IREE 3.13: v_mfma_i32_*_i8 for `arith.extui` operands.
             return Decline(
                 f"IREE computes {dtype} ({side}) as if it were signed on AMD's matrix instructions",

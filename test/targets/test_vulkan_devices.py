@@ -66,6 +66,16 @@ def _product(target: str) -> qmlir.Artifact:
     return qmlir.ops.scaled_matmul.compile(TensorSpec((2, 32), "i8"), w, rhs_transposed=True, target=target)
 
 
+def test_sums_are_bounded_on_a_software_device_without_a_name(monkeypatch: pytest.MonkeyPatch, lavapipe: str) -> None:
+    """llvmpipe leaves loops after 65535 iterations; only under the name `vulkan:lavapipe` was that known."""
+    monkeypatch.setattr(description, "names_for", lambda device: ())
+    x, w = TensorSpec((2, None), "f32"), TensorSpec((None, 3), "f32")
+    for target in (lavapipe, "vulkan"):
+        made = qmlir.ops.scaled_matmul.compile(x, w, target=target)
+        answers = {a["strategy"]: a for a in made.manifest.strategies[0]["answers"]}
+        assert answers["stock"]["plan"]["longest_sum"] == 65535
+
+
 def test_another_subgroup_size_is_refused_at_load(lavapipe: str) -> None:
     (device,) = devices("vulkan")
     name = re.escape(properties()[0].name)

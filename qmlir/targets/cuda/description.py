@@ -23,29 +23,34 @@ AMPERE = (
 ADA = (*AMPERE[:3], "NV_MMA_SYNC_F32_16x8x32_F8E4M3FN", "NV_MMA_SYNC_F32_16x8x32_F8E5M2", *AMPERE[3:])
 _DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
 
-# Dense rates with f32 (int32) accumulation. A100: NVIDIA A100 datasheet. RTX 3090: GA102 whitepaper, table 9.
-# RTX 4090: Ada whitepaper, appendix A. H100 SXM: H100 datasheet, without sparsity. RTX 5090: RTX Blackwell
-# whitepaper, appendix A.
-_A100 = Peak("A100 40GB", (("f16", 312e12), ("bf16", 312e12), ("i8", 624e12)), 1555e9)
-_RTX3090 = Peak("RTX 3090", (("f16", 71e12), ("bf16", 71e12), ("i8", 284e12)), 936e9)
+# Dense rates with f32 (int32) accumulation; multiprocessors from NVIDIA's whitepapers. A100: NVIDIA A100 datasheet.
+# RTX 3090: GA102 whitepaper, table 9. RTX 4090: Ada whitepaper, appendix A. H100 SXM: H100 datasheet, without sparsity.
+# RTX 5090: RTX Blackwell whitepaper, appendix A.
+_A100 = Peak("A100 40GB", (("f16", 312e12), ("bf16", 312e12), ("i8", 624e12)), 1555e9, 108)
+_RTX3090 = Peak("RTX 3090", (("f16", 71e12), ("bf16", 71e12), ("i8", 284e12)), 936e9, 82)
 _RTX4090 = Peak(
     "RTX 4090",
     (("f16", 165.2e12), ("bf16", 165.2e12), ("i8", 660.6e12), ("f8E4M3FN", 330.3e12), ("f8E5M2", 330.3e12)),
     1008e9,
+    128,
 )
 _H100 = Peak(
     "H100 SXM",
     (("f16", 989e12), ("bf16", 989e12), ("i8", 1979e12), ("f8E4M3FN", 1979e12), ("f8E5M2", 1979e12)),
     3350e9,
+    132,
 )
 _RTX5090 = Peak(
     "RTX 5090",
     (("f16", 209.5e12), ("bf16", 209.5e12), ("i8", 838e12), ("f8E4M3FN", 419e12), ("f8E5M2", 419e12)),
     1792e9,
+    170,
 )
 
 
-def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ...], peak: Peak) -> Target:
+def _cuda(
+    name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ...], peak: Peak, *features: str
+) -> Target:
     gpu = Gpu(
         device="cuda",
         executable='"cuda", "cuda-nvptx-fb"',
@@ -65,6 +70,7 @@ def _cuda(name: str, summary: str, ptx: int, shared_kib: int, mma: tuple[str, ..
         summary=summary,
         status=EMULATED,
         device_attribute=gpu.attribute(),
+        features=features,
         mma=mma,
         int8_dot=True,
         # IREE 3.13 converts no one-byte float for NVIDIA, and launches grids without workgroups, which CUDA refuses.
@@ -84,7 +90,7 @@ TARGETS: tuple[Target, ...] = (
     _cuda("sm_86", "NVIDIA RTX 30, A10, A40", 76, 99, AMPERE, _RTX3090),
     _cuda("sm_89", "NVIDIA RTX 40, L4, L40", 84, 99, ADA, _RTX4090),
     _cuda("sm_90", "NVIDIA H100, H200", 84, 227, ADA, _H100),
-    _cuda("sm_90a", "NVIDIA H100, H200, with wgmma", 84, 227, ADA, _H100),
+    _cuda("sm_90a", "NVIDIA H100, H200, with wgmma", 84, 227, ADA, _H100, "wgmma"),
     _cuda("sm_120", "NVIDIA RTX 50", 87, 99, ADA, _RTX5090),
 )
 

@@ -24,9 +24,6 @@ from .kernels.strategy import (
     WgmmaStrategy,
 )
 
-# Multiprocessors of the products in the description's table (NVIDIA's whitepapers).
-_UNITS = {"sm_80": 108, "sm_86": 82, "sm_89": 128, "sm_90": 132, "sm_90a": 132, "sm_120": 170}
-
 
 def _mma_sync(mma: Mma) -> bool:
     """Not the kinds of fp8: up to Hopper their sums keep about 14 bits (DeepSeek-V3 technical report, section 3.3), and
@@ -36,7 +33,7 @@ def _mma_sync(mma: Mma) -> bool:
 
 def machine(target: Target) -> Machine:
     """64 accumulators of 255 registers; 40 KiB, within what every kernel has without opting in to more."""
-    return Machine(32, _UNITS[target.name], 64, 40 * 1024)
+    return Machine(32, target.units, 64, 40 * 1024)
 
 
 def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
@@ -55,13 +52,13 @@ def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
 def strategies(target: Target) -> tuple[Strategy, ...]:
     """Best first."""
     mma = MmaStrategy(target, machine(target), usable=_mma_sync)
-    units = _UNITS[target.name]
-    int8 = (WgmmaStrategy(target, units),) if target.name == "sm_90a" else ()
+    units, wgmma = target.units, "wgmma" in target.features
+    int8 = (WgmmaStrategy(target, units),) if wgmma else ()
     int8 = (*int8, MmaSyncStrategy(target, units))
     weight_only = WeightOnlyStrategy(target, units)
     convolutions = tuple(ConvolutionStrategy(matmul) for matmul in (*int8, weight_only))
     fp8: tuple[Strategy, ...] = (Fp8Strategy(target, units), FastFp8Strategy(target, units))
-    if target.name == "sm_90a":
+    if wgmma:
         fp8 = (*fp8, WgmmaFastFp8Strategy(target, units))
     kernels = (GemvStrategy(target, units), *int8, *convolutions, *fp8, weight_only)
     sized = (GemvStrategy(target, units), *int8, *convolutions, Fp8Strategy(target, units), weight_only)

@@ -65,13 +65,13 @@ RDNA4 = (
 )
 
 
-def _peak(product: str, f16: float, i8: float, fp8: tuple[str, float] | None, bandwidth: float) -> Peak:
+def _peak(product: str, units: int, f16: float, i8: float, fp8: tuple[str, float] | None, bandwidth: float) -> Peak:
     """Rates in Tera-operations per second, dense; bandwidth in GB/s. AMD's product pages and data sheets."""
     rates = [("f16", f16 * 1e12), ("bf16", f16 * 1e12), ("i8", i8 * 1e12)]
     if fp8 is not None:
         suffix, rate = fp8
         rates += [(f"f8E4M3{suffix}", rate * 1e12), (f"f8E5M2{suffix.replace('FN', '', 1)}", rate * 1e12)]
-    return Peak(product, tuple(rates), bandwidth * 1e9)
+    return Peak(product, tuple(rates), bandwidth * 1e9, units)
 
 
 def _scaled(kinds: tuple[str, ...]) -> str:
@@ -122,6 +122,8 @@ def _rocm(
         summary=summary,
         status=EMULATED,
         device_attribute=gpu.attribute(),
+        features=("mfma",) if any(kind.startswith("MFMA") for kind in mma) else (),
+        unsigned_mma=False,
         mma=mma,
         scaled_mma=scaled_mma,
         source_passes=("qmlir-bound-unit-sums", *(CHECK_SCALED if scaled_mma else ())),
@@ -142,21 +144,21 @@ TARGETS: tuple[Target, ...] = (
         "gfx90a",
         "AMD MI200 series",
         _CDNA2,
-        _peak("MI250X, one die", 191.5, 191.5, None, 1638),
+        _peak("MI250X, one die", 110, 191.5, 191.5, None, 1638),
         vgpr_bits=8192,
     ),
     _rocm(
         "gfx942",
         "AMD MI300 series",
         _CDNA3,
-        _peak("MI300X", 1307.4, 2614.9, ("FNUZ", 2614.9), 5300),
+        _peak("MI300X", 304, 1307.4, 2614.9, ("FNUZ", 2614.9), 5300),
         extra="dma_sizes = [32], ",
     ),
     _rocm(
         "gfx950",
         "AMD MI350 series",
         _CDNA4,
-        _peak("MI355X", 2516.6, 5033.2, ("FN", 5033.2), 8000),
+        _peak("MI355X", 256, 2516.6, 5033.2, ("FN", 5033.2), 8000),
         shared_kib=160,
         banks=64,
         extra="dma_sizes = [32, 128], ",
@@ -167,7 +169,7 @@ TARGETS: tuple[Target, ...] = (
         "gfx1100",
         "AMD RX 7900, W7900",
         RDNA3,
-        _peak("RX 7900 XTX", 122.8, 122.8, None, 960),
+        _peak("RX 7900 XTX", 96, 122.8, 122.8, None, 960),
         subgroups=(32, 64),
         vgpr_bits=8192,
         banks=64,
@@ -176,7 +178,7 @@ TARGETS: tuple[Target, ...] = (
         "gfx1151",
         "AMD Strix Halo",
         RDNA3,
-        _peak("Radeon 8060S", 59.4, 59.4, None, 256),
+        _peak("Radeon 8060S", 40, 59.4, 59.4, None, 256),
         subgroups=(32, 64),
         vgpr_bits=8192,
         banks=64,
@@ -185,7 +187,7 @@ TARGETS: tuple[Target, ...] = (
         "gfx1201",
         "AMD RX 9070",
         RDNA4,
-        _peak("RX 9070 XT", 194.6, 389.1, ("FN", 389.1), 640),
+        _peak("RX 9070 XT", 64, 194.6, 389.1, ("FN", 389.1), 640),
         subgroups=(32, 64),
         vgpr_bits=8192,
         banks=64,

@@ -15,22 +15,20 @@ from ..stock import StockStrategy, no_f32_matrix
 from ..strategy import Contraction, Strategy
 from ..tile_and_fuse import Machine, MmaStrategy
 from ..widened import WidenedStrategy
-from .kernels.machine import Amd
+from .kernels.machine import amd
 from .kernels.strategy import MatrixStrategy
 from .scaled import ScaledStrategy
 
-# Compute units of the products in the description's table (AMD's data sheets). Registers: on CDNA a lane
-# has 512 and the accumulators live in the second half; on RDNA it has 256 for everything, and IREE's own
-# choice of 64 x 128 with twice these accumulators spills in f16.
-_CDNA = {"gfx90a": 110, "gfx942": 304, "gfx950": 256}
-_RDNA = {"gfx1100": 96, "gfx1151": 40, "gfx1201": 64}
-
 
 def machine(target: Target) -> Machine:
-    """The architecture's limits; half of the shared memory, so that two workgroups fit a unit."""
-    if target.name in _CDNA:
-        return Machine(64, _CDNA[target.name], 64, target.shared_memory * 3 // 4)
-    return Machine(32, _RDNA[target.name], 64, target.shared_memory // 2, k_bytes=64, ragged_accumulators=32)
+    """The architecture's limits; on RDNA half of the shared memory, so that two workgroups fit a unit.
+
+    Registers: on CDNA a lane has 512 and the accumulators live in the second half; on RDNA it has 256 for everything,
+    and IREE's own choice of 64 x 128 with twice these accumulators spills in f16.
+    """
+    if "mfma" in target.features:
+        return Machine(64, target.units, 64, target.shared_memory * 3 // 4)
+    return Machine(32, target.units, 64, target.shared_memory // 2, k_bytes=64, ragged_accumulators=32)
 
 
 def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
@@ -54,9 +52,9 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
     mma = MmaStrategy(target, machine(target))
     # bf16, for MI200's f16 instructions drop subnormal numbers, which codes of e5m2 are.
     widened = WidenedStrategy("bf16", (mma,))
-    code, cdna = Amd(target.name), target.name in _CDNA
+    code = amd(target)
     few = DotStrategy(target, code, few=True, most_float_rows=2)
-    matrix = MatrixStrategy(target, code, machine(target).units, 128 if cdna else 64)
+    matrix = MatrixStrategy(target, code, target.units, 128 if code.cdna else 64)
     scaled = ScaledStrategy(target)
     return (
         ByRowsStrategy((replace(matrix, always=True),)),
@@ -72,4 +70,4 @@ def strategies(target: Target) -> tuple[Strategy, ...]:
 
 def rows_strategies(target: Target) -> tuple[RowsStrategy, ...]:
     """Kernels for rows: a dynamic quantisation with what makes its numbers. Norms are left to IREE."""
-    return (RowsStrategy(Amd(target.name), sums=False),)
+    return (RowsStrategy(amd(target), sums=False),)

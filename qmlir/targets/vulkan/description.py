@@ -47,7 +47,7 @@ def _vulkan(
     sizes: tuple[int, int, int] | None = None,
     extra: str = "",
     peak: Peak | None = None,
-    short_loops: bool = False,
+    loop_limit: int | None = None,
 ) -> Target:
     gpu = Gpu(
         device="vulkan",
@@ -68,13 +68,12 @@ def _vulkan(
         name=name,
         driver="vulkan",
         barriers=(INDEXED_READS, ONE_ROW, POOLED, SMALL_GATHER),
-        # lavapipe's loops stop after 65535 iterations; see passes/loops.py.
         passes=(
             "inline",
             f"qmlir-row-kernels{{target=vulkan:{name}}}",
             decode_pass(),
             INDEX_SUMS,
-            *(("qmlir-cut-loops",) if short_loops else ()),
+            *(() if loop_limit is None else ("qmlir-cut-loops",)),
             "qmlir-split-broadcast",
             "qmlir-explicit-sign",
             "qmlir-bf16-as-bits",
@@ -90,7 +89,12 @@ def _vulkan(
         subgroup_sizes=subgroups,
         shared_memory=gpu.shared_memory,
         peak=peak,
+        loop_limit=loop_limit,
     )
+
+
+# Mesa's llvmpipe, on which lavapipe stands, leaves a loop after so many iterations (LP_MAX_TGSI_LOOP_ITERATIONS).
+_LLVMPIPE_LOOP = 65535
 
 
 def known_to_iree(kinds: tuple[str, ...]) -> tuple[str, ...]:
@@ -127,7 +131,7 @@ TARGETS: tuple[Target, ...] = (
         32,
         status=RUNS,
         counts=(65535, 65535, 65535),
-        short_loops=True,
+        loop_limit=_LLVMPIPE_LOOP,
     ),
     _vulkan("turing", "NVIDIA RTX 20, GTX 16, T4", "sm_75", (32,), 48, _TURING, peak=_RTX2080TI),
     _vulkan("ampere", "NVIDIA RTX 30, A10, A100", "sm_80", (32,), 48, _AMPERE, peak=_RTX3090),
@@ -220,7 +224,7 @@ def described(found: Properties) -> Target:
         threads=found.threads,
         sizes=found.workgroup_sizes,
         counts=found.workgroup_counts,
-        short_loops="llvmpipe" in found.name,
+        loop_limit=_LLVMPIPE_LOOP if "llvmpipe" in found.name else None,
     )
 
 

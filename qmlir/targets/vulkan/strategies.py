@@ -29,14 +29,11 @@ from .description import known_to_iree
 from .kernels.machine import Spirv
 from .kernels.strategy import CooperativeKernelStrategy
 
-# Mesa's llvmpipe, on which lavapipe stands, leaves a loop after so many iterations (LP_MAX_TGSI_LOOP_ITERATIONS): a
-# sum of one term an iteration would silently lack its rest.
-LAVAPIPE_LOOP = 65535
-
 
 def too_long(target: Target, c: Contraction) -> bool:
-    """Whether the stock reduction over K could be cut short."""
-    return target.name == "lavapipe" and c.kind == "matmul" and (c.k is None or c.k > LAVAPIPE_LOOP)
+    """Whether the stock reduction over K, one term an iteration, could silently lack its rest."""
+    limit = target.loop_limit
+    return limit is not None and c.kind == "matmul" and (c.k is None or c.k > limit)
 
 
 @dataclass(frozen=True)
@@ -101,8 +98,9 @@ class ShortReductionStrategy:
         c = contraction
         answer = self.stock.consider(c)
         if too_long(self.target, c) and c.k is None and isinstance(answer, Accept):
+            assert self.target.loop_limit is not None
             loops = tuple(d for d, role in enumerate(c.roles) if role == "k")
-            return Accept(BoundedPlan(answer.plan, LAVAPIPE_LOOP, loops), answer.estimate)
+            return Accept(BoundedPlan(answer.plan, self.target.loop_limit, loops), answer.estimate)
         tiled = c.kind == "matmul" and None not in c.sizes and 1 not in (c.m, c.n)
         if isinstance(answer, Accept) and tiled and not c.acc.startswith("i"):
             return Accept(SeparatePlan(tuple(self.stock.facts(self.target, c).items())), answer.estimate)

@@ -144,7 +144,7 @@ def with_memory(generator: MmaGemm | Gemv, target: Target, machine: Machine) -> 
     bytes_ += m * kernel.columns * bits(kernel.result_type) / 8
     if isinstance(generator, Gemv):
         return hypot(gemv_seconds(generator, machine), bytes_ / bandwidth)
-    reached = _MMA_SYNC_ON_HOPPER if target.name == "sm_90a" and not generator.asynchronous else 1.0
+    reached = _MMA_SYNC_ON_HOPPER if "wgmma" in target.features and not generator.asynchronous else 1.0
     return hypot(seconds(generator, target, machine, reached), bytes_ / bandwidth)
 
 

@@ -312,7 +312,7 @@ class WgmmaStrategy(MmaSyncStrategy):
 
 
 def _no_wgmma(target: Target, kernel: Kernel) -> Decline | None:
-    if target.name != "sm_90a":
+    if "wgmma" not in target.features:
         return Decline(f"{target.spelling} has no wgmma", "cuda:sm_90a")
     if kernel.m is not None and kernel.m < _ROWS_FOR_WGMMA:
         return Decline(f"{kernel.m} rows leave most of 64 unused", "mma.sync has 16")
@@ -498,7 +498,7 @@ class FastFp8Strategy(Fp8Strategy):
         """A refusal where the target has no such instruction."""
         if not self._has_fp8:
             return Decline(f"{self.target.spelling} has no instruction for fp8", "cuda:sm_89 or newer")
-        if self.target.name == "sm_90a":
+        if "wgmma" in self.target.features:
             # Seen in ptxas' code: F2FP and HMMA where sm_89 and sm_120 have QMMA.
             return Decline("sm_90 multiplies fp8 in wgmma only: its mma.sync converts the codes to f16 first",
                            "wgmma-fp8-fast; mma-sync-fp8 converts in fewer instructions")  # fmt: skip
@@ -538,6 +538,6 @@ class WgmmaFastFp8Strategy(FastFp8Strategy):
         return self.accepted(found, None if codes is None else codes.view(np.int8), facts, c)
 
     def _without(self) -> Decline | None:
-        if self.target.name != "sm_90a":
+        if "wgmma" not in self.target.features:
             return Decline(f"{self.target.spelling} has no wgmma", "cuda:sm_90a")
         return None

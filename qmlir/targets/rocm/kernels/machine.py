@@ -8,6 +8,7 @@ from typing import Any
 
 from ....core.mlir import arith, ir, llvm
 from ....kernels.bodies import BodyCloner, Rule
+from ...base import Target
 
 
 def _intrinsic(name: str, arguments: list[Any], result: Any) -> Any:
@@ -26,14 +27,14 @@ def _roundeven(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
 
 @dataclass(frozen=True)
 class Amd:
-    """One architecture: CDNA runs 64 threads together, RDNA is asked for 32."""
+    """One architecture: CDNA runs 64 threads together, RDNA is asked for 32.
+
+    Attributes:
+        cdna: whether it is made for computing: MFMA, and accumulators in registers of their own.
+    """
 
     arch: str
-
-    @property
-    def cdna(self) -> bool:
-        """Whether it is made for computing: MFMA, and accumulators in registers of their own."""
-        return self.arch.startswith("gfx9")
+    cdna: bool
 
     @property
     def subgroup(self) -> int:
@@ -58,3 +59,8 @@ class Amd:
             return _intrinsic("llvm.amdgcn.sdot4", [a, b, total, no], total.type)
         yes = arith.constant(i1, 1)
         return _intrinsic("llvm.amdgcn.sudot4", [yes, a, yes, b, total, no], total.type)
+
+
+def amd(target: Target) -> Amd:
+    """The instructions of a target."""
+    return Amd(target.name, "mfma" in target.features)
