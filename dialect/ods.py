@@ -609,10 +609,18 @@ def problem(op: Any) -> str:
         view.verify_structure()
     except OpError as e:
         return str(e)
+    return misfit(view)
+
+
+def misfit(view: Op) -> str:
+    """The first rule of shapes and types that an op of the right form breaks, "" when there is none."""
     try:
         view.verify_semantics()
     except OpError as e:
         return quoted_as(str(e), view.ROLES)
+    except IndexError:  # a rule reads an axis that there is not
+        types = [f"'{name}' {value.type}" for name, value in view.operands_by_name().items()]
+        return f"has an operand or a result with too few axes: {', '.join(types)}"
     return ""
 
 

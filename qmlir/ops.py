@@ -26,7 +26,7 @@ from .core.mlir import func, ir
 from .core.spelling import did_you_mean
 from .dialect.arrays import scalar_array, to_numpy
 from .dialect.dtypes import CODES, DTYPES, dtype_name, from_numpy, stored_codes
-from .dialect.ods import Field, Op, OpError, Spec
+from .dialect.ods import Field, Op, OpError, Spec, misfit
 from .dialect.ops import (
     Conv2dQOp,
     DequantOp,
@@ -260,6 +260,19 @@ class Operation:
             return self.definition.infer({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
         except ValueError as e:
             raise UsageError(f"{self.__name__}: {e}") from None
+        except IndexError:  # an operand has fewer axes than the rule reads
+            raise UsageError(f"{self.__name__}: {self._misfit(specs, attributes)}") from None
+
+    def _misfit(self, specs: Specs, attributes: Mapping[str, Any]) -> str:
+        """What the verifier says of operands whose result has no shape."""
+        stated = {f.name: attributes[f.name] for f in self.definition.FIELDS if f.name in attributes}
+        given = {name: specs[name] for name in self.operands if name in specs}
+        with ir.InsertionPoint(ir.Module.create().body):
+            f = func.FuncOp("main", ([tensor_type(s.shape, s.dtype) for s in given.values()], []))
+            with ir.InsertionPoint(f.add_entry_block()):
+                values = dict(zip(given, f.arguments, strict=True))
+                results = [tensor_type((None, None), "f32")] * self.definition.RESULTS[0]
+                return misfit(self.definition.build(results=results, **values, **stated))
 
     def _checked(self, specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """The attributes, dtypes by their short names. Raises UsageError for what the op does not have."""

@@ -66,14 +66,15 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
         return found
 
     def verify_semantics(self) -> None:
-        lhs, rhs = shape_of(self.lhs), self.rhs_codes_shape()
+        lhs = shape_of(self.lhs)
         routed = self.expert_ids is not None
         if routed == (self.group_sizes is not None):
             fail("needs either 'group_sizes' (contiguous rows) or 'expert_ids' (routed), and not both")
-        if len(rhs) != 3 or len(lhs) not in ((2, 3) if routed else (2,)):
+        if len(shape_of(self.rhs)) != 3 or len(lhs) not in ((2, 3) if routed else (2,)):
             fail(
                 f"needs 'lhs' [M, K] and 'rhs' [G, K, N] or [G, N, K], but they are {self.lhs.type} and {self.rhs.type}"
             )
+        rhs = self.rhs_codes_shape()
         experts, k, n = rhs[0], lhs[-1], rhs[1 if self.rhs_transposed else 2]
         rhs_k = 2 if self.rhs_transposed else 1
         if experts is None:

@@ -232,6 +232,11 @@ class MoeOp(Op, name="moe"):
             )
         self._verify_intermediate()
         first, second = self.products()
+        columns, width = first.rhs_codes_shape()[1 if self.weights_transposed else 2], self.intermediate_width
+        each = 2 if self.activation in GATED else 1
+        if columns is not None and width is not None and columns != each * width:
+            halves = f", a gate and a value each with '{self.activation}'" if each == 2 else ""
+            fail(f"'w1' {show(w1)} gives {columns} columns, but 'w2' {show(w2)} takes {width} rows{halves}")
         _rules(first, _FIRST)
         _rules(second, _SECOND)
         rows = shape_of(self.input)[0]

@@ -27,7 +27,8 @@ class MoeAlignBlockSizeOp(Op, name="moe_align_block_size"):
 
     @staticmethod
     def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
-        tokens, topk = operands["expert_ids"][0]
+        ids = operands["expert_ids"][0]
+        tokens, topk = ids[0], ids[1]
         slots = None if tokens is None or topk is None else tokens * topk
         width = attributes["block_size"]
         blocks = block_count(slots, attributes["experts"], width)

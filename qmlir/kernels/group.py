@@ -39,6 +39,8 @@ _FLOAT_MULTIPLY_ADD = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}
 # What the lowering puts behind values that other targets may not fuse.
 KEPT_APART = ("flow.tensor.tie_shape", "util.optimization_barrier")
 # Attributes with the largest |code| of each side, which the lowering leaves on contractions.
+# The attribute of what counts the matrices whose blocks have ended, which the lowering sets to the rows of a block.
+ENDED_BLOCKS = "qmlir.ended_blocks"
 _MAGNITUDES = ("qmlir.lhs_magnitude", "qmlir.rhs_magnitude")
 
 
@@ -280,28 +282,15 @@ def unbounded(index: Any, size: int) -> Any:
 
 
 def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
-    """`Batch.counts` where products are blocks of `rows` rows (passes/lower/blocks.py): the index of a block counts the
-    matrices whose blocks end at or before it, from where they start and `ceil(rows of a matrix / rows of a block)`."""
-    if batch.index is None or rows is None or producer_name(batch.index) != "linalg.generic":
+    """`Batch.counts` where products are blocks of `rows` rows (passes/core/lower/blocks.py): the index of a block
+    counts the matrices whose blocks end at or before it, from where they start and how many they have, which is
+    `ceil(rows of a matrix / rows of a block)`."""
+    ended = None if batch.index is None else made_by(batch.index, "linalg.generic")
+    if ended is None or ENDED_BLOCKS not in ended.attributes or ended.attributes[ENDED_BLOCKS].value != rows:
         return None
-    op = batch.index.owner.operation
-    # The number of the only product is the constant 0.
-    body = [o.operation for o in op.regions[0].blocks[0].operations if "index" not in o.operation.name]
-    names = [o.name.partition(".")[2] for o in body]
-    if names != ["addi", "cmpi", "extui", "addi", "yield"] or len(op.operands) != 3:
-        return None
-    compare = body[1]
-    start, blocks, _ = op.operands
-    sle = 3
-    if int(compare.attributes["predicate"].value) != sle or producer_name(blocks) != "linalg.generic":
-        return None
-    divide = blocks.owner.operation
-    first = next(iter(divide.regions[0].blocks[0].operations)).operation
-    if len(divide.operands) != 2 or first.name != "arith.ceildivsi":
-        return None
-    width = scalar_constant(first.operands[1])
-    sizes = divide.operands[0]
-    return (start, sizes) if width is not None and int(width.value) == rows else None
+    start, blocks, _ = ended.operands
+    rounded = made_by(blocks, "linalg.generic")
+    return None if rounded is None else (start, rounded.operands[0])
 
 
 def describe_convolution(

@@ -32,6 +32,7 @@ from ....ir.build import (
     scalar,
 )
 from ....ir.scalars import i32, to_i32
+from ....kernels.group import ENDED_BLOCKS
 from ....kernels.routing import BACK, BLOCK_OF, ROW_OF, SLOT_OF
 
 _SLT, _SLE, _EQ, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "sge"))
@@ -74,7 +75,9 @@ def _size(size: Size) -> Any:
     return constant(size) if isinstance(size, int) else arith.index_cast(i32(), size)
 
 
-def count(args: list[Arg], sizes: list[Size], out: list[int], body: Any) -> Any:
+def count(
+    args: list[Arg], sizes: list[Size], out: list[int], body: Any, attributes: dict[str, int] | None = None
+) -> Any:
     """i32 sums over the loops that `out` leaves out; `sizes` are those of the loops. `body` gets a function from a
     loop to its running index, and the operands' scalars.
 
@@ -89,7 +92,7 @@ def count(args: list[Arg], sizes: list[Size], out: list[int], body: Any) -> Any:
     def step(*xs: Any) -> Any:
         return arith.addi(xs[-1], body(lambda i: loop_i32(place[i]), *xs[:-1]))
 
-    return generic(moved, init, [place[i] for i in out], len(sizes), step)
+    return generic(moved, init, [place[i] for i in out], len(sizes), step, attributes=attributes)
 
 
 def read(source: Any, *where: Any) -> Any:
@@ -273,7 +276,8 @@ class Blocks:
                                 lambda s: arith.ceildivsi(s, constant(width)))  # fmt: skip
         start = fusion_barrier(_before(per_group, groups), INDEXED_READS)
         ends = count([Arg(start, (1,)), Arg(per_group, (1,))], [self.count, groups], [0],
-                     lambda at, s, n: flag(arith.cmpi(_SLE, arith.addi(s, n), at(0))))  # fmt: skip
+                     lambda at, s, n: flag(arith.cmpi(_SLE, arith.addi(s, n), at(0))),
+                     {ENDED_BLOCKS: width})  # fmt: skip
         self.used = count([Arg(per_group, (0,))], [groups], [], lambda at, n: n)
         self.group_of = elementwise([Arg(ends, (0,))], [self.count], i32(), lambda g: bounded(g, groups))
         self.block_of = elementwise(
