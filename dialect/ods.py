@@ -401,7 +401,7 @@ class Op:
                 try:
                     attributes[f.name] = f.attribute.build(f.attribute.of(value))
                 except OpError as e:
-                    raise OpError(f"attribute '{f.name}' {e}, but is {value!r}") from None
+                    raise OpError(f"{f.name}={value!r} {e}") from None
         if values:
             names = [f.name for f in cls.FIELDS]
             first = sorted(values)[0]

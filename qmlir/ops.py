@@ -64,6 +64,7 @@ class Operation:
         self.__name__, self.__doc__ = definition.FUNCTION, definition.__doc__
         self.positional = (*definition.REQUIRED, *definition.POSITIONAL)
         self.required = definition.REQUIRED
+        self.stated = tuple(f.name for f in definition.FIELDS if f.kind == "attr" and not f.internal and not f.optional)
         self.operands = (*self.positional, *(n for n in definition.OPERANDS if n not in self.positional))
         fields = [f for f in definition.FIELDS if f.kind == "attr" and not f.internal]
         self.attributes = tuple(f.name for f in (*fields, *definition.PARAMETERS))
@@ -251,17 +252,23 @@ class Operation:
         results = [TensorSpec(shape, dtype) for shape, dtype in inferred]
         known = {field.name for field in self.definition.FIELDS}
         stated = {k: v for k, v in attributes.items() if k in known}
-        op = self.definition.build(results=[tensor_type(*result) for result in inferred], **values, **stated)
+        try:
+            op = self.definition.build(results=[tensor_type(*result) for result in inferred], **values, **stated)
+        except OpError as e:
+            raise UsageError(f"{self.__name__}: {e}") from None
         return list(zip(op.operation.results, results, strict=True))
 
     def _inferred(self, specs: Specs, attributes: Mapping[str, Any]) -> list[Spec]:
         """Shapes and dtypes of the results."""
         try:
-            return self.definition.infer({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
+            results = self.definition.infer({n: (s.shape, s.dtype) for n, s in specs.items()}, attributes)
         except ValueError as e:
             raise UsageError(f"{self.__name__}: {e}") from None
-        except IndexError:  # an operand has fewer axes than the rule reads
+        except (IndexError, ZeroDivisionError):  # fewer axes than the rule reads, or no elements in a block
             raise UsageError(f"{self.__name__}: {self._misfit(specs, attributes)}") from None
+        if any(size is not None and size < 0 for shape, _ in results for size in shape):
+            raise UsageError(f"{self.__name__}: {self._misfit(specs, attributes)}")
+        return results
 
     def _misfit(self, specs: Specs, attributes: Mapping[str, Any]) -> str:
         """What the verifier says of operands whose result has no shape."""
@@ -282,6 +289,9 @@ class Operation:
                 raise UsageError(f"{self.__name__} has no argument {name!r}{did_you_mean(name, known)}")
         for name in self.required:
             if name not in specs:
+                raise UsageError(f"{self.__name__} needs the argument {name!r}")
+        for name in self.stated:
+            if attributes.get(name) is None:
                 raise UsageError(f"{self.__name__} needs the argument {name!r}")
         checked = dict(attributes)
         for name, value in attributes.items():

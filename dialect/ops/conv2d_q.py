@@ -80,7 +80,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
         n, h, w = (s[0], s[2], s[3]) if nchw else s[:3]
         f, kh, kw = (operands["weight"][0][i] for i in FILTER_AXES[attributes.get("filter_layout", "FHWC")][:3])
         if kh is None or kw is None:
-            raise ValueError("the size of a filter must be static")
+            raise ValueError("the size of the filters, 'weight', must be static")
         top, left, bottom, right = attributes.get("padding", (0, 0, 0, 0))
         strides, dilations = attributes.get("strides", (1, 1)), attributes.get("dilations", (1, 1))
         extra = attributes.get("output_padding", (0, 0))

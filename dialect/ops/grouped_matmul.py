@@ -77,8 +77,8 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
         rhs = self.rhs_codes_shape()
         experts, k, n = rhs[0], lhs[-1], rhs[1 if self.rhs_transposed else 2]
         rhs_k = 2 if self.rhs_transposed else 1
-        if experts is None:
-            fail("the number of groups (axis 0 of 'rhs') must be static")
+        if not experts:
+            fail(f"the number of groups, axis 0 of 'rhs' {show(rhs)}, must be static and at least 1")
         if not same(k, rhs[rhs_k]):
             fail(f"K differs: 'lhs' {show(lhs)} has {k}, 'rhs' {show(rhs)} has {rhs[rhs_k]} along axis {rhs_k}")
         self.verify_sides(lhs, rhs, len(lhs) - 1, rhs_k, k, ("lhs", "rhs"))

@@ -30,7 +30,7 @@ def _role(value: Any, depth: int = 0) -> dict[str, Any]:
             experts = next((shape_of(getattr(view, n))[0] for n in ("rhs", "w1") if "expert_ids" in names
                             and hasattr(view, n)), None)  # fmt: skip
             if "expert_ids" in names:
-                found["limit"] = experts or view.experts
+                found["limit"] = view.experts if experts is None else experts
             if "group_sizes" in names:
                 found["rows_of"] = next((a.arg_number for a in _arguments(op) if a == view.lhs), None)
                 found["rows"] = shape_of(view.lhs)[0]

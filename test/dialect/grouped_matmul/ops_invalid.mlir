@@ -73,7 +73,7 @@ func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<8x16xi8>, %group_sizes: tensor<4
 // -----
 
 func.func @f(%lhs: tensor<6x8xi8>, %rhs: tensor<?x8x16xi8>, %group_sizes: tensor<4xi32>) -> tensor<6x16xf32> {
-  // expected-error@+1 {{the number of groups (axis 0 of 'rhs') must be static}}
+  // expected-error@+1 {{the number of groups, axis 0 of 'rhs' [?, 8, 16], must be static and at least 1}}
   %0 = "qmlir.grouped_matmul"(%lhs, %rhs, %group_sizes) {
     operand_names = ["lhs", "rhs", "group_sizes"]
   }

@@ -1,4 +1,5 @@
-"""Each operand of each operation with fewer and more axes than it has: an error that says so, or a program."""
+"""Arguments of each operation that it does not take: other numbers of axes, types, sizes and values. Each is an error
+that names it, or a program."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import pytest
 import qmlir
 from qmlir import ops
 from qmlir.compiler.run import run_compiler
+from qmlir.dialect.dtypes import DTYPES
 from qmlir.errors import QmlirError, UsageError, VerifyError
 from qmlir.spec import TensorSpec as T
 
@@ -69,16 +71,54 @@ def test_every_number_of_axes(call: str, verified: None) -> None:
     name, specs, attributes = CALLS[call]
     operation = getattr(qmlir.ops, name)
     operation.compile(**specs, **attributes)
-    said: list[str] = []
     for operand, spec in specs.items():
         for rank in range(6):
             more = (2,) * (rank - len(spec.shape))
             for shape in {(*more, *spec.shape)[len(spec.shape) + len(more) - rank :], (*spec.shape, *more)[:rank]}:
-                try:
-                    operation.compile(**specs | {operand: T(shape, spec.dtype)}, **attributes)
-                except QmlirError as e:
-                    said.append(str(e))
-    assert not [text for text in said if "'" not in text]  # the operands that do not fit are named
+                said = said_of(operation, **specs | {operand: T(shape, spec.dtype)}, **attributes)
+                assert not said or "'" in said, said
+
+
+def said_of(operation: Any, **given: Any) -> str:
+    try:
+        operation.compile(**given)
+    except QmlirError as e:
+        return str(e)
+    return ""
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_every_type(call: str, verified: None) -> None:
+    """`moe` of 4-bit activations ended in an error of the builder."""
+    name, specs, attributes = CALLS[call]
+    for operand, spec in specs.items():
+        for dtype in DTYPES:
+            said = said_of(getattr(qmlir.ops, name), **specs | {operand: T(spec.shape, dtype)}, **attributes)
+            assert not said or "'" in said, said
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_every_size(call: str, verified: None) -> None:
+    name, specs, attributes = CALLS[call]
+    for operand, spec in specs.items():
+        for axis in range(len(spec.shape)):
+            for size in (0, 1, 3, None):
+                shape = (*spec.shape[:axis], size, *spec.shape[axis + 1 :])
+                said = said_of(getattr(qmlir.ops, name), **specs | {operand: T(shape, spec.dtype)}, **attributes)
+                assert not said or "'" in said, said
+
+
+@pytest.mark.parametrize("call", [c for c in CALLS if c not in ("packed", "fp8", "routed", "weighted")])
+def test_every_value(call: str, verified: None) -> None:
+    """Negative sizes were errors of MLIR's bindings, a size of zero a division by it, and what an operation needs a
+    KeyError."""
+    name, specs, attributes = CALLS[call]
+    operation = getattr(qmlir.ops, name)
+    values = (None, -1, 0, 3, 1 << 40, -2.5, "zzz", "i8", True, [], [1, 2], {}, object())
+    for field in operation.definition.FIELDS:
+        for value in values if field.kind == "attr" else ():
+            said = said_of(operation, **specs, **attributes | {field.name: value})
+            assert not said or field.name in said or "'" in said, said
 
 
 @pytest.mark.parametrize(
@@ -97,6 +137,23 @@ def test_messages(call: str, operand: str, shape: tuple[int, ...], message: str,
     name, specs, attributes = CALLS[call]
     with pytest.raises((UsageError, VerifyError), match=message):
         getattr(qmlir.ops, name).compile(**specs | {operand: T(shape, specs[operand].dtype)}, **attributes)
+
+
+@pytest.mark.parametrize(
+    ("call", "changed", "message"),
+    [
+        ("moe", {"input": T((8, 64), "i4")}, r"^moe: input_dtype='i4' is not known; did you mean 'i8'"),
+        ("weighted", {"rhs": T((0, 64, 8), "i8")}, r"axis 0 of 'rhs' \[0, 64, 8\], must be static and at least 1"),
+        ("route", {"topk": -1}, "^route: 'topk' is -1"),
+        ("route", {"topk": None}, "^route needs the argument 'topk'"),
+        ("unpack", {"dtype": None}, "^unpack needs the argument 'dtype'"),
+        ("moe_align_block_size", {"block_size": 0}, "^moe_align_block_size: 'block_size' is 0, but must be at least 1"),
+    ],
+)
+def test_messages_of_types_and_values(call: str, changed: dict[str, Any], message: str, verified: None) -> None:
+    name, specs, attributes = CALLS[call]
+    with pytest.raises((UsageError, VerifyError), match=message):
+        getattr(qmlir.ops, name).compile(**{**specs, **attributes, **changed})
 
 
 def test_a_result_with_too_few_axes() -> None:
