@@ -1,4 +1,4 @@
-"""Shared by all tests: where compiled programs go, and which targets run here."""
+"""Shared by all tests: where compiled programs go, which targets run here; the hooks of support/slices.py."""
 
 from __future__ import annotations
 
@@ -7,6 +7,14 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+
+# pytest finds its hooks by their names here.
+from support.slices import (  # noqa: F401
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_runtest_setup,
+    pytest_terminal_summary,
+)
 
 from qmlir import settings
 

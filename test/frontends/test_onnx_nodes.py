@@ -66,6 +66,7 @@ def test_sample_of_all_operators() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_all_operators() -> None:
     """Right, or refused by name, for every test that the onnx package has; what was right is."""
     names = sorted(onnx_all_nodes.cases())

@@ -48,6 +48,7 @@ def test_the_slow_tier_is_large_enough() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("surface", COUNTS)
 def test_many_inputs(surface: str, tmp_path: Path) -> None:
     told = fuzz(tmp_path, COUNTS[surface], 1, surface)

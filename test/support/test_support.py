@@ -122,6 +122,7 @@ def test_sample(name: str, target: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("target", TARGETS)
 def test_whole_matrix(target: str) -> None:
     found = {form.name: compile_cell(form, target) for form in FORMS}
@@ -129,6 +130,7 @@ def test_whole_matrix(target: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("target", ["cuda:sm_86", "cuda:sm_89", "cuda:sm_120"])
 def test_other_cuda_targets_do_as_the_first(target: str) -> None:
     """They have its instructions and less shared memory: other tiles, nothing else."""
@@ -141,6 +143,7 @@ def test_other_cuda_targets_do_as_the_first(target: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("target", [t for t in TARGETS if not t.startswith("vulkan")])
 def test_dynamic_rows_stay_on_matrix_instructions(target: str) -> None:
     """On Vulkan a dynamic M has no matrix instruction, which is a warning there (docs/adding-a-target.md)."""

@@ -1,0 +1,80 @@
+"""A slice of the slow tier: `pytest --slice I/N`, what CI runs of it for a commit; test/conftest.py has these hooks."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+
+import pytest
+
+_STARTED = pytest.StashKey[float]()
+LATE = "the time of the slice was over"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--slice", metavar="I/N", type=_slice, help="one N-th of the slow tests, the I-th; I may be over N"
+    )
+    parser.addoption("--slice-seconds", metavar="S", type=float, help="start none of them after S seconds of tests")
+
+
+def _slice(text: str) -> tuple[int, int]:
+    """`I/N` as numbers. What argparse says of a ValueError names the option and its value."""
+    i, _, n = text.partition("/")
+    number, count = int(i), int(n)
+    if count < 1 or number < 0:
+        raise ValueError
+    return number, count
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def in_slice(items: list[pytest.Item], number: int, count: int) -> list[pytest.Item]:
+    """Every `count`-th of the slow tests in the order of their names' hashes: `count` numbers in a row take each once.
+    Tests marked `long` are in none.
+
+    Files come in an order that depends on `number`, so that what a limit of time leaves out is not always the same. The
+    tests of a file stay together: they share what it compiles.
+    """
+    candidates = (i for i in items if i.get_closest_marker("slow") and not i.get_closest_marker("long"))
+    slow = sorted(candidates, key=lambda item: _hash(item.nodeid))
+    chosen = {id(item) for item in slow[number % count :: count]}
+    return sorted(
+        (item for item in items if id(item) in chosen),
+        key=lambda item: _hash(f"{number} {item.nodeid.partition('::')[0]}"),
+    )
+
+
+@pytest.hookimpl(trylast=True)  # a folder's own conftest marks more tests as slow
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    given = config.getoption("--slice")
+    if given is None:
+        return
+    chosen = in_slice(items, *given)
+    kept = {id(item) for item in chosen}
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+    items[:] = chosen
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    limit = item.config.getoption("--slice-seconds")
+    if limit is None or item.config.getoption("--slice") is None:
+        return
+    started = item.config.stash.setdefault(_STARTED, time.monotonic())
+    if time.monotonic() - started >= limit:
+        pytest.skip(LATE)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    given = config.getoption("--slice")
+    if given is None:
+        return
+    ends = [r for kind in ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
+            for r in terminalreporter.stats.get(kind, ())]  # fmt: skip
+    late = sum(r.skipped and LATE in str(r.longrepr) for r in ends)
+    number, count = given
+    text = f"slice {number % count}/{count} of the slow tests (--slice {number}/{count}): {len(ends) - late} ran"
+    terminalreporter.write_line(text + (f", {late} did not: {LATE}" if late else ""))

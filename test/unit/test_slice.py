@@ -1,0 +1,124 @@
+"""Slices of the slow tier: each slow test is in one of N, a limit of time stops what has not started; `.ci/run`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+HOOKS = Path(__file__).resolve().parents[1] / "support" / "slices.py"
+TESTS = """
+import time, pytest
+
+@pytest.mark.parametrize("i", range(12))
+@pytest.mark.slow
+def test_slow(i):
+    time.sleep({seconds})
+    assert i != {wrong}
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_of_minutes():
+    raise AssertionError("in no slice")
+
+def test_fast():
+    raise AssertionError("not slow")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "conftest.py").write_text(HOOKS.read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: the slow tier\n    long: of minutes\n")
+    for name in ("a", "b", "c"):
+        (tmp_path / f"test_{name}.py").write_text(TESTS.format(seconds=0, wrong=99))
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str, code: int = 0) -> str:
+    command = [sys.executable, "-m", "pytest", "-rA", *arguments]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # they take longer than the tests
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def passed(output: str) -> list[str]:
+    return [line.removeprefix("PASSED ") for line in output.splitlines() if line.startswith("PASSED ")]
+
+
+def test_slices_hold_each_slow_test_once_in_an_order_of_their_own(folder: Path) -> None:
+    slices = [passed(run(folder, "--slice", f"{100 + i}/3")) for i in range(3)]
+    assert [len(names) for names in slices] == [12, 12, 12]
+    assert sorted(name for names in slices for name in names) == sorted(
+        f"test_{f}.py::test_slow[{i}]" for f in "abc" for i in range(12)
+    )
+    orders = []
+    for names in slices:
+        files = [name.partition("::")[0] for name in names]
+        orders.append(tuple(dict.fromkeys(files)))
+        assert sum(a != b for a, b in pairwise(files)) == 2  # those of a file are together
+    assert len(set(orders)) > 1
+
+
+def test_nothing_starts_after_the_limit(folder: Path) -> None:
+    (folder / "test_a.py").write_text(TESTS.format(seconds=0.3, wrong=99))
+    output = run(folder, "test_a.py", "--slice", "5/1", "--slice-seconds", "1")
+    assert 1 <= len(passed(output)) <= 4
+    ran = len(passed(output))
+    assert f"(--slice 5/1): {ran} ran, {12 - ran} did not: the time of the slice was over" in output
+    assert "0 ran, 12 did not" in run(folder, "test_a.py", "--slice", "5/1", "--slice-seconds", "0")
+
+
+def test_a_failure_fails_the_slice(folder: Path) -> None:
+    (folder / "test_b.py").write_text(TESTS.format(seconds=0, wrong=3))
+    output = run(
+        folder, "-p", "xdist", "-n", "2", "--dist", "loadgroup", "--slice", "0/1", "--slice-seconds", "60", code=1
+    )
+    assert "1 failed, 35 passed" in output
+    assert "(--slice 0/1): 36 ran\n" in output
+
+
+@pytest.mark.parametrize("text", ["3", "1/0", "a/2", "-1/3"])
+def test_what_is_no_slice_is_refused(text: str, folder: Path) -> None:
+    run(folder, f"--slice={text}", code=4)
+
+
+MAKE = """#!/bin/sh
+case "$2" in
+lint) exit {lint} ;;
+test) echo "{test[1]}"; exit {test[0]} ;;
+test-slice) echo "$3"; echo "{slice[1]}"; exit {slice[0]} ;;
+esac
+"""
+PASSED = "= 5 passed, 2 skipped, 7 deselected in 60.50s (0:01:00) ="
+FAILED = "= 1 failed, 3 passed, 1 error in 9.25s ="
+
+
+@pytest.mark.parametrize(
+    ("lint", "test", "slice_", "code", "last"),
+    [
+        (0, (0, PASSED), (0, PASSED), 0, "10 passed, 4 skipped in 121.00s"),
+        (0, (0, PASSED), (2, FAILED), 2, "1 failed, 8 passed, 2 skipped, 1 errors in 69.75s"),
+        (0, (2, FAILED), (0, PASSED), 2, "1 failed, 8 passed, 2 skipped, 1 errors in 69.75s"),
+        (2, (0, PASSED), (0, PASSED), 2, "10 passed, 4 skipped in 121.00s"),
+        (0, (0, PASSED), (2, "no module named pytest"), 2, "5 passed, 2 skipped, 1 errors in 60.50s"),
+        (0, (2, "no network"), (2, "no network"), 2, "1 errors in 0.00s"),
+    ],
+)
+def test_one_summary_of_both_runs_is_the_last_line_of_ci(
+    lint: int, test: tuple[int, str], slice_: tuple[int, str], code: int, last: str, tmp_path: Path
+) -> None:
+    (tmp_path / "make").write_text(MAKE.format(lint=lint, test=test, slice=slice_))
+    (tmp_path / "make").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    run = Path(__file__).resolve().parents[2] / ".ci" / "run"
+    done = subprocess.run(["bash", run], env=environment, capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, lines[-1]) == (code, f"=== {last} ==="), done.stdout + done.stderr
+    assert "SLICE_SECONDS=1200" in lines
+    assert ("make test failed: its messages are above" in lines) == (test[0] != 0)
