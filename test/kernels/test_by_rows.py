@@ -152,7 +152,7 @@ def test_kernels_share_a_weight(name: str, target: str) -> None:
         check(product, interpreted(artifact, given, want.shape, want.dtype, rows), want)
 
 
-@pytest.mark.parametrize("scheme", ["w8a8", "w4a8"])
+@pytest.mark.parametrize("scheme", ["w8a8", pytest.param("w4a8", marks=pytest.mark.slow)])
 def test_many_rows_are_matrix_instructions(scheme: str) -> None:
     """On gfx942 the kernel for the most rows spends at least 60 % of its main loop's issue cycles on them."""
     product = Product(2048, 1024, PRODUCTS[scheme].build)

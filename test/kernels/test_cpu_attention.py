@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.attention import FORMS, Form
+from support.cover import diagonal
 
 import qmlir
 from qmlir.targets import resolve
@@ -33,8 +34,7 @@ def _compiled(form: Form, target: str) -> tuple[Any, Any]:
     return artifact, qmlir.load(artifact).main
 
 
-@pytest.mark.parametrize("target", ["cpu:x86-64-v4", "cpu:x86-64-v3"])
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(("name", "target"), diagonal(list(FORMS), ["cpu:x86-64-v4", "cpu:x86-64-v3"]))
 def test_the_kernel_is_right(name: str, target: str) -> None:
     if not set(resolve(target).cpu_features) <= set(resolve("cpu").cpu_features):
         pytest.skip(f"this host does not run {target}")

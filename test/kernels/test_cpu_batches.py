@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import amx
+from support.cover import diagonal
 from support.kernels import Codes, forced
 
 import qmlir
@@ -22,8 +23,7 @@ def chosen(artifact: Any, name: str) -> None:
         assert decision["chosen"] == name, decision["answers"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize(("residual", "name"), diagonal([False, True], NAMES))
 def test_a_batch_with_its_own_weights(name: str, residual: bool) -> None:
     codes = Codes(1)
     lhs, rhs = codes(3, 14, 70), codes(3, 37, 70)
@@ -48,26 +48,28 @@ def test_a_batch_with_groups_along_k(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOME)
-@pytest.mark.parametrize("sizes", [[3, 0, 20, 9], [0, 0, 0, 32], [8, 8, 8, 8]])
 @pytest.mark.parametrize("transposed", [True, False])
-def test_rows_sorted_by_group(name: str, sizes: list[int], transposed: bool) -> None:
+def test_rows_sorted_by_group(name: str, transposed: bool) -> None:
     """Groups without a row, and with more rows than a block."""
     codes = Codes(3)
     lhs, rhs = codes(32, 40), codes(4, 21, 40) if transposed else codes(4, 40, 21)
     scale = codes.powers(4, 21, 1) if transposed else codes.powers(4, 1, 21)
     kw: dict[str, Any] = {"rhs_transposed": transposed, "rhs_scale": scale}
-    given = np.array(sizes, np.int32)
     artifact = qmlir.ops.grouped_matmul.compile(
         T(lhs.shape, "i8"), rhs, group_sizes=T((4,), "i32"), pipeline=forced(name), **kw
     )
     chosen(artifact, name)
-    want = qmlir.reference.grouped_matmul(lhs, rhs, group_sizes=given, **kw)
-    np.testing.assert_array_equal(qmlir.load(artifact).main(lhs, given), want)
+    program = qmlir.load(artifact)
+    for sizes in ([3, 0, 20, 9], [0, 0, 0, 32], [8, 8, 8, 8]):
+        given = np.array(sizes, np.int32)
+        want = qmlir.reference.grouped_matmul(lhs, rhs, group_sizes=given, **kw)
+        np.testing.assert_array_equal(program.main(lhs, given), want)
 
 
 @pytest.mark.parametrize("name", SOME)
-@pytest.mark.parametrize(("tokens", "experts", "topk"), [(1, 8, 2), (5, 4, 2), (40, 3, 1), (33, 16, 4)])
-@pytest.mark.parametrize("unsigned", [False, True])
+@pytest.mark.parametrize(
+    ("tokens", "experts", "topk", "unsigned"), diagonal([(1, 8, 2), (5, 4, 2), (40, 3, 1), (33, 16, 4)], [False, True])
+)
 def test_rows_routed_to_experts(name: str, tokens: int, experts: int, topk: int, unsigned: bool) -> None:
     """Rows are read where they are, by an index; blocks that nobody uses are not computed."""
     codes = Codes(4)

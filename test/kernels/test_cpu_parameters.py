@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cover import others_slow
 from support.dispatches import names
 from support.forms import FORMS
 from support.parameters import SCOPE, apart
@@ -60,7 +61,7 @@ def test_parameters_are_as_constants(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(np.float64(got), np.float64(expected), rtol=2e-2, atol=2e-2 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", others_slow(FAST, FAST[1], FAST[3]))
 def test_nothing_is_packed_in_a_call(name: str, tmp_path: Path) -> None:
     form: Any = PRODUCTS[name]
     held = form.compile("cpu", m=None)

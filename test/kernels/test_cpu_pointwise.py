@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
+from support.cover import diagonal, others_slow
 from support.onnx_models import model
 
 import qmlir
@@ -36,6 +37,10 @@ BINARY: dict[str, tuple[str, tuple[int | str, ...], tuple[int | str, ...]]] = {
     "squeeze_excite": ("Mul", (2, 6, 5, 7), (2, 6, 1, 1)),
     "one": ("Add", (40, 33), ()),
 }
+
+
+def _with_kinds(names: Any) -> list[tuple[str, str]]:
+    return list(zip(names, itertools.cycle(KINDS), strict=False))
 
 
 def _needs(target: str) -> None:
@@ -75,8 +80,7 @@ def _codes(kind: str, shape: tuple[int, ...], seed: int = 0) -> Any:
     return start.astype(np.uint8).view(kind).reshape(shape)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(("name", "kind"), list(zip(UNARY, itertools.cycle(KINDS), strict=False)))
+@pytest.mark.parametrize(("name", "kind", "target"), diagonal(_with_kinds(UNARY), TARGETS))
 def test_every_code_of_a_chain(name: str, kind: str, target: str) -> None:
     _needs(target)
     inputs = {"xa": _codes(kind, (2, 3, 91))}
@@ -94,8 +98,7 @@ def test_every_code_of_a_chain(name: str, kind: str, target: str) -> None:
         assert (apart > 0).mean() < 0.01
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize(("name", "kind"), list(zip(BINARY, itertools.cycle(KINDS), strict=False)))
+@pytest.mark.parametrize(("name", "kind", "target"), diagonal(_with_kinds(BINARY), TARGETS))
 def test_every_pair_of_codes(name: str, kind: str, target: str) -> None:
     _needs(target)
     op, left, right = BINARY[name]
@@ -161,7 +164,8 @@ POOLINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", POOLINGS)
+# The fast tier has padding, an end that is not full, and strides of one and of two.
+@pytest.mark.parametrize("name", others_slow(list(POOLINGS), "padded", "same", "ceil"))
 def test_largest_codes(name: str) -> None:
     """A MaxPool between two quantisations, on planes of any width and any number of them."""
     _needs("cpu:x86-64-v4")

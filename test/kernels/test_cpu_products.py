@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from support import amx
+from support.cover import diagonal
 from support.kernels import Codes, forced
 
 import qmlir
@@ -51,16 +52,24 @@ def check(name: str, lhs: Any, rhs: Any, *, dynamic: bool = False, bits: int | N
 
 @pytest.mark.parametrize("name", NAMES)
 @given(m=SIZES, n=COLUMNS, k=SIZES, seed=st.integers(0, 99), dynamic=st.booleans(), transposed=st.booleans())
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_raw_products(name: str, m: int, n: int, k: int, seed: int, dynamic: bool, transposed: bool) -> None:
     codes = Codes(seed)
     rhs = codes(n, k) if transposed else codes(k, n)
     check(name, codes(m, k), rhs, dynamic=dynamic, rhs_transposed=transposed, out_dtype="i32")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+@given(m=SIZES, n=COLUMNS, k=SIZES, seed=st.integers(0, 99), dynamic=st.booleans(), transposed=st.booleans())
+@settings(max_examples=20, derandomize=False)
+def test_many_raw_products(name: str, m: int, n: int, k: int, seed: int, dynamic: bool, transposed: bool) -> None:
+    test_raw_products.hypothesis.inner_test(name, m, n, k, seed, dynamic, transposed)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @given(m=SIZES, n=COLUMNS, k=SIZES, seed=st.integers(0, 99), unsigned=st.booleans())
-@settings(max_examples=4)
+@settings(max_examples=2)
 def test_requantised(name: str, m: int, n: int, k: int, seed: int, unsigned: bool) -> None:
     """Zero points on both sides, bias, relu, int8 out: the whole epilogue in one pass."""
     codes = Codes(seed)
@@ -73,8 +82,17 @@ def test_requantised(name: str, m: int, n: int, k: int, seed: int, unsigned: boo
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("dtype", "bits", "lo", "hi"), [("i4", 4, -8, 7), ("u4", 4, 0, 15), ("i2", 2, -2, 1)])
+@given(m=SIZES, n=COLUMNS, k=SIZES, seed=st.integers(0, 99), unsigned=st.booleans())
+@settings(max_examples=20, derandomize=False)
+def test_many_requantised(name: str, m: int, n: int, k: int, seed: int, unsigned: bool) -> None:
+    test_requantised.hypothesis.inner_test(name, m, n, k, seed, unsigned)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits", "lo", "hi", "name"), diagonal([("i4", 4, -8, 7), ("u4", 4, 0, 15), ("i2", 2, -2, 1)], NAMES)
+)
 @given(m=SIZES, n=COLUMNS, groups=st.integers(1, 5), steps=st.sampled_from([1, 2, 3, 8]), seed=st.integers(0, 99),
        dynamic=st.booleans())  # fmt: skip
 @settings(max_examples=2)
@@ -112,14 +130,13 @@ def test_long_rows(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOME)
-@pytest.mark.parametrize("rows", [1, 3, 7, 12, 15, 40, 200])
-def test_one_program_for_any_number_of_rows(name: str, rows: int) -> None:
+def test_one_program_for_any_number_of_rows(name: str) -> None:
     """The heights of tiles are chosen at run time; compiled once."""
     codes = Codes(7)
     rhs = codes(45, 130)
-    lhs = Codes(rows)(rows, 130)
     scale = np.full((45, 1), 0.5, np.float32)
-    check(name, lhs, rhs, dynamic=True, rhs_transposed=True, rhs_scale=scale)
+    for rows in (1, 3, 7, 12, 15, 40, 200):
+        check(name, Codes(rows)(rows, 130), rhs, dynamic=True, rhs_transposed=True, rhs_scale=scale)
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -337,9 +354,9 @@ def test_gated_pairs(name: str, rows: int | None, inner: int) -> None:
     np.testing.assert_allclose(qmlir.load(artifact).main(lhs), expected, rtol=2.0**-18, atol=2.0**-20)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("scale", [2.0**-6, 2.0**9, 2.0**16, 2.0**40, np.inf, np.nan])
-@pytest.mark.parametrize("out", ["i8", "u8"])
+@pytest.mark.parametrize(
+    ("out", "scale", "name"), diagonal(["i8", "u8"], [2.0**-6, 2.0**9, 2.0**16, 2.0**40, np.inf, np.nan], NAMES)
+)
 def test_requantisation_of_any_constant_scale(name: str, scale: float, out: str) -> None:
     """What is known to fit i32 is clamped as an integer, the rest before it is converted: the same codes, ties to even
     and those of infinities and NaNs among them; rows in pairs, and one that is left over."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cover import diagonal
 
 import qmlir
 from qmlir import TensorSpec
@@ -32,8 +33,7 @@ QUANTISED: dict[str, tuple[tuple[int | None, ...], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("target", ["cpu:x86-64-v4", "cpu:x86-64-v3"])
-@pytest.mark.parametrize("name", QUANTISED)
+@pytest.mark.parametrize(("name", "target"), diagonal(list(QUANTISED), ["cpu:x86-64-v4", "cpu:x86-64-v3"]))
 def test_dynamic_quantisation_is_exact(name: str, target: str) -> None:
     _needs(target)
     shape, options = QUANTISED[name]
@@ -124,8 +124,10 @@ def _layer_norm(rows: str, width: int) -> str:
     )
 
 
-@pytest.mark.parametrize("target", ["cpu:x86-64-v4", "cpu:x86-64-v3"])
-@pytest.mark.parametrize(("rows", "width"), [("2x?", 384), ("3x4", 70), ("1x?", 20)])
+@pytest.mark.parametrize(
+    ("rows", "width", "target"),
+    diagonal([("2x?", 384), ("3x4", 70), ("1x?", 20)], ["cpu:x86-64-v4", "cpu:x86-64-v3"]),
+)
 def test_layer_norm_and_quantisation_are_one_kernel(rows: str, width: int, target: str) -> None:
     _needs(target)
     artifact = qmlir.compile(_layer_norm(rows, width), target=target)

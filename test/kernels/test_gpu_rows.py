@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernels import gpu_programs
+from support.cover import others_slow
 
 import qmlir
 from qmlir import TensorSpec
@@ -44,7 +45,7 @@ def _compiled(name: str, target: str) -> Any:
     return artifact
 
 
-@pytest.mark.parametrize("name", QUANTISED)
+@pytest.mark.parametrize("name", others_slow(list(QUANTISED), "rows", "ragged", "range", "groups", "from_f16", "long"))
 def test_dynamic_quantisation_on_lavapipe(name: str, lavapipe: str) -> None:
     artifact = _compiled(name, lavapipe)
     assert len(gpu_programs.dispatches(artifact)) == 1

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernels import gpu_programs
+from support.cover import others_slow
 
 import qmlir
 from qmlir import TensorSpec as T
@@ -152,7 +153,8 @@ def _blocks(target: str, name: str, m: int | None) -> None:
     _near(got, want, qmlir.reference.scaled_matmul(*sides, lhs_scale=share, **kw))
 
 
-@pytest.mark.parametrize(("name", "m"), [("MXFP8", 5), ("MXFP4", None), ("NVFP4", 33)])
+@pytest.mark.parametrize(("name", "m"), others_slow([("MXFP8", 5), ("MXFP4", None), ("NVFP4", 33)],
+                                                    ("MXFP4", None), ("NVFP4", 33)))  # fmt: skip
 def test_blocks_with_scales_of_a_byte_on_lavapipe(name: str, m: int | None, lavapipe: str) -> None:
     _blocks(lavapipe, name, m)
 
@@ -178,7 +180,7 @@ def test_all_blocks_with_scales_of_a_byte(target: str, name: str, m: int | None)
     _blocks(target, name, m)
 
 
-@pytest.mark.parametrize("dtype", ["e4m3", pytest.param("e5m2", marks=pytest.mark.slow), "e5m2fnuz"])
+@pytest.mark.parametrize("dtype", others_slow(["e4m3", "e5m2", "e5m2fnuz"], "e4m3"))
 def test_every_code_on_lavapipe(dtype: str, lavapipe: str) -> None:
     _codes(lavapipe, dtype)
 

@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from support.cover import diagonal, others_slow
 
 import qmlir
 from qmlir import TensorSpec
@@ -66,14 +67,18 @@ def _operands(geometry: str, d: Any) -> tuple[Any, Any, dict[str, Any]]:
     return d.codes(*shape), weight, kw
 
 
-# Every pair on the CPU; on lavapipe, which compiles each program a second time when it is loaded, the two schemes that
-# hold all steps, and the rest in the slow tier.
-FAST_ON_LAVAPIPE = ("requantised", "both_zeros")
+# In the fast tier each geometry with the scheme that has all steps, and with one more, in turn; on lavapipe with one of
+# the two schemes that have the most, in turn. In the slow tier every pair on both.
+MOST = ("requantised", "both_zeros")
+OTHERS = [s for s in SCHEMES if s != "requantised"]
 
 
 def _pairs(on: str) -> list[Any]:
-    slow = [s for s in SCHEMES if on != "cpu" and s not in FAST_ON_LAVAPIPE]
-    return [pytest.param(g, s, marks=pytest.mark.slow if s in slow else ()) for g in GEOMETRIES for s in SCHEMES]
+    found = []
+    for i, geometry in enumerate(GEOMETRIES):
+        fast = ("requantised", OTHERS[i % len(OTHERS)]) if on == "cpu" else (MOST[i % len(MOST)],)
+        found += [pytest.param(geometry, s, marks=() if s in fast else pytest.mark.slow) for s in SCHEMES]
+    return found
 
 
 @pytest.mark.parametrize(("geometry", "scheme"), _pairs("cpu"))
@@ -109,8 +114,7 @@ def test_dynamic_batch(batch: int, target: str, data: Any, same: Any) -> None:
     same(program.main(x), R.conv2d_q(x, weight, **kw))
 
 
-@pytest.mark.parametrize("filter_layout", ["FHWC", "HWCF", "FCHW"])
-@pytest.mark.parametrize("input_layout", ["NHWC", "NCHW"])
+@pytest.mark.parametrize(("filter_layout", "input_layout"), diagonal(["FHWC", "HWCF", "FCHW"], ["NCHW", "NHWC"]))
 def test_layouts(input_layout: str, filter_layout: str, target: str, data: Any, same: Any) -> None:
     x = data.codes(2, 7, 6, 8, dtype="u8")
     weight = data.codes(5, 3, 2, 8)
@@ -127,7 +131,7 @@ def test_layouts(input_layout: str, filter_layout: str, target: str, data: Any, 
     same(program.main(x), expected)
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float16])
+@pytest.mark.parametrize("kind", others_slow([np.float32, np.float16], np.float16))
 def test_weight_only(kind: Any, target: str, data: Any, near: Any) -> None:
     x = data.floats(1, 6, 6, 16).astype(kind)
     weight = data.codes(8, 3, 3, 16)

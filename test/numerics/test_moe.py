@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cover import others_slow
 
 import qmlir
 from qmlir import InputError, TensorSpec
@@ -44,6 +45,7 @@ EXACT: dict[str, dict[str, Any]] = {
     "weights_first": {"intermediate_dtype": "i8", "routing_stage": "input"},
 }  # fmt: skip
 QUICK = ("requantised_u8", "dynamic")  # the others are in the slow tier
+GATES = ("halves", "interleaved")
 
 
 @pytest.mark.parametrize(
@@ -60,8 +62,7 @@ def test_layer_exactly(scheme: str, on: str, request: pytest.FixtureRequest, dat
     same(qmlir.ops.moe(**kw, target=target), R.moe(**kw))
 
 
-@pytest.mark.parametrize("topk", [pytest.param(1, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize("gate_layout", ["halves", "interleaved"])
+@pytest.mark.parametrize(("topk", "gate_layout"), others_slow([(k, g) for k in (1, 3) for g in GATES], (3, GATES[1])))
 def test_gated_layer(topk: int, gate_layout: str, data: Any) -> None:
     kw = _layer(data, topk=topk, gated=True) | {"gate_layout": gate_layout, "w1_bias": data.floats(E, 2 * F),
                                                 "w2_bias": data.floats(N)}  # fmt: skip
@@ -163,7 +164,10 @@ def test_route_of_infinities_and_nan(target: str) -> None:
 # ------------------------------------------------------------------------------------------------------- sort
 
 
-@pytest.mark.parametrize(("tokens", "topk", "experts", "block"), [(1, 1, 1, 8), (37, 2, 5, 16), (500, 3, 7, 32)])
+@pytest.mark.parametrize(
+    ("tokens", "topk", "experts", "block"),
+    others_slow([(1, 1, 1, 8), (37, 2, 5, 16), (500, 3, 7, 32)], (37, 2, 5, 16)),
+)
 def test_align_block_size(tokens: int, topk: int, experts: int, block: int, target: str, data: Any) -> None:
     ids = data.rng.integers(0, experts, (tokens, topk)).astype(np.int32)
     actual = qmlir.ops.moe_align_block_size(ids, experts=experts, block_size=block, target=target)

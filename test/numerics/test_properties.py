@@ -108,6 +108,7 @@ def test_random_products(kw: dict[str, Any], terms: Any, near: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @given(kw=products())
 @settings(max_examples=2000, derandomize=False)
 def test_many_random_products(kw: dict[str, Any], terms: Any, near: Any) -> None:
@@ -167,6 +168,7 @@ def test_random_convolutions(kw: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @given(kw=convolutions())
 @settings(max_examples=400, derandomize=False)
 def test_many_random_convolutions(kw: dict[str, Any]) -> None:
@@ -207,12 +209,13 @@ def _loop_of_products(kw: dict[str, Any]) -> Any:
 
 
 @given(kw=groupings())
-@settings(max_examples=4)
+@settings(max_examples=2)
 def test_random_groups(kw: dict[str, Any]) -> None:
     assert np.array_equal(qmlir.ops.grouped_matmul(**kw), _loop_of_products(kw))
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @given(kw=groupings())
 @settings(max_examples=300, derandomize=False)
 def test_many_random_groups(kw: dict[str, Any]) -> None:
@@ -236,6 +239,7 @@ def test_targets_agree(kw: dict[str, Any], lavapipe: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @given(kw=products())
 @settings(max_examples=150, derandomize=False)
 def test_targets_agree_on_many(kw: dict[str, Any], lavapipe: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cover import diagonal
 
 import qmlir
 from qmlir import TensorSpec
@@ -98,7 +99,7 @@ FLOAT: dict[str, Scheme] = {
     "w4a16_g32": _weight_only(np.float16, "i4", 32, "f16"),
     "w4a32_g64": _weight_only(np.float32, "i4", 64, "f32"),
 }
-SHAPES = ((33, 70), (96, 64), (1, 128))
+SHAPES = ((33, 70), (96, 64), (1, 128))  # N, K
 GROUPED_SHAPES = ((33, 64), (128, 192))
 
 
@@ -129,38 +130,31 @@ def _number(dtype: str) -> Any:
     return {"f32": np.float32, "i32": np.int32, "u8": np.uint8, "i8": np.int8}[dtype]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")
-@pytest.mark.parametrize("name", EXACT)
-def test_exact(name: str, shape: tuple[int, int], target: str, data: Any, same: Any) -> None:
-    n, k = shape
+@pytest.mark.parametrize(("name", "n", "k"), diagonal(list(EXACT), SHAPES))
+def test_exact(name: str, n: int, k: int, target: str, data: Any, same: Any) -> None:
     function = compiled(target, EXACT[name](data, 4, n, k), dynamic=True)
     for m in ROWS:
         kw = EXACT[name](data, m, n, k)
         same(call(function, kw), R.scaled_matmul(**kw))
 
 
-@pytest.mark.parametrize("shape", GROUPED_SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")
-@pytest.mark.parametrize("name", GROUPED)
-def test_groups_along_k(name: str, shape: tuple[int, int], target: str, data: Any, near: Any, terms: Any) -> None:
-    n, k = shape
+@pytest.mark.parametrize(("name", "n", "k"), diagonal(list(GROUPED), GROUPED_SHAPES))
+def test_groups_along_k(name: str, n: int, k: int, target: str, data: Any, near: Any, terms: Any) -> None:
     function = compiled(target, GROUPED[name](data, 4, n, k), dynamic=True)
     for m in ROWS:
         kw = GROUPED[name](data, m, n, k)
         near(call(function, kw), R.scaled_matmul(**{**kw, "out_dtype": "f32"}), terms(kw["lhs"], kw["rhs"], kw))
 
 
-@pytest.mark.parametrize("shape", GROUPED_SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")
-@pytest.mark.parametrize("name", FLOAT)
-def test_weight_only(name: str, shape: tuple[int, int], target: str, data: Any, near: Any, terms: Any) -> None:
-    n, k = shape
+@pytest.mark.parametrize(("name", "n", "k"), diagonal(list(FLOAT), GROUPED_SHAPES))
+def test_weight_only(name: str, n: int, k: int, target: str, data: Any, near: Any, terms: Any) -> None:
     function = compiled(target, FLOAT[name](data, 4, n, k), dynamic=True)
     for m in ROWS:
         kw = FLOAT[name](data, m, n, k)
         near(call(function, kw), R.scaled_matmul(**{**kw, "out_dtype": "f32"}), terms(kw["lhs"], kw["rhs"], kw))
 
 
-@pytest.mark.parametrize("m", [0, 1, 17, 128])
-@pytest.mark.parametrize("name", ["per_token", "requant_half_even"])
+@pytest.mark.parametrize(("m", "name"), diagonal([0, 1, 17, 128], ["per_token", "requant_half_even"]))
 def test_static_rows(name: str, m: int, target: str, data: Any, same: Any) -> None:
     kw = EXACT[name](data, m, 40, 96)
     same(call(compiled(target, kw, dynamic=False), kw), R.scaled_matmul(**kw))

@@ -104,9 +104,11 @@ def test_a_weight_at_run_time(format: str, scheme: str, data: Any, same: Any, ne
     _compare(qmlir.ops.sparse_matmul(x, weight, **kw), x, weight, kw, same, near, terms)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize(
+    ("format", "scheme"),
+    [(f, s) if (f, s) in (("csr", "s8"), ("2:4", "w4f16")) else pytest.param(f, s, marks=pytest.mark.slow)
+     for f in FORMATS for s in SCHEMES],
+)  # fmt: skip
 def test_on_vulkan(format: str, scheme: str, lavapipe: str, data: Any, same: Any, near: Any, terms: Any) -> None:
     weight, kw = _scheme(scheme, data, format, 24, 64)
     x = _lhs(scheme, data, 17, 64)
@@ -172,8 +174,7 @@ def test_few_entries_at_run_time(format: str, data: Any, same: Any) -> None:
     same(actual, R.sparse_matmul(x, weight, lhs_zero_point=np.int32(4)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", [None, (16, 32)], ids=str)
+@pytest.mark.parametrize("block", [pytest.param(None, marks=pytest.mark.slow), (16, 32)], ids=str)
 def test_few_entries_on_vulkan(block: Any, lavapipe: str, data: Any, same: Any) -> None:
     weight = _few(data, "i8", True, block)
     x = data.codes(17, 1024)
@@ -386,6 +387,7 @@ def test_sparse_equals_dense(case: tuple[Any, Any, dict[str, Any], bool], same: 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @given(case=products())
 @settings(max_examples=400, derandomize=False)
 def test_many_sparse_equal_dense(case: tuple[Any, Any, dict[str, Any], bool], same: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ptx.program import Program, interpret
+from support.cover import diagonal
 
 import qmlir
 from qmlir import TensorSpec as T
@@ -71,23 +72,19 @@ def test_the_order_of_workgroups_changes_nothing(made: Program, order: dict[str,
     assert right(made), "counters of a second call start at zero"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda text: text.replace(COUNT, COUNT.replace("acq_rel", "relaxed")),
-        lambda text: text.replace(COUNT, COUNT.replace("acq_rel", "release")),
-        lambda text: text.replace(COUNT, COUNT.replace("acq_rel", "acquire")),
-        lambda text: text.replace(COUNT, COUNT.replace("gpu", "cta")),
-        without_barrier,
-    ],
-    ids=["relaxed", "no acquire", "no release", "of a workgroup", "not all is stored"],
-)
-@pytest.mark.parametrize("order", ORDERS, ids=str)
-def test_parts_that_may_not_be_seen_are_noticed(
-    made: Program, change: Callable[[str], str], order: dict[str, Any]
-) -> None:
+CHANGES: dict[str, Callable[[str], str]] = {
+    "relaxed": lambda text: text.replace(COUNT, COUNT.replace("acq_rel", "relaxed")),
+    "no acquire": lambda text: text.replace(COUNT, COUNT.replace("acq_rel", "release")),
+    "no release": lambda text: text.replace(COUNT, COUNT.replace("acq_rel", "acquire")),
+    "of a workgroup": lambda text: text.replace(COUNT, COUNT.replace("gpu", "cta")),
+    "not all is stored": without_barrier,
+}
+
+
+@pytest.mark.parametrize(("change", "order"), diagonal(list(CHANGES), ORDERS))
+def test_parts_that_may_not_be_seen_are_noticed(made: Program, change: str, order: dict[str, Any]) -> None:
     made.options = order
-    wrong = broken(made, change)
+    wrong = broken(made, CHANGES[change])
     with pytest.raises(PtxError, match="is read, which another warp wrote"):
         right(wrong)
 

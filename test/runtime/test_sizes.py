@@ -173,8 +173,16 @@ def _resized(array: Any, axis: int, size: int) -> Any:
     return np.resize(array, shape)
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if n not in ALONE])
-def test_arguments_that_disagree_are_refused(name: str, target: str, tmp_path: Path) -> None:
+# On lavapipe a product and an elementwise operation: what is refused is the same for all targets.
+@pytest.mark.parametrize(
+    ("name", "on"),
+    [pytest.param(n, on, marks=() if on == "cpu" or n in ("scaled_matmul", "quantize") else pytest.mark.slow)
+     for n in CASES if n not in ALONE for on in ("cpu", "vulkan:lavapipe")],
+)  # fmt: skip
+def test_arguments_that_disagree_are_refused(
+    name: str, on: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    target = on if on == "cpu" else request.getfixturevalue("lavapipe")
     # Each dynamic size takes 8 bytes of a dispatch's push constants for every operand that has it, and older lavapipes
     # have 128.
     made = _dynamic(name, most=1 if target.startswith("vulkan") else 99)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cover import diagonal, others_slow
 
 MATRIX = {
     "rocm:gfx90a": r"v_mfma_i32_\w+i8",
@@ -47,12 +48,8 @@ MATRIX = {
     "cpu:aarch64": "smlal|smull",
 }
 # One of each family takes every form; the others show that their description and instruction are right.
-THOROUGH = [
-    "rocm:gfx942",
-    "cuda:sm_80",
-    "vulkan:lavapipe",
-    *(pytest.param(t, marks=pytest.mark.slow) for t in ("rocm:gfx1100", "vulkan:rdna3", "cpu:znver4")),
-]
+EVERY_FORM = ["rocm:gfx942", "cuda:sm_80", "vulkan:lavapipe", "rocm:gfx1100", "vulkan:rdna3", "cpu:znver4"]
+THOROUGH = others_slow(EVERY_FORM, "rocm:gfx942", "cuda:sm_80", "vulkan:lavapipe")
 FEW = {"rocm": r"v_dot4\w*", "vulkan": "OpSDotAccSat"}
 
 
@@ -63,7 +60,11 @@ def check(selected: Any, folder: Path, pattern: str) -> Any:
     return code
 
 
-@pytest.mark.parametrize("target", sorted(MATRIX))
+# One target for each instruction: the others differ in what a target's description says, and are slow.
+ONE_EACH = set({pattern: target for target, pattern in reversed(MATRIX.items())}.values())
+
+
+@pytest.mark.parametrize("target", others_slow(sorted(MATRIX), *ONE_EACH, "rocm:gfx1201", "vulkan:lavapipe"))
 def test_int8_matmul(target: str, forms: Any, select: Any, tmp_path: Path) -> None:
     code = check(select(forms.matmul(128, 256, 512), target), tmp_path, MATRIX[target])
     if target in ("vulkan:rdna3", "vulkan:rdna4"):
@@ -92,7 +93,13 @@ def test_forms(target: str, form: str, forms: Any, select: Any, tmp_path: Path) 
     check(select(text, target), tmp_path, FEW[target.partition(":")[0]] if few else MATRIX[target])
 
 
-@pytest.mark.parametrize("target", [t for t in MATRIX if t.startswith(("rocm", "cuda", "cpu:znver4"))])
+@pytest.mark.parametrize(
+    "target",
+    others_slow(
+        [t for t in MATRIX if t.startswith(("rocm", "cuda", "cpu:znver4"))],
+        "rocm:gfx942", "rocm:gfx1100", "cuda:sm_80", "cuda:sm_90a", "cpu:znver4",
+    ),
+)  # fmt: skip
 def test_dynamic_rows(target: str, forms: Any, select: Any, tmp_path: Path) -> None:
     """On the stock route a dynamic M is one workgroup per output element."""
     check(select(forms.matmul(None, 4096, 4096), target), tmp_path, MATRIX[target])
@@ -127,8 +134,7 @@ def test_large_tiles_do_not_spill(
     check(selected, tmp_path, r"v_(mfma|wmma)_\w+")
 
 
-@pytest.mark.parametrize("target", THOROUGH)
-@pytest.mark.parametrize("form", ["row", "column", "one of each", "depthwise"])
+@pytest.mark.parametrize(("form", "target"), diagonal(["row", "column", "one of each", "depthwise"], EVERY_FORM))
 def test_forms_without_a_matrix_product_compile(
     target: str, form: str, forms: Any, select: Any, tmp_path: Path
 ) -> None:
