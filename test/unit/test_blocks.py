@@ -58,7 +58,8 @@ model, x = torch.nn.Sequential(*layers).eval(), torch.randn(4, 32)
 w, s = torch.ones(8, 32, dtype=torch.int8), torch.ones(8, 1)
 """,
 }  # fmt: skip
-SLOW = {"docs/notebook.md", "docs/torch.md", "docs/compat.md", "docs/checkpoints.md"}
+# Models through torch and ONNX: test/frontends has tests of the same functions.
+SLOW = {"README.md", "docs/notebook.md", "docs/torch.md", "docs/compat.md", "docs/checkpoints.md"}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
 
 
