@@ -9,6 +9,7 @@ import pytest
 
 import qmlir
 from qmlir import InputError, TensorSpec
+from qmlir.errors import CompileError
 
 R = qmlir.reference
 
@@ -98,7 +99,10 @@ def _arrays(kw: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("sizes", ["none", "seventeen", "many"])
-def test_static_rows(sizes: str, target: str, data: Any, same: Any) -> None:
+def test_static_rows(sizes: str, target: str, request: pytest.FixtureRequest, data: Any, same: Any) -> None:
+    if sizes == "none" and target == "vulkan:lavapipe":
+        reason = "IREE: no rows at all leave a memref.alloca of no size, which is not legalized for SPIR-V"
+        request.applymarker(pytest.mark.xfail(strict=True, raises=CompileError, reason=reason))
     kw = _scheme("plain", data, sum(SIZES[sizes]), 40, 64)
     expected = R.grouped_matmul(**kw, group_sizes=np.array(SIZES[sizes]))
     actual = qmlir.ops.grouped_matmul(**kw, group_sizes=np.array(SIZES[sizes], np.int64), target=target)
