@@ -73,7 +73,7 @@ def compiled(scheme: str, m: int | None, target: str, folder: Path) -> Any:
         weight = rng.integers(-128, 128, (256, 3, 3, 128 // more["groups"])).astype(np.int8)
         image = (m, 128, 28, 28) if more["input_layout"] == "NCHW" else (m, 28, 28, 128)
         spec = TensorSpec(image, more.pop("lhs"))
-        scale = {"lhs_scale": np.float32(0.5)} if str(spec.dtype) == "i8" else {}
+        scale = {"input_scale": np.float32(0.5)} if str(spec.dtype) == "i8" else {}
         return qmlir.ops.conv2d_q.compile(
             spec, weight, padding=(1, 1, 1, 1), weight_scale=np.ones(256, np.float32), target=target, flags=flags,
             **scale, **more,
