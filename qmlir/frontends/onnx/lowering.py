@@ -75,6 +75,8 @@ class FromTorch:
         """`torch.operator "onnx.X"` of a node; its results as tensors."""
         values = [self._absent() if t is None else self.torch_value(t) for t in operands]
         attributes = {f"torch.onnx.{a.name}": _attribute(node, a) for a in node.proto.attribute}
+        for a in _defaults(node):  # torch-mlir's own are rounded (Selu)
+            attributes.setdefault(f"torch.onnx.{a.name}", _attribute(node, a))
         attributes["name"] = ir.StringAttr.get(f"onnx.{node.proto.op_type}")
         kinds = [ir.Type.parse("!torch.none") if s is None else ir.Type.parse(vtensor(s.shape, s.dtype)) for s in specs]
         op = ir.Operation.create("torch.operator", results=kinds, operands=values, attributes=attributes)
@@ -130,6 +132,15 @@ def _elements(array: Array, element: Any) -> Any:
         one = ir.DenseElementsAttr.get(plain, type=ir.RankedTensorType.get([1], element))
         return ir.DenseElementsAttr.get_splat(kind, one.get_splat_value())
     return ir.DenseElementsAttr.get(plain, type=kind)
+
+
+def _defaults(node: Any) -> list[Any]:
+    """The numbers that ONNX takes for attributes of a node that are not given."""
+    try:
+        schema = onnx.defs.get_schema(node.proto.op_type, node.opset, node.proto.domain)
+    except onnx.defs.SchemaError:
+        return []
+    return [a.default_value for a in schema.attributes.values() if a.default_value.type == onnx.AttributeProto.FLOAT]
 
 
 def _attribute(node: Any, a: Any) -> Any:

@@ -152,8 +152,14 @@ def conv_transpose(
 
 @_rule(aten.erfc.default, aten.special_erfc.default)
 def erfc(x: Any) -> Any:
-    """As exact as `erf` is: by its share of 1, not of the result where that is far below."""
+    """In this form the pass `qmlir-expand-functions` knows it, and computes it without the difference."""
     return 1 - torch.erf(x)
+
+
+@_rule(aten.log_sigmoid.default, aten.log_sigmoid_forward.default)
+def log_sigmoid(x: Any) -> Any:
+    """Without the sigmoid itself, which is 0 far below 0."""
+    return x.clamp(max=0) - torch.log1p(torch.exp(-x.abs()))
 
 
 @_rule(aten.topk.default)
