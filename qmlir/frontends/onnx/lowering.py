@@ -10,10 +10,12 @@ import numpy as np
 import onnx
 
 from ...core.mlir import ir
+from ...core.spelling import location_text
 from ...dialect.dtypes import Array
 from ...dialect.ops.common import tensor_type
 from ...errors import Diagnostic, FrontEndError
 from ...ir.build import truths
+from ...ir.walk import collect
 from ...spec import TensorSpec
 from ..raising import Tensor
 from ..torch_mlir import to_linalg, without_ir
@@ -24,6 +26,8 @@ _HEAD = (
     "func.func(convert-torch-onnx-to-torch)",
     "func.func(torch-reduce-op-variants,canonicalize,torch-scalarize-shapes)",
 )
+
+_CONSTANTS = ("torch.constant", "torch.vtensor", "torch.prim")
 
 
 class Unconverted(FrontEndError):
@@ -46,10 +50,12 @@ def lower_torch(module: Any, name: str, operators: Mapping[str, str]) -> None:
         d = told[0]
         place = d.location if d.location in operators else next((w for w in operators if w in d.location), "")
         named = re.search(r'"onnx\.(\w+)"', d.message)
+        if not named and not place:  # of a constant that several nodes read, which has no place
+            place = _left_over(module, operators)
         found = named[1] if named else operators.get(place, "")
         if not found:
             return Diagnostic(without_ir(d.message), d.location)
-        why = "" if named else f": {without_ir(d.message)}"
+        why = "" if named or "'torch.constant" in d.message else f": {without_ir(d.message)}"
         return Diagnostic(f"the operator {found}, as it is used here, is not converted by torch-mlir{why}",
                           place or d.location)  # fmt: skip
 
@@ -57,6 +63,14 @@ def lower_torch(module: Any, name: str, operators: Mapping[str, str]) -> None:
         to_linalg(module, _HEAD, name, blame)
     except FrontEndError as e:
         raise Unconverted(e.diagnostics, found) from None
+
+
+def _left_over(module: Any, operators: Mapping[str, str]) -> str:
+    """The place of the first node of which torch-mlir left something, "" where that is not known: what it converted
+    before it failed is gone."""
+    left = collect(module, where=lambda op: op.name.startswith("torch.") and not op.name.startswith(_CONSTANTS))
+    places = (location_text(op.location) for op in left)
+    return next((w for p in places for w in operators if w == p or w in p), "")
 
 
 class FromTorch:

@@ -162,6 +162,12 @@ def log_sigmoid(x: Any) -> Any:
     return x.clamp(max=0) - torch.log1p(torch.exp(-x.abs()))
 
 
+@_rule(aten.amax.default, aten.amin.default, aten.logsumexp.default)
+def of_one_number(x: Any, *_: Any, **__: Any) -> Any:
+    """Of a tensor without axes, which torch-mlir does not convert: the number."""
+    return NotImplemented if x.dim() or not x.dtype.is_floating_point else x.clone()
+
+
 @_rule(aten.topk.default)
 def top(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """Where the order of the results is left open, which torch-mlir does not convert: the first of all in order."""
@@ -224,6 +230,6 @@ def recurrent_layer(
 @_rule(aten.squeeze.dims)
 def squeeze(x: Any, dims: Sequence[int]) -> Any:
     """One axis after the other, from the last."""
-    for d in sorted((d % x.dim() for d in dims), reverse=True):
+    for d in sorted((d % x.dim() for d in dims if x.dim()), reverse=True):
         x = aten.squeeze.dim(x, d)
     return x
