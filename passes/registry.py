@@ -23,6 +23,7 @@ PASSES: dict[str, str] = {
     "qmlir-resolve-barriers": "core.resolve_barriers:ResolveBarriersPass",
     "qmlir-attention": "core.attention:AttentionPass",
     "qmlir-select": "core.select:SelectPass",
+    "qmlir-expand-functions": f"{IREE_3_13}.expand_functions:ExpandFunctionsPass",
     "qmlir-decode-small-floats": f"{IREE_3_13}.decode_small_floats:DecodeSmallFloatsPass",
     "qmlir-expand-bf16": f"{IREE_3_13}.expand_bf16:ExpandBf16Pass",
     "qmlir-index-sums": f"{IREE_3_13}.index_sums:IndexSumsPass",

@@ -26,6 +26,7 @@ FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
 # For every target but Vulkan, whose `BaseDistribute` pipeline is silently wrong where a sum and its readers are one
 # dispatch (see qmlir-split-broadcast).
 FUSE_ROWS = "qmlir-fuse-rows"
+EXPAND_FUNCTIONS = "qmlir-expand-functions"
 INDEX_SUMS = "qmlir-index-sums"  # for every GPU
 
 EMULATED = "executed in an emulator"  # each instruction of it, in the tests (docs/emulation.md)

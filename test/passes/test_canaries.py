@@ -139,6 +139,7 @@ class Canary:
 
 
 WITH_NAN = np.where(np.arange(64) % 7, FLOATS, np.float32(np.nan))
+TENS = np.full(64, 1, np.float32)
 CANARIES = {
     "qmlir-expand-bf16": Canary(
         "cpu:x86-64-v3", of_each("arith.sitofp %a : i32 to bf16", "i32", "bf16"), [np.arange(64, dtype=np.int32)],
@@ -148,6 +149,7 @@ CANARIES = {
         "cuda:sm_80", of_each("arith.extf %a : f8E4M3FN to f32", "f8E4M3FN", "f32"),
         [FLOATS.astype(ml_dtypes.float8_e4m3fn)], lambda x: x,
     ),
+    "qmlir-expand-functions": Canary("cpu", of_each("math.log10 %a : f32", "f32", "f32"), [TENS], np.log10),
     "qmlir-keep-nan": Canary(
         "rocm:gfx942", of_each("arith.maximumf %a, %zero : f32", "f32", "f32"), [WITH_NAN],
         lambda x: np.maximum(x, np.float32(0)),

@@ -9,6 +9,7 @@ it; what nobody uses then is removed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +17,7 @@ import onnx
 
 from ...compiler.front_end import ImportOptions
 from ...core.mlir import func, ir
+from ...dialect.dtypes import DTYPES
 from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import names_of
 from ...errors import QmlirError
@@ -186,8 +188,27 @@ class GraphImporter:
             f.attributes["res_attrs"] = _attributes([r.dtype for r in results])
         self._report(f)
         _remove_unused(f)
-        lower_torch(module, self.model.name, {node.where: node.op_type for node in self.nodes})
+        try:
+            lower_torch(module, self.model.name, {node.where: node.op_type for node in self.nodes})
+        except Unconverted as e:
+            e.diagnostics[0] = replace(e.diagnostics[0], message=e.diagnostics[0].message + self._what_to_do(e))
+            raise
         return module
+
+    def _what_to_do(self, e: Unconverted) -> str:
+        """Which inputs of the node that failed are no constants: torch-mlir converts many operators only where sizes,
+        axes and the like are."""
+        node = next((n for n in self.nodes if n.where == e.diagnostics[0].location and n.op_type == e.op_type), None)
+        if node is None:
+            return ""
+        unknown = [n for n in node.proto.input[1:] if n and (t := self._tensors.get(n)) is not None
+                   and t.array is None and DTYPES[t.dtype].kind == "int" and len(t.shape) <= 1]  # fmt: skip
+        names = " and ".join(repr(n) for n in unknown)
+        return (
+            f"; {names} {'is no constant' if len(unknown) == 1 else 'are no constants'}, which may be why"
+            if names
+            else ""
+        )
 
     def tensor(self, name: str, user: Node | None) -> Tensor:
         """The tensor of that name. Raises FrontEndError when nothing before `user` makes it."""

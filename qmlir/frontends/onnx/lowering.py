@@ -10,10 +10,12 @@ import numpy as np
 import onnx
 
 from ...core.mlir import ir
+from ...core.spelling import location_text
 from ...dialect.dtypes import Array
 from ...dialect.ops.common import tensor_type
 from ...errors import Diagnostic, FrontEndError
 from ...ir.build import truths
+from ...ir.walk import collect
 from ...spec import TensorSpec
 from ..raising import Tensor
 from ..torch_mlir import to_linalg, without_ir
@@ -24,6 +26,8 @@ _HEAD = (
     "func.func(convert-torch-onnx-to-torch)",
     "func.func(torch-reduce-op-variants,canonicalize,torch-scalarize-shapes)",
 )
+
+_CONSTANTS = ("torch.constant", "torch.vtensor", "torch.prim")
 
 
 class Unconverted(FrontEndError):
@@ -46,10 +50,12 @@ def lower_torch(module: Any, name: str, operators: Mapping[str, str]) -> None:
         d = told[0]
         place = d.location if d.location in operators else next((w for w in operators if w in d.location), "")
         named = re.search(r'"onnx\.(\w+)"', d.message)
+        if not named and not place:  # of a constant that several nodes read, which has no place
+            place = _left_over(module, operators)
         found = named[1] if named else operators.get(place, "")
         if not found:
             return Diagnostic(without_ir(d.message), d.location)
-        why = "" if named else f": {without_ir(d.message)}"
+        why = "" if named or "'torch.constant" in d.message else f": {without_ir(d.message)}"
         return Diagnostic(f"the operator {found}, as it is used here, is not converted by torch-mlir{why}",
                           place or d.location)  # fmt: skip
 
@@ -57,6 +63,14 @@ def lower_torch(module: Any, name: str, operators: Mapping[str, str]) -> None:
         to_linalg(module, _HEAD, name, blame)
     except FrontEndError as e:
         raise Unconverted(e.diagnostics, found) from None
+
+
+def _left_over(module: Any, operators: Mapping[str, str]) -> str:
+    """The place of the first node of which torch-mlir left something, "" where that is not known: what it converted
+    before it failed is gone."""
+    left = collect(module, where=lambda op: op.name.startswith("torch.") and not op.name.startswith(_CONSTANTS))
+    places = (location_text(op.location) for op in left)
+    return next((w for p in places for w in operators if w == p or w in p), "")
 
 
 class FromTorch:
@@ -75,6 +89,8 @@ class FromTorch:
         """`torch.operator "onnx.X"` of a node; its results as tensors."""
         values = [self._absent() if t is None else self.torch_value(t) for t in operands]
         attributes = {f"torch.onnx.{a.name}": _attribute(node, a) for a in node.proto.attribute}
+        for a in _defaults(node):  # torch-mlir's own are rounded (Selu)
+            attributes.setdefault(f"torch.onnx.{a.name}", _attribute(node, a))
         attributes["name"] = ir.StringAttr.get(f"onnx.{node.proto.op_type}")
         kinds = [ir.Type.parse("!torch.none") if s is None else ir.Type.parse(vtensor(s.shape, s.dtype)) for s in specs]
         op = ir.Operation.create("torch.operator", results=kinds, operands=values, attributes=attributes)
@@ -130,6 +146,15 @@ def _elements(array: Array, element: Any) -> Any:
         one = ir.DenseElementsAttr.get(plain, type=ir.RankedTensorType.get([1], element))
         return ir.DenseElementsAttr.get_splat(kind, one.get_splat_value())
     return ir.DenseElementsAttr.get(plain, type=kind)
+
+
+def _defaults(node: Any) -> list[Any]:
+    """The numbers that ONNX takes for attributes of a node that are not given."""
+    try:
+        schema = onnx.defs.get_schema(node.proto.op_type, node.opset, node.proto.domain)
+    except onnx.defs.SchemaError:
+        return []
+    return [a.default_value for a in schema.attributes.values() if a.default_value.type == onnx.AttributeProto.FLOAT]
 
 
 def _attribute(node: Any, a: Any) -> Any:

@@ -152,8 +152,20 @@ def conv_transpose(
 
 @_rule(aten.erfc.default, aten.special_erfc.default)
 def erfc(x: Any) -> Any:
-    """As exact as `erf` is: by its share of 1, not of the result where that is far below."""
+    """In this form the pass `qmlir-expand-functions` knows it, and computes it without the difference."""
     return 1 - torch.erf(x)
+
+
+@_rule(aten.log_sigmoid.default, aten.log_sigmoid_forward.default)
+def log_sigmoid(x: Any) -> Any:
+    """Without the sigmoid itself, which is 0 far below 0."""
+    return x.clamp(max=0) - torch.log1p(torch.exp(-x.abs()))
+
+
+@_rule(aten.amax.default, aten.amin.default, aten.logsumexp.default)
+def of_one_number(x: Any, *_: Any, **__: Any) -> Any:
+    """Of a tensor without axes, which torch-mlir does not convert: the number."""
+    return NotImplemented if x.dim() or not x.dtype.is_floating_point else x.clone()
 
 
 @_rule(aten.topk.default)
@@ -218,6 +230,6 @@ def recurrent_layer(
 @_rule(aten.squeeze.dims)
 def squeeze(x: Any, dims: Sequence[int]) -> Any:
     """One axis after the other, from the last."""
-    for d in sorted((d % x.dim() for d in dims), reverse=True):
+    for d in sorted((d % x.dim() for d in dims if x.dim()), reverse=True):
         x = aten.squeeze.dim(x, d)
     return x

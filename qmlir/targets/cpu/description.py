@@ -37,6 +37,9 @@ DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
 
 CPU_BARRIERS = (PADDED_SUMS,)
 
+# IREE approximates these well for CPUs.
+EXPAND_FUNCTIONS = "qmlir-expand-functions{keep=acos|asin|expm1|log1p|tanh}"
+
 
 def passes_for(spelling: str, features: Collection[str]) -> tuple[str, ...]:
     """What runs behind the selection of strategies on a CPU of these features. IREE 3.13's own conversion makes -480
@@ -44,7 +47,7 @@ def passes_for(spelling: str, features: Collection[str]) -> tuple[str, ...]:
     native = "neon" in features or "avx512bf16" in features
     bf16 = "qmlir-expand-bf16{kernels=false}" if native else "qmlir-expand-bf16"
     kernels = (f"qmlir-row-kernels{{target={spelling}}}", FUSE_ROWS, f"qmlir-code-kernels{{target={spelling}}}")
-    return (*kernels, decode_pass(), bf16, "qmlir-choose-data-tiling")
+    return (*kernels, EXPAND_FUNCTIONS, decode_pass(), bf16, "qmlir-choose-data-tiling")
 
 
 _V2 = "sse2 sse3 ssse3 sse4.1 sse4.2 popcnt"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from ...ir.build import INDEXED_READS
-from ..base import EMULATED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Device, Peak, Target, decode_pass
+from ..base import EMULATED, EXPAND_FUNCTIONS, FLOAT8, FUSE_ROWS, INDEX_SUMS, Device, Peak, Target, decode_pass
 from ..gpu import Gpu
 
 AMPERE = (
@@ -75,7 +75,14 @@ def _cuda(
         int8_dot=True,
         # IREE 3.13 converts no one-byte float for NVIDIA, and launches grids without workgroups, which CUDA refuses.
         barriers=(INDEXED_READS,),
-        passes=(FUSE_ROWS, INDEX_SUMS, decode_pass(), *keep_nan, "qmlir-guard-empty"),
+        passes=(
+            FUSE_ROWS,
+            INDEX_SUMS,
+            f"{EXPAND_FUNCTIONS}{{keep=tanh}}",
+            decode_pass(),
+            *keep_nan,
+            "qmlir-guard-empty",
+        ),
         source_passes=("qmlir-bound-unit-sums",),
         code_passes=("qmlir-shared-memory",),
         dtypes=_DTYPES,

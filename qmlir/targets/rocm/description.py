@@ -7,7 +7,7 @@ gfx942 and OCP from gfx950 and gfx12 on.
 from __future__ import annotations
 
 from ...ir.build import INDEXED_READS
-from ..base import EMULATED, FLOAT8, FUSE_ROWS, INDEX_SUMS, Device, Peak, Target, decode_pass
+from ..base import EMULATED, EXPAND_FUNCTIONS, FLOAT8, FUSE_ROWS, INDEX_SUMS, Device, Peak, Target, decode_pass
 from ..gpu import Gpu, parse_mma
 
 CHECK_SCALED = ("qmlir-check-scaled-products",)
@@ -131,7 +131,14 @@ def _rocm(
         int8_dot=True,
         dtypes=("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8),
         barriers=(INDEXED_READS,),
-        passes=(f"qmlir-row-kernels{{target=rocm:{name}}}", FUSE_ROWS, INDEX_SUMS, decode_pass(*fp8), "qmlir-keep-nan"),
+        passes=(
+            f"qmlir-row-kernels{{target=rocm:{name}}}",
+            FUSE_ROWS,
+            INDEX_SUMS,
+            f"{EXPAND_FUNCTIONS}{{keep=tanh}}",
+            decode_pass(*fp8),
+            "qmlir-keep-nan",
+        ),
         subgroup_sizes=subgroups,
         shared_memory=gpu.shared_memory,
         peak=peak,

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ...errors import TargetError
 from ...ir.build import INDEXED_READS, ONE_ROW, POOLED, SMALL_GATHER
-from ..base import COMPILED, FLOAT8, INDEX_SUMS, RUNS, Device, Peak, Target, decode_pass
+from ..base import COMPILED, EXPAND_FUNCTIONS, FLOAT8, INDEX_SUMS, RUNS, Device, Peak, Target, decode_pass
 from ..cuda.description import ADA, AMPERE
 from ..gpu import Gpu, parse_mma
 from ..rocm.description import RDNA3, RDNA4
@@ -71,6 +71,7 @@ def _vulkan(
         passes=(
             "inline",
             f"qmlir-row-kernels{{target=vulkan:{name}}}",
+            f"{EXPAND_FUNCTIONS}{{exp=true}}",
             decode_pass(),
             INDEX_SUMS,
             *(() if loop_limit is None else ("qmlir-cut-loops",)),

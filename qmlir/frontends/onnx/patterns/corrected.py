@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ....core.mlir import arith
+from ....core.mlir import arith, math
 from ....dialect.dtypes import DTYPES
 from ....ir import build
-from ....ir.scalars import const, sigmoid
+from ....ir.scalars import clamp, const, sigmoid
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import elementwise
 from ..model import refuse
@@ -25,6 +25,8 @@ from .pooling import max_pool_codes
 from .products import keep, not_raised
 from .resized import nearest, repeats
 from .transposed import transposed_product
+
+INFINITE = float("inf")
 
 
 def _ints(values: Sequence[int]) -> Tensor:
@@ -346,7 +348,65 @@ def resize(op: Any) -> Tensor:
     whole = factors is not None and all(
         s is not None and float(s * f).is_integer() for s, f in zip(x.shape, factors, strict=True)
     )
-    if not whole:
-        raise refuse("Resize with align_corners by scales that do not give whole sizes is not imported; give sizes",
-                     op.where)  # fmt: skip
-    raise NotQuantised("as it is")
+    if whole:
+        raise NotQuantised("as it is")
+    return _interpolated(op, x, scales)
+
+
+def _interpolated(op: Any, x: Tensor, scales: Tensor) -> Tensor:
+    """Resize with `align_corners` by any scales, which may be known only when it runs: along each axis a sum of
+    gathered elements times weights. Source: onnx/reference/ops/op_resize.py."""
+    a, spec = op.attributes, op.results[0]
+    mode, sizes = a.get("mode", "nearest"), None if spec is None else spec.shape
+    if mode not in ("linear", "cubic") or a.get("exclude_outside", 0) or a.get("antialias", 0) or "axes" in a:
+        raise refuse(f"Resize with align_corners in mode {mode!r} by scales that do not give whole sizes is not "
+                     "imported with these attributes; give sizes", op.where)  # fmt: skip
+    if x.dtype != "f32" or sizes is None or None in (*x.shape, *sizes):
+        raise refuse("Resize with align_corners by scales that do not give whole sizes needs f32 and static shapes; "
+                     "give sizes", op.where)  # fmt: skip
+    sharpness = float(a.get("cubic_coeff_a", -0.75))
+    for axis, (n, size) in enumerate(zip(x.shape, sizes, strict=True)):
+        assert n is not None
+        if n == size == 1:
+            continue
+        last, rank = float(n - 1), len(x.shape)
+        factor = _made(op, "Gather", scales, Tensor.constant(np.asarray(axis, np.int64)), axis=0)
+        steps = Tensor.constant(np.arange(size, dtype=np.float32))
+
+        def place(i: Any, f: Any, n: int = n, last: float = last) -> Any:
+            ends = arith.subf(arith.mulf(f, const(float(n))), const(1.0))
+            one = arith.cmpf(arith.CmpFPredicate.OEQ, ends, const(0.0))
+            return arith.divf(arith.mulf(i, const(last)), arith.select(one, const(INFINITE), ends))
+
+        places = elementwise(place, [steps, factor], "f32")
+        total = None
+        for tap in range(2) if mode == "linear" else range(-1, 3):
+
+            def index(p: Any, tap: int = tap, last: float = last) -> Any:
+                at = arith.addf(math.floor(p), const(float(tap)))
+                return arith.fptosi(build.element("i64"), clamp(at, 0.0, last))
+
+            def weight(p: Any, tap: int = tap) -> Any:
+                away = math.absf(arith.subf(arith.subf(p, math.floor(p)), const(float(tap))))
+                return arith.subf(const(1.0), away) if mode == "linear" else _cubic(away, sharpness)
+
+            taken = _made(op, "Gather", x, elementwise(index, [places], "i64"), axis=axis)
+            shape = _ints([size if i == axis else 1 for i in range(rank)])
+            part = _made(op, "Mul", taken, _made(op, "Reshape", elementwise(weight, [places], "f32"), shape))
+            total = part if total is None else _made(op, "Add", total, part)
+        assert total is not None
+        x = total
+    return x
+
+
+def _cubic(t: Any, a: float) -> Any:
+    """The kernel of cubic convolution at a distance t in [0, 2] (Keys 1981, equation 4)."""
+
+    def polynomial(*coefficients: float) -> Any:
+        value = const(coefficients[0])
+        for c in coefficients[1:]:
+            value = arith.addf(arith.mulf(value, t), const(c))
+        return value
+
+    near = arith.cmpf(arith.CmpFPredicate.OLE, t, const(1.0))
+    return arith.select(near, polynomial(a + 2, -(a + 3), 0.0, 1.0), polynomial(a, -5 * a, 8 * a, -4 * a))

@@ -1,0 +1,79 @@
+// RUN: qmlir-opt %s --pass-pipeline=qmlir-expand-functions | filecheck %s
+// RUN: qmlir-opt %s --pass-pipeline='qmlir-expand-functions{keep=log10 exp=true}' | filecheck %s --check-prefix=KEPT
+
+#map = affine_map<(i) -> (i)>
+
+// CHECK-LABEL: func.func @log10(
+// CHECK-NOT: math.log10
+// CHECK: %[[LOG:.*]] = math.log %{{.*}} : f32
+// CHECK: arith.mulf %[[LOG]], %{{.*}} : f32
+// KEPT-LABEL: func.func @log10(
+// KEPT: math.log10
+func.func @log10(%x: tensor<64xf32>) -> tensor<64xf32> {
+  %e = tensor.empty() : tensor<64xf32>
+  %0 = linalg.generic {indexing_maps = [#map, #map], iterator_types = ["parallel"]}
+      ins(%x : tensor<64xf32>) outs(%e : tensor<64xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %1 = math.log10 %a : f32
+    linalg.yield %1 : f32
+  } -> tensor<64xf32>
+  return %0 : tensor<64xf32>
+}
+
+// Of bf16 it is computed in f32.
+// CHECK-LABEL: func.func @short(
+// CHECK: arith.extf
+// CHECK-NOT: math.cosh
+// CHECK: arith.truncf
+func.func @short(%x: tensor<64xbf16>) -> tensor<64xbf16> {
+  %e = tensor.empty() : tensor<64xbf16>
+  %0 = linalg.generic {indexing_maps = [#map, #map], iterator_types = ["parallel"]}
+      ins(%x : tensor<64xbf16>) outs(%e : tensor<64xbf16>) {
+  ^bb0(%a: bf16, %b: bf16):
+    %1 = math.cosh %a : bf16
+    linalg.yield %1 : bf16
+  } -> tensor<64xbf16>
+  return %0 : tensor<64xbf16>
+}
+
+// An exponential in one op and its difference in another are found. It is written out where the target asks for it.
+// CHECK-LABEL: func.func @expm1(
+// CHECK-SAME: %[[X:.*]]: tensor<64xf32>
+// CHECK: linalg.generic {{.*}} ins(%[[X]]
+// CHECK: math.exp
+// CHECK: linalg.generic {{.*}} ins(%[[X]]
+// CHECK: arith.cmpf
+// KEPT-LABEL: func.func @expm1(
+// KEPT-NOT: math.exp
+func.func @expm1(%x: tensor<64xf32>) -> tensor<64xf32> {
+  %one = arith.constant 1.0 : f32
+  %e = tensor.empty() : tensor<64xf32>
+  %0 = linalg.generic {indexing_maps = [#map, #map], iterator_types = ["parallel"]}
+      ins(%x : tensor<64xf32>) outs(%e : tensor<64xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %1 = math.exp %a : f32
+    linalg.yield %1 : f32
+  } -> tensor<64xf32>
+  %2 = linalg.generic {indexing_maps = [#map, #map], iterator_types = ["parallel"]}
+      ins(%0 : tensor<64xf32>) outs(%e : tensor<64xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %3 = arith.subf %a, %one : f32
+    linalg.yield %3 : f32
+  } -> tensor<64xf32>
+  return %2 : tensor<64xf32>
+}
+
+// A small constant power is a product already.
+// CHECK-LABEL: func.func @square(
+// CHECK: math.fpowi
+func.func @square(%x: tensor<64xf32>) -> tensor<64xf32> {
+  %two = arith.constant 2 : i64
+  %e = tensor.empty() : tensor<64xf32>
+  %0 = linalg.generic {indexing_maps = [#map, #map], iterator_types = ["parallel"]}
+      ins(%x : tensor<64xf32>) outs(%e : tensor<64xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %1 = math.fpowi %a, %two : f32, i64
+    linalg.yield %1 : f32
+  } -> tensor<64xf32>
+  return %0 : tensor<64xf32>
+}
