@@ -13,6 +13,7 @@ pytest.importorskip("tinygrad")
 from emulation.amd_kernels import Device, code_object, instructions
 
 import qmlir
+from qmlir.emulation.amd.lanes import dpp_lanes
 
 WAVE = {"gfx942": 64, "gfx1100": 32, "gfx1201": 32}
 GROUPS = 3
@@ -436,3 +437,101 @@ def test_words_of_one_access_are_known_or_not(through: str, word: int) -> None:
         return
     device.launch(code, target, threads=64)
     np.testing.assert_array_equal(device.read(target, None), np.full(64, 5))
+
+
+@pytest.mark.parametrize(
+    ("control", "more", "first", "active", "lane"),
+    [
+        # Each lane of the high half reads lane 31, and the others keep what they held.
+        (0x143, {}, 7, 64, None),
+        (0x143, {}, None, 64, 0),
+        # The lane beside, within four: written in the low half alone.
+        (0xB1, {}, 7, 64, 32), (0xB1, {}, 7, 32, None),
+        # Rows that the mask leaves out keep what they held.
+        (0xB1, {"row_mask": 3}, 7, 64, None), (0xB1, {"row_mask": 7}, 7, 64, 32), (0xB1, {"row_mask": 3}, None, 64, 32),
+        # A lane that reads behind its row is left as it was, or reads 0.
+        (0x111, {}, 7, 32, None), (0x111, {}, None, 32, 0), (0x111, {"bc": 1}, None, 32, None),
+        # The lane behind the last active one is not read.
+        (0x130, {"bc": 1}, 7, 32, None), (0x130, {}, 7, 32, None), (0x130, {}, 7, 64, 31),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("operation", ["move", "add to itself"])
+def test_lanes_that_another_one_reads_by_dpp(
+    control: int, more: dict[str, int], first: int | None, active: int, lane: int | None, operation: str
+) -> None:
+    """A register that the first 32 lanes wrote is read by DPP, in a register that holds `first` or nothing, while so many
+    lanes are active, which then store it; `lane`: the first one whose value nobody wrote."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    given = {"vsrc0": v[2], "dpp": control, "bc": 0, "row_mask": 15, "bank_mask": 15, **more}
+    if operation == "move":
+        moved = i.VOP1_DPP16(i.VOP1Op.V_MOV_B32_E32, v[4], src0=i.DPP16, **given)
+    else:  # what a lane holds itself matters too: it is written in the lanes that are told of
+        moved = i.VOP2_DPP16(i.VOP2Op.V_ADD_U32_E32, v[4], src0=i.DPP16, vsrc1=v[0], **given)
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.s_mov_b32(i.EXEC_HI, 0), i.v_mov_b32_e32(v[2], v[0]), i.s_mov_b32(i.EXEC_HI, -1),
+        *([] if first is None else [i.v_mov_b32_e32(v[4], first)]), *([] if active == 64 else [i.s_mov_b32(i.EXEC_HI, 0)]),
+        moved, i.global_store_dword(addr=v[1], data=v[4], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    code = code_object("gfx942", lines)
+    if lane is not None:
+        message = rf"lane {lane}: what it stores comes from a register that nobody wrote .v4."
+        with pytest.raises(qmlir.EmulationError, match=message):
+            device.launch(code, target, threads=64)
+        return
+    device.launch(code, target, threads=64)
+    lanes = np.arange(64)
+    source = dpp_lanes(control, 64)
+    reads = (source >= 0) & (source < active) & (more.get("row_mask", 15) >> lanes // 16 & 1 == 1)
+    own = 0 if operation == "move" else lanes
+    want = np.where(reads, source + own, own if more.get("bc") else first or 0)
+    np.testing.assert_array_equal(device.read(target, None)[:active], want[:active])
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_lanes_own_value_counts_beside_the_one_read_by_dpp(written: bool) -> None:
+    """Each lane adds what it holds itself to what lane 31 holds."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        *([i.v_mov_b32_e32(v[2], 1)] if written else []), i.v_mov_b32_e32(v[4], 0),
+        i.s_mov_b32(i.EXEC_HI, 0), i.v_mov_b32_e32(v[2], v[0]), i.s_mov_b32(i.EXEC_HI, -1),
+        i.VOP2_DPP16(i.VOP2Op.V_ADD_U32_E32, v[4], src0=i.DPP16, vsrc0=v[2], vsrc1=v[2], dpp=0x143, bc=0, row_mask=15,
+                     bank_mask=15),
+        i.global_store_dword(addr=v[1], data=v[4], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    if not written:
+        message = "lane 32: what it stores comes from a register that nobody wrote .v4."
+        with pytest.raises(qmlir.EmulationError, match=message):
+            device.launch(code_object("gfx942", lines), target, threads=64)
+        return
+    device.launch(code_object("gfx942", lines), target, threads=64)
+    np.testing.assert_array_equal(device.read(target, None), np.repeat([0, 32], 32))
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_choice_of_what_another_lane_holds(side: int) -> None:
+    """The operand that is not chosen may be what nobody wrote."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.s_mov_b64(i.VCC, -side),
+        i.VOP2_DPP16(i.VOP2Op.V_CNDMASK_B32_E32, v[4], src0=i.DPP16, vsrc0=v[2], vsrc1=v[0], dpp=0xB1, bc=1, row_mask=15,
+                     bank_mask=15),
+        i.global_store_dword(addr=v[1], data=v[4], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    if side == 0:
+        with pytest.raises(qmlir.EmulationError, match=r"what it stores comes from a register that nobody wrote .v4."):
+            device.launch(code_object("gfx942", lines), target, threads=64)
+        return
+    device.launch(code_object("gfx942", lines), target, threads=64)
+    np.testing.assert_array_equal(device.read(target, None), np.arange(64))

@@ -76,6 +76,7 @@ class Builder:
     uses: int = 0
     defines: int = 0
     halves: Any = 0  # the registers that each half of a packed result is made of
+    across: int = 0  # registers of which each lane reads another lane's, by DPP; they are not in `uses`
 
     @property
     def cdna(self) -> bool:

@@ -62,7 +62,7 @@ class Shadow:
         elif unwritten and flow == "scalar":
             self._scalars(g, op, unwritten)
             return
-        elif unwritten and callable(flow):
+        elif callable(flow):  # what is written too: it says which lanes
             flow(g, self)
             return
         if found is not None or op.defines & self.unwritten:

@@ -14,6 +14,7 @@ from . import floats
 from .arithmetic import COMPARISONS, LANES, SATURATING, classify, saturated
 from .decode import LITERAL, VCC, VGPR, Instruction
 from .gang import Gang, register_bits
+from .lanes import dpp_flow
 from .modifiers import destination, source
 from .operands import WIDTH, Builder, Operation
 from .shadow import Shadow
@@ -36,6 +37,13 @@ def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
         return Operation(ins, _of_a_scalar(b, *LANES[scalar]), b.uses, b.defines, flow="scalar")
     else:
         return None
+    if "DPP" in ins.form:
+        mask, chooser = None, 0
+        if name.startswith("v_cndmask"):
+            number = ins.fields["src2"] if "VOP3" in ins.form else VCC
+            mask, chooser = b.read_mask(number), register_bits(number, lanes // 32)
+        flow_across = dpp_flow(b, b.uses & ~chooser, mask)
+        return Operation(ins, run, b.uses | b.across, b.defines, flow=flow_across)
     if name == "v_mov_b64" and ins.form == "VOP1":
         places, target = ins.fields["src0"], ins.fields["vdst"]
 
