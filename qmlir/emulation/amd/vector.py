@@ -199,13 +199,15 @@ def _accumulate(kind: str, function: Callable[..., Any]) -> Callable[[Builder], 
 
 
 def _with_literal(at_end: bool, kind: str) -> Callable[[Builder], Callable[[Gang], Any]]:
-    """`v_fmaak`: a * b + literal; `v_fmamk`: a * literal + b."""
+    """`v_fmaak`: a * b + literal; `v_fmamk`: a * literal + b. `v_madak` and `v_madmk` of gfx90a round twice."""
 
     def make(b: Builder) -> Callable[[Gang], Any]:
         a, c = source(b, 0, kind), source(b, 1, kind)
         literal = b.constant(LITERAL, kind)
         store = destination(b, kind)
         fma = floats.fma32 if kind == "f32" else floats.fma16
+        if b.instruction.name.startswith("v_mad"):
+            fma = floats.mad32
         if at_end:
             return lambda g: store(g, fma(a(g), c(g), literal))
         return lambda g: store(g, fma(a(g), literal, c(g)))
@@ -372,8 +374,9 @@ _SPECIAL: dict[str, Callable[[Builder], Callable[[Gang], Any]]] = {
     "v_subrev_co_u32": _carry(-1, False, True), "v_subrev_co_ci_u32": _carry(-1, True, True),
     "v_cndmask_b32": _cndmask("u32"), "v_cndmask_b16": _cndmask("u16"),
     "v_fmac_f32": _accumulate("f32", floats.fma32), "v_fmac_f16": _accumulate("f16", floats.fma16),
-    "v_mac_f32": _accumulate("f32", lambda a, b, c: a * b + c),
+    "v_mac_f32": _accumulate("f32", floats.mad32),
     "v_dot4c_i32_i8": _accumulate("dot", _dot4),
+    "v_madak_f32": _with_literal(True, "f32"), "v_madmk_f32": _with_literal(False, "f32"),
     "v_fmaak_f32": _with_literal(True, "f32"), "v_fmamk_f32": _with_literal(False, "f32"),
     "v_fmaak_f16": _with_literal(True, "f16"), "v_fmamk_f16": _with_literal(False, "f16"),
     "v_div_scale_f32": _div_scale, "v_div_fmas_f32": _div_fmas,
