@@ -104,6 +104,33 @@ def test_a_line_that_is_missing_is_found(machine: str, line: str, message: str) 
         run(machine, lines)
 
 
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("where", ["LDS", "memory"])
+@pytest.mark.parametrize("machine", WAVE)
+def test_lanes_of_a_wave_that_store_to_one_place(machine: str, where: str, same: bool) -> None:
+    """Pairs of lanes, the same value or different ones, with one instruction."""
+    i, lines, lanes = instructions(machine), exchange(machine), WAVE[machine]
+    register = {"LDS": 1, "memory": 3}[where]
+    fold = {"fold": i.v_and_b32_e32(i.v[register], -5, i.v[register])}
+    if same:
+        value = i.v[{"LDS": 2, "memory": 4}[where]]
+        fold["same"] = i.v_mov_b32_e32(value, 7)
+    if where == "LDS":  # what is read back is what was written
+        lines["turn"] = i.v_mov_b32_e32(i.v[3], i.v[1])
+    at = list(lines).index({"LDS": "write", "memory": "store"}[where])
+    lines = dict([*list(lines.items())[:at], *fold.items(), *list(lines.items())[at:]])
+    device, total = Device(machine), 2 * lanes * GROUPS
+    source, target = device.buffer(np.arange(total, dtype=np.int32)), device.buffer(np.zeros(total, np.int32))
+    code = code_object(machine, list(lines.values()), lds=8 * lanes, lanes=lanes)
+    if same:
+        device.launch(code, source, target, threads=2 * lanes, groups=GROUPS)
+        np.testing.assert_array_equal(device.read(target, None)[::2], 7)
+        return
+    message = {"LDS": "write different values to byte 0 of LDS", "memory": "store different values to byte .* of argument 1"}
+    with pytest.raises(qmlir.EmulationError, match=f"lane 0: two lanes {message[where]}"):
+        device.launch(code, source, target, threads=2 * lanes, groups=GROUPS)
+
+
 @pytest.mark.parametrize("machine", WAVE)
 def test_accesses_beyond_a_buffer_name_the_argument(machine: str) -> None:
     total = 2 * WAVE[machine] * GROUPS

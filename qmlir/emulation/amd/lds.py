@@ -106,6 +106,12 @@ class Lds:
             self.tracked = self.tracked or bool(found.any())
         what = np.ascontiguousarray(values[on]).view(np.uint8).reshape(int(on.sum()), -1)[:, :size]
         self.data[octets[on]] = what
+        lost = self.data[octets[on]] != what
+        if lost.any() and unknown is None:
+            lane, octet = np.argwhere(lost)[0]
+            wave, lane = np.argwhere(on)[lane]
+            at = int(place[wave, lane]) + int(octet)
+            raise Fault(f"two lanes write different values to byte {at} of LDS", int(wave), int(lane))
         self.bytes += size * len(what)
 
     def _written(self, g: Gang, place: Array, octets: Array, on: Array) -> None:
