@@ -126,7 +126,10 @@ def test_lanes_of_a_wave_that_store_to_one_place(machine: str, where: str, same:
         device.launch(code, source, target, threads=2 * lanes, groups=GROUPS)
         np.testing.assert_array_equal(device.read(target, None)[::2], 7)
         return
-    message = {"LDS": "write different values to byte 0 of LDS", "memory": "store different values to byte .* of argument 1"}
+    message = {
+        "LDS": "write different values to byte 0 of LDS",
+        "memory": "store different values to byte .* of argument 1",
+    }
     with pytest.raises(qmlir.EmulationError, match=f"lane 0: two lanes {message[where]}"):
         device.launch(code, source, target, threads=2 * lanes, groups=GROUPS)
 
