@@ -565,3 +565,30 @@ def test_a_choice_of_what_another_lane_holds(side: int) -> None:
         return
     device.launch(code_object("gfx942", lines), target, threads=64)
     np.testing.assert_array_equal(device.read(target, None), np.arange(64))
+
+
+@pytest.mark.parametrize("loaded", [0, 1, 2])
+@pytest.mark.parametrize("reader", ["low byte", "high byte", "low sum", "whole"])
+def test_halves_of_a_register_arrive_one_by_one(reader: str, loaded: int) -> None:
+    """LLVM loads two bytes into the halves of one register, and stores the first before the second has come. `loaded`:
+    how many of the two loads are waited for."""
+    i = instructions("gfx1100")
+    v, s = i.v, i.s
+    use = {
+        "low byte": i.ds_store_b8(addr=v[1], data0=v[2]), "high byte": i.ds_store_b8_d16_hi(addr=v[1], data0=v[2]),
+        "low sum": i.v_add_f16_e32(v[3].l, v[2].l, v[2].l), "whole": i.v_mov_b32_e32(v[3], v[2]),
+    }[reader]  # fmt: skip
+    lines = [
+        i.s_load_b64(s[4:5], s[0:1], soffset=i.NULL), i.s_waitcnt(simm16=0xFC07), i.v_mov_b32_e32(v[1], 0),
+        i.v_mov_b32_e32(v[2], 0), i.global_load_d16_u8(v[2], addr=v[1], saddr=s[4:5]),
+        i.global_load_d16_hi_u8(v[2], addr=v[1], saddr=s[4:5], offset=1),
+        i.s_waitcnt(simm16=(2 - loaded) << 10 | 0x3F7), use, i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx1100")
+    source = device.buffer(np.zeros(2, np.int8))
+    code = code_object("gfx1100", lines, lds=64, lanes=32)
+    if loaded >= (1 if reader.startswith("low") else 2):
+        device.launch(code, source, threads=1)
+        return
+    with pytest.raises(qmlir.EmulationError, match="it reads v2 before the load that fills it was waited for"):
+        device.launch(code, source, threads=1)

@@ -28,6 +28,8 @@ class Instruction:
         fields: the encoding's fields; operands in the numbering above.
         regs: registers of each operand.
         literal: its 32-bit constant.
+        halves: of vector registers that it reads or writes, which halves: 1, the low one, 2, the high one. Those that
+            are missing are read or written whole.
     """
 
     name: str
@@ -37,6 +39,12 @@ class Instruction:
     fields: dict[str, int]
     regs: dict[str, int] = field(default_factory=dict)
     literal: int = 0
+    halves: dict[int, int] = field(default_factory=dict)
+
+    def touch(self, register: int, count: int, halves: int = 3) -> None:
+        """These halves of registers are read or written."""
+        for number in range(register, register + count):
+            self.halves[number] = self.halves.get(number, 0) | halves
 
     def get(self, name: str, default: int = 0) -> int:
         return self.fields.get(name, default)

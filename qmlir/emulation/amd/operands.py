@@ -113,6 +113,7 @@ class Builder:
         if number != self.null:
             self.uses |= register_bits(number, max(1, WIDTH[kind] // 32))
         if number >= VGPR:
+            self.instruction.touch(number, max(1, WIDTH[kind] // 32), 1 << half if WIDTH[kind] == 16 else 3)
             return _vector(number - VGPR, kind, half)
         if number == self.null:
             zero = TYPES[kind](0)
@@ -129,6 +130,7 @@ class Builder:
         """Store to a vector register; `keep`: the other half of a 16-bit result."""
         self.defines |= register_bits(number, max(1, WIDTH[kind] // 32))
         r = number - VGPR
+        self.instruction.touch(number, max(1, WIDTH[kind] // 32), 1 << half if WIDTH[kind] == 16 and keep else 3)
         if kind == "f32":
             return lambda g, x: g.put(g.f32[r], x)
         if kind in ("u32", "i32"):
