@@ -14,8 +14,7 @@ STATUS = {
     "cuda": "Executed in an emulator, each PTX instruction run and checked ([how](../emulation.md)). What was "
     "measured on a device is said where it was.",
     "rocm": "Executed in an [emulator](../emulation.md), each instruction of it: every form of the support matrix, and "
-    "small models in the slow tests, but for a decoder ([what is open](../emulation.md#what-is-open)). No such device "
-    "has run it.",
+    "small models in the slow tests. No such device has run it.",
     "vulkan": "Compiled only: the tests find the instruction in the SPIR-V. No such device has run it.",
 }
 

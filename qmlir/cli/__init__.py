@@ -82,12 +82,15 @@ def versions() -> str:
     import platform
     from importlib.metadata import version
 
+    from ..emulation.backends import BACKENDS as EMULATED
     from ..targets import BACKENDS, backend_description
     from ..targets.cpu.host import host_name
     from ..targets.devices import devices
 
     drivers = {t.driver for b in BACKENDS if b != "cpu" for t in backend_description(b).TARGETS}
     found = [f"{d.driver}: {d.name} {d.arch}".strip() for driver in sorted(drivers) for d in devices(driver)]
+    emulated = {backend.driver for backend in EMULATED.values() if backend.complete}
+    found += [f"{driver}: emulated" for driver in sorted(emulated) if not devices(driver)]
     return "\n".join([
         f"qmlir {__version__} (IREE compiler {version('iree-base-compiler')}, runtime {version('iree-base-runtime')})",
         f"Python {platform.python_version()}, numpy {version('numpy')}, {platform.system()} {platform.machine()}",

@@ -13,6 +13,7 @@ pytest.importorskip("tinygrad")
 from emulation.amd_kernels import Device, code_object, instructions
 
 import qmlir
+from qmlir.emulation.amd.lanes import dpp_lanes
 
 WAVE = {"gfx942": 64, "gfx1100": 32, "gfx1201": 32}
 GROUPS = 3
@@ -101,6 +102,36 @@ def test_a_line_that_is_missing_is_found(machine: str, line: str, message: str) 
     del lines[line]
     with pytest.raises(qmlir.EmulationError, match=message):
         run(machine, lines)
+
+
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("where", ["LDS", "memory"])
+@pytest.mark.parametrize("machine", WAVE)
+def test_lanes_of_a_wave_that_store_to_one_place(machine: str, where: str, same: bool) -> None:
+    """Pairs of lanes, the same value or different ones, with one instruction."""
+    i, lines, lanes = instructions(machine), exchange(machine), WAVE[machine]
+    register = {"LDS": 1, "memory": 3}[where]
+    fold = {"fold": i.v_and_b32_e32(i.v[register], -5, i.v[register])}
+    if same:
+        value = i.v[{"LDS": 2, "memory": 4}[where]]
+        fold["same"] = i.v_mov_b32_e32(value, 7)
+    if where == "LDS":  # what is read back is what was written
+        lines["turn"] = i.v_mov_b32_e32(i.v[3], i.v[1])
+    at = list(lines).index({"LDS": "write", "memory": "store"}[where])
+    lines = dict([*list(lines.items())[:at], *fold.items(), *list(lines.items())[at:]])
+    device, total = Device(machine), 2 * lanes * GROUPS
+    source, target = device.buffer(np.arange(total, dtype=np.int32)), device.buffer(np.zeros(total, np.int32))
+    code = code_object(machine, list(lines.values()), lds=8 * lanes, lanes=lanes)
+    if same:
+        device.launch(code, source, target, threads=2 * lanes, groups=GROUPS)
+        np.testing.assert_array_equal(device.read(target, None)[::2], 7)
+        return
+    message = {
+        "LDS": "write different values to byte 0 of LDS",
+        "memory": "store different values to byte .* of argument 1",
+    }
+    with pytest.raises(qmlir.EmulationError, match=f"lane 0: two lanes {message[where]}"):
+        device.launch(code, source, target, threads=2 * lanes, groups=GROUPS)
 
 
 @pytest.mark.parametrize("machine", WAVE)
@@ -436,3 +467,128 @@ def test_words_of_one_access_are_known_or_not(through: str, word: int) -> None:
         return
     device.launch(code, target, threads=64)
     np.testing.assert_array_equal(device.read(target, None), np.full(64, 5))
+
+
+@pytest.mark.parametrize(
+    ("control", "more", "first", "active", "lane"),
+    [
+        # Each lane of the high half reads lane 31, and the others keep what they held.
+        (0x143, {}, 7, 64, None),
+        (0x143, {}, None, 64, 0),
+        # The lane beside, within four: written in the low half alone.
+        (0xB1, {}, 7, 64, 32), (0xB1, {}, 7, 32, None),
+        # Rows that the mask leaves out keep what they held.
+        (0xB1, {"row_mask": 3}, 7, 64, None), (0xB1, {"row_mask": 7}, 7, 64, 32), (0xB1, {"row_mask": 3}, None, 64, 32),
+        # A lane that reads behind its row is left as it was, or reads 0.
+        (0x111, {}, 7, 32, None), (0x111, {}, None, 32, 0), (0x111, {"bc": 1}, None, 32, None),
+        # The lane behind the last active one is not read.
+        (0x130, {"bc": 1}, 7, 32, None), (0x130, {}, 7, 32, None), (0x130, {}, 7, 64, 31),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("operation", ["move", "add to itself"])
+def test_lanes_that_another_one_reads_by_dpp(
+    control: int, more: dict[str, int], first: int | None, active: int, lane: int | None, operation: str
+) -> None:
+    """A register that the first 32 lanes wrote is read by DPP, in a register that holds `first` or nothing, while so many
+    lanes are active, which then store it; `lane`: the first one whose value nobody wrote."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    given = {"vsrc0": v[2], "dpp": control, "bc": 0, "row_mask": 15, "bank_mask": 15, **more}
+    if operation == "move":
+        moved = i.VOP1_DPP16(i.VOP1Op.V_MOV_B32_E32, v[4], src0=i.DPP16, **given)
+    else:  # what a lane holds itself matters too: it is written in the lanes that are told of
+        moved = i.VOP2_DPP16(i.VOP2Op.V_ADD_U32_E32, v[4], src0=i.DPP16, vsrc1=v[0], **given)
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.s_mov_b32(i.EXEC_HI, 0), i.v_mov_b32_e32(v[2], v[0]), i.s_mov_b32(i.EXEC_HI, -1),
+        *([] if first is None else [i.v_mov_b32_e32(v[4], first)]), *([] if active == 64 else [i.s_mov_b32(i.EXEC_HI, 0)]),
+        moved, i.global_store_dword(addr=v[1], data=v[4], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    code = code_object("gfx942", lines)
+    if lane is not None:
+        message = rf"lane {lane}: what it stores comes from a register that nobody wrote .v4."
+        with pytest.raises(qmlir.EmulationError, match=message):
+            device.launch(code, target, threads=64)
+        return
+    device.launch(code, target, threads=64)
+    lanes = np.arange(64)
+    source = dpp_lanes(control, 64)
+    reads = (source >= 0) & (source < active) & (more.get("row_mask", 15) >> lanes // 16 & 1 == 1)
+    own = 0 if operation == "move" else lanes
+    want = np.where(reads, source + own, own if more.get("bc") else first or 0)
+    np.testing.assert_array_equal(device.read(target, None)[:active], want[:active])
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_lanes_own_value_counts_beside_the_one_read_by_dpp(written: bool) -> None:
+    """Each lane adds what it holds itself to what lane 31 holds."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        *([i.v_mov_b32_e32(v[2], 1)] if written else []), i.v_mov_b32_e32(v[4], 0),
+        i.s_mov_b32(i.EXEC_HI, 0), i.v_mov_b32_e32(v[2], v[0]), i.s_mov_b32(i.EXEC_HI, -1),
+        i.VOP2_DPP16(i.VOP2Op.V_ADD_U32_E32, v[4], src0=i.DPP16, vsrc0=v[2], vsrc1=v[2], dpp=0x143, bc=0, row_mask=15,
+                     bank_mask=15),
+        i.global_store_dword(addr=v[1], data=v[4], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    if not written:
+        message = "lane 32: what it stores comes from a register that nobody wrote .v4."
+        with pytest.raises(qmlir.EmulationError, match=message):
+            device.launch(code_object("gfx942", lines), target, threads=64)
+        return
+    device.launch(code_object("gfx942", lines), target, threads=64)
+    np.testing.assert_array_equal(device.read(target, None), np.repeat([0, 32], 32))
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_choice_of_what_another_lane_holds(side: int) -> None:
+    """The operand that is not chosen may be what nobody wrote."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.s_mov_b64(i.VCC, -side),
+        i.VOP2_DPP16(i.VOP2Op.V_CNDMASK_B32_E32, v[4], src0=i.DPP16, vsrc0=v[2], vsrc1=v[0], dpp=0xB1, bc=1, row_mask=15,
+                     bank_mask=15),
+        i.global_store_dword(addr=v[1], data=v[4], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    if side == 0:
+        with pytest.raises(qmlir.EmulationError, match=r"what it stores comes from a register that nobody wrote .v4."):
+            device.launch(code_object("gfx942", lines), target, threads=64)
+        return
+    device.launch(code_object("gfx942", lines), target, threads=64)
+    np.testing.assert_array_equal(device.read(target, None), np.arange(64))
+
+
+@pytest.mark.parametrize("loaded", [0, 1, 2])
+@pytest.mark.parametrize("reader", ["low byte", "high byte", "low sum", "whole"])
+def test_halves_of_a_register_arrive_one_by_one(reader: str, loaded: int) -> None:
+    """LLVM loads two bytes into the halves of one register, and stores the first before the second has come. `loaded`:
+    how many of the two loads are waited for."""
+    i = instructions("gfx1100")
+    v, s = i.v, i.s
+    use = {
+        "low byte": i.ds_store_b8(addr=v[1], data0=v[2]), "high byte": i.ds_store_b8_d16_hi(addr=v[1], data0=v[2]),
+        "low sum": i.v_add_f16_e32(v[3].l, v[2].l, v[2].l), "whole": i.v_mov_b32_e32(v[3], v[2]),
+    }[reader]  # fmt: skip
+    lines = [
+        i.s_load_b64(s[4:5], s[0:1], soffset=i.NULL), i.s_waitcnt(simm16=0xFC07), i.v_mov_b32_e32(v[1], 0),
+        i.v_mov_b32_e32(v[2], 0), i.global_load_d16_u8(v[2], addr=v[1], saddr=s[4:5]),
+        i.global_load_d16_hi_u8(v[2], addr=v[1], saddr=s[4:5], offset=1),
+        i.s_waitcnt(simm16=(2 - loaded) << 10 | 0x3F7), use, i.s_endpgm(),
+    ]  # fmt: skip
+    device = Device("gfx1100")
+    source = device.buffer(np.zeros(2, np.int8))
+    code = code_object("gfx1100", lines, lds=64, lanes=32)
+    if loaded >= (1 if reader.startswith("low") else 2):
+        device.launch(code, source, threads=1)
+        return
+    with pytest.raises(qmlir.EmulationError, match="it reads v2 before the load that fills it was waited for"):
+        device.launch(code, source, threads=1)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tinygrad")
-from emulation.amd_kernels import gang, instructions, operation_of
+from emulation.amd_kernels import decoded, gang, instructions, operation_of
 from emulation.pcode import Lane, Unknown
 
 from qmlir.emulation.amd import floats
@@ -470,3 +470,43 @@ def test_a_number_that_a_later_chip_gave_to_another_instruction() -> None:
     g.f32[1, 0], g.f32[2, 0] = np.arange(64), 1.0
     operation_of("gfx90a", i.v_dot2c_f32_bf16_e32(i.v[2], 0x4F800000, i.v[1]), 64).run(g)
     np.testing.assert_array_equal(g.f32[2, 0], np.arange(64, dtype=np.float32) * np.float32(2**32) + np.float32(1))
+
+
+# Of gfx90a: how each is assembled with the tables of later chips, from v1, v2 and v3.
+SUMS_OF_PRODUCTS: dict[str, Any] = {
+    "v_mad_f32": lambda i: (0xD1C1_0003 | (257 | 258 << 9 | 259 << 18) << 32).to_bytes(8, "little"),
+    "v_mac_f32": lambda i: i.v_dot2c_f32_bf16_e32(i.v[3], i.v[1], i.v[2]),
+    "v_madak_f32": lambda i: i.v_fmaak_f32_e32(i.v[3], i.v[1], i.v[2], literal=int(ADDEND.view(np.uint32))),
+    "v_madmk_f32": lambda i: i.v_fmamk_f32_e32(i.v[3], i.v[1], i.v[3], literal=int(FACTOR.view(np.uint32))),
+    "v_fma_f32": lambda i: i.v_fma_f32_e64(i.v[3], i.v[1], i.v[2], i.v[3]),
+    "v_fmac_f32": lambda i: i.v_fmac_f32_e32(i.v[3], i.v[1], i.v[2]),
+    "v_fma_mix_f32": lambda i: i.v_mad_mix_f32(i.v[3], i.v[1], i.v[2], i.v[3], opsel_hi=0, opsel_hi2=0),
+}
+FACTOR, ADDEND = np.float32(1 + 2**-12), np.float32(-1 - 2**-11)
+
+
+@pytest.mark.parametrize("name", SUMS_OF_PRODUCTS)
+def test_sums_of_products_round_once_or_twice(name: str) -> None:
+    """On gfx90a `v_mad_f32` and its kin round the product, which leaves nothing here; `v_fma_f32` and its kin do not.
+    Later chips have none of the former, and gave some of their numbers to the latter."""
+    fused = "fma" in name
+    for machine in ("gfx90a", "gfx942"):
+        if machine == "gfx942" and name in ("v_mad_f32", "v_mac_f32"):
+            continue
+        data = SUMS_OF_PRODUCTS[name](instructions(machine))
+        if machine == "gfx90a":
+            assert decoded(machine, data).name == name
+        g = gang(64)
+        g.f32[1], g.f32[2], g.f32[3] = FACTOR, FACTOR, ADDEND
+        operation_of(machine, data, 64).run(g)
+        assert g.f32[3, 0, 5] == (2.0**-24 if fused or machine == "gfx942" else 0), machine
+
+
+def test_a_denormal_is_zero_in_a_product_that_is_not_fused() -> None:
+    g = gang(64)
+    g.f32[1], g.f32[2], g.f32[3] = 1e-39, 1.0, 1e-39
+    operation_of("gfx90a", SUMS_OF_PRODUCTS["v_mad_f32"](instructions("gfx90a")), 64).run(g)
+    assert g.f32[3, 0, 0] == 0
+    g.f32[3] = 1e-39
+    operation_of("gfx90a", SUMS_OF_PRODUCTS["v_fma_f32"](instructions("gfx90a")), 64).run(g)
+    assert g.f32[3, 0, 0] == np.float32(1e-39) + np.float32(1e-39)

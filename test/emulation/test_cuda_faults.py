@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulation.ptx_programs import Device
-from ptx.kernels import HEADER, MULTIPLY, MULTIPLY_SHARED, TILES, kernel, operands
+from ptx.kernels import HEADER, MULTIPLY, MULTIPLY_SHARED, TILES, WARPGROUP, WARPGROUP_SHARED, kernel, operands
 
 import qmlir
 from qmlir.targets import resolve
@@ -102,6 +102,31 @@ def test_a_missing_wait_is_found_in_device_memory_too() -> None:
     assert (device.read(at[2], out) == want).all()
     with pytest.raises(qmlir.EmulationError, match="read while a copy to it is still on its way"):
         device.launch(MULTIPLY.replace("cp.async.wait_group 0;", ""), *at, threads=64, shared=MULTIPLY_SHARED)
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_the_order_of_a_warpgroups_products(seed: int | None) -> None:
+    """Right in every order of the warps; each line that orders shared memory and products is missed."""
+    device = Device()
+    a, b, out, want = operands(64, 8, 32)
+    at = [device.buffer(x) for x in (a, b, out)]
+    device.launch(WARPGROUP, *at, threads=128, shared=WARPGROUP_SHARED, seed=seed)
+    assert (device.read(at[2], out) == want).all()
+    for line, message in (
+        ("fence.proxy.async.shared::cta;", "without fence.proxy.async"),
+        ("wgmma.fence.sync.aligned;", "no wgmma.fence"),
+        ("wgmma.wait_group.sync.aligned 0;", "while an asynchronous product may still read it|has not been waited for"),
+    ):
+        assert line in WARPGROUP
+        with pytest.raises(qmlir.EmulationError, match=message):
+            device.launch(WARPGROUP.replace(line, "", 1), *at, threads=128, shared=WARPGROUP_SHARED, seed=seed)
+
+
+def test_barriers_in_memory_are_refused_by_name() -> None:
+    """No kernel of ours or IREE's has one: a program with them is not executed as if they were not there."""
+    text = kernel("mov.u32 %r1, smem;\nmbarrier.init.shared.b64 [%r1], 1;", 0, 32)
+    with pytest.raises(qmlir.EmulationError, match="mbarrier"):
+        Device().launch(text, shared=64)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from emulation.test_programs import TARGETS, saved
 
 import qmlir
 
-DIGITS = Path(__file__).resolve().parents[2] / "samples" / "01_digits"
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+DIGITS = SAMPLES / "01_digits"
 
 
 @pytest.mark.slow
@@ -38,6 +40,39 @@ def test_a_decoder_of_two_layers(target: str, tmp_path: Path) -> None:
     prompt = [3, 5, 7, 11, 13]
     tokens, logits = decoders.greedy(program.prefill, program.decode, prompt, 2)
     assert decoders.judge(model, prompt, tokens, logits) < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_mixture_of_experts(target: str, tmp_path: Path) -> None:
+    """The layer of sample 07 in small: a router, the quantisation of the tokens, and experts, one of which no token
+    meets; for several numbers of tokens."""
+    hidden, experts, inner = 64, 8, 96
+    text = (SAMPLES / "07_moe" / "layer.mlir").read_text().replace("512", str(hidden)).replace("2048", str(inner))
+    (tmp_path / "layer.mlir").write_text(text)
+    program = qmlir.load(saved(qmlir.compile(tmp_path / "layer.mlir", target=target), tmp_path), emulate=True)
+    rng = np.random.default_rng(0)
+    # Small integers, so that the logits are exact sums and every target routes each token alike.
+    router = rng.integers(-8, 9, (hidden, experts)).astype(np.float32) / 64
+    router[:, 5] = -8
+    w1, w2 = (rng.integers(-127, 128, (experts, k, n), np.int8) for k, n in ((hidden, inner), (inner, inner)))
+    s1, s2 = ((rng.random((experts, 1, inner)) * 0.01).astype(np.float32) for _ in range(2))
+    for count in (1, 9, 40):
+        tokens = np.abs(rng.integers(-64, 65, (count, hidden))).astype(np.float32) / 32
+        ids, weights = qmlir.reference.route(tokens @ router, topk=2, renormalize=True)
+        assert 5 not in ids
+        codes, scale, _ = qmlir.reference.dynamic_quantize(tokens)
+
+        def layer(ids: Any, weights: Any, given: Any = (codes, scale)) -> Any:
+            return qmlir.reference.moe(given[0], w1, w2, ids, weights, input_scale=given[1], w1_scale=s1, w2_scale=s2,
+                                       activation="relu", intermediate_dtype="i8")  # fmt: skip
+
+        # The weights are the device's exp away from ours, a few units in the last place, times what they weigh.
+        each = [layer(ids[:, k : k + 1], np.ones((count, 1), np.float32)) for k in (0, 1)]
+        bound = 2.0**-19 * sum(weights[:, k : k + 1] * np.abs(each[k]) for k in (0, 1))
+        want = layer(ids, weights)
+        got = np.asarray(program.main(tokens, router, w1, s1, w2, s2))
+        assert (np.abs(got - want) <= bound + 2.0**-22 * np.abs(want)).all()
 
 
 @pytest.mark.slow

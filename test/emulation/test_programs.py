@@ -13,7 +13,7 @@ from emulation.programs import FAMILIES, Form, artifact_of, calls, judged
 from ptx.forms import fast_one_byte_floats, sliced, stream_k
 
 import qmlir
-from qmlir import settings
+from qmlir import TensorSpec, settings
 from qmlir.runtime.artifact import Artifact
 from qmlir.targets import all_targets
 
@@ -172,3 +172,17 @@ def test_targets_that_are_not_emulated(target: str, message: str) -> None:
     )
     with pytest.raises(qmlir.QmlirError, match=message):
         qmlir.load(made, emulate=True)
+
+
+def test_the_program_of_another_target_is_known() -> None:
+    """Which rows of the support matrix need no execution of their own: sm_86 gets sm_80's code, sm_90a its own."""
+    from emulation.run import program_of
+    from support import forms
+
+    form = forms.Form("scaled_matmul", "small", lambda d: {
+        "lhs": TensorSpec((4, 64), "i8"), "rhs": d.codes("i8", 32, 64), "rhs_transposed": True,
+        "out_dtype": "i32"})  # fmt: skip
+    host, *kernels = program_of(form, "cuda:sm_80")
+    assert len(kernels) == 1
+    assert program_of(form, "cuda:sm_86") == (host, *kernels)
+    assert program_of(form, "cuda:sm_90a") != (host, *kernels)

@@ -52,6 +52,20 @@ def test_each_cuda_kernel_asks_for_its_own(target: str, tmp_path: Path) -> None:
     assert asked == [kernel["shared_bytes"] for kernel in _plans(artifact)]
 
 
+@pytest.mark.parametrize("target", [*QUICK[:2], "sm_120"])
+def test_a_convolution_asks_for_what_its_tiles_need(target: str, tmp_path: Path) -> None:
+    """It asked for the tiles of its images twice, which sm_120 refused where their kernel fits."""
+    image = TensorSpec((None, 4, 4, 32), "i8")
+    artifact = qmlir.ops.conv2d_q.compile(
+        image, np.ones((64, 3, 3, 32), np.int8), filter_layout="FHWC", padding=[1, 1, 1, 1], target=f"cuda:{target}",
+        input_scale=np.float32(1), weight_scale=np.ones(64, np.float32),
+    )  # fmt: skip
+    artifact.save(tmp_path / "x.vmfb")
+    asked = list(cuda_shared_bytes((tmp_path / "x.vmfb").read_bytes()).values())
+    assert max(asked) <= CUDA[target]
+    assert asked == [kernel["shared_bytes"] for kernel in _plans(artifact)]
+
+
 @pytest.mark.parametrize("target", _targets("rocm"))
 def test_each_amd_kernel_has_its_own(target: str) -> None:
     artifact = _artifact(f"rocm:{target}", 512)

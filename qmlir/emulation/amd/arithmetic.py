@@ -226,6 +226,7 @@ LANES: dict[str, tuple[str, str, Function]] = {
     "v_mul_legacy_f32": ("f32", "f32 f32", lambda a, b: np.where((a == 0) | (b == 0), F32(0), a * b)),
     "v_mul_dx9_zero_f32": ("f32", "f32 f32", lambda a, b: np.where((a == 0) | (b == 0), F32(0), a * b)),
     "v_fma_f32": ("f32", "f32 f32 f32", fma32),
+    "v_mad_f32": ("f32", "f32 f32 f32", floats.mad32),
     "v_ldexp_f32": ("f32", "f32 i32", _ldexp),
     "v_div_fixup_f32": ("f32", "f32 f32 f32", floats.div_fixup),
     "v_rcp_f32": ("f32", "f32", lambda a: F32(1) / a),

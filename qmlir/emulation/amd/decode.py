@@ -28,6 +28,8 @@ class Instruction:
         fields: the encoding's fields; operands in the numbering above.
         regs: registers of each operand.
         literal: its 32-bit constant.
+        halves: of vector registers that it reads or writes, which halves: 1, the low one, 2, the high one. Those that
+            are missing are read or written whole.
     """
 
     name: str
@@ -37,6 +39,12 @@ class Instruction:
     fields: dict[str, int]
     regs: dict[str, int] = field(default_factory=dict)
     literal: int = 0
+    halves: dict[int, int] = field(default_factory=dict)
+
+    def touch(self, register: int, count: int, halves: int = 3) -> None:
+        """These halves of registers are read or written."""
+        for number in range(register, register + count):
+            self.halves[number] = self.halves.get(number, 0) | halves
 
     def get(self, name: str, default: int = 0) -> int:
         return self.fields.get(name, default)
@@ -105,6 +113,8 @@ def decode(data: bytes, address: int, machine: str) -> Instruction:
     name = canonical(op.name) if op is not None else ""
     if machine == "gfx90a":
         name = _GFX90A.get(name, name)
+    if name.startswith("v_mad_mix"):  # of gfx900; the chips here fuse (LLVM's `FeatureFmaMixInsts`)
+        name = name.replace("v_mad", "v_fma")
     for part in ("opx", "opy"):  # two operations in one instruction
         if part in fields:
             fields[part] = canonical(fields[part].name).replace("v_dual_", "v_")
@@ -117,7 +127,7 @@ def decode(data: bytes, address: int, machine: str) -> Instruction:
 
 
 # Numbers that later chips of the family, whose tables these are, gave to other instructions (MI200 ISA guide, VOP2).
-_GFX90A = {"v_dot2c_f32_bf16": "v_mac_f32"}
+_GFX90A = {"v_dot2c_f32_bf16": "v_mac_f32", "v_fmamk_f32": "v_madmk_f32", "v_fmaak_f32": "v_madak_f32"}
 
 # MFMA of gfx90a and gfx942 without a row in the tables.
 _MFMA = {
@@ -148,6 +158,13 @@ def _own(data: bytes, address: int, machine: str) -> Instruction | None:
             "soffset": word & 127, "return": word >> 52 & 1,
         }  # fmt: skip
         size = 12
+    elif machine == "gfx90a" and word >> 16 & 0xFFFF == 0b110100 << 10 | 0x1C1:  # dropped later (VOP3)
+        fields = {
+            "vdst": VGPR + (word & 255), "abs": word >> 8 & 7, "opsel": word >> 11 & 15, "clmp": word >> 15 & 1,
+            "src0": word >> 32 & 511, "src1": word >> 41 & 511, "src2": word >> 50 & 511, "omod": word >> 59 & 3,
+            "neg": word >> 61 & 7,
+        }  # fmt: skip
+        return Instruction("v_mad_f32", "VOP3", address, 8, fields)
     else:
         names = _MFMA.get(machine, {})
         opcode = word >> 16 & 127

@@ -239,7 +239,7 @@ def _load(b: Builder, what: str, size: int, high: bool, address: Address, fits: 
                 g.shadow.set(g, register_bits(number + i, 1), unknown[..., i])
         elif registers & g.shadow.unwritten:
             g.shadow.set(g, registers, None)
-        g.shadow.issue(g, LOAD, registers)
+        g.shadow.issue(g, LOAD, registers, 1 << half if d16 else 3)
 
     return Operation(
         b.instruction, run, b.uses, b.defines, "memory", "memory", loads=True, counter=LOAD, addresses=addresses
@@ -253,6 +253,8 @@ def _store(b: Builder, size: int, high: bool, address: Address, fits: Any, addre
     b.uses = 0
     reads = [b.read(number + i, "u32") for i in range(max(1, size // 4))]
     stored, b.uses = b.uses, b.uses | before
+    if size < 4 and not stored & before:
+        b.instruction.halves[number] = 2 if high else 1
 
     def run(g: Gang) -> None:
         values = np.stack([np.broadcast_to(r(g), g.on.shape) for r in reads], axis=-1)

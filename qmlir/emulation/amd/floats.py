@@ -31,6 +31,16 @@ def fma32(a: Any, b: Any, c: Any) -> Any:
     return total.astype(np.float32)
 
 
+def mad32(a: Any, b: Any, c: Any) -> Any:
+    """`a * b + c` of f32 as `v_mad_f32` and its kin have it: the product is rounded too, and denormals are 0, whatever
+    the mode says (LLVM's `llvm.amdgcn.fmad.ftz`)."""
+    return _flushed(_flushed(_flushed(a) * _flushed(b)) + _flushed(c))
+
+
+def _flushed(x: Any) -> Any:
+    return np.where(np.abs(x) < np.float32(2.0**-126), np.copysign(np.float32(0), x), x)
+
+
 def fma16(a: Any, b: Any, c: Any) -> Any:
     """`a * b + c` of f16: both steps are exact in f64 as far as f16 can tell."""
     return (np.multiply(a, b, dtype=np.float64) + c).astype(np.float16)

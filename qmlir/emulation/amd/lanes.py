@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,49 @@ def dpp_target(b: Builder) -> Callable[[Gang], Array] | None:
     if enabled.all() and valid.all() and inactive:
         return None
     return lambda g: enabled & valid & (True if inactive else g.on[:, index])
+
+
+@contextmanager
+def only(g: Gang, lanes: Array) -> Iterator[None]:
+    """For a while, these are the lanes that write, of those that are active."""
+    kept = g.on, g.full, g.whole
+    g.on = g.on & lanes
+    g.full = bool(g.on.all())
+    g.whole = g.full and g.every
+    try:
+        yield
+    finally:
+        g.on, g.full, g.whole = kept
+
+
+def dpp_flow(b: Builder, direct: int, mask: Callable[[Gang], Array] | None) -> Callable[[Gang, Shadow], None]:
+    """How what nobody wrote flows through an instruction with DPP: from the lane that is read, where one is, and into
+    those that are written.
+
+    Args:
+        b: of the instruction.
+        direct: the registers of which each lane reads its own.
+        mask: of a choice, the lanes that take the second operand.
+    """
+    lanes, target = _source_lanes(b), dpp_target(b)
+    valid, index = lanes >= 0, np.maximum(lanes, 0)
+    inactive = bool(b.instruction.get("fi"))
+
+    def flow(g: Gang, shadow: Shadow) -> None:
+        found: Any = np.zeros(g.on.shape, np.uint16)
+        for number in registers_of(b.across & shadow.unwritten):
+            found = np.maximum(found, shadow.unset[number - VGPR][g.at][:, index])
+        # Otherwise the lane reads 0, whatever the register holds, or keeps what it has.
+        found = np.where(valid if inactive else valid & g.on[:, index], found, 0)
+        rest = shadow.joined(g, direct & shadow.unwritten)
+        if mask is not None:
+            found = np.where(mask(g), 0 if rest is None else rest, found)
+        elif rest is not None:
+            found = np.maximum(found, rest)
+        with only(g, g.on if target is None else target(g)):
+            shadow.set(g, b.defines, found)
+
+    return flow
 
 
 def _readfirstlane(b: Builder) -> Callable[[Gang], Any]:

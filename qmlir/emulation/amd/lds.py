@@ -10,7 +10,7 @@ import numpy as np
 
 from .decode import VGPR
 from .device_memory import ATOMICS
-from .gang import Array, Gang, register_bits
+from .gang import Array, Gang, register_bits, registers_of
 from .operands import Builder, Operation
 from .shadow import LDS as COUNTER, Fault
 
@@ -106,6 +106,12 @@ class Lds:
             self.tracked = self.tracked or bool(found.any())
         what = np.ascontiguousarray(values[on]).view(np.uint8).reshape(int(on.sum()), -1)[:, :size]
         self.data[octets[on]] = what
+        lost = self.data[octets[on]] != what
+        if lost.any() and unknown is None:
+            lane, octet = np.argwhere(lost)[0]
+            wave, lane = np.argwhere(on)[lane]
+            at = int(place[wave, lane]) + int(octet)
+            raise Fault(f"two lanes write different values to byte {at} of LDS", int(wave), int(lane))
         self.bytes += size * len(what)
 
     def _written(self, g: Gang, place: Array, octets: Array, on: Array) -> None:
@@ -187,8 +193,11 @@ def _finish(b: Builder, run: Callable[[Gang], Any], loads: bool, addresses: int)
     )
 
 
-def _loaded(g: Gang, registers: int, first: int, parts: Sequence[tuple[Array | None, Array, int]]) -> None:
-    """Registers from `first` on were loaded, of each part `unknown` words at `place`, of so many registers."""
+def _loaded(
+    g: Gang, registers: int, first: int, parts: Sequence[tuple[Array | None, Array, int]], halves: int = 3
+) -> None:
+    """Registers from `first` on were loaded, of each part `unknown` words at `place`, of so many registers; or these
+    halves of them."""
     for unknown, place, count in parts:
         if unknown is not None:
             wave, lane, word = np.argwhere(unknown)[0]
@@ -200,7 +209,7 @@ def _loaded(g: Gang, registers: int, first: int, parts: Sequence[tuple[Array | N
                 some = unknown is not None and (unknown[..., i][g.on] > 0).any()
                 g.shadow.set(g, register, unknown[..., i] if unknown is not None and some else None)
         first += count
-    g.shadow.issue(g, COUNTER, registers)
+    g.shadow.issue(g, COUNTER, registers, halves)
 
 
 def _unknown(g: Gang, first: int, count: int) -> Array | None:
@@ -229,12 +238,14 @@ def _one(b: Builder, load: bool, what: str, half: str) -> Operation:
                 values = ((values << U32(32 - 8 * size)).view(np.int32) >> (32 - 8 * size)).view(U32)
             for i, store in enumerate(stores):
                 store(g, values[..., i])
-            _loaded(g, registers, number, [(unknown, place, len(stores))])
+            _loaded(g, registers, number, [(unknown, place, len(stores))], {"lo": 1, "hi": 2}.get(half, 3))
             _count_conflicts(g, place, size)
 
         return _finish(b, read, True, addresses)
     number = _register(b, "data0")
     reads = [b.read(number + i, "u32") for i in range(max(1, size // 4))]
+    if size < 4 and number not in registers_of(addresses):
+        b.instruction.halves[number] = 2 if half == "hi" else 1
 
     def write(g: Gang) -> None:
         values = np.stack([np.broadcast_to(r(g), g.on.shape) for r in reads], axis=-1)

@@ -12,7 +12,7 @@ from ..launch import EmulationError
 from .arithmetic import SATURATING
 from .decode import VGPR
 from .gang import Gang
-from .lanes import dpp, dpp_target
+from .lanes import dpp, dpp_target, only
 from .operands import WIDTH, Builder, Fetch, Store
 
 _FLOATS = ("f16", "f32", "f64")
@@ -31,10 +31,12 @@ def source(b: Builder, position: int, kind: str) -> Fetch:
         number, half = number - 128, 1
     if "SDWA" in form:
         fetch = _selected(b, number, position, kind)
+    elif "DPP" in form and position == 0:
+        direct, b.uses = b.uses, 0
+        fetch = dpp(b, b.read(number, kind, half))
+        b.across, b.uses = b.uses, direct
     else:
         fetch = b.read(number, kind, half)
-    if "DPP" in form and position == 0:
-        fetch = dpp(b, fetch)
     if kind in _FLOATS:
         negate, absolute = _signs(f, form, position)
         if absolute:
@@ -148,15 +150,12 @@ def _select_result(b: Builder, number: int, kind: str) -> Store:
 
 def _masked_rows(b: Builder, number: int, kind: str, store: Store) -> Store:
     """DPP writes only rows and banks of its masks, and lanes whose source exists."""
-    disabled = dpp_target(b)
-    if disabled is None:
+    enabled = dpp_target(b)
+    if enabled is None:
         return store
 
     def write(g: Gang, x: Any) -> None:
-        kept = g.on, g.full, g.whole
-        g.on = g.on & disabled(g)
-        g.full, g.whole = bool(g.on.all()), bool(g.on.all()) and g.every
-        store(g, x)
-        g.on, g.full, g.whole = kept
+        with only(g, enabled(g)):
+            store(g, x)
 
     return write

@@ -76,6 +76,7 @@ class Builder:
     uses: int = 0
     defines: int = 0
     halves: Any = 0  # the registers that each half of a packed result is made of
+    across: int = 0  # registers of which each lane reads another lane's, by DPP; they are not in `uses`
 
     @property
     def cdna(self) -> bool:
@@ -112,6 +113,7 @@ class Builder:
         if number != self.null:
             self.uses |= register_bits(number, max(1, WIDTH[kind] // 32))
         if number >= VGPR:
+            self.instruction.touch(number, max(1, WIDTH[kind] // 32), 1 << half if WIDTH[kind] == 16 else 3)
             return _vector(number - VGPR, kind, half)
         if number == self.null:
             zero = TYPES[kind](0)
@@ -128,6 +130,7 @@ class Builder:
         """Store to a vector register; `keep`: the other half of a 16-bit result."""
         self.defines |= register_bits(number, max(1, WIDTH[kind] // 32))
         r = number - VGPR
+        self.instruction.touch(number, max(1, WIDTH[kind] // 32), 1 << half if WIDTH[kind] == 16 and keep else 3)
         if kind == "f32":
             return lambda g, x: g.put(g.f32[r], x)
         if kind in ("u32", "i32"):

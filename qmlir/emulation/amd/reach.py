@@ -159,13 +159,19 @@ class Reach:
             if size % 4 == 0 and not (at & 3).any():
                 words, index = _words(held.data), (at >> 2)[:, None] + np.arange(size // 4)
                 words[index] = what
+                lost = words[index] != what
                 if held.written is not None:
                     _words(held.written.view(np.uint8))[index] = _ALL_WRITTEN
             else:
                 index = at[:, None] + np.arange(size)
                 held.data[index] = octets
+                lost = held.data[index] != octets
                 if held.written is not None:
                     held.written[index] = True
+            if lost.any() and unknown is None:
+                wave, lane = np.argwhere(mine)[np.argwhere(lost)[0][0]]
+                text = self.name(int(addresses[wave, lane]), size)
+                raise Fault(f"two lanes store different values to {text}", int(wave), int(lane))
             if held.origins is not None:
                 held.origins[at[:, None] + np.arange(size)] = 0
             if unknown is not None and held.written is not None and (unknown[mine] > 0).any():

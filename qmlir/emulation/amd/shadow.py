@@ -35,8 +35,9 @@ class Shadow:
         self.unwritten = ((1 << len(g.u32)) - 1) | _SCALAR_BITS
         self.issued = np.zeros((4, g.waves), np.int64)
         self.done = np.zeros((4, g.waves), np.int64)
-        self.arrives = np.zeros((ACC + 128, g.waves), np.int64)
-        self.by = np.zeros((ACC + 128, g.waves), np.int8)
+        # Of each half of a register: loads of 16 bits or less fill one of them.
+        self.arrives = np.zeros((2, ACC + 128, g.waves), np.int64)
+        self.by = np.zeros((2, ACC + 128, g.waves), np.int8)
         self.pending = 0
         self.last_lds_store = np.zeros((2, g.waves), np.int64)  # by the counter of LDS, and of loads to LDS
 
@@ -62,7 +63,7 @@ class Shadow:
         elif unwritten and flow == "scalar":
             self._scalars(g, op, unwritten)
             return
-        elif unwritten and callable(flow):
+        elif callable(flow):  # what is written too: it says which lanes
             flow(g, self)
             return
         if found is not None or op.defines & self.unwritten:
@@ -173,19 +174,28 @@ class Shadow:
         """Registers that an instruction reads by an index must have arrived."""
         for number in registers_of(registers & self.pending):
             at = number - VGPR
-            late = self.arrives[at][g.at] > self.done[self.by[at][g.at], g.index]
+            late = self._late(g, at, 3)
             if late.any():
                 raise Fault(f"it reads {register_name(number)} before it was waited for", int(np.argmax(late)), -1)
+
+    def _late(self, g: Gang, at: int, halves: int) -> Array:
+        """The waves for which these halves of a register have not arrived."""
+        late = np.zeros(g.count, np.bool_)
+        for half in (0, 1):
+            if halves >> half & 1:
+                late |= self.arrives[half, at][g.at] > self.done[self.by[half, at][g.at], g.index]
+        return late
 
     def _arrived(self, g: Gang, op: Operation, waiting: int) -> None:
         for number in registers_of(waiting):
             at = number - VGPR if number >= VGPR else ACC + number
-            kinds = self.by[at][g.at]
+            kinds = self.by[:, at, g.at]
             if op.loads and number not in registers_of(op.uses & waiting) and (kinds == op.counter).all():
                 continue  # results of one counter arrive in order
-            late = self.arrives[at][g.at] > self.done[kinds, g.index]
+            late = self._late(g, at, op.instruction.halves.get(number, 3))
             if late.any():
                 wave = int(np.argmax(late))
+                kinds = kinds.max(axis=0)
                 verb = "reads" if op.uses >> at & 1 else "overwrites"
                 raise Fault(
                     f"it {verb} {register_name(number)} before the {COUNTERS[kinds[wave]]} that fills it was waited "
@@ -193,8 +203,8 @@ class Shadow:
                     wave, -1,
                 )  # fmt: skip
 
-    def issue(self, g: Gang, counter: int, registers: int) -> None:
-        """An instruction of a counter was issued; its results go to these registers."""
+    def issue(self, g: Gang, counter: int, registers: int, halves: int = 3) -> None:
+        """An instruction of a counter was issued; its results go to these registers, or these halves of them."""
         if counter == STORE and self.machine.startswith("gfx9"):
             counter = LOAD
         self.issued[counter, g.at] += 1
@@ -202,8 +212,10 @@ class Shadow:
             now = self.issued[counter, g.at]
             for number in registers_of(registers):
                 at = number - VGPR if number >= VGPR else ACC + number
-                self.arrives[at, g.at] = now
-                self.by[at, g.at] = counter
+                for half in (0, 1):
+                    if halves >> half & 1:
+                        self.arrives[half, at, g.at] = now
+                        self.by[half, at, g.at] = counter
             self.pending |= registers
 
     def wait(self, g: Gang, counter: int, most: int) -> None:
@@ -221,7 +233,7 @@ class Shadow:
         if self.pending:
             numbers = registers_of(self.pending)
             at = np.array([n - VGPR if n >= VGPR else ACC + n for n in numbers])
-            late = (self.arrives[at] > self.done[self.by[at], np.arange(g.waves)]).any(axis=1)
+            late = (self.arrives[:, at] > self.done[self.by[:, at], np.arange(g.waves)]).any(axis=(0, 2))
             self.pending = sum(1 << int(a) for a in at[late])
 
     def lds_stored(self, g: Gang, through_load: bool = False) -> None:

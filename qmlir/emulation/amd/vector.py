@@ -14,6 +14,7 @@ from . import floats
 from .arithmetic import COMPARISONS, LANES, SATURATING, classify, saturated
 from .decode import LITERAL, VCC, VGPR, Instruction
 from .gang import Gang, register_bits
+from .lanes import dpp_flow
 from .modifiers import destination, source
 from .operands import WIDTH, Builder, Operation
 from .shadow import Shadow
@@ -36,6 +37,13 @@ def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
         return Operation(ins, _of_a_scalar(b, *LANES[scalar]), b.uses, b.defines, flow="scalar")
     else:
         return None
+    if "DPP" in ins.form:
+        mask, chooser = None, 0
+        if name.startswith("v_cndmask"):
+            number = ins.fields["src2"] if "VOP3" in ins.form else VCC
+            mask, chooser = b.read_mask(number), register_bits(number, lanes // 32)
+        flow_across = dpp_flow(b, b.uses & ~chooser, mask)
+        return Operation(ins, run, b.uses | b.across, b.defines, flow=flow_across)
     if name == "v_mov_b64" and ins.form == "VOP1":
         places, target = ins.fields["src0"], ins.fields["vdst"]
 
@@ -191,13 +199,15 @@ def _accumulate(kind: str, function: Callable[..., Any]) -> Callable[[Builder], 
 
 
 def _with_literal(at_end: bool, kind: str) -> Callable[[Builder], Callable[[Gang], Any]]:
-    """`v_fmaak`: a * b + literal; `v_fmamk`: a * literal + b."""
+    """`v_fmaak`: a * b + literal; `v_fmamk`: a * literal + b. `v_madak` and `v_madmk` of gfx90a round twice."""
 
     def make(b: Builder) -> Callable[[Gang], Any]:
         a, c = source(b, 0, kind), source(b, 1, kind)
         literal = b.constant(LITERAL, kind)
         store = destination(b, kind)
         fma = floats.fma32 if kind == "f32" else floats.fma16
+        if b.instruction.name.startswith("v_mad"):
+            fma = floats.mad32
         if at_end:
             return lambda g: store(g, fma(a(g), c(g), literal))
         return lambda g: store(g, fma(a(g), literal, c(g)))
@@ -364,8 +374,9 @@ _SPECIAL: dict[str, Callable[[Builder], Callable[[Gang], Any]]] = {
     "v_subrev_co_u32": _carry(-1, False, True), "v_subrev_co_ci_u32": _carry(-1, True, True),
     "v_cndmask_b32": _cndmask("u32"), "v_cndmask_b16": _cndmask("u16"),
     "v_fmac_f32": _accumulate("f32", floats.fma32), "v_fmac_f16": _accumulate("f16", floats.fma16),
-    "v_mac_f32": _accumulate("f32", lambda a, b, c: a * b + c),
+    "v_mac_f32": _accumulate("f32", floats.mad32),
     "v_dot4c_i32_i8": _accumulate("dot", _dot4),
+    "v_madak_f32": _with_literal(True, "f32"), "v_madmk_f32": _with_literal(False, "f32"),
     "v_fmaak_f32": _with_literal(True, "f32"), "v_fmamk_f32": _with_literal(False, "f32"),
     "v_fmaak_f16": _with_literal(True, "f16"), "v_fmamk_f16": _with_literal(False, "f16"),
     "v_div_scale_f32": _div_scale, "v_div_fmas_f32": _div_fmas,

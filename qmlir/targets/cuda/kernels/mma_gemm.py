@@ -220,9 +220,10 @@ class Block:
         common = (self.thread, self.tile.threads)
         few = rows if isinstance(rows, int) and rows < self.tile.m else None
         at_lhs, at_rhs = (self._address(axes) for axes in gemm.axes)
-        self.lhs = SharedTile(shapes[0], lhs, k, *common, self._lhs_row, few, at_lhs)
         window = self.kernel.lhs.window
-        if window is not None:
+        if window is None:
+            self.lhs = SharedTile(shapes[0], lhs, k, *common, self._lhs_row, few, at_lhs)
+        else:
             # All columns of a tile are filters of one group.
             group = e.divide(self.n0, self.kernel.n // window.groups) if window.groups > 1 else 0
             image = Image(window, e.multiply(group, window.channels))
