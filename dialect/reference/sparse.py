@@ -51,7 +51,7 @@ def entries(format: str, indices: Array, indptr: Array | None) -> Position:
 def metadata_positions(metadata: Array, groups: int) -> Array:
     """Positions in its group of four of each stored code, `[R, groups, 2]`, from bytes `[R, ceil(groups / 2)]`."""
     fields = metadata.view(np.uint8)[..., None] >> np.arange(0, 8, 2, dtype=np.uint8) & 3
-    return fields.reshape(metadata.shape[0], -1, 2)[:, :groups]
+    return fields.reshape(metadata.shape[0], metadata.shape[1] * 2, 2)[:, :groups]
 
 
 def pack_metadata(positions: Array) -> Array:
@@ -59,7 +59,7 @@ def pack_metadata(positions: Array) -> Array:
     rows, groups, _ = positions.shape
     fields = np.zeros((rows, -(-groups // 2) * 2, 2), np.uint8)
     fields[:, :groups] = positions
-    shifted = fields.reshape(rows, -1, 4) << np.arange(0, 8, 2, dtype=np.uint8)
+    shifted = fields.reshape(rows, -(-groups // 2), 4) << np.arange(0, 8, 2, dtype=np.uint8)
     return shifted.sum(-1).astype(np.uint8)
 
 

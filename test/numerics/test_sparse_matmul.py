@@ -138,7 +138,7 @@ def _few(d: Any, dtype: str, transposed: bool = True, block: tuple[int, int] | N
         ("i8", True, None),
         ("u8", False, None),
         pytest.param("f32", True, None, marks=pytest.mark.slow),
-        pytest.param("i4", True, None, marks=pytest.mark.slow),
+        ("i4", True, None),
         ("i8", False, (16, 32)),
         pytest.param("f32", True, (8, 8), marks=pytest.mark.slow),
         pytest.param("i4", True, (32, 16), marks=pytest.mark.slow),

@@ -1,4 +1,4 @@
-"""Slices of the slow tier: each slow test is in one of N, a limit of time stops what has not started; `.ci/run`."""
+"""Slices of the slow tier: each slow test is in one of N, a limit of time stops what has not started."""
 
 from __future__ import annotations
 
@@ -86,39 +86,3 @@ def test_a_failure_fails_the_slice(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["3", "1/0", "a/2", "-1/3"])
 def test_what_is_no_slice_is_refused(text: str, folder: Path) -> None:
     run(folder, f"--slice={text}", code=4)
-
-
-MAKE = """#!/bin/sh
-case "$2" in
-lint) exit {lint} ;;
-test) echo "{test[1]}"; exit {test[0]} ;;
-test-slice) echo "$3"; echo "{slice[1]}"; exit {slice[0]} ;;
-esac
-"""
-PASSED = "= 5 passed, 2 skipped, 7 deselected in 60.50s (0:01:00) ="
-FAILED = "= 1 failed, 3 passed, 1 error in 9.25s ="
-
-
-@pytest.mark.parametrize(
-    ("lint", "test", "slice_", "code", "last"),
-    [
-        (0, (0, PASSED), (0, PASSED), 0, "10 passed, 4 skipped in 121.00s"),
-        (0, (0, PASSED), (2, FAILED), 2, "1 failed, 8 passed, 2 skipped, 1 errors in 69.75s"),
-        (0, (2, FAILED), (0, PASSED), 2, "1 failed, 8 passed, 2 skipped, 1 errors in 69.75s"),
-        (2, (0, PASSED), (0, PASSED), 2, "10 passed, 4 skipped in 121.00s"),
-        (0, (0, PASSED), (2, "no module named pytest"), 2, "5 passed, 2 skipped, 1 errors in 60.50s"),
-        (0, (2, "no network"), (2, "no network"), 2, "1 errors in 0.00s"),
-    ],
-)
-def test_one_summary_of_both_runs_is_the_last_line_of_ci(
-    lint: int, test: tuple[int, str], slice_: tuple[int, str], code: int, last: str, tmp_path: Path
-) -> None:
-    (tmp_path / "make").write_text(MAKE.format(lint=lint, test=test, slice=slice_))
-    (tmp_path / "make").chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    run = Path(__file__).resolve().parents[2] / ".ci" / "run"
-    done = subprocess.run(["bash", run], env=environment, capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
-    assert (done.returncode, lines[-1]) == (code, f"=== {last} ==="), done.stdout + done.stderr
-    assert "SLICE_SECONDS=1200" in lines
-    assert ("make test failed: its messages are above" in lines) == (test[0] != 0)

@@ -292,3 +292,9 @@ def test_small_floats() -> None:
     weight = SparseWeight.from_dense(np.array([[0, 1.5], [-2, 0]], ml_dtypes.float8_e4m3fn))
     assert weight.dtype == "e4m3"
     assert weight.nnz == 2
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_two_of_four_of_no_rows(transposed: bool) -> None:
+    weight = SparseWeight.from_dense(np.zeros((0, 32), np.int8), "2:4", rhs_transposed=transposed)
+    assert weight.to_dense().shape == weight.shape
