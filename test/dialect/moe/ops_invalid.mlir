@@ -9,6 +9,24 @@ func.func @f(%input: tensor<6x8xi8>, %w1: tensor<8x16xi8>, %w2: tensor<4x16x8xi8
 
 // -----
 
+func.func @f(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x12x8xi8>, %expert_ids: tensor<6x2xi32>, %routing_weights: tensor<6x2xf32>) {
+  // expected-error@+1 {{'w1' [4, 8, 16] gives 16 columns, but 'w2' [4, 12, 8] takes 12 rows}}
+  %0 = "qmlir.moe"(%input, %w1, %w2, %expert_ids, %routing_weights) {operand_names = ["input", "w1", "w2", "expert_ids", "routing_weights"]}
+      : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4x12x8xi8>, tensor<6x2xi32>, tensor<6x2xf32>) -> tensor<6x8xf32>
+  return
+}
+
+// -----
+
+func.func @f(%input: tensor<6x8xi8>, %w1: tensor<4x8x16xi8>, %w2: tensor<4x16x8xi8>, %expert_ids: tensor<6x2xi32>, %routing_weights: tensor<6x2xf32>) {
+  // expected-error@+1 {{'w1' [4, 8, 16] gives 16 columns, but 'w2' [4, 16, 8] takes 16 rows, a gate and a value each with 'swiglu'}}
+  %0 = "qmlir.moe"(%input, %w1, %w2, %expert_ids, %routing_weights) {operand_names = ["input", "w1", "w2", "expert_ids", "routing_weights"], activation = "swiglu"}
+      : (tensor<6x8xi8>, tensor<4x8x16xi8>, tensor<4x16x8xi8>, tensor<6x2xi32>, tensor<6x2xf32>) -> tensor<6x8xf32>
+  return
+}
+
+// -----
+
 func.func @f(%input: tensor<6x8xi8>, %w1: tensor<5x8x16xi8>, %w2: tensor<4x16x8xi8>, %expert_ids: tensor<6x2xi32>, %routing_weights: tensor<6x2xf32>) {
   // expected-error@+1 {{'w1' [5, 8, 16] holds 5 experts, but 'w2' [4, 16, 8] holds 4}}
   %0 = "qmlir.moe"(%input, %w1, %w2, %expert_ids, %routing_weights) {operand_names = ["input", "w1", "w2", "expert_ids", "routing_weights"]}
