@@ -83,6 +83,17 @@ class Variant:
     multiply_adds: int
 
 
+def drawn(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """What is drawn of an operand: all, but of the weights of many experts one long piece."""
+    return shape if np.prod(shape) <= MANY else (MANY,)
+
+
+def repeated(x: Any, shape: tuple[int, ...]) -> Any:
+    """The operand: what was drawn, again and again. Its length has no factor in common with a row's, so that no two
+    rows that a wrong index could confuse are the same."""
+    return x if x.shape == shape else np.resize(x, shape)
+
+
 class Draw:
     """Random operands from one seeded stream."""
 
@@ -91,7 +102,7 @@ class Draw:
 
     def ints(self, shape: tuple[int, ...], lo: int, hi: int, dtype: Any = np.int8) -> Any:
         """Integers in `[lo, hi)`."""
-        return self.rng.integers(lo, hi, shape, dtype=dtype)
+        return repeated(self.rng.integers(lo, hi, drawn(shape), dtype=dtype), shape)
 
     def codes(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Any code of a dtype; small floats are normal numbers, or where there are many all codes below 2."""
@@ -100,21 +111,20 @@ class Draw:
             if np.prod(shape) <= MANY:
                 return self.normal(shape).astype(d.numpy)
             # Six bits of magnitude and the sign; no negative zero, which is NaN in the FNUZ forms.
-            byte = self.ints(shape, 1, 127, np.uint8)
+            byte = self.rng.integers(1, 127, drawn(shape), np.uint8)
             byte += byte == 64
             byte += byte & 64
-            return byte.view(d.numpy)
+            return repeated(byte.view(d.numpy), shape)
         if d.kind == "table":
             return self.ints(shape, 0, 16)
         lo, hi = (0, 1) if d.name == "i1" else (d.lo, d.hi)
         return self.ints(shape, lo, hi + 1, np.uint8 if lo >= 0 and d.name != "i1" else np.int8)
 
     def uniform(self, shape: tuple[int, ...], lo: float, hi: float, dtype: Any = F) -> Any:
-        x = np.asarray(self.rng.random(shape if np.prod(shape) <= MANY else MANY, F))
+        x = np.asarray(self.rng.random(drawn(shape), F))
         x *= F(hi - lo)
         x += F(lo)
-        # Weights of many experts: one long draw, repeated.
-        return np.resize(x.astype(dtype, copy=False), shape)
+        return repeated(x.astype(dtype, copy=False), shape)
 
     def normal(self, shape: tuple[int, ...], dtype: Any = F) -> Any:
         return self.rng.standard_normal(shape, F).astype(dtype)

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import io
 import itertools
+import mmap
 import os
 import pickle
 import signal
@@ -22,7 +24,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -31,7 +33,52 @@ from qmlir import errors
 from qmlir.dialect.arrays import to_numpy, to_torch
 
 PROGRAMS = 100  # that one process opens
+ALIGNMENT = 64
+MEMORY = "/dev/shm"  # a file system in memory
 ROOT = Path(__file__).resolve().parents[1]
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves the bytes of arrays of ml_dtypes out, too, as numpy does for those of its own types."""
+
+    def reducer_override(self, x: Any) -> Any:
+        if isinstance(x, np.ndarray) and x.dtype.kind == "V" and x.flags.c_contiguous and x.ndim:
+            return np.ndarray.view, (x.view(f"u{x.itemsize}"), x.dtype)
+        return NotImplemented
+
+
+def send(message: Any, stream: BinaryIO) -> str:
+    """A message of this process to the other. Arrays go by a file in memory, which the receiver removes: weights of
+    many experts are gigabytes, which a pipe takes minutes for. Returns its path, "" where there is none."""
+    buffers: list[pickle.PickleBuffer] = []
+    body = io.BytesIO()
+    _Pickler(body, 5, buffer_callback=buffers.append).dump(message)
+    raw = [b.raw() for b in buffers]
+    path, places, end = "", [], 0
+    for r in raw:
+        start = -(-end // ALIGNMENT) * ALIGNMENT
+        end = start + r.nbytes
+        places.append((start, end))
+    if end:
+        number, path = tempfile.mkstemp(prefix="qmlir-opened-", dir=MEMORY if os.path.isdir(MEMORY) else None)
+        with open(number, "wb") as file:
+            for (start, _), r in zip(places, raw, strict=True):
+                file.seek(start)
+                file.write(r)
+    pickle.dump((path, places, body.getvalue()), stream)
+    stream.flush()
+    return path
+
+
+def receive(stream: BinaryIO) -> Any:
+    """What `send` has sent."""
+    path, places, body = pickle.load(stream)
+    if not path:
+        return pickle.loads(body, buffers=[bytearray() for _ in places])
+    with open(path, "rb") as file:
+        os.unlink(path)
+        memory = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    return pickle.loads(body, buffers=[memory[start:end] for start, end in places])
 
 
 class Died(Exception):
@@ -62,17 +109,18 @@ class _Server:
         assert process.stdin is not None
         assert process.stdout is not None
         unused, self.unused = self.unused, []
-        self._busy = True
+        self._busy, path = True, ""
         try:
-            pickle.dump((what, arguments, unused), process.stdin)
-            process.stdin.flush()
-            fine, answer = pickle.load(process.stdout)
+            path = send((what, arguments, unused), process.stdin)
+            fine, answer = receive(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError):
             code = process.wait()
             self._process = None
             raise Died(f"the process that opens programs ended with {code}") from None
         finally:
             self._busy = False
+            if path:  # the other process may have died before it removed the file
+                Path(path).unlink(missing_ok=True)
         if not fine:
             name, text = answer
             raise getattr(errors, name)(text) if name in _PLAIN_ERRORS else Died(f"{name}: {text}")
@@ -197,7 +245,7 @@ def _serve() -> None:
 
     while True:
         try:
-            what, arguments, unused = pickle.load(sys.stdin.buffer)
+            what, arguments, unused = receive(sys.stdin.buffer)
         except EOFError:
             return
         for number in unused:
@@ -206,8 +254,7 @@ def _serve() -> None:
             found = True, answer(what, arguments)
         except Exception as e:  # whoever asked has to hear of it
             found = False, (type(e).__name__, str(e))
-        pickle.dump(found, answers)
-        answers.flush()
+        send(found, answers)
 
 
 if __name__ == "__main__":
