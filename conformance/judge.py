@@ -68,10 +68,9 @@ def one_code(actual: Any, expected: Any) -> None:
 
 def magnitude_terms(lhs: Any, rhs: Any, kw: dict[str, Any]) -> Any:
     """K * sum_k |A[m,k] * B[k,n]| of the dequantised operands of a scaled_matmul, plus |bias|."""
-    x, y = (np.abs(s.real("f32")) for s in _sides(lhs, rhs, kw))
+    x, y = (np.abs(s.real("f32").astype(np.float64)) for s in _sides(lhs, rhs, kw))
     bias = np.abs(np.asarray(kw.get("bias", 0), np.float64))
-    # A magnitude for a bound: f32 is enough, and half of the time.
-    return x.shape[-1] * (x @ np.swapaxes(y, -1, -2)).astype(np.float64) + bias
+    return x.shape[-1] * (x @ np.swapaxes(y, -1, -2)) + bias
 
 
 def _sides(lhs: Any, rhs: Any, kw: dict[str, Any]) -> tuple[Any, Any]:

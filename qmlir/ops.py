@@ -64,9 +64,9 @@ class Operation:
         self.__name__, self.__doc__ = definition.FUNCTION, definition.__doc__
         self.positional = (*definition.REQUIRED, *definition.POSITIONAL)
         self.required = definition.REQUIRED
-        self.stated = tuple(f.name for f in definition.FIELDS if f.kind == "attr" and not f.internal and not f.optional)
         self.operands = (*self.positional, *(n for n in definition.OPERANDS if n not in self.positional))
         fields = [f for f in definition.FIELDS if f.kind == "attr" and not f.internal]
+        self.needed = (*definition.REQUIRED, *(f.name for f in fields if not f.optional))
         self.attributes = tuple(f.name for f in (*fields, *definition.PARAMETERS))
         self._kinds = {f.name: f.attribute for f in (*fields, *definition.PARAMETERS) if f.attribute is not None}
         self.__signature__ = self._signature(fields)
@@ -250,13 +250,16 @@ class Operation:
     ) -> list[tuple[Any, TensorSpec]]:
         inferred = self._inferred(specs, attributes)
         results = [TensorSpec(shape, dtype) for shape, dtype in inferred]
-        known = {field.name for field in self.definition.FIELDS}
-        stated = {k: v for k, v in attributes.items() if k in known}
+        op = self._built([tensor_type(*result) for result in inferred], values, attributes)
+        return list(zip(op.operation.results, results, strict=True))
+
+    def _built(self, results: Sequence[Any], values: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
+        """The op on `ir.Value`s at the current insertion point, with results of these types."""
+        stated = {f.name: attributes[f.name] for f in self.definition.FIELDS if f.name in attributes}
         try:
-            op = self.definition.build(results=[tensor_type(*result) for result in inferred], **values, **stated)
+            return self.definition.build(results=results, **values, **stated)
         except OpError as e:
             raise UsageError(f"{self.__name__}: {e}") from None
-        return list(zip(op.operation.results, results, strict=True))
 
     def _inferred(self, specs: Specs, attributes: Mapping[str, Any]) -> list[Spec]:
         """Shapes and dtypes of the results."""
@@ -265,21 +268,20 @@ class Operation:
         except ValueError as e:
             raise UsageError(f"{self.__name__}: {e}") from None
         except (IndexError, ZeroDivisionError):  # fewer axes than the rule reads, or no elements in a block
-            raise UsageError(f"{self.__name__}: {self._misfit(specs, attributes)}") from None
-        if any(size is not None and size < 0 for shape, _ in results for size in shape):
+            results = None
+        if results is None or any(size is not None and size < 0 for shape, _ in results for size in shape):
             raise UsageError(f"{self.__name__}: {self._misfit(specs, attributes)}")
         return results
 
     def _misfit(self, specs: Specs, attributes: Mapping[str, Any]) -> str:
         """What the verifier says of operands whose result has no shape."""
-        stated = {f.name: attributes[f.name] for f in self.definition.FIELDS if f.name in attributes}
         given = {name: specs[name] for name in self.operands if name in specs}
         with ir.InsertionPoint(ir.Module.create().body):
             f = func.FuncOp("main", ([tensor_type(s.shape, s.dtype) for s in given.values()], []))
             with ir.InsertionPoint(f.add_entry_block()):
                 values = dict(zip(given, f.arguments, strict=True))
                 results = [tensor_type((None, None), "f32")] * self.definition.RESULTS[0]
-                return misfit(self.definition.build(results=results, **values, **stated))
+                return misfit(self._built(results, values, attributes))
 
     def _checked(self, specs: Specs, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """The attributes, dtypes by their short names. Raises UsageError for what the op does not have."""
@@ -287,11 +289,8 @@ class Operation:
             if name not in self.attributes:
                 known = [*self.operands, *self.attributes]
                 raise UsageError(f"{self.__name__} has no argument {name!r}{did_you_mean(name, known)}")
-        for name in self.required:
-            if name not in specs:
-                raise UsageError(f"{self.__name__} needs the argument {name!r}")
-        for name in self.stated:
-            if attributes.get(name) is None:
+        for name in self.needed:
+            if name not in specs and attributes.get(name) is None:
                 raise UsageError(f"{self.__name__} needs the argument {name!r}")
         checked = dict(attributes)
         for name, value in attributes.items():

@@ -27,7 +27,7 @@ from ..ods import (
     operand,
     result,
 )
-from ..reference.packing import unpack
+from ..reference.packing import signed_codes
 from ..reference.sparse import entries, structure_problem
 from ..shapes import Shape, show
 from .common import check_result, element_of, logical_shape, same, shape_of
@@ -107,9 +107,7 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
             return None
         d = self.rhs_code
         if d.bits < 8:
-            values = unpack(values.view(np.uint8), d.name, self.rhs_packing, self.values_shape()[-1]).astype(np.int8)
-        if d.name == "i1":
-            values = 2 * (values.astype(np.int8) & 1) - 1
+            values = signed_codes(values, d.name, self.rhs_packing, self.values_shape()[-1])
         return Stored(values.view(d.numpy) if d.is_int and d.bits == 8 else values, indices, indptr)
 
     def groups_along_k(self) -> bool:

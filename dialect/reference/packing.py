@@ -49,6 +49,17 @@ def pack(codes: Array, dtype: str, packing: str = "low_first") -> Array:
     return (raw << shifts).sum(-1).astype(np.uint8)
 
 
+def signed_codes(stored: Array, dtype: str, packing: str, length: int | None = None) -> Array:
+    """Constant codes below a byte as i8 that stand for themselves: signed ones with their sign, one of 1 bit as -1 or
+    1, table codes as they are.
+
+    Args:
+        length: as of `unpack`.
+    """
+    codes = unpack(stored.view(np.uint8), dtype, packing, length).astype(np.int8)
+    return (2 * (codes & 1) - 1).astype(np.int8) if dtype == "i1" else codes
+
+
 def unpack(input: Array, dtype: str, packing: str = "low_first", length: int | None = None) -> Array:
     """Bytes to codes, the inverse of `pack`: i8 for signed codes, u8 for unsigned and table codes.
 

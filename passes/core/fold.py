@@ -29,7 +29,7 @@ from ...dialect.ops.product import ProductOp
 from ...dialect.ops.scaled_matmul import ScaledMatmulOp
 from ...dialect.ops.sparse_matmul import SparseMatmulOp
 from ...dialect.reference.conv import filter_parameter
-from ...dialect.reference.packing import unpack
+from ...dialect.reference.packing import signed_codes
 from ...dialect.reference.sparse import densified_dtype, densify, entries
 from ...ir.build import dense, dense_like, elements, transpose
 from ...ir.walk import collect
@@ -115,9 +115,7 @@ def fold_packing(view: Any) -> Any:
     if view.rhs_zero_mode == "packed_int":
         return view
     shape = view.filter_codes_shape() if isinstance(view, Conv2dQOp) else view.rhs_codes_shape()
-    codes = unpack(weight.view(np.uint8), d.name, view.rhs_packing, shape[-1]).astype(np.int8)
-    if d.name == "i1":
-        codes = (2 * (codes & 1) - 1).astype(np.int8)
+    codes = signed_codes(weight, d.name, view.rhs_packing, shape[-1])
     changes: dict[str, Any] = {_weight_name(view): dense(codes), "rhs_packing": "none"}
     if d.is_int and not view.rhs_zero_mode.startswith("offset"):
         # The sub-byte name stays where it bounds the codes; a 1-bit code now stands for itself.

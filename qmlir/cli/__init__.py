@@ -88,9 +88,10 @@ def versions() -> str:
     from ..targets.devices import devices
 
     drivers = {t.driver for b in BACKENDS if b != "cpu" for t in backend_description(b).TARGETS}
-    found = [f"{d.driver}: {d.name} {d.arch}".strip() for driver in sorted(drivers) for d in devices(driver)]
+    present = [d for driver in sorted(drivers) for d in devices(driver)]
+    found = [f"{d.driver}: {d.name} {d.arch}".strip() for d in present]
     emulated = {backend.driver for backend in EMULATED.values() if backend.complete}
-    found += [f"{driver}: emulated" for driver in sorted(emulated) if not devices(driver)]
+    found += [f"{driver}: emulated" for driver in sorted(emulated - {d.driver for d in present})]
     return "\n".join([
         f"qmlir {__version__} (IREE compiler {version('iree-base-compiler')}, runtime {version('iree-base-runtime')})",
         f"Python {platform.python_version()}, numpy {version('numpy')}, {platform.system()} {platform.machine()}",

@@ -6,7 +6,7 @@ Every function takes and returns scalar `ir.Value`s; f32 unless said otherwise.
 from __future__ import annotations
 
 import math as _math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -30,6 +30,14 @@ def _cmp_f(predicate: str, a: Any, b: Any) -> Any:
 def const(value: float) -> Any:
     """An f32 constant."""
     return scalar(value, f32())
+
+
+def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+    """In f32 by Horner's rule, the coefficient of the highest power first."""
+    value = const(coefficients[0])
+    for c in coefficients[1:]:
+        value = arith.addf(arith.mulf(value, x), const(c))
+    return value
 
 
 def to_f32(x: Any, *, unsigned: bool = False) -> Any:

@@ -308,6 +308,22 @@ def test_a_lane_that_is_written_while_it_is_inactive() -> None:
     np.testing.assert_array_equal(device.read(target, None), np.full(64, 7))
 
 
+UNWRITTEN = "what it stores comes from a register that nobody wrote"
+
+
+def stored_by_gfx942(lines: list[Any], unwritten: str) -> Any:
+    """What a wave stores into a buffer of 64 words that nobody wrote; None where it is refused, as a store of a register
+    that nobody wrote, with `unwritten` in the message. It must be refused where that is not empty."""
+    device = Device("gfx942")
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    if unwritten:
+        with pytest.raises(qmlir.EmulationError, match=unwritten):
+            device.launch(code_object("gfx942", lines), target, threads=64)
+        return None
+    device.launch(code_object("gfx942", lines), target, threads=64)
+    return device.read(target, None)
+
+
 @pytest.mark.parametrize("word", [0, 1])
 def test_a_product_whose_high_word_nobody_wrote(word: int) -> None:
     """LLVM adds `v[3:4]` for the sake of v3: the low word of the sum does not depend on v4."""
@@ -318,14 +334,9 @@ def test_a_product_whose_high_word_nobody_wrote(word: int) -> None:
         i.v_mov_b32_e32(v[3], 5), i.v_mad_u64_u32(v[4:5], s[10:11], v[0], 3, v[3:4]),
         i.global_store_dword(addr=v[1], data=v[4 + word], saddr=s[4:5]), i.s_endpgm(),
     ]  # fmt: skip
-    device = Device("gfx942")
-    target = device.buffer(np.zeros(64, np.int32), written=False)
-    if word:
-        with pytest.raises(qmlir.EmulationError, match=r"what it stores comes from a register that nobody wrote .v5."):
-            device.launch(code_object("gfx942", lines), target, threads=64)
-        return
-    device.launch(code_object("gfx942", lines), target, threads=64)
-    np.testing.assert_array_equal(device.read(target, None), 3 * np.arange(64) + 5)
+    found = stored_by_gfx942(lines, f"{UNWRITTEN} .v5." if word else "")
+    if not word:
+        np.testing.assert_array_equal(found, 3 * np.arange(64) + 5)
 
 
 def test_a_shift_of_64_bits_in_its_short_form() -> None:
@@ -534,15 +545,9 @@ def test_a_lanes_own_value_counts_beside_the_one_read_by_dpp(written: bool) -> N
                      bank_mask=15),
         i.global_store_dword(addr=v[1], data=v[4], saddr=s[4:5]), i.s_endpgm(),
     ]  # fmt: skip
-    device = Device("gfx942")
-    target = device.buffer(np.zeros(64, np.int32), written=False)
-    if not written:
-        message = "lane 32: what it stores comes from a register that nobody wrote .v4."
-        with pytest.raises(qmlir.EmulationError, match=message):
-            device.launch(code_object("gfx942", lines), target, threads=64)
-        return
-    device.launch(code_object("gfx942", lines), target, threads=64)
-    np.testing.assert_array_equal(device.read(target, None), np.repeat([0, 32], 32))
+    found = stored_by_gfx942(lines, "" if written else f"lane 32: {UNWRITTEN} .v4.")
+    if written:
+        np.testing.assert_array_equal(found, np.repeat([0, 32], 32))
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -557,14 +562,9 @@ def test_a_choice_of_what_another_lane_holds(side: int) -> None:
                      bank_mask=15),
         i.global_store_dword(addr=v[1], data=v[4], saddr=s[4:5]), i.s_endpgm(),
     ]  # fmt: skip
-    device = Device("gfx942")
-    target = device.buffer(np.zeros(64, np.int32), written=False)
-    if side == 0:
-        with pytest.raises(qmlir.EmulationError, match=r"what it stores comes from a register that nobody wrote .v4."):
-            device.launch(code_object("gfx942", lines), target, threads=64)
-        return
-    device.launch(code_object("gfx942", lines), target, threads=64)
-    np.testing.assert_array_equal(device.read(target, None), np.arange(64))
+    found = stored_by_gfx942(lines, f"{UNWRITTEN} .v4." if side == 0 else "")
+    if side == 1:
+        np.testing.assert_array_equal(found, np.arange(64))
 
 
 @pytest.mark.parametrize("loaded", [0, 1, 2])

@@ -143,6 +143,7 @@ def test_messages(call: str, operand: str, shape: tuple[int, ...], message: str,
     ("call", "changed", "message"),
     [
         ("moe", {"input": T((8, 64), "i4")}, r"^moe: input_dtype='i4' is not known; did you mean 'i8'"),
+        ("moe", {"input": T((), "i4")}, r"^moe: input_dtype='i4' is not known; did you mean 'i8'"),
         ("weighted", {"rhs": T((0, 64, 8), "i8")}, r"axis 0 of 'rhs' \[0, 64, 8\], must be static and at least 1"),
         ("route", {"topk": -1}, "^route: 'topk' is -1"),
         ("route", {"topk": None}, "^route needs the argument 'topk'"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math as numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ....core.mlir import arith, ir, math
 from ....ir.build import scalar
+from ....ir.scalars import const as _c, i32 as _i32, polynomial
 from ....ir.walk import collect, made_by, producer
 from ...base import Pass, State
 
@@ -127,16 +128,8 @@ def _argument_of(value: Any, name: str, reader: Any) -> Any:
 # -------------------------------------------------------------------------------------------------- building
 
 
-def _c(value: float) -> Any:
-    return scalar(value, ir.F32Type.get())
-
-
 def _i(value: int) -> Any:
     return scalar(value if value < 1 << 31 else value - (1 << 32), _i32())
-
-
-def _i32() -> Any:
-    return ir.IntegerType.get_signless(32)
 
 
 def _is(predicate: str, a: Any, b: Any) -> Any:
@@ -158,14 +151,6 @@ def _add(a: Any, *rest: Any) -> Any:
 
 
 _sub, _mul, _div, _select = arith.subf, arith.mulf, arith.divf, arith.select
-
-
-def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
-    """By Horner's rule, the coefficient of the highest power first."""
-    value = _c(coefficients[0])
-    for c in coefficients[1:]:
-        value = _add(_mul(value, x), _c(c))
-    return value
 
 
 def _head(x: Any) -> Any:
@@ -194,7 +179,7 @@ def _scaled(r: Any, n: Any) -> Any:
     """`e^r * 2^n` for |r| <= 0.36 and a whole f32 `n`; no NaN. The polynomial is that of Cephes' expf."""
     n = _select(_is("OGT", n, _c(-250)), n, _c(-250))
     n = arith.fptosi(_i32(), _select(_is("OLT", n, _c(250)), n, _c(250)))
-    tail = _polynomial(r, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
+    tail = polynomial(r, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
                            5.0000001201e-1))  # fmt: skip
     value = _add(_c(1.0), _add(r, _mul(_mul(r, r), tail)))
     half = arith.shrsi(n, _i(1))  # two steps: 2^n alone may be no f32
@@ -204,8 +189,8 @@ def _scaled(r: Any, n: Any) -> Any:
 def exp(x: Any) -> Any:
     """Cody and Waite's reduction (Software Manual for the Elementary Functions, 1980): ln 2 in two parts, of which the
     first times a whole number is exact."""
-    n = math.roundeven(_mul(_between(x, -200.0, 200.0), _c(1 / LN2)))
     near = _between(x, -200.0, 200.0)
+    n = math.roundeven(_mul(near, _c(1 / LN2)))
     r = _sub(_sub(near, _mul(n, _c(0.693359375))), _mul(n, _c(-2.12194440054691e-4)))
     return _select(_is("UNO", x, x), x, _scaled(r, n))
 
@@ -224,13 +209,13 @@ def exp2(x: Any) -> Any:
 
 def expm1(x: Any) -> Any:
     """Near 0 by Taylor's series."""
-    small = _mul(x, _polynomial(x, [1 / numbers.factorial(k) for k in range(9, 0, -1)]))
+    small = _mul(x, polynomial(x, [1 / numbers.factorial(k) for k in range(9, 0, -1)]))
     return _select(_is("OLT", math.absf(x), _c(0.5)), small, _sub(math.exp(x), _c(1.0)))
 
 
 def _atanh_series(s: Any) -> Any:
     """`atanh(s)` for |s| <= 0.26, by Taylor's series."""
-    return _mul(s, _polynomial(_mul(s, s), [1 / k for k in (13, 11, 9, 7, 5, 3, 1)]))
+    return _mul(s, polynomial(_mul(s, s), [1 / k for k in (13, 11, 9, 7, 5, 3, 1)]))
 
 
 def log1p(x: Any) -> Any:
@@ -276,7 +261,7 @@ def _power(x: Any, y: Any) -> Any:
     below_tail = _sub(m, _sub(below_head, _c(1.0)))
     s_tail = _div(_sub(_sub(above, _mul(s_head, below_head)), _mul(s_head, below_tail)), below)
     square = _mul(s, s)
-    series = _mul(_mul(s, square), _polynomial(square, [1 / k for k in (13, 11, 9, 7, 5, 3)]))
+    series = _mul(_mul(s, square), polynomial(square, [1 / k for k in (13, 11, 9, 7, 5, 3)]))
     factor = 2 / LN2
     factor_head = 2.884765625  # 12 bits
     high = _mul(s_head, _c(factor_head))
@@ -327,7 +312,7 @@ def _half_exp(a: Any) -> Any:
 def sinh(x: Any) -> Any:
     """Near 0 by Taylor's series."""
     square = _mul(x, x)
-    small = _mul(x, _polynomial(square, [1 / numbers.factorial(k) for k in (11, 9, 7, 5, 3, 1)]))
+    small = _mul(x, polynomial(square, [1 / numbers.factorial(k) for k in (11, 9, 7, 5, 3, 1)]))
     half = _half_exp(math.absf(x))
     large = _signed(_sub(half, _div(_c(0.25), half)), x)
     return _select(_is("OLT", math.absf(x), _c(1.0)), small, large)
@@ -438,7 +423,7 @@ def _sine_and_cosine(r: Any) -> tuple[Any, Any]:
     square = _mul(r, r)
     odd = [(-1) ** (k // 2) / numbers.factorial(k) for k in (9, 7, 5, 3, 1)]
     even = [(-1) ** (k // 2) / numbers.factorial(k) for k in (10, 8, 6, 4, 2, 0)]
-    return _mul(r, _polynomial(square, odd)), _polynomial(square, even)
+    return _mul(r, polynomial(square, odd)), polynomial(square, even)
 
 
 def _bit(q: Any, n: int) -> Any:
@@ -480,7 +465,7 @@ def _arctangent(a: Any) -> Any:
     start = _select(over, _c(numbers.pi / 2), _select(middle, _c(numbers.pi / 4), _c(0.0)))
     t = _div(top, under)
     z = _mul(t, t)
-    series = _polynomial(z, (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1))
+    series = polynomial(z, (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1))
     return _add(start, _add(t, _mul(_mul(t, z), series)))
 
 
@@ -506,7 +491,7 @@ def arctangent2(y: Any, x: Any) -> Any:
 def _arcsine(a: Any) -> Any:
     """Of a in [0, 0.5], by the polynomial of Cephes' asinf."""
     z = _mul(a, a)
-    series = _polynomial(z, (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1))
+    series = polynomial(z, (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1))
     return _add(a, _mul(_mul(a, z), series))
 
 
@@ -540,7 +525,7 @@ def erfc(x: Any) -> Any:
     exponential in two parts: of the square of a number with 12 bits, which is exact, and of the rest."""
     z = math.absf(x)
     t = _div(_c(1.0), _add(_c(1.0), _mul(_c(0.5), z)))
-    fit = _polynomial(t, (0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418,
+    fit = polynomial(t, (0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807, -0.18628806, 0.09678418,
                           0.37409196, 1.00002368, -1.26551223))  # fmt: skip
     near = _select(_is("OLT", z, _c(20.0)), z, _c(20.0))
     head = _head(near)

@@ -15,7 +15,7 @@ import onnx
 from ....core.mlir import arith, math
 from ....dialect.dtypes import DTYPES
 from ....ir import build
-from ....ir.scalars import clamp, const, sigmoid
+from ....ir.scalars import clamp, const, polynomial, sigmoid
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import elementwise
 from ..model import refuse
@@ -401,12 +401,6 @@ def _interpolated(op: Any, x: Tensor, scales: Tensor) -> Tensor:
 
 def _cubic(t: Any, a: float) -> Any:
     """The kernel of cubic convolution at a distance t in [0, 2] (Keys 1981, equation 4)."""
-
-    def polynomial(*coefficients: float) -> Any:
-        value = const(coefficients[0])
-        for c in coefficients[1:]:
-            value = arith.addf(arith.mulf(value, t), const(c))
-        return value
-
     near = arith.cmpf(arith.CmpFPredicate.OLE, t, const(1.0))
-    return arith.select(near, polynomial(a + 2, -(a + 3), 0.0, 1.0), polynomial(a, -5 * a, 8 * a, -4 * a))
+    inner, outer = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
+    return arith.select(near, polynomial(t, inner), polynomial(t, outer))
