@@ -1,7 +1,8 @@
-"""python -m conformance [--target cpu|vulkan:lavapipe] [--only TEXT] [--again STATUS] [--json] [--list]
+"""python -m conformance [--target TARGET] [--only TEXT] [--again STATUS] [--json] [--list]
 
 Runs what has no result yet, small cases first, and adds it to conformance/results/; `python docs/generate.py` writes
-docs/cases.md from it. Several runs at once share the work by --only.
+docs/cases.md from it. Several runs at once share the work by --only. A target without a device here (`cuda:sm_80`,
+`rocm:gfx942`) is emulated, and runs the small cases.
 Exit code 1 when a case failed.
 """
 
@@ -13,12 +14,12 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from .run import TARGETS, Runner, cases, choose_device, keep, results, select, size
+from .run import TARGETS, Runner, cases_of, choose_device, emulated, keep, results, select, size
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance", description=__doc__.splitlines()[2])
-    parser.add_argument("--target", choices=TARGETS, default="cpu")
+    parser.add_argument("--target", choices=(*TARGETS, *emulated()), default="cpu")
     parser.add_argument("--only", metavar="TEXT", help="cases whose id, system or op contains TEXT")
     parser.add_argument("--again", metavar="STATUS", action="append", default=[],
                         help="run these once more: passed, cut, refused, failed, slow, or all")  # fmt: skip
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     choose_device(args.target)
     kept = results(args.target)
-    chosen = select(args.only, cases())
+    chosen = select(args.only, cases_of(args.target))
     if not chosen:
         parser.error(f"no case has {args.only!r} in its id, system or op")
     if args.list:

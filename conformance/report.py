@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from .case import CUT, SMALL
-from .run import LIMIT, TARGETS, cases, results
+from .run import LARGEST, LIMIT, TARGETS, cases, cases_of, emulated, results
 
 STATUS = ("passed", "cut", "slow", "refused", "failed", "not run")
 
@@ -33,6 +33,15 @@ program of qmlir ops, compiles and runs it, and compares with `qmlir.reference` 
 
 "cases" are in their systems' files; a `qmlir_variant` replaces data of the system that would hide errors (all results
 saturated, or all zero).
+"""
+
+EMULATED = """\
+## On emulated devices
+
+The {count} cases of at most {largest} multiply-adds, on [emulated devices](emulation.md): the same programs, saved and
+opened in another process, whose kernels are executed instruction by instruction.
+
+{table}
 """
 
 READING = """\
@@ -63,7 +72,7 @@ def page() -> str:
                           table=_table(found))]  # fmt: skip
     for target, rows in found.items():
         parts += _reasons(target, rows)
-    parts += [_cuts(found), READING]
+    parts += [_cuts(found), _emulated(), READING]
     return "\n".join(p.rstrip() + "\n" for p in parts)
 
 
@@ -86,6 +95,19 @@ def _table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
     cells = [f"**{totals[t, s]}**" for t in found for s in used[t]]
     lines.append("| " + " | ".join(["**all**", f"**{len(cases())}**", *cells]) + " |")
     return "\n".join(lines)
+
+
+def _emulated() -> str:
+    """The table of the targets that are emulated."""
+    lines = ["| target | passed | refused | failed | not run |", "|---|---|---|---|---|"]
+    for target in emulated():
+        rows = results(target)
+        count = Counter(rows.get(c["id"], {}).get("status", "not run") for c in cases_of(target))
+        cells = [target, *(str(count[s]) for s in ("passed", "refused", "failed", "not run"))]
+        lines.append("| " + " | ".join(cells) + " |")
+    count = len(cases_of(emulated()[0]))
+    largest = f"2^{LARGEST.bit_length() - 1}"
+    return EMULATED.format(count=count, largest=largest, table="\n".join(lines))
 
 
 def _reasons(target: str, rows: dict[str, dict[str, Any]]) -> list[str]:

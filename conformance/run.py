@@ -19,6 +19,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TARGETS = ("cpu", "vulkan:lavapipe")
+# Devices that are emulated here run the cases of at most so many multiply-adds.
+LARGEST = 2**16
 # Seconds that the programs of a case may take on a target: loading (where a Vulkan driver compiles) and running.
 LIMIT = {"vulkan:lavapipe": 60.0}
 # A child that says nothing for so long is ended: compilation, reference and data are in it.
@@ -29,6 +31,21 @@ PATIENCE = 600.0
 def cases() -> list[dict[str, Any]]:
     """The cases, in upstream's order."""
     return list(json.loads((HERE / "cases.json").read_text()))
+
+
+@cache
+def emulated() -> tuple[str, ...]:
+    """The targets whose devices are emulated."""
+    from qmlir.emulation.backends import BACKENDS
+    from qmlir.targets import all_targets
+
+    return tuple(t.spelling for t in all_targets() if t.backend in BACKENDS)
+
+
+def cases_of(target: str) -> list[dict[str, Any]]:
+    """The cases that a target runs: all, or the small ones where each instruction is executed in an emulator. A case
+    without sizes takes those of an example, which is large."""
+    return [c for c in cases() if target in TARGETS or (size(c) <= LARGEST and (c.get("M") or "conv" in c))]
 
 
 def results_file(target: str) -> Path:
@@ -85,7 +102,7 @@ def run_case(
                 artifact = variant.program.compile(target)
             say("run")
             start = time.perf_counter()
-            main = opened(artifact).main
+            main = opened(artifact, emulate=target not in TARGETS).main
             made = main(*[variant.program.arrays[n] for n in variant.program.arguments()])
             spent += time.perf_counter() - start
             say("judge")

@@ -39,6 +39,8 @@ PASSES: dict[str, str] = {
     "qmlir-choose-data-tiling": f"{IREE_3_13}.choose_data_tiling:ChooseDataTilingPass",
     "qmlir-own-destinations": f"{IREE_3_13}.own_destinations:OwnDestinationsPass",
     "qmlir-guard": "core.guard:GuardPass",
+    "qmlir-order-convolutions": f"{IREE_3_13}.order_convolutions:OrderConvolutionsPass",
+    "qmlir-order-results": f"{IREE_3_13}.order_results:OrderResultsPass",
     "qmlir-bound-unit-sums": f"{IREE_3_13}.bound_unit_sums:BoundUnitSumsPass",
     "qmlir-shared-memory": f"{IREE_3_13}.shared_memory:SharedMemoryPass",
     "qmlir-sign-matrix-sums": f"{IREE_3_13}.sign_matrix_sums:SignMatrixSumsPass",

@@ -33,6 +33,8 @@ EXAMPLES: dict[str, tuple[str, int]] = {
     "qmlir-row-kernels": ("passes/row_kernels.mlir", 0),
     "qmlir-code-kernels": ("passes/code_kernels.mlir", 0), "qmlir-attention": ("passes/attention.mlir", 1),
     "qmlir-choose-data-tiling": ("passes/choose_data_tiling.mlir", 0), "qmlir-guard": ("passes/guard.mlir", 1),
+    "qmlir-order-convolutions": ("passes/order_convolutions.mlir", 0),
+    "qmlir-order-results": ("passes/order_results.mlir", 0),
     "qmlir-bound-unit-sums": ("passes/bound_unit_sums.mlir", 0),
     "qmlir-shared-memory": ("passes/shared_memory.mlir", 0),
     "qmlir-sign-matrix-sums": ("passes/sign_matrix_sums.mlir", 0),

@@ -6,6 +6,7 @@ whose body is `acc + ext(lhs) * ext(rhs)`, a named matmul, or one of the convolu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -14,6 +15,7 @@ from ...core.mlir import ir, linalg
 from ...core.spelling import location_text
 from ...ir.walk import behind, collect, made_by, producer
 from ...targets.strategy import Contraction
+from ...targets.tensors import generic_like
 
 # Discardable attributes with the largest |code| of each side, given by whoever knows it.
 LHS_MAGNITUDE = "qmlir.lhs_magnitude"
@@ -62,6 +64,67 @@ def describe(op: Any) -> Contraction | None:
     elif not linalg.isa_contraction_op(op):
         return None
     return _describe_matmul(op)
+
+
+def is_product(op: Any) -> bool:
+    """Whether an op multiplies two operands and adds up, windows or not, in the way that IREE chooses."""
+    if not op.name.startswith("linalg.") or len(op.operands) != 3 or len(op.results) != 1:
+        return False
+    return "compilation_info" not in op.attributes and _multiplies_and_adds(op.regions[0].blocks[0])
+
+
+class ProductAxes:
+    """Which loops the axes of a product or a convolution follow, and what they are for.
+
+    Attributes:
+        maps: the indexing maps of input, filter and result.
+        input, filter, result: the loops of each axis; an axis of windows follows two.
+        windows: the loops within a window, but for those of one step.
+        summed_by_input, summed_by_filter: the loops that are summed, in the operand's order, but for those of one step.
+        rows: the loops of the result that the input follows. The other ones of the result are of columns (channels).
+    """
+
+    def __init__(self, op: Any) -> None:
+        self.maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+        self.input, self.filter, self.result = ([loops_of(e) for e in m.results] for m in self.maps)
+        sizes = _shape(op.operands[1])
+        single = {x for size, loops in zip(sizes, self.filter, strict=True) if size == 1 for x in loops}
+        kept = {x for loops in self.result for x in loops}
+        self.windows = {x for loops in self.input if len(loops) > 1 for x in loops} - kept - single
+        self.summed_by_input = [x for loops in self.input for x in loops if x not in kept | single]
+        self.summed_by_filter = [x for loops in self.filter for x in loops if x not in kept | single]
+        self.rows = {x for loops in self.input for x in loops} & kept
+        self._batch = {x for loops in self.filter for x in loops} & self.rows
+        self._between = [x for loops in self.filter for x in loops if x not in single]
+
+    @property
+    def in_order(self) -> bool:
+        """Whether what is summed lies in the same order in both operands, and side by side in the filter."""
+        order, summed = self._between, self.summed_by_filter
+        apart = bool(summed) and order.index(summed[-1]) - order.index(summed[0]) >= len(summed)
+        return summed == self.summed_by_input and not apart
+
+    @property
+    def columns_lead(self) -> bool:
+        """Whether the result has an axis of columns in front of one of rows."""
+        order = [x in self.rows for loops in self.result for x in loops if x not in self._batch]
+        return False in order and True in order[order.index(False) :]
+
+
+def loops_of(e: Any) -> list[int]:
+    """The loops that an affine expression follows."""
+    e = e.maybe_downcast() if hasattr(e, "maybe_downcast") else e
+    if isinstance(e, ir.AffineDimExpr):
+        return [e.position]
+    return [] if isinstance(e, ir.AffineConstantExpr) else [*loops_of(e.lhs), *loops_of(e.rhs)]
+
+
+def rewritten(op: Any, operands: Sequence[Any], maps: Sequence[Any]) -> None:
+    """Replaces a linalg op, at the insertion point, by one with the same body and result on other operands."""
+    kept = {x for e in maps[-1].results for x in loops_of(e)}
+    kinds = ["parallel" if x in kept else "reduction" for x in range(maps[0].n_dims)]
+    op.results[0].replace_all_uses_with(generic_like(op, operands, maps, kinds))
+    op.erase()
 
 
 def _multiplies_and_adds(block: Any) -> bool:

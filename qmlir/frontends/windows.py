@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ..core.mlir import arith, ir, linalg, tensor
 from ..ir.walk import collect
+from ..passes.core.contractions import loops_of
 
 
 def cut_unread(module: Any) -> None:
@@ -33,7 +33,7 @@ def _cut(op: Any) -> None:
     sizes = _sizes(op.operands[0])
     read = list(sizes)
     for axis, e in enumerate(map(_known, maps[0].results)):
-        if isinstance(e, ir.AffineDimExpr) or 1 not in (extents[d] for d in _loops(e)):
+        if isinstance(e, ir.AffineDimExpr) or 1 not in (extents[d] for d in loops_of(e)):
             continue
         last, size = _last(e, extents), sizes[axis]
         if last is not None and size is not None:
@@ -59,15 +59,6 @@ def _sizes(value: Any) -> list[int | None]:
 
 def _known(e: Any) -> Any:
     return e.maybe_downcast() if hasattr(e, "maybe_downcast") else e
-
-
-def _loops(e: Any) -> Sequence[int]:
-    """The loops that an expression reads."""
-    if isinstance(e, ir.AffineDimExpr):
-        return [e.position]
-    if isinstance(e, ir.AffineConstantExpr):
-        return []
-    return [*_loops(_known(e.lhs)), *_loops(_known(e.rhs))]
 
 
 def _last(e: Any, extents: dict[int, int | None]) -> int | None:

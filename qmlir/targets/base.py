@@ -28,6 +28,7 @@ FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
 FUSE_ROWS = "qmlir-fuse-rows"
 EXPAND_FUNCTIONS = "qmlir-expand-functions"
 INDEX_SUMS = "qmlir-index-sums"  # for every GPU
+ORDER_CONVOLUTIONS = "qmlir-order-convolutions"  # where IREE makes implicit products of convolutions
 
 EMULATED = "executed in an emulator"  # each instruction of it, in the tests (docs/emulation.md)
 COMPILED = "compiled"  # and the instructions looked at in the tests; no such device has run it

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conformance.run import TARGETS, cases, results, run_case, size
+from conformance.run import TARGETS, cases, cases_of, emulated, results, run_case, size
 
 EVERY = {c["id"]: c for c in cases()}
 # What a scheme consists of, besides its sizes; layouts are tried with every scheme in test/numerics.
@@ -81,6 +81,20 @@ def expect(case: dict[str, Any], target: str, status: str, most: int | None = No
 @pytest.mark.parametrize("name", EVERY)
 def test_whole_on_the_cpu(name: str) -> None:
     expect(EVERY[name], "cpu", results("cpu")[name]["status"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", emulated())
+def test_small_on_an_emulated_device(target: str) -> None:
+    for name in cover(cases_of(target)):
+        expect(EVERY[name], target, "passed", 1)
+
+
+@pytest.mark.parametrize("target", emulated())
+def test_every_small_case_passed_on_an_emulated_device(target: str) -> None:
+    found = results(target)
+    assert list(found) == [c["id"] for c in cases_of(target)]
+    assert {row["status"] for row in found.values()} == {"passed"}
 
 
 @pytest.mark.parametrize("target", TARGETS)

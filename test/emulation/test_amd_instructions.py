@@ -421,22 +421,43 @@ def test_one_byte_floats_are_those_of_the_chip() -> None:
         np.testing.assert_array_equal(g.f32[2, 0, 0], np.float32(wanted))
 
 
-def test_quotients_of_numbers_at_both_ends() -> None:
+ENDS = {
+    "f32": [3.4e38, 2.0**126, 2.0**127, 1.5 * 2.0**126, 2.0**-126, 1e-38, 1.0, 3.0, -7e30, 1e20],
+    "f64": [1.7e308, 2.0**1022, 2.0**1023, 1.5 * 2.0**1022, 2.0**-1022, 1e-308, 1.0, 3.0, -7e300, 1e20],
+}
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_quotients_of_numbers_at_both_ends(kind: str) -> None:
     """The steps that LLVM makes of `x / y`: a quotient that is a denormal, of a divisor near the largest number, too."""
-    ends = np.array([3.4e38, 2.0**126, 2.0**127, 1.5 * 2.0**126, 2.0**-126, 1e-38, 1.0, 3.0, -7e30, 1e20], np.float32)
+    division = floats.DIVISIONS[kind]
+    ends = np.array(ENDS[kind], division.kind)
     with np.errstate(all="ignore"):
         x, y = (a.reshape(-1) for a in np.meshgrid(ends, ends))
         x, y = x[np.isfinite(x / y)], y[np.isfinite(x / y)]
-        below, _ = floats.div_scale(y, y, x)
-        above, scaled = floats.div_scale(x, y, x)
-        inverse = np.float32(1) / below
-        inverse = floats.fma32(floats.fma32(-below, inverse, np.float32(1)), inverse, inverse)
+        below, _ = floats.div_scale(y, y, x, kind)
+        above, scaled = floats.div_scale(x, y, x, kind)
+        inverse = division.kind(1) / below
+        inverse = division.fma(division.fma(-below, inverse, division.kind(1)), inverse, inverse)
         quotient = above * inverse
-        quotient = floats.fma32(floats.fma32(-below, quotient, above), inverse, quotient)
-        rest = floats.fma32(-below, quotient, above)
-        got = floats.div_fixup(floats.div_fmas(rest, inverse, quotient, scaled), y, x)
+        quotient = division.fma(division.fma(-below, quotient, above), inverse, quotient)
+        rest = division.fma(-below, quotient, above)
+        got = floats.div_fixup(floats.div_fmas(rest, inverse, quotient, scaled, kind), y, x, kind)
         want = x / y
-    np.testing.assert_allclose(got, want, rtol=1e-6, atol=2e-45)
+    np.testing.assert_allclose(
+        got, want, rtol=2 * np.finfo(division.kind).eps, atol=np.finfo(division.kind).tiny / 2**20
+    )
+
+
+def test_fused_products_of_f64() -> None:
+    """One rounding: the product's low half decides, and a sum beyond the numbers is infinite."""
+    big, one = np.float64(2.0**53 + 2), np.float64(1)
+    a = np.array([1 + 2.0**-30, big, 2.0**1000, np.inf, 0.0, -0.0])
+    b = np.array([1 - 2.0**-30, one, 2.0**1000, 2.0, 3.0, 3.0])
+    c = np.array([-1.0, -big, 1.0, 1.0, 0.0, 0.0])
+    with np.errstate(all="ignore"):
+        got = floats.fma64(a, b, c)
+    np.testing.assert_array_equal(got, [-(2.0**-60), 0.0, np.inf, np.inf, 0.0, 0.0])
 
 
 SCALAR_FLOATS: dict[str, tuple[Any, Any]] = {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import ml_dtypes
@@ -86,52 +89,99 @@ def to_fp8(x: Array, name: str, machine: str) -> Array:
     return np.ascontiguousarray(x, np.float32).astype(kind).view(np.uint8)
 
 
+def _fused(a: float, b: float, c: float) -> float:
+    try:
+        total = Fraction(a) * Fraction(b) + Fraction(c)
+        return float(total) if total else a * b + c  # which knows the sign of zero
+    except (OverflowError, ValueError):  # infinities and NaN, or a sum beyond the numbers
+        return a * b + c
+
+
+_fused_each = np.frompyfunc(_fused, 3, 1)
+
+
+def fma64(a: Any, b: Any, c: Any) -> Any:
+    """`a * b + c` of f64 with one rounding."""
+    return np.asarray(_fused_each(*(np.asarray(x, np.float64).astype(object) for x in (a, b, c)))).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class _Division:
+    """What AMD's pseudocode of `v_div_scale`, `v_div_fmas` and `v_div_fixup` says of a type, in powers of two."""
+
+    kind: Any
+    fma: Callable[[Any, Any, Any], Any]
+    scale: int  # of an operand that is near an end
+    apart: int  # exponents of numerator and denominator
+    small: int  # the exponent of a numerator that is tiny
+    below: int  # the smallest normal number
+    underflow: int  # exponents apart
+
+
+DIVISIONS = {
+    "f32": _Division(np.float32, fma32, 64, 96, 23, -126, -150),
+    "f64": _Division(np.float64, fma64, 128, 768, 53, -1022, -1075),
+}
+
+
 def exponent(x: Array) -> Array:
-    """The biased exponent of f32."""
+    """The biased exponent of f32 or f64."""
+    x = np.asarray(x)
+    if x.dtype == np.float64:
+        return (x.view(np.uint64) >> np.uint64(52) & np.uint64(2047)).astype(np.int32)
     return (np.asarray(x, np.float32).view(np.uint32) >> 23 & 255).astype(np.int32)
 
 
-def div_scale(s0: Array, s1: Array, s2: Array) -> tuple[Array, Array]:
-    """`v_div_scale_f32`: the scaled operand, and for which lanes `v_div_fmas_f32` scales back. AMD's pseudocode also
-    asks whether `1 / s1` is a denormal of f64, which that of no f32 is."""
-    s0, s1, s2 = np.broadcast_arrays(*(np.asarray(x, np.float32) for x in (s0, s1, s2)))
-    up = np.ldexp(s0, 64)
+def div_scale(s0: Array, s1: Array, s2: Array, kind: str = "f32") -> tuple[Array, Array]:
+    """`v_div_scale`: the scaled operand, and for which lanes `v_div_fmas` scales back."""
+    of = DIVISIONS[kind]
+    s0, s1, s2 = np.broadcast_arrays(*(np.asarray(x, of.kind) for x in (s0, s1, s2)))
+    up, down = np.ldexp(s0, of.scale), np.ldexp(s0, -of.scale)
     e1, e2 = exponent(s1), exponent(s2)
     zero = (s1 == 0) | (s2 == 0)
+    # The pseudocode asks for denormals of f64 in both: the inverse of no f32 is one, its quotient is compared as f32.
+    inverse = 1 / np.abs(s1.astype(np.float64))
+    flat = (inverse < 2.0**-1022) & (inverse > 0)
     quotient = np.abs(s2.astype(np.float64) / s1)
-    tiny = (quotient < 2.0**-126) & (quotient > 0)
+    tiny = (quotient < 2.0**of.below) & (quotient > 0)
     steps = [
         (zero, np.full_like(s0, np.nan), False),
-        (e2 - e1 >= 96, np.where(s0 == s1, up, s0), True),
+        (e2 - e1 >= of.apart, np.where(s0 == s1, up, s0), True),
         ((e1 == 0), up, False),
+        # The pseudocode scales the denominator up here, past the largest number: taken as a misprint.
+        (flat & tiny, np.where(s0 == s1, down, s0), True),
+        (flat, down, False),
         (tiny, np.where(s0 == s2, up, s0), True),
-        (e2 <= 23, up, False),
+        (e2 <= of.small, up, False),
     ]
     conditions = [c for c, _, _ in steps]
-    value = np.select(conditions, [v for _, v, _ in steps], s0).astype(np.float32)
+    value = np.select(conditions, [v for _, v, _ in steps], s0).astype(of.kind)
     flag = np.select(conditions, [np.full(s0.shape, f) for _, _, f in steps], False)
     return value, flag
 
 
-def div_fmas(a: Array, b: Array, c: Array, scale: Array) -> Array:
-    found = fma32(a, b, c)
-    scaled: Array = np.where(scale, np.ldexp(found, np.where(exponent(c) > 127, 64, -64)), found).astype(np.float32)
-    return scaled
+def div_fmas(a: Array, b: Array, c: Array, scale: Array, kind: str = "f32") -> Array:
+    of = DIVISIONS[kind]
+    found = of.fma(a, b, c)
+    middle = 1 - of.below
+    scaled = np.where(scale, np.ldexp(found, np.where(exponent(c) > middle, of.scale, -of.scale)), found)
+    return np.asarray(scaled, of.kind)
 
 
-def div_fixup(s0: Array, s1: Array, s2: Array) -> Array:
+def div_fixup(s0: Array, s1: Array, s2: Array, kind: str = "f32") -> Array:
     """`s2 / s1` of the quotient s0 that the steps before made, with the special cases."""
-    s0, s1, s2 = np.broadcast_arrays(*(np.asarray(x, np.float32) for x in (s0, s1, s2)))
+    of = DIVISIONS[kind]
+    s0, s1, s2 = np.broadcast_arrays(*(np.asarray(x, of.kind) for x in (s0, s1, s2)))
     sign = np.signbit(s1) ^ np.signbit(s2)
 
     def signed(value: float) -> Array:
-        return np.where(sign, np.float32(-value), np.float32(value))
+        return np.asarray(np.where(sign, -value, value), of.kind)
 
     gap = exponent(s2) - exponent(s1)
     conditions = [
         np.isnan(s2), np.isnan(s1), (s1 == 0) & (s2 == 0), np.isinf(s1) & np.isinf(s2), (s1 == 0) | np.isinf(s2),
-        np.isinf(s1) | (s2 == 0), gap < -150, exponent(s1) == 255,
+        np.isinf(s1) | (s2 == 0), gap < of.underflow, np.isinf(s1),
     ]  # fmt: skip
     nan = np.full_like(s0, np.nan)
     values = [s2, s1, nan, nan, signed(np.inf), signed(0.0), signed(0.0), signed(np.inf)]
-    return np.select(conditions, values, np.where(sign, -np.abs(s0), np.abs(s0))).astype(np.float32)
+    return np.select(conditions, values, np.where(sign, -np.abs(s0), np.abs(s0))).astype(of.kind)

@@ -215,25 +215,31 @@ def _with_literal(at_end: bool, kind: str) -> Callable[[Builder], Callable[[Gang
     return make
 
 
-def _div_scale(b: Builder) -> Callable[[Gang], Any]:
-    operands = [source(b, i, "f32") for i in range(3)]
-    store, flags = destination(b, "f32"), b.write_mask(b.instruction.fields["sdst"])
+def _div_scale(kind: str) -> Callable[[Builder], Callable[[Gang], Any]]:
+    def make(b: Builder) -> Callable[[Gang], Any]:
+        operands = [source(b, i, kind) for i in range(3)]
+        store, flags = destination(b, kind), b.write_mask(b.instruction.fields["sdst"])
 
-    def run(g: Gang) -> None:
-        shape = (g.count, g.lanes)
-        value, flag = floats.div_scale(*(np.broadcast_to(o(g), shape) for o in operands))
-        active = g.on
-        store(g, value)
-        flags(g, flag & active)
+        def run(g: Gang) -> None:
+            shape = (g.count, g.lanes)
+            s0, s1, s2 = (np.broadcast_to(o(g), shape) for o in operands)
+            value, flag = floats.div_scale(s0, s1, s2, kind)
+            active = g.on
+            store(g, value)
+            flags(g, flag & active)
 
-    return run
+        return run
+
+    return make
 
 
-def _div_fmas(b: Builder) -> Callable[[Gang], Any]:
-    operands = [source(b, i, "f32") for i in range(3)]
-    mask, store = b.read_mask(VCC), destination(b, "f32")
-    a, c, d = operands
-    return lambda g: store(g, floats.div_fmas(a(g), c(g), d(g), mask(g)))
+def _div_fmas(kind: str) -> Callable[[Builder], Callable[[Gang], Any]]:
+    def make(b: Builder) -> Callable[[Gang], Any]:
+        a, c, d = (source(b, i, kind) for i in range(3))
+        mask, store = b.read_mask(VCC), destination(b, kind)
+        return lambda g: store(g, floats.div_fmas(a(g), c(g), d(g), mask(g), kind))
+
+    return make
 
 
 def _mad64(kind: str) -> Callable[[Builder], Callable[[Gang], Any]]:
@@ -379,7 +385,9 @@ _SPECIAL: dict[str, Callable[[Builder], Callable[[Gang], Any]]] = {
     "v_madak_f32": _with_literal(True, "f32"), "v_madmk_f32": _with_literal(False, "f32"),
     "v_fmaak_f32": _with_literal(True, "f32"), "v_fmamk_f32": _with_literal(False, "f32"),
     "v_fmaak_f16": _with_literal(True, "f16"), "v_fmamk_f16": _with_literal(False, "f16"),
-    "v_div_scale_f32": _div_scale, "v_div_fmas_f32": _div_fmas,
+    "v_fmac_f64": _accumulate("f64", floats.fma64),
+    "v_div_scale_f32": _div_scale("f32"), "v_div_fmas_f32": _div_fmas("f32"),
+    "v_div_scale_f64": _div_scale("f64"), "v_div_fmas_f64": _div_fmas("f64"),
     "v_mad_u64_u32": _mad64("u"), "v_mad_i64_i32": _mad64("i"),
     "v_bitop3_b32": _bitop3("u32"), "v_bitop3_b16": _bitop3("u16"),
     "v_cvt_f32_fp8": _from_fp8("fp8", False), "v_cvt_f32_bf8": _from_fp8("bf8", False),

@@ -10,7 +10,18 @@ from __future__ import annotations
 import re
 
 from ...ir.build import INDEXED_READS
-from ..base import EMULATED, EXPAND_FUNCTIONS, FLOAT8, FUSE_ROWS, INDEX_SUMS, Device, Peak, Target, decode_pass
+from ..base import (
+    EMULATED,
+    EXPAND_FUNCTIONS,
+    FLOAT8,
+    FUSE_ROWS,
+    INDEX_SUMS,
+    ORDER_CONVOLUTIONS,
+    Device,
+    Peak,
+    Target,
+    decode_pass,
+)
 from ..gpu import Gpu
 
 AMPERE = (
@@ -81,9 +92,10 @@ def _cuda(
             f"{EXPAND_FUNCTIONS}{{keep=tanh}}",
             decode_pass(),
             *keep_nan,
+            ORDER_CONVOLUTIONS,
             "qmlir-guard-empty",
         ),
-        source_passes=("qmlir-bound-unit-sums",),
+        source_passes=("qmlir-bound-unit-sums", ORDER_CONVOLUTIONS, "qmlir-order-results"),
         code_passes=("qmlir-shared-memory",),
         dtypes=_DTYPES,
         subgroup_sizes=gpu.subgroup_sizes,

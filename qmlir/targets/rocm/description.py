@@ -7,7 +7,18 @@ gfx942 and OCP from gfx950 and gfx12 on.
 from __future__ import annotations
 
 from ...ir.build import INDEXED_READS
-from ..base import EMULATED, EXPAND_FUNCTIONS, FLOAT8, FUSE_ROWS, INDEX_SUMS, Device, Peak, Target, decode_pass
+from ..base import (
+    EMULATED,
+    EXPAND_FUNCTIONS,
+    FLOAT8,
+    FUSE_ROWS,
+    INDEX_SUMS,
+    ORDER_CONVOLUTIONS,
+    Device,
+    Peak,
+    Target,
+    decode_pass,
+)
 from ..gpu import Gpu, parse_mma
 
 CHECK_SCALED = ("qmlir-check-scaled-products",)
@@ -126,7 +137,7 @@ def _rocm(
         unsigned_mma=False,
         mma=mma,
         scaled_mma=scaled_mma,
-        source_passes=("qmlir-bound-unit-sums", *(CHECK_SCALED if scaled_mma else ())),
+        source_passes=("qmlir-bound-unit-sums", ORDER_CONVOLUTIONS, *(CHECK_SCALED if scaled_mma else ())),
         code_passes=CHECK_SCALED if scaled_mma else (),
         int8_dot=True,
         dtypes=("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8),
@@ -138,6 +149,7 @@ def _rocm(
             f"{EXPAND_FUNCTIONS}{{keep=tanh}}",
             decode_pass(*fp8),
             "qmlir-keep-nan",
+            ORDER_CONVOLUTIONS,
         ),
         subgroup_sizes=subgroups,
         shared_memory=gpu.shared_memory,

@@ -1,0 +1,73 @@
+"""qmlir-order-convolutions: the axes that a convolution sums lie in one order in both operands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ....core.mlir import ir, linalg
+from ....ir.build import fusion_barrier
+from ....ir.walk import behind, collect, made_by
+from ....targets.tensors import permuted
+from ...base import Pass, State, error_at, fail
+from ...core.contractions import ProductAxes, is_product, rewritten
+
+_REASON = "a convolution keeps the order of its axes"
+_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
+
+
+@dataclass(frozen=True)
+class OrderConvolutionsPass(Pass):
+    """IREE 3.13 makes a product of a convolution on GPUs (implicit GEMM): the axes over which it sums, windows and
+    channels, become one. It confuses them, silently, where their order in the input is not that in the filter (NCHW
+    images by FHWC filters), or where they do not lie side by side in the filter. IREE itself makes such convolutions:
+    it moves transposes into those that read them. So this pass runs twice.
+
+    In a program, what is transposed in front of a convolution is computed in a dispatch of its own, and a convolution
+    whose axes lie in two orders gets operands that are transposed, channels last.
+
+    Where IREE has formed the executables (`Target.source_passes`), a convolution whose axes lie in two orders is
+    refused."""
+
+    name: ClassVar[str] = "qmlir-order-convolutions"
+    summary: ClassVar[str] = "keep the axes that a convolution sums in one order in both operands (CUDA, ROCm)"
+
+    def run(self, module: Any, state: State) -> None:
+        found = [(op, axes) for op in collect(module, where=is_product) if (axes := ProductAxes(op)).windows]
+        if collect(module, "hal.executable"):
+            text = ("IREE made a convolution of this whose operands have their axes in two orders, which it computes "
+                    "wrong on GPUs; give both with their channels last (NHWC, FHWC)")  # fmt: skip
+            fail(self.name, [error_at(op, text) for op, axes in found if not axes.in_order])
+            return
+        for op, axes in found:
+            with op.location, ir.InsertionPoint(op):
+                for i, value in enumerate(list(op.operands)[:2]):
+                    if _transposed(value):
+                        op.operands[i] = fusion_barrier(value, _REASON)
+                if not axes.in_order:
+                    _transpose_operands(op, axes)
+
+
+def _transposed(value: Any) -> bool:
+    """Whether a tensor comes out of a transpose, by itself or with other elementwise work."""
+    op = made_by(behind(value, *_VIEWS), "linalg.transpose", "linalg.generic")
+    if op is None or op.name == "linalg.transpose":
+        return op is not None
+    maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+    return any(m != maps[-1] and m.n_dims == len(m.results) for m in maps[:-1])
+
+
+def _transpose_operands(op: Any, axes: ProductAxes) -> None:
+    """Axes of channels last in the input; in the filter what is summed last, in the same order."""
+    channels = set(axes.summed_by_input) - axes.windows
+    last = [i for i, loops in enumerate(axes.input) if loops and set(loops) <= channels]
+    image = [*(i for i in range(len(axes.input)) if i not in last), *last]
+    order = [loop for i in image for loop in axes.input[i]]
+    summed = [i for i, loops in enumerate(axes.filter) if set(loops) & set(axes.summed_by_filter)]
+    summed.sort(key=lambda i: order.index(axes.filter[i][0]))
+    weights = [*(i for i in range(len(axes.filter)) if i not in summed), *summed]
+    operands, maps = [], []
+    for value, to, affine_map in zip(list(op.operands)[:2], (image, weights), axes.maps[:2], strict=True):
+        operands.append(value if to == sorted(to) else fusion_barrier(permuted(value, to), _REASON))
+        maps.append(ir.AffineMap.get(affine_map.n_dims, 0, [affine_map.results[i] for i in to]))
+    rewritten(op, [*operands, op.operands[2]], [*maps, axes.maps[2]])

@@ -1,0 +1,54 @@
+"""qmlir-order-results: the sides of float products come in the order of their results."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ....core.mlir import ir
+from ....ir.walk import collect
+from ....targets.tensors import type_of
+from ...base import Pass, State
+from ...core.contractions import ProductAxes, is_product, rewritten
+
+_SHORT = ("f16", "bf16")
+
+
+@dataclass(frozen=True)
+class OrderResultsPass(Pass):
+    """Runs when IREE has formed the executables (`Target.source_passes`). A result may have the axes of the right side
+    in front of those of the left: IREE 3.13 exchanges the sides for its matrix instruction then. That of NVIDIA is
+    16 x 8, its sides are not alike, and half of the result is in wrong places. So the sides of a product are exchanged
+    here. Those of a convolution are what the order of its loops says, channels or rows first: its loops come in the
+    order of its result."""
+
+    name: ClassVar[str] = "qmlir-order-results"
+    summary: ClassVar[str] = "put the sides of f16 and bf16 products in the order of their results (CUDA)"
+
+    def run(self, module: Any, state: State) -> None:
+        for op in collect(module, where=is_product):
+            if str(type_of(op.operands[0]).element_type) not in _SHORT:
+                continue
+            axes = ProductAxes(op)
+            with op.location, ir.InsertionPoint(op):
+                if axes.windows:
+                    _order_loops(op, axes)
+                elif axes.columns_lead:
+                    lhs, rhs, init = op.operands
+                    rewritten(op, [rhs, lhs, init], [axes.maps[1], axes.maps[0], axes.maps[2]])
+
+
+def _order_loops(op: Any, axes: ProductAxes) -> None:
+    kept = [x for loops in axes.result for x in loops]
+    if kept == sorted(kept):
+        return
+    loops = [*kept, *(x for x in range(axes.maps[0].n_dims) if x not in kept)]
+    rewritten(op, list(op.operands), [_renamed(m, loops) for m in axes.maps])
+
+
+def _renamed(affine_map: Any, loops: list[int]) -> Any:
+    """The map by loops of which number `i` was `loops[i]`."""
+    arguments, results = str(affine_map).split("->")
+    results = re.sub(r"\bd(\d+)", lambda found: f"d{loops.index(int(found[1]))}", results)
+    return ir.AffineMapAttr(ir.Attribute.parse(f"affine_map<{arguments}->{results}>")).value
