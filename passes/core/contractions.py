@@ -119,12 +119,14 @@ def loops_of(e: Any) -> list[int]:
     return [] if isinstance(e, ir.AffineConstantExpr) else [*loops_of(e.lhs), *loops_of(e.rhs)]
 
 
-def rewritten(op: Any, operands: Sequence[Any], maps: Sequence[Any]) -> None:
-    """Replaces a linalg op, at the insertion point, by one with the same body and result on other operands."""
+def rewritten(op: Any, operands: Sequence[Any], maps: Sequence[Any]) -> Any:
+    """Replaces a linalg op, at the insertion point, by one with the same body on other operands; its result."""
     kept = {x for e in maps[-1].results for x in loops_of(e)}
     kinds = ["parallel" if x in kept else "reduction" for x in range(maps[0].n_dims)]
-    op.results[0].replace_all_uses_with(generic_like(op, operands, maps, kinds))
+    made = generic_like(op, operands, maps, kinds)
+    op.results[0].replace_all_uses_with(made)
     op.erase()
+    return made
 
 
 def _multiplies_and_adds(block: Any) -> bool:

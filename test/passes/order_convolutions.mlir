@@ -15,6 +15,29 @@ func.func @transposed_image(%x: tensor<1x3x6x6xi8>, %w: tensor<4x3x3x3xi8>, %e: 
 
 // -----
 
+// With a conversion in between, too.
+// CHECK-LABEL: func.func @converted_image(
+// CHECK: linalg.transpose
+// CHECK: %[[F:.*]] = linalg.generic
+// CHECK: %[[B:.*]] = util.optimization_barrier {{.*}} %[[F]]
+// CHECK: linalg.conv_2d_nhwc_fhwc {{.*}} ins(%[[B]], %arg1
+#id = affine_map<(a, b, c, d) -> (a, b, c, d)>
+func.func @converted_image(%x: tensor<1x3x6x6xi8>, %w: tensor<4x3x3x3xf16>, %e: tensor<1x6x6x3xi8>,
+                           %h: tensor<1x6x6x3xf16>, %out: tensor<1x4x4x4xf32>) -> tensor<1x4x4x4xf32> {
+  %t = linalg.transpose ins(%x : tensor<1x3x6x6xi8>) outs(%e : tensor<1x6x6x3xi8>) permutation = [0, 2, 3, 1]
+  %f = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%t : tensor<1x6x6x3xi8>) outs(%h : tensor<1x6x6x3xf16>) {
+  ^bb0(%a: i8, %b: f16):
+    %0 = arith.sitofp %a : i8 to f16
+    linalg.yield %0 : f16
+  } -> tensor<1x6x6x3xf16>
+  %r = linalg.conv_2d_nhwc_fhwc {dilations = dense<1> : tensor<2xi64>, strides = dense<1> : tensor<2xi64>}
+      ins(%f, %w : tensor<1x6x6x3xf16>, tensor<4x3x3x3xf16>) outs(%out : tensor<1x4x4x4xf32>) -> tensor<1x4x4x4xf32>
+  return %r : tensor<1x4x4x4xf32>
+}
+
+// -----
+
 // Channels first in the image, last in the filter: the image is transposed.
 // CHECK-DAG: #[[IMAGE:.*]] = affine_map<(d0, d1, d2, d3, d4, d5) -> (d0 + d3, d1 + d4, d5)>
 // CHECK-DAG: #[[FILTER:.*]] = affine_map<(d0, d1, d2, d3, d4, d5) -> (d2, d3, d4, d5)>

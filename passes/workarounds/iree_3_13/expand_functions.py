@@ -25,6 +25,10 @@ class ExpandFunctionsPass(Pass):
     links. The formulas here are within 1e-6 of the result (test/numerics/test_elementwise.py). Two compositions are
     found as well, across ops: `exp(x) - 1` is `expm1`, `1 - erf(x)` is `erfc`.
 
+    No formula has a branch either, which the functions of AMD's and NVIDIA's libraries have: a tile of a product is
+    padded with values that are undefined, a branch on one of them is, and LLVM drops the whole kernel (`tanh` of a
+    product and another tensor, on ROCm).
+
     No formula depends on a product and a sum being two roundings or one, nor on `(a + b) - a`, which drivers of Vulkan
     simplify. `keep`: what the target computes well itself. `exp`: the exponential is written out too; where a GPU's own
     is `exp2(x * log2(e))` it is off by the rounding of that product.

@@ -50,11 +50,19 @@ class OrderConvolutionsPass(Pass):
 
 def _transposed(value: Any) -> bool:
     """Whether a tensor comes out of a transpose, by itself or with other elementwise work."""
-    op = made_by(behind(value, *_VIEWS), "linalg.transpose", "linalg.generic")
-    if op is None or op.name == "linalg.transpose":
-        return op is not None
-    maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
-    return any(m != maps[-1] and m.n_dims == len(m.results) for m in maps[:-1])
+    todo, seen = [value], set()
+    while todo:
+        op = made_by(behind(todo.pop(), *_VIEWS), "linalg.transpose", "linalg.generic")
+        if op is None or op in seen:
+            continue
+        seen.add(op)
+        maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+        if maps[-1].n_dims > len(maps[-1].results):  # a sum
+            continue
+        if any(m != maps[-1] and m.n_dims == len(m.results) for m in maps[:-1]):
+            return True
+        todo += op.operands
+    return False
 
 
 def _transpose_operands(op: Any, axes: ProductAxes) -> None:

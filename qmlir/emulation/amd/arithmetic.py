@@ -251,6 +251,9 @@ LANES: dict[str, tuple[str, str, Function]] = {
     "v_rsq_f64": ("f64", "f64", lambda a: F64(1) / np.sqrt(a)),
     "v_sqrt_f64": ("f64", "f64", np.sqrt),
     "v_div_fixup_f64": ("f64", "f64 f64 f64", lambda a, b, c: floats.div_fixup(a, b, c, "f64")),
+    "v_frexp_mant_f64": ("f64", "f64", lambda a: np.frexp(a)[0]),
+    "v_frexp_exp_i32_f64": ("i32", "f64", lambda a: np.where(np.isfinite(a), np.frexp(a)[1], 0)),
+    "v_fract_f64": ("f64", "f64", lambda a: a - np.floor(a)),
     "v_cvt_i32_f64": ("i32", "f64", _to_int(-(2**31), 2**31 - 1)),
     "v_cvt_u32_f64": ("u32", "f64", _to_int(0, 2**32 - 1)),
     "v_cvt_f64_f32": ("f64", "f32", lambda a: np.asarray(a).astype(F64)),
@@ -314,6 +317,9 @@ for _name, _exact in _HALVES.items():
     LANES[f"v_{_name}_f16"] = ("f16", "f16", _through_f64(_exact))
 for _name in ("rndne", "floor", "ceil", "trunc"):
     LANES[f"v_{_name}_f64"] = ("f64", "f64", {"rndne": np.rint}.get(_name) or getattr(np, _name))
+LANES["v_div_fixup_f16"] = ("f16", "f16 f16 f16", lambda a, b, c: floats.div_fixup(a, b, c, "f16"))
+LANES["v_frexp_mant_f16"] = ("f16", "f16", lambda a: np.frexp(a)[0])
+LANES["v_frexp_exp_i16_f16"] = ("i16", "f16", lambda a: np.where(np.isfinite(a), np.frexp(a)[1], 0))
 LANES["v_fma_f16"] = ("f16", "f16 f16 f16", fma16)
 LANES["v_mad_f16"] = ("f16", "f16 f16 f16", lambda a, b, c: a * b + c)
 LANES["v_ldexp_f16"] = ("f16", "f16 i16", _ldexp)
@@ -358,7 +364,8 @@ COMPARISONS: dict[str, Function] = {
 def classify(x: Any, mask: Any) -> Any:
     """`v_cmp_class`: whether x is one of the kinds of numbers whose bits are set in the mask."""
     x = np.asarray(x)
-    quiet = x.view(U32) >> U32(22) & U32(1) if x.dtype == F32 else x.view(np.uint16) >> np.uint16(9) & np.uint16(1)
+    bits = np.dtype(f"u{x.itemsize}").type
+    quiet = x.view(bits) >> bits(np.finfo(x.dtype).nmant - 1) & bits(1)
     tiny = np.finfo(x.dtype).smallest_normal
     negative, magnitude = np.signbit(x), np.abs(x)
     kinds = [

@@ -70,6 +70,7 @@ _RENAMED = [(re.compile(a), b) for a, b in (
     (r"^s_sub_co_ci_u32", "s_subb_u32"),
     (r"^s_addk_co_i32", "s_addk_i32"), (r"^v_ffbh_i32", "v_cls_i32"), (r"^v_ffbh_u32", "v_clz_i32_u32"),
     (r"^v_ffbl_b32", "v_ctz_i32_b32"), (r"^s_ff1_i32_", "s_ctz_i32_"), (r"^s_flbit_i32_b", "s_clz_i32_u"),
+    (r"^s_flbit_i32$", "s_cls_i32"), (r"^s_flbit_i32_i64", "s_cls_i32_i64"),
     (r"^v_mad_co_u64_u32", "v_mad_u64_u32"), (r"^v_mad_co_i64_i32", "v_mad_i64_i32"),
     (r"^v_cvt_pkrtz_f16_f32", "v_cvt_pk_rtz_f16_f32"), (r"^(global|flat|buffer)_atomic_add$", r"\1_atomic_add_u32"),
     (r"^v_(lshl|lshr|ashr)rev_b64$", r"v_\1rev_b64"),

@@ -119,6 +119,7 @@ class _Division:
 
 
 DIVISIONS = {
+    "f16": _Division(np.float16, fma16, 0, 0, 0, -14, -100),  # of which there is `v_div_fixup` only
     "f32": _Division(np.float32, fma32, 64, 96, 23, -126, -150),
     "f64": _Division(np.float64, fma64, 128, 768, 53, -1022, -1075),
 }

@@ -177,9 +177,10 @@ def build(b: Builder) -> Operation | None:
     return None
 
 
-def _address(b: Builder) -> Callable[[Gang], Array]:
+def _address(b: Builder) -> Callable[[Gang, int], Array]:
+    """Where an access with an offset goes: addresses are 32 bits, and LLVM adds offsets to negative ones."""
     v = b.read(b.instruction.fields["addr"], "u32")
-    return lambda g: np.broadcast_to(np.asarray(v(g)).astype(I64), g.on.shape)
+    return lambda g, offset: np.broadcast_to((np.asarray(v(g)).astype(I64) + offset) & 0xFFFFFFFF, g.on.shape)
 
 
 def _register(b: Builder, field: str) -> int:
@@ -232,7 +233,7 @@ def _one(b: Builder, load: bool, what: str, half: str) -> Operation:
         registers = b.defines
 
         def read(g: Gang) -> None:
-            place = address(g) + offset
+            place = address(g, offset)
             values, unknown = g.lds.load(g, place, g.on, size)
             if what[0] == "i":
                 values = ((values << U32(32 - 8 * size)).view(np.int32) >> (32 - 8 * size)).view(U32)
@@ -251,7 +252,7 @@ def _one(b: Builder, load: bool, what: str, half: str) -> Operation:
         values = np.stack([np.broadcast_to(r(g), g.on.shape) for r in reads], axis=-1)
         if half == "hi":
             values = values >> U32(16)
-        place = address(g) + offset
+        place = address(g, offset)
         g.lds.store(g, place, g.on, values, size, _unknown(g, number, len(reads)))
         g.shadow.issue(g, COUNTER, 0)
         g.shadow.lds_stored(g)
@@ -271,27 +272,26 @@ def _two(b: Builder, load: bool, stride: int, size: int) -> Operation:
         registers = b.defines
 
         def read(g: Gang) -> None:
-            base = address(g)
-            found = [g.lds.load(g, base + offset, g.on, size) for offset in offsets]
+            places = [address(g, offset) for offset in offsets]
+            found = [g.lds.load(g, place, g.on, size) for place in places]
             for i, store in enumerate(stores):
                 store(g, found[i // words][0][..., i % words])
-            parts = [(u, base + offset, words) for (_, u), offset in zip(found, offsets, strict=True)]
+            parts = [(u, place, words) for (_, u), place in zip(found, places, strict=True)]
             _loaded(g, registers, number, parts)
-            _count_conflicts(g, base, size)
+            _count_conflicts(g, address(g, 0), size)
 
         return _finish(b, read, True, addresses)
     reads = [b.read(_register(b, f"data{i}") + j, "u32") for i in range(2) for j in range(words)]
     first = [_register(b, f"data{i}") for i in range(2)]
 
     def write(g: Gang) -> None:
-        base = address(g)
         values = [np.broadcast_to(r(g), g.on.shape) for r in reads]
         for i, offset in enumerate(offsets):
             part = np.stack(values[i * words : (i + 1) * words], axis=-1)
-            g.lds.store(g, base + offset, g.on, part, size, _unknown(g, first[i], words))
+            g.lds.store(g, address(g, offset), g.on, part, size, _unknown(g, first[i], words))
         g.shadow.issue(g, COUNTER, 0)
         g.shadow.lds_stored(g)
-        _count_conflicts(g, base, size)
+        _count_conflicts(g, address(g, 0), size)
 
     return _finish(b, write, False, addresses)
 
@@ -307,7 +307,7 @@ def _transposed(b: Builder, bits: int) -> Operation:
     lane_of, element_of = transpose_sources(bits, b.lanes)
 
     def run(g: Gang) -> None:
-        place = address(g) + offset
+        place = address(g, offset)
         values, unknown = g.lds.load(g, place, g.on, 8)
         octets = np.ascontiguousarray(values).view(np.uint8)
         elements = octets.view(np.uint16) if bits == 16 else octets
@@ -407,7 +407,7 @@ def _atomic(b: Builder, what: str, returns: bool) -> Operation | None:
     offset = f["offset0"] | f["offset1"] << 8
 
     def run(g: Gang) -> None:
-        place = address(g) + offset
+        place = address(g, offset)
         old = g.lds.atomic(g, place, g.on, function, kind, np.broadcast_to(operand(g), g.on.shape))
         if store is not None:
             store(g, old)

@@ -151,6 +151,17 @@ def _leading(bits: int) -> Callable[[Any], Any]:
     return run
 
 
+def _signs(bits: int) -> Callable[[Any], Any]:
+    """Leading bits that equal the sign, from the sign bit on; -1 where all do."""
+    leading = _leading(bits)
+
+    def run(a: Any) -> Any:
+        a = np.asarray(a)
+        return leading(np.where(a >> a.dtype.type(bits - 1) > 0, ~a, a))
+
+    return run
+
+
 def _ones(a: Any) -> Any:
     a = np.asarray(a)
     return sum((a >> a.dtype.type(i)) & a.dtype.type(1) for i in range(8 * a.dtype.itemsize)).astype(U32)
@@ -165,6 +176,7 @@ ONE: dict[str, tuple[int, int, Callable[[Any], Any], bool]] = {
     "sext_i32_i16": (32, 32, lambda a: np.asarray(a).astype(np.uint16).view(np.int16).astype(U32), False),
     "ctz_i32_b32": (32, 32, _first_one, False), "ctz_i32_b64": (64, 32, _first_one, False),
     "clz_i32_u32": (32, 32, _leading(32), False), "clz_i32_u64": (64, 32, _leading(64), False),
+    "cls_i32": (32, 32, _signs(32), False), "cls_i32_i64": (64, 32, _signs(64), False),
     "bcnt1_i32_b32": (32, 32, _ones, True), "bcnt1_i32_b64": (64, 32, _ones, True),
 }  # fmt: skip
 _FLOAT: dict[str, Callable[..., Any]] = {  # gfx11.5 and gfx12 have scalar floats

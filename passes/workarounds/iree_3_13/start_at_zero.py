@@ -1,0 +1,40 @@
+"""qmlir-start-at-zero: convolutions and products add to zeros."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ....core.mlir import arith, ir, tensor
+from ....dialect.constants import is_zero_fill
+from ....ir.walk import collect
+from ....targets.tensors import filled, generic, sizes_of, type_of
+from ...base import Pass, State
+from ...core.contractions import ProductAxes, is_product, rewritten
+
+
+@dataclass(frozen=True)
+class StartAtZeroPass(Pass):
+    """Runs when IREE has formed the executables (`Target.source_passes`). A convolution or product that adds to
+    something else than zeros, such as a bias, adds to zeros, and the other is added behind. For GPUs IREE 3.13 does so
+    itself with most; of a grouped convolution of f32 whose bias is reshaped on the way it makes a kernel for AMD whose
+    waves write into each other's shared memory, and the result is wrong."""
+
+    name: ClassVar[str] = "qmlir-start-at-zero"
+    summary: ClassVar[str] = "let convolutions and products add to zeros, and add what they start from behind (GPUs)"
+
+    def run(self, module: Any, state: State) -> None:
+        for op in collect(module, where=is_product):
+            start = op.operands[2]
+            if is_zero_fill(start):
+                continue
+            with op.location, ir.InsertionPoint(op):
+                element = type_of(start).element_type
+                zeros = filled(sizes_of(start), element)
+                made = rewritten(op, [*list(op.operands)[:2], zeros], ProductAxes(op).maps)
+                identity = ir.AffineMap.get_identity(type_of(start).rank)
+                add = arith.addf if isinstance(element, ir.FloatType) else arith.addi
+            with made.owner.location, ir.InsertionPoint.after(made.owner):
+                total = generic([made, start], tensor.empty(sizes_of(start), element), [identity] * 3, ["parallel"] * type_of(start).rank,
+                                lambda x, y, _, add=add: add(x, y))  # fmt: skip
+            made.replace_all_uses_except(total, total.owner.operation)
