@@ -311,7 +311,7 @@ def test_a_lane_that_is_written_while_it_is_inactive() -> None:
 UNWRITTEN = "what it stores comes from a register that nobody wrote"
 
 
-def stored_by_gfx942(lines: list[Any], unwritten: str) -> Any:
+def stored_by_gfx942(lines: list[Any], unwritten: str, **kernel: Any) -> Any:
     """What a wave stores into a buffer of 64 words that nobody wrote; None where it is refused, as a store of a register
     that nobody wrote, with `unwritten` in the message. It must be refused where that is not empty."""
     device = Device("gfx942")
@@ -320,7 +320,7 @@ def stored_by_gfx942(lines: list[Any], unwritten: str) -> Any:
         with pytest.raises(qmlir.EmulationError, match=unwritten):
             device.launch(code_object("gfx942", lines), target, threads=64)
         return None
-    device.launch(code_object("gfx942", lines), target, threads=64)
+    device.launch(code_object("gfx942", lines, **kernel), target, threads=64)
     return device.read(target, None)
 
 
@@ -374,6 +374,33 @@ def test_a_lane_that_nobody_wrote_does_not_touch_the_masks_of_others() -> None:
         qmlir.EmulationError, match=r"lane 32: what it stores comes from a register that nobody wrote .v4."
     ):
         device.launch(code_object("gfx942", lines), target, threads=64)
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_halves_of_a_packed_move_are_known_or_not(half: int) -> None:
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.v_mov_b32_e32(v[2], 7), i.v_pk_mov_b32(v[4:5], v[2:3], v[2:3], opsel=2, opsel_hi=3, opsel_hi2=1),
+        i.global_store_dword(addr=v[1], data=v[4 + half], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    found = stored_by_gfx942(lines, f"{UNWRITTEN} .v5." if half else "")
+    if not half:
+        np.testing.assert_array_equal(found, np.full(64, 7))
+
+
+def test_an_offset_to_a_negative_address_of_lds() -> None:
+    """Addresses are 32 bits: LLVM puts what makes one positive into the offset."""
+    i = instructions("gfx942")
+    v, s = i.v, i.s
+    lines = [
+        i.s_load_dwordx2(s[4:5], s[0:1], offset=0, imm=1), i.s_waitcnt(simm16=0xC07F), i.v_lshlrev_b32_e32(v[1], 2, v[0]),
+        i.s_mov_b32(i.M0, -1), i.v_add_u32_e32(v[2], -16, v[1]), i.ds_write_b32(addr=v[2], data0=v[0], offset0=16),
+        i.s_waitcnt(simm16=0xC07F), i.ds_read_b32(vdst=v[3], addr=v[2], offset0=16), i.s_waitcnt(simm16=0xC07F),
+        i.global_store_dword(addr=v[1], data=v[3], saddr=s[4:5]), i.s_endpgm(),
+    ]  # fmt: skip
+    np.testing.assert_array_equal(stored_by_gfx942(lines, "", lds=256), np.arange(64))
 
 
 def test_an_atomic_on_memory_that_nobody_wrote() -> None:

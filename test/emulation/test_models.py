@@ -93,6 +93,43 @@ def test_models_with_attention(target: str, model: str, scheme: str, tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_convolutional_network(target: str, dynamic: bool) -> None:
+    """Convolutions of every kind that PyTorch's networks have, in f32, f16 and bf16, against torch in f64."""
+    import torch
+
+    class Network(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem = torch.nn.Conv2d(3, 8, 3, 2, 1, bias=False)
+            self.norm = torch.nn.BatchNorm2d(8)
+            self.depthwise = torch.nn.Conv2d(8, 8, 3, 1, 1, groups=8)
+            self.point = torch.nn.Conv2d(8, 16, 1)
+            self.grouped = torch.nn.Conv2d(16, 16, 3, groups=2)
+            self.patch = torch.nn.Conv2d(16, 12, 2, 2)
+            self.up = torch.nn.ConvTranspose2d(12, 6, 2, 2)
+            self.line = torch.nn.Conv1d(6, 5, 3)
+            self.head = torch.nn.Linear(5, 7)
+
+        def forward(self, x: Any) -> Any:
+            f = torch.nn.functional
+            x = f.hardswish(self.depthwise(torch.relu(self.norm(self.stem(x)))))
+            x = f.max_pool2d(self.grouped(f.silu(self.point(x))), 3, 2, 1)
+            x = self.line(self.up(self.patch(x)).flatten(2))
+            return torch.tanh(self.head(f.adaptive_avg_pool1d(x, 1).flatten(1)))
+
+    torch.manual_seed(0)
+    network, x = Network().eval(), torch.randn(2, 3, 24, 24)
+    want = network.double()(x.double()).detach().numpy()
+    for dtype, bound in ((torch.float32, 1e-6), (torch.float16, 1e-3), (torch.bfloat16, 1e-2)):
+        shapes = ({0: torch.export.Dim("n")},) if dynamic else None
+        exported = torch.export.export(network.to(dtype), (x.to(dtype),), dynamic_shapes=shapes)
+        got = qmlir.load(qmlir.compile(exported, target=target), emulate=True).main(x.to(dtype))
+        np.testing.assert_allclose(torch.as_tensor(got).double().numpy(), want, atol=bound)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_kernels_by_the_number_of_rows(target: str, tmp_path: Path) -> None:
     """One program with a kernel for few rows, for more and for many, called on both sides of each bound."""

@@ -155,6 +155,10 @@ FLOAT: dict[str, tuple[str, int, Callable[..., Array]]] = {
     "selp.f32": ("setp.lt.f32 %p1, %r1, %r2;\nselp.f32 %r0, %r1, %r2, %p1;", 2, lambda a, b: np.where(a < b, a, b)),
     "setp.ltu": ("setp.ltu.f32 %p1, %r1, %r2;\nselp.f32 %r0, 0f3F800000, 0f00000000, %p1;", 2,
                  lambda a, b: ~(a >= b)),
+    "mixed fma": ("cvt.rn.f16.f32 %h0, %r1;\ncvt.rn.f16.f32 %h1, %r2;\nfma.rn.f32.f16 %r0, %h0, %h1, %r3;", 3,
+                  lambda a, b, c: fused(a.astype(np.float16), b.astype(np.float16), c, np.float32)),
+    "mixed sub": ("cvt.rn.bf16.f32 %h0, %r1;\nsub.rn.f32.bf16 %r0, %h0, %r2;", 2,
+                  lambda a, b: a.astype(ml_dtypes.bfloat16).astype(np.float32) - b),
     "immediate": ("fma.rn.f32 %r0, %r1, 0f40000000, 0fBF800000;", 1, lambda a: a.astype(np.float64) * 2 - 1),
     "from s32": ("cvt.rn.f32.s32 %r0, %r1;", 1, lambda a: a.view(np.int32)),
     "sat": ("add.sat.f32 %r0, %r1, 0f00000000;", 1, lambda a: np.where(np.isnan(a), 0, np.clip(a + 0, 0, 1))),
@@ -184,6 +188,11 @@ def test_floats_to_integers(mode: str, kind: str, low: int, high: int) -> None:
     x = operand("f32", 0)
     want = np.clip(np.nan_to_num(TO_INTEGER[mode](x.astype(np.float64)), nan=0.0), low, high).astype(np.int64)
     assert np.array_equal(run(f"cvt.{mode}.{kind}.f32 %r0, %r1;", x), want.astype(np.int32))
+
+
+def test_two_types_that_are_not_known_are_refused() -> None:
+    with pytest.raises(PtxError, match=r"mul of f32 and f16 is not interpreted"):
+        run("cvt.rn.f16.f32 %h0, %r1;\nmul.rn.f32.f16 %r0, %h0, %h0;", operand("f32", 0))
 
 
 def test_fused_multiply_add_rounds_once() -> None:

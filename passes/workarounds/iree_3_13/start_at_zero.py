@@ -32,9 +32,14 @@ class StartAtZeroPass(Pass):
                 element = type_of(start).element_type
                 zeros = filled(sizes_of(start), element)
                 made = rewritten(op, [*list(op.operands)[:2], zeros], ProductAxes(op).maps)
-                identity = ir.AffineMap.get_identity(type_of(start).rank)
-                add = arith.addf if isinstance(element, ir.FloatType) else arith.addi
+            rank = type_of(start).rank
+            add = arith.addf if isinstance(element, ir.FloatType) else arith.addi
             with made.owner.location, ir.InsertionPoint.after(made.owner):
-                total = generic([made, start], tensor.empty(sizes_of(start), element), [identity] * 3, ["parallel"] * type_of(start).rank,
-                                lambda x, y, _, add=add: add(x, y))  # fmt: skip
+                total = generic(
+                    [made, start],
+                    tensor.empty(sizes_of(start), element),
+                    [ir.AffineMap.get_identity(rank)] * 3,
+                    ["parallel"] * rank,
+                    lambda x, y, _, add=add: add(x, y),
+                )
             made.replace_all_uses_except(total, total.owner.operation)

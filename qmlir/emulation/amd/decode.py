@@ -101,6 +101,8 @@ def decode(data: bytes, address: int, machine: str) -> Instruction:
         return own
     from tinygrad.renderer.amd import decode_inst
 
+    if family(machine) == "cdna" and data[2:4] != _LD_SCALE:
+        data = data[:8]  # tinygrad knows an instruction of 16 bytes by its second half only
     try:
         found: Any = decode_inst(data, family(machine))
     except (ValueError, AssertionError) as e:
@@ -127,6 +129,7 @@ def decode(data: bytes, address: int, machine: str) -> Instruction:
     return Instruction(name, kind, address, size, fields, regs, fields.get("literal", 0) or 0)
 
 
+_LD_SCALE = b"\xac\xd3"  # the first half of a matrix instruction with scales
 # Numbers that later chips of the family, whose tables these are, gave to other instructions (MI200 ISA guide, VOP2).
 _GFX90A = {"v_dot2c_f32_bf16": "v_mac_f32", "v_fmamk_f32": "v_madmk_f32", "v_fmaak_f32": "v_madak_f32"}
 

@@ -144,7 +144,10 @@ def _move(b: Builder) -> Callable[[Gang], Any]:
         number = f[f"src{i}"]
         return b.read(number + (low >> i & 1 if number < 128 or number >= VGPR else 0), "u32")
 
-    x, y = operand(0), operand(1)
+    x = operand(0)
+    first, b.uses = b.uses, 0
+    y = operand(1)
+    b.halves, b.uses = (first, b.uses), first | b.uses
     to_low, to_high = b.write(f["vdst"], "u32"), b.write(f["vdst"] + 1, "u32")
 
     def run(g: Gang) -> None:

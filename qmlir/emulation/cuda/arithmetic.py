@@ -72,7 +72,15 @@ def _elementwise(m: Machine, ins: Instruction, mask: Mask, integer: Function, re
         f = real if element in FLOATS else integer
         m.write(ins.operands[0], _pack(f(*(m.read_packed(o, kind) for o in ins.operands[1 : 1 + count])), kind), mask)
         return
-    values = _sources(m, ins, kind, *range(1, 1 + count))
+    also = [x for x in ins.modifiers[:-1] if x in DTYPES]
+    if also == ["f32"] and kind in ("f16", "bf16") and ins.opcode in ("add", "sub", "fma"):
+        # Of sm_100 and later: the last operand and the result are f32, the others shorter.
+        values = [*(v.astype(np.float32) for v in _sources(m, ins, kind, *range(1, count))),
+                  *_sources(m, ins, "f32", count)]  # fmt: skip
+    elif also:
+        raise PtxError(f"{ins.opcode} of {' and '.join((*also, kind))} is not interpreted")
+    else:
+        values = _sources(m, ins, kind, *range(1, 1 + count))
     _finish(m, ins, (real if kind in FLOATS else integer)(*values), mask)
 
 
