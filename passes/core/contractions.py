@@ -98,6 +98,10 @@ class ProductAxes:
         self._between = [x for loops in self.filter for x in loops if x not in single]
 
     @property
+    def is_convolution(self) -> bool:
+        return bool(self.windows) and set(self.summed_by_input) == set(self.summed_by_filter)
+
+    @property
     def in_order(self) -> bool:
         """Whether what is summed lies in the same order in both operands, and side by side in the filter."""
         order, summed = self._between, self.summed_by_filter

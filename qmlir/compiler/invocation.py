@@ -68,9 +68,9 @@ def _execute(invocation: Any, module: Any, source_passes: Sequence[str], code_pa
     if hidden or source_passes:  # executables are not yet compiled
 
         def at_sources() -> None:
+            run_passes(source_passes)  # they are of what IREE made, and need not walk the kernels
             if hidden:
                 put_back(module, hidden)
-            run_passes(source_passes)
 
         stops.append((b"executable-sources", at_sources))
     if code_passes:  # they hold the target's own operations

@@ -33,7 +33,7 @@ class OrderConvolutionsPass(Pass):
     summary: ClassVar[str] = "keep the axes that a convolution sums in one order in both operands (CUDA, ROCm)"
 
     def run(self, module: Any, state: State) -> None:
-        found = [(op, axes) for op in collect(module, where=is_product) if (axes := ProductAxes(op)).windows]
+        found = [(op, axes) for op in collect(module, where=is_product) if (axes := ProductAxes(op)).is_convolution]
         if collect(module, "hal.executable"):
             text = ("IREE made a convolution of this whose operands have their axes in two orders, which it computes "
                     "wrong on GPUs; give both with their channels last (NHWC, FHWC)")  # fmt: skip

@@ -32,7 +32,7 @@ class OrderResultsPass(Pass):
                 continue
             axes = ProductAxes(op)
             with op.location, ir.InsertionPoint(op):
-                if axes.windows:
+                if axes.is_convolution:
                     _order_loops(op, axes)
                 elif axes.columns_lead:
                     lhs, rhs, init = op.operands
