@@ -218,6 +218,14 @@ def test_results_of_dynamic_shape_each_have_their_own_values(rows: int, target: 
     assert np.array_equal(f, z.reshape(-1, 8))
 
 
+def test_arithmetic_on_whole_tensors_takes_empty_ones(target: str) -> None:
+    """Regression: the shapes of `arith` on tensors were found by computing it, which Vulkan refuses of nothing."""
+    text = "func.func @main(%x: tensor<?x8xf32>) -> tensor<?x8xf32> {\n  %y = arith.addf %x, %x : tensor<?x8xf32>\n"
+    main = qmlir.load(qmlir.compile(f"{text}  return %y : tensor<?x8xf32>\n}}\n", target=target)).main
+    assert main(np.zeros((0, 8), np.float32)).shape == (0, 8)
+    assert np.array_equal(main(np.ones((2, 8), np.float32)), np.full((2, 8), 2))
+
+
 PADDED = """
 func.func @main(%x: tensor<?x4xf32> {qmlir.name = "x"}) -> (tensor<?x4xf32>, tensor<?x6xf32>) {
   %zero = arith.constant 0.0 : f32

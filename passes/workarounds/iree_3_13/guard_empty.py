@@ -165,7 +165,8 @@ def _shape_function(body: Any, name: str, t: Any) -> int:
     copy.attributes["function_type"] = ir.TypeAttr.get(
         ir.FunctionType.get(list(t.inputs), [ir.IndexType.get()] * len(sizes))
     )
+    # The shapes of arithmetic on whole tensors are known as linalg only.
     passmanager.PassManager.parse(
-        "func.func(resolve-ranked-shaped-type-result-dims,canonicalize,cse,canonicalize)"
+        "func.func(convert-elementwise-to-linalg,resolve-ranked-shaped-type-result-dims,canonicalize,cse,canonicalize)"
     ).run(copy)
     return len(sizes)
