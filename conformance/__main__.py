@@ -14,12 +14,14 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-from .run import TARGETS, Runner, cases_of, choose_device, emulated, keep, results, select, size
+from qmlir.emulation.backends import emulated_targets
+
+from .run import TARGETS, Runner, cases_of, choose_device, keep, results, select, size
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance", description=__doc__.splitlines()[2])
-    parser.add_argument("--target", choices=(*TARGETS, *emulated()), default="cpu")
+    parser.add_argument("--target", choices=(*TARGETS, *emulated_targets()), default="cpu")
     parser.add_argument("--only", metavar="TEXT", help="cases whose id, system or op contains TEXT")
     parser.add_argument("--again", metavar="STATUS", action="append", default=[],
                         help="run these once more: passed, cut, refused, failed, slow, or all")  # fmt: skip

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
+from qmlir.emulation.backends import emulated_targets
+
 from .case import CUT, SMALL
-from .run import LARGEST, LIMIT, TARGETS, cases, cases_of, emulated, results
+from .run import LARGEST, LIMIT, TARGETS, cases, cases_of, results
 
 STATUS = ("passed", "cut", "slow", "refused", "failed", "not run")
 
@@ -100,12 +102,12 @@ def _table(found: dict[str, dict[str, dict[str, Any]]]) -> str:
 def _emulated() -> str:
     """The table of the targets that are emulated."""
     lines = ["| target | passed | refused | failed | not run |", "|---|---|---|---|---|"]
-    for target in emulated():
+    for target in emulated_targets():
         rows = results(target)
         count = Counter(rows.get(c["id"], {}).get("status", "not run") for c in cases_of(target))
         cells = [target, *(str(count[s]) for s in ("passed", "refused", "failed", "not run"))]
         lines.append("| " + " | ".join(cells) + " |")
-    count = len(cases_of(emulated()[0]))
+    count = len(cases_of(emulated_targets()[0]))
     largest = f"2^{LARGEST.bit_length() - 1}"
     return EMULATED.format(count=count, largest=largest, table="\n".join(lines))
 

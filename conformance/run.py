@@ -33,15 +33,6 @@ def cases() -> list[dict[str, Any]]:
     return list(json.loads((HERE / "cases.json").read_text()))
 
 
-@cache
-def emulated() -> tuple[str, ...]:
-    """The targets whose devices are emulated."""
-    from qmlir.emulation.backends import BACKENDS
-    from qmlir.targets import all_targets
-
-    return tuple(t.spelling for t in all_targets() if t.backend in BACKENDS)
-
-
 def cases_of(target: str) -> list[dict[str, Any]]:
     """The cases that a target runs: all, or the small ones where each instruction is executed in an emulator. A case
     without sizes takes those of an example, which is large."""

@@ -6,16 +6,15 @@ whose body is `acc + ext(lhs) * ext(rhs)`, a named matmul, or one of the convolu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ...core.mlir import ir, linalg
 from ...core.spelling import location_text
-from ...ir.walk import behind, collect, made_by, producer
+from ...ir.affine import indexing_maps, loops_of
+from ...ir.walk import VIEWS, behind, collect, made_by, producer
 from ...targets.strategy import Contraction
-from ...targets.tensors import generic_like
 
 # Discardable attributes with the largest |code| of each side, given by whoever knows it.
 LHS_MAGNITUDE = "qmlir.lhs_magnitude"
@@ -25,7 +24,7 @@ _EXTENSIONS = ("arith.extsi", "arith.extui", "arith.extf", "arith.sitofp", "arit
 _PRODUCTS = {"arith.addi": "arith.muli", "arith.addf": "arith.mulf"}
 _CONSTANTS = ("arith.constant", "flow.tensor.constant", "util.global.load")
 # Ops that only move a constant's elements: what they give is as constant as what they take.
-_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "linalg.transpose", "tensor.pad")
+_MOVES = (*VIEWS, "linalg.transpose", "tensor.pad")
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class ProductAxes:
     """
 
     def __init__(self, op: Any) -> None:
-        self.maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+        self.maps = indexing_maps(op)
         self.input, self.filter, self.result = ([loops_of(e) for e in m.results] for m in self.maps)
         sizes = _shape(op.operands[1])
         single = {x for size, loops in zip(sizes, self.filter, strict=True) if size == 1 for x in loops}
@@ -113,24 +112,6 @@ class ProductAxes:
         """Whether the result has an axis of columns in front of one of rows."""
         order = [x in self.rows for loops in self.result for x in loops if x not in self._batch]
         return False in order and True in order[order.index(False) :]
-
-
-def loops_of(e: Any) -> list[int]:
-    """The loops that an affine expression follows."""
-    e = e.maybe_downcast() if hasattr(e, "maybe_downcast") else e
-    if isinstance(e, ir.AffineDimExpr):
-        return [e.position]
-    return [] if isinstance(e, ir.AffineConstantExpr) else [*loops_of(e.lhs), *loops_of(e.rhs)]
-
-
-def rewritten(op: Any, operands: Sequence[Any], maps: Sequence[Any]) -> Any:
-    """Replaces a linalg op, at the insertion point, by one with the same body on other operands; its result."""
-    kept = {x for e in maps[-1].results for x in loops_of(e)}
-    kinds = ["parallel" if x in kept else "reduction" for x in range(maps[0].n_dims)]
-    made = generic_like(op, operands, maps, kinds)
-    op.results[0].replace_all_uses_with(made)
-    op.erase()
-    return made
 
 
 def _multiplies_and_adds(block: Any) -> bool:
@@ -171,7 +152,7 @@ def _positions(affine_map: Any) -> tuple[int, ...] | None:
 
 
 def _describe_matmul(op: Any) -> Contraction | None:
-    maps = [_positions(attribute.value) for attribute in linalg.get_indexing_maps(op)]
+    maps = [_positions(m) for m in indexing_maps(op)]
     if any(m is None for m in maps):
         return None
     lhs, rhs, out = (m for m in maps if m is not None)
@@ -270,4 +251,4 @@ def _product(sizes: Any) -> int | None:
 
 
 def _is_constant(value: Any) -> bool:
-    return made_by(behind(value, *_VIEWS), *_CONSTANTS) is not None
+    return made_by(behind(value, *_MOVES), *_CONSTANTS) is not None

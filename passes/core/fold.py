@@ -55,7 +55,7 @@ class FoldPass(Pass):
                     op = step(view_of(op)).operation
 
     def _steps(self) -> list[Callable[[Any], Any]]:
-        steps = [fold_filter_layout]
+        steps = [forget_sums, fold_filter_layout]
         if self.unpack_weights:
             steps.append(fold_packing)
         return [*steps, fold_sparse, fold_densify, fold_unsigned, fold_scales, fold_sums]
@@ -79,6 +79,11 @@ def rebuilt(view: Any, cls: Any = None, **changes: Any) -> Any:
 
 def _weight_name(view: Op) -> str:
     return {"qmlir.conv2d_q": "weight", "qmlir.sparse_matmul": "values"}.get(view.OPERATION_NAME, "rhs")
+
+
+def forget_sums(view: Any) -> Any:
+    """Sums that the program came with are found again, or left to the lowering: they may be of other codes."""
+    return view if view.rhs_sum is None else rebuilt(view, rhs_sum=None)
 
 
 def fold_filter_layout(view: Any) -> Any:
@@ -143,7 +148,7 @@ def fold_sparse(view: Any) -> Any:
             changes["rhs_scale"] = _transposed_scale(view.rhs_scale)
     rows = shape[0] // (block[0] if block is not None else 1)
     pointers = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=rows))])
-    if _needs_sums(view) and view.rhs_code.is_int and view.rhs_sum is None:
+    if _needs_sums(view) and view.rhs_code.is_int:
         per_row = codes.astype(np.int32).sum(2) if block is not None else codes.astype(np.int32)
         sums = np.zeros((rows, *per_row.shape[1:]), np.int32)
         np.add.at(sums, row, per_row)
@@ -210,7 +215,7 @@ def fold_scales(view: Any) -> Any:
 def fold_sums(view: Any) -> Any:
     """Sums over K of constant codes, when the other side has a zero point (or unsigned codes)."""
     d = view.rhs_code
-    if isinstance(view, SparseMatmulOp) or not _needs_sums(view) or view.rhs_sum is not None:
+    if isinstance(view, SparseMatmulOp) or not _needs_sums(view):
         return view
     if not d.is_int or not view.lhs_code.is_int or view.rhs_packing != "none":
         return view

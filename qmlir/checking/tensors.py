@@ -10,6 +10,7 @@ import numpy as np
 from ..core.mlir import ir, linalg
 from ..dialect.dtypes import Array
 from ..dialect.reference.scalars import numpy_type
+from ..ir.affine import downcast, indexing_maps
 from ..kernels.attention import OP as ATTENTION, describe as describe_attention
 
 # Evaluates the ops of a block with values for its arguments; returns what its terminator yields.
@@ -147,7 +148,7 @@ def _attention(op: Any, operands: list[Array], block: Block) -> list[Array]:
 def _apply(op: Any, operands: list[Array], _: Block) -> list[Array]:
     affine_map = ir.AffineMapAttr(op.attributes["map"]).value
     [e] = affine_map.results
-    return [np.asarray(_affine(_expression(e), [x.reshape(1) for x in operands], affine_map.n_dims)).reshape(())]
+    return [np.asarray(_affine(downcast(e), [x.reshape(1) for x in operands], affine_map.n_dims)).reshape(())]
 
 
 def _dimension(op: Any) -> int:
@@ -241,12 +242,12 @@ def is_structured(op: Any) -> bool:
 def structured(op: Any, operands: list[Array], block: Block, indices: list[Array]) -> list[Array]:
     """Any structured linalg op by its indexing maps and its body: over all parallel loops at once, along reductions
     step by step, ascending. `indices` is where `linalg.index` of the body finds the loops' counters."""
-    maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+    maps = indexing_maps(op)
     outputs = len(op.results)
     inputs, outs = operands[: len(operands) - outputs], [x.copy() for x in operands[len(operands) - outputs :]]
     rank = maps[0].n_dims
     sizes = _loop_sizes(maps, operands, rank)
-    parallel = {e.position for m in maps[len(inputs) :] for e in map(_expression, m.results) if _is_dim(e)}
+    parallel = {e.position for m in maps[len(inputs) :] for e in map(downcast, m.results) if _is_dim(e)}
     serial = [d for d in range(rank) if d not in parallel]
     grid: list[Array] = []
     for d in range(rank):
@@ -264,7 +265,7 @@ def structured(op: Any, operands: list[Array], block: Block, indices: list[Array
         arguments = [_gather(x, m, grid, rank) for x, m in zip([*inputs, *outs], maps, strict=True)]
         results = block(op.regions[0].blocks[0], arguments)
         for out, m, value in zip(outs, maps[len(inputs) :], results, strict=True):
-            where = tuple(_affine(_expression(e), grid) for e in m.results)
+            where = tuple(_affine(downcast(e), grid) for e in m.results)
             whole = np.broadcast_to(value, loop_shape)
             out[where] = np.broadcast_to(whole, np.broadcast_shapes(*(w.shape for w in where), (1,) * rank)) if where \
                 else whole.reshape(-1)[0]  # fmt: skip
@@ -275,7 +276,7 @@ def _loop_sizes(maps: Sequence[Any], operands: Sequence[Array], rank: int) -> li
     sizes = [1] * rank
     known = set[int]()
     for m, x in zip(maps, operands, strict=True):
-        for expression, size in zip(map(_expression, m.results), x.shape, strict=True):
+        for expression, size in zip(map(downcast, m.results), x.shape, strict=True):
             if _is_dim(expression):
                 sizes[expression.position] = size
                 known.add(expression.position)
@@ -287,11 +288,7 @@ def _loop_sizes(maps: Sequence[Any], operands: Sequence[Array], rank: int) -> li
 def _gather(x: Array, m: Any, grid: list[Array], rank: int) -> Array:
     if not m.results:
         return x.reshape([1] * rank)
-    return x[tuple(_affine(_expression(e), grid) for e in m.results)]
-
-
-def _expression(e: Any) -> Any:
-    return e.maybe_downcast() if hasattr(e, "maybe_downcast") else e
+    return x[tuple(_affine(downcast(e), grid) for e in m.results)]
 
 
 def _is_dim(e: Any) -> bool:
@@ -306,7 +303,7 @@ def _affine(e: Any, grid: list[Array], dims: int = 0) -> Array:
         return counter
     if isinstance(e, ir.AffineConstantExpr):
         return np.full([1] * len(grid), e.value, np.int64)
-    left, right = (_affine(_expression(x), grid, dims) for x in (e.lhs, e.rhs))
+    left, right = (_affine(downcast(x), grid, dims) for x in (e.lhs, e.rhs))
     if isinstance(e, ir.AffineAddExpr):
         return left + right
     if isinstance(e, ir.AffineMulExpr):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import UsageError
+from ..targets import all_targets
 from ..targets.base import Target
 from .launch import Executor, Layout
 
@@ -78,3 +79,8 @@ BACKENDS = {
     "cuda": Backend("cuda", "cuda.c", "libcuda.so", "qmlir.emulation.cuda", (), _cuda),
     "rocm": Backend("hip", "hip.c", "libamdhip64.so", "qmlir.emulation.amd", ("tinygrad",), _hip),
 }
+
+
+def emulated_targets() -> tuple[str, ...]:
+    """The targets whose devices are emulated."""
+    return tuple(t.spelling for t in all_targets() if t.backend in BACKENDS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.mlir import arith, ir, linalg, tensor
+from ..core.mlir import arith, ir, tensor
+from ..ir.affine import downcast, indexing_maps, loops_of
 from ..ir.walk import collect
-from ..passes.core.contractions import loops_of
 
 
 def cut_unread(module: Any) -> None:
@@ -24,15 +24,15 @@ def cut_unread(module: Any) -> None:
 
 
 def _cut(op: Any) -> None:
-    maps = [a.value for a in linalg.get_indexing_maps(op)]
+    maps = indexing_maps(op)
     extents: dict[int, int | None] = {}
     for m, value in zip(maps, op.operands, strict=True):
-        for e, size in zip(map(_known, m.results), _sizes(value), strict=True):
+        for e, size in zip(map(downcast, m.results), _sizes(value), strict=True):
             if isinstance(e, ir.AffineDimExpr):
                 extents[e.position] = size
     sizes = _sizes(op.operands[0])
     read = list(sizes)
-    for axis, e in enumerate(map(_known, maps[0].results)):
+    for axis, e in enumerate(map(downcast, maps[0].results)):
         if isinstance(e, ir.AffineDimExpr) or 1 not in (extents[d] for d in loops_of(e)):
             continue
         last, size = _last(e, extents), sizes[axis]
@@ -57,10 +57,6 @@ def _sizes(value: Any) -> list[int | None]:
     return [None if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
 
 
-def _known(e: Any) -> Any:
-    return e.maybe_downcast() if hasattr(e, "maybe_downcast") else e
-
-
 def _last(e: Any, extents: dict[int, int | None]) -> int | None:
     """The largest value of a sum of loops times positive strides, None where an extent is dynamic."""
     if isinstance(e, ir.AffineDimExpr):
@@ -68,7 +64,7 @@ def _last(e: Any, extents: dict[int, int | None]) -> int | None:
         return None if size is None else size - 1
     if isinstance(e, ir.AffineConstantExpr):
         return int(e.value)
-    left, right = _last(_known(e.lhs), extents), _last(_known(e.rhs), extents)
+    left, right = _last(downcast(e.lhs), extents), _last(downcast(e.rhs), extents)
     if left is None or right is None:
         return None
     return left + right if isinstance(e, ir.AffineAddExpr) else left * right

@@ -8,6 +8,8 @@ from typing import Any
 
 from ..core.mlir import ir
 
+VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")  # the same elements in another type
+
 
 def collect(root: Any, *names: str, where: Callable[[Any], object] | None = None) -> list[Any]:
     """The operations of `root` and of its regions, those of a region before the operation that holds it. `names` and

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core.mlir import ir, linalg
 from ..dialect.constants import is_zero_fill
+from ..ir.affine import indexing_maps
 from ..ir.walk import made_by, producer, producer_name
 from .bodies import computable, scalar_constant, unclonable
 from .description import (
@@ -201,7 +202,7 @@ def repeated(source: Any) -> tuple[Any, int]:
         # `[T, X, K]`, in which a generic wrote each row of `[T, K]` X times.
         owner = source.owner.operation
         copy = producer_name(owner.operands[0]) == "linalg.generic" and owner.operands[0].owner.operation
-        if copy and len(copy.operands) == 2 and _positions(_maps(copy)[0]) == [0, 2] and _only_yields(copy):
+        if copy and len(copy.operands) == 2 and _positions(indexing_maps(copy)[0]) == [0, 2] and _only_yields(copy):
             size = _size(owner.operands[0], 1)
             if size is not None and ir.RankedTensorType(owner.operands[0].type).rank == 3:
                 return copy.operands[0], size
@@ -222,7 +223,7 @@ def gather(value: Any) -> tuple[Any, Any] | None:
     if producer_name(value) != "linalg.generic":
         return None
     op = value.owner.operation
-    maps = _maps(op)
+    maps = indexing_maps(op)
     if len(op.operands) != 2 or maps[-1] != ir.AffineMap.get_identity(maps[-1].n_dims):
         return None
     depth = len(list(maps[0].results))
@@ -263,7 +264,7 @@ def unbounded(index: Any, size: int) -> Any:
     if producer_name(index) != "linalg.generic" or len(index.owner.operation.operands) != 2:
         return index
     op = index.owner.operation
-    if any(m != ir.AffineMap.get_identity(1) for m in _maps(op)):
+    if any(m != ir.AffineMap.get_identity(1) for m in indexing_maps(op)):
         return index
     value = op.regions[0].blocks[0].arguments[0]
     bounds: list[tuple[str, int]] = []
@@ -582,7 +583,7 @@ def _of_e2m1(factor: Factor) -> Factor | None:
     if producer_name(value) != "linalg.generic" or len(value.owner.operation.operands) != 2:
         return None
     op = value.owner.operation
-    if any(m != ir.AffineMap.get_identity(m.n_dims) for m in _maps(op)) or not decodes_e2m1(op):
+    if any(m != ir.AffineMap.get_identity(m.n_dims) for m in indexing_maps(op)) or not decodes_e2m1(op):
         return None
     return replace(factor, value=op.operands[0], source_axes=letters, magnitude=12, e2m1=True)
 
@@ -601,7 +602,7 @@ def _decoded(factor: Factor, tables: bool) -> Factor:
         owner = producer(value)
     if owner is None or owner.name != "linalg.generic" or len(owner.results) != 1:
         raise Unfit("the weight is not made of codes here", "a quantised weight")
-    maps = _maps(owner)
+    maps = indexing_maps(owner)
     block = owner.regions[0].blocks[0]
     if _positions(maps[-1]) != list(range(maps[-1].n_dims)):
         raise Unfit("what dequantises the weight transposes it", "a weight [N, K]")
@@ -681,7 +682,7 @@ class _Chain:
         if user is None:
             raise Unfit("parts of K that nothing adds up", "a sum over the groups behind the product")
         loops = self._loops(user)
-        out = None if loops is None else _axes_of(_maps(user)[-1], loops)
+        out = None if loops is None else _axes_of(indexing_maps(user)[-1], loops)
         if out != (*self.batch, *self.rows, self.column) or loops is None or len(groups) != 1:
             raise Unfit("parts of K that nothing adds up", "a sum over the groups behind the product")
         if reason := unclonable(user.regions[0].blocks[0], self.small_floats):
@@ -715,7 +716,7 @@ class _Chain:
             return False
         loops = self._loops(user)
         block = user.regions[0].blocks[0]
-        if loops is None or _axes_of(_maps(user)[-1], loops) != (*self.batch, *self.rows, self.column):
+        if loops is None or _axes_of(indexing_maps(user)[-1], loops) != (*self.batch, *self.rows, self.column):
             return False
         if unclonable(block, self.small_floats) or list(block.arguments[len(block.arguments) - 1].uses):
             return False
@@ -787,8 +788,8 @@ class _Chain:
         inputs = list(user.operands)[:-1]
         if self.value not in inputs:
             return None
-        positions = _positions(_maps(user)[inputs.index(self.value)])
-        if positions is None or sorted(positions) != list(range(_maps(user)[0].n_dims)):
+        positions = _positions(indexing_maps(user)[inputs.index(self.value)])
+        if positions is None or sorted(positions) != list(range(indexing_maps(user)[0].n_dims)):
             return None
         loops: list[Any] = [None] * len(positions)
         for axis, position in zip(self.axes, positions, strict=True):
@@ -798,7 +799,7 @@ class _Chain:
     def _sources(self, user: Any, loops: _Axes) -> tuple[Source, ...] | str:
         """What the block arguments are, or why one cannot be read."""
         found: list[Source] = []
-        for value, map_ in zip(list(user.operands)[:-1], _maps(user), strict=False):
+        for value, map_ in zip(list(user.operands)[:-1], indexing_maps(user), strict=False):
             axes = _axes_of(map_, loops)
             if axes is None:
                 return "reads an operand by something else than whole axes"
@@ -817,10 +818,6 @@ class _Chain:
                 return "reads some axes of a batch's rows"
             found.append(Operand(value, tuple(a.letter for a in axes)))
         return tuple(found)
-
-
-def _maps(op: Any) -> list[Any]:
-    return [m.value for m in linalg.get_indexing_maps(op)]
 
 
 def _splat(value: Any) -> Any:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.mlir import ir, linalg, tensor
+from ..core.mlir import ir, tensor
 from ..dialect.constants import is_zero_fill
+from ..ir.affine import indexing_maps
 from ..ir.build import fusion_barrier
 from .strategy import Contraction
 from .tensors import computed, filled, generic_like, pad_end, permuted, sizes_of, type_of
@@ -58,7 +59,7 @@ def aligned(op: Any, c: Contraction, blocks: tuple[int, ...]) -> Any:
     Barriers stand between the parts: IREE would otherwise push the final cut through the contraction, and the
     permutation into it, and be back at the ragged form. They cost nothing at run time.
     """
-    maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+    maps = indexing_maps(op)
     init = op.operands[2]
     # The iteration space in plain order too: what follows only looks at dims that lead.
     space = [d for role in "bmnk" for d, r in enumerate(c.roles) if r == role]

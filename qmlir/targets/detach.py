@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.mlir import ir, linalg
+from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
+from ..ir.affine import indexing_maps
 from ..ir.build import fusion_barrier
 from .tensors import (
     filled,
@@ -39,7 +40,7 @@ def detached(op: Any) -> Any:
     if not _harmful(op):
         return op
     with ir.InsertionPoint(op):
-        maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+        maps = indexing_maps(op)
         positions = [[ir.AffineDimExpr(r).position for r in affine_map.results] for affine_map in maps]
         hidden: dict[int, Any] = {}
         for value, dims in zip(op.operands, positions, strict=True):

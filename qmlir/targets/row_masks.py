@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from ..core.mlir import arith, ir, linalg
-from .tensors import generic_like, opaque, sizes_of, type_of
+from ..core.mlir import arith, ir
+from ..ir.affine import indexing_maps
+from .tensors import opaque, rewritten, sizes_of, type_of
 
 UNIT_SUM = "qmlir.unit_sum"  # in the lowering configuration: the first size of the operands is one
 
@@ -23,7 +24,7 @@ def loses_masks(op: Any, padded: Collection[int], tiled: Collection[int]) -> boo
     """Whether an operand of the contraction `op` has a size of which a thread loads one element, known as such, in
     front of a padded one, of the iteration dims `padded` and `tiled`. The innermost size is loaded as a vector, and
     keeps its mask."""
-    for affine_map in [attribute.value for attribute in linalg.get_indexing_maps(op)][:2]:
+    for affine_map in indexing_maps(op)[:2]:
         rows = [ir.AffineDimExpr(r).position for r in affine_map.results][:-1]
         if rows and rows[0] not in tiled and any(d in padded for d in rows):
             return True
@@ -34,24 +35,16 @@ def with_unit_sum(op: Any, at: int) -> Any:
     """The contraction `op` replaced by one with another reduction at iteration dim `at`, of one term."""
     with op.location, ir.InsertionPoint(op):
         unit = opaque(arith.constant(ir.IndexType.get(), 1))
-        maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
-        count = maps[0].n_dims
-        kinds = ["reduction"] * (count + 1)
+        maps = indexing_maps(op)
         wide = []
         for number, affine_map in enumerate(maps):
             dims = [ir.AffineDimExpr(r).position for r in affine_map.results]
             dims = [d + (d >= at) for d in dims]
-            if number == 2:
-                for d in dims:
-                    kinds[d] = "parallel"
-            else:
+            if number < 2:
                 dims.insert(0, at)
-            wide.append(ir.AffineMap.get(count + 1, 0, [ir.AffineDimExpr.get(d) for d in dims]))
+            wide.append(ir.AffineMap.get(affine_map.n_dims + 1, 0, [ir.AffineDimExpr.get(d) for d in dims]))
         operands = [_led_by(value, unit) for value in list(op.operands)[:2]]
-        new = generic_like(op, [*operands, op.operands[2]], wide, kinds)
-    op.results[0].replace_all_uses_with(new)
-    op.erase()
-    return new.owner.operation
+        return rewritten(op, [*operands, op.operands[2]], wide).owner.operation
 
 
 def _led_by(value: Any, size: Any) -> Any:

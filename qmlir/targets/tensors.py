@@ -10,6 +10,7 @@ from math import prod
 from typing import Any
 
 from ..core.mlir import arith, ir, linalg, tensor, util
+from ..ir.affine import indexing_maps, loops_of
 from ..ir.walk import behind, made_by, producer
 
 
@@ -68,7 +69,7 @@ def known_multiple(value: Any, axis: int) -> int:
         sizes = [(d, source.is_dynamic_dim(d)) for d in group]
         return prod(known_multiple(op.operands[0], d) if dyn else source.get_dim_size(d) for d, dyn in sizes)
     if op.name == "linalg.generic":
-        maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+        maps = indexing_maps(op)
         dim = maps[-1].results[axis]
         for operand, affine_map in zip(op.operands, maps[:-1], strict=False):
             if dim in list(affine_map.results):
@@ -118,6 +119,17 @@ def generic_like(op: Any, operands: Sequence[Any], maps: Sequence[Any], iterator
         raise AssertionError("a linalg body ends in a yield")
 
     return generic(inputs, init, maps, iterators, body)
+
+
+def rewritten(op: Any, operands: Sequence[Any], maps: Sequence[Any]) -> Any:
+    """Replaces a linalg op, at the insertion point, by a `linalg.generic` with the same body on other operands; its
+    result."""
+    kept = {x for e in maps[-1].results for x in loops_of(e)}
+    kinds = ["parallel" if x in kept else "reduction" for x in range(maps[0].n_dims)]
+    made = generic_like(op, operands, maps, kinds)
+    op.results[0].replace_all_uses_with(made)
+    op.erase()
+    return made
 
 
 def elementwise(value: Any, element: Any, body: Callable[[Any], Any]) -> Any:

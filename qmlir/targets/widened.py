@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..core.mlir import arith, ir, linalg
+from ..core.mlir import arith, ir
+from ..ir.affine import indexing_maps
 from ..ir.build import fusion_barrier
 from .base import FLOAT8
 from .strategy import Accept, Contraction, Decline, Plan, Strategy, decide
@@ -84,7 +85,7 @@ def _converted(value: Any, t: Any, separate: bool) -> Any:
 def widened(op: Any, dtype: str, separate: bool = False) -> Any:
     """The result of the matmul-like `op` on operands of `dtype`, which are in memory before it where `separate`."""
     t = ir.Type.parse(dtype)
-    maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+    maps = indexing_maps(op)
     out = list(maps[2].results)
     dims = [ir.AffineDimExpr.get(d) for d in range(maps[0].n_dims)]
     kinds = ["parallel" if d in out else "reduction" for d in dims]

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from conformance.run import TARGETS, cases, cases_of, emulated, results, run_case, size
+from conformance.run import TARGETS, cases, cases_of, results, run_case, size
+from qmlir.emulation.backends import emulated_targets
 
 EVERY = {c["id"]: c for c in cases()}
 # What a scheme consists of, besides its sizes; layouts are tried with every scheme in test/numerics.
@@ -84,13 +85,13 @@ def test_whole_on_the_cpu(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", emulated())
+@pytest.mark.parametrize("target", emulated_targets())
 def test_small_on_an_emulated_device(target: str) -> None:
     for name in cover(cases_of(target)):
         expect(EVERY[name], target, "passed", 1)
 
 
-@pytest.mark.parametrize("target", emulated())
+@pytest.mark.parametrize("target", emulated_targets())
 def test_every_small_case_passed_on_an_emulated_device(target: str) -> None:
     found = results(target)
     assert list(found) == [c["id"] for c in cases_of(target)]

@@ -34,12 +34,11 @@ import qmlir  # noqa: E402
 from qmlir import SparseSpec, SparseWeight, TensorSpec  # noqa: E402
 from qmlir.checking import Tolerance  # noqa: E402
 from qmlir.checking.compare import compare  # noqa: E402
-from qmlir.emulation.backends import BACKENDS  # noqa: E402
+from qmlir.emulation.backends import emulated_targets  # noqa: E402
 from qmlir.runtime import inputs  # noqa: E402
-from qmlir.targets import all_targets  # noqa: E402
 
 RESULTS = HERE / "results.json"
-TARGETS = tuple(t.spelling for t in all_targets() if t.backend in BACKENDS)
+TARGETS = emulated_targets()
 # Where the last bit of an activation decides about a code between two products, all that follows from it moves.
 TOLERANCES = {"moe": Tolerance(relative=1e-3)}
 

@@ -491,6 +491,20 @@ def test_floats_in_scalar_registers(name: str) -> None:
     np.testing.assert_array_equal(g.s_f32[6], wanted(*values).astype(np.float32))
 
 
+@pytest.mark.parametrize("bits", [32, 64])
+def test_leading_bits_that_equal_the_sign(bits: int) -> None:
+    """AMD's ISA guide, S_FLBIT_I32: -1 where all bits are the same."""
+    i = instructions("gfx942")
+    low, high = 1 << bits - 2, (1 << bits) - 1
+    values = {0: -1, high: -1, 1: bits - 1, high - 1: bits - 1, low: 1, low << 1: 1, (1 << bits - 10) - 1: 10}
+    g = gang(64, waves=len(values))
+    for register in range(bits // 32):
+        g.s_u32[4 + register] = [value >> 32 * register & 0xFFFFFFFF for value in values]
+    count = i.s_flbit_i32(i.s[8], i.s[4]) if bits == 32 else i.s_flbit_i32_i64(i.s[8], i.s[4:5])
+    operation_of("gfx942", count, 64).run(g)
+    np.testing.assert_array_equal(g.s_i32[8], list(values.values()))
+
+
 def test_a_number_that_a_later_chip_gave_to_another_instruction() -> None:
     """LLVM divides integers with it on gfx90a: `v_mac_f32` with a constant has the number of gfx950's `v_dot2c_f32_bf16`."""
     i = instructions("gfx90a")

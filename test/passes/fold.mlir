@@ -291,6 +291,27 @@ func.func @no_sums_argument(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>, %z: tensor<i
   return %0 : tensor<2x3xi32>
 }
 
+// Sums that the program came with count for nothing: they are found again, or left to the lowering.
+// CHECK-LABEL: func.func @given_sums(
+// CHECK: rhs_sum = dense<2> : tensor<3xi32>
+// CHECK-LABEL: func.func @given_sums_argument(
+// CHECK-NOT: rhs_sum
+func.func @given_sums(%x: tensor<2x2xi8>, %z: tensor<i32>) -> tensor<2x3xi32> {
+  %w = arith.constant dense<1> : tensor<2x3xi8>
+  %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
+    operand_names = ["lhs", "rhs", "lhs_zero_point"],
+    lhs_zero_mode = "int", rhs_sum = dense<[7, 8, 9]> : tensor<3xi32>
+  } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<i32>) -> tensor<2x3xi32>
+  return %0 : tensor<2x3xi32>
+}
+func.func @given_sums_argument(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>, %z: tensor<i32>) -> tensor<2x3xi32> {
+  %0 = "qmlir.scaled_matmul"(%x, %w, %z) {
+    operand_names = ["lhs", "rhs", "lhs_zero_point"],
+    lhs_zero_mode = "int", rhs_sum = dense<[7, 8, 9]> : tensor<3xi32>
+  } : (tensor<2x2xi8>, tensor<2x3xi8>, tensor<i32>) -> tensor<2x3xi32>
+  return %0 : tensor<2x3xi32>
+}
+
 // All of it at once: packed u4 weights are unpacked and summed, the scales multiplied.
 // CHECK-LABEL: func.func @together(
 // CHECK-DAG: %[[W:.*]] = arith.constant dense<{{\[}}[2, 1], [4, 3]]> : tensor<2x2xi8>

@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 
 from ....core.mlir import arith, ir
 from ....ir.build import fusion_barrier, mapped
-from ....ir.walk import collect, producer
+from ....ir.walk import VIEWS, collect, producer
 from ...base import Pass, State
 from ...core.contractions import find_contractions
 
 HINT = "iree.opt.data_tiling"
-_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ def _masked(module: Any) -> list[Any]:
     fused: dict[Any, None] = {}
 
     def forwards(op: Any) -> Any:
-        if (op.name in _VIEWS or op.name == "linalg.generic") and any(v in behind for v in op.operands):
+        if (op.name in VIEWS or op.name == "linalg.generic") and any(v in behind for v in op.operands):
             behind.update(op.results)
             fused[op] = None
         return ir.WalkResult.ADVANCE
@@ -60,7 +59,7 @@ def _masked(module: Any) -> list[Any]:
     while todo:
         for v in todo.pop().operands:
             op = producer(v)
-            if op is not None and op not in fused and (op.name in _VIEWS or _elementwise(op)):
+            if op is not None and op not in fused and (op.name in VIEWS or _elementwise(op)):
                 fused[op] = None
                 todo.append(op)
     return [op for op in fused if op.name == "linalg.generic" and _masks(op)]

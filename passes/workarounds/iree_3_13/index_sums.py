@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ....core.mlir import arith, ir, linalg
+from ....ir.affine import indexing_maps
 from ....ir.walk import collect
 from ...base import Pass, State
 
@@ -52,7 +53,7 @@ def _summed_indices(op: Any) -> list[Any]:
 def _rewrite(op: Any) -> None:
     indices, sizes = _summed_indices(op), _sizes(op)
     loops = sorted({ir.IntegerAttr(o.attributes["dim"]).value for o in indices})
-    maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+    maps = indexing_maps(op)
     count = len(op.results)
     inputs, inits = list(op.operands)[:-count], list(op.operands)[-count:]
     i32 = ir.IntegerType.get_signless(32)

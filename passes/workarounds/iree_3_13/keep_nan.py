@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ....core.mlir import arith, ir, linalg
+from ....ir.affine import indexing_maps
 from ....ir.build import dims, filled, mapped, scalar
 from ....ir.walk import collect, made_by, producer
 from ...base import Pass, State
@@ -114,7 +115,7 @@ def _reduce_integers(op: Any) -> None:
     """The same op with integers in the place of the numbers that it reduces by maximum or minimum."""
     reductions = [reduced for reduced in _reduced(op) if _matters(reduced)]
     count = len(op.results)
-    maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+    maps = indexing_maps(op)
     inits = list(op.operands)[-count:]
     for reduced in reductions:
         inits[reduced.position] = _ordered_tensor(inits[reduced.position], reduced.combined.name)

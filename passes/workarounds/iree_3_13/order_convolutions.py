@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ....core.mlir import ir, linalg
+from ....core.mlir import ir
+from ....ir.affine import indexing_maps
 from ....ir.build import fusion_barrier
-from ....ir.walk import behind, collect, made_by
-from ....targets.tensors import permuted
+from ....ir.walk import VIEWS, behind, collect, made_by
+from ....targets.tensors import permuted, rewritten
 from ...base import Pass, State, error_at, fail
-from ...core.contractions import ProductAxes, is_product, rewritten
+from ...core.contractions import ProductAxes, is_product
 
 _REASON = "a convolution keeps the order of its axes"
-_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class OrderConvolutionsPass(Pass):
 
     def run(self, module: Any, state: State) -> None:
         found = [(op, axes) for op in collect(module, where=is_product) if (axes := ProductAxes(op)).is_convolution]
-        if collect(module, "hal.executable"):
+        if any(op.operation.name == "hal.executable" for op in module.body.operations):
             text = ("IREE made a convolution of this whose operands have their axes in two orders, which it computes "
                     "wrong on GPUs; give both with their channels last (NHWC, FHWC)")  # fmt: skip
             fail(self.name, [error_at(op, text) for op, axes in found if not axes.in_order])
@@ -52,11 +52,11 @@ def _transposed(value: Any) -> bool:
     """Whether a tensor comes out of a transpose, by itself or with other elementwise work."""
     todo, seen = [value], set()
     while todo:
-        op = made_by(behind(todo.pop(), *_VIEWS), "linalg.transpose", "linalg.generic")
+        op = made_by(behind(todo.pop(), *VIEWS), "linalg.transpose", "linalg.generic")
         if op is None or op in seen:
             continue
         seen.add(op)
-        maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+        maps = indexing_maps(op)
         if maps[-1].n_dims > len(maps[-1].results):  # a sum
             continue
         if any(m != maps[-1] and m.n_dims == len(m.results) for m in maps[:-1]):

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from ....core.mlir import ir
 from ....ir.walk import collect
-from ....targets.tensors import type_of
+from ....targets.tensors import rewritten, type_of
 from ...base import Pass, State
-from ...core.contractions import ProductAxes, is_product, rewritten
+from ...core.contractions import ProductAxes, is_product
 
 _SHORT = ("f16", "bf16")
 

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from ....core.mlir import ir
 from ....ir.build import fusion_barrier
-from ....ir.walk import collect
+from ....ir.walk import VIEWS, collect
 from ...base import Pass, State
 from ...core.contractions import find_contractions
 
 # What IREE looks through when it fuses: results that are the same data, or one element from one.
-_VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.extract_slice")
+_PARTS = (*VIEWS, "tensor.extract_slice")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def _readers(value: Any) -> Iterator[Any]:
         op = use.owner.operation
         if op.name == "linalg.generic":
             yield op
-        if op.name in _VIEWS or (op.name == "linalg.generic" and "reduction" not in _kinds(op)):
+        if op.name in _PARTS or (op.name == "linalg.generic" and "reduction" not in _kinds(op)):
             for result in op.results:
                 yield from _readers(result)
 

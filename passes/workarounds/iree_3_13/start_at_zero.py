@@ -7,10 +7,11 @@ from typing import Any, ClassVar
 
 from ....core.mlir import arith, ir, tensor
 from ....dialect.constants import is_zero_fill
+from ....ir.affine import indexing_maps
 from ....ir.walk import collect
-from ....targets.tensors import filled, generic, sizes_of, type_of
+from ....targets.tensors import filled, generic, rewritten, sizes_of, type_of
 from ...base import Pass, State
-from ...core.contractions import ProductAxes, is_product, rewritten
+from ...core.contractions import is_product
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class StartAtZeroPass(Pass):
             with op.location, ir.InsertionPoint(op):
                 element = type_of(start).element_type
                 zeros = filled(sizes_of(start), element)
-                made = rewritten(op, [*list(op.operands)[:2], zeros], ProductAxes(op).maps)
+                made = rewritten(op, [*list(op.operands)[:2], zeros], indexing_maps(op))
             rank = type_of(start).rank
             add = arith.addf if isinstance(element, ir.FloatType) else arith.addi
             with made.owner.location, ir.InsertionPoint.after(made.owner):

@@ -79,15 +79,21 @@ def _signed_bitfield(value: Any, offset: Any, width: Any) -> Any:
     return np.where((width > 0) & (sign == 1), kept - (1 << width.astype(I64)), kept).astype(I32)
 
 
-def _count_signs(x: Any) -> Any:
-    """Leading bits that equal the sign, from the sign bit on; -1 for 0 and -1."""
-    x = np.asarray(x, I32)
-    y = np.where(x < 0, ~x, x).astype(U32)
-    return np.where(y == 0, -1, _leading_zeros(y)).astype(I32)
+def leading_zeros(a: Any, bits: int = 32) -> Any:
+    """Zeros in front of the first one among `bits`; -1 where there is no one."""
+    a = np.asarray(a).astype(U64)
+    position = np.zeros(a.shape, I64)
+    for step in (32, 16, 8, 4, 2, 1):
+        more = (a >> U64(step)) > 0
+        position = position + np.where(more, step, 0)
+        a = np.where(more, a >> U64(step), a)
+    return np.where(a == 0, -1, bits - 1 - position).astype(I32)
 
 
-def _leading_zeros(y: Any) -> Any:
-    return 31 - np.floor(np.log2(np.maximum(np.asarray(y, F64), 1))).astype(I32)
+def leading_signs(a: Any, bits: int = 32) -> Any:
+    """Leading bits that equal the sign, from the sign bit on; -1 where all do."""
+    a = np.asarray(a).astype(U32 if bits == 32 else U64)
+    return leading_zeros(np.where(a >> a.dtype.type(bits - 1) > 0, ~a, a), bits)
 
 
 def _dot4(a: Any, b: Any, c: Any, a_signed: bool = True, b_signed: bool = True) -> Any:
@@ -160,9 +166,9 @@ LANES: dict[str, tuple[str, str, Function]] = {
         ((np.asarray(a).astype(U64) << U64(32)) | b) >> (np.asarray(c).astype(U64) & U64(31))).astype(U32)),
     "v_alignbyte_b32": ("u32", "u32 u32 u32", lambda a, b, c: (
         ((np.asarray(a).astype(U64) << U64(32)) | b) >> ((np.asarray(c).astype(U64) & U64(3)) << U64(3))).astype(U32)),
-    "v_cls_i32": ("i32", "i32", _count_signs),
-    "v_clz_i32_u32": ("i32", "u32", lambda a: np.where(a == 0, -1, _leading_zeros(a))),
-    "v_ctz_i32_b32": ("i32", "u32", lambda a: np.where(a == 0, -1, 31 - _leading_zeros(np.asarray(a) & (~a + U32(1))))),
+    "v_cls_i32": ("i32", "i32", leading_signs),
+    "v_clz_i32_u32": ("i32", "u32", leading_zeros),
+    "v_ctz_i32_b32": ("i32", "u32", lambda a: np.where(a == 0, -1, 31 - leading_zeros(np.asarray(a) & (~a + U32(1))))),
     "v_bcnt_u32_b32": ("u32", "u32 u32", lambda a, b: b + sum((np.asarray(a) >> U32(i)) & U32(1) for i in range(32))),
     # shifts: the first operand is the distance
     "v_lshlrev_b32": ("u32", "u32 u32", lambda s, a: a << s5(s)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from .decode import VGPR
 from .gang import Gang, register_bits
 from .operands import Builder, Fetch, Operation
 from .shadow import Shadow
+
+_T = TypeVar("_T")
 
 _F16: dict[str, Callable[..., Any]] = {"add": lambda a, b: a + b, "mul": lambda a, b: a * b, "fma": floats.fma16,
         "min": LANES["v_min_f16"][2], "max": LANES["v_max_f16"][2]}  # fmt: skip
@@ -110,22 +112,31 @@ def _halves(b: Builder, kind: str, function: Callable[..., Any]) -> Callable[[Ga
     return run
 
 
+def _word(b: Builder, i: int, select: int, kind: str) -> Fetch:
+    """The word of operand `i`'s pair of registers that bit `i` of `select` names; a constant has one."""
+    number = b.instruction.fields[f"src{i}"]
+    return b.read(number + (select >> i & 1 if number < 128 or number >= VGPR else 0), kind)
+
+
+def _both(b: Builder, low: Callable[[], _T], high: Callable[[], _T]) -> tuple[_T, _T]:
+    """What `low` and `high` make of the operands; the builder learns which of them each word of the result reads."""
+    first = low()
+    uses, b.uses = b.uses, 0
+    second = high()
+    b.halves, b.uses = (uses, b.uses), uses | b.uses
+    return first, second
+
+
 def _pairs(b: Builder, function: Callable[..., Any]) -> Callable[[Gang], Any]:
     """Two f32 in a pair of registers."""
     f = b.instruction.fields
     low, high, negate_low, negate_high = _selects(b)
     n = _count(b, function)
-
-    def operand(i: int, half: int) -> Fetch:
-        number = f[f"src{i}"]
-        if number < 128 or number >= VGPR:
-            number += half
-        return b.read(number, "f32")
-
-    first = [_negated(operand(i, low >> i & 1), negate_low >> i & 1) for i in range(n)]
-    b.halves, b.uses = b.uses, 0
-    second = [_negated(operand(i, high >> i & 1), negate_high >> i & 1) for i in range(n)]
-    b.halves, b.uses = (b.halves, b.uses), b.halves | b.uses
+    first, second = _both(
+        b,
+        lambda: [_negated(_word(b, i, low, "f32"), negate_low >> i & 1) for i in range(n)],
+        lambda: [_negated(_word(b, i, high, "f32"), negate_high >> i & 1) for i in range(n)],
+    )
     to_low, to_high = b.write(f["vdst"], "f32"), b.write(f["vdst"] + 1, "f32")
 
     def run(g: Gang) -> None:
@@ -139,15 +150,7 @@ def _pairs(b: Builder, function: Callable[..., Any]) -> Callable[[Gang], Any]:
 def _move(b: Builder) -> Callable[[Gang], Any]:
     f = b.instruction.fields
     low, *_ = _selects(b)
-
-    def operand(i: int) -> Fetch:
-        number = f[f"src{i}"]
-        return b.read(number + (low >> i & 1 if number < 128 or number >= VGPR else 0), "u32")
-
-    x = operand(0)
-    first, b.uses = b.uses, 0
-    y = operand(1)
-    b.halves, b.uses = (first, b.uses), first | b.uses
+    x, y = _both(b, lambda: _word(b, 0, low, "u32"), lambda: _word(b, 1, low, "u32"))
     to_low, to_high = b.write(f["vdst"], "u32"), b.write(f["vdst"] + 1, "u32")
 
     def run(g: Gang) -> None:

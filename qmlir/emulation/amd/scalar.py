@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..launch import EmulationError
-from .arithmetic import COMPARISONS, LANES
+from .arithmetic import COMPARISONS, LANES, leading_signs, leading_zeros
 from .decode import EXEC, LITERAL, VCC, Instruction
 from .floats import fma32
 from .gang import Array, Gang
@@ -138,30 +138,6 @@ def _first_one(a: Any) -> Any:
     return np.where(a == 0, -1, np.log2(np.maximum(low, U64(1)).astype(np.float64)).astype(I64)).astype(U32)
 
 
-def _leading(bits: int) -> Callable[[Any], Any]:
-    def run(a: Any) -> Any:
-        a = np.asarray(a).astype(U64)
-        position = np.zeros(a.shape, I64)
-        for step in (32, 16, 8, 4, 2, 1):
-            more = (a >> U64(step)) > 0
-            position = position + np.where(more, step, 0)
-            a = np.where(more, a >> U64(step), a)
-        return np.where(a == 0, -1, bits - 1 - position).astype(U32)
-
-    return run
-
-
-def _signs(bits: int) -> Callable[[Any], Any]:
-    """Leading bits that equal the sign, from the sign bit on; -1 where all do."""
-    leading = _leading(bits)
-
-    def run(a: Any) -> Any:
-        a = np.asarray(a)
-        return leading(np.where(a >> a.dtype.type(bits - 1) > 0, ~a, a))
-
-    return run
-
-
 def _ones(a: Any) -> Any:
     a = np.asarray(a)
     return sum((a >> a.dtype.type(i)) & a.dtype.type(1) for i in range(8 * a.dtype.itemsize)).astype(U32)
@@ -175,8 +151,10 @@ ONE: dict[str, tuple[int, int, Callable[[Any], Any], bool]] = {
     "sext_i32_i8": (32, 32, lambda a: np.asarray(a).astype(np.uint8).view(np.int8).astype(U32), False),
     "sext_i32_i16": (32, 32, lambda a: np.asarray(a).astype(np.uint16).view(np.int16).astype(U32), False),
     "ctz_i32_b32": (32, 32, _first_one, False), "ctz_i32_b64": (64, 32, _first_one, False),
-    "clz_i32_u32": (32, 32, _leading(32), False), "clz_i32_u64": (64, 32, _leading(64), False),
-    "cls_i32": (32, 32, _signs(32), False), "cls_i32_i64": (64, 32, _signs(64), False),
+    "clz_i32_u32": (32, 32, lambda a: leading_zeros(a).astype(U32), False),
+    "clz_i32_u64": (64, 32, lambda a: leading_zeros(a, 64).astype(U32), False),
+    "cls_i32": (32, 32, lambda a: leading_signs(a).astype(U32), False),
+    "cls_i32_i64": (64, 32, lambda a: leading_signs(a, 64).astype(U32), False),
     "bcnt1_i32_b32": (32, 32, _ones, True), "bcnt1_i32_b64": (64, 32, _ones, True),
 }  # fmt: skip
 _FLOAT: dict[str, Callable[..., Any]] = {  # gfx11.5 and gfx12 have scalar floats

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...core.mlir import arith, ir, linalg
 from ...dialect.constants import is_zero_fill
+from ...ir.affine import indexing_maps
 from ..strategy import Contraction
 from ..tensors import (
     elementwise,
@@ -46,7 +47,7 @@ def _add_init(value: Any, init: Any) -> Any:
 
 def matmul_in_f16(op: Any, c: Contraction, cut: Split, dim: int) -> tuple[Any, Any]:
     """The i32 result of a matmul-like op computed in f16, and the f16 contraction's op."""
-    maps = [attribute.value for attribute in linalg.get_indexing_maps(op)]
+    maps = indexing_maps(op)
     kinds = ["reduction" if role == "k" else "parallel" for role in c.roles]
     operands = [op.operands[0], op.operands[1]]
     init = op.operands[2]
