@@ -343,6 +343,25 @@ def test_dpp(control: int, wanted: Any) -> None:
     np.testing.assert_array_equal(dpp_lanes(control, 64), [wanted(n) for n in range(64)])
 
 
+@pytest.mark.parametrize("machine", ["gfx1100", "gfx1201"])
+@pytest.mark.parametrize(("source", "inactive"), [(0xE9, False), (0xEA, True)])
+def test_dpp_of_eight_lanes(machine: str, source: int, inactive: bool) -> None:
+    """Each lane of eight names the one that it reads; 0 of one that is not active, unless the operand says otherwise
+    (RDNA 3 and 4 ISA guides, "DPP8")."""
+    order = [3, 0, 7, 7, 1, 5, 2, 6]
+    move = 0x3F << 25 | 1 << 17 | 1 << 9 | source  # v_mov_b32 v1
+    lanes = 2 | sum(lane << 8 + 3 * i for i, lane in enumerate(order))  # of v2
+    g = gang(32)
+    values = np.arange(100, 132)
+    g.u32[1, 0], g.u32[2, 0] = 0, values
+    on = np.arange(32) != 5
+    g.set_exec(on[None])
+    operation_of(machine, move.to_bytes(4, "little") + lanes.to_bytes(4, "little"), 32).run(g)
+    read = np.arange(32) // 8 * 8 + np.tile(order, 4)
+    want = np.where(on, np.where(on[read] | inactive, values[read], 0), 0)
+    np.testing.assert_array_equal(g.u32[1, 0], want)
+
+
 def test_swizzle() -> None:
     np.testing.assert_array_equal(swizzle_lanes(0x041F, 64), np.arange(64) ^ 1)
     np.testing.assert_array_equal(swizzle_lanes(0x8000 | 0b00011011, 64), np.arange(64) ^ 3)

@@ -122,11 +122,116 @@ def test_the_order_of_a_warpgroups_products(seed: int | None) -> None:
             device.launch(WARPGROUP.replace(line, "", 1), *at, threads=128, shared=WARPGROUP_SHARED, seed=seed)
 
 
-def test_barriers_in_memory_are_refused_by_name() -> None:
-    """No kernel of ours or IREE's has one: a program with them is not executed as if they were not there."""
-    text = kernel("mov.u32 %r1, smem;\nmbarrier.init.shared.b64 [%r1], 1;", 0, 32)
-    with pytest.raises(qmlir.EmulationError, match="mbarrier"):
-        Device().launch(text, shared=64)
+# EXCHANGE with a barrier in shared memory, behind the values: thread 0 makes it, all arrive, all wait.
+WITH_MBARRIER = EXCHANGE.replace(
+    "st.shared.b32 [%r7], %r4;\nbar.sync 0;",
+    """
+setp.eq.u32 %p1, %r1, 0;
+@%p1 mbarrier.init.shared.b64 [%r5+256], 64;
+bar.sync 0;
+st.shared.b32 [%r7], %r4;
+mbarrier.arrive.shared.b64 %d7, [%r5+256];
+wait:
+mbarrier.try_wait.shared.b64 %p2, [%r5+256], %d7;
+@!%p2 bra wait;
+""",
+)
+ROUND = "mbarrier.arrive.shared.b64 %d7, [%r5+256];\nwait:"
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("", ""),
+        # By the parity of the phase; a first phase in front; without an answer; fewer threads from the second phase on.
+        ("try_wait.shared.b64 %p2, [%r5+256], %d7", "test_wait.parity.shared.b64 %p2, [%r5+256], 0"),
+        (ROUND, "mbarrier.arrive.shared.b64 _, [%r5+256];\nfirst:\nmbarrier.try_wait.parity.shared.b64 %p2, [%r5+256], 0;\n@!%p2 bra first;\n" + ROUND),
+        (ROUND, "setp.ge.u32 %p3, %r1, 32;\n@%p3 mbarrier.arrive_drop.shared.b64 %d7, [%r5+256];\n@!%p3 mbarrier.arrive.shared.b64 %d7, [%r5+256];\nwait:"),
+        ("try_wait.shared.b64 %p2, [%r5+256], %d7;", "try_wait.shared.b64 %p2, [%r5+256], %d7;\nmbarrier.pending_count.b64 %r40, %d7;\nadd.u32 %r40, %r40, 0;"),
+    ],
+)  # fmt: skip
+def test_barriers_in_shared_memory(old: str, new: str, seed: int | None) -> None:
+    assert not old or WITH_MBARRIER.count(old) == 1
+    through_mbarrier(WITH_MBARRIER.replace(old, new) if old else WITH_MBARRIER, seed)
+
+
+def through_mbarrier(text: str, seed: int | None = None) -> None:
+    device = Device()
+    source = device.buffer(np.arange(64 * BLOCKS, dtype=np.int32))
+    target = device.buffer(np.zeros(64 * BLOCKS, np.int32), written=False)
+    device.launch(text, source, target, threads=64, blocks=BLOCKS, shared=SHARED + 8, seed=seed)
+    assert (device.read(target, np.zeros(64 * BLOCKS, np.int32)) == np.arange(64 * BLOCKS) + 1).all()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("@!%p2 bra wait;", "", "another warp may still write it|nobody has written it"),
+        ("mbarrier.arrive.shared", "mbarrier.arrive.relaxed.cta.shared", "another warp may still write it"),
+        ("try_wait.shared", "try_wait.relaxed.cta.shared", "another warp may still write it"),
+        ("[%r5+256], 64;", "[%r5+256], 63;", "deadlock: 1 threads of block . wait at the mbarrier at byte 256|another warp may still write it"),
+        ("[%r5+256], 64;", "[%r5+256], 65;", r"deadlock: 64 threads of block 0 wait at the mbarrier at byte 256 \(line \[30\]\), the others have ended"),
+        ("mbarrier.arrive.shared.b64 %d7, [%r5+256];", "mbarrier.arrive.shared.b64 %d7, [%r5+256], 65;", "65 threads arrive at an mbarrier whose phase lacks 64"),
+        ("[%r5+256], 64;", "[%r5+256], 0;", "an mbarrier of 0 arrivals"),
+        ("[%r5+256], 64;\nbar.sync 0;", "[%r5+256], 64;", "no barrier orders them|nobody has written it"),
+        ("@%p1 mbarrier.init.shared.b64 [%r5+256], 64;", "@%p1 st.shared.b64 [%r5+256], 0;", "byte 256 of shared memory is no mbarrier: nobody has initialised it"),
+        ("mbarrier.arrive.shared.b64 %d7,", "mbarrier.arrive.noComplete.shared.b64 %d7,", "noComplete ends the phase"),
+        ("mbarrier.arrive.shared.b64 %d7,", "mbarrier.arrive.expect_tx.shared.b64 %d7,", "is not interpreted"),
+    ],
+)  # fmt: skip
+def test_broken_barriers_in_shared_memory_are_found(old: str, new: str, message: str) -> None:
+    assert WITH_MBARRIER.count(old) == 1
+    with pytest.raises(qmlir.EmulationError, match=message):
+        through_mbarrier(WITH_MBARRIER.replace(old, new))
+
+
+# out[i] = in[i ^ 32]: copies that a barrier in shared memory tracks.
+TRACKED = kernel(
+    """
+mov.u32 %r1, %tid.x;
+mov.u32 %r5, smem;
+shl.b32 %r6, %r1, 2;
+cvt.u64.u32 %d3, %r6;
+add.u64 %d4, %d1, %d3;
+add.u64 %d6, %d2, %d3;
+add.u32 %r7, %r5, %r6;
+xor.b32 %r8, %r6, 128;
+add.u32 %r9, %r5, %r8;
+setp.eq.u32 %p1, %r1, 0;
+@%p1 mbarrier.init.shared.b64 [%r5+256], 64;
+bar.sync 0;
+cp.async.ca.shared.global [%r7], [%d4], 4;
+cp.async.mbarrier.arrive.noinc.shared.b64 [%r5+256];
+wait:
+mbarrier.try_wait.parity.shared.b64 %p2, [%r5+256], 0;
+@!%p2 bra wait;
+ld.shared.b32 %r10, [%r9];
+st.global.b32 [%d6], %r10;
+""",
+    2,
+    64,
+)
+
+
+def tracked(text: str, seed: int | None = None) -> None:
+    device = Device()
+    source = device.buffer(np.arange(64, dtype=np.int32))
+    target = device.buffer(np.zeros(64, np.int32), written=False)
+    device.launch(text, source, target, threads=64, shared=SHARED + 8, seed=seed)
+    assert (device.read(target, np.zeros(64, np.int32)) == (np.arange(64) ^ 32)).all()
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+def test_copies_that_a_barrier_in_shared_memory_tracks(seed: int | None) -> None:
+    tracked(TRACKED, seed)
+    arrives = "cp.async.mbarrier.arrive.shared.b64 [%r5+256];\nmbarrier.arrive.shared.b64 _, [%r5+256];"
+    tracked(TRACKED.replace("cp.async.mbarrier.arrive.noinc.shared.b64 [%r5+256];", arrives), seed)
+    with pytest.raises(qmlir.EmulationError, match=r"a copy to it is still on its way|nobody has written it"):
+        tracked(TRACKED.replace("@!%p2 bra wait;", ""), seed)
+    untracked = "mbarrier.arrive.shared.b64 _, [%r5+256];"
+    with pytest.raises(qmlir.EmulationError, match=r"a copy to it is still on its way|nobody has written it"):
+        tracked(TRACKED.replace("cp.async.mbarrier.arrive.noinc.shared.b64 [%r5+256];", untracked), seed)
 
 
 @pytest.mark.parametrize(

@@ -126,9 +126,14 @@ def decode(data: bytes, address: int, machine: str) -> Instruction:
     size = found.size()
     if kind.startswith("VOP3P") and kind.endswith("X2"):
         fields |= {"neg": fields["blgp"]}
+    if family(machine) != "cdna" and kind.startswith("VOP") and fields.get("src0") in _EIGHT_LANES:
+        word = int.from_bytes(data[size : size + 4], "little")  # tinygrad stops in front of it
+        fields |= {"vsrc0": VGPR + (word & 255), "lanes": word >> 8, "fi": int(fields["src0"] == _EIGHT_LANES[1])}
+        kind, size = f"{kind}_DPP8", size + 4
     return Instruction(name, kind, address, size, fields, regs, fields.get("literal", 0) or 0)
 
 
+_EIGHT_LANES = (0xE9, 0xEA)  # in the place of an operand: a word with the lanes follows; the second reads inactive ones
 _LD_SCALE = b"\xac\xd3"  # the first half of a matrix instruction with scales
 # Numbers that later chips of the family, whose tables these are, gave to other instructions (MI200 ISA guide, VOP2).
 _GFX90A = {"v_dot2c_f32_bf16": "v_mac_f32", "v_fmamk_f32": "v_madmk_f32", "v_fmaak_f32": "v_madak_f32"}

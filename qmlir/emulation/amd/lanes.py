@@ -54,8 +54,7 @@ def _source_lanes(b: Builder) -> Array:
     f = b.instruction.fields
     if "DPP8" in b.instruction.form:
         lane = np.arange(b.lanes)
-        word = sum((f.get(f"sel{i}", f.get(f"lane_sel{i}", 0)) & 7) << 3 * i for i in range(8))
-        return (lane & ~7) + (word >> (3 * (lane & 7)) & 7)
+        return (lane & ~7) + (f["lanes"] >> (3 * (lane & 7)) & 7)
     return dpp_lanes(f["dpp"], b.lanes)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 # The others fill `HANDLERS`.
 from ..launch import Counts, Progress
-from . import arithmetic, matrix, movement, synchronisation, warps  # noqa: F401
+from . import arithmetic, matrix, mbarrier, movement, synchronisation, warps  # noqa: F401
 from .machine import WARP, Machine, Report, re_uses
 from .memory import GlobalMemory
 from .ordering import Order

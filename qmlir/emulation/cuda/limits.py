@@ -25,6 +25,8 @@ _SINCE: tuple[tuple[str, tuple[str, ...], int, bool], ...] = (
     ("fence", ("proxy",), 90, False),
     ("cp", ("bulk",), 90, False),
     ("cp", ("async",), 80, False),
+    ("mbarrier", ("try_wait",), 90, False),
+    ("mbarrier", (), 80, False),
     ("redux", (), 80, False),
     ("mma", ("e4m3",), 89, False),
     ("mma", ("e5m2",), 89, False),

@@ -8,12 +8,12 @@ is in `arithmetic`, `movement`, `matrix`, `warps` and `synchronisation`, which f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..launch import Counts, Progress
+from .barriers import Barrier, Copies, MemoryBarrier, Parked
 from .formats import DTYPES, PACKED, Array, unsigned
 from .memory import SHARED_START, Fault, GlobalMemory, Place, SharedMemory
 from .ordering import Access, Order
@@ -46,22 +46,6 @@ def instruction(*names: str) -> Callable[[Handler], Handler]:
 
 
 @dataclass
-class Parked:
-    """Threads that wait at a barrier, and where they go on."""
-
-    pc: int
-    threads: Array
-
-
-@dataclass
-class Barrier:
-    """One of a block's sixteen barriers: who has come, and how many must."""
-
-    arrived: int = 0
-    parked: list[Parked] = field(default_factory=list)
-
-
-@dataclass
 class Product:
     """A `wgmma` on its way: accumulators that it owns, shared memory that it reads."""
 
@@ -69,16 +53,6 @@ class Product:
     registers: frozenset[str]
     reads: list[Array]
     group: int
-
-
-@dataclass
-class Copies:
-    """The asynchronous copies of one instruction: who issued them, in which of its groups, and what lands where."""
-
-    threads: Array
-    groups: Array
-    at: Place
-    values: Array
 
 
 @dataclass(frozen=True)
@@ -163,7 +137,7 @@ class Machine:
             name: np.full(self.threads // WARP // 4 + 1, -1, np.int64) for name in _of_products(entry)
         }
         self.barriers: dict[tuple[int, int], Barrier] = {}
-        self.mbarriers: dict[tuple[int, int], Any] = {}
+        self.mbarriers: dict[tuple[int, int], MemoryBarrier] = {}  # by workgroup and offset
         self.executed: dict[str, int] = {}
         self.clock = 0
         first = self.alive.copy()
@@ -366,20 +340,26 @@ class Machine:
                     self.fragments[pc] = self.gathering.pop(pc)
                     self.forced = True
                 self._fragment()
-        if self.barriers:
-            (block, number), barrier = next(iter(self.barriers.items()))
-            waiting = sum(int(p.threads.sum()) for p in barrier.parked)
-            where = sorted({self.entry.instructions[p.pc - 1].line for p in barrier.parked})
-            raise PtxError(
-                f"deadlock: {waiting} threads of block {block} wait at barrier {number} (line {where}), the others "
-                "have ended or wait elsewhere"
-            )
+        for (block, number), barrier in self.barriers.items():
+            self._deadlock(block, f"barrier {number}", barrier.parked, 1)
+        for (block, offset), memory_barrier in self.mbarriers.items():
+            if memory_barrier.parked:
+                self._deadlock(block, f"the mbarrier at byte {offset}", memory_barrier.parked, 0)
         texts = {i.line: f"{i.line}: {i.text}" for i in self.entry.instructions}
         return Report(
             self.executed,
             {texts[line]: n for line, n in self.shared.conflicts.items()},
             {texts[line]: n for line, n in self.shared.passes.items()},
             self._counted(),
+        )
+
+    def _deadlock(self, block: int, what: str, parked: list[Parked], behind: int) -> None:
+        """Raises PtxError; they go on so many instructions `behind` the one at which they wait."""
+        waiting = sum(int(p.threads.sum()) for p in parked)
+        where = sorted({self.entry.instructions[p.pc - behind].line for p in parked})
+        raise PtxError(
+            f"deadlock: {waiting} threads of block {block} wait at {what} (line {where}), the others "
+            "have ended or wait elsewhere"
         )
 
     def _counted(self) -> Counts:
@@ -590,15 +570,17 @@ class Machine:
 
     def _release(self, block: int, number: int) -> None:
         barrier = self.barriers.pop((block, number))
-        came = np.zeros(self.threads, np.bool_)
-        for parked in barrier.parked:
-            came |= parked.threads
+        self.resume(barrier.parked)
+        warps = np.unique(self.warp_of[np.logical_or.reduce([p.threads for p in barrier.parked])])
+        self.order.join(block + self.first_block, warps)
+        self.shared.clocks.join(block, warps)
+
+    def resume(self, waiting: Iterable[Parked]) -> None:
+        """Those that waited go on; the others had only arrived."""
+        for parked in waiting:
             if parked.pc >= 0:
                 other = self.fragments.get(parked.pc)
                 self.fragments[parked.pc] = parked.threads if other is None else other | parked.threads
-        warps = np.unique(self.warp_of[came])
-        self.order.join(block + self.first_block, warps)
-        self.shared.clocks.join(block, warps)
 
     def _released_by_exit(self, gone: Array) -> None:
         """A barrier that all threads of a block must come to does not wait for those that have ended."""

@@ -385,14 +385,21 @@ class SharedMemory:
     def send(self, at: Place, width: int) -> None:
         """A copy to these places starts."""
         self.check_write(at, width)
-        self.arriving[self._granules(at, width)] = True
+        self.send_on(at, width)
         self.poke(at, np.full((at.block.size, width), 0xEE, np.uint8))  # whoever looks too early gets this
+
+    def send_on(self, at: Place, width: int) -> None:
+        """A copy to these places is on its way."""
+        self.arriving[self._granules(at, width)] = True
+
+    def land(self, at: Place, width: int) -> None:
+        """It is no longer."""
+        self.arriving[self._granules(at, width)] = False
 
     def arrive(self, at: Place, values: Array) -> None:
         """A copy has ended: its issuer sees it, others after a barrier."""
-        index = self._granules(at, values.shape[1])
-        self.arriving[index] = False
-        self._written(index, at)
+        self.land(at, values.shape[1])
+        self._written(self._granules(at, values.shape[1]), at)
         self.poke(at, values)
 
     def start_reading(self, at: Place, width: int) -> Array:

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from .barriers import Copies
 from .formats import DTYPES, Array, unsigned
-from .machine import WARP, Copies, Machine, Mask, instruction
+from .machine import WARP, Machine, Mask, instruction
+from .mbarrier import track_copies
 from .memory import LOCAL_WINDOW, SHARED_WINDOW, Fault
 from .text import Address, Instruction, PtxError, Symbol, width_of
 
@@ -186,6 +188,8 @@ def _cp(m: Machine, ins: Instruction, mask: Mask) -> None:
         _wait(m, mask, int(m.read(ins.operands[0], "u32")[0]))
     elif ins.modifiers[:2] == ("async", "wait_all"):
         _wait(m, mask, -1)
+    elif ins.modifiers[:3] == ("async", "mbarrier", "arrive"):
+        track_copies(m, ins, mask)
     elif ins.modifiers[0] == "async" and ins.modifiers[1] in ("ca", "cg"):
         _copy(m, ins, mask)
     else:
@@ -230,11 +234,10 @@ def _wait(m: Machine, mask: Mask, pending: int) -> None:
         if pending >= 0:
             done = done & (c.groups < m.committed[c.threads] - pending)
         if done.any():
-            m.shared.arrive(m.place(c.threads[done], c.at.offset[done]), c.values[done])
+            landed = c.part(done)
+            m.shared.arrive(landed.at, landed.values)
         if not done.all():
-            rest = ~done
-            kept.append(Copies(c.threads[rest], c.groups[rest], m.place(c.threads[rest], c.at.offset[rest]),
-                               c.values[rest]))  # fmt: skip
+            kept.append(c.part(~done))
     m.copies = kept
 
 

@@ -105,10 +105,18 @@ class Order:
         """A barrier: each of these warps knows what any of them knew."""
         together: Times = {}
         for warp in warps.tolist():
-            _merged(together, self.known.get((block, warp), {}))
+            self.tell(block, warp, together)
         if together:
             for warp in warps.tolist():
-                self.known[block, warp] = {b: t.copy() for b, t in together.items()}
+                self.learn(block, warp, together)
+
+    def tell(self, block: int, warp: int, into: Times) -> None:
+        """What a warp knows of other workgroups, added to what is known."""
+        _merged(into, self.known.get((block, warp), {}))
+
+    def learn(self, block: int, warp: int, times: Times) -> None:
+        """A warp knows this of other workgroups too."""
+        _merged(self.known.setdefault((block, warp), {}), times)
 
     def _knowledge(self, at: Access, block: int, warp: int) -> Times:
         mine = {block: at.clocks.time[block - at.first, warp].copy()}

@@ -90,7 +90,10 @@ class Instruction:
 
     def __post_init__(self) -> None:
         self.registers = frozenset(_registers(self.operands))
-        results = 0 if self.opcode in _WITHOUT_RESULT else 1 + ("|" in self.text.partition(",")[0])
+        without = self.opcode in _WITHOUT_RESULT or (
+            self.opcode == "mbarrier" and isinstance(self.operands[0], Address)
+        )
+        results = 0 if without else 1 + ("|" in self.text.partition(",")[0])
         if self.opcode == "wgmma" and "mma_async" in self.modifiers:
             results = 1
         self.sources = tuple(dict.fromkeys(_registers(self.operands[results:])))
@@ -166,8 +169,8 @@ _WITHOUT_RESULT = frozenset(
 )  # fmt: skip
 _KINDS = {
     "mma": "matrix", "wgmma": "matrix", "ldmatrix": "shared", "stmatrix": "shared", "bra": "branch", "ret": "branch",
-    "exit": "branch", "bar": "wait", "barrier": "wait", "fence": "wait", "membar": "wait", "nanosleep": "wait",
-    "cp": "memory", "prefetch": "memory", "prefetchu": "memory",
+    "exit": "branch", "bar": "wait", "barrier": "wait", "mbarrier": "wait", "fence": "wait", "membar": "wait",
+    "nanosleep": "wait", "cp": "memory", "prefetch": "memory", "prefetchu": "memory",
 }  # fmt: skip
 
 
