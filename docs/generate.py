@@ -97,7 +97,8 @@ Sizes are those of one layer (M = 128, N = 256, K = 512; images of 16 x 16 x 64)
 constants. Where "executed" stands in a cell, the program was also executed on an [emulated device](emulation.md), and
 its results compared with qmlir.reference: integers exactly, floats within their tolerance. A program for CUDA that is
 another target's but for what names the target (the same host code, launches and PTX) counts as executed where that one
-was. `python test/emulation/run.py` does so and writes `test/emulation/results.json`. What the other cells show is
+was. `python test/emulation/run.py` does so and writes `test/emulation/results.json`, each result with a digest of the
+program; a program that has changed since is executed again. What the other cells show is
 compiled code. Numerics are tested on the CPU and on lavapipe.
 
 * On NVIDIA through CUDA, products of integer codes are kernels of ours (kernels.md): IREE {iree} has no int8
@@ -142,18 +143,24 @@ def cell_text(cell: dict[str, Any], notes: list[str], executed: str = "") -> str
     return f"{name}{kernels}{slow}"
 
 
-def levels(rows: dict[str, dict[str, dict[str, Any]]], executed: dict[str, dict[str, str]]) -> str:
+def _ran(row: dict[str, dict[str, str]], target: str) -> str:
+    """What came of a row on a target's emulated device."""
+    return row.get(target, {}).get("result", "")
+
+
+def levels(rows: dict[str, dict[str, dict[str, Any]]], executed: dict[str, dict[str, dict[str, str]]]) -> str:
     """How far each target is checked, as a table."""
     lines = ["\n| target | level | rows executed |\n|---|---|---|"]
     lines += ["| cpu, vulkan:lavapipe | runs on hardware: the tests' own CPU | |"]
     for target in next(iter(rows.values())):
         compiled = [name for name, row in rows.items() if row[target]["status"] == "compiled"]
-        done = [name for name in compiled if executed.get(name, {}).get(target, "").startswith("executed")]
+        done = [name for name in compiled if _ran(executed.get(name, {}), target).startswith("executed")]
         level = "executed in an emulator" if done else "compiled"
         lines.append(f"| {target} | {level} | {f'{len(done)} of {len(compiled)}' if done else ''} |")
     others: dict[str, list[str]] = {}  # that have no column of their own
     for row in executed.values():
-        for target, found in row.items():
+        for target in row:
+            found = _ran(row, target)
             if target not in next(iter(rows.values())) and found.startswith("executed"):
                 others.setdefault(target, []).append(found)
     for target, results in sorted(others.items()):
@@ -168,7 +175,7 @@ def support_page() -> str:
     rows: dict[str, dict[str, dict[str, Any]]] = json.loads(MATRIX.read_text())
     targets = list(next(iter(rows.values())))
     notes: list[str] = []
-    executed: dict[str, dict[str, str]] = json.loads(EXECUTED.read_text()) if EXECUTED.exists() else {}
+    executed: dict[str, dict[str, dict[str, str]]] = json.loads(EXECUTED.read_text()) if EXECUTED.exists() else {}
     parts = [SUPPORT.format(iree=version("iree-base-compiler")), levels(rows, executed)]
     operation = ""
     for name, row in rows.items():
@@ -178,7 +185,7 @@ def support_page() -> str:
             title = "Programs of several operations" if op == "program" else f"`{op}`"
             parts.append(f"\n## {title}\n\n| scheme | {' | '.join(targets)} |\n|{'---|' * (len(targets) + 1)}")
         ran = executed.get(name, {})
-        parts.append(f"| {scheme} | {' | '.join(cell_text(row[t], notes, ran.get(t, '')) for t in targets)} |")
+        parts.append(f"| {scheme} | {' | '.join(cell_text(row[t], notes, _ran(ran, t)) for t in targets)} |")
     if notes:
         parts.append("\n## Notes\n")
         parts += [f"{i}. " + "\n   ".join(text.splitlines()) for i, text in enumerate(notes, 1)]

@@ -176,13 +176,26 @@ def test_targets_that_are_not_emulated(target: str, message: str) -> None:
 
 def test_the_program_of_another_target_is_known() -> None:
     """Which rows of the support matrix need no execution of their own: sm_86 gets sm_80's code, sm_90a its own."""
-    from emulation.run import program_of
+    from emulation.run import compiled, digest
     from support import forms
 
     form = forms.Form("scaled_matmul", "small", lambda d: {
         "lhs": TensorSpec((4, 64), "i8"), "rhs": d.codes("i8", 32, 64), "rhs_transposed": True,
         "out_dtype": "i32"})  # fmt: skip
-    host, *kernels = program_of(form, "cuda:sm_80")
-    assert len(kernels) == 1
-    assert program_of(form, "cuda:sm_86") == (host, *kernels)
-    assert program_of(form, "cuda:sm_90a") != (host, *kernels)
+    found = {t: digest(compiled(form, t)) for t in ("cuda:sm_80", "cuda:sm_86", "cuda:sm_90a", "rocm:gfx942")}
+    assert found["cuda:sm_80"] == found["cuda:sm_86"]
+    assert len(set(found.values())) == 3
+    assert digest(compiled(form, "rocm:gfx942")) == found["rocm:gfx942"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_was_executed_is_what_is_compiled(target: str) -> None:
+    """Where it is not: python test/emulation/run.py"""
+    from emulation.run import compiled, digest, read
+    from support.forms import FORMS
+
+    forms = FORMS[TARGETS.index(target) :: 20]
+    assert {f.name: digest(compiled(f, target)) for f in forms} == {
+        f.name: read()[f.name][target]["program"] for f in forms
+    }
