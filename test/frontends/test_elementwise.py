@@ -59,6 +59,11 @@ def softplus(x: Array) -> Any:
     return np.logaddexp(0, x)
 
 
+def floor_divide(x: Any, y: Any) -> Any:
+    """numpy's own of f32: the quotient of float64 is another one."""
+    return np.floor_divide(np.asarray(x, np.float32), np.asarray(y, np.float32)).astype(np.float64)
+
+
 def gelu_tanh(x: Array) -> Any:
     return x * special.expit(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
 
@@ -84,6 +89,10 @@ FUNCTIONS = {
     "exp": Function(np.exp, torch.exp, ("Exp", {})),
     "exp2": Function(np.exp2, torch.exp2),
     "expm1": Function(np.expm1, torch.expm1),
+    "fmod": Function(lambda x: np.fmod(x, C), lambda x: torch.fmod(x, torch.full_like(x, C)), bound=0),
+    "fmod by": Function(lambda x: np.fmod(C, x), lambda x: torch.fmod(torch.full_like(x, C), x), bound=0),
+    "floor_divide": Function(lambda x: floor_divide(x, C), lambda x: x // C, bound=0),
+    "floor_divide by": Function(lambda x: floor_divide(C, x), lambda x: torch.full_like(x, C) // x, bound=0),
     "gelu": Function(lambda x: x * special.ndtr(x), F.gelu, ("Gelu", {}), floor=1e-7),
     "gelu_tanh": Function(gelu_tanh, lambda x: F.gelu(x, approximate="tanh"), ("Gelu", {"approximate": "tanh"}),
                           floor=2e-7, within=1e6),
@@ -206,7 +215,7 @@ def test_onnx(names: list[str]) -> None:
 
 # All of them on lavapipe are in the slow tier.
 def test_some_on_vulkan(lavapipe: str) -> None:
-    check_torch(["atan", "erfc", "exp", "log10", "log1p", "power 2.5", "sin", "sinh"], lavapipe)
+    check_torch(["atan", "erfc", "exp", "fmod", "log10", "log1p", "power 2.5", "sin", "sinh"], lavapipe)
 
 
 @pytest.mark.slow
@@ -230,6 +239,21 @@ def test_short_floats(dtype: Any) -> None:
     for got, f in zip(results, functions, strict=True):
         tolerance = 1e-3 if dtype == torch.float16 else 8e-3
         np.testing.assert_allclose(got.double().numpy(), f(x.double()).numpy(), rtol=tolerance, atol=1e-7)
+
+
+@pytest.mark.parametrize("target", ["cpu", "vulkan:lavapipe"])
+def test_mod_of_onnx(target: str, lavapipe: str) -> None:
+    """Of all bits that a float has, and of quotients that are whole numbers."""
+    rng = np.random.default_rng(1)
+    x, y = rng.integers(0, 1 << 32, (2, 4096), np.uint64).astype(np.uint32).view(np.float32)
+    y[:2048] = rng.integers(1, 100, 2048)
+    x[:1024], x[1024:2048] = rng.integers(0, 10**6, 1024), y[1024:2048] * rng.integers(1, 1000, 1024)
+    described = [helper.make_tensor_value_info(n, TensorProto.FLOAT, x.shape) for n in "xyr"]
+    graph = helper.make_graph([helper.make_node("Mod", ["x", "y"], ["r"], fmod=1)], "mod", described[:2], described[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=11)
+    got = opened(qmlir.compile(model, target=target)).main(x, y)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(got, np.fmod(x, y))
 
 
 def test_log10_of_float64() -> None:

@@ -1,5 +1,5 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-expand-functions | filecheck %s
-// RUN: qmlir-opt %s --pass-pipeline='qmlir-expand-functions{keep=log10 exp=true}' | filecheck %s --check-prefix=KEPT
+// RUN: qmlir-opt %s --pass-pipeline='qmlir-expand-functions{keep=log10|remf exp=true}' | filecheck %s --check-prefix=KEPT
 
 #map = affine_map<(i) -> (i)>
 
@@ -76,4 +76,22 @@ func.func @square(%x: tensor<64xf32>) -> tensor<64xf32> {
     linalg.yield %1 : f32
   } -> tensor<64xf32>
   return %0 : tensor<64xf32>
+}
+
+// The remainder by integers alone: no float decides about a digit, and none is left that a device rounds its own way.
+// CHECK-LABEL: func.func @remainder(
+// CHECK-NOT: arith.remf
+// CHECK-COUNT-40: arith.muli
+// CHECK-NOT: arith.muli
+// KEPT-LABEL: func.func @remainder(
+// KEPT: arith.remf
+func.func @remainder(%x: tensor<64xf16>, %y: tensor<64xf16>) -> tensor<64xf16> {
+  %e = tensor.empty() : tensor<64xf16>
+  %0 = linalg.generic {indexing_maps = [#map, #map, #map], iterator_types = ["parallel"]}
+      ins(%x, %y : tensor<64xf16>, tensor<64xf16>) outs(%e : tensor<64xf16>) {
+  ^bb0(%a: f16, %b: f16, %c: f16):
+    %1 = arith.remf %a, %b : f16
+    linalg.yield %1 : f16
+  } -> tensor<64xf16>
+  return %0 : tensor<64xf16>
 }

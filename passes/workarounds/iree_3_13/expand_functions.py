@@ -21,9 +21,10 @@ class ExpandFunctionsPass(Pass):
 
     What IREE 3.13 and MLIR expand these to is wrong by far more than a rounding, or does not compile: `sinh` and
     `asinh` near 0 and `atanh` lose all digits, `asinh` and `acosh` are infinite from 2e19, `sin` and `cos` are infinite
-    for large numbers, `atan` is off by 4e-6, `powf` by 1e-5, and `log10` on CPUs is a call of a library that nothing
-    links. The formulas here are within 1e-6 of the result (test/numerics/test_elementwise.py). Two compositions are
-    found as well, across ops: `exp(x) - 1` is `expm1`, `1 - erf(x)` is `erfc`.
+    for large numbers, `atan` is off by 4e-6, `powf` by 1e-5, `remf` on Vulkan by a whole divisor, and `log10` on CPUs
+    is a call of a library that nothing links. The formulas here are within 1e-6 of the result, and `remf` is exact
+    (test/frontends/test_elementwise.py). Two compositions are found as well, across ops: `exp(x) - 1` is `expm1`,
+    `1 - erf(x)` is `erfc`.
 
     No formula has a branch either, which the functions of AMD's and NVIDIA's libraries have: a tile of a product is
     padded with values that are undefined, a branch on one of them is, and LLVM drops the whole kernel (`tanh` of a
@@ -41,11 +42,11 @@ class ExpandFunctionsPass(Pass):
     exp: bool = False
 
     def run(self, module: Any, state: State) -> None:
-        kept = {f"math.{name}" for name in self.keep.split("|")}
+        kept = self.keep.split("|")
         for op in collect(module, "arith.subf", where=_in_linalg):
             _compose(op)
         for op in collect(module, *FUNCTIONS, where=_in_linalg):
-            if op.name not in kept:
+            if op.name.partition(".")[2] not in kept:
                 _replace(op, FUNCTIONS[op.name])
         if self.exp:
             for op in collect(module, "math.exp", where=_in_linalg):
@@ -521,6 +522,53 @@ def arccosine(x: Any) -> Any:
     return _select(large, _select(left, _sub(_c(numbers.pi), double), double), near)
 
 
+# -------------------------------------------------------------------------------------------------- remainder
+
+
+def remainder(x: Any, y: Any) -> Any:
+    """C's fmod (C11, F.10.7.1) by long division of the mantissas, seven bits a step: integers, and exact.
+    Floats only guess a digit, which may be off by one. IREE has no division of integers for one element a thread."""
+    size_x, size_y = (arith.andi(_bits(v), _i(0x7FFFFFFF)) for v in (x, y))
+    (exponent_x, rest), (exponent_y, divisor) = _parts(size_x), _parts(size_y)
+    f32, zero = ir.F32Type.get(), _i(0)
+    reciprocal = _div(_c(1.0), arith.sitofp(f32, divisor))
+
+    def reduced(rest: Any) -> Any:
+        """Of a rest in [-divisor, 2 divisor)."""
+        rest = _select(arith.cmpi(arith.CmpIPredicate.slt, rest, zero), arith.addi(rest, divisor), rest)
+        return _select(arith.cmpi(arith.CmpIPredicate.sge, rest, divisor), arith.subi(rest, divisor), rest)
+
+    rest, left = reduced(rest), arith.subi(exponent_x, exponent_y)
+    for _ in range(-(-(254 + 22) // 7)):
+        step = arith.minsi(arith.maxsi(left, zero), _i(7))
+        rest, left = arith.shli(rest, step), arith.subi(left, step)
+        digit = arith.fptosi(_i32(), _mul(arith.sitofp(f32, rest), reciprocal))
+        rest = reduced(arith.subi(rest, arith.muli(digit, divisor)))
+    # rest * 2^(exponent_y - 150), by its bits
+    near = _bits(arith.sitofp(f32, rest))
+    scale = arith.subi(exponent_y, _i(150))
+    normal = arith.cmpi(arith.CmpIPredicate.sgt, arith.addi(arith.shrui(near, _i(23)), scale), zero)
+    normal = arith.andi(normal, arith.cmpi(arith.CmpIPredicate.ne, rest, zero))
+    up = arith.subi(exponent_y, _i(1))
+    small = arith.shli(rest, arith.minsi(arith.maxsi(up, zero), _i(24)))
+    small = arith.shrui(small, arith.maxsi(arith.subi(zero, up), zero))
+    found = _select(normal, arith.addi(near, arith.shli(scale, _i(23))), small)
+    found = _select(arith.cmpi(arith.CmpIPredicate.ult, size_x, size_y), size_x, found)
+    no_number = arith.cmpi(arith.CmpIPredicate.uge, size_x, _i(0x7F800000))
+    no_number = arith.ori(no_number, arith.cmpi(arith.CmpIPredicate.ugt, size_y, _i(0x7F800000)))
+    no_number = arith.ori(no_number, arith.cmpi(arith.CmpIPredicate.eq, size_y, zero))
+    sign = arith.andi(_bits(x), _i(0x80000000))
+    return _float(_select(no_number, _i(0x7FC00000), arith.ori(found, sign)))
+
+
+def _parts(bits: Any) -> tuple[Any, Any]:
+    """Exponent and mantissa, of 24 bits, of a number >= 0, as the bits of a float have them."""
+    below = arith.cmpi(arith.CmpIPredicate.ult, bits, _i(0x00800000))
+    bits = _select(below, _bits(arith.sitofp(ir.F32Type.get(), bits)), bits)  # in units of 2^-149
+    exponent = arith.subi(arith.shrui(bits, _i(23)), _select(below, _i(149), _i(0)))
+    return exponent, arith.ori(arith.andi(bits, _i(0x007FFFFF)), _i(0x00800000))
+
+
 # ------------------------------------------------------------------------------------------------------- erfc
 
 
@@ -541,6 +589,7 @@ def erfc(x: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "arith.remf": remainder,
     "math.acos": arccosine, "math.acosh": acosh, "math.asin": arcsine, "math.asinh": asinh, "math.atan": arctangent,
     "math.atan2": arctangent2, "math.atanh": atanh, "math.cos": cosine, "math.cosh": cosh, "math.erfc": erfc,
     "math.exp2": exp2, "math.expm1": expm1, "math.fpowi": integer_power, "math.log10": log10, "math.log1p": log1p,

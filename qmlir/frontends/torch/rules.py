@@ -156,6 +156,30 @@ def erfc(x: Any) -> Any:
     return 1 - torch.erf(x)
 
 
+@_rule(aten.fmod.Tensor, aten.fmod.Scalar)
+def fmod(x: Any, y: Any) -> Any:
+    """By the remainder with the divisor's sign; torch-mlir's `x - trunc(x / y) y` is off by `y` where the quotient is
+    large."""
+    if not x.is_floating_point():
+        return NotImplemented
+    y = y.abs() if isinstance(y, torch.Tensor) else abs(y)
+    found = torch.remainder(x.abs(), y)
+    return torch.where(x < 0, -found, found)
+
+
+@_rule(aten.floor_divide.default, aten.floor_divide.Scalar, aten.div.Tensor_mode, aten.div.Scalar_mode)
+def floor_divide(x: Any, y: Any, rounding_mode: str | None = "floor") -> Any:
+    """As torch itself: what `floor(x / y)` rounds up is 1 too much (`div_floor_floating` in its c10)."""
+    if not x.is_floating_point() or rounding_mode != "floor":
+        return NotImplemented
+    rest = fmod(x, y)
+    other_side = (rest != 0) & ((rest < 0) != (torch.as_tensor(y) < 0))
+    quotient = (x - rest) / y - other_side.to(x.dtype)
+    whole = torch.floor(quotient)
+    whole = whole + (quotient - whole > 0.5).to(x.dtype)
+    return torch.where(torch.as_tensor(y) == 0, x / y, whole)
+
+
 @_rule(aten.log_sigmoid.default, aten.log_sigmoid_forward.default)
 def log_sigmoid(x: Any) -> Any:
     """Without the sigmoid itself, which is 0 far below 0."""

@@ -313,10 +313,22 @@ def lstm(op: Any) -> Tensor:
 
 @raises("onnx.Mod")
 def mod(op: Any) -> Tensor:
-    """There is no fmod of doubles in what IREE links."""
-    if op.operand(0).dtype == "f64":
+    """Of floats, C's fmod; torch-mlir's `x - trunc(x / y) y` is off by `y` where the quotient is large. There is no
+    fmod of doubles in what IREE links."""
+    dtype = op.operand(0).dtype
+    if dtype == "f64":
         raise refuse("Mod of float64 is not imported; cast to float32", op.where)
-    raise NotQuantised("as it is")
+    if dtype not in ("f32", "f16", "bf16"):
+        raise NotQuantised("as it is")
+    op.plain = True
+
+    def body(x: Any, y: Any) -> Any:
+        if dtype == "f32":
+            return arith.remf(x, y)
+        wide = build.element("f32")
+        return arith.truncf(x.type, arith.remf(arith.extf(wide, x), arith.extf(wide, y)))
+
+    return elementwise(body, [op.operand(0), op.operand(1)], dtype)
 
 
 @raises("onnx.Reshape")
