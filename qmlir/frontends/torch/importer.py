@@ -26,6 +26,7 @@ from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .decompose import decompose
 from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
 from .graph import Graph, aten, is_tensor, shape_of, where
+from .known import fold_known
 from .lowering import Places, Unconverted, lower_torch
 from .parameters import Parameters
 from .raise_ import is_quantised, label
@@ -215,6 +216,7 @@ def import_graph(
     Raises FrontEndError, which names the node, for what torch-mlir does not import or convert: Unconverted where the
     nodes are known.
     """
+    fold_known(graph)
     places = Places()
     for dialect in ("torch", "torch_c"):
         context.get_dialect_descriptor(dialect)

@@ -160,10 +160,10 @@ def erfc(x: Any) -> Any:
 def fmod(x: Any, y: Any) -> Any:
     """By the remainder with the divisor's sign; torch-mlir's `x - trunc(x / y) y` is off by `y` where the quotient is
     large."""
-    if not x.is_floating_point():
-        return NotImplemented
-    y = y.abs() if isinstance(y, torch.Tensor) else abs(y)
-    found = torch.remainder(x.abs(), y)
+    if not torch.result_type(x, y).is_floating_point:
+        found = torch.remainder(x, y)
+        return torch.where((found != 0) & ((x < 0) != (found < 0)), found - y, found)
+    found = torch.remainder(x.abs(), y.abs() if isinstance(y, torch.Tensor) else abs(y))
     return torch.where(x < 0, -found, found)
 
 

@@ -117,6 +117,22 @@ def gelu(op: Any) -> Tensor:
     return elementwise(body, [x], "f32")
 
 
+@raises("onnx.Sign")
+def sign(op: Any) -> Tensor:
+    """torch-mlir compares a constant of one value with an integer 0, and finds anything."""
+    x = op.operand(0)
+    if x.dtype not in ("f32", "f16", "bf16"):
+        raise NotQuantised("as it is")
+    op.plain = True
+
+    def body(v: Any) -> Any:
+        zero, one, minus = (build.scalar(n, v.type) for n in (0.0, 1.0, -1.0))
+        below = arith.select(arith.cmpf(arith.CmpFPredicate.OLT, v, zero), minus, zero)
+        return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, v, zero), one, below)
+
+    return elementwise(body, [x], x.dtype)
+
+
 @raises("onnx.LpNormalization")
 def lp_normalization(op: Any) -> Tensor:
     """Where the norm is 0 the result is 0, not NaN."""
