@@ -24,6 +24,7 @@ from ...errors import QmlirError
 from ...ir.build import POOLED, fusion_barrier
 from ...spec import TensorSpec
 from ..raising import Decline, NotQuantised, Raising, Tensor, foreign_patterns, pattern_for
+from ..tensors import cast_real, real
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .functions import ALWAYS, inlined
 from .lowering import FromTorch, Unconverted, lower_torch
@@ -43,6 +44,14 @@ _KINDS = {
     "alpha": 1,
     "auto_pad": 3,
 }  # onnx.AttributeProto: 1 FLOAT, 2 INT, 3 STRING, 7 INTS
+_SHORT = ("f16", "bf16")
+# Summed in f32 also where their tensors are f16 or bf16; torch-mlir rounds every step.
+_SUMS = frozenset((
+    "AveragePool", "BatchNormalization", "CumSum", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization",
+    "InstanceNormalization", "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization", "LpPool",
+    "MeanVarianceNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare", "Softmax",
+))  # fmt: skip
 
 
 def import_model(source: Any, context: Any, options: ImportOptions) -> Any:
@@ -301,12 +310,17 @@ class GraphImporter:
         proto, operands = upgraded(node.proto, node.operands, node.opset, node.where)
         if proto.op_type == "MaxPool" and operands[0] is not None and operands[0].array is None:
             operands[0] = Tensor(operands[0].spec, fusion_barrier(operands[0].value, POOLED))
-        specs = self.shapes.infer(proto, operands, node.where)
+        specs = wide = self.shapes.infer(proto, operands, node.where)
         for spec in specs:
             if spec is not None:
                 check_shape(spec.shape, node.where)
         with node.location:
-            results = self.from_torch.operator(Node(self, proto, node.index), operands, specs)
+            if proto.op_type in _SUMS:
+                operands = [t if t is None or t.dtype not in _SHORT else real(t) for t in operands]
+                wide = [s and TensorSpec(s.shape, "f32" if s.dtype in _SHORT else s.dtype) for s in specs]
+            found = self.from_torch.operator(Node(self, proto, node.index), operands, wide)
+            results = [cast_real(t, s.dtype) if s is not None and s.dtype != t.dtype else t
+                       for t, s in zip(found, specs, strict=True)]  # fmt: skip
         self._bind(node, results)
 
     def torch_op(

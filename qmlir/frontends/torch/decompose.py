@@ -17,9 +17,9 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from .graph import Graph, aten, fake_like, mode_of
+from .graph import Graph, aten, dtype_of, fake_like, mode_of
 from .program import decompositions
-from .rules import rule_of
+from .rules import SHORT, SUMS, in_f32, rule_of
 
 # Known to fail, so not tried first.
 KNOWN = {
@@ -31,7 +31,9 @@ KNOWN = {
 def decompose_known(graph: Graph) -> None:
     """Replace the nodes that are known not to be converted as they are."""
     for node in graph.nodes:
-        if node.op == "call_function" and (node.target in KNOWN or rule_of(node.target)):
+        if node.op != "call_function":
+            continue
+        if (node.target in SUMS and dtype_of(node.args[0]) in SHORT) or node.target in KNOWN or rule_of(node.target):
             decompose(graph, node)
     graph.clean()
 
@@ -52,7 +54,12 @@ def _rules(target: Any) -> Sequence[Callable[..., Any]]:
     if not isinstance(target, torch._ops.OpOverload):
         return []
     composed = target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
-    found = [rule_of(target), target.decompose if composed else None, decomposition_table.get(target)]
+    found = [
+        in_f32(target) if target in SUMS else None,
+        rule_of(target),
+        target.decompose if composed else None,
+        decomposition_table.get(target),
+    ]
     return [f for f in found if f is not None]
 
 
@@ -78,9 +85,21 @@ def _traced(graph: Graph, node: Node, rule: Callable[..., Any]) -> tuple[Any, li
             made = make_fx(call, decomposition_table=decompositions())(*values)
     except (_NotThisRule, NotImplementedError, RuntimeError, TypeError, ValueError):
         return None
-    if any(n.target is node.target or "prims." in str(n.target) for n in made.graph.nodes):
+    if any(_same(n, node) or "prims." in str(n.target) or _mutates(n) for n in made.graph.nodes):
         return None
     return made, inputs
+
+
+def _mutates(node: Node) -> bool:
+    """Whether an operator writes into an argument, which kills torch-mlir."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
+def _same(a: Node, b: Node) -> bool:
+    """Whether two nodes are the same operator of the same type."""
+    first, second = (pytree.tree_leaves(n.meta.get("val")) for n in (a, b))
+    return a.target is b.target and [getattr(v, "dtype", None) for v in first[:1]] == [v.dtype for v in second[:1]]
 
 
 class _NotThisRule(Exception):

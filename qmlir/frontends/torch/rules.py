@@ -31,6 +31,47 @@ def _rule(*targets: Any) -> Callable[[Rule], Rule]:
     return decorate
 
 
+SHORT = (torch.float16, torch.bfloat16)
+# Torch sums f16 and bf16 in f32, and rounds the result; torch-mlir rounds every step.
+SUMS = frozenset((
+    aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim, aten.cumsum.default, aten.prod.default,
+    aten.prod.dim_int, aten.cumprod.default, aten.logcumsumexp.default, aten.var.correction, aten.var_mean.correction,
+    aten.std.correction, aten.linalg_vector_norm.default, aten.layer_norm.default, aten.native_layer_norm.default,
+    aten.group_norm.default, aten.native_group_norm.default, aten.instance_norm.default, aten.avg_pool1d.default,
+    aten.avg_pool2d.default, aten.avg_pool3d.default, aten.adaptive_avg_pool1d.default,
+    aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool3d.default, aten._adaptive_avg_pool2d.default,
+    aten._adaptive_avg_pool3d.default, aten._softmax.default, aten.softmax.int, aten._log_softmax.default,
+    aten.log_softmax.int, aten.logsumexp.default, aten.std.dim, aten.var.dim,
+))  # fmt: skip
+
+
+def in_f32(target: Any) -> Rule:
+    """An operator on f16 or bf16, computed in f32."""
+
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        short = args[0].dtype
+        if short not in SHORT or kwargs.get("dtype") not in (None, short):
+            return NotImplemented
+        wide = [a.float() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+        found = target(*wide, **{**kwargs, "dtype": torch.float32} if kwargs.get("dtype") else kwargs)
+        several = isinstance(found, (tuple, list))
+        made = tuple(f if f is None else f.to(short) for f in (found if several else [found]))
+        return made if several else made[0]
+
+    return rule
+
+
+@_rule(aten.rms_norm.default)
+def rms_norm(x: Any, sizes: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
+    """Of f16 and bf16, in f32 up to the result."""
+    if x.dtype not in SHORT:
+        return NotImplemented
+    wide = x.float()
+    square = (wide * wide).mean(list(range(-len(sizes), 0)), keepdim=True)
+    found = wide * torch.rsqrt(square + (torch.finfo(torch.float32).eps if eps is None else eps))
+    return (found if weight is None else found * weight).to(x.dtype)
+
+
 @_rule(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool1d.default)
 def adaptive_average(x: Any, sizes: Sequence[int]) -> Any:
     """Windows of uneven sizes: output i of n is the mean over `i * s // n .. ceil((i + 1) * s / n)`; one axis after
