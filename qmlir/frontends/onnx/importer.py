@@ -50,7 +50,7 @@ _SUMS = frozenset((
     "AveragePool", "BatchNormalization", "CumSum", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization",
     "InstanceNormalization", "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization", "LpPool",
     "MeanVarianceNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd",
-    "ReduceSum", "ReduceSumSquare", "Softmax",
+    "ReduceSum", "ReduceSumSquare",
 ))  # fmt: skip
 
 

@@ -98,11 +98,21 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
     report: ImportReport
     places: Places
     parameters: Parameters | None = None
-    __slots__ = ("_builtin",)
+    __slots__ = ("_builtin", "_codes")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._builtin: dict[Node, Tensor] = {}
+        self._codes: list[torch.Tensor] = []
+
+    def _import_literal(self, py_value: Any, info: Any = None) -> Any:
+        """torch-mlir knows a constant by its address in memory, and makes codes of a tensor of bools, which it drops:
+        those of the next tensor, at the same address, would be the first ones again. They are kept here."""
+        if not isinstance(py_value, torch.Tensor) or py_value.dtype != torch.bool:
+            return super()._import_literal(py_value, info)
+        self._codes.append(py_value.to(torch.uint8))
+        made = super()._import_literal(self._codes[-1], info)
+        return self._convert_type(made, torch.Tensor, torch.bool, py_value.size())
 
     def _import_torch_op_overload(self, loc: Any, node: Node, concrete_target: Any = None) -> None:
         self.places.add(loc, node)

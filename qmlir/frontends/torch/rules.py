@@ -40,7 +40,7 @@ SUMS = frozenset((
     aten.group_norm.default, aten.native_group_norm.default, aten.instance_norm.default, aten.avg_pool1d.default,
     aten.avg_pool2d.default, aten.avg_pool3d.default, aten.adaptive_avg_pool1d.default,
     aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool3d.default, aten._adaptive_avg_pool2d.default,
-    aten._adaptive_avg_pool3d.default, aten._softmax.default, aten.softmax.int, aten._log_softmax.default,
+    aten._adaptive_avg_pool3d.default, aten._log_softmax.default,
     aten.log_softmax.int, aten.logsumexp.default, aten.std.dim, aten.var.dim,
 ))  # fmt: skip
 

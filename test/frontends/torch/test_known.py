@@ -52,6 +52,25 @@ def test_functions_of_constants(constant: str, value: float, dtype: Any) -> None
         assert torch.as_tensor(got).dtype == want.dtype
 
 
+class Masks(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.masks = [torch.rand(64, generator=torch.Generator().manual_seed(i)) < 0.5 for i in range(16)]
+
+    def forward(self, x: Any) -> Any:
+        return tuple(torch.where(m, x, -x) for m in self.masks)
+
+
+def test_constants_of_bools() -> None:
+    """Some were another one's."""
+    model, x = Masks(), torch.linspace(1, 2, 64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(model, (x,))
+    for got, want in zip(opened(qmlir.compile(program)).main(x), model(x), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), want.numpy())
+
+
 def test_the_sign_of_a_constant_in_onnx() -> None:
     values = {"a": 0.7, "b": -0.7, "c": 0.0}
     described = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [64]) for n in ("x", *values, "y")]
