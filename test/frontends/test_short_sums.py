@@ -52,6 +52,29 @@ def test_torch(dtype: Any, unit: float) -> None:
         assert error.max() <= 2 * unit, (name, error.max())
 
 
+WIDE = {
+    "sum": lambda x: x.sum(-1, dtype=torch.float32), "cumsum": lambda x: x.cumsum(-1, dtype=torch.float32),
+    "log_softmax": lambda x: F.log_softmax(x, -1, dtype=torch.float32),
+    "mean": lambda x: torch.mean(x, (0, 1), dtype=torch.float32),
+    "short": lambda x: x.float().sum(-1, dtype=torch.float16),
+}  # fmt: skip
+
+
+class Wide(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return tuple(f(x) for f in WIDE.values())
+
+
+def test_torch_with_a_type_of_its_own() -> None:
+    x = (torch.rand(4, 256, generator=torch.Generator().manual_seed(0)) * 0.5 + 0.5).to(torch.bfloat16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = opened(qmlir.compile(torch.export.export(Wide(), (x,)))).main(x)
+    for got, want in zip(results, Wide()(x), strict=True):
+        assert got.dtype == want.dtype
+        torch.testing.assert_close(got, want, rtol=1e-3 if got.dtype == torch.float16 else 1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(("kind", "dtype", "unit"), [
     (TensorProto.FLOAT16, np.float16, 2**-10), (TensorProto.BFLOAT16, ml_dtypes.bfloat16, 2**-7),
 ])  # fmt: skip

@@ -47,13 +47,20 @@ SUMS = frozenset((
 
 def in_f32(target: Any) -> Rule:
     """An operator on f16 or bf16, computed in f32."""
+    names = [a.name for a in target._schema.arguments]
 
     def rule(*args: Any, **kwargs: Any) -> Any:
-        short = args[0].dtype
-        if short not in SHORT or kwargs.get("dtype") not in (None, short):
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        short, wanted = args[0].dtype, given.get("dtype")
+        if short not in SHORT:
             return NotImplemented
-        wide = [a.float() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
-        found = target(*wide, **{**kwargs, "dtype": torch.float32} if kwargs.get("dtype") else kwargs)
+        if wanted == short:
+            given["dtype"] = torch.float32
+        wide = {n: a.float() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for n, a in given.items()}
+        positional = [wide.pop(n) for n in names[: len(args)]]
+        found = target(*positional, **wide)
+        if wanted not in (None, short):
+            return found
         several = isinstance(found, (tuple, list))
         made = tuple(f if f is None else f.to(short) for f in (found if several else [found]))
         return made if several else made[0]
