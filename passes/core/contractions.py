@@ -156,7 +156,7 @@ def _describe_matmul(op: Any) -> Contraction | None:
     if any(m is None for m in maps):
         return None
     lhs, rhs, out = (m for m in maps if m is not None)
-    count = linalg.get_indexing_maps(op)[0].value.n_dims
+    count = indexing_maps(op)[0].n_dims
     sizes: list[int | None] = [None] * count
     for positions, value in zip((lhs, rhs, out), op.operands, strict=True):
         for position, size in zip(positions, _shape(value), strict=True):

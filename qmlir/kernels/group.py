@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from ..core.mlir import ir, linalg
+from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
 from ..ir.affine import indexing_maps
 from ..ir.walk import made_by, producer, producer_name
@@ -70,7 +70,7 @@ def describe(op: Any, extended: bool = False, decoded_batches: bool = False, sma
     """
     value, init = op.results[0], op.operands[2]
     axes = _with_batch(op, _loops_of_contraction(op))
-    maps = [_axes_of(m.value, axes) for m in linalg.get_indexing_maps(op)]
+    maps = [_axes_of(m, axes) for m in indexing_maps(op)]
     if any(m is None for m in maps):
         raise Unfit("an operand is not read by whole axes", "a product of plain matrices")
     lhs_axes, rhs_axes, out_axes = (m for m in maps if m is not None)
@@ -143,7 +143,7 @@ def describe(op: Any, extended: bool = False, decoded_batches: bool = False, sma
 def _with_batch(op: Any, axes: _Axes) -> _Axes:
     """Axes that all three tensors have are groups along K; where the activation and the result begin with one, it is a
     batch of products."""
-    lhs, _, out = (_positions(m.value) for m in linalg.get_indexing_maps(op))
+    lhs, _, out = (_positions(m) for m in indexing_maps(op))
     if not lhs or not out or lhs[0] != out[0] or axes[lhs[0]].letter != GROUP:
         return axes
     return tuple(replace(a, letter=BATCH) if a.number == lhs[0] else a for a in axes)
@@ -503,7 +503,7 @@ def _axes_of(affine_map: Any, axes: Sequence[_Axis]) -> _Axes | None:
 
 def _loops_of_contraction(op: Any) -> _Axes:
     """What each loop is: rows, columns, depth, or groups (which all three tensors have)."""
-    maps = [_positions(m.value) for m in linalg.get_indexing_maps(op)]
+    maps = [_positions(m) for m in indexing_maps(op)]
     if any(m is None for m in maps):
         raise Unfit("an operand is not read by whole axes", "a product of plain matrices")
     lhs, rhs, out = (m for m in maps if m is not None)
@@ -512,7 +512,7 @@ def _loops_of_contraction(op: Any) -> _Axes:
     for positions, value in zip((lhs, rhs, out), op.operands, strict=True):
         for axis, position in enumerate(positions):
             sizes[position] = sizes.get(position) or _size(value, axis)
-    count = linalg.get_indexing_maps(op)[0].value.n_dims
+    count = indexing_maps(op)[0].n_dims
     axes = []
     for d in range(count):
         letter = letters.get((int(d in lhs), int(d in rhs), int(d in out)))
@@ -559,9 +559,9 @@ def _narrow(value: Any) -> Any:
     op = made_by(value, "linalg.generic")
     if op is None:
         return value
-    maps = linalg.get_indexing_maps(op)
+    maps = indexing_maps(op)
     names = [o.operation.name for o in op.regions[0].blocks[0].operations]
-    if names != ["arith.extf", "linalg.yield"] or any(m.value != maps[0].value for m in maps):
+    if names != ["arith.extf", "linalg.yield"] or any(m != maps[0] for m in maps):
         return value
     return op.operands[0]
 
@@ -641,8 +641,8 @@ def _flipped(value: Any) -> Any:
     op = made_by(value, "linalg.generic")
     if op is None:
         return None
-    maps = linalg.get_indexing_maps(op)
-    if len(op.operands) != 2 or any(m.value != ir.AffineMap.get_identity(m.value.n_dims) for m in maps):
+    maps = indexing_maps(op)
+    if len(op.operands) != 2 or any(m != ir.AffineMap.get_identity(m.n_dims) for m in maps):
         return None
     first, *rest = [o.operation for o in op.regions[0].blocks[0].operations]
     if first.name != "arith.xori" or len(rest) != 1 or rest[0].operands[0] != first.results[0]:

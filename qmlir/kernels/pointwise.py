@@ -18,6 +18,7 @@ from ..core.mlir import ir
 from ..dialect.constants import constant_array
 from ..dialect.dtypes import Array
 from ..dialect.reference import scalars
+from ..ir.affine import indexing_maps
 from ..ir.walk import producer
 from .bodies import scalar_constant, unclonable
 
@@ -134,7 +135,7 @@ def _grown(root: Any) -> Pointwise:
             leaves[read] = None
             return read
         inputs = len(op.operands) - 1
-        maps = [m.value for m in op.attributes["indexing_maps"]][:inputs]
+        maps = indexing_maps(op)[:inputs]
         reads = [visit(Read(v, _followed(m, read.axes))) for v, m in zip(list(op.operands)[:inputs], maps, strict=True)]
         steps[read] = Step(op, tuple(reads), read)
         return read
@@ -215,7 +216,7 @@ def _elementwise(op: Any) -> bool:
         return False
     if any("parallel" not in str(i) for i in op.attributes["iterator_types"]):
         return False
-    *maps, out = [m.value for m in op.attributes["indexing_maps"]]
+    *maps, out = indexing_maps(op)
     if out != ir.AffineMap.get_identity(out.n_dims):
         return False
     block = op.regions[0].blocks[0]

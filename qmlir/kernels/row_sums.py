@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..core.mlir import ir, linalg
+from ..core.mlir import ir
+from ..ir.affine import indexing_maps
 from ..ir.walk import behind, made_by, producer
 from .description import BATCH, GROUP, ROW, Kernel, Operand, RowSum, Source, Stage
 from .group import KEPT_APART
@@ -63,7 +64,7 @@ def _sums(value: Any, activation: Any) -> bool:
         return False
     names = [o.operation.name for o in op.regions[0].blocks[0].operations]
     kinds = [str(kind) for kind in op.attributes["iterator_types"]]
-    source = linalg.get_indexing_maps(op)[0].value
+    source = indexing_maps(op)[0]
     last = ir.AffineDimExpr(source.results[len(source.results) - 1]).position
     reduced = [d for d, kind in enumerate(kinds) if "reduction" in kind]
     return names == ["arith.extsi", "arith.addi", "linalg.yield"] and reduced == [last]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.mlir import ir
+from ..ir.affine import indexing_maps
 from ..ir.walk import collect, made_by
 from .bodies import scalar_constant, unclonable
 
@@ -114,7 +115,7 @@ def classify(op: Any, space: Space | None = None) -> tuple[Space, Step] | None:
     if op.name != "linalg.generic":
         return None
     block = op.regions[0].blocks[0]
-    maps = [m.value for m in op.attributes["indexing_maps"]]
+    maps = indexing_maps(op)
     kinds = ["reduction" in str(i) for i in op.attributes["iterator_types"]]
     count = maps[0].n_dims
     sizes = _sizes(op, maps)

@@ -234,6 +234,12 @@ def test_copies_that_a_barrier_in_shared_memory_tracks(seed: int | None) -> None
         tracked(TRACKED.replace("cp.async.mbarrier.arrive.noinc.shared.b64 [%r5+256];", untracked), seed)
 
 
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+def test_copies_of_a_phase_that_nobody_waited_for(seed: int | None) -> None:
+    again = "bar.sync 0;\nmbarrier.arrive.shared.b64 _, [%r5+256];\nwait:"
+    tracked(TRACKED.replace("wait:", again, 1).replace("[%r5+256], 0;", "[%r5+256], 1;"), seed)
+
+
 @pytest.mark.parametrize(
     ("target", "body", "launch", "message"),
     [

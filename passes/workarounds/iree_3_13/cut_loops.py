@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
-from ....core.mlir import ir, linalg
+from ....core.mlir import ir
+from ....ir.affine import indexing_maps
 from ....ir.build import crop, dims
 from ....ir.walk import collect
 from ...base import Diagnostic, Pass, State, error_at, fail
@@ -68,8 +69,8 @@ class CutLoopsPass(Pass):
 
 def _maps(op: Any) -> Iterator[tuple[Any, list[Any]]]:
     """Each operand with the expressions of its axes."""
-    for operand, attribute in zip(op.operands, linalg.get_indexing_maps(op), strict=True):
-        yield operand, list(attribute.value.results)
+    for operand, indexing in zip(op.operands, indexing_maps(op), strict=True):
+        yield operand, list(indexing.results)
 
 
 def _reduced(op: Any) -> dict[int, int]:
@@ -96,7 +97,7 @@ def _is_plain(op: Any, loop: int) -> bool:
 
 def _without(loop: int, op: Any) -> Any:
     """The map that sends the loop to zero and the others to themselves."""
-    count = linalg.get_indexing_maps(op)[0].value.n_dims
+    count = indexing_maps(op)[0].n_dims
     results = [ir.AffineConstantExpr.get(0) if d == loop else ir.AffineDimExpr.get(d) for d in range(count)]
     return ir.AffineMap.get(count, 0, results)
 

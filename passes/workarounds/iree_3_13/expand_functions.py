@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ....core.mlir import arith, ir, math
+from ....ir.affine import indexing_maps
 from ....ir.build import scalar
 from ....ir.scalars import const as _c, i32 as _i32, polynomial
 from ....ir.walk import collect, made_by, producer
@@ -117,7 +118,7 @@ def _argument_of(value: Any, name: str, reader: Any) -> Any:
     if applied is None or len(applied.operands) != 2 or len(applied.results) != 1:
         return None
     body = list(applied.regions[0].blocks[0].operations)
-    maps = [m.value for m in applied.attributes["indexing_maps"]]
+    maps = indexing_maps(applied)
     if (
         len(body) != 2
         or body[0].operation.name != name

@@ -34,9 +34,9 @@ class IndexSumsPass(Pass):
 def _sizes(op: Any) -> dict[int, int]:
     """The static sizes of the loops."""
     sizes: dict[int, int] = {}
-    for value, attribute in zip(op.operands, linalg.get_indexing_maps(op), strict=True):
+    for value, indexing in zip(op.operands, indexing_maps(op), strict=True):
         t = ir.ShapedType(value.type)
-        for axis, result in enumerate(attribute.value.results):
+        for axis, result in enumerate(indexing.results):
             if isinstance(result, ir.AffineDimExpr) and not t.is_dynamic_dim(axis):
                 sizes[result.position] = t.get_dim_size(axis)
     return sizes

@@ -51,7 +51,7 @@ class MemoryBarrier:
         phase: how many have ended.
         clock: what those who have arrived knew of the workgroup's warps; `others`: of other workgroups.
         copies: that this phase tracks.
-        ended: the three, of the phases that have ended.
+        ended: the three, of the phases that have ended; the copies that nobody has seen land.
         asked: threads whose last `try_wait` was told no: the first is, whatever the phase.
         parked: those that asked again too early, and where they ask a third time.
     """
@@ -74,6 +74,7 @@ class MemoryBarrier:
         if self.pending:
             return []
         self.phase, self.pending = self.phase + 1, self.expected
-        self.ended = self.clock.copy(), dict(self.others), self.copies
+        earlier = self.ended[2] if self.ended else []  # nobody has waited for them yet
+        self.ended = self.clock.copy(), dict(self.others), earlier + self.copies
         parked, self.copies, self.parked = self.parked, [], []
         return parked

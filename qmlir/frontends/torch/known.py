@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .graph import TRANSPOSES, VIEWS, Graph, aten, dtype_of, is_tensor, shape_of
+from .graph import Graph, aten, dtype_of, is_tensor, shape_of
+from .simplify import MOVES
 
 _FEW = 64  # elements
 # What fills a tensor, and which of its arguments says with what.
@@ -20,7 +21,6 @@ _FULL: dict[Any, int] = {
 }  # fmt: skip
 _ZEROS = (aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default)
 _ONES = (aten.ones.default, aten.ones_like.default, aten.new_ones.default)
-_MOVES = (*VIEWS, *TRANSPOSES, aten.expand.default, aten.slice.Tensor, aten.select.int)
 
 
 def fold_known(graph: Graph) -> None:
@@ -53,12 +53,11 @@ def _known(graph: Graph, node: Node, known: dict[Node, torch.Tensor]) -> torch.T
     one = [1] * len(shape_of(node))
     if (fill := _fill(node)) is not None:
         return torch.full(one, fill, dtype=dtype_of(node))
-    tensors = [known.get(n) for n in node.all_input_nodes]
-    if not tensors or any(t is None for t in tensors):
+    tensors = [known[n] for n in node.all_input_nodes if n in known]
+    if not tensors or len(tensors) < len(node.all_input_nodes):
         return None
-    if node.target in _MOVES:
-        [source] = tensors if len(tensors) == 1 else [None]
-        return source.reshape(one) if source is not None and source.numel() == 1 else None
+    if node.target in MOVES:
+        return tensors[0].reshape(one) if len(tensors) == 1 and tensors[0].numel() == 1 else None
     if not _pointwise(node):
         return None
     args, kwargs = torch.utils._pytree.tree_map_only(Node, known.__getitem__, (node.args, dict(node.kwargs)))

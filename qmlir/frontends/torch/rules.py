@@ -51,7 +51,7 @@ def in_f32(target: Any) -> Rule:
 
     def rule(*args: Any, **kwargs: Any) -> Any:
         given = {**dict(zip(names, args, strict=False)), **kwargs}
-        short, wanted = args[0].dtype, given.get("dtype")
+        short, wanted = given[names[0]].dtype, given.get("dtype")
         if short not in SHORT:
             return NotImplemented
         if wanted == short:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...core.mlir import arith, ir, linalg, tensor
 from ...dialect.constants import is_zero_fill
+from ...ir.affine import indexing_maps
 from ...ir.build import fusion_barrier
 from ...ir.walk import made_by
 from ...kernels.scaled import decodes_e2m1
@@ -93,7 +94,7 @@ def _scales(op: Any) -> tuple[Any, Any, Any] | str:
     names = [o.operation.name for o in total.regions[0].blocks[0].operations]
     if [n for n in names if n not in _BARRIER] != _SCALING or not is_zero_fill(total.operands[3]):
         return "the sum over groups does more than to scale"
-    maps = [_dimensions(m.value) for m in linalg.get_indexing_maps(total)]
+    maps = [_dimensions(m) for m in indexing_maps(total)]
     parts = total.operands[0]
     if parts != op.results[0] or maps[3] != maps[0][1:]:
         return "the groups are not summed in their order"
@@ -106,7 +107,7 @@ def _scales(op: Any) -> tuple[Any, Any, Any] | str:
 
 def _codes(op: Any, side: int) -> Any:
     """The codes of one side, None where they lie otherwise."""
-    lhs, rhs, out = (_dimensions(m.value) for m in linalg.get_indexing_maps(op))
+    lhs, rhs, out = (_dimensions(m) for m in indexing_maps(op))
     g, m, n = out
     if (lhs if side == 0 else rhs)[:2] != [m if side == 0 else n, g] or len(lhs) != 3 or len(rhs) != 3:
         return None

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...core.mlir import arith, ir, linalg, tensor
+from ...core.mlir import arith, ir, tensor
+from ...ir.affine import indexing_maps
 from ...ir.build import fusion_barrier
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
@@ -67,7 +68,7 @@ class BoundedPlan:
 
     def apply(self, op: Any) -> None:
         """See `strategy.Plan`. The check is the host's: nothing is computed."""
-        maps = [list(a.value.results) for a in linalg.get_indexing_maps(op)]
+        maps = [list(m.results) for m in indexing_maps(op)]
         index = ir.IndexType.get()
         with ir.InsertionPoint(op), op.location:
             for loop in self.loops:
@@ -130,8 +131,8 @@ def is_plain(c: Contraction) -> bool:
         return True  # described only: it will be built plain
 
     space = [d for role in "bmnk" for d, r in enumerate(c.roles) if r == role]
-    for attribute in linalg.get_indexing_maps(c.op):
-        places = [space.index(ir.AffineDimExpr(result).position) for result in attribute.value.results]
+    for indexing in indexing_maps(c.op):
+        places = [space.index(ir.AffineDimExpr(result).position) for result in indexing.results]
         if places != sorted(places):
             return False
     return True
