@@ -71,7 +71,7 @@ class Decoder:
         """The first of the neighbouring columns of this lane in some fragments: of fragments `run * lanes` and on."""
         block, fragment = self.block, run * self._lanes
         dealt, inside = divmod(fragment, block.dealt)
-        lane = e.multiply(e.divide(block.lane, 4), block.dealt)
+        lane = block.tiled.weight.place("column", lane=block.lane)
         n = e.add(block.n0, e.add(block.warp_column, e.add(lane, dealt * 8 * block.dealt + inside)))
         return n if block.kernel.n % block.tile.n == 0 else e.minimum(n, block.kernel.n - self._lanes)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ....core.mlir import arith, ir, llvm
 from ....kernels import emit as e
+from ....kernels.tile.instruction import Fragments
 from . import instructions as gpu
 from .mma_gemm import Block, MmaGemm
 
@@ -34,6 +35,11 @@ class HalfMma:
     depth: int = 16
     acc: str = "f32"
     operand: str = "f16"
+
+    @property
+    def fragments(self) -> Fragments:
+        """See `Multiply`."""
+        return gpu.FRAGMENTS[self.depth, 16]
 
     @property
     def step_bytes(self) -> int:
@@ -88,6 +94,11 @@ class CodeMma:
     @property
     def operand(self) -> str:
         return self.lhs_kind
+
+    @property
+    def fragments(self) -> Fragments:
+        """See `Multiply`."""
+        return gpu.FRAGMENTS[self.depth, 8]
 
     @property
     def step_bytes(self) -> int:

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 from ....core.mlir import arith, gpu, ir, llvm, memref, vector
 from ....kernels import emit as e
+from ....kernels.tile.instruction import Fragments
+from ....kernels.tile.layout import Layout
 
 COPY_SIZES = (16, 8, 4)  # bytes of one cp.async
 SHARED = "#gpu.address_space<workgroup>"
@@ -82,6 +84,18 @@ def ldmatrix(source: Any, row: e.Index, column: e.Index, count: int) -> list[Any
     return [e.lane(vector.bitcast(one, e.lane(loaded, i)), 0) for i in range(count)]
 
 
+_RESULT = Layout.of(lane="n1 n2 m0 m1 m2", value="n0 m3")
+# Of `mma.sync` by depth and bits of an operand (PTX ISA, "Matrix fragments for mma.m16n8k16", "... k32").
+FRAGMENTS = {
+    (16, 8): Fragments(Layout.of(lane="k2 k3 m0 m1 m2", value="k0 k1 m3"),
+                       Layout.of(lane="k2 k3 n0 n1 n2", value="k0 k1"), _RESULT),
+    (32, 8): Fragments(Layout.of(lane="k2 k3 m0 m1 m2", value="k0 k1 m3 k4"),
+                       Layout.of(lane="k2 k3 n0 n1 n2", value="k0 k1 k4"), _RESULT),
+    (16, 16): Fragments(Layout.of(lane="k1 k2 m0 m1 m2", value="k0 m3 k3"),
+                        Layout.of(lane="k1 k2 n0 n1 n2", value="k0 k3"), _RESULT),
+}  # fmt: skip
+
+
 class Multiply(Protocol):
     """`mma.sync.m16n8k{depth}` as a kernel uses it: words of 32 bits from shared memory, made operands, to sums."""
 
@@ -96,6 +110,10 @@ class Multiply(Protocol):
     @property
     def acc(self) -> str:
         """The type of the sums: i32 or f32."""
+
+    @property
+    def fragments(self) -> Fragments:
+        """Where lanes hold operands and sums."""
 
     @property
     def step_bytes(self) -> int:
@@ -118,9 +136,19 @@ class Mma:
     acc: str  # "i32" | "f32"
 
     @property
+    def bits(self) -> int:
+        """Of an element of an operand."""
+        return 8 if self.operand in ("s8", "u8") else 16
+
+    @property
+    def fragments(self) -> Fragments:
+        """Where lanes hold operands and sums."""
+        return FRAGMENTS[self.depth, self.bits]
+
+    @property
     def step_bytes(self) -> int:
         """Bytes along K of a row of a fragment."""
-        return self.depth * (1 if self.operand in ("s8", "u8") else 2)
+        return self.depth * self.bits // 8
 
     def lhs(self, words: Sequence[Any]) -> list[Any]:
         """Words of the activation in shared memory as operands."""

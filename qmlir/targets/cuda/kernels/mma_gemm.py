@@ -35,6 +35,7 @@ from ....kernels.description import (
 )
 from ....kernels.outline import Scratch, has_tokens, picks
 from ....kernels.row_sums import uses_row_sums
+from ....kernels.tile.instruction import TiledMma
 from ...gpu_kernels.executable import Body, Function, Launch, executable
 from . import instructions as gpu, stream_k
 from .decode import Decoder
@@ -252,7 +253,8 @@ class Block:
         self.k_warp = 0 if self.tile.warps[2] == 1 else e.divide(warp, across * down)
         self.m_fragments, self.n_fragments = rows // 16, columns // 8
         self.dealt = next(f for f in (4, 2, 1) if self.n_fragments % f == 0)
-        self.run_length = 2 * self.dealt
+        self.tiled = TiledMma(self.mma.fragments, "b", self.mma.depth, dealt=self.dealt)
+        self.run_length = len(self.tiled.held)
         n = self.kernel.n
         self.lanes = next(width for width in (8, 4, 2, 1) if width <= self.run_length and n % width == 0)
         self.cloner = BodyCloner(self.lanes, RULES)
@@ -309,8 +311,7 @@ class Block:
     def _rhs_row(self, row: e.Index) -> e.Index:
         """The column of the result whose weights a row of the tile holds."""
         size = 8 * self.dealt
-        inside = e.remainder(row, size)
-        dealt = e.add(e.multiply(e.remainder(inside, 8), self.dealt), e.divide(inside, 8))
+        dealt = self.tiled.columns.place("column", index=e.remainder(row, size))
         n = e.add(self.n0, e.add(e.multiply(e.divide(row, size), size), dealt))
         return n if self.kernel.n % self.tile.n == 0 else e.minimum(n, self.kernel.n - 1)
 
@@ -521,7 +522,7 @@ class Block:
                 runs = []
                 for first in range(0, across, self.dealt):
                     at = i * across + first
-                    values = [fragments[at + j][2 * half + c] for c in range(2) for j in range(self.dealt)]
+                    values = [fragments[at + fragment][2 * half + v] for v, fragment in self.tiled.held]
                     for start in range(0, self.run_length, self.lanes):
                         run = e.gathered(values[start : start + self.lanes])
                         if shift:
@@ -572,7 +573,7 @@ class Block:
 
     def _row(self, r: int) -> tuple[Any, Any]:
         """The row of half `r`, one that is there, and whether it is itself there."""
-        inside = e.add(e.divide(self.lane, 4), 16 * (r // 2) + 8 * (r % 2))
+        inside = e.add(self.tiled.result.place("row", lane=self.lane), 16 * (r // 2) + 8 * (r % 2))
         m = e.add(self.m0, e.add(self.warp_row, inside))
         if isinstance(self.rows, int) and self.rows % self.tile.m == 0:
             return m, True
@@ -581,7 +582,8 @@ class Block:
     def _column(self, v: int) -> tuple[Any, Any]:
         """The first column of run `v` of this lane, one that is there, and whether it is itself there."""
         per_run = self.run_length // self.lanes
-        inside = e.add(e.multiply(e.remainder(self.lane, 4), self.run_length), v // per_run * 4 * self.run_length)
+        first = self.tiled.result.place("column", lane=self.lane)
+        inside = e.add(first, v // per_run * self.tiled.result.extent("column"))
         n = e.add(self.n0, e.add(self.warp_column, e.add(inside, v % per_run * self.lanes)))
         if self.kernel.n % self.tile.n == 0:
             return n, True

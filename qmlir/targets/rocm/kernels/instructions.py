@@ -1,8 +1,7 @@
 """AMD's matrix instructions as kernels see them.
 
-All multiply 16 x K by K x 16. Lane `l` holds row (of the left side) or column (of the right) `l % 16` and the part
-`l / 16` of K, `lanes` neighbouring elements; of the result it holds one column, `l % 16`, and several rows. Kernels
-give the weight on the left, so that what a lane has of the result is one row of the product and neighbouring columns.
+All multiply 16 x K by K x 16. Kernels give the weight on the left, so that what a lane has of the result is one row of
+the product and several columns.
 
 Sources: CDNA3 ISA guide, section 7 (layouts of MFMA operands) and AMD's matrix instruction calculator; RDNA3 and RDNA4
 ISA guides, section 7.9 (WMMA). RDNA3 wants both halves of a wave to hold the same operands.
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....core.mlir import ir, vector
+from ....kernels.tile.instruction import Fragments, alike
+from ....kernels.tile.layout import Layout
 from ...gpu_kernels import emit as e
 
 
@@ -23,14 +24,26 @@ class Instruction:
 
     name: str  # as it stands in the assembly, without suffixes
     element: str
-    k: int
-    parts: int  # of K among the lanes of a wave
-    registers: int  # of the result in a lane
+    fragments: Fragments
+
+    @property
+    def k(self) -> int:
+        return self.fragments.shape[2]
+
+    @property
+    def registers(self) -> int:
+        """Of the result in a lane."""
+        return self.fragments.d.size("value")
 
     @property
     def lanes(self) -> int:
         """Elements along K in one lane."""
-        return self.k // self.parts
+        return self.fragments.a.size("value")
+
+    @property
+    def parts(self) -> int:
+        """Of K among the lanes of a wave."""
+        return self.k // self.lanes
 
     @property
     def words(self) -> int:
@@ -41,15 +54,6 @@ class Instruction:
     def bytes(self) -> int:
         """Of an element of an operand."""
         return 2 if self.element in ("f16", "bf16") else 1
-
-    @property
-    def interleaved(self) -> bool:
-        """Whether a lane has every other row of the result, and not neighbouring ones."""
-        return self.parts == 1
-
-    def position(self, row: int) -> int:
-        """Which row of the left side becomes the result's neighbour number `row`: lane part * registers + register."""
-        return row if not self.interleaved else row % 8 * 2 + row // 8
 
     def multiply(self, left: list[Any], right: list[Any], total: Any) -> Any:
         """From words of both sides; vectors of as many i32 or f32 as there are registers."""
@@ -68,44 +72,47 @@ class Instruction:
         ).results[0]
 
 
-def _mfma(name: str, element: str, k: int) -> Instruction:
-    return Instruction(f"v_mfma_{name}", element, k, 4, 4)
-
+_MFMA = Layout.of(lane="n0 n1 n2 n3 m2 m3", value="m0 m1")
+_RDNA3_RESULT = Layout.of(lane="n0 n1 n2 n3 m0", value="m1 m2 m3")
+_RDNA4_RESULT = Layout.of(lane="n0 n1 n2 n3 m3", value="m0 m1 m2")
+_K16 = Fragments(*alike("x0 x1 x2 x3 k2 k3", "k0 k1"), _MFMA)
+_K32 = Fragments(*alike("x0 x1 x2 x3 k3 k4", "k0 k1 k2"), _MFMA)
+_K64 = Fragments(*alike("x0 x1 x2 x3 k4 k5", "k0 k1 k2 k3"), _MFMA)
+_HALVES_ALIKE = Fragments(*alike("x0 x1 x2 x3 .", "k0 k1 k2 k3"), _RDNA3_RESULT)
+_BY_HALVES = Fragments(*alike("x0 x1 x2 x3 k3", "k0 k1 k2"), _RDNA4_RESULT)
 
 _CDNA2 = (
-    _mfma("i32_16x16x16i8", "i8", 16),
-    _mfma("f32_16x16x16f16", "f16", 16),
-    _mfma("f32_16x16x16bf16", "bf16", 16),
+    Instruction("v_mfma_i32_16x16x16i8", "i8", _K16),
+    Instruction("v_mfma_f32_16x16x16f16", "f16", _K16),
+    Instruction("v_mfma_f32_16x16x16bf16", "bf16", _K16),
 )
 _CDNA3 = (
-    _mfma("i32_16x16x32_i8", "i8", 32),
-    _mfma("f32_16x16x16_f16", "f16", 16),
-    _mfma("f32_16x16x16_bf16", "bf16", 16),
-    _mfma("f32_16x16x32_fp8_fp8", "f8E4M3FNUZ", 32),
-    _mfma("f32_16x16x32_bf8_bf8", "f8E5M2FNUZ", 32),
+    Instruction("v_mfma_i32_16x16x32_i8", "i8", _K32),
+    Instruction("v_mfma_f32_16x16x16_f16", "f16", _K16),
+    Instruction("v_mfma_f32_16x16x16_bf16", "bf16", _K16),
+    Instruction("v_mfma_f32_16x16x32_fp8_fp8", "f8E4M3FNUZ", _K32),
+    Instruction("v_mfma_f32_16x16x32_bf8_bf8", "f8E5M2FNUZ", _K32),
 )
 # The same instructions take OCP's formats on CDNA4.
 _CDNA4 = (
-    _mfma("i32_16x16x64_i8", "i8", 64),
-    _mfma("f32_16x16x32_f16", "f16", 32),
-    _mfma("f32_16x16x32_bf16", "bf16", 32),
+    Instruction("v_mfma_i32_16x16x64_i8", "i8", _K64),
+    Instruction("v_mfma_f32_16x16x32_f16", "f16", _K32),
+    Instruction("v_mfma_f32_16x16x32_bf16", "bf16", _K32),
     *(kind for kind in _CDNA3 if not kind.element.startswith("f8")),
-    _mfma("f32_16x16x32_fp8_fp8", "f8E4M3FN", 32),
-    _mfma("f32_16x16x32_bf8_bf8", "f8E5M2", 32),
+    Instruction("v_mfma_f32_16x16x32_fp8_fp8", "f8E4M3FN", _K32),
+    Instruction("v_mfma_f32_16x16x32_bf8_bf8", "f8E5M2", _K32),
 )
-_RDNA3 = tuple(
-    Instruction(f"v_wmma_{name}", element, 16, 1, 8)
-    for name, element in (("i32_16x16x16_iu8", "i8"), ("f32_16x16x16_f16", "f16"), ("f32_16x16x16_bf16", "bf16"))
+_RDNA3 = (
+    Instruction("v_wmma_i32_16x16x16_iu8", "i8", _HALVES_ALIKE),
+    Instruction("v_wmma_f32_16x16x16_f16", "f16", _HALVES_ALIKE),
+    Instruction("v_wmma_f32_16x16x16_bf16", "bf16", _HALVES_ALIKE),
 )
-_RDNA4 = tuple(
-    Instruction(f"v_wmma_{name}", element, 16, 2, 8)
-    for name, element in (
-        ("i32_16x16x16_iu8", "i8"),
-        ("f32_16x16x16_f16", "f16"),
-        ("f32_16x16x16_bf16", "bf16"),
-        ("f32_16x16x16_fp8_fp8", "f8E4M3FN"),
-        ("f32_16x16x16_bf8_bf8", "f8E5M2"),
-    )
+_RDNA4 = (
+    Instruction("v_wmma_i32_16x16x16_iu8", "i8", _BY_HALVES),
+    Instruction("v_wmma_f32_16x16x16_f16", "f16", _BY_HALVES),
+    Instruction("v_wmma_f32_16x16x16_bf16", "bf16", _BY_HALVES),
+    Instruction("v_wmma_f32_16x16x16_fp8_fp8", "f8E4M3FN", _BY_HALVES),
+    Instruction("v_wmma_f32_16x16x16_bf8_bf8", "f8E5M2", _BY_HALVES),
 )
 INSTRUCTIONS = {
     "gfx90a": _CDNA2, "gfx942": _CDNA3, "gfx950": _CDNA4, "gfx1100": _RDNA3, "gfx1151": _RDNA3, "gfx1201": _RDNA4,

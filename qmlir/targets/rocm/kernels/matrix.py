@@ -25,6 +25,8 @@ from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ....kernels.layouts import Layout
 from ....kernels.row_sums import uses_row_sums
+from ....kernels.tile.instruction import TiledMma
+from ....kernels.tile.packing import packed
 from ....kernels.weights import constant_bytes
 from ...gpu_kernels import emit as e
 from ...gpu_kernels.activations import Rows, WindowRows, rows_of
@@ -68,21 +70,20 @@ class Step:
         """Codes along K."""
         return self.block * self.blocks * self.loads
 
+    @property
+    def mma(self) -> TiledMma:
+        """Where its elements are among lanes."""
+        return TiledMma(self.instruction.fragments, "a", self.depth, self.run)
+
     def layout(self, n: int, k: int) -> Layout:
-        """Of codes `[N, K]`: steps, tiles of columns, lanes, and the codes of a lane in the order of K."""
-        tiles, steps = -(-n // _TILE), -(-k // self.depth)
-        fields = self.codes.fields
-        inner = (self.run // (4 * fields), fields, 4)
-        depth = (steps, self.loads, self.blocks, self.instruction.parts, *inner)
-        # Row 2 * r + h of an instruction that interleaves stands for column 8 * h + r.
-        columns = (tiles, 2, 8) if self.instruction.interleaved else (tiles, _TILE)
-        steps_, loads, blocks, parts, words, fields_, bytes_ = range(len(columns), len(columns) + 7)
-        within = (2, 1) if self.instruction.interleaved else (1,)
-        order = (steps_, 0, loads, parts, *within, blocks, words, fields_, bytes_)
-        field = order.index(fields_)
-        padded = (tiles * _TILE, steps * self.depth)
-        return Layout(padded, (columns, depth), order, self.codes.bits, field if fields > 1 else None,
-                      self.codes.offset)  # fmt: skip
+        """Of codes `[N, K]`: steps, tiles of columns, lanes, and the codes of a lane in the order of K; of each load
+        those of all lanes."""
+        weight = self.mma.weight
+        codes, lanes = reversed(weight["value"]), reversed(weight["lane"])
+        of_loads = self.loads.bit_length() - 1
+        own = [bit for bit in codes if bit is not None]
+        digits = [*own[:of_loads], *(bit for bit in lanes if bit is not None), *own[of_loads:]]
+        return packed(digits, (n, k), ("k", "column"), self.codes.bits, self.codes.offset)
 
 
 @dataclass(frozen=True)
@@ -198,10 +199,13 @@ class _Wave:
         self.instruction = plan.step.instruction
         self.thread = e.thread()
         wave, lane = e.divide(self.thread, plan.machine.subgroup), e.remainder(self.thread, plan.machine.subgroup)
-        self.across, self.part = e.remainder(lane, _TILE), e.divide(lane, _TILE)
-        # RDNA3: both halves of a wave hold the same operands, and every other row of the result.
-        self.packed_lane = self.across if self.instruction.interleaved else lane
-        self.k_part = 0 if self.instruction.interleaved else self.part
+        mma = plan.step.mma
+        self.packed_lane = mma.weight.distinct("lane").place("number", lane=lane)
+        self.weight_column = mma.weight.place("column", lane=lane)
+        self.right_row = mma.activation.place("row", lane=lane)
+        per_load = 4 * plan._fragment_words // plan._width
+        self.right_load = mma.activation.counted_in("k", per_load).place("k", lane=lane)
+        self.row, self.column = (mma.result.place(axis, lane=lane) for axis in ("row", "column"))
         self.first_row = e.multiply(e.block(1), plan.tile[0])
         first = e.add(e.multiply(e.block(0), self.tiles.waves), wave)
         self.first_tile = e.multiply(first, self.tiles.columns)
@@ -311,7 +315,7 @@ class _Wave:
     def _decoded(self, words: list[Any], group: e.Index, tile: int) -> list[Any]:
         """Words of numbers, from words of bytes `code << shift`; all of one column."""
         form = self.step.codes
-        column = e.add(e.multiply(e.add(self.first_tile, tile), _TILE), self._column_of_lane())
+        column = e.add(e.multiply(e.add(self.first_tile, tile), _TILE), self.weight_column)
         lanes = 4 * len(words)
         codes = vector.bitcast(e.vector_of(lanes, e.integer(8)), e.gathered(words))
         if form.shift:
@@ -326,20 +330,14 @@ class _Wave:
         numbers = self.epilogue.decode_column(codes, held)
         return e.elements(vector.bitcast(e.vector_of(lanes // 2, self.i32), numbers))
 
-    def _column_of_lane(self) -> Any:
-        """Which column of a tile a lane's codes are of."""
-        if not self.instruction.interleaved:
-            return self.across
-        return e.add(e.multiply(e.remainder(self.across, 2), 8), e.divide(self.across, 2))
-
     def _right(self, half: Any, tile: int) -> list[list[Any]]:
         """The activations of a tile of rows, the words of each instruction."""
         words, count = self.plan._fragment_words, self.instruction.words
-        row = e.add(self.across, tile * _TILE)
+        row = e.add(self.right_row, tile * _TILE)
         loads = self.step.run * self.plan._width // (4 * words)  # of a block
         found = []
         for block in range(self.step.loads * self.step.blocks):
-            first = e.add(e.multiply(self.k_part, loads), block * self.instruction.parts * loads)
+            first = e.add(self.right_load, block * self.instruction.parts * loads)
             for i in range(loads):
                 found += e.elements(e.load(self.shared, [half, row, e.add(first, i)]))
         if self.step.converted is not None:
@@ -405,8 +403,8 @@ class _Wave:
     def _place(self, tile: int) -> tuple[Any, Any]:
         """The row and the first column of what a lane has of a tile."""
         r, c = divmod(tile, self.tiles.columns)
-        row = e.add(e.add(self.first_row, r * _TILE), self.across)
-        column = e.add(e.multiply(e.add(self.first_tile, c), _TILE), e.multiply(self.part, self.instruction.registers))
+        row = e.add(e.add(self.first_row, r * _TILE), self.row)
+        column = e.add(e.multiply(e.add(self.first_tile, c), _TILE), self.column)
         return row, column
 
     def _readable(self, column: Any) -> Any:

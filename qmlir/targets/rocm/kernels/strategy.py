@@ -218,7 +218,7 @@ def _step(
     width = 1 if converted is not None else kind.bytes
     block = run * kind.parts
     fitting = run % kind.lanes == 0 and run % (4 * (8 // bits)) == 0 and depth % block == 0
-    if offset is None or not fitting or depth * width % 16 or run * width > 16 * (2 if kind.interleaved else 1):
+    if offset is None or not fitting or depth * width % 16 or run * width > max(16, kind.lanes * kind.bytes):
         return None
     if kernel.group is not None and kernel.group % depth:
         return None

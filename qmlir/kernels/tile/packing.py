@@ -1,0 +1,44 @@
+"""The order in which a weight lies in memory, from the layout of the instruction that multiplies it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .. import layouts
+from .layout import Bit
+
+_AXES = ("column", "k")
+
+
+def packed(
+    digits: Sequence[Bit], shape: tuple[int, int], outer: Sequence[str], bits: int = 8, offset: int = 0
+) -> layouts.Layout:
+    """How codes of `shape`, `[column, k]`, are stored tile by tile.
+
+    Args:
+        digits: what each bit of the place in a tile is of the code's place, highest bit first. Codes shorter than a
+            byte share those of four neighbours each: the fields of a byte are the bits above the lowest two.
+        shape: padded to whole tiles.
+        outer: the order of tiles, outermost axis first.
+        bits, offset: see `layouts.Layout`.
+    """
+    fields = (8 // bits).bit_length() - 1
+    cuts = {len(digits) - 2 - fields, len(digits) - 2} if fields else set()
+    runs: list[list[Bit]] = []
+    for i, (axis, bit) in enumerate(digits):
+        if runs and i not in cuts and runs[-1][-1] == (axis, bit + 1):
+            runs[-1].append((axis, bit))
+        else:
+            runs.append([(axis, bit)])
+    factors, padded, number = [], [], {}
+    for axis, size in zip(_AXES, shape, strict=True):
+        mine = sorted((run for run in runs if run[0][0] == axis), key=lambda run: -run[0][1])
+        tile = 1 << sum(map(len, mine))
+        tiles = -(-size // tile)
+        for i in range(len(mine) + 1):
+            number[axis if i == 0 else mine[i - 1][0]] = len(number)
+        factors.append((tiles, *(1 << len(run) for run in mine)))
+        padded.append(tiles * tile)
+    order = [number[axis] for axis in outer] + [number[run[0]] for run in runs]
+    field = next((i for i, run in enumerate(runs, len(outer)) if fields and run[-1] == digits[-3]), None)
+    return layouts.Layout(tuple(padded), tuple(factors), tuple(order), bits, field, offset)
