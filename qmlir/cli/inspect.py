@@ -22,6 +22,9 @@ def add(commands: Any) -> None:
     p.add_argument("--source", metavar="LEVEL", choices=CODE_LEVELS,
                    help="print the text: " + ", ".join(CODE_LEVELS[:5]))  # fmt: skip
     p.add_argument("--dispatch", metavar="NAME", help="of this dispatch alone: its name or a part of it")
+    p.add_argument("--layout", metavar="TARGET",
+                   help="draw the matrix instruction IN of TARGET: which lane holds what")  # fmt: skip
+    p.add_argument("-o", "--output", metavar="FILE.svg", help="with --layout: write the picture there")
     p.add_argument("--read-outside", action="store_true",
                    help="read the files that a .vmfb names, wherever they are")  # fmt: skip
     add_compilation(p)
@@ -33,6 +36,10 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     from .child import Limits, breadcrumb, in_child, run_in_child
 
+    if args.layout is not None:
+        return _layout(args)
+    if args.output is not None:
+        raise UsageError("-o goes with --layout")
     if args.dispatch is not None and args.source is None:
         raise UsageError("--dispatch goes with --source: dispatch, asm, ptx, isa or spirv")
     if args.read_outside and (args.source is None or Path(args.input).suffix != ".vmfb"):
@@ -51,4 +58,21 @@ def run(args: argparse.Namespace) -> int:
         return 0
     found = qmlir.inspect(args.input, start=args.start, parameters=dict(args.parameters))
     print(json.dumps(found.to_json(), indent=2) if args.json else found.text(width()))
+    return 0
+
+
+def _layout(args: argparse.Namespace) -> int:
+    """Where lanes hold the operands and the result of a matrix instruction."""
+    from ..targets import resolve
+    from ..tools import layouts
+
+    if args.source is not None:
+        raise UsageError("--layout is of an instruction, --source of a program: give one of them")
+    name, fragments = layouts.fragments(resolve(args.layout), args.input)
+    if args.output is not None:
+        Path(args.output).write_text(layouts.svg(name, fragments))
+    elif args.json:
+        print(json.dumps(layouts.to_json(name, fragments), indent=2))
+    else:
+        print(layouts.text(name, fragments))
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..kernels.code_pooling import CodePooling
     from ..kernels.pointwise import Pointwise
     from ..kernels.rows import Rows
+    from ..kernels.tile.instruction import Fragments
     from .strategy import GroupStrategy, Strategy
 
 # Reasons for a fusion barrier that only the targets that name them have.
@@ -138,6 +139,14 @@ class Target:
         """What a function of the backend's `strategies` gives; nothing where it has no such function."""
         build = getattr(importlib.import_module(f".{self.backend}.strategies", __package__), kind, None)
         return () if build is None else tuple(build(self))
+
+    def matrix_instructions(self) -> Mapping[str, tuple[str, Fragments]]:
+        """Matrix instructions that built-in kernels use and whose layout is known: by their name in the assembly, the
+        name that IREE has for it or would have, and where lanes hold the elements."""
+        named = getattr(
+            importlib.import_module(f".{self.backend}.strategies", __package__), "matrix_instructions", None
+        )
+        return {} if named is None else dict(named(self))
 
     def attach(self, module: Any) -> None:
         """Set `hal.device.targets` on an `ir.Module`; nothing to do where flags describe the target."""

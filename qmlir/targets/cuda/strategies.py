@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...kernels.tile.instruction import Fragments
 from ..base import Target
 from ..gpu import Mma
 from ..gpu_kernels.by_rows import ByRowsStrategy
@@ -13,6 +14,7 @@ from ..strategy import Contraction, Strategy
 from ..tile_and_fuse import Machine, MmaStrategy
 from ..widened import WidenedStrategy
 from .exact_f16 import ExactF16Strategy
+from .kernels.instructions import FRAGMENTS
 from .kernels.strategy import (
     ConvolutionStrategy,
     FastFp8Strategy,
@@ -34,6 +36,17 @@ def _mma_sync(mma: Mma) -> bool:
 def machine(target: Target) -> Machine:
     """64 accumulators of 255 registers; 40 KiB, within what every kernel has without opting in to more."""
     return Machine(32, target.units, 64, 40 * 1024)
+
+
+def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
+    """See `Target.matrix_instructions`."""
+    kinds = [(32, 8, "s8", "I32", "I8"), (16, 16, "f16", "F32", "F16"), (16, 16, "bf16", "F32", "BF16")]
+    if any("_F8" in kind for kind in target.mma):
+        kinds += [(32, 8, "e4m3", "F32", "F8E4M3FN"), (32, 8, "e5m2", "F32", "F8E5M2")]
+    return {
+        f"mma.sync.m16n8k{k}.{operand}": (f"NV_MMA_SYNC_{total}_16x8x{k}_{name}", FRAGMENTS[k, bits])
+        for k, bits, operand, total, name in kinds
+    }
 
 
 def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ...kernels.tile.instruction import Fragments
 from ..base import Target
 from ..gpu import parse_mma
 from ..gpu_kernels.by_rows import ByRowsStrategy
@@ -15,9 +16,15 @@ from ..stock import StockStrategy, no_f32_matrix
 from ..strategy import Contraction, Strategy
 from ..tile_and_fuse import Machine, MmaStrategy
 from ..widened import WidenedStrategy
+from .kernels.instructions import INSTRUCTIONS
 from .kernels.machine import amd
 from .kernels.strategy import MatrixStrategy
 from .scaled import ScaledStrategy
+
+
+def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
+    """See `Target.matrix_instructions`."""
+    return {i.name: (i.iree_name, i.fragments) for i in INSTRUCTIONS[target.name]}
 
 
 def machine(target: Target) -> Machine:

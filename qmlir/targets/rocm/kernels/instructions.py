@@ -55,6 +55,13 @@ class Instruction:
         """Of an element of an operand."""
         return 2 if self.element in ("f16", "bf16") else 1
 
+    @property
+    def iree_name(self) -> str:
+        """IREE's name of it."""
+        wmma = "WMMAR3" if None in self.fragments.a["lane"] else "WMMAR4"
+        kind, total = "MFMA" if "mfma" in self.name else wmma, "I32" if self.element == "i8" else "F32"
+        return f"{kind}_{total}_{'x'.join(map(str, self.fragments.shape))}_{self.element.upper()}"
+
     def multiply(self, left: list[Any], right: list[Any], total: Any) -> Any:
         """From words of both sides; vectors of as many i32 or f32 as there are registers."""
         ir.Context.current.get_dialect_descriptor("amdgpu")
