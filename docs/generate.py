@@ -25,7 +25,7 @@ from qmlir.targets import resolve
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import commands
-from pages import errors, layouts, passes, resources, schemes, speed, targets, told
+from pages import errors, instructions, layouts, passes, resources, schemes, speed, targets, told
 
 from benchmarks.compile import section as compile_section
 from benchmarks.cpu.report import page as benchmarks_page
@@ -371,6 +371,7 @@ def site_pages() -> dict[str, str]:
         **schemes.pages(),
         **passes.pages(readable),
         **targets.pages(matrix, cell_text),
+        **instructions.pages(),
         "index.md": told.INDEX,
         "notebook.md": told.notebook_page(cells),
         "refused.md": told.refused_page(),
@@ -383,7 +384,7 @@ def site_pages() -> dict[str, str]:
 def main() -> int:
     check, stale = "--check" in sys.argv[1:], 0
     made = {**{name: text_of() for name, text_of in PAGES.items()}, **site_pages()}
-    for folder in ("schemes", "passes", "targets"):
+    for folder in ("schemes", "passes", "targets", "instructions"):
         for file in (DOCS / folder).glob("*"):
             if f"{folder}/{file.name}" not in made:
                 print(f"{folder}/{file.name} is no page any more")

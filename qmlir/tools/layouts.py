@@ -13,8 +13,7 @@ from ..kernels.tile.layout import Layout
 from ..targets import Target
 
 _PARTS = (("a", "m", "k"), ("b", "n", "k"), ("d", "m", "n"))
-_CELL = 26  # points
-_INK = "#222222"
+_CELL = 30  # points
 
 
 def fragments(target: Target, name: str) -> tuple[str, Fragments]:
@@ -42,8 +41,7 @@ def text(name: str, shown: Fragments) -> str:
         layout = getattr(shown, part)
         bits = "; ".join(f"{i} = {' '.join(_spelled(layout, i))}" for i in ("lane", "value"))
         lines += ["", f"{part}[{rows}, {columns}]   lowest bit first: {bits}"]
-        run = 1 << next((i for i, bit in enumerate(layout["value"]) if bit != (columns, i)), len(layout["value"]))
-        cells = _held(layout, rows, columns)
+        run, cells = _neighbours(layout, columns), _held(layout, rows, columns)
         head = [_run(c, run) for c in range(0, layout.extent(columns), run)]
         table = [
             [_cell(cells[r, c], run) for c in range(0, layout.extent(columns), run)] for r in range(layout.extent(rows))
@@ -55,35 +53,45 @@ def text(name: str, shown: Fragments) -> str:
 
 
 def svg(name: str, shown: Fragments) -> str:
-    """The same in colours, one for each lane; no file is loaded by it."""
+    """The same in colours, one for each lane: b above d and a on its left, as matrices are multiplied. Neighbours in a
+    lane are one box. Nothing is loaded by it."""
     m, n, k = shown.shape
-    places = {"b": (1, 0), "a": (0, 1), "d": (1, 1)}  # b above d, a on its left, as matrices are multiplied
-    left, top = 40 + k * _CELL + 40, 60 + k * _CELL + 40
-    parts = [_text(12, 24, f"{name}: d[{m}, {n}] += a[{m}, {k}] * b[{k}, {n}]; cells: lane.value", 15, "start")]
+    along = max(_CELL / 2, 40 / min(_neighbours(shown.a, "k"), _neighbours(shown.b, "k")))  # points of a code along K
+    left, top = 40 + k * along + 30, 60 + k * along + 30
+    parts = [_text(12, 24, f"{name}: d[{m}, {n}] += a[{m}, {k}] * b[{k}, {n}]", 15),
+             _text(12, 40, "in a box: lane.value", 11)]  # fmt: skip
     for part, rows, columns in _PARTS:
         layout = getattr(shown, part)
-        cells = _held(layout, rows, columns)
-        across, down = places[part]
-        x0, y0 = left if across else 40, top if down else 60
-        parts.append(_text(x0, y0 - 8, f"{part}[{'k, n' if part == 'b' else f'{rows}, {columns}'}]", 13, "start"))
-        for (row, column), holders in cells.items():
-            i, j = (column, row) if part == "b" else (row, column)
-            x, y = x0 + j * _CELL, y0 + i * _CELL
-            lane, value = holders[0]
-            fill = _colour(lane, shown.lanes)
-            parts.append(f'<rect x="{x}" y="{y}" width="{_CELL}" height="{_CELL}" fill="{fill}" stroke="#888888" '
-                         'stroke-width="0.5"/>')  # fmt: skip
-            parts.append(_text(x + _CELL / 2, y + _CELL / 2 + 3, f"{lane}.{value}", 8, "middle"))
-    width, height = left + n * _CELL + 20, top + m * _CELL + 20
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-            f'height="{height}" font-family="Helvetica, Arial, sans-serif">'
-            f'<rect width="100%" height="100%" fill="#ffffff"/>{"".join(parts)}</svg>\n')  # fmt: skip
+        run, cells = _neighbours(layout, columns), _held(layout, rows, columns)
+        x0, y0 = (40.0 if part == "a" else left), (60.0 if part == "b" else top)
+        width = along if columns == "k" else _CELL
+        parts.append(_text(x0, y0 - 6, f"{part}[{'k, n' if part == 'b' else f'{rows}, {columns}'}]", 12))
+        for (row, column), holders in sorted(cells.items()):
+            if column % run:
+                continue
+            x, y, w, h = column * width, row * _CELL, run * width, _CELL
+            if part == "b":  # its columns go down
+                x, y, w, h = y, x, h, w
+            fill = _colour(holders[0][0], shown.lanes)
+            parts.append(f'<path d="M{x0 + x:g} {y0 + y:g}h{w:g}v{h:g}h{-w:g}z" fill="{fill}"/>')
+            parts.append(f'<text x="{x0 + x + w / 2:g}" y="{y0 + y + h / 2 + 3:g}">{_cell(holders, run)}</text>')
+    wide, high = left + n * _CELL + 20, top + m * _CELL + 20
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" width="{wide:g}" '
+            f'height="{high:g}" font-family="Helvetica, Arial, sans-serif" font-size="9" text-anchor="middle" '
+            f'stroke-width="0.5"><style>path{{stroke:#888}}</style><rect width="100%" height="100%" fill="#fff"/>'
+            f'{"".join(parts)}</svg>\n')  # fmt: skip
 
 
 def to_json(name: str, shown: Fragments) -> Mapping[str, object]:
     """Shape, lanes, and of each matrix the bits that lanes and values stand for, lowest first."""
     tables = {part: {i: _spelled(getattr(shown, part), i) for i in ("lane", "value")} for part, _, _ in _PARTS}
     return {"instruction": name, "shape": list(shown.shape), "lanes": shown.lanes, **tables}
+
+
+def _neighbours(layout: Layout, axis: str) -> int:
+    """How many neighbours along an axis are neighbouring values of one lane."""
+    values = layout["value"]
+    return 1 << next((i for i, bit in enumerate(values) if bit != (axis, i)), len(values))
 
 
 def _spelled(layout: Layout, name: str) -> list[str]:
@@ -114,5 +122,5 @@ def _colour(lane: int, lanes: int) -> str:
     return f"hsl({hue}, 65%, {86 - 10 * (lane % 2)}%)"
 
 
-def _text(x: float, y: float, words: str, size: int, anchor: str) -> str:
-    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="{anchor}" fill="{_INK}">{escape(words)}</text>'
+def _text(x: float, y: float, words: str, size: int) -> str:
+    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" text-anchor="start">{escape(words)}</text>'

@@ -30,13 +30,15 @@ def packed(
             runs[-1].append((axis, bit))
         else:
             runs.append([(axis, bit)])
-    factors, padded, number = [], [], {}
+    factors: list[tuple[int, ...]] = []
+    padded: list[int] = []
+    number: dict[str | Bit, int] = {}
     for axis, size in zip(_AXES, shape, strict=True):
         mine = sorted((run for run in runs if run[0][0] == axis), key=lambda run: -run[0][1])
         tile = 1 << sum(map(len, mine))
         tiles = -(-size // tile)
-        for i in range(len(mine) + 1):
-            number[axis if i == 0 else mine[i - 1][0]] = len(number)
+        for key in (axis, *(run[0] for run in mine)):
+            number[key] = len(number)
         factors.append((tiles, *(1 << len(run) for run in mine)))
         padded.append(tiles * tile)
     order = [number[axis] for axis in outer] + [number[run[0]] for run in runs]

@@ -40,7 +40,12 @@ def machine(target: Target) -> Machine:
 
 def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
     """See `Target.matrix_instructions`."""
-    kinds = [(32, 8, "s8", "I32", "I8"), (16, 16, "f16", "F32", "F16"), (16, 16, "bf16", "F32", "BF16")]
+    kinds = [
+        (32, 8, "s8", "I32", "I8"),
+        (16, 8, "s8", "I32", "I8"),
+        (16, 16, "f16", "F32", "F16"),
+        (16, 16, "bf16", "F32", "BF16"),
+    ]
     if any("_F8" in kind for kind in target.mma):
         kinds += [(32, 8, "e4m3", "F32", "F8E4M3FN"), (32, 8, "e5m2", "F32", "F8E5M2")]
     return {
