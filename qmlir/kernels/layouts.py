@@ -19,7 +19,7 @@ from .description import Factor
 
 
 @dataclass(frozen=True)
-class Layout:
+class WeightLayout:
     """Of a matrix `[rows, columns]` of codes that fit `bits` once `offset` is taken off them.
 
     Attributes:

@@ -10,11 +10,11 @@ from hypothesis import given, settings, strategies as st
 
 import qmlir
 from qmlir.core.mlir import context, func, ir
-from qmlir.kernels.layouts import Layout
+from qmlir.kernels.layouts import WeightLayout
 
 
 @st.composite
-def layouts(draw: Any) -> tuple[Layout, tuple[int, ...], bool]:
+def layouts(draw: Any) -> tuple[WeightLayout, tuple[int, ...], bool]:
     """A layout, the shape of codes that it takes, and whether their top bits are inverted."""
     bits = draw(st.sampled_from((8, 4, 2)))
     factors = [tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))) for _ in range(2)]
@@ -26,10 +26,10 @@ def layouts(draw: Any) -> tuple[Layout, tuple[int, ...], bool]:
     field = order.index(count - 1) if bits < 8 else None
     offset = draw(st.sampled_from((0, -128) if bits == 8 else (0, -8, 3)))
     shape = (*draw(st.sampled_from(((), (3,)))), *(draw(st.integers(1, size)) for size in padded))
-    return Layout(padded, tuple(factors), order, bits, field, offset), shape, draw(st.booleans())
+    return WeightLayout(padded, tuple(factors), order, bits, field, offset), shape, draw(st.booleans())
 
 
-def emitted(layout: Layout, shape: tuple[int, ...], flipped: bool) -> Any:
+def emitted(layout: WeightLayout, shape: tuple[int, ...], flipped: bool) -> Any:
     """A program of the ops."""
     with context():
         module = ir.Module.create()
@@ -45,7 +45,7 @@ def emitted(layout: Layout, shape: tuple[int, ...], flipped: bool) -> Any:
 
 @settings(max_examples=12, deadline=None)
 @given(layouts())
-def test_emitted_as_applied(case: tuple[Layout, tuple[int, ...], bool]) -> None:
+def test_emitted_as_applied(case: tuple[WeightLayout, tuple[int, ...], bool]) -> None:
     layout, shape, flipped = case
     low, high = (-128, 127) if layout.bits == 8 else (layout.offset, layout.offset + (1 << layout.bits) - 1)
     codes = np.random.default_rng(0).integers(low, high + 1, shape).astype(np.int8)

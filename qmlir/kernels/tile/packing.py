@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import layouts
+from ..layouts import WeightLayout
 from .layout import Bit
 
 _AXES = ("column", "k")
@@ -12,7 +12,7 @@ _AXES = ("column", "k")
 
 def packed(
     digits: Sequence[Bit], shape: tuple[int, int], outer: Sequence[str], bits: int = 8, offset: int = 0
-) -> layouts.Layout:
+) -> WeightLayout:
     """How codes of `shape`, `[column, k]`, are stored tile by tile.
 
     Args:
@@ -20,7 +20,7 @@ def packed(
             byte share those of four neighbours each: the fields of a byte are the bits above the lowest two.
         shape: padded to whole tiles.
         outer: the order of tiles, outermost axis first.
-        bits, offset: see `layouts.Layout`.
+        bits, offset: see `WeightLayout`.
     """
     fields = (8 // bits).bit_length() - 1
     cuts = {len(digits) - 2 - fields, len(digits) - 2} if fields else set()
@@ -43,4 +43,4 @@ def packed(
         padded.append(tiles * tile)
     order = [number[axis] for axis in outer] + [number[run[0]] for run in runs]
     field = next((i for i, run in enumerate(runs, len(outer)) if fields and run[-1] == digits[-3]), None)
-    return layouts.Layout(tuple(padded), tuple(factors), tuple(order), bits, field, offset)
+    return WeightLayout(tuple(padded), tuple(factors), tuple(order), bits, field, offset)

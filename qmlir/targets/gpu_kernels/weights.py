@@ -14,7 +14,7 @@ from typing import Any
 from ...core.mlir import arith
 from ...dialect.dtypes import Array
 from ...kernels.description import Kernel
-from ...kernels.layouts import Layout
+from ...kernels.layouts import WeightLayout
 from ...kernels.weights import constant_bytes, fits_top_of_byte
 from . import emit as e
 from .small_floats import doubled_e2m1
@@ -57,12 +57,12 @@ class Codes:
         lefts = [self.shift - i * self.bits for i in range(self.fields)]
         return [arith.andi(arith.shli(word, e.word(left)) if left else word, mask) for left in lefts]
 
-    def layout(self, n: int, k: int) -> Layout:
+    def layout(self, n: int, k: int) -> WeightLayout:
         """Of codes `[N, K]`."""
         padded = -(-n // COLUMNS) * COLUMNS, -(-k // self.depth) * self.depth
         factors = ((padded[0],), (padded[1] // self.depth, self.words, self.fields, 4))
         field = 3 if self.fields > 1 else None
-        return Layout(padded, factors, (1, 0, 2, 3, 4), self.bits, field, self.offset)
+        return WeightLayout(padded, factors, (1, 0, 2, 3, 4), self.bits, field, self.offset)
 
 
 def stored(codes: Array, kernel: Kernel, most_words: int = 4) -> Codes | None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ....core.mlir import arith, ir, llvm, vector
-from ....kernels.layouts import Layout
+from ....kernels.layouts import WeightLayout
 from . import emit as e, tiles
 from .micro import QUAD, Micro, Weights, panels
 from .pack import consecutive
@@ -98,12 +98,12 @@ class Fma:
     def depth(self, weights: Weights) -> int:
         return QUAD * max(4, weights.fields)
 
-    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
+    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
         if weights.values is None or weights.bits < 8:
             return panels(n, k, k_last, self.panel, self.depth(weights), weights)
         # [N/p, K, p]: a byte of each column widens to a vector on its way from memory.
         np_, kp = -(-n // self.panel) * self.panel, -(-k // self.depth(weights)) * self.depth(weights)
-        return Layout((np_, kp), ((np_ // self.panel, self.panel), (kp,)), (0, 2, 1))
+        return WeightLayout((np_, kp), ((np_ // self.panel, self.panel), (kp,)), (0, 2, 1))
 
     def begin(self, rows: int) -> None:
         """Nothing to set up."""
@@ -216,13 +216,13 @@ class Bf16:
         """Codes of a word."""
         return 16 // weights.bits
 
-    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
+    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
         """`[N/p, K/2f, p]` lanes of two words of `f` codes: a lane's words hold the codes of even and of odd K, so that
         one shift brings a pair to where indices are read."""
         assert k_last
         np_, kp = -(-n // self.panel) * self.panel, -(-k // self.depth(weights)) * self.depth(weights)
         pair = (kp // (2 * self._fields(weights)), 2, 8 // weights.bits, 2)  # .., byte of a word, field, word
-        return Layout(
+        return WeightLayout(
             (np_, kp), ((np_ // self.panel, self.panel), pair), (0, 2, 4, 1, 5, 3), bits=weights.bits, field=2,
             offset=weights.offset,
         )  # fmt: skip

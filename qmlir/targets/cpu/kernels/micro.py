@@ -18,7 +18,7 @@ from functools import reduce
 from typing import Any, Protocol
 
 from ....core.mlir import arith, vector
-from ....kernels.layouts import Layout
+from ....kernels.layouts import WeightLayout
 from . import emit as e, tiles
 
 QUAD = 4  # codes along K of one column that one lane multiplies
@@ -121,7 +121,7 @@ class Micro(Protocol):
     def depth(self, weights: Weights) -> int:
         """Codes along K of one turn of the main loop: K is padded to a multiple."""
 
-    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
+    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
         """How a weight `[N, K]`, or `[K, N]` without `k_last`, is stored."""
 
 
@@ -143,20 +143,20 @@ class IntegerMicro(Micro, Protocol):
         """Emit the tile's product."""
 
 
-def panels(n: int, k: int, k_last: bool, panel: int, depth: int, weights: Weights) -> Layout:
+def panels(n: int, k: int, k_last: bool, panel: int, depth: int, weights: Weights) -> WeightLayout:
     """The layout of a weight `[N, K]`, or `[K, N]` without `k_last`, in panels, K padded to a multiple of `depth`."""
     np_, kp = -(-n // panel) * panel, -(-k // depth) * depth
     columns = (np_ // panel, panel)
     if weights.bits == 8:
         inner = (kp // QUAD, QUAD)
         if k_last:  # [N/p, p, K/4, 4] -> [N/p, K/4, p, 4]
-            return Layout((np_, kp), (columns, inner), (0, 2, 1, 3), offset=weights.offset)
-        return Layout((kp, np_), (inner, columns), (2, 0, 3, 1), offset=weights.offset)
+            return WeightLayout((np_, kp), (columns, inner), (0, 2, 1, 3), offset=weights.offset)
+        return WeightLayout((kp, np_), (inner, columns), (2, 0, 3, 1), offset=weights.offset)
     # [N/p, p, K/4f, f, 4] -> [N/p, K/4f, f, p, 4]; short codes are constants, which are brought to [N, K].
     assert k_last
     shared = (kp // (QUAD * weights.fields), weights.fields, QUAD)
     offset = 0 if weights.codes else weights.offset
-    return Layout((np_, kp), (columns, shared), (0, 2, 3, 1, 4), bits=weights.bits, field=2, offset=offset)
+    return WeightLayout((np_, kp), (columns, shared), (0, 2, 3, 1, 4), bits=weights.bits, field=2, offset=offset)
 
 
 _DOT = {64: "llvm.x86.avx512.vpdpbusd.512", 32: "llvm.x86.avx512.vpdpbusd.256", 16: "llvm.x86.avx512.vpdpbusd.128"}
@@ -188,7 +188,7 @@ class Vnni:
         """See `IntegerMicro`."""
         return dot(acc, unsigned, signed)
 
-    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
+    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
         return panels(n, k, k_last, self.panel, self.depth(weights), weights)
 
     def begin(self, rows: int) -> None:
@@ -368,7 +368,7 @@ class Amx:
         """See `IntegerMicro`."""
         return dot(acc, unsigned, signed)
 
-    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> Layout:
+    def layout(self, n: int, k: int, k_last: bool, weights: Weights) -> WeightLayout:
         return panels(n, k, k_last, self.panel, self.depth(weights), weights)
 
     def rows(self, weights: Weights) -> int:

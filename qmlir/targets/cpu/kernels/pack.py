@@ -12,7 +12,7 @@ from ....dialect.dtypes import Array
 from ....kernels.at_load import at_load
 from ....kernels.codes import Codes
 from ....kernels.description import Factor, Kernel, Literal, Operand, Stage
-from ....kernels.layouts import Layout, by_columns
+from ....kernels.layouts import WeightLayout, by_columns
 from ....kernels.scaled import Scaled
 from ....kernels.weights import constant_bytes, known
 from .gemm import Gemm
@@ -89,7 +89,7 @@ def emit_halves_by_turns(value: Any, lanes: int) -> Any:
     """`halves_by_turns` of a tensor, at the insertion point."""
     *matrices, n, k = ir.RankedTensorType(value.type).shape
     half = -(-n // 2 // lanes) * lanes
-    padded = Layout((2, half, k), ((2,), (half // lanes, lanes), (k,)), (1, 0, 2, 3))
+    padded = WeightLayout((2, half, k), ((2,), (half // lanes, lanes), (k,)), (1, 0, 2, 3))
     element, lead = value.type.element_type, [[i] for i in range(len(matrices))]
     at = len(matrices)
     halves = ir.RankedTensorType.get([*matrices, 2, n // 2, k], element)
@@ -109,7 +109,7 @@ def packed(gemm: Gemm, codes: Codes) -> Any:
     return gemm.micro.layout(gemm.kernel.n, gemm.kernel.k, rhs.k_last, gemm.weights).emit(value, rhs.flipped)
 
 
-def _layout(gemm: Gemm) -> Layout:
+def _layout(gemm: Gemm) -> WeightLayout:
     """Of codes `[N, K]`."""
     n = gemm.kernel.n if gemm.kernel.gate is None else gemm.panels * gemm.micro.panel
     return gemm.micro.layout(n, gemm.kernel.k, True, gemm.weights)

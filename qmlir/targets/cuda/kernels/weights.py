@@ -9,7 +9,7 @@ from ....core.mlir import arith
 from ....dialect.dtypes import Array
 from ....kernels import emit as e
 from ....kernels.description import Kernel
-from ....kernels.layouts import Layout
+from ....kernels.layouts import WeightLayout
 from ....kernels.weights import constant_bytes, fits_top_of_byte
 from .shared_tile import CHUNK
 
@@ -37,23 +37,23 @@ class Storage:
         """By how many bits sums of products are too large."""
         return 8 - self.bits if self.signed and not self.halves else 0
 
-    def layout(self, n: int, padded_k: int) -> Layout:
+    def layout(self, n: int, padded_k: int) -> WeightLayout:
         """Of a weight `[n, K]` with K padded: rows of `padded_k / fields` bytes."""
         if self.halves:
             return self._halves_layout(n, padded_k)
         if self.bits == 8:
-            return Layout((n, padded_k), ((n,), (padded_k,)), (0, 1))
+            return WeightLayout((n, padded_k), ((n,), (padded_k,)), (0, 1))
         blocks = (padded_k // (CHUNK * self.fields), self.fields, CHUNK)
-        return Layout((n, padded_k), ((n,), blocks), (0, 1, 2, 3), bits=self.bits, field=2)
+        return WeightLayout((n, padded_k), ((n,), blocks), (0, 1, 2, 3), bits=self.bits, field=2)
 
-    def _halves_layout(self, n: int, padded_k: int) -> Layout:
+    def _halves_layout(self, n: int, padded_k: int) -> WeightLayout:
         """For `mma.sync.m16n8k16` on 16-bit numbers, of which lane t needs those at 2 t, 2 t + 1, 2 t + 8 and 2 t + 9
         of each step of 16: the four bytes of its word, a field a step. Neighbours are two bytes apart, as they are in a
         word of two floats (`halves.py`)."""
         steps, t, half, pair = self.fields, 4, 2, 2
         blocks = (padded_k // (CHUNK * steps), steps, half, t, pair)
         field = 2 if self.bits < 8 else None
-        return Layout((n, padded_k), ((n,), blocks), (0, 1, 2, 4, 5, 3), bits=self.bits, field=field)
+        return WeightLayout((n, padded_k), ((n,), blocks), (0, 1, 2, 4, 5, 3), bits=self.bits, field=field)
 
     def codes(self, word: Any, number: int) -> Any:
         """The four codes of a field of a stored word of `halves`, i8, in their order."""

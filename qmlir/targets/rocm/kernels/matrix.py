@@ -23,7 +23,7 @@ import numpy as np
 from ....core.mlir import arith, ir, vector
 from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
-from ....kernels.layouts import Layout
+from ....kernels.layouts import WeightLayout
 from ....kernels.row_sums import uses_row_sums
 from ....kernels.tile.instruction import TiledMma
 from ....kernels.tile.packing import packed
@@ -75,7 +75,7 @@ class Step:
         """Where its elements are among lanes."""
         return TiledMma(self.instruction.fragments, "a", self.depth, self.run)
 
-    def layout(self, n: int, k: int) -> Layout:
+    def layout(self, n: int, k: int) -> WeightLayout:
         """Of codes `[N, K]`: steps, tiles of columns, lanes, and the codes of a lane in the order of K; of each load
         those of all lanes."""
         weight = self.mma.weight
