@@ -37,7 +37,8 @@ def packed(
         mine = sorted((run for run in runs if run[0][0] == axis), key=lambda run: -run[0][1])
         tile = 1 << sum(map(len, mine))
         tiles = -(-size // tile)
-        for key in (axis, *(run[0] for run in mine)):
+        keys: list[str | Bit] = [axis, *(run[0] for run in mine)]
+        for key in keys:
             number[key] = len(number)
         factors.append((tiles, *(1 << len(run) for run in mine)))
         padded.append(tiles * tile)
