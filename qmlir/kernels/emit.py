@@ -164,6 +164,17 @@ def when(test: Any) -> Iterator[None]:
         scf.YieldOp([])
 
 
+def value_of(test: Any, kind: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    """What `then` makes where `test` (a bool or an i1) holds, else what `otherwise` makes; of type `kind`."""
+    if isinstance(test, bool):
+        return then() if test else otherwise()
+    op = scf.IfOp(test, [kind], has_else=True)
+    for block, body in ((op.then_block, then), (op.else_block, otherwise)):
+        with ir.InsertionPoint(block):
+            scf.YieldOp([body()])
+    return op.results[0]
+
+
 def guarded(test: Any, body: Callable[[], None]) -> None:
     """`body` where `test` (a bool or an i1) holds; not emitted where it is known not to."""
     if test is False:

@@ -134,16 +134,18 @@ class _Part:
         """Hand over the sums of a part; the last to do so finishes the tile."""
         alone = e.equal(self.parts, 1)
 
-        def hand_over() -> None:
+        def handed_over() -> Any:
+            """Whether this part is the last."""
             e.guarded(self.keeps, lambda: self._store(me, state))
             gpu.barrier()  # the whole part is stored before it is counted
             e.guarded(e.equal(self.block.thread, 0), self._count)
             gpu.barrier()
+            before = arith.index_castui(ir.IndexType.get(), memref.load(self.flag, [e.index(0)]))
+            return e.equal(before, e.subtract(self.parts, 1))
 
-        e.guarded(e.equal(alone, False) if isinstance(alone, bool) else _negated(alone), hand_over)
-        before = arith.index_castui(ir.IndexType.get(), memref.load(self.flag, [e.index(0)]))
-        last = e.equal(before, e.subtract(self.parts, 1))
-        mine = e.both(self.keeps, True if alone is True else _either(alone, last))
+        i1 = e.integer(1)
+        finishes = e.value_of(alone, i1, lambda: e.condition(True), handed_over)
+        mine = e.both(self.keeps, finishes)
         e.guarded(mine, lambda: self.block.finish(self._total(state, alone)))
 
     def _slot(self, owner: e.Index) -> e.Index:
@@ -194,11 +196,3 @@ def _words(state: list[Any]) -> list[Any]:
     """Scalars, or those of vectors, in their order."""
     lanes = _lanes(state[0])
     return [e.lane(value, i) for value in state for i in range(lanes)] if lanes else list(state)
-
-
-def _negated(test: Any) -> Any:
-    return arith.xori(test, e.constant(1, e.integer(1)))
-
-
-def _either(a: Any, b: Any) -> Any:
-    return b if a is False else arith.ori(a, b)
