@@ -90,6 +90,7 @@ that is meant. From Python: `qmlir.load(path, sha256=...)`, `qmlir.signing`. Key
 `openssl genpkey -algorithm ed25519`; signing needs `pip install 'qmlir[sign]'`.""", [
         "qmlir sign --help", "qmlir run layer.vmfb -i x.npy -i x_scale.npy --verify-hash " + "0" * 64]),
     ("targets", "", ["qmlir targets --help", "qmlir targets rocm"]),
+    ("devices", "", ["qmlir devices --help"]),
     ("cache", "", ["qmlir cache --help", "qmlir cache ls"]),
     ("completion", "", ["qmlir completion --help"]),
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from typing import TextIO
 from .. import __version__
 
 COMMANDS = (
-    "compile", "run", "import_", "check", "bench", "tune", "inspect", "explain", "sign", "targets", "cache",
+    "compile", "run", "import_", "check", "bench", "tune", "inspect", "explain", "sign", "targets", "devices", "cache",
     "completion",
 )  # fmt: skip
 
@@ -82,20 +82,13 @@ def versions() -> str:
     import platform
     from importlib.metadata import version
 
-    from ..emulation.backends import BACKENDS as EMULATED
-    from ..targets import BACKENDS, backend_description
-    from ..targets.cpu.host import host_name
-    from ..targets.devices import devices
+    from .devices import listed
 
-    drivers = {t.driver for b in BACKENDS if b != "cpu" for t in backend_description(b).TARGETS}
-    present = [d for driver in sorted(drivers) for d in devices(driver)]
-    found = [f"{d.driver}: {d.name} {d.arch}".strip() for d in present]
-    emulated = {backend.driver for backend in EMULATED.values() if backend.complete}
-    found += [f"{driver}: emulated" for driver in sorted(emulated - {d.driver for d in present})]
+    found = [f"{row['driver']}: {row['name']} {row['arch']}".strip() for row in listed()]
     return "\n".join([
         f"qmlir {__version__} (IREE compiler {version('iree-base-compiler')}, runtime {version('iree-base-runtime')})",
         f"Python {platform.python_version()}, numpy {version('numpy')}, {platform.system()} {platform.machine()}",
-        *(f"device {text}" for text in [f"cpu: {host_name()}", *found]),
+        *(f"device {text}" for text in found),
     ])  # fmt: skip
 
 

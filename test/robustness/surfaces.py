@@ -331,8 +331,8 @@ def arguments(folder: Path) -> Feed:
         "99999999999", "a=b", "a=", "=", "a=1x2", "x" * 300, "é", "\n", "5m", "import", "asm", "main",
         "model=x.npy", "1,2",
     ]  # fmt: skip
-    commands = ["compile", "run", "import", "check", "bench", "tune", "inspect", "explain", "sign", "targets", "cache",
-                "completion", "bogus", ""]  # fmt: skip
+    commands = ["compile", "run", "import", "check", "bench", "tune", "inspect", "explain", "sign", "targets",
+                "devices", "cache", "completion", "bogus", ""]  # fmt: skip
 
     def feed(r: Random) -> None:
         words = [r.choice(commands)]

@@ -1,0 +1,64 @@
+"""`qmlir devices`: the devices that are here, and the drivers that can be emulated."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from .arguments import command, width
+
+
+def add(commands: Any) -> None:
+    """The command's arguments."""
+    p = command(commands, "devices", "[options]", "list the devices that are here",
+                "List the devices of this machine, each with the targets whose programs it runs, and the drivers whose "
+                "devices --emulate executes.")  # fmt: skip
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p.set_defaults(run=run)
+
+
+def listed() -> list[dict[str, Any]]:
+    """Of each device the driver, its URI (for `qmlir run --device`), its name and architecture, and the targets whose
+    programs it runs, best first; behind them the emulated drivers without a device here."""
+    from ..emulation.backends import BACKENDS as EMULATED, emulated_targets
+    from ..targets import BACKENDS, backend_description, resolve
+    from ..targets.devices import devices, present_device
+
+    host = resolve("cpu")
+    here = [t.spelling for t in (host, *backend_description("cpu").TARGETS) if present_device(t)]
+    rows = [_row("cpu", host.driver, present_device(host), "", here)]
+    drivers = {t.driver: b for b in BACKENDS if b != "cpu" for t in backend_description(b).TARGETS}
+    for driver, backend in sorted(drivers.items()):
+        names_for = backend_description(backend).names_for
+        for d in devices(driver):
+            rows.append(_row(driver, d.uri, d.name, d.arch, [f"{backend}:{name}" for name in names_for(d)]))
+    present = {row["driver"] for row in rows}
+    emulated = {b.driver: name for name, b in EMULATED.items() if b.complete and b.driver not in present}
+    for driver, backend in sorted(emulated.items()):
+        targets = [t for t in emulated_targets() if t.startswith(f"{backend}:")]
+        rows.append({**_row(driver, "", "emulated", "", targets), "emulated": True})
+    return rows
+
+
+def _row(driver: str, uri: str, name: str, arch: str, targets: list[str]) -> dict[str, Any]:
+    return {"driver": driver, "uri": uri, "name": name, "arch": arch, "targets": targets, "emulated": False}
+
+
+def run(args: argparse.Namespace) -> int:
+    rows = listed()
+    if args.json:
+        print(json.dumps(rows, indent=2))
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("driver", "device", "name", "programs for"):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        name = f"{row['name']} {row['arch']}".strip()
+        table.add_row(row["driver"], row["uri"] or "--emulate", name, ", ".join(row["targets"]) or "-")
+    # In a file a row is a line.
+    Console(width=width() or 500).print(table)
+    return 0
