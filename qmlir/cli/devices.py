@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from .arguments import command, width
+from .arguments import command, print_table
 
 
 def add(commands: Any) -> None:
@@ -37,12 +37,12 @@ def listed() -> list[dict[str, Any]]:
     emulated = {b.driver: name for name, b in EMULATED.items() if b.complete and b.driver not in present}
     for driver, backend in sorted(emulated.items()):
         targets = [t for t in emulated_targets() if t.startswith(f"{backend}:")]
-        rows.append({**_row(driver, "", "emulated", "", targets), "emulated": True})
+        rows.append(_row(driver, "", "emulated", "", targets))
     return rows
 
 
 def _row(driver: str, uri: str, name: str, arch: str, targets: list[str]) -> dict[str, Any]:
-    return {"driver": driver, "uri": uri, "name": name, "arch": arch, "targets": targets, "emulated": False}
+    return {"driver": driver, "uri": uri, "name": name, "arch": arch, "targets": targets, "emulated": not uri}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -50,15 +50,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(rows, indent=2))
         return 0
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("driver", "device", "name", "programs for"):
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        name = f"{row['name']} {row['arch']}".strip()
-        table.add_row(row["driver"], row["uri"] or "--emulate", name, ", ".join(row["targets"]) or "-")
-    # In a file a row is a line.
-    Console(width=width() or 500).print(table)
+    print_table(
+        ("driver", "device", "name", "programs for"),
+        ((row["driver"], row["uri"] or "--emulate", f"{row['name']} {row['arch']}".strip(),
+          ", ".join(row["targets"]) or "-") for row in rows),
+    )  # fmt: skip
     return 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from .arguments import command, width
+from .arguments import command, print_table
 
 
 def add(commands: Any) -> None:
@@ -30,19 +31,14 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(rows, indent=2))
         return 0
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("target", "what it is", "int8 with", "device", "status"):
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        kinds = [m for m in row["mma"] if m.endswith("I8")]
-        # Two kinds say enough; --json has them all.
-        int8 = ", ".join(kinds[:2]) + (", ..." if len(kinds) > 2 else "")
-        int8 = int8 or ("dot products" if row["int8_dot"] else "f16 MMA" if row["mma"] else "vectors")
-        table.add_row(row["target"], row["summary"], int8, row["device"] or ("emulated" if row["emulated"] else "-"),
-                      row["status"])  # fmt: skip
-    # In a file a row is a line.
-    Console(width=width() or 500).print(table)
+    print_table(("target", "what it is", "int8 with", "device", "status"), map(_cells, rows))
     return 0
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    kinds = [m for m in row["mma"] if m.endswith("I8")]
+    # Two kinds say enough; --json has them all.
+    int8 = ", ".join(kinds[:2]) + (", ..." if len(kinds) > 2 else "")
+    int8 = int8 or ("dot products" if row["int8_dot"] else "f16 MMA" if row["mma"] else "vectors")
+    device = row["device"] or ("emulated" if row["emulated"] else "-")
+    return row["target"], row["summary"], int8, device, row["status"]

@@ -317,7 +317,7 @@ def _spoil(r: Random, path: Path, place: Path) -> None:
 @surface("arguments", 0.17)
 def arguments(folder: Path) -> Feed:
     """Words of a command line. Files are small, or there are none; so every command ends soon."""
-    from qmlir.cli import build_parser, guarded, parse
+    from qmlir.cli import COMMANDS, build_parser, guarded, parse
 
     os.environ["QMLIR_IN_CHILD"] = str(folder / "step")
     (folder / "bad.mlir").write_text("module { nonsense")
@@ -331,8 +331,7 @@ def arguments(folder: Path) -> Feed:
         "99999999999", "a=b", "a=", "=", "a=1x2", "x" * 300, "é", "\n", "5m", "import", "asm", "main",
         "model=x.npy", "1,2",
     ]  # fmt: skip
-    commands = ["compile", "run", "import", "check", "bench", "tune", "inspect", "explain", "sign", "targets",
-                "devices", "cache", "completion", "bogus", ""]  # fmt: skip
+    commands = [*(name.rstrip("_") for name in COMMANDS), "bogus", ""]
 
     def feed(r: Random) -> None:
         words = [r.choice(commands)]

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from qmlir import targets
+import qmlir
+from qmlir import TensorSpec, targets
+from qmlir.cli.devices import listed
 from qmlir.core.mlir import context, ir
 from qmlir.errors import TargetError
 from qmlir.targets import all_targets, devices, resolve
@@ -108,6 +112,10 @@ def test_bare_gpu_is_the_present_device(
     monkeypatch.setattr(devices, "devices", lambda asked: (Device(asked, 0, name, arch),) if asked == driver else ())
     assert resolve(backend).spelling == expected
     assert devices.present_device(resolve(expected)) == name
+    rows = {row["driver"]: row for row in listed()}
+    assert (rows[driver]["uri"], rows[driver]["name"], rows[driver]["targets"][0]) == (f"{driver}://0", name, expected)
+    assert not rows[driver]["emulated"]
+    assert all(row["emulated"] for other, row in rows.items() if other not in ("cpu", driver))
 
 
 @pytest.mark.parametrize(
@@ -119,6 +127,16 @@ def test_a_device_that_nothing_describes(backend: str, name: str, arch: str, mon
     with pytest.raises(TargetError, match="no target describes") as error:
         resolve(backend)
     assert name in str(error.value)
+    driver = {"rocm": "hip"}.get(backend, backend)
+    assert [row["targets"] for row in listed() if row["driver"] == driver] == [[]]
+
+
+def test_programs_run_on_the_devices_that_are_listed(tmp_path: Path) -> None:
+    codes, spec = np.arange(-32, 32, dtype=np.int8).reshape(8, 8), TensorSpec((8, 8), "i8")
+    for row in (row for row in listed() if row["uri"] and row["targets"]):
+        file = tmp_path / f"{row['driver']}.vmfb"
+        qmlir.ops.scaled_matmul.compile(spec, spec, target=row["targets"][0]).save(file)
+        assert np.array_equal(qmlir.load(file, device=row["uri"]).main(codes, codes), codes.astype(np.int32) @ codes)
 
 
 def test_asking_for_devices_never_raises() -> None:
