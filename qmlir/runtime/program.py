@@ -79,7 +79,7 @@ class Program:
             self._check_host()
             driver, uri = self._choose(where)
             self._check_device(driver, uri)
-            self._device = device(driver, uri)
+            self._device = self._real_device(driver, uri)
         else:
             driver = self.emulated.target.driver
             self._device = self.emulated.device()
@@ -104,6 +104,16 @@ class Program:
         self.functions: dict[str, Function] = {
             n: kind(n, s, self, module.lookup_function(n)) for n, s in artifact.functions.items()
         }
+
+    def _real_device(self, driver: str, uri: str) -> Any:
+        try:
+            return device(driver, uri)
+        except TargetError as e:
+            from ..emulation.backends import emulated_targets
+
+            if self.manifest.target not in emulated_targets():
+                raise
+            raise TargetError(f"{e}; emulate=True (--emulate) executes the program without one") from None
 
     def _emulated(self, where: str | None, emulate: bool | Emulation) -> Emulated | None:
         """The emulated device to run on, None for a real one."""

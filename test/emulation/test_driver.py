@@ -219,6 +219,18 @@ def test_run(program: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "--order-seed goes with --emulate" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("target", "emulated"), [("cuda:sm_80", True), ("rocm:gfx942", True), ("vulkan:ada", False)])
+def test_without_a_device_emulation_is_offered(target: str, emulated: bool, tmp_path: Path) -> None:
+    x = qmlir.TensorSpec((2, 8), "i8")
+    made = qmlir.ops.scaled_matmul.compile(x, qmlir.TensorSpec((8, 8), "i8"), target=target)
+    made.save(tmp_path / "p.vmfb")
+    words = ["bench", str(tmp_path / "p.vmfb"), "--device", f"{made.manifest.driver}://99"]
+    done = subprocess.run([sys.executable, "-m", "qmlir", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "no device for the driver" in done.stderr
+    assert ("; emulate=True (--emulate) executes the program without one" in " ".join(done.stderr.split())) == emulated
+
+
 def test_bench_counts(program: Path) -> None:
     words = [sys.executable, "-m", "qmlir", "bench", str(program), "--emulate", "--size", "2"]
     done = subprocess.run([*words, "--json"], capture_output=True, text=True, check=False)
