@@ -16,6 +16,8 @@ import pytest
 from conformance.run import TARGETS, cases, cases_of, results, run_case, size
 from qmlir.emulation.backends import emulated_targets
 
+pytestmark = pytest.mark.sweep(3)
+
 EVERY = {c["id"]: c for c in cases()}
 # What a scheme consists of, besides its sizes; layouts are tried with every scheme in test/numerics.
 FIELDS = ("op", "a_dtype", "w_dtype", "a_granularity", "w_granularity", "a_zero_point", "w_zero_point", "packing",

@@ -16,6 +16,8 @@ from qmlir.core.mlir import context, ir
 from qmlir.targets.gpu_kernels.by_rows import partition
 from qmlir.targets.rocm import isa
 
+pytestmark = pytest.mark.sweep(3)
+
 
 def test_each_number_of_rows_gets_what_is_fastest_for_it() -> None:
     few, many = [1.0, 1.0, 4.0, 16.0], [4.0, 4.0, 4.0, 4.0]

@@ -13,7 +13,10 @@ from qmlir import TensorSpec as T
 from qmlir.targets.cpu.host import host_features
 
 NAME = "avx512-vnni-depthwise"
-pytestmark = pytest.mark.skipif("avx512vnni" not in host_features(), reason="the host has no AVX512-VNNI")
+pytestmark = [
+    pytest.mark.skipif("avx512vnni" not in host_features(), reason="the host has no AVX512-VNNI"),
+    pytest.mark.sweep(3),
+]
 
 # Image [N, H, W, C], filter, strides, dilations, padding, whether codes are unsigned (with a zero point): blocks of
 # channels that are full and ragged, filters of one and two quads of rows, edges on every side, no edge at all.

@@ -24,6 +24,8 @@ from qmlir.runtime import inputs
 from qmlir.runtime.packed import packed, to_text
 from qmlir.runtime.program import run_packer
 
+pytestmark = pytest.mark.sweep(3)
+
 PRODUCTS = {
     f.name: f
     for f in FORMS

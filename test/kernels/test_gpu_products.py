@@ -11,6 +11,8 @@ from kernels.gpu_products import PRODUCTS, check, chosen, interpreted, values
 import qmlir
 from qmlir import TensorSpec
 
+pytestmark = pytest.mark.sweep(3)
+
 ROWS = (1, 5, 33, None)  # None: dynamic, called with 18 and with 1
 AMD = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
 # Each scheme once with few rows and once with more, and two of them with rows that are dynamic.

@@ -14,6 +14,8 @@ import qmlir
 from qmlir import TensorSpec as T
 from qmlir.dialect.dtypes import DTYPES
 
+pytestmark = pytest.mark.sweep(3)
+
 PAIRS = (
     ("e4m3", "e4m3"), ("e5m2", "e5m2"), ("e4m3fnuz", "e4m3fnuz"), ("e5m2fnuz", "e5m2fnuz"), ("e4m3", "e5m2"),
     ("e5m2fnuz", "e4m3"),

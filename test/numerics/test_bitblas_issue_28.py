@@ -13,6 +13,8 @@ import pytest
 import qmlir
 from conformance.program import Program, reference
 
+pytestmark = pytest.mark.sweep(3)
+
 R = qmlir.reference
 # M, N, K: the issue's own row times a matrix (cut in N), ragged ones, and a batch of tokens.
 SHAPES = ((1, 128, 4096), (1, 33, 256), (7, 65, 384), (64, 96, 512))

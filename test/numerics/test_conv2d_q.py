@@ -13,6 +13,8 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.errors import UsageError
 
+pytestmark = pytest.mark.sweep(3)
+
 R = qmlir.reference
 
 # name -> input [N, H, W, C], filters, kernel, keywords

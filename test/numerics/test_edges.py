@@ -11,6 +11,8 @@ import pytest
 import qmlir
 from qmlir.errors import InputError, VerifyError
 
+pytestmark = pytest.mark.sweep(3)
+
 R = qmlir.reference
 F = np.float32
 SPEC = qmlir.TensorSpec

@@ -11,6 +11,8 @@ import qmlir
 from qmlir import InputError, TensorSpec
 from qmlir.errors import CompileError
 
+pytestmark = pytest.mark.sweep(3)
+
 R = qmlir.reference
 
 # Rows of each group: empty groups, one group with everything, single rows, more rows than a block.

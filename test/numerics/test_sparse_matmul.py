@@ -13,6 +13,8 @@ from qmlir import InputError, SparseSpec, SparseWeight, TensorSpec
 from qmlir.dialect.dtypes import DTYPES
 from qmlir.errors import UsageError, VerifyError
 
+pytestmark = pytest.mark.sweep(3)
+
 R = qmlir.reference
 FORMATS = ("csr", "coo", "bsr", "2:4")
 SCHEMES = ("s8", "u8", "s4", "f16", "f32", "w4f16", "s8_asymmetric")

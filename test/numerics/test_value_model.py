@@ -10,6 +10,8 @@ import pytest
 
 import qmlir
 
+pytestmark = pytest.mark.sweep(3)
+
 R = qmlir.reference
 F = np.float32
 M, N, K, G = 5, 12, 64, 32

@@ -16,6 +16,8 @@ from oracle import spaces
 from oracle.compare import differences
 from oracle.operands import arguments
 
+pytestmark = pytest.mark.sweep(3)
+
 PRODUCTS = ("scaled_matmul", "conv2d_q", "grouped_matmul", "moe")
 # What the page defines and no lowering takes.
 REFUSED = (

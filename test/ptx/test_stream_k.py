@@ -19,6 +19,8 @@ from qmlir.emulation.cuda.text import PtxError, parse
 from qmlir.kernels import emit as e
 from qmlir.targets.cuda.kernels import stream_k
 
+pytestmark = pytest.mark.sweep(3)
+
 M, N, K = 33, 72, 1100
 CHOICE = {"strategy": "mma-sync-int8", "mma-sync-int8-tile": "16x64x128x1x4x1x4-stream-k"}
 ORDERS: tuple[dict[str, Any], ...] = ({}, {"resident": 1}, {"seed": 1, "resident": 1}, {"seed": 2, "resident": 5})

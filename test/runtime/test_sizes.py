@@ -16,6 +16,8 @@ from qmlir.dialect.ods import OPS, problem, view_of
 from qmlir.dialect.sizes import Size
 from qmlir.errors import InputError, ParseError, UsageError, VerifyError
 
+pytestmark = pytest.mark.sweep(3)
+
 F, I8, I32 = np.float32, np.int8, np.int32
 
 

@@ -1,9 +1,17 @@
-"""A slice of the slow tier: `pytest --slice I/N`, what CI runs of it for a commit; test/conftest.py has these hooks."""
+"""Which tests are in which tier: sweeps, and slices of the slow tier; test/conftest.py has these hooks.
+
+`@pytest.mark.sweep(N)` on a test of many parameters: every N-th of them, in the order they are written, is in the fast
+tier, the others are slow. An odd N meets both of two targets.
+
+`pytest --slice I/N`: what CI runs of the slow tier for a commit.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
+from collections.abc import Generator
 
 import pytest
 
@@ -47,8 +55,23 @@ def in_slice(items: list[pytest.Item], number: int, count: int) -> list[pytest.I
     )
 
 
-@pytest.hookimpl(trylast=True)  # a folder's own conftest marks more tests as slow
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def thin_sweeps(items: list[pytest.Item]) -> None:
+    """Mark as slow what the fast tier leaves out of sweeps."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        sweep = item.get_closest_marker("sweep")
+        if sweep is None or item.get_closest_marker("slow"):
+            continue
+        test = item.nodeid.partition("[")[0]
+        if seen[test] % sweep.args[0]:
+            item.add_marker(pytest.mark.slow)
+        seen[test] += 1
+
+
+@pytest.hookimpl(wrapper=True)  # before `-m` is applied, and after a folder's own conftest marked more tests as slow
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+    thin_sweeps(items)
+    yield
     given = config.getoption("--slice")
     if given is None:
         return

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from support.cover import diagonal, others_slow
 
+pytestmark = pytest.mark.sweep(3)
+
 MATRIX = {
     "rocm:gfx90a": r"v_mfma_i32_\w+i8",
     "rocm:gfx942": r"v_mfma_i32_\w+_i8",
