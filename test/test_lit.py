@@ -21,10 +21,13 @@ _FILES = sorted(
 # Files of so many processes that they are in the slow tier; pytest has tests of the same functions.
 _SLOW = {
     "cli/bench.test",
+    "cli/check.test",
     "cli/inspect.test",
     "cli/sign.test",
     "cli/stages.test",
     "cli/tune.test",
+    "dialect/irdl.test",
+    "passes/bake_parameters.test",
     "passes/pipeline.test",
 }
 

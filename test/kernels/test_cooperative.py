@@ -12,11 +12,9 @@ from kernels import cooperative
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = [
-    "w8a8, ragged, any rows",
     "w4a8, group 64, zero points, 33 rows",
     "w4a16, group 32, 33 rows",
     "convolution of i8, 2 groups",
-    "experts of f16",
 ]
 
 

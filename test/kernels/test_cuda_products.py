@@ -19,6 +19,8 @@ from qmlir.errors import UsageError
 from qmlir.targets import resolve
 from qmlir.targets.cuda.kernels import configurations
 
+pytestmark = pytest.mark.sweep(3)
+
 TARGETS = ["cuda:sm_80", "cuda:sm_90a", "cuda:sm_86", "cuda:sm_89", "cuda:sm_120"]
 
 

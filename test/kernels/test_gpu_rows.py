@@ -13,6 +13,8 @@ from support.cover import others_slow
 import qmlir
 from qmlir import TensorSpec
 
+pytestmark = pytest.mark.sweep(3)
+
 R = qmlir.reference
 Shape = tuple[int | None, ...]
 QUANTISED: dict[str, tuple[Shape, dict[str, Any]]] = {

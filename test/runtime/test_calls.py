@@ -13,6 +13,8 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.errors import InputError
 
+pytestmark = pytest.mark.sweep(3)
+
 R = qmlir.reference
 
 

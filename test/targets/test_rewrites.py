@@ -14,6 +14,8 @@ from qmlir.targets.aligned import fitting_block
 from qmlir.targets.cuda.exact_f16 import longest_exact_k
 from qmlir.targets.cuda.split import split_k
 
+pytestmark = pytest.mark.sweep(3)
+
 
 @pytest.mark.parametrize("k", [1, 2, 15, 1023, 1024, 1025, 1031, 2048, 2049, 4095, 4096, 5000, 11008, 65536])
 @pytest.mark.parametrize("limit", [514, 1024, 1032, 16384])

@@ -12,9 +12,8 @@ from benchmarks import compile as costs
 from qmlir import TensorSpec as T
 
 
-@pytest.mark.parametrize(
-    "work", ["int8 4096x11008, any rows", pytest.param("int4 g128 4096x11008, any rows", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("work", ["int8 4096x11008, any rows", "int4 g128 4096x11008, any rows"])
+@pytest.mark.slow
 def test_a_large_weight_is_compiled_in_little_memory_and_stored_once(work: str) -> None:
     held = np.ones(costs.PEAK_MIB << 20, np.int8)  # what a process before it held does not count
     del held

@@ -1,4 +1,4 @@
-"""Slices of the slow tier: each slow test is in one of N, a limit of time stops what has not started."""
+"""Sweeps, and slices of the slow tier: each slow test is in one of N, a limit of time stops what has not started."""
 
 from __future__ import annotations
 
@@ -30,10 +30,31 @@ def test_fast():
 """
 
 
+SWEEP = """
+import pytest
+
+pytestmark = pytest.mark.sweep(3)
+
+@pytest.mark.parametrize("i", range(5))
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_of_many(target, i):
+    pass
+
+@pytest.mark.parametrize("i", [pytest.param(0, marks=pytest.mark.slow), 1, 2])
+def test_one_is_slow_anyway(i):
+    pass
+
+def test_alone():
+    pass
+"""
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "conftest.py").write_text(HOOKS.read_text())
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow: the slow tier\n    long: of minutes\n")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n    slow: the slow tier\n    long: of minutes\n    sweep(n): thinned\n"
+    )
     for name in ("a", "b", "c"):
         (tmp_path / f"test_{name}.py").write_text(TESTS.format(seconds=0, wrong=99))
     return tmp_path
@@ -86,3 +107,15 @@ def test_a_failure_fails_the_slice(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["3", "1/0", "a/2", "-1/3"])
 def test_what_is_no_slice_is_refused(text: str, folder: Path) -> None:
     run(folder, f"--slice={text}", code=4)
+
+
+def test_of_a_sweep_every_third_parameter_is_in_the_fast_tier(folder: Path) -> None:
+    (folder / "test_sweep.py").write_text(SWEEP)
+    fast = [name.partition("::")[2] for name in passed(run(folder, "test_sweep.py", "-m", "not slow"))]
+    many = [name for name in fast if name.startswith("test_of_many")]
+    assert len(many) == 4
+    assert {name.partition("[")[2][:3] for name in many} == {"cpu", "gpu"}
+    assert [name for name in fast if name not in many] == ["test_one_is_slow_anyway[1]", "test_alone"]
+    assert len(passed(run(folder, "test_sweep.py", "-m", "slow"))) == 8
+    assert len(passed(run(folder, "test_sweep.py"))) == 14
+    assert len(passed(run(folder, "test_sweep.py", "--slice", "0/1"))) == 8
