@@ -14,7 +14,7 @@ help:
 	@echo "make demo       compile the digits model for the CPU and classify the held-out digits"
 	@echo "make test       lit and pytest, with everything they need installed"
 	@echo "make test-slow  the slow tier"
-	@echo "make test-slice a twentieth of it, which the commit chooses: SLICE=I/N, SLICE_SECONDS=S"
+	@echo "make test-slice a thirtieth of it, which the commit chooses: SLICE=I/N, SLICE_SECONDS=S"
 	@echo "make lint       ruff check, ruff format --check, layers and circles of imports, mypy"
 	@echo "make bench      the benchmarks, quick settings"
 	@echo "make docs       the documentation site, into build/site"
@@ -61,11 +61,12 @@ test: $(VENV)/.installed-test vulkan
 	@$(PY) -m pytest -n $(JOBS) -m "not slow"
 
 test-slow: $(VENV)/.installed-slow vulkan
-	@$(PY) -m pytest -n $(JOBS) --dist loadgroup -m slow
+	@$(PY) -m pytest -n $(JOBS) --dist loadgroup -m "slow and not rare" --sweep $(COMMIT)
 
-# The twentieth that the commit's hash names, one of its own for each commit; nothing starts after SLICE_SECONDS. Its
+# The slice that the commit's hash names, one of its own for each commit; nothing starts after SLICE_SECONDS. Its
 # environment is that of the fast tier: what needs more packages skips itself, but for the sample.
-SLICE ?= $(shell printf %d 0x0$$(git rev-parse --short=7 HEAD 2>/dev/null | cut -c 1-7))/20
+COMMIT := $(shell printf %d 0x0$$(git rev-parse --short=7 HEAD 2>/dev/null | cut -c 1-7))
+SLICE ?= $(COMMIT)/30
 SLICE_SECONDS ?= 1200
 OTHERS := test/samples/test_10_minilm.py
 

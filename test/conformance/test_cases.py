@@ -16,7 +16,7 @@ import pytest
 from conformance.run import TARGETS, cases, cases_of, results, run_case, size
 from qmlir.emulation.backends import emulated_targets
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 EVERY = {c["id"]: c for c in cases()}
 # What a scheme consists of, besides its sizes; layouts are tried with every scheme in test/numerics.
@@ -80,12 +80,14 @@ def expect(case: dict[str, Any], target: str, status: str, most: int | None = No
     assert row["status"] == status, row
 
 
+@pytest.mark.sweep(slow=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_whole_on_the_cpu(name: str) -> None:
     expect(EVERY[name], "cpu", results("cpu")[name]["status"])
 
 
+@pytest.mark.sweep(slow=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", emulated_targets())
 def test_small_on_an_emulated_device(target: str) -> None:

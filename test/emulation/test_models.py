@@ -92,6 +92,7 @@ def test_models_with_attention(target: str, model: str, scheme: str, tmp_path: P
         np.testing.assert_allclose(np.asarray(program.main(x.numpy())), want, atol=2e-3)
 
 
+@pytest.mark.sweep(slow=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("target", TARGETS)

@@ -97,6 +97,7 @@ def test_no_row_is_read_behind_the_operands_of_a_batch(target: str, dtype: str, 
     assert program.emulated.counts.bytes_read <= 2 * (lhs.size + rhs.size) * np.dtype(number).itemsize
 
 
+@pytest.mark.sweep(slow=5)
 @pytest.mark.parametrize(
     ("target", "form"),
     [pytest.param(t, f, id=f"{t}-{f.id}", marks=[] if (t, f.id) in FAST else [pytest.mark.slow]) for t, f in CASES],

@@ -12,7 +12,7 @@ from support.cover import diagonal
 import qmlir
 from qmlir.targets import resolve
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 # Batch, queries, keys: less than a vector of queries, one, two, ragged; less than a tile of keys, a block, several.
 SHAPES = [(2, 33, 129), (1, 1, 1), (3, 7, 5), (2, 1, 300), (1, 32, 32), (1, 70, 256)]

@@ -15,7 +15,7 @@ from qmlir.targets.cpu.host import host_features
 NAME = "avx512-vnni-depthwise"
 pytestmark = [
     pytest.mark.skipif("avx512vnni" not in host_features(), reason="the host has no AVX512-VNNI"),
-    pytest.mark.sweep(3),
+    pytest.mark.sweep(fast=3),
 ]
 
 # Image [N, H, W, C], filter, strides, dilations, padding, whether codes are unsigned (with a zero point): blocks of

@@ -24,7 +24,7 @@ from qmlir.runtime import inputs
 from qmlir.runtime.packed import packed, to_text
 from qmlir.runtime.program import run_packer
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3, slow=3)
 
 PRODUCTS = {
     f.name: f

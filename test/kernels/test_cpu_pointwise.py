@@ -17,7 +17,7 @@ from qmlir.compiler import parse, text_at
 from qmlir.core.mlir import context, ir
 from qmlir.targets import resolve
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 KINDS = ("uint8", "int8")
 TARGETS = ("cpu:znver4", "cpu:x86-64-v4", "cpu:x86-64-v3")

@@ -11,7 +11,7 @@ from kernels.gpu_products import PRODUCTS, check, chosen, interpreted, values
 import qmlir
 from qmlir import TensorSpec
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 ROWS = (1, 5, 33, None)  # None: dynamic, called with 18 and with 1
 AMD = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1151", "gfx1201")
@@ -94,6 +94,7 @@ def test_on_cooperative_matrices(name: str, m: int | None, arch: str) -> None:
     _interpreted(name, m, f"vulkan:{arch}")
 
 
+@pytest.mark.sweep(slow=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["rdna3", "ada"])
 @pytest.mark.parametrize(("name", "m"), [(n, m) for n, m in EVERY if n[2:4] == "a8" or n[2:5] == "a16"])
@@ -101,6 +102,7 @@ def test_all_on_cooperative_matrices(name: str, m: int | None, arch: str) -> Non
     _interpreted(name, m, f"vulkan:{arch}")
 
 
+@pytest.mark.sweep(slow=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", AMD)
 @pytest.mark.parametrize(("name", "m"), _for_amd(EVERY))

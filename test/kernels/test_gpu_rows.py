@@ -13,7 +13,7 @@ from support.cover import others_slow
 import qmlir
 from qmlir import TensorSpec
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 R = qmlir.reference
 Shape = tuple[int | None, ...]

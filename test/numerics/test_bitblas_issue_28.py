@@ -13,7 +13,7 @@ import pytest
 import qmlir
 from conformance.program import Program, reference
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 R = qmlir.reference
 # M, N, K: the issue's own row times a matrix (cut in N), ragged ones, and a batch of tokens.

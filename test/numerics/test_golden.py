@@ -14,7 +14,7 @@ import pytest
 import qmlir
 from conformance.stream import Stream
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
 F = np.float32

@@ -11,7 +11,7 @@ import qmlir
 from qmlir import InputError, TensorSpec
 from qmlir.errors import CompileError
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 R = qmlir.reference
 

@@ -14,7 +14,7 @@ from qmlir import InputError, TensorSpec
 from qmlir.dialect.dtypes import from_numpy
 from qmlir.errors import VerifyError
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 R = qmlir.reference
 E, H, F, N = 5, 48, 40, 24

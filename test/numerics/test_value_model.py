@@ -10,7 +10,7 @@ import pytest
 
 import qmlir
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 R = qmlir.reference
 F = np.float32

@@ -16,7 +16,7 @@ from oracle import spaces
 from oracle.compare import differences
 from oracle.operands import arguments
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 PRODUCTS = ("scaled_matmul", "conv2d_q", "grouped_matmul", "moe")
 # What the page defines and no lowering takes.

@@ -42,6 +42,7 @@ SOME = {
 }
 
 
+@pytest.mark.sweep(slow=5)
 @pytest.mark.parametrize(
     "one", [pytest.param(c, id=c.key, marks=[] if c.key in SOME else [pytest.mark.slow]) for c in EVERY]
 )

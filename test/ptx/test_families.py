@@ -13,7 +13,7 @@ from emulation.programs import FAMILIES, Form, artifact_of, calls, judged
 from ptx.forms import fast_one_byte_floats, sliced, stream_k
 from ptx.program import interpret
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3, slow=5)
 
 FORMS = [*FAMILIES, *fast_one_byte_floats(), *sliced(), *stream_k()]
 # In the fast tier: every family, and most kinds of a product.

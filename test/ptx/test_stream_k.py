@@ -19,7 +19,7 @@ from qmlir.emulation.cuda.text import PtxError, parse
 from qmlir.kernels import emit as e
 from qmlir.targets.cuda.kernels import stream_k
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 M, N, K = 33, 72, 1100
 CHOICE = {"strategy": "mma-sync-int8", "mma-sync-int8-tile": "16x64x128x1x4x1x4-stream-k"}

@@ -15,7 +15,7 @@ import qmlir
 from benchmarks.cpu.works import works
 from qmlir.targets.cpu.host import host_features
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 WORKS = {w.name: w for w in works()}
 # Name -> whether there is anything between arguments and results.

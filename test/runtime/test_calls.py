@@ -13,7 +13,7 @@ import qmlir
 from qmlir import TensorSpec
 from qmlir.errors import InputError
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 R = qmlir.reference
 

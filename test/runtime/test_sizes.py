@@ -16,7 +16,7 @@ from qmlir.dialect.ods import OPS, problem, view_of
 from qmlir.dialect.sizes import Size
 from qmlir.errors import InputError, ParseError, UsageError, VerifyError
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 F, I8, I32 = np.float32, np.int8, np.int32
 

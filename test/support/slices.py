@@ -1,7 +1,8 @@
 """Which tests are in which tier: sweeps, and slices of the slow tier; test/conftest.py has these hooks.
 
-`@pytest.mark.sweep(N)` on a test of many parameters: every N-th of them, in the order they are written, is in the fast
-tier, the others are slow. An odd N meets both of two targets.
+`@pytest.mark.sweep(fast=N, slow=M)` on a test of many parameters: of those that are not slow by themselves one in N is
+in the fast tier, the others are slow. Of the slow ones one in M is in a run of the slow tier, the others are `rare` in
+it; `--sweep I` chooses which. The choice is by the hashes of their names, so that all targets and sizes are met.
 
 `pytest --slice I/N`: what CI runs of the slow tier for a commit.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator
 
 import pytest
@@ -23,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slice", metavar="I/N", type=_slice, help="one N-th of the slow tests, the I-th; I may be over N"
     )
+    parser.addoption("--sweep", metavar="I", type=int, default=0, help="which parameters of slow sweeps")
     parser.addoption("--slice-seconds", metavar="S", type=float, help="start none of them after S seconds of tests")
 
 
@@ -55,22 +57,28 @@ def in_slice(items: list[pytest.Item], number: int, count: int) -> list[pytest.I
     )
 
 
-def thin_sweeps(items: list[pytest.Item]) -> None:
-    """Mark as slow what the fast tier leaves out of sweeps."""
-    seen: Counter[str] = Counter()
-    for item in items:
-        sweep = item.get_closest_marker("sweep")
-        if sweep is None or item.get_closest_marker("slow"):
-            continue
-        test = item.nodeid.partition("[")[0]
-        if seen[test] % sweep.args[0]:
-            item.add_marker(pytest.mark.slow)
-        seen[test] += 1
+def thin_sweeps(items: list[pytest.Item], start: int = 0) -> None:
+    """Mark as slow what the fast tier leaves out of sweeps, and as rare what this run of the slow tier does."""
+    tests = defaultdict(list)
+    for item in sorted(items, key=lambda item: _hash(item.nodeid)):
+        if item.get_closest_marker("sweep"):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for of_one in tests.values():
+        share = of_one[0].get_closest_marker("sweep").kwargs
+        slow = [item for item in of_one if item.get_closest_marker("slow")]
+        left = [item for item in of_one if not item.get_closest_marker("slow")]
+        for number, item in enumerate(left):
+            if number % share.get("fast", 1):
+                item.add_marker(pytest.mark.slow)
+                slow.append(item)
+        for number, item in enumerate(slow, start):
+            if number % share.get("slow", 1):
+                item.add_marker(pytest.mark.rare)
 
 
 @pytest.hookimpl(wrapper=True)  # before `-m` is applied, and after a folder's own conftest marked more tests as slow
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
-    thin_sweeps(items)
+    thin_sweeps(items, config.getoption("--sweep"))
     yield
     given = config.getoption("--slice")
     if given is None:

@@ -48,6 +48,7 @@ def test_products_are_few_dispatches(name: str, target: str, m: int | None) -> N
     few(name, target, m)
 
 
+@pytest.mark.sweep(slow=3)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", PRODUCTS)

@@ -14,7 +14,7 @@ from qmlir.targets.aligned import fitting_block
 from qmlir.targets.cuda.exact_f16 import longest_exact_k
 from qmlir.targets.cuda.split import split_k
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 
 @pytest.mark.parametrize("k", [1, 2, 15, 1023, 1024, 1025, 1031, 2048, 2049, 4095, 4096, 5000, 11008, 65536])

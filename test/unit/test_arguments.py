@@ -14,7 +14,7 @@ from qmlir.dialect.dtypes import DTYPES
 from qmlir.errors import QmlirError, UsageError, VerifyError
 from qmlir.spec import TensorSpec as T
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 F = "f32"
 CALLS: dict[str, tuple[str, dict[str, T], dict[str, Any]]] = {

@@ -16,7 +16,7 @@ from benchmarks.cpu.works import EIGHT_BITS, FOUR_BITS, LOSSY, MOBILENETV2, RESN
 from benchmarks.dispatches import dispatches
 from qmlir.targets.cpu.host import host_features
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3)
 
 # Row of the table -> number of works.
 ROWS = {

@@ -15,7 +15,7 @@ from qmlir.dialect.renamed import RENAMED
 from qmlir.errors import UsageError, VerifyError
 
 # Elsewhere in the tests a warning of an old name is an error.
-pytestmark = [pytest.mark.filterwarnings("default::DeprecationWarning"), pytest.mark.sweep(3)]
+pytestmark = [pytest.mark.filterwarnings("default::DeprecationWarning"), pytest.mark.sweep(fast=3)]
 
 RNG = np.random.default_rng(0)
 F = np.float32

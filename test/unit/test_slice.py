@@ -33,7 +33,7 @@ def test_fast():
 SWEEP = """
 import pytest
 
-pytestmark = pytest.mark.sweep(3)
+pytestmark = pytest.mark.sweep(fast=3, slow=3)
 
 @pytest.mark.parametrize("i", range(5))
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
@@ -53,7 +53,7 @@ def test_alone():
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "conftest.py").write_text(HOOKS.read_text())
     (tmp_path / "pytest.ini").write_text(
-        "[pytest]\nmarkers =\n    slow: the slow tier\n    long: of minutes\n    sweep(n): thinned\n"
+        "[pytest]\nmarkers =\n    slow: the slow tier\n    long: of minutes\n    sweep: a share\n    rare: left out\n"
     )
     for name in ("a", "b", "c"):
         (tmp_path / f"test_{name}.py").write_text(TESTS.format(seconds=0, wrong=99))
@@ -109,13 +109,16 @@ def test_what_is_no_slice_is_refused(text: str, folder: Path) -> None:
     run(folder, f"--slice={text}", code=4)
 
 
-def test_of_a_sweep_every_third_parameter_is_in_the_fast_tier(folder: Path) -> None:
+def test_tiers_share_a_sweep(folder: Path) -> None:
     (folder / "test_sweep.py").write_text(SWEEP)
     fast = [name.partition("::")[2] for name in passed(run(folder, "test_sweep.py", "-m", "not slow"))]
-    many = [name for name in fast if name.startswith("test_of_many")]
-    assert len(many) == 4
-    assert {name.partition("[")[2][:3] for name in many} == {"cpu", "gpu"}
-    assert [name for name in fast if name not in many] == ["test_one_is_slow_anyway[1]", "test_alone"]
+    assert sorted(name.partition("[")[0] for name in fast) == [
+        "test_alone", *["test_of_many"] * 4, "test_one_is_slow_anyway"
+    ]  # fmt: skip
+    assert "test_one_is_slow_anyway[0]" not in fast
     assert len(passed(run(folder, "test_sweep.py", "-m", "slow"))) == 8
+    runs = [set(passed(run(folder, "test_sweep.py", "-m", "slow and not rare", "--sweep", str(i)))) for i in range(3)]
+    assert sorted(len(names) for names in runs) == [2, 3, 3]
+    assert len(set.union(*runs)) == 8
     assert len(passed(run(folder, "test_sweep.py"))) == 14
     assert len(passed(run(folder, "test_sweep.py", "--slice", "0/1"))) == 8

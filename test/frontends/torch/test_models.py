@@ -81,6 +81,7 @@ EXACT = [
 EXACT_FAST = [("mlp", "int8-dynamic", "cpu", "dynamic"), ("conv", "x86-static", "cpu", "static")]
 
 
+@pytest.mark.sweep(slow=3)
 @pytest.mark.parametrize(("model", "scheme", "target", "shapes"), tiered(EXACT, EXACT_FAST))
 def test_each_layer_is_exact_and_every_product_of_codes_is_one_of_integers(
     model: str, scheme: str, target: str, shapes: str, request: pytest.FixtureRequest
