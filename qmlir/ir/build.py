@@ -216,7 +216,7 @@ def pad(value: Any, low: Sequence[int], high: Sequence[int], fill: Any) -> Any:
     if not any(low) and not any(high):
         return value
     sizes = dims(value)
-    out = []
+    out: list[int | ir.Value] = []
     for s, a, b in zip(sizes, low, high, strict=True):
         if isinstance(s, int):
             out.append(s + a + b)

@@ -154,7 +154,9 @@ def _zero_code(op: Conv2dQOp, a: Side) -> Any:
     """The stored i8 code of the real value 0."""
     if a.zero is None:
         return scalar(-a.offset, element("i8"))
-    z = tensor.extract(_scalar(a.zero), [])
+    zero = _scalar(a.zero)
+    assert zero is not None
+    z = tensor.extract(zero, [])
     value = to_i32(z)
     span = op.padding_zero_range()
     if span is not None and constant_array(op.lhs_zero_point) is None and not clamped(op.lhs_zero_point, *span):

@@ -108,6 +108,7 @@ def _choose(outer: Any, types: list[Any], shapes: int, name: str) -> None:
     with ir.InsertionPoint(outer.add_entry_block()):
         sizes = list(func.CallOp([ir.IndexType.get()] * shapes, f"{name}__shapes", outer.arguments).results)
         is_empty = _any_empty(list(outer.arguments))
+        end: type[scf.YieldOp | func.ReturnOp]
         if len(types) == 1:
             choice = scf.IfOp(is_empty, types, has_else=True)
             empty, full, end = choice.then_block, choice.else_block, scf.YieldOp

@@ -395,7 +395,7 @@ def _attributes(dtypes: Sequence[str], names: Sequence[str] = (), sizes: Sequenc
     """Names and signedness of arguments or results, and the names of their sizes (`qmlir.ir.signature`)."""
     found = []
     for i, dtype in enumerate(dtypes):
-        said = {"qmlir.dtype": ir.StringAttr.get(dtype)}
+        said: dict[str, ir.Attribute] = {"qmlir.dtype": ir.StringAttr.get(dtype)}
         if names:
             said["qmlir.name"] = ir.StringAttr.get(names[i])
         if sizes:

@@ -319,6 +319,8 @@ def _bytes_in_order(vectors: Sequence[Any]) -> Any:
         return saturated
     a, b, c, d = (e.as_bytes(words_of(v)) for v in vectors)
     low = [16 * quarter + 64 * (i // 4 % 2) + 4 * (i % 4) for quarter in range(4) for i in range(16)]
-    pairs = [vector.bitcast(e.vector_of(8, e.integer(64)), vector.shuffle(x, y, low)) for x, y in ((a, b), (c, d))]
-    mixed = vector.shuffle(*pairs, [2 * quarter + 8 * i for quarter in range(4) for i in range(2)])
+    left, right = (
+        vector.bitcast(e.vector_of(8, e.integer(64)), vector.shuffle(x, y, low)) for x, y in ((a, b), (c, d))
+    )
+    mixed = vector.shuffle(left, right, [2 * quarter + 8 * i for quarter in range(4) for i in range(2)])
     return vector.bitcast(e.vector_of(64, e.integer(8)), mixed)

@@ -160,6 +160,7 @@ class PoolingKernel:
             for k in range(kernel):
                 loaded = e.load(wide, e.at(row.address, e.add(e.multiply(x, stride), k)))
                 value = loaded if value is None else self.larger(value, loaded)
+            assert value is not None
             if stride > 1:
                 value = vector.shuffle(value, value, [i * stride for i in range(lanes)])
             e.store_vector(value, flat, (e.add(begin, x),), mask)

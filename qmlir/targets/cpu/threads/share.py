@@ -164,8 +164,8 @@ def _together(name: str, team: Any, frame: Any, total: Any, cost: Any) -> None:
     op = scf.ForOp(arith.constant(index, 0), arith.index_cast(index, people), arith.constant(index, 1))
     with ir.InsertionPoint(op.body):
         number = arith.index_cast(_type(), op.induction_variable)
-        offset = arith.addi(arith.muli(number, a.constant(board.LINE)), a.constant(board.COUNTERS))
-        a.put(a.constant(0), a.word(place, offset))
+        counter = arith.addi(arith.muli(number, a.constant(board.LINE)), a.constant(board.COUNTERS))
+        a.put(a.constant(0), a.word(place, counter))
         scf.YieldOp([])
     epoch = arith.addi(arith.shrui(a.get(at(board.GATE)), a.constant(board.EPOCH_SHIFT)), a.constant(1))
     opened = arith.ori(arith.shli(epoch, a.constant(board.EPOCH_SHIFT)), a.constant(board.OPEN))
