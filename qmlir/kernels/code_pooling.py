@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ..ir.walk import behind, made_by
 from .bodies import scalar_constant
 from .group import KEPT_APART
 from .pointwise import Pointwise, evaluated, meaning, sizes_of
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class CodePooling:
         return sizes_of(self.codes)[2:]
 
 
-def find(op: Any) -> CodePooling | None:
+def find(op: OpLike) -> CodePooling | None:
     """None for any other op."""
     if op.name != "linalg.pooling_nchw_max":
         return None
@@ -85,7 +88,7 @@ def find(op: Any) -> CodePooling | None:
                        (size[0] or 0, size[1] or 0), (strides[0], strides[1]), numbers)  # fmt: skip
 
 
-def replace(pooling: CodePooling, codes: Any) -> None:
+def replace(pooling: CodePooling, codes: ir.Value) -> None:
     """What `codes`, the pooled ones, mean in the place of the result, at the insertion point."""
     op, group = pooling.op, pooling.numbers
 
@@ -106,7 +109,7 @@ def replace(pooling: CodePooling, codes: Any) -> None:
             each.erase()
 
 
-def _sources(op: Any) -> list[Any]:
+def _sources(op: OpLike) -> list[Any]:
     """What the pooling reads through, last first: barriers stay where nothing removes them."""
     found, value = [], op.operands[0]
     while (made := made_by(value, "tensor.pad", *KEPT_APART)) is not None:
@@ -126,5 +129,5 @@ def _cloned(operations: Sequence[Any], known: dict[Any, Any]) -> Any:
     return known[end.operands[0]] if end.operands[0] in known else _constant(end.operands[0])
 
 
-def _constant(value: Any) -> Any:
+def _constant(value: ir.Value) -> Any:
     return arith.constant(value.type, scalar_constant(value))

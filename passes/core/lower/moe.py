@@ -25,7 +25,7 @@ from .dynamic import lower_dynamic_quantize
 from .grouped import blocked_product, blocked_rows, combine, route_rows, slot_rows
 
 
-def lower_moe(op: MoeOp) -> list[Any]:
+def lower_moe(op: MoeOp) -> list[ir.Value]:
     """The rule of the op."""
     experts = shape_of(op.w1)[0]
     assert experts is not None
@@ -34,7 +34,9 @@ def lower_moe(op: MoeOp) -> list[Any]:
     if op.routing_stage == "input":
         x, scale = _weighted(op)
     per_token = op.input.type.rank == 2
-    rows = blocks.rows_of(slot_rows(x, slots, x.type.rank == 2))
+    lhs = slot_rows(x, slots, x.type.rank == 2)
+    assert lhs is not None
+    rows = blocks.rows_of(lhs)
     values = {"lhs_scale": scale, "lhs_zero_point": op.input_zero_point}
     values = {n: blocked_rows(blocks, slot_rows(v, slots, per_token)) for n, v in values.items()}
     hidden = blocked_product(op.first(**values), blocks, rows)
@@ -49,7 +51,7 @@ def lower_moe(op: MoeOp) -> list[Any]:
     return [combine(blocks, y, slots, op.skip_invalid, op.routing_weights if weighted else None, op.out_code)]
 
 
-def _weighted(op: MoeOp) -> tuple[Any, Any]:
+def _weighted(op: MoeOp) -> tuple[ir.Value, ir.Value | None]:
     """The tokens of each slot times their weight: the scale of codes, `[T, topk, 1]`, or floats without a scale,
     `[T, topk, H]`, rounded to their type."""
     tokens, topk = dims(op.routing_weights)
@@ -121,7 +123,7 @@ def _row_sums(values: Any) -> Any:
     return generic([Arg(values, (1, 0))], init, [1], 2, lambda x, acc: arith.addf(acc, x))
 
 
-def lower_moe_align_block_size(op: MoeAlignBlockSizeOp) -> list[Any]:
+def lower_moe_align_block_size(op: MoeAlignBlockSizeOp) -> list[ir.Value]:
     """The rule of the op."""
     blocks, _ = route_rows(op.expert_ids, op.experts, op.skip_invalid, op.block_size)
     rows = blocks.routing.rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps
@@ -13,6 +13,9 @@ from ....ir.build import crop, dims
 from ....ir.walk import collect
 from ...base import Diagnostic, Pass, State, error_at, fail
 from ...core.contractions import find_contractions
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 # More pieces than this are refused: each is an op of its own.
 MOST_PIECES = 64
@@ -32,7 +35,7 @@ class CutLoopsPass(Pass):
 
     longest: int = 65535
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         contractions = [c.op for c in find_contractions(module)]
         found: list[Diagnostic] = []
         long: list[Any] = []
@@ -67,13 +70,13 @@ class CutLoopsPass(Pass):
         return loop, sizes[loop], piece
 
 
-def _maps(op: Any) -> Iterator[tuple[Any, list[Any]]]:
+def _maps(op: OpLike) -> Iterator[tuple[Any, list[Any]]]:
     """Each operand with the expressions of its axes."""
     for operand, indexing in zip(op.operands, indexing_maps(op), strict=True):
         yield operand, list(indexing.results)
 
 
-def _reduced(op: Any) -> dict[int, int]:
+def _reduced(op: OpLike) -> dict[int, int]:
     """The static sizes of the reduction loops."""
     kept = {ir.AffineDimExpr(e).position for e in list(_maps(op))[-1][1] if isinstance(e, ir.AffineDimExpr)}
     sizes: dict[int, int] = {}

@@ -4,12 +4,15 @@ them."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....core.mlir import arith, ir
 from ....ir.walk import collect
 from ....kernels.small_floats import FORMATS, SCALE, decoded
 from ...base import Pass, State
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,10 @@ class DecodeSmallFloatsPass(Pass):
 
     keep: str = ""
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         kept = set(self.keep.split("|"))
 
-        def missing(op: Any) -> bool:
+        def missing(op: OpLike) -> bool:
             if op.name == "arith.extf":
                 name = str(op.operands[0].type)
                 return name not in kept and (name in FORMATS or name == SCALE) and not _configured(op)
@@ -48,18 +51,18 @@ class DecodeSmallFloatsPass(Pass):
             op.erase()
 
 
-def _configured(op: Any) -> bool:
+def _configured(op: OpLike) -> bool:
     parent = op.parent
     return parent is not None and "compilation_info" in parent.operation.attributes
 
 
-def _decoded(x: Any) -> Any:
+def _decoded(x: ir.Value) -> ir.Value:
     """The f32 value of a scalar code."""
     byte = arith.bitcast(ir.IntegerType.get_signless(8), x)
     return decoded(arith.extui(ir.IntegerType.get_signless(32), byte), str(x.type))
 
 
-def _encoded(x: Any, t: Any) -> Any:
+def _encoded(x: Any, t: ir.Type) -> Any:
     """The code nearest to a scalar float, ties to even. What is beyond the largest one is infinite, or NaN where the
     format has no infinity."""
     i32, f32 = ir.IntegerType.get_signless(32), ir.F32Type.get()

@@ -6,7 +6,7 @@ import itertools
 import math as numbers
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....core.mlir import arith, ir, math
 from ....ir.affine import indexing_maps
@@ -14,6 +14,9 @@ from ....ir.build import scalar
 from ....ir.scalars import const as _c, i32 as _i32, polynomial
 from ....ir.walk import collect, made_by, producer
 from ...base import Pass, State
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class ExpandFunctionsPass(Pass):
     keep: str = ""  # names without the dialect, between bars
     exp: bool = False
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         kept = self.keep.split("|")
         for op in collect(module, "arith.subf", where=_in_linalg):
             _compose(op)
@@ -54,7 +57,7 @@ class ExpandFunctionsPass(Pass):
                 _replace(op, exp)
 
 
-def _in_linalg(op: Any) -> bool:
+def _in_linalg(op: OpLike) -> bool:
     t = op.results[0].type
     if not isinstance(t, ir.FloatType) or (t.width > 32 and op.name != "math.log10"):
         return False
@@ -76,7 +79,7 @@ def _replace(op: Any, formula: Callable[..., Any]) -> None:
 # ---------------------------------------------------------------------------------------------- compositions
 
 
-def _compose(op: Any) -> None:
+def _compose(op: OpLike) -> None:
     """`exp(x) - 1` as `expm1(x)`, `1 - erf(x)` as `erfc(x)`, the function in the same body or in an elementwise op
     that makes an operand of the body."""
     a, b = op.operands
@@ -96,7 +99,7 @@ def _in_f32(formula: Callable[[Any], Any], x: Any) -> Any:
     return formula(x) if isinstance(t, ir.F32Type) else arith.truncf(t, formula(arith.extf(ir.F32Type.get(), x)))
 
 
-def _constant(value: Any) -> float | None:
+def _constant(value: ir.Value) -> float | None:
     op = made_by(value, "arith.constant")
     constant = None if op is None else op.attributes["value"]
     return constant.value if isinstance(constant, ir.FloatAttr) else None
@@ -219,7 +222,7 @@ def expm1(x: Any) -> Any:
     return _select(_is("OLT", math.absf(x), _c(0.5)), small, _sub(math.exp(x), _c(1.0)))
 
 
-def _atanh_series(s: Any) -> Any:
+def _atanh_series(s: ir.Value) -> Any:
     """`atanh(s)` for |s| <= 0.26, by Taylor's series."""
     return _mul(s, polynomial(_mul(s, s), [1 / k for k in (13, 11, 9, 7, 5, 3, 1)]))
 
@@ -236,7 +239,7 @@ def log10(x: Any) -> Any:
     return _mul(math.log(x), scalar(1 / numbers.log(10), x.type))
 
 
-def power(x: Any, y: Any) -> Any:
+def power(x: Any, y: ir.Value) -> Any:
     """Roots and powers of 2 by what is made for them."""
     if _constant(y) in (0.5, -0.5):
         root = math.sqrt(x)
@@ -252,7 +255,7 @@ def integer_power(x: Any, n: Any) -> Any:
     return _power(x, arith.sitofp(ir.F32Type.get(), n))
 
 
-def _power(x: Any, y: Any) -> Any:
+def _power(x: Any, y: ir.Value) -> Any:
     """`2^(y log2 |x|)`, the logarithm in two parts of which the first has few bits, so that the products that decide
     are exact; the way of fdlibm's e_pow (Sun Microsystems, 1993). The cases are those of C's pow (C11, F.10.4.4)."""
     a = math.absf(x)
@@ -436,7 +439,7 @@ def _bit(q: Any, n: int) -> Any:
     return arith.cmpi(arith.CmpIPredicate.ne, arith.andi(q, _i(1 << n)), _i(0))
 
 
-def _negated(x: Any, condition: Any) -> Any:
+def _negated(x: Any, condition: ir.Value) -> Any:
     return _select(condition, arith.negf(x), x)
 
 
@@ -479,7 +482,7 @@ def arctangent(x: Any) -> Any:
     return _signed(_arctangent(math.absf(x)), x)
 
 
-def arctangent2(y: Any, x: Any) -> Any:
+def arctangent2(y: ir.Value, x: Any) -> Any:
     """The angle of (x, y); the cases are those of C's atan2 (C11, F.10.1.4)."""
     a, b = math.absf(y), math.absf(x)
     steep = _is("OGT", a, b)
@@ -526,7 +529,7 @@ def arccosine(x: Any) -> Any:
 # -------------------------------------------------------------------------------------------------- remainder
 
 
-def remainder(x: Any, y: Any) -> Any:
+def remainder(x: Any, y: ir.Value) -> Any:
     """C's fmod (C11, F.10.7.1) by long division of the mantissas, seven bits a step: integers, and exact.
     Floats only guess a digit, which may be off by one. IREE has no division of integers for one element a thread."""
     size_x, size_y = (arith.andi(_bits(v), _i(0x7FFFFFFF)) for v in (x, y))

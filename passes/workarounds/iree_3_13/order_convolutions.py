@@ -32,7 +32,7 @@ class OrderConvolutionsPass(Pass):
     name: ClassVar[str] = "qmlir-order-convolutions"
     summary: ClassVar[str] = "keep the axes that a convolution sums in one order in both operands (CUDA, ROCm)"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         found = [(op, axes) for op in collect(module, where=is_product) if (axes := ProductAxes(op)).is_convolution]
         if any(op.operation.name == "hal.executable" for op in module.body.operations):
             text = ("IREE made a convolution of this whose operands have their axes in two orders, which it computes "
@@ -48,7 +48,7 @@ class OrderConvolutionsPass(Pass):
                     _transpose_operands(op, axes)
 
 
-def _transposed(value: Any) -> bool:
+def _transposed(value: ir.Value) -> bool:
     """Whether a tensor comes out of a transpose, by itself or with other elementwise work."""
     todo, seen = [value], set()
     while todo:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...core.mlir import arith, ir
@@ -78,11 +78,13 @@ def _sizes(
     size_of: Callable[[int], Size | None],
 ) -> list[Size]:  # fmt: skip
     sizes: list[Size | None] = [s if isinstance(s, int) else None for s in new]
+    equal: Iterator[Size | None]
     for sources, targets in groups:
         for j in targets:
             equal = (have[i] for i in sources if same(old[i], new[j]))
             if sizes[j] is None:
-                sizes[j] = next(itertools.chain(equal, filter(None, [size_of(j)])), None)
+                own = size_of(j)
+                sizes[j] = next(itertools.chain(equal, [own] if own else []), None)
         for j in targets:
             if sizes[j] is None:  # one at most: a view has one -1
                 total = _product([have[i] for i in sources])

@@ -40,7 +40,7 @@ def instruction(target: Target, c: Contraction) -> str:
     return "widening multiply-add"
 
 
-def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
+def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
     """What IREE makes of the contraction with the target's flags."""
     if c.kind == "matmul":
         tiled = "--iree-opt-data-tiling" in target.compiler_flags

@@ -8,7 +8,7 @@ multiplied as those.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -126,7 +126,7 @@ def _dimensions(affine_map: Any) -> list[int]:
     return [ir.AffineDimExpr(result).position for result in affine_map.results]
 
 
-def contraction(codes: tuple[Any, Any], scales: tuple[Any, Any], init: Any, block: int) -> Any:
+def contraction(codes: Sequence[ir.Value], scales: Sequence[ir.Value], init: ir.Value, block: int) -> ir.Value:
     """`out[m, n] = init[m, n] + sum over g, k of lhs[m, g, k] lhs_scale[m, g] rhs[n, g, k] rhs_scale[n, g]`."""
     lhs, rhs = (_instruction_order(_blocks(value, block)) for value in codes)
     # IREE 3.13 puts a constant of equal scales into the product as a scalar, and then does not use the instruction.

@@ -3,8 +3,9 @@
 It follows upstream's generated stub, with three differences:
 
 - The bindings return a type, an attribute or an op as the class it has, and their own stub says `Type`, `Attribute`,
-  `OpView`. So `Type` and `Attribute` declare here what their subclasses have and the project reads without asking for
-  the class first, and a view of an op has any name: its class, generated, names operands and attributes.
+  `OpView`. So `Type`, `Attribute` and `AffineExpr` declare here what their subclasses have and the project reads
+  without asking for the class first, and a view of an op has any name: its class, generated, names operands and
+  attributes.
 - Contexts are the current ones, but where something gives another.
 - What nothing uses is left out: add it when it is.
 """
@@ -118,7 +119,7 @@ class _List(Sequence[_T]):
     def __len__(self) -> int: ...
     def __add__(self, other: Sequence[_T]) -> list[_T]: ...
 
-class OpResultList(_List[OpResult]):
+class OpResultList(_List[Value]):
     types: list[Type]
     owner: Operation
 
@@ -126,7 +127,7 @@ class OpOperandList(_List[Value]):
     types: list[Type]
     def __setitem__(self, index: int, value: Value) -> None: ...
 
-class BlockArgumentList(_List[BlockArgument]):
+class BlockArgumentList(_List[Value]):
     types: list[Type]
 
 class RegionSequence(_List[Region]): ...
@@ -158,7 +159,7 @@ class _OperationBase:
     name: str
     operands: OpOperandList
     regions: RegionSequence
-    result: OpResult
+    result: Value
     results: OpResultList
     successors: _List[Block]
     @property
@@ -168,7 +169,7 @@ class _OperationBase:
     @property
     def opview(self) -> OpView: ...
     @property
-    def parent(self) -> OpView | None: ...
+    def parent(self) -> OpView: ...  # None of the outermost
     def __hash__(self) -> int: ...
     def clone(self, ip: InsertionPoint | None = None) -> OpView: ...
     def detach_from_parent(self) -> OpView: ...
@@ -262,7 +263,7 @@ class Value:
     def __init__(self, value: Value) -> None: ...
     def __hash__(self) -> int: ...
     @property
-    def owner(self) -> Operation | Block: ...
+    def owner(self) -> Any: ...  # an op, or the block of an argument
     @property
     def uses(self) -> Iterator[OpOperand]: ...
     def get_name(self, use_local_scope: bool = False) -> str: ...
@@ -308,28 +309,28 @@ class AffineExpr:
     @staticmethod
     def get_ceil_div(lhs: AffineExpr | int, rhs: AffineExpr | int) -> AffineExpr: ...
     def compose(self, arg: AffineMap) -> AffineExpr: ...
+    # Of a subclass.
+    lhs: AffineExpr
+    position: int
+    rhs: AffineExpr
+    value: int
 
 class AffineConstantExpr(AffineExpr):
-    value: int
     def __init__(self, expr: AffineExpr) -> None: ...
     @staticmethod
     def get(value: int) -> AffineConstantExpr: ...
 
 class AffineDimExpr(AffineExpr):
-    position: int
     def __init__(self, expr: AffineExpr) -> None: ...
     @staticmethod
     def get(position: int) -> AffineDimExpr: ...
 
 class AffineSymbolExpr(AffineExpr):
-    position: int
     def __init__(self, expr: AffineExpr) -> None: ...
     @staticmethod
     def get(position: int) -> AffineSymbolExpr: ...
 
 class AffineBinaryExpr(AffineExpr):
-    lhs: AffineExpr
-    rhs: AffineExpr
     def __init__(self, expr: AffineExpr) -> None: ...
 
 class AffineAddExpr(AffineBinaryExpr): ...

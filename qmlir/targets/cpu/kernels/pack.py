@@ -98,14 +98,15 @@ def emit_halves_by_turns(value: Any, lanes: int) -> Any:
     return tensor.collapse_shape(whole, padded.emit(split), [*lead, [at, at + 1, at + 2], [at + 3]])
 
 
-def packed(gemm: Gemm, codes: Codes) -> Any:
+def packed(gemm: Gemm, codes: Codes) -> ir.Value:
     """The weight of a kernel in its layout, at the insertion point: a constant, a global that is computed when the
     program is loaded, or for an argument ops in front of the kernel."""
     if codes.array is not None:
         return constant_bytes(_packed_array(gemm, codes.array))
     value, rhs = gemm.kernel.rhs.value, gemm.kernel.rhs
     if codes.parameters:
-        return at_load(value, lambda copy: _packed_value(gemm, replace(rhs, value=copy)))
+        made: ir.Value = at_load(value, lambda copy: _packed_value(gemm, replace(rhs, value=copy)))
+        return made
     return gemm.micro.layout(gemm.kernel.n, gemm.kernel.k, rhs.k_last, gemm.weights).emit(value, rhs.flipped)
 
 

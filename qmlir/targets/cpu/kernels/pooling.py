@@ -105,7 +105,7 @@ class PoolingKernel:
         rows = self.pooling.window[0] * self.width + self.pooling.window[1] * self.out_width * self.pooling.strides[1]
         return e.divide(e.multiply(self._planes(dynamic), rows * self.out_height), _RATE * 8)
 
-    def chunk(self, number: Any, *rest: Any) -> None:
+    def chunk(self, number: ir.Value, *rest: Any) -> None:
         *dynamic, (source, result) = rest
         byte = e.integer(8)
         reach = self.pooling.low[1] + self.width + self.pooling.high[1] + 2 * _BYTES
@@ -139,6 +139,7 @@ class PoolingKernel:
             for offset in offsets:
                 loaded = e.load_vector(flat, (e.add(offset, x),), _BYTES, mask)
                 value = loaded if value is None else self.larger(value, loaded)
+            assert value is not None
             e.store_vector(value, target, (e.add(x, self.pooling.low[1]),), mask)
 
         whole = self.width // _BYTES * _BYTES
