@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import settings
 from ..core.mlir import ir, passmanager
@@ -23,6 +23,9 @@ from ..errors import Diagnostic, DiagnosticsError, PassError, UsageError
 from ..ir.walk import collect
 from .base import Pass, State
 from .registry import PASSES, UPSTREAM, parse_pass
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 AfterPass = Callable[[str, Any], None]  # (text of the pass, module)
 
@@ -113,7 +116,7 @@ def undeclared(text: str) -> list[str]:
 def _small(module: ir.OpView) -> bool:
     """Whether printing the module's operation for a reproducer is affordable: no constant of over 2^20 elements."""
 
-    def large(op: Any) -> bool:
+    def large(op: OpLike) -> bool:
         t = op.results[0].type
         if not isinstance(t, ir.RankedTensorType):
             return False

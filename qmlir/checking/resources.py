@@ -17,7 +17,7 @@ _ALIGNMENT = 4  # bytes in front of the elements
 class Resources:
     """Of one module. Its text is made when the first one is asked for."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: ir.Module) -> None:
         self._module = module
         self._held: dict[str, bytes] | None = None
 
@@ -35,7 +35,7 @@ class Resources:
         return np.frombuffer(raw, dtype).reshape(shape)
 
 
-def _read(module: Any) -> dict[str, bytes]:
+def _read(module: ir.Module) -> dict[str, bytes]:
     text = module.operation.get_asm()
     start = text.rfind("dialect_resources:")
     return {} if start < 0 else {name: bytes.fromhex(code) for name, code in _HEX.findall(text[start:])}

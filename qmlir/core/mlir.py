@@ -181,7 +181,7 @@ class _Attribute(ctypes.Structure):
     _fields_ = (("pointer", ctypes.c_void_p),)
 
 
-def raw_data(attribute: Any) -> bytes:
+def raw_data(attribute: ir.DenseElementsAttr) -> bytes:
     """The elements of a dense attribute as they are stored, one when it is a splat. The bindings' buffer protocol
     knows neither bf16 nor the floats of a byte, and iterating over the latter raises."""
     capsule = ctypes.pythonapi.PyCapsule_GetPointer

@@ -327,7 +327,7 @@ def elementwise(
     return generic(args, empty(sizes, t), range(rank), rank, lambda *xs: body(*xs[:-1]), attributes=attributes)
 
 
-def mapped(value: ir.Value, t: ir.Type, body: Body) -> Any:
+def mapped(value: ir.Value, t: ir.Type, body: Body) -> ir.Value:
     """One result element, of type `t`, from each element of one tensor."""
     return elementwise([Arg(value, tuple(range(value.type.rank)))], dims(value), t, body)
 

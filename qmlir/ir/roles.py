@@ -49,7 +49,7 @@ def _role(value: ir.Value, depth: int = 0) -> dict[str, int | str | None]:
     return {"role": ""}
 
 
-def _arguments(op: OpLike) -> Any:
+def _arguments(op: OpLike) -> ir.BlockArgumentList:
     block = op.parent.regions[0].blocks[0]
     return block.arguments
 

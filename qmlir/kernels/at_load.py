@@ -25,7 +25,7 @@ def of_parameters(value: ir.Value) -> bool:
     return slice_ is not None and any(op.name == "util.global.load" for op in slice_)
 
 
-def at_load(value: ir.Value, make: Callable[[Any], Any]) -> Any:
+def at_load(value: ir.Value, make: Callable[[ir.Value], ir.Value]) -> ir.Value:
     """What `make` makes of a value `of_parameters`, at the insertion point: it is loaded from a global, which an
     initialiser of the program computes. The same of the same parameters is one global, whoever reads it."""
     slice_ = _slice(value)

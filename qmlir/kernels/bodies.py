@@ -42,7 +42,7 @@ def is_small_float(t: ir.Type) -> bool:
     return isinstance(t, ir.FloatType) and t.width == 8
 
 
-def _only_extended(argument: Any) -> bool:
+def _only_extended(argument: ir.Value) -> bool:
     users = [use.owner.operation for use in argument.uses]
     extended = all(u.name == "arith.extf" and isinstance(u.results[0].type, ir.F32Type) for u in users)
     return is_small_float(argument.type) and extended

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from .pointwise import Pointwise, evaluated, meaning, sizes_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
+    from .pointwise import Read
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class CodePooling:
         numbers: makes of codes what is pooled.
     """
 
-    op: Any
-    codes: Any
+    op: OpLike
+    codes: ir.Value
     unsigned: bool
     low: tuple[int, int]
     high: tuple[int, int]
@@ -92,8 +93,8 @@ def replace(pooling: CodePooling, codes: ir.Value) -> None:
     """What `codes`, the pooled ones, mean in the place of the result, at the insertion point."""
     op, group = pooling.op, pooling.numbers
 
-    def body(code: Any) -> Any:
-        made: dict[Any, Any] = {group.leaves[0]: code}
+    def body(code: ir.Value) -> ir.Value:
+        made: dict[Read, ir.Value] = {group.leaves[0]: code}
         for read, array in group.constants.items():
             made[read] = build.scalar(array.reshape(()).item(), read.value.type.element_type)
         for step in group.steps:
@@ -109,7 +110,7 @@ def replace(pooling: CodePooling, codes: ir.Value) -> None:
             each.erase()
 
 
-def _sources(op: OpLike) -> list[Any]:
+def _sources(op: OpLike) -> list[OpLike]:
     """What the pooling reads through, last first: barriers stay where nothing removes them."""
     found, value = [], op.operands[0]
     while (made := made_by(value, "tensor.pad", *KEPT_APART)) is not None:
@@ -118,7 +119,7 @@ def _sources(op: OpLike) -> list[Any]:
     return found
 
 
-def _cloned(operations: Sequence[Any], known: dict[Any, Any]) -> Any:
+def _cloned(operations: Sequence[ir.OpView], known: dict[ir.Value, ir.Value]) -> ir.Value:
     """A body's ops on scalars at the insertion point; the yielded value."""
     *steps, end = [o.operation for o in operations]
     for op in steps:
@@ -129,5 +130,5 @@ def _cloned(operations: Sequence[Any], known: dict[Any, Any]) -> Any:
     return known[end.operands[0]] if end.operands[0] in known else _constant(end.operands[0])
 
 
-def _constant(value: ir.Value) -> Any:
+def _constant(value: ir.Value) -> ir.Value:
     return arith.constant(value.type, scalar_constant(value))

@@ -71,7 +71,7 @@ class Rows:
 
     space: Space
     steps: tuple[Step, ...]
-    views: tuple[tuple[Any, Any], ...]
+    views: tuple[tuple[ir.Value, ir.Value], ...]
     outputs: tuple[tuple[ir.Value, str], ...]
     operations: tuple[OpLike, ...]
 

@@ -79,11 +79,11 @@ class StockStrategy:
         """See `strategy.Tunable`."""
         return self.knobs
 
-    def program_flags(self, choice: Mapping[str, str]) -> tuple[str, ...]:
+    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
         """See `strategy.Tunable`."""
         return tuple(flag for name, value in choice.items() for flag in self.flags(name, value))
 
-    def choosing(self, choice: Mapping[str, str]) -> StockStrategy:
+    def choosing(self, choice: Mapping[str, Any]) -> StockStrategy:
         """See `strategy.Tunable`: its knobs are flags, and change no plan."""
         return self
 

@@ -141,7 +141,7 @@ def rewritten(op: OpLike, operands: Sequence[ir.Value], maps: Sequence[ir.Affine
     return made
 
 
-def elementwise(value: ir.Value, element: ir.Type, body: Callable[[Any], Any]) -> ir.Value:
+def elementwise(value: ir.Value, element: ir.Type, body: Callable[[ir.Value], ir.Value]) -> ir.Value:
     """`body` of every element, as a tensor of `element`."""
     rank = type_of(value).rank
     identity = ir.AffineMap.get_identity(rank)
@@ -216,7 +216,7 @@ def permuted(value: ir.Value, order: Sequence[int]) -> ir.Value:
     return generic([value], init, [source, identity], ["parallel"] * rank, lambda x, _: x)
 
 
-def sum_over(value: ir.Value, dim: int, init: ir.Value, convert: Callable[[Any], Any]) -> ir.Value:
+def sum_over(value: ir.Value, dim: int, init: ir.Value, convert: Callable[[ir.Value], ir.Value]) -> ir.Value:
     """`init + sum` of `convert(element)` over one dim, in `init`'s integer type."""
     rank = type_of(value).rank
     kept = [d for d in range(rank) if d != dim]

@@ -48,7 +48,7 @@ def as_i32(value: ir.Value) -> ir.Value:
         return value
     sizes = dims(value)
 
-    def narrow(x: Any) -> Any:
+    def narrow(x: ir.Value) -> ir.Value:
         if t.width > 32:
             x = arith.maxsi(arith.minsi(x, scalar(2**31 - 1, t)), scalar(-(2**31), t))
         return to_i32(x)
@@ -312,7 +312,7 @@ class Blocks:
             lambda: self.value_back(y, skipped, loop_index(0), loop_index(1)), attributes={BACK: 1},
         )  # fmt: skip
 
-    def value_back(self, y: ir.Value, skipped: Any | None, row: ir.Value, column: ir.Value) -> ir.Value:
+    def value_back(self, y: ir.Value, skipped: ir.Value | None, row: ir.Value, column: ir.Value) -> ir.Value:
         """One element of what `back` returns, inside a body. Places are read by the row's number, not as operands of
         the body: so IREE sees that neighbours in a row of `y` are asked for, and loads vectors of them."""
         at = [arith.index_cast(ir.IndexType.get(), tensor.extract(t, [row])) for t in (self.block_of, self.slot_of)]

@@ -191,7 +191,7 @@ def _gated(
     return elementwise(inputs.args, inner, element(out.name), body)
 
 
-def _column(pairs: Any, outer: list[Size], half: int, which: int) -> Any:
+def _column(pairs: ir.Value, outer: list[Size], half: int, which: int) -> ir.Value:
     """Column `which` of `[.., half, 2]`, as `[.., half]`."""
     rank = len(outer) + 2
     one = crop(pairs, [0] * (rank - 1) + [which], [*outer, half, 1])

@@ -71,18 +71,18 @@ def _weighted(op: MoeOp) -> tuple[ir.Value, ir.Value | None]:
     return op.input, product
 
 
-def lower_route(op: RouteOp) -> list[Any]:
+def lower_route(op: RouteOp) -> list[ir.Value]:
     """The rule of the op. The rank of an expert is the number of those before it; the k-th result sums over the
     one expert of rank k."""
     tokens, experts = dims(op.logits)
     topk = op.topk
 
-    def key(x: Any) -> Any:
+    def key(x: ir.Value) -> ir.Value:
         """NaN counts as the least."""
         x = to_f32(x)
         return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, x, x), const(-math.inf), x)
 
-    def before(at: Any, mine: Any, other: Any) -> Any:
+    def before(at: Any, mine: ir.Value, other: ir.Value) -> ir.Value:
         a, b = key(other), key(mine)
         more = arith.cmpf(arith.CmpFPredicate.OGT, a, b)
         tie = arith.andi(arith.cmpf(arith.CmpFPredicate.OEQ, a, b), arith.cmpi(arith.CmpIPredicate.slt, at(2), at(1)))
@@ -90,7 +90,7 @@ def lower_route(op: RouteOp) -> list[Any]:
 
     rank = count([Arg(op.logits, (0, 1)), Arg(op.logits, (0, 2))], [tokens, experts, experts], [0, 1], before)
 
-    def chosen(at: Any, r: Any) -> Any:
+    def chosen(at: Any, r: ir.Value) -> ir.Value:
         return arith.select(arith.cmpi(arith.CmpIPredicate.eq, r, at(1)), at(2), constant(0))
 
     scores = _scores(op)
@@ -103,7 +103,7 @@ def lower_route(op: RouteOp) -> list[Any]:
     return [ids, weights]
 
 
-def _scores(op: RouteOp) -> Any:
+def _scores(op: RouteOp) -> ir.Value:
     """`[T, E]` f32: softmax over the experts, or sigmoid."""
     sizes = dims(op.logits)
     if op.scoring == "sigmoid":
@@ -117,7 +117,7 @@ def _scores(op: RouteOp) -> Any:
     return elementwise([Arg(powers, (0, 1)), Arg(total, (0,))], sizes, f32(), arith.divf)
 
 
-def _row_sums(values: Any) -> Any:
+def _row_sums(values: ir.Value) -> ir.Value:
     """`[T, X]` to `[T]`."""
     init = filled(dims(values)[:1], const(0.0))
     return generic([Arg(values, (1, 0))], init, [1], 2, lambda x, acc: arith.addf(acc, x))

@@ -205,7 +205,7 @@ def _densified(op: SparseMatmulOp, codes: ir.Value) -> ir.Value:
     return collapse(transpose(tiles, [0, 2, 1, 3]), [[0, 1], [2, 3]])
 
 
-def _decompressed(op: SparseMatmulOp, codes: ir.Value) -> Any:
+def _decompressed(op: SparseMatmulOp, codes: ir.Value) -> ir.Value:
     """2:4: each group of four has two stored codes, at the positions that four bits of metadata name."""
     rows, k = op.rhs_shape
     groups = k // 4
@@ -214,7 +214,7 @@ def _decompressed(op: SparseMatmulOp, codes: ir.Value) -> Any:
     # A group's metadata is one unsigned 4-bit code.
     fields = unpack_codes(op.indices, DTYPES["u4"], "low_first", groups)
 
-    def position(field: Any, which: int) -> Any:
+    def position(field: ir.Value, which: int) -> ir.Value:
         return arith.andi(arith.shrui(to_i32(field), constant(2 * which)), constant(3))
 
     _refuse([Arg(fields, (0, 1))], 2, lambda f: arith.cmpi(_SGE, position(f, 0), position(f, 1)),
@@ -222,8 +222,8 @@ def _decompressed(op: SparseMatmulOp, codes: ir.Value) -> Any:
     pairs = expand(codes, [[rows], [groups, 2]])
     first, second = (collapse(crop(pairs, [0, 0, i], [rows, groups, 1]), [[0], [1, 2]]) for i in (0, 1))
 
-    def body(x: Any, y: ir.Value, field: Any) -> Any:
-        def here(which: int) -> Any:
+    def body(x: ir.Value, y: ir.Value, field: ir.Value) -> ir.Value:
+        def here(which: int) -> ir.Value:
             return arith.cmpi(_EQ, position(field, which), loop_i32(2))
 
         return arith.select(here(0), x, arith.select(here(1), y, scalar(0, x.type)))
@@ -338,7 +338,7 @@ class _Rows:
 
     side: Side
     part: Side
-    positions: Any  # i32 [V, W]: columns
+    positions: ir.Value  # i32 [V, W]: columns
     n: int
     pieces: Pieces | None
 
@@ -346,10 +346,10 @@ class _Rows:
         """`acc[.., m, n] = sum_w lhs[.., m, positions[n, w]] * codes[n, w]`."""
         loops = len(batch) + 2  # the loop over w
 
-        def run(lhs: ir.Value, numbers: Numbers, bounds: tuple[int, int] | None) -> Any:
+        def run(lhs: ir.Value, numbers: Numbers, bounds: tuple[int, int] | None) -> ir.Value:
             lhs = fusion_barrier(lhs, INDEXED_READS)
 
-            def body(y: ir.Value, column: Any, acc: ir.Value) -> Any:
+            def body(y: ir.Value, column: ir.Value, acc: ir.Value) -> ir.Value:
                 at = [loop_index(i) for i in range(loops - 1)]
                 x = tensor.extract(lhs, [*at, arith.index_cast(ir.IndexType.get(), column)])
                 if bounds is None:
@@ -370,12 +370,12 @@ class _Rows:
                         lambda y, acc: arith.addi(acc, self._true(y)))  # fmt: skip
         return self._joined(total)
 
-    def _true(self, code: Any) -> Any:
+    def _true(self, code: ir.Value) -> ir.Value:
         """A stored code as the number that it stands for: unsigned ones are held less 128."""
         number = to_i32(code)
         return arith.addi(number, constant(self.part.offset)) if self.part.offset else number
 
-    def _joined(self, value: Any) -> Any:
+    def _joined(self, value: ir.Value) -> ir.Value:
         """`[.., V]` of pieces to `[.., N]` of rows."""
         pieces = self.pieces
         if pieces is None:
@@ -393,11 +393,11 @@ class _Rows:
         tables = (pieces.first, pieces.first[cut], pieces.count[cut], which)
         first, first_cut, counts, places = (dense(x.astype(np.int32)) for x in tables)
 
-        def at(source: Any, position: Any) -> Any:
+        def at(source: ir.Value, position: ir.Value) -> ir.Value:
             last = arith.index_cast(ir.IndexType.get(), position)
             return tensor.extract(source, [*(loop_index(i) for i in range(rank)), last])
 
-        def piece(start: Any, count: Any, number: ir.Value, acc: ir.Value) -> Any:
+        def piece(start: ir.Value, count: ir.Value, number: ir.Value, acc: ir.Value) -> ir.Value:
             inside = arith.cmpi(_SLT, number, count)
             x = at(value, arith.select(inside, arith.addi(start, number), start))
             return plus(acc, arith.select(inside, x, scalar(0, t)))
@@ -407,7 +407,7 @@ class _Rows:
         sums = generic(args, filled([*outer, cut.size], scalar(0, t)), range(rank + 1), rank + 2, piece)
         sums = fusion_barrier(sums, INDEXED_READS)
 
-        def row(start: Any, long: Any) -> Any:
+        def row(start: ir.Value, long: ir.Value) -> ir.Value:
             several = arith.cmpi(_SGE, long, constant(0))
             return arith.select(several, at(sums, arith.maxsi(long, constant(0))), at(value, start))
 
@@ -482,18 +482,18 @@ class _Blocks:
 
     side: Side
     part: Side
-    positions: Any  # i32 [B, Q]: columns
+    positions: ir.Value  # i32 [B, Q]: columns
 
     def contraction(self, batch: Sequence[Size], m: Size) -> Contraction:
         """A batched contraction over block rows, of the gathered columns of lhs."""
         nb = len(batch)
 
-        def run(lhs: ir.Value, numbers: Numbers, bounds: tuple[int, int] | None) -> Any:
+        def run(lhs: ir.Value, numbers: Numbers, bounds: tuple[int, int] | None) -> ir.Value:
             lhs = fusion_barrier(lhs, INDEXED_READS)
             block_rows, depth = dims(self.positions)
             r = dims(self.part.codes)[1]
 
-            def pick(column: Any) -> Any:
+            def pick(column: ir.Value) -> ir.Value:
                 at = [loop_index(i) for i in (*range(nb), nb + 1)]
                 return tensor.extract(lhs, [*at, arith.index_cast(ir.IndexType.get(), column)])
 

@@ -90,7 +90,7 @@ def _vanishes(value: Any) -> bool:
     return made is not None and _elementwise(made) and len(list(value.uses)) == 1
 
 
-def _widen_masks(op: Any) -> None:
+def _widen_masks(op: OpLike) -> None:
     byte, truth = ir.IntegerType.get_signless(8), ir.IntegerType.get_signless(1)
     block = op.regions[0].blocks[0]
     for i in _masks(op):

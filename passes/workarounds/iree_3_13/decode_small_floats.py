@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import arith, ir
 from ....ir.walk import collect
@@ -62,16 +62,16 @@ def _decoded(x: ir.Value) -> ir.Value:
     return decoded(arith.extui(ir.IntegerType.get_signless(32), byte), str(x.type))
 
 
-def _encoded(x: Any, t: ir.Type) -> Any:
+def _encoded(x: ir.Value, t: ir.Type) -> ir.Value:
     """The code nearest to a scalar float, ties to even. What is beyond the largest one is infinite, or NaN where the
     format has no infinity."""
     i32, f32 = ir.IntegerType.get_signless(32), ir.F32Type.get()
     form = FORMATS[str(t)]
 
-    def c(value: int) -> Any:
+    def c(value: int) -> ir.Value:
         return arith.constant(i32, value)
 
-    def when(predicate: str, a: Any, b: int, yes: Any, no: Any) -> Any:
+    def when(predicate: str, a: ir.Value, b: int, yes: ir.Value, no: ir.Value) -> ir.Value:
         return arith.select(arith.cmpi(getattr(arith.CmpIPredicate, predicate), a, c(b)), yes, no)
 
     dropped = 23 - form.mantissa

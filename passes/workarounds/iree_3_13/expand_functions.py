@@ -64,7 +64,7 @@ def _in_linalg(op: OpLike) -> bool:
     return bool(op.parent.operation.name.startswith("linalg."))
 
 
-def _replace(op: Any, formula: Callable[..., Any]) -> None:
+def _replace(op: OpLike, formula: Callable[..., Any]) -> None:
     """The formula in f32 (an f64 as it is) in the place of an op, where it gives one."""
     t = op.results[0].type
     wide = t if t.width >= 32 else ir.F32Type.get()
@@ -94,7 +94,7 @@ def _compose(op: OpLike) -> None:
                 return
 
 
-def _in_f32(formula: Callable[[Any], Any], x: Any) -> Any:
+def _in_f32(formula: Callable[[ir.Value], ir.Value], x: ir.Value) -> ir.Value:
     t = x.type
     return formula(x) if isinstance(t, ir.F32Type) else arith.truncf(t, formula(arith.extf(ir.F32Type.get(), x)))
 
@@ -105,7 +105,7 @@ def _constant(value: ir.Value) -> float | None:
     return constant.value if isinstance(constant, ir.FloatAttr) else None
 
 
-def _argument_of(value: Any, name: str, reader: Any) -> Any:
+def _argument_of(value: ir.Value, name: str, reader: OpLike) -> ir.Value | None:
     """What the function `name` was applied to where it makes `value`, in the reader's body; None where it is no such
     function. Where another op applies it, the reader is given that op's operand."""
     op = producer(value)
@@ -137,23 +137,23 @@ def _argument_of(value: Any, name: str, reader: Any) -> Any:
 # -------------------------------------------------------------------------------------------------- building
 
 
-def _i(value: int) -> Any:
+def _i(value: int) -> ir.Value:
     return scalar(value if value < 1 << 31 else value - (1 << 32), _i32())
 
 
-def _is(predicate: str, a: Any, b: Any) -> Any:
+def _is(predicate: str, a: ir.Value, b: ir.Value) -> ir.Value:
     return arith.cmpf(getattr(arith.CmpFPredicate, predicate), a, b)
 
 
-def _bits(x: Any) -> Any:
+def _bits(x: ir.Value) -> ir.Value:
     return arith.bitcast(_i32(), x)
 
 
-def _float(bits: Any) -> Any:
+def _float(bits: ir.Value) -> ir.Value:
     return arith.bitcast(ir.F32Type.get(), bits)
 
 
-def _add(a: Any, *rest: Any) -> Any:
+def _add(a: ir.Value, *rest: ir.Value) -> ir.Value:
     for b in rest:
         a = arith.addf(a, b)
     return a
@@ -162,7 +162,7 @@ def _add(a: Any, *rest: Any) -> Any:
 _sub, _mul, _div, _select = arith.subf, arith.mulf, arith.divf, arith.select
 
 
-def _head(x: Any) -> Any:
+def _head(x: ir.Value) -> ir.Value:
     """`x` with 12 bits of its 24: products of two such numbers are exact."""
     return _float(arith.andi(_bits(x), _i(0xFFFFF000)))
 
@@ -179,12 +179,12 @@ LN2 = numbers.log(2)
 # ----------------------------------------------------------------------------------- exponentials, logarithms
 
 
-def _power_of_two(n: Any) -> Any:
+def _power_of_two(n: ir.Value) -> ir.Value:
     """`2^n` of an i32 in [-126, 127]."""
     return _float(arith.shli(arith.addi(n, _i(127)), _i(23)))
 
 
-def _scaled(r: Any, n: Any) -> Any:
+def _scaled(r: ir.Value, n: ir.Value) -> ir.Value:
     """`e^r * 2^n` for |r| <= 0.36 and a whole f32 `n`; no NaN. The polynomial is that of Cephes' expf."""
     n = _select(_is("OGT", n, _c(-250)), n, _c(-250))
     n = arith.fptosi(_i32(), _select(_is("OLT", n, _c(250)), n, _c(250)))
@@ -195,7 +195,7 @@ def _scaled(r: Any, n: Any) -> Any:
     return _mul(_mul(value, _power_of_two(half)), _power_of_two(arith.subi(n, half)))
 
 
-def exp(x: Any) -> Any:
+def exp(x: ir.Value) -> ir.Value:
     """Cody and Waite's reduction (Software Manual for the Elementary Functions, 1980): ln 2 in two parts, of which the
     first times a whole number is exact."""
     near = _between(x, -200.0, 200.0)
@@ -204,7 +204,7 @@ def exp(x: Any) -> Any:
     return _select(_is("UNO", x, x), x, _scaled(r, n))
 
 
-def _between(x: Any, lo: float, hi: float) -> Any:
+def _between(x: ir.Value, lo: float, hi: float) -> ir.Value:
     """`x` in bounds, NaN as the lower one."""
     x = _select(_is("OGT", x, _c(lo)), x, _c(lo))
     return _select(_is("OLT", x, _c(hi)), x, _c(hi))
@@ -235,7 +235,7 @@ def log1p(x: Any) -> Any:
     return _select(near, _select(_is("OEQ", x, _c(0.0)), x, small), math.log(_add(_c(1.0), x)))
 
 
-def log10(x: Any) -> Any:
+def log10(x: ir.Value) -> ir.Value:
     return _mul(math.log(x), scalar(1 / numbers.log(10), x.type))
 
 
@@ -576,7 +576,7 @@ def _parts(bits: Any) -> tuple[Any, Any]:
 # ------------------------------------------------------------------------------------------------------- erfc
 
 
-def erfc(x: Any) -> Any:
+def erfc(x: ir.Value) -> ir.Value:
     """Chebyshev's fit of Numerical Recipes (erfcc, 2nd edition, 6.2: within 1.2e-7 of the result everywhere), its
     exponential in two parts: of the square of a number with 12 bits, which is exact, and of the rest."""
     z = math.absf(x)

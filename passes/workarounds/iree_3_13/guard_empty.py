@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ....core.mlir import arith, func, ir, passmanager, scf, tensor
 from ....ir.build import index
@@ -48,7 +48,7 @@ class GuardEmptyPass(Pass):
                     _guard(module, op)
 
 
-def _refuse_empty(f: Any) -> None:
+def _refuse_empty(f: ir.OpView) -> None:
     """Make a call with an empty axis an error, which names the argument and the axis."""
     given = f.operation.attributes.get("arg_attrs", None)
     with f.operation.location, ir.InsertionPoint.at_block_begin(f.regions[0].blocks[0]):
@@ -99,7 +99,7 @@ def _guard(module: ir.Module, body: ir.OpView) -> None:
             _choose(outer, list(t.results), shapes, name)
 
 
-def _pads(f: Any) -> bool:
+def _pads(f: ir.OpView) -> bool:
     return bool(collect(f, "tensor.pad"))
 
 

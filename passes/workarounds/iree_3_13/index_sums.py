@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def _sizes(op: OpLike) -> dict[int, int]:
     return sizes
 
 
-def _summed_indices(op: OpLike) -> list[Any]:
+def _summed_indices(op: OpLike) -> list[OpLike]:
     """The `linalg.index` ops of the body that ask for a static summed loop."""
     kinds = ["reduction" in str(kind) for kind in op.attributes["iterator_types"]]
     sizes = _sizes(op)
@@ -53,7 +53,7 @@ def _summed_indices(op: OpLike) -> list[Any]:
     return [o for o in asked if kinds[(d := ir.IntegerAttr(o.attributes["dim"]).value)] and d in sizes]
 
 
-def _rewrite(op: Any) -> None:
+def _rewrite(op: OpLike) -> None:
     indices, sizes = _summed_indices(op), _sizes(op)
     loops = sorted({ir.IntegerAttr(o.attributes["dim"]).value for o in indices})
     maps = indexing_maps(op)

@@ -114,7 +114,7 @@ def _in_softmax(use: Any) -> bool:
     )  # fmt: skip
 
 
-def _reduce_integers(op: Any) -> None:
+def _reduce_integers(op: OpLike) -> None:
     """The same op with integers in the place of the numbers that it reduces by maximum or minimum."""
     reductions = [reduced for reduced in _reduced(op) if _matters(reduced)]
     count = len(op.results)
@@ -212,7 +212,7 @@ def _is_number(value: ir.Value) -> bool:
     return op.name == "arith.select" and _replaces_nan(op)
 
 
-def _from_integer(value: Any) -> bool:
+def _from_integer(value: ir.Value) -> bool:
     return made_by(value, "arith.sitofp", "arith.uitofp") is not None
 
 

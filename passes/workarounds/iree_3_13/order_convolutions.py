@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps
@@ -12,6 +12,9 @@ from ....ir.walk import VIEWS, behind, collect, made_by
 from ....targets.tensors import permuted, rewritten
 from ...base import Pass, State, error_at, fail
 from ...core.contractions import ProductAxes, is_product
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 _REASON = "a convolution keeps the order of its axes"
 
@@ -65,7 +68,7 @@ def _transposed(value: ir.Value) -> bool:
     return False
 
 
-def _transpose_operands(op: Any, axes: ProductAxes) -> None:
+def _transpose_operands(op: OpLike, axes: ProductAxes) -> None:
     """Axes of channels last in the input; in the filter what is summed last, in the same order."""
     channels = set(axes.summed_by_input) - axes.windows
     last = [i for i, loops in enumerate(axes.input) if loops and set(loops) <= channels]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import ir
 from ....ir.walk import collect
@@ -50,7 +50,7 @@ def _order_loops(op: OpLike, axes: ProductAxes) -> None:
     rewritten(op, list(op.operands), [_renamed(m, loops) for m in axes.maps])
 
 
-def _renamed(affine_map: Any, loops: list[int]) -> Any:
+def _renamed(affine_map: ir.AffineMap, loops: list[int]) -> ir.AffineMap:
     """The map by loops of which number `i` was `loops[i]`."""
     arguments, results = str(affine_map).split("->")
     results = re.sub(r"\bd(\d+)", lambda found: f"d{loops.index(int(found[1]))}", results)

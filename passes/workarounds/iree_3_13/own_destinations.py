@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ....core.mlir import arith, ir, util
 from ....ir.build import mapped
@@ -51,7 +51,7 @@ def _has_other_readers(value: ir.Value) -> bool:
     return _has_other_readers(op.operands[0]) if op.name in _VIEWS else len(op.operands) == len(op.results)
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: ir.Value) -> ir.Value:
     """The elements plus a zero that IREE does not see, in memory of their own; a copy alone would be folded."""
     t = value.type.element_type
     integer = t if isinstance(t, ir.IntegerType) else ir.IntegerType.get_signless(t.width)

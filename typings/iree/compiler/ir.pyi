@@ -3,9 +3,9 @@
 It follows upstream's generated stub, with three differences:
 
 - The bindings return a type, an attribute or an op as the class it has, and their own stub says `Type`, `Attribute`,
-  `OpView`. So `Type`, `Attribute` and `AffineExpr` declare here what their subclasses have and the project reads
-  without asking for the class first, and a view of an op has any name: its class, generated, names operands and
-  attributes.
+  `OpView`. So `Type`, `Attribute`, `AffineExpr`, `Location` and `Value` declare here what their subclasses have and the
+  project reads without asking for the class first, and a view of an op has any name: its class, generated, names
+  operands and attributes.
 - Contexts are the current ones, but where something gives another.
 - What nothing uses is left out: add it when it is.
 """
@@ -81,6 +81,12 @@ class Context(_Scope):
 class Location(_Scope):
     current: Location
     attr: Attribute
+    # Of a subclass.
+    child_loc: Location
+    filename: str
+    name_str: str
+    start_col: int
+    start_line: int
     @staticmethod
     def unknown(context: Context | None = None) -> Location: ...
     @staticmethod
@@ -91,8 +97,6 @@ class Location(_Scope):
     def fused(locations: Sequence[Location], metadata: Attribute | None = None) -> Location: ...
 
 class NameLoc(Location):
-    name_str: str
-    child_loc: Location
     def __init__(self, cast_from_loc: Location) -> None: ...
 
 class Module:
@@ -260,6 +264,7 @@ class Value:
     context: Context
     location: Location
     type: Type
+    arg_number: int  # of a block's argument
     def __init__(self, value: Value) -> None: ...
     def __hash__(self) -> int: ...
     @property
@@ -272,7 +277,6 @@ class Value:
     def set_type(self, type: Type) -> None: ...
 
 class BlockArgument(Value):
-    arg_number: int
     @property
     def owner(self) -> Block: ...
 

@@ -124,7 +124,7 @@ def _packed_array(gemm: Gemm, codes: Array) -> Array:
     return _layout(gemm).each(codes)
 
 
-def _packed_value(gemm: Gemm, rhs: Factor) -> Any:
+def _packed_value(gemm: Gemm, rhs: Factor) -> ir.Value:
     value = by_columns(rhs)
     if gemm.kernel.gate is not None:
         value = emit_halves_by_turns(value, gemm.micro.lanes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....core.mlir import arith, flow, ir, tensor, vector
 from ....ir import build
@@ -19,6 +19,9 @@ from ..threads.program import team_of
 from . import emit as e
 from .chunks import Chunked, executable
 from .rows import LANES
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 _BYTES = 64
 _CHUNK = 16384  # elements
@@ -56,7 +59,7 @@ class PoolingPlan:
 
     pooling: CodePooling
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`."""
         source, function = self.pooling.codes, function_of(op)
         result = ir.RankedTensorType.get(ir.RankedTensorType(op.results[0].type).shape, source.type.element_type)
@@ -121,7 +124,7 @@ class PoolingKernel:
             begin = e.multiply(e.add(e.multiply(plane.index, self.out_height), line.index), self.out_width)
             self._along(begin, result, row)
 
-    def _down(self, top: e.Index, line: Any, source: e.Buffer, row: e.Buffer) -> None:
+    def _down(self, top: e.Index, line: ir.Value, source: e.Buffer, row: e.Buffer) -> None:
         """The largest of each column under the window. A row beside the image is the image's next, which is under the
         window too."""
         (kernel, _), low, stride = self.pooling.window, self.pooling.low[0], self.pooling.strides[0]
@@ -134,7 +137,7 @@ class PoolingKernel:
         flat = e.Buffer(source.address, source.element, (1,))
         target = e.Buffer(row.address, row.element, (1,))
 
-        def columns(x: e.Index, mask: Any) -> None:
+        def columns(x: e.Index, mask: ir.Value | None) -> None:
             value = None
             for offset in offsets:
                 loaded = e.load_vector(flat, (e.add(offset, x),), _BYTES, mask)
@@ -156,7 +159,7 @@ class PoolingKernel:
         wide = e.vector_of(_BYTES, row.element)
         flat = e.Buffer(result.address, result.element, (1,))
 
-        def places(x: e.Index, mask: Any) -> None:
+        def places(x: e.Index, mask: ir.Value | None) -> None:
             value = None
             for k in range(kernel):
                 loaded = e.load(wide, e.at(row.address, e.add(e.multiply(x, stride), k)))
