@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import settings
 from ..core.mlir import ir, passmanager
@@ -27,7 +27,7 @@ from .registry import PASSES, UPSTREAM, parse_pass
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
-AfterPass = Callable[[str, Any], None]  # (text of the pass, module)
+AfterPass: TypeAlias = "Callable[[str, ir.Module], None]"  # (text of the pass, module)
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...core.mlir import arith, ir, linalg, math, tensor
 from ...core.spelling import location_text
@@ -109,7 +109,7 @@ def _decomposed(a: Attention) -> ir.Value:
         scaled = arith.mulf(score, a.scale)
         return arith.addf(scaled, mask[0]) if mask else scaled
 
-    def over_keys(value: ir.Value, start: float, combine: Any) -> ir.Value:
+    def over_keys(value: ir.Value, start: float, combine: Callable[..., ir.Value]) -> ir.Value:
         return generic([Arg(value, everywhere)], filled(shape[:-1], scalar(start, t)), of_rows, len(loops), combine)
 
     scores = elementwise(args, shape, t, masked)

@@ -6,9 +6,10 @@ whose body is `acc + ext(lhs) * ext(rhs)`, a named matmul, or one of the convolu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...core.mlir import ir, linalg
 from ...core.spelling import location_text
@@ -247,10 +248,11 @@ def _shape(value: ir.Value) -> list[int | None]:
     return [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
 
 
-def _product(sizes: Any) -> int | None:
+def _product(sizes: Iterable[int | None]) -> int | None:
     """1 for no sizes, None when one is dynamic."""
     listed = list(sizes)
-    return None if any(size is None for size in listed) else prod(listed)
+    known = [size for size in listed if size is not None]
+    return prod(known) if len(known) == len(listed) else None
 
 
 def _is_constant(value: ir.Value) -> bool:

@@ -54,7 +54,7 @@ class FoldPass(Pass):
                 with ir.InsertionPoint(op), op.location:
                     op = step(view_of(op)).operation
 
-    def _steps(self) -> list[Callable[[Any], Any]]:
+    def _steps(self) -> list[Callable[[ProductOp], ProductOp]]:
         steps = [forget_sums, fold_filter_layout]
         if self.unpack_weights:
             steps.append(fold_packing)
@@ -161,7 +161,7 @@ def fold_sparse(view: ProductOp) -> ProductOp:
                    rhs_dtype=densified_dtype(view.rhs_dtype) if view.rhs_dtype else None)  # fmt: skip
 
 
-def _transposed_scale(scale: Any) -> Any:
+def _transposed_scale(scale: ir.Value) -> ir.Value:
     """A scale of `[K, N]` as one of `[N, K]`."""
     if len(shape_of(scale)) == 0:
         return scale
@@ -256,7 +256,7 @@ def _grouped(view: ScaledMatmulOp | GroupedMatmulOp) -> bool:
     return False
 
 
-def constant_codes(value: Any, dtype: str) -> Array | None:
+def constant_codes(value: ir.Value, dtype: str) -> Array | None:
     """Constant codes with the signedness of `dtype`."""
     array = constant_array(value)
     return array.view(DTYPES[dtype].numpy) if array is not None else None

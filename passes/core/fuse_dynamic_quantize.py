@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...core.mlir import ir
 from ...ir.build import dims
@@ -38,7 +38,7 @@ class FuseRowsPass(Pass):
 
 def _clusters(block: ir.Block) -> list[list[OpLike]]:
     """The marked operations of a block, in order, by which of them read each other's results."""
-    clusters: list[list[Any]] = []
+    clusters: list[list[OpLike]] = []
     for op in (o.operation for o in block.operations):
         if ROWS not in op.attributes:
             continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ..core.mlir import arith, ir, linalg, tensor, util
 from ..dialect.dtypes import DTYPES, Array
 
 Size: TypeAlias = "ir.Value | int"  # the value is of index type
-Body = Callable[..., Any]
+Body: TypeAlias = "Callable[..., ir.Value]"
 
 
 # ------------------------------------------------------------------------------------------------ constants
@@ -72,7 +72,7 @@ def dense_like(array: Array, value: ir.Value) -> ir.Value:
     return dense(array, str(t) if isinstance(t, ir.FloatType) else None)
 
 
-def truths(array: Array) -> Any:
+def truths(array: Array) -> ir.Attribute:
     """The elements of an array of truth values, one byte each, which is how this MLIR stores them."""
     t = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(1))
     if array.size == 0:
@@ -295,7 +295,7 @@ def generics(
     inits: Sequence[ir.Value],
     out_axes: Sequence[int],
     loops: int,
-    body: Body,
+    body: Callable[..., Sequence[ir.Value]],
     *,
     attributes: dict[str, int] | None = None,
 ) -> list[ir.Value]:

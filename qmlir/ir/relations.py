@@ -8,7 +8,7 @@ so is what no rule knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir, linalg
 from ..dialect.ods import OPS, OpError, view_of
@@ -30,9 +30,9 @@ class Relations:
 
     def __init__(self, solver: Solver, functions: dict[str, OpLike], depth: int = 0) -> None:
         self._solver, self._functions, self._depth = solver, functions, depth
-        self._dims: dict[Any, list[Term]] = {}
-        self._index: dict[Any, Term] = {}
-        self._equal: dict[Any, tuple[Term, Term]] = {}  # i1 values that compare two sizes
+        self._dims: dict[ir.Value, list[Term]] = {}
+        self._index: dict[ir.Value, Term] = {}
+        self._equal: dict[ir.Value, tuple[Term, Term]] = {}  # i1 values that compare two sizes
 
     def dims(self, value: ir.Value) -> list[Term]:
         """The sizes of a tensor."""
@@ -251,7 +251,7 @@ def _slice_sizes(op: OpLike, fixed: int) -> list[ir.Value]:
 
 _SAME_SHAPE = ("util.optimization_barrier", "tensor.bitcast")
 
-_RULES: dict[str, Callable[[Relations, Any], None]] = {
+_RULES: dict[str, Callable[[Relations, OpLike], None]] = {
     "arith.constant": Relations._constant,
     "arith.cmpi": Relations._compare,
     "cf.assert": Relations._assert,

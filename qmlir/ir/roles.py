@@ -54,7 +54,7 @@ def _arguments(op: OpLike) -> ir.BlockArgumentList:
     return block.arguments
 
 
-def _parameter(call: Any, number: int) -> Any:
+def _parameter(call: OpLike, number: int) -> Any:
     """The argument of the called function that the operand becomes."""
     module = call.parent
     while module.parent is not None:

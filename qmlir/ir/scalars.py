@@ -8,7 +8,6 @@ from __future__ import annotations
 import math as _math
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any
 
 from ..core.mlir import arith, ir, math
 from ..dialect.dtypes import SMALL_FLOATS, DType
@@ -32,7 +31,7 @@ def const(value: float) -> ir.Value:
     return scalar(value, f32())
 
 
-def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+def polynomial(x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
     """In f32 by Horner's rule, the coefficient of the highest power first."""
     value = const(coefficients[0])
     for c in coefficients[1:]:
@@ -67,7 +66,7 @@ def cast_f(x: ir.Value, t: ir.Type) -> ir.Value:
 
 
 # The value 0 : i32 of the function that is being lowered, behind a barrier: no compiler knows that it is 0.
-OPAQUE_ZERO: ContextVar[Callable[[], Any]] = ContextVar("OPAQUE_ZERO")
+OPAQUE_ZERO: ContextVar[Callable[[], ir.Value]] = ContextVar("OPAQUE_ZERO")
 
 
 def pinned(x: ir.Value) -> ir.Value:
@@ -118,7 +117,7 @@ def rounded(x: ir.Value, t: ir.Type) -> ir.Value:
     return arith.extf(f32(), arith.bitcast(t, bits))
 
 
-def to_small_float(x: Any, d: DType) -> Any:
+def to_small_float(x: ir.Value, d: DType) -> ir.Value:
     """f32 `x` as an 8-bit float: half to even, saturated, NaN as 0.
 
     The rounding is done in f32, where it is exact: IREE's own cast flushes what rounds up to the smallest normal one.

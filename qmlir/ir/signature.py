@@ -84,7 +84,7 @@ def function_signatures(module: ir.Module) -> dict[str, Signature]:
     return result
 
 
-def _error(f: Any, message: str) -> ParseError:
+def _error(f: OpLike, message: str) -> ParseError:
     name = f.attributes["sym_name"].value
     return ParseError([Diagnostic(f"function @{name} {message}", location_text(f.location))])
 
@@ -133,7 +133,7 @@ def _sizes(
     return [tuple(shown(size) for size in value) for value in every]
 
 
-def _returned(f: Any) -> list[Any]:
+def _returned(f: OpLike) -> list[ir.Value]:
     return list(list(f.regions[0].blocks[0].operations)[-1].operation.operands)
 
 

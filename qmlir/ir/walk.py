@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")  # the same elements in another type
 
 
-def collect(root: OpLike | ir.Module, *names: str, where: Callable[[Any], object] | None = None) -> list[OpLike]:
+def collect(root: OpLike | ir.Module, *names: str, where: Callable[[OpLike], object] | None = None) -> list[OpLike]:
     """The operations of `root` and of its regions, those of a region before the operation that holds it. `names` and
     `where` say which: all of them without either. The list stays as it is when the caller changes the IR."""
     found: list[OpLike] = []

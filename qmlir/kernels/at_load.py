@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,7 @@ def taken_out(module: ir.Module, scope: str) -> Any:
     return packer if any(o.operation.name == "func.func" for o in packer.body.operations) else None
 
 
-def _slice(value: ir.Value) -> list[Any] | None:
+def _slice(value: ir.Value) -> list[OpLike] | None:
     """The ops that make a value, each behind those that it needs; None where there are others than constants, loads of
     globals that never change, and pure ops."""
     found: dict[OpLike, None] = {}
@@ -107,7 +107,7 @@ def _is_once(op: OpLike) -> bool:
     return op.name in _CONSTANTS or op.name.startswith(_PURE)
 
 
-def _global(module: OpLike, name: str) -> Any:
+def _global(module: OpLike, name: str) -> OpLike | None:
     for op in module.regions[0].blocks[0].operations:
         if op.operation.name == "util.global" and op.operation.attributes["sym_name"].value == name:
             return op.operation
@@ -122,7 +122,7 @@ def _needs(op: OpLike) -> list[ir.Value]:
     return [value for o in (op, *inner) for value in o.operands if value not in own]
 
 
-def _blocks(op: OpLike) -> Iterator[Any]:
+def _blocks(op: OpLike) -> Iterator[ir.Block]:
     for region in op.regions:
         for block in region.blocks:
             yield block
@@ -130,9 +130,9 @@ def _blocks(op: OpLike) -> Iterator[Any]:
                 yield from _blocks(o.operation)
 
 
-def _copied(slice_: list[Any], value: ir.Value) -> Any:
+def _copied(slice_: Sequence[OpLike], value: ir.Value) -> ir.Value:
     """The ops at the insertion point; returns what is `value` there."""
-    copies: dict[Any, Any] = {}
+    copies: dict[ir.Value, ir.Value] = {}
     for op in slice_:
         copy = op.clone(ir.InsertionPoint.current)
         for o in (copy, *(o.operation for block in _blocks(copy) for o in block.operations)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.mlir import arith, ir
 from ..ir.walk import behind, made_by
@@ -70,10 +70,12 @@ class BodyCloner:
     (kernels/ranges.py), None where that is not known."""
 
     def __init__(
-        self, lanes: int, rules: Mapping[str, Rule], bound: Callable[[Any], float | None] = lambda value: None
+        self, lanes: int, rules: Mapping[str, Rule], bound: Callable[[ir.Value], float | None] = lambda value: None
     ) -> None:
         self.lanes, self.rules, self.bound = lanes, rules, bound
-        self.known: dict[Any, Any] = {}  # values of the body that is being cloned, for rules that look behind operands
+        self.known: dict[
+            ir.Value, ir.Value
+        ] = {}  # values of the body that is being cloned, for rules that look behind operands
 
     def widen(self, t: ir.Type) -> ir.Type:
         return ir.VectorType.get([self.lanes], t)

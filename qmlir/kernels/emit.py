@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias, overload
+from typing import TypeAlias, overload
 
 from ..core.mlir import arith, ir, llvm, scf, vector
 
@@ -180,7 +180,9 @@ def when(test: ir.Value | bool) -> Iterator[None]:
         scf.YieldOp([])
 
 
-def value_of(test: ir.Value, kind: ir.Type, then: Callable[[], Any], otherwise: Callable[[], Any]) -> ir.Value:
+def value_of(
+    test: ir.Value, kind: ir.Type, then: Callable[[], ir.Value], otherwise: Callable[[], ir.Value]
+) -> ir.Value:
     """What `then` makes where `test` (a bool or an i1) holds, else what `otherwise` makes; of type `kind`."""
     if isinstance(test, bool):
         return then() if test else otherwise()

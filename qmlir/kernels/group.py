@@ -671,10 +671,10 @@ class _Chain:
         self.parts, self.axes = [value], axes
         self.rows, self.column, self.batch = rows, column, batch
         self.gate: Gate | None = None
-        self.operations: list[Any] = []
+        self.operations: list[OpLike] = []
         self.stages: list[Stage] = []
         self.total: Stage | None = None
-        self.total_type: Any = None
+        self.total_type: ir.Type | None = None
 
     @property
     def value(self) -> ir.Value:

@@ -7,7 +7,7 @@ a third of the time of compiling. What such a function does is of no interest be
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.mlir import ir
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _EXECUTABLES = ("stream.executable", "hal.executable", "hal.executable.variant")
 
-Hidden = dict[tuple[str, str], Any]  # by executable and function
+Hidden: TypeAlias = "dict[tuple[str, str], OpLike]"  # by executable and function
 
 
 def hide(module: ir.Module) -> Hidden:
@@ -42,7 +42,7 @@ def put_back(module: ir.Module, hidden: Hidden) -> None:
             op.erase()
 
 
-def _functions(module: ir.Module) -> Iterator[tuple[str, Any]]:
+def _functions(module: ir.Module) -> Iterator[tuple[str, OpLike]]:
     """The functions of executables, each with the name of its executable."""
     for op in _operations(module):
         if op.name in _EXECUTABLES[:2]:

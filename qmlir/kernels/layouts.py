@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -158,7 +157,7 @@ def _transpose(value: ir.Value, order: Sequence[int]) -> ir.Value:
     return linalg.transpose(value, outs=[out], permutation=whole).results[0]
 
 
-def _joined(value: ir.Value, order: Sequence[int], field: int, bits: int) -> Any:
+def _joined(value: ir.Value, order: Sequence[int], field: int, bits: int) -> ir.Value:
     """The last axes in another order, in which the codes along the axis `field` share bytes."""
     shape, t = _static(value), value.type.element_type
     lead = len(shape) - len(order)
@@ -175,14 +174,18 @@ def _joined(value: ir.Value, order: Sequence[int], field: int, bits: int) -> Any
     empty = tensor.empty([shape[loops[i]] for i in kept], t)
     zeros = linalg.fill(arith.constant(t, 0), outs=[empty])
 
-    def body(code: Any, shift: Any, before: Any) -> Any:
+    def body(code: ir.Value, shift: ir.Value, before: ir.Value) -> ir.Value:
         return arith.ori(before, arith.shli(code, shift))
 
     return _generic([value, table], zeros, maps, body, lead + field)
 
 
 def _generic(
-    inputs: Sequence[ir.Value], out: ir.Value, maps: Sequence[ir.AffineMap], body: Callable[..., Any], reduced: int = -1
+    inputs: Sequence[ir.Value],
+    out: ir.Value,
+    maps: Sequence[ir.AffineMap],
+    body: Callable[..., ir.Value],
+    reduced: int = -1,
 ) -> ir.Value:
     """A `linalg.generic` whose loops are parallel, but for `reduced`."""
     kinds = ["reduction" if i == reduced else "parallel" for i in range(maps[0].n_dims)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Emits a `stream.executable` of the given name at the current insertion point, for inputs and a result of the given
 # types; returns its entry point as the text of a symbol reference.
-Emit = Callable[[str, Sequence[Any], Any], str]
+Emit: TypeAlias = "Callable[[str, Sequence[Any], Any], str]"
 _EXECUTABLES = ("stream.executable", "hal.executable.source")
 _DIGEST = "qmlir.digest"
 
@@ -49,11 +49,11 @@ def widest(scratches: Sequence[Scratch | None]) -> Scratch | None:
 
 def outline(
     kernel: Kernel,
-    rhs: Callable[[], Any],
+    rhs: Callable[[], ir.Value],
     emit: Emit,
-    first: Callable[[], Sequence[Any]] = tuple,
+    first: Callable[[], Sequence[ir.Value]] = tuple,
     size_type: ir.Type | None = None,
-    arrange: Callable[[Operand], Any] | None = None,
+    arrange: Callable[[Operand], ir.Value] | None = None,
     scratch: Scratch | None = None,
 ) -> None:
     """Replace the group of `kernel` by a dispatch of the executable that `emit` makes.
@@ -280,7 +280,7 @@ def _collapse(value: ir.Value, groups: list[list[int]]) -> ir.Value:
     return tensor.collapse_shape(_tensor(shape, kind.element_type), value, groups)
 
 
-def _expand(value: ir.Value, sizes: list[list[int]]) -> Any:
+def _expand(value: ir.Value, sizes: list[list[int]]) -> ir.Value:
     flat = [s for axis in sizes for s in axis]
     groups, at = [], 0
     for axis in sizes:

@@ -4,7 +4,6 @@ largest value, and scales are often constants."""
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ class Ranges:
             for stage in kernel.stages
             for argument, source in zip(stage.body.arguments, stage.sources, strict=False)
         }
-        self._found: dict[Any, float | None] = {}
+        self._found: dict[ir.Value, float | None] = {}
 
     def bound(self, value: ir.Value) -> float | None:
         """The largest magnitude of a value of a stage's body, None where none is known."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.walk import producer
@@ -77,7 +77,7 @@ def routing_of(kernel: Kernel) -> Routing | None:
     )  # fmt: skip
 
 
-def _readers(value: ir.Value) -> Iterator[Any]:
+def _readers(value: ir.Value) -> Iterator[OpLike]:
     """The ops that read a value, those of linalg also where only their body does."""
     for use in value.uses:
         op = use.owner.operation
@@ -101,7 +101,7 @@ def _depends(op: OpLike, value: ir.Value) -> bool:
     return False
 
 
-def _operands(op: OpLike) -> Iterator[Any]:
+def _operands(op: OpLike) -> Iterator[ir.Value]:
     yield from op.operands
     for region in op.regions:
         for block in region.blocks:

@@ -230,7 +230,7 @@ class _Group:
         self.space = space
         self.steps: list[Step] = []
         self.views: list[tuple[Any, Any]] = []
-        self.operations: list[Any] = []
+        self.operations: list[OpLike] = []
         self.behind: set[_Group] = set()  # groups whose results it needs, by way of other ops too
 
 

@@ -8,7 +8,7 @@ and the epilogue stays fused, so that is left alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
@@ -45,7 +45,7 @@ def detached(op: OpLike) -> OpLike:
     with ir.InsertionPoint(op):
         maps = indexing_maps(op)
         positions = [[ir.AffineDimExpr(r).position for r in affine_map.results] for affine_map in maps]
-        hidden: dict[int, Any] = {}
+        hidden: dict[int, ir.Value | int] = {}
         for value, dims in zip(op.operands, positions, strict=True):
             for dim, size in zip(dims, sizes_of(value), strict=True):
                 if dim not in hidden:

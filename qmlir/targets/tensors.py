@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from ..core.mlir import arith, ir, linalg, tensor, util
 from ..ir.affine import indexing_maps, loops_of
@@ -91,7 +91,7 @@ def generic(
     init: ir.Value,
     maps: Sequence[ir.AffineMap],
     iterators: Sequence[str],
-    body: Callable[..., Any],
+    body: Callable[..., ir.Value],
 ) -> ir.Value:
     """A `linalg.generic` with one result; `body` gets one scalar per input and the accumulator."""
     attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ....core.mlir import arith, ir, tensor, util
 from ....dialect.ods import OPS, OpError, view_of
@@ -28,7 +28,7 @@ from .sparse import lower_sparse_matmul
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
 
-Rule = Callable[[Any], list[Any]]  # the op's view -> its results' replacements
+Rule: TypeAlias = "Callable[[Any], list[ir.Value]]"  # the op's view -> its results' replacements
 
 RULES: dict[str, Rule] = {
     "qmlir.dequant": lower_dequant,

@@ -12,7 +12,8 @@ that is O(R * (sqrt(R) + G)) steps.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from ....core.mlir import arith, ir, tensor
 from ....dialect.shapes import block_count
@@ -76,7 +77,11 @@ def _size(size: Size) -> ir.Value:
 
 
 def count(
-    args: list[Arg], sizes: list[Size], out: list[int], body: Any, attributes: dict[str, int] | None = None
+    args: list[Arg],
+    sizes: list[Size],
+    out: list[int],
+    body: Callable[..., ir.Value],
+    attributes: dict[str, int] | None = None,
 ) -> ir.Value:
     """i32 sums over the loops that `out` leaves out; `sizes` are those of the loops. `body` gets a function from a
     loop to its running index, and the operands' scalars.
@@ -144,11 +149,11 @@ class Routing(Protocol):
 
     rows: Size
     groups: int
-    owner: Any  # [R] i32; outside [0, G) for rows that no group has
-    position: Any  # [R] i32: the row's place in its group
-    sizes: Any  # [G] i32
+    owner: ir.Value  # [R] i32; outside [0, G) for rows that no group has
+    position: ir.Value  # [R] i32: the row's place in its group
+    sizes: ir.Value  # [G] i32
 
-    def find(self, group: ir.Value, place: ir.Value) -> Any:
+    def find(self, group: ir.Value, place: ir.Value) -> ir.Value:
         """The rows `[NB, B]` at places `[NB, B]` of groups `[NB]`; anything inside [0, R) where there is none."""
 
 
@@ -199,7 +204,7 @@ class Ranked:
                        lambda at, n: arith.select(arith.cmpi(_SLT, at(2), at(0)), n, constant(0)))  # fmt: skip
         self._before = fusion_barrier(before, INDEXED_READS)
 
-        def earlier(at: Any, mine: ir.Value, other: ir.Value) -> ir.Value:
+        def earlier(at: Callable[[int], ir.Value], mine: ir.Value, other: ir.Value) -> ir.Value:
             return flag(arith.andi(arith.cmpi(_EQ, mine, other), arith.cmpi(_SLT, at(2), at(1))))
 
         local = count([Arg(self._table, (0, 1)), Arg(self._table, (0, 2))], [chunks, width, width], [0, 1], earlier)
@@ -237,7 +242,7 @@ class Ranked:
         args = [Arg(chunk, (0, 1)), Arg(group, (0,)), Arg(place, (0, 1))]
         hits = fusion_barrier(elementwise(args, [blocks, width, self._width], i32(), hit), INDEXED_READS)
 
-        def row(at: Any, h: ir.Value, c: ir.Value) -> ir.Value:
+        def row(at: Callable[[int], ir.Value], h: ir.Value, c: ir.Value) -> ir.Value:
             return arith.muli(h, arith.addi(arith.muli(c, constant(self._width)), at(2)))
 
         return count([Arg(hits, (0, 1, 2)), Arg(chunk, (0, 1))], [blocks, width, self._width], [0, 1], row)
@@ -305,7 +310,7 @@ class Blocks:
         """`[G, ...]` to `[NB, ...]`."""
         return gather(value, self.group_of)
 
-    def back(self, y: ir.Value, skipped: Any | None) -> ir.Value:
+    def back(self, y: ir.Value, skipped: ir.Value | None) -> ir.Value:
         """`[NB, B, N]` to `[R, N]`; rows without an owner get the scalar `skipped`."""
         return elementwise(
             [], [self.routing.rows, dims(y)[2]], y.type.element_type,
@@ -361,7 +366,7 @@ def assert_ids(ids: ir.Value, groups: int) -> None:
     """Every id of `[T, topk]` names an expert. The message tells the runtime where to look for the first that does
     not: which argument of the function the ids are."""
 
-    def outside(_: Any, o: ir.Value) -> ir.Value:
+    def outside(_: ir.Value, o: ir.Value) -> ir.Value:
         return arith.subi(constant(1), flag(names_a_group(o, groups)))
 
     narrow = as_i32(ids)

@@ -6,9 +6,8 @@ windows. One form for all layouts: input NHWC, weight FHWC (a constant one is tr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -318,7 +317,7 @@ def _extent(size: Size, kernel: int, stride: int, dilation: int) -> Size:
 
 def _corrections(
     op: Conv2dQOp, inputs: Inputs, a: Side, b: Side, x: ir.Value, w: ir.Value, strides: Sequence[int]
-) -> Any:
+) -> Callable[[Named], ir.Value] | None:
     """`sum (x - zx)(w - zw)` from `sum x*w`: the body that corrects `acc`. See matmul.add_corrections."""
     f, kh, kw, cg = dims(w)
     groups = op.groups

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from ....core.mlir import arith, ir, math
 from ....dialect.dtypes import DTYPES, DType
@@ -36,7 +36,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[ir.Value]:
     rows: list[Size] = [wide[i] for i in kept]
     loops = len(wide)
 
-    def largest(*bodies: Any) -> list[ir.Value]:
+    def largest(*bodies: Callable[..., ir.Value]) -> list[ir.Value]:
         """Of what each body makes of an element, the largest along the rows, 0 at least; as the bits of an f32.
 
         Bits of floats above 0 order as integers do, NaN above all, and those of floats below 0 are below 0. An
@@ -51,7 +51,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[ir.Value]:
 
         return generics([Arg(x, tuple(range(loops)))], inits, kept, loops, step, attributes={ROWS: 1})
 
-    def on_rows(values: list[ir.Value], t: ir.Type, body: Any) -> ir.Value:
+    def on_rows(values: list[ir.Value], t: ir.Type, body: Callable[..., ir.Value]) -> ir.Value:
         args = [Arg(v, tuple(range(len(rows)))) for v in values]
         return elementwise(args, rows, t, body, attributes={ROWS: 1})
 

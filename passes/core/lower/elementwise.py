@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith
 from ....dialect.constants import constant_array
@@ -117,7 +117,7 @@ def lower_quantize(op: QuantizeOp) -> list[ir.Value]:
     return [split.merge(elementwise(args, split.wide, element("i8"), body))]
 
 
-def lower_unpack(op: UnpackOp) -> list[Any]:
+def lower_unpack(op: UnpackOp) -> list[ir.Value]:
     """Bytes to codes. A 1-bit signed code keeps its stored bit here, as in the reference."""
     d = DTYPES["u1" if op.dtype == "i1" else op.dtype]
     # A dynamic length is all that the bytes hold.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ....core.mlir import arith, ir
 from ....dialect.constants import constant_array
@@ -103,7 +103,7 @@ def _before_activation(
 
 def _after_activation(
     op: ProductOp | View, inputs: Inputs, out: DType, fit: Callable[[ir.Value], ir.Value], sizes: list[Size]
-) -> Callable[[Any, Named], Any]:
+) -> Callable[[ir.Value, Named], ir.Value]:
     """Steps 5b to 7: the scale after the activation, the cast or requantisation, the bias after it."""
 
     def block_aligned(name: str, value: ir.Value | None) -> None:

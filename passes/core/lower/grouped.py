@@ -191,7 +191,7 @@ def combine(
         if weights is not None:
             args.append(Arg(weights, (1, 0)))
 
-        def added(v: ir.Value, *rest: Any) -> Any:
+        def added(v: ir.Value, *rest: ir.Value) -> ir.Value:
             return term(rest[-1], rest[0] if len(rest) > 1 else None, v)
 
         found = generic(args, filled([tokens, n], const(0.0)), [1, 2], 3, added)

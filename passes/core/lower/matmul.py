@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ....core.mlir import arith
 from ....dialect.ods import OpError
@@ -281,7 +281,7 @@ def add_corrections(
     inputs: Inputs, a: Side, b: Side, a_codes: ir.Value, b_codes: ir.Value, a_axes: Sequence[int | None],
     b_axes: Sequence[int | None], sizes: list[Size], keep: list[int], nb: int, m_loop: int, n_loop: int,
     g_loop: int | None, k: int,
-) -> Any:  # fmt: skip
+) -> Callable[[Named], ir.Value] | None:  # fmt: skip
     """Integer corrections for zero points: adds their operands to `inputs` and returns the body that applies
     them to `acc`.
 
@@ -307,7 +307,7 @@ def add_corrections(
     return correction_body(a, b, za_due, zb_due, k)
 
 
-def correction_body(a: Side, b: Side, za_due: bool, zb_due: bool, k: int) -> Callable[[Named], Any]:
+def correction_body(a: Side, b: Side, za_due: bool, zb_due: bool, k: int) -> Callable[[Named], ir.Value]:
     """The body that corrects `acc`, of a product as of a convolution: from the scalars `lhs_zero`, `rhs_zero` (absent:
     only the stored codes' offset), `lhs_sum` and `rhs_sum`. `k` is the number of terms of one accumulator."""
 

@@ -7,7 +7,7 @@ with what lies between them, one way back.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -82,7 +82,7 @@ def lower_route(op: RouteOp) -> list[ir.Value]:
         x = to_f32(x)
         return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, x, x), const(-math.inf), x)
 
-    def before(at: Any, mine: ir.Value, other: ir.Value) -> ir.Value:
+    def before(at: Callable[[int], ir.Value], mine: ir.Value, other: ir.Value) -> ir.Value:
         a, b = key(other), key(mine)
         more = arith.cmpf(arith.CmpFPredicate.OGT, a, b)
         tie = arith.andi(arith.cmpf(arith.CmpFPredicate.OEQ, a, b), arith.cmpi(arith.CmpIPredicate.slt, at(2), at(1)))
@@ -90,7 +90,7 @@ def lower_route(op: RouteOp) -> list[ir.Value]:
 
     rank = count([Arg(op.logits, (0, 1)), Arg(op.logits, (0, 2))], [tokens, experts, experts], [0, 1], before)
 
-    def chosen(at: Any, r: ir.Value) -> ir.Value:
+    def chosen(at: Callable[[int], ir.Value], r: ir.Value) -> ir.Value:
         return arith.select(arith.cmpi(arith.CmpIPredicate.eq, r, at(1)), at(2), constant(0))
 
     scores = _scores(op)

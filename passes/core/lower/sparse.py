@@ -318,7 +318,7 @@ def _check_entries(row: ir.Value, column: ir.Value, rows: int, columns: int, sto
         _refuse(pairs, 1, unsorted, message)
 
 
-def _rank(source: ir.Value, size: int, key: ir.Value, predicate: Any) -> ir.Value:
+def _rank(source: ir.Value, size: int, key: ir.Value, predicate: arith.CmpIPredicate) -> ir.Value:
     """How many elements of the sorted `source [size]` satisfy `predicate(element, key)`, by bisection; in a body."""
     found = constant(0)
     for power in reversed(range(size.bit_length())):
@@ -363,7 +363,7 @@ class _Rows:
 
         return run
 
-    def sums(self) -> Any:
+    def sums(self) -> ir.Value:
         """Sums of the codes along K, i32 `[N]`."""
         v = dims(self.positions)[0]
         total = generic([Arg(self.part.codes, (0, 1))], filled([v], constant(0)), [0], 2,
@@ -442,7 +442,7 @@ def _rows(op: SparseMatmulOp, codes: ir.Value) -> _Rows:
     return _Rows(side, part, positions, n, pieces)
 
 
-def _padded_rows(op: SparseMatmulOp, codes: ir.Value) -> tuple[Any, Any]:
+def _padded_rows(op: SparseMatmulOp, codes: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Codes and columns `[N, W]`, W the longest row of this call."""
     n, columns = op.rhs_shape
     stored = op.stored
@@ -460,8 +460,8 @@ def _padded_rows(op: SparseMatmulOp, codes: ir.Value) -> tuple[Any, Any]:
     width = arith.minsi(tensor.extract(longest, []), constant(columns))
     sizes: list[Size] = [n, arith.index_cast(ir.IndexType.get(), width)]
 
-    def reading(source: Any) -> Any:
-        def body(s: ir.Value, e: Any) -> Any:
+    def reading(source: ir.Value) -> ir.Value:
+        def body(s: ir.Value, e: ir.Value) -> ir.Value:
             at = arith.addi(s, loop_i32(1))
             value = read(source, bounded(at, stored))
             return arith.select(arith.cmpi(_SLT, at, e), value, scalar(0, value.type))
@@ -470,7 +470,7 @@ def _padded_rows(op: SparseMatmulOp, codes: ir.Value) -> tuple[Any, Any]:
 
     inside = elementwise([Arg(column, (0,))], [stored], i32(), lambda c: bounded(c, columns))
 
-    def read_apart(source: Any) -> Any:
+    def read_apart(source: ir.Value) -> ir.Value:
         return fusion_barrier(reading(fusion_barrier(source, INDEXED_READS)), INDEXED_READS)
 
     return read_apart(codes), read_apart(inside)
@@ -507,7 +507,7 @@ class _Blocks:
 
         return run
 
-    def sums(self) -> Any:
+    def sums(self) -> ir.Value:
         """Sums of the codes along K, i32 `[N]`."""
         block_rows, r, _ = dims(self.part.codes)
         total = generic([Arg(self.part.codes, (0, 1, 2))], filled([block_rows, r], constant(0)), [0, 1], 3,

@@ -208,7 +208,7 @@ class Side:
             block=group,
         )
 
-    def _spread(self, value: Any, times: int) -> Any:
+    def _spread(self, value: ir.Value, times: int) -> ir.Value:
         if shape_of(value)[self.k] == 1:
             return value
         known = constant_array(value)

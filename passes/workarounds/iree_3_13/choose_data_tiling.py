@@ -4,7 +4,7 @@ pack right."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import arith, ir
 from ....ir.build import fusion_barrier, mapped
@@ -44,7 +44,7 @@ class ChooseDataTilingPass(Pass):
             op.attributes[HINT] = ir.UnitAttr.get()
 
 
-def _masked(module: ir.Module) -> list[Any]:
+def _masked(module: ir.Module) -> list[OpLike]:
     """The generics that read a tensor of i1 in what IREE fuses behind a product: the elementwise ops that read its
     result, and those that compute what they read beside it."""
     behind = {v for c in find_contractions(module) for v in c.op.results}
@@ -85,7 +85,7 @@ def _is_mask(t: ir.Type) -> bool:
     return bool(t.rank and t.element_type.width == 1)
 
 
-def _vanishes(value: Any) -> bool:
+def _vanishes(value: ir.Value) -> bool:
     made = producer(value)
     return made is not None and _elementwise(made) and len(list(value.uses)) == 1
 

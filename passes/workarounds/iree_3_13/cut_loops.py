@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps
@@ -70,7 +70,7 @@ class CutLoopsPass(Pass):
         return loop, sizes[loop], piece
 
 
-def _maps(op: OpLike) -> Iterator[tuple[Any, list[Any]]]:
+def _maps(op: OpLike) -> Iterator[tuple[ir.Value, list[ir.AffineExpr]]]:
     """Each operand with the expressions of its axes."""
     for operand, indexing in zip(op.operands, indexing_maps(op), strict=True):
         yield operand, list(indexing.results)

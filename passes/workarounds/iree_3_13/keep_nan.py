@@ -100,7 +100,7 @@ def _matters(reduced: _Reduced) -> bool:
     return not _is_number(reduced.element) and not all(map(_in_softmax, reduced.result.uses))
 
 
-def _in_softmax(use: Any) -> bool:
+def _in_softmax(use: ir.OpOperand) -> bool:
     """Whether a reader of a maximum is `exp(x - maximum)`."""
     reader = use.owner.operation
     if reader.name != "linalg.generic":
@@ -152,7 +152,7 @@ def _reduce_integers(op: OpLike) -> None:
     op.erase()
 
 
-def _ordered_tensor(init: ir.Value, combination: str) -> Any:
+def _ordered_tensor(init: ir.Value, combination: str) -> ir.Value:
     """`_ordered` of each element of what a reduction starts from."""
     if made_by(init, "linalg.fill") is not None:
         return filled(dims(init), _ordered(init.owner.operation.operands[0], combination))
@@ -160,11 +160,11 @@ def _ordered_tensor(init: ir.Value, combination: str) -> Any:
     return mapped(init, _integer(t), lambda x: _ordered(x, combination))
 
 
-def _integer(t: ir.Type) -> Any:
+def _integer(t: ir.Type) -> ir.Type:
     return ir.IntegerType.get_signless(64 if isinstance(t, ir.F64Type) else 32)
 
 
-def _ordered(x: Any, combination: str) -> Any:
+def _ordered(x: ir.Value, combination: str) -> ir.Value:
     """An integer that orders as the number `x` does, with every NaN above (for a maximum) or below all others.
 
     The bits of floats from 0 up order as integers; those of floats below 0 do with all bits but the sign flipped.
@@ -176,14 +176,14 @@ def _ordered(x: Any, combination: str) -> Any:
     return arith.select(arith.cmpf(_UNO, x, x), scalar(nan, i), _flipped(bits))
 
 
-def _number_of(x: Any, t: ir.Type) -> Any:
+def _number_of(x: ir.Value, t: ir.Type) -> ir.Value:
     """The number that `_ordered` made `x` of: the two integers that stand for NaN are bits of one."""
     wide = ir.F64Type.get() if isinstance(t, ir.F64Type) else ir.F32Type.get()
     number = arith.bitcast(wide, _flipped(x))
     return number if number.type == t else arith.truncf(t, number)
 
 
-def _flipped(bits: Any) -> Any:
+def _flipped(bits: ir.Value) -> ir.Value:
     i = bits.type
     below = arith.cmpi(arith.CmpIPredicate.slt, bits, scalar(0, i))
     return arith.select(below, arith.xori(bits, scalar((1 << (i.width - 1)) - 1, i)), bits)

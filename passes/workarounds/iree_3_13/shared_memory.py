@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....targets.gpu_kernels.shared_memory import SHARED_BYTES
 from ...base import Diagnostic, Pass, State, error_at, fail
@@ -41,7 +41,7 @@ class SharedMemoryPass(Pass):
         fail(self.name, found)
 
 
-def exports(module: ir.Module) -> Iterator[tuple[Any, Any]]:
+def exports(module: ir.Module) -> Iterator[tuple[OpLike, OpLike]]:
     """The `hal.executable.variant` operations of a module, each with each of its exports."""
     for executable in _of(module.operation, "hal.executable"):
         for variant in _of(executable, "hal.executable.variant"):

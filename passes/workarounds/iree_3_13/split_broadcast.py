@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import ir
 from ....ir.build import fusion_barrier
@@ -50,7 +50,7 @@ def _kinds(op: OpLike) -> list[str]:
     return ["reduction" if "reduction" in str(k) else "parallel" for k in op.attributes["iterator_types"]]
 
 
-def _readers(value: ir.Value) -> Iterator[Any]:
+def _readers(value: ir.Value) -> Iterator[OpLike]:
     """The generics that read a value, or what elementwise ops and views make of it."""
     for use in value.uses:
         op = use.owner.operation

@@ -69,7 +69,7 @@ class BoundedPlan:
     longest: int
     loops: tuple[int, ...]  # the op's loops over K
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`. The check is the host's: nothing is computed."""
         maps = [list(m.results) for m in indexing_maps(op)]
         index = ir.IndexType.get()

@@ -11,7 +11,7 @@ values are kept, and rescaled when a block has a larger score (the online softma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import e as EULER, log2
 from typing import Any
@@ -215,7 +215,7 @@ class Chunk:
             rows = [vector.shuffle(a, b, order) for a, b in pairs for order in (low, high)]
         return rows
 
-    def _squares(self, count: e.Index, emit: Any) -> None:
+    def _squares(self, count: e.Index, emit: Callable[[e.Index, ir.Value | None], None]) -> None:
         """`emit(first, mask)` for each square of columns; the mask of the last where it is ragged."""
         whole: e.Index
         left: e.Index

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -46,10 +46,10 @@ class FloatMicro(Micro, Protocol):
     """A register tile of floats."""
 
     @property
-    def lhs_type(self) -> Any:
+    def lhs_type(self) -> ir.Type:
         """Of the activations that `accumulate` reads."""
 
-    def accumulate(self, tile: FloatTile, weights: Weights) -> list[Any]:
+    def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
         """Emit the sums of one tile: f32 vectors, the vectors of a row one behind the other."""
 
 
@@ -329,7 +329,7 @@ class AmxBf16(Bf16):
         out = e.pointer(e.scratch([tiles.ROWS * tiles.ROW_BYTES], e.integer(8)))
         decode = _Pairs(self, weights, tile.zeros)
 
-        def turns(turn: Callable[[Any, int, Any], None]) -> None:
+        def turns(turn: Callable[[ir.Value, int, ir.Value], None]) -> None:
             with e.loop(0, e.divide(tile.codes, 32)) as each:
                 for part in range(16 // fields):
                     words = e.add(e.multiply(each.index, 16 // fields), part)

@@ -270,7 +270,9 @@ class Chunk(ABC):
             self._all_blocks(block, tiles, first_panel, panels)
         self.micro.end()
 
-    def _all_blocks(self, block: Any, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> None:
+    def _all_blocks(
+        self, block: Callable[[e.Index, bool], None], tiles: e.Index, first_panel: e.Index, panels: e.Index
+    ) -> None:
         """Results wait until the last block of K is through."""
         size = self.size
         with e.loop(0, e.multiply(tiles, panels)) as each:
@@ -288,7 +290,7 @@ class Chunk(ABC):
     def _place(self, tile: e.Index, panel: e.Index, panels: e.Index) -> e.Index:
         return e.multiply(e.add(e.multiply(tile, panels), panel), self.tile_bytes)
 
-    def _block_of_tiles(self, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> Any:
+    def _block_of_tiles(self, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> Callable[[e.Index, bool], None]:
         """Emits, for one block of K, the loops over tiles and panels; with `last` the epilogue follows each tile."""
 
         def emit(block: e.Index, last: bool) -> None:
@@ -339,7 +341,7 @@ class Chunk(ABC):
         return [e.divide(picked, batch.repeats)]
 
     @abstractmethod
-    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, r: e.Index) -> None:
         """`left` activations of the row at `row` from `first_k` on, to row `r` of the tile."""
 
     # ---- the product
@@ -361,7 +363,7 @@ class Chunk(ABC):
         """Whether `_accumulators` is there."""
         return False
 
-    def _accumulators(self, depth: e.Index, rhs: ir.Value) -> list[list[Any]]:
+    def _accumulators(self, depth: e.Index, rhs: ir.Value) -> list[list[ir.Value]]:
         """One tile and panel over all of K, each row's vectors."""
         raise NotImplementedError
 

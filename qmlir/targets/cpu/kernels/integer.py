@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property, reduce
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, vector
 from ....kernels.description import Window
@@ -300,7 +300,7 @@ class IntegerChunk(Chunk):
 
     def _combined(
         self, tile: e.Index, panel: e.Index, first_k: e.Index, group: e.Index
-    ) -> Callable[[e.Index, int, Any, Any], Any]:
+    ) -> Callable[[e.Index, int, ir.Value, ir.Value], ir.Value]:
         """From a row, the number of a vector, its part and its running total to the new one."""
         combine = self.kernel.combine
         assert combine is not None

@@ -135,11 +135,11 @@ class IntegerMicro(Micro, Protocol):
     def in_registers(self) -> bool:
         """Whether `accumulate` is there."""
 
-    def dot(self, acc: ir.Value, unsigned: ir.Value, signed: ir.Value, largest: int = 255) -> Any:
+    def dot(self, acc: ir.Value, unsigned: ir.Value, signed: ir.Value, largest: int = 255) -> ir.Value:
         """Each i32 lane of `acc` plus the dot product of its four pairs of bytes, of which the unsigned ones are
         `largest` at most."""
 
-    def accumulate(self, tile: Tile, weights: Weights) -> list[list[Any]]:
+    def accumulate(self, tile: Tile, weights: Weights) -> list[list[ir.Value]]:
         """Emit the tile's product, but not its way to `out`; returns the vectors of each row."""
 
     def multiply(self, tile: Tile, weights: Weights) -> None:
@@ -387,7 +387,7 @@ class Amx:
     def end(self) -> None:
         tiles.end()
 
-    def accumulate(self, tile: Tile, weights: Weights) -> list[list[Any]]:
+    def accumulate(self, tile: Tile, weights: Weights) -> list[list[ir.Value]]:
         """See `IntegerMicro`."""
         raise AssertionError("tiles have to be stored before anything else reads them")
 
@@ -398,7 +398,7 @@ class Amx:
         rows = 16 // weights.fields
         decode = _Decoder(weights, 64)
 
-        def turns(turn: Callable[[Any, int, Any], None]) -> None:
+        def turns(turn: Callable[[ir.Value, int, ir.Value], None]) -> None:
             with e.loop(0, tile.steps, rows) as each:
                 rhs = e.at(tile.rhs, e.multiply(each.index, tiles.ROW_BYTES))
                 if weights.bits < 8:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -85,7 +84,7 @@ def halves_by_turns(codes: Array, lanes: int) -> Array:
     return np.ascontiguousarray(np.moveaxis(parts, -4, -3)).reshape(*matrices, -1, k)
 
 
-def emit_halves_by_turns(value: Any, lanes: int) -> Any:
+def emit_halves_by_turns(value: ir.Value, lanes: int) -> ir.Value:
     """`halves_by_turns` of a tensor, at the insertion point."""
     *matrices, n, k = ir.RankedTensorType(value.type).shape
     half = -(-n // 2 // lanes) * lanes

@@ -126,7 +126,7 @@ class Row:
         self.rows, self.lanes, self.row = kernel.rows, kernel.lanes, row
         self.memory, self.stack = memory, stack
         self.cloner = BodyCloner(self.lanes, RULES)
-        self.of_row: dict[Any, Any] = {}  # narrow values and scalars, in all lanes
+        self.of_row: dict[ir.Value, ir.Value] = {}  # narrow values and scalars, in all lanes
         self.leaving = {v for v, _ in self.rows.outputs}
 
     def emit(self) -> None:

@@ -7,7 +7,7 @@ rest. Tiles 4 and 5 hold their activations, 6 and 7 the weights of 16 columns ea
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import llvm
 from . import emit as e
@@ -52,7 +52,7 @@ def _permit() -> None:
 def multiply(
     instruction: str,
     rows: int,
-    turns: Callable[[Callable[[Any, int, Any], None]], None],
+    turns: Callable[[Callable[[ir.Value, int, ir.Value], None]], None],
     start: ir.Value | None,
     out: ir.Value,
 ) -> None:

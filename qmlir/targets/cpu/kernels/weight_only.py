@@ -8,8 +8,8 @@ unsigned, so that a shift or two give the code.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from ....core.mlir import arith, ir, llvm
 from ....kernels.description import Literal, Operand, Previous, Stage
@@ -209,7 +209,7 @@ class DecodingChunk(FloatChunk):
         bits, lanes = self.weights.bits, self.micro.lanes
         low = 8 * byte + bits * field
 
-        def shift(op: Any, value: ir.Value, count: int) -> ir.Value:
+        def shift(op: Callable[[ir.Value, ir.Value], ir.Value], value: ir.Value, count: int) -> ir.Value:
             return op(value, e.splat(count, lanes, e.integer(32))) if count else value
 
         if self.weights.signed:

@@ -4,7 +4,7 @@ for futexes, which are i32."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, overload
+from typing import overload
 
 from ....core.mlir import arith, ir, llvm, scf
 
@@ -18,7 +18,7 @@ def _integer(width: int) -> ir.Type:
     return ir.IntegerType.get_signless(width)
 
 
-def _pointer() -> Any:
+def _pointer() -> ir.Type:
     return ir.Type.parse("!llvm.ptr")
 
 
@@ -98,7 +98,7 @@ def less(a: ir.Value, b: ir.Value) -> ir.Value:
 
 
 def either(
-    condition: ir.Value, then: Callable[[], Any], otherwise: Callable[[], Any], results: list[ir.Type]
+    condition: ir.Value, then: Callable[[], object], otherwise: Callable[[], object], results: list[ir.Type]
 ) -> list[ir.Value]:
     """`then()` or `otherwise()`, each of which returns values of the types `results`."""
     op = scf.IfOp(condition, results, has_else=True)
@@ -108,7 +108,7 @@ def either(
     return list(op.results)
 
 
-def when(condition: ir.Value, then: Callable[[], Any]) -> None:
+def when(condition: ir.Value, then: Callable[[], object]) -> None:
     op = scf.IfOp(condition)
     with ir.InsertionPoint(op.then_block):
         then()
@@ -116,8 +116,8 @@ def when(condition: ir.Value, then: Callable[[], Any]) -> None:
 
 
 def loop(
-    before: Callable[[list[Any]], tuple[Any, list[Any]]],
-    body: Callable[[list[Any]], list[Any]],
+    before: Callable[[list[ir.Value]], tuple[ir.Value, list[ir.Value]]],
+    body: Callable[[list[ir.Value]], list[ir.Value]],
     starts: list[ir.Value],
     passed: list[ir.Type],
 ) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeAlias
 
 from ....core.mlir import arith, func, ir, llvm, memref, scf
 from . import atomics as a, board, cost as cost_model
 
 # Emits the work of one chunk, given its number (index) and the words that `share` was given, loaded again.
-Body = Callable[[Any, list[Any]], None]
+Body: TypeAlias = "Callable[[ir.Value, list[ir.Value]], None]"
 
 _TOTAL, _WORDS = 0, 8  # offsets in the frame
 
@@ -60,11 +60,11 @@ def _type() -> ir.Type:
     return ir.Type.parse(_I64)
 
 
-def _pointer() -> Any:
+def _pointer() -> ir.Type:
     return ir.Type.parse("!llvm.ptr")
 
 
-def _private(name: str, types: Sequence[Any]) -> ir.OpView:
+def _private(name: str, types: Sequence[ir.Type]) -> ir.OpView:
     """A function of the kernel's module that is no entry point: its arguments are passed as C passes them."""
     made = func.FuncOp(name, ir.FunctionType.get(list(types), []), visibility="private")
     made.attributes["llvm.bareptr"] = ir.BoolAttr.get(True)
@@ -106,11 +106,11 @@ def _share_function(name: str, chunk: str) -> None:
             offset = arith.addi(arith.muli(owner, a.constant(board.LINE)), a.constant(board.COUNTERS))
             counter = a.word(place, offset)
 
-            def claim(_: list[Any]) -> tuple[ir.Value, list[ir.Value]]:
+            def claim(_: list[ir.Value]) -> tuple[ir.Value, list[ir.Value]]:
                 number = arith.addi(first, a.add(counter, a.constant(1)))
                 return a.less(number, last), [number]
 
-            def work(values: list[ir.Value]) -> list[Any]:
+            def work(values: list[ir.Value]) -> list[ir.Value]:
                 func.CallOp([], chunk, [frame, values[0]])
                 return []
 
