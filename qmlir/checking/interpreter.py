@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..dialect.ops.moe import MoeOp
 
 # Called with each op and its results; what it returns takes their place.
-Observer = Callable[[Any, list[Array]], list[Array]]
+Observer: TypeAlias = "Callable[[OpLike, list[Array]], list[Array]]"
 
 
 class NotEvaluated(DiagnosticsError):
@@ -163,7 +163,7 @@ class Interpreter:
             raise _refuse(op, f"the elements of {str(attribute)[:40]!r} cannot be read back")
         return found.astype(held) if found.dtype != held else found
 
-    def _global(self, op: Any) -> Array:
+    def _global(self, op: OpLike) -> Array:
         name = op.attributes["global"].value
         attributes = self._globals[name].attributes
         if "initial_value" not in attributes or str(attributes["initial_value"]).startswith("#flow.parameter"):

@@ -21,7 +21,7 @@ def prepared(source: Any, function: str, options: Mapping[str, Any]) -> Callable
     build = builder(source)
     load = parameter_loader(Options(parameters=dict(options.get("parameters") or {})))
 
-    def make(ctx: Any) -> ir.Module:
+    def make(ctx: ir.Context) -> ir.Module:
         module = build(ctx)
         state = State(parameters=load)
         VerifyPass().run(module, state)

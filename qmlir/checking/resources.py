@@ -21,7 +21,7 @@ class Resources:
         self._module = module
         self._held: dict[str, bytes] | None = None
 
-    def array(self, attribute: Any, dtype: np.dtype[Any]) -> Array | None:
+    def array(self, attribute: ir.Attribute, dtype: np.dtype[Any]) -> Array | None:
         """The elements of a resource of the module; None for another attribute, or where they do not fit the type."""
         named = re.match(r'dense_resource<("[^"]+"|[^>]+)>', str(attribute))
         if named is None:

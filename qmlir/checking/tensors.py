@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
 # Evaluates the ops of a block with values for its arguments; returns what its terminator yields.
-Block = Callable[[Any, Sequence[Array]], list[Array]]
-Rule = Callable[[Any, list[Array], Block], list[Array]]
+Block: TypeAlias = "Callable[[ir.Block, Sequence[Array]], list[Array]]"
+Rule: TypeAlias = "Callable[[OpLike, list[Array], Block], list[Array]]"
 
 _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
@@ -88,7 +88,7 @@ def _reduced(shape: Sequence[int], t: ir.Type) -> list[int]:
     return kept
 
 
-def _insert_slice(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _insert_slice(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     source, into, *rest = _segments(op, operands)
     out = into[0].copy()
     where = _slices(op, rest)
@@ -106,27 +106,27 @@ def _pad(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     return [np.pad(source[0], widths, constant_values=fill.reshape(()).astype(source[0].dtype))]
 
 
-def _generate(op: Any, operands: list[Array], block: Block) -> list[Array]:
+def _generate(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     [out] = _empty(op, operands, block)
     [value] = block(op.regions[0].blocks[0], list(np.indices(out.shape, sparse=True)))
     return [np.broadcast_to(value, out.shape).astype(out.dtype)]
 
 
-def _concat(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _concat(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     return [np.concatenate(operands, int(op.attributes["dim"].value))]
 
 
-def _from_elements(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _from_elements(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     t = _type(op.results[0])
     return [np.array([x.reshape(()) for x in operands], numpy_type(t.element_type)).reshape(t.shape)]
 
 
-def _splat(op: Any, operands: list[Array], block: Block) -> list[Array]:
+def _splat(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     [out] = _empty(op, operands[1:], block)
     return [np.full(out.shape, operands[0].reshape(()), out.dtype)]
 
 
-def _softmax(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _softmax(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     axis, x = int(op.attributes["dimension"].value), operands[0].astype(np.float64)
     e = np.exp(x - x.max(axis, keepdims=True))
     return [(e / e.sum(axis, keepdims=True)).astype(operands[0].dtype)]
@@ -148,17 +148,17 @@ def _attention(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     return [np.einsum(weights, list(scores), v, list(a.v.axes), result).astype(out.dtype)]
 
 
-def _apply(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _apply(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     affine_map = ir.AffineMapAttr(op.attributes["map"]).value
     [e] = affine_map.results
     return [np.asarray(_affine(downcast(e), [x.reshape(1) for x in operands], affine_map.n_dims)).reshape(())]
 
 
-def _dimension(op: Any) -> int:
+def _dimension(op: OpLike) -> int:
     return int(ir.IntegerAttr(op.attributes["dimension"]).value)
 
 
-def _sort(op: Any, operands: list[Array], block: Block) -> list[Array]:
+def _sort(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     """Stable: elements that the comparison does not tell apart stay in their order."""
     axis = _dimension(op)
     lines = [np.moveaxis(x, axis, -1) for x in operands]
@@ -174,7 +174,7 @@ def _sort(op: Any, operands: list[Array], block: Block) -> list[Array]:
     return [np.moveaxis(np.take_along_axis(x, order, -1), -1, axis) for x in lines]
 
 
-def _scan(op: Any, operands: list[Array], block: Block) -> list[Array]:
+def _scan(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     source, out, last = np.moveaxis(operands[0], axis := _dimension(op), 0), operands[1].copy(), operands[2]
     moved = np.moveaxis(out, axis, 0)
     inclusive = bool(ir.BoolAttr(op.attributes["inclusive"]).value)
@@ -186,7 +186,7 @@ def _scan(op: Any, operands: list[Array], block: Block) -> list[Array]:
     return [out, moved[-1].copy() if len(source) else last]
 
 
-def _scatter(op: Any, operands: list[Array], block: Block) -> list[Array]:
+def _scatter(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     updates, indices, out = operands[0], operands[1], operands[2].copy()
     axes = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
     # The indices of one place are the last axis, where there is more than one element to a place's index.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from .arguments import add_source, command
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..checkpoint.contents import Checkpoint
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "import", "[options] IN", "make a program of a checkpoint",
                 "Make a program of IN, a .gguf or .safetensors file or a folder with config.json: a decoder, or with "

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..dialect.dtypes import Array
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "run", "[options] IN", "run a compiled program",
                 "Call a function of IN, a .vmfb that qmlir made.")  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from ..core.files import write_atomically
 from ..core.mlir import ir, load_dialects, session
@@ -27,7 +27,7 @@ from .parsing import show
 from .registry import ImportedSource
 from .stages import STAGES, default_pipeline, stage_pipeline
 
-AfterStage = Callable[[str, Any], None]
+AfterStage: TypeAlias = "Callable[[str, ir.Module], None]"
 
 
 def run_compiler(

@@ -23,7 +23,7 @@ class MlirSource:
     text: str
     name: str
 
-    def __call__(self, ctx: Any) -> ir.Module:
+    def __call__(self, ctx: ir.Context) -> ir.Module:
         return parse(self.text, self.name)
 
     @property

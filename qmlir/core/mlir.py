@@ -125,7 +125,7 @@ def _stub_dialects() -> None:
             sys.modules[name] = ModuleType(name)
 
 
-def load_dialects(ctx: Any) -> None:
+def load_dialects(ctx: ir.Context) -> None:
     """Make `ctx` ready for our passes: load what they build, allow our Python-defined ops."""
     ctx.allow_unregistered_dialects = True
     for name in _DIALECTS:
@@ -133,7 +133,7 @@ def load_dialects(ctx: Any) -> None:
 
 
 @contextmanager
-def context() -> Iterator[Any]:
+def context() -> Iterator[ir.Context]:
     """A fresh context, entered, with an unknown default location. Contexts are never kept in globals:
     the runtime prints leak reports at exit otherwise."""
     ctx = ir.Context()

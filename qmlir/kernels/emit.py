@@ -193,7 +193,7 @@ def value_of(
     return op.results[0]
 
 
-def guarded(test: ir.Value | bool, body: Callable[[], None]) -> None:
+def guarded(test: ir.Value | bool, body: Callable[[], object]) -> None:
     """`body` where `test` (a bool or an i1) holds; not emitted where it is known not to."""
     if test is False:
         return

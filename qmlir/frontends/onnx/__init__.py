@@ -36,7 +36,7 @@ class OnnxFrontEnd:
         name = os.fspath(obj) if isinstance(obj, (str, os.PathLike)) else type(obj).__name__
         return f"{load(obj, name).digest()} onnx {onnx.__version__} {sorted(settings.items())}"
 
-    def import_(self, obj: onnx.ModelProto | Path | str, *, context: Any, options: ImportOptions) -> ir.Module:
+    def import_(self, obj: onnx.ModelProto | Path | str, *, context: ir.Context, options: ImportOptions) -> ir.Module:
         _need_onnx()
         from .importer import import_model
 

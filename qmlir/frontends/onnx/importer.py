@@ -57,7 +57,7 @@ _SUMS = frozenset((
 ))  # fmt: skip
 
 
-def import_model(source: onnx.ModelProto | Path | str, context: Any, options: ImportOptions) -> ir.Module:
+def import_model(source: onnx.ModelProto | Path | str, context: ir.Context, options: ImportOptions) -> ir.Module:
     """The module of a path or a ModelProto: one public function `main` with the graph's inputs and outputs."""
     original = load(source, options.name)
     model = inlined(original, [t for t in ALWAYS if f"onnx.{t}" not in foreign_patterns()])

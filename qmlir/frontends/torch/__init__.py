@@ -51,7 +51,7 @@ class TorchFrontEnd:
         return str(obj.fingerprint()) if hasattr(obj, "fingerprint") else fingerprint(obj)
 
     def import_(
-        self, obj: FxProgram | torch.export.ExportedProgram, *, context: Any, options: ImportOptions
+        self, obj: FxProgram | torch.export.ExportedProgram, *, context: ir.Context, options: ImportOptions
     ) -> ir.Module:
         from .attention import fuse_attention, register as register_attention
         from .batch_norm import fold_batch_norms

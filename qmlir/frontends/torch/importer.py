@@ -205,7 +205,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
 
 
 def import_decomposed(
-    graph: Graph, context: Any, name: str, report: ImportReport, parameters: Parameters | None = None
+    graph: Graph, context: ir.Context, name: str, report: ImportReport, parameters: Parameters | None = None
 ) -> ir.Module:
     """As `import_graph`, with nodes that torch-mlir does not convert decomposed, as long as that gets further."""
     for _ in range(_MOST_ROUNDS):
@@ -224,7 +224,7 @@ def import_decomposed(
 
 
 def import_graph(
-    graph: Graph, context: Any, name: str, report: ImportReport, parameters: Parameters | None = None
+    graph: Graph, context: ir.Context, name: str, report: ImportReport, parameters: Parameters | None = None
 ) -> ir.Module:
     """The module of a raised graph: one public function `main`.
 
