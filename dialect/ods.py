@@ -238,7 +238,7 @@ class _Array(AttrKind[tuple[T, ...]]):
         return made
 
 
-class _Dense(AttrKind[ir.Attribute]):
+class _Dense(AttrKind["ir.Attribute"]):
     """Elements of a tensor; read as the attribute."""
 
     description, python = "elements of a tensor", "Any"

@@ -89,10 +89,9 @@ def blocked_product(op: View, blocks: Blocks, x: ir.Value) -> ir.Value:
     zero, mode = op.rhs_zero_point, op.rhs_zero_mode
     if zero is not None and mode == "packed_int":
         zero, mode = unpack_codes(zero, op.rhs_code, op.rhs_packing, dims(op.rhs_scale)[-1]), "int"
-    sums = known_sums(op)
     b = make_side("rhs", gathered, unpacked_dtype(op.rhs_code), dims(gathered), 3 - k_b, k_b,
                   scale=_group_parameter(blocks, op.rhs_scale), zero=_group_parameter(blocks, zero), mode=mode,
-                  packing="none", sum_=None if sums is None else blocks.weights_of(sums),
+                  packing="none", sum_=None if (sums := known_sums(op)) is None else blocks.weights_of(sums),
                   codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
     view: GroupedMatmulOp | View = op
     if op.bias is not None and op.bias.type.rank == 2 and shape_of(op.bias)[0] != 1:
