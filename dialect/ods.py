@@ -250,7 +250,8 @@ class _Dense(AttrKind["ir.Attribute"]):
         return attribute
 
     def of(self, value: Any) -> ir.Attribute:
-        return value  # type: ignore[no-any-return]
+        found: ir.Attribute = value
+        return found
 
     def build(self, value: ir.Attribute) -> ir.Attribute:
         return value
@@ -323,7 +324,8 @@ def attr(
 def parameter(kind: AttrKind[T]) -> T:
     """An argument of the function that shapes the op's result, and is no attribute of the op."""
     found: Any = Field("parameter", attribute=kind, optional=True)
-    return found  # type: ignore[no-any-return]
+    read: T = found
+    return read
 
 
 OPS: dict[str, type[Op]] = {}
