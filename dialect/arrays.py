@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import InputError, UsageError
 from .dtypes import DTYPES, Array, dtype_name
+
+if TYPE_CHECKING:
+    import torch
 
 # torch types that numpy lacks: our dtype, and the integer type with the same bits.
 _TORCH_RAW = {
@@ -43,7 +46,7 @@ def to_numpy(value: Any, name: str) -> Array:
         raise InputError(f"argument {name!r} is a {type(value).__name__}, which is no array") from None
 
 
-def to_torch(array: Array) -> Any:
+def to_torch(array: Array) -> torch.Tensor:
     """An array as a torch tensor."""
     import torch
 
@@ -55,7 +58,7 @@ def to_torch(array: Array) -> Any:
     return torch.from_numpy(np.array(array))
 
 
-def scalar_array(name: str, value: Any) -> Array:
+def scalar_array(name: str, value: np.generic | float) -> Array:
     """A number as an argument: integers that are zero points are i32, other Python numbers f32.
 
     Raises:

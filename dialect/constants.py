@@ -3,8 +3,6 @@ the folding passes."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..core.mlir import ir, raw_data
@@ -13,7 +11,7 @@ from .dtypes import DTYPES, Array
 _FLOAT_BY_MLIR = {d.mlir: d.name for d in DTYPES.values() if d.kind == "float"}
 
 
-def constant_array(value: Any) -> Array | None:
+def constant_array(value: ir.Value) -> Array | None:
     """The array behind an `arith.constant` of tensor type, else None. Integers come as signed."""
     owner = value.owner
     operation = getattr(owner, "operation", None)
@@ -22,7 +20,7 @@ def constant_array(value: Any) -> Array | None:
     return attribute_array(operation.attributes["value"])
 
 
-def attribute_array(attribute: Any) -> Array | None:
+def attribute_array(attribute: ir.Attribute) -> Array | None:
     """The array of a dense elements attribute, else None (resources cannot be read back)."""
     if not isinstance(attribute, ir.DenseElementsAttr):
         return None
@@ -37,7 +35,7 @@ def attribute_array(attribute: Any) -> Array | None:
     return np.broadcast_to(array, t.shape).copy() if attribute.is_splat else array.reshape(t.shape)
 
 
-def is_zero_fill(value: Any) -> bool:
+def is_zero_fill(value: ir.Value) -> bool:
     """Whether a tensor is a `linalg.fill` of zero or a splat of it."""
     if isinstance(value.owner, ir.Block):
         return False

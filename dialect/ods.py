@@ -29,7 +29,7 @@ import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NoReturn, TypeVar, overload
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from ..errors import Diagnostic
 from .renamed import RENAMED
 from .shapes import Shape
 from .sizes import Size
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 NAMESPACE = "qmlir"
 Axes = tuple[str | Size | int | None, ...]
@@ -79,7 +82,7 @@ def tensor_of(description: str, element: Callable[[Any], bool]) -> Constraint:
     )
 
 
-def _is_float(t: Any) -> bool:
+def _is_float(t: ir.Type) -> bool:
     return isinstance(t, ir.FloatType)
 
 
@@ -98,50 +101,53 @@ SPARSE_INDEX = tensor_of("i32 or i64 integers (2:4: i8 bytes)", _signless(8, 32,
 RESULT = tensor_of("i8, i32 or floats", lambda t: _signless(8, 32)(t) or _is_float(t))
 
 
-class AttrKind:
-    """How an attribute is checked, read and built."""
+T = TypeVar("T")
+
+
+class AttrKind(Generic[T]):
+    """How an attribute is checked, read and built. Its value is a `T`."""
 
     description: str
     irdl: str
     python: str  # type of the value
 
-    def read(self, attribute: Any) -> Any:
+    def read(self, attribute: ir.Attribute) -> T:
         """The Python value. Raises OpError when the attribute is of another kind."""
         raise NotImplementedError
 
-    def of(self, value: Any) -> Any:
+    def of(self, value: object) -> T:
         """The value, in its Python type. Raises OpError when it is of another kind: nothing is rounded or cut."""
         raise NotImplementedError
 
-    def build(self, value: Any) -> Any:
+    def build(self, value: T) -> ir.Attribute:
         """The attribute of a value that `of` returned."""
         raise NotImplementedError
 
 
-class Enum(AttrKind):
+class Enum(AttrKind[str]):
     irdl, python = 'irdl.base "#builtin.string"', "str"
 
     def __init__(self, values: Sequence[str]) -> None:
         self.values = tuple(values)
         self.description = "one of " + ", ".join(repr(v) for v in values)
 
-    def read(self, attribute: Any) -> str:
+    def read(self, attribute: ir.Attribute) -> str:
         if not isinstance(attribute, ir.StringAttr):
             raise OpError(f"must be {self.description}, but got {attribute}")
         if attribute.value not in self.values:
             raise OpError(f"is {attribute.value!r}, which is not known{did_you_mean(attribute.value, self.values)}")
         return str(attribute.value)
 
-    def of(self, value: Any) -> str:
+    def of(self, value: object) -> str:
         if value not in self.values:
             raise OpError(f"is not known{did_you_mean(str(value), self.values)}")
         return str(value)
 
-    def build(self, value: Any) -> Any:
+    def build(self, value: str) -> ir.Attribute:
         return ir.StringAttr.get(value)
 
 
-def _bool(value: Any) -> bool:
+def _bool(value: object) -> bool:
     if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, int) and value in (0, 1)):
         raise TypeError
     return bool(value)
@@ -154,7 +160,7 @@ def _int(value: Any) -> int:
     return number
 
 
-def _float(value: Any) -> float:
+def _float(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or np.iscomplexobj(value):
         raise TypeError
     return float(value)
@@ -163,36 +169,40 @@ def _float(value: Any) -> float:
 _READ: dict[str, Callable[[Any], Any]] = {"bool": _bool, "int": _int, "float": _float}
 
 
-class _Scalar(AttrKind):
+class _Scalar(AttrKind[T]):
     """`kind` is the name of the attribute's class."""
 
-    def __init__(self, description: str, python: str, irdl: str, kind: str, build: Callable[[Any], Any]) -> None:
+    def __init__(self, description: str, python: str, irdl: str, kind: str, build: Callable[[T], ir.Attribute]) -> None:
         self.description, self.python, self.irdl, self._kind, self._build = description, python, irdl, kind, build
 
-    def of(self, value: Any) -> Any:
+    def of(self, value: object) -> T:
         try:
-            return _READ[self.python](value)
+            found: T = _READ[self.python](value)
+            return found
         except (TypeError, OverflowError):
             raise OpError(f"must be {self.description}") from None
 
-    def read(self, attribute: Any) -> Any:
+    def read(self, attribute: ir.Attribute) -> T:
         if not isinstance(attribute, getattr(ir, self._kind)):
             raise OpError(f"must be {self.description}, but got {attribute}")
-        return attribute.value
+        value: T = attribute.value
+        return value
 
-    def build(self, value: Any) -> Any:
+    def build(self, value: T) -> ir.Attribute:
         return self._build(value)
 
 
-BOOL: AttrKind = _Scalar("a bool", "bool", 'irdl.base "#builtin.integer"', "BoolAttr", lambda v: ir.BoolAttr.get(v))
-I64: AttrKind = _Scalar(
+BOOL: AttrKind[bool] = _Scalar(
+    "a bool", "bool", 'irdl.base "#builtin.integer"', "BoolAttr", lambda v: ir.BoolAttr.get(v)
+)
+I64: AttrKind[int] = _Scalar(
     "an integer",
     "int",
     'irdl.base "#builtin.integer"',
     "IntegerAttr",
     lambda v: ir.IntegerAttr.get(ir.IntegerType.get_signless(64), v),
 )
-F32: AttrKind = _Scalar(
+F32: AttrKind[float] = _Scalar(
     "a float",
     "float",
     'irdl.base "#builtin.float"',
@@ -201,19 +211,20 @@ F32: AttrKind = _Scalar(
 )
 
 
-class _Array(AttrKind):
+class _Array(AttrKind[tuple[T, ...]]):
     irdl = 'irdl.base "#builtin.dense_array"'
 
     def __init__(self, length: int, what: str, python: str, kind: str) -> None:
         self.length, self.python, self._kind, self._element = length, f"tuple[{python}, ...]", kind, _READ[python]
         self.description = f"an array of {length} {what}"
 
-    def read(self, attribute: Any) -> tuple[Any, ...]:
+    def read(self, attribute: ir.Attribute) -> tuple[T, ...]:
         if not isinstance(attribute, getattr(ir, self._kind)) or len(attribute) != self.length:
             raise OpError(f"must be {self.description}, but got {attribute}")
         return tuple(attribute)
 
-    def of(self, value: Any) -> tuple[Any, ...]:
+    def of(self, value: Any) -> tuple[T, ...]:
+        found: tuple[T, ...]
         try:
             found = tuple(self._element(v) for v in value)
         except (TypeError, OverflowError):
@@ -222,37 +233,39 @@ class _Array(AttrKind):
             raise OpError(f"must be {self.description}")
         return found
 
-    def build(self, value: Any) -> Any:
-        return getattr(ir, self._kind).get(list(value))
+    def build(self, value: tuple[T, ...]) -> ir.Attribute:
+        made: ir.Attribute = getattr(ir, self._kind).get(list(value))
+        return made
 
 
-class _Dense(AttrKind):
+class _Dense(AttrKind["ir.Attribute"]):
     """Elements of a tensor; read as the attribute."""
 
     description, python = "elements of a tensor", "Any"
     irdl = 'irdl.base "#builtin.dense_intorfp_elements"'
 
-    def read(self, attribute: Any) -> Any:
+    def read(self, attribute: ir.Attribute) -> ir.Attribute:
         if not isinstance(attribute, ir.DenseElementsAttr):
             raise OpError(f"must be {self.description}, but got {attribute}")
         return attribute
 
-    def of(self, value: Any) -> Any:
+    def of(self, value: Any) -> ir.Attribute:
+        found: ir.Attribute = value
+        return found
+
+    def build(self, value: ir.Attribute) -> ir.Attribute:
         return value
 
-    def build(self, value: Any) -> Any:
-        return value
+
+DENSE: AttrKind[ir.Attribute] = _Dense()
 
 
-DENSE: AttrKind = _Dense()
-
-
-def I64s(length: int) -> AttrKind:
+def I64s(length: int) -> AttrKind[tuple[int, ...]]:
     """`array<i64: ...>` of `length` integers."""
     return _Array(length, "i64 integers", "int", "DenseI64ArrayAttr")
 
 
-def F64s(length: int) -> AttrKind:
+def F64s(length: int) -> AttrKind[tuple[float, ...]]:
     """`array<f64: ...>` of `length` floats."""
     return _Array(length, "f64 floats", "float", "DenseF64ArrayAttr")
 
@@ -267,7 +280,7 @@ class Field:
 
     kind: str  # "operand" | "attr" | "result" | "parameter"
     constraint: Constraint | None = None
-    attribute: AttrKind | None = None
+    attribute: AttrKind[Any] | None = None
     optional: bool = False
     default: Any = None
     internal: bool = False
@@ -276,16 +289,31 @@ class Field:
     role: str = ""
 
 
+# As with `dataclasses.field`, the type is that of what is read from an op.
+@overload
+def operand(constraint: Constraint) -> ir.Value: ...
+@overload
+def operand(constraint: Constraint, optional: Literal[True]) -> ir.Value | None: ...
 def operand(constraint: Constraint, optional: bool = False) -> Any:
     return Field("operand", constraint, optional=optional)
 
 
+@overload
+def result(constraint: Constraint) -> ir.Value: ...
+@overload
+def result(constraint: Constraint, optional: Literal[True]) -> ir.Value | None: ...
 def result(constraint: Constraint, optional: bool = False) -> Any:
     return Field("result", constraint, optional=optional)
 
 
+@overload
+def attr(kind: AttrKind[T], default: T, *, internal: bool = False, implied: bool = False) -> T: ...
+@overload
+def attr(kind: AttrKind[T], *, required: Literal[True], internal: bool = False, implied: bool = False) -> T: ...
+@overload
+def attr(kind: AttrKind[T], *, internal: bool = False, implied: bool = False) -> T | None: ...
 def attr(
-    kind: AttrKind, default: Any = None, required: bool = False, internal: bool = False, implied: bool = False
+    kind: AttrKind[Any], default: Any = None, required: bool = False, internal: bool = False, implied: bool = False
 ) -> Any:
     """An attribute. Without `required` it may be left out and then reads as `default`. `internal`: passes write it, and
     it is no argument of the function. `implied`: where it is not given, the function states it by its other arguments.
@@ -293,9 +321,11 @@ def attr(
     return Field("attr", attribute=kind, optional=not required, default=default, internal=internal, implied=implied)
 
 
-def parameter(kind: AttrKind) -> Any:
+def parameter(kind: AttrKind[T]) -> T:
     """An argument of the function that shapes the op's result, and is no attribute of the op."""
-    return Field("parameter", attribute=kind, optional=True)
+    found: Any = Field("parameter", attribute=kind, optional=True)
+    read: T = found
+    return read
 
 
 OPS: dict[str, type[Op]] = {}
@@ -364,11 +394,11 @@ class Op:
         cls.RESULTS = (sum(not f.optional for f in results), len(results))
         OPS[cls.OPERATION_NAME] = cls
 
-    def __init__(self, operation: Any) -> None:
+    def __init__(self, operation: OpLike) -> None:
         self.operation = operation
 
     @property
-    def results(self) -> Any:
+    def results(self) -> ir.OpResultList:
         return self.operation.results
 
     @property
@@ -382,14 +412,14 @@ class Op:
         return [*own, *(f for f in cls.FIELDS if f.name not in names)]
 
     @classmethod
-    def build(cls, *, results: Sequence[Any], loc: Any = None, ip: Any = None, **values: Any) -> Any:
+    def build(cls, *, results: Sequence[ir.Type], loc: ir.Location | None = None, ip: Any = None, **values: Any) -> Op:
         """Create the op. Operands are `ir.Value`s; attributes Python values; results types.
 
         Raises:
             OpError: for a name that the op does not have, a missing operand, or a value of another kind.
         """
-        operands: dict[str, Any] = {}
-        attributes: dict[str, Any] = {}
+        operands: dict[str, ir.Value] = {}
+        attributes: dict[str, ir.Attribute] = {}
         for f in cls.FIELDS:
             value = values.pop(f.name, None)
             if f.kind == "operand":
@@ -433,11 +463,11 @@ class Op:
             return self.REQUIRED
         return tuple(str(ir.StringAttr(a).value) for a in attributes[OPERAND_NAMES])
 
-    def _operand(self, name: str) -> Any:
+    def _operand(self, name: str) -> ir.Value | None:
         names = self.operand_names()
         return self.operation.operands[names.index(name)] if name in names else None
 
-    def _result(self, index: int) -> Any:
+    def _result(self, index: int) -> ir.Value | None:
         results = self.operation.results
         return results[index] if index < len(results) else None
 
@@ -448,7 +478,7 @@ class Op:
         assert f.attribute is not None
         return f.attribute.read(attributes[f.name])
 
-    def operands_by_name(self) -> dict[str, Any]:
+    def operands_by_name(self) -> dict[str, ir.Value]:
         """The operands that are present."""
         given = dict(zip(self.operand_names(), self.operation.operands, strict=True))
         return {name: given[name] for name in self.OPERANDS if name in given}
@@ -550,7 +580,7 @@ class View:
     the class's own. For rules of the result's type, `values` needs "results".
     """
 
-    def __init__(self, cls: type[Op], values: Mapping[str, Any], base: Any = None) -> None:
+    def __init__(self, cls: type[Op], values: Mapping[str, Any], base: Op | View | None = None) -> None:
         self._cls, self._values, self._base = cls, dict(values), base
 
     def __getattr__(self, name: str) -> Any:
@@ -567,28 +597,28 @@ class View:
         return types.MethodType(member, self)
 
 
-def view_of(op: Any) -> Any:
+def view_of(op: OpLike) -> Any:
     """An operation of the dialect, by the fields of its class."""
     return OPS[op.name](op)
 
 
-def names_attribute(names: Iterable[str]) -> Any:
+def names_attribute(names: Iterable[str]) -> ir.Attribute:
     """`operand_names` of an op."""
     return ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
 
 
-def attribute_names(op: Any) -> list[str]:
+def attribute_names(op: OpLike) -> list[str]:
     return [a if isinstance(a, str) else a.name for a in op.attributes]
 
 
 # ------------------------------------------------------------------------------------- module verification
 
 
-def verify_module(module: Any) -> list[Diagnostic]:
+def verify_module(module: ir.Module) -> list[Diagnostic]:
     """Check every op of the dialect below `module`; one diagnostic for each that breaks a rule."""
     found: list[Diagnostic] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: OpLike) -> ir.WalkResult:
         if op.name.startswith(NAMESPACE + "."):
             message = problem(op)
             if message:
@@ -599,7 +629,7 @@ def verify_module(module: Any) -> list[Diagnostic]:
     return found
 
 
-def problem(op: Any) -> str:
+def problem(op: OpLike) -> str:
     """The first rule that an op breaks, "" when there is none."""
     if op.name not in OPS:
         known = [name.split(".", 1)[1] for name in OPS]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from .ods import OPERAND_NAMES, OPS, SEGMENTS, attribute_names, names_attribute, view_of
 from .renamed import RENAMED
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 _EPILOGUE = (
     "lhs_scale", "rhs_scale", "lhs_zero_point", "rhs_zero_point", "bias", "c", "act_scale", "out_scale",
@@ -38,15 +41,15 @@ def may_be_old(text: str) -> bool:
     return SEGMENTS in text or any(f'"qmlir.{name}"' in text for name in RENAMED)
 
 
-def upgrade(module: Any) -> list[str]:
+def upgrade(module: ir.Module) -> list[str]:
     """Name the operands of ops that count them in `operandSegmentSizes`, and give operands and attributes the names of
     today; what is deprecated in the program, one sentence each. What does not fit the op stays, and is what
     `qmlir-verify` reports."""
-    counted: list[Any] = []
-    named: list[Any] = []
+    counted: list[OpLike] = []
+    named: list[OpLike] = []
     found: dict[str, None] = {}
 
-    def visit(op: Any) -> Any:
+    def visit(op: OpLike) -> ir.WalkResult:
         if op.name in _COUNTED and SEGMENTS in op.attributes:
             counted.append(op)
         elif op.name.partition(".")[2] in RENAMED:
@@ -66,7 +69,7 @@ def upgrade(module: Any) -> list[str]:
     return list(found)
 
 
-def _rename(op: Any) -> list[tuple[str, str]]:
+def _rename(op: OpLike) -> list[tuple[str, str]]:
     """Replace the old names of an op; those that were replaced, with the new ones."""
     renamed = RENAMED.get(op.name.partition(".")[2], {})
     present = attribute_names(op)
@@ -84,11 +87,11 @@ def _rename(op: Any) -> list[tuple[str, str]]:
     return done
 
 
-def count_operands(module: Any) -> None:
+def count_operands(module: ir.Module) -> None:
     """Add `operandSegmentSizes` to the ops of the dialect, for tools that know it by `irdl_text`."""
-    named: list[Any] = []
+    named: list[OpLike] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: OpLike) -> ir.WalkResult:
         if op.name in OPS and OPS[op.name].OPERANDS != OPS[op.name].REQUIRED:
             named.append(op)
         return ir.WalkResult.ADVANCE
@@ -100,7 +103,7 @@ def count_operands(module: Any) -> None:
         _replace(op, given, {SEGMENTS: counts})
 
 
-def _with_names(op: Any) -> Any | None:
+def _with_names(op: OpLike) -> OpLike | None:
     """The op with the names of the operands that it counts; None where the counts say nothing."""
     if OPERAND_NAMES in op.attributes:  # it has both: the names say more
         del op.attributes[SEGMENTS]
@@ -114,7 +117,7 @@ def _with_names(op: Any) -> Any | None:
     return _replace(op, given, {})
 
 
-def _replace(op: Any, operands: Mapping[str, Any], more: Mapping[str, Any]) -> Any:
+def _replace(op: OpLike, operands: Mapping[str, ir.Value], more: Mapping[str, ir.Attribute]) -> OpLike:
     """The op with these operands, named, and with more attributes."""
     attributes = {name: op.attributes[name] for name in attribute_names(op) if name != SEGMENTS}
     new = ir.Operation.create(

@@ -9,11 +9,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..core.spelling import location_text
 from ..errors import Diagnostic, PassError
 from ..targets.strategy import Decision
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike, ir
 
 
 @dataclass
@@ -32,7 +35,7 @@ class Pass:
     name: ClassVar[str]
     summary: ClassVar[str]
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         """Change `module` (an `ir.Module`) in place.
 
         Raises:
@@ -51,7 +54,7 @@ class Pass:
         return self.name + ("{" + " ".join(options) + "}" if options else "")
 
 
-def error_at(op: Any, message: str) -> Diagnostic:
+def error_at(op: OpLike, message: str) -> Diagnostic:
     """A diagnostic at `op`'s location."""
     return Diagnostic(message, location_text(op.location))
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import settings
 from ..core.mlir import ir, passmanager
@@ -24,7 +24,10 @@ from ..ir.walk import collect
 from .base import Pass, State
 from .registry import PASSES, UPSTREAM, parse_pass
 
-AfterPass = Callable[[str, Any], None]  # (text of the pass, module)
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
+AfterPass: TypeAlias = "Callable[[str, ir.Module], None]"  # (text of the pass, module)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Pipeline:
     def text(self) -> str:
         return ",".join(step.text() for step in self.steps)
 
-    def run(self, module: Any, state: State, *, after: AfterPass | None = None, reproducer: bool = True) -> None:
+    def run(self, module: ir.Module, state: State, *, after: AfterPass | None = None, reproducer: bool = True) -> None:
         """Run every pass on `module` in place.
 
         Raises:
@@ -110,10 +113,10 @@ def undeclared(text: str) -> list[str]:
     return found
 
 
-def _small(module: Any) -> bool:
+def _small(module: ir.OpView) -> bool:
     """Whether printing the module's operation for a reproducer is affordable: no constant of over 2^20 elements."""
 
-    def large(op: Any) -> bool:
+    def large(op: OpLike) -> bool:
         t = op.results[0].type
         if not isinstance(t, ir.RankedTensorType):
             return False
@@ -135,7 +138,7 @@ def write_reproducer(ir_text: str, pipeline: str) -> Path:
     return path
 
 
-def _check(step: Pass, module: Any) -> None:
+def _check(step: Pass, module: ir.Module) -> None:
     """What a Python pass built is valid: C++ passes crash on IR that is not."""
     try:
         module.operation.verify()
@@ -143,7 +146,7 @@ def _check(step: Pass, module: Any) -> None:
         raise PassError(mlir_diagnostics(e), f"pass {step.text()} built invalid IR:", pass_name=step.text()) from None
 
 
-def _run_cxx(step: CxxPass, module: Any) -> None:
+def _run_cxx(step: CxxPass, module: ir.Module) -> None:
     manager = passmanager.PassManager.parse(f"builtin.module({step.source})")
     try:
         manager.run(module.operation)

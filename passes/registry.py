@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
-from typing import Any
 
 from ..core.spelling import did_you_mean
 from ..errors import UsageError
@@ -66,7 +65,7 @@ def pass_class(name: str) -> type[Pass]:
     return cls
 
 
-def _convert(value: str, default: Any, where: str) -> Any:
+def _convert(value: str, default: object, where: str) -> bool | int | str:
     try:
         if isinstance(default, bool):
             return {"true": True, "false": False}[value.lower()]
@@ -85,7 +84,7 @@ def parse_pass(text: str) -> Pass:
     name, body = match.group(1), match.group(2) or ""
     cls = pass_class(name)
     fields = {f.name.replace("_", "-"): f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    options: dict[str, Any] = {}
+    options: dict[str, bool | int | str] = {}
     for item in body.split():
         key, eq, value = item.partition("=")
         if key not in fields:

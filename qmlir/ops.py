@@ -209,7 +209,7 @@ class Operation:
         made = Options(**options, strict=strict)
         return compile_built(lambda ctx: self.module(specs, constants, attributes), resolved, made, key)
 
-    def module(self, specs: Specs, constants: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
+    def module(self, specs: Specs, constants: Mapping[str, Any], attributes: Mapping[str, Any]) -> ir.Module:
         """An `ir.Module` in the current context: `@main` takes the specs and returns the op's results."""
         every = {**specs, **{name: _spec_of(name, value) for name, value in constants.items()}}
         results = self._inferred(every, attributes)
@@ -237,7 +237,7 @@ class Operation:
 
     def emit(
         self, values: Mapping[str, Any], specs: Specs, attributes: Mapping[str, Any]
-    ) -> list[tuple[Any, TensorSpec]]:
+    ) -> list[tuple[ir.Value, TensorSpec]]:
         """The op on `ir.Value`s at the current insertion point, for programs of several operations: its results, each
         with its spec. `specs` are those of the values.
 
@@ -247,7 +247,7 @@ class Operation:
 
     def _op(
         self, values: Mapping[str, Any], specs: Specs, attributes: Mapping[str, Any]
-    ) -> list[tuple[Any, TensorSpec]]:
+    ) -> list[tuple[ir.Value, TensorSpec]]:
         inferred = self._inferred(specs, attributes)
         results = [TensorSpec(shape, dtype) for shape, dtype in inferred]
         op = self._built([tensor_type(*result) for result in inferred], values, attributes)

@@ -232,7 +232,7 @@ class SparseWeight:
     @classmethod
     def from_dense(
         cls,
-        array: Any,
+        array: Array,
         format: str = "csr",
         *,
         block: tuple[int, int] | None = None,
@@ -296,7 +296,7 @@ class SparseWeight:
 
     @classmethod
     def _sorted_coo(
-        cls, shape: tuple[int, int], values: Any, row: Any, column: Any, rhs_transposed: bool, dtype: str
+        cls, shape: tuple[int, int], values: Array, row: Array, column: Array, rhs_transposed: bool, dtype: str
     ) -> SparseWeight:
         order = np.lexsort((column, row))
         return cls(
@@ -305,7 +305,7 @@ class SparseWeight:
 
     @classmethod
     def _sorted_rows(
-        cls, shape: tuple[int, int], values: Any, indices: Any, indptr: Any, block: tuple[int, int] | None,
+        cls, shape: tuple[int, int], values: Array, indices: Array, indptr: Array, block: tuple[int, int] | None,
         rhs_transposed: bool, dtype: str,
     ) -> SparseWeight:  # fmt: skip
         """Entries of each row sorted by column."""
@@ -370,7 +370,7 @@ def _values_shape(weight: SparseWeight | SparseSpec, stored: int) -> tuple[tuple
     return (), stored
 
 
-def _dtype_of(values: Any) -> str:
+def _dtype_of(values: Array) -> str:
     try:
         name = from_numpy(np.asarray(values).dtype)
     except KeyError:
@@ -381,7 +381,7 @@ def _dtype_of(values: Any) -> str:
     return name
 
 
-def _indices(given: Any, name: str, format: str) -> Array:
+def _indices(given: Array, name: str, format: str) -> Array:
     """Indices as i32 or i64 (2:4: bytes)."""
     array: Array = np.asarray(given)
     if format == "2:4":
@@ -393,7 +393,7 @@ def _indices(given: Any, name: str, format: str) -> Array:
     return array
 
 
-def _frozen(array: Any) -> Array:
+def _frozen(array: Array) -> Array:
     """A copy that nobody can write to."""
     copy = np.array(array, order="C")
     copy.flags.writeable = False

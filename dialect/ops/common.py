@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from ..reference.packing import packed_length
 from ..shapes import Shape, ShapeError, blocks, show
 from ..sizes import Size
 
+if TYPE_CHECKING:
+    from .moe import Intermediate
+
 _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"} | {
     "i8": DTYPES["i8"],
     "i16": DTYPES["i16"],
@@ -24,19 +27,19 @@ _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"} | {
 }
 
 
-def tensor_type(shape: Sequence[int | None], dtype: str) -> Any:
+def tensor_type(shape: Sequence[int | None], dtype: str) -> ir.Type:
     """The tensor type that holds values of a dtype (`f32`, `i4`, ...); `None` is a dynamic size."""
     dynamic = ir.ShapedType.get_dynamic_size()
     return ir.RankedTensorType.get([dynamic if s is None else s for s in shape], ir.Type.parse(DTYPES[dtype].mlir))
 
 
-def shape_of(value: Any) -> Shape:
+def shape_of(value: Intermediate | ir.Value) -> Shape:
     """Static sizes, `None` where dynamic."""
     t = value if isinstance(value, ir.Type) else value.type
     return tuple(None if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank))
 
 
-def element_of(value: Any) -> DType:
+def element_of(value: Intermediate | ir.Type | ir.Value) -> DType:
     """The dtype that the element type alone tells (i8 is read as signed)."""
     t = value if isinstance(value, ir.Type) else value.type
     name = str(t.element_type)
@@ -45,7 +48,7 @@ def element_of(value: Any) -> DType:
     return _BY_MLIR[name]
 
 
-def code_dtype(value: Any, stated: str | None, name: str) -> DType:
+def code_dtype(value: Intermediate | ir.Value, stated: str | None, name: str) -> DType:
     """The dtype of an operand: what the attribute states, else what the element type tells.
 
     Raises OpError when the two contradict each other.
@@ -81,7 +84,7 @@ def logical_shape(shape: Shape, d: DType, packing: str, length: int | None, name
     return (*shape[:-1], length)
 
 
-def scale_blocks(scale: Any, shape: Shape, name: str, of: str) -> tuple[int | None, ...]:
+def scale_blocks(scale: Intermediate | ir.Value, shape: Shape, name: str, of: str) -> tuple[int | None, ...]:
     """`shapes.blocks` for a value, as a rule."""
     return shape_blocks(shape_of(scale), shape, name, of)
 
@@ -94,7 +97,7 @@ def shape_blocks(scale: Shape, shape: Shape, name: str, of: str) -> tuple[int | 
         fail(str(e))
 
 
-def packed_zero_shape(zero: Any, scale: Any, d: DType, packing: str, name: str) -> Shape:
+def packed_zero_shape(zero: ir.Value, scale: ir.Value, d: DType, packing: str, name: str) -> Shape:
     """The shape of a zero point in mode `packed_int`, in codes: packed like the codes, one a scale."""
     if scale is None or not shape_of(scale):
         fail(f"'{name}' is packed along its last axis, which a scale of the same shape must tell")
@@ -125,7 +128,7 @@ def packed_axes(axes: Axes, d: DType, packing: str) -> Axes:
     return (*axes[:-1], Size(axes[-1], 1, d.per_byte - 1, d.per_byte))
 
 
-def routed_shape(ids: Any) -> tuple[int | None, int]:
+def routed_shape(ids: ir.Value) -> tuple[int | None, int]:
     """The shape `[T, topk]` of the experts of each token; topk is static."""
     shape = shape_of(ids)
     if len(shape) != 2 or shape[1] is None:
@@ -133,7 +136,7 @@ def routed_shape(ids: Any) -> tuple[int | None, int]:
     return shape[0], shape[1]
 
 
-def check_codebook(codebook: Any, d: DType, name: str) -> None:
+def check_codebook(codebook: ir.Value | None, d: DType, name: str) -> None:
     """A codebook goes with dtype `codebook`. `name` is the operand that holds the codes."""
     if d.name == "codebook" and codebook is None:
         fail(f"'{name}' has dtype 'codebook', which needs operand 'codebook' with 16 values")
@@ -145,7 +148,7 @@ def check_codebook(codebook: Any, d: DType, name: str) -> None:
         fail(f"'codebook' must have shape [16], but has {show(shape_of(codebook))}")
 
 
-def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) -> None:
+def check_zero_point(zero: ir.Value | None, mode: str, d: DType, name: str, packing: str) -> None:
     """The zero point fits its mode. `name` is `lhs`, `rhs` or ""."""
     prefix = f"{name}_" if name else ""
     attribute = f"{prefix}zero_mode"
@@ -172,7 +175,7 @@ def check_zero_point(zero: Any, mode: str, d: DType, name: str, packing: str) ->
         fail(f"operand '{prefix}zero_point' is given, but {d.name} values have no zero point")
 
 
-def magnitude(d: DType, mode: str, zero: Any) -> int:
+def magnitude(d: DType, mode: str, zero: ir.Value | None) -> int:
     """The largest |code - zero point| that can occur."""
     lo, hi = d.lo, d.hi
     if mode.startswith("offset"):
@@ -213,7 +216,7 @@ def same(a: int | None, b: int | None) -> bool:
     return a is None or b is None or a == b
 
 
-def check_result(value: Any, expected: Shape, what: str = "result") -> None:
+def check_result(value: Intermediate | ir.Value, expected: Shape, what: str = "result") -> None:
     """The declared result shape is what the operands give."""
     own = shape_of(value)
     if len(own) != len(expected) or not all(same(x, y) for x, y in zip(own, expected, strict=True)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..constants import constant_array
 from ..enums import FILTER_LAYOUT, INPUT_LAYOUT
@@ -37,6 +37,9 @@ from .common import (
     shape_of,
 )
 from .product import ProductOp, gated_width
+
+if TYPE_CHECKING:
+    from ...core.mlir import ir
 
 # Axes of a filter as (F, KH, KW, C).
 FILTER_AXES = {"FHWC": (0, 1, 2, 3), "HWCF": (3, 0, 1, 2), "FCHW": (0, 2, 3, 1)}
@@ -97,14 +100,14 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
         return [(shape, attributes.get("out_dtype", "f32"))]
 
     @property
-    def sides(self) -> tuple[Any, Any]:
+    def sides(self) -> tuple[ir.Value, ir.Value]:
         return self.input, self.weight
 
     def input_nhwc(self) -> Shape:
         s = shape_of(self.input)
         return s if self.input_layout == "NHWC" else (s[0], s[2], s[3], s[1])
 
-    def epilogue_shape(self, value: Any) -> Shape:
+    def epilogue_shape(self, value: ir.Value) -> Shape:
         """`[F]` is one value a filter in either layout; more axes are in the result's own layout."""
         s = shape_of(value)
         if self.input_layout == "NHWC" or len(s) < 2 or len(s) > 4:
@@ -238,7 +241,8 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
     def _verify_padding_code(self) -> None:
         """A constant zero point; others are asked at run time."""
         span = self.padding_zero_range()
-        known = None if span is None else constant_array(self.lhs_zero_point)
+        given = self.lhs_zero_point
+        known = None if span is None or given is None else constant_array(given)
         if span is None or known is None:
             return
         zero = int(known.flat[0])

@@ -72,8 +72,8 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
             return ()
         if self.granularity == "token":
             return (*shape[:-1], 1)
-        k = shape[-1]
-        return (*shape[:-1], None if k is None else k // self.group_size)
+        k, size = shape[-1], self.group_size
+        return (*shape[:-1], None if k is None or size is None else k // size)
 
     def _verify_float_codes(self) -> None:
         if not self.symmetric:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..ods import ANY, BOOL, FLOAT, INDEX, RESULT, Attributes, Axes, Operands, Sizes, Spec, attr, fail, operand, result
 from ..shapes import Shape, show
 from .common import check_result, logical_shape, same, shape_of
 from .product import ProductOp, columns, gated_width
+
+if TYPE_CHECKING:
+    from ...core.mlir import ir
+    from .moe import Intermediate
 
 
 class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
@@ -39,7 +43,7 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
         return [((rows, operands["expert_ids"][0][1], n), out)]
 
     @property
-    def sides(self) -> tuple[Any, Any]:
+    def sides(self) -> tuple[Intermediate | ir.Value, ir.Value]:
         return self.lhs, self.rhs
 
     def rhs_codes_shape(self) -> Shape:
@@ -85,6 +89,7 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
         self.verify_sum((experts, n))
         columns = n // 2 if self.gated and n is not None else n
         if routed:
+            assert self.expert_ids is not None
             expected = self._routed_shape(lhs, columns)
             self._verify_group_bias(experts, (*lhs[:1], shape_of(self.expert_ids)[1], n), n)
             for name in ("c", "act_scale", "out_scale", "out_multiplier", "out_zero_point"):
@@ -94,6 +99,7 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
             if self.routing_weights is not None and self.out_code.is_int:
                 fail(f"a sum weighted by 'routing_weights' is float, but the result is {self.result.type}")
         else:
+            assert self.group_sizes is not None
             if shape_of(self.group_sizes) != (experts,):
                 fail(f"'group_sizes' has shape {show(shape_of(self.group_sizes))}, but there are {experts} groups")
             for name in ("routing_weights",):
@@ -107,12 +113,14 @@ class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
 
     def _verify_group_bias(self, experts: int, shape: Shape, n: int | None) -> None:
         """A bias `[G, N]` is one row a group; anything else broadcasts as usual."""
-        per_group = self.bias is not None and len(shape_of(self.bias)) > 1
-        if per_group and shape_of(self.bias)[:-1] not in ((experts,), (1,)):
-            fail(f"'bias' has shape {show(shape_of(self.bias))}; write [N], or [{experts}, N] for one row a group")
+        bias = None if self.bias is None else shape_of(self.bias)
+        per_group = bias is not None and len(bias) > 1
+        if bias is not None and per_group and bias[:-1] != (experts,) and bias[:-1] != (1,):
+            fail(f"'bias' has shape {show(bias)}; write [N], or [{experts}, N] for one row a group")
         self.verify_epilogue(shape, n, bias_rows=(experts,) if per_group else None)
 
     def _routed_shape(self, lhs: Shape, n: int | None) -> Shape:
+        assert self.expert_ids is not None
         ids = shape_of(self.expert_ids)
         if len(ids) != 2 or not same(ids[0], lhs[0]) or (len(lhs) == 3 and not same(ids[1], lhs[1])):
             fail(f"'expert_ids' has shape {show(ids)}, but must be [T, topk] for 'lhs' {show(lhs)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..dtypes import CODES, DTYPES, DType
 from ..enums import (
@@ -49,6 +49,9 @@ from .common import check_result, element_of, routed_shape, shape_of, tensor_typ
 from .grouped_matmul import GroupedMatmulOp
 from .product import columns
 
+if TYPE_CHECKING:
+    from ...core.mlir import ir
+
 INTERMEDIATE = ("f32", "f16", "bf16", "i8", "u8")
 
 
@@ -56,7 +59,7 @@ INTERMEDIATE = ("f32", "f16", "bf16", "i8", "u8")
 class Intermediate:
     """A value between the products, of which only the type is known: no constant, made by no op."""
 
-    type: Any
+    type: ir.Type
     owner: None = None
 
 
@@ -143,7 +146,7 @@ class MoeOp(Op, name="moe"):
         """Whether a dynamically quantised intermediate has no zero point: as the recipe has it."""
         return self.intermediate_dtype == "i8" and self.recipe in ("torchao", *SYMMETRIC_RECIPES)
 
-    def first(self, **replaced: Any) -> View:
+    def first(self, **replaced: object) -> View:
         """The product with W1, as a `grouped_matmul` whose result is the intermediate (f32 before a dynamic
         quantisation)."""
         slots = shape_of(self.expert_ids)
@@ -159,7 +162,13 @@ class MoeOp(Op, name="moe"):
         }  # fmt: skip
         return self._product(values, replaced)
 
-    def second(self, hidden: Any, scale: Any | None, zero: Any | None, **replaced: Any) -> View:
+    def second(
+        self,
+        hidden: Intermediate | ir.Value,
+        scale: Intermediate | ir.Value | None,
+        zero: Intermediate | ir.Value | None,
+        **replaced: object,
+    ) -> View:
         """The product with W2, as a `grouped_matmul` of the intermediate `hidden` with its scale and zero point."""
         weighted = self.routing_stage == "output"
         t = (
@@ -177,7 +186,7 @@ class MoeOp(Op, name="moe"):
         }  # fmt: skip
         return self._product(values, replaced)
 
-    def _product(self, values: dict[str, Any], replaced: dict[str, Any]) -> View:
+    def _product(self, values: dict[str, Any], replaced: dict[str, object]) -> View:
         shared = {
             "expert_ids": self.expert_ids, "rhs_dtype": self.weight_dtype, "rhs_packing": self.weight_packing,
             "codebook": self.codebook, "compute_dtype": self.compute_dtype, "rounding": self.rounding,
@@ -195,7 +204,8 @@ class MoeOp(Op, name="moe"):
         """Both products, of an intermediate of which only the type is known."""
         ids = shape_of(self.expert_ids)
         hidden = Intermediate(tensor_type((*ids, self.intermediate_width), self.intermediate_dtype))
-        scale, zero = self.intermediate_scale, self.intermediate_zero_point
+        scale: Intermediate | ir.Value | None = self.intermediate_scale
+        zero: Intermediate | ir.Value | None = self.intermediate_zero_point
         if self.quantises_dynamically:
             scale = Intermediate(tensor_type((*ids, 1), "f32"))
             zero = None if self.symmetric else Intermediate(tensor_type((*ids, 1), "i32"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..dtypes import CODES, DTYPES, OUT, DType
 from ..enums import ACTIVATION, BIAS_STAGE, GATE_LAYOUT, GATED, PACKING, ROUNDING, ZERO_MODE
@@ -44,6 +44,10 @@ from .common import (
     shape_blocks,
     shape_of,
 )
+
+if TYPE_CHECKING:
+    from ...core.mlir import ir
+    from .moe import Intermediate
 
 _PLAIN = ("f32", "f16", "bf16", "f64")
 # Elements along K that share a scale without being stated (docs/semantics.md, section 6); where there are as many
@@ -124,7 +128,7 @@ class ProductOp(Op):
     def gated(self) -> bool:
         return self.activation in GATED
 
-    def epilogue_shape(self, value: Any) -> Shape:
+    def epilogue_shape(self, value: ir.Value) -> Shape:
         """Shape of an epilogue operand, in the axes that the rules are stated in."""
         return shape_of(value)
 
@@ -245,7 +249,7 @@ class ProductOp(Op):
         if not self.rhs_code.is_int:
             fail(f"'rhs_sum' holds sums of integer codes, but they are {self.rhs_code.name}")
 
-    def _verify_rank(self, value: Any, shape: Shape, axis: int, name: str) -> None:
+    def _verify_rank(self, value: Intermediate | ir.Value, shape: Shape, axis: int, name: str) -> None:
         """A one-axis scale aligns with the last axis; where that is K, the writer most likely meant the other."""
         own = shape_of(value)
         if len(own) == 1 and len(shape) > 1 and axis == len(shape) - 1 and own[0] != 1:

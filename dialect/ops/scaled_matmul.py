@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..ods import ANY, BOOL, RESULT, Attributes, Axes, Operands, Sizes, Spec, attr, fail, operand, result
 from ..shapes import Shape, broadcast, show
 from .common import axes_along, check_result, logical_shape, same, shape_of
 from .product import ProductOp, columns, gated_width
+
+if TYPE_CHECKING:
+    from ...core.mlir import ir
 
 
 class ScaledMatmulOp(ProductOp, name="scaled_matmul"):
@@ -34,7 +37,7 @@ class ScaledMatmulOp(ProductOp, name="scaled_matmul"):
         return [((*batch, m, gated_width(n, attributes)), attributes.get("out_dtype", "f32"))]
 
     @property
-    def sides(self) -> tuple[Any, Any]:
+    def sides(self) -> tuple[ir.Value, ir.Value]:
         return self.lhs, self.rhs
 
     def rhs_codes_shape(self) -> Shape:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from ..reference.sparse import entries, structure_problem
 from ..shapes import Shape, show
 from .common import check_result, element_of, logical_shape, same, shape_of
 from .product import ProductOp, gated_width
+
+if TYPE_CHECKING:
+    from ...core.mlir import ir
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
         return [((*lhs[:-1], gated_width(n, attributes)), attributes.get("out_dtype", "f32"))]
 
     @property
-    def sides(self) -> tuple[Any, Any]:
+    def sides(self) -> tuple[ir.Value, ir.Value]:
         return self.lhs, self.values
 
     @property

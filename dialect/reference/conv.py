@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ def filter_parameter(x: Array | None, layout: str) -> Array | None:
     return np.asarray(x).reshape((1, 1, 1, -1) if layout == "HWCF" else (-1, 1, 1, 1))
 
 
-def _to_nhwc(epilogue: dict[str, Any]) -> dict[str, Any]:
+def _to_nhwc(epilogue: dict[str, Array | np.generic | float | str]) -> dict[str, Array | np.generic | float | str]:
     """Epilogue operands of two axes and more are in the result's layout; `[F]` is one value a filter."""
     out = dict(epilogue)
     for name in ("bias", "c", "act_scale", "out_scale", "out_multiplier", "out_zero_point"):
@@ -58,7 +57,7 @@ def conv2d_q(
     input_global_scale: Array | None = None,
     weight_global_scale: Array | None = None,
     compute_dtype: str | None = None,
-    **epilogue: Any,
+    **epilogue: Array | np.generic | float | str,
 ) -> Array:
     """Input `[N,H,W,C]` or `[N,C,H,W]`; weight `[F,KH,KW,C/g]`, `[KH,KW,C/g,F]` or `[F,C/g,KH,KW]`.
 

@@ -159,7 +159,7 @@ def contract(a: Side, b: Side, epilogue: Epilogue, compute_dtype: str | None = N
     return total
 
 
-def _scales(sa: Array | None, sb: Array | None) -> Any:
+def _scales(sa: Array | None, sb: Array | None) -> Array | np.floating[Any]:
     """`s_a * s_b`, formed first, in f32: `[.., M|1, N|1]`."""
     left = F32(1) if sa is None else sa[..., :1]
     right = F32(1) if sb is None else np.swapaxes(sb[..., :1], -1, -2)
@@ -186,7 +186,7 @@ def scaled_matmul(
     rhs_global_scale: Array | None = None,
     compute_dtype: str | None = None,
     group_size: int | None = None,
-    **epilogue: Any,
+    **epilogue: Array | np.generic | float | str,
 ) -> Array:
     """`epilogue(sum_k A[m,k] * B[k,n])`, A `[B.., M, K]`, B `[B.., K, N]` (or `[.., N, K]` transposed).
 

@@ -104,7 +104,7 @@ def moe(
     dynamic = d.is_int and intermediate_scale is None
     if routing_stage == "input":
         x, input_scale = _weighted(x, input_scale, weights)
-    first = {"lhs_dtype": input_dtype, "lhs_scale": input_scale, "lhs_zero_point": input_zero_point,
+    first: dict[str, Any] = {"lhs_dtype": input_dtype, "lhs_scale": input_scale, "lhs_zero_point": input_zero_point,
              "lhs_zero_mode": input_zero_mode, "rhs_scale": w1_scale, "rhs_zero_point": w1_zero_point,
              "rhs_zero_mode": weight_zero_mode, "bias": w1_bias, "activation": activation, "act_clamp": act_clamp,
              "gate_layout": gate_layout, "rounding": rounding, "out_scale": intermediate_scale,
@@ -116,8 +116,9 @@ def moe(
         symmetric = d.signed and recipe in ("torchao", *SYMMETRIC_RECIPES)
         hidden, scale, zero = dynamic_quantize(hidden, out_dtype=intermediate_dtype, symmetric=symmetric,
                                                rounding=rounding, recipe=recipe)  # fmt: skip
-    second = {"lhs_dtype": intermediate_dtype, "lhs_scale": scale, "lhs_zero_point": zero, "rhs_scale": w2_scale,
-              "rhs_zero_point": w2_zero_point, "rhs_zero_mode": weight_zero_mode, "bias": w2_bias}  # fmt: skip
+    second: dict[str, Any] = {"lhs_dtype": intermediate_dtype, "lhs_scale": scale, "lhs_zero_point": zero,
+              "rhs_scale": w2_scale, "rhs_zero_point": w2_zero_point,
+              "rhs_zero_mode": weight_zero_mode, "bias": w2_bias}  # fmt: skip
     if routing_stage == "input":
         weights = np.ones_like(weights)
     return grouped_matmul(hidden, w2, **_given(shared | second), routing_weights=weights, out_dtype=out_dtype)

@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..dtypes import DTYPES, Array
 
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike, ir
+
 _INTEGERS = {"i1": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "index": "int64"}
 _FLOATS = {d.mlir: d for d in DTYPES.values() if d.kind == "float"}
 
 
-def numpy_type(element: Any) -> np.dtype[Any] | None:
+def numpy_type(element: ir.Type) -> np.dtype[Any] | None:
     """How elements of an MLIR type are held, None for types that are not known here."""
     name = str(element)
     if name in _INTEGERS:
@@ -147,7 +150,7 @@ _CONVERSIONS = ("arith.extsi", "arith.extui", "arith.extf", "arith.truncf", "ari
 NAMES = frozenset({*_BINARY, *_CONVERSIONS, "arith.cmpi", "arith.cmpf"})
 
 
-def evaluate(op: Any, operands: list[Array]) -> Array:
+def evaluate(op: OpLike, operands: list[Array]) -> Array:
     """The result of an op of `NAMES`."""
     name = op.name
     with np.errstate(all="ignore"):

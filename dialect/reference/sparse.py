@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import Array
 from .matmul import scaled_matmul
 
-Block = tuple[int, int]
+Block = tuple[int, ...]
 Position = tuple[Array, Array]  # row and column of each stored entry or block
 
 
@@ -64,7 +64,7 @@ def pack_metadata(positions: Array) -> Array:
 
 
 def densify(
-    format: str, shape: tuple[int, int], values: Array, indices: Array, indptr: Array | None, block: Block | None
+    format: str, shape: tuple[int, ...], values: Array, indices: Array, indptr: Array | None, block: Block | None
 ) -> Array:
     """The dense codes `shape`, zero where there is no entry. `values` are codes, one an element."""
     if format == "2:4":
@@ -84,7 +84,7 @@ def densify(
 
 
 def structure_problem(
-    format: str, shape: tuple[int, int], stored: int, indices: Array, indptr: Array | None, block: Block | None
+    format: str, shape: tuple[int, ...], stored: int, indices: Array, indptr: Array | None, block: Block | None
 ) -> str:
     """What is wrong with indices and pointers, "" when nothing is. `stored`: number of entries, of `bsr` blocks."""
     if format == "2:4":

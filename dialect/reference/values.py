@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..dtypes import DTYPES, Array, DType, from_numpy, is_sub_byte, table
@@ -40,7 +38,7 @@ def decode(q: Array, d: DType, codebook: Array | None = None) -> Array:
     return q.astype(np.int64)
 
 
-def zero_mode_of(mode: str | None, zero_point: Any) -> str:
+def zero_mode_of(mode: str | None, zero_point: Array | np.generic | int | None) -> str:
     """The mode that holds: `int` when a zero point is given and nothing is stated."""
     return mode if mode is not None else ("none" if zero_point is None else "int")
 
@@ -93,7 +91,7 @@ def zero_points(zero_point: Array, scale_shape: tuple[int, ...], d: DType, mode:
     return z.astype(np.int64)
 
 
-def integers(value: Any, what: str) -> Array:
+def integers(value: Array | np.generic | int, what: str) -> Array:
     """An array of integers. Raises ValueError for any other: a fraction would be cut off."""
     array = np.asarray(value)
     if array.dtype.kind not in "iu" and not is_sub_byte(array.dtype):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...core.mlir import arith, ir, linalg, math, tensor
 from ...core.spelling import location_text
@@ -15,6 +15,9 @@ from ...kernels.description import Unfit
 from ...targets import resolve
 from ...targets.strategy import Accept, Contraction, Decision, GroupStrategy, Plan
 from ..base import Pass, State
+
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class AttentionPass(Pass):
 
     target: str = "cpu"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         strategies = resolve(self.target).attention_strategies()
         for op in _attention_ops(module):
             if has_body(op):
@@ -65,7 +68,7 @@ def _decide(a: Attention, strategies: Sequence[GroupStrategy[Attention]]) -> tup
     return Decision(about, tuple(answers), ""), None
 
 
-def _attention_ops(module: Any) -> list[Any]:
+def _attention_ops(module: ir.Module) -> list[OpLike]:
     return collect(module, OP)
 
 
@@ -86,7 +89,7 @@ def _decomposable(a: Attention) -> bool:
     return merged and kinds == {str(a.scale.type)} and all(len(group) == 1 for group in groups)
 
 
-def _decomposed(a: Attention) -> Any:
+def _decomposed(a: Attention) -> ir.Value:
     """The op's result, at the insertion point. Products have one axis of batch, the form that every target compiles."""
     sizes = a.size_values()
     (m,), (keys,), (inner,), (columns,) = a.rows, a.keys, a.inner, a.columns
@@ -102,11 +105,11 @@ def _decomposed(a: Attention) -> Any:
     if a.mask is not None:
         args.append(Arg(a.mask.value, tuple(loops.index(i) for i in a.mask.axes)))
 
-    def masked(score: Any, *mask: Any) -> Any:
+    def masked(score: ir.Value, *mask: ir.Value) -> ir.Value:
         scaled = arith.mulf(score, a.scale)
         return arith.addf(scaled, mask[0]) if mask else scaled
 
-    def over_keys(value: Any, start: float, combine: Any) -> Any:
+    def over_keys(value: ir.Value, start: float, combine: Callable[..., ir.Value]) -> ir.Value:
         return generic([Arg(value, everywhere)], filled(shape[:-1], scalar(start, t)), of_rows, len(loops), combine)
 
     scores = elementwise(args, shape, t, masked)
@@ -121,14 +124,14 @@ def _decomposed(a: Attention) -> Any:
     return _cast(transpose(result, [found.index(i) for i in a.out.axes]), a.out.value.type)
 
 
-def _ordered(t: Tensor, loops: tuple[int, ...]) -> Any:
+def _ordered(t: Tensor, loops: tuple[int, ...]) -> ir.Value:
     """The tensor with its axes in the order of the loops."""
     return transpose(t.value, [t.axes.index(i) for i in loops])
 
 
 def _product(
-    sizes: list[Size], batch: Sequence[int], rows: Sequence[int], lhs: Any, rhs: Any, column: int, t: Any
-) -> Any:
+    sizes: list[Size], batch: Sequence[int], rows: Sequence[int], lhs: ir.Value, rhs: ir.Value, column: int, t: ir.Type
+) -> ir.Value:
     """`[batch.., rows.., K]` by `[batch.., K, N]`."""
     count = len(batch)
     lead = [list(range(count))] if count else []
@@ -140,5 +143,5 @@ def _product(
     return expand(product(lhs, rhs, outs=[out]), [*wide, [sizes[r] for r in rows], [sizes[column]]])
 
 
-def _cast(value: Any, kind: Any) -> Any:
+def _cast(value: ir.Value, kind: ir.Type) -> ir.Value:
     return value if value.type == kind else tensor.CastOp(kind, value).result

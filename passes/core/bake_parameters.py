@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -17,16 +17,20 @@ from ...ir.build import dense_like
 from ...ir.walk import collect
 from ..base import Diagnostic, Pass, State, error_at
 
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike
+    from ...dialect.dtypes import Array
+
 _NAMED = re.compile(r'#flow\.parameter\.named<(?:"([^"]*)"::)?"([^"]*)">')
 _BY_MLIR = {d.mlir: d for d in DTYPES.values() if d.kind == "float"}
 
 
-def parameter_scopes(module: Any) -> list[str]:
+def parameter_scopes(module: ir.Module) -> list[str]:
     """The scopes of the parameters that a program names."""
     return sorted({p["scope"] for p in named_parameters(module)})
 
 
-def named_parameters(module: Any) -> list[dict[str, Any]]:
+def named_parameters(module: ir.Module) -> list[dict[str, Any]]:
     """Scope, key, shape and element type of each parameter that a program names, JSON-able."""
     found = []
     for op in module.body.operations:
@@ -50,12 +54,12 @@ class BakeParametersPass(Pass):
     name: ClassVar[str] = "qmlir-bake-parameters"
     summary: ClassVar[str] = "turn named parameters into constants"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         if state.parameters is None:
             return
-        named: dict[str, tuple[str, str, Any]] = {}
-        for op in module.body.operations:
-            operation = op.operation
+        named: dict[str, tuple[str, str, OpLike]] = {}
+        for definition in module.body.operations:
+            operation: OpLike = definition.operation
             if operation.name == "util.global" and "initial_value" in operation.attributes:
                 match = _NAMED.search(str(operation.attributes["initial_value"]))
                 if match:
@@ -84,7 +88,7 @@ class BakeParametersPass(Pass):
             operation.erase()
 
 
-def _fitting(array: Any, t: Any, key: str) -> Any:
+def _fitting(array: Array, t: ir.Type, key: str) -> Array:
     """The array, checked against the type that the program declares."""
     shape = tuple(t.get_dim_size(i) for i in range(t.rank))
     element = str(t.element_type)

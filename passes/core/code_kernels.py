@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...ir.walk import functions
 from ...kernels import code_pooling, pointwise
@@ -12,6 +12,9 @@ from ...targets import resolve
 from ...targets.strategy import GroupStrategy, first_plan
 from ..base import Pass, State
 from .lower.dynamic import ROWS
+
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike, ir
 
 _Codes = pointwise.Pointwise | code_pooling.CodePooling
 
@@ -27,7 +30,7 @@ class CodeKernelsPass(Pass):
 
     target: str = "cpu"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         strategies = resolve(self.target).codes_strategies()
         if not strategies:
             return
@@ -48,7 +51,7 @@ class CodeKernelsPass(Pass):
                     op.erase()
 
 
-def _take(op: Any, group: _Codes | None, strategies: Sequence[GroupStrategy[_Codes]]) -> bool:
+def _take(op: OpLike, group: _Codes | None, strategies: Sequence[GroupStrategy[_Codes]]) -> bool:
     """Whether a kernel does the work of a group, its results that of `op`."""
     if group is None:
         return False

@@ -6,15 +6,19 @@ whose body is `acc + ext(lhs) * ext(rhs)`, a named matmul, or one of the convolu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...core.mlir import ir, linalg
 from ...core.spelling import location_text
 from ...ir.affine import indexing_maps, loops_of
 from ...ir.walk import VIEWS, behind, collect, made_by, producer
 from ...targets.strategy import Contraction
+
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike
 
 # Discardable attributes with the largest |code| of each side, given by whoever knows it.
 LHS_MAGNITUDE = "qmlir.lhs_magnitude"
@@ -46,12 +50,12 @@ CONVOLUTIONS = {
 }
 
 
-def find_contractions(module: Any) -> list[Contraction]:
+def find_contractions(module: ir.Module) -> list[Contraction]:
     """The contractions of `module`, in program order, each with its op."""
     return [c for op in collect(module) if (c := describe(op)) is not None]
 
 
-def describe(op: Any) -> Contraction | None:
+def describe(op: OpLike) -> Contraction | None:
     """The description of one op, None when it is no contraction."""
     if op.name in CONVOLUTIONS:
         return _describe_convolution(op, CONVOLUTIONS[op.name])
@@ -65,7 +69,7 @@ def describe(op: Any) -> Contraction | None:
     return _describe_matmul(op)
 
 
-def is_product(op: Any) -> bool:
+def is_product(op: OpLike) -> bool:
     """Whether an op multiplies two operands and adds up, windows or not, in the way that IREE chooses."""
     if not op.name.startswith("linalg.") or len(op.operands) != 3 or len(op.results) != 1:
         return False
@@ -83,7 +87,7 @@ class ProductAxes:
         rows: the loops of the result that the input follows. The other ones of the result are of columns (channels).
     """
 
-    def __init__(self, op: Any) -> None:
+    def __init__(self, op: OpLike) -> None:
         self.maps = indexing_maps(op)
         self.input, self.filter, self.result = ([loops_of(e) for e in m.results] for m in self.maps)
         sizes = _shape(op.operands[1])
@@ -114,7 +118,7 @@ class ProductAxes:
         return False in order and True in order[order.index(False) :]
 
 
-def _multiplies_and_adds(block: Any) -> bool:
+def _multiplies_and_adds(block: ir.Block) -> bool:
     """Whether the body is `yield acc + ext(lhs) * ext(rhs)`, operands in any order."""
     lhs, rhs, acc = block.arguments
     yielded = list(block.operations)[-1].operation
@@ -131,7 +135,7 @@ def _multiplies_and_adds(block: Any) -> bool:
     return {left, right} == {lhs, rhs}
 
 
-def _unsigned_operands(op: Any) -> set[int]:
+def _unsigned_operands(op: OpLike) -> set[int]:
     """Which operands the body extends as unsigned integers."""
     block = op.regions[0].blocks[0]
     extended = [o.operation for o in block.operations if o.operation.name in ("arith.extui", "arith.uitofp")]
@@ -139,19 +143,19 @@ def _unsigned_operands(op: Any) -> set[int]:
     return {position for position in (0, 1) if any(arguments[position] == o.operands[0] for o in extended)}
 
 
-def _without_extension(value: Any) -> Any:
+def _without_extension(value: ir.Value) -> ir.Value:
     op = producer(value)
     return op.operands[0] if op is not None and op.name in _EXTENSIONS else value
 
 
-def _positions(affine_map: Any) -> tuple[int, ...] | None:
+def _positions(affine_map: ir.AffineMap) -> tuple[int, ...] | None:
     """The dims that a map's results are; None when a result is anything else (a window, a constant)."""
     if not all(isinstance(result, ir.AffineDimExpr) for result in affine_map.results):
         return None
     return tuple(result.position for result in affine_map.results)
 
 
-def _describe_matmul(op: Any) -> Contraction | None:
+def _describe_matmul(op: OpLike) -> Contraction | None:
     maps = [_positions(m) for m in indexing_maps(op)]
     if any(m is None for m in maps):
         return None
@@ -179,7 +183,7 @@ def _describe_matmul(op: Any) -> Contraction | None:
     return _contraction(op, "matmul", batch, m, n, k, tuple(roles), tuple(sizes))
 
 
-def _describe_convolution(op: Any, form: ConvolutionForm) -> Contraction:
+def _describe_convolution(op: OpLike, form: ConvolutionForm) -> Contraction:
     filter_shape, result_shape = _shape(op.operands[1]), _shape(op.results[0])
     return _contraction(
         op,
@@ -192,7 +196,7 @@ def _describe_convolution(op: Any, form: ConvolutionForm) -> Contraction:
 
 
 def _contraction(
-    op: Any,
+    op: OpLike,
     kind: str,
     batch: tuple[int | None, ...],
     m: int | None,
@@ -225,7 +229,7 @@ def _contraction(
     )
 
 
-def _magnitude(op: Any, name: str, dtype: str) -> int:
+def _magnitude(op: OpLike, name: str, dtype: str) -> int:
     """The bound that the op carries, else that of the type: 128 for i8, 255 for ui8 (extended as unsigned)."""
     if name in op.attributes:
         return int(op.attributes[name].value)
@@ -235,20 +239,21 @@ def _magnitude(op: Any, name: str, dtype: str) -> int:
     return (1 << int(bits)) - 1 if dtype.startswith("u") else 1 << (int(bits) - 1)
 
 
-def _type(value: Any) -> Any:
+def _type(value: ir.Value) -> ir.Type:
     return ir.RankedTensorType(value.type)
 
 
-def _shape(value: Any) -> list[int | None]:
+def _shape(value: ir.Value) -> list[int | None]:
     kind = _type(value)
     return [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
 
 
-def _product(sizes: Any) -> int | None:
+def _product(sizes: Iterable[int | None]) -> int | None:
     """1 for no sizes, None when one is dynamic."""
     listed = list(sizes)
-    return None if any(size is None for size in listed) else prod(listed)
+    known = [size for size in listed if size is not None]
+    return prod(known) if len(known) == len(listed) else None
 
 
-def _is_constant(value: Any) -> bool:
+def _is_constant(value: ir.Value) -> bool:
     return made_by(behind(value, *_MOVES), *_CONSTANTS) is not None

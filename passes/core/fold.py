@@ -47,21 +47,21 @@ class FoldPass(Pass):
 
     unpack_weights: bool = True
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         products = collect(module, *OPS, where=lambda op: issubclass(OPS[op.name], ProductOp))
         for op in products:
             for step in self._steps():
                 with ir.InsertionPoint(op), op.location:
                     op = step(view_of(op)).operation
 
-    def _steps(self) -> list[Callable[[Any], Any]]:
+    def _steps(self) -> list[Callable[[ProductOp], ProductOp]]:
         steps = [forget_sums, fold_filter_layout]
         if self.unpack_weights:
             steps.append(fold_packing)
         return [*steps, fold_sparse, fold_densify, fold_unsigned, fold_scales, fold_sums]
 
 
-def rebuilt(view: Any, cls: Any = None, **changes: Any) -> Any:
+def rebuilt(view: ProductOp, cls: type[ProductOp] | None = None, **changes: Any) -> ProductOp:
     """The op with some operands and attributes changed, by name or role, in the place of the old one; `cls`: as another
     op, which keeps what it knows."""
     cls = cls or type(view)
@@ -74,6 +74,7 @@ def rebuilt(view: Any, cls: Any = None, **changes: Any) -> Any:
     for old, fresh in zip(view.operation.results, new.operation.results, strict=True):
         old.replace_all_uses_with(fresh)
     view.operation.erase()
+    assert isinstance(new, ProductOp)
     return new
 
 
@@ -81,12 +82,12 @@ def _weight_name(view: Op) -> str:
     return {"qmlir.conv2d_q": "weight", "qmlir.sparse_matmul": "values"}.get(view.OPERATION_NAME, "rhs")
 
 
-def forget_sums(view: Any) -> Any:
+def forget_sums(view: ProductOp) -> ProductOp:
     """Sums that the program came with are found again, or left to the lowering: they may be of other codes."""
     return view if view.rhs_sum is None else rebuilt(view, rhs_sum=None)
 
 
-def fold_filter_layout(view: Any) -> Any:
+def fold_filter_layout(view: ProductOp) -> ProductOp:
     """A constant filter in HWCF or FCHW goes to FHWC, its scale and zero point with it."""
     if not isinstance(view, Conv2dQOp) or view.filter_layout == "FHWC" or view.rhs_packing != "none":
         return view
@@ -111,7 +112,7 @@ def fold_filter_layout(view: Any) -> Any:
     return rebuilt(view, **changes)
 
 
-def fold_packing(view: Any) -> Any:
+def fold_packing(view: ProductOp) -> ProductOp:
     """Packed or sub-byte constant codes, one a byte, read as i8. Table codes stay 4-bit codes, unpacked."""
     d = view.rhs_code
     weight = constant_array(getattr(view, _weight_name(view)))
@@ -119,7 +120,8 @@ def fold_packing(view: Any) -> Any:
         return view
     if view.rhs_zero_mode == "packed_int":
         return view
-    shape = view.filter_codes_shape() if isinstance(view, Conv2dQOp) else view.rhs_codes_shape()
+    plain: Any = view
+    shape = view.filter_codes_shape() if isinstance(view, Conv2dQOp) else plain.rhs_codes_shape()
     codes = signed_codes(weight, d.name, view.rhs_packing, shape[-1])
     changes: dict[str, Any] = {_weight_name(view): dense(codes), "rhs_packing": "none"}
     if d.is_int and not view.rhs_zero_mode.startswith("offset"):
@@ -128,7 +130,7 @@ def fold_packing(view: Any) -> Any:
     return rebuilt(view, **changes)
 
 
-def fold_sparse(view: Any) -> Any:
+def fold_sparse(view: ProductOp) -> ProductOp:
     """A constant sparse weight goes to `[N, K]`, as csr or bsr, its scale with it. Sums along K that a zero point on
     the lhs needs are formed on the way."""
     if not isinstance(view, SparseMatmulOp) or view.rhs_packing != "none":
@@ -159,7 +161,7 @@ def fold_sparse(view: Any) -> Any:
                    rhs_dtype=densified_dtype(view.rhs_dtype) if view.rhs_dtype else None)  # fmt: skip
 
 
-def _transposed_scale(scale: Any) -> Any:
+def _transposed_scale(scale: ir.Value) -> ir.Value:
     """A scale of `[K, N]` as one of `[N, K]`."""
     if len(shape_of(scale)) == 0:
         return scale
@@ -169,7 +171,7 @@ def _transposed_scale(scale: Any) -> Any:
     return transpose(full_rank(scale, 2), [1, 0])
 
 
-def fold_densify(view: Any) -> Any:
+def fold_densify(view: ProductOp) -> ProductOp:
     """A constant sparse weight becomes dense where `form_of` says so. Its sums of codes are found from that."""
     if not isinstance(view, SparseMatmulOp) or view.rhs_packing != "none":
         return view
@@ -181,7 +183,7 @@ def fold_densify(view: Any) -> Any:
                    rhs_dtype=densified_dtype(view.rhs_code.name))  # fmt: skip
 
 
-def fold_unsigned(view: Any) -> Any:
+def fold_unsigned(view: ProductOp) -> ProductOp:
     """Constant u8 codes as i8 codes less 128: the zero point (an integer constant, or absent) moves along."""
     if isinstance(view, SparseMatmulOp):
         return view
@@ -194,11 +196,11 @@ def fold_unsigned(view: Any) -> Any:
     if zero is not None and zero.dtype == np.int8:
         zero = zero.view(np.uint8)
     moved = np.asarray(-128, np.int32) if zero is None else (zero.astype(np.int32) - 128)
-    return rebuilt(view, **{_weight_name(view): dense((weight.view(np.uint8) ^ 0x80).view(np.int8)), "rhs_dtype": "i8",
-                            "rhs_zero_point": dense(moved), "rhs_zero_mode": "int"})  # fmt: skip
+    changes: dict[str, Any] = {_weight_name(view): dense((weight.view(np.uint8) ^ 0x80).view(np.int8))}
+    return rebuilt(view, **changes, rhs_dtype="i8", rhs_zero_point=dense(moved), rhs_zero_mode="int")
 
 
-def fold_scales(view: Any) -> Any:
+def fold_scales(view: ProductOp) -> ProductOp:
     """`s_a * s_b` of constants, where both sides are quantised and neither has groups along K."""
     if view.lhs_scale is None or view.rhs_scale is None or view.rhs_plain:
         return view
@@ -212,7 +214,7 @@ def fold_scales(view: Any) -> Any:
     return rebuilt(view, lhs_scale=None, rhs_scale=dense(np.asarray(product, np.float32), "f32"))
 
 
-def fold_sums(view: Any) -> Any:
+def fold_sums(view: ProductOp) -> ProductOp:
     """Sums over K of constant codes, when the other side has a zero point (or unsigned codes)."""
     d = view.rhs_code
     if isinstance(view, SparseMatmulOp) or not _needs_sums(view):
@@ -226,13 +228,14 @@ def fold_sums(view: Any) -> Any:
     if isinstance(view, Conv2dQOp):
         axes: tuple[int, ...] = tuple(FILTER_AXES[view.filter_layout][1:])
         return rebuilt(view, rhs_sum=elements(codes.sum(axes, dtype=np.int32)))
+    assert isinstance(view, (ScaledMatmulOp, GroupedMatmulOp))
     if _grouped(view):
         return view  # one sum a group: the lowering forms it with the groups it decides on
     k_axis = codes.ndim - (1 if view.rhs_transposed else 2)
     return rebuilt(view, rhs_sum=elements(codes.sum(k_axis, dtype=np.int32)))
 
 
-def _needs_sums(view: Any) -> bool:
+def _needs_sums(view: ProductOp) -> bool:
     """Whether the lhs has a zero point, or codes that stand for another number."""
     return view.lhs_zero_point is not None or view.lhs_code.name == "u8" or view.lhs_zero_mode.startswith("offset")
 
@@ -253,7 +256,7 @@ def _grouped(view: ScaledMatmulOp | GroupedMatmulOp) -> bool:
     return False
 
 
-def constant_codes(value: Any, dtype: str) -> Array | None:
+def constant_codes(value: ir.Value, dtype: str) -> Array | None:
     """Constant codes with the signedness of `dtype`."""
     array = constant_array(value)
     return array.view(DTYPES[dtype].numpy) if array is not None else None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...core.mlir import ir
 from ...ir.build import dims
 from ...ir.walk import collect, producer
 from ..base import Pass, State
 from .lower.dynamic import ROWS
+
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -23,8 +26,8 @@ class FuseRowsPass(Pass):
     name: ClassVar[str] = "qmlir-fuse-rows"
     summary: ClassVar[str] = "one dispatch for a dynamic quantisation"
 
-    def run(self, module: Any, state: State) -> None:
-        blocks: list[Any] = []
+    def run(self, module: ir.Module, state: State) -> None:
+        blocks: list[ir.Block] = []
         for op in collect(module, where=lambda op: ROWS in op.attributes):
             if op.block not in blocks:
                 blocks.append(op.block)
@@ -33,9 +36,9 @@ class FuseRowsPass(Pass):
                 _outline(block, cluster)
 
 
-def _clusters(block: Any) -> list[list[Any]]:
+def _clusters(block: ir.Block) -> list[list[OpLike]]:
     """The marked operations of a block, in order, by which of them read each other's results."""
-    clusters: list[list[Any]] = []
+    clusters: list[list[OpLike]] = []
     for op in (o.operation for o in block.operations):
         if ROWS not in op.attributes:
             continue
@@ -46,9 +49,9 @@ def _clusters(block: Any) -> list[list[Any]]:
     return [c for c in clusters if len(c) > 1]
 
 
-def _outline(block: Any, cluster: list[Any]) -> None:
+def _outline(block: ir.Block, cluster: list[OpLike]) -> None:
     """Move the operations into a region at the place of the last one."""
-    order = {o.operation: i for i, o in enumerate(block.operations)}
+    order: dict[OpLike, int] = {o.operation: i for i, o in enumerate(block.operations)}
     last = cluster[-1]
     leaving = []
     for op in cluster:
@@ -79,7 +82,8 @@ def _outline(block: Any, cluster: list[Any]) -> None:
             del op.attributes[ROWS]
 
 
-def _destination(value: Any) -> Any:
+def _destination(value: ir.Value) -> ir.Value:
     op = value.owner.operation
     inputs = len(op.operands) - len(op.results)
-    return op.operands[inputs + ir.OpResult(value).result_number]
+    made: ir.Value = op.operands[inputs + ir.OpResult(value).result_number]
+    return made

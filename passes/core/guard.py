@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...ir.walk import collect
 from ..base import Diagnostic, Pass, State, error_at, fail
+
+if TYPE_CHECKING:
+    from ...core.mlir import ir
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,7 @@ class GuardPass(Pass):
     name: ClassVar[str] = "qmlir-guard"
     summary: ClassVar[str] = "refuse ops that IREE has not registered, and drop our own attributes"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         ctx = module.operation.context
         found: list[Diagnostic] = []
         for op in collect(module):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...core.mlir import ir
 from ...ir.build import BARRIER_REASON
 from ...ir.walk import collect, producer
 from ...targets import BARRIERS, resolve
 from ..base import Pass, State
+
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -23,17 +26,17 @@ class ResolveBarriersPass(Pass):
 
     target: str = "cpu"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         dropped = BARRIERS - set(resolve(self.target).barriers)
         for op in collect(module, "util.optimization_barrier", where=lambda op: _reason(op) in dropped):
             _drop(op)
 
 
-def _reason(op: Any) -> str:
+def _reason(op: OpLike) -> str:
     return str(ir.StringAttr(op.attributes[BARRIER_REASON]).value) if BARRIER_REASON in op.attributes else ""
 
 
-def _drop(op: Any) -> None:
+def _drop(op: OpLike) -> None:
     """What was said of the barrier is said of the operation behind it from here on."""
     (source,) = op.operands
     ties = [use.owner.operation for use in op.results[0].uses if use.owner.operation.name == "flow.tensor.tie_shape"]

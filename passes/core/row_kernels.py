@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...ir.walk import functions, producer
 from ...kernels.rows import Rows, find, read_by
@@ -11,6 +11,9 @@ from ...targets import resolve
 from ...targets.strategy import first_plan
 from ..base import Pass, State
 from .lower.dynamic import ROWS
+
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike, ir
 
 _LEAST = 8  # elements of a row: the shortest vector of any target
 # What may be moved behind a group: nothing else happens but that it has results.
@@ -35,7 +38,7 @@ class RowKernelsPass(Pass):
 
     target: str = "cpu"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         strategies = resolve(self.target).rows_strategies()
         if not strategies:
             return
@@ -57,14 +60,14 @@ def _torn(rows: Rows) -> bool:
     for op in rows.operations:
         if ROWS not in op.attributes:
             continue
-        near = [u.owner.operation for v in op.results for u in v.uses]
+        near: list[OpLike] = [u.owner.operation for v in op.results for u in v.uses]
         near += [made for made in map(producer, op.operands) if made is not None]
         if any(ROWS in n.attributes and n not in rows.operations for n in near):
             return True
     return False
 
 
-def _last(rows: Rows, block: Any) -> Any:
+def _last(rows: Rows, block: ir.Block) -> OpLike | None:
     """The group's last op, what reads the group moved behind it; None where that cannot be moved."""
     operations = [o.operation for o in block.operations]
     places = [i for i, op in enumerate(operations) if op in rows.operations]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...core.spelling import did_you_mean
 from ...errors import Diagnostic, UsageError
@@ -13,6 +13,9 @@ from ...targets import Target, resolve
 from ...targets.strategy import Decision, Strategy, answer_text, chosen_strategies, decide, parse_choice, preferred
 from ..base import Pass, State, error_at, fail
 from .contractions import LHS_MAGNITUDE, RHS_MAGNITUDE, find_contractions
+
+if TYPE_CHECKING:
+    from ...core.mlir import ir
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class SelectPass(Pass):
     prefer: str = ""  # the name of a strategy that is asked before the others
     choice: str = ""  # values of the strategies' knobs, `name:value|name:value`
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         target = resolve(self.target)
         strategies = chosen_strategies(_preferred(target, self.prefer), parse_choice(self.choice))
         failures: list[Diagnostic] = []
@@ -40,7 +43,12 @@ class SelectPass(Pass):
         target.attach(module)
 
     def _choose(
-        self, module: Any, state: State, target: Target, strategies: Sequence[Strategy], failures: list[Diagnostic]
+        self,
+        module: ir.Module,
+        state: State,
+        target: Target,
+        strategies: Sequence[Strategy],
+        failures: list[Diagnostic],
     ) -> None:
         """Apply a plan to every contraction; those that no strategy takes are added to `failures`."""
         # Found first, changed afterwards: a plan may replace its op, and what it builds is not asked again.

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ...dialect import ops as _ops  # noqa: F401  (defines the dialect)
 from ...dialect.ods import verify_module
 from ...errors import VerifyError
 from ..base import Pass, State
+
+if TYPE_CHECKING:
+    from ...core.mlir import ir
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class VerifyPass(Pass):
     name: ClassVar[str] = "qmlir-verify"
     summary: ClassVar[str] = "check structure, types, shapes and attributes of every qmlir op"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         found = verify_module(module)
         if found:
             raise VerifyError(found)

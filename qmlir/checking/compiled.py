@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from ..targets import resolve
 from .layers import Layer, layers, return_also
 from .program import prepared
 
+if TYPE_CHECKING:
+    from ..core.mlir import ir
+
 Emulate = Emulation | None  # how to emulate the device; None: the program runs on a real one
 
 
@@ -28,7 +31,7 @@ class Compiled:
     """A compiled program; see `ways.Way`. With its source it can show its layers."""
 
     def __init__(
-        self, artifact: Artifact, name: str, function: str, make: Callable[[Any], Any] | None,
+        self, artifact: Artifact, name: str, function: str, make: Callable[[ir.Context], ir.Module] | None,
         options: Mapping[str, Any], emulate: Emulate = None,
     ) -> None:  # fmt: skip
         self.name, self.artifact, self._function, self._emulate = name, artifact, function, emulate
@@ -52,7 +55,7 @@ class Compiled:
         make = self._make
         assert make is not None
 
-        def build(ctx: Any) -> Any:
+        def build(ctx: ir.Context) -> ir.Module:
             module = make(ctx)
             return_also(module, self._function, chosen, alone)
             return module

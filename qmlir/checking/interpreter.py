@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -22,15 +22,20 @@ from ..errors import Diagnostic, DiagnosticsError, InputError
 from . import tensors
 from .resources import Resources
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+    from ..dialect.ops.dequant import DequantOp
+    from ..dialect.ops.moe import MoeOp
+
 # Called with each op and its results; what it returns takes their place.
-Observer = Callable[[Any, list[Array]], list[Array]]
+Observer: TypeAlias = "Callable[[OpLike, list[Array]], list[Array]]"
 
 
 class NotEvaluated(DiagnosticsError):
     """An op that has no meaning here."""
 
 
-def _refuse(op: Any, what: str) -> NotEvaluated:
+def _refuse(op: OpLike, what: str) -> NotEvaluated:
     return NotEvaluated(
         [
             Diagnostic(
@@ -43,8 +48,8 @@ def _refuse(op: Any, what: str) -> NotEvaluated:
 class Interpreter:
     """Evaluates functions of a module. Needs the context of the module alive."""
 
-    def __init__(self, module: Any) -> None:
-        self._functions: dict[str, Any] = {}
+    def __init__(self, module: ir.Module) -> None:
+        self._functions: dict[str, OpLike] = {}
         self._globals: dict[str, Any] = {}
         self._resources = Resources(module)
         for op in module.body.operations:
@@ -64,8 +69,8 @@ class Interpreter:
         return self._block(f.regions[0].blocks[0], [_held(x) for x in arguments], {}, observe)
 
     def _block(
-        self, block: Any, arguments: Sequence[Array], outer: Mapping[Any, Array], observe: Observer | None = None,
-        indices: list[Array] | None = None,
+        self, block: ir.Block, arguments: Sequence[Array], outer: Mapping[ir.Value, Array],
+        observe: Observer | None = None, indices: list[Array] | None = None,
     ) -> list[Array]:  # fmt: skip
         values = dict(outer)
         values.update(zip(block.arguments, arguments, strict=True))
@@ -88,11 +93,11 @@ class Interpreter:
         return []
 
     def _op(
-        self, op: Any, operands: list[Array], values: Mapping[Any, Array], indices: list[Array] | None
+        self, op: OpLike, operands: list[Array], values: Mapping[ir.Value, Array], indices: list[Array] | None
     ) -> list[Array]:
         name = op.name
 
-        def inner(block: Any, arguments: Sequence[Array]) -> list[Array]:
+        def inner(block: ir.Block, arguments: Sequence[Array]) -> list[Array]:
             return self._block(block, arguments, values, None, indices)
 
         if name in OPS:
@@ -136,7 +141,7 @@ class Interpreter:
             return list(carried)
         raise _refuse(op, f"the reference does not know '{name}'")
 
-    def _constant(self, op: Any) -> Array:
+    def _constant(self, op: OpLike) -> Array:
         attribute, t = op.attributes["value"], op.results[0].type
         if not isinstance(t, ir.RankedTensorType):
             held = scalars.numpy_type(t)
@@ -145,7 +150,7 @@ class Interpreter:
             return np.asarray(attribute.value).astype(held)
         return self._array(op, attribute, t)
 
-    def _array(self, op: Any, attribute: Any, t: Any) -> Array:
+    def _array(self, op: OpLike, attribute: ir.Attribute, t: ir.Type) -> Array:
         held = scalars.numpy_type(t.element_type)
         if held is None:
             raise _refuse(op, f"numpy has no {t.element_type}")
@@ -158,7 +163,7 @@ class Interpreter:
             raise _refuse(op, f"the elements of {str(attribute)[:40]!r} cannot be read back")
         return found.astype(held) if found.dtype != held else found
 
-    def _global(self, op: Any) -> Array:
+    def _global(self, op: OpLike) -> Array:
         name = op.attributes["global"].value
         attributes = self._globals[name].attributes
         if "initial_value" not in attributes or str(attributes["initial_value"]).startswith("#flow.parameter"):
@@ -175,7 +180,7 @@ def _held(x: Array) -> Array:
 # ----------------------------------------------------------------------------------------- ops of the dialect
 
 
-def _dialect_op(op: Any, operands: list[Array]) -> list[Array]:
+def _dialect_op(op: OpLike, operands: list[Array]) -> list[Array]:
     """The op by `qmlir.reference`, whose functions take operands and attributes by name."""
     view = view_of(op)
     position = {v: i for i, v in enumerate(op.operands)}
@@ -213,7 +218,7 @@ def _accepted(function: Any, keywords: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in keywords.items() if k in names}
 
 
-def _product(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
+def _product(view: ProductOp, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
     """Dtypes made explicit, codes seen with their sign."""
     lhs, rhs = {"conv2d_q": ("input", "weight"), "sparse_matmul": ("lhs", "values")}.get(
         view.operation.name.split(".", 1)[1], ("lhs", "rhs")
@@ -233,7 +238,7 @@ def _product(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> N
         keywords.pop("bias_stage")
 
 
-def _moe(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
+def _moe(view: MoeOp, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
     keywords.setdefault("input_dtype", from_numpy(arrays["input"].dtype))
     keywords.setdefault("weight_dtype", from_numpy(arrays["w1"].dtype))
     keywords["out_dtype"] = view.out_code.name
@@ -245,7 +250,7 @@ def _moe(view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
         _as_unsigned(arrays, "intermediate_zero_point")
 
 
-def _codes(op: Any, view: Any, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
+def _codes(op: OpLike, view: DequantOp, arrays: dict[str, Array], keywords: dict[str, Any]) -> None:
     shape = [int(s) for s in ir.RankedTensorType(op.results[0].type).shape]
     packed = keywords["packing"] != "none"
     if packed and shape[-1] >= 0:
@@ -282,12 +287,12 @@ def _as_unsigned(arrays: dict[str, Array], *names: str) -> None:
             arrays[name] = arrays[name].view(np.uint8)
 
 
-def _dtype_of(t: Any) -> str:
+def _dtype_of(t: ir.Type) -> str:
     element = str(ir.RankedTensorType(t).element_type)
     return next(d.name for d in DTYPES.values() if d.kind == "float" and d.mlir == element)
 
 
-def _as_type(x: Array, t: Any) -> Array:
+def _as_type(x: Array, t: ir.Type) -> Array:
     """A result of the reference as it is held."""
     held = scalars.numpy_type(t.element_type)
     x = np.asarray(x)

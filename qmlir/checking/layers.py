@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import func, ir
 from ..core.spelling import location_text
@@ -13,6 +13,9 @@ from ..dialect.ods import OPS
 from ..errors import UsageError
 from ..ir.signature import public_functions
 from ..kernels.attention import OP as ATTENTION
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 # Ops that compute nothing: they make, move or reshape.
 _QUIET = ("arith.constant", "arith.bitcast", "linalg.fill", "linalg.transpose", "linalg.broadcast", "linalg.copy")
@@ -35,7 +38,7 @@ class Layer:
         return self.op, self.shape, self.element
 
 
-def function_of(module: Any, name: str) -> Any:
+def function_of(module: ir.Module, name: str) -> OpLike:
     """The public function `name`.
 
     Raises:
@@ -47,7 +50,7 @@ def function_of(module: Any, name: str) -> Any:
     return found[name]
 
 
-def inline_calls(module: Any, name: str) -> None:
+def inline_calls(module: ir.Module, name: str) -> None:
     """Replace calls in the function by the bodies they call, so that every layer is in one block. MLIR's own inliner
     leaves ops of unregistered dialects alone."""
     f = function_of(module, name)
@@ -79,7 +82,7 @@ def inline_calls(module: Any, name: str) -> None:
         copy.erase()
 
 
-def layers(module: Any, name: str) -> list[Layer]:
+def layers(module: ir.Module, name: str) -> list[Layer]:
     """The layers of a function: results of the dialect's ops, and tensors that other ops compute."""
     found: list[Layer] = []
     counts: dict[str, int] = {}
@@ -106,7 +109,7 @@ def layers(module: Any, name: str) -> list[Layer]:
     return found
 
 
-def return_also(module: Any, name: str, chosen: Sequence[Layer], alone: bool = False) -> None:
+def return_also(module: ir.Module, name: str, chosen: Sequence[Layer], alone: bool = False) -> None:
     """Make the function return the chosen layers behind its own results, or nothing else."""
     f = function_of(module, name)
     block = f.regions[0].blocks[0]
@@ -125,7 +128,7 @@ def return_also(module: Any, name: str, chosen: Sequence[Layer], alone: bool = F
         f.attributes["res_attrs"] = ir.ArrayAttr.get([*own, *[ir.DictAttr.get({}) for _ in values]])
 
 
-def only(module: Any, name: str) -> None:
+def only(module: ir.Module, name: str) -> None:
     """Remove the public functions beside `name`: one is looked at."""
     for f in public_functions(module):
         if f.attributes["sym_name"].value != name:

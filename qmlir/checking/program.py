@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..compiler.options import Options, parameter_loader
 from ..compiler.sources import builder
@@ -12,13 +12,16 @@ from ..passes.core.bake_parameters import BakeParametersPass
 from ..passes.core.verify import VerifyPass
 from .layers import inline_calls, only
 
+if TYPE_CHECKING:
+    from ..core.mlir import ir
 
-def prepared(source: Any, function: str, options: Mapping[str, Any]) -> Callable[[Any], Any]:
+
+def prepared(source: Any, function: str, options: Mapping[str, Any]) -> Callable[[ir.Context], ir.Module]:
     """What makes the module in a context. `options` are `start` and `parameters`."""
     build = builder(source)
     load = parameter_loader(Options(parameters=dict(options.get("parameters") or {})))
 
-    def make(ctx: Any) -> Any:
+    def make(ctx: ir.Context) -> ir.Module:
         module = build(ctx)
         state = State(parameters=load)
         VerifyPass().run(module, state)

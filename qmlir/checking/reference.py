@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from .interpreter import Interpreter
 from .layers import Layer, function_of, layers
 from .program import prepared
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike, ir
+
 
 class Reference:
     """See `ways.Replayable`."""
@@ -25,7 +28,7 @@ class Reference:
     name = "reference"
 
     def __init__(self, source: Any, function: str, options: Mapping[str, Any]) -> None:
-        self._build: Callable[[Any], Any] = prepared(source, function, options)
+        self._build: Callable[[ir.Context], ir.Module] = prepared(source, function, options)
         self._function = function
         with self._module() as module:
             function_of(module, function)
@@ -60,9 +63,9 @@ class Reference:
         found: list[Array] = [np.zeros(0)] * len(chosen)
         with self._module() as module:
             ops = function_of(module, self._function).regions[0].blocks[0].operations
-            numbers = {op.operation: number for number, op in enumerate(ops)}
+            numbers: dict[OpLike, int] = {op.operation: number for number, op in enumerate(ops)}
 
-            def observe(op: Any, results: list[Array]) -> list[Array]:
+            def observe(op: OpLike, results: list[Array]) -> list[Array]:
                 number = numbers.get(op)
                 for which, x in enumerate(results):
                     i = wanted.get((number, which)) if number is not None else None

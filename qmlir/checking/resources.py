@@ -17,11 +17,11 @@ _ALIGNMENT = 4  # bytes in front of the elements
 class Resources:
     """Of one module. Its text is made when the first one is asked for."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: ir.Module) -> None:
         self._module = module
         self._held: dict[str, bytes] | None = None
 
-    def array(self, attribute: Any, dtype: np.dtype[Any]) -> Array | None:
+    def array(self, attribute: ir.Attribute, dtype: np.dtype[Any]) -> Array | None:
         """The elements of a resource of the module; None for another attribute, or where they do not fit the type."""
         named = re.match(r'dense_resource<("[^"]+"|[^>]+)>', str(attribute))
         if named is None:
@@ -35,7 +35,7 @@ class Resources:
         return np.frombuffer(raw, dtype).reshape(shape)
 
 
-def _read(module: Any) -> dict[str, bytes]:
+def _read(module: ir.Module) -> dict[str, bytes]:
     text = module.operation.get_asm()
     start = text.rfind("dialect_resources:")
     return {} if start < 0 else {name: bytes.fromhex(code) for name, code in _HEX.findall(text[start:])}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -13,23 +13,26 @@ from ..dialect.reference.scalars import numpy_type
 from ..ir.affine import downcast, indexing_maps
 from ..kernels.attention import OP as ATTENTION, describe as describe_attention
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
 # Evaluates the ops of a block with values for its arguments; returns what its terminator yields.
-Block = Callable[[Any, Sequence[Array]], list[Array]]
-Rule = Callable[[Any, list[Array], Block], list[Array]]
+Block: TypeAlias = "Callable[[ir.Block, Sequence[Array]], list[Array]]"
+Rule: TypeAlias = "Callable[[OpLike, list[Array], Block], list[Array]]"
 
 _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
 
-def _type(value: Any) -> Any:
+def _type(value: ir.Value) -> ir.Type:
     return ir.RankedTensorType(value.type)
 
 
-def _mixed(op: Any, name: str, dynamic: Iterator[Array], missing: int = _DYNAMIC) -> list[int]:
+def _mixed(op: OpLike, name: str, dynamic: Iterator[Array], missing: int = _DYNAMIC) -> list[int]:
     """Sizes of which the dynamic ones are operands."""
     return [int(next(dynamic)) if s == missing else int(s) for s in op.attributes[name]]
 
 
-def _segments(op: Any, operands: list[Array]) -> list[list[Array]]:
+def _segments(op: OpLike, operands: list[Array]) -> list[list[Array]]:
     sizes, at, parts = list(op.attributes["operandSegmentSizes"]), 0, []
     for size in sizes:
         parts.append(operands[at : at + size])
@@ -37,42 +40,42 @@ def _segments(op: Any, operands: list[Array]) -> list[list[Array]]:
     return parts
 
 
-def _empty(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _empty(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     t, sizes = _type(op.results[0]), iter(operands)
     shape = [int(next(sizes)) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
     return [np.zeros(shape, numpy_type(t.element_type))]
 
 
-def _collapse(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _collapse(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     x = operands[0]
     groups = [[int(i.value) for i in g] for g in op.attributes["reassociation"]]
     return [x.reshape([int(np.prod([x.shape[i] for i in g], dtype=np.int64)) for g in groups])]
 
 
-def _expand(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _expand(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     return [operands[0].reshape(_mixed(op, "static_output_shape", iter(operands[1:])))]
 
 
-def _flow_reshape(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _flow_reshape(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     t, sizes = _type(op.results[0]), iter(_segments(op, operands)[-1])
     shape = [int(next(sizes)) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
     return [operands[0].reshape(shape)]
 
 
-def _slices(op: Any, parts: list[list[Array]]) -> tuple[slice, ...]:
+def _slices(op: OpLike, parts: list[list[Array]]) -> tuple[slice, ...]:
     offsets = _mixed(op, "static_offsets", iter(parts[0]))
     sizes = _mixed(op, "static_sizes", iter(parts[1]))
     strides = _mixed(op, "static_strides", iter(parts[2]))
     return tuple(slice(o, o + (s - 1) * t + 1 if s else o, t) for o, s, t in zip(offsets, sizes, strides, strict=True))
 
 
-def _extract_slice(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _extract_slice(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     source, *rest = _segments(op, operands)
     part = source[0][_slices(op, rest)]
     return [part.reshape(_reduced(part.shape, _type(op.results[0])))]
 
 
-def _reduced(shape: Sequence[int], t: Any) -> list[int]:
+def _reduced(shape: Sequence[int], t: ir.Type) -> list[int]:
     """The sizes without the axes of size one that the type has dropped."""
     wanted = [None if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
     kept, extra = list[int](), len(shape) - t.rank
@@ -85,7 +88,7 @@ def _reduced(shape: Sequence[int], t: Any) -> list[int]:
     return kept
 
 
-def _insert_slice(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _insert_slice(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     source, into, *rest = _segments(op, operands)
     out = into[0].copy()
     where = _slices(op, rest)
@@ -93,7 +96,7 @@ def _insert_slice(op: Any, operands: list[Array], _: Block) -> list[Array]:
     return [out]
 
 
-def _pad(op: Any, operands: list[Array], block: Block) -> list[Array]:
+def _pad(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     source, low_sizes, high_sizes = _segments(op, operands)
     low = _mixed(op, "static_low", iter(low_sizes))
     high = _mixed(op, "static_high", iter(high_sizes))
@@ -103,33 +106,33 @@ def _pad(op: Any, operands: list[Array], block: Block) -> list[Array]:
     return [np.pad(source[0], widths, constant_values=fill.reshape(()).astype(source[0].dtype))]
 
 
-def _generate(op: Any, operands: list[Array], block: Block) -> list[Array]:
+def _generate(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     [out] = _empty(op, operands, block)
     [value] = block(op.regions[0].blocks[0], list(np.indices(out.shape, sparse=True)))
     return [np.broadcast_to(value, out.shape).astype(out.dtype)]
 
 
-def _concat(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _concat(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     return [np.concatenate(operands, int(op.attributes["dim"].value))]
 
 
-def _from_elements(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _from_elements(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     t = _type(op.results[0])
     return [np.array([x.reshape(()) for x in operands], numpy_type(t.element_type)).reshape(t.shape)]
 
 
-def _splat(op: Any, operands: list[Array], block: Block) -> list[Array]:
+def _splat(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     [out] = _empty(op, operands[1:], block)
     return [np.full(out.shape, operands[0].reshape(()), out.dtype)]
 
 
-def _softmax(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _softmax(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     axis, x = int(op.attributes["dimension"].value), operands[0].astype(np.float64)
     e = np.exp(x - x.max(axis, keepdims=True))
     return [(e / e.sum(axis, keepdims=True)).astype(operands[0].dtype)]
 
 
-def _attention(op: Any, operands: list[Array], block: Block) -> list[Array]:
+def _attention(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     a = describe_attention(op)
     q, k, v, scale, *mask, out = operands
     scores, result = (*a.batch, *a.rows, *a.keys), list(a.out.axes)
@@ -145,17 +148,17 @@ def _attention(op: Any, operands: list[Array], block: Block) -> list[Array]:
     return [np.einsum(weights, list(scores), v, list(a.v.axes), result).astype(out.dtype)]
 
 
-def _apply(op: Any, operands: list[Array], _: Block) -> list[Array]:
+def _apply(op: OpLike, operands: list[Array], _: Block) -> list[Array]:
     affine_map = ir.AffineMapAttr(op.attributes["map"]).value
     [e] = affine_map.results
     return [np.asarray(_affine(downcast(e), [x.reshape(1) for x in operands], affine_map.n_dims)).reshape(())]
 
 
-def _dimension(op: Any) -> int:
+def _dimension(op: OpLike) -> int:
     return int(ir.IntegerAttr(op.attributes["dimension"]).value)
 
 
-def _sort(op: Any, operands: list[Array], block: Block) -> list[Array]:
+def _sort(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     """Stable: elements that the comparison does not tell apart stay in their order."""
     axis = _dimension(op)
     lines = [np.moveaxis(x, axis, -1) for x in operands]
@@ -171,7 +174,7 @@ def _sort(op: Any, operands: list[Array], block: Block) -> list[Array]:
     return [np.moveaxis(np.take_along_axis(x, order, -1), -1, axis) for x in lines]
 
 
-def _scan(op: Any, operands: list[Array], block: Block) -> list[Array]:
+def _scan(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     source, out, last = np.moveaxis(operands[0], axis := _dimension(op), 0), operands[1].copy(), operands[2]
     moved = np.moveaxis(out, axis, 0)
     inclusive = bool(ir.BoolAttr(op.attributes["inclusive"]).value)
@@ -183,7 +186,7 @@ def _scan(op: Any, operands: list[Array], block: Block) -> list[Array]:
     return [out, moved[-1].copy() if len(source) else last]
 
 
-def _scatter(op: Any, operands: list[Array], block: Block) -> list[Array]:
+def _scatter(op: OpLike, operands: list[Array], block: Block) -> list[Array]:
     updates, indices, out = operands[0], operands[1], operands[2].copy()
     axes = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
     # The indices of one place are the last axis, where there is more than one element to a place's index.
@@ -228,7 +231,7 @@ RULES: dict[str, Rule] = {
 # ------------------------------------------------------------------------------------------------------ linalg
 
 
-def is_structured(op: Any) -> bool:
+def is_structured(op: OpLike) -> bool:
     """Whether `structured` knows what to make of a linalg op."""
     if not op.name.startswith("linalg.") or not len(op.regions) or not len(op.regions[0].blocks):
         return False
@@ -239,7 +242,7 @@ def is_structured(op: Any) -> bool:
     return True
 
 
-def structured(op: Any, operands: list[Array], block: Block, indices: list[Array]) -> list[Array]:
+def structured(op: OpLike, operands: list[Array], block: Block, indices: list[Array]) -> list[Array]:
     """Any structured linalg op by its indexing maps and its body: over all parallel loops at once, along reductions
     step by step, ascending. `indices` is where `linalg.index` of the body finds the loops' counters."""
     maps = indexing_maps(op)
@@ -272,7 +275,7 @@ def structured(op: Any, operands: list[Array], block: Block, indices: list[Array
     return outs
 
 
-def _loop_sizes(maps: Sequence[Any], operands: Sequence[Array], rank: int) -> list[int]:
+def _loop_sizes(maps: Sequence[ir.AffineMap], operands: Sequence[Array], rank: int) -> list[int]:
     sizes = [1] * rank
     known = set[int]()
     for m, x in zip(maps, operands, strict=True):
@@ -285,17 +288,17 @@ def _loop_sizes(maps: Sequence[Any], operands: Sequence[Array], rank: int) -> li
     return sizes
 
 
-def _gather(x: Array, m: Any, grid: list[Array], rank: int) -> Array:
+def _gather(x: Array, m: ir.AffineMap, grid: list[Array], rank: int) -> Array:
     if not m.results:
         return x.reshape([1] * rank)
     return x[tuple(_affine(downcast(e), grid) for e in m.results)]
 
 
-def _is_dim(e: Any) -> bool:
+def _is_dim(e: ir.AffineExpr) -> bool:
     return bool(isinstance(e, ir.AffineDimExpr))
 
 
-def _affine(e: Any, grid: list[Array], dims: int = 0) -> Array:
+def _affine(e: ir.AffineExpr, grid: list[Array], dims: int = 0) -> Array:
     """The value of an affine expression over the loops, broadcastable. `dims`: how many of `grid` are before the
     symbols."""
     if _is_dim(e) or isinstance(e, ir.AffineSymbolExpr):

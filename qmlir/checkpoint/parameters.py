@@ -6,13 +6,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core.spelling import did_you_mean
 from ..errors import CheckpointError, UsageError
 from .safetensors_file import read
+
+if TYPE_CHECKING:
+    from ..dialect.dtypes import Array
 
 # The dtype of bytes whose type the file does not tell.
 RAW = np.dtype("V1")
@@ -24,7 +27,7 @@ class ParameterFiles:
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = dict(files)
 
-    def load(self, scope: str, key: str) -> Any:
+    def load(self, scope: str, key: str) -> Array:
         """The array of a parameter. Raises UsageError, with the near names, when it is not there."""
         if scope not in self._files:
             raise UsageError(
@@ -36,7 +39,7 @@ class ParameterFiles:
         return _iree(path, key)
 
 
-def _safetensors(path: Path, key: str) -> Any:
+def _safetensors(path: Path, key: str) -> Array:
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -50,7 +53,7 @@ def _safetensors(path: Path, key: str) -> Any:
         raise UsageError(f"cannot read {path}: {e}") from None
 
 
-def _iree(path: Path, key: str) -> Any:
+def _iree(path: Path, key: str) -> Array:
     import iree.runtime as rt
 
     index = rt.ParameterIndex()

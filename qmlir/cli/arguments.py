@@ -30,7 +30,9 @@ class Help(argparse.HelpFormatter):
         return f"{', '.join(action.option_strings)} {metavar}"
 
 
-def command(commands: Any, name: str, usage: str, help: str, description: str) -> argparse.ArgumentParser:
+def command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, usage: str, help: str, description: str
+) -> argparse.ArgumentParser:
     """A command's parser. `usage` is what follows the name."""
     p: argparse.ArgumentParser = commands.add_parser(
         name, help=help, description=description, usage=f"qmlir {name} {usage}", formatter_class=Help

@@ -6,12 +6,11 @@ import argparse
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from .arguments import add_emulate, add_limits, add_parameters, add_source, add_target, command, count, shape
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "bench", "[options] IN...", "measure how fast programs are",
                 "Measure programs (.mlir, .vmfb) in alternation: median, 10th and 90th percentile of a call, share of "

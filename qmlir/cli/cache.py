@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from .arguments import command
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "cache", "[options] {path,ls,clear}", "show or clear the compilation cache",
                 "Show where compiled programs are kept, list them with their sizes, or remove them all.")  # fmt: skip

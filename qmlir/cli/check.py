@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 from .arguments import add_compilation, add_emulate, add_limits, add_source, command, compilation, count, shape, wrapped
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "check", "[options] IN", "compare a program with an oracle, a target or a program",
                 "Run IN (.mlir, .onnx, .vmfb) two ways and compare the outputs; where they differ, find the first "

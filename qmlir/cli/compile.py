@@ -14,7 +14,7 @@ from ..errors import TuningWarning, UsageError
 from .arguments import add_compilation, add_limits, add_source, chosen, command, compilation, width, wrapped
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "compile", "[options] IN", "compile a program to one .vmfb",
                 "Compile IN, an .mlir file or one that a front end reads (.onnx), to one .vmfb.")  # fmt: skip

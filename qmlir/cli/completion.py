@@ -11,7 +11,7 @@ from .arguments import command
 SHELLS = ("bash", "zsh", "tcsh")
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "completion", "{bash,zsh,tcsh}", "print a completion script for a shell",
                 "Print a script that completes qmlir's commands, options, targets and files. For bash: qmlir "

@@ -9,7 +9,7 @@ from typing import Any
 from .arguments import command, print_table
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "devices", "[options]", "list the devices that are here",
                 "List the devices of this machine, each with the targets whose programs it runs, and the drivers whose "

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from .arguments import add_compilation, add_limits, add_source, command, compilation, width
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "explain", "[options] IN", "why a target compiles a program the way it does",
                 "For every contraction of IN (.mlir, .vmfb): each strategy of the target, best first, accepted or "

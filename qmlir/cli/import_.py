@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..errors import UsageError
 from .arguments import add_source, command
 from .compile import check_writable
 
+if TYPE_CHECKING:
+    from ..checkpoint.contents import Checkpoint
 
-def add(commands: Any) -> None:
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "import", "[options] IN", "make a program of a checkpoint",
                 "Make a program of IN, a .gguf or .safetensors file or a folder with config.json: a decoder, or with "
@@ -74,7 +77,7 @@ def _files(source: Path) -> set[Path]:
     return {p.resolve() for p in found if source.is_dir() or p == source}
 
 
-def _list(model: Any, as_json: bool) -> int:
+def _list(model: Checkpoint, as_json: bool) -> int:
     rows = [{"name": n, "kind": model.kind(n), "shape": list(model.shape(n))} for n in model]
     if as_json:
         print(json.dumps(rows, indent=2))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 from ..core.spelling import CODE_LEVELS
 from ..errors import UsageError
 from .arguments import add_compilation, add_limits, add_source, command, compilation, width
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "inspect", "[options] IN", "show what is in a program or a .vmfb",
                 "Show what is in IN (.mlir, .vmfb): functions, ops, schemes, bytes, target and what it needs, "

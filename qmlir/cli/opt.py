@@ -12,9 +12,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..errors import Diagnostic, DiagnosticsError, QmlirError, UsageError
+
+if TYPE_CHECKING:
+    from ..core.mlir import ir
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -140,7 +143,7 @@ def _process(text: str, lines_before: int, args: argparse.Namespace) -> str:
             state = State()
             breadcrumb(f"the pipeline {args.pass_pipeline!r}\n{text}")
 
-            def after(name: str, m: Any) -> None:
+            def after(name: str, m: ir.Module) -> None:
                 if args.print_ir_after_all:
                     print(f"// -----// IR after {name} //----- //\n{m}", file=sys.stderr)
 

@@ -10,14 +10,17 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, UsageError
 from .arguments import add_emulate, add_source, command, count, parameter_file
 from .compile import check_writable
 
+if TYPE_CHECKING:
+    from ..dialect.dtypes import Array
 
-def add(commands: Any) -> None:
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "run", "[options] IN", "run a compiled program",
                 "Call a function of IN, a .vmfb that qmlir made.")  # fmt: skip
@@ -104,7 +107,7 @@ def _run(args: argparse.Namespace, expected: str | None, step: Callable[[str], N
     return 0
 
 
-def _save(path: str, array: Any) -> None:
+def _save(path: str, array: Array) -> None:
     """All of the file or nothing."""
     import io
 
@@ -117,9 +120,9 @@ def _save(path: str, array: Any) -> None:
     write_atomically(Path(path), data.getvalue())
 
 
-def arguments_of(paths: list[str], names: list[str]) -> list[Any]:
+def arguments_of(paths: list[str], names: list[str]) -> list[Array]:
     """The arrays of .npy and .npz files, in the order of the arguments."""
-    arrays: list[Any] = []
+    arrays: list[Array] = []
     for path in paths:
         try:
             arrays += _load(path, names)
@@ -131,7 +134,7 @@ def arguments_of(paths: list[str], names: list[str]) -> list[Any]:
     return arrays
 
 
-def _load(path: str, names: list[str]) -> list[Any]:
+def _load(path: str, names: list[str]) -> list[Array]:
     import numpy as np
 
     loaded = np.load(path, allow_pickle=False)

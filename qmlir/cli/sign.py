@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from ..errors import UsageError
 from .arguments import add_source, command
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "sign", "[options] IN", "sign a program, or verify its signature",
                 "Write IN.sig, an Ed25519 signature of the file IN, or with --verify say whether the one that is there "

@@ -10,7 +10,7 @@ from typing import Any
 from .arguments import command, print_table
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "targets", "[options] [{cpu,cuda,rocm,vulkan}]", "list the targets",
                 "List what programs can be compiled for, all or one backend's, and the devices here.")  # fmt: skip

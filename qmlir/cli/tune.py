@@ -11,7 +11,7 @@ from ..errors import UsageError
 from .arguments import add_parameters, add_source, add_target, command, count
 
 
-def add(commands: Any) -> None:
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "tune", "[options] [IN]", "find how a program is fastest",
                 "Compile IN, an .mlir file, in the ways that the target's strategies leave open, measure them, and "

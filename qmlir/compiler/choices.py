@@ -14,6 +14,7 @@ from .explanation import explain_built
 from .tuning_database import Database, key_of
 
 if TYPE_CHECKING:
+    from ..core.mlir import ir
     from .explanation import Explanation
     from .options import Options
 
@@ -100,7 +101,9 @@ def _plan(row: Mapping[str, Any]) -> tuple[str, Any, float | None]:
     return row["chosen"], answer["plan"], answer.get("cost")
 
 
-def best_choice(build: Any, target: Target, options: Options, database: Database) -> Choice | None:
+def best_choice(
+    build: Callable[[ir.Context], ir.Module], target: Target, options: Options, database: Database
+) -> Choice | None:
     """The best known choice for a program, {} when that is the default, None when nothing is known."""
     explanation = explain_built(build, target, replace(options, pipeline=None, dump_stages=None))
     return database.best(key_of(target, explanation.contractions))

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.cache import Cache, key_of
 from ..core.isolation import Limits, in_fork
@@ -22,6 +22,9 @@ from .rebuilding import rebuild
 from .run import run_compiler
 from .sources import Program, program_of
 from .tuning_database import Database
+
+if TYPE_CHECKING:
+    from ..core.mlir import ir
 
 
 def compile(
@@ -100,7 +103,9 @@ def compile(
     return compile_built(program, resolved, options, key)
 
 
-def compile_built(build: Callable[[Any], Any], target: Target, options: Options, key: str | None) -> Artifact:
+def compile_built(
+    build: Callable[[ir.Context], ir.Module], target: Target, options: Options, key: str | None
+) -> Artifact:
     """Compile what `build(context)` makes. `key` is its cache key, None to leave the cache alone."""
 
     def made() -> bytes:

@@ -25,6 +25,7 @@ from .run import run_compiler
 from .sources import builder
 
 if TYPE_CHECKING:
+    from ..core.mlir import ir
     from ..targets import Target
 _WORDS = ("chosen", "accepted", "declined")
 
@@ -126,13 +127,13 @@ def explain(source: Any, *, target: str = "cpu", **options: Any) -> Explanation:
     return explain_built(builder(source), resolve(target), Options(**options))
 
 
-def explain_built(build: Callable[[Any], Any], target: Target, options: Options) -> Explanation:
+def explain_built(build: Callable[[ir.Context], ir.Module], target: Target, options: Options) -> Explanation:
     """`explain` of what `build(context)` makes."""
     if options.pipeline is not None or options.start == "configured":
         raise UsageError("a pipeline of one's own or a configured program has no strategies to choose")
     state, ops = State(), dict[str, str]()
 
-    def located(ctx: Any) -> Any:
+    def located(ctx: ir.Context) -> ir.Module:
         module = build(ctx)
         ops.update(op_names(module))
         return module
@@ -158,6 +159,6 @@ def of_manifest(manifest: Manifest) -> Explanation:
     return Explanation(manifest.target, tuple(manifest.strategies), tuple(manifest.notes))
 
 
-def op_names(module: Any) -> dict[str, str]:
+def op_names(module: ir.Module) -> dict[str, str]:
     """The dialect's ops by the place they stand at."""
     return {location_text(op.location): op.name for op in collect(module, *OPS)}

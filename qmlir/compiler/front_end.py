@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ..errors import Diagnostic
+
+if TYPE_CHECKING:
+    from ..core.mlir import ir
 
 
 @dataclass
@@ -75,7 +78,7 @@ class FrontEnd(Protocol):
         """Whether `obj` (what the user gave `qmlir.compile`: a path or an object) is this front end's."""
         ...
 
-    def import_(self, obj: Any, *, context: Any, options: ImportOptions) -> Any:
+    def import_(self, obj: Any, *, context: ir.Context, options: ImportOptions) -> ir.Module:
         """An `ir.Module` in `context` (which is entered), with at least one public function on ranked tensors of
         builtin types.
 

@@ -6,7 +6,7 @@ import base64
 import functools
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
 from ..core.cache import Cache, key_of
 from ..core.mlir import ir
@@ -15,10 +15,10 @@ from ..targets.cpu.threads.board import HELPER, SETTER
 from ..targets.cpu.threads.worker import module
 
 # Compiles what a function builds in a context for a target: `run` hands itself in, which this module is a part of.
-Compile = Callable[[Callable[[Any], Any], Target], bytes]
+Compile: TypeAlias = "Callable[[Callable[[ir.Context], ir.Module], Target], bytes]"
 
 
-def attach_helper(program: Any, compile_for: Compile, *, cached: bool) -> None:
+def attach_helper(program: ir.Module, compile_for: Compile, *, cached: bool) -> None:
     """Store the helper's program in one whose kernels share their work (`targets/cpu/threads`).
 
     Args:

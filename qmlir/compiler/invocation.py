@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import settings
 from ..core.mlir import api
@@ -14,10 +14,15 @@ from ..kernels.hidden import hide, put_back
 from ..passes.base import State
 from ..passes.registry import parse_pass
 
+if TYPE_CHECKING:
+    from ..core.mlir import ir
+
 _DIAGNOSTIC = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 
-def invoke(compiler: Any, module: Any, source_passes: Sequence[str] = (), code_passes: Sequence[str] = ()) -> bytes:
+def invoke(
+    compiler: Any, module: ir.Module, source_passes: Sequence[str] = (), code_passes: Sequence[str] = ()
+) -> bytes:
     """IREE's own pipeline; its diagnostics become a CompileError. `source_passes` run where the module's executables
     hold what they compute, `code_passes` where they hold the target's own operations, before they are serialised."""
     found: list[str] = []
@@ -55,7 +60,7 @@ def invoke(compiler: Any, module: Any, source_passes: Sequence[str] = (), code_p
         invocation.close()
 
 
-def _execute(invocation: Any, module: Any, source_passes: Sequence[str], code_passes: Sequence[str]) -> bool:
+def _execute(invocation: Any, module: ir.Module, source_passes: Sequence[str], code_passes: Sequence[str]) -> bool:
     """Run IREE's pipeline, in parts where something of ours is done between its phases."""
 
     def run_passes(texts: Sequence[str]) -> None:

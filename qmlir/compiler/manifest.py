@@ -47,7 +47,7 @@ def work_of(strategies: list[dict[str, Any]]) -> int | None:
     return total
 
 
-def describe(module: Any, target: Target, options: Options) -> Manifest:
+def describe(module: ir.Module, target: Target, options: Options) -> Manifest:
     """The manifest but for what the passes find out."""
     functions = function_signatures(module)
     if not functions:
@@ -77,7 +77,7 @@ def describe(module: Any, target: Target, options: Options) -> Manifest:
     )
 
 
-def packer_text(module: Any, compiler: Any, target: Target, options: Options) -> str | None:
+def packer_text(module: ir.Module, compiler: Any, target: Target, options: Options) -> str | None:
     """The program that packs the weights of `module`, taken out of it, as the manifest holds it."""
     packer = taken_out(module, SCOPE)
     if packer is None:
@@ -86,7 +86,7 @@ def packer_text(module: Any, compiler: Any, target: Target, options: Options) ->
     return to_text(invoke(compiler, packer))
 
 
-def attach_manifest(module: Any, manifest: Manifest) -> None:
+def attach_manifest(module: ir.Module, manifest: Manifest) -> None:
     """Store the manifest as a reflection attribute of the first public function."""
     f = public_functions(module)[0]
     f.attributes["iree.reflection"] = ir.DictAttr.get(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 from ..core.mlir import ir
 from ..core.spelling import location_text
@@ -12,12 +11,12 @@ from ..dialect.saved import may_be_old, upgrade
 from ..errors import Diagnostic, ParseError, caller
 
 
-def show(module: Any) -> str:
+def show(module: ir.Module) -> str:
     """A module as text with locations; large constants elided only where the text is for reading."""
     return str(module.operation.get_asm(enable_debug_info=True))
 
 
-def parse(text: str, name: str) -> Any:
+def parse(text: str, name: str) -> ir.Module:
     """Parse in the current context. Raises ParseError with `name`:line:col."""
     if "\0" in text:
         raise ParseError([Diagnostic("the file is no MLIR text: it holds NUL characters", f"{name}:1:1")])
@@ -33,7 +32,7 @@ def parse(text: str, name: str) -> Any:
     return located
 
 
-def _parse_named(text: str, name: str) -> Any:
+def _parse_named(text: str, name: str) -> ir.Module:
     """Parse so that locations carry the file's name."""
     path = Path(name)
     if path.is_file() and path.read_text() == text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import FrontEndError
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 GROUP = "qmlir.raising"
 
 Pattern = Callable[["Raising"], "Tensor | Sequence[Tensor]"]
+# A pattern of one front end may take that front end's own subclass of Raising.
+P = TypeVar("P", bound=Callable[[Any], "Tensor | Sequence[Tensor]"])
 
 _PATTERNS: dict[str, Pattern] = {}
 
@@ -24,10 +26,10 @@ def register_raising(op_name: str, pattern: Pattern) -> None:
     _PATTERNS[op_name] = pattern
 
 
-def raises(*op_names: str) -> Callable[[Pattern], Pattern]:
+def raises(*op_names: str) -> Callable[[P], P]:
     """Decorator: register a function for framework ops of these names."""
 
-    def decorate(pattern: Pattern) -> Pattern:
+    def decorate(pattern: P) -> P:
         for name in op_names:
             register_raising(name, pattern)
         return pattern

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.spelling import CODE_LEVELS, LEVELS
 from ..errors import ArtifactError, UsageError
@@ -26,6 +26,9 @@ from .options import KEEP_PARAMETERS, Options
 from .parsing import show
 from .run import run_compiler
 from .sources import program_of
+
+if TYPE_CHECKING:
+    from ..core.mlir import ir
 
 
 def rebuilder(artifact: Artifact, read_outside: bool = False) -> Callable[[str, str | None], str]:
@@ -122,7 +125,7 @@ def _is_file(file: Path) -> bool:
 
 
 def rebuild(
-    build: Callable[[Any], Any], target: Target, options: Options, level: str, dispatch: str | None = None
+    build: Callable[[ir.Context], ir.Module], target: Target, options: Options, level: str, dispatch: str | None = None
 ) -> str:
     """The text of a program at `level`, or its device code; of one dispatch when it is named."""
     if level in LEVELS:

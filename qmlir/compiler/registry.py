@@ -145,11 +145,11 @@ class ImportedSource:
         """The file that the source is."""
         return os.fspath(self._source) if isinstance(self._source, (str, os.PathLike)) else None
 
-    def __call__(self, context: Any) -> Any:
+    def __call__(self, context: ir.Context) -> ir.Module:
         """The module, imported anew into `context`; `report` tells of this import."""
         self.report = ImportReport()
         options = ImportOptions(self.name, self.settings, self.report)
-        module = self._front_end.import_(self._source, context, options)
+        module: ir.Module = self._front_end.import_(self._source, context, options)
         return module
 
     def key(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from ..core.files import write_atomically
 from ..core.mlir import ir, load_dialects, session
@@ -27,11 +27,11 @@ from .parsing import show
 from .registry import ImportedSource
 from .stages import STAGES, default_pipeline, stage_pipeline
 
-AfterStage = Callable[[str, Any], None]
+AfterStage: TypeAlias = "Callable[[str, ir.Module], None]"
 
 
 def run_compiler(
-    build: Callable[[Any], Any],
+    build: Callable[[ir.Context], ir.Module],
     target: Target,
     options: Options,
     *,
@@ -53,7 +53,7 @@ def run_compiler(
         _make_folder(dump)
         code = code or dump / "executable"
 
-    def done(level: str, module: Any) -> None:
+    def done(level: str, module: ir.Module) -> None:
         if after is not None:
             after(level, module)
         if dump is not None:
@@ -120,7 +120,7 @@ def run_compiler(
         return invoke(compiler, module, target.source_passes, target.code_passes)
 
 
-def _compile_helper(build: Callable[[Any], Any], target: Target) -> bytes:
+def _compile_helper(build: Callable[[ir.Context], ir.Module], target: Target) -> bytes:
     return run_compiler(build, target, Options())
 
 

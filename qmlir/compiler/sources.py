@@ -6,11 +6,14 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Diagnostic, ParseError, UsageError
 from .parsing import parse, show
 from .registry import ImportedSource, find, front_ends
+
+if TYPE_CHECKING:
+    from ..core.mlir import ir
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,7 @@ class MlirSource:
     text: str
     name: str
 
-    def __call__(self, ctx: Any) -> Any:
+    def __call__(self, ctx: ir.Context) -> ir.Module:
         return parse(self.text, self.name)
 
     @property
@@ -51,7 +54,7 @@ def program_of(source: Any, settings: Mapping[str, Any], start: str = "import") 
     return ImportedSource(found, source, settings)
 
 
-def builder(source: Any, import_options: Mapping[str, Any] | None = None) -> Callable[[Any], Any]:
+def builder(source: Any, import_options: Mapping[str, Any] | None = None) -> Callable[[ir.Context], ir.Module]:
     """What makes the module of a source in a context: for tools that look at programs without compiling them."""
     return program_of(source, import_options or {})
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .iree import compiler_version
 
@@ -36,25 +36,50 @@ class _Module(ModuleType):
 
 
 api: Any = _Module("iree.compiler.api")
-arith: Any = _Module("iree.compiler.dialects.arith")
-flow: Any = _Module("iree.compiler.dialects.flow")
-func: Any = _Module("iree.compiler.dialects.func")
-gpu: Any = _Module("iree.compiler.dialects.gpu")
-hal: Any = _Module("iree.compiler.dialects.hal")
-ir: Any = _Module("iree.compiler.ir")
-linalg: Any = _Module("iree.compiler.dialects.linalg")
-llvm: Any = _Module("iree.compiler.dialects.llvm")
-math: Any = _Module("iree.compiler.dialects.math")
-memref: Any = _Module("iree.compiler.dialects.memref")
-passmanager: Any = _Module("iree.compiler.passmanager")
 rewrite: Any = _Module("iree.compiler.rewrite")
-scf: Any = _Module("iree.compiler.dialects.scf")
-stream: Any = _Module("iree.compiler.dialects.stream")
-tensor: Any = _Module("iree.compiler.dialects.tensor")
-util: Any = _Module("iree.compiler.dialects.util")
-vector: Any = _Module("iree.compiler.dialects.vector")
+
+# The border of types: what mypy knows of the bindings is in typings/iree/compiler.
+if TYPE_CHECKING:
+    from iree.compiler import ir, passmanager
+    from iree.compiler.dialects import (
+        arith,
+        flow,
+        func,
+        gpu,
+        hal,
+        linalg,
+        llvm,
+        math,
+        memref,
+        scf,
+        stream,
+        tensor,
+        util,
+        vector,
+    )
+else:
+    arith = _Module("iree.compiler.dialects.arith")
+    flow = _Module("iree.compiler.dialects.flow")
+    func = _Module("iree.compiler.dialects.func")
+    gpu = _Module("iree.compiler.dialects.gpu")
+    hal = _Module("iree.compiler.dialects.hal")
+    ir = _Module("iree.compiler.ir")
+    linalg = _Module("iree.compiler.dialects.linalg")
+    llvm = _Module("iree.compiler.dialects.llvm")
+    math = _Module("iree.compiler.dialects.math")
+    memref = _Module("iree.compiler.dialects.memref")
+    passmanager = _Module("iree.compiler.passmanager")
+    scf = _Module("iree.compiler.dialects.scf")
+    stream = _Module("iree.compiler.dialects.stream")
+    tensor = _Module("iree.compiler.dialects.tensor")
+    util = _Module("iree.compiler.dialects.util")
+    vector = _Module("iree.compiler.dialects.vector")
+
+# An op by itself, or by the class of its dialect.
+OpLike: TypeAlias = "ir.Operation | ir.OpView"
 
 __all__ = [
+    "OpLike",
     "api",
     "arith",
     "context",
@@ -100,7 +125,7 @@ def _stub_dialects() -> None:
             sys.modules[name] = ModuleType(name)
 
 
-def load_dialects(ctx: Any) -> None:
+def load_dialects(ctx: ir.Context) -> None:
     """Make `ctx` ready for our passes: load what they build, allow our Python-defined ops."""
     ctx.allow_unregistered_dialects = True
     for name in _DIALECTS:
@@ -108,7 +133,7 @@ def load_dialects(ctx: Any) -> None:
 
 
 @contextmanager
-def context() -> Iterator[Any]:
+def context() -> Iterator[ir.Context]:
     """A fresh context, entered, with an unknown default location. Contexts are never kept in globals:
     the runtime prints leak reports at exit otherwise."""
     ctx = ir.Context()
@@ -156,7 +181,7 @@ class _Attribute(ctypes.Structure):
     _fields_ = (("pointer", ctypes.c_void_p),)
 
 
-def raw_data(attribute: Any) -> bytes:
+def raw_data(attribute: ir.DenseElementsAttr) -> bytes:
     """The elements of a dense attribute as they are stored, one when it is a splat. The bindings' buffer protocol
     knows neither bf16 nor the floats of a byte, and iterating over the latter raises."""
     capsule = ctypes.pythonapi.PyCapsule_GetPointer

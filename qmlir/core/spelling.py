@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .mlir import ir
 
 # Text forms of a program on its way down, in order; see docs/pipeline.md.
 LEVELS = ("import", "qmlir", "linalg", "configured")
@@ -12,7 +15,7 @@ LEVELS = ("import", "qmlir", "linalg", "configured")
 CODE_LEVELS = (*LEVELS, "dispatch", "asm", "ptx", "isa", "spirv")
 
 
-def location_text(location: Any) -> str:
+def location_text(location: ir.Location) -> str:
     """`file:line:col` of an MLIR location, or "" when it is unknown."""
     try:
         if location.filename:

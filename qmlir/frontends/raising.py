@@ -53,12 +53,12 @@ class Tensor:
     Sub-byte codes are one a byte: a tensor of dtype `u4` is stored as `i8`.
     """
 
-    def __init__(self, spec: TensorSpec, value: Any = None, array: Array | None = None) -> None:
+    def __init__(self, spec: TensorSpec, value: ir.Value | None = None, array: Array | None = None) -> None:
         self.spec, self.array = spec, array
         self._value = value
 
     @classmethod
-    def constant(cls, array: Any, dtype: str | None = None) -> Tensor:
+    def constant(cls, array: Array | np.generic, dtype: str | None = None) -> Tensor:
         """A constant. `dtype` where numpy's does not tell (codes of less than a byte).
 
         Raises UsageError for a numpy dtype that has no meaning here."""
@@ -78,7 +78,7 @@ class Tensor:
         return self.spec.dtype
 
     @property
-    def value(self) -> Any:
+    def value(self) -> ir.Value:
         """The `ir.Value`; for an array, an `arith.constant` at the current insertion point."""
         if self._value is not None:
             return self._value
@@ -143,7 +143,7 @@ class Raising(ABC):
         return build(op, self.location, **arguments)
 
 
-def build(op: str, location: Any = None, **arguments: Any) -> Any:
+def build(op: str, location: ir.Location | None = None, **arguments: Any) -> Any:
     """`Raising.build` at the current insertion point."""
     operation: ops.Operation = ops.BY_NAME[op]
     try:
@@ -167,7 +167,7 @@ def build(op: str, location: Any = None, **arguments: Any) -> Any:
     return results[0] if len(results) == 1 else results
 
 
-def _tensor(name: str, value: Any) -> Tensor:
+def _tensor(name: str, value: Tensor | Array | np.generic | float) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if isinstance(value, (int, float)):

@@ -38,7 +38,7 @@ def elementwise(body: Scalars, tensors: Sequence[Tensor], dtype: str) -> Tensor:
     """`body` on the scalars of `tensors`, broadcast; it returns a scalar of the type that stores `dtype`."""
     shape = broadcast([t.shape for t in tensors])
     values = [t.value for t in tensors]
-    sizes: list[Any] = []
+    sizes: list[ir.Value | int] = []
     for axis, size in enumerate(shape):
         if size is not None:
             sizes.append(size)
@@ -54,7 +54,7 @@ def elementwise(body: Scalars, tensors: Sequence[Tensor], dtype: str) -> Tensor:
     return Tensor(TensorSpec(shape, dtype), made)
 
 
-def number(x: Any, dtype: str) -> Any:
+def number(x: ir.Value, dtype: str) -> ir.Value:
     """A stored scalar of `dtype` as the f32 number it stands for (a code's number, without scale)."""
     d = DTYPES[dtype]
     if dtype == "e8m0":
@@ -66,7 +66,8 @@ def number(x: Any, dtype: str) -> Any:
         nan = build.scalar(0x7FC00000, i32())
         return arith.bitcast(f32(), arith.select(_eq(code, 255), nan, bits))
     if dtype == "e2m1":
-        return _e2m1(x)
+        made: ir.Value = _e2m1(x)
+        return made
     return to_f32(x, unsigned=d.is_int and not d.signed)
 
 
@@ -84,11 +85,11 @@ def _e2m1(x: Any) -> Any:
     return arith.select(negative, arith.negf(size), size)
 
 
-def _eq(a: Any, b: int) -> Any:
+def _eq(a: ir.Value, b: int) -> ir.Value:
     return arith.cmpi(arith.CmpIPredicate.eq, a, build.scalar(b, a.type))
 
 
-def integer(x: Any, dtype: str) -> Any:
+def integer(x: ir.Value, dtype: str) -> ir.Value:
     """A stored integer scalar as i32."""
     return to_i32(x, unsigned=not DTYPES[dtype].signed)
 
@@ -116,12 +117,12 @@ def store_integer(x: Any, d: DType) -> Any:
     return x if kind == i32() else arith.extsi(kind, x) if kind.width > 32 else arith.trunci(kind, x)
 
 
-def quantised(x: Any, zero: Any | None, d: DType) -> Any:
+def quantised(x: ir.Value, zero: ir.Value | None, d: DType) -> ir.Value:
     """`clamp(round(x) + zero)` of an f32 scalar that was divided by its scale."""
     return requantize(x, None, zero, "half_even", d.lo, d.hi, build.element(d.name))
 
 
-def small_float_code(x: Any, dtype: str, saturate: bool) -> Any:
+def small_float_code(x: ir.Value, dtype: str, saturate: bool) -> ir.Value:
     """f32 `x` as the code (i32) of a small float, half to even. Out of range: the largest number, or, when not
     `saturate`, infinity or NaN, whichever the type has. By integer arithmetic, the same on every target.
 
@@ -130,7 +131,7 @@ def small_float_code(x: Any, dtype: str, saturate: bool) -> Any:
     mantissa, least = _FORMATS[dtype]
     top = _LARGEST[dtype]
 
-    def c(value: int) -> Any:
+    def c(value: int) -> ir.Value:
         return build.scalar(value, i32())
 
     bits = arith.bitcast(i32(), x)

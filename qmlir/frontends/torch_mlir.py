@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ..core.mlir import ir, passmanager
 from ..core.spelling import location_text
@@ -29,7 +28,7 @@ _TO_LINALG = (
 
 
 def to_linalg(
-    module: Any, head: tuple[str, ...], name: str, blame: Callable[[list[Diagnostic]], Diagnostic | None]
+    module: ir.Module, head: tuple[str, ...], name: str, blame: Callable[[list[Diagnostic]], Diagnostic | None]
 ) -> None:
     """Lower every torch op of `module`, after the passes `head` of one front end.
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import arith, ir, tensor
 from ..ir.affine import downcast, indexing_maps, loops_of
 from ..ir.walk import collect
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
-def cut_unread(module: Any) -> None:
+
+def cut_unread(module: ir.Module) -> None:
     """Where a window moves by one step only, the input becomes what that window reads.
 
     IREE (3.13) folds a loop of extent 1 away and takes the input to be as long as the window. One that is longer,
@@ -23,7 +26,7 @@ def cut_unread(module: Any) -> None:
         _cut(op)
 
 
-def _cut(op: Any) -> None:
+def _cut(op: OpLike) -> None:
     maps = indexing_maps(op)
     extents: dict[int, int | None] = {}
     for m, value in zip(maps, op.operands, strict=True):
@@ -52,12 +55,12 @@ def _cut(op: Any) -> None:
         )
 
 
-def _sizes(value: Any) -> list[int | None]:
+def _sizes(value: ir.Value) -> list[int | None]:
     t = ir.RankedTensorType(value.type)
     return [None if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
 
 
-def _last(e: Any, extents: dict[int, int | None]) -> int | None:
+def _last(e: ir.AffineExpr, extents: dict[int, int | None]) -> int | None:
     """The largest value of a sum of loops times positive strides, None where an extent is dynamic."""
     if isinstance(e, ir.AffineDimExpr):
         size = extents[e.position]

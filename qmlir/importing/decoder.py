@@ -7,8 +7,6 @@ globals of the program, as is the number of tokens that they hold.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..checkpoint.contents import Checkpoint
 from ..core.mlir import arith, context, func, ir, tensor
 from ..errors import UsageError
@@ -66,7 +64,7 @@ class _Builder:
 
     # ---- state
 
-    def _cache_type(self) -> Any:
+    def _cache_type(self) -> ir.Type:
         return ir.RankedTensorType.get([self.length, self.config.kv_heads, self.config.head_size], ir.F32Type.get())
 
     def state(self) -> None:
@@ -81,7 +79,9 @@ class _Builder:
                 number = ir.FloatAttr.get(t.element_type, float(2 * layer + i))
                 declare(f"{kind}_cache_{layer}", t, ir.DenseElementsAttr.get_splat(t, number), mutable=True)
 
-    def _cached(self, symbol: str, new: Any, position: Any, taken: Size, end: Any, fresh: bool) -> Any:
+    def _cached(
+        self, symbol: str, new: ir.Value, position: ir.Value, taken: Size, end: ir.Value, fresh: bool
+    ) -> ir.Value:
         """Put `new [T, G, D]` at `position` and return all up to `end`."""
         old = load_global(symbol, self._cache_type())
         sizes = [taken, *self._head_sizes()]
@@ -91,7 +91,7 @@ class _Builder:
             [dynamic, 0, 0], fixed, [1, 1, 1],
         ).result  # fmt: skip
         store_global(symbol, written)
-        kept = [end, *self._head_sizes()]
+        kept: list[ir.Value | int] = [end, *self._head_sizes()]
         return tensor.ExtractSliceOp(
             tensor_type(kept, ir.F32Type.get()), written, [], [end], [], [0, 0, 0], static(kept), [1, 1, 1]
         ).result
@@ -114,7 +114,7 @@ class _Builder:
             position = index(0) if fresh else arith.index_cast(ir.IndexType.get(), load_global(_POSITION, i64))
             func.ReturnOp([self._forward(f.arguments[0], said, position, fresh)])
 
-    def _forward(self, tokens: Any, said: str, position: Any, fresh: bool) -> Any:
+    def _forward(self, tokens: ir.Value, said: str, position: ir.Value, fresh: bool) -> ir.Value:
         c, p = self.config, self.parameters
         taken = dims(tokens)[0]
         end = arith.addi(position, as_index(taken))
@@ -143,7 +143,7 @@ class _Builder:
         logits = product(self._norm(last, NORM), name, weight, p, quantize=self._quantize)
         return collapse(logits, [[0, 1]])
 
-    def _check(self, tokens: Any, said: str, taken: Size, end: Any) -> None:
+    def _check(self, tokens: ir.Value, said: str, taken: Size, end: ir.Value) -> None:
         """What a caller may have wrong, before the state changes."""
         if not isinstance(taken, int):
             some = arith.cmpi(arith.CmpIPredicate.sgt, taken, index(0))
@@ -157,7 +157,7 @@ class _Builder:
 
     # ---- pieces
 
-    def _at(self, table: Any, start: Any, size: Size) -> Any:
+    def _at(self, table: ir.Value, start: ir.Value, size: Size) -> ir.Value:
         """Rows `start .. start + size` of a matrix."""
         sizes = [size, table.type.get_dim_size(1)]
         dynamic = ir.ShapedType.get_dynamic_size()
@@ -166,24 +166,26 @@ class _Builder:
             [dynamic, 0], static(sizes), [1, 1],
         ).result  # fmt: skip
 
-    def _norm(self, x: Any, part: str, layer: int = 0) -> Any:
+    def _norm(self, x: ir.Value, part: str, layer: int = 0) -> ir.Value:
         name, weight = self.tensors.norm(part, layer)
         return rms_norm(x, self.parameters.load(name, weight)[0], self.config.epsilon)
 
-    def _linear(self, x: Any, part: str, layer: int, *, residual: Any = None, activation: str = "none") -> Any:
+    def _linear(
+        self, x: ir.Value, part: str, layer: int, *, residual: ir.Value | None = None, activation: str = "none"
+    ) -> ir.Value:
         name, weight = self.tensors.matrix(part, layer)
         bias = self.tensors.bias(part, layer)
         return product(x, name, weight, self.parameters, bias=bias, residual=residual, activation=activation,
                        quantize=self._quantize)  # fmt: skip
 
-    def _gated(self, x: Any, layer: int) -> Any:
+    def _gated(self, x: ir.Value, layer: int) -> ir.Value:
         """`silu(gate) * up`; one product where both weights are of one kind."""
         both = self.tensors.gate_up(layer)
         if both is not None:
             return product(x, *both, self.parameters, activation="swiglu", quantize=self._quantize)
         return multiply(self._linear(x, "gate", layer, activation="silu"), self._linear(x, "up", layer))
 
-    def _heads(self, x: Any) -> Any:
+    def _heads(self, x: ir.Value) -> ir.Value:
         """`[T, H * D]` -> `[T, H, D]`."""
         heads = x.type.get_dim_size(1) // self.config.head_size
         return expand(x, [[dims(x)[0]], [heads, self.config.head_size]])

@@ -28,18 +28,18 @@ from .config import DecoderConfig
 _SLE = arith.CmpIPredicate.sle
 
 
-def f32() -> Any:
+def f32() -> ir.Type:
     return ir.F32Type.get()
 
 
-def rms_norm(x: Any, weight: Any, epsilon: float) -> Any:
+def rms_norm(x: ir.Value, weight: ir.Value, epsilon: float) -> ir.Value:
     """`x / sqrt(mean(x^2) + epsilon) * weight`: x `[T, E]`, weight `[E]` (Zhang and Sennrich 2019)."""
     sizes = dims(x)
     squares = generic([Arg(x, (0, 1))], filled(sizes[:1], scalar(0.0, f32())), [0], 2,
                       lambda a, acc: arith.addf(acc, arith.mulf(a, a)))  # fmt: skip
     inner = x.type.get_dim_size(1)
 
-    def body(a: Any, total: Any, w: Any) -> Any:
+    def body(a: ir.Value, total: ir.Value, w: ir.Value) -> ir.Value:
         mean = arith.divf(total, scalar(float(inner), f32()))
         root = mlir_math.sqrt(arith.addf(mean, scalar(epsilon, f32())))
         return arith.mulf(arith.divf(a, root), w)
@@ -47,13 +47,13 @@ def rms_norm(x: Any, weight: Any, epsilon: float) -> Any:
     return elementwise([Arg(x, (0, 1)), Arg(squares, (0,)), Arg(weight, (1,))], sizes, f32(), body)
 
 
-def rotate(x: Any, cos: Any, sin: Any, config: DecoderConfig) -> Any:
+def rotate(x: ir.Value, cos: ir.Value, sin: ir.Value, config: DecoderConfig) -> ir.Value:
     """RoPE (Su et al. 2021): x `[T, H, D]`; cos and signed sin `[T, D]`, of the tokens' positions."""
     tokens, heads, size = dims(x)
     half = config.rotary // 2
     if config.rotary == size:
         # Both halves are operands: IREE loads what a body reads by index number by number.
-        def whole(low: Any, high: Any, c: Any, s: Any) -> Any:
+        def whole(low: ir.Value, high: ir.Value, c: ir.Value, s: ir.Value) -> ir.Value:
             first = arith.cmpi(arith.CmpIPredicate.eq, loop_index(2), index(0))
             own, partner = arith.select(first, low, high), arith.select(first, high, low)
             return arith.addf(arith.mulf(own, c), arith.mulf(partner, s))
@@ -63,7 +63,7 @@ def rotate(x: Any, cos: Any, sin: Any, config: DecoderConfig) -> Any:
         turned = elementwise([*halves, *angles], [tokens, heads, 2, half], f32(), whole)
         return collapse(turned, [[0], [1], [2, 3]])
 
-    def body(a: Any, c: Any, s: Any) -> Any:
+    def body(a: Any, c: Any, s: ir.Value) -> Any:
         d = loop_i32(2)
         below = arith.cmpi(arith.CmpIPredicate.slt, d, scalar(half, d.type))
         partner = arith.select(below, arith.addi(d, scalar(half, d.type)), arith.subi(d, scalar(half, d.type)))
@@ -73,7 +73,7 @@ def rotate(x: Any, cos: Any, sin: Any, config: DecoderConfig) -> Any:
     return elementwise([Arg(x, (0, 1, 2)), Arg(cos, (0, 2)), Arg(sin, (0, 2))], [tokens, heads, size], f32(), body)
 
 
-def _half(x: Any, start: int, size: int) -> Any:
+def _half(x: ir.Value, start: int, size: int) -> ir.Value:
     """Some numbers of each head: x `[T, H, D]`."""
     sizes = [*dims(x)[:2], size]
     dynamic = [s for s in sizes if not isinstance(s, int)]
@@ -82,7 +82,7 @@ def _half(x: Any, start: int, size: int) -> Any:
     ).result  # fmt: skip
 
 
-def attention(q: Any, k: Any, v: Any, position: Any) -> Any:
+def attention(q: ir.Value, k: ir.Value, v: ir.Value, position: ir.Value) -> ir.Value:
     """Causal attention of grouped queries: q `[T, G, R, D]` (R query heads share key head g), k and v `[S, G, D]`;
     token t is at `position + t` (index) and sees what is at or before it. Result `[T, G, R, D]`."""
     t, g, r, d = dims(q)
@@ -94,7 +94,7 @@ def attention(q: Any, k: Any, v: Any, position: Any) -> Any:
         result = build(Tensor(heads, (0, 1, 2)), Tensor(k, (3, 0, 2)), Tensor(v, (3, 0, 4)), scale, None, out)
         return expand(result, [[1, g], [r], [d]])
 
-    def hidden() -> Any:
+    def hidden() -> ir.Value:
         seen = arith.cmpi(_SLE, loop_index(1), arith.addi(position, loop_index(0)))
         return arith.select(seen, scalar(0.0, f32()), scalar(-math.inf, f32()))
 
@@ -103,7 +103,7 @@ def attention(q: Any, k: Any, v: Any, position: Any) -> Any:
     return build(Tensor(q, (0, 1, 2, 3)), Tensor(k, (4, 1, 3)), Tensor(v, (4, 1, 5)), scale, mask, out)
 
 
-def multiply(a: Any, b: Any) -> Any:
+def multiply(a: ir.Value, b: ir.Value) -> ir.Value:
     """Elementwise."""
     sizes = dims(a)
     return elementwise([Arg.aligned(a, sizes), Arg.aligned(b, sizes)], sizes, f32(), arith.mulf)

@@ -72,12 +72,12 @@ def write_safetensors(path: Path, tensors: Mapping[str, Array]) -> None:
 class Parameters:
     """Declares globals in the module of the current insertion point, one a parameter, and loads them."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: ir.Module) -> None:
         self._module = module
         self._symbols: dict[str, str] = {}
         self.arrays: dict[str, Array] = {}
 
-    def load(self, key: str, array: Array) -> tuple[Any, TensorSpec]:
+    def load(self, key: str, array: Array) -> tuple[ir.Value, TensorSpec]:
         """The parameter's value at the current insertion point, and its spec."""
         spec = TensorSpec(array.shape, from_numpy(array.dtype))
         t = ir.RankedTensorType.get(array.shape, ir.Type.parse(DTYPES[spec.dtype].mlir))

@@ -23,16 +23,16 @@ Quantize = Literal["token"] | bool
 TOKEN = Activations("i8", "token", dynamic=True)
 
 
-def spec_of(value: Any, dtype: str) -> TensorSpec:
+def spec_of(value: ir.Value, dtype: str) -> TensorSpec:
     """The spec of a tensor value."""
     t = value.type
     return TensorSpec(tuple(None if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)), dtype)
 
 
 def product(
-    x: Any, name: str, weight: Weight, parameters: Parameters, *, bias: Array | None = None, residual: Any = None,
-    activation: str = "none", quantize: Quantize = False,
-) -> Any:  # fmt: skip
+    x: ir.Value, name: str, weight: Weight, parameters: Parameters, *, bias: Array | None = None,
+    residual: ir.Value | None = None, activation: str = "none", quantize: Quantize = False,
+) -> ir.Value:  # fmt: skip
     """`activation(x @ weight^T + bias + residual)`, x f32 `[M, K]`.
 
     Args:
@@ -40,7 +40,7 @@ def product(
         quantize: the input is quantised, where the weight is: as the checkpoint says (`QuantizedWeight.activations`),
             or to int8 by token.
     """
-    values: dict[str, Any] = {"lhs": x}
+    values: dict[str, ir.Value] = {"lhs": x}
     specs = {"lhs": spec_of(x, "f32")}
     attributes: dict[str, Any] = {"activation": activation, "out_dtype": "f32"}
     if isinstance(weight, QuantizedWeight):
@@ -78,7 +78,7 @@ def _key(name: str, operand: str) -> str:
     return name if operand == "rhs" else f"{name}.{operand.removeprefix('rhs_')}"
 
 
-def _reordered(x: Any, order: Array, name: str, parameters: Parameters) -> Any:
+def _reordered(x: ir.Value, order: Array, name: str, parameters: Parameters) -> ir.Value:
     """The inputs in the weight's order: column j is input `order[j]`."""
     where, _ = parameters.load(f"{name}.order", order.astype(np.int32))
     sizes = dims(x)
@@ -87,7 +87,7 @@ def _reordered(x: Any, order: Array, name: str, parameters: Parameters) -> Any:
 
 
 def _quantize(
-    values: dict[str, Any], specs: dict[str, TensorSpec], attributes: dict[str, Any], said: Activations, name: str
+    values: dict[str, ir.Value], specs: dict[str, TensorSpec], attributes: dict[str, Any], said: Activations, name: str
 ) -> None:
     """The input as codes, by the checkpoint's scheme."""
     x, spec = values["lhs"], specs["lhs"]
@@ -121,7 +121,7 @@ def _quantize(
     attributes["lhs_dtype"] = said.dtype
 
 
-def rows(ids: Any, name: str, weight: Weight, parameters: Parameters) -> Any:
+def rows(ids: ir.Value, name: str, weight: Weight, parameters: Parameters) -> ir.Value:
     """Rows `[T, K]` of a weight `[V, K]`, f32, at ids `[T]` (i32, inside it): only they are dequantised."""
     f32 = ir.F32Type.get()
     if not isinstance(weight, QuantizedWeight):
@@ -130,7 +130,7 @@ def rows(ids: Any, name: str, weight: Weight, parameters: Parameters) -> Any:
         return found if spec.dtype == "f32" else _widened(found, f32)
     if not weight.transposed or weight.order is not None or weight.scale.ndim != 2:
         raise UsageError(f"{name!r} is stored by columns, so that rows of it cannot be taken; it is an embedding")
-    values: dict[str, Any] = {}
+    values: dict[str, ir.Value] = {}
     specs: dict[str, TensorSpec] = {}
     kept = {"rhs": "input", "rhs_scale": "scale", "rhs_zero_point": "zero_point", "codebook": "codebook"}
     for key, value in weight.operands().items():
@@ -156,6 +156,6 @@ def rows(ids: Any, name: str, weight: Weight, parameters: Parameters) -> Any:
                        lambda a, b: arith.mulf(a, b))  # fmt: skip
 
 
-def _widened(value: Any, t: Any) -> Any:
+def _widened(value: ir.Value, t: ir.Type) -> ir.Value:
     sizes = dims(value)
     return elementwise([Arg.aligned(value, sizes)], sizes, t, lambda x: arith.extf(t, x))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir, linalg
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
-def indexing_maps(op: Any) -> list[Any]:
+
+def indexing_maps(op: OpLike) -> list[ir.AffineMap]:
     """The maps of a linalg op, one for each operand."""
     return [attribute.value for attribute in linalg.get_indexing_maps(op)]
 
 
-def downcast(e: Any) -> Any:
+def downcast(e: ir.AffineExpr) -> ir.AffineExpr:
     """An affine expression as what it is; some versions of the bindings give the base class."""
     return e.maybe_downcast() if hasattr(e, "maybe_downcast") else e
 
 
-def loops_of(e: Any) -> list[int]:
+def loops_of(e: ir.AffineExpr) -> list[int]:
     """The loops that an expression follows."""
     e = downcast(e)
     if isinstance(e, ir.AffineDimExpr):

@@ -8,47 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from ..core.mlir import arith, ir, linalg, tensor, util
 from ..dialect.dtypes import DTYPES, Array
 
-Size = Any  # int | ir.Value of index type
-Body = Callable[..., Any]
+Size: TypeAlias = "ir.Value | int"  # the value is of index type
+Body: TypeAlias = "Callable[..., ir.Value]"
 
 
 # ------------------------------------------------------------------------------------------------ constants
 
 
-def element(name: str) -> Any:
+def element(name: str) -> ir.Type:
     """The MLIR element type that stores dtype `name`; also accepts MLIR's own spellings."""
     return ir.Type.parse(DTYPES[name].mlir if name in DTYPES else name)
 
 
-def scalar(value: float | int, t: Any) -> Any:
+def scalar(value: float | int, t: ir.Type) -> ir.Value:
     """A scalar constant of type `t`."""
     if isinstance(t, ir.FloatType):
         return arith.constant(t, float(value))
     return arith.constant(t, int(value))
 
 
-def index(value: int) -> Any:
+def index(value: int) -> ir.Value:
     return arith.constant(ir.IndexType.get(), value)
 
 
-def dense(array: Array, name: str | None = None) -> Any:
+def dense(array: Array, name: str | None = None) -> ir.Value:
     """A tensor constant. `name` gives the element type where numpy's is not MLIR's own (bf16, small floats)."""
     value = elements(array, name)
     return arith.constant(value.type, value)
 
 
-def elements(array: Array, name: str | None = None) -> Any:
+def elements(array: Array, name: str | None = None) -> ir.Attribute:
     """The attribute of such a constant."""
     array = np.asarray(array, order="C")
     if array.dtype == np.bool_:
-        return truths(array)
+        made: ir.Attribute = truths(array)
+        return made
     if name is None or array.dtype.kind in "iu":
         signless = {1: "i8", 2: "i16", 4: "i32", 8: "i64"}
         if array.dtype.kind in "iu":
@@ -65,13 +66,13 @@ def elements(array: Array, name: str | None = None) -> Any:
     return ir.DenseElementsAttr.get(raw, type=t)
 
 
-def dense_like(array: Array, value: Any) -> Any:
+def dense_like(array: Array, value: ir.Value) -> ir.Value:
     """A tensor constant with the element type of `value`."""
     t = value.type.element_type
     return dense(array, str(t) if isinstance(t, ir.FloatType) else None)
 
 
-def truths(array: Array) -> Any:
+def truths(array: Array) -> ir.Attribute:
     """The elements of an array of truth values, one byte each, which is how this MLIR stores them."""
     t = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(1))
     if array.size == 0:
@@ -81,7 +82,7 @@ def truths(array: Array) -> Any:
     return ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=t)
 
 
-def _small(array: Array, t: Any) -> Any:
+def _small(array: Array, t: ir.Type) -> ir.Attribute:
     """Scalars and empty tensors, which the buffer protocol of the bindings does not take."""
     if array.size == 0:
         return ir.Attribute.parse(f"dense<> : {t}")
@@ -102,7 +103,7 @@ POOLED = "pooled"  # SPIR-V is wrong about a pooling that is fused with what mak
 PADDED_SUMS = "padded-sums"  # data tiling on CPUs reads padding of these sums that nothing has written
 
 
-def fusion_barrier(value: Any, reason: str, sizes: Sequence[Size] | None = None) -> Any:
+def fusion_barrier(value: ir.Value, reason: str, sizes: Sequence[Size] | None = None) -> ir.Value:
     """The same tensor, computed in a dispatch of its own: IREE moves no slice, transpose or producer across, and free
     at run time. `reason` is said in the IR. `sizes` are the tensor's sizes as they are to be known from here on; its
     own when not given."""
@@ -120,7 +121,7 @@ def fusion_barrier(value: Any, reason: str, sizes: Sequence[Size] | None = None)
 # --------------------------------------------------------------------------------------------------- shapes
 
 
-def dims(value: Any) -> list[Size]:
+def dims(value: ir.Value) -> list[Size]:
     """The sizes of a tensor value; dynamic ones as `tensor.dim`."""
     t = value.type
     return [tensor.dim(value, index(i)) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)]
@@ -131,15 +132,15 @@ def static(sizes: Sequence[Size]) -> list[int]:
     return [s if isinstance(s, int) else ir.ShapedType.get_dynamic_size() for s in sizes]
 
 
-def tensor_type(sizes: Sequence[Size], t: Any) -> Any:
+def tensor_type(sizes: Sequence[Size], t: ir.Type) -> ir.Type:
     return ir.RankedTensorType.get(static(sizes), t)
 
 
-def empty(sizes: Sequence[Size], t: Any) -> Any:
+def empty(sizes: Sequence[Size], t: ir.Type) -> ir.Value:
     return tensor.empty(list(sizes), t)
 
 
-def filled(sizes: Sequence[Size], value: Any) -> Any:
+def filled(sizes: Sequence[Size], value: ir.Value) -> ir.Value:
     """A tensor of `sizes` filled with the scalar `value`."""
     return linalg.fill(value, outs=[empty(sizes, value.type)])
 
@@ -154,11 +155,11 @@ def _product(sizes: Sequence[Size]) -> Size:
     return total
 
 
-def as_index(size: Size) -> Any:
+def as_index(size: Size) -> ir.Value:
     return index(size) if isinstance(size, int) else size
 
 
-def collapse(value: Any, groups: Sequence[Sequence[int]]) -> Any:
+def collapse(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
     """Merge the axes of each group into one. Groups cover all axes in order."""
     sizes = dims(value)
     if all(len(g) == 1 for g in groups):
@@ -167,7 +168,7 @@ def collapse(value: Any, groups: Sequence[Sequence[int]]) -> Any:
     return tensor.collapse_shape(tensor_type(out, value.type.element_type), value, [list(g) for g in groups])
 
 
-def expand(value: Any, groups: Sequence[Sequence[Size]]) -> Any:
+def expand(value: ir.Value, groups: Sequence[Sequence[Size]]) -> ir.Value:
     """Split each axis into the sizes of its group. At most one size a group is dynamic."""
     if all(len(g) == 1 for g in groups):
         return value
@@ -185,7 +186,7 @@ def expand(value: Any, groups: Sequence[Sequence[Size]]) -> Any:
     )
 
 
-def drop_axes(value: Any, axes: Sequence[int]) -> Any:
+def drop_axes(value: ir.Value, axes: Sequence[int]) -> ir.Value:
     """Remove axes of size one."""
     rank = value.type.rank
     keep = [i for i in range(rank) if i not in axes]
@@ -202,7 +203,7 @@ def drop_axes(value: Any, axes: Sequence[int]) -> Any:
     return collapse(value, groups)
 
 
-def transpose(value: Any, order: Sequence[int]) -> Any:
+def transpose(value: ir.Value, order: Sequence[int]) -> ir.Value:
     """Permute the axes."""
     if list(order) == list(range(len(order))):
         return value
@@ -211,12 +212,12 @@ def transpose(value: Any, order: Sequence[int]) -> Any:
     return linalg.transpose(value, outs=[empty(out, value.type.element_type)], permutation=list(order)).results[0]
 
 
-def pad(value: Any, low: Sequence[int], high: Sequence[int], fill: Any) -> Any:
+def pad(value: ir.Value, low: Sequence[int], high: Sequence[int], fill: ir.Value) -> ir.Value:
     """Pad with the scalar `fill`."""
     if not any(low) and not any(high):
         return value
     sizes = dims(value)
-    out = []
+    out: list[int | ir.Value] = []
     for s, a, b in zip(sizes, low, high, strict=True):
         if isinstance(s, int):
             out.append(s + a + b)
@@ -229,7 +230,7 @@ def pad(value: Any, low: Sequence[int], high: Sequence[int], fill: Any) -> Any:
     return op.result
 
 
-def crop(value: Any, low: Sequence[int], sizes: Sequence[Size]) -> Any:
+def crop(value: ir.Value, low: Sequence[int], sizes: Sequence[Size]) -> ir.Value:
     """The box of `sizes` that starts at `low`."""
     if 0 in sizes:  # tensor.extract_slice has no valid offset in an axis of size 0
         return empty(sizes, value.type.element_type)
@@ -252,11 +253,11 @@ def crop(value: Any, low: Sequence[int], sizes: Sequence[Size]) -> Any:
 class Arg:
     """An operand of a generic: `axes[i]` is the loop that axis `i` follows, None for an axis of size one."""
 
-    value: Any
+    value: ir.Value
     axes: tuple[int | None, ...]
 
     @classmethod
-    def aligned(cls, value: Any, sizes: Sequence[Size]) -> Arg:
+    def aligned(cls, value: ir.Value, sizes: Sequence[Size]) -> Arg:
         """Right-aligned with `sizes`, numpy's broadcast."""
         t, offset = value.type, len(sizes) - value.type.rank
         axes: list[int | None] = []
@@ -265,25 +266,25 @@ class Arg:
             axes.append(None if one and sizes[offset + i] != 1 else offset + i)
         return cls(value, tuple(axes))
 
-    def prepared(self) -> tuple[Any, list[int]]:
+    def prepared(self) -> tuple[ir.Value, list[int]]:
         """The value without its unattached axes, and the loops of the rest."""
         dropped = [i for i, a in enumerate(self.axes) if a is None]
         return drop_axes(self.value, dropped), [a for a in self.axes if a is not None]
 
 
-def _map(loops: int, axes: Sequence[int]) -> Any:
+def _map(loops: int, axes: Sequence[int]) -> ir.Attribute:
     return ir.AffineMapAttr.get(ir.AffineMap.get(loops, 0, [ir.AffineDimExpr.get(a) for a in axes]))
 
 
 def generic(
     args: Sequence[Arg],
-    init: Any,
+    init: ir.Value,
     out_axes: Sequence[int],
     loops: int,
     body: Body,
     *,
     attributes: dict[str, int] | None = None,
-) -> Any:
+) -> ir.Value:
     """A `linalg.generic`; loops that the result does not follow are reductions. `body` gets the scalars of the
     operands and of the result and returns the new one."""
     return generics(args, [init], out_axes, loops, lambda *xs: [body(*xs)], attributes=attributes)[0]
@@ -291,13 +292,13 @@ def generic(
 
 def generics(
     args: Sequence[Arg],
-    inits: Sequence[Any],
+    inits: Sequence[ir.Value],
     out_axes: Sequence[int],
     loops: int,
-    body: Body,
+    body: Callable[..., Sequence[ir.Value]],
     *,
     attributes: dict[str, int] | None = None,
-) -> list[Any]:
+) -> list[ir.Value]:
     """`generic` with several results over the same axes; `body` returns a list."""
     prepared = [a.prepared() for a in args]
     values = [v for v, _ in prepared]
@@ -313,25 +314,25 @@ def generics(
     return list(op.results)
 
 
-def loop_index(i: int) -> Any:
+def loop_index(i: int) -> ir.Value:
     """The running index of loop `i`, inside a body."""
     return linalg.IndexOp(i).result
 
 
 def elementwise(
-    args: Sequence[Arg], sizes: Sequence[Size], t: Any, body: Body, *, attributes: dict[str, int] | None = None
-) -> Any:
+    args: Sequence[Arg], sizes: Sequence[Size], t: ir.Type, body: Body, *, attributes: dict[str, int] | None = None
+) -> ir.Value:
     """One result element from one element of each operand. `body` gets only the operands' scalars."""
     rank = len(sizes)
     return generic(args, empty(sizes, t), range(rank), rank, lambda *xs: body(*xs[:-1]), attributes=attributes)
 
 
-def mapped(value: Any, t: Any, body: Body) -> Any:
+def mapped(value: ir.Value, t: ir.Type, body: Body) -> ir.Value:
     """One result element, of type `t`, from each element of one tensor."""
     return elementwise([Arg(value, tuple(range(value.type.rank)))], dims(value), t, body)
 
 
-def repeat(value: Any, axis: int, times: int) -> Any:
+def repeat(value: ir.Value, axis: int, times: int) -> ir.Value:
     """Each element along `axis` `times` times over, as numpy.repeat."""
     if times == 1:
         return value

@@ -8,36 +8,39 @@ so is what no rule knows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir, linalg
 from ..dialect.ods import OPS, OpError, view_of
 from ..dialect.ops.common import shape_of
 from ..dialect.sizes import Size, Solver, Term
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
 _DEEPEST = 8  # calls of functions by functions that are followed
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: ir.Value) -> bool:
     return isinstance(value.type, ir.RankedTensorType)
 
 
 class Relations:
     """The sizes of the values of one function, as they follow from its arguments'."""
 
-    def __init__(self, solver: Solver, functions: dict[str, Any], depth: int = 0) -> None:
+    def __init__(self, solver: Solver, functions: dict[str, OpLike], depth: int = 0) -> None:
         self._solver, self._functions, self._depth = solver, functions, depth
-        self._dims: dict[Any, list[Term]] = {}
-        self._index: dict[Any, Term] = {}
-        self._equal: dict[Any, tuple[Term, Term]] = {}  # i1 values that compare two sizes
+        self._dims: dict[ir.Value, list[Term]] = {}
+        self._index: dict[ir.Value, Term] = {}
+        self._equal: dict[ir.Value, tuple[Term, Term]] = {}  # i1 values that compare two sizes
 
-    def dims(self, value: Any) -> list[Term]:
+    def dims(self, value: ir.Value) -> list[Term]:
         """The sizes of a tensor."""
         if value not in self._dims:
             self._dims[value] = [self._solver.fresh() if s is None else s for s in shape_of(value)]
         return self._dims[value]
 
-    def read(self, function: Any) -> list[list[Term]]:
+    def read(self, function: OpLike) -> list[list[Term]]:
         """Take in the operations of a function of one block; the sizes of its results, none for what is no tensor."""
         *ops, last = (op.operation for op in function.regions[0].blocks[0].operations)
         for op in ops:
@@ -46,7 +49,7 @@ class Relations:
 
     # ---- rules
 
-    def _read(self, op: Any) -> None:
+    def _read(self, op: OpLike) -> None:
         if op.name in OPS:
             self._own(op)
             return
@@ -60,13 +63,13 @@ class Relations:
         elif op.name.startswith(("arith.", "math.")) or op.name in _SAME_SHAPE:
             self._elementwise(op)
 
-    def _same(self, a: Any, b: Any) -> None:
+    def _same(self, a: ir.Value, b: ir.Value) -> None:
         """Two tensors have one shape."""
         if a.type.rank == b.type.rank:
             for x, y in zip(self.dims(a), self.dims(b), strict=True):
                 self._solver.same(x, y)
 
-    def _own(self, op: Any) -> None:
+    def _own(self, op: OpLike) -> None:
         view = view_of(op)
         names: dict[str, Size] = {}
         try:
@@ -89,7 +92,7 @@ class Relations:
                 if stated is not None:
                     self._solver.same(stated, dim)
 
-    def _maps(self, op: Any) -> Sequence[Any]:
+    def _maps(self, op: OpLike) -> Sequence[ir.AffineMap]:
         """The indexing maps of a structured op, one for each operand; none for any other."""
         if op.name.startswith("linalg."):
             return [attribute.value for attribute in linalg.get_indexing_maps(op) or ()]
@@ -98,7 +101,7 @@ class Relations:
         stated = op.attributes["indexing_maps"]
         return [ir.AffineMapAttr(m).value for m in stated]
 
-    def _structured(self, op: Any, maps: Sequence[Any]) -> None:
+    def _structured(self, op: OpLike, maps: Sequence[ir.AffineMap]) -> None:
         loops: dict[int, Term] = {}
         operands = list(op.operands)[: len(maps)]
         for value, indexing in zip(operands, maps, strict=False):
@@ -108,34 +111,34 @@ class Relations:
                 if isinstance(result, ir.AffineDimExpr):
                     self._solver.same(loops.setdefault(result.position, dim), dim)
         inits = operands[len(operands) - len(op.results) :]
-        for result, init in zip(op.results, inits, strict=False):
-            if _is_tensor(result) and _is_tensor(init):
-                self._same(init, result)
+        for made, init in zip(op.results, inits, strict=False):
+            if _is_tensor(made) and _is_tensor(init):
+                self._same(init, made)
 
-    def index(self, value: Any) -> Term:
+    def index(self, value: ir.Value) -> Term:
         """The size that an index is."""
         if value not in self._index:
             self._index[value] = self._solver.fresh()
         return self._index[value]
 
-    def _set(self, value: Any, term: Term | None) -> None:
+    def _set(self, value: ir.Value, term: Term | None) -> None:
         if term is not None:
             self._index[value] = term
 
-    def _constant(self, op: Any) -> None:
+    def _constant(self, op: OpLike) -> None:
         attribute = op.attributes["value"]
         if isinstance(attribute, ir.IntegerAttr) and isinstance(op.results[0].type, ir.IndexType):
             self._set(op.results[0], attribute.value)
         elif _is_tensor(op.results[0]):
             self.dims(op.results[0])
 
-    def _dim(self, op: Any) -> None:
+    def _dim(self, op: OpLike) -> None:
         axis = self.index(op.operands[1])
         dims = self.dims(op.operands[0]) if _is_tensor(op.operands[0]) else []
         if isinstance(axis, int) and axis < len(dims):
             self._set(op.results[0], dims[axis])
 
-    def _arithmetic(self, op: Any) -> None:
+    def _arithmetic(self, op: OpLike) -> None:
         """A size times, plus, minus or divided by a number."""
         if not isinstance(op.results[0].type, ir.IndexType):
             self._elementwise(op)
@@ -150,41 +153,41 @@ class Relations:
                  "floordivsi": (1, 0, b), "ceildivui": (1, b - 1, b), "ceildivsi": (1, b - 1, b)}[name]  # fmt: skip
         self._set(op.results[0], Size("x", *shape).after(a))
 
-    def _elementwise(self, op: Any) -> None:
+    def _elementwise(self, op: OpLike) -> None:
         tensors = [v for v in (*op.operands, *op.results) if _is_tensor(v)]
         for value in tensors[1:]:
             self._same(tensors[0], value)
 
-    def _compare(self, op: Any) -> None:
+    def _compare(self, op: OpLike) -> None:
         if isinstance(op.operands[0].type, ir.IndexType) and op.attributes["predicate"].value == 0:  # eq
             self._equal[op.results[0]] = (self.index(op.operands[0]), self.index(op.operands[1]))
         else:
             self._elementwise(op)
 
-    def _assert(self, op: Any) -> None:
+    def _assert(self, op: OpLike) -> None:
         if op.operands[0] in self._equal:
             self._solver.same(*self._equal[op.operands[0]])
 
-    def _filled(self, value: Any, sizes: Sequence[Any]) -> None:
+    def _filled(self, value: ir.Value, sizes: Sequence[ir.Value]) -> None:
         """The dynamic sizes of a tensor are the index values `sizes`."""
         dims, given = self.dims(value), iter(sizes)
         for dim, size in zip(dims, shape_of(value), strict=True):
             if size is None and (index := next(given, None)) is not None:
                 self._solver.same(dim, self.index(index))
 
-    def _empty(self, op: Any) -> None:
+    def _empty(self, op: OpLike) -> None:
         self._filled(op.results[0], list(op.operands))
 
-    def _expand(self, op: Any) -> None:
+    def _expand(self, op: OpLike) -> None:
         source, result = op.operands[0], op.results[0]
         self._filled(result, list(op.operands)[1:])
         self._regroup(self.dims(result), self.dims(source), op.attributes["reassociation"])
 
-    def _collapse(self, op: Any) -> None:
+    def _collapse(self, op: OpLike) -> None:
         source, result = op.operands[0], op.results[0]
         self._regroup(self.dims(source), self.dims(result), op.attributes["reassociation"])
 
-    def _regroup(self, wide: list[Term], flat: list[Term], groups: Any) -> None:
+    def _regroup(self, wide: list[Term], flat: list[Term], groups: ir.Attribute) -> None:
         """Each size of `flat` is the product of a group of `wide`; known where at most one of these is dynamic."""
         for size, group in zip(flat, groups, strict=True):
             product: Term | None = 1
@@ -199,24 +202,24 @@ class Relations:
             if product is not None:
                 self._solver.same(size, product)
 
-    def _slice(self, op: Any) -> None:
+    def _slice(self, op: OpLike) -> None:
         """The sizes of a slice are given: static ones by its type, others by operands."""
         result = op.results[0]
         sizes = _slice_sizes(op, 1)
         if len([s for s in shape_of(result) if s is None]) == len(sizes):
             self._filled(result, sizes)
 
-    def _insert(self, op: Any) -> None:
+    def _insert(self, op: OpLike) -> None:
         self._same(op.operands[1], op.results[0])
         sizes = _slice_sizes(op, 2)
         if len([s for s in shape_of(op.operands[0]) if s is None]) == len(sizes):
             self._filled(op.operands[0], sizes)
 
-    def _cast(self, op: Any) -> None:
+    def _cast(self, op: OpLike) -> None:
         if all(_is_tensor(v) for v in (op.operands[0], op.results[0])):
             self._same(op.operands[0], op.results[0])
 
-    def _reshape(self, op: Any) -> None:
+    def _reshape(self, op: OpLike) -> None:
         """flow.tensor.reshape: the dynamic sizes of source and result are operands."""
         source, result = op.operands[0], op.results[0]
         dynamic = sum(s is None for s in shape_of(source))
@@ -224,7 +227,7 @@ class Relations:
         self._filled(source, given[:dynamic])
         self._filled(result, given[dynamic:])
 
-    def _call(self, op: Any) -> None:
+    def _call(self, op: OpLike) -> None:
         callee = self._functions.get(ir.FlatSymbolRefAttr(op.attributes["callee"]).value)
         blocks = list(callee.regions[0].blocks) if callee is not None else []
         if callee is None or len(blocks) != 1 or self._depth >= _DEEPEST:
@@ -240,7 +243,7 @@ class Relations:
                 self._dims[result] = dims
 
 
-def _slice_sizes(op: Any, fixed: int) -> list[Any]:
+def _slice_sizes(op: OpLike, fixed: int) -> list[ir.Value]:
     """The dynamic sizes among the operands of a slice: `fixed` tensors, offsets, sizes, strides."""
     counts = list(op.attributes["operandSegmentSizes"])
     return list(op.operands)[fixed + counts[fixed] : fixed + counts[fixed] + counts[fixed + 1]]
@@ -248,7 +251,7 @@ def _slice_sizes(op: Any, fixed: int) -> list[Any]:
 
 _SAME_SHAPE = ("util.optimization_barrier", "tensor.bitcast")
 
-_RULES: dict[str, Callable[[Relations, Any], None]] = {
+_RULES: dict[str, Callable[[Relations, OpLike], None]] = {
     "arith.constant": Relations._constant,
     "arith.cmpi": Relations._compare,
     "cf.assert": Relations._assert,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..dialect.ods import OPS, view_of
 from ..dialect.ops.common import shape_of
 from .signature import public_functions
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike, ir
 
-def roles(module: Any) -> dict[str, list[dict[str, Any]]]:
+
+def roles(module: ir.Module) -> dict[str, list[dict[str, int | str | None]]]:
     """What each argument of each public function is used as, for `make`."""
     return {
         f.attributes["sym_name"].value: [_role(a) for a in f.regions[0].blocks[0].arguments]
@@ -20,13 +23,13 @@ def roles(module: Any) -> dict[str, list[dict[str, Any]]]:
 _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor.extract_slice", "func.call")
 
 
-def _role(value: Any, depth: int = 0) -> dict[str, Any]:
+def _role(value: ir.Value, depth: int = 0) -> dict[str, int | str | None]:
     for use in value.uses:
         op = use.owner.operation
         if op.name in OPS:
             view = view_of(op)
             names = [n for n, v in view.operands_by_name().items() if v == value]
-            found: dict[str, Any] = {"role": names[0] if names else ""}
+            found: dict[str, int | str | None] = {"role": names[0] if names else ""}
             experts = next((shape_of(getattr(view, n))[0] for n in ("rhs", "w1") if "expert_ids" in names
                             and hasattr(view, n)), None)  # fmt: skip
             if "expert_ids" in names:
@@ -46,12 +49,12 @@ def _role(value: Any, depth: int = 0) -> dict[str, Any]:
     return {"role": ""}
 
 
-def _arguments(op: Any) -> Any:
+def _arguments(op: OpLike) -> ir.BlockArgumentList:
     block = op.parent.regions[0].blocks[0]
     return block.arguments
 
 
-def _parameter(call: Any, number: int) -> Any:
+def _parameter(call: OpLike, number: int) -> Any:
     """The argument of the called function that the operand becomes."""
     module = call.parent
     while module.parent is not None:

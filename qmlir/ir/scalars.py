@@ -8,31 +8,30 @@ from __future__ import annotations
 import math as _math
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import Any
 
 from ..core.mlir import arith, ir, math
 from ..dialect.dtypes import SMALL_FLOATS, DType
 from .build import scalar
 
 
-def f32() -> Any:
+def f32() -> ir.Type:
     return ir.F32Type.get()
 
 
-def i32() -> Any:
+def i32() -> ir.Type:
     return ir.IntegerType.get_signless(32)
 
 
-def _cmp_f(predicate: str, a: Any, b: Any) -> Any:
+def _cmp_f(predicate: str, a: ir.Value, b: ir.Value) -> ir.Value:
     return arith.cmpf(getattr(arith.CmpFPredicate, predicate), a, b)
 
 
-def const(value: float) -> Any:
+def const(value: float) -> ir.Value:
     """An f32 constant."""
     return scalar(value, f32())
 
 
-def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
+def polynomial(x: ir.Value, coefficients: Sequence[float]) -> ir.Value:
     """In f32 by Horner's rule, the coefficient of the highest power first."""
     value = const(coefficients[0])
     for c in coefficients[1:]:
@@ -40,7 +39,7 @@ def polynomial(x: Any, coefficients: Sequence[float]) -> Any:
     return value
 
 
-def to_f32(x: Any, *, unsigned: bool = False) -> Any:
+def to_f32(x: ir.Value, *, unsigned: bool = False) -> ir.Value:
     """Any number to f32."""
     t = x.type
     if isinstance(t, ir.FloatType):
@@ -50,7 +49,7 @@ def to_f32(x: Any, *, unsigned: bool = False) -> Any:
     return arith.uitofp(f32(), x) if unsigned else arith.sitofp(f32(), x)
 
 
-def to_i32(x: Any, *, unsigned: bool = False) -> Any:
+def to_i32(x: ir.Value, *, unsigned: bool = False) -> ir.Value:
     """An integer of up to 64 bits to i32."""
     if x.type == i32():
         return x
@@ -59,7 +58,7 @@ def to_i32(x: Any, *, unsigned: bool = False) -> Any:
     return arith.extui(i32(), x) if unsigned else arith.extsi(i32(), x)
 
 
-def cast_f(x: Any, t: Any) -> Any:
+def cast_f(x: ir.Value, t: ir.Type) -> ir.Value:
     """f32 to another float type, one rounding."""
     if x.type == t:
         return x
@@ -67,10 +66,10 @@ def cast_f(x: Any, t: Any) -> Any:
 
 
 # The value 0 : i32 of the function that is being lowered, behind a barrier: no compiler knows that it is 0.
-OPAQUE_ZERO: ContextVar[Callable[[], Any]] = ContextVar("OPAQUE_ZERO")
+OPAQUE_ZERO: ContextVar[Callable[[], ir.Value]] = ContextVar("OPAQUE_ZERO")
 
 
-def pinned(x: Any) -> Any:
+def pinned(x: ir.Value) -> ir.Value:
     """The same f32, but no compiler sees that a product made it.
 
     LLVM contracts `mulf` + `addf` into a fused multiply-add on every target, which moves the last bit, and no flag of
@@ -82,16 +81,16 @@ def pinned(x: Any) -> Any:
     return arith.bitcast(x.type, bits)
 
 
-def shaped_like(x: Any, t: Any) -> Any:
+def shaped_like(x: ir.Value, t: ir.Type) -> ir.Type:
     """The type `t`, or vectors of it where `x` is a vector."""
     return ir.VectorType.get(x.type.shape, t) if isinstance(x.type, ir.VectorType) else t
 
 
-def bf16_bits(x: Any) -> Any:
+def bf16_bits(x: ir.Value) -> ir.Value:
     """The i16 bits of f32 `x`, a scalar or a vector, rounded to bf16: to nearest, ties to even, and NaN stays one."""
     words = shaped_like(x, i32())
 
-    def c(value: int) -> Any:
+    def c(value: int) -> ir.Value:
         number = ir.IntegerAttr.get(i32(), value)
         return arith.constant(words, number if words == i32() else ir.DenseElementsAttr.get_splat(words, number))
 
@@ -103,7 +102,7 @@ def bf16_bits(x: Any) -> Any:
     return arith.trunci(halves, arith.select(_cmp_f("UNO", x, x), quiet, rounded))
 
 
-def rounded(x: Any, t: Any) -> Any:
+def rounded(x: ir.Value, t: ir.Type) -> ir.Value:
     """f32 `x` with the precision of float type `t`, still f32.
 
     A cast to `t` and back is taken out by IREE, on the CPU at least, and with it the rounding.
@@ -118,7 +117,7 @@ def rounded(x: Any, t: Any) -> Any:
     return arith.extf(f32(), arith.bitcast(t, bits))
 
 
-def to_small_float(x: Any, d: DType) -> Any:
+def to_small_float(x: ir.Value, d: DType) -> ir.Value:
     """f32 `x` as an 8-bit float: half to even, saturated, NaN as 0.
 
     The rounding is done in f32, where it is exact: IREE's own cast flushes what rounds up to the smallest normal one.
@@ -133,29 +132,29 @@ def to_small_float(x: Any, d: DType) -> Any:
     return arith.truncf(ir.Type.parse(d.mlir), exact)
 
 
-def add(a: Any, b: Any) -> Any:
+def add(a: ir.Value, b: ir.Value) -> ir.Value:
     """`a + b`, each rounded on its own where it is a product."""
     return arith.addf(pinned(a), pinned(b))
 
 
-def sub(a: Any, b: Any) -> Any:
+def sub(a: ir.Value, b: ir.Value) -> ir.Value:
     """`a - b`, likewise."""
     return arith.subf(pinned(a), pinned(b))
 
 
-def maximum(a: Any, b: Any) -> Any:
+def maximum(a: ir.Value, b: ir.Value) -> ir.Value:
     return arith.maximumf(a, b)
 
 
-def minimum(a: Any, b: Any) -> Any:
+def minimum(a: ir.Value, b: ir.Value) -> ir.Value:
     return arith.minimumf(a, b)
 
 
-def clamp(x: Any, lo: float, hi: float) -> Any:
+def clamp(x: ir.Value, lo: float, hi: float) -> ir.Value:
     return minimum(maximum(x, const(lo)), const(hi))
 
 
-def round_to(x: Any, mode: str) -> Any:
+def round_to(x: ir.Value, mode: str) -> ir.Value:
     """Round to integers, still f32 (docs/semantics.md, section 2)."""
     if mode == "half_even":
         return math.roundeven(x)
@@ -168,7 +167,9 @@ def round_to(x: Any, mode: str) -> Any:
     return arith.select(_cmp_f("OGE", rest, const(0.5)), arith.addf(whole, up), whole)
 
 
-def requantize(y: Any, factor: Any | None, zero: Any | None, rounding: str, lo: int, hi: int, t: Any) -> Any:
+def requantize(
+    y: ir.Value, factor: ir.Value | None, zero: ir.Value | None, rounding: str, lo: int, hi: int, t: ir.Type
+) -> ir.Value:
     """`clamp(round(y * factor) + zero, lo, hi)` as an integer of type `t`; NaN gives `zero` clamped."""
     x = y if factor is None else arith.mulf(y, factor)
     rounded = round_to(x, rounding)
@@ -180,25 +181,25 @@ def requantize(y: Any, factor: Any | None, zero: Any | None, rounding: str, lo: 
     return arith.trunci(t, arith.fptosi(i32(), bounded))
 
 
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: ir.Value) -> ir.Value:
     """`1 / (1 + exp(-x))`."""
     return arith.divf(const(1.0), arith.addf(const(1.0), math.exp(arith.negf(x))))
 
 
-def gelu(x: Any) -> Any:
+def gelu(x: ir.Value) -> ir.Value:
     """`x/2 * (1 + erf(x / sqrt 2))`."""
     inner = math.erf(arith.mulf(x, const(1 / _math.sqrt(2))))
     return arith.mulf(arith.mulf(const(0.5), x), arith.addf(const(1.0), inner))
 
 
-def gelu_tanh(x: Any) -> Any:
+def gelu_tanh(x: ir.Value) -> ir.Value:
     """The tanh form (Hendrycks and Gimpel 2016)."""
     cube = arith.mulf(arith.mulf(x, x), x)
     inner = arith.mulf(const(_math.sqrt(2 / _math.pi)), arith.addf(x, arith.mulf(const(0.044715), cube)))
     return arith.mulf(arith.mulf(const(0.5), x), arith.addf(const(1.0), math.tanh(inner)))
 
 
-def activate(x: Any, name: str, bounds: tuple[float, float] | None) -> Any:
+def activate(x: ir.Value, name: str, bounds: tuple[float, ...] | None) -> ir.Value:
     """An activation that keeps the shape."""
     if name == "none":
         return x

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import arith, ir, tensor
 from ..core.spelling import did_you_mean, location_text
@@ -21,13 +21,16 @@ from . import build
 from .relations import Relations
 from .walk import collect
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
 # `func.func @f(%x: tensor<?x4xi8> {qmlir.dtype = "u8", qmlir.name = "image", qmlir.sizes = ["M", ""]})`
 DTYPE, NAME, SIZES = _OURS = ("qmlir.dtype", "qmlir.name", "qmlir.sizes")
 
 
-def public_functions(module: Any) -> list[Any]:
+def public_functions(module: ir.Module) -> list[OpLike]:
     """The `func.func`s that a user can call; those whose names begin with `__qmlir_` are the runtime's."""
-    found = []
+    found: list[OpLike] = []
     for op in module.body.operations:
         operation = op.operation
         if operation.name == "func.func" and not operation.regions[0].blocks:
@@ -42,7 +45,7 @@ def public_functions(module: Any) -> list[Any]:
     return found
 
 
-def function_signatures(module: Any) -> dict[str, Signature]:
+def function_signatures(module: ir.Module) -> dict[str, Signature]:
     """Signatures by name. What our attributes on arguments and results leave unsaid is written out, because later
     levels no longer have the ops that tell it; `drop_attributes` removes them before IREE, which does not know them.
 
@@ -81,12 +84,12 @@ def function_signatures(module: Any) -> dict[str, Signature]:
     return result
 
 
-def _error(f: Any, message: str) -> ParseError:
+def _error(f: OpLike, message: str) -> ParseError:
     name = f.attributes["sym_name"].value
     return ParseError([Diagnostic(f"function @{name} {message}", location_text(f.location))])
 
 
-def _functions(module: Any) -> dict[str, Any]:
+def _functions(module: ir.Module) -> dict[str, OpLike]:
     """Every function of a module with a body, by name."""
     operations = [op.operation for op in module.body.operations]
     return {op.attributes["sym_name"].value: op for op in operations
@@ -94,7 +97,7 @@ def _functions(module: Any) -> dict[str, Any]:
 
 
 def _sizes(
-    f: Any, functions: dict[str, Any], args: list[tuple[str, ...] | None], results: list[tuple[str, ...] | None]
+    f: OpLike, functions: dict[str, OpLike], args: list[tuple[str, ...] | None], results: list[tuple[str, ...] | None]
 ) -> list[tuple[int | str | None, ...]]:
     """The sizes of arguments and results: numbers, and names where they are dynamic. `args` and `results` are the names
     that the function states."""
@@ -104,7 +107,9 @@ def _sizes(
     dims = [relations.dims(v) for v in arguments]
     _state(f, solver, dims, args)
     single = len(f.regions[0].blocks) == 1
-    returned: list[list[Any]] = relations.read(f) if single else [[None] * len(shape_of(v)) for v in _returned(f)]
+    returned: Sequence[Sequence[Size | int | None]] = (
+        relations.read(f) if single else [[None] * len(shape_of(v)) for v in _returned(f)]
+    )
     if single:
         _state(f, solver, returned, results)
     every = [[d if d is None else solver.resolve(d) for d in value] for value in (*dims, *returned)]
@@ -128,24 +133,27 @@ def _sizes(
     return [tuple(shown(size) for size in value) for value in every]
 
 
-def _returned(f: Any) -> list[Any]:
+def _returned(f: OpLike) -> list[ir.Value]:
     return list(list(f.regions[0].blocks[0].operations)[-1].operation.operands)
 
 
-def _state(f: Any, solver: Solver, dims: list[list[Any]], stated: list[tuple[str, ...] | None]) -> None:
+def _state(
+    f: OpLike, solver: Solver, dims: Sequence[Sequence[Size | int | None]], stated: list[tuple[str, ...] | None]
+) -> None:
     """Take in the names that a function gives to sizes."""
     for value, names in zip(dims, stated, strict=True):
         if names is not None and len(names) != len(value):
             raise _error(f, f"has attribute '{SIZES}' with {len(names)} names for {len(value)} axes")
         for dim, text in zip(value, names or (), strict=False):
             if text:
+                assert dim is not None
                 try:
                     solver.same(Size.parse(text), dim)
                 except ValueError as e:
                     raise _error(f, f"has attribute '{SIZES}', in which {e}; it is a name such as 'M'") from None
 
 
-def _spec(f: Any, t: Any, dtype: str | None, sizes: tuple[int | str | None, ...]) -> TensorSpec:
+def _spec(f: OpLike, t: ir.Type, dtype: str | None, sizes: tuple[int | str | None, ...]) -> TensorSpec:
     """The spec of an argument or result of type `t` with these sizes, stated to be `dtype`."""
     try:
         element = element_of(t)
@@ -158,7 +166,7 @@ def _spec(f: Any, t: Any, dtype: str | None, sizes: tuple[int | str | None, ...]
     return TensorSpec(sizes, dtype or element.name)
 
 
-def _attributes(f: Any, which: str, count: int) -> list[dict[str, Any]]:
+def _attributes(f: OpLike, which: str, count: int) -> list[dict[str, Any]]:
     """Our attributes of each argument or result: strings, and the names of the sizes."""
     if which not in f.attributes:
         return [{} for _ in range(count)]
@@ -179,28 +187,30 @@ def _attributes(f: Any, which: str, count: int) -> list[dict[str, Any]]:
     return found
 
 
-def sizes_attribute(names: Sequence[str | None]) -> Any:
+def sizes_attribute(names: Sequence[str | None]) -> ir.Attribute:
     """The attribute that names the sizes of an argument, "" for those without a name."""
     return ir.ArrayAttr.get([ir.StringAttr.get(n or "") for n in names])
 
 
-def _write(f: Any, which: str, ours: list[dict[str, Any]], types: Any) -> None:
+def _write(f: OpLike, which: str, ours: list[dict[str, Any]], types: Sequence[ir.Type]) -> None:
     """Write our attributes where they say more than the type and the position."""
     if not ours:
         return
-    old = f.attributes[which] if which in f.attributes else [{} for _ in ours]
+    old: Any = f.attributes[which] if which in f.attributes else [{} for _ in ours]
     new = []
     for i, (theirs, values, t) in enumerate(zip(old, ours, types, strict=True)):
         known = {DTYPE: element_of(t).name, NAME: f"arg{i}"}
         kept = {a.name: a.attr for a in theirs if a.name not in _OURS}
-        said = {k: ir.StringAttr.get(v) for k, v in values.items() if k != SIZES and v != known[k]}
+        said: dict[str, ir.Attribute] = {
+            k: ir.StringAttr.get(v) for k, v in values.items() if k != SIZES and v != known[k]
+        }
         if any(values[SIZES]):
             said[SIZES] = sizes_attribute(values[SIZES])
         new.append(ir.DictAttr.get({**kept, **said}))
     f.attributes[which] = ir.ArrayAttr.get(new)
 
 
-def assert_sizes(module: Any, signatures: dict[str, Signature]) -> None:
+def assert_sizes(module: ir.Module, signatures: dict[str, Signature]) -> None:
     """Have each public function compare the sizes of its arguments before it does anything: on the host, and in any
     runtime that loads the program."""
     for f in public_functions(module):
@@ -224,11 +234,11 @@ def assert_sizes(module: Any, signatures: dict[str, Signature]) -> None:
                 _assert_equal(_dim(block, a.other, a.other_axis), _made(_dim(block, a.argument, a.axis), form), message)
 
 
-def _dim(block: Any, argument: int, axis: int) -> Any:
+def _dim(block: ir.Block, argument: int, axis: int) -> ir.Value:
     return tensor.dim(block.arguments[argument], build.index(axis))
 
 
-def _made(value: Any, size: Size) -> Any:
+def _made(value: ir.Value, size: Size) -> ir.Value:
     """`size` of the index `value`."""
     if size.mul != 1:
         value = arith.muli(value, build.index(size.mul))
@@ -237,12 +247,12 @@ def _made(value: Any, size: Size) -> Any:
     return value if size.div == 1 else arith.floordivsi(value, build.index(size.div))
 
 
-def _assert_equal(a: Any, b: Any, message: str) -> None:
+def _assert_equal(a: ir.Value, b: ir.Value, message: str) -> None:
     same = arith.cmpi(arith.CmpIPredicate.eq, a, b)
     ir.Operation.create("cf.assert", operands=[same], attributes={"msg": ir.StringAttr.get(message)})
 
 
-def drop_attributes(module: Any) -> None:
+def drop_attributes(module: ir.Module) -> None:
     """Remove our attributes from the arguments and results of every function."""
     for op in module.body.operations:
         for which in ("arg_attrs", "res_attrs"):
@@ -252,7 +262,7 @@ def drop_attributes(module: Any) -> None:
                 op.operation.attributes[which] = ir.ArrayAttr.get([ir.DictAttr.get(d) for d in kept])
 
 
-def _argument_dtype(value: Any) -> str | None:
+def _argument_dtype(value: ir.Value) -> str | None:
     """u8 when the ops that use an argument read it so."""
     for use in value.uses:
         if use.owner.operation.name not in OPS:
@@ -278,7 +288,7 @@ def _argument_dtype(value: Any) -> str | None:
 _SHAPE_OPS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor.extract_slice")
 
 
-def _value_dtype(value: Any) -> str | None:
+def _value_dtype(value: ir.Value) -> str | None:
     """u8 when the op that makes a result says so."""
     owner = value.owner
     while getattr(owner, "operation", None) is not None and owner.operation.name in _SHAPE_OPS:
@@ -295,7 +305,7 @@ def _value_dtype(value: Any) -> str | None:
     return None
 
 
-def schemes(module: Any) -> list[dict[str, Any]]:
+def schemes(module: ir.Module) -> list[dict[str, Any]]:
     """What is quantised how: one row a product, for the manifest."""
     rows: list[dict[str, Any]] = []
     for op in collect(module, *OPS, where=lambda op: issubclass(OPS[op.name], ProductOp)):

@@ -4,17 +4,16 @@ is loaded."""
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from ..core.mlir import ir
 
 
-def parameter(scope: str, key: str, t: Any) -> Any:
+def parameter(scope: str, key: str, t: ir.Type) -> ir.Attribute:
     """The initial value of a global that a file of weights holds."""
     return ir.Attribute.parse(f'#flow.parameter.named<"{scope}"::{json.dumps(key)}> : {t}')
 
 
-def declare(symbol: str, t: Any, initial: Any = None, mutable: bool = False) -> None:
+def declare(symbol: str, t: ir.Type, initial: ir.Attribute | None = None, mutable: bool = False) -> None:
     """A private global; without an initial value, one that is stored before it is loaded."""
     attributes = {
         "sym_name": ir.StringAttr.get(symbol),
@@ -28,19 +27,19 @@ def declare(symbol: str, t: Any, initial: Any = None, mutable: bool = False) -> 
     ir.Operation.create("util.global", attributes=attributes)
 
 
-def load_global(symbol: str, t: Any) -> Any:
+def load_global(symbol: str, t: ir.Type) -> ir.Value:
     """What a global holds."""
     attributes = {"global": ir.FlatSymbolRefAttr.get(symbol)}
     return ir.Operation.create("util.global.load", results=[t], attributes=attributes).results[0]
 
 
-def store_global(symbol: str, value: Any) -> None:
+def store_global(symbol: str, value: ir.Value) -> None:
     """Have a global hold `value`."""
     attributes = {"global": ir.FlatSymbolRefAttr.get(symbol)}
     ir.Operation.create("util.global.store", operands=[value], attributes=attributes)
 
 
-def has_state(module: Any) -> bool:
+def has_state(module: ir.Module) -> bool:
     """Whether a function of the program writes what a later call reads; the kernels' own globals do not count."""
     return any(
         op.operation.name == "util.global"

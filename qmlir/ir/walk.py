@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")  # the same elements in another type
 
 
-def collect(root: Any, *names: str, where: Callable[[Any], object] | None = None) -> list[Any]:
+def collect(root: OpLike | ir.Module, *names: str, where: Callable[[OpLike], object] | None = None) -> list[OpLike]:
     """The operations of `root` and of its regions, those of a region before the operation that holds it. `names` and
     `where` say which: all of them without either. The list stays as it is when the caller changes the IR."""
-    found: list[Any] = []
+    found: list[OpLike] = []
 
-    def visit(op: Any) -> Any:
+    def visit(op: OpLike) -> ir.WalkResult:
         if (not names or op.name in names) and (where is None or where(op)):
             found.append(op)
         return ir.WalkResult.ADVANCE
@@ -25,37 +28,37 @@ def collect(root: Any, *names: str, where: Callable[[Any], object] | None = None
     return found
 
 
-def functions(module: Any) -> list[Any]:
+def functions(module: ir.Module) -> list[OpLike]:
     """The module's `func.func` that have a body. The list stays as it is when the caller changes the IR."""
     found = (f.operation for f in module.body.operations)
     return [f for f in found if f.name == "func.func" and len(f.regions[0].blocks)]
 
 
-def producer(value: Any) -> Any:
+def producer(value: ir.Value) -> OpLike | None:
     """The operation that makes a value; None for an argument of a block."""
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
-def made_by(value: Any, *names: str) -> Any:
+def made_by(value: ir.Value, *names: str) -> OpLike | None:
     """The operation that makes a value where its name is one of `names`; None otherwise."""
     op = producer(value)
     return op if op is not None and op.name in names else None
 
 
-def behind(value: Any, *names: str) -> Any:
+def behind(value: ir.Value, *names: str) -> ir.Value:
     """The value that is left when operations called `names`, each of its first operand, are taken off."""
     while (op := made_by(value, *names)) is not None:
         value = op.operands[0]
     return value
 
 
-def producer_name(value: Any) -> str:
+def producer_name(value: ir.Value) -> str:
     """The name of the operation that makes a value; empty for an argument of a block."""
     op = producer(value)
     return "" if op is None else str(op.name)
 
 
-def op_counts(module: Any) -> dict[str, int]:
+def op_counts(module: ir.Module) -> dict[str, int]:
     """How often each op occurs in the functions' bodies, most frequent first; without constants and terminators."""
     counts: Counter[str] = Counter()
     for f in functions(module):

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import func, ir
 from ..ir.util_globals import declare, load_global, parameter, store_global
 from ..ir.walk import producer
 from .outline import function_of
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
 _PURE = ("tensor.", "linalg.", "arith.", "math.")
 _PREFIX = "packed_"
 _CONSTANTS = ("flow.tensor.constant", "util.optimization_barrier")
 
 
-def of_parameters(value: Any) -> bool:
+def of_parameters(value: ir.Value) -> bool:
     """Whether parameters and constants alone decide a value: no argument of the function does, and no state."""
     slice_ = _slice(value)
     return slice_ is not None and any(op.name == "util.global.load" for op in slice_)
 
 
-def at_load(value: Any, make: Callable[[Any], Any]) -> Any:
+def at_load(value: ir.Value, make: Callable[[ir.Value], ir.Value]) -> ir.Value:
     """What `make` makes of a value `of_parameters`, at the insertion point: it is loaded from a global, which an
     initialiser of the program computes. The same of the same parameters is one global, whoever reads it."""
     slice_ = _slice(value)
@@ -49,7 +52,7 @@ def at_load(value: Any, make: Callable[[Any], Any]) -> Any:
     return load_global(name, kind)
 
 
-def taken_out(module: Any, scope: str) -> Any:
+def taken_out(module: ir.Module, scope: str) -> Any:
     """A program of its own in the place of the initialisers: a function for each global, which has its name and returns
     what it holds. The globals of `module` become parameters of `scope`. None where it has none."""
     operations = [o.operation for o in module.body.operations]
@@ -74,11 +77,11 @@ def taken_out(module: Any, scope: str) -> Any:
     return packer if any(o.operation.name == "func.func" for o in packer.body.operations) else None
 
 
-def _slice(value: Any) -> list[Any] | None:
+def _slice(value: ir.Value) -> list[OpLike] | None:
     """The ops that make a value, each behind those that it needs; None where there are others than constants, loads of
     globals that never change, and pure ops."""
-    found: dict[Any, None] = {}
-    seen: set[Any] = set()
+    found: dict[OpLike, None] = {}
+    seen: set[OpLike] = set()
     stack = [(value, False)]
     while stack:
         value, ready = stack.pop()
@@ -97,21 +100,21 @@ def _slice(value: Any) -> list[Any] | None:
     return list(found)
 
 
-def _is_once(op: Any) -> bool:
+def _is_once(op: OpLike) -> bool:
     if op.name == "util.global.load":
         definition = _global(function_of(op).parent, op.attributes["global"].value)
         return definition is not None and "is_mutable" not in definition.attributes
     return op.name in _CONSTANTS or op.name.startswith(_PURE)
 
 
-def _global(module: Any, name: str) -> Any:
+def _global(module: OpLike, name: str) -> OpLike | None:
     for op in module.regions[0].blocks[0].operations:
         if op.operation.name == "util.global" and op.operation.attributes["sym_name"].value == name:
             return op.operation
     return None
 
 
-def _needs(op: Any) -> list[Any]:
+def _needs(op: OpLike) -> list[ir.Value]:
     """The values from outside that an op and its regions read."""
     own = {value for block in _blocks(op) for value in block.arguments}
     inner = [o.operation for block in _blocks(op) for o in block.operations]
@@ -119,7 +122,7 @@ def _needs(op: Any) -> list[Any]:
     return [value for o in (op, *inner) for value in o.operands if value not in own]
 
 
-def _blocks(op: Any) -> Iterator[Any]:
+def _blocks(op: OpLike) -> Iterator[ir.Block]:
     for region in op.regions:
         for block in region.blocks:
             yield block
@@ -127,9 +130,9 @@ def _blocks(op: Any) -> Iterator[Any]:
                 yield from _blocks(o.operation)
 
 
-def _copied(slice_: list[Any], value: Any) -> Any:
+def _copied(slice_: Sequence[OpLike], value: ir.Value) -> ir.Value:
     """The ops at the insertion point; returns what is `value` there."""
-    copies: dict[Any, Any] = {}
+    copies: dict[ir.Value, ir.Value] = {}
     for op in slice_:
         copy = op.clone(ir.InsertionPoint.current)
         for o in (copy, *(o.operation for block in _blocks(copy) for o in block.operations)):

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import arith, ir, tensor
 from ..ir.walk import behind, made_by
 from .description import Unfit
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 OP = "iree_linalg_ext.attention"
 
@@ -23,11 +26,11 @@ OP = "iree_linalg_ext.attention"
 class Tensor:
     """An operand and the loop that each of its axes follows."""
 
-    value: Any
+    value: ir.Value
     axes: tuple[int, ...]
 
     @property
-    def stored(self) -> Any:
+    def stored(self) -> ir.Value:
         """The tensor that `value` is the first part of, along its outermost axis: a cache that is not full. IREE would
         copy the part for a dispatch that reads it."""
         op = made_by(self.value, "tensor.extract_slice")
@@ -45,11 +48,11 @@ class Attention:
     """The op with its loops by what they are. `sizes`: of each loop, None where dynamic. `batch`: also the loops that
     only queries and the result follow, but for the longest of them, which is `rows`."""
 
-    op: Any
+    op: OpLike
     q: Tensor
     k: Tensor
     v: Tensor
-    scale: Any
+    scale: ir.Value
     mask: Tensor | None
     out: Tensor
     batch: tuple[int, ...]  # the shared ones last
@@ -64,7 +67,7 @@ class Attention:
         """The operands as the op has them, the scale left out, and the result."""
         return tuple(t for t in (self.q, self.k, self.v, self.mask, self.out) if t is not None)
 
-    def size_values(self) -> list[Any]:
+    def size_values(self) -> list[ir.Value | int]:
         """The size of each loop at the insertion point: an int, or an index."""
         found: list[Any] = list(self.sizes)
         for t in (self.q, self.k, self.v):
@@ -74,7 +77,7 @@ class Attention:
         return found
 
 
-def describe(op: Any) -> Attention:
+def describe(op: OpLike) -> Attention:
     """Read an `iree_linalg_ext.attention`. Raises Unfit for axes that have no place in the formula."""
     maps = [attribute.value for attribute in op.attributes["indexing_maps"]]
     operands = list(op.operands)
@@ -111,7 +114,7 @@ def describe(op: Any) -> Attention:
     return found
 
 
-def build(q: Tensor, k: Tensor, v: Tensor, scale: Any, mask: Tensor | None, out: Tensor) -> Any:
+def build(q: Tensor, k: Tensor, v: Tensor, scale: ir.Value, mask: Tensor | None, out: Tensor) -> ir.Value:
     """The op's result, at the insertion point; `axes` name the loops."""
     count = 1 + max(a for t in (q, k, v, out) for a in t.axes)
     masks = [] if mask is None else [mask]
@@ -130,13 +133,13 @@ def build(q: Tensor, k: Tensor, v: Tensor, scale: Any, mask: Tensor | None, out:
     return made.results[0]
 
 
-def has_body(op: Any) -> bool:
+def has_body(op: OpLike) -> bool:
     """Whether something else than scale and mask is done to the scores."""
-    first: Any = op.regions[0].blocks[0].operations[0]
+    first: ir.OpView = op.regions[0].blocks[0].operations[0]
     return bool(first.operation.name != "iree_linalg_ext.yield")
 
 
-def _axes(affine_map: Any) -> tuple[int, ...]:
+def _axes(affine_map: ir.AffineMap) -> tuple[int, ...]:
     found = []
     for expression in affine_map.results:
         if not isinstance(expression, ir.AffineDimExpr):
@@ -145,7 +148,7 @@ def _axes(affine_map: Any) -> tuple[int, ...]:
     return tuple(found)
 
 
-def scale_of(value: Any) -> float | None:
+def scale_of(value: ir.Value) -> float | None:
     """The number behind a scale, None when it is not constant."""
     op = made_by(behind(value, "arith.truncf", "arith.extf"), "arith.constant")
     return None if op is None else float(ir.FloatAttr(op.attributes["value"]).value)

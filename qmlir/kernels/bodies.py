@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.mlir import arith, ir
 from ..ir.walk import behind, made_by
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
 # A target's better form of one op: from the cloner, the op and its vector operands to the result, or None for
 # "as it is".
-Rule = Callable[["BodyCloner", Any, list[Any]], Any]
+Rule: TypeAlias = "Callable[[BodyCloner, OpLike, list[ir.Value]], ir.Value | None]"
 
 _DIALECTS = ("arith.", "math.")
 
 
-def unclonable(block: Any, small_floats: bool = False) -> str:
+def unclonable(block: ir.Block, small_floats: bool = False) -> str:
     """Why a body has no form on vectors, "" when it has one. `small_floats`: it may read floats of one byte, which it
     only extends to f32."""
     local = set(block.arguments)
@@ -34,25 +37,25 @@ def unclonable(block: Any, small_floats: bool = False) -> str:
     return next((f"it reads {a.type}" for a in unread), "")
 
 
-def is_small_float(t: Any) -> bool:
+def is_small_float(t: ir.Type) -> bool:
     """Whether it is a float of one byte, or a scale that is an exponent alone."""
     return isinstance(t, ir.FloatType) and t.width == 8
 
 
-def _only_extended(argument: Any) -> bool:
+def _only_extended(argument: ir.Value) -> bool:
     users = [use.owner.operation for use in argument.uses]
     extended = all(u.name == "arith.extf" and isinstance(u.results[0].type, ir.F32Type) for u in users)
     return is_small_float(argument.type) and extended
 
 
-def computable(t: Any) -> bool:
+def computable(t: ir.Type) -> bool:
     """Integers, and floats that vector units convert."""
     if isinstance(t, ir.IntegerType):
         return t.width in (1, 8, 16, 32, 64)
     return isinstance(t, (ir.F16Type, ir.BF16Type, ir.F32Type, ir.F64Type))
 
 
-def scalar_constant(value: Any) -> Any:
+def scalar_constant(value: ir.Value) -> ir.Attribute | None:
     """The attribute of a scalar constant, also of one behind an optimisation barrier; None for any other value.
 
     The lowering hides a zero behind a barrier to keep products and sums apart (`ir/scalars.py: pinned`); a
@@ -67,19 +70,21 @@ class BodyCloner:
     (kernels/ranges.py), None where that is not known."""
 
     def __init__(
-        self, lanes: int, rules: Mapping[str, Rule], bound: Callable[[Any], float | None] = lambda value: None
+        self, lanes: int, rules: Mapping[str, Rule], bound: Callable[[ir.Value], float | None] = lambda value: None
     ) -> None:
         self.lanes, self.rules, self.bound = lanes, rules, bound
-        self.known: dict[Any, Any] = {}  # values of the body that is being cloned, for rules that look behind operands
+        self.known: dict[
+            ir.Value, ir.Value
+        ] = {}  # values of the body that is being cloned, for rules that look behind operands
 
-    def widen(self, t: Any) -> Any:
+    def widen(self, t: ir.Type) -> ir.Type:
         return ir.VectorType.get([self.lanes], t)
 
-    def splat(self, attribute: Any) -> Any:
+    def splat(self, attribute: ir.Attribute) -> ir.Value:
         t = self.widen(attribute.type)
         return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute))
 
-    def clone(self, block: Any, arguments: Sequence[Any]) -> Any:
+    def clone(self, block: ir.Block, arguments: Sequence[ir.Value]) -> ir.Value:
         """The first yielded value; `arguments` stand for the first arguments of the block."""
         known = dict(zip(block.arguments, arguments, strict=False))
         for op in block.operations:
@@ -89,7 +94,7 @@ class BodyCloner:
             self.value(operation.results[0], known)
         raise AssertionError("a body without a yield")
 
-    def value(self, value: Any, known: dict[Any, Any]) -> Any:
+    def value(self, value: ir.Value, known: dict[ir.Value, ir.Value]) -> ir.Value:
         """One value of a body, with what it needs, given its block's arguments in `known` (which is added to)."""
         self.known = known
         if value in known:
@@ -98,13 +103,13 @@ class BodyCloner:
         known[value] = self.splat(attribute) if attribute is not None else self._made(value.owner.operation, known)
         return known[value]
 
-    def _made(self, operation: Any, known: dict[Any, Any]) -> Any:
+    def _made(self, operation: OpLike, known: dict[ir.Value, ir.Value]) -> ir.Value:
         operands = [self.value(operand, known) for operand in operation.operands]
         rule = self.rules.get(operation.name)
         made = rule(self, operation, operands) if rule else None
         return self._same(operation, operands) if made is None else made
 
-    def _same(self, op: Any, operands: list[Any]) -> Any:
+    def _same(self, op: OpLike, operands: list[ir.Value]) -> ir.Value:
         """The op as it is, on vectors."""
         names = [a if isinstance(a, str) else a.name for a in op.attributes]
         return ir.Operation.create(

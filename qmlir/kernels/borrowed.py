@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.signature import public_functions
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 # Ops that name the axes of a tensor differently, or ask for a size.
 _VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast", "tensor.dim")
 
 
-def borrowed(module: Any) -> dict[str, list[int]]:
+def borrowed(module: ir.Module) -> dict[str, list[int]]:
     """For each public function of a program that is ready for IREE, the arguments that kernels of ours read and nothing
     else does.
 
@@ -28,11 +31,11 @@ def borrowed(module: Any) -> dict[str, list[int]]:
     return found
 
 
-def _live(blocks: Any) -> set[Any]:
+def _live(blocks: ir.BlockList) -> set[OpLike]:
     """The ops of a function without those that kernels left behind of the groups that they took the place of: ops that
     do nothing but make values, and whose values no other op needs."""
-    live: set[Any] = set()
-    seen: set[Any] = set()
+    live: set[OpLike] = set()
+    seen: set[OpLike] = set()
     for block in reversed(list(blocks)):
         for op in reversed([o.operation for o in block.operations]):
             users = [_outermost(use.owner.operation) for result in op.results for use in result.uses]
@@ -43,24 +46,24 @@ def _live(blocks: Any) -> set[Any]:
     return live
 
 
-def _outermost(op: Any) -> Any:
+def _outermost(op: OpLike) -> OpLike:
     """The op of a function that an op is in, or is."""
     while op.parent.name != "func.func":
         op = op.parent.operation
     return op
 
 
-def _read_by_kernels(value: Any, live: set[Any]) -> bool:
+def _read_by_kernels(value: ir.Value, live: set[OpLike]) -> bool:
     uses = [use.owner.operation for use in value.uses]
     uses = [op for op in uses if _outermost(op) in live]
     return isinstance(value.type, ir.RankedTensorType) and bool(uses) and all(_reads(op, live) for op in uses)
 
 
-def _reads(op: Any, live: set[Any]) -> bool:
+def _reads(op: OpLike, live: set[OpLike]) -> bool:
     if op.name == "flow.dispatch":
         return True  # IREE has made none of its own yet
     return op.name in _VIEWS and all(_is_size(r) or _read_by_kernels(r, live) for r in op.results)
 
 
-def _is_size(value: Any) -> bool:
+def _is_size(value: ir.Value) -> bool:
     return isinstance(value.type, ir.IndexType)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from ..ir.walk import behind, made_by
 from .bodies import scalar_constant
 from .group import KEPT_APART
 from .pointwise import Pointwise, evaluated, meaning, sizes_of
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+    from .pointwise import Read
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,8 @@ class CodePooling:
         numbers: makes of codes what is pooled.
     """
 
-    op: Any
-    codes: Any
+    op: OpLike
+    codes: ir.Value
     unsigned: bool
     low: tuple[int, int]
     high: tuple[int, int]
@@ -44,7 +48,7 @@ class CodePooling:
         return sizes_of(self.codes)[2:]
 
 
-def find(op: Any) -> CodePooling | None:
+def find(op: OpLike) -> CodePooling | None:
     """None for any other op."""
     if op.name != "linalg.pooling_nchw_max":
         return None
@@ -85,12 +89,12 @@ def find(op: Any) -> CodePooling | None:
                        (size[0] or 0, size[1] or 0), (strides[0], strides[1]), numbers)  # fmt: skip
 
 
-def replace(pooling: CodePooling, codes: Any) -> None:
+def replace(pooling: CodePooling, codes: ir.Value) -> None:
     """What `codes`, the pooled ones, mean in the place of the result, at the insertion point."""
     op, group = pooling.op, pooling.numbers
 
-    def body(code: Any) -> Any:
-        made: dict[Any, Any] = {group.leaves[0]: code}
+    def body(code: ir.Value) -> ir.Value:
+        made: dict[Read, ir.Value] = {group.leaves[0]: code}
         for read, array in group.constants.items():
             made[read] = build.scalar(array.reshape(()).item(), read.value.type.element_type)
         for step in group.steps:
@@ -106,7 +110,7 @@ def replace(pooling: CodePooling, codes: Any) -> None:
             each.erase()
 
 
-def _sources(op: Any) -> list[Any]:
+def _sources(op: OpLike) -> list[OpLike]:
     """What the pooling reads through, last first: barriers stay where nothing removes them."""
     found, value = [], op.operands[0]
     while (made := made_by(value, "tensor.pad", *KEPT_APART)) is not None:
@@ -115,7 +119,7 @@ def _sources(op: Any) -> list[Any]:
     return found
 
 
-def _cloned(operations: Sequence[Any], known: dict[Any, Any]) -> Any:
+def _cloned(operations: Sequence[ir.OpView], known: dict[ir.Value, ir.Value]) -> ir.Value:
     """A body's ops on scalars at the insertion point; the yielded value."""
     *steps, end = [o.operation for o in operations]
     for op in steps:
@@ -126,5 +130,5 @@ def _cloned(operations: Sequence[Any], known: dict[Any, Any]) -> Any:
     return known[end.operands[0]] if end.operands[0] in known else _constant(end.operands[0])
 
 
-def _constant(value: Any) -> Any:
+def _constant(value: ir.Value) -> ir.Value:
     return arith.constant(value.type, scalar_constant(value))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from ..core.mlir import ir
 from ..dialect.dtypes import Array
@@ -50,12 +49,12 @@ def codes_of(kernel: Kernel) -> Codes:
     return Codes(None, low, high, of_parameters(value))
 
 
-def code_range(value: Any) -> _Span:
+def code_range(value: ir.Value) -> _Span:
     """The smallest and the largest element that a tensor of i8 may have, by the op that makes it."""
     return _of_tensor(value) or _BYTE
 
 
-def _of_tensor(value: Any) -> _Span | None:
+def _of_tensor(value: ir.Value) -> _Span | None:
     array = known(value)
     if array is not None:
         return (int(array.min()), int(array.max())) if array.size and array.dtype.kind in "iu" else None
@@ -71,7 +70,7 @@ def _of_tensor(value: Any) -> _Span | None:
     return _of_scalar(end.operation.operands[0], dict(zip(block.arguments, op.operands, strict=True)))
 
 
-def _of_scalar(value: Any, tensors: dict[Any, Any]) -> _Span | None:
+def _of_scalar(value: ir.Value, tensors: dict[ir.Value, ir.Value]) -> _Span | None:
     if value in tensors:
         return _of_tensor(tensors[value])
     constant = scalar_constant(value)

@@ -12,7 +12,10 @@ With a batch all of this is done for each of its products, which have weights of
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike, ir
 
 # The axes of a kernel, in the order in which the axes of every operand are brought. Where a batch says which matrix
 # each product has and which row each of its rows is, operands may follow these: the matrix (the numbers in
@@ -28,7 +31,7 @@ class Operand:
     """A tensor that a body reads. `source_axes` says which axis of the kernel each of its axes follows, as it stands in
     the program; several axes that follow rows are the rows of a batch, outermost first."""
 
-    value: Any
+    value: ir.Value
     source_axes: tuple[str, ...]
 
     @property
@@ -37,7 +40,7 @@ class Operand:
         return "".join(a for a in ORDER if a in self.source_axes)
 
     @property
-    def element_type(self) -> Any:
+    def element_type(self) -> ir.Type:
         return self.value.type.element_type
 
 
@@ -54,7 +57,7 @@ class Previous:
 class Literal:
     """A constant, the same everywhere: an attribute."""
 
-    value: Any
+    value: ir.Attribute
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ Source = Operand | Previous | Literal | RowSum
 class Stage:
     """A scalar region and what its block arguments stand for, its init left out."""
 
-    body: Any
+    body: ir.Block
     sources: tuple[Source, ...]
 
     @property
@@ -144,11 +147,11 @@ class Batch:
 
     size: int | None
     matrices: int
-    index: Any = None
-    rows: Any = None
-    counts: tuple[Any, Any] | None = None
+    index: ir.Value | None = None
+    rows: ir.Value | None = None
+    counts: tuple[ir.Value, ir.Value] | None = None
     repeats: int = 1
-    target: Any = None
+    target: ir.Value | None = None
     beside: bool = False
 
 
@@ -162,7 +165,7 @@ class Factor:
     `decode`: from the code (`Previous(0)`) and operands of its column and group to the number that is multiplied.
     """
 
-    value: Any
+    value: ir.Value
     source_axes: tuple[str, ...]  # "m" or "n", "g", "k"
     magnitude: int = 128  # the largest |code|
     flipped: bool = False
@@ -182,7 +185,7 @@ class Gate:
 
     stages: int
     operations: int
-    value_type: Any
+    value_type: ir.Type
 
 
 @dataclass(frozen=True)
@@ -194,13 +197,13 @@ class Kernel:
     k: int
     lhs: Factor
     rhs: Factor
-    acc_type: Any
-    result_type: Any  # of one element
+    acc_type: ir.Type
+    result_type: ir.Type  # of one element
     group: int | None = None  # codes along K that one part sums; None: all of them
     # Where sums are of integers that stand for fractions, what a sum is multiplied with; it is f32 then.
     fraction: float | None = None
     combine: Stage | None = None
-    total_type: Any = None  # of the sum over groups
+    total_type: ir.Type | None = None  # of the sum over groups
     stages: tuple[Stage, ...] = ()
     # How many axes of the program's result are rows, and their sizes (None: dynamic): a batch with common weights.
     row_sizes: tuple[int | None, ...] = ()
@@ -208,7 +211,7 @@ class Kernel:
     gate: Gate | None = None
     planes: bool = False  # the result of a convolution is `[images, N, pixels]`: its channels are in front
     # Operations of the group, the contraction first: what the kernel takes the place of.
-    operations: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    operations: tuple[OpLike, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def columns(self) -> int:
@@ -254,9 +257,12 @@ class Kernel:
         return (self.m if self.batch is None or self.beside else self.batch.size) is None
 
     @property
-    def value_type(self) -> Any:
+    def value_type(self) -> ir.Type:
         """Of what the first stage takes."""
-        return self.acc_type if self.combine is None else self.total_type
+        if self.combine is None:
+            return self.acc_type
+        assert self.total_type is not None
+        return self.total_type
 
 
 class Unfit(Exception):

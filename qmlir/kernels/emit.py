@@ -8,29 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeAlias, overload
 
 from ..core.mlir import arith, ir, llvm, scf, vector
 
-Index = Any  # int | ir.Value of index type
+Index: TypeAlias = "ir.Value | int"  # the value is of index type
 
 
 # ---------------------------------------------------------------------------------------------------- types
 
 
-def integer(width: int) -> Any:
+def integer(width: int) -> ir.Type:
     return ir.IntegerType.get_signless(width)
 
 
-def vector_of(shape: int | Sequence[int], element: Any) -> Any:
+def vector_of(shape: int | Sequence[int], element: ir.Type) -> ir.Type:
     return ir.VectorType.get([shape] if isinstance(shape, int) else list(shape), element)
 
 
-def attribute(value: float | int, t: Any) -> Any:
+def attribute(value: float | int, t: ir.Type) -> ir.Attribute:
     return ir.FloatAttr.get(t, value) if isinstance(t, ir.FloatType) else ir.IntegerAttr.get(t, value)
 
 
-def bits(t: Any) -> int:
+def bits(t: ir.Type) -> int:
     """The width of a scalar type."""
     return int(t.width)
 
@@ -38,12 +38,12 @@ def bits(t: Any) -> int:
 # -------------------------------------------------------------------------------------------------- indices
 
 
-def index(value: Index) -> Any:
+def index(value: Index) -> ir.Value:
     """An index as an IR value."""
     return arith.constant(ir.IndexType.get(), value) if isinstance(value, int) else value
 
 
-def constant(value: float | int, t: Any) -> Any:
+def constant(value: float | int, t: ir.Type) -> ir.Value:
     return arith.constant(t, attribute(value, t))
 
 
@@ -66,22 +66,38 @@ exclusive_or = _arith(lambda a, b: a ^ b, "xori")
 bit_and = _arith(lambda a, b: a & b, "andi")
 
 
+@overload
+def add(a: int, b: int) -> int: ...
+@overload
+def add(a: Index, b: Index) -> Index: ...
 def add(a: Index, b: Index) -> Index:
     if isinstance(a, int) and a == 0:
         return b
     return a if isinstance(b, int) and b == 0 else _add(a, b)
 
 
+@overload
+def multiply(a: int, b: int) -> int: ...
+@overload
+def multiply(a: Index, b: Index) -> Index: ...
 def multiply(a: Index, b: Index) -> Index:
     if isinstance(a, int) and a == 1:
         return b
     return a if isinstance(b, int) and b == 1 else _multiply(a, b)
 
 
+@overload
+def subtract(a: int, b: int) -> int: ...
+@overload
+def subtract(a: Index, b: Index) -> Index: ...
 def subtract(a: Index, b: Index) -> Index:
     return a if isinstance(b, int) and b == 0 else _subtract(a, b)
 
 
+@overload
+def divide(a: int, b: int) -> int: ...
+@overload
+def divide(a: Index, b: Index) -> Index: ...
 def divide(a: Index, b: Index) -> Index:
     return a if isinstance(b, int) and b == 1 else _divide(a, b)
 
@@ -94,20 +110,20 @@ def divide_up(a: Index, b: Index) -> Index:
     return divide(add(a, subtract(b, 1)), b)
 
 
-def less(a: Index, b: Index) -> Any:
+def less(a: Index, b: Index) -> ir.Value | bool:
     """`a < b`, an i1; a Python bool where both are known."""
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     return arith.cmpi(arith.CmpIPredicate.ult, index(a), index(b))
 
 
-def equal(a: Index, b: Index) -> Any:
+def equal(a: Index, b: Index) -> ir.Value | bool:
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     return arith.cmpi(arith.CmpIPredicate.eq, index(a), index(b))
 
 
-def both(a: Any, b: Any) -> Any:
+def both(a: ir.Value | bool, b: ir.Value | bool) -> ir.Value | bool:
     """The conjunction of two conditions, each an i1 or a Python bool."""
     if isinstance(a, bool):
         return b if a else False
@@ -116,12 +132,12 @@ def both(a: Any, b: Any) -> Any:
     return arith.andi(a, b)
 
 
-def condition(value: Any) -> Any:
+def condition(value: ir.Value | bool) -> ir.Value:
     """A condition as an IR value."""
     return constant(int(value), integer(1)) if isinstance(value, bool) else value
 
 
-def choose(test: Any, a: Index, b: Index) -> Index:
+def choose(test: ir.Value | bool, a: Index, b: Index) -> Index:
     if isinstance(test, bool):
         return a if test else b
     return arith.select(test, index(a), index(b))
@@ -133,15 +149,15 @@ def choose(test: Any, a: Index, b: Index) -> Index:
 class Loop:
     """One iteration of a loop: its index, the values it carries, and after the loop their last values."""
 
-    def __init__(self, op: Any) -> None:
+    def __init__(self, op: ir.OpView) -> None:
         self.index = op.induction_variable
         self.values = list(op.inner_iter_args)
         self.results = list(op.results)
-        self.next: Sequence[Any] = self.values
+        self.next: Sequence[ir.Value] = self.values
 
 
 @contextmanager
-def loop(start: Index, stop: Index, step: Index = 1, carried: Sequence[Any] = ()) -> Iterator[Loop]:
+def loop(start: Index, stop: Index, step: Index = 1, carried: Sequence[ir.Value] = ()) -> Iterator[Loop]:
     """`for index in range(start, stop, step)`; set `next` to what the following iteration gets."""
     op = scf.ForOp(index(start), index(stop), index(step), list(carried))
     with ir.InsertionPoint(op.body):
@@ -151,7 +167,7 @@ def loop(start: Index, stop: Index, step: Index = 1, carried: Sequence[Any] = ()
 
 
 @contextmanager
-def when(test: Any) -> Iterator[None]:
+def when(test: ir.Value | bool) -> Iterator[None]:
     """Only where `test`, a bool or an i1, holds; nothing is emitted around what is known to run."""
     if isinstance(test, bool):
         if not test:
@@ -164,7 +180,9 @@ def when(test: Any) -> Iterator[None]:
         scf.YieldOp([])
 
 
-def value_of(test: Any, kind: Any, then: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+def value_of(
+    test: ir.Value, kind: ir.Type, then: Callable[[], ir.Value], otherwise: Callable[[], ir.Value]
+) -> ir.Value:
     """What `then` makes where `test` (a bool or an i1) holds, else what `otherwise` makes; of type `kind`."""
     if isinstance(test, bool):
         return then() if test else otherwise()
@@ -175,7 +193,7 @@ def value_of(test: Any, kind: Any, then: Callable[[], Any], otherwise: Callable[
     return op.results[0]
 
 
-def guarded(test: Any, body: Callable[[], None]) -> None:
+def guarded(test: ir.Value | bool, body: Callable[[], object]) -> None:
     """`body` where `test` (a bool or an i1) holds; not emitted where it is known not to."""
     if test is False:
         return
@@ -186,40 +204,44 @@ def guarded(test: Any, body: Callable[[], None]) -> None:
 # -------------------------------------------------------------------------------------------------- vectors
 
 
-def splat(value: float | int, shape: int | Sequence[int], element: Any) -> Any:
+def splat(value: float | int, shape: int | Sequence[int], element: ir.Type) -> ir.Value:
     t = vector_of(shape, element)
     return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute(value, element)))
 
 
-def broadcast(scalar: Any, lanes: int) -> Any:
+def broadcast(scalar: ir.Value, lanes: int) -> ir.Value:
     return vector.broadcast(vector_of(lanes, scalar.type), scalar)
 
 
-def lane(value: Any, *position: int) -> Any:
+def lane(value: ir.Value, *position: int) -> ir.Value:
     """An element, or a row, of a vector."""
     return vector.ExtractOp(value, [], list(position)).result
 
 
-def gathered(elements: Sequence[Any]) -> Any:
+def gathered(elements: Sequence[ir.Value]) -> ir.Value:
     """A vector of scalars."""
     return vector.FromElementsOp(vector_of(len(elements), elements[0].type), list(elements)).result
 
 
-def as_type(value: Any, t: Any) -> Any:
+def as_type(value: ir.Value, t: ir.Type) -> ir.Value:
     """The bits of a vector as a vector of another type."""
     return value if value.type == t else vector.bitcast(t, value)
 
 
-def as_pair(word: Any, t: Any) -> Any:
+def as_pair(word: ir.Value, t: ir.Type) -> ir.Value:
     """A 32-bit word as a vector of its halves, or bytes."""
     return vector.bitcast(t, gathered([word]))
 
 
-def as_word(value: Any) -> Any:
+def as_word(value: ir.Value) -> ir.Value:
     """A vector of 32 bits as one word."""
     return lane(vector.bitcast(vector_of(1, integer(32)), value), 0)
 
 
-def intrinsic(name: str, arguments: Sequence[Any], result: Any = None) -> Any:
+@overload
+def intrinsic(name: str, arguments: Sequence[ir.Value], result: ir.Type) -> ir.Value: ...
+@overload
+def intrinsic(name: str, arguments: Sequence[ir.Value]) -> None: ...
+def intrinsic(name: str, arguments: Sequence[ir.Value], result: ir.Type | None = None) -> ir.Value | None:
     op = llvm.CallIntrinsicOp(result, name, list(arguments), [], [])
     return op.operation.results[0] if result is not None else None

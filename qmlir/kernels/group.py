@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
@@ -35,6 +35,9 @@ from .description import (
 )
 from .scaled import constant_scalar, decodes_e2m1, scaled
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
 _MULTIPLY_ADD = {"arith.extsi", "arith.muli", "arith.addi", "linalg.yield"}
 _FLOAT_MULTIPLY_ADD = {"arith.extf", "arith.mulf", "arith.addf", "linalg.yield"}
 # What the lowering puts behind values that other targets may not fuse.
@@ -57,7 +60,7 @@ class _Axis:
 _Axes = tuple[_Axis, ...]
 
 
-def describe(op: Any, extended: bool = False, decoded_batches: bool = False, small_floats: bool = False) -> Kernel:
+def describe(op: OpLike, extended: bool = False, decoded_batches: bool = False, small_floats: bool = False) -> Kernel:
     """The kernel of the contraction `op`: of integer codes, or of floats by a weight that is made of codes.
 
     What not every generator has is found only when it asks for it (`extended`): batches of products, gates, float
@@ -140,7 +143,7 @@ def describe(op: Any, extended: bool = False, decoded_batches: bool = False, sma
     )
 
 
-def _with_batch(op: Any, axes: _Axes) -> _Axes:
+def _with_batch(op: OpLike, axes: _Axes) -> _Axes:
     """Axes that all three tensors have are groups along K; where the activation and the result begin with one, it is a
     batch of products."""
     lhs, _, out = (_positions(m) for m in indexing_maps(op))
@@ -196,7 +199,7 @@ def gathered_rows(batch: Batch, lhs: Factor, dynamic: bool = False) -> tuple[Bat
     return replace(batch, rows=rows, repeats=repeats), replace(lhs, value=source, source_axes=(ROW, "k"))
 
 
-def repeated(source: Any) -> tuple[Any, int]:
+def repeated(source: ir.Value) -> tuple[ir.Value, int]:
     """Rows `[T, ..]`, and how often each of them stands in `source`, one behind the other."""
     if producer_name(source) == "tensor.collapse_shape":
         # `[T, X, K]`, in which a generic wrote each row of `[T, K]` X times.
@@ -209,13 +212,13 @@ def repeated(source: Any) -> tuple[Any, int]:
     return source, 1
 
 
-def _only_yields(op: Any) -> bool:
+def _only_yields(op: OpLike) -> bool:
     block = op.regions[0].blocks[0]
     last = next(iter(block.operations)).operation
     return bool(last.name == "linalg.yield" and last.operands[0] == block.arguments[0])
 
 
-def gather(value: Any) -> tuple[Any, Any] | None:
+def gather(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
     """The source `[R, ..]` and the index `[..]` (i32) of a tensor whose first axes are rows that an index picks, and
     whose last ones are all of the source's other axes."""
     while producer_name(value) in KEPT_APART:
@@ -230,8 +233,8 @@ def gather(value: Any) -> tuple[Any, Any] | None:
     if _positions(maps[0]) != list(range(depth)):
         return None
     block = op.regions[0].blocks[0]
-    known: dict[Any, Any] = {block.arguments[0]: "row"}
-    source = None
+    known: dict[ir.Value, int | str] = {block.arguments[0]: "row"}
+    source: Any = None
     for inner in block.operations:
         operation = inner.operation
         if operation.name == "arith.index_cast" and operation.operands[0] in known:
@@ -254,12 +257,12 @@ def gather(value: Any) -> tuple[Any, Any] | None:
     return None
 
 
-def _is_zero(value: Any) -> bool:
+def _is_zero(value: ir.Value) -> bool:
     attribute = scalar_constant(value)
     return isinstance(attribute, ir.IntegerAttr) and attribute.value == 0
 
 
-def unbounded(index: Any, size: int) -> Any:
+def unbounded(index: ir.Value, size: int) -> ir.Value:
     """The index in front of an elementwise op that only brings what is outside of `[0, size)` to the nearest end."""
     if producer_name(index) != "linalg.generic" or len(index.owner.operation.operands) != 2:
         return index
@@ -282,7 +285,7 @@ def unbounded(index: Any, size: int) -> Any:
     return index
 
 
-def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
+def _counts(batch: Batch, rows: int | None) -> tuple[ir.Value, ir.Value] | None:
     """`Batch.counts` where products are blocks of `rows` rows (passes/core/lower/blocks.py): the index of a block
     counts the matrices whose blocks end at or before it, from where they start and how many they have, which is
     `ceil(rows of a matrix / rows of a block)`."""
@@ -295,7 +298,7 @@ def _counts(batch: Batch, rows: int | None) -> tuple[Any, Any] | None:
 
 
 def describe_convolution(
-    op: Any,
+    op: OpLike,
     padded: bool = False,
     decoded: bool = False,
     grouped: bool = False,
@@ -316,7 +319,7 @@ def describe_convolution(
     data, weight, init = op.operands
     value = op.results[0]
     groups = 1
-    before: tuple[Any, ...] = (op,)
+    before: tuple[OpLike, ...] = (op,)
     if grouped and op.name == "linalg.conv_2d_nhwgc_gfhwc":
         groups = int(ir.RankedTensorType(weight.type).shape[0])
         data, value = _ungrouped_image(data), _ungrouped_result(value)
@@ -366,7 +369,7 @@ def describe_convolution(
     )
 
 
-def _transposed_from(value: Any, permutation: list[int]) -> Any:
+def _transposed_from(value: ir.Value, permutation: list[int]) -> ir.Value | None:
     """What a `linalg.transpose` makes `value` of, None where it is none."""
     if producer_name(value) != "linalg.transpose":
         return None
@@ -374,7 +377,7 @@ def _transposed_from(value: Any, permutation: list[int]) -> Any:
     return op.operands[0] if list(op.attributes["permutation"]) == permutation else None
 
 
-def _turned(chain: _Chain) -> Any:
+def _turned(chain: _Chain) -> OpLike | None:
     """The op that brings the channels of a convolution's result, which nothing else reads, to the front."""
     owners = [use.owner.operation for use in chain.value.uses]
     if len(owners) != 1 or len(chain.rows) != 3 or not owners[0].results:
@@ -383,16 +386,17 @@ def _turned(chain: _Chain) -> Any:
     return owners[0] if source is not None and source == chain.value else None
 
 
-def _ungrouped_image(data: Any) -> Any:
+def _ungrouped_image(data: ir.Value) -> ir.Value:
     """The image `[N, H, W, C]` of which `[N, H, W, G, C / G]` is a view."""
     if producer_name(data) == "tensor.expand_shape":
         view = data.owner.operation
         if [len(list(group)) for group in view.attributes["reassociation"]] == [1, 1, 1, 2]:
-            return view.operands[0]
+            made: ir.Value = view.operands[0]
+            return made
     raise Unfit("the groups of channels are no view of an image", "an image [N, H, W, C]")
 
 
-def _ungrouped_result(value: Any) -> Any:
+def _ungrouped_result(value: ir.Value) -> ir.Value:
     """The view `[N, H, W, F]` by which alone `[N, H, W, G, F / G]` is read."""
     readers = [use.owner.operation for use in value.uses]
     view = readers[0] if len(readers) == 1 and readers[0].name == "tensor.collapse_shape" else None
@@ -401,7 +405,7 @@ def _ungrouped_result(value: Any) -> Any:
     raise Unfit("the results of groups of channels are read apart", "a result [N, H, W, F]")
 
 
-def describe_depthwise(op: Any) -> Kernel:
+def describe_depthwise(op: OpLike) -> Kernel:
     """The kernel of a depthwise convolution of integer codes, NHWC by HWC, each channel with a filter of its own: its
     columns are the channels, its weight `[K, N]` is `[H * W, C]`. Every size is static. Constant padding in front of it
     is part of it.
@@ -448,7 +452,7 @@ def describe_depthwise(op: Any) -> Kernel:
     )
 
 
-def _without_padding(data: Any) -> tuple[Any, tuple[int, int], int]:
+def _without_padding(data: ir.Value) -> tuple[ir.Value, tuple[int, int], int]:
     """An image `[N, H, W, C]` in front of its padding, the rows and columns that are put before it, and the code that
     they hold; the image as it is where its padding has another form or a code that is not known."""
     if producer_name(data) != "tensor.pad":
@@ -464,13 +468,13 @@ def _without_padding(data: Any) -> tuple[Any, tuple[int, int], int]:
     return op.operands[0], (low[1], low[2]), code
 
 
-def _is_positive_zero(value: Any) -> bool:
+def _is_positive_zero(value: ir.Value) -> bool:
     """Whether it is the float all of whose bits are zero."""
     attribute = scalar_constant(value)
     return isinstance(attribute, ir.FloatAttr) and str(attribute.value) == "0.0"
 
 
-def _pair(op: Any, name: str) -> tuple[int, int]:
+def _pair(op: OpLike, name: str) -> tuple[int, int]:
     """`strides` or `dilations` of a named convolution; absent means one."""
     if name not in op.attributes:
         return 1, 1
@@ -487,7 +491,7 @@ def _product(sizes: Sequence[int | None]) -> int | None:
     return total
 
 
-def _positions(affine_map: Any) -> list[int] | None:
+def _positions(affine_map: ir.AffineMap) -> list[int] | None:
     found = []
     for result in affine_map.results:
         if not isinstance(result, ir.AffineDimExpr):
@@ -496,12 +500,12 @@ def _positions(affine_map: Any) -> list[int] | None:
     return found
 
 
-def _axes_of(affine_map: Any, axes: Sequence[_Axis]) -> _Axes | None:
+def _axes_of(affine_map: ir.AffineMap, axes: Sequence[_Axis]) -> _Axes | None:
     positions = _positions(affine_map)
     return None if positions is None else tuple(axes[p] for p in positions)
 
 
-def _loops_of_contraction(op: Any) -> _Axes:
+def _loops_of_contraction(op: OpLike) -> _Axes:
     """What each loop is: rows, columns, depth, or groups (which all three tensors have)."""
     maps = [_positions(m) for m in indexing_maps(op)]
     if any(m is None for m in maps):
@@ -522,12 +526,12 @@ def _loops_of_contraction(op: Any) -> _Axes:
     return tuple(axes)
 
 
-def _size(value: Any, axis: int) -> int | None:
+def _size(value: ir.Value, axis: int) -> int | None:
     kind = ir.RankedTensorType(value.type)
     return None if kind.is_dynamic_dim(axis) else int(kind.get_dim_size(axis))
 
 
-def _factor(op: Any, position: int, axes: _Axes, order: tuple[str, ...]) -> Factor:
+def _factor(op: OpLike, position: int, axes: _Axes, order: tuple[str, ...]) -> Factor:
     """One side; its axes are rows (or columns), groups, depth in this order, or for a weight depth first."""
     value = op.operands[position]
     letters = tuple(a.letter for a in axes)
@@ -548,13 +552,13 @@ def _factor(op: Any, position: int, axes: _Axes, order: tuple[str, ...]) -> Fact
     )
 
 
-def _one_byte(value: Any) -> bool:
+def _one_byte(value: ir.Value) -> bool:
     """Whether a tensor is of floats of one byte: both sides of a product then are codes."""
     element = ir.RankedTensorType(value.type).element_type
     return isinstance(element, ir.FloatType) and bool(element.width == 8)
 
 
-def _narrow(value: Any) -> Any:
+def _narrow(value: ir.Value) -> ir.Value:
     """The tensor of a shorter float type that an elementwise op widens to `value`, else `value`."""
     op = made_by(value, "linalg.generic")
     if op is None:
@@ -636,7 +640,7 @@ def _group_of(rhs: Factor) -> int | None:
     return _size(rhs.value, rhs.source_axes.index("k")) if "g" in rhs.source_axes else None
 
 
-def _flipped(value: Any) -> Any:
+def _flipped(value: ir.Value) -> ir.Value | None:
     """The tensor behind an elementwise `x ^ 0x80`, which is how unsigned codes become signed ones."""
     op = made_by(value, "linalg.generic")
     if op is None:
@@ -660,20 +664,20 @@ class _Chain:
     """Grows a group from its contraction: each step takes the one op that reads the last value."""
 
     def __init__(
-        self, value: Any, axes: _Axes, rows: _Axes, column: _Axis, batch: _Axes = (), small_floats: bool = False
+        self, value: ir.Value, axes: _Axes, rows: _Axes, column: _Axis, batch: _Axes = (), small_floats: bool = False
     ) -> None:
         self.small_floats = small_floats
         # The last value: one tensor, or the two halves of its columns.
         self.parts, self.axes = [value], axes
         self.rows, self.column, self.batch = rows, column, batch
         self.gate: Gate | None = None
-        self.operations: list[Any] = []
+        self.operations: list[OpLike] = []
         self.stages: list[Stage] = []
         self.total: Stage | None = None
-        self.total_type: Any = None
+        self.total_type: ir.Type | None = None
 
     @property
-    def value(self) -> Any:
+    def value(self) -> ir.Value:
         return self.parts[0]
 
     def combine(self, groups: Sequence[_Axis]) -> None:
@@ -771,19 +775,19 @@ class _Chain:
         self._take(view)
         return True
 
-    def _take(self, user: Any) -> None:
+    def _take(self, user: OpLike) -> None:
         self.operations.append(user)
         self.parts = [user.results[0]]
         self.axes = (*self.batch, *self.rows, self.column)
 
-    def _user(self) -> Any:
+    def _user(self) -> OpLike | None:
         """The one generic with one result that reads the last value, None when another op does too."""
         owners = [use.owner.operation for part in self.parts for use in part.uses]
         if not owners or any(o != owners[0] for o in owners) or owners[0].name != "linalg.generic":
             return None
         return owners[0] if len(owners[0].results) == 1 else None
 
-    def _loops(self, user: Any) -> _Axes | None:
+    def _loops(self, user: OpLike) -> _Axes | None:
         """What the loops of `user` are, known from how it reads the last value."""
         inputs = list(user.operands)[:-1]
         if self.value not in inputs:
@@ -796,7 +800,7 @@ class _Chain:
             loops[position] = axis
         return tuple(loops)
 
-    def _sources(self, user: Any, loops: _Axes) -> tuple[Source, ...] | str:
+    def _sources(self, user: OpLike, loops: _Axes) -> tuple[Source, ...] | str:
         """What the block arguments are, or why one cannot be read."""
         found: list[Source] = []
         for value, map_ in zip(list(user.operands)[:-1], indexing_maps(user), strict=False):
@@ -820,7 +824,7 @@ class _Chain:
         return tuple(found)
 
 
-def _splat(value: Any) -> Any:
+def _splat(value: ir.Value) -> ir.Attribute | None:
     """The attribute of a constant tensor with one value."""
     constant = made_by(value, "arith.constant")
     attribute = None if constant is None else constant.attributes["value"]

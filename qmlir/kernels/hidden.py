@@ -7,16 +7,19 @@ a third of the time of compiling. What such a function does is of no interest be
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..core.mlir import ir
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
 _EXECUTABLES = ("stream.executable", "hal.executable", "hal.executable.variant")
 
-Hidden = dict[tuple[str, str], Any]  # by executable and function
+Hidden: TypeAlias = "dict[tuple[str, str], OpLike]"  # by executable and function
 
 
-def hide(module: Any) -> Hidden:
+def hide(module: ir.Module) -> Hidden:
     """Leave declarations of the functions that are not inlined, and return them."""
     hidden: Hidden = {}
     for executable, op in list(_functions(module)):
@@ -30,7 +33,7 @@ def hide(module: Any) -> Hidden:
     return hidden
 
 
-def put_back(module: Any, hidden: Hidden) -> None:
+def put_back(module: ir.Module, hidden: Hidden) -> None:
     """Put the functions back into the same program, whose executables are not yet compiled."""
     for executable, op in list(_functions(module)):
         body = hidden.pop((executable, op.attributes["sym_name"].value), None)
@@ -39,7 +42,7 @@ def put_back(module: Any, hidden: Hidden) -> None:
             op.erase()
 
 
-def _functions(module: Any) -> Iterator[tuple[str, Any]]:
+def _functions(module: ir.Module) -> Iterator[tuple[str, OpLike]]:
     """The functions of executables, each with the name of its executable."""
     for op in _operations(module):
         if op.name in _EXECUTABLES[:2]:
@@ -51,5 +54,5 @@ def _functions(module: Any) -> Iterator[tuple[str, Any]]:
                         yield from ((name, f) for f in _operations(code) if f.name == "func.func")
 
 
-def _operations(op: Any) -> list[Any]:
+def _operations(op: OpLike | ir.Module) -> list[OpLike]:
     return [o.operation for o in op.operation.regions[0].blocks[0].operations]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -74,7 +73,7 @@ class WeightLayout:
         """The stored bytes of one matrix, or of each of `[B, rows, columns]`."""
         return self.apply(codes) if codes.ndim == 2 else np.stack([self.apply(matrix) for matrix in codes])
 
-    def emit(self, value: Any, flipped: bool = False) -> Any:
+    def emit(self, value: ir.Value, flipped: bool = False) -> ir.Value:
         """The same of a tensor of i8 codes `[.., rows, columns]` at the current insertion point; `flipped`, where it
         holds the codes with their top bit inverted."""
         offset = (self.offset + (128 if flipped else 0)) & 255
@@ -86,7 +85,7 @@ class WeightLayout:
         )
 
 
-def by_columns(rhs: Factor) -> Any:
+def by_columns(rhs: Factor) -> ir.Value:
     """The tensor of a weight as `[N, K]`, or `[B, N, K]` of a batch, at the insertion point."""
     axes = rhs.source_axes
     order = sorted(range(len(axes)), key=lambda i: ("b", "n", "g", "k").index(axes[i]))
@@ -100,16 +99,16 @@ def by_columns(rhs: Factor) -> Any:
     return tensor.collapse_shape(kind, value, groups)
 
 
-def _static(value: Any) -> list[int]:
+def _static(value: ir.Value) -> list[int]:
     return list(ir.RankedTensorType(value.type).shape)
 
 
-def _stored(value: Any, offset: int, bits: int) -> Any:
+def _stored(value: ir.Value, offset: int, bits: int) -> ir.Value:
     """The lowest bits of every code without its offset."""
     t, shape = value.type.element_type, _static(value)
     same = ir.AffineMap.get_identity(len(shape))
 
-    def body(code: Any, _: Any) -> Any:
+    def body(code: ir.Value, _: ir.Value) -> ir.Value:
         if offset:  # modulo 256
             code = arith.subi(code, arith.constant(t, offset - 256 if offset > 127 else offset))
         return arith.andi(code, arith.constant(t, (1 << bits) - 1)) if bits < 8 else code
@@ -117,7 +116,7 @@ def _stored(value: Any, offset: int, bits: int) -> Any:
     return _generic([value], tensor.empty(shape, t), [same, same], body)
 
 
-def _pad(value: Any, sizes: Sequence[int]) -> Any:
+def _pad(value: ir.Value, sizes: Sequence[int]) -> ir.Value:
     """The last two axes padded with zeros."""
     shape = _static(value)
     lead = len(shape) - len(sizes)
@@ -134,7 +133,7 @@ def _pad(value: Any, sizes: Sequence[int]) -> Any:
     return op.result
 
 
-def _split(value: Any, factors: Sequence[Sequence[int]]) -> Any:
+def _split(value: ir.Value, factors: Sequence[Sequence[int]]) -> ir.Value:
     """The last axes, each in its factors."""
     shape = _static(value)
     lead = len(shape) - len(factors)
@@ -147,7 +146,7 @@ def _split(value: Any, factors: Sequence[Sequence[int]]) -> Any:
     return tensor.expand_shape(kind, value, groups, [], flat)
 
 
-def _transpose(value: Any, order: Sequence[int]) -> Any:
+def _transpose(value: ir.Value, order: Sequence[int]) -> ir.Value:
     """The last axes in another order."""
     shape = _static(value)
     lead = len(shape) - len(order)
@@ -158,7 +157,7 @@ def _transpose(value: Any, order: Sequence[int]) -> Any:
     return linalg.transpose(value, outs=[out], permutation=whole).results[0]
 
 
-def _joined(value: Any, order: Sequence[int], field: int, bits: int) -> Any:
+def _joined(value: ir.Value, order: Sequence[int], field: int, bits: int) -> ir.Value:
     """The last axes in another order, in which the codes along the axis `field` share bytes."""
     shape, t = _static(value), value.type.element_type
     lead = len(shape) - len(order)
@@ -175,13 +174,19 @@ def _joined(value: Any, order: Sequence[int], field: int, bits: int) -> Any:
     empty = tensor.empty([shape[loops[i]] for i in kept], t)
     zeros = linalg.fill(arith.constant(t, 0), outs=[empty])
 
-    def body(code: Any, shift: Any, before: Any) -> Any:
+    def body(code: ir.Value, shift: ir.Value, before: ir.Value) -> ir.Value:
         return arith.ori(before, arith.shli(code, shift))
 
     return _generic([value, table], zeros, maps, body, lead + field)
 
 
-def _generic(inputs: Sequence[Any], out: Any, maps: Sequence[Any], body: Callable[..., Any], reduced: int = -1) -> Any:
+def _generic(
+    inputs: Sequence[ir.Value],
+    out: ir.Value,
+    maps: Sequence[ir.AffineMap],
+    body: Callable[..., ir.Value],
+    reduced: int = -1,
+) -> ir.Value:
     """A `linalg.generic` whose loops are parallel, but for `reduced`."""
     kinds = ["reduction" if i == reduced else "parallel" for i in range(maps[0].n_dims)]
     iterators = ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds])

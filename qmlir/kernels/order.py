@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ def letters(operand: Operand) -> str:
     return own if plain and known(operand.value) is None else operand.axes
 
 
-def arranged(operand: Operand) -> Any:
+def arranged(operand: Operand) -> ir.Value:
     """The tensor with its axes in the order of `letters`, at the insertion point; a constant of one-byte floats as
     bytes."""
     array = known(operand.value) if is_small_float(operand.element_type) else None

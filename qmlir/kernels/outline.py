@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -14,9 +14,12 @@ from ..dialect.constants import constant_array
 from ..ir.walk import made_by
 from .description import ORDER, Factor, Kernel, Operand
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
 # Emits a `stream.executable` of the given name at the current insertion point, for inputs and a result of the given
 # types; returns its entry point as the text of a symbol reference.
-Emit = Callable[[str, Sequence[Any], Any], str]
+Emit: TypeAlias = "Callable[[str, Sequence[Any], Any], str]"
 _EXECUTABLES = ("stream.executable", "hal.executable.source")
 _DIGEST = "qmlir.digest"
 
@@ -28,10 +31,10 @@ class Scratch:
 
     counters: int
     words: int
-    element: Any
+    element: ir.Type
 
     @property
-    def types(self) -> tuple[Any, Any]:
+    def types(self) -> tuple[ir.Type, ir.Type]:
         """Of the two tensors."""
         return _tensor([self.counters], ir.IntegerType.get_signless(32)), _tensor([self.words], self.element)
 
@@ -46,11 +49,11 @@ def widest(scratches: Sequence[Scratch | None]) -> Scratch | None:
 
 def outline(
     kernel: Kernel,
-    rhs: Callable[[], Any],
+    rhs: Callable[[], ir.Value],
     emit: Emit,
-    first: Callable[[], Sequence[Any]] = tuple,
-    size_type: Any = None,
-    arrange: Callable[[Operand], Any] | None = None,
+    first: Callable[[], Sequence[ir.Value]] = tuple,
+    size_type: ir.Type | None = None,
+    arrange: Callable[[Operand], ir.Value] | None = None,
     scratch: Scratch | None = None,
 ) -> None:
     """Replace the group of `kernel` by a dispatch of the executable that `emit` makes.
@@ -111,16 +114,16 @@ def outline(
     _erase(kernel)
 
 
-def _zero(t: Any) -> Any:
+def _zero(t: ir.Type) -> ir.Value:
     return arith.constant(t, ir.IntegerAttr.get(t, 0))
 
 
-def _tied(operands: Sequence[int]) -> Any:
+def _tied(operands: Sequence[int]) -> ir.Attribute:
     """Of each result the operand whose place it takes, -1 where it has a place of its own."""
     return ir.ArrayAttr.get([ir.IntegerAttr.get(ir.IndexType.get(), i) for i in operands])
 
 
-def function_of(op: Any) -> Any:
+def function_of(op: OpLike) -> OpLike:
     """The function that an op is in."""
     function = op.parent
     while function.parent.name != "builtin.module":
@@ -128,7 +131,7 @@ def function_of(op: Any) -> Any:
     return function
 
 
-def picks(kernel: Kernel) -> list[Any]:
+def picks(kernel: Kernel) -> list[ir.Value]:
     """What says which matrix and which rows the products of a batch have, and where these go: index, counts, rows,
     target, as far as there are."""
     batch = kernel.batch
@@ -137,12 +140,12 @@ def picks(kernel: Kernel) -> list[Any]:
     return [v for v in (batch.index, *(batch.counts or ()), batch.rows, batch.target) if v is not None]
 
 
-def _tensor(shape: Sequence[int | None], element: Any) -> Any:
+def _tensor(shape: Sequence[int | None], element: ir.Type) -> ir.Type:
     dynamic = ir.ShapedType.get_dynamic_size()
     return ir.RankedTensorType.get([dynamic if s is None else s for s in shape], element)
 
 
-def _rows(kernel: Kernel, size: Any) -> Any:
+def _rows(kernel: Kernel, size: ir.Value) -> ir.Value:
     """The rows of an activation whose first axis has `size`: those of a convolution are the pixels of all results."""
     window = kernel.lhs.window
     if window is None:
@@ -150,11 +153,11 @@ def _rows(kernel: Kernel, size: Any) -> Any:
     return arith.muli(size, arith.constant(ir.IndexType.get(), window.result[0] * window.result[1]))
 
 
-def _first_size(value: Any) -> Any:
+def _first_size(value: ir.Value) -> ir.Value:
     return tensor.dim(value, arith.constant(ir.IndexType.get(), 0))
 
 
-def _is_dynamic(value: Any) -> bool:
+def _is_dynamic(value: ir.Value) -> bool:
     kind = ir.RankedTensorType(value.type)
     return bool(kind.rank and kind.is_dynamic_dim(0))
 
@@ -164,13 +167,13 @@ def has_tokens(kernel: Kernel) -> bool:
     return kernel.batch is not None and kernel.batch.rows is not None and _is_dynamic(kernel.lhs.value)
 
 
-def _dynamic_sizes(values: Sequence[Any], rows: list[Any]) -> list[Any]:
+def _dynamic_sizes(values: Sequence[ir.Value], rows: list[ir.Value]) -> list[ir.Value]:
     """One size for every dynamic axis of the operands: only rows are dynamic."""
     kinds = [ir.RankedTensorType(v.type) for v in values]
     return [rows[0] for kind in kinds for d in range(kind.rank) if kind.is_dynamic_dim(d)]
 
 
-def once(module: Any, name: str, entry: str) -> str:
+def once(module: OpLike, name: str, entry: str) -> str:
     """The entry point of an executable that the module has already and that differs from the new one in its name only;
     the new one's where there is none. The layers of a model repeat their kernels, and each takes IREE a third of a
     second."""
@@ -186,7 +189,7 @@ def once(module: Any, name: str, entry: str) -> str:
     return entry
 
 
-def unused_name(function: Any, what: str) -> str:
+def unused_name(function: OpLike, what: str) -> str:
     """A name for an executable and its entry point that the module does not have yet."""
     base = f"{function.attributes['sym_name'].value}_{what}"
     block = function.parent.regions[0].blocks[0]
@@ -198,7 +201,7 @@ def unused_name(function: Any, what: str) -> str:
     return f"{base}_{number}"
 
 
-def matrix(factor: Factor, k: int) -> Any:
+def matrix(factor: Factor, k: int) -> ir.Value:
     """The activation as `[M, K]`, or the images of a convolution as `[N, H * W * C]`."""
     if factor.window is not None:
         return _collapse(factor.value, [[0], [1, 2, 3]])
@@ -214,11 +217,12 @@ def matrix(factor: Factor, k: int) -> Any:
         return source
     groups = [rows, [i for i in range(rank) if i not in rows]]
     if not rows:
-        return _expand(factor.value, [[1, k]])
+        made: ir.Value = _expand(factor.value, [[1, k]])
+        return made
     return _collapse(factor.value, groups)
 
 
-def _expanded_from(value: Any, k: int) -> Any:
+def _expanded_from(value: ir.Value, k: int) -> ir.Value | None:
     """The matrix `[M, k]` of which `value` is a view with K split, None when it is none. IREE folds the pair of
     reshapes itself, but not before dispatches are formed around what is between them."""
     made = made_by(value, "tensor.expand_shape")
@@ -229,7 +233,7 @@ def _expanded_from(value: Any, k: int) -> Any:
     return source if kind.rank == 2 and kind.get_dim_size(1) == k else None
 
 
-def aligned(operand: Operand) -> Any:
+def aligned(operand: Operand) -> ir.Value:
     """The tensor of an operand with each axis of the kernel at most once, in order."""
     value = merged(operand)
     letters = [x for i, x in enumerate(operand.source_axes) if i == 0 or operand.source_axes[i - 1] != x]
@@ -237,7 +241,7 @@ def aligned(operand: Operand) -> Any:
     return _transposed(value, order)
 
 
-def merged(operand: Operand) -> Any:
+def merged(operand: Operand) -> ir.Value:
     """The tensor of an operand with neighbouring axes that follow the same one of the kernel made one."""
     groups: list[list[int]] = []
     for i, letter in enumerate(operand.source_axes):
@@ -248,7 +252,7 @@ def merged(operand: Operand) -> Any:
     return operand.value if len(groups) == len(operand.source_axes) else _collapse(operand.value, groups)
 
 
-def _transposed(value: Any, order: list[int]) -> Any:
+def _transposed(value: ir.Value, order: list[int]) -> ir.Value:
     if order == sorted(order):
         return value
     known = constant_array(value)
@@ -265,7 +269,7 @@ def _transposed(value: Any, order: list[int]) -> Any:
     return linalg.transpose(value, outs=[out], permutation=order).results[0]
 
 
-def _collapse(value: Any, groups: list[list[int]]) -> Any:
+def _collapse(value: ir.Value, groups: list[list[int]]) -> ir.Value:
     kind = ir.RankedTensorType(value.type)
     shape: list[int | None] = []
     for group in groups:
@@ -276,7 +280,7 @@ def _collapse(value: Any, groups: list[list[int]]) -> Any:
     return tensor.collapse_shape(_tensor(shape, kind.element_type), value, groups)
 
 
-def _expand(value: Any, sizes: list[list[int]]) -> Any:
+def _expand(value: ir.Value, sizes: list[list[int]]) -> ir.Value:
     flat = [s for axis in sizes for s in axis]
     groups, at = [], 0
     for axis in sizes:
@@ -285,22 +289,22 @@ def _expand(value: Any, sizes: list[list[int]]) -> Any:
     return tensor.expand_shape(_tensor(flat, value.type.element_type), value, groups, [], flat)
 
 
-def _as_result(value: Any, kind: Any, kernel: Kernel, rows: list[Any]) -> Any:
+def _as_result(value: ir.Value, kind: ir.Type, kernel: Kernel, rows: list[ir.Value]) -> ir.Value:
     """`[M, N]` as the program's result: the rows of a batch apart."""
     if value.type == kind:
         return value
     if kernel.planes:
         shape = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(4)]
-        sizes: list[Any] = [_first_size(value)] if shape[0] is None else []
+        first: list[ir.Value] = [_first_size(value)] if shape[0] is None else []
         static = [ir.ShapedType.get_dynamic_size() if s is None else s for s in shape]
-        return tensor.expand_shape(kind, value, [[0], [1], [2, 3]], sizes, static)
+        return tensor.expand_shape(kind, value, [[0], [1], [2, 3]], first, static)
     count = len(kernel.row_sizes)
     assert kernel.batch is None or kernel.batch.target is None, "rows that are at their places have the result's type"
     if count == 0:
         return tensor.collapse_shape(kind, value, [[0, 1]])
     if count == 1:
         return tensor.CastOp(kind, value).result
-    sizes = []
+    sizes: list[ir.Value | int] = []
     for size in kernel.row_sizes:
         if size is not None:
             sizes.append(size)

@@ -7,12 +7,15 @@ dispatch each. A kernel that knows its matrix and its rows reads them itself.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import ir
 from ..ir.walk import producer_name
 from .description import BATCH, MATRIX, ROW, SLOT, TOKEN, Batch, Kernel, Operand, Source, Stage
 from .group import KEPT_APART, gather, gathered_rows, repeated, unbounded
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", *KEPT_APART)
 
@@ -26,7 +29,7 @@ def picked(kernel: Kernel, slots: bool = False) -> Kernel:
     batch, lhs = kernel.batch, kernel.lhs
     if batch.rows is None:
         batch, lhs = gathered_rows(batch, lhs, dynamic=True)
-    taken: list[Any] = []
+    taken: list[ir.Value] = []
 
     def source(s: Source) -> Source:
         found = _where_it_is(s, batch, slots) if isinstance(s, Operand) else None
@@ -51,7 +54,7 @@ def picked(kernel: Kernel, slots: bool = False) -> Kernel:
     )  # fmt: skip
 
 
-def _decoding(contraction: Any) -> list[Any]:
+def _decoding(contraction: OpLike) -> list[OpLike]:
     """The ops that make the weight of codes and that nothing else needs."""
     found: list[Any] = []
     value, readers = contraction.operands[1], [contraction]
@@ -88,7 +91,7 @@ def _where_it_is(operand: Operand, batch: Batch, slots: bool) -> Operand | None:
     return None
 
 
-def _with_units(collapse: Any, axes: list[str]) -> list[str] | None:
+def _with_units(collapse: OpLike, axes: list[str]) -> list[str] | None:
     """The axes of what is collapsed, its axes of size one with the letter of the axis before them; None where a
     collapsed axis has several of another size."""
     kind = ir.RankedTensorType(collapse.operands[0].type)
@@ -104,7 +107,7 @@ def _with_units(collapse: Any, axes: list[str]) -> list[str] | None:
     return found
 
 
-def _views(value: Any, readers: list[Any]) -> list[Any]:
+def _views(value: ir.Value, readers: list[OpLike]) -> list[OpLike]:
     """The views and barriers behind a gather, and what makes unsigned codes signed, first to last, as far as nothing
     beside `readers` needs them."""
     if (producer_name(value) not in _VIEWS and not _flips(value)) or any(
@@ -115,7 +118,7 @@ def _views(value: Any, readers: list[Any]) -> list[Any]:
     return [*_views(owner.operands[0], [owner]), owner]
 
 
-def _flips(value: Any) -> bool:
+def _flips(value: ir.Value) -> bool:
     if producer_name(value) != "linalg.generic":
         return False
     first = next(iter(value.owner.operation.regions[0].blocks[0].operations)).operation

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from ..ir.affine import indexing_maps
 from ..ir.walk import producer
 from .bodies import scalar_constant, unclonable
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
 # Which axis of the result each axis of a tensor follows, None for one of size 1.
 Axes = tuple[int | None, ...]
 _MOST_CODES = 2  # tensors of codes of which all combinations are tried: 65536
@@ -32,7 +35,7 @@ _MOST_STEPS = 64
 class Read:
     """A tensor, and which elements of it belong to an element of the result."""
 
-    value: Any
+    value: ir.Value
     axes: Axes
 
 
@@ -40,12 +43,12 @@ class Read:
 class Step:
     """One generic of a group: `reads` for its inputs, in order, and what it makes."""
 
-    op: Any
+    op: OpLike
     reads: tuple[Read, ...]
     result: Read
 
     @property
-    def body(self) -> Any:
+    def body(self) -> ir.Block:
         return self.op.regions[0].blocks[0]
 
 
@@ -53,7 +56,7 @@ class Step:
 class Pointwise:
     """A group: its last op, all steps in order, the tensors that it reads, and its constants."""
 
-    root: Any
+    root: OpLike
     steps: tuple[Step, ...]
     leaves: tuple[Read, ...]
     constants: Mapping[Read, Array]
@@ -77,17 +80,17 @@ class Evaluated:
     """A group for every combination of codes of its leaves, an axis for each leaf: what each value of a body is, and
     each result of a step."""
 
-    values: Mapping[Any, Array]
+    values: Mapping[ir.Value, Array]
     results: Mapping[Read, Array]
 
-    def bound(self, value: Any) -> float | None:
+    def bound(self, value: ir.Value) -> float | None:
         """The largest magnitude of a value of a body, None where it may be no finite number."""
         found = self.values.get(value)
         if found is None or found.dtype.kind != "f" or not np.isfinite(found).all():
             return None
         return float(np.abs(found).max())
 
-    def constant(self, value: Any) -> float | None:
+    def constant(self, value: ir.Value) -> float | None:
         """A value of a body that is the same for all codes."""
         found = self.values.get(value)
         if found is None or not np.isfinite(found.flat[0]) or not (found == found.flat[0]).all():
@@ -95,7 +98,7 @@ class Evaluated:
         return float(found.flat[0])
 
 
-def find(root: Any) -> Pointwise | None:
+def find(root: OpLike) -> Pointwise | None:
     """The group that ends in `root`; None where it is none, or computes with no floats (what only moves the sign bit of
     codes has no need of a kernel)."""
     if not _elementwise(root) or not is_code(root.results[0]):
@@ -106,7 +109,7 @@ def find(root: Any) -> Pointwise | None:
     return group if floats and all(is_code(leaf.value) for leaf in (everywhere or group.leaves)) else None
 
 
-def meaning(value: Any) -> Pointwise | None:
+def meaning(value: ir.Value) -> Pointwise | None:
     """The group that makes a tensor of f32 of one tensor of codes, and of nothing else that is no single number."""
     root = producer(value)
     if root is None or not _elementwise(root) or str(root.results[0].type.element_type) != "f32":
@@ -115,7 +118,7 @@ def meaning(value: Any) -> Pointwise | None:
     return group if len(group.leaves) == 1 and enumerable(group) else None
 
 
-def _grown(root: Any) -> Pointwise:
+def _grown(root: OpLike) -> Pointwise:
     rank = ir.RankedTensorType(root.results[0].type).rank
     steps: dict[Read, Step] = {}
     leaves: dict[Read, None] = {}
@@ -152,7 +155,7 @@ def evaluated(group: Pointwise) -> Evaluated:
         shape = [1] * len(group.leaves)
         shape[i] = 256
         results[leaf] = np.arange(256, dtype=np.uint8).view(np.int8).reshape(shape)
-    values: dict[Any, Array] = {}
+    values: dict[ir.Value, Array] = {}
     for step in group.steps:
         known = dict(zip(step.body.arguments, (results[r] for r in step.reads), strict=False))
         for op in (o.operation for o in step.body.operations):
@@ -175,7 +178,7 @@ def enumerable(group: Pointwise) -> bool:
     return few and not _per_axis(group.constants)
 
 
-def divides_by(found: Evaluated, op: Any) -> tuple[float, float] | None:
+def divides_by(found: Evaluated, op: OpLike) -> tuple[float, float] | None:
     """`(high, low)` for a quotient whose divisor is one constant, such that `fma(x, high, x * low)` is the quotient, to
     the bit, for every number that `x` can be; None where there are no such, or where `x` is not known.
 
@@ -198,19 +201,19 @@ def divides_by(found: Evaluated, op: Any) -> tuple[float, float] | None:
     return (float(high), float(low)) if all((s.astype(np.float32) == wanted).all() for s in sides) else None
 
 
-def is_code(value: Any) -> bool:
+def is_code(value: ir.Value) -> bool:
     """Whether a tensor has 8-bit integers."""
     element = ir.RankedTensorType(value.type).element_type
     return isinstance(element, ir.IntegerType) and element.width == 8
 
 
-def sizes_of(value: Any) -> tuple[int | None, ...]:
+def sizes_of(value: ir.Value) -> tuple[int | None, ...]:
     """The sizes of a tensor; None for a dynamic one."""
     kind = ir.RankedTensorType(value.type)
     return tuple(None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank))
 
 
-def _elementwise(op: Any) -> bool:
+def _elementwise(op: OpLike) -> bool:
     """Whether it is a generic that makes one tensor, element by element, in a body that has a form on vectors."""
     if op.name != "linalg.generic" or len(op.results) != 1:
         return False
@@ -225,7 +228,7 @@ def _elementwise(op: Any) -> bool:
     return all(_positions(m) is not None for m in maps)
 
 
-def _positions(affine_map: Any) -> list[int | None] | None:
+def _positions(affine_map: ir.AffineMap) -> list[int | None] | None:
     """The loop that each axis of an operand follows, None for the index 0; None for any other map."""
     found: list[int | None] = []
     for x in affine_map.results:
@@ -239,7 +242,7 @@ def _positions(affine_map: Any) -> list[int | None] | None:
     return found if len(set(named)) == len(named) else None
 
 
-def _followed(affine_map: Any, axes: Axes) -> Axes:
+def _followed(affine_map: ir.AffineMap, axes: Axes) -> Axes:
     positions = _positions(affine_map)
     assert positions is not None
     return tuple(None if p is None else axes[p] for p in positions)
@@ -260,12 +263,12 @@ def _behind_views(read: Read) -> Read:
     return read
 
 
-def _stored(op: Any) -> bool:
+def _stored(op: OpLike) -> bool:
     """Whether the result of a step is codes that others read too: they are read, not computed again."""
     return is_code(op.results[0]) and _computes(op) and len(list(op.results[0].uses)) > 1
 
 
-def _computes(op: Any) -> bool:
+def _computes(op: OpLike) -> bool:
     """Whether there is arithmetic with floats in it."""
     return any(isinstance(r.type, ir.FloatType) for o in op.regions[0].blocks[0].operations for r in o.results)
 
@@ -274,7 +277,7 @@ def _per_axis(constants: Mapping[Read, Array]) -> bool:
     return any(array.size != 1 for array in constants.values())
 
 
-def _scalar(value: Any) -> Array:
+def _scalar(value: ir.Value) -> Array:
     attribute = scalar_constant(value)
     kind = scalars.numpy_type(value.type)
     assert attribute is not None

@@ -4,7 +4,6 @@ largest value, and scales are often constants."""
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -23,20 +22,20 @@ class Ranges:
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._arguments: dict[Any, Source] = {
+        self._arguments: dict[ir.Value, Source] = {
             argument: source
             for stage in kernel.stages
             for argument, source in zip(stage.body.arguments, stage.sources, strict=False)
         }
-        self._found: dict[Any, float | None] = {}
+        self._found: dict[ir.Value, float | None] = {}
 
-    def bound(self, value: Any) -> float | None:
+    def bound(self, value: ir.Value) -> float | None:
         """The largest magnitude of a value of a stage's body, None where none is known."""
         if value not in self._found:
             self._found[value] = self._of(value)
         return self._found[value]
 
-    def _of(self, value: Any) -> float | None:
+    def _of(self, value: ir.Value) -> float | None:
         if value in self._arguments:
             return self._of_source(self._arguments[value])
         attribute = scalar_constant(value)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.walk import producer
 from .description import Kernel
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 # Attributes by which the lowering names the ops that make the tables, and the one that brings rows back.
 BLOCK_OF, SLOT_OF, ROW_OF, BACK = (f"qmlir.{name}" for name in ("block_of", "slot_of", "row_of", "back"))
@@ -35,11 +38,11 @@ class Routing:
         sorted: whether `source` is the sizes.
     """
 
-    index: Any
-    row_of: Any
-    block_of: Any
-    slot_of: Any
-    source: Any
+    index: ir.Value
+    row_of: ir.Value
+    block_of: ir.Value
+    slot_of: ir.Value
+    source: ir.Value
     sorted: bool
     groups: int
 
@@ -48,7 +51,7 @@ class Routing:
         return int(ir.RankedTensorType(self.row_of.type).get_dim_size(1))
 
     @property
-    def results(self) -> tuple[Any, ...]:
+    def results(self) -> tuple[ir.Value, ...]:
         return self.index, self.row_of, self.block_of, self.slot_of
 
 
@@ -74,7 +77,7 @@ def routing_of(kernel: Kernel) -> Routing | None:
     )  # fmt: skip
 
 
-def _readers(value: Any) -> Iterator[Any]:
+def _readers(value: ir.Value) -> Iterator[OpLike]:
     """The ops that read a value, those of linalg also where only their body does."""
     for use in value.uses:
         op = use.owner.operation
@@ -83,9 +86,9 @@ def _readers(value: Any) -> Iterator[Any]:
             yield op.parent.operation
 
 
-def _depends(op: Any, value: Any) -> bool:
+def _depends(op: OpLike, value: ir.Value) -> bool:
     """Whether an op needs a value."""
-    seen: set[Any] = set()
+    seen: set[OpLike] = set()
     left = [op]
     while left:
         for operand in _operands(left.pop()):
@@ -98,7 +101,7 @@ def _depends(op: Any, value: Any) -> bool:
     return False
 
 
-def _operands(op: Any) -> Iterator[Any]:
+def _operands(op: OpLike) -> Iterator[ir.Value]:
     yield from op.operands
     for region in op.regions:
         for block in region.blocks:
@@ -135,7 +138,7 @@ def scattered(kernel: Kernel) -> Kernel:
                    operations=(*kernel.operations, back))  # fmt: skip
 
 
-def sweep(function: Any) -> None:
+def sweep(function: OpLike) -> None:
     """Drop the ops of a function whose results nothing reads, also those behind barriers, which IREE would keep."""
     for op in reversed([o.operation for o in function.regions[0].blocks[0].operations]):
         droppable = op.name.startswith(_DROPPABLE) and list(op.results)

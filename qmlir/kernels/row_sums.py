@@ -7,13 +7,16 @@ registers, so that op, a dispatch that reads the activation once more, goes.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.affine import indexing_maps
 from ..ir.walk import behind, made_by, producer
 from .description import BATCH, GROUP, ROW, Kernel, Operand, RowSum, Source, Stage
 from .group import KEPT_APART
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 
 def absorbed(kernel: Kernel) -> Kernel:
@@ -22,7 +25,7 @@ def absorbed(kernel: Kernel) -> Kernel:
     if not kernel.operations or kernel.lhs.window is not None:
         return kernel
     activation = kernel.operations[0].operands[0]
-    taken: list[Any] = []
+    taken: list[ir.Value] = []
 
     def source(s: Source, axes: str) -> Source:
         if not isinstance(s, Operand) or s.axes != axes or not _sums(s.value, activation):
@@ -42,7 +45,7 @@ def absorbed(kernel: Kernel) -> Kernel:
     return replace(kernel, combine=combine, stages=stages, operations=(first, *rest))
 
 
-def _makers(value: Any, readers: list[Any]) -> list[Any]:
+def _makers(value: ir.Value, readers: list[OpLike]) -> list[OpLike]:
     """The ops that make `value` and that nothing beside `readers` needs, first to last."""
     owner = producer(value)
     if owner is None or any(use.owner.operation not in readers for use in value.uses):
@@ -57,7 +60,7 @@ def uses_row_sums(kernel: Kernel) -> bool:
     return any(isinstance(source, RowSum) for stage in stages for source in stage.sources)
 
 
-def _sums(value: Any, activation: Any) -> bool:
+def _sums(value: ir.Value, activation: ir.Value) -> bool:
     """Whether `value` is the sum of the signed codes of `activation` over its last axis."""
     op = made_by(behind(value, *KEPT_APART), "linalg.generic")
     if op is None or len(op.operands) != 2 or not _same(op.operands[0], activation):
@@ -70,7 +73,7 @@ def _sums(value: Any, activation: Any) -> bool:
     return names == ["arith.extsi", "arith.addi", "linalg.yield"] and reduced == [last]
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: ir.Value, b: ir.Value) -> bool:
     """Whether two values are one, or the same view of one."""
     if a == b:
         return True

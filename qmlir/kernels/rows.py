@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import ir
 from ..ir.affine import indexing_maps
 from ..ir.walk import collect, made_by
 from .bodies import scalar_constant, unclonable
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 WIDE, NARROW, COLUMN, SCALAR = "mn", "m", "n", ""
 # Reductions and their neutral elements.
@@ -38,26 +41,26 @@ class Space:
 class Reduction:
     """One result of a reducing step: `combine`s what the body makes of each element, beginning with `start`."""
 
-    combine: Any  # the op of the body
-    element: Any  # its operand that is no running value
-    start: Any  # an attribute
+    combine: OpLike  # the op of the body
+    element: ir.Value  # its operand that is no running value
+    start: ir.Attribute  # an attribute
 
 
 @dataclass(frozen=True)
 class Step:
     """A generic of a group. `sources`: for each of its inputs, which elements a row reads."""
 
-    op: Any
+    op: OpLike
     sources: tuple[str, ...]
     result: str  # WIDE or NARROW
     reductions: tuple[Reduction, ...] = ()
 
     @property
-    def inputs(self) -> list[Any]:
+    def inputs(self) -> list[ir.Value]:
         return list(self.op.operands)[: len(self.sources)]
 
     @property
-    def body(self) -> Any:
+    def body(self) -> ir.Block:
         return self.op.regions[0].blocks[0]
 
 
@@ -68,23 +71,23 @@ class Rows:
 
     space: Space
     steps: tuple[Step, ...]
-    views: tuple[tuple[Any, Any], ...]
-    outputs: tuple[tuple[Any, str], ...]
-    operations: tuple[Any, ...]
+    views: tuple[tuple[ir.Value, ir.Value], ...]
+    outputs: tuple[tuple[ir.Value, str], ...]
+    operations: tuple[OpLike, ...]
 
     @property
-    def inputs(self) -> tuple[tuple[Any, str], ...]:
+    def inputs(self) -> tuple[tuple[ir.Value, str], ...]:
         """What the group reads, each tensor once with how. Read from the program: where another group makes one of
         them, it is another value once a kernel has that group's place."""
         own = {v for op in self.operations for v in op.results}
-        found: dict[Any, str] = {}
+        found: dict[ir.Value, str] = {}
         for step in self.steps:
             for value, how in zip(step.inputs, step.sources, strict=True):
                 if value not in own:
                     found.setdefault(value, how)
         return tuple(found.items())
 
-    def source(self, value: Any) -> Any:
+    def source(self, value: ir.Value) -> ir.Value:
         """The value behind reshapes of the group."""
         for result, operand in self.views:
             if result == value:
@@ -94,7 +97,7 @@ class Rows:
     def phases(self) -> list[list[Step]]:
         """The steps by the pass over the row in which they run; a pass begins where a reduction has ended. Steps on one
         element of the row run behind their pass."""
-        ready: dict[Any, int] = {}  # value -> first pass that can read it
+        ready: dict[ir.Value, int] = {}  # value -> first pass that can read it
         made: list[list[Step]] = []
         for step in self.steps:
             when = max([ready.get(self.source(v), 0) for v in step.inputs], default=0)
@@ -109,7 +112,7 @@ class Rows:
         return made
 
 
-def classify(op: Any, space: Space | None = None) -> tuple[Space, Step] | None:
+def classify(op: OpLike, space: Space | None = None) -> tuple[Space, Step] | None:
     """The op as a step on rows of `space`, or, without one, on the rows that its own last axis makes; None where it is
     no such step."""
     if op.name != "linalg.generic":
@@ -151,7 +154,7 @@ def classify(op: Any, space: Space | None = None) -> tuple[Space, Step] | None:
     return space, Step(op, tuple(r for r in reads[:inputs] if r is not None), wanted, reductions)
 
 
-def _sizes(op: Any, maps: Sequence[Any]) -> list[int | None]:
+def _sizes(op: OpLike, maps: Sequence[ir.AffineMap]) -> list[int | None]:
     found: list[int | None] = [None] * maps[0].n_dims
     for value, each in zip(op.operands, maps, strict=True):
         kind = ir.RankedTensorType(value.type)
@@ -161,7 +164,7 @@ def _sizes(op: Any, maps: Sequence[Any]) -> list[int | None]:
     return found
 
 
-def _read(affine_map: Any, rank: int, inner: bool) -> str | None:
+def _read(affine_map: ir.AffineMap, rank: int, inner: bool) -> str | None:
     """What a row reads of an operand; None for what is neither of the four."""
     found = list(affine_map.results)
     dims = [x.position if isinstance(x, ir.AffineDimExpr) else None for x in found]
@@ -182,13 +185,13 @@ def _read(affine_map: Any, rank: int, inner: bool) -> str | None:
     return NARROW if zeros[rank] else None
 
 
-def _storable(t: Any) -> bool:
+def _storable(t: ir.Type) -> bool:
     return (isinstance(t, ir.IntegerType) and t.width in (8, 16, 32, 64)) or isinstance(
         t, (ir.F16Type, ir.BF16Type, ir.F32Type, ir.F64Type)
     )
 
 
-def _reduction(op: Any, number: int, running: Sequence[Any]) -> Reduction | None:
+def _reduction(op: OpLike, number: int, running: Sequence[ir.Value]) -> Reduction | None:
     block = op.regions[0].blocks[0]
     end = list(block.operations)[-1].operation
     combine, mine = made_by(end.operands[number], *NEUTRAL), running[number]
@@ -202,13 +205,13 @@ def _reduction(op: Any, number: int, running: Sequence[Any]) -> Reduction | None
     return Reduction(combine, element, start)
 
 
-def _start(value: Any) -> Any:
+def _start(value: ir.Value) -> ir.Attribute | None:
     """The constant that a tensor is filled with."""
     fill = made_by(value, "linalg.fill")
     return None if fill is None else scalar_constant(fill.operands[0])
 
 
-def narrow_view(op: Any, rank: int) -> bool:
+def narrow_view(op: OpLike, rank: int) -> bool:
     """Whether the op makes `[M.., 1]` of `[M..]`, or the other way round."""
     if op.name not in _RESHAPES:
         return False
@@ -227,14 +230,14 @@ class _Group:
         self.space = space
         self.steps: list[Step] = []
         self.views: list[tuple[Any, Any]] = []
-        self.operations: list[Any] = []
+        self.operations: list[OpLike] = []
         self.behind: set[_Group] = set()  # groups whose results it needs, by way of other ops too
 
 
-def find(block: Any, least_width: int) -> list[Rows]:
+def find(block: ir.Block, least_width: int) -> list[Rows]:
     """The groups of a block, each with a reduction at least, such that each can be one dispatch."""
-    made: dict[Any, _Group] = {}  # value -> the group that makes it
-    needs: dict[Any, frozenset[_Group]] = {}  # other values -> groups that they come behind
+    made: dict[ir.Value, _Group] = {}  # value -> the group that makes it
+    needs: dict[ir.Value, frozenset[_Group]] = {}  # other values -> groups that they come behind
     groups: list[_Group] = []
     for op in (o.operation for o in block.operations):
         around = read_by(op)
@@ -252,14 +255,16 @@ def find(block: Any, least_width: int) -> list[Rows]:
     return [_closed(g) for g in groups if any(s.reductions for s in g.steps)]
 
 
-def read_by(op: Any) -> list[Any]:
+def read_by(op: OpLike) -> list[ir.Value]:
     """The values that an op reads, its regions included: a gather is a generic that reads a tensor in its body."""
     if not op.regions:
         return list(op.operands)
     return [v for inner in collect(op) for v in inner.operands]
 
 
-def _behind(values: Sequence[Any], made: dict[Any, _Group], needs: dict[Any, frozenset[_Group]]) -> frozenset[_Group]:
+def _behind(
+    values: Sequence[ir.Value], made: dict[ir.Value, _Group], needs: dict[ir.Value, frozenset[_Group]]
+) -> frozenset[_Group]:
     return frozenset(g for v in values for g in ((made[v],) if v in made else needs.get(v, ())))
 
 
@@ -275,7 +280,11 @@ def _all_behind(groups: frozenset[_Group]) -> set[_Group]:
 
 
 def _joins(
-    group: _Group, op: Any, around: Sequence[Any], made: dict[Any, _Group], needs: dict[Any, frozenset[_Group]]
+    group: _Group,
+    op: OpLike,
+    around: Sequence[ir.Value],
+    made: dict[ir.Value, _Group],
+    needs: dict[ir.Value, frozenset[_Group]],
 ) -> bool:
     """Take the op into the group where it fits, and where nothing that it needs comes behind the group."""
     others = _behind([v for v in around if made.get(v) is not group], made, needs)
@@ -294,7 +303,11 @@ def _joins(
 
 
 def _begins(
-    op: Any, around: Sequence[Any], made: dict[Any, _Group], needs: dict[Any, frozenset[_Group]], least_width: int
+    op: OpLike,
+    around: Sequence[ir.Value],
+    made: dict[ir.Value, _Group],
+    needs: dict[ir.Value, frozenset[_Group]],
+    least_width: int,
 ) -> _Group | None:
     found = classify(op)
     if found is None or found[0].width < least_width or not (found[1].reductions or WIDE in found[1].sources):
@@ -319,5 +332,5 @@ def _closed(group: _Group) -> Rows:
     return Rows(group.space, tuple(group.steps), tuple(views), tuple((v, kinds[v]) for v in leaving), tuple(inside))
 
 
-def _within(use: Any, operations: Sequence[Any]) -> bool:
+def _within(use: ir.OpOperand, operations: Sequence[OpLike]) -> bool:
     return use.owner.operation in operations

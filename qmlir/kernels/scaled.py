@@ -8,7 +8,7 @@ follows must be an integer zero point, a conversion and a product, each at most 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from ..ir.walk import producer, producer_name
 from .bodies import scalar_constant
 from .description import Previous, Stage
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
 
 @dataclass(frozen=True)
 class Scaled:
@@ -27,8 +30,8 @@ class Scaled:
     not the code, decide; None where they are 0 and 1. With a zero, `values` are integers."""
 
     values: tuple[float, ...]
-    zero: Any
-    scale: Any
+    zero: ir.Value | None
+    scale: ir.Value | None
 
 
 def scaled(decode: Stage, rounded_to: str = "") -> Scaled | None:
@@ -63,7 +66,7 @@ def scaled(decode: Stage, rounded_to: str = "") -> Scaled | None:
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
-def decodes_e2m1(op: Any) -> bool:
+def decodes_e2m1(op: OpLike) -> bool:
     """Whether an elementwise op of one tensor makes numbers of codes of e2m1, each the low half of an i8."""
     if str(op.operands[0].type.element_type) != "i8":
         return False
@@ -74,15 +77,17 @@ def decodes_e2m1(op: Any) -> bool:
     return all(np.array_equal(np.array(form.values[i : i + 16]), wanted) for i in range(0, 256, 16))
 
 
-def _of_code(body: Any, position: int) -> dict[Any, Array]:
+def _of_code(body: ir.Block, position: int) -> dict[ir.Value, Array]:
     """The values of a body that the code alone decides, for all 256 codes in the order of their bits."""
-    known: dict[Any, Array] = {body.arguments[position]: np.arange(256, dtype=np.uint8).view(np.int8)}
+    known: dict[ir.Value, Array] = {body.arguments[position]: np.arange(256, dtype=np.uint8).view(np.int8)}
 
-    def lookup(value: Any) -> Array | None:
+    def lookup(value: ir.Value) -> Array | None:
         if value in known:
             return known[value]
         attribute = scalar_constant(value)
-        kind = None if attribute is None else scalars.numpy_type(attribute.type)
+        if attribute is None:
+            return None
+        kind = scalars.numpy_type(attribute.type)
         return None if kind is None else np.asarray(attribute.value).astype(kind)
 
     for op in body.operations:
@@ -98,20 +103,20 @@ def _of_code(body: Any, position: int) -> dict[Any, Array]:
     return known
 
 
-def _needs_code(value: Any, by_code: dict[Any, Array]) -> bool:
+def _needs_code(value: ir.Value, by_code: dict[ir.Value, Array]) -> bool:
     if value in by_code:
         return True
     op = producer(value)
     return op is not None and any(_needs_code(operand, by_code) for operand in op.operands)
 
 
-def constant_scalar(value: Any) -> int | None:
+def constant_scalar(value: ir.Value) -> int | None:
     """An integer that constants alone decide, also by way of tensors without axes; None for any other value."""
     found = _constant(value)
     return None if found is None or found.dtype.kind not in "iu" else int(found.reshape(-1)[0])
 
 
-def _constant(value: Any) -> Array | None:
+def _constant(value: ir.Value) -> Array | None:
     attribute = scalar_constant(value)
     if attribute is not None:
         kind = scalars.numpy_type(attribute.type)
@@ -135,7 +140,7 @@ def _constant(value: Any) -> Array | None:
     )
 
 
-def _constant_tensor(value: Any) -> Array | None:
+def _constant_tensor(value: ir.Value) -> Array | None:
     """Of no axes."""
     known = constant_array(value)
     if known is not None or producer_name(value) != "linalg.generic":

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..core.mlir import arith, ir
 from ..dialect.dtypes import DTYPES, SMALL_FLOATS
 from . import emit as e
@@ -12,19 +10,19 @@ FORMATS = {DTYPES[name].mlir: form for name, form in SMALL_FLOATS.items()}
 SCALE = "f8E8M0FNU"  # an exponent and nothing else
 
 
-def decoded(codes: Any, kind: str) -> Any:
+def decoded(codes: ir.Value, kind: str) -> ir.Value:
     """The f32 of codes, the low byte of an i32 or of lanes of it, whose other bits are zero."""
     i32 = codes.type
     lanes = i32.shape[0] if isinstance(i32, ir.VectorType) else 0
     f32 = e.vector_of(lanes, ir.F32Type.get()) if lanes else ir.F32Type.get()
 
-    def of(value: float, t: Any) -> Any:
+    def of(value: float, t: ir.Type) -> ir.Value:
         return e.splat(value, lanes, t.element_type) if lanes else e.constant(value, t)
 
-    def c(value: int) -> Any:
+    def c(value: int) -> ir.Value:
         return of(value, i32)
 
-    def when(predicate: str, a: Any, b: int, yes: Any, no: Any) -> Any:
+    def when(predicate: str, a: ir.Value, b: int, yes: ir.Value, no: ir.Value) -> ir.Value:
         return arith.select(arith.cmpi(getattr(arith.CmpIPredicate, predicate), a, c(b)), yes, no)
 
     nan = c(0x7FC00000)

@@ -17,7 +17,7 @@ from ..ir.walk import behind
 from .description import Kernel
 
 
-def known(value: Any) -> Array | None:
+def known(value: ir.Value) -> Array | None:
     """The array of a constant, seen through views that only name its axes differently."""
     array = constant_array(behind(value, "tensor.expand_shape", "tensor.collapse_shape"))
     return None if array is None else array.reshape(ir.RankedTensorType(value.type).shape)
@@ -84,7 +84,7 @@ def shared_constants() -> Iterator[None]:
         _resources.reset(token)
 
 
-def constant_bytes(array: Array) -> Any:
+def constant_bytes(array: Array) -> ir.Value:
     """An array of bytes as a constant at the insertion point."""
     kind = ir.RankedTensorType.get(array.shape, ir.IntegerType.get_signless(8))
     if array.nbytes < _LARGE:

@@ -101,7 +101,7 @@ class Function:
             results = [to_torch(r) for r in results]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _disagreement(self, arrays: tuple[Any, ...]) -> InputError:
+    def _disagreement(self, arrays: tuple[Array, ...]) -> InputError:
         """The error of the first two arguments whose sizes have to agree and do not."""
         names = [name for name, _ in self.signature.inputs]
         for a in self.signature.agreements:
@@ -188,7 +188,7 @@ class Function:
 class EmulatedFunction(Function):
     """A function of a program on an emulated device."""
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Array) -> Array:
         """As `Function.__call__`.
 
         Raises:
@@ -196,7 +196,8 @@ class EmulatedFunction(Function):
         """
         call = super().__call__
         with self._emulated.running():
-            return self._emulated.driver.interruptible(lambda: call(*args))
+            made: Array = self._emulated.driver.interruptible(lambda: call(*args))
+            return made
 
     @property
     def _emulated(self) -> Emulated:

@@ -27,6 +27,7 @@ from .team import team
 
 if TYPE_CHECKING:
     from ..emulation.program import Emulated, Emulation
+    from .team import Team
 
 
 def load(
@@ -139,7 +140,7 @@ class Program:
             self.__dict__.update(again.__dict__, functions=self.functions)
         self._forks = forks()
 
-    def _join_team(self, module: Any) -> Any:
+    def _join_team(self, module: Any) -> Team | None:
         """Tell the program's kernels of the process's helper threads; None when it has no use for them."""
         if SETTER not in module.function_names:
             return None

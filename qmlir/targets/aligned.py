@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import ir, tensor
 from ..dialect.constants import is_zero_fill
@@ -18,6 +18,9 @@ from ..ir.affine import indexing_maps
 from ..ir.build import fusion_barrier
 from .strategy import Contraction
 from .tensors import computed, filled, generic_like, pad_end, permuted, sizes_of, type_of
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 
 def fitting_block(size: int, unit: int, most: int = 64) -> int:
@@ -38,7 +41,7 @@ class AlignedPlan:
     blocks: tuple[int, ...]
     codegen: str
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         with ir.InsertionPoint(op):
             result = aligned(op, self.contraction, self.blocks)
         op.results[0].replace_all_uses_with(result)
@@ -48,11 +51,11 @@ class AlignedPlan:
         return {"route": "aligned", "blocks": list(self.blocks), "codegen": self.codegen}
 
 
-def _positions(affine_map: Any) -> list[int]:
+def _positions(affine_map: ir.AffineMap) -> list[int]:
     return [ir.AffineDimExpr(result).position for result in affine_map.results]
 
 
-def aligned(op: Any, c: Contraction, blocks: tuple[int, ...]) -> Any:
+def aligned(op: OpLike, c: Contraction, blocks: tuple[int, ...]) -> ir.Value:
     """The result of the matmul-like `op` of static sizes, computed on whole blocks as
     `[b.., m.., k..] x [b.., n.., k..] -> [b.., m.., n..]`.
 
@@ -90,7 +93,7 @@ def aligned(op: Any, c: Contraction, blocks: tuple[int, ...]) -> Any:
     return _cut(result, [c.sizes[dim] or 0 for dim in dims])
 
 
-def _cut(value: Any, sizes: list[int]) -> Any:
+def _cut(value: ir.Value, sizes: list[int]) -> ir.Value:
     """The leading part of a static tensor."""
     kind = type_of(value)
     if list(kind.shape) == sizes:

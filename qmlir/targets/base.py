@@ -148,7 +148,7 @@ class Target:
         )
         return {} if named is None else dict(named(self))
 
-    def attach(self, module: Any) -> None:
+    def attach(self, module: ir.Module) -> None:
         """Set `hal.device.targets` on an `ir.Module`; nothing to do where flags describe the target."""
         if self.device_attribute:
             attribute = ir.Attribute.parse(f"[{self.device_attribute}]", context=module.context)

@@ -8,7 +8,7 @@ and the epilogue stays fused, so that is left alone.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
@@ -23,10 +23,13 @@ from .tensors import (
     type_of,
 )
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
 DETACHED = "nothing is known of its sizes"
 
 
-def _harmful(op: Any) -> bool:
+def _harmful(op: OpLike) -> bool:
     for value in op.operands[:2]:
         kind = type_of(value)
         for axis in range(kind.rank):
@@ -35,14 +38,14 @@ def _harmful(op: Any) -> bool:
     return False
 
 
-def detached(op: Any) -> Any:
+def detached(op: OpLike) -> OpLike:
     """`op`, or its replacement whose dynamic sizes are opaque, between barriers."""
     if not _harmful(op):
         return op
     with ir.InsertionPoint(op):
         maps = indexing_maps(op)
         positions = [[ir.AffineDimExpr(r).position for r in affine_map.results] for affine_map in maps]
-        hidden: dict[int, Any] = {}
+        hidden: dict[int, ir.Value | int] = {}
         for value, dims in zip(op.operands, positions, strict=True):
             for dim, size in zip(dims, sizes_of(value), strict=True):
                 if dim not in hidden:
@@ -59,4 +62,5 @@ def detached(op: Any) -> Any:
         result = fusion_barrier(new, DETACHED, sizes_of(init))
     op.results[0].replace_all_uses_with(result)
     op.erase()
-    return new.owner.operation
+    made: OpLike = new.owner.operation
+    return made

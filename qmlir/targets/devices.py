@@ -55,7 +55,7 @@ def _query(driver: str) -> list[Device]:
     return [_device(driver, index, info, loaded) for index, info in enumerate(loaded.query_available_devices())]
 
 
-def _device(driver: str, index: int, info: dict[str, Any], loaded: Any) -> Device:
+def _device(driver: str, index: int, info: dict[str, int | str], loaded: Any) -> Device:
     name, arch = str(info.get("name", "")), ""
     if driver in ("cuda", "hip"):
         facts = str(loaded.dump_device_info(info["device_id"]))

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import arith, ir, tensor
 from ..dialect.constants import is_zero_fill
 from ..ir.build import fusion_barrier
 from .strategy import Accept, Contraction, Decline, Plan, Strategy, decide
 from .tensors import filled, generic, merge, opaque, permuted, sizes_of, split, type_of
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 PATCHES = "IREE would move the patches back into the product"
 
@@ -27,7 +30,7 @@ class Im2colPlan:
     strategy: str  # the name of the inner plan's strategy
     keep: bool  # a barrier behind the matmul, too
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         with ir.InsertionPoint(op):
             result, matmul = convolution_as_matmul(op, self.keep)
         op.results[0].replace_all_uses_with(result)
@@ -44,7 +47,7 @@ def as_matmul(c: Contraction) -> Contraction:
     return replace(c, kind="matmul", roles=("b",) * len(c.batch) + ("m", "n", "k"), sizes=sizes, op=None)
 
 
-def _dynamic_image(op: Any) -> bool:
+def _dynamic_image(op: OpLike) -> bool:
     result = op.results[0].type
     return any(result.is_dynamic_dim(d) for d in range(1, result.rank))
 
@@ -77,7 +80,7 @@ class Im2colStrategy:
         return Accept(Im2colPlan(plan, decision.chosen, self.keep), accepted.estimate)
 
 
-def _window(op: Any, name: str) -> tuple[int, int]:
+def _window(op: OpLike, name: str) -> tuple[int, int]:
     """`strides` or `dilations` of a named convolution; absent means one."""
     if name not in op.attributes:
         return 1, 1
@@ -85,23 +88,24 @@ def _window(op: Any, name: str) -> tuple[int, int]:
     return height, width
 
 
-def _times(size: Any, factor: int) -> Any:
+def _times(size: ir.Value | int, factor: ir.Value | int) -> ir.Value | int:
+    assert isinstance(factor, int)
     if isinstance(size, int):
         return size * factor
     return arith.muli(size, arith.constant(ir.IndexType.get(), factor))
 
 
-def _image(rows: Any, image: list[Any]) -> Any:
+def _image(rows: ir.Value, image: list[ir.Value | int]) -> ir.Value:
     """`[N*OH*OW, ..]` -> `[N, OH, OW, ..]`."""
     return split(split(rows, 0, _times(image[0], image[1]), image[2]), 0, image[0], image[1])
 
 
-def _rows(value: Any, first: int) -> Any:
+def _rows(value: ir.Value, first: int) -> ir.Value:
     """Three dims from `first` on merged into one."""
     return merge(merge(value, first), first)
 
 
-def convolution_as_matmul(op: Any, keep: bool) -> tuple[Any, Any]:
+def convolution_as_matmul(op: OpLike, keep: bool) -> tuple[ir.Value, OpLike]:
     """The result of a 2-D convolution as a matmul, and the matmul's op; `keep` puts a barrier behind it."""
     data, weight, init = op.operands
     grouped = "nhwgc" in op.name
@@ -132,13 +136,13 @@ def convolution_as_matmul(op: Any, keep: bool) -> tuple[Any, Any]:
 
 
 def _patches(
-    data: Any,
-    image: list[Any],
-    kernel: list[int],
+    data: ir.Value,
+    image: list[ir.Value | int],
+    kernel: list[ir.Value | int],
     strides: tuple[int, int],
     dilations: tuple[int, int],
     grouped: bool,
-) -> Any:
+) -> ir.Value:
     """[N,H,W,G..,C] -> [G..,N,OH,OW,KH,KW,C]."""
     sizes = sizes_of(data)
     if not grouped and kernel == [1, 1] and strides == (1, 1):
@@ -154,7 +158,7 @@ def _patches(
     return generic([data], init, maps, ["parallel"] * (lead + 6), lambda value, _: value)
 
 
-def _matmul(lhs: Any, rhs: Any, init: Any, lead: int) -> Any:
+def _matmul(lhs: ir.Value, rhs: ir.Value, init: ir.Value, lead: int) -> ir.Value:
     """`[G.., M, K] x [G.., N, K] -> [G.., M, N]` in the accumulator's type."""
     batch = list(range(lead))
     m, n, k = lead, lead + 1, lead + 2
@@ -165,12 +169,12 @@ def _matmul(lhs: Any, rhs: Any, init: Any, lead: int) -> Any:
     result = type_of(init).element_type
     integer = isinstance(result, ir.IntegerType)
 
-    def extended(x: Any) -> Any:
+    def extended(x: ir.Value) -> ir.Value:
         if x.type == result:
             return x
         return arith.extsi(result, x) if integer else arith.extf(result, x)
 
-    def body(x: Any, y: Any, acc: Any) -> Any:
+    def body(x: ir.Value, y: ir.Value, acc: ir.Value) -> ir.Value:
         if integer:
             return arith.addi(acc, arith.muli(extended(x), extended(y)))
         return arith.addf(acc, arith.mulf(extended(x), extended(y)))

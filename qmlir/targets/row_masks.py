@@ -11,16 +11,19 @@ bound of that size, which `qmlir-bound-unit-sums` says where IREE has formed the
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..core.mlir import arith, ir
 from ..ir.affine import indexing_maps
 from .tensors import opaque, rewritten, sizes_of, type_of
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
 UNIT_SUM = "qmlir.unit_sum"  # in the lowering configuration: the first size of the operands is one
 
 
-def loses_masks(op: Any, padded: Collection[int], tiled: Collection[int]) -> bool:
+def loses_masks(op: OpLike, padded: Collection[int], tiled: Collection[int]) -> bool:
     """Whether an operand of the contraction `op` has a size of which a thread loads one element, known as such, in
     front of a padded one, of the iteration dims `padded` and `tiled`. The innermost size is loaded as a vector, and
     keeps its mask."""
@@ -31,7 +34,7 @@ def loses_masks(op: Any, padded: Collection[int], tiled: Collection[int]) -> boo
     return False
 
 
-def with_unit_sum(op: Any, at: int) -> Any:
+def with_unit_sum(op: OpLike, at: int) -> OpLike:
     """The contraction `op` replaced by one with another reduction at iteration dim `at`, of one term."""
     with op.location, ir.InsertionPoint(op):
         unit = opaque(arith.constant(ir.IndexType.get(), 1))
@@ -44,10 +47,11 @@ def with_unit_sum(op: Any, at: int) -> Any:
                 dims.insert(0, at)
             wide.append(ir.AffineMap.get(affine_map.n_dims + 1, 0, [ir.AffineDimExpr.get(d) for d in dims]))
         operands = [_led_by(value, unit) for value in list(op.operands)[:2]]
-        return rewritten(op, [*operands, op.operands[2]], wide).owner.operation
+        made: OpLike = rewritten(op, [*operands, op.operands[2]], wide).owner.operation
+        return made
 
 
-def _led_by(value: Any, size: Any) -> Any:
+def _led_by(value: ir.Value, size: ir.Value) -> ir.Value:
     """`[..]` -> `[size, ..]`. Not `tensor.expand_shape`, which IREE would move through the contraction."""
     sizes, marker = sizes_of(value), ir.ShapedType.get_dynamic_size()
     dynamic = [s for s in sizes if not isinstance(s, int)]

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .base import Target
 from .gpu import parse_mma
 from .roofline import roofline
 from .strategy import Accept, Contraction, Decline, Knob
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
 
 @dataclass(frozen=True)
 class StockPlan:
     """Leave the op alone. `facts` say what IREE is known to make of it; a fact named `slow` is a warning."""
 
-    facts: tuple[tuple[str, Any], ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         """Nothing to change."""
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Mapping[str, str]:
         return {"route": "stock", **dict(self.facts)}
 
 
@@ -56,7 +59,7 @@ def no_f32_matrix(target: Target, c: Contraction) -> str:
     return f"no matrix instruction takes {c.lhs} x {c.rhs}; activations in f16, or compute_dtype 'f16', would have one"
 
 
-def no_flags(knob: str, value: Any) -> tuple[str, ...]:
+def no_flags(knob: str, value: str) -> tuple[str, ...]:
     """The default for `StockStrategy.flags`."""
     return ()
 

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ..core.spelling import did_you_mean
 from ..errors import Diagnostic, PassError, UsageError
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Estimate:
 class Plan(Protocol):
     """What an accepting strategy will do."""
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         """Change the IR of the contraction `op` (attach `compilation_info`, or rewrite it)."""
 
     def describe(self) -> Mapping[str, Any]:

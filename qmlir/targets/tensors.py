@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, overload
 
 from ..core.mlir import arith, ir, linalg, tensor, util
 from ..ir.affine import indexing_maps, loops_of
 from ..ir.walk import behind, made_by, producer
 
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
-def type_of(value: Any) -> Any:
+
+def type_of(value: ir.Value) -> ir.Type:
     return ir.RankedTensorType(value.type)
 
 
-def sizes_of(value: Any) -> list[Any]:
+def sizes_of(value: ir.Value) -> list[ir.Value | int]:
     """The sizes of a tensor: ints where static, `tensor.dim` where not."""
     kind = type_of(value)
     return [
@@ -27,16 +30,16 @@ def sizes_of(value: Any) -> list[Any]:
     ]
 
 
-def _tensor_type(sizes: Sequence[Any], element: Any) -> Any:
+def _tensor_type(sizes: Sequence[ir.Value | int], element: ir.Type) -> ir.Type:
     dynamic = ir.ShapedType.get_dynamic_size()
     return ir.RankedTensorType.get([s if isinstance(s, int) else dynamic for s in sizes], element)
 
 
-def zero(element: Any) -> Any:
+def zero(element: ir.Type) -> ir.Value:
     return arith.constant(element, 0.0 if isinstance(element, ir.FloatType) else 0)
 
 
-def filled(sizes: Sequence[Any], element: Any) -> Any:
+def filled(sizes: Sequence[ir.Value | int], element: ir.Type) -> ir.Value:
     """A tensor of zeros."""
     return linalg.fill(zero(element), outs=[tensor.empty(list(sizes), element)])
 
@@ -44,21 +47,25 @@ def filled(sizes: Sequence[Any], element: Any) -> Any:
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 
 
-def computed(value: Any) -> bool:
+def computed(value: ir.Value) -> bool:
     """Whether a `linalg.generic` makes the tensor, reshaped or not."""
     return made_by(behind(value, *_RESHAPES), "linalg.generic") is not None
 
 
-def _iterators(kinds: Sequence[str]) -> Any:
+def _iterators(kinds: Sequence[str]) -> ir.Attribute:
     return ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds])
 
 
-def opaque(size: Any) -> Any:
+@overload
+def opaque(size: ir.Value) -> ir.Value: ...
+@overload
+def opaque(size: ir.Value | int) -> ir.Value | int: ...
+def opaque(size: ir.Value | int) -> ir.Value | int:
     """The same size, but nothing is known of it (that it is a multiple of something); ints stay."""
     return size if isinstance(size, int) else util.OptimizationBarrierOp([size.type], [size]).results[0]
 
 
-def known_multiple(value: Any, axis: int) -> int:
+def known_multiple(value: ir.Value, axis: int) -> int:
     """What a dynamic size is known to be a multiple of, because reshapes made it; 1 when nothing is known."""
     op = producer(value)
     if op is None:
@@ -80,12 +87,12 @@ def known_multiple(value: Any, axis: int) -> int:
 
 
 def generic(
-    inputs: Sequence[Any],
-    init: Any,
-    maps: Sequence[Any],
+    inputs: Sequence[ir.Value],
+    init: ir.Value,
+    maps: Sequence[ir.AffineMap],
     iterators: Sequence[str],
-    body: Callable[..., Any],
-) -> Any:
+    body: Callable[..., ir.Value],
+) -> ir.Value:
     """A `linalg.generic` with one result; `body` gets one scalar per input and the accumulator."""
     attributes = ir.ArrayAttr.get([ir.AffineMapAttr.get(m) for m in maps])
     op = linalg.GenericOp([init.type], list(inputs), [init], attributes, _iterators(iterators))
@@ -96,16 +103,18 @@ def generic(
     return op.results[0]
 
 
-def generic_like(op: Any, operands: Sequence[Any], maps: Sequence[Any], iterators: Sequence[str]) -> Any:
+def generic_like(
+    op: OpLike, operands: Sequence[ir.Value], maps: Sequence[ir.AffineMap], iterators: Sequence[str]
+) -> ir.Value:
     """A `linalg.generic` with the body of the linalg op `op` on other operands; the last one is the init."""
     *inputs, init = operands
     old = op.regions[0].blocks[0]
 
-    def body(*arguments: Any) -> Any:
+    def body(*arguments: ir.Value) -> ir.Value:
         # Cloned op by op, operands renamed: the bindings have no mapping for clones.
         names = list(zip(old.arguments, arguments, strict=True))
 
-        def renamed(value: Any) -> Any:
+        def renamed(value: ir.Value) -> ir.Value:
             return next((new for known, new in names if known == value), value)
 
         for inner in old.operations:
@@ -121,7 +130,7 @@ def generic_like(op: Any, operands: Sequence[Any], maps: Sequence[Any], iterator
     return generic(inputs, init, maps, iterators, body)
 
 
-def rewritten(op: Any, operands: Sequence[Any], maps: Sequence[Any]) -> Any:
+def rewritten(op: OpLike, operands: Sequence[ir.Value], maps: Sequence[ir.AffineMap]) -> ir.Value:
     """Replaces a linalg op, at the insertion point, by a `linalg.generic` with the same body on other operands; its
     result."""
     kept = {x for e in maps[-1].results for x in loops_of(e)}
@@ -132,7 +141,7 @@ def rewritten(op: Any, operands: Sequence[Any], maps: Sequence[Any]) -> Any:
     return made
 
 
-def elementwise(value: Any, element: Any, body: Callable[[Any], Any]) -> Any:
+def elementwise(value: ir.Value, element: ir.Type, body: Callable[[ir.Value], ir.Value]) -> ir.Value:
     """`body` of every element, as a tensor of `element`."""
     rank = type_of(value).rank
     identity = ir.AffineMap.get_identity(rank)
@@ -140,13 +149,13 @@ def elementwise(value: Any, element: Any, body: Callable[[Any], Any]) -> Any:
     return generic([value], init, [identity, identity], ["parallel"] * rank, lambda x, _: body(x))
 
 
-def multiply_add(x: Any, y: Any, acc: Any) -> Any:
+def multiply_add(x: ir.Value, y: ir.Value, acc: ir.Value) -> ir.Value:
     """The body of a product of two floats, multiplied in the type that they are added up in."""
     wide = [v if v.type == acc.type else arith.extf(acc.type, v) for v in (x, y)]
     return arith.addf(acc, arith.mulf(*wide))
 
 
-def pad_end(value: Any, dim: int, amount: Any) -> Any:
+def pad_end(value: ir.Value, dim: int, amount: int) -> ir.Value:
     """Zeros behind the end of one dim; `amount` is an int or an index value."""
     if isinstance(amount, int) and amount == 0:
         return value
@@ -154,6 +163,7 @@ def pad_end(value: Any, dim: int, amount: Any) -> Any:
     sizes = [
         ir.ShapedType.get_dynamic_size() if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)
     ]
+    high: list[ir.Value]
     if isinstance(amount, int):
         static_high, high = [amount if d == dim else 0 for d in range(kind.rank)], []
         sizes[dim] = sizes[dim] + amount
@@ -169,7 +179,7 @@ def pad_end(value: Any, dim: int, amount: Any) -> Any:
     return op.result
 
 
-def split(value: Any, dim: int, outer: Any, inner: int) -> Any:
+def split(value: ir.Value, dim: int, outer: ir.Value | int, inner: ir.Value | int) -> ir.Value:
     """`[.., outer * inner, ..]` -> `[.., outer, inner, ..]`; `outer` is an int or an index value."""
     sizes = sizes_of(value)
     sizes[dim : dim + 1] = [outer, inner]
@@ -185,7 +195,7 @@ def split(value: Any, dim: int, outer: Any, inner: int) -> Any:
     return tensor.expand_shape(result, value, groups, dynamic, static)
 
 
-def merge(value: Any, dim: int) -> Any:
+def merge(value: ir.Value, dim: int) -> ir.Value:
     """`[.., a, b, ..]` -> `[.., a * b, ..]` for the dims `dim` and `dim + 1`; the inverse of `split`."""
     kind = type_of(value)
     marker = ir.ShapedType.get_dynamic_size()
@@ -196,7 +206,7 @@ def merge(value: Any, dim: int) -> Any:
     return tensor.collapse_shape(result, value, groups)
 
 
-def permuted(value: Any, order: Sequence[int]) -> Any:
+def permuted(value: ir.Value, order: Sequence[int]) -> ir.Value:
     """The tensor whose dim `i` is `value`'s dim `order[i]`."""
     sizes = sizes_of(value)
     init = tensor.empty([sizes[d] for d in order], type_of(value).element_type)
@@ -206,7 +216,7 @@ def permuted(value: Any, order: Sequence[int]) -> Any:
     return generic([value], init, [source, identity], ["parallel"] * rank, lambda x, _: x)
 
 
-def sum_over(value: Any, dim: int, init: Any, convert: Callable[[Any], Any]) -> Any:
+def sum_over(value: ir.Value, dim: int, init: ir.Value, convert: Callable[[ir.Value], ir.Value]) -> ir.Value:
     """`init + sum` of `convert(element)` over one dim, in `init`'s integer type."""
     rank = type_of(value).rank
     kept = [d for d in range(rank) if d != dim]

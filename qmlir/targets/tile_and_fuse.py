@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import ir
 from ..ir.build import fusion_barrier
@@ -25,6 +25,9 @@ from .gpu import Mma, parse_mma
 from .roofline import element_bytes, roofline
 from .row_masks import UNIT_SUM, loses_masks, with_unit_sum
 from .strategy import Accept, Contraction, Decline
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,7 @@ class MmaPlan:
     contraction: Contraction
     where: Placement
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         op = detached(op)
         _keep_splats(op)
         c, where = self.contraction, self.where
@@ -226,7 +229,7 @@ class MmaPlan:
         }
 
 
-def _keep_splats(op: Any) -> None:
+def _keep_splats(op: OpLike) -> None:
     """IREE 3.13 puts a constant of equal elements into the product as a scalar, and then has no operand to give to WMMA
     ("failed to distribute")."""
     for i, value in enumerate(list(op.operands)[:2]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import arith, ir
 from ..ir.affine import indexing_maps
@@ -17,6 +17,9 @@ from ..ir.build import fusion_barrier
 from .base import FLOAT8
 from .strategy import Accept, Contraction, Decline, Plan, Strategy, decide
 from .tensors import elementwise, generic, multiply_add, type_of
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class WidenedPlan:
     strategy: str  # the name of the inner plan's strategy
     separate: bool = False  # the converted operands are made before the product, not fused into it
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         with ir.InsertionPoint(op):
             product = widened(op, self.dtype, self.separate)
         op.results[0].replace_all_uses_with(product)
@@ -68,13 +71,13 @@ class WidenedStrategy:
         return Accept(WidenedPlan(dtype, plan, decision.chosen), accepted.estimate)
 
 
-def _converted(value: Any, t: Any, separate: bool) -> Any:
+def _converted(value: ir.Value, t: ir.Type, separate: bool) -> ir.Value:
     """A tensor of small floats as one of the wider type `t`; each of its values is exact there."""
     if type_of(value).element_type == t:
         return value
     f32 = ir.F32Type.get()
 
-    def body(x: Any) -> Any:
+    def body(x: ir.Value) -> ir.Value:
         wide = arith.extf(f32, x)
         return wide if t == f32 else arith.truncf(t, wide)
 
@@ -82,7 +85,7 @@ def _converted(value: Any, t: Any, separate: bool) -> Any:
     return fusion_barrier(converted, "converted once") if separate else converted
 
 
-def widened(op: Any, dtype: str, separate: bool = False) -> Any:
+def widened(op: OpLike, dtype: str, separate: bool = False) -> ir.Value:
     """The result of the matmul-like `op` on operands of `dtype`, which are in memory before it where `separate`."""
     t = ir.Type.parse(dtype)
     maps = indexing_maps(op)

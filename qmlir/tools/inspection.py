@@ -39,7 +39,7 @@ def _of_program(source: Any, options: Mapping[str, Any]) -> Inspection:
     start = options.get("start", "import")
     facts: dict[str, Any] = {"name": name, "level": start, "versions": {"qmlir": __version__}}
 
-    def look(level: str, module: Any) -> None:
+    def look(level: str, module: ir.Module) -> None:
         found = describe(module, cpu, given)
         constants, weights = _constant_bytes(module)
         facts.update(functions={n: str(s) for n, s in found.functions.items()}, ops=found.ops, schemes=found.schemes,
@@ -51,7 +51,7 @@ def _of_program(source: Any, options: Mapping[str, Any]) -> Inspection:
     return Inspection(facts)
 
 
-def _constant_bytes(module: Any) -> tuple[int, int]:
+def _constant_bytes(module: ir.Module) -> tuple[int, int]:
     """How many tensor constants there are, and their bytes when none is repeated."""
     from math import prod
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from ..runtime.artifact import Artifact
 from ..runtime.program import load
 from ..targets import resolve
 from ..targets.strategy import seconds_text
+
+if TYPE_CHECKING:
+    from ..runtime.function import Function
 
 Step = Callable[[str], None]
 
@@ -341,7 +344,9 @@ class _Subject:
     run: Callable[[], Any]
 
 
-def _loaded(source: Any, target: str, function: str, device: str | None, options: Mapping[str, Any]) -> tuple[Any, Any]:
+def _loaded(
+    source: Any, target: str, function: str, device: str | None, options: Mapping[str, Any]
+) -> tuple[Artifact, Function]:
     """The artifact of a program and its function."""
     if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb":
         artifact = Artifact.open(source)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from ....core.mlir import arith, ir, tensor, util
 from ....dialect.ods import OPS, OpError, view_of
@@ -25,7 +25,10 @@ from .matmul import lower_scaled_matmul
 from .moe import lower_moe, lower_moe_align_block_size, lower_route
 from .sparse import lower_sparse_matmul
 
-Rule = Callable[[Any], list[Any]]  # the op's view -> its results' replacements
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
+
+Rule: TypeAlias = "Callable[[Any], list[ir.Value]]"  # the op's view -> its results' replacements
 
 RULES: dict[str, Rule] = {
     "qmlir.dequant": lower_dequant,
@@ -49,7 +52,7 @@ class LowerToLinalgPass(Pass):
     name: ClassVar[str] = "qmlir-lower-to-linalg"
     summary: ClassVar[str] = "lower qmlir ops to linalg, arith and tensor"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         found: list[Diagnostic] = []
         targets = collect(module, where=lambda op: op.name in OPS)
         zeros = _OpaqueZeros()
@@ -73,14 +76,14 @@ class _OpaqueZeros:
     """One 0 : i32 behind a barrier a function, made at its start when first asked for."""
 
     def __init__(self) -> None:
-        self._made: list[tuple[Any, Any]] = []
+        self._made: list[tuple[OpLike, ir.Value]] = []
 
-    def of(self, op: Any) -> Any:
+    def of(self, op: OpLike) -> ir.Value:
         """The zero of the function that holds `op`."""
-        function = op.parent
-        while function.operation.name != "func.func":
-            function = function.operation.parent
-        function = function.operation
+        holder = op.parent
+        while holder.operation.name != "func.func":
+            holder = holder.operation.parent
+        function = holder.operation
         for known, zero in self._made:
             if known == function:
                 return zero
@@ -91,7 +94,7 @@ class _OpaqueZeros:
         return zero
 
 
-def _typed(new: Any, old: Any, op: Any) -> Any:
+def _typed(new: ir.Value, old: ir.Value, op: OpLike) -> ir.Value:
     """`new` with the declared type: static sizes that the rule derived are forgotten where the op says `?`, and
     the other way round."""
     if new.type == old.type:

@@ -12,7 +12,8 @@ that is O(R * (sqrt(R) + G)) steps.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 from ....core.mlir import arith, ir, tensor
 from ....dialect.shapes import block_count
@@ -41,14 +42,14 @@ _SLT, _SLE, _EQ, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle",
 # ------------------------------------------------------------------------------------------------- small tools
 
 
-def as_i32(value: Any) -> Any:
+def as_i32(value: ir.Value) -> ir.Value:
     """An integer tensor with i32 elements; wider ones saturate."""
     t = value.type.element_type
     if t == i32():
         return value
     sizes = dims(value)
 
-    def narrow(x: Any) -> Any:
+    def narrow(x: ir.Value) -> ir.Value:
         if t.width > 32:
             x = arith.maxsi(arith.minsi(x, scalar(2**31 - 1, t)), scalar(-(2**31), t))
         return to_i32(x)
@@ -56,28 +57,32 @@ def as_i32(value: Any) -> Any:
     return elementwise([Arg.aligned(value, sizes)], sizes, i32(), narrow)
 
 
-def constant(value: int) -> Any:
+def constant(value: int) -> ir.Value:
     return scalar(value, i32())
 
 
-def flag(condition: Any) -> Any:
+def flag(condition: ir.Value) -> ir.Value:
     """1 where the condition holds."""
     return arith.extui(i32(), condition)
 
 
-def loop_i32(i: int) -> Any:
+def loop_i32(i: int) -> ir.Value:
     """The running index of loop `i`, i32."""
     return arith.index_cast(i32(), loop_index(i))
 
 
-def _size(size: Size) -> Any:
+def _size(size: Size) -> ir.Value:
     """A size inside a body, i32."""
     return constant(size) if isinstance(size, int) else arith.index_cast(i32(), size)
 
 
 def count(
-    args: list[Arg], sizes: list[Size], out: list[int], body: Any, attributes: dict[str, int] | None = None
-) -> Any:
+    args: list[Arg],
+    sizes: list[Size],
+    out: list[int],
+    body: Callable[..., ir.Value],
+    attributes: dict[str, int] | None = None,
+) -> ir.Value:
     """i32 sums over the loops that `out` leaves out; `sizes` are those of the loops. `body` gets a function from a
     loop to its running index, and the operands' scalars.
 
@@ -89,25 +94,25 @@ def count(
     moved = [Arg(a.value, tuple(None if x is None else place[x] for x in a.axes)) for a in args]
     init = filled([sizes[i] for i in out], constant(0))
 
-    def step(*xs: Any) -> Any:
+    def step(*xs: ir.Value) -> ir.Value:
         return arith.addi(xs[-1], body(lambda i: loop_i32(place[i]), *xs[:-1]))
 
     return generic(moved, init, [place[i] for i in out], len(sizes), step, attributes=attributes)
 
 
-def read(source: Any, *where: Any) -> Any:
+def read(source: ir.Value, *where: ir.Value) -> ir.Value:
     """One element at i32 positions, inside a body."""
     return tensor.extract(source, [arith.index_cast(ir.IndexType.get(), w) for w in where])
 
 
-def gather(source: Any, rows: Any) -> Any:
+def gather(source: ir.Value, rows: ir.Value) -> ir.Value:
     """`source [R, ...]` at `rows [..]` (i32) -> `[.., ...]`.
 
     A generic that reads: `iree_linalg_ext.gather` does not get a lowering configuration on Vulkan.
     """
     depth = rows.type.rank
 
-    def body(row: Any) -> Any:
+    def body(row: ir.Value) -> ir.Value:
         at = arith.index_cast(ir.IndexType.get(), row)
         return tensor.extract(source, [at, *(loop_index(depth + i) for i in range(source.type.rank - 1))])
 
@@ -115,22 +120,22 @@ def gather(source: Any, rows: Any) -> Any:
     return elementwise([Arg(rows, tuple(range(depth)))], sizes, source.type.element_type, body)
 
 
-def assert_that(condition: Any, message: str) -> None:
+def assert_that(condition: ir.Value, message: str) -> None:
     """Fail at run time with the message unless the i1 holds."""
     ir.Operation.create("cf.assert", operands=[condition], attributes={"msg": ir.StringAttr.get(message)})
 
 
-def bounded(x: Any, size: int) -> Any:
+def bounded(x: ir.Value, size: int) -> ir.Value:
     """An i32 clamped to `[0, size)`, so that a read stays inside."""
     return arith.maxsi(arith.minsi(x, constant(size - 1)), constant(0))
 
 
-def names_a_group(owner: Any, groups: int) -> Any:
+def names_a_group(owner: ir.Value, groups: int) -> ir.Value:
     """Whether an i32 lies in `[0, groups)`."""
     return arith.andi(arith.cmpi(_SGE, owner, constant(0)), arith.cmpi(_SLT, owner, constant(groups)))
 
 
-def _before(sizes: Any, groups: int) -> Any:
+def _before(sizes: ir.Value, groups: int) -> ir.Value:
     """Exclusive prefix sums, `[G]`."""
     return count([Arg(sizes, (1,))], [groups, groups], [0],
                  lambda at, s: arith.select(arith.cmpi(_SLT, at(1), at(0)), s, constant(0)))  # fmt: skip
@@ -144,18 +149,18 @@ class Routing(Protocol):
 
     rows: Size
     groups: int
-    owner: Any  # [R] i32; outside [0, G) for rows that no group has
-    position: Any  # [R] i32: the row's place in its group
-    sizes: Any  # [G] i32
+    owner: ir.Value  # [R] i32; outside [0, G) for rows that no group has
+    position: ir.Value  # [R] i32: the row's place in its group
+    sizes: ir.Value  # [G] i32
 
-    def find(self, group: Any, place: Any) -> Any:
+    def find(self, group: ir.Value, place: ir.Value) -> ir.Value:
         """The rows `[NB, B]` at places `[NB, B]` of groups `[NB]`; anything inside [0, R) where there is none."""
 
 
 class Sorted:
     """Rows sorted by group; the sizes of the groups are given."""
 
-    def __init__(self, sizes: Any, rows: Size, groups: int) -> None:
+    def __init__(self, sizes: ir.Value, rows: Size, groups: int) -> None:
         self.rows, self.groups, self.sizes = rows, groups, sizes
         self._assert_sizes()
         self._start = start = fusion_barrier(_before(sizes, groups), INDEXED_READS)
@@ -174,8 +179,8 @@ class Sorted:
         positive = arith.cmpi(_EQ, tensor.extract(least, []), constant(0))
         assert_that(arith.andi(fits, positive), "group_sizes must be non-negative and add up to the rows of lhs")
 
-    def find(self, group: Any, place: Any) -> Any:
-        def row(g: Any, p: Any) -> Any:
+    def find(self, group: ir.Value, place: ir.Value) -> ir.Value:
+        def row(g: ir.Value, p: ir.Value) -> ir.Value:
             last = arith.subi(_size(self.rows), constant(1))
             return arith.maxsi(arith.minsi(arith.addi(read(self._start, g), p), last), constant(0))
 
@@ -185,7 +190,7 @@ class Sorted:
 class Ranked:
     """Rows in any order, each with the group that it names."""
 
-    def __init__(self, owner: Any, rows: Size, groups: int) -> None:
+    def __init__(self, owner: ir.Value, rows: Size, groups: int) -> None:
         self.rows, self.groups, self.owner = rows, groups, owner
         self._width = width = _chunk_width(rows)
         self._chunks = chunks = _chunk_count(rows, width)
@@ -199,25 +204,25 @@ class Ranked:
                        lambda at, n: arith.select(arith.cmpi(_SLT, at(2), at(0)), n, constant(0)))  # fmt: skip
         self._before = fusion_barrier(before, INDEXED_READS)
 
-        def earlier(at: Any, mine: Any, other: Any) -> Any:
+        def earlier(at: Callable[[int], ir.Value], mine: ir.Value, other: ir.Value) -> ir.Value:
             return flag(arith.andi(arith.cmpi(_EQ, mine, other), arith.cmpi(_SLT, at(2), at(1))))
 
         local = count([Arg(self._table, (0, 1)), Arg(self._table, (0, 2))], [chunks, width, width], [0, 1], earlier)
         self._local = fusion_barrier(local, INDEXED_READS)
 
-        def place(o: Any) -> Any:
+        def place(o: ir.Value) -> ir.Value:
             chunk, inside = (f(loop_i32(0), constant(width)) for f in (arith.divsi, arith.remsi))
             return arith.addi(read(self._before, chunk, bounded(o, groups)), read(self._local, chunk, inside))
 
         self.position = elementwise([Arg(owner, (0,))], [rows], i32(), place)
 
-    def _owner_or_none(self) -> Any:
+    def _owner_or_none(self) -> ir.Value:
         row = arith.addi(arith.muli(loop_i32(0), constant(self._width)), loop_i32(1))
         last = arith.subi(_size(self.rows), constant(1))
         owner = read(self.owner, arith.minsi(row, last))
         return arith.select(arith.cmpi(_SLE, row, last), owner, constant(-1))
 
-    def find(self, group: Any, place: Any) -> Any:
+    def find(self, group: ir.Value, place: ir.Value) -> ir.Value:
         blocks, width = dims(place)
         # Where each chunk starts in the block's group.
         start = elementwise(
@@ -229,7 +234,7 @@ class Ranked:
         chunk = elementwise([Arg(after, (0, 1))], [blocks, width], i32(), lambda n: arith.maxsi(
             arith.subi(n, constant(1)), constant(0)))  # fmt: skip
 
-        def hit(c: Any, g: Any, p: Any) -> Any:
+        def hit(c: ir.Value, g: ir.Value, p: ir.Value) -> ir.Value:
             inside = arith.subi(p, read(self._before, c, g))
             mine = arith.cmpi(_EQ, read(self._table, c, loop_i32(2)), g)
             return flag(arith.andi(mine, arith.cmpi(_EQ, read(self._local, c, loop_i32(2)), inside)))
@@ -237,7 +242,7 @@ class Ranked:
         args = [Arg(chunk, (0, 1)), Arg(group, (0,)), Arg(place, (0, 1))]
         hits = fusion_barrier(elementwise(args, [blocks, width, self._width], i32(), hit), INDEXED_READS)
 
-        def row(at: Any, h: Any, c: Any) -> Any:
+        def row(at: Callable[[int], ir.Value], h: ir.Value, c: ir.Value) -> ir.Value:
             return arith.muli(h, arith.addi(arith.muli(c, constant(self._width)), at(2)))
 
         return count([Arg(hits, (0, 1, 2)), Arg(chunk, (0, 1))], [blocks, width, self._width], [0, 1], row)
@@ -296,23 +301,23 @@ class Blocks:
         self.row_of = fusion_barrier(routing.find(self.group_of, self.place_of), INDEXED_READS)
         self.row_of.owner.attributes[ROW_OF] = ir.UnitAttr.get()
 
-    def rows_of(self, value: Any) -> Any:
+    def rows_of(self, value: ir.Value) -> ir.Value:
         """`[R, ...]` to `[NB, B, ...]`."""
         rows = gather(value, self.row_of)
         return fusion_barrier(rows, ONE_ROW) if dims(value)[0] == 1 else rows
 
-    def weights_of(self, value: Any) -> Any:
+    def weights_of(self, value: ir.Value) -> ir.Value:
         """`[G, ...]` to `[NB, ...]`."""
         return gather(value, self.group_of)
 
-    def back(self, y: Any, skipped: Any | None) -> Any:
+    def back(self, y: ir.Value, skipped: ir.Value | None) -> ir.Value:
         """`[NB, B, N]` to `[R, N]`; rows without an owner get the scalar `skipped`."""
         return elementwise(
             [], [self.routing.rows, dims(y)[2]], y.type.element_type,
             lambda: self.value_back(y, skipped, loop_index(0), loop_index(1)), attributes={BACK: 1},
         )  # fmt: skip
 
-    def value_back(self, y: Any, skipped: Any | None, row: Any, column: Any) -> Any:
+    def value_back(self, y: ir.Value, skipped: ir.Value | None, row: ir.Value, column: ir.Value) -> ir.Value:
         """One element of what `back` returns, inside a body. Places are read by the row's number, not as operands of
         the body: so IREE sees that neighbours in a row of `y` are asked for, and loads vectors of them."""
         at = [arith.index_cast(ir.IndexType.get(), tensor.extract(t, [row])) for t in (self.block_of, self.slot_of)]
@@ -322,19 +327,19 @@ class Blocks:
         owner = tensor.extract(self.routing.owner, [row])
         return arith.select(names_a_group(owner, self.routing.groups), value, skipped)
 
-    def padded_rows(self, none: Any) -> Any:
+    def padded_rows(self, none: ir.Value) -> ir.Value:
         """`row_of`, with the i32 `none` where a slot is empty, `[NB, B]`."""
 
-        def body(row: Any, group: Any, place: Any) -> Any:
+        def body(row: ir.Value, group: ir.Value, place: ir.Value) -> ir.Value:
             return arith.select(arith.cmpi(_SLT, place, read(self.routing.sizes, group)), row, none)
 
         args = [Arg(self.row_of, (0, 1)), Arg(self.group_of, (0,)), Arg(self.place_of, (0, 1))]
         return elementwise(args, [self.count, self.width], i32(), body)
 
-    def padded_groups(self) -> Any:
+    def padded_groups(self) -> ir.Value:
         """`group_of`, with -1 for unused blocks, `[NB]`."""
 
-        def body(group: Any, used: Any) -> Any:
+        def body(group: ir.Value, used: ir.Value) -> ir.Value:
             return arith.select(arith.cmpi(_SLT, loop_i32(0), used), group, constant(-1))
 
         return elementwise([Arg(self.group_of, (0,)), Arg(self.used, ())], [self.count], i32(), body)
@@ -357,11 +362,11 @@ def _block_count(rows: Size, groups: int, width: int, least: int) -> Size:
     return arith.minsi(rows, bound)
 
 
-def assert_ids(ids: Any, groups: int) -> None:
+def assert_ids(ids: ir.Value, groups: int) -> None:
     """Every id of `[T, topk]` names an expert. The message tells the runtime where to look for the first that does
     not: which argument of the function the ids are."""
 
-    def outside(_: Any, o: Any) -> Any:
+    def outside(_: ir.Value, o: ir.Value) -> ir.Value:
         return arith.subi(constant(1), flag(names_a_group(o, groups)))
 
     narrow = as_i32(ids)
@@ -370,7 +375,7 @@ def assert_ids(ids: Any, groups: int) -> None:
     assert_that(none, f"an id of {_described(ids)} is outside [0, {groups})")
 
 
-def _described(ids: Any) -> str:
+def _described(ids: ir.Value) -> str:
     """Which argument of a public function a value is, where it is one."""
     owner = ids.owner
     if not isinstance(owner, ir.Block) or "sym_visibility" in owner.owner.attributes:

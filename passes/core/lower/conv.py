@@ -6,9 +6,8 @@ windows. One form for all layouts: input NHWC, weight FHWC (a constant one is tr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -44,7 +43,7 @@ from .matmul import apply_globals, correction_body, number_type, scaled
 from .values import Side, dequantized, full_rank, known_sums, make_side, unpack_codes
 
 
-def lower_conv2d_q(op: Conv2dQOp) -> list[Any]:
+def lower_conv2d_q(op: Conv2dQOp) -> list[ir.Value]:
     """The rule of the op."""
     nchw = op.input_layout == "NCHW"
     x = transpose(op.input, (0, 2, 3, 1)) if nchw else op.input
@@ -60,7 +59,7 @@ def lower_conv2d_q(op: Conv2dQOp) -> list[Any]:
     return [transpose(y, (0, 3, 1, 2)) if nchw else y]
 
 
-def _scalar(value: Any | None) -> Any | None:
+def _scalar(value: ir.Value | None) -> ir.Value | None:
     """A per-tensor parameter `[]` or `[1, ..]` as `[]`."""
     if value is None or value.type.rank == 0:
         return value
@@ -70,7 +69,7 @@ def _scalar(value: Any | None) -> Any | None:
     return tensor.collapse_shape(ir.RankedTensorType.get([], value.type.element_type), value, [])
 
 
-def _to_fhwc(value: Any, layout: str) -> Any:
+def _to_fhwc(value: ir.Value, layout: str) -> ir.Value:
     order = FILTER_AXES[layout]
     known = constant_array(value)
     if known is not None and order != (0, 1, 2, 3):
@@ -78,7 +77,7 @@ def _to_fhwc(value: Any, layout: str) -> Any:
     return transpose(value, order)
 
 
-def _per_filter(value: Any | None, layout: str) -> Any | None:
+def _per_filter(value: ir.Value | None, layout: str) -> ir.Value | None:
     """Weight parameters as `[]` or `[F, 1, 1, 1]`."""
     if value is None or value.type.rank == 0:
         return value
@@ -92,7 +91,7 @@ def _per_filter(value: Any | None, layout: str) -> Any | None:
     return _to_fhwc(value, layout)
 
 
-def _convolution(op: Conv2dQOp, a: Side, b: Side) -> Any:
+def _convolution(op: Conv2dQOp, a: Side, b: Side) -> ir.Value:
     weight_only = a.plain or b.plain
     integer = a.integer and b.integer and not weight_only
     if weight_only:
@@ -128,7 +127,7 @@ def _convolution(op: Conv2dQOp, a: Side, b: Side) -> Any:
             if side.global_scale is not None:
                 inputs.add(f"{side.name}_global", side.global_scale, (None,) * side.global_scale.type.rank)
 
-    def start(named: Named) -> Any:
+    def start(named: Named) -> ir.Value:
         value = correction(named) if correction is not None else named["acc"]
         if "acc_bias" in named:
             value = arith.addi(value, named["acc_bias"])
@@ -138,26 +137,29 @@ def _convolution(op: Conv2dQOp, a: Side, b: Side) -> Any:
     return finish(op, sizes, inputs, start, fit)
 
 
-def _from_nchw(value: Any) -> Any:
+def _from_nchw(value: ir.Value) -> ir.Value:
     """An epilogue operand in the result's layout NCHW as NHWC; `[F]` and `[]` fit as they are."""
     return value if value.type.rank < 2 else transpose(full_rank(value, 4), (0, 2, 3, 1))
 
 
-def _filter_axes(value: Any) -> tuple[int | None, ...]:
+def _filter_axes(value: ir.Value) -> tuple[int | None, ...]:
     """Result axes of a parameter `[]` (per tensor) or `[F, 1, 1, 1]`."""
     if value.type.rank == 0:
         return ()
     return (None if shape_of(value)[0] == 1 else 3, None, None, None)
 
 
-def _zero_code(op: Conv2dQOp, a: Side) -> Any:
+def _zero_code(op: Conv2dQOp, a: Side) -> ir.Value:
     """The stored i8 code of the real value 0."""
     if a.zero is None:
         return scalar(-a.offset, element("i8"))
-    z = tensor.extract(_scalar(a.zero), [])
+    zero = _scalar(a.zero)
+    assert zero is not None
+    z = tensor.extract(zero, [])
     value = to_i32(z)
     span = op.padding_zero_range()
-    if span is not None and constant_array(op.lhs_zero_point) is None and not clamped(op.lhs_zero_point, *span):
+    given = op.lhs_zero_point
+    if span is not None and given is not None and constant_array(given) is None and not clamped(given, *span):
         inside = arith.andi(arith.cmpi(arith.CmpIPredicate.sge, value, scalar(span[0], i32())),
                             arith.cmpi(arith.CmpIPredicate.sle, value, scalar(span[1], i32())))  # fmt: skip
         assert_that(inside, f"'input_zero_point' of a padded convolution is outside [{span[0]}, {span[1]}]")
@@ -166,7 +168,7 @@ def _zero_code(op: Conv2dQOp, a: Side) -> Any:
     return arith.trunci(element("i8"), value)
 
 
-def clamped(zero: Any, lo: int, hi: int) -> bool:
+def clamped(zero: ir.Value, lo: int, hi: int) -> bool:
     """Whether the program itself brings a zero point into `[lo, hi]`, as a dynamic quantisation does."""
     op = made_by(behind(zero, "tensor.expand_shape", "tensor.collapse_shape"), "linalg.generic")
     if op is None:
@@ -183,7 +185,7 @@ def clamped(zero: Any, lo: int, hi: int) -> bool:
     return True
 
 
-def _prepare_input(op: Conv2dQOp, x: Any, fill: Any) -> Any:
+def _prepare_input(op: Conv2dQOp, x: ir.Value, fill: ir.Value) -> ir.Value:
     """Padded input; for a transposed convolution first spread by the stride."""
     top, left, bottom, right = op.padding
     _, kh, kw, _ = op.filter_fhwc()
@@ -225,7 +227,7 @@ def _less(size: Size, by: int) -> Size:
     return size - by if isinstance(size, int) else arith.subi(size, as_index(by))
 
 
-def _spread(x: Any, sh: int, sw: int, fill: Any) -> Any:
+def _spread(x: ir.Value, sh: int, sw: int, fill: ir.Value) -> ir.Value:
     """`stride - 1` fills after each element along H and W."""
     if sh == sw == 1:
         return x
@@ -234,7 +236,7 @@ def _spread(x: Any, sh: int, sw: int, fill: Any) -> Any:
     return collapse(wide, [[0], [1, 2], [3, 4], [5]])
 
 
-def _turned(w: Any) -> Any:
+def _turned(w: ir.Value) -> ir.Value:
     """The kernel turned by 180 degrees."""
     known = constant_array(w)
     if known is not None:
@@ -242,28 +244,32 @@ def _turned(w: Any) -> Any:
     sizes = dims(w)
     t = w.type.element_type
 
-    def body(_: Any) -> Any:
+    def body(_: ir.Value) -> ir.Value:
         at = [loop_index(i) for i in range(4)]
         for axis in (1, 2):
-            at[axis] = arith.subi(as_index(sizes[axis] - 1), at[axis])
+            size = sizes[axis]
+            assert isinstance(size, int)
+            at[axis] = arith.subi(as_index(size - 1), at[axis])
         return tensor.extract(w, at)
 
     return generic([], filled(sizes, scalar(0, t)), range(4), 4, body)
 
 
 def _convolve(
-    x: Any,
-    w: Any,
+    x: ir.Value,
+    w: ir.Value,
     strides: Sequence[int],
     dilations: Sequence[int],
     groups: int,
-    t: Any,
+    t: ir.Type,
     bounds: tuple[int, int] | None,
-) -> Any:
+) -> ir.Value:
     """NHWC x FHWC -> NHWF with the accumulator type `t`."""
     n, h, width, _ = dims(x)
     f, kh, kw, cg = dims(w)
-    out = [
+    assert isinstance(kh, int)
+    assert isinstance(kw, int)
+    out: list[Size] = [
         n,
         *(_extent(s, k, st, d) for s, k, st, d in zip((h, width), (kh, kw), strides, dilations, strict=True)),
     ]
@@ -279,20 +285,21 @@ def _convolve(
         _annotate(y, bounds)
         return y
     xg = expand(x, [[n], [h], [width], [groups, cg]])
+    assert isinstance(f, int)
     wg = expand(w, [[groups, f // groups], [kh], [kw], [cg]])
     y = linalg.conv_2d_nhwgc_gfhwc(xg, wg, outs=[filled([*out, groups, f // groups], zero)], **options)
     _annotate(y, bounds)
     return collapse(y, [[0], [1], [2], [3, 4]])
 
 
-def _annotate(y: Any, bounds: tuple[int, int] | None) -> None:
+def _annotate(y: ir.Value, bounds: tuple[int, int] | None) -> None:
     """Bounds of the codes, for strategies that go through floats."""
     if bounds is not None:
         for name, value in zip(("qmlir.lhs_magnitude", "qmlir.rhs_magnitude"), bounds, strict=True):
             y.owner.attributes[name] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
 
 
-def _drop_first_kept(w: Any) -> Any:
+def _drop_first_kept(w: ir.Value) -> ir.Value:
     """A depthwise weight `[C, KH, KW, 1]` as `[KH, KW, C]`."""
     known = constant_array(w)
     if known is not None:
@@ -308,7 +315,9 @@ def _extent(size: Size, kernel: int, stride: int, dilation: int) -> Size:
     return arith.addi(arith.divsi(arith.subi(size, as_index(reach)), as_index(stride)), as_index(1))
 
 
-def _corrections(op: Conv2dQOp, inputs: Inputs, a: Side, b: Side, x: Any, w: Any, strides: Sequence[int]) -> Any:
+def _corrections(
+    op: Conv2dQOp, inputs: Inputs, a: Side, b: Side, x: ir.Value, w: ir.Value, strides: Sequence[int]
+) -> Callable[[Named], ir.Value] | None:
     """`sum (x - zx)(w - zw)` from `sum x*w`: the body that corrects `acc`. See matmul.add_corrections."""
     f, kh, kw, cg = dims(w)
     groups = op.groups
@@ -320,18 +329,22 @@ def _corrections(op: Conv2dQOp, inputs: Inputs, a: Side, b: Side, x: Any, w: Any
         inputs.add("rhs_zero", b.zero, _filter_axes(b.zero))
     if a.int_zero:
         inputs.add("rhs_sum", b.sum if b.sum is not None and b.d.name != "u8" else _filter_sums(w), (3,))
+    assert isinstance(kh, int)
+    assert isinstance(kw, int)
+    assert isinstance(cg, int)
     if b.int_zero:
         # The sums under each window are a convolution with ones: one filter, or as many as there are where each
         # group sees channels of its own.
-        shape = [1 if groups == 1 else f, kh, kw, cg]
-        ones = dense(np.ones(shape, np.int8))
+        filters = 1 if groups == 1 else f
+        assert isinstance(filters, int)
+        ones = dense(np.ones([filters, kh, kw, cg], np.int8))
         window = _convolve(x, ones, strides, op.dilations, groups, i32(), (a.magnitude(), 1))
         inputs.add("lhs_sum", window, (0, 1, 2, None if groups == 1 else 3))
 
     return correction_body(a, b, a.int_zero, b.int_zero, kh * kw * cg)
 
 
-def _filter_sums(w: Any) -> Any:
+def _filter_sums(w: ir.Value) -> ir.Value:
     """Sum of the codes of each filter, i32 `[F]`."""
     known = constant_array(w)
     if known is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 from ....core.mlir import arith, ir, math
 from ....dialect.dtypes import DTYPES, DType
@@ -16,7 +16,7 @@ from ....ir.scalars import clamp, const, f32, i32, maximum, requantize, to_f32, 
 ROWS = "qmlir.rows"
 
 
-def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
+def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[ir.Value]:
     """Rows are what shares a scale: the whole tensor, a token, or a group."""
     sizes = dims(op.input)
     rank = len(sizes)
@@ -29,13 +29,14 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
     elif op.granularity == "group":
         k = sizes[-1]
         assert isinstance(k, int)
+        assert op.group_size is not None
         wide = [*sizes[:-1], k // op.group_size, op.group_size]
         x = expand(op.input, [[s] for s in sizes[:-1]] + [wide[-2:]])
         kept = list(range(rank))
     rows: list[Size] = [wide[i] for i in kept]
     loops = len(wide)
 
-    def largest(*bodies: Any) -> list[Any]:
+    def largest(*bodies: Callable[..., ir.Value]) -> list[ir.Value]:
         """Of what each body makes of an element, the largest along the rows, 0 at least; as the bits of an f32.
 
         Bits of floats above 0 order as integers do, NaN above all, and those of floats below 0 are below 0. An
@@ -44,13 +45,13 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
         """
         inits = [filled(rows, scalar(0, i32())) for _ in bodies]
 
-        def step(v: Any, *accs: Any) -> list[Any]:
+        def step(v: ir.Value, *accs: ir.Value) -> list[ir.Value]:
             return [arith.maxsi(acc, arith.bitcast(i32(), body(to_f32(v))))
                     for body, acc in zip(bodies, accs, strict=True)]  # fmt: skip
 
         return generics([Arg(x, tuple(range(loops)))], inits, kept, loops, step, attributes={ROWS: 1})
 
-    def on_rows(values: list[Any], t: Any, body: Any) -> Any:
+    def on_rows(values: list[ir.Value], t: ir.Type, body: Callable[..., ir.Value]) -> ir.Value:
         args = [Arg(v, tuple(range(len(rows)))) for v in values]
         return elementwise(args, rows, t, body, attributes={ROWS: 1})
 
@@ -62,7 +63,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
         # The range holds 0 by starting there. A NaN, of whichever sign, is in one of the two.
         below, above = largest(arith.negf, lambda v: v)
 
-        def affine(b: Any, a: Any) -> tuple[Any, Any]:
+        def affine(b: ir.Value, a: ir.Value) -> tuple[ir.Value, ir.Value]:
             return _affine(arith.negf(_number(b)), _number(a), op.recipe, lo, hi, op.eps)
 
         scale = on_rows([below, above], f32(), lambda *ends: affine(*ends)[0])
@@ -71,7 +72,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
     if zero is not None:
         args.append(Arg(zero, tuple(kept)))
 
-    def code(v: Any, s: Any, *z: Any) -> Any:
+    def code(v: ir.Value, s: ir.Value, *z: ir.Value) -> ir.Value:
         # Some recipes divide, the others multiply by the reciprocal: the last bit differs.
         t = (
             arith.divf(to_f32(v), s)
@@ -79,7 +80,8 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
             else arith.mulf(to_f32(v), arith.divf(const(1.0), s))
         )
         if d.kind == "float":
-            return to_small_float(t, d)
+            made: ir.Value = to_small_float(t, d)
+            return made
         return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, lo, hi, code_type)
 
     codes = elementwise(args, wide, code_type, code, attributes={ROWS: 1})
@@ -91,11 +93,11 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[Any]:
     return results
 
 
-def _number(bits: Any) -> Any:
+def _number(bits: ir.Value) -> ir.Value:
     return arith.bitcast(f32(), bits)
 
 
-def _keep_axis(value: Any, op: DynamicQuantizeOp | View, rows: list[Size]) -> Any:
+def _keep_axis(value: ir.Value, op: DynamicQuantizeOp | View, rows: list[Size]) -> ir.Value:
     """Per token, the scale keeps an axis of size one."""
     if op.granularity != "token":
         return value
@@ -106,7 +108,7 @@ def _keep_axis(value: Any, op: DynamicQuantizeOp | View, rows: list[Size]) -> An
     return expand(value, [[r] for r in rows[:-1]] + [[rows[-1], 1]])
 
 
-def _symmetric(amax: Any, recipe: str, d: DType, lo: int, hi: int, eps: float) -> Any:
+def _symmetric(amax: ir.Value, recipe: str, d: DType, lo: int, hi: int, eps: float) -> ir.Value:
     if recipe in SYMMETRIC_RECIPES:
         s = arith.divf(amax, const(d.largest if d.kind == "float" else float(hi)))
         empty = arith.cmpf(arith.CmpFPredicate.OEQ, amax, const(0.0))
@@ -115,7 +117,7 @@ def _symmetric(amax: Any, recipe: str, d: DType, lo: int, hi: int, eps: float) -
     return maximum(s, const(eps)) if eps else s
 
 
-def _affine(low: Any, high: Any, recipe: str, lo: int, hi: int, eps: float) -> tuple[Any, Any]:
+def _affine(low: ir.Value, high: ir.Value, recipe: str, lo: int, hi: int, eps: float) -> tuple[ir.Value, ir.Value]:
     """Scale (f32) and zero point (i32) of a range that holds 0."""
     if recipe == "fbgemm":
         return _fbgemm(low, high, lo, hi)
@@ -130,16 +132,16 @@ def _affine(low: Any, high: Any, recipe: str, lo: int, hi: int, eps: float) -> t
     return s, arith.fptosi(i32(), clamp(_number_or(z, const(float(lo))), lo, hi))
 
 
-def _number_or(value: Any, otherwise: Any) -> Any:
+def _number_or(value: ir.Value, otherwise: ir.Value) -> ir.Value:
     """The value, or the other one where it is NaN: what that becomes as an integer is undefined."""
     return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, value, value), otherwise, value)
 
 
-def _fbgemm(low: Any, high: Any, lo: int, hi: int) -> tuple[Any, Any]:
+def _fbgemm(low: ir.Value, high: ir.Value, lo: int, hi: int) -> tuple[ir.Value, ir.Value]:
     """fbgemm's ChooseQuantizationParams, in f64."""
     f64 = ir.F64Type.get()
 
-    def c(value: float) -> Any:
+    def c(value: float) -> ir.Value:
         return scalar(value, f64)
 
     m, x = arith.extf(f64, low), arith.extf(f64, high)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith
 from ....dialect.constants import constant_array
@@ -18,6 +18,9 @@ from ....ir.build import Arg, Size, collapse, dense, dims, element, elementwise,
 from ....ir.scalars import cast_f, const, i32, requantize, to_f32, to_i32
 from .values import make_side, real_value, unpack_codes
 
+if TYPE_CHECKING:
+    from ....core.mlir import ir
+
 
 @dataclass(frozen=True)
 class Blocks:
@@ -27,23 +30,22 @@ class Blocks:
     groups: list[list[Size]]
 
     @classmethod
-    def of(cls, sizes: list[Size], scale: Any, shape: Shape) -> Blocks:
+    def of(cls, sizes: list[Size], scale: ir.Value, shape: Shape) -> Blocks:
         """`sizes` split by what one element of `scale` covers of `shape`."""
         groups: list[list[Size]] = []
         for s, block in zip(sizes, blocks(shape_of(scale), shape, "scale", "input"), strict=True):
-            split = block is not None and block > 1 and isinstance(s, int)
-            groups.append([s // block, block] if split else [s])
+            groups.append([s // block, block] if isinstance(s, int) and block is not None and block > 1 else [s])
         return cls(groups)
 
     @property
     def wide(self) -> list[Size]:
         return [s for g in self.groups for s in g]
 
-    def split(self, value: Any) -> Arg:
+    def split(self, value: ir.Value) -> Arg:
         """The operand itself."""
         return Arg(expand(value, self.groups), tuple(range(len(self.wide))))
 
-    def parameter(self, value: Any) -> Arg:
+    def parameter(self, value: ir.Value) -> Arg:
         """A scale or zero point, right-aligned with the operand."""
         starts = [sum(len(g) for g in self.groups[:i]) for i in range(len(self.groups))]
         offset = len(self.groups) - value.type.rank
@@ -51,7 +53,7 @@ class Blocks:
         ones = [s == 1 and self.wide[loop] != 1 for s, loop in zip(shape_of(value), loops, strict=True)]
         return Arg(value, tuple(None if one else loop for one, loop in zip(ones, loops, strict=True)))
 
-    def merge(self, value: Any) -> Any:
+    def merge(self, value: ir.Value) -> ir.Value:
         """The result in the operand's own axes."""
         merged, at = [], 0
         for g in self.groups:
@@ -60,12 +62,13 @@ class Blocks:
         return collapse(value, merged)
 
 
-def lower_dequant(op: DequantOp) -> list[Any]:
+def lower_dequant(op: DequantOp) -> list[ir.Value]:
     """`(q - z) * s` and its kin."""
     d = code_dtype(op.input, op.dtype, "input")
     sizes = dims(op.input)
-    if shape_of(op.result) and shape_of(op.result)[-1] is not None:
-        sizes[-1] = shape_of(op.result)[-1]
+    stated = shape_of(op.result)[-1:]
+    if stated and stated[0] is not None:
+        sizes[-1] = stated[0]
     length = sizes[-1] if op.packing != "none" else None
     zero = op.zero_point
     if zero is not None and op.zero_mode == "packed_int":
@@ -84,14 +87,14 @@ def lower_dequant(op: DequantOp) -> list[Any]:
     values = [float(v) for v in table(d.name)] if d.kind == "table" and d.name != "codebook" else None
     t = op.result.type.element_type
 
-    def body(*scalars: Any) -> Any:
+    def body(*scalars: ir.Value) -> ir.Value:
         named = dict(zip(names, scalars, strict=True))
         return cast_f(real_value(named["code"], named["scale"], named.get("zero"), meaning, values), t)
 
     return [split.merge(elementwise(args, split.wide, t, body))]
 
 
-def lower_quantize(op: QuantizeOp) -> list[Any]:
+def lower_quantize(op: QuantizeOp) -> list[ir.Value]:
     """`clamp(round(x * (1/s)) + z, lo, hi)`."""
     split = Blocks.of(dims(op.input), op.scale, shape_of(op.input))
     known = constant_array(op.scale)
@@ -103,7 +106,7 @@ def lower_quantize(op: QuantizeOp) -> list[Any]:
     d = DTYPES[op.out_dtype]
     lo, hi = op.clamp or (d.lo, d.hi)
 
-    def body(*scalars: Any) -> Any:
+    def body(*scalars: ir.Value) -> ir.Value:
         named = dict(zip(names, scalars, strict=True))
         f = to_f32(named["scale"])
         f = f if known is not None else arith.divf(const(1.0), f)
@@ -114,7 +117,7 @@ def lower_quantize(op: QuantizeOp) -> list[Any]:
     return [split.merge(elementwise(args, split.wide, element("i8"), body))]
 
 
-def lower_unpack(op: UnpackOp) -> list[Any]:
+def lower_unpack(op: UnpackOp) -> list[ir.Value]:
     """Bytes to codes. A 1-bit signed code keeps its stored bit here, as in the reference."""
     d = DTYPES["u1" if op.dtype == "i1" else op.dtype]
     # A dynamic length is all that the bytes hold.

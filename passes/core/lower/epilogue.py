@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from ....core.mlir import arith, ir
 from ....dialect.constants import constant_array
@@ -16,8 +16,11 @@ from ....dialect.shapes import blocks
 from ....ir.build import Arg, Size, crop, dense, drop_axes, element, elementwise, expand, repeat
 from ....ir.scalars import activate, add, cast_f, const, f32, requantize, rounded, to_f32
 
-Named = dict[str, Any]
-Start = Callable[[Named], Any]
+if TYPE_CHECKING:
+    from ....dialect.ods import View
+
+Named: TypeAlias = "dict[str, ir.Value]"
+Start: TypeAlias = "Callable[[Named], ir.Value]"
 
 
 class Inputs:
@@ -27,24 +30,28 @@ class Inputs:
         self.names: list[str] = []
         self.args: list[Arg] = []
 
-    def add(self, name: str, value: Any | None, axes: Sequence[int | None]) -> None:
+    def add(self, name: str, value: ir.Value | None, axes: Sequence[int | None]) -> None:
         if value is not None:
             self.names.append(name)
             self.args.append(Arg(value, tuple(axes)))
 
-    def aligned(self, name: str, value: Any | None, sizes: Sequence[Size]) -> None:
+    def aligned(self, name: str, value: ir.Value | None, sizes: Sequence[Size]) -> None:
         """Right-aligned with the result."""
         if value is not None:
             self.names.append(name)
             self.args.append(Arg.aligned(value, sizes))
 
-    def named(self, scalars: Sequence[Any]) -> Named:
+    def named(self, scalars: Sequence[ir.Value]) -> Named:
         return dict(zip(self.names, scalars, strict=True))
 
 
 def finish(
-    op: ProductOp, sizes: list[Size], inputs: Inputs, start: Start, align: Callable[[Any], Any] | None = None
-) -> Any:
+    op: ProductOp | View,
+    sizes: list[Size],
+    inputs: Inputs,
+    start: Start,
+    align: Callable[[ir.Value], ir.Value] | None = None,
+) -> ir.Value:
     """The result of a product.
 
     Args:
@@ -61,18 +68,19 @@ def finish(
         return _gated(op, y, sizes, out, fit)
     after = _after_activation(op, inputs, out, fit, sizes)
 
-    def body(*scalars: Any) -> Any:
+    def body(*scalars: ir.Value) -> ir.Value:
         named = inputs.named(scalars)
         y = before(named)
         if out.name == "i32":
             return y if op.bias is None or op.bias_stage != "out" else arith.addi(y, named["bias"])
-        return after(activate(y, op.activation, op.act_clamp), named)
+        made: ir.Value = after(activate(y, op.activation, op.act_clamp), named)
+        return made
 
     return elementwise(inputs.args, sizes, element(out.name), body)
 
 
 def _before_activation(
-    op: ProductOp, inputs: Inputs, start: Start, fit: Callable[[Any], Any], sizes: list[Size]
+    op: ProductOp | View, inputs: Inputs, start: Start, fit: Callable[[ir.Value], ir.Value], sizes: list[Size]
 ) -> Start:
     """Steps 3 and 4."""
     if op.bias is not None and op.bias_stage != "acc":
@@ -80,7 +88,7 @@ def _before_activation(
     if op.c is not None:
         inputs.aligned("c", fit(op.c), sizes)
 
-    def value(named: Named) -> Any:
+    def value(named: Named) -> ir.Value:
         y = start(named)
         if op.bias is not None and op.bias_stage == "scaled":
             y = add(y, to_f32(named["bias"]))
@@ -94,11 +102,11 @@ def _before_activation(
 
 
 def _after_activation(
-    op: ProductOp, inputs: Inputs, out: DType, fit: Callable[[Any], Any], sizes: list[Size]
-) -> Callable[[Any, Named], Any]:
+    op: ProductOp | View, inputs: Inputs, out: DType, fit: Callable[[ir.Value], ir.Value], sizes: list[Size]
+) -> Callable[[ir.Value, Named], ir.Value]:
     """Steps 5b to 7: the scale after the activation, the cast or requantisation, the bias after it."""
 
-    def block_aligned(name: str, value: Any | None) -> None:
+    def block_aligned(name: str, value: ir.Value | None) -> None:
         if value is not None:
             inputs.aligned(name, _per_element(fit(value), sizes), sizes)
 
@@ -113,7 +121,7 @@ def _after_activation(
     block_aligned("factor", op.out_multiplier)
     block_aligned("out_zero_point", op.out_zero_point)
 
-    def value(y: Any, named: Named) -> Any:
+    def value(y: ir.Value, named: Named) -> ir.Value:
         if "act_scale" in named:
             y = arith.mulf(y, to_f32(named["act_scale"]))
         if out.is_int:
@@ -134,11 +142,11 @@ def _after_activation(
     return value
 
 
-def _byte(x: Any) -> bool:
+def _byte(x: ir.Value) -> bool:
     return isinstance(x.type, ir.IntegerType) and x.type.width == 8
 
 
-def _per_element(value: Any, sizes: list[Size]) -> Any:
+def _per_element(value: ir.Value, sizes: list[Size]) -> ir.Value:
     """A scale that covers blocks of the result, repeated to one value an element of those axes."""
     shape = tuple(s if isinstance(s, int) else None for s in sizes)
     covered = blocks(shape_of(value), shape, "scale", "result")
@@ -150,7 +158,9 @@ def _per_element(value: Any, sizes: list[Size]) -> Any:
     return value
 
 
-def _gated(op: ProductOp, y: Any, sizes: list[Size], out: DType, fit: Callable[[Any], Any]) -> Any:
+def _gated(
+    op: ProductOp | View, y: ir.Value, sizes: list[Size], out: DType, fit: Callable[[ir.Value], ir.Value]
+) -> ir.Value:
     """swiglu and geglu: pairs of columns of `y` become one."""
     n = sizes[-1]
     if not isinstance(n, int):
@@ -173,14 +183,15 @@ def _gated(op: ProductOp, y: Any, sizes: list[Size], out: DType, fit: Callable[[
     after = _after_activation(op, inputs, out, fit, inner)
     kind = "silu" if op.activation == "swiglu" else "gelu"
 
-    def body(*scalars: Any) -> Any:
+    def body(*scalars: ir.Value) -> ir.Value:
         named = inputs.named(scalars)
-        return after(arith.mulf(activate(named["gate"], kind, None), named["up"]), named)
+        made: ir.Value = after(arith.mulf(activate(named["gate"], kind, None), named["up"]), named)
+        return made
 
     return elementwise(inputs.args, inner, element(out.name), body)
 
 
-def _column(pairs: Any, outer: list[Size], half: int, which: int) -> Any:
+def _column(pairs: ir.Value, outer: list[Size], half: int, which: int) -> ir.Value:
     """Column `which` of `[.., half, 2]`, as `[.., half]`."""
     rank = len(outer) + 2
     one = crop(pairs, [0] * (rank - 1) + [which], [*outer, half, 1])

@@ -3,7 +3,7 @@ batched product with the weight of their group, and the rows go back to their pl
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....core.mlir import arith, tensor
 from ....dialect.dtypes import DType
@@ -32,24 +32,28 @@ from .blocks import Blocks, Ranked, Sorted, as_i32, assert_ids
 from .matmul import product
 from .values import known_sums, make_side, unpack_codes, unpacked_dtype
 
+if TYPE_CHECKING:
+    from ....core.mlir import ir
+
 # Parameters of the result: one value a column, a row of a token, or a group.
 _EPILOGUE = ("c", "act_scale", "out_scale", "out_multiplier", "out_zero_point")
 _FEW_SLOTS = 16
 ROW_PARAMETERS = ("lhs_scale", "lhs_zero_point", *_EPILOGUE)
 
 
-def lower_grouped_matmul(op: GroupedMatmulOp) -> list[Any]:
+def lower_grouped_matmul(op: GroupedMatmulOp) -> list[ir.Value]:
     """The rule of the op."""
     groups = shape_of(op.rhs)[0]
     assert groups is not None
     if op.expert_ids is not None:
         return [_routed(op, groups)]
+    assert op.group_sizes is not None
     blocks = Blocks(Sorted(as_i32(op.group_sizes), dims(op.lhs)[0], groups))
     view = View(GroupedMatmulOp, {n: blocked_rows(blocks, getattr(op, n)) for n in ROW_PARAMETERS}, base=op)
     return [blocks.back(blocked_product(view, blocks, blocks.rows_of(op.lhs)), None)]
 
 
-def blocked_rows(blocks: Blocks, value: Any | None) -> Any | None:
+def blocked_rows(blocks: Blocks, value: ir.Value | None) -> ir.Value | None:
     """A per-token parameter `[R, X]` to `[NB, B, X]`; `[]` and `[1, X]` stay, right-aligned."""
     if value is None or value.type.rank == 0:
         return value
@@ -59,14 +63,14 @@ def blocked_rows(blocks: Blocks, value: Any | None) -> Any | None:
     return fusion_barrier(blocks.rows_of(value), SMALL_GATHER)
 
 
-def _group_parameter(blocks: Blocks, value: Any | None) -> Any | None:
+def _group_parameter(blocks: Blocks, value: ir.Value | None) -> ir.Value | None:
     """A per-group parameter `[G, X, Y]` to `[NB, X, Y]`; shared ones stay."""
     if value is None or value.type.rank < 3 or shape_of(value)[0] == 1:
         return value
     return fusion_barrier(blocks.weights_of(value), SMALL_GATHER)
 
 
-def blocked_product(op: Any, blocks: Blocks, x: Any) -> Any:
+def blocked_product(op: View, blocks: Blocks, x: ir.Value) -> ir.Value:
     """`[NB, B, N]`: the batched product of the blocks `x [NB, B, K]` with the weights of their groups.
 
     `op` is a grouped_matmul, or a view of one, whose row parameters are in block form.
@@ -87,9 +91,9 @@ def blocked_product(op: Any, blocks: Blocks, x: Any) -> Any:
         zero, mode = unpack_codes(zero, op.rhs_code, op.rhs_packing, dims(op.rhs_scale)[-1]), "int"
     b = make_side("rhs", gathered, unpacked_dtype(op.rhs_code), dims(gathered), 3 - k_b, k_b,
                   scale=_group_parameter(blocks, op.rhs_scale), zero=_group_parameter(blocks, zero), mode=mode,
-                  packing="none", sum_=None if op.rhs_sum is None else blocks.weights_of(known_sums(op)),
+                  packing="none", sum_=None if (sums := known_sums(op)) is None else blocks.weights_of(sums),
                   codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
-    view = op
+    view: GroupedMatmulOp | View = op
     if op.bias is not None and op.bias.type.rank == 2 and shape_of(op.bias)[0] != 1:
         per_block = fusion_barrier(blocks.weights_of(op.bias), SMALL_GATHER)
         n, width = dims(per_block)
@@ -97,21 +101,28 @@ def blocked_product(op: Any, blocks: Blocks, x: Any) -> Any:
     return product(view, a, b, [blocks.count], blocks.width, rhs_shape[3 - k_b], rhs_shape[k_b])
 
 
-def _routed(op: GroupedMatmulOp, groups: int) -> Any:
+def _routed(op: GroupedMatmulOp, groups: int) -> ir.Value:
     """Each token meets the experts that its ids name."""
+    assert op.expert_ids is not None
     blocks, slots = route_rows(op.expert_ids, groups, op.skip_invalid)
     per_token = op.lhs.type.rank == 2
-    values = {n: blocked_rows(blocks, slot_rows(getattr(op, n), slots, per_token)) for n in ROW_PARAMETERS}
+    values: dict[str, Any] = {
+        n: blocked_rows(blocks, slot_rows(getattr(op, n), slots, per_token)) for n in ROW_PARAMETERS
+    }
     if op.routing_weights is not None:
         values["out_dtype"] = "f32"
     view = View(GroupedMatmulOp, values, base=op)
-    y = blocked_product(view, blocks, blocks.rows_of(slot_rows(op.lhs, slots, per_token)))
+    lhs = slot_rows(op.lhs, slots, per_token)
+    assert lhs is not None
+    y = blocked_product(view, blocks, blocks.rows_of(lhs))
     if op.routing_weights is None:
         return unblocked(blocks, y, slots, op.skip_invalid)
     return combine(blocks, y, slots, op.skip_invalid, op.routing_weights, op.out_code)
 
 
-def route_rows(expert_ids: Any, groups: int, skip_invalid: bool, width: int | None = None) -> tuple[Blocks, list[Size]]:
+def route_rows(
+    expert_ids: ir.Value, groups: int, skip_invalid: bool, width: int | None = None
+) -> tuple[Blocks, list[Size]]:
     """The blocks (of `width` rows where given) of the slots `T * topk`, and `[T, topk]`."""
     if not skip_invalid:
         assert_ids(expert_ids, groups)
@@ -123,7 +134,7 @@ def route_rows(expert_ids: Any, groups: int, skip_invalid: bool, width: int | No
     return Blocks(Ranked(owner, dims(owner)[0], groups), width), [tokens, topk]
 
 
-def slot_rows(value: Any | None, slots: list[Size], per_token: bool) -> Any | None:
+def slot_rows(value: ir.Value | None, slots: list[Size], per_token: bool) -> ir.Value | None:
     """A parameter of the tokens `[T, X]`, or of the slots `[T, topk, X]`, with one row a slot; shared ones stay."""
     if value is None or value.type.rank < 2:
         return value
@@ -137,16 +148,21 @@ def slot_rows(value: Any | None, slots: list[Size], per_token: bool) -> Any | No
         return collapse(value, [[0, 1], [2]])
     if shape_of(value)[0] == 1:
         return value
-    return repeat(value, 0, topk) if per_token else value
+    if not per_token:
+        return value
+    assert isinstance(topk, int)
+    return repeat(value, 0, topk)
 
 
-def unblocked(blocks: Blocks, y: Any, slots: list[Size], skips: bool) -> Any:
+def unblocked(blocks: Blocks, y: ir.Value, slots: list[Size], skips: bool) -> ir.Value:
     """`[NB, B, N]` to `[T, topk, N]`; slots that are skipped, if any may be, are zero."""
     flat = blocks.back(y, scalar(0, y.type.element_type) if skips else None)
     return expand(flat, [slots, [dims(flat)[1]]])
 
 
-def combine(blocks: Blocks, y: Any, slots: list[Size], skips: bool, weights: Any | None, d: DType) -> Any:
+def combine(
+    blocks: Blocks, y: ir.Value, slots: list[Size], skips: bool, weights: ir.Value | None, d: DType
+) -> ir.Value:
     """`[NB, B, N]` to `[T, N]`: the sum over a token's slots, weighted, in f32 and ascending order; then the cast.
 
     A few slots are written out one after the other: rows are read where they lie, and each is a run of neighbours.
@@ -154,13 +170,13 @@ def combine(blocks: Blocks, y: Any, slots: list[Size], skips: bool, weights: Any
     tokens, topk = slots
     n = dims(y)[2]
 
-    def term(total: Any, weight: Any | None, value: Any) -> Any:
+    def term(total: ir.Value, weight: ir.Value | None, value: ir.Value) -> ir.Value:
         return add(total, value if weight is None else arith.mulf(to_f32(weight), value))
 
     if isinstance(topk, int) and topk <= _FEW_SLOTS:
         skipped = scalar(0, y.type.element_type) if skips else None
 
-        def body() -> Any:
+        def body() -> ir.Value:
             token, total = loop_index(0), const(0.0)
             for k in range(topk):
                 row = arith.addi(arith.muli(token, index(topk)), index(k))
@@ -174,7 +190,7 @@ def combine(blocks: Blocks, y: Any, slots: list[Size], skips: bool, weights: Any
         if weights is not None:
             args.append(Arg(weights, (1, 0)))
 
-        def added(v: Any, *rest: Any) -> Any:
+        def added(v: ir.Value, *rest: ir.Value) -> ir.Value:
             return term(rest[-1], rest[0] if len(rest) > 1 else None, v)
 
         found = generic(args, filled([tokens, n], const(0.0)), [1, 2], 3, added)

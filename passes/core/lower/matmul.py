@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from ....core.mlir import arith
 from ....dialect.ods import OpError
@@ -22,8 +22,13 @@ from ....ir.scalars import add, cast_f, const, i32, sub, to_f32, to_i32
 from .epilogue import Inputs, Named, finish
 from .values import Side, dequantized, known_sums, make_side, split_groups
 
+if TYPE_CHECKING:
+    from ....core.mlir import ir
+    from ....dialect.ods import View
+    from ....dialect.ops.product import ProductOp
 
-def lower_scaled_matmul(op: ScaledMatmulOp) -> list[Any]:
+
+def lower_scaled_matmul(op: ScaledMatmulOp) -> list[ir.Value]:
     """The rule of the op."""
     lhs_shape = dims(op.lhs)
     rank_a, rank_b = op.lhs.type.rank, op.rhs.type.rank
@@ -58,13 +63,20 @@ def _broadcast(a: Sequence[Size], b: Sequence[Size]) -> list[Size]:
 
 # Multiplies and adds in another way than `contract`: from the tensor of lhs numbers, what makes a side's numbers, and
 # the bounds of integer ones, to the accumulator `[batch.., M, N]`.
-Numbers = Callable[[Side], Any]
-Contraction = Callable[[Any, Numbers, "tuple[int, int] | None"], Any]
+Numbers: TypeAlias = "Callable[[Side], ir.Value]"
+Contraction: TypeAlias = "Callable[[ir.Value, Numbers, tuple[int, int] | None], ir.Value]"
 
 
 def product(
-    op: Any, a: Side, b: Side, batch: list[Size], m: Size, n: Size, k: Size, contraction: Contraction | None = None
-) -> Any:
+    op: ProductOp | View,
+    a: Side,
+    b: Side,
+    batch: list[Size],
+    m: Size,
+    n: Size,
+    k: Size,
+    contraction: Contraction | None = None,
+) -> ir.Value:
     """Contraction and epilogue of two sides; result `[batch.., M, N]`. With a `contraction`, scales are constant along
     K, and `b` need only hold what the epilogue reads: its scale, sums, and codes of the right rank."""
     sizes = [*batch, m, n]
@@ -105,25 +117,25 @@ def side_axes(side: Side, nb: int, row: int, k: int | None, group: int | None = 
     return tuple(axes)
 
 
-def parameter_axes(side: Side, value: Any, nb: int, row: int, group: int | None) -> tuple[int | None, ...]:
+def parameter_axes(side: Side, value: ir.Value, nb: int, row: int, group: int | None) -> tuple[int | None, ...]:
     """Loops of the axes of a side's scale or zero point; None for axes of size one."""
     full = side_axes(side, nb, row, group)
     t = value.type
     return tuple(None if not t.is_dynamic_dim(i) and t.get_dim_size(i) == 1 else axis for i, axis in enumerate(full))
 
 
-def _mul_add_int(x: Any, y: Any, acc: Any) -> Any:
+def _mul_add_int(x: ir.Value, y: ir.Value, acc: ir.Value) -> ir.Value:
     return arith.addi(acc, arith.muli(to_i32(x), to_i32(y)))
 
 
-def _mul_add_float(x: Any, y: Any, acc: Any) -> Any:
+def _mul_add_float(x: ir.Value, y: ir.Value, acc: ir.Value) -> ir.Value:
     return arith.addf(acc, arith.mulf(to_f32(x), to_f32(y)))
 
 
 def contract(
-    a: Any, a_axes: Sequence[int | None], b: Any, b_axes: Sequence[int | None], sizes: list[Size], loops: int,
+    a: ir.Value, a_axes: Sequence[int | None], b: ir.Value, b_axes: Sequence[int | None], sizes: list[Size], loops: int,
     out_axes: Sequence[int], bounds: tuple[int, int] | None,
-) -> Any:  # fmt: skip
+) -> ir.Value:  # fmt: skip
     """The multiply-add contraction; integer when `bounds` (largest |code| of each side) is given."""
     zero = scalar(0, i32()) if bounds else const(0.0)
     body = _mul_add_int if bounds else _mul_add_float
@@ -132,7 +144,7 @@ def contract(
                    attributes=notes)  # fmt: skip
 
 
-def row_sums(codes: Any, axes: Sequence[int | None], sizes: list[Size], keep: Sequence[int]) -> Any:
+def row_sums(codes: ir.Value, axes: Sequence[int | None], sizes: list[Size], keep: Sequence[int]) -> ir.Value:
     """Sums over K of stored codes, i32, over the loops `keep`."""
     used = sorted({x for x in axes if x is not None})
     order = {loop: i for i, loop in enumerate(used)}
@@ -154,7 +166,7 @@ def row_sums(codes: Any, axes: Sequence[int | None], sizes: list[Size], keep: Se
 def _accumulate(
     a: Side, b: Side, sizes: list[Size], numbers: Numbers, bounds: tuple[int, int] | None,
     contraction: Contraction | None,
-) -> Any:  # fmt: skip
+) -> ir.Value:  # fmt: skip
     """The accumulator `[batch.., M, N]` of all of K."""
     if contraction is not None:
         return contraction(numbers(a), numbers, bounds)
@@ -163,7 +175,9 @@ def _accumulate(
                     nb + 3, range(nb + 2), bounds)  # fmt: skip
 
 
-def _float_product(op: Any, a: Side, b: Side, sizes: list[Size], to: str, contraction: Contraction | None) -> Any:
+def _float_product(
+    op: ProductOp | View, a: Side, b: Side, sizes: list[Size], to: str, contraction: Contraction | None
+) -> ir.Value:
     nb = len(sizes) - 2
     acc = _accumulate(a, b, sizes, lambda side: dequantized(side, to), None, contraction)
     inputs = Inputs()
@@ -191,7 +205,14 @@ def number_type(a: Side, b: Side) -> str:
     return "f16" if short(a) and short(b) else "f32"
 
 
-def _one_group(op: Any, a: Side, b: Side, sizes: list[Size], k: int, contraction: Contraction | None) -> Any:
+def _one_group(
+    op: ProductOp | View,
+    a: Side,
+    b: Side,
+    sizes: list[Size],
+    k: int,
+    contraction: Contraction | None,
+) -> ir.Value:
     """Scales and zero points constant along K."""
     nb = len(sizes) - 2
     m_loop, n_loop, k_loop = nb, nb + 1, nb + 2
@@ -219,7 +240,7 @@ def _one_group(op: Any, a: Side, b: Side, sizes: list[Size], k: int, contraction
             if side.global_scale is not None:
                 inputs.add(f"{side.name}_global", side.global_scale, (None,) * side.global_scale.type.rank)
 
-    def start(named: Named) -> Any:
+    def start(named: Named) -> ir.Value:
         value = named["acc"]
         if correction is not None:
             value = correction(named)
@@ -232,7 +253,7 @@ def _one_group(op: Any, a: Side, b: Side, sizes: list[Size], k: int, contraction
     return finish(op, sizes, inputs, start)
 
 
-def _numbers(side: Side, to: str) -> Any:
+def _numbers(side: Side, to: str) -> ir.Value:
     """Codes as numbers of type `to` for a float contraction: less their zero point (floats as they are)."""
     if side.d.kind == "float":
         return side.codes
@@ -240,7 +261,7 @@ def _numbers(side: Side, to: str) -> Any:
     return dequantized(bare, to)
 
 
-def scaled(value: Any, named: Named) -> Any:
+def scaled(value: ir.Value, named: Named) -> ir.Value:
     """Step 2: `value * (s_a * s_b)`, the product of the scales formed first."""
     factors = [to_f32(named[s]) for s in ("lhs_scale", "rhs_scale") if s in named]
     if not factors:
@@ -248,7 +269,7 @@ def scaled(value: Any, named: Named) -> Any:
     return arith.mulf(value, arith.mulf(*factors) if len(factors) == 2 else factors[0])
 
 
-def apply_globals(value: Any, named: Named) -> Any:
+def apply_globals(value: ir.Value, named: Named) -> ir.Value:
     """The one scale a tensor of NVFP4."""
     for name in ("lhs_global", "rhs_global"):
         if name in named:
@@ -257,10 +278,10 @@ def apply_globals(value: Any, named: Named) -> Any:
 
 
 def add_corrections(
-    inputs: Inputs, a: Side, b: Side, a_codes: Any, b_codes: Any, a_axes: Sequence[int | None],
+    inputs: Inputs, a: Side, b: Side, a_codes: ir.Value, b_codes: ir.Value, a_axes: Sequence[int | None],
     b_axes: Sequence[int | None], sizes: list[Size], keep: list[int], nb: int, m_loop: int, n_loop: int,
     g_loop: int | None, k: int,
-) -> Any:  # fmt: skip
+) -> Callable[[Named], ir.Value] | None:  # fmt: skip
     """Integer corrections for zero points: adds their operands to `inputs` and returns the body that applies
     them to `acc`.
 
@@ -286,18 +307,18 @@ def add_corrections(
     return correction_body(a, b, za_due, zb_due, k)
 
 
-def correction_body(a: Side, b: Side, za_due: bool, zb_due: bool, k: int) -> Callable[[Named], Any]:
+def correction_body(a: Side, b: Side, za_due: bool, zb_due: bool, k: int) -> Callable[[Named], ir.Value]:
     """The body that corrects `acc`, of a product as of a convolution: from the scalars `lhs_zero`, `rhs_zero` (absent:
     only the stored codes' offset), `lhs_sum` and `rhs_sum`. `k` is the number of terms of one accumulator."""
 
-    def zero_of(side: Side, named: Named) -> Any:
+    def zero_of(side: Side, named: Named) -> ir.Value:
         zero = named.get(f"{side.name}_zero")
         if zero is None:
             return scalar(-side.offset, i32())
         value = to_i32(zero)
         return arith.subi(value, scalar(side.offset, i32())) if side.offset else value
 
-    def body(named: Named) -> Any:
+    def body(named: Named) -> ir.Value:
         value = named["acc"]
         za = zero_of(a, named) if za_due else None
         zb = zero_of(b, named) if zb_due else None
@@ -312,7 +333,7 @@ def correction_body(a: Side, b: Side, za_due: bool, zb_due: bool, k: int) -> Cal
     return body
 
 
-def _many_groups(op: Any, a: Side, b: Side, sizes: list[Size], k: int, group: int) -> Any:
+def _many_groups(op: ProductOp | View, a: Side, b: Side, sizes: list[Size], k: int, group: int) -> ir.Value:
     """Scales or zero points in groups of K: exact sums inside a group, f32 over groups in ascending order."""
     nb = len(sizes) - 2
     groups = k // group
@@ -344,11 +365,12 @@ def _many_groups(op: Any, a: Side, b: Side, sizes: list[Size], k: int, group: in
     if b.float_zero:
         if not integer:
             raise OpError(f"rhs_zero_mode '{b.mode}' needs integer codes on both sides, or a plain float 'lhs'")
+        assert b.zero is not None
         inputs.add("float_zero", b.zero, parameter_axes(b, b.zero, nb, n_loop, g_loop))
         if a.int_zero and a.zero is not None and "lhs_zero" not in inputs.names:
             inputs.add("lhs_zero", a.zero, parameter_axes(a, a.zero, nb, m_loop, g_loop))
 
-    def term(*scalars: Any) -> Any:
+    def term(*scalars: ir.Value) -> ir.Value:
         named = inputs.named(scalars[:-1])
         total = scalars[-1]
         value = correction(named) if correction is not None else named["acc"]
@@ -376,7 +398,7 @@ def _many_groups(op: Any, a: Side, b: Side, sizes: list[Size], k: int, group: in
     return finish(op, sizes, last, lambda named: apply_globals(named["y"], named))
 
 
-def _plain_codes(side: Side, codes: Any, to: str) -> Any:
+def _plain_codes(side: Side, codes: ir.Value, to: str) -> ir.Value:
     """Codes as numbers of type `to` for a float contraction by groups; integer ones less their zero point cannot be
     mixed with tables yet unless the zero point is absent."""
     if side.d.kind != "int":

@@ -7,7 +7,7 @@ with what lies between them, one way back.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from .dynamic import lower_dynamic_quantize
 from .grouped import blocked_product, blocked_rows, combine, route_rows, slot_rows
 
 
-def lower_moe(op: MoeOp) -> list[Any]:
+def lower_moe(op: MoeOp) -> list[ir.Value]:
     """The rule of the op."""
     experts = shape_of(op.w1)[0]
     assert experts is not None
@@ -34,7 +34,9 @@ def lower_moe(op: MoeOp) -> list[Any]:
     if op.routing_stage == "input":
         x, scale = _weighted(op)
     per_token = op.input.type.rank == 2
-    rows = blocks.rows_of(slot_rows(x, slots, x.type.rank == 2))
+    lhs = slot_rows(x, slots, x.type.rank == 2)
+    assert lhs is not None
+    rows = blocks.rows_of(lhs)
     values = {"lhs_scale": scale, "lhs_zero_point": op.input_zero_point}
     values = {n: blocked_rows(blocks, slot_rows(v, slots, per_token)) for n, v in values.items()}
     hidden = blocked_product(op.first(**values), blocks, rows)
@@ -49,7 +51,7 @@ def lower_moe(op: MoeOp) -> list[Any]:
     return [combine(blocks, y, slots, op.skip_invalid, op.routing_weights if weighted else None, op.out_code)]
 
 
-def _weighted(op: MoeOp) -> tuple[Any, Any]:
+def _weighted(op: MoeOp) -> tuple[ir.Value, ir.Value | None]:
     """The tokens of each slot times their weight: the scale of codes, `[T, topk, 1]`, or floats without a scale,
     `[T, topk, H]`, rounded to their type."""
     tokens, topk = dims(op.routing_weights)
@@ -69,18 +71,18 @@ def _weighted(op: MoeOp) -> tuple[Any, Any]:
     return op.input, product
 
 
-def lower_route(op: RouteOp) -> list[Any]:
+def lower_route(op: RouteOp) -> list[ir.Value]:
     """The rule of the op. The rank of an expert is the number of those before it; the k-th result sums over the
     one expert of rank k."""
     tokens, experts = dims(op.logits)
     topk = op.topk
 
-    def key(x: Any) -> Any:
+    def key(x: ir.Value) -> ir.Value:
         """NaN counts as the least."""
         x = to_f32(x)
         return arith.select(arith.cmpf(arith.CmpFPredicate.UNO, x, x), const(-math.inf), x)
 
-    def before(at: Any, mine: Any, other: Any) -> Any:
+    def before(at: Callable[[int], ir.Value], mine: ir.Value, other: ir.Value) -> ir.Value:
         a, b = key(other), key(mine)
         more = arith.cmpf(arith.CmpFPredicate.OGT, a, b)
         tie = arith.andi(arith.cmpf(arith.CmpFPredicate.OEQ, a, b), arith.cmpi(arith.CmpIPredicate.slt, at(2), at(1)))
@@ -88,7 +90,7 @@ def lower_route(op: RouteOp) -> list[Any]:
 
     rank = count([Arg(op.logits, (0, 1)), Arg(op.logits, (0, 2))], [tokens, experts, experts], [0, 1], before)
 
-    def chosen(at: Any, r: Any) -> Any:
+    def chosen(at: Callable[[int], ir.Value], r: ir.Value) -> ir.Value:
         return arith.select(arith.cmpi(arith.CmpIPredicate.eq, r, at(1)), at(2), constant(0))
 
     scores = _scores(op)
@@ -101,7 +103,7 @@ def lower_route(op: RouteOp) -> list[Any]:
     return [ids, weights]
 
 
-def _scores(op: RouteOp) -> Any:
+def _scores(op: RouteOp) -> ir.Value:
     """`[T, E]` f32: softmax over the experts, or sigmoid."""
     sizes = dims(op.logits)
     if op.scoring == "sigmoid":
@@ -115,13 +117,13 @@ def _scores(op: RouteOp) -> Any:
     return elementwise([Arg(powers, (0, 1)), Arg(total, (0,))], sizes, f32(), arith.divf)
 
 
-def _row_sums(values: Any) -> Any:
+def _row_sums(values: ir.Value) -> ir.Value:
     """`[T, X]` to `[T]`."""
     init = filled(dims(values)[:1], const(0.0))
     return generic([Arg(values, (1, 0))], init, [1], 2, lambda x, acc: arith.addf(acc, x))
 
 
-def lower_moe_align_block_size(op: MoeAlignBlockSizeOp) -> list[Any]:
+def lower_moe_align_block_size(op: MoeAlignBlockSizeOp) -> list[ir.Value]:
     """The rule of the op."""
     blocks, _ = route_rows(op.expert_ids, op.experts, op.skip_invalid, op.block_size)
     rows = blocks.routing.rows

@@ -42,6 +42,7 @@ from ....ir.build import (
     index,
     loop_index,
     scalar,
+    static,
     transpose,
 )
 from ....ir.scalars import f32, i32, to_f32, to_i32
@@ -62,7 +63,7 @@ BLOCK_AT_LEAST = 8  # rows and columns: smaller blocks leave matrix instructions
 DENSE_ELEMENTS = 1 << 30  # a dense weight above this is never made
 
 
-def lower_sparse_matmul(op: SparseMatmulOp) -> list[Any]:
+def lower_sparse_matmul(op: SparseMatmulOp) -> list[ir.Value]:
     """The rule of the op."""
     lhs_shape = dims(op.lhs)
     nb = len(lhs_shape) - 2
@@ -124,6 +125,7 @@ def _needs_dense(op: SparseMatmulOp) -> str:
             return "blocks that are known at run time are scattered; use format 'csr' with [N, K]"
         if op.rhs_code.name == "u8" and op.lhs_code.is_int:
             return "unsigned blocks need the dense form; use i8 codes"
+        assert op.block is not None
         if min(op.block) < BLOCK_AT_LEAST:
             return f"blocks below {BLOCK_AT_LEAST} x {BLOCK_AT_LEAST} are not gathered; use format 'csr'"
     if not op.rhs_transposed:
@@ -180,12 +182,13 @@ def row_pieces(lengths: Array) -> Pieces:
 # ------------------------------------------------------------------------------------------------ the dense form
 
 
-def _densified(op: SparseMatmulOp, codes: Any) -> Any:
+def _densified(op: SparseMatmulOp, codes: ir.Value) -> ir.Value:
     """The dense codes of shape `rhs_shape`."""
     rows, columns = op.rhs_shape
     t = codes.type.element_type
     if op.format == "2:4":
-        return _decompressed(op, codes)
+        made: ir.Value = _decompressed(op, codes)
+        return made
     row, column = _positions(op)
     if not rows * columns or not op.stored:
         return filled([rows, columns], scalar(0, t))
@@ -202,7 +205,7 @@ def _densified(op: SparseMatmulOp, codes: Any) -> Any:
     return collapse(transpose(tiles, [0, 2, 1, 3]), [[0, 1], [2, 3]])
 
 
-def _decompressed(op: SparseMatmulOp, codes: Any) -> Any:
+def _decompressed(op: SparseMatmulOp, codes: ir.Value) -> ir.Value:
     """2:4: each group of four has two stored codes, at the positions that four bits of metadata name."""
     rows, k = op.rhs_shape
     groups = k // 4
@@ -211,7 +214,7 @@ def _decompressed(op: SparseMatmulOp, codes: Any) -> Any:
     # A group's metadata is one unsigned 4-bit code.
     fields = unpack_codes(op.indices, DTYPES["u4"], "low_first", groups)
 
-    def position(field: Any, which: int) -> Any:
+    def position(field: ir.Value, which: int) -> ir.Value:
         return arith.andi(arith.shrui(to_i32(field), constant(2 * which)), constant(3))
 
     _refuse([Arg(fields, (0, 1))], 2, lambda f: arith.cmpi(_SGE, position(f, 0), position(f, 1)),
@@ -219,8 +222,8 @@ def _decompressed(op: SparseMatmulOp, codes: Any) -> Any:
     pairs = expand(codes, [[rows], [groups, 2]])
     first, second = (collapse(crop(pairs, [0, 0, i], [rows, groups, 1]), [[0], [1, 2]]) for i in (0, 1))
 
-    def body(x: Any, y: Any, field: Any) -> Any:
-        def here(which: int) -> Any:
+    def body(x: ir.Value, y: ir.Value, field: ir.Value) -> ir.Value:
+        def here(which: int) -> ir.Value:
             return arith.cmpi(_EQ, position(field, which), loop_i32(2))
 
         return arith.select(here(0), x, arith.select(here(1), y, scalar(0, x.type)))
@@ -229,11 +232,11 @@ def _decompressed(op: SparseMatmulOp, codes: Any) -> Any:
     return collapse(elementwise(args, [rows, groups, 4], codes.type.element_type, body), [[0], [1, 2]])
 
 
-def _scattered(values: Any, at: Any, size: int) -> Any:
+def _scattered(values: ir.Value, at: ir.Value, size: int) -> ir.Value:
     """Zeros `[size, ...]` with `values [E, ...]` at the rows `at [E]`, which differ."""
     t = values.type.element_type
     bits = ir.IntegerType.get_signless(t.width) if isinstance(t, ir.FloatType) else t
-    sizes = dims(values)
+    sizes = static(dims(values))
     if bits != t:
         values = tensor.bitcast(ir.RankedTensorType.get(sizes, bits), values)
     init = filled([size, *sizes[1:]], scalar(0, bits))
@@ -254,7 +257,7 @@ def _scattered(values: Any, at: Any, size: int) -> Any:
 # ------------------------------------------------------------------------------------- positions and their checks
 
 
-def _positions(op: SparseMatmulOp) -> tuple[Any, Any]:
+def _positions(op: SparseMatmulOp) -> tuple[ir.Value, ir.Value]:
     """Row and column of each entry (`bsr`: block), i32 `[E]`. The program stops where they break the format's rules."""
     rows, columns = op.rows_columns
     stored = op.stored
@@ -262,6 +265,7 @@ def _positions(op: SparseMatmulOp) -> tuple[Any, Any]:
         both = as_i32(op.indices)
         row, column = (collapse(crop(both, [i, 0], [1, stored]), [[0, 1]]) for i in (0, 1))
     else:
+        assert op.indptr is not None
         pointers = as_i32(op.indptr)
         _check_pointers(pointers, rows, stored)
         column = as_i32(op.indices)
@@ -283,7 +287,7 @@ def _refuse(args: Sequence[Arg], loops: int, wrong: Any, message: str) -> None:
     assert_that(arith.cmpi(_EQ, tensor.extract(found, []), constant(0)), message)
 
 
-def _check_pointers(pointers: Any, rows: int, stored: int) -> None:
+def _check_pointers(pointers: ir.Value, rows: int, stored: int) -> None:
     message = f"'indptr' of the sparse weight must start at 0, not decrease, and end at {stored}"
     first, last = (tensor.extract(pointers, [index(i)]) for i in (0, rows))
     fits = arith.andi(arith.cmpi(_EQ, first, constant(0)), arith.cmpi(_EQ, last, constant(stored)))
@@ -293,10 +297,10 @@ def _check_pointers(pointers: Any, rows: int, stored: int) -> None:
         _refuse(neighbours, 1, lambda x, y: arith.cmpi(_SGT, x, y), message)
 
 
-def _check_entries(row: Any, column: Any, rows: int, columns: int, stored: int) -> None:
+def _check_entries(row: ir.Value, column: ir.Value, rows: int, columns: int, stored: int) -> None:
     """Inside the weight, sorted, and none twice."""
 
-    def outside(r: Any, c: Any) -> Any:
+    def outside(r: ir.Value, c: ir.Value) -> ir.Value:
         wrong = [arith.cmpi(p, x, constant(bound)) for x, size in ((r, rows), (c, columns))
                  for p, bound in ((_SLT, 0), (_SGE, size))]  # fmt: skip
         return arith.ori(arith.ori(wrong[0], wrong[1]), arith.ori(wrong[2], wrong[3]))
@@ -304,7 +308,7 @@ def _check_entries(row: Any, column: Any, rows: int, columns: int, stored: int) 
     _refuse([Arg(row, (0,)), Arg(column, (0,))], 1, outside,
             f"an entry of 'indices' of the sparse weight is outside [0, {rows}) x [0, {columns})")  # fmt: skip
 
-    def unsorted(r0: Any, c0: Any, r: Any, c: Any) -> Any:
+    def unsorted(r0: ir.Value, c0: ir.Value, r: ir.Value, c: ir.Value) -> ir.Value:
         same = arith.andi(arith.cmpi(_EQ, r0, r), arith.cmpi(_SGE, c0, c))
         return arith.ori(arith.cmpi(_SGT, r0, r), same)
 
@@ -314,7 +318,7 @@ def _check_entries(row: Any, column: Any, rows: int, columns: int, stored: int) 
         _refuse(pairs, 1, unsorted, message)
 
 
-def _rank(source: Any, size: int, key: Any, predicate: Any) -> Any:
+def _rank(source: ir.Value, size: int, key: ir.Value, predicate: arith.CmpIPredicate) -> ir.Value:
     """How many elements of the sorted `source [size]` satisfy `predicate(element, key)`, by bisection; in a body."""
     found = constant(0)
     for power in reversed(range(size.bit_length())):
@@ -334,7 +338,7 @@ class _Rows:
 
     side: Side
     part: Side
-    positions: Any  # i32 [V, W]: columns
+    positions: ir.Value  # i32 [V, W]: columns
     n: int
     pieces: Pieces | None
 
@@ -342,10 +346,10 @@ class _Rows:
         """`acc[.., m, n] = sum_w lhs[.., m, positions[n, w]] * codes[n, w]`."""
         loops = len(batch) + 2  # the loop over w
 
-        def run(lhs: Any, numbers: Numbers, bounds: tuple[int, int] | None) -> Any:
+        def run(lhs: ir.Value, numbers: Numbers, bounds: tuple[int, int] | None) -> ir.Value:
             lhs = fusion_barrier(lhs, INDEXED_READS)
 
-            def body(y: Any, column: Any, acc: Any) -> Any:
+            def body(y: ir.Value, column: ir.Value, acc: ir.Value) -> ir.Value:
                 at = [loop_index(i) for i in range(loops - 1)]
                 x = tensor.extract(lhs, [*at, arith.index_cast(ir.IndexType.get(), column)])
                 if bounds is None:
@@ -359,19 +363,19 @@ class _Rows:
 
         return run
 
-    def sums(self) -> Any:
+    def sums(self) -> ir.Value:
         """Sums of the codes along K, i32 `[N]`."""
         v = dims(self.positions)[0]
         total = generic([Arg(self.part.codes, (0, 1))], filled([v], constant(0)), [0], 2,
                         lambda y, acc: arith.addi(acc, self._true(y)))  # fmt: skip
         return self._joined(total)
 
-    def _true(self, code: Any) -> Any:
+    def _true(self, code: ir.Value) -> ir.Value:
         """A stored code as the number that it stands for: unsigned ones are held less 128."""
         number = to_i32(code)
         return arith.addi(number, constant(self.part.offset)) if self.part.offset else number
 
-    def _joined(self, value: Any) -> Any:
+    def _joined(self, value: ir.Value) -> ir.Value:
         """`[.., V]` of pieces to `[.., N]` of rows."""
         pieces = self.pieces
         if pieces is None:
@@ -389,11 +393,11 @@ class _Rows:
         tables = (pieces.first, pieces.first[cut], pieces.count[cut], which)
         first, first_cut, counts, places = (dense(x.astype(np.int32)) for x in tables)
 
-        def at(source: Any, position: Any) -> Any:
+        def at(source: ir.Value, position: ir.Value) -> ir.Value:
             last = arith.index_cast(ir.IndexType.get(), position)
             return tensor.extract(source, [*(loop_index(i) for i in range(rank)), last])
 
-        def piece(start: Any, count: Any, number: Any, acc: Any) -> Any:
+        def piece(start: ir.Value, count: ir.Value, number: ir.Value, acc: ir.Value) -> ir.Value:
             inside = arith.cmpi(_SLT, number, count)
             x = at(value, arith.select(inside, arith.addi(start, number), start))
             return plus(acc, arith.select(inside, x, scalar(0, t)))
@@ -403,14 +407,14 @@ class _Rows:
         sums = generic(args, filled([*outer, cut.size], scalar(0, t)), range(rank + 1), rank + 2, piece)
         sums = fusion_barrier(sums, INDEXED_READS)
 
-        def row(start: Any, long: Any) -> Any:
+        def row(start: ir.Value, long: ir.Value) -> ir.Value:
             several = arith.cmpi(_SGE, long, constant(0))
             return arith.select(several, at(sums, arith.maxsi(long, constant(0))), at(value, start))
 
         return elementwise([Arg(first, (rank,)), Arg(places, (rank,))], [*outer, self.n], t, row)
 
 
-def _rows(op: SparseMatmulOp, codes: Any) -> _Rows:
+def _rows(op: SparseMatmulOp, codes: ir.Value) -> _Rows:
     weight = op.constant()
     n = op.rhs_shape[0]
     pieces = owner = None
@@ -438,7 +442,7 @@ def _rows(op: SparseMatmulOp, codes: Any) -> _Rows:
     return _Rows(side, part, positions, n, pieces)
 
 
-def _padded_rows(op: SparseMatmulOp, codes: Any) -> tuple[Any, Any]:
+def _padded_rows(op: SparseMatmulOp, codes: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Codes and columns `[N, W]`, W the longest row of this call."""
     n, columns = op.rhs_shape
     stored = op.stored
@@ -447,6 +451,7 @@ def _padded_rows(op: SparseMatmulOp, codes: Any) -> tuple[Any, Any]:
         row = fusion_barrier(row, INDEXED_READS)
         pointers = elementwise([], [n + 1], i32(), lambda: _rank(row, stored, loop_i32(0), _SLT))
     else:
+        assert op.indptr is not None
         pointers = as_i32(op.indptr)
     start, end = crop(pointers, [0], [n]), crop(pointers, [1], [n])
     longest = generic([Arg(start, (0,)), Arg(end, (0,))], filled([], constant(1)), [], 1,
@@ -455,8 +460,8 @@ def _padded_rows(op: SparseMatmulOp, codes: Any) -> tuple[Any, Any]:
     width = arith.minsi(tensor.extract(longest, []), constant(columns))
     sizes: list[Size] = [n, arith.index_cast(ir.IndexType.get(), width)]
 
-    def reading(source: Any) -> Any:
-        def body(s: Any, e: Any) -> Any:
+    def reading(source: ir.Value) -> ir.Value:
+        def body(s: ir.Value, e: ir.Value) -> ir.Value:
             at = arith.addi(s, loop_i32(1))
             value = read(source, bounded(at, stored))
             return arith.select(arith.cmpi(_SLT, at, e), value, scalar(0, value.type))
@@ -465,7 +470,7 @@ def _padded_rows(op: SparseMatmulOp, codes: Any) -> tuple[Any, Any]:
 
     inside = elementwise([Arg(column, (0,))], [stored], i32(), lambda c: bounded(c, columns))
 
-    def read_apart(source: Any) -> Any:
+    def read_apart(source: ir.Value) -> ir.Value:
         return fusion_barrier(reading(fusion_barrier(source, INDEXED_READS)), INDEXED_READS)
 
     return read_apart(codes), read_apart(inside)
@@ -477,18 +482,18 @@ class _Blocks:
 
     side: Side
     part: Side
-    positions: Any  # i32 [B, Q]: columns
+    positions: ir.Value  # i32 [B, Q]: columns
 
     def contraction(self, batch: Sequence[Size], m: Size) -> Contraction:
         """A batched contraction over block rows, of the gathered columns of lhs."""
         nb = len(batch)
 
-        def run(lhs: Any, numbers: Numbers, bounds: tuple[int, int] | None) -> Any:
+        def run(lhs: ir.Value, numbers: Numbers, bounds: tuple[int, int] | None) -> ir.Value:
             lhs = fusion_barrier(lhs, INDEXED_READS)
             block_rows, depth = dims(self.positions)
             r = dims(self.part.codes)[1]
 
-            def pick(column: Any) -> Any:
+            def pick(column: ir.Value) -> ir.Value:
                 at = [loop_index(i) for i in (*range(nb), nb + 1)]
                 return tensor.extract(lhs, [*at, arith.index_cast(ir.IndexType.get(), column)])
 
@@ -502,7 +507,7 @@ class _Blocks:
 
         return run
 
-    def sums(self) -> Any:
+    def sums(self) -> ir.Value:
         """Sums of the codes along K, i32 `[N]`."""
         block_rows, r, _ = dims(self.part.codes)
         total = generic([Arg(self.part.codes, (0, 1, 2))], filled([block_rows, r], constant(0)), [0, 1], 3,
@@ -513,6 +518,7 @@ class _Blocks:
 def _blocks(op: SparseMatmulOp) -> _Blocks:
     weight = op.constant()
     assert weight is not None
+    assert op.block is not None
     r, c = op.block
     block_rows = op.rows_columns[0]
     row, column = entries("bsr", weight.indices, weight.indptr)

@@ -41,7 +41,7 @@ from ....ir.scalars import add, const, f32, i32, sub, to_f32, to_i32
 # ---------------------------------------------------------------------------------------------------- codes
 
 
-def unpack_codes(value: Any, d: DType, packing: str, length: Size | None) -> Any:
+def unpack_codes(value: ir.Value, d: DType, packing: str, length: Size | None) -> ir.Value:
     """Bytes `[.., L*bits/8]` to i8 codes `[.., L]`: sign-extended for signed codes, 0.. for unsigned and table
     ones; a 1-bit signed code becomes 2q - 1."""
     known = constant_array(value)
@@ -63,7 +63,7 @@ def unpack_codes(value: Any, d: DType, packing: str, length: Size | None) -> Any
     sizes = [*outer, last, per]
     n = len(outer)
 
-    def body(byte: Any, shift: Any) -> Any:
+    def body(byte: ir.Value, shift: ir.Value) -> ir.Value:
         return _field(to_i32(byte, unsigned=True), to_i32(shift), d)
 
     wide = elementwise([Arg(value, tuple(range(n + 1))), Arg(position, (n + 1,))], sizes, i8, body)
@@ -81,7 +81,7 @@ def _shifts(d: DType, packing: str) -> Array:
     return shifts[::-1].copy() if packing == "high_first" else shifts
 
 
-def _unpack_interleaved(value: Any, d: DType, outer: list[Size], last: Size, length: Size | None) -> Any:
+def _unpack_interleaved(value: ir.Value, d: DType, outer: list[Size], last: Size, length: Size | None) -> ir.Value:
     """32-bit words, element i at bit `(i % 2) * 16 + (i // 2) * bits`: byte and shift of each are constants."""
     per = 32 // d.bits
     i = np.arange(per)
@@ -106,14 +106,14 @@ def _unpack_interleaved(value: Any, d: DType, outer: list[Size], last: Size, len
     return _cut(flat, outer, length, last // 4, per)
 
 
-def _cut(flat: Any, outer: list[Size], length: Size | None, units: Size, per: int) -> Any:
+def _cut(flat: ir.Value, outer: list[Size], length: Size | None, units: Size, per: int) -> ir.Value:
     """Drop the padding codes of the last byte."""
     if length is None or (isinstance(length, int) and isinstance(units, int) and length == units * per):
         return flat
     return crop(flat, [0] * (len(outer) + 1), [*outer, length])
 
 
-def _field(word: Any, shift: Any, d: DType) -> Any:
+def _field(word: ir.Value, shift: ir.Value, d: DType) -> ir.Value:
     """The code of `d.bits` bits at `shift` of an i32 word, as i8."""
     mask = scalar((1 << d.bits) - 1, i32())
     code = arith.andi(arith.shrui(word, shift), mask)
@@ -125,13 +125,13 @@ def _field(word: Any, shift: Any, d: DType) -> Any:
     return arith.trunci(element("i8"), code)
 
 
-def _one_bit(bit: Any) -> Any:
+def _one_bit(bit: ir.Value) -> ir.Value:
     """A stored bit q as 2q - 1."""
     one, two = scalar(1, bit.type), scalar(2, bit.type)
     return arith.subi(arith.muli(arith.andi(bit, one), two), one)
 
 
-def decode_table(code: Any, values: Sequence[float], lookup: Any | None) -> Any:
+def decode_table(code: ir.Value, values: Sequence[float], lookup: ir.Value | None) -> ir.Value:
     """A 4-bit code (scalar i8) to its f32 value: a chain of selects over constants, or a read of `lookup`."""
     low = arith.andi(to_i32(code), scalar(15, i32()))
     if lookup is not None:
@@ -158,17 +158,17 @@ class Side:
 
     name: str
     d: DType
-    codes: Any
+    codes: ir.Value
     row: int
     k: int
     offset: int
-    scale: Any | None
-    zero: Any | None
+    scale: ir.Value | None
+    zero: ir.Value | None
     mode: str
     block: int | None  # elements along K that share a scale and a zero point
-    sum: Any | None = None
-    codebook: Any | None = None
-    global_scale: Any | None = None
+    sum: ir.Value | None = None
+    codebook: ir.Value | None = None
+    global_scale: ir.Value | None = None
 
     @property
     def integer(self) -> bool:
@@ -208,7 +208,7 @@ class Side:
             block=group,
         )
 
-    def _spread(self, value: Any, times: int) -> Any:
+    def _spread(self, value: ir.Value, times: int) -> ir.Value:
         if shape_of(value)[self.k] == 1:
             return value
         known = constant_array(value)
@@ -217,7 +217,7 @@ class Side:
         return repeat(value, self.k, times)
 
 
-def _unsigned_zero(zero: Any) -> Any:
+def _unsigned_zero(zero: ir.Value) -> ir.Value:
     """A zero point of u8 codes is itself u8: its bits as i32."""
     known = constant_array(zero)
     if known is not None:
@@ -227,19 +227,19 @@ def _unsigned_zero(zero: Any) -> Any:
 
 def make_side(
     name: str,
-    value: Any,
+    value: ir.Value,
     d: DType,
     shape: Sequence[Size],
     row: int,
     k: int,
     *,
-    scale: Any | None,
-    zero: Any | None,
+    scale: ir.Value | None,
+    zero: ir.Value | None,
     mode: str,
     packing: str,
-    sum_: Any | None = None,
-    codebook: Any | None = None,
-    global_scale: Any | None = None,
+    sum_: ir.Value | None = None,
+    codebook: ir.Value | None = None,
+    global_scale: ir.Value | None = None,
 ) -> Side:
     """Bring an operand to the normal form. `shape` is its shape in codes."""
     length = shape[-1] if packing != "none" else None
@@ -258,7 +258,7 @@ def make_side(
             zero = _unsigned_zero(zero)
     elif zero is not None and d.name == "u8" and str(zero.type.element_type) == "i8":
         zero = _unsigned_zero(zero)
-    per_row: list[Any] = []
+    per_row: list[ir.Value | None] = []
     block: int | None = None
     for what, x in (("scale", scale), ("zero_point", zero)):
         if x is None:
@@ -276,12 +276,12 @@ def make_side(
     return Side(name, d, codes, row, k, offset, per_row[0], per_row[1], mode, block, sum_, codebook, global_scale)
 
 
-def known_sums(op: Any) -> Any:
+def known_sums(op: Any) -> ir.Value | None:
     """The sums over K of a product's rhs codes as a constant, None where `qmlir-fold` did not write them."""
     return None if op.rhs_sum is None else arith.constant(op.rhs_sum.type, op.rhs_sum)
 
 
-def full_rank(x: Any, rank: int) -> Any:
+def full_rank(x: ir.Value, rank: int) -> ir.Value:
     """Leading axes of size one added."""
     missing = rank - x.type.rank
     if missing == 0:
@@ -295,7 +295,7 @@ def full_rank(x: Any, rank: int) -> Any:
     return expand(x, [[1] * missing + [sizes[0]]] + [[s] for s in sizes[1:]])
 
 
-def bias_unsigned(codes: Any) -> Any:
+def bias_unsigned(codes: ir.Value) -> ir.Value:
     """u8 codes as s8 codes less 128."""
     known = constant_array(codes)
     if known is not None:
@@ -304,7 +304,7 @@ def bias_unsigned(codes: Any) -> Any:
     return elementwise([Arg.aligned(codes, sizes)], sizes, element("i8"), lambda x: arith.xori(x, scalar(-128, x.type)))
 
 
-def dequantized(side: Side, t_name: str) -> Any:
+def dequantized(side: Side, t_name: str) -> ir.Value:
     """The real values of an operand, computed in f32 and rounded once to float type `t_name`; same axes."""
     t = element(t_name)
     if side.plain and str(side.codes.type.element_type) == str(t):
@@ -331,7 +331,7 @@ def dequantized(side: Side, t_name: str) -> Any:
         parts.append("global")
     values = None if side.d.kind != "table" or side.d.name == "codebook" else [float(v) for v in table(side.d.name)]
 
-    def body(*scalars: Any) -> Any:
+    def body(*scalars: ir.Value) -> ir.Value:
         named = dict(zip(parts, scalars, strict=True))
         y = real_value(named["codes"], named.get("scale"), named.get("zero"), side, values)
         if "global" in named:
@@ -344,7 +344,7 @@ def dequantized(side: Side, t_name: str) -> Any:
     return out
 
 
-def _split_axis(value: Any, axis: int, group: int) -> Any:
+def _split_axis(value: ir.Value, axis: int, group: int) -> ir.Value:
     sizes = dims(value)
     size = sizes[axis]
     if not isinstance(size, int):
@@ -352,7 +352,9 @@ def _split_axis(value: Any, axis: int, group: int) -> Any:
     return expand(value, [[s] for s in sizes[:axis]] + [[size // group, group]] + [[s] for s in sizes[axis + 1 :]])
 
 
-def real_value(code: Any, scale: Any | None, zero: Any | None, side: Side, values: Sequence[float] | None) -> Any:
+def real_value(
+    code: ir.Value, scale: ir.Value | None, zero: ir.Value | None, side: Side, values: Sequence[float] | None
+) -> ir.Value:
     """The f32 value of one code (docs/semantics.md, section 1)."""
     if side.d.kind == "table":
         y = decode_table(code, values or (), side.codebook)
@@ -373,6 +375,6 @@ def real_value(code: Any, scale: Any | None, zero: Any | None, side: Side, value
     return y
 
 
-def split_groups(side: Side, group: int) -> Any:
+def split_groups(side: Side, group: int) -> ir.Value:
     """Codes with K split into (groups, `group`)."""
     return _split_axis(side.codes, side.k, group)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import arith, ir, linalg
 from ....ir.build import dims, empty, tensor_type
 from ....ir.scalars import bf16_bits
 from ....ir.walk import collect
 from ...base import Pass, State
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,14 @@ class Bf16AsBitsPass(Pass):
     name: ClassVar[str] = "qmlir-bf16-as-bits"
     summary: ClassVar[str] = "compute bf16 results as i16 bits"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         found = collect(module, "linalg.generic", where=lambda op: len(op.results) == 1 and _rounding(op) is not None)
         for op in found:
             _rewrite(op)
         module.operation.walk(_read_bits)
 
 
-def _read_bits(op: Any) -> Any:
+def _read_bits(op: OpLike) -> ir.WalkResult:
     """bf16 operands that a generic only extends to f32 become i16 ones."""
     if op.name != "linalg.generic":
         return ir.WalkResult.ADVANCE
@@ -53,7 +56,7 @@ def _read_bits(op: Any) -> Any:
     return ir.WalkResult.ADVANCE
 
 
-def _rounding(op: Any) -> Any | None:
+def _rounding(op: OpLike) -> OpLike | None:
     """The op that makes the result in bf16, from an f32 or from a code (whose cast to f32 and on canonicalises to one),
     when the body reads no old value of it."""
     if str(op.results[0].type.element_type) != "bf16":
@@ -68,7 +71,7 @@ def _rounding(op: Any) -> Any | None:
     return owner.operation if str(owner.operation.operands[0].type) in known else None
 
 
-def _rewrite(op: Any) -> None:
+def _rewrite(op: OpLike) -> None:
     i16 = ir.IntegerType.get_signless(16)
     old_type = op.results[0].type
     with ir.InsertionPoint(op), op.location:
@@ -101,7 +104,7 @@ def _rewrite(op: Any) -> None:
     op.erase()
 
 
-def _reinterpreted(value: Any, element: Any) -> Any:
+def _reinterpreted(value: ir.Value, element: ir.Type) -> ir.Value:
     """`tensor.bitcast`, in IREE's own spelling: of one element it would fuse the other, and then not bufferize it."""
     sizes = dims(value)
     dynamic = [size for size in sizes if not isinstance(size, int)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import ir
 from ....ir.walk import collect, producer
 from ....targets.row_masks import UNIT_SUM
 from ...base import Pass, State, error_at, fail
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 _CONFIGURED = "compilation_info"
 _LOAD = "iree_tensor_ext.dispatch.tensor.load"
@@ -24,27 +27,29 @@ class BoundUnitSumsPass(Pass):
     name: ClassVar[str] = "qmlir-bound-unit-sums"
     summary: ClassVar[str] = "say of a hidden size of one that it is no more: it keeps the masks of a product (GPUs)"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, "linalg.generic", where=_has_unit_sum):
             for operand in list(op.operands)[:2]:
                 load = producer(operand)
                 if load is None or load.name != _LOAD:
                     fail(self.name, [error_at(op, "a padded product does not read its operand from memory, so that the "
                                                   "bound of its size is not known")])  # fmt: skip
+                assert load is not None
                 _bound(list(load.operands)[1 + _count(load, 1) + _count(load, 2)], op)
 
 
-def _has_unit_sum(op: Any) -> bool:
+def _has_unit_sum(op: OpLike) -> bool:
     return _CONFIGURED in op.attributes and UNIT_SUM in str(op.attributes[_CONFIGURED])
 
 
-def _count(load: Any, group: int) -> int:
+def _count(load: OpLike, group: int) -> int:
     """How many operands a group has: the tensor, its sizes, then offsets, sizes and strides of what is loaded."""
     return int(list(ir.DenseI32ArrayAttr(load.attributes["operandSegmentSizes"]))[group])
 
 
-def _bound(size: Any, op: Any) -> None:
+def _bound(size: ir.Value, op: OpLike) -> None:
     made = producer(size)
+    assert made is not None
     assumption = "[[#util.int.assumption<umin = 0, umax = 1>]]"
     with op.location, ir.InsertionPoint.after(made):
         said = ir.Operation.create(

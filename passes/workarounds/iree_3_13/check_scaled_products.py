@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import ir
 from ....ir.walk import collect
 from ...base import Diagnostic, Pass, State, error_at, fail
 from .shared_memory import exports
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 _MARK = "scaled_product"  # on the exports of executables
 _SCALED = "arith.scaling_extf"
@@ -27,7 +30,7 @@ class CheckScaledProductsPass(Pass):
     name: ClassVar[str] = "qmlir-check-scaled-products"
     summary: ClassVar[str] = "refuse a scaled product that is not made with the scaled matrix instruction (ROCm)"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         found: list[Diagnostic] = []
         for variant, export in exports(module):
             if _MARK in export.attributes:
@@ -42,6 +45,6 @@ class CheckScaledProductsPass(Pass):
         fail(self.name, found)
 
 
-def _names(variant: Any) -> set[str]:
+def _names(variant: OpLike) -> set[str]:
     """Those of the operations in a variant's executable."""
     return {op.name for op in collect(variant)}

@@ -4,13 +4,16 @@ pack right."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import arith, ir
 from ....ir.build import fusion_barrier, mapped
 from ....ir.walk import VIEWS, collect, producer
 from ...base import Pass, State
 from ...core.contractions import find_contractions
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 HINT = "iree.opt.data_tiling"
 
@@ -30,7 +33,7 @@ class ChooseDataTilingPass(Pass):
     name: ClassVar[str] = "qmlir-choose-data-tiling"
     summary: ClassVar[str] = "keep products with a dynamic batch out of data tiling"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         for op in _masked(module):
             _widen_masks(op)
         products = [c for c in find_contractions(module) if c.kind == "matmul"]
@@ -41,13 +44,13 @@ class ChooseDataTilingPass(Pass):
             op.attributes[HINT] = ir.UnitAttr.get()
 
 
-def _masked(module: Any) -> list[Any]:
+def _masked(module: ir.Module) -> list[OpLike]:
     """The generics that read a tensor of i1 in what IREE fuses behind a product: the elementwise ops that read its
     result, and those that compute what they read beside it."""
     behind = {v for c in find_contractions(module) for v in c.op.results}
-    fused: dict[Any, None] = {}
+    fused: dict[OpLike, None] = {}
 
-    def forwards(op: Any) -> Any:
+    def forwards(op: OpLike) -> ir.WalkResult:
         if (op.name in VIEWS or op.name == "linalg.generic") and any(v in behind for v in op.operands):
             behind.update(op.results)
             fused[op] = None
@@ -65,29 +68,29 @@ def _masked(module: Any) -> list[Any]:
     return [op for op in fused if op.name == "linalg.generic" and _masks(op)]
 
 
-def _elementwise(op: Any) -> bool:
+def _elementwise(op: OpLike) -> bool:
     return op.name == "linalg.generic" and "reduction" not in str(op.attributes["iterator_types"])
 
 
-def _masks(op: Any) -> list[int]:
+def _masks(op: OpLike) -> list[int]:
     """The operands that a generic reads which are tensors of i1 with axes, but for those that vanish when IREE fuses
     the elementwise op that makes them for this one alone."""
     read = list(op.operands)[: len(op.operands) - len(op.results)]
     return [i for i, v in enumerate(read) if _is_mask(v.type) and not _vanishes(v)]
 
 
-def _is_mask(t: Any) -> bool:
+def _is_mask(t: ir.Type) -> bool:
     if not isinstance(t, ir.RankedTensorType) or not isinstance(t.element_type, ir.IntegerType):
         return False
     return bool(t.rank and t.element_type.width == 1)
 
 
-def _vanishes(value: Any) -> bool:
+def _vanishes(value: ir.Value) -> bool:
     made = producer(value)
     return made is not None and _elementwise(made) and len(list(value.uses)) == 1
 
 
-def _widen_masks(op: Any) -> None:
+def _widen_masks(op: OpLike) -> None:
     byte, truth = ir.IntegerType.get_signless(8), ir.IntegerType.get_signless(1)
     block = op.regions[0].blocks[0]
     for i in _masks(op):
@@ -102,17 +105,17 @@ def _widen_masks(op: Any) -> None:
         argument.replace_all_uses_except(read, read.owner.operation)
 
 
-def _sums(module: Any) -> bool:
+def _sums(module: ir.Module) -> bool:
     """Whether the module reduces a tensor of floats with three axes or more, one of them dynamic."""
     return any(_batched(op.operands[0].type) for op in collect(module, "linalg.generic") if not _elementwise(op))
 
 
-def _batched(t: Any) -> bool:
+def _batched(t: ir.Type) -> bool:
     if not isinstance(t, ir.RankedTensorType) or not isinstance(t.element_type, ir.FloatType):
         return False
     return t.rank > 2 and any(t.is_dynamic_dim(i) for i in range(t.rank))
 
 
-def _starts(module: Any) -> list[Any]:
+def _starts(module: ir.Module) -> list[OpLike]:
     """The `tensor.empty` of a module: one at least outlives the passes before IREE looks for marks."""
     return collect(module, "tensor.empty")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps
@@ -13,6 +13,9 @@ from ....ir.build import crop, dims
 from ....ir.walk import collect
 from ...base import Diagnostic, Pass, State, error_at, fail
 from ...core.contractions import find_contractions
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 # More pieces than this are refused: each is an op of its own.
 MOST_PIECES = 64
@@ -32,10 +35,10 @@ class CutLoopsPass(Pass):
 
     longest: int = 65535
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         contractions = [c.op for c in find_contractions(module)]
         found: list[Diagnostic] = []
-        long: list[Any] = []
+        long: list[tuple[OpLike, int]] = []
 
         for op in collect(module, "linalg.generic", "linalg.matmul", "linalg.batch_matmul"):
             sizes = list(_reduced(op).values())
@@ -56,7 +59,7 @@ class CutLoopsPass(Pass):
                 _cut(op, *pieces)
         fail(self.name, found)
 
-    def _pieces(self, op: Any, contraction: bool) -> tuple[int, int, int] | None:
+    def _pieces(self, op: OpLike, contraction: bool) -> tuple[int, int, int] | None:
         """The loop to cut, its size and that of a piece; None where there is no way."""
         sizes = _reduced(op)
         loop = max(sizes, key=lambda d: sizes[d])
@@ -67,13 +70,13 @@ class CutLoopsPass(Pass):
         return loop, sizes[loop], piece
 
 
-def _maps(op: Any) -> Iterator[tuple[Any, list[Any]]]:
+def _maps(op: OpLike) -> Iterator[tuple[ir.Value, list[ir.AffineExpr]]]:
     """Each operand with the expressions of its axes."""
     for operand, indexing in zip(op.operands, indexing_maps(op), strict=True):
         yield operand, list(indexing.results)
 
 
-def _reduced(op: Any) -> dict[int, int]:
+def _reduced(op: OpLike) -> dict[int, int]:
     """The static sizes of the reduction loops."""
     kept = {ir.AffineDimExpr(e).position for e in list(_maps(op))[-1][1] if isinstance(e, ir.AffineDimExpr)}
     sizes: dict[int, int] = {}
@@ -84,7 +87,7 @@ def _reduced(op: Any) -> dict[int, int]:
     return {loop: size for loop, size in sizes.items() if loop not in kept}
 
 
-def _is_plain(op: Any, loop: int) -> bool:
+def _is_plain(op: OpLike, loop: int) -> bool:
     """Whether the loop runs along whole axes of the operands and the body does not ask for its index."""
     dim = ir.AffineDimExpr.get(loop)
     for _, expressions in _maps(op):
@@ -95,14 +98,14 @@ def _is_plain(op: Any, loop: int) -> bool:
     return not any(o.name == "linalg.index" and ir.IntegerAttr(o.attributes["dim"]).value == loop for o in body)
 
 
-def _without(loop: int, op: Any) -> Any:
+def _without(loop: int, op: OpLike) -> ir.AffineMap:
     """The map that sends the loop to zero and the others to themselves."""
     count = indexing_maps(op)[0].n_dims
     results = [ir.AffineConstantExpr.get(0) if d == loop else ir.AffineDimExpr.get(d) for d in range(count)]
     return ir.AffineMap.get(count, 0, results)
 
 
-def _cut(op: Any, loop: int, size: int, piece: int) -> None:
+def _cut(op: OpLike, loop: int, size: int, piece: int) -> None:
     dim = ir.AffineDimExpr.get(loop)
     outs = len(op.results)
     running = list(op.operands)[-outs:]

@@ -4,12 +4,15 @@ them."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import arith, ir
 from ....ir.walk import collect
 from ....kernels.small_floats import FORMATS, SCALE, decoded
 from ...base import Pass, State
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,10 @@ class DecodeSmallFloatsPass(Pass):
 
     keep: str = ""
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         kept = set(self.keep.split("|"))
 
-        def missing(op: Any) -> bool:
+        def missing(op: OpLike) -> bool:
             if op.name == "arith.extf":
                 name = str(op.operands[0].type)
                 return name not in kept and (name in FORMATS or name == SCALE) and not _configured(op)
@@ -48,27 +51,27 @@ class DecodeSmallFloatsPass(Pass):
             op.erase()
 
 
-def _configured(op: Any) -> bool:
+def _configured(op: OpLike) -> bool:
     parent = op.parent
     return parent is not None and "compilation_info" in parent.operation.attributes
 
 
-def _decoded(x: Any) -> Any:
+def _decoded(x: ir.Value) -> ir.Value:
     """The f32 value of a scalar code."""
     byte = arith.bitcast(ir.IntegerType.get_signless(8), x)
     return decoded(arith.extui(ir.IntegerType.get_signless(32), byte), str(x.type))
 
 
-def _encoded(x: Any, t: Any) -> Any:
+def _encoded(x: ir.Value, t: ir.Type) -> ir.Value:
     """The code nearest to a scalar float, ties to even. What is beyond the largest one is infinite, or NaN where the
     format has no infinity."""
     i32, f32 = ir.IntegerType.get_signless(32), ir.F32Type.get()
     form = FORMATS[str(t)]
 
-    def c(value: int) -> Any:
+    def c(value: int) -> ir.Value:
         return arith.constant(i32, value)
 
-    def when(predicate: str, a: Any, b: int, yes: Any, no: Any) -> Any:
+    def when(predicate: str, a: ir.Value, b: int, yes: ir.Value, no: ir.Value) -> ir.Value:
         return arith.select(arith.cmpi(getattr(arith.CmpIPredicate, predicate), a, c(b)), yes, no)
 
     dropped = 23 - form.mantissa

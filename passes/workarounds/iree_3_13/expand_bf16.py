@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....core.mlir import arith, ir
 from ....ir.scalars import bf16_bits, shaped_like
 from ....ir.walk import collect
 from ...base import Pass, State
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 _LOAD, _STORE = "llvm.intr.masked.load", "llvm.intr.masked.store"
 _OF_INTEGERS = {"arith.sitofp": arith.sitofp, "arith.uitofp": arith.uitofp}
@@ -32,7 +35,7 @@ class ExpandBf16Pass(Pass):
 
     kernels: bool = True  # in the bodies of kernels too
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         masked = collect(module, _LOAD, _STORE) if self.kernels else []
         found = collect(module, "arith.truncf", *_OF_INTEGERS, where=lambda op: _rounds(op) and self._taken(op))
         for op in found:
@@ -51,16 +54,16 @@ class ExpandBf16Pass(Pass):
         for op in masked:
             _move_bits(op)
 
-    def _taken(self, op: Any) -> bool:
+    def _taken(self, op: OpLike) -> bool:
         return self.kernels or op.parent.operation.name.startswith("linalg.")
 
 
-def _rounds(op: Any) -> bool:
+def _rounds(op: OpLike) -> bool:
     """Whether a conversion is one of f32 or of integers to bf16."""
     return _is(op.results[0].type, ir.BF16Type) and (op.name in _OF_INTEGERS or _is(op.operands[0].type, ir.F32Type))
 
 
-def _move_bits(op: Any) -> None:
+def _move_bits(op: OpLike) -> None:
     """A masked load or store of bf16 becomes one of i16."""
     with op.location, ir.InsertionPoint(op):
         i16 = ir.IntegerType.get_signless(16)
@@ -80,5 +83,5 @@ def _move_bits(op: Any) -> None:
             op.erase()
 
 
-def _is(t: Any, kind: Any) -> bool:
+def _is(t: ir.Type, kind: Any) -> bool:
     return isinstance(t.element_type if isinstance(t, ir.VectorType) else t, kind)

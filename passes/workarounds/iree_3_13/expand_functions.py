@@ -6,7 +6,7 @@ import itertools
 import math as numbers
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import arith, ir, math
 from ....ir.affine import indexing_maps
@@ -14,6 +14,9 @@ from ....ir.build import scalar
 from ....ir.scalars import const as _c, i32 as _i32, polynomial
 from ....ir.walk import collect, made_by, producer
 from ...base import Pass, State
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class ExpandFunctionsPass(Pass):
     keep: str = ""  # names without the dialect, between bars
     exp: bool = False
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         kept = self.keep.split("|")
         for op in collect(module, "arith.subf", where=_in_linalg):
             _compose(op)
@@ -54,14 +57,14 @@ class ExpandFunctionsPass(Pass):
                 _replace(op, exp)
 
 
-def _in_linalg(op: Any) -> bool:
+def _in_linalg(op: OpLike) -> bool:
     t = op.results[0].type
     if not isinstance(t, ir.FloatType) or (t.width > 32 and op.name != "math.log10"):
         return False
     return bool(op.parent.operation.name.startswith("linalg."))
 
 
-def _replace(op: Any, formula: Callable[..., Any]) -> None:
+def _replace(op: OpLike, formula: Callable[..., ir.Value | None]) -> None:
     """The formula in f32 (an f64 as it is) in the place of an op, where it gives one."""
     t = op.results[0].type
     wide = t if t.width >= 32 else ir.F32Type.get()
@@ -76,7 +79,7 @@ def _replace(op: Any, formula: Callable[..., Any]) -> None:
 # ---------------------------------------------------------------------------------------------- compositions
 
 
-def _compose(op: Any) -> None:
+def _compose(op: OpLike) -> None:
     """`exp(x) - 1` as `expm1(x)`, `1 - erf(x)` as `erfc(x)`, the function in the same body or in an elementwise op
     that makes an operand of the body."""
     a, b = op.operands
@@ -91,18 +94,18 @@ def _compose(op: Any) -> None:
                 return
 
 
-def _in_f32(formula: Callable[[Any], Any], x: Any) -> Any:
+def _in_f32(formula: Callable[[ir.Value], ir.Value], x: ir.Value) -> ir.Value:
     t = x.type
     return formula(x) if isinstance(t, ir.F32Type) else arith.truncf(t, formula(arith.extf(ir.F32Type.get(), x)))
 
 
-def _constant(value: Any) -> float | None:
+def _constant(value: ir.Value) -> float | None:
     op = made_by(value, "arith.constant")
     constant = None if op is None else op.attributes["value"]
     return constant.value if isinstance(constant, ir.FloatAttr) else None
 
 
-def _argument_of(value: Any, name: str, reader: Any) -> Any:
+def _argument_of(value: ir.Value, name: str, reader: OpLike) -> ir.Value | None:
     """What the function `name` was applied to where it makes `value`, in the reader's body; None where it is no such
     function. Where another op applies it, the reader is given that op's operand."""
     op = producer(value)
@@ -134,23 +137,23 @@ def _argument_of(value: Any, name: str, reader: Any) -> Any:
 # -------------------------------------------------------------------------------------------------- building
 
 
-def _i(value: int) -> Any:
+def _i(value: int) -> ir.Value:
     return scalar(value if value < 1 << 31 else value - (1 << 32), _i32())
 
 
-def _is(predicate: str, a: Any, b: Any) -> Any:
+def _is(predicate: str, a: ir.Value, b: ir.Value) -> ir.Value:
     return arith.cmpf(getattr(arith.CmpFPredicate, predicate), a, b)
 
 
-def _bits(x: Any) -> Any:
+def _bits(x: ir.Value) -> ir.Value:
     return arith.bitcast(_i32(), x)
 
 
-def _float(bits: Any) -> Any:
+def _float(bits: ir.Value) -> ir.Value:
     return arith.bitcast(ir.F32Type.get(), bits)
 
 
-def _add(a: Any, *rest: Any) -> Any:
+def _add(a: ir.Value, *rest: ir.Value) -> ir.Value:
     for b in rest:
         a = arith.addf(a, b)
     return a
@@ -159,12 +162,12 @@ def _add(a: Any, *rest: Any) -> Any:
 _sub, _mul, _div, _select = arith.subf, arith.mulf, arith.divf, arith.select
 
 
-def _head(x: Any) -> Any:
+def _head(x: ir.Value) -> ir.Value:
     """`x` with 12 bits of its 24: products of two such numbers are exact."""
     return _float(arith.andi(_bits(x), _i(0xFFFFF000)))
 
 
-def _signed(magnitude: Any, sign: Any) -> Any:
+def _signed(magnitude: ir.Value, sign: ir.Value) -> ir.Value:
     return math.copysign(magnitude, sign)
 
 
@@ -176,12 +179,12 @@ LN2 = numbers.log(2)
 # ----------------------------------------------------------------------------------- exponentials, logarithms
 
 
-def _power_of_two(n: Any) -> Any:
+def _power_of_two(n: ir.Value) -> ir.Value:
     """`2^n` of an i32 in [-126, 127]."""
     return _float(arith.shli(arith.addi(n, _i(127)), _i(23)))
 
 
-def _scaled(r: Any, n: Any) -> Any:
+def _scaled(r: ir.Value, n: ir.Value) -> ir.Value:
     """`e^r * 2^n` for |r| <= 0.36 and a whole f32 `n`; no NaN. The polynomial is that of Cephes' expf."""
     n = _select(_is("OGT", n, _c(-250)), n, _c(-250))
     n = arith.fptosi(_i32(), _select(_is("OLT", n, _c(250)), n, _c(250)))
@@ -192,7 +195,7 @@ def _scaled(r: Any, n: Any) -> Any:
     return _mul(_mul(value, _power_of_two(half)), _power_of_two(arith.subi(n, half)))
 
 
-def exp(x: Any) -> Any:
+def exp(x: ir.Value) -> ir.Value:
     """Cody and Waite's reduction (Software Manual for the Elementary Functions, 1980): ln 2 in two parts, of which the
     first times a whole number is exact."""
     near = _between(x, -200.0, 200.0)
@@ -201,30 +204,30 @@ def exp(x: Any) -> Any:
     return _select(_is("UNO", x, x), x, _scaled(r, n))
 
 
-def _between(x: Any, lo: float, hi: float) -> Any:
+def _between(x: ir.Value, lo: float, hi: float) -> ir.Value:
     """`x` in bounds, NaN as the lower one."""
     x = _select(_is("OGT", x, _c(lo)), x, _c(lo))
     return _select(_is("OLT", x, _c(hi)), x, _c(hi))
 
 
-def exp2(x: Any) -> Any:
+def exp2(x: ir.Value) -> ir.Value:
     near = _between(x, -200.0, 200.0)
     n = math.roundeven(near)
     return _select(_is("UNO", x, x), x, _scaled(_mul(_sub(near, n), _c(LN2)), n))
 
 
-def expm1(x: Any) -> Any:
+def expm1(x: ir.Value) -> ir.Value:
     """Near 0 by Taylor's series."""
     small = _mul(x, polynomial(x, [1 / numbers.factorial(k) for k in range(9, 0, -1)]))
     return _select(_is("OLT", math.absf(x), _c(0.5)), small, _sub(math.exp(x), _c(1.0)))
 
 
-def _atanh_series(s: Any) -> Any:
+def _atanh_series(s: ir.Value) -> ir.Value:
     """`atanh(s)` for |s| <= 0.26, by Taylor's series."""
     return _mul(s, polynomial(_mul(s, s), [1 / k for k in (13, 11, 9, 7, 5, 3, 1)]))
 
 
-def log1p(x: Any) -> Any:
+def log1p(x: ir.Value) -> ir.Value:
     """Near 0 by `2 atanh(x / (2 + x))`, whose series has every second power (Abramowitz and Stegun, 4.1.27)."""
     near = _is("OLT", math.absf(x), _c(0.4))
     inside = _select(near, x, _c(0.0))
@@ -232,11 +235,11 @@ def log1p(x: Any) -> Any:
     return _select(near, _select(_is("OEQ", x, _c(0.0)), x, small), math.log(_add(_c(1.0), x)))
 
 
-def log10(x: Any) -> Any:
+def log10(x: ir.Value) -> ir.Value:
     return _mul(math.log(x), scalar(1 / numbers.log(10), x.type))
 
 
-def power(x: Any, y: Any) -> Any:
+def power(x: ir.Value, y: ir.Value) -> ir.Value:
     """Roots and powers of 2 by what is made for them."""
     if _constant(y) in (0.5, -0.5):
         root = math.sqrt(x)
@@ -244,7 +247,7 @@ def power(x: Any, y: Any) -> Any:
     return exp2(y) if _constant(x) == 2.0 else _power(x, y)
 
 
-def integer_power(x: Any, n: Any) -> Any:
+def integer_power(x: ir.Value, n: ir.Value) -> ir.Value | None:
     """Small ones that are constant stay as they are: IREE multiplies, and each product is rounded once."""
     constant = made_by(n, "arith.constant")
     if constant is not None and abs(ir.IntegerAttr(constant.attributes["value"]).value) <= 8:
@@ -252,7 +255,7 @@ def integer_power(x: Any, n: Any) -> Any:
     return _power(x, arith.sitofp(ir.F32Type.get(), n))
 
 
-def _power(x: Any, y: Any) -> Any:
+def _power(x: ir.Value, y: ir.Value) -> ir.Value:
     """`2^(y log2 |x|)`, the logarithm in two parts of which the first has few bits, so that the products that decide
     are exact; the way of fdlibm's e_pow (Sun Microsystems, 1993). The cases are those of C's pow (C11, F.10.4.4)."""
     a = math.absf(x)
@@ -309,13 +312,13 @@ def _power(x: Any, y: Any) -> Any:
 # ------------------------------------------------------------------------------------------------ hyperbolic
 
 
-def _half_exp(a: Any) -> Any:
+def _half_exp(a: ir.Value) -> ir.Value:
     """`e^a / 2`, also where `e^a` is no f32 any more: halving the argument is exact."""
     root = math.exp(_mul(a, _c(0.5)))
     return _mul(_mul(root, _c(0.5)), root)
 
 
-def sinh(x: Any) -> Any:
+def sinh(x: ir.Value) -> ir.Value:
     """Near 0 by Taylor's series."""
     square = _mul(x, x)
     small = _mul(x, polynomial(square, [1 / numbers.factorial(k) for k in (11, 9, 7, 5, 3, 1)]))
@@ -324,19 +327,19 @@ def sinh(x: Any) -> Any:
     return _select(_is("OLT", math.absf(x), _c(1.0)), small, large)
 
 
-def cosh(x: Any) -> Any:
+def cosh(x: ir.Value) -> ir.Value:
     half = _half_exp(math.absf(x))
     return _add(half, _div(_c(0.25), half))
 
 
-def tanh(x: Any) -> Any:
+def tanh(x: ir.Value) -> ir.Value:
     """`t / (t + 2)` of `t = e^2a - 1`; 1 where that is all that f32 has of it."""
     a = math.absf(x)
     t = expm1(_mul(_c(2.0), _select(_is("OGT", a, _c(10.0)), _c(10.0), a)))
     return _signed(_div(t, _add(t, _c(2.0))), x)
 
 
-def asinh(x: Any) -> Any:
+def asinh(x: ir.Value) -> ir.Value:
     """`log1p(a + a^2 / (1 + sqrt(1 + a^2)))` of a = |x| (Abramowitz and Stegun, 4.6.20, without its cancellation); far
     away `log(2 a)`."""
     a = math.absf(x)
@@ -348,7 +351,7 @@ def asinh(x: Any) -> Any:
     return _signed(_select(far, _add(math.log(a), _c(LN2)), found), x)
 
 
-def acosh(x: Any) -> Any:
+def acosh(x: ir.Value) -> ir.Value:
     """`log1p(t + sqrt(t (t + 2)))` of t = x - 1 (Abramowitz and Stegun, 4.6.21); far away `log(2 x)`."""
     far = _is("OGT", x, _c(1e4))
     t = _sub(_select(arith.ori(far, _is("OLT", x, _c(1.0))), _c(1.0), x), _c(1.0))
@@ -357,7 +360,7 @@ def acosh(x: Any) -> Any:
     return _select(_is("OLT", x, _c(1.0)), _c(NAN), found)
 
 
-def atanh(x: Any) -> Any:
+def atanh(x: ir.Value) -> ir.Value:
     """Near 0 by Taylor's series, elsewhere `log((1 + x) / (1 - x)) / 2` (Abramowitz and Stegun, 4.6.22)."""
     a = math.absf(x)
     large = _signed(_mul(_c(0.5), math.log(_div(_add(_c(1.0), a), _sub(_c(1.0), a)))), x)
@@ -371,13 +374,13 @@ def atanh(x: Any) -> Any:
 _TWO_OVER_PI = (0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB)
 
 
-def _unsigned_product(a: Any, b: Any) -> tuple[Any, Any]:
+def _unsigned_product(a: ir.Value, b: ir.Value) -> tuple[ir.Value, ir.Value]:
     """The low and the high word of a product."""
     op = ir.Operation.create("arith.mului_extended", results=[_i32(), _i32()], operands=[a, b])
     return op.results[0], op.results[1]
 
 
-def _reduced(a: Any) -> tuple[Any, Any, Any]:
+def _reduced(a: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     """`(s, r, q)` of a >= 0: a is `q pi/2 + s r` with r in [0, pi/4] and q modulo 4; s is whether that is a difference.
 
     Payne and Hanek's reduction (Radian Reduction for Trigonometric Functions, SIGNUM 1983): of 2 / pi only the bits
@@ -389,7 +392,7 @@ def _reduced(a: Any) -> tuple[Any, Any, Any]:
     word, shift = arith.shrui(place, _i(5)), arith.andi(place, _i(31))
     back = arith.subi(_i(31), shift)
 
-    def table(k: int) -> Any:
+    def table(k: int) -> ir.Value:
         """Word `word + k`."""
         found = _i(_TWO_OVER_PI[k])
         for w in range(1, 5):
@@ -424,7 +427,7 @@ def _reduced(a: Any) -> tuple[Any, Any, Any]:
     return _select(small, no, below), r, q
 
 
-def _sine_and_cosine(r: Any) -> tuple[Any, Any]:
+def _sine_and_cosine(r: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Of r in [0, pi/4], by Taylor's series."""
     square = _mul(r, r)
     odd = [(-1) ** (k // 2) / numbers.factorial(k) for k in (9, 7, 5, 3, 1)]
@@ -432,15 +435,15 @@ def _sine_and_cosine(r: Any) -> tuple[Any, Any]:
     return _mul(r, polynomial(square, odd)), polynomial(square, even)
 
 
-def _bit(q: Any, n: int) -> Any:
+def _bit(q: ir.Value, n: int) -> ir.Value:
     return arith.cmpi(arith.CmpIPredicate.ne, arith.andi(q, _i(1 << n)), _i(0))
 
 
-def _negated(x: Any, condition: Any) -> Any:
+def _negated(x: ir.Value, condition: ir.Value) -> ir.Value:
     return _select(condition, arith.negf(x), x)
 
 
-def sine(x: Any) -> Any:
+def sine(x: ir.Value) -> ir.Value:
     below, r, q = _reduced(math.absf(x))
     s, c = _sine_and_cosine(r)
     found = _select(_bit(q, 0), c, _negated(s, below))
@@ -448,14 +451,14 @@ def sine(x: Any) -> Any:
     return _negated(found, arith.xori(_bit(q, 1), negative))
 
 
-def cosine(x: Any) -> Any:
+def cosine(x: ir.Value) -> ir.Value:
     below, r, q = _reduced(math.absf(x))
     s, c = _sine_and_cosine(r)
     found = _select(_bit(q, 0), arith.negf(_negated(s, below)), c)
     return _negated(found, _bit(q, 1))
 
 
-def tangent(x: Any) -> Any:
+def tangent(x: ir.Value) -> ir.Value:
     below, r, q = _reduced(math.absf(x))
     s, c = _sine_and_cosine(r)
     s = _negated(s, below)
@@ -463,7 +466,7 @@ def tangent(x: Any) -> Any:
     return _negated(found, arith.cmpi(arith.CmpIPredicate.slt, _bits(x), _i(0)))
 
 
-def _arctangent(a: Any) -> Any:
+def _arctangent(a: ir.Value) -> ir.Value:
     """Of a >= 0: Cephes' atanf, reduced at tan(pi/8) and tan(3 pi/8)."""
     over, middle = _is("OGT", a, _c(2.414213562373095)), _is("OGT", a, _c(0.4142135623730950))
     top = _select(over, _c(-1.0), _select(middle, _sub(a, _c(1.0)), a))
@@ -475,11 +478,11 @@ def _arctangent(a: Any) -> Any:
     return _add(start, _add(t, _mul(_mul(t, z), series)))
 
 
-def arctangent(x: Any) -> Any:
+def arctangent(x: ir.Value) -> ir.Value:
     return _signed(_arctangent(math.absf(x)), x)
 
 
-def arctangent2(y: Any, x: Any) -> Any:
+def arctangent2(y: ir.Value, x: ir.Value) -> ir.Value:
     """The angle of (x, y); the cases are those of C's atan2 (C11, F.10.1.4)."""
     a, b = math.absf(y), math.absf(x)
     steep = _is("OGT", a, b)
@@ -494,14 +497,14 @@ def arctangent2(y: Any, x: Any) -> Any:
     return _select(_is("UNO", x, y), _c(NAN), angle)
 
 
-def _arcsine(a: Any) -> Any:
+def _arcsine(a: ir.Value) -> ir.Value:
     """Of a in [0, 0.5], by the polynomial of Cephes' asinf."""
     z = _mul(a, a)
     series = polynomial(z, (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1))
     return _add(a, _mul(_mul(a, z), series))
 
 
-def _arcsine_parts(x: Any) -> tuple[Any, Any]:
+def _arcsine_parts(x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Whether |x| > 0.5, and the arcsine of |x|, or else half of the arccosine of |x|; NaN outside of the domain."""
     a = math.absf(x)
     large = _is("OGT", a, _c(0.5))
@@ -510,12 +513,12 @@ def _arcsine_parts(x: Any) -> tuple[Any, Any]:
     return large, _select(_is("OLE", a, _c(1.0)), _arcsine(near), _c(NAN))
 
 
-def arcsine(x: Any) -> Any:
+def arcsine(x: ir.Value) -> ir.Value:
     large, part = _arcsine_parts(x)
     return _signed(_select(large, _sub(_c(numbers.pi / 2), _mul(_c(2.0), part)), part), x)
 
 
-def arccosine(x: Any) -> Any:
+def arccosine(x: ir.Value) -> ir.Value:
     large, part = _arcsine_parts(x)
     double = _mul(_c(2.0), part)
     left = _is("OLT", x, _c(0.0))
@@ -526,7 +529,7 @@ def arccosine(x: Any) -> Any:
 # -------------------------------------------------------------------------------------------------- remainder
 
 
-def remainder(x: Any, y: Any) -> Any:
+def remainder(x: ir.Value, y: ir.Value) -> ir.Value:
     """C's fmod (C11, F.10.7.1) by long division of the mantissas, seven bits a step: integers, and exact.
     Floats only guess a digit, which may be off by one. IREE has no division of integers for one element a thread."""
     size_x, size_y = (arith.andi(_bits(v), _i(0x7FFFFFFF)) for v in (x, y))
@@ -534,7 +537,7 @@ def remainder(x: Any, y: Any) -> Any:
     f32, zero = ir.F32Type.get(), _i(0)
     reciprocal = _div(_c(1.0), arith.sitofp(f32, divisor))
 
-    def reduced(rest: Any) -> Any:
+    def reduced(rest: ir.Value) -> ir.Value:
         """Of a rest in [-divisor, 2 divisor)."""
         rest = _select(arith.cmpi(arith.CmpIPredicate.slt, rest, zero), arith.addi(rest, divisor), rest)
         return _select(arith.cmpi(arith.CmpIPredicate.sge, rest, divisor), arith.subi(rest, divisor), rest)
@@ -562,7 +565,7 @@ def remainder(x: Any, y: Any) -> Any:
     return _float(_select(no_number, _i(0x7FC00000), arith.ori(found, sign)))
 
 
-def _parts(bits: Any) -> tuple[Any, Any]:
+def _parts(bits: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Exponent and mantissa, of 24 bits, of a number >= 0, as the bits of a float have them."""
     below = arith.cmpi(arith.CmpIPredicate.ult, bits, _i(0x00800000))
     bits = _select(below, _bits(arith.sitofp(ir.F32Type.get(), bits)), bits)  # in units of 2^-149
@@ -573,7 +576,7 @@ def _parts(bits: Any) -> tuple[Any, Any]:
 # ------------------------------------------------------------------------------------------------------- erfc
 
 
-def erfc(x: Any) -> Any:
+def erfc(x: ir.Value) -> ir.Value:
     """Chebyshev's fit of Numerical Recipes (erfcc, 2nd edition, 6.2: within 1.2e-7 of the result everywhere), its
     exponential in two parts: of the square of a number with 12 bits, which is exact, and of the rest."""
     z = math.absf(x)
@@ -589,7 +592,7 @@ def erfc(x: Any) -> Any:
     return _select(_is("UGE", z, _c(0.5)), _select(_is("UNO", x, x), x, tail), small)
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., ir.Value | None]] = {
     "arith.remf": remainder,
     "math.acos": arccosine, "math.acosh": acosh, "math.asin": arcsine, "math.asinh": asinh, "math.atan": arctangent,
     "math.atan2": arctangent2, "math.atanh": atanh, "math.cos": cosine, "math.cosh": cosh, "math.erfc": erfc,

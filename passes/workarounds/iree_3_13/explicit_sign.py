@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import arith, ir
 from ....ir.walk import collect
 from ...base import Pass, State
 from ...core.contractions import find_contractions
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class ExplicitSignPass(Pass):
     name: ClassVar[str] = "qmlir-explicit-sign"
     summary: ClassVar[str] = "write out the sign extension of bytes outside contractions"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         kept = {c.op for c in find_contractions(module)}
         found = collect(
             module,
@@ -39,7 +42,7 @@ class ExplicitSignPass(Pass):
             op.erase()
 
 
-def _outermost_linalg(op: Any) -> Any:
+def _outermost_linalg(op: OpLike) -> OpLike:
     """The linalg op whose body holds `op`, None outside one."""
     parent = op.parent
     while parent is not None:

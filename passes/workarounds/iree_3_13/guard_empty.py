@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ....core.mlir import arith, func, ir, passmanager, scf, tensor
 from ....ir.build import index
@@ -34,7 +34,7 @@ class GuardEmptyPass(Pass):
     name: ClassVar[str] = "qmlir-guard-empty"
     summary: ClassVar[str] = "answer calls with an empty axis without a dispatch"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         for operation in functions(module):
             op = operation.opview
             private = "sym_visibility" in operation.attributes
@@ -48,7 +48,7 @@ class GuardEmptyPass(Pass):
                     _guard(module, op)
 
 
-def _refuse_empty(f: Any) -> None:
+def _refuse_empty(f: ir.OpView) -> None:
     """Make a call with an empty axis an error, which names the argument and the axis."""
     given = f.operation.attributes.get("arg_attrs", None)
     with f.operation.location, ir.InsertionPoint.at_block_begin(f.regions[0].blocks[0]):
@@ -64,7 +64,7 @@ def _refuse_empty(f: Any) -> None:
                 )
 
 
-def _fold_static(f: Any) -> None:
+def _fold_static(f: ir.OpView) -> None:
     """A result whose type says that it is empty needs no computation."""
     last = list(f.regions[0].blocks[0].operations)[-1]
     for i, value in enumerate(last.operation.operands):
@@ -75,16 +75,16 @@ def _fold_static(f: Any) -> None:
     passmanager.PassManager.parse("func.func(canonicalize)").run(f.operation)
 
 
-def _axes(value: Any) -> list[int]:
+def _axes(value: ir.Value) -> list[int]:
     """The dynamic axes of a value."""
     return _type_axes(value.type)
 
 
-def _type_axes(t: Any) -> list[int]:
+def _type_axes(t: ir.Type) -> list[int]:
     return [i for i in range(t.rank) if t.is_dynamic_dim(i)] if isinstance(t, ir.RankedTensorType) else []
 
 
-def _guard(module: Any, body: Any) -> None:
+def _guard(module: ir.Module, body: ir.OpView) -> None:
     name = body.operation.attributes["sym_name"].value
     t = ir.FunctionType(ir.TypeAttr(body.operation.attributes["function_type"]).value)
     with body.operation.location:
@@ -99,15 +99,16 @@ def _guard(module: Any, body: Any) -> None:
             _choose(outer, list(t.results), shapes, name)
 
 
-def _pads(f: Any) -> bool:
+def _pads(f: ir.OpView) -> bool:
     return bool(collect(f, "tensor.pad"))
 
 
-def _choose(outer: Any, types: list[Any], shapes: int, name: str) -> None:
+def _choose(outer: ir.OpView, types: list[ir.Type], shapes: int, name: str) -> None:
     """The body of a guarded function."""
     with ir.InsertionPoint(outer.add_entry_block()):
         sizes = list(func.CallOp([ir.IndexType.get()] * shapes, f"{name}__shapes", outer.arguments).results)
         is_empty = _any_empty(list(outer.arguments))
+        end: type[scf.YieldOp | func.ReturnOp]
         if len(types) == 1:
             choice = scf.IfOp(is_empty, types, has_else=True)
             empty, full, end = choice.then_block, choice.else_block, scf.YieldOp
@@ -124,23 +125,24 @@ def _choose(outer: Any, types: list[Any], shapes: int, name: str) -> None:
         end(list(func.CallOp(types, f"{name}__body", list(outer.arguments)).results))
 
 
-def _shaped(sizes: list[Any], types: list[Any]) -> list[tuple[list[Any], Any]]:
+def _shaped(sizes: list[ir.Value], types: list[ir.Type]) -> list[tuple[list[ir.Value | int], ir.Type]]:
     """The types with their sizes: of the dynamic axes, the next of `sizes`."""
     left = iter(sizes)
     return [([next(left) if t.is_dynamic_dim(i) else t.get_dim_size(i) for i in range(t.rank)], t) for t in types]
 
 
-def _any_empty(arguments: list[Any]) -> Any:
+def _any_empty(arguments: list[ir.Value]) -> ir.Value:
     """Whether some dynamic axis is 0."""
     found = None
     for value in arguments:
         for axis in _axes(value):
             empty = arith.cmpi(arith.CmpIPredicate.eq, tensor.dim(value, index(axis)), index(0))
             found = empty if found is None else arith.ori(found, empty)
+    assert found is not None
     return found
 
 
-def _shape_function(body: Any, name: str, t: Any) -> int:
+def _shape_function(body: ir.OpView, name: str, t: ir.Type) -> int:
     """A private copy of the function that returns the sizes of the dynamic axes of its results; how many."""
     copy = body.operation.clone(ip=ir.InsertionPoint(body.operation))
     copy.attributes["sym_name"] = ir.StringAttr.get(f"{name}__shapes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from ....core.mlir import arith, ir, linalg
 from ....ir.affine import indexing_maps
 from ....ir.walk import collect
 from ...base import Pass, State
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,14 @@ class IndexSumsPass(Pass):
     name: ClassVar[str] = "qmlir-index-sums"
     summary: ClassVar[str] = "sums that read their running index get it as an operand"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         found = collect(module, "linalg.generic", where=lambda op: _summed_indices(op))
         for op in found:
             with ir.InsertionPoint(op), op.location:
                 _rewrite(op)
 
 
-def _sizes(op: Any) -> dict[int, int]:
+def _sizes(op: OpLike) -> dict[int, int]:
     """The static sizes of the loops."""
     sizes: dict[int, int] = {}
     for value, indexing in zip(op.operands, indexing_maps(op), strict=True):
@@ -42,7 +45,7 @@ def _sizes(op: Any) -> dict[int, int]:
     return sizes
 
 
-def _summed_indices(op: Any) -> list[Any]:
+def _summed_indices(op: OpLike) -> list[OpLike]:
     """The `linalg.index` ops of the body that ask for a static summed loop."""
     kinds = ["reduction" in str(kind) for kind in op.attributes["iterator_types"]]
     sizes = _sizes(op)
@@ -50,7 +53,7 @@ def _summed_indices(op: Any) -> list[Any]:
     return [o for o in asked if kinds[(d := ir.IntegerAttr(o.attributes["dim"]).value)] and d in sizes]
 
 
-def _rewrite(op: Any) -> None:
+def _rewrite(op: OpLike) -> None:
     indices, sizes = _summed_indices(op), _sizes(op)
     loops = sorted({ir.IntegerAttr(o.attributes["dim"]).value for o in indices})
     maps = indexing_maps(op)

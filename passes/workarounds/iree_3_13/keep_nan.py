@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....core.mlir import arith, ir, linalg
 from ....ir.affine import indexing_maps
 from ....ir.build import dims, filled, mapped, scalar
 from ....ir.walk import collect, made_by, producer
 from ...base import Pass, State
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 _BEYOND = {"arith.maximumf": arith.CmpFPredicate.OGT, "arith.minimumf": arith.CmpFPredicate.OLT}
 _UNO = arith.CmpFPredicate.UNO
@@ -29,7 +32,7 @@ class KeepNanPass(Pass):
     name: ClassVar[str] = "qmlir-keep-nan"
     summary: ClassVar[str] = "comparisons in the place of maxima and minima that lose NaN (ROCm, sm_90a)"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         reductions = collect(module, where=_loses_nan)
         found = collect(module, *_BEYOND, where=lambda op: not _reduces(op) and not all(map(_is_number, op.operands)))
         for op in found:
@@ -62,11 +65,11 @@ class _Reduced:
     result: Any
 
 
-def _loses_nan(op: Any) -> bool:
+def _loses_nan(op: OpLike) -> bool:
     return op.name.startswith("linalg.") and len(op.regions) == 1 and any(map(_matters, _reduced(op)))
 
 
-def _reduced(op: Any) -> list[_Reduced]:
+def _reduced(op: OpLike) -> list[_Reduced]:
     """The results of a structured op that are maxima or minima along its reduced loops."""
     block = op.regions[0].blocks[0]
     count = len(op.results)
@@ -85,7 +88,7 @@ def _reduced(op: Any) -> list[_Reduced]:
     return found
 
 
-def _reduces(op: Any) -> bool:
+def _reduces(op: OpLike) -> bool:
     """Whether an `arith.maximumf` or `arith.minimumf` does nothing but combine an element with the running value."""
     owner = op.operation.block.owner
     if owner is None or not owner.operation.name.startswith("linalg."):
@@ -97,7 +100,7 @@ def _matters(reduced: _Reduced) -> bool:
     return not _is_number(reduced.element) and not all(map(_in_softmax, reduced.result.uses))
 
 
-def _in_softmax(use: Any) -> bool:
+def _in_softmax(use: ir.OpOperand) -> bool:
     """Whether a reader of a maximum is `exp(x - maximum)`."""
     reader = use.owner.operation
     if reader.name != "linalg.generic":
@@ -111,7 +114,7 @@ def _in_softmax(use: Any) -> bool:
     )  # fmt: skip
 
 
-def _reduce_integers(op: Any) -> None:
+def _reduce_integers(op: OpLike) -> None:
     """The same op with integers in the place of the numbers that it reduces by maximum or minimum."""
     reductions = [reduced for reduced in _reduced(op) if _matters(reduced)]
     count = len(op.results)
@@ -149,7 +152,7 @@ def _reduce_integers(op: Any) -> None:
     op.erase()
 
 
-def _ordered_tensor(init: Any, combination: str) -> Any:
+def _ordered_tensor(init: ir.Value, combination: str) -> ir.Value:
     """`_ordered` of each element of what a reduction starts from."""
     if made_by(init, "linalg.fill") is not None:
         return filled(dims(init), _ordered(init.owner.operation.operands[0], combination))
@@ -157,11 +160,11 @@ def _ordered_tensor(init: Any, combination: str) -> Any:
     return mapped(init, _integer(t), lambda x: _ordered(x, combination))
 
 
-def _integer(t: Any) -> Any:
+def _integer(t: ir.Type) -> ir.Type:
     return ir.IntegerType.get_signless(64 if isinstance(t, ir.F64Type) else 32)
 
 
-def _ordered(x: Any, combination: str) -> Any:
+def _ordered(x: ir.Value, combination: str) -> ir.Value:
     """An integer that orders as the number `x` does, with every NaN above (for a maximum) or below all others.
 
     The bits of floats from 0 up order as integers; those of floats below 0 do with all bits but the sign flipped.
@@ -173,14 +176,14 @@ def _ordered(x: Any, combination: str) -> Any:
     return arith.select(arith.cmpf(_UNO, x, x), scalar(nan, i), _flipped(bits))
 
 
-def _number_of(x: Any, t: Any) -> Any:
+def _number_of(x: ir.Value, t: ir.Type) -> ir.Value:
     """The number that `_ordered` made `x` of: the two integers that stand for NaN are bits of one."""
     wide = ir.F64Type.get() if isinstance(t, ir.F64Type) else ir.F32Type.get()
     number = arith.bitcast(wide, _flipped(x))
     return number if number.type == t else arith.truncf(t, number)
 
 
-def _flipped(bits: Any) -> Any:
+def _flipped(bits: ir.Value) -> ir.Value:
     i = bits.type
     below = arith.cmpi(arith.CmpIPredicate.slt, bits, scalar(0, i))
     return arith.select(below, arith.xori(bits, scalar((1 << (i.width - 1)) - 1, i)), bits)
@@ -189,7 +192,7 @@ def _flipped(bits: Any) -> Any:
 # ------------------------------------------------------------------------------------------------- numbers
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: ir.Value) -> bool:
     """Whether a value is known not to be NaN: a constant, an integer as a float, one that was NaN and was replaced, and
     sums and bounds of those, of which one operand is finite."""
     op = producer(value)
@@ -209,11 +212,11 @@ def _is_number(value: Any) -> bool:
     return op.name == "arith.select" and _replaces_nan(op)
 
 
-def _from_integer(value: Any) -> bool:
+def _from_integer(value: ir.Value) -> bool:
     return made_by(value, "arith.sitofp", "arith.uitofp") is not None
 
 
-def _replaces_nan(op: Any) -> bool:
+def _replaces_nan(op: OpLike) -> bool:
     """`x is NaN ? number : f(x)`, which is how a requantisation reads its operand (ir/scalars.py)."""
     condition, number, _ = op.operands
     test = made_by(condition, "arith.cmpf")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps
@@ -12,6 +12,9 @@ from ....ir.walk import VIEWS, behind, collect, made_by
 from ....targets.tensors import permuted, rewritten
 from ...base import Pass, State, error_at, fail
 from ...core.contractions import ProductAxes, is_product
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 _REASON = "a convolution keeps the order of its axes"
 
@@ -32,7 +35,7 @@ class OrderConvolutionsPass(Pass):
     name: ClassVar[str] = "qmlir-order-convolutions"
     summary: ClassVar[str] = "keep the axes that a convolution sums in one order in both operands (CUDA, ROCm)"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         found = [(op, axes) for op in collect(module, where=is_product) if (axes := ProductAxes(op)).is_convolution]
         if any(op.operation.name == "hal.executable" for op in module.body.operations):
             text = ("IREE made a convolution of this whose operands have their axes in two orders, which it computes "
@@ -48,7 +51,7 @@ class OrderConvolutionsPass(Pass):
                     _transpose_operands(op, axes)
 
 
-def _transposed(value: Any) -> bool:
+def _transposed(value: ir.Value) -> bool:
     """Whether a tensor comes out of a transpose, by itself or with other elementwise work."""
     todo, seen = [value], set()
     while todo:
@@ -65,7 +68,7 @@ def _transposed(value: Any) -> bool:
     return False
 
 
-def _transpose_operands(op: Any, axes: ProductAxes) -> None:
+def _transpose_operands(op: OpLike, axes: ProductAxes) -> None:
     """Axes of channels last in the input; in the filter what is summed last, in the same order."""
     channels = set(axes.summed_by_input) - axes.windows
     last = [i for i, loops in enumerate(axes.input) if loops and set(loops) <= channels]

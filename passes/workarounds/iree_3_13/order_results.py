@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import ir
 from ....ir.walk import collect
 from ....targets.tensors import rewritten, type_of
 from ...base import Pass, State
 from ...core.contractions import ProductAxes, is_product
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 _SHORT = ("f16", "bf16")
 
@@ -26,7 +29,7 @@ class OrderResultsPass(Pass):
     name: ClassVar[str] = "qmlir-order-results"
     summary: ClassVar[str] = "put the sides of f16 and bf16 products in the order of their results (CUDA)"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, where=is_product):
             if str(type_of(op.operands[0]).element_type) not in _SHORT:
                 continue
@@ -39,7 +42,7 @@ class OrderResultsPass(Pass):
                     rewritten(op, [rhs, lhs, init], [axes.maps[1], axes.maps[0], axes.maps[2]])
 
 
-def _order_loops(op: Any, axes: ProductAxes) -> None:
+def _order_loops(op: OpLike, axes: ProductAxes) -> None:
     kept = [x for loops in axes.result for x in loops]
     if kept == sorted(kept):
         return
@@ -47,7 +50,7 @@ def _order_loops(op: Any, axes: ProductAxes) -> None:
     rewritten(op, list(op.operands), [_renamed(m, loops) for m in axes.maps])
 
 
-def _renamed(affine_map: Any, loops: list[int]) -> Any:
+def _renamed(affine_map: ir.AffineMap, loops: list[int]) -> ir.AffineMap:
     """The map by loops of which number `i` was `loops[i]`."""
     arguments, results = str(affine_map).split("->")
     results = re.sub(r"\bd(\d+)", lambda found: f"d{loops.index(int(found[1]))}", results)

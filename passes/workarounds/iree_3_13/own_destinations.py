@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ....core.mlir import arith, ir, util
 from ....ir.build import mapped
@@ -28,7 +28,7 @@ class OwnDestinationsPass(Pass):
     name: ClassVar[str] = "qmlir-own-destinations"
     summary: ClassVar[str] = "copy destinations of sorts, scans and scatters that have other readers"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         in_place = collect(module, where=lambda op: op.name.startswith("iree_linalg_ext.") and len(op.results))
         for op in in_place:
             for i in range(len(op.operands) - len(op.results), len(op.operands)):
@@ -38,7 +38,7 @@ class OwnDestinationsPass(Pass):
                         op.operands[i] = _copy(value)
 
 
-def _has_other_readers(value: Any) -> bool:
+def _has_other_readers(value: ir.Value) -> bool:
     """Whether something else reads the memory behind a tensor, or may once IREE has made one of equal computations:
     those of nothing but sizes."""
     op = producer(value)
@@ -51,7 +51,7 @@ def _has_other_readers(value: Any) -> bool:
     return _has_other_readers(op.operands[0]) if op.name in _VIEWS else len(op.operands) == len(op.results)
 
 
-def _copy(value: Any) -> Any:
+def _copy(value: ir.Value) -> ir.Value:
     """The elements plus a zero that IREE does not see, in memory of their own; a copy alone would be folded."""
     t = value.type.element_type
     integer = t if isinstance(t, ir.IntegerType) else ir.IntegerType.get_signless(t.width)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....targets.gpu_kernels.shared_memory import SHARED_BYTES
 from ...base import Diagnostic, Pass, State, error_at, fail
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike, ir
 
 _FIGURE = "workgroup_local_memory"
 
@@ -22,7 +25,7 @@ class SharedMemoryPass(Pass):
     name: ClassVar[str] = "qmlir-shared-memory"
     summary: ClassVar[str] = "set the shared memory of each exported kernel, within the target's limit (CUDA)"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         found: list[Diagnostic] = []
         for variant, export in exports(module):
             attributes = export.attributes
@@ -38,7 +41,7 @@ class SharedMemoryPass(Pass):
         fail(self.name, found)
 
 
-def exports(module: Any) -> Iterator[tuple[Any, Any]]:
+def exports(module: ir.Module) -> Iterator[tuple[OpLike, OpLike]]:
     """The `hal.executable.variant` operations of a module, each with each of its exports."""
     for executable in _of(module.operation, "hal.executable"):
         for variant in _of(executable, "hal.executable.variant"):
@@ -46,11 +49,11 @@ def exports(module: Any) -> Iterator[tuple[Any, Any]]:
                 yield variant, export
 
 
-def _of(parent: Any, name: str) -> list[Any]:
+def _of(parent: OpLike, name: str) -> list[OpLike]:
     return [op.operation for op in parent.regions[0].blocks[0].operations if op.operation.name == name]
 
 
-def shared_limit(variant: Any) -> int | None:
+def shared_limit(variant: OpLike) -> int | None:
     """The bytes of shared memory that a workgroup of a variant's target has, None where flags chose a target that does
     not say."""
     found = re.search(r"max_workgroup_memory_bytes = (\d+)", str(variant.attributes["target"]))

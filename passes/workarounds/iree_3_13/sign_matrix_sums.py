@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ....core.mlir import ir, rewrite
 from ...base import Pass, State
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 _PRODUCT = "spirv.KHR.CooperativeMatrixMulAdd"
 _OPERANDS = "matrix_operands"
@@ -24,10 +27,10 @@ class SignMatrixSumsPass(Pass):
     name: ClassVar[str] = "qmlir-sign-matrix-sums"
     summary: ClassVar[str] = "mark the sums of signed cooperative matrices as signed (Vulkan)"
 
-    def run(self, module: Any, state: State) -> None:
-        found: list[Any] = []
+    def run(self, module: ir.Module, state: State) -> None:
+        found: list[OpLike] = []
 
-        def collect(op: Any, _: Any) -> bool:
+        def collect(op: ir.OpView, _: Any) -> bool:
             found.append(op.operation)
             return True  # nothing is rewritten while the module is walked
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import ir
 from ....ir.build import fusion_barrier
 from ....ir.walk import VIEWS, collect
 from ...base import Pass, State
 from ...core.contractions import find_contractions
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 # What IREE looks through when it fuses: results that are the same data, or one element from one.
 _PARTS = (*VIEWS, "tensor.extract_slice")
@@ -28,7 +31,7 @@ class SplitBroadcastPass(Pass):
     name: ClassVar[str] = "qmlir-split-broadcast"
     summary: ClassVar[str] = "keep a reduction and what broadcasts its result in separate dispatches"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         contractions = [c.op for c in find_contractions(module)]
         reductions = collect(
             module, "linalg.generic", where=lambda op: "reduction" in _kinds(op) and op not in contractions
@@ -40,14 +43,14 @@ class SplitBroadcastPass(Pass):
                     _separate(op, result)
 
 
-def _kinds(op: Any) -> list[str]:
+def _kinds(op: OpLike) -> list[str]:
     """`parallel` or `reduction` for each loop; [] for what is no generic."""
     if "iterator_types" not in op.attributes:
         return []
     return ["reduction" if "reduction" in str(k) else "parallel" for k in op.attributes["iterator_types"]]
 
 
-def _readers(value: Any) -> Iterator[Any]:
+def _readers(value: ir.Value) -> Iterator[OpLike]:
     """The generics that read a value, or what elementwise ops and views make of it."""
     for use in value.uses:
         op = use.owner.operation
@@ -58,7 +61,7 @@ def _readers(value: Any) -> Iterator[Any]:
                 yield from _readers(result)
 
 
-def _separate(op: Any, result: Any) -> None:
+def _separate(op: OpLike, result: ir.Value) -> None:
     uses = [(use.owner, use.operand_number) for use in result.uses]
     following = list(op.block.operations)
     at = next(i for i, o in enumerate(following) if o.operation == op)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ....core.mlir import arith, ir, tensor
 from ....dialect.constants import is_zero_fill
@@ -24,7 +24,7 @@ class StartAtZeroPass(Pass):
     name: ClassVar[str] = "qmlir-start-at-zero"
     summary: ClassVar[str] = "let convolutions and products add to zeros, and add what they start from behind (GPUs)"
 
-    def run(self, module: Any, state: State) -> None:
+    def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, where=is_product):
             start = op.operands[2]
             if is_zero_fill(start):

@@ -8,12 +8,15 @@ AMD's instruction set guides define them (chapter "Instructions"); test/emulatio
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import floats
 from .floats import fma16, fma32
+
+if TYPE_CHECKING:
+    from ...dialect.dtypes import Array
 
 Function = Callable[..., Any]
 U32, I32, U64, I64, F32, F64 = np.uint32, np.int32, np.uint64, np.int64, np.float32, np.float64
@@ -23,16 +26,16 @@ def _shift(bits: int) -> Any:
     return lambda s: np.asarray(s) & np.asarray(s).dtype.type(bits - 1)
 
 
-def _fmin(a: Any, b: Any) -> Any:
+def _fmin(a: Array, b: Array) -> Array:
     """IEEE minNum; of two zeros the negative one."""
     return np.where((a == 0) & (b == 0), np.where(np.signbit(a), a, b), np.fmin(a, b))
 
 
-def _fmax(a: Any, b: Any) -> Any:
+def _fmax(a: Array, b: Array) -> Array:
     return np.where((a == 0) & (b == 0), np.where(np.signbit(a), b, a), np.fmax(a, b))
 
 
-def _med3(a: Any, b: Any, c: Any) -> Any:
+def _med3(a: Array, b: Array, c: Array) -> Array:
     """The larger of the other two, once the largest is found; zeros count as equal there, so their order tells."""
     nan = np.isnan(a) | np.isnan(b) | np.isnan(c)
     most = _fmax(_fmax(a, b), c)
@@ -40,19 +43,19 @@ def _med3(a: Any, b: Any, c: Any) -> Any:
     return np.where(nan, _fmin(_fmin(a, b), c), middle)
 
 
-def _med3i(a: Any, b: Any, c: Any) -> Any:
+def _med3i(a: Array, b: Array, c: Array) -> Array:
     return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
 
 
 def _to_int(low: int, high: int, rounding: Any = np.trunc) -> Function:
-    def convert(x: Any) -> Any:
+    def convert(x: Array) -> Array:
         y = np.nan_to_num(rounding(np.asarray(x, F64)), nan=0.0, posinf=high, neginf=low)
         return np.clip(y, low, high).astype(I64)
 
     return convert
 
 
-def _perm(a: Any, b: Any, select: Any) -> Any:
+def _perm(a: Array, b: Array, select: Array) -> Array:
     """Bytes 0-3 are b's, 4-7 are a's; 8-11 are signs, 12 is 0, from 13 on 255."""
     shape = np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(select))
     table = np.empty((*shape, 16), np.uint8)
@@ -67,12 +70,12 @@ def _perm(a: Any, b: Any, select: Any) -> Any:
     return np.ascontiguousarray(out).view(U32)[..., 0]
 
 
-def _bitfield(value: Any, offset: Any, width: Any) -> Any:
+def _bitfield(value: Array, offset: Array, width: Array) -> Array:
     offset, width = offset & 31, width & 31
     return (value >> offset) & ((U32(1) << width) - U32(1))
 
 
-def _signed_bitfield(value: Any, offset: Any, width: Any) -> Any:
+def _signed_bitfield(value: Array, offset: Array, width: Array) -> Array:
     offset, width = np.asarray(offset & 31, I32), np.asarray(width & 31, I32)
     kept = (value >> offset) & ((1 << width.astype(I64)) - 1)
     sign = (kept >> np.maximum(width - 1, 0)) & 1
@@ -106,7 +109,7 @@ def _dot4(a: Any, b: Any, c: Any, a_signed: bool = True, b_signed: bool = True) 
     return total.astype(U32)
 
 
-def _signed24(x: Any) -> Any:
+def _signed24(x: Array) -> Array:
     return (np.asarray(x).astype(I32) << 8) >> 8
 
 

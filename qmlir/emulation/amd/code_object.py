@@ -6,11 +6,14 @@ from __future__ import annotations
 import functools
 import struct
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..launch import EmulationError
+
+if TYPE_CHECKING:
+    from ...dialect.dtypes import Array
 
 _EM_AMDGPU = 224
 # e_flags & 0xff of an ELF file for AMD GPUs (LLVM's BinaryFormat/ELF.h).
@@ -126,7 +129,7 @@ def _text(code: bytes, at: int) -> str:
     return code[at : code.index(b"\0", at)].decode()
 
 
-def _kernel(name: str, at: int, image: Any) -> Kernel:
+def _kernel(name: str, at: int, image: Array) -> Kernel:
     d = image[at : at + 64].tobytes()
     shared, scratch, kernarg = struct.unpack_from("<III", d, 0)
     (entry,) = struct.unpack_from("<q", d, 16)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..launch import Counts, EmulationError, Launch, Settings
@@ -223,7 +221,7 @@ class _Run:
         later = places[places > at]
         return chosen, int(later[0]) if len(later) else -1, budget
 
-    def _advance(self, g: Gang, pc: int, stop: int, budget: int) -> tuple[str, Any]:
+    def _advance(self, g: Gang, pc: int, stop: int, budget: int) -> tuple[str, Array | int]:
         """Execute the selected waves from `pc` until they part, come to where others wait, or stop."""
         program, shadow, counts = self.program, g.shadow, self.counts
         count = g.count

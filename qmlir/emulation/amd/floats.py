@@ -13,7 +13,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 
-def fma32(a: Any, b: Any, c: Any) -> Any:
+def fma32(a: Array, b: Array, c: Array) -> Array:
     """`a * b + c` of f32 with one rounding.
 
     The product is exact in f64. The sum there is rounded, and rounding it again to f32 goes wrong only where it lies

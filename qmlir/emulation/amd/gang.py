@@ -87,7 +87,7 @@ class Gang:
         self.exec[self.at] = unpacked(words.T, self.lanes)
         self.refresh()
 
-    def put(self, target: Array, value: Any) -> None:
+    def put(self, target: Array, value: Array | int) -> None:
         """Write active lanes of `target[waves, lanes]`."""
         if self.whole:
             target[...] = value

@@ -14,7 +14,7 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from .decode import VGPR
 from .gang import Array, Gang, register_bits
 from .operands import Builder, Operation
 from .shadow import Fault, Shadow
+
+if TYPE_CHECKING:
+    from .operands import Fetch
 
 U32 = np.uint32
 
@@ -142,7 +145,7 @@ class Product:
     into: Fragment
     lanes: int
     result: str
-    constant: Any = None
+    constant: float | None = None
     scales: Any = None
     clamp: bool = False
 
@@ -164,6 +167,7 @@ class Product:
         product = a @ b.transpose(0, 2, 1)
         into = self.into
         count = int(into.place.max()) + 1
+        added: Array | float
         if self.constant is not None:
             added = self.constant
         else:
@@ -200,7 +204,7 @@ class Product:
             shadow.update(self.d + i)
 
 
-def _scaled(g: Gang, x: Array, fetch: Callable[[Gang], Any], byte: int) -> Array:
+def _scaled(g: Gang, x: Array, fetch: Fetch, byte: int) -> Array:
     """Rows times e8m0 scales: lane `row + rows * group` has that of the row's block `group` of 32 along K."""
     rows, k = x.shape[1:]
     codes = (np.broadcast_to(fetch(g), (g.count, g.lanes)) >> U32(8 * byte)).astype(np.uint8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from .decode import VGPR
 from .gang import Gang
 from .lanes import dpp, dpp_target, only
 from .operands import WIDTH, Builder, Fetch, Store
+
+if TYPE_CHECKING:
+    from ...dialect.dtypes import Array
 
 _FLOATS = ("f16", "f32", "f64")
 # Those that write one half of a register and keep the other, on CDNA too, where other 16-bit results clear it.
@@ -77,7 +80,7 @@ def _selected(b: Builder, number: int, position: int, kind: str) -> Fetch:
         return _then(fetch, lambda x: _as(x, kind))
     shift, bits = (8 * choice, 8) if choice < 4 else (16 * (choice - 4), 16)
 
-    def part(x: Any) -> Any:
+    def part(x: Array) -> Array:
         x = np.asarray(x)
         if signed:
             return (x.view(np.int32) << (32 - bits - shift) >> (32 - bits)).view(np.uint32)
@@ -86,7 +89,7 @@ def _selected(b: Builder, number: int, position: int, kind: str) -> Fetch:
     return _then(fetch, lambda x: _as(part(x), kind))
 
 
-def _as(x: Any, kind: str) -> Any:
+def _as(x: Array, kind: str) -> Array:
     x = np.asarray(x)
     if WIDTH[kind] == 16:
         return x.astype(np.uint16).view(_DTYPES[kind])
@@ -134,7 +137,7 @@ def _select_result(b: Builder, number: int, kind: str) -> Store:
     old = b.read(number, "u32") if unused == 2 else None
     store = b.write(number, "u32")
 
-    def write(g: Gang, x: Any) -> None:
+    def write(g: Gang, x: Array) -> None:
         x = np.asarray(x).astype(_DTYPES[kind])
         x = (x.view(np.uint16) if WIDTH[kind] == 16 else x.view(np.uint32)).astype(np.uint32)
         placed = (x << np.uint32(shift)) & np.uint32(mask)

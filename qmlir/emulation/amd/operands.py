@@ -12,6 +12,7 @@ from ..launch import EmulationError
 from .decode import ACC, EXEC, LITERAL, NULL_RDNA, VGPR, Instruction
 from .gang import Array, Gang, register_bits
 
+# A fetch gives an array of lanes, or a numpy scalar that is the same in all.
 Fetch = Callable[[Gang], Any]
 Store = Callable[[Gang, Any], None]
 
@@ -139,14 +140,14 @@ class Builder:
             return lambda g, x: g.put(g.u32[r], x)
         if WIDTH[kind] == 64:
 
-            def store(g: Gang, x: Any) -> None:
+            def store(g: Gang, x: Array) -> None:
                 bits = np.atleast_1d(np.asarray(x, TYPES[kind])).view(np.uint64)
                 g.put(g.u32[r], bits.astype(np.uint32))
                 g.put(g.u32[r + 1], (bits >> np.uint64(32)).astype(np.uint32))
 
             return store
 
-        def store16(g: Gang, x: Any) -> None:
+        def store16(g: Gang, x: Array) -> None:
             g.put(getattr(g, kind)[r][..., half], x)
             if not keep:
                 g.put(g.u16[r][..., 1 - half], 0)
@@ -176,14 +177,14 @@ class Builder:
         self.defines |= register_bits(number, max(1, bits // 32))
         touches_exec = number in (EXEC, EXEC + 1)
 
-        def store(g: Gang, x: Any) -> None:
+        def store(g: Gang, x: Array) -> None:
             g.s_u32[number, g.at] = x
             if bits == 64:
                 g.s_u32[number + 1, g.at] = np.asarray(x, np.uint64) >> np.uint64(32)
             if touches_exec:
                 g.exec_written()
 
-        def low(g: Gang, x: Any) -> None:
+        def low(g: Gang, x: Array) -> None:
             g.s_u32[number, g.at] = np.asarray(x).astype(np.uint32)
             g.s_u32[number + 1, g.at] = (np.asarray(x, np.uint64) >> np.uint64(32)).astype(np.uint32)
             if touches_exec:

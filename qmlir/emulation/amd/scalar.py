@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,15 +15,18 @@ from .floats import fma32
 from .gang import Array, Gang
 from .operands import TYPES, WIDTH, Builder, Operation
 
+if TYPE_CHECKING:
+    from .operands import Fetch
+
 U32, U64, I64 = np.uint32, np.uint64, np.int64
 
 
-def _signed(x: Any) -> Any:
+def _signed(x: Array) -> Array:
     return np.asarray(x).astype(U32).view(np.int32).astype(I64)
 
 
 def _add(carry: bool, sign: int) -> Callable[..., Any]:
-    def function(a: Any, b: Any, scc: Any) -> tuple[Any, Any]:
+    def function(a: Array, b: Array, scc: Array) -> tuple[Array, Array]:
         total = np.asarray(a).astype(I64) + sign * (np.asarray(b).astype(I64) + (scc if carry else 0))
         return total.astype(U32), (total < 0) | (total >= 1 << 32)
 
@@ -31,7 +34,7 @@ def _add(carry: bool, sign: int) -> Callable[..., Any]:
 
 
 def _add_signed(sign: int) -> Callable[..., Any]:
-    def function(a: Any, b: Any, scc: Any) -> tuple[Any, Any]:
+    def function(a: Array, b: Array, scc: Array) -> tuple[Array, Array]:
         total = _signed(a) + sign * _signed(b)
         return total.astype(U32), (total < -(1 << 31)) | (total >= 1 << 31)
 
@@ -39,7 +42,7 @@ def _add_signed(sign: int) -> Callable[..., Any]:
 
 
 def _logic(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def run(a: Any, b: Any, scc: Any) -> tuple[Any, Any]:
+    def run(a: Array, b: Array, scc: Array) -> tuple[Array, Array]:
         found = function(a, b)
         return found, found != 0
 
@@ -51,7 +54,7 @@ def _plain(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 def _extreme(function: Callable[[Any, Any], Any], signed: bool) -> Callable[..., Any]:
-    def run(a: Any, b: Any, scc: Any) -> tuple[Any, Any]:
+    def run(a: Array, b: Array, scc: Array) -> tuple[Array, Array]:
         x, y = (_signed(a), _signed(b)) if signed else (np.asarray(a), np.asarray(b))
         found = function(x, y)
         return found.astype(U32), found == x
@@ -80,13 +83,13 @@ def _shift(function: Callable[[Any, Any], Any], bits: int) -> Callable[..., Any]
     return _logic(lambda a, b: function(np.asarray(a).astype(kind), np.asarray(b).astype(kind) & kind(bits - 1)))
 
 
-def _arithmetic_right(a: Any, s: Any) -> Any:
+def _arithmetic_right(a: Array, s: Array) -> Array:
     kind = np.int32 if a.dtype == U32 else np.int64
     return (a.view(kind) >> s.astype(kind)).view(a.dtype)
 
 
 def _wide(shift: int, signed: bool) -> Callable[..., Any]:
-    def run(a: Any, b: Any) -> Any:
+    def run(a: Array, b: Array) -> Array:
         x, y = (_signed(a), _signed(b)) if signed else (np.asarray(a).astype(U64), np.asarray(b).astype(U64))
         return ((x * y) >> x.dtype.type(shift)).astype(U32)
 
@@ -198,7 +201,7 @@ def build(ins: Instruction, machine: str, lanes: int) -> Operation | None:
     return Operation(ins, run, b.uses, b.defines, kind, flow="scalar", control=control)
 
 
-def _find(b: Builder, name: str) -> tuple[Callable[[Gang], Any] | None, bool]:
+def _find(b: Builder, name: str) -> tuple[Callable[[Gang], object] | None, bool]:
     f, form = b.instruction.fields, b.instruction.form
     if match := re.fullmatch(r"(cmp|cmpk)_(eq|lg|gt|ge|lt|le)_([iu])(32|64)", name):
         return _compare(b, match[2], match[3] == "i", int(match[4])), False
@@ -256,7 +259,7 @@ def _find(b: Builder, name: str) -> tuple[Callable[[Gang], Any] | None, bool]:
     return branch, branch is not None
 
 
-def _two(b: Builder, name: str) -> Callable[[Gang], Any]:
+def _two(b: Builder, name: str) -> Callable[[Gang], object]:
     f, function = b.instruction.fields, TWO[name]
     bits = 64 if "64" in name else 32
     second = 32 if re.match(r"lsh|ash|bfe", name) else bits
@@ -272,7 +275,7 @@ def _two(b: Builder, name: str) -> Callable[[Gang], Any]:
     return run
 
 
-def _as_vector(b: Builder, name: str) -> Callable[[Gang], Any]:
+def _as_vector(b: Builder, name: str) -> Callable[[Gang], object]:
     """A scalar instruction on floats by the function of the vector instruction of its name."""
     f = b.instruction.fields
     result, kinds, function = LANES[f"v_{name}"]
@@ -291,7 +294,7 @@ def _as_vector(b: Builder, name: str) -> Callable[[Gang], Any]:
     return run
 
 
-def _one(b: Builder, bits: int, result: int, function: Callable[[Any], Any], sets: bool) -> Callable[[Gang], Any]:
+def _one(b: Builder, bits: int, result: int, function: Callable[[Any], Any], sets: bool) -> Callable[[Gang], object]:
     f = b.instruction.fields
     x, store = b.read_scalar(f["ssrc0"], bits), b.write_scalar(f["sdst"], result)
 
@@ -304,7 +307,7 @@ def _one(b: Builder, bits: int, result: int, function: Callable[[Any], Any], set
     return run
 
 
-def _immediate(b: Builder, name: str) -> Callable[[Gang], Any]:
+def _immediate(b: Builder, name: str) -> Callable[[Gang], object]:
     f = b.instruction.fields
     value = f["simm16"] - (1 << 16) if f["simm16"] >> 15 else f["simm16"]
     word = np.array(value, I64).astype(U32)[()]
@@ -326,13 +329,13 @@ def _immediate(b: Builder, name: str) -> Callable[[Gang], Any]:
     return run
 
 
-def _compare(b: Builder, name: str, signed: bool, bits: int) -> Callable[[Gang], Any]:
+def _compare(b: Builder, name: str, signed: bool, bits: int) -> Callable[[Gang], object]:
     f, function = b.instruction.fields, _COMPARE[name]
     if "simm16" in f:
         x = b.read_scalar(f["sdst"])
         value = f["simm16"] - (1 << 16) if signed and f["simm16"] >> 15 else f["simm16"]
         word = np.array(value, I64).astype(U32)[()]
-        y: Callable[[Gang], Any] = lambda g: word  # noqa: E731
+        y: Fetch = lambda g: word  # noqa: E731
     else:
         x, y = b.read_scalar(f["ssrc0"], bits), b.read_scalar(f["ssrc1"], bits)
 
@@ -343,7 +346,7 @@ def _compare(b: Builder, name: str, signed: bool, bits: int) -> Callable[[Gang],
     return run
 
 
-def _bit_compare(b: Builder, wanted: int, bits: int) -> Callable[[Gang], Any]:
+def _bit_compare(b: Builder, wanted: int, bits: int) -> Callable[[Gang], object]:
     f = b.instruction.fields
     x, place = b.read_scalar(f["ssrc0"], bits), b.read_scalar(f["ssrc1"])
     kind: Any = U32 if bits == 32 else U64
@@ -355,7 +358,7 @@ def _bit_compare(b: Builder, wanted: int, bits: int) -> Callable[[Gang], Any]:
     return run
 
 
-def _save_exec(b: Builder, name: str, bits: int) -> Callable[[Gang], Any]:
+def _save_exec(b: Builder, name: str, bits: int) -> Callable[[Gang], object]:
     """EXEC becomes `source op EXEC`, its old value is kept; `not0`/`not1` negate the one or the other."""
     f = b.instruction.fields
     reverse: dict[str, Callable[[Any, Any], Any]] = {"and_not1": lambda s, e: s & ~e, "and_not0": lambda s, e: ~s & e,
@@ -374,7 +377,7 @@ def _save_exec(b: Builder, name: str, bits: int) -> Callable[[Gang], Any]:
     return run
 
 
-def _branch(b: Builder, name: str) -> Callable[[Gang], Any] | None:
+def _branch(b: Builder, name: str) -> Callable[[Gang], object] | None:
     """Control returns the next address of each selected wave, or one for all."""
     ins = b.instruction
     after = ins.address + ins.size
@@ -398,10 +401,10 @@ def _branch(b: Builder, name: str) -> Callable[[Gang], Any] | None:
         found: Array = g.scc[g.at]
         return found
 
-    def vcc(g: Gang) -> Any:
+    def vcc(g: Gang) -> Array | np.bool_:
         return g.s_u32[VCC : VCC + g.lanes // 32, g.at].any(axis=0)
 
-    def exec_(g: Gang) -> Any:
+    def exec_(g: Gang) -> Array | np.bool_:
         return g.on.any(axis=1)
 
     test = {"scc": scc, "vcc": vcc, "exec": exec_}.get(kind[: 3 if kind[0] != "e" else 4])
@@ -411,7 +414,7 @@ def _branch(b: Builder, name: str) -> Callable[[Gang], Any] | None:
         b.read_mask(VCC)
     wanted = kind.endswith(("1", "nz"))
 
-    def run(g: Gang) -> Any:
+    def run(g: Gang) -> Array | int:
         taken = test(g) == wanted
         if taken.all():
             return target

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...compiler.front_end import ImportOptions
 from ...errors import UsageError
+
+if TYPE_CHECKING:
+    import onnx
+
+    from ...core.mlir import ir
 
 
 class OnnxFrontEnd:
@@ -21,7 +26,7 @@ class OnnxFrontEnd:
         kind = type(obj)
         return kind.__name__ == "ModelProto" and kind.__module__.startswith("onnx")
 
-    def fingerprint(self, obj: Any, settings: Any) -> str:
+    def fingerprint(self, obj: onnx.ModelProto | Path | str, settings: Any) -> str:
         """A digest of the model, its external data, and the package that infers its shapes."""
         _need_onnx()
         import onnx
@@ -31,7 +36,7 @@ class OnnxFrontEnd:
         name = os.fspath(obj) if isinstance(obj, (str, os.PathLike)) else type(obj).__name__
         return f"{load(obj, name).digest()} onnx {onnx.__version__} {sorted(settings.items())}"
 
-    def import_(self, obj: Any, *, context: Any, options: ImportOptions) -> Any:
+    def import_(self, obj: onnx.ModelProto | Path | str, *, context: ir.Context, options: ImportOptions) -> ir.Module:
         _need_onnx()
         from .importer import import_model
 

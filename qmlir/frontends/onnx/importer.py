@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
@@ -35,6 +35,9 @@ from .shapes import Shapes
 from .types import ELEMENTS, element_name
 from .upgrade import upgraded
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 # Kinds of the attributes of com.microsoft's operators, of which the onnx package has no schemas.
 _KINDS = {
     **dict.fromkeys(("K", "N", "accuracy_level", "axis", "bits", "block_size", "ceil_mode", "channels_last"), 2),
@@ -54,7 +57,7 @@ _SUMS = frozenset((
 ))  # fmt: skip
 
 
-def import_model(source: Any, context: Any, options: ImportOptions) -> Any:
+def import_model(source: onnx.ModelProto | Path | str, context: ir.Context, options: ImportOptions) -> ir.Module:
     """The module of a path or a ModelProto: one public function `main` with the graph's inputs and outputs."""
     original = load(source, options.name)
     model = inlined(original, [t for t in ALWAYS if f"onnx.{t}" not in foreign_patterns()])
@@ -81,7 +84,7 @@ def _from_definition(op_type: str, original: Model, model: Model) -> str:
 class Node(Raising):
     """A node at hand; see `Raising`. Patterns of ours look further through `producer` and `uses`."""
 
-    def __init__(self, graph: GraphImporter, proto: Any, index: int) -> None:
+    def __init__(self, graph: GraphImporter, proto: onnx.NodeProto, index: int) -> None:
         self.graph, self.proto, self.index = graph, proto, index
         domain = "" if proto.domain == "ai.onnx" else proto.domain
         self.op_type = f"{domain}.{proto.op_type}" if domain else proto.op_type
@@ -111,7 +114,7 @@ class Node(Raising):
         return [self.graph.shapes.spec(n) for n in self.proto.output]
 
     @property
-    def location(self) -> Any:
+    def location(self) -> ir.Location:
         return ir.Location.name(self.where)
 
     @property
@@ -169,7 +172,7 @@ class GraphImporter:
         for out in model.graph.output:
             self.uses[out.name] = self.uses.get(out.name, 0) + 1
 
-    def run(self) -> Any:
+    def run(self) -> ir.Module:
         """Build the module."""
         module = ir.Module.create(ir.Location.name(self.model.name))
         inputs = [v for v in self.model.graph.input if v.name not in self._constants]
@@ -324,7 +327,7 @@ class GraphImporter:
         self._bind(node, results)
 
     def torch_op(
-        self, op_type: str, operands: Sequence[Tensor | None], attributes: Sequence[Any], user: Node
+        self, op_type: str, operands: Sequence[Tensor | None], attributes: Sequence[onnx.AttributeProto], user: Node
     ) -> Tensor:
         """The first result of an operator of the default domain that the graph does not have, at the place of
         `user`, for patterns."""
@@ -339,7 +342,7 @@ class GraphImporter:
 
     # ---- what the function says of itself
 
-    def _input_spec(self, value: Any) -> TensorSpec:
+    def _input_spec(self, value: onnx.ValueInfoProto) -> TensorSpec:
         where = self.model.where(f"tensor {value.name!r}")
         spec = self.shapes.spec(value.name)
         if spec is None:
@@ -350,13 +353,13 @@ class GraphImporter:
         check_shape(spec.shape, where)
         return spec
 
-    def _meta(self, f: Any) -> None:
+    def _meta(self, f: ir.OpView) -> None:
         """What torch-mlir's conversion asks of the model: the versions of its operators."""
         si64 = ir.IntegerType.get_signed(64)
         f.attributes["torch.onnx_meta.opset_version"] = ir.IntegerAttr.get(si64, self.model.torch_opset)
         f.attributes["torch.onnx_meta.ir_version"] = ir.IntegerAttr.get(si64, self.model.proto.ir_version)
 
-    def _report(self, f: Any) -> None:
+    def _report(self, f: ir.OpView) -> None:
         """What became of each quantised node."""
         report = self.options.report
         taken = {i: by for by, many in self.absorbed.items() for i in many}
@@ -384,18 +387,18 @@ class GraphImporter:
         return not all(r in by or any(r in self.absorbed.get(b, ()) for b in by) for r in readers)
 
 
-def _symbols(inputs: Sequence[Any]) -> list[list[str]]:
+def _symbols(inputs: Sequence[onnx.ValueInfoProto]) -> list[list[str]]:
     """The names that the model gives to the sizes of its inputs."""
     stated = [[d.dim_param for d in v.type.tensor_type.shape.dim] for v in inputs]
     names = names_of([text for value in stated for text in value if text])
     return [[names.get(text, "") for text in value] for value in stated]
 
 
-def _attributes(dtypes: Sequence[str], names: Sequence[str] = (), sizes: Sequence[Sequence[str]] = ()) -> Any:
+def _attributes(dtypes: Sequence[str], names: Sequence[str] = (), sizes: Sequence[Sequence[str]] = ()) -> ir.Attribute:
     """Names and signedness of arguments or results, and the names of their sizes (`qmlir.ir.signature`)."""
     found = []
     for i, dtype in enumerate(dtypes):
-        said = {"qmlir.dtype": ir.StringAttr.get(dtype)}
+        said: dict[str, ir.Attribute] = {"qmlir.dtype": ir.StringAttr.get(dtype)}
         if names:
             said["qmlir.name"] = ir.StringAttr.get(names[i])
         if sizes:
@@ -404,7 +407,7 @@ def _attributes(dtypes: Sequence[str], names: Sequence[str] = (), sizes: Sequenc
     return ir.ArrayAttr.get(found)
 
 
-def _remove_unused(f: Any) -> None:
+def _remove_unused(f: ir.OpView) -> None:
     """Drop operations whose results nobody reads: MLIR's own cleanup leaves ours alone."""
     for op in reversed(list(f.operation.regions[0].blocks[0].operations)):
         operation = op.operation

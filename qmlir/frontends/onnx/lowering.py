@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -22,6 +22,9 @@ from ..torch_mlir import to_linalg, without_ir
 from .model import refuse
 from .types import TORCH, vtensor
 
+if TYPE_CHECKING:
+    from .importer import Node
+
 _HEAD = (
     "func.func(convert-torch-onnx-to-torch)",
     "func.func(torch-reduce-op-variants,canonicalize,torch-scalarize-shapes)",
@@ -38,7 +41,7 @@ class Unconverted(FrontEndError):
         super().__init__(diagnostics)
 
 
-def lower_torch(module: Any, name: str, operators: Mapping[str, str]) -> None:
+def lower_torch(module: ir.Module, name: str, operators: Mapping[str, str]) -> None:
     """Lower every torch op of `module`. `operators`: each node's operator by its place. Raises Unconverted, which
     names the node, for one that is not converted."""
     found = ""
@@ -65,7 +68,7 @@ def lower_torch(module: Any, name: str, operators: Mapping[str, str]) -> None:
         raise Unconverted(e.diagnostics, found) from None
 
 
-def _left_over(module: Any, operators: Mapping[str, str]) -> str:
+def _left_over(module: ir.Module, operators: Mapping[str, str]) -> str:
     """The place of the first node of which torch-mlir left something, "" where that is not known: what it converted
     before it failed is gone."""
     left = collect(module, where=lambda op: op.name.startswith("torch.") and not op.name.startswith(_CONSTANTS))
@@ -76,7 +79,7 @@ def _left_over(module: Any, operators: Mapping[str, str]) -> str:
 class FromTorch:
     """Builds torch ops on our tensors; casts between the two kinds of types are made once a value."""
 
-    def __init__(self, block: Any) -> None:
+    def __init__(self, block: ir.Block) -> None:
         self._block = block
         self._none: Any = None
         self._cast: dict[int, tuple[Tensor, Any]] = {}
@@ -84,7 +87,7 @@ class FromTorch:
             block.owner.context.get_dialect_descriptor(dialect)
 
     def operator(
-        self, node: Any, operands: Sequence[Tensor | None], specs: Sequence[TensorSpec | None]
+        self, node: Node, operands: Sequence[Tensor | None], specs: Sequence[TensorSpec | None]
     ) -> list[Tensor]:
         """`torch.operator "onnx.X"` of a node; its results as tensors."""
         values = [self._absent() if t is None else self.torch_value(t) for t in operands]
@@ -97,10 +100,11 @@ class FromTorch:
         return [_tensor(v, s) if s is not None else Tensor(TensorSpec((), "f32"), v)
                 for v, s in zip(op.results, specs, strict=True)]  # fmt: skip
 
-    def torch_value(self, t: Tensor) -> Any:
+    def torch_value(self, t: Tensor) -> ir.Value:
         """A tensor as a value of torch's type."""
         if id(t) in self._cast:
-            return self._cast[id(t)][1]
+            made: ir.Value = self._cast[id(t)][1]
+            return made
         kind = ir.Type.parse(vtensor(t.shape, t.dtype))
         if t.array is not None:
             made = ir.Operation.create("torch.vtensor.literal", results=[kind], attributes={"value": literal(t)}).result
@@ -110,34 +114,36 @@ class FromTorch:
         self._cast[id(t)] = (t, made)
         return made
 
-    def _absent(self) -> Any:
+    def _absent(self) -> ir.Value:
         if self._none is None:
             with ir.InsertionPoint.at_block_begin(self._block):
                 none = ir.Type.parse("!torch.none")
                 self._none = ir.Operation.create("torch.constant.none", results=[none]).result
-        return self._none
+        made: ir.Value = self._none
+        return made
 
 
-def _tensor(value: Any, spec: TensorSpec) -> Tensor:
+def _tensor(value: ir.Value, spec: TensorSpec) -> Tensor:
     builtin = ir.Operation.create(
         "torch_c.to_builtin_tensor", results=[tensor_type(spec.shape, spec.dtype)], operands=[value]
     ).result
     return Tensor(spec, builtin)
 
 
-def literal(t: Tensor) -> Any:
+def literal(t: Tensor) -> ir.Attribute:
     """A constant as torch's ops take it: integers with their sign."""
     assert t.array is not None
     return _elements(t.array, ir.Type.parse(TORCH[t.dtype]))
 
 
-def _elements(array: Array, element: Any) -> Any:
+def _elements(array: Array, element: ir.Type) -> ir.Attribute:
     kind = ir.RankedTensorType.get(array.shape, element)
     if array.size == 0:
         return ir.Attribute.parse(f"dense<> : {kind}")
     array = np.ascontiguousarray(array)
     if array.dtype == np.bool_:
-        return truths(array)
+        made: ir.Attribute = truths(array)
+        return made
     plain = array if array.dtype.name in ("float16", "float32", "float64") else array.view(f"i{array.dtype.itemsize}")
     if str(element).startswith("ui") or str(element).startswith(("bf", "f8")):
         plain = plain.view(f"u{plain.dtype.itemsize}")
@@ -148,7 +154,7 @@ def _elements(array: Array, element: Any) -> Any:
     return ir.DenseElementsAttr.get(plain, type=kind)
 
 
-def _defaults(node: Any) -> list[Any]:
+def _defaults(node: Node) -> list[onnx.AttributeProto]:
     """The numbers that ONNX takes for attributes of a node that are not given."""
     try:
         schema = onnx.defs.get_schema(node.proto.op_type, node.opset, node.proto.domain)
@@ -157,7 +163,7 @@ def _defaults(node: Any) -> list[Any]:
     return [a.default_value for a in schema.attributes.values() if a.default_value.type == onnx.AttributeProto.FLOAT]
 
 
-def _attribute(node: Any, a: Any) -> Any:
+def _attribute(node: Node, a: onnx.AttributeProto) -> ir.Attribute:
     """An attribute of a node as torch-mlir's conversion reads it."""
     f32, si64 = ir.F32Type.get(), ir.IntegerType.get_signed(64)
     kind = onnx.AttributeProto

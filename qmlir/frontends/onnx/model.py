@@ -39,12 +39,12 @@ def refuse(message: str, where: str) -> FrontEndError:
 class Model:
     """A model and what its constants are read from."""
 
-    proto: Any  # onnx.ModelProto
+    proto: onnx.ModelProto  # onnx.ModelProto
     name: str
     folder: Path | None  # of the external data
 
     @property
-    def graph(self) -> Any:
+    def graph(self) -> onnx.GraphProto:
         return self.proto.graph
 
     @cached_property
@@ -60,7 +60,7 @@ class Model:
     def where(self, name: str) -> str:
         return f"{self.name}:{name}"
 
-    def array(self, tensor: Any) -> tuple[Array, str]:
+    def array(self, tensor: onnx.TensorProto) -> tuple[Array, str]:
         """The elements of a TensorProto and their dtype; external data is mapped, not read.
 
         Raises:
@@ -86,7 +86,7 @@ class Model:
         except (ValueError, TypeError, OverflowError) as e:
             raise refuse(f"the tensor cannot be read: {e}", where) from None
 
-    def _check_typed(self, tensor: Any, count: int, bits: int, where: str) -> None:
+    def _check_typed(self, tensor: onnx.TensorProto, count: int, bits: int, where: str) -> None:
         """Elements that are listed as numbers are as many as the shape says."""
         field = next(f for f, kinds in _TYPED.items() if tensor.data_type in kinds)
         found = len(getattr(tensor, field))
@@ -94,7 +94,7 @@ class Model:
         if found != expected:
             raise refuse(f"the tensor has {found} values, but its shape {list(tensor.dims)} takes {expected}", where)
 
-    def _external(self, tensor: Any, size: int, where: str) -> Array:
+    def _external(self, tensor: onnx.TensorProto, size: int, where: str) -> Array:
         """The bytes of a tensor in a file beside the model."""
         said = {e.key: e.value for e in tensor.external_data}
         location = said.get("location", "")
@@ -154,7 +154,7 @@ def _elements(raw: Array, kind: int, dims: tuple[int, ...]) -> Array:
     return unpack(np.asarray(raw), dtype, "low_first", math.prod(dims)).reshape(dims)
 
 
-def tensors_of(graph: Any) -> Iterator[Any]:
+def tensors_of(graph: onnx.GraphProto) -> Iterator[Any]:
     """Every constant of a graph: initializers and the values of Constant nodes."""
     yield from graph.initializer
     for node in graph.node:
@@ -163,7 +163,7 @@ def tensors_of(graph: Any) -> Iterator[Any]:
                 yield a.t
 
 
-def load(source: Any, name: str) -> Model:
+def load(source: onnx.ModelProto | Path | str, name: str) -> Model:
     """A model from a path or a ModelProto; what is imported is one graph of tensors.
 
     Raises:
@@ -196,7 +196,7 @@ def load(source: Any, name: str) -> Model:
     return model
 
 
-def _check_names(proto: Any, name: str) -> None:
+def _check_names(proto: onnx.ModelProto, name: str) -> None:
     """Every name is text: what is not comes out of protobuf as bytes, or as an error when it is read."""
     graph = proto.graph
     try:

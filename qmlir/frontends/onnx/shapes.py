@@ -33,7 +33,7 @@ class Shapes:
             if spec is not None:
                 self._known[value.name] = _merged(self._known.get(value.name), spec)
 
-    def _inferred(self) -> Sequence[Any]:
+    def _inferred(self) -> Sequence[onnx.ValueInfoProto]:
         """What onnx infers of the whole model, without its constants' data."""
         slim = onnx.ModelProto()
         slim.ir_version = self._model.proto.ir_version
@@ -60,7 +60,7 @@ class Shapes:
     def learn(self, name: str, spec: TensorSpec) -> None:
         self._known[name] = spec
 
-    def infer(self, node: Any, operands: Sequence[Tensor | None], where: str) -> list[TensorSpec | None]:
+    def infer(self, node: onnx.NodeProto, operands: Sequence[Tensor | None], where: str) -> list[TensorSpec | None]:
         """The specs of a node's results. Raises FrontEndError when a rank or an element type stays unknown."""
         found = self._infer_one(node, operands, where)
         specs: list[TensorSpec | None] = []
@@ -76,7 +76,7 @@ class Shapes:
             specs.append(spec)
         return specs
 
-    def _infer_one(self, node: Any, operands: Sequence[Tensor | None], where: str) -> dict[str, TensorSpec]:
+    def _infer_one(self, node: onnx.NodeProto, operands: Sequence[Tensor | None], where: str) -> dict[str, TensorSpec]:
         opset = self._model.torch_opset
         try:
             schema = onnx.defs.get_schema(node.op_type, opset, "")

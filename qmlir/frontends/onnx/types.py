@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,6 +67,6 @@ def stored(array: Array, dtype: str) -> Array:
     return array.astype(DTYPES[dtype].numpy)
 
 
-def vtensor(shape: Any, dtype: str) -> str:
+def vtensor(shape: tuple[int | None, ...], dtype: str) -> str:
     """The spelling of torch's type of a tensor."""
     return f"!torch.vtensor<[{','.join('?' if s is None else str(s) for s in shape)}],{TORCH[dtype]}>"

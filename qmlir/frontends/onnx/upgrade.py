@@ -7,7 +7,6 @@ Source: ONNX, docs/Changelog.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -29,7 +28,9 @@ _ALONG_ONE_AXIS = ("Softmax", "LogSoftmax", "Hardmax")
 _CHANGED_MORE = ("Upsample", "Resize", "Scan", "Loop")
 
 
-def upgraded(proto: Any, operands: Sequence[Tensor | None], opset: int, where: str) -> tuple[Any, list[Tensor | None]]:
+def upgraded(
+    proto: onnx.NodeProto, operands: Sequence[Tensor | None], opset: int, where: str
+) -> tuple[onnx.NodeProto, list[Tensor | None]]:
     """A node and its operands as opset 13 has them. Raises FrontEndError for an operator that cannot be rewritten."""
     inputs = list(operands)
     if opset >= OLDEST_OF_TORCH:

@@ -10,10 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...compiler.front_end import ImportOptions
 from ...errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from ...core.mlir import ir
+    from .backend import FxProgram
 
 _OPTIONS = ("parameters",)
 
@@ -31,20 +37,22 @@ class TorchFrontEnd:
 
     name = "torch"
 
-    def accepts(self, obj: Any) -> bool:
+    def accepts(self, obj: FxProgram | torch.export.ExportedProgram) -> bool:
         kind = type(obj)
         if kind.__name__ == "FxProgram" and kind.__module__ == f"{__name__}.backend":
             return True  # a subgraph of torch.compile
         return kind.__name__ == "ExportedProgram" and kind.__module__.startswith("torch.")
 
-    def fingerprint(self, obj: Any, settings: Mapping[str, Any]) -> str | None:
+    def fingerprint(self, obj: FxProgram | torch.export.ExportedProgram, settings: Mapping[str, Any]) -> str | None:
         if settings:
             return None  # an import that writes a file is not skipped
         from .program import fingerprint
 
         return str(obj.fingerprint()) if hasattr(obj, "fingerprint") else fingerprint(obj)
 
-    def import_(self, obj: Any, *, context: Any, options: ImportOptions) -> Any:
+    def import_(
+        self, obj: FxProgram | torch.export.ExportedProgram, *, context: ir.Context, options: ImportOptions
+    ) -> ir.Module:
         from .attention import fuse_attention, register as register_attention
         from .batch_norm import fold_batch_norms
         from .custom_ops import register

@@ -61,7 +61,7 @@ def _fuse_sdpa(graph: Graph, node: Node) -> None:
         _replace(graph, node, (q, k, v), mask, float(scale), causal)
 
 
-def _repeated(graph: Graph, node: Node, x: Any, queries: Sequence[Any]) -> Any:
+def _repeated(graph: Graph, node: Node, x: torch.fx.Node, queries: Sequence[torch.SymInt | int]) -> torch.fx.Node:
     """Keys or values `[.., heads / g, K, d]` with each head `g` times, as grouped queries `[.., heads, M, d]` read
     them."""
     shape = shape_of(x)
@@ -104,11 +104,11 @@ def _fuse_eager(graph: Graph, node: Node) -> None:
     _replace(graph, node, (q, k, v), mask, scale, False)
 
 
-def _called(node: Any, targets: Sequence[Any]) -> bool:
+def _called(node: torch.fx.Node, targets: Sequence[Any]) -> bool:
     return isinstance(node, Node) and node.op == "call_function" and node.target in targets and is_tensor(node)
 
 
-def _scores(node: Any) -> bool:
+def _scores(node: torch.fx.Node) -> bool:
     """Whether a node may be a product or a scaled one: the other side of a sum is the mask."""
     if _called(node, (aten.mul.Tensor, aten.div.Tensor)):
         return _called(node.args[0], _PRODUCTS)
@@ -116,7 +116,7 @@ def _scores(node: Any) -> bool:
 
 
 def _replace(
-    graph: Graph, node: Node, operands: Sequence[Any], mask: Any, scale: float, causal: bool
+    graph: Graph, node: Node, operands: Sequence[torch.fx.Node], mask: torch.fx.Node | None, scale: float, causal: bool
 ) -> None:  # fmt: skip
     """`node` as a call of our operator, where it is of the form that the operator has."""
     q = operands[0]
@@ -161,7 +161,7 @@ def _replace(
     graph.replace(last, made if kind == torch.float32 else _cast(graph, last, made, kind))
 
 
-def _cast(graph: Graph, before: Node, x: Any, kind: Any) -> Node:
+def _cast(graph: Graph, before: Node, x: torch.fx.Node, kind: torch.dtype) -> Node:
     return graph.call(before, aten._to_copy.default, (x,), {"dtype": kind}, retyped(x.meta["val"], kind))
 
 
@@ -176,7 +176,7 @@ def _permuted(node: Node, axes: str) -> str:
     return "".join(swapped)
 
 
-def _source(node: Any, axes: str) -> tuple[Any, str]:
+def _source(node: torch.fx.Node, axes: str) -> tuple[torch.fx.Node, str]:
     """What is behind transposes whose last axis stays where it is, and its letters."""
     found, letters = node, axes
     best = (node, axes)
@@ -199,7 +199,7 @@ def _sink(node: Node, axes: str) -> tuple[Node, str]:
     return (user, permuted) if permuted[-1] == axes[-1] else (node, axes)
 
 
-def _mask_axes(shape: Sequence[Any], axes: str, sizes: dict[str, Any]) -> str | None:
+def _mask_axes(shape: Sequence[torch.SymInt | int], axes: str, sizes: dict[str, Any]) -> str | None:
     """The letters of a mask's axes, "1" for one that is broadcast; None for a mask of another shape."""
     axes = axes[len(axes) - len(shape) :]
     if len(axes) != len(shape):
@@ -218,11 +218,13 @@ def _mask_axes(shape: Sequence[Any], axes: str, sizes: dict[str, Any]) -> str | 
 # ------------------------------------------------------------------------------------------------- the operator
 
 
-def _eager(q: Any, k: Any, v: Any, mask: Any, scale: float, causal: bool, axes: Sequence[str]) -> Any:
+def _eager(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, scale: float, causal: bool, axes: Sequence[str]
+) -> torch.Tensor:
     """What the operator computes, by torch."""
     plain = "".join(sorted(axes[4].replace("m", "").replace("n", "")))
 
-    def ordered(x: Any, letters: str, order: str) -> Any:
+    def ordered(x: torch.Tensor, letters: str, order: str) -> torch.Tensor:
         return x.permute([letters.index(a) for a in order])
 
     result = torch.nn.functional.scaled_dot_product_attention(
@@ -278,7 +280,7 @@ def _raise(op: Raising) -> Tensor:
     return Tensor(TensorSpec(spec.shape, "f32"), result)
 
 
-def _attention(values: Sequence[Any], maps: Sequence[Any], masked: bool) -> Any:
+def _attention(values: Sequence[ir.Value], maps: Sequence[ir.Attribute], masked: bool) -> ir.Value:
     out = values[-1]
     made = ir.Operation.create(
         "iree_linalg_ext.attention", results=[out.type], operands=list(values), regions=1,
@@ -302,7 +304,7 @@ def _sizes(operands: dict[str, Tensor]) -> dict[str, Any]:
     return found
 
 
-def _masks(mask: Tensor | None, axes: str, causal: bool, sizes: dict[str, Any]) -> list[tuple[Any, str]]:
+def _masks(mask: Tensor | None, axes: str, causal: bool, sizes: dict[str, Any]) -> list[tuple[ir.Value, str]]:
     """What is added to the scores, with its letters; nothing where there is no mask."""
     f32 = ir.F32Type.get()
     value, letters = None, axes.replace("1", "")
@@ -316,7 +318,7 @@ def _masks(mask: Tensor | None, axes: str, causal: bool, sizes: dict[str, Any]) 
         assert value is None
         shape, letters = [sizes["m"], sizes["k"]], "mk"
 
-        def earlier() -> Any:
+        def earlier() -> ir.Value:
             kept = arith.cmpi(arith.CmpIPredicate.ule, loop_index(1), loop_index(0))
             return _hidden(kept, f32)
 
@@ -324,7 +326,7 @@ def _masks(mask: Tensor | None, axes: str, causal: bool, sizes: dict[str, Any]) 
     return [] if value is None else [(value, letters)]
 
 
-def _hidden(kept: Any, t: Any) -> Any:
+def _hidden(kept: ir.Value, t: ir.Type) -> ir.Value:
     """0 where a key is kept, minus infinity where it is not."""
     if kept.type != ir.IntegerType.get_signless(1):
         kept = arith.cmpi(arith.CmpIPredicate.ne, kept, arith.constant(kept.type, 0))

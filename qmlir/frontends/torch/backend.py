@@ -48,7 +48,7 @@ def backend(gm: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[
 
     trained = torch.is_grad_enabled() and any(getattr(x, "requires_grad", False) for x in example_inputs)
 
-    def compile_forward(graph: GraphModule, inputs: Sequence[Any]) -> Any:
+    def compile_forward(graph: GraphModule, inputs: Sequence[torch.SymInt | torch.Tensor]) -> Any:
         del inputs
         return boxed(Subgraph(graph, [] if trained else _static_inputs(), told))
 
@@ -90,13 +90,14 @@ def aot_decompositions() -> dict[Any, Any]:
     return {**decompositions(), **more}
 
 
-def boxed(call: Any) -> Any:
+def boxed(call: Subgraph) -> Any:
     """`call` as autograd's runtime calls it: with one list, which it empties."""
 
-    def run(args: list[Any]) -> Any:
+    def run(args: list[torch.Tensor | int]) -> Sequence[torch.Tensor]:
         values = list(args)
         args.clear()
-        return call(*values)
+        made: Sequence[Any] = call(*values)
+        return made
 
     setattr(run, "_boxed_call", True)  # noqa: B010  (what autograd looks for)
     return run
@@ -154,7 +155,7 @@ def _sizes_from_tensors(gm: GraphModule) -> None:
 def _only_tensors(gm: GraphModule) -> None:
     """The results that are tensors; the caller knows where the others go."""
     node = next(n for n in gm.graph.nodes if n.op == "output")
-    results: Any = node.args[0]
+    results: tuple[torch.fx.Node, ...] = node.args[0]
     node.args = (tuple(r for r in results if is_tensor(r)),)
 
 
@@ -167,7 +168,7 @@ class Subgraph:
         self.static = [i for i in static if i < len(self.placeholders) and is_tensor(self.placeholders[i])]
         self.dynamic = [i for i, n in enumerate(self.placeholders) if i not in set(self.static) and is_tensor(n)]
         output = next(n for n in gm.graph.nodes if n.op == "output")
-        self.results: list[Any] = list(output.args[0])
+        self.results: list[torch.fx.Node] = list(output.args[0])
         self.eager = False
         self._frozen: list[tuple[int, int]] = []
         self._function: Any = None
@@ -184,16 +185,16 @@ class Subgraph:
         outputs = iter(found if isinstance(found, tuple) else (found,))
         return [self._result(r, outputs, args) for r in self.results]
 
-    def _result(self, r: Any, outputs: Any, args: Sequence[Any]) -> Any:
+    def _result(self, r: torch.fx.Node, outputs: Any, args: Sequence[torch.Tensor | int]) -> torch.Tensor:
         if is_tensor(r):
             made = next(outputs)
             return made if isinstance(made, torch.Tensor) else torch.from_numpy(made)
         return args[self.placeholders.index(r)] if r in self.placeholders else r
 
-    def _stale(self, args: Sequence[Any]) -> bool:
+    def _stale(self, args: Sequence[torch.Tensor | int]) -> bool:
         return [_state(args[i]) for i in self.static] != self._frozen
 
-    def _compile(self, args: Sequence[Any]) -> None:
+    def _compile(self, args: Sequence[torch.Tensor | int]) -> None:
         try:
             self._refuse(args)
             constants = {self.placeholders[i].name: args[i] for i in self.static}
@@ -208,7 +209,7 @@ class Subgraph:
             self.eager = True
             _warn_once(str(e))
 
-    def _refuse(self, args: Sequence[Any]) -> None:
+    def _refuse(self, args: Sequence[torch.Tensor | int]) -> None:
         for n, a in zip(self.placeholders, args, strict=True):
             if isinstance(a, torch.Tensor) and a.device.type != "cpu":
                 raise FrontEndError([Diagnostic(f"the input {n.name!r} is on {a.device}; tensors must be on the CPU",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
 
 import torch
 from torch.fx import Node
@@ -58,7 +57,7 @@ def _named(names: set[str]) -> list[str]:
     return [n if n in names else "self" if n == "input" else "epsilon" for n in _NAMES]
 
 
-def _into_product(graph: Graph, node: Node, x: Any, factor: torch.Tensor, shift: torch.Tensor) -> Node | None:
+def _into_product(graph: Graph, node: Node, x: torch.fx.Node, factor: torch.Tensor, shift: torch.Tensor) -> Node | None:
     """The product before, with other weights; None where there is none that is only this norm's."""
     if not isinstance(x, Node) or x.target not in _PRODUCTS or sole_user(x) is None or dtype_of(x) != torch.float32:
         return None
@@ -81,7 +80,7 @@ def _into_product(graph: Graph, node: Node, x: Any, factor: torch.Tensor, shift:
     return graph.call(x, x.target, args, kwargs, x.meta["val"])
 
 
-def _applied(graph: Graph, node: Node, x: Any, factor: torch.Tensor, shift: torch.Tensor) -> Node:
+def _applied(graph: Graph, node: Node, x: torch.fx.Node, factor: torch.Tensor, shift: torch.Tensor) -> Node:
     """A product and a sum per channel (axis 1), in f32."""
     shape = [-1, *[1] * (len(shape_of(x)) - 2)]
     wide = retyped(node.meta["val"], torch.float32)

@@ -43,7 +43,7 @@ def _kind(field: Field) -> str:
     return f"{python[len('tuple[') :].partition(',')[0]}[]" if python.startswith("tuple[") else python
 
 
-def _split(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split(name: str, args: Sequence[torch.Tensor], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Tensors and attributes by name, those that are given."""
     operation = ops.BY_NAME[name]
     given = {**dict(zip(operation.required, args, strict=False)), **kwargs}
@@ -53,7 +53,7 @@ def _split(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[d
 
 
 def _eager(name: str) -> Any:
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: torch.Tensor, **kwargs: Any) -> Any:
         tensors, attributes = _split(name, args, kwargs)
         # Not the call of a sparse product, which takes its weight as one object.
         arrays = {k: v.detach().contiguous() for k, v in tensors.items()}
@@ -67,7 +67,7 @@ def _eager(name: str) -> Any:
 
 
 def _fake(name: str) -> Any:
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: torch.Tensor, **kwargs: Any) -> Any:
         tensors, attributes = _split(name, args, kwargs)
         specs = {k: (tuple(v.shape), FROM_TORCH[v.dtype]) for k, v in tensors.items()}
         found = ops.BY_NAME[name].definition.infer(specs, attributes)

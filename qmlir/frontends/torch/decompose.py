@@ -70,7 +70,7 @@ def _traced(graph: Graph, node: Node, rule: Callable[..., Any]) -> tuple[Any, li
     inputs = list(dict.fromkeys(a for a in leaves if isinstance(a, Node)))
     values = [_value(graph, n) for n in inputs]
 
-    def call(*given: Any) -> Any:
+    def call(*given: torch.Tensor) -> Any:
         by_node = dict(zip(inputs, given, strict=True))
         args, kwargs = pytree.tree_unflatten([by_node[a] if isinstance(a, Node) else a for a in leaves], spec)
         found = rule(*args, **kwargs)
@@ -106,7 +106,7 @@ class _NotThisRule(Exception):
     """A rule does not apply to the arguments at hand."""
 
 
-def _value(graph: Graph, node: Node) -> Any:
+def _value(graph: Graph, node: Node) -> torch.Tensor:
     if "val" in node.meta:
         return node.meta["val"]
     return fake_like(node, graph.attribute(node))

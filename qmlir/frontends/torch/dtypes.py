@@ -20,7 +20,7 @@ FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 SMALL_FLOATS = tuple(TO_TORCH[n] for n in ("e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz"))
 
 
-def code_name(dtype: Any, lo: int, hi: int) -> str:
+def code_name(dtype: torch.dtype, lo: int, hi: int) -> str:
     """The narrowest code that holds `lo..hi` and is stored as `dtype`: weights of 4 bits come one a byte."""
     stored = FROM_TORCH[dtype]
     signed = DTYPES[stored].signed
@@ -30,7 +30,7 @@ def code_name(dtype: Any, lo: int, hi: int) -> str:
     return stored
 
 
-def to_numpy(t: Any) -> Array:
+def to_numpy(t: torch.Tensor) -> Array:
     """The elements of a tensor, which numpy shares where it knows their type."""
     t = t.detach().cpu()
     if not t.is_contiguous():

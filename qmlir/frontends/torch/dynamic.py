@@ -26,7 +26,7 @@ def fuse_dynamic_quantize(graph: Graph, node: Node, outcome: dict[Node, tuple[st
     name = name_of(node)
     if name not in (*_TENSOR, _AFFINE):
         return
-    source: Any = node.args[0]
+    source: torch.fx.Node = node.args[0]
     attributes, block = _attributes(node)
     results = {u.args[1]: u for u in node.users if u.target is operator.getitem}
     scale, zero = results.get(0), results.get(1)
@@ -56,7 +56,7 @@ def fuse_dynamic_quantize(graph: Graph, node: Node, outcome: dict[Node, tuple[st
         graph.replace(old, replacement)
 
 
-def _zeros(graph: Graph, node: Node, val: Any) -> Node:
+def _zeros(graph: Graph, node: Node, val: torch.Tensor) -> Node:
     """The zero point of a symmetric quantisation, where somebody asks for it."""
     sizes = list(val.shape)
     if not all(isinstance(s, int) for s in sizes):
@@ -67,7 +67,7 @@ def _zeros(graph: Graph, node: Node, val: Any) -> Node:
 
 def _attributes(node: Node) -> tuple[dict[str, Any], Sequence[Any]]:
     """The attributes of `dynamic_quantize`, and the block that shares a scale."""
-    source: Any = node.args[0]
+    source: torch.fx.Node = node.args[0]
     if not is_tensor(source):
         raise Decline("the input is no tensor")
     shape = shape_of(source)
@@ -97,7 +97,7 @@ def _attributes(node: Node) -> tuple[dict[str, Any], Sequence[Any]]:
     return {k: v for k, v in found.items() if v is not None}, block
 
 
-def _granularity(shape: Sequence[Any], block: Sequence[Any]) -> tuple[str, int | None]:
+def _granularity(shape: Sequence[torch.SymInt | int], block: Sequence[int]) -> tuple[str, int | None]:
     """What shares a scale, by the size of the blocks."""
     if len(shape) == len(block) and all(b == -1 or same(s, b) for s, b in zip(shape, block, strict=True)):
         return "tensor", None

@@ -36,14 +36,14 @@ class Graph:
 
     # ---- constants
 
-    def attribute(self, node: Node) -> Any:
+    def attribute(self, node: Node) -> torch.Tensor:
         """What a `get_attr` node names."""
         found: Any = self.gm
         for part in str(node.target).split("."):
             found = getattr(found, part)
         return found
 
-    def constant(self, value: Any) -> torch.Tensor | None:
+    def constant(self, value: torch.Tensor | torch.fx.Node) -> torch.Tensor | None:
         """The tensor behind a node when it is known, through views and arithmetic of small ones; else None."""
         if isinstance(value, torch.Tensor):
             return value.detach()
@@ -59,7 +59,7 @@ class Graph:
         found = self._folded[value]
         return found if isinstance(found, torch.Tensor) else None
 
-    def _fold(self, node: Node) -> Any:
+    def _fold(self, node: Node) -> torch.Tensor | None:
         args: list[Any] = []
         for a in node.args:
             if isinstance(a, Node):
@@ -106,13 +106,13 @@ class Graph:
         self.gm.graph.eliminate_dead_code(lambda n: n.op in ("placeholder", "output"))
 
 
-def fake_like(node: Node, tensor: torch.Tensor) -> Any:
+def fake_like(node: Node, tensor: torch.Tensor) -> torch.Tensor:
     """`tensor` as a value of the fake mode that `node` was traced in, or itself."""
     mode = mode_of(node.graph)
     return mode.from_tensor(tensor.detach(), static_shapes=True) if mode is not None else tensor.detach()
 
 
-def mode_of(graph: Any) -> Any:
+def mode_of(graph: torch.fx.Graph) -> Any:
     """The fake mode of a graph's values, None when it has real ones."""
     for node in graph.nodes:
         mode = getattr(node.meta.get("val"), "fake_mode", None)
@@ -121,30 +121,30 @@ def mode_of(graph: Any) -> Any:
     return None
 
 
-def retyped(val: Any, dtype: Any, shape: Sequence[Any] | None = None) -> Any:
+def retyped(val: torch.Tensor, dtype: torch.dtype, shape: Sequence[torch.SymInt | int] | None = None) -> torch.Tensor:
     """A meta value with another dtype or shape."""
     return val.new_empty(tuple(val.shape) if shape is None else tuple(shape), dtype=dtype)
 
 
-def shape_of(node: Any) -> tuple[Any, ...]:
+def shape_of(node: torch.fx.Node) -> tuple[torch.SymInt | int, ...]:
     """The sizes of a node's value, symbols included."""
     return tuple(node.meta["val"].shape)
 
 
-def dtype_of(node: Any) -> Any:
+def dtype_of(node: torch.fx.Node) -> torch.dtype:
     return node.meta["val"].dtype
 
 
-def is_tensor(node: Any) -> bool:
+def is_tensor(node: torch.fx.Node) -> bool:
     return isinstance(node, Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a: torch.SymInt | int, b: torch.SymInt | int) -> bool:
     """Whether two sizes are the same for every value of the symbols."""
     return bool(statically_known_true(a == b))
 
 
-def same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
+def same_shape(a: Sequence[torch.SymInt | int], b: Sequence[torch.SymInt | int]) -> bool:
     return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
 
 

@@ -8,7 +8,7 @@ the two kinds of tensors vanish at the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from iree.compiler.extras import fx_importer
@@ -32,6 +32,9 @@ from .parameters import Parameters
 from .raise_ import is_quantised, label
 from .views import RESHAPES, reshape, size_from
 
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike
+
 # IREE 3.13 puts small constants into its dispatches and computes with the bits of these types there; it rewrites
 # constants for that, but not resources, which is what torch-mlir's importer makes.
 _BITS = (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)
@@ -43,10 +46,10 @@ class TorchNode(Raising):
     """A node of an FX graph at hand; see `Raising`. `operands` are the arguments that the operator's schema says are
     tensors, `attributes` the others by name."""
 
-    def __init__(self, importer: Importer, node: Node, location: Any) -> None:
+    def __init__(self, importer: Importer, node: Node, location: ir.Location) -> None:
         self._importer, self.node, self._location = importer, node, location
         self.name, self.where = label(node), where(node)
-        self._tensors: list[Any] = []
+        self._tensors: list[torch.fx.Node | None] = []
         self.attributes: dict[str, Any] = {}
         schema = node.target._schema
         for i, a in enumerate(schema.arguments):
@@ -67,7 +70,7 @@ class TorchNode(Raising):
         return [spec_of(v) for v in (val if isinstance(val, (tuple, list)) else [val])]
 
     @property
-    def location(self) -> Any:
+    def location(self) -> ir.Location:
         return self._location
 
     def operand(self, i: int) -> Tensor:
@@ -82,7 +85,7 @@ class TorchNode(Raising):
         return self._importer.tensor(self._tensors[i])
 
 
-def spec_of(val: Any) -> TensorSpec:
+def spec_of(val: torch.Tensor) -> TensorSpec:
     """The spec of a meta value; symbolic sizes are dynamic.
 
     Raises Decline for a dtype that has no name here."""
@@ -105,16 +108,18 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
         self._builtin: dict[Node, Tensor] = {}
         self._codes: list[torch.Tensor] = []
 
-    def _import_literal(self, py_value: Any, info: Any = None) -> Any:
+    def _import_literal(self, py_value: Any, info: Any = None) -> ir.Value:
         """torch-mlir knows a constant by its address in memory, and makes codes of a tensor of bools, which it drops:
         those of the next tensor, at the same address, would be the first ones again. They are kept here."""
         if not isinstance(py_value, torch.Tensor) or py_value.dtype != torch.bool:
-            return super()._import_literal(py_value, info)
+            made: ir.Value = super()._import_literal(py_value, info)
+            return made
         self._codes.append(py_value.to(torch.uint8))
         made = super()._import_literal(self._codes[-1], info)
-        return self._convert_type(made, torch.Tensor, torch.bool, py_value.size())
+        made = self._convert_type(made, torch.Tensor, torch.bool, py_value.size())
+        return made
 
-    def _import_torch_op_overload(self, loc: Any, node: Node, concrete_target: Any = None) -> None:
+    def _import_torch_op_overload(self, loc: ir.Location, node: Node, concrete_target: Any = None) -> None:
         self.places.add(loc, node)
         pattern = pattern_for(label(node)) if concrete_target is None else None
         if pattern is not None:
@@ -135,16 +140,16 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
             return
         super()._import_torch_op_overload(loc, node, concrete_target)
 
-    def _reshape(self, loc: Any, node: Node) -> bool:
+    def _reshape(self, loc: ir.Location, node: Node) -> bool:
         """A view with dynamic sizes by our rules; False for one without."""
-        source: Any = node.args[0]
+        source: torch.fx.Node = node.args[0]
         old, new = shape_of(source), shape_of(node)
         if not old or not new or 0 in (*old, *new) or all(isinstance(s, int) for s in (*old, *new)):
             return False
         listed = next((a for a in node.args if isinstance(a, (list, tuple))), [])
         first = len(new) - len(listed) if node.target is not aten.unflatten.int else int(str(node.args[1])) % len(old)
 
-        def size_of(j: int) -> Any:
+        def size_of(j: int) -> ir.Value | None:
             said = listed[j - first] if 0 <= j - first < len(listed) else None
             return size_from(self.resolve_node_value(said)) if isinstance(said, Node) else None
 
@@ -153,7 +158,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
             self._bind(node, 0, Tensor(spec_of(node.meta["val"]), value), several=False)
         return True
 
-    def _import_get_attr(self, loc: Any, node: Node) -> None:
+    def _import_get_attr(self, loc: ir.Location, node: Node) -> None:
         if (node, 0) in self._v:
             return
         value = self.graph.attribute(node)
@@ -173,7 +178,7 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
             self._builtin[node] = t
         self.bind_node_value(node, self._torch(t), i)
 
-    def _torch(self, t: Tensor) -> Any:
+    def _torch(self, t: Tensor) -> ir.Value:
         """A tensor as a value of torch's type."""
         kind = self._cc.create_vtensor_type(TO_TORCH[t.dtype], torch.Size([]))
         sizes = ",".join("?" if s is None else str(s) for s in t.shape)
@@ -200,8 +205,8 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
 
 
 def import_decomposed(
-    graph: Graph, context: Any, name: str, report: ImportReport, parameters: Parameters | None = None
-) -> Any:
+    graph: Graph, context: ir.Context, name: str, report: ImportReport, parameters: Parameters | None = None
+) -> ir.Module:
     """As `import_graph`, with nodes that torch-mlir does not convert decomposed, as long as that gets further."""
     for _ in range(_MOST_ROUNDS):
         before = (len(report.raised), len(report.fused), len(report.left))
@@ -219,8 +224,8 @@ def import_decomposed(
 
 
 def import_graph(
-    graph: Graph, context: Any, name: str, report: ImportReport, parameters: Parameters | None = None
-) -> Any:
+    graph: Graph, context: ir.Context, name: str, report: ImportReport, parameters: Parameters | None = None
+) -> ir.Module:
     """The module of a raised graph: one public function `main`.
 
     Raises FrontEndError, which names the node, for what torch-mlir does not import or convert: Unconverted where the
@@ -243,7 +248,7 @@ def import_graph(
     except (NotImplementedError, TypeError, AssertionError, KeyError, RuntimeError, AttributeError) as e:
         text = (str(e).strip().splitlines() or [type(e).__name__])[0]
         raise FrontEndError([Diagnostic(f"torch-mlir cannot import the program: {text[:300]}", name)]) from e
-    module = importer.module
+    module: ir.Module = importer.module
     if parameters is not None:
         parameters.declare(module)
     f = next(op for op in module.body.operations if op.operation.name == "func.func").operation
@@ -260,7 +265,7 @@ def import_graph(
 def _outputs(graph: Graph) -> list[str]:
     """The dtypes of the results. Raises FrontEndError for one that is no tensor."""
     node = next(n for n in graph.nodes if n.op == "output")
-    found: Any = node.args[0]
+    found: tuple[torch.fx.Node, ...] = node.args[0]
     nodes = found if isinstance(found, (tuple, list)) else [found]
     for n in nodes:
         if not is_tensor(n):
@@ -268,7 +273,7 @@ def _outputs(graph: Graph) -> list[str]:
     return [spec_of(n.meta["val"]).dtype for n in nodes]
 
 
-def _symbols(vals: Sequence[Any]) -> list[list[str]]:
+def _symbols(vals: Sequence[torch.Tensor]) -> list[list[str]]:
     """The names of the sizes of tensors, "" for a static one: those of `torch.export.Dim` where they are known, else
     the symbols of the traced program."""
     exprs = [[None if isinstance(s, int) else s.node.expr for s in v.shape] for v in vals]
@@ -299,7 +304,7 @@ def _dim_name(env: Any, symbol: Any) -> str:
 
 
 def _sign(
-    f: Any, inputs: Sequence[str], names: Sequence[str], sizes: Sequence[Sequence[str]], outputs: Sequence[str]
+    f: OpLike, inputs: Sequence[str], names: Sequence[str], sizes: Sequence[Sequence[str]], outputs: Sequence[str]
 ) -> None:
     """Names and signedness of arguments and results, and the names of the sizes."""
     text = ir.StringAttr.get
@@ -310,7 +315,7 @@ def _sign(
     f.attributes["res_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get({DTYPE: text(d)}) for d in outputs])
 
 
-def remove_unused(f: Any) -> None:
+def remove_unused(f: OpLike) -> None:
     """Drop operations whose results nobody reads: MLIR's own cleanup leaves ours alone."""
     for op in reversed(list(f.regions[0].blocks[0].operations)):
         operation = op.operation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch.fx import Node
 
@@ -13,6 +13,9 @@ from ...errors import Diagnostic, FrontEndError
 from ...ir.walk import collect
 from ..torch_mlir import to_linalg, without_ir
 from .graph import called, source_line
+
+if TYPE_CHECKING:
+    from ...core.mlir import ir
 
 _HEAD = ("func.func(torch-reduce-op-variants,canonicalize,torch-recompose-complex-ops,torch-scalarize-shapes)",)
 # Not operators of a program: what an operator that is left reads, or a check.
@@ -44,7 +47,7 @@ class Places:
     def __init__(self) -> None:
         self._nodes: dict[str, list[Node]] = {}
 
-    def add(self, location: Any, node: Node) -> None:
+    def add(self, location: ir.Location, node: Node) -> None:
         self._nodes.setdefault(location_text(location), []).append(node)
 
     def find(self, location: str, operator: str | None) -> list[Node]:
@@ -62,7 +65,7 @@ def spelled(node: Node) -> str:
     return "torch." + str(node.target).removesuffix(".default")
 
 
-def lower_torch(module: Any, name: str, places: Places) -> None:
+def lower_torch(module: ir.Module, name: str, places: Places) -> None:
     """Lower every torch op of `module`. Raises Unconverted, which names the operator and its place in the source."""
     found: list[Node] = []
 
@@ -95,7 +98,7 @@ def _culprit(d: Diagnostic) -> str | None:
     return None if found is None or found[1].startswith(_NOT_OPERATORS) else found[1]
 
 
-def _left_over(module: Any, place: str) -> tuple[str, str] | None:
+def _left_over(module: ir.Module, place: str) -> tuple[str, str] | None:
     """An operator that is still torch's, and where: one at `place` if there is one, else the first."""
     left = collect(module, where=lambda op: op.name.startswith("torch.") and not op.name.startswith(_NOT_OPERATORS))
     found = [

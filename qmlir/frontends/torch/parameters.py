@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.fx import Node
@@ -39,7 +38,7 @@ class Parameters:
         spec = TensorSpec(tuple(value.shape), FROM_TORCH[value.dtype])
         return Tensor(spec, load_global(_symbol(key), tensor_type(spec.shape, spec.dtype)))
 
-    def declare(self, module: Any) -> None:
+    def declare(self, module: ir.Module) -> None:
         """The globals that the loads name, and the file."""
         with ir.InsertionPoint.at_block_begin(module.body):
             for key, value in self._tensors.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.mlir import arith, ir
 from ...ir.build import as_index, collapse, dims, expand, filled, scalar
@@ -14,9 +14,12 @@ from ..tensors import elementwise
 from .custom_ops import NAMESPACE, OPERATIONS, register
 from .views import reshape_between
 
+if TYPE_CHECKING:
+    from .importer import TorchNode
+
 
 def _pattern(name: str) -> Callable[[Any], Tensor | Sequence[Tensor]]:
-    def raise_call(op: Any) -> Tensor | Sequence[Tensor]:
+    def raise_call(op: TorchNode) -> Tensor | Sequence[Tensor]:
         operands = {n: t for n, t in zip(op.tensor_names, op.operands, strict=True) if t is not None}
         attributes = {k: list(v) if isinstance(v, (list, tuple)) else v for k, v in op.attributes.items()
                       if v is not None}  # fmt: skip
@@ -74,7 +77,7 @@ def _product(shape: Sequence[int | None]) -> int | None:
     return total
 
 
-def _split_rows(value: Any, sizes: Sequence[Any], n: int | None) -> Any:
+def _split_rows(value: ir.Value, sizes: Sequence[ir.Value | int], n: int | None) -> ir.Value:
     """Rows as the axes that they were."""
     wide = [*sizes, dims(value)[-1] if n is None else n]
     if sum(not isinstance(s, int) for s in sizes) < 2:
@@ -93,14 +96,14 @@ def _dynamic_quantize(op: Raising, operands: dict[str, Tensor], attributes: dict
 
 
 @raises("torch.aten.gelu")
-def gelu(op: Any) -> Tensor:
+def gelu(op: TorchNode) -> Tensor:
     """With `approximate`: torch-mlir computes it with 0.797724 in the place of sqrt(2 / pi)."""
     x = op.operand(0)
     if op.attributes["approximate"] != "tanh" or x.dtype not in ("f32", "f16", "bf16"):
         raise Decline("converted as it is")
     half = x.dtype != "f32"  # computed in f32 and rounded once
 
-    def body(v: Any) -> Any:
+    def body(v: ir.Value) -> ir.Value:
         wide = arith.extf(ir.F32Type.get(), v) if half else v
         return arith.truncf(v.type, gelu_tanh(wide)) if half else gelu_tanh(wide)
 

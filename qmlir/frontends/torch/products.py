@@ -151,7 +151,9 @@ def read_product(graph: Graph, node: Node) -> Product | None:
     return found
 
 
-def _matmul(graph: Graph, node: Node, lhs: Node, rhs: Node, transposed: bool, bias: Any = None) -> Product | None:
+def _matmul(
+    graph: Graph, node: Node, lhs: Node, rhs: Node, transposed: bool, bias: torch.fx.Node | None = None
+) -> Product | None:
     if not is_tensor(lhs) or not is_tensor(rhs) or len(shape_of(lhs)) < 2 or len(shape_of(rhs)) < 2:
         return None
     if dtype_of(node) not in _OUT:
@@ -330,7 +332,7 @@ def _small(side: Side) -> bool:
     return side.dtype is not None and TO_TORCH.get(side.dtype) in SMALL_FLOATS
 
 
-def _sizes(graph: Graph, value: Operand) -> Sequence[Any]:
+def _sizes(graph: Graph, value: Operand) -> Sequence[torch.SymInt | int]:
     known = graph.constant(value)
     return tuple(known.shape) if known is not None else shape_of(value)
 
@@ -485,7 +487,7 @@ def _unflattened(graph: Graph, p: Product, user: Node) -> bool:
     source = p.lhs.node
     if source.op != "call_function" or source.target not in VIEWS or len(shape_of(p.rhs.node)) != 2:
         return False
-    wide: Any = source.args[0]
+    wide: torch.fx.Node = source.args[0]
     shape = shape_of(wide)
     if not shape or not same(shape[-1], shape_of(source)[-1]) or len(shape_of(user)) < 2:
         return False
@@ -510,7 +512,7 @@ def _unflattened(graph: Graph, p: Product, user: Node) -> bool:
 _STEPS = (_to_float, _scale, _add, _activation, _requantise, _unflattened)
 
 
-def _other(user: Node, node: Node) -> Any:
+def _other(user: Node, node: Node) -> torch.fx.Node:
     """The other operand of a binary operator."""
     return user.args[1] if user.args[0] is node else user.args[0]
 

@@ -27,7 +27,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return dict(get_decompositions(_DECOMPOSED))
 
 
-def prepare(program: Any) -> Graph:
+def prepare(program: torch.export.ExportedProgram) -> Graph:
     """The inference graph of an exported program.
 
     Raises FrontEndError for a program that changes its buffers or inputs, or takes or gives what is no tensor.
@@ -87,12 +87,12 @@ def freeze_inputs(gm: GraphModule, constants: Mapping[str, torch.Tensor]) -> Gra
     return Graph(gm)
 
 
-def fingerprint(program: Any) -> str:
+def fingerprint(program: torch.export.ExportedProgram) -> str:
     """A digest of all that the imported module depends on."""
     return digest_of(program.graph, {**program.constants, **program.state_dict}, str(program.graph_signature))
 
 
-def digest_of(graph: Any, values: Mapping[str, Any], more: str = "") -> str:
+def digest_of(graph: torch.fx.Graph, values: Mapping[str, Any], more: str = "") -> str:
     """A digest of a graph and the tensors that it names."""
     digest = hashlib.sha256(f"{torch.__version__} {more}".encode())
     for node in graph.nodes:

@@ -63,7 +63,7 @@ def _reads(*names: str) -> Callable[[Any], Any]:
     return decorate
 
 
-def dequantised(graph: Graph, node: Any) -> Dequantised | None:
+def dequantised(graph: Graph, node: torch.fx.Node) -> Dequantised | None:
     """The dequantisation that a node is, None when it is another thing.
 
     Raises Decline for one that has no form here."""
@@ -71,13 +71,13 @@ def dequantised(graph: Graph, node: Any) -> Dequantised | None:
     return found if isinstance(found, Dequantised) else None
 
 
-def quantised(graph: Graph, node: Any) -> Quantised | None:
+def quantised(graph: Graph, node: torch.fx.Node) -> Quantised | None:
     """The quantisation that a node is. Raises Decline for one that has no form here."""
     found = _read(graph, node)
     return found if isinstance(found, Quantised) else None
 
 
-def _read(graph: Graph, node: Any) -> Any:
+def _read(graph: Graph, node: torch.fx.Node) -> Dequantised | Quantised | None:
     if not (isinstance(node, Node) and node.op == "call_function" and is_tensor(node)):
         return None
     reader = _READERS.get(name_of(node))
@@ -89,7 +89,7 @@ def _read(graph: Graph, node: Any) -> Any:
 _Q = "quantized_decomposed::"
 
 
-def _range(node: Node, dtype_argument: str = "dtype") -> tuple[Any, int, int]:
+def _range(node: Node, dtype_argument: str = "dtype") -> tuple[torch.dtype, int, int]:
     """Storage type and bounds of the codes."""
     dtype = argument(node, dtype_argument)
     stored = DTYPES[FROM_TORCH[dtype]] if dtype in FROM_TORCH else None
@@ -101,12 +101,12 @@ def _range(node: Node, dtype_argument: str = "dtype") -> tuple[Any, int, int]:
     return dtype, stored.lo if lo is None else int(lo), stored.hi if hi is None else int(hi)
 
 
-def _scalar(value: Any, dtype: Any) -> Any:
+def _scalar(value: torch.fx.Node | float, dtype: torch.dtype) -> torch.Tensor | torch.fx.Node:
     """A per-tensor scale or zero point: a node, or a constant scalar."""
     return value if isinstance(value, Node) else torch.tensor(value, dtype=dtype)
 
 
-def _zero(graph: Graph, zero: Operand | None, shape: Sequence[Any] | None = None) -> Operand | None:
+def _zero(graph: Graph, zero: Operand | None, shape: Sequence[int] | None = None) -> Operand | None:
     """A zero point as i32 in the shape of its scale; None for one that is known to be 0."""
     if zero is None:
         return None
@@ -121,7 +121,7 @@ def _zero(graph: Graph, zero: Operand | None, shape: Sequence[Any] | None = None
     return known if shape is None else known.reshape([int(s) for s in shape])
 
 
-def _scale(graph: Graph, scale: Operand, shape: Sequence[Any] | None = None) -> Operand:
+def _scale(graph: Graph, scale: Operand, shape: Sequence[int] | None = None) -> Operand:
     """A scale as f32 where it is constant."""
     known = graph.constant(scale)
     if known is None:
@@ -153,7 +153,7 @@ def _quantize_per_tensor(graph: Graph, node: Node) -> Quantised:
                      _zero(graph, _scalar(zero, torch.int32)), lo, hi, multiplier)  # fmt: skip
 
 
-def _along(node: Node, axis: int) -> list[Any]:
+def _along(node: Node, axis: int) -> list[int]:
     shape = shape_of(node.args[0])
     return [s if i == axis % len(shape) else 1 for i, s in enumerate(shape)]
 
@@ -211,7 +211,7 @@ def _quantize_per_token(graph: Graph, node: Node) -> Quantised:
 _A = "torchao::"
 
 
-def block_counts(shape: Sequence[Any], block: Sequence[Any]) -> list[Any]:
+def block_counts(shape: Sequence[torch.SymInt | int], block: Sequence[int]) -> list[torch.SymInt | int]:
     """Blocks along each axis: the shape of the scale."""
     if len(shape) != len(block):
         raise Decline(f"blocks of {list(block)} do not cover a tensor of {len(shape)} axes")
@@ -243,24 +243,26 @@ def _dequantize_affine_float8(graph: Graph, node: Node) -> Dequantised:
     return Dequantised(node, codes, FROM_TORCH[dtype_of(codes)], _scale(graph, node.args[1]), None)
 
 
-def _size(value: Any) -> Any:
+def _size(value: int) -> int:
     return value.meta["val"] if isinstance(value, Node) else value
 
 
-def _shaped(graph: Graph, before: Node, scale: Any, shape: Sequence[Any]) -> Operand:
+def _shaped(graph: Graph, before: Node, scale: torch.fx.Node, shape: Sequence[torch.SymInt | int]) -> Operand:
     """A scale in `shape`: a constant, or a view of a node."""
     if graph.constant(scale) is not None:
         return _scale(graph, scale, shape)
     return reshaped(graph, before, scale, shape)
 
 
-def _zero_shaped(graph: Graph, before: Node, zero: Any, shape: Sequence[Any]) -> Operand | None:
+def _zero_shaped(
+    graph: Graph, before: Node, zero: torch.fx.Node, shape: Sequence[torch.SymInt | int]
+) -> Operand | None:
     if zero is None or graph.constant(zero) is not None:
         return _zero(graph, zero, shape)
     return reshaped(graph, before, zero, shape)
 
 
-def reshaped(graph: Graph, before: Node, node: Node, shape: Sequence[Any]) -> Node:
+def reshaped(graph: Graph, before: Node, node: Node, shape: Sequence[torch.SymInt | int]) -> Node:
     """A view, which is nothing where the shape is the same. At most one size may be a symbol."""
     source = node
     while True:

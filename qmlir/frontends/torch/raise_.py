@@ -154,7 +154,7 @@ def _alone(graph: Graph, node: Node, outcome: dict[Node, tuple[str, str]]) -> No
     graph.replace(node, new)
 
 
-def _operands(graph: Graph, node: Node, **values: Any) -> dict[str, Any]:
+def _operands(graph: Graph, node: Node, **values: torch.Tensor | None) -> dict[str, Any]:
     return {
         k: v if isinstance(v, Node) else graph.new_constant(v, node) for k, v in values.items() if v is not None
     }  # fmt: skip

@@ -80,7 +80,7 @@ def rms_norm(x: Any, sizes: Sequence[int], weight: Any = None, eps: float | None
 
 
 @_rule(aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default, aten.adaptive_avg_pool1d.default)
-def adaptive_average(x: Any, sizes: Sequence[int]) -> Any:
+def adaptive_average(x: torch.Tensor, sizes: Sequence[int]) -> Any:
     """Windows of uneven sizes: output i of n is the mean over `i * s // n .. ceil((i + 1) * s / n)`; one axis after
     the other, as the windows are products of intervals."""
     axes = range(x.dim() - len(sizes), x.dim())
@@ -96,7 +96,7 @@ def adaptive_average(x: Any, sizes: Sequence[int]) -> Any:
     return (total / count).to(x.dtype)
 
 
-def _gathered(x: Any, pads: Sequence[int], source: Callable[[int, int], int]) -> Any:
+def _gathered(x: torch.Tensor, pads: Sequence[int], source: Callable[[int, int], int]) -> torch.Tensor:
     """`x` padded by (before, after) of the last axis, the one before it, ...: element i of an axis of size s is
     `source(i, s)`, i counted from the first that is not padding."""
     for k in range(len(pads) // 2):
@@ -111,19 +111,19 @@ def _gathered(x: Any, pads: Sequence[int], source: Callable[[int, int], int]) ->
 
 
 @_rule(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
-def reflection_pad(x: Any, pads: Sequence[int]) -> Any:
+def reflection_pad(x: torch.Tensor, pads: Sequence[int]) -> torch.Tensor:
     """Mirrored without the edge itself."""
     return _gathered(x, pads, lambda i, s: min(abs(i), 2 * (s - 1) - abs(i)))
 
 
 @_rule(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default)
-def replication_pad(x: Any, pads: Sequence[int]) -> Any:
+def replication_pad(x: torch.Tensor, pads: Sequence[int]) -> torch.Tensor:
     """The edge again and again."""
     return _gathered(x, pads, lambda i, s: min(max(i, 0), s - 1))
 
 
 @_rule(aten.pad.default)
-def pad(x: Any, pads: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+def pad(x: torch.Tensor, pads: Sequence[int], mode: str = "constant", value: float | None = None) -> torch.Tensor:
     """By gathers, but for constants."""
     if mode == "constant":
         return NotImplemented
@@ -133,7 +133,7 @@ def pad(x: Any, pads: Sequence[int], mode: str = "constant", value: float | None
 
 
 @_rule(aten.bitwise_xor.Scalar)
-def bitwise_xor(x: Any, number: Any) -> Any:
+def bitwise_xor(x: torch.Tensor, number: int) -> torch.Tensor:
     """With a number as a tensor."""
     return aten.bitwise_xor.Tensor(x, torch.tensor(number, dtype=x.dtype))
 
@@ -145,7 +145,7 @@ def bitwise_or(x: Any, number: Any) -> Any:
 
 
 @_rule(aten.histc.default)
-def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+def histc(x: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
     """Counts of `trunc((x - min) * bins / (max - min))`, the last bin closed. Source: ATen, HistogramKernel.cpp."""
     x = x.reshape(-1)
     lo, hi = (x.amin(), x.amax()) if min == max == 0 else (torch.tensor(float(min)), torch.tensor(float(max)))
@@ -161,8 +161,8 @@ def histc(x: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
 
 @_rule(aten.convolution.default)
 def depthwise_transposed(
-    x: Any, weight: Any, bias: Any, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int],
-    transposed: bool, output_padding: Sequence[int], groups: int,
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
 ) -> Any:  # fmt: skip
     """A transposed convolution of one channel per group: the input with zeros between its elements, convolved with the
     reversed filters."""
@@ -191,21 +191,22 @@ def depthwise_transposed(
 
 @_rule(aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
 def conv_transpose(
-    x: Any, weight: Any, bias: Any = None, stride: Sequence[int] = (1,), padding: Sequence[int] = (0,),
-    output_padding: Sequence[int] = (0,), groups: int = 1, dilation: Sequence[int] = (1,),
-) -> Any:  # fmt: skip
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,), output_padding: Sequence[int] = (0,), groups: int = 1,
+    dilation: Sequence[int] = (1,),
+) -> torch.Tensor:  # fmt: skip
     """Those of one channel per group; see `depthwise_transposed`."""
     return depthwise_transposed(x, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
 @_rule(aten.erfc.default, aten.special_erfc.default)
-def erfc(x: Any) -> Any:
+def erfc(x: torch.Tensor) -> torch.Tensor:
     """In this form the pass `qmlir-expand-functions` knows it, and computes it without the difference."""
     return 1 - torch.erf(x)
 
 
 @_rule(aten.fmod.Tensor, aten.fmod.Scalar)
-def fmod(x: Any, y: Any) -> Any:
+def fmod(x: torch.Tensor, y: int) -> torch.Tensor:
     """By the remainder with the divisor's sign; torch-mlir's `x - trunc(x / y) y` is off by `y` where the quotient is
     large."""
     if not torch.result_type(x, y).is_floating_point:
@@ -216,7 +217,7 @@ def fmod(x: Any, y: Any) -> Any:
 
 
 @_rule(aten.floor_divide.default, aten.floor_divide.Scalar, aten.div.Tensor_mode, aten.div.Scalar_mode)
-def floor_divide(x: Any, y: Any, rounding_mode: str | None = "floor") -> Any:
+def floor_divide(x: torch.Tensor, y: int, rounding_mode: str | None = "floor") -> Any:
     """As torch itself: what `floor(x / y)` rounds up is 1 too much (`div_floor_floating` in its c10)."""
     if not x.is_floating_point() or rounding_mode != "floor":
         return NotImplemented
@@ -235,13 +236,13 @@ def log_sigmoid(x: Any) -> Any:
 
 
 @_rule(aten.amax.default, aten.amin.default, aten.logsumexp.default)
-def of_one_number(x: Any, *_: Any, **__: Any) -> Any:
+def of_one_number(x: torch.Tensor, *_: Any, **__: Any) -> Any:
     """Of a tensor without axes, which torch-mlir does not convert: the number."""
     return NotImplemented if x.dim() or not x.dtype.is_floating_point else x.clone()
 
 
 @_rule(aten.topk.default)
-def top(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def top(x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """Where the order of the results is left open, which torch-mlir does not convert: the first of all in order."""
     if sorted:
         return NotImplemented
@@ -250,7 +251,9 @@ def top(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 
 
 @_rule(aten._grouped_mm.default, "transformers.grouped_mm_fallback.default")
-def grouped_mm(x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+def grouped_mm(
+    x: torch.Tensor, weight: torch.Tensor, offs: torch.Tensor | None = None, bias: Any = None, out_dtype: Any = None
+) -> torch.Tensor:
     """Rows `offs[g - 1] .. offs[g]` of `x` [M, K] by `weight` [G, K, N], as the dialect's product of that form."""
     if x.dim() != 2 or weight.dim() != 3 or offs is None or bias is not None:
         return NotImplemented
@@ -260,7 +263,9 @@ def grouped_mm(x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtyp
 
 
 @_rule(aten.as_strided.default, aten.as_strided_.default)
-def as_strided(x: Any, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Any:
+def as_strided(
+    x: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> torch.Tensor:
     """Elements by their places in memory, which for a dense tensor are those of its axes by descending stride. Torch's
     average over all pixels ends so, to keep the layout with channels last."""
     if not storage_offset and list(size) == list(x.shape):
@@ -282,7 +287,8 @@ def as_strided(x: Any, size: Sequence[int], stride: Sequence[int], storage_offse
 
 @_rule(aten.mkldnn_rnn_layer.default)
 def recurrent_layer(
-    x: Any, w_in: Any, w_hidden: Any, b_in: Any, b_hidden: Any, hidden: Any, cell: Any, reverse: bool,
+    x: torch.Tensor, w_in: torch.Tensor, w_hidden: torch.Tensor, b_in: torch.Tensor,
+    b_hidden: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor, reverse: bool,
     batch_sizes: Sequence[int], mode: int, hidden_size: int, num_layers: int, has_biases: bool, bidirectional: bool,
     batch_first: bool, train: bool,
 ) -> Any:  # fmt: skip
@@ -300,7 +306,7 @@ def recurrent_layer(
 
 
 @_rule(aten.squeeze.dims)
-def squeeze(x: Any, dims: Sequence[int]) -> Any:
+def squeeze(x: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     """One axis after the other, from the last."""
     for d in sorted((d % x.dim() for d in dims if x.dim()), reverse=True):
         x = aten.squeeze.dim(x, d)

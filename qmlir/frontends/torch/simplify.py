@@ -60,7 +60,7 @@ def _drop_assertions(graph: Graph, node: Node) -> None:
 def _drop_identities(graph: Graph, node: Node) -> None:
     if not is_tensor(node) or not node.args or not is_tensor(node.args[0]):
         return
-    source: Any = node.args[0]
+    source: torch.fx.Node = node.args[0]
     unchanged = node.target in _IDENTITIES
     if node.target is aten.dropout.default:
         unchanged = not argument(node, "train")
@@ -76,7 +76,7 @@ def _merge_views(graph: Graph, node: Node) -> None:
     """A view of a view is a view of the first; where that has the shape already, nothing."""
     if node.target not in VIEWS or not is_tensor(node):
         return
-    source: Any = node.args[0]
+    source: torch.fx.Node = node.args[0]
     if source.op != "call_function" or source.target not in VIEWS:
         return
     first = source.args[0]
@@ -121,14 +121,14 @@ def _move_before_dequantize(graph: Graph, node: Node) -> None:
         return
     if source.target.__class__.__name__ != "OpOverload" or name_of(source) not in _DEQUANTIZE_PER_TENSOR:
         return
-    codes: Any = source.args[0]
+    codes: torch.fx.Node = source.args[0]
     moved = graph.call(node, node.target, (codes, *node.args[1:]), dict(node.kwargs),
                        retyped(node.meta["val"], dtype_of(codes)))  # fmt: skip
     new = graph.call(node, source.target, (moved, *source.args[1:]), dict(source.kwargs), node.meta["val"])
     graph.replace(node, new)
 
 
-def _is(node: Any, target: Any) -> bool:
+def _is(node: torch.fx.Node, target: Any) -> bool:
     return isinstance(node, Node) and node.target is target
 
 

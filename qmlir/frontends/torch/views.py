@@ -8,19 +8,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ...core.mlir import arith, ir
 from ...ir.build import Size, as_index, collapse, dims, expand, tensor_type
 from .graph import aten, same
+
+if TYPE_CHECKING:
+    import torch
 
 RESHAPES = (aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.flatten.using_ints,
             aten.unflatten.int)  # fmt: skip
 Group = tuple[list[int], list[int]]
 
 
-def reshape(value: Any, old: Sequence[Any], new: Sequence[Any], size_of: Callable[[int], Size | None]) -> Any:
+def reshape(
+    value: ir.Value,
+    old: Sequence[torch.SymInt | int],
+    new: Sequence[torch.SymInt | int],
+    size_of: Callable[[int], Size | None],
+) -> ir.Value:
     """`value`, of the sizes `old`, with the sizes `new`; both may hold symbols. `size_of(j)` is the program's own value
     of a size of the result, None where it says none (-1).
 
@@ -38,7 +46,7 @@ def reshape(value: Any, old: Sequence[Any], new: Sequence[Any], size_of: Callabl
     return expand(merged, [[sizes[j] for j in g] for _, g in groups])
 
 
-def reshape_between(value: Any, sizes: Sequence[Size]) -> Any:
+def reshape_between(value: ir.Value, sizes: Sequence[Size]) -> ir.Value:
     """A reshape between dispatches, of any sizes."""
     own, new = ([s for s in many if not isinstance(s, int)] for many in (dims(value), sizes))
     return ir.Operation.create(
@@ -47,7 +55,7 @@ def reshape_between(value: Any, sizes: Sequence[Size]) -> Any:
     ).result  # fmt: skip
 
 
-def axes_together(old: Sequence[Any], new: Sequence[Any]) -> list[Group]:
+def axes_together(old: Sequence[torch.SymInt | int], new: Sequence[torch.SymInt | int]) -> list[Group]:
     """The axes of `old` and of `new` that hold the same elements, as small as the symbols tell; both have axes."""
     groups: list[Group] = []
     i = j = 0
@@ -61,7 +69,7 @@ def axes_together(old: Sequence[Any], new: Sequence[Any]) -> list[Group]:
     return groups
 
 
-def _first_match(old: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
+def _first_match(old: Sequence[torch.SymInt | int], new: Sequence[torch.SymInt | int]) -> tuple[int, int]:
     for total in range(2, len(old) + len(new) + 1):
         for a in range(max(1, total - len(new)), min(len(old), total - 1) + 1):
             if same(math.prod(old[:a]), math.prod(new[: total - a])):
@@ -74,15 +82,17 @@ def _dynamic(sizes: Sequence[Size], axes: Sequence[int]) -> int:
 
 
 def _sizes(
-    groups: Sequence[Group], old: Sequence[Any], new: Sequence[Any], have: Sequence[Size],
+    groups: Sequence[Group], old: Sequence[torch.SymInt | int], new: Sequence[torch.SymInt | int], have: Sequence[Size],
     size_of: Callable[[int], Size | None],
 ) -> list[Size]:  # fmt: skip
     sizes: list[Size | None] = [s if isinstance(s, int) else None for s in new]
+    equal: Iterator[Size | None]
     for sources, targets in groups:
         for j in targets:
             equal = (have[i] for i in sources if same(old[i], new[j]))
             if sizes[j] is None:
-                sizes[j] = next(itertools.chain(equal, filter(None, [size_of(j)])), None)
+                own = size_of(j)
+                sizes[j] = next(itertools.chain(equal, [own] if own else []), None)
         for j in targets:
             if sizes[j] is None:  # one at most: a view has one -1
                 total = _product([have[i] for i in sources])
@@ -102,7 +112,7 @@ def _product(sizes: Sequence[Size]) -> Size:
     return total if known == 1 else arith.muli(total, as_index(known))
 
 
-def size_from(value: Any) -> Any:
+def size_from(value: ir.Value) -> ir.Value:
     """A `!torch.int` as an index."""
     wide = ir.Operation.create("torch_c.to_i64", results=[ir.IntegerType.get_signless(64)], operands=[value]).result
     return arith.index_cast(ir.IndexType.get(), wide)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from .. import emit as e
 
@@ -63,6 +64,10 @@ class Layout:
         """The bits of `axis` that an input stands for, lowest input bit first."""
         return [bit[1] for bit in self[name] if bit is not None and bit[0] == axis]
 
+    @overload
+    def place(self, axis: str, **index: int) -> int: ...
+    @overload
+    def place(self, axis: str, **index: e.Index) -> e.Index: ...
     def place(self, axis: str, **index: e.Index) -> e.Index:
         """Where on `axis` the element of an index is: a number, or index arithmetic at the insertion point. Inputs that
         are not named are at 0. Bits that stay neighbours become one quotient, remainder and product."""

@@ -8,7 +8,7 @@ one core of a Zen 5: 3x3, 56x56, 64 -> 64 channels, 58 ms as a convolution and 2
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..base import Target
 from ..im2col import Im2colStrategy
@@ -40,7 +40,7 @@ def instruction(target: Target, c: Contraction) -> str:
     return "widening multiply-add"
 
 
-def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
+def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
     """What IREE makes of the contraction with the target's flags."""
     if c.kind == "matmul":
         tiled = "--iree-opt-data-tiling" in target.compiler_flags
@@ -59,7 +59,7 @@ _FLAGS: dict[str, dict[str, tuple[str, ...]]] = {
 KNOBS = tuple(Knob(name, tuple(values)) for name, values in _FLAGS.items())
 
 
-def stock_flags(knob: str, value: Any) -> tuple[str, ...]:
+def stock_flags(knob: str, value: int | str) -> tuple[str, ...]:
     """What a knob's value means to IREE; nothing for a knob of another strategy."""
     return _FLAGS.get(knob, {}).get(str(value), ())
 

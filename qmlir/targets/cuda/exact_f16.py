@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.mlir import ir
 from ..base import Target
@@ -22,6 +22,10 @@ from ..strategy import Accept, Contraction, Decline, Estimate
 from ..tile_and_fuse import MmaStrategy
 from .rewrite import convolution_in_f16, matmul_in_f16
 from .split import Split, split_k
+
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike
+    from ..strategy import Plan
 
 EXACT_SUM = 1 << 24  # the largest integer up to which f32 holds every integer
 EXACT_CODE = 1 << 11  # the same of f16
@@ -40,9 +44,9 @@ class ExactF16Plan:
     contraction: Contraction
     split: Split
     split_dim: int  # the iteration dim that is cut
-    mma: Any = None  # the MmaPlan of the f16 contraction, None: IREE chooses
+    mma: Plan | None = None  # the MmaPlan of the f16 contraction, None: IREE chooses
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         op = detached(op)  # here, where what a barrier keeps in memory is int8
         with ir.InsertionPoint(op):
             result, inner = matmul_in_f16(op, self.contraction, self.split, self.split_dim)
@@ -63,13 +67,13 @@ class ExactF16ConvPlan:
     contraction: Contraction
     split: Split  # of the channels
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         with ir.InsertionPoint(op):
             result = convolution_in_f16(op, self.contraction, self.split)
         op.results[0].replace_all_uses_with(result)
         op.erase()
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Mapping[str, int | str]:
         return {
             "route": "exact f16",
             "codegen": "implicit GEMM on tensor cores",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...core.mlir import arith, ir, linalg
 from ...dialect.constants import is_zero_fill
@@ -23,19 +23,22 @@ from ..tensors import (
 )
 from .split import Split
 
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike
 
-def _as_f16(value: Any, dtype: str) -> Any:
+
+def _as_f16(value: ir.Value, dtype: str) -> ir.Value:
     """The codes of an i8 tensor as f16; `dtype` says whether they are signed."""
     f16 = ir.F16Type.get()
     convert = arith.uitofp if dtype == "ui8" else arith.sitofp
     return elementwise(value, f16, lambda x: convert(f16, x))
 
 
-def _as_i32(x: Any) -> Any:
+def _as_i32(x: ir.Value) -> ir.Value:
     return arith.fptosi(ir.IntegerType.get_signless(32), x)
 
 
-def _add_init(value: Any, init: Any) -> Any:
+def _add_init(value: ir.Value, init: ir.Value) -> ir.Value:
     """The f32 sums as i32, added to what the op accumulates onto unless that is zero."""
     i32 = ir.IntegerType.get_signless(32)
     if is_zero_fill(init):
@@ -45,7 +48,7 @@ def _add_init(value: Any, init: Any) -> Any:
     return generic([value], init, [identity] * 2, parallel, lambda x, acc: arith.addi(_as_i32(x), acc))
 
 
-def matmul_in_f16(op: Any, c: Contraction, cut: Split, dim: int) -> tuple[Any, Any]:
+def matmul_in_f16(op: OpLike, c: Contraction, cut: Split, dim: int) -> tuple[ir.Value, OpLike]:
     """The i32 result of a matmul-like op computed in f16, and the f16 contraction's op."""
     maps = indexing_maps(op)
     kinds = ["reduction" if role == "k" else "parallel" for role in c.roles]
@@ -79,7 +82,7 @@ def matmul_in_f16(op: Any, c: Contraction, cut: Split, dim: int) -> tuple[Any, A
     return sum_over(sums, 0, init, _as_i32), sums.owner.operation
 
 
-def convolution_in_f16(op: Any, c: Contraction, cut: Split) -> Any:
+def convolution_in_f16(op: OpLike, c: Contraction, cut: Split) -> ir.Value:
     """The i32 result of a 2-D convolution computed in f16.
 
     Chunks of the channels are groups: [N,H,W,C] -> [N,H,W,P,C/P], and one result per chunk, added in i32.
@@ -108,6 +111,7 @@ def convolution_in_f16(op: Any, c: Contraction, cut: Split) -> Any:
         data = merge(data, 3)
         weight = merge(permuted(weight, (0, 4, 1, 2, 3, 5)), 0)
         groups = out_sizes[3]
+        assert isinstance(groups, int)
         sums = filled([*out_sizes[:3], groups * cut.chunks, out_sizes[4]], f32)
         sums = linalg.conv_2d_nhwgc_gfhwc(_as_f16(data, c.lhs), _as_f16(weight, c.rhs), outs=[sums], **window)
         return sum_over(split(sums, 3, groups, cut.chunks), 4, init, _as_i32)

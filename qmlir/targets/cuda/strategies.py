@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...kernels.tile.instruction import Fragments
 from ..base import Target
 from ..gpu import Mma
@@ -54,7 +52,7 @@ def matrix_instructions(target: Target) -> dict[str, tuple[str, Fragments]]:
     }
 
 
-def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
+def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
     """What IREE makes of the contractions that are left to it."""
     if 1 in (c.m, c.n) and c.kind == "matmul":
         return {"codegen": "reduction across lanes, no tensor core"}

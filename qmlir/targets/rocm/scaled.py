@@ -8,9 +8,9 @@ multiplied as those.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.mlir import arith, ir, linalg, tensor
 from ...dialect.constants import is_zero_fill
@@ -22,6 +22,9 @@ from ..base import Target
 from ..roofline import roofline
 from ..strategy import Accept, Contraction, Decline
 from ..tensors import elementwise
+
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike
 
 BLOCK = 32  # codes of one scale
 ROWS = 16  # and columns of a tile
@@ -36,11 +39,11 @@ _BARRIER = ("arith.bitcast", "arith.xori")
 class ScaledPlan:
     """One contraction with scaled operands in the place of the product and its sum over groups."""
 
-    total: Any  # the op that sums the groups
-    scales: tuple[Any, Any]
-    codes: tuple[Any, Any]  # `[M, G, 32]` and `[N, G, 32]`, or i8 codes of e2m1 `[M, K]` and `[N, K]`
+    total: OpLike  # the op that sums the groups
+    scales: tuple[ir.Value, ir.Value]
+    codes: tuple[ir.Value, ir.Value]  # `[M, G, 32]` and `[N, G, 32]`, or i8 codes of e2m1 `[M, K]` and `[N, K]`
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         with self.total.location, ir.InsertionPoint(self.total):
             result = contraction(self.codes, self.scales, self.total.operands[len(self.total.operands) - 1], BLOCK)
         self.total.results[0].replace_all_uses_with(result)
@@ -76,16 +79,16 @@ class ScaledStrategy:
         scales = _scales(c.op)
         if isinstance(scales, str):
             return Decline(scales, "e8m0 scales of both sides, and nothing else in the sum over groups")
-        codes = tuple(_codes(c.op, i) for i in (0, 1))
-        if any(x is None for x in codes):
+        left, right = (_codes(c.op, i) for i in (0, 1))
+        if left is None or right is None:
             return Decline(
                 "the operands are no codes `[M, G, 32]` and `[N, G, 32]`", "e4m3, e5m2 or e2m1 on both sides"
             )
         total, lhs, rhs = scales
-        return Accept(ScaledPlan(total, (lhs, rhs), (codes[0], codes[1])), roofline(self.target, c))
+        return Accept(ScaledPlan(total, (lhs, rhs), (left, right)), roofline(self.target, c))
 
 
-def _scales(op: Any) -> tuple[Any, Any, Any] | str:
+def _scales(op: OpLike) -> tuple[OpLike, ir.Value, ir.Value] | str:
     """The op that sums the groups with both scales, and these `[M, G]` and `[N, G]`; or why there are none."""
     users = [use.owner.operation for use in op.results[0].uses]
     if len(users) != 1 or users[0].name != "linalg.generic" or len(users[0].operands) != 4:
@@ -105,7 +108,7 @@ def _scales(op: Any) -> tuple[Any, Any, Any] | str:
     return total, lhs, rhs
 
 
-def _codes(op: Any, side: int) -> Any:
+def _codes(op: OpLike, side: int) -> ir.Value | None:
     """The codes of one side, None where they lie otherwise."""
     lhs, rhs, out = (_dimensions(m) for m in indexing_maps(op))
     g, m, n = out
@@ -122,11 +125,11 @@ def _codes(op: Any, side: int) -> Any:
     return made.operands[0] if decodes_e2m1(made) else None
 
 
-def _dimensions(affine_map: Any) -> list[int]:
+def _dimensions(affine_map: ir.AffineMap) -> list[int]:
     return [ir.AffineDimExpr(result).position for result in affine_map.results]
 
 
-def contraction(codes: tuple[Any, Any], scales: tuple[Any, Any], init: Any, block: int) -> Any:
+def contraction(codes: Sequence[ir.Value], scales: Sequence[ir.Value], init: ir.Value, block: int) -> ir.Value:
     """`out[m, n] = init[m, n] + sum over g, k of lhs[m, g, k] lhs_scale[m, g] rhs[n, g, k] rhs_scale[n, g]`."""
     lhs, rhs = (_instruction_order(_blocks(value, block)) for value in codes)
     # IREE 3.13 puts a constant of equal scales into the product as a scalar, and then does not use the instruction.
@@ -150,7 +153,7 @@ def contraction(codes: tuple[Any, Any], scales: tuple[Any, Any], init: Any, bloc
     return op.results[0]
 
 
-def _blocks(value: Any, block: int) -> Any:
+def _blocks(value: ir.Value, block: int) -> ir.Value:
     """Codes `[rows, G, 32]` of 8 bits; of e2m1, in bytes `[rows, K]`, as e4m3."""
     kind = ir.RankedTensorType(value.type)
     if kind.rank == 3:
@@ -162,7 +165,7 @@ def _blocks(value: Any, block: int) -> Any:
     return tensor.expand_shape(ir.RankedTensorType.get(shape, f8), wide, [[0], [1, 2]], [], shape)
 
 
-def _instruction_order(value: Any) -> Any:
+def _instruction_order(value: ir.Value) -> ir.Value:
     """Codes `[rows, G, 32]` in the order along K in which the instruction's lanes hold them.
 
     Of 128 codes of a row, group g of lanes holds two runs of 16, codes 16 g on and 64 + 16 g on: Triton says in
@@ -187,12 +190,12 @@ def _instruction_order(value: Any) -> Any:
     return tensor.expand_shape(value.type, fusion_barrier(flat, "moved once"), [[0], [1, 2]], [], [rows, groups, block])
 
 
-def _as_e4m3(code: Any) -> Any:
+def _as_e4m3(code: ir.Value) -> ir.Value:
     """The byte of e4m3 with the value of a code of e2m1: exponents differ by 6, and 0.5, which e2m1 has without a
     leading one, is 2 ** -1."""
     i8 = code.type
 
-    def of(number: int) -> Any:
+    def of(number: int) -> ir.Value:
         return arith.constant(i8, number)
 
     magnitude = arith.andi(code, of(7))

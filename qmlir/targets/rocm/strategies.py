@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ...kernels.tile.instruction import Fragments
 from ..base import Target
@@ -38,7 +37,7 @@ def machine(target: Target) -> Machine:
     return Machine(32, target.units, 64, target.shared_memory // 2, k_bytes=64, ragged_accumulators=32)
 
 
-def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
+def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
     """What IREE makes of the contractions that are left to it."""
     if c.kind == "depthwise_conv2d":
         return {"codegen": "scalar multiply-add: a depthwise convolution has no matrix product"}

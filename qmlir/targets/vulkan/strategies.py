@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.mlir import arith, ir, tensor
 from ...ir.affine import indexing_maps
@@ -30,6 +30,9 @@ from .description import known_to_iree
 from .kernels.machine import Spirv
 from .kernels.strategy import CooperativeKernelStrategy
 
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike
+
 
 def too_long(target: Target, c: Contraction) -> bool:
     """Whether the stock reduction over K, one term an iteration, could silently lack its rest."""
@@ -46,15 +49,15 @@ class SeparatePlan:
     distributes both wrongly: elements stay zero (f16 36x72 with int8 weights 4x72).
     """
 
-    facts: tuple[tuple[str, Any], ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         with ir.InsertionPoint(op):
             for i in (0, 1):
                 if computed(op.operands[i]):
                     op.operands[i] = fusion_barrier(op.operands[i], "computed once")
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Mapping[str, str]:
         return {"route": "stock", "operands": "in memory", **dict(self.facts)}
 
 
@@ -66,7 +69,7 @@ class BoundedPlan:
     longest: int
     loops: tuple[int, ...]  # the op's loops over K
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`. The check is the host's: nothing is computed."""
         maps = [list(m.results) for m in indexing_maps(op)]
         index = ir.IndexType.get()
@@ -206,7 +209,7 @@ class DotStrategy:
         return consider_aligned(self.target, c, {"m": rows, "n": 32, "k": 16}, "packed int8 dot product")
 
 
-def stock_facts(target: Target, c: Contraction) -> dict[str, Any]:
+def stock_facts(target: Target, c: Contraction) -> dict[str, str]:
     """What IREE makes of the contractions that are left to it."""
     if c.kind != "matmul":
         facts = {"codegen": "one thread per element"}

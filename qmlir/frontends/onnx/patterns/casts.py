@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
@@ -12,12 +12,16 @@ from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import cast_real, elementwise, integer, real, scale_code, small_float_code, store_integer
 from ..types import ELEMENTS, element_name
 
+if TYPE_CHECKING:
+    from ....core.mlir import ir
+    from ..importer import Node
+
 _SMALL = ("i4", "u4", "i2", "u2", "i16", "u16", "e2m1", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0")
 _PLAIN = ("f32", "f16", "bf16", "f64")
 
 
 @raises("onnx.Cast")
-def cast(op: Any) -> Tensor:
+def cast(op: Node) -> Tensor:
     """A Cast from or to a small type."""
     to = int(op.attributes.get("to", 0))
     if to not in ELEMENTS:
@@ -31,7 +35,7 @@ def cast_like(op: Any) -> Tensor:
     return _cast(op, op.operand(0), op.operand(1).dtype)
 
 
-def _cast(op: Any, x: Tensor, dtype: str) -> Tensor:
+def _cast(op: Node, x: Tensor, dtype: str) -> Tensor:
     if x.dtype == dtype:
         return x
     if x.dtype not in _SMALL and dtype not in _SMALL:
@@ -57,7 +61,7 @@ def convert(x: Tensor, dtype: str, saturate: bool = True, round_mode: str = "up"
         return elementwise(lambda v: _narrow(arith.fptosi(i32(), v), target, kind), [real(x)], dtype)
     kind, byte = build.element(dtype), build.element("i8")
 
-    def body(v: Any) -> Any:
+    def body(v: ir.Value) -> ir.Value:
         wide = scale_code(v, round_mode, saturate) if dtype == "e8m0" else small_float_code(v, dtype, saturate)
         code = arith.trunci(byte, wide)
         return code if kind == byte else arith.bitcast(kind, code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ...raising import Decline, Tensor
 from ...tensors import at_axis, elementwise, integer, real, scalar_of
+
+if TYPE_CHECKING:
+    from ....core.mlir import ir
+    from ..importer import Node
 
 # The 8-bit codes that products take on either side.
 BYTES = ("i8", "u8")
@@ -45,7 +49,7 @@ def ratio(over: Sequence[Tensor], under: Tensor) -> Tensor:
         with np.errstate(divide="ignore", invalid="ignore"):
             return Tensor.constant(np.asarray(value / under.array.astype(np.float32), np.float32))
 
-    def body(*xs: Any) -> Any:
+    def body(*xs: ir.Value) -> ir.Value:
         value = xs[0]
         for x in xs[1:-1]:
             value = arith.mulf(value, x)
@@ -80,7 +84,7 @@ class Quantised:
     zero: Tensor | None
     axis: int
     block: int
-    nodes: tuple[Any, ...]  # what a pattern that reads the codes takes in
+    nodes: tuple[Node, ...]  # what a pattern that reads the codes takes in
     dtype: str = "f32"  # of the dequantised value
 
     @property
@@ -98,7 +102,7 @@ class Quantised:
         return f"{self.codes.dtype}, {kind}" + ("" if self.per_tensor else f" {self.axis}")
 
 
-def quantised_input(op: Any, i: int) -> Quantised | None:
+def quantised_input(op: Node, i: int) -> Quantised | None:
     """The quantised value behind input `i` of a node: a DequantizeLinear, or the transpose of a constant one."""
     node = op.producer(i)
     if node is None:
@@ -131,7 +135,7 @@ def _with(q: Quantised, node: Any) -> Quantised:
     return Quantised(q.codes, q.scale, q.zero, q.axis, q.block, (*q.nodes, node), q.dtype)
 
 
-def of_dequantize(node: Any) -> Quantised:
+def of_dequantize(node: Node) -> Quantised:
     """What a DequantizeLinear dequantises."""
     codes, raw = node.operand(0), node.operand(1)
     axis = axis_of(node, len(codes.shape))
@@ -152,7 +156,7 @@ def _same_shape(z: Tensor) -> Tensor:
     return elementwise(lambda x: integer(x, z.dtype), [z], "i32")
 
 
-def axis_of(node: Any, rank: int) -> int:
+def axis_of(node: Node, rank: int) -> int:
     """The axis attribute, counted from the front."""
     axis = int(node.attributes.get("axis", 1))
     if rank and not -rank <= axis < rank and len(node.operand(1).shape) == 1 and node.operand(1).shape[0] != 1:
@@ -170,6 +174,6 @@ def check_blocks(shape: Sequence[int | None], scale: Sequence[int | None], axis:
             raise Decline(f"a scale with {s} values along axis {i}, where blocks of {block} need {expected}")
 
 
-def absorb(op: Any, *nodes: Any) -> None:
+def absorb(op: Node, *nodes: Node) -> None:
     """`op` does the work of `nodes` too: for the report."""
     op.graph.absorbed.setdefault(op.index, set()).update(n.index for n in nodes)

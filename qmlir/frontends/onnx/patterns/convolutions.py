@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import drop_axis, new_axis
 from .common import Quantised, quantised_input
 from .products import CODES, Product, bias_of, keep, output_of, quantised, requantised, taken
 
+if TYPE_CHECKING:
+    from ..importer import Node
+
 
 @raises("onnx.QLinearConv")
-def qlinear_conv(op: Any) -> Tensor:
+def qlinear_conv(op: Node) -> Tensor:
     """(x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias): w per tensor or per filter, bias i32."""
     x = quantised(op.operand(0), op.operand(1), op.optional(2), 0)
     w = quantised(op.operand(3), op.operand(4), op.optional(5), 0)
@@ -20,7 +23,7 @@ def qlinear_conv(op: Any) -> Tensor:
 
 
 @raises("onnx.ConvInteger")
-def conv_integer(op: Any) -> Tensor:
+def conv_integer(op: Node) -> Tensor:
     """(x, w, x_zero, w_zero) to i32."""
     x, w = quantised(op.operand(0), None, op.optional(2), 0), quantised(op.operand(1), None, op.optional(3), 0)
     p = conv_product(op, x, w, None)
@@ -40,7 +43,7 @@ def conv(op: Any) -> Tensor:
 
 
 def conv_product(
-    op: Any, x: Quantised | Tensor, w: Quantised | Tensor, bias: Tensor | None, nodes: tuple[Any, ...] = ()
+    op: Node, x: Quantised | Tensor, w: Quantised | Tensor, bias: Tensor | None, nodes: tuple[Any, ...] = ()
 ) -> Product:
     """A convolution of NCHW or NCW operands.
 
@@ -86,7 +89,7 @@ def _without_height(t: Tensor) -> Tensor:
     return drop_axis(t, 2)
 
 
-def _geometry(op: Any, size: Any, kernel: Any) -> tuple[list[int], list[int], list[int]]:
+def _geometry(op: Node, size: Any, kernel: Any) -> tuple[list[int], list[int], list[int]]:
     """Strides, dilations, and padding before each axis and then after each."""
     axes = len(kernel)
     if None in kernel:

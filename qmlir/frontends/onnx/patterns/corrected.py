@@ -7,7 +7,7 @@ The onnx package's node tests (`test/support/onnx_all_nodes.py`) are what they w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -25,6 +25,10 @@ from .pooling import max_pool_codes
 from .products import keep, not_raised
 from .resized import nearest, repeats
 from .transposed import transposed_product
+
+if TYPE_CHECKING:
+    from ....core.mlir import ir
+    from ..importer import Node
 
 INFINITE = float("inf")
 
@@ -91,7 +95,7 @@ def bit_shift(op: Any) -> Tensor:
     d, right = DTYPES[x.dtype], op.attributes["direction"] == "RIGHT"
     op.plain = True
 
-    def body(v: Any, s: Any) -> Any:
+    def body(v: ir.Value, s: ir.Value) -> Any:
         whole = arith.cmpi(arith.CmpIPredicate.uge, s, build.scalar(d.bits, s.type))
         if right and d.signed:
             return arith.shrsi(v, arith.select(whole, build.scalar(d.bits - 1, s.type), s))
@@ -102,14 +106,14 @@ def bit_shift(op: Any) -> Tensor:
 
 
 @raises("onnx.Gelu")
-def gelu(op: Any) -> Tensor:
+def gelu(op: Node) -> Tensor:
     """With `approximate`, as `x * sigmoid(2 u)`: `1 + tanh(u)` cancels where u is far below zero."""
     x = op.operand(0)
     if op.attributes.get("approximate", "none") != "tanh" or x.dtype != "f32":
         raise NotQuantised("as it is")
     op.plain = True
 
-    def body(v: Any) -> Any:
+    def body(v: ir.Value) -> Any:
         cube = arith.mulf(arith.mulf(v, v), v)
         inner = arith.addf(v, arith.mulf(cube, const(0.044715)))
         return arith.mulf(v, sigmoid(arith.mulf(inner, const(2 * 0.7978845608028654))))
@@ -118,14 +122,14 @@ def gelu(op: Any) -> Tensor:
 
 
 @raises("onnx.Sign")
-def sign(op: Any) -> Tensor:
+def sign(op: Node) -> Tensor:
     """torch-mlir compares a constant of one value with an integer 0, and finds anything."""
     x = op.operand(0)
     if x.dtype not in ("f32", "f16", "bf16"):
         raise NotQuantised("as it is")
     op.plain = True
 
-    def body(v: Any) -> Any:
+    def body(v: ir.Value) -> ir.Value:
         zero, one, minus = (build.scalar(n, v.type) for n in (0.0, 1.0, -1.0))
         below = arith.select(arith.cmpf(arith.CmpFPredicate.OLT, v, zero), minus, zero)
         return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, v, zero), one, below)
@@ -197,7 +201,7 @@ _SOURCES: dict[str, Callable[[int, int], int]] = {
 
 
 @raises("onnx.MaxPool")
-def max_pool(op: Any) -> Tensor:
+def max_pool(op: Node) -> Tensor:
     """With uneven pads, or such as SAME_UPPER makes: padded first."""
     x = op.operand(0)
     if x.dtype in ("i8", "u8"):
@@ -213,7 +217,7 @@ def max_pool(op: Any) -> Tensor:
 
 
 @raises("onnx.ConvTranspose")
-def conv_transpose(op: Any) -> Tensor:
+def conv_transpose(op: Node) -> Tensor:
     """Of dequantised values: see `transposed`. Of floats in groups, which torch-mlir does not convert: of one channel
     each, a convolution of the input with zeros between its elements; else each group by itself. With uneven pads:
     without, and cut off."""
@@ -348,7 +352,7 @@ def mod(op: Any) -> Tensor:
 
 
 @raises("onnx.Reshape")
-def reshape(op: Any) -> Tensor:
+def reshape(op: Node) -> Tensor:
     """`allowzero` by a shape that is not known divides by zero when it runs."""
     if int(op.attributes.get("allowzero", 0)):
         shape = op.operand(1).array
@@ -361,7 +365,7 @@ def reshape(op: Any) -> Tensor:
 
 
 @raises("onnx.Resize")
-def resize(op: Any) -> Tensor:
+def resize(op: Node) -> Tensor:
     """torch-mlir takes the whole size of the result where ONNX takes the product of size and scale. To the nearest
     element by whole factors: without its arithmetic for each element."""
     x, scales = op.operand(0), op.optional(2)
@@ -427,7 +431,7 @@ def _interpolated(op: Any, x: Tensor, scales: Tensor) -> Tensor:
     return x
 
 
-def _cubic(t: Any, a: float) -> Any:
+def _cubic(t: ir.Value, a: float) -> ir.Value:
     """The kernel of cubic convolution at a distance t in [0, 2] (Keys 1981, equation 4)."""
     near = arith.cmpf(arith.CmpFPredicate.OLE, t, const(1.0))
     inner, outer = (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)

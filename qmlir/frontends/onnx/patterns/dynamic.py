@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith
 from ....ir import build
 from ...raising import Tensor, raises
 from ...tensors import elementwise
 
+if TYPE_CHECKING:
+    from ..importer import Node
+
 
 @raises("onnx.DynamicQuantizeLinear")
-def dynamic_quantize_linear(op: Any) -> list[Tensor]:
+def dynamic_quantize_linear(op: Node) -> list[Tensor]:
     """u8 codes, one scale and one zero point from the data's range widened to hold 0."""
     codes, scale, zero = op.build("dynamic_quantize", input=op.operand(0), granularity="tensor", recipe="onnx",
                                   symmetric=False, out_dtype="u8")  # fmt: skip

@@ -7,18 +7,21 @@ their range where none is given.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ....dialect.reference.packing import unpack
 from ...raising import Decline, Tensor, raises
 
+if TYPE_CHECKING:
+    from ..importer import Node
+
 _PACKED = {2: "u2", 4: "u4", 8: "u8"}
 
 
 @raises("onnx.com.microsoft.GatherBlockQuantized")
-def gather_block_quantized(op: Any) -> Tensor:
+def gather_block_quantized(op: Node) -> Tensor:
     """(data, indices, scales, zero_points?)."""
     import onnx
 

@@ -3,7 +3,7 @@ and the moves before it where that is exact."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,6 +40,10 @@ from .pooled import pooled_codes
 from .products import Requantise, requantised
 from .resized import nearest, repeats
 
+if TYPE_CHECKING:
+    from ....core.mlir import ir
+    from ..importer import Node
+
 # Ops that move elements and compute nothing: on codes they do what they do on the numbers.
 MOVES = ("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Gather", "Expand", "Tile",
          "DepthToSpace", "SpaceToDepth")  # fmt: skip
@@ -47,7 +51,7 @@ _DEQUANT = ("i8", "u8", "i4", "u4", "i2", "u2", "e2m1", "e4m3", "e5m2", "e4m3fnu
 
 
 @raises("onnx.DequantizeLinear", "onnx.com.microsoft.DequantizeLinear")
-def dequantize_linear(op: Any) -> Tensor:
+def dequantize_linear(op: Node) -> Tensor:
     """`(x - zero) * scale`, rounded once to the scale's type."""
     q = of_dequantize(op)
     out = _output_float(op, q)
@@ -66,7 +70,7 @@ def dequantize_linear(op: Any) -> Tensor:
         scale = repeat(scale, q.axis, q.block, size)
         zero = None if zero is None else repeat(zero, q.axis, q.block, size)
 
-    def body(x: Any, s: Any, *z: Any) -> Any:
+    def body(x: ir.Value, s: ir.Value, *z: Any) -> ir.Value:
         value = number(x, codes.dtype) if not z else arith.sitofp(s.type, arith.subi(integer(x, codes.dtype), z[0]))
         y = arith.mulf(value, s)
         kind = build.element(out)
@@ -75,7 +79,7 @@ def dequantize_linear(op: Any) -> Tensor:
     return elementwise(body, [codes, scale, *([] if zero is None else [zero])], out)
 
 
-def _output_float(op: Any, q: Quantised) -> str:
+def _output_float(op: Node, q: Quantised) -> str:
     """The result's type: `output_dtype`, else the scale's."""
     stated = int(op.attributes.get("output_dtype", 0))
     out = ELEMENTS[stated].dtype if stated in ELEMENTS else q.dtype
@@ -84,7 +88,7 @@ def _output_float(op: Any, q: Quantised) -> str:
     return out
 
 
-def output_code(op: Any) -> str:
+def output_code(op: Node) -> str:
     """The type of a QuantizeLinear's codes: the zero point's, else `output_dtype`, else u8."""
     zero = op.optional(2)
     if zero is not None:
@@ -94,7 +98,7 @@ def output_code(op: Any) -> str:
 
 
 @raises("onnx.QuantizeLinear", "onnx.com.microsoft.QuantizeLinear")
-def quantize_linear(op: Any) -> Tensor:
+def quantize_linear(op: Node) -> Tensor:
     """`saturate(round_half_even(x / scale) + zero)`."""
     x, raw, d = op.operand(0), op.operand(1), DTYPES[output_code(op)]
     axis, block = axis_of(op, len(x.shape)), int(op.attributes.get("block_size", 0))
@@ -132,7 +136,7 @@ def quantize(x: Tensor, scale: Tensor, zero: Tensor | None, dtype: str, *, satur
         made: Tensor = build_op("quantize", input=x, scale=scale, zero_point=zero, out_dtype=dtype)
         return made
 
-    def body(v: Any, s: Any, *z: Any) -> Any:
+    def body(v: ir.Value, s: ir.Value, *z: Any) -> Any:
         return quantised(arith.divf(v, s), arith.sitofp(s.type, z[0]) if z else None, d)
 
     return elementwise(body, [x, scale, *([] if zero is None else [zero])], dtype)
@@ -143,7 +147,7 @@ def _small_float(x: Tensor, scale: Tensor, dtype: str, saturate: bool) -> Tensor
     kind = build.element(dtype)
     byte = build.element("i8")
 
-    def body(v: Any, s: Any) -> Any:
+    def body(v: ir.Value, s: ir.Value) -> ir.Value:
         code = arith.trunci(byte, small_float_code(arith.divf(v, s), dtype, saturate))
         return code if kind == byte else arith.bitcast(kind, code)
 
@@ -153,15 +157,15 @@ def _small_float(x: Tensor, scale: Tensor, dtype: str, saturate: bool) -> Tensor
 # ------------------------------------------------------------------------------------- what is before a quantisation
 
 
-def _onto_codes(op: Any, dtype: str, scale: Tensor, zero: Tensor | None) -> Tensor | None:
+def _onto_codes(op: Node, dtype: str, scale: Tensor, zero: Tensor | None) -> Tensor | None:
     """What moves elements between a dequantisation and this quantisation, moved behind it: codes are a quarter of the
     bytes, and what is then between the two is a table. Codes of the same quantisation are as they were: exact, for
     `(q - z) * s / s` rounds to `q - z`. None where there is nothing to move."""
     if scale.shape or (zero is not None and zero.shape) or dtype not in _DEQUANT:
         return None
-    taken: list[Any] = []
+    taken: list[Node] = []
 
-    def codes_at(node: Any, at: int) -> Tensor | None:
+    def codes_at(node: Node, at: int) -> Tensor | None:
         """The codes of an input of a node; None where there are none behind it."""
         q = quantised_input(node, at)
         if q is not None:
@@ -198,7 +202,7 @@ def _onto_codes(op: Any, dtype: str, scale: Tensor, zero: Tensor | None) -> Tens
     return found
 
 
-def _moves(node: Any, dtype: str, scale: Tensor) -> range:
+def _moves(node: Node, dtype: str, scale: Tensor) -> range:
     """The inputs of a node whose elements it only moves; none for a node that does not."""
     if node.op_type in MOVES:
         return range(1)
@@ -213,14 +217,14 @@ def _positive(scale: Tensor) -> bool:
     return scale.array is not None and bool((scale.array > 0).all())
 
 
-def _into_product(op: Any, dtype: str, scale: Tensor, zero: Tensor | None) -> Tensor | None:
+def _into_product(op: Node, dtype: str, scale: Tensor, zero: Tensor | None) -> Tensor | None:
     """The product before a QuantizeLinear with the requantisation in its epilogue; clamps between become a clamp of
     the codes, which is the same, for quantising is monotone. None where there is no product or others read it too."""
     if dtype not in ("i8", "u8") or scale.shape or (zero is not None and zero.shape):
         return None
     d = DTYPES[dtype]
     lo, hi = float("-inf"), float("inf")
-    taken: list[Any] = []
+    taken: list[Node] = []
     node = op.producer(0)
     while node is not None and node.uses() == 1 and (bounds := _clamp_bounds(node)) is not None:
         lo, hi = min(max(lo, bounds[0]), bounds[1]), max(min(hi, bounds[1]), bounds[0])
@@ -245,7 +249,7 @@ def _into_product(op: Any, dtype: str, scale: Tensor, zero: Tensor | None) -> Te
     return made
 
 
-def _clamp_bounds(node: Any) -> tuple[float, float] | None:
+def _clamp_bounds(node: Node) -> tuple[float, float] | None:
     """The bounds of a node that clamps, None for another one."""
     if node.op_type == "Relu":
         return 0.0, float("inf")

@@ -8,7 +8,7 @@ block's scale an input channel has.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,11 +17,14 @@ from ....dialect.reference.packing import unpack
 from ...raising import Decline, Tensor, raises
 from ...tensors import real
 
+if TYPE_CHECKING:
+    from ..importer import Node
+
 _CODES = {2: "u2", 4: "u4", 8: "u8"}
 
 
 @raises("onnx.com.microsoft.MatMulNBits")
-def matmul_nbits(op: Any) -> Tensor:
+def matmul_nbits(op: Node) -> Tensor:
     """(A, B, scales, zero_points?, g_idx?, bias?)."""
     a = op.operand(0)
     k, n, bits, block = (int(op.attributes.get(name, default)) for name, default in
@@ -67,7 +70,7 @@ def _check_size(name: str, array: Array, expected: int) -> None:
         raise Decline(f"{name} has {array.size} elements, but K, N, bits and block_size need {expected}")
 
 
-def _zero_points(op: Any, n: int, blocks: int, bits: int, dtype: str) -> Array:
+def _zero_points(op: Node, n: int, blocks: int, bits: int, dtype: str) -> Array:
     """`[N, blocks]`: integers, or floats in units of a code."""
     if op.optional(3) is None:
         return np.full((n, blocks), 1 << (bits - 1), np.int64)
@@ -96,7 +99,7 @@ def _act_order(g_idx: Array, k: int, block: int, scale: Array, zero: Array) -> t
     return order, group, np.ascontiguousarray(scale[:, of_group]), np.ascontiguousarray(zero[:, of_group])
 
 
-def _columns(op: Any, a: Tensor, order: Array) -> Tensor:
+def _columns(op: Node, a: Tensor, order: Array) -> Tensor:
     """The columns of A in another order."""
     import onnx
 

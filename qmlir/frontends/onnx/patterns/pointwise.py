@@ -7,7 +7,7 @@ qlmul.cpp; contrib_ops/cpu/quantization/qlinear_lookup_table.cc).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
@@ -17,8 +17,12 @@ from ...tensors import elementwise, integer, quantised
 from .common import BYTES, Quantised, ratio, same, scale_of, times, zero_of
 from .linear import quantize
 
+if TYPE_CHECKING:
+    from ....core.mlir import ir
+    from ..importer import Node
 
-def per_tensor(op: Any, codes: int, scale: int, zero: int) -> Quantised:
+
+def per_tensor(op: Node, codes: int, scale: int, zero: int) -> Quantised:
     """The codes, scale and zero point at three inputs; one value a tensor."""
     s, z = scale_of(op.operand(scale)), zero_of(op.optional(zero))
     if s.shape or (z is not None and z.shape):
@@ -29,7 +33,7 @@ def per_tensor(op: Any, codes: int, scale: int, zero: int) -> Quantised:
     return Quantised(x, s, z, 0, 0, ())
 
 
-def output(op: Any, scale: int, zero: int, dtype: str) -> tuple[Tensor, Tensor | None, str]:
+def output(op: Node, scale: int, zero: int, dtype: str) -> tuple[Tensor, Tensor | None, str]:
     """Scale, zero point and type of the result."""
     s, z = scale_of(op.operand(scale)), op.optional(zero)
     if s.shape:
@@ -37,7 +41,7 @@ def output(op: Any, scale: int, zero: int, dtype: str) -> tuple[Tensor, Tensor |
     return s, zero_of(z), dtype if z is None else z.dtype
 
 
-def centred(x: Any, dtype: str, zero: Any | None) -> Any:
+def centred(x: ir.Value, dtype: str, zero: ir.Value | None) -> ir.Value:
     """`code - zero` of a scalar, i32."""
     value = integer(x, dtype)
     return value if zero is None else arith.subi(value, zero)
@@ -78,14 +82,14 @@ def qlinear_sigmoid(op: Any) -> Tensor:
     return mapped(op, sigmoid)
 
 
-def _binary(op: Any, body: Callable[..., Any], factors: list[Tensor], a: Quantised, b: Quantised) -> Tensor:
+def _binary(op: Node, body: Callable[..., Any], factors: list[Tensor], a: Quantised, b: Quantised) -> Tensor:
     """`body(a - zero_a, b - zero_b, *factors)` plus the result's zero point."""
     _, zero, dtype = output(op, 6, 7, a.codes.dtype)
     d = DTYPES[dtype]
     zeros = [a.zero, b.zero, zero]
     present = [z for z in zeros if z is not None]
 
-    def whole(x: Any, y: Any, *rest: Any) -> Any:
+    def whole(x: ir.Value, y: ir.Value, *rest: ir.Value) -> ir.Value:
         given = list(rest[len(factors) :])
         za, zb, zc = (given.pop(0) if z is not None else None for z in zeros)
         value = body(centred(x, a.codes.dtype, za), centred(y, b.codes.dtype, zb), *rest[: len(factors)])
@@ -95,12 +99,12 @@ def _binary(op: Any, body: Callable[..., Any], factors: list[Tensor], a: Quantis
 
 
 @raises("onnx.com.microsoft.QLinearAdd")
-def add(op: Any) -> Tensor:
+def add(op: Node) -> Tensor:
     """`a * (a_scale / c_scale) + b * (b_scale / c_scale)`."""
     a, b = per_tensor(op, 0, 1, 2), per_tensor(op, 3, 4, 5)
     scale, _, _ = output(op, 6, 7, a.codes.dtype)
 
-    def body(x: Any, y: Any, ra: Any, rb: Any) -> Any:
+    def body(x: ir.Value, y: ir.Value, ra: ir.Value, rb: ir.Value) -> ir.Value:
         return arith.addf(arith.mulf(arith.sitofp(ra.type, x), ra), arith.mulf(arith.sitofp(rb.type, y), rb))
 
     return _binary(op, body, [ratio([a.scale], scale), ratio([b.scale], scale)], a, b)
@@ -149,7 +153,7 @@ def requantize(op: Any, x: Quantised, scale: Tensor, zero: Tensor | None, dtype:
     return quantize(dequantize(op, x), scale, zero, dtype)
 
 
-def dequantize(op: Any, x: Quantised) -> Tensor:
+def dequantize(op: Node, x: Quantised) -> Tensor:
     """The numbers as f32."""
     made: Tensor = op.build("dequant", input=x.codes, scale=x.scale, zero_point=x.zero, dtype=x.codes.dtype)
     return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +14,13 @@ from ...raising import Tensor
 from ...tensors import elementwise, number
 from ..model import refuse
 
+if TYPE_CHECKING:
+    from ..importer import Node
+
 LOWEST = {"f16": -np.inf, "f32": -np.inf, "f64": -np.inf, "i8": -128}
 
 
-def pooled_codes(op: Any, x: Tensor) -> Tensor:
+def pooled_codes(op: Node, x: Tensor) -> Tensor:
     """The MaxPool `op` of codes: of the codes as f32 numbers, which is exact, and back."""
     numbers = elementwise(lambda v: number(v, x.dtype), [x], "f32")
     numbers = Tensor(numbers.spec, build.fusion_barrier(numbers.value, build.POOLED))
@@ -25,7 +28,7 @@ def pooled_codes(op: Any, x: Tensor) -> Tensor:
     return elementwise(lambda v: arith.trunci(build.element("i8"), arith.fptosi(i32(), v)), [pooled], x.dtype)
 
 
-def max_pooled(op: Any, x: Tensor) -> Tensor:
+def max_pooled(op: Node, x: Tensor) -> Tensor:
     """The MaxPool `op` of a tensor, padded first where its pads are uneven. Not by ONNX's Pad, and not by torch-mlir's
     pooling: what they make of an infinity IREE 3.13 does not compile outside of a kernel."""
     import onnx
@@ -44,7 +47,7 @@ def max_pooled(op: Any, x: Tensor) -> Tensor:
     return made
 
 
-def uneven_pads(op: Any, x: Tensor) -> list[int]:
+def uneven_pads(op: Node, x: Tensor) -> list[int]:
     """The pads of a pooling before and behind each axis, where they differ or are not stated; else none. Source: ONNX,
     MaxPool, `auto_pad`."""
     kernel = [int(k) for k in op.attributes["kernel_shape"]]

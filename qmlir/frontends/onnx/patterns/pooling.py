@@ -4,7 +4,7 @@ softmax in f32 between a dequantisation and a quantisation, as onnxruntime compu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,10 @@ from .common import BYTES, Quantised, absorb, quantised_input, ratio
 from .linear import quantize
 from .pointwise import dequantize, output, per_tensor
 from .pooled import pooled_codes
+
+if TYPE_CHECKING:
+    from ....core.mlir import ir
+    from ..importer import Node
 
 
 @raises("onnx.com.microsoft.QLinearGlobalAveragePool")
@@ -63,7 +67,7 @@ def _sum(x: Tensor, axes: Sequence[int]) -> Tensor:
     kept = [i for i in range(rank) if i not in axes]
     init = build.filled([sizes[i] for i in kept], build.scalar(0, i32()))
 
-    def body(v: Any, acc: Any) -> Any:
+    def body(v: ir.Value, acc: Any) -> Any:
         return arith.addi(acc, integer(v, x.dtype))
 
     made = build.generic([build.Arg(value, tuple(range(rank)))], init, kept, rank, body)
@@ -78,7 +82,7 @@ def _sum(x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 @raises("onnx.GlobalAveragePool", "onnx.ReduceMean")
-def mean_of_codes(op: Any) -> Tensor:
+def mean_of_codes(op: Node) -> Tensor:
     """The mean over the last axes of a dequantised tensor of one scale: `f32(sum(x - zero)) * scale / size`, the sum
     exact in i32. Any other mean is a float operator."""
     q = quantised_input(op, 0)
@@ -98,7 +102,7 @@ def mean_of_codes(op: Any) -> Tensor:
     total = build.generic([build.Arg(rows, tuple(range(outer + 1)))], init, range(outer), outer + 1,
                           lambda v, acc: arith.addi(acc, integer(v, q.codes.dtype)))  # fmt: skip
 
-    def body(acc: Any, s: Any, *z: Any) -> Any:
+    def body(acc: ir.Value, s: ir.Value, *z: ir.Value) -> ir.Value:
         if z:
             acc = arith.subi(acc, arith.muli(z[0], build.scalar(count, i32())))
         return arith.divf(arith.mulf(arith.sitofp(s.type, acc), s), build.scalar(count, s.type))
@@ -113,7 +117,7 @@ def mean_of_codes(op: Any) -> Tensor:
     return Tensor(TensorSpec((*shape[:outer], *[1] * len(axes)), "f32"), build.expand(mean.value, groups))
 
 
-def _mean_axes(op: Any, rank: int) -> list[int] | None:
+def _mean_axes(op: Node, rank: int) -> list[int] | None:
     """The axes of a mean, in order; None where they are not constant, or there are none."""
     if op.op_type == "GlobalAveragePool":
         return list(range(2, rank))
@@ -126,7 +130,7 @@ def _mean_axes(op: Any, rank: int) -> list[int] | None:
     return None if stated is None else sorted(int(a) % rank for a in stated)
 
 
-def _through_float(op: Any, operator: str, x: Quantised, y: tuple[Tensor, Tensor | None, str], names: Sequence[str],
+def _through_float(op: Node, operator: str, x: Quantised, y: tuple[Tensor, Tensor | None, str], names: Sequence[str],
                    rest: Sequence[Tensor] = ()) -> Tensor:  # fmt: skip
     """Dequantised, an operator of the default domain with the attributes `names`, quantised."""
     attributes = [a for a in op.proto.attribute if a.name in names]
@@ -135,7 +139,7 @@ def _through_float(op: Any, operator: str, x: Quantised, y: tuple[Tensor, Tensor
 
 
 @raises("onnx.com.microsoft.QLinearAveragePool")
-def average_pool(op: Any) -> Tensor:
+def average_pool(op: Node) -> Tensor:
     """(X, x_scale, x_zero, y_scale, y_zero)."""
     if int(op.attributes.get("channels_last", 0)):
         raise Decline("channels_last average pooling")
@@ -146,13 +150,13 @@ def average_pool(op: Any) -> Tensor:
 
 
 @raises("onnx.AveragePool")
-def float_average_pool(op: Any) -> Tensor:
+def float_average_pool(op: Node) -> Tensor:
     """Refuses the one form of an AveragePool that torch-mlir computes otherwise."""
     _sound_average(op)
     raise NotQuantised("plain float")
 
 
-def _sound_average(op: Any) -> None:
+def _sound_average(op: Node) -> None:
     """torch-mlir divides by the whole window where it reaches over the padding's end; onnxruntime, torch and the onnx
     package's reference divide by what is inside."""
     if int(op.attributes.get("ceil_mode", 0)) and int(op.attributes.get("count_include_pad", 0)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from ....ir.build import fusion_barrier
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import at_axis, drop_axis, elementwise, new_axis, quantised as requantise_scalar, real, scalar_of
 from .common import BYTES, Quantised, absorb, quantised_input, ratio, scale_of, times, zero_of
+
+if TYPE_CHECKING:
+    from ....core.mlir import ir
+    from ..importer import Node
 
 # Codes that a product takes; 16-bit ones have no exact i32 sum.
 CODES = ("i8", "u8", "i4", "u4", "i2", "u2", "e2m1", "e4m3", "e5m2", "e4m3fnuz", "e5m2fnuz")
@@ -51,10 +55,10 @@ class Product:
     rhs_scale: Tensor | None
     factors: tuple[Tensor, Tensor] | None
     bias: Tensor | None
-    nodes: tuple[Any, ...]
+    nodes: tuple[Node, ...]
     finish: Callable[[Tensor], Tensor] = lambda t: t
 
-    def as_float(self, op: Any, dtype: str = "f32") -> Tensor:
+    def as_float(self, op: Node, dtype: str = "f32") -> Tensor:
         """The product with a float result."""
         made = op.build(self.operation, **self.arguments, **self.scales, bias=self.bias, out_dtype=dtype)
         return self.finish(made)
@@ -66,7 +70,7 @@ class Product:
         return {f"{lhs}_scale": self.lhs_scale, f"{rhs}_scale": self.rhs_scale}
 
 
-def requantised(op: Any, p: Product, to: Requantise) -> Tensor:
+def requantised(op: Node, p: Product, to: Requantise) -> Tensor:
     """The product with codes as result. Where the accumulator alone is scaled, by the one multiplier
     `(lhs_scale * rhs_scale) / scale` that onnxruntime uses."""
     known = p.bias is None or p.bias.dtype == "i32"
@@ -101,7 +105,7 @@ def matmul_product(
     lhs_transposed: bool = False,
     rhs_transposed: bool = False,
     bias: Tensor | None = None,
-    nodes: tuple[Any, ...] = (),
+    nodes: tuple[Node, ...] = (),
 ) -> Product:
     """A product of two operands, either plain float or quantised, vectors as numpy's matmul takes them.
 
@@ -161,7 +165,9 @@ def matmul_product(
     return Product("scaled_matmul", arguments, scales[0], scales[1], factors, bias, nodes, finish)
 
 
-def _groups(arguments: dict[str, Any], a: Any, b: Any, lhs_transposed: bool, rhs_transposed: bool) -> int | None:
+def _groups(
+    arguments: dict[str, Any], a: Quantised | Tensor, b: Quantised | Tensor, lhs_transposed: bool, rhs_transposed: bool
+) -> int | None:
     """The shortest groups along K, which the model states as blocks."""
     found = []
     for name, side, axis in (("lhs", a, -2 if lhs_transposed else -1), ("rhs", b, -1 if rhs_transposed else -2)):
@@ -185,7 +191,7 @@ def _align(t: Tensor | None, side: Quantised) -> Tensor | None:
 
 
 @raises("onnx.QLinearMatMul")
-def qlinear_matmul(op: Any) -> Tensor:
+def qlinear_matmul(op: Node) -> Tensor:
     """(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero); rows of a and columns of b may have their own."""
     a, b = op.operand(0), op.operand(3)
     lhs = quantised(a, op.operand(1), op.optional(2), len(a.shape) - 2)
@@ -195,7 +201,7 @@ def qlinear_matmul(op: Any) -> Tensor:
     return requantised(op, matmul_product(lhs, rhs), output_of(op, 6))
 
 
-def _through_float(op: Any, lhs: Quantised, rhs: Quantised, to: Requantise) -> Tensor:
+def _through_float(op: Node, lhs: Quantised, rhs: Quantised, to: Requantise) -> Tensor:
     """A product that sums over a dynamic size, whose i32 sum cannot be shown not to wrap: an f32 product of
     `code - zero`, exact up to 2^24."""
     op.left("K is dynamic, so that an i32 sum could wrap; make it static for a product of integers")
@@ -212,13 +218,13 @@ def _through_float(op: Any, lhs: Quantised, rhs: Quantised, to: Requantise) -> T
     factor = ratio([lhs.scale, rhs.scale], to.scale)
     d = DTYPES[to.dtype]
 
-    def body(x: Any, f: Any, *z: Any) -> Any:
+    def body(x: ir.Value, f: ir.Value, *z: ir.Value) -> ir.Value:
         return requantise_scalar(arith.mulf(x, f), arith.sitofp(x.type, z[0]) if z else None, d)
 
     return elementwise(body, [total, factor, *([] if to.zero is None else [to.zero])], to.dtype)
 
 
-def output_of(op: Any, i: int) -> Requantise:
+def output_of(op: Node, i: int) -> Requantise:
     """The scale and zero point of a result at inputs `i` and `i + 1`."""
     zero = op.optional(i + 1)
     scale = scale_of(op.operand(i))
@@ -241,7 +247,7 @@ def matmul_integer(op: Any) -> Tensor:
 
 
 @raises("onnx.com.microsoft.QGemm")
-def qgemm(op: Any) -> Tensor:
+def qgemm(op: Node) -> Tensor:
     """(A, a_scale, a_zero, B, b_scale, b_zero, C?, y_scale?, y_zero?): `alpha * A * B + C`, C in the accumulator."""
     trans_a, trans_b = bool(op.attributes.get("transA", 0)), bool(op.attributes.get("transB", 0))
     lhs = quantised(op.operand(0), op.operand(1), op.optional(2), 1 if trans_a else 0)
@@ -281,7 +287,7 @@ def dynamic_quantize_matmul(op: Any) -> Tensor:
 # ---------------------------------------------------------------------------------- operators on dequantised values
 
 
-def _sides(op: Any) -> tuple[Quantised | Tensor, Quantised | Tensor]:
+def _sides(op: Node) -> tuple[Quantised | Tensor, Quantised | Tensor]:
     """Both operands of a float operator, as codes where they are dequantised right before."""
     lhs, rhs = quantised_input(op, 0), quantised_input(op, 1)
     if lhs is None and rhs is None:
@@ -289,13 +295,13 @@ def _sides(op: Any) -> tuple[Quantised | Tensor, Quantised | Tensor]:
     return lhs if lhs is not None else op.operand(0), rhs if rhs is not None else op.operand(1)
 
 
-def taken(*sides: Quantised | Tensor | None) -> tuple[Any, ...]:
+def taken(*sides: Quantised | Tensor | None) -> tuple[Node, ...]:
     """The nodes that quantised operands stand for."""
     return tuple(n for s in sides if isinstance(s, Quantised) for n in s.nodes)
 
 
 @raises("onnx.MatMul")
-def matmul(op: Any) -> Tensor:
+def matmul(op: Node) -> Tensor:
     """A MatMul with an operand that is dequantised right before it."""
     lhs, rhs = _sides(op)
     return keep(op, matmul_product(lhs, rhs, nodes=taken(lhs, rhs)))
@@ -313,7 +319,7 @@ def gemm(op: Any) -> Tensor:
                                    nodes=(*taken(lhs, rhs), *nodes)))  # fmt: skip
 
 
-def keep(op: Any, product: Product) -> Tensor:
+def keep(op: Node, product: Product) -> Tensor:
     """The product as float, remembered for a quantisation that follows."""
     made = product.as_float(op, _float_of(op))
     op.graph.products[op.index] = product
@@ -321,13 +327,15 @@ def keep(op: Any, product: Product) -> Tensor:
     return made
 
 
-def _float_of(op: Any) -> str:
+def _float_of(op: Node) -> str:
     spec = op.results[0]
     dtype = spec.dtype if spec is not None else next(t.dtype for t in op.operands if t is not None)
     return dtype if dtype in ("f32", "f16", "bf16") else "f32"
 
 
-def bias_of(op: Any, i: int, lhs: Quantised | Tensor, rhs: Quantised | Tensor) -> tuple[Tensor | None, tuple[Any, ...]]:
+def bias_of(
+    op: Node, i: int, lhs: Quantised | Tensor, rhs: Quantised | Tensor
+) -> tuple[Tensor | None, tuple[Node, ...]]:
     """The bias at input `i` and the nodes it stands for: i32 codes whose scale is the product of the operands' belong
     to the accumulator, everything else is added as f32."""
     if op.optional(i) is None:

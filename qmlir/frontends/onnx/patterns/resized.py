@@ -6,7 +6,7 @@ Source: ONNX, Resize, and onnxruntime's core/providers/cpu/tensor/upsamplebase.h
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,11 @@ from ....ir import build
 from ....spec import TensorSpec
 from ...raising import Tensor
 
+if TYPE_CHECKING:
+    from ..importer import Node
 
-def repeats(op: Any, x: Tensor) -> tuple[int, ...] | None:
+
+def repeats(op: Node, x: Tensor) -> tuple[int, ...] | None:
     """How many times over each axis has its elements; None for any other Resize than of nearest elements by constant,
     whole factors."""
     a = op.attributes
@@ -34,7 +37,7 @@ def repeats(op: Any, x: Tensor) -> tuple[int, ...] | None:
     return factors
 
 
-def nearest(op: Any, x: Tensor) -> Tensor:
+def nearest(op: Node, x: Tensor) -> Tensor:
     """The Resize of a node that has `repeats`."""
     factors = repeats(op, x)
     assert factors is not None
@@ -45,7 +48,7 @@ def nearest(op: Any, x: Tensor) -> Tensor:
     return Tensor(TensorSpec(shape, x.dtype), value)
 
 
-def _factors(op: Any, x: Tensor) -> tuple[int, ...] | None:
+def _factors(op: Node, x: Tensor) -> tuple[int, ...] | None:
     scales, sizes = op.optional(2), op.optional(3)
     axes = [int(i) % len(x.shape) for i in op.attributes.get("axes", range(len(x.shape)))]
     found = [1] * len(x.shape)

@@ -8,7 +8,7 @@ With `o + pad = stride * q + r`: `y[o] = sum_j x[q - j] w[r + stride * j]`, a co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,11 @@ from ...raising import Decline, Tensor
 from .common import quantised_input
 from .products import CODES, Product, bias_of, taken
 
+if TYPE_CHECKING:
+    from ..importer import Node
 
-def transposed_product(op: Any) -> Product:
+
+def transposed_product(op: Node) -> Product:
     """The node as `conv2d_q`.
 
     Raises:

@@ -11,7 +11,7 @@ values are kept, and rescaled when a block has a larger score (the online softma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import e as EULER, log2
 from typing import Any
@@ -66,7 +66,7 @@ class Operand:
                 offset = e.add(offset, e.multiply(where, self.strides[axis]))
         self.base = e.at(buffer.address, offset)
 
-    def address(self, *where: tuple[int, e.Index]) -> Any:
+    def address(self, *where: tuple[int, e.Index]) -> ir.Value:
         """Of an element, by the loops that it follows beside the batch."""
         offset: e.Index = 0
         for axis, i in where:
@@ -122,7 +122,7 @@ class AttentionKernel:
         scores = e.multiply(e.multiply(self._heads(sizes), sizes[self.m]), sizes[self.k2])
         return e.divide(e.multiply(scores, 2 * (self.d + self.columns) + _SCORE_OPERATIONS), _RATE)
 
-    def _chunk(self, number: Any, *rest: Any) -> None:
+    def _chunk(self, number: ir.Value, *rest: Any) -> None:
         """Chunks that are neighbours in number share their keys."""
         # First: LLVM branches around long divisions, and what is allocated behind a branch is not part of the frame.
         stack = Stack(self)
@@ -153,7 +153,7 @@ class Stack:
     def __init__(self, kernel: AttentionKernel) -> None:
         lanes, f32 = kernel.registers.lanes, ir.F32Type.get()
 
-        def rows(count: int) -> Any:
+        def rows(count: int) -> ir.Value:
             return e.pointer(e.scratch([-(-count // lanes) * lanes * kernel.queries], f32))
 
         self.queries, self.scores, self.results = rows(kernel.d), rows(_KEYS), rows(kernel.columns)
@@ -190,14 +190,14 @@ class Chunk:
 
     # ---- pieces
 
-    def _splat(self, value: float) -> Any:
+    def _splat(self, value: float) -> ir.Value:
         return e.splat(value, self.lanes, self.f32)
 
-    def _place(self, base: Any, row: e.Index, v: e.Index = 0) -> Any:
+    def _place(self, base: ir.Value, row: e.Index, v: e.Index = 0) -> ir.Value:
         """Of vector `v` of a row of a buffer of the stack."""
         return e.at(base, e.add(e.multiply(row, self.row_bytes), e.multiply(v, self.vector_bytes)))
 
-    def _broadcast(self, address: Any) -> Any:
+    def _broadcast(self, address: ir.Value) -> ir.Value:
         return e.broadcast(e.load(self.f32, address), self.lanes)
 
     def _query(self, v: e.Index, lane: int) -> e.Index:
@@ -205,7 +205,7 @@ class Chunk:
         row = e.add(self.first, e.add(e.multiply(v, self.lanes), lane))
         return e.minimum(row, e.subtract(self.rows, 1))
 
-    def _transposed(self, rows: list[Any]) -> list[Any]:
+    def _transposed(self, rows: list[ir.Value]) -> list[ir.Value]:
         """A square of vectors, by interleaving the first half with the second as often as halves can be made."""
         half = self.lanes // 2
         low = [i // 2 + (i % 2) * self.lanes for i in range(self.lanes)]
@@ -215,8 +215,10 @@ class Chunk:
             rows = [vector.shuffle(a, b, order) for a, b in pairs for order in (low, high)]
         return rows
 
-    def _squares(self, count: e.Index, emit: Any) -> None:
+    def _squares(self, count: e.Index, emit: Callable[[e.Index, ir.Value | None], None]) -> None:
         """`emit(first, mask)` for each square of columns; the mask of the last where it is ragged."""
+        whole: e.Index
+        left: e.Index
         if isinstance(count, int):
             whole, left = count // self.lanes * self.lanes, count % self.lanes
         else:
@@ -232,13 +234,15 @@ class Chunk:
         with e.when(arith.cmpi(arith.CmpIPredicate.ne, left, e.index(0))):
             emit(whole, e.first_lanes(left, self.lanes))
 
-    def _gather(self, operand: Operand, columns: int, start: e.Index, count: e.Index, factor: float, to: Any) -> None:
+    def _gather(
+        self, operand: Operand, columns: int, start: e.Index, count: e.Index, factor: float, to: ir.Value
+    ) -> None:
         """Elements from `start` on along `columns` of each query's row, times `factor`, to `[count][queries]` at
         `to`."""
         wide = self._splat(factor)
         with e.loop(0, self.vectors) as v:
 
-            def square(first: e.Index, mask: Any) -> None:
+            def square(first: e.Index, mask: ir.Value | None) -> None:
                 rows = []
                 for lane in range(self.lanes):
                     row = self._query(v.index, lane)
@@ -249,16 +253,16 @@ class Chunk:
 
             self._squares(count, square)
 
-    def _load(self, address: Any, mask: Any) -> Any:
+    def _load(self, address: ir.Value, mask: ir.Value | None) -> ir.Value:
         if mask is None:
             return e.load(self.wide, address)
         return llvm.MaskedLoadOp(self.wide, address, mask, pass_thru=self._splat(0.0), alignment=1).result
 
-    def _larger(self, a: Any, b: Any) -> Any:
+    def _larger(self, a: ir.Value, b: ir.Value) -> ir.Value:
         """`vmaxps`, one instruction: where `a` is no number, the other."""
         return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, a, b), a, b)
 
-    def _exp2(self, x: Any) -> Any:
+    def _exp2(self, x: ir.Value) -> ir.Value:
         """2 ** x for x <= 0, and 0 below -127. No number stays none."""
         x = self._larger(self._splat(-127.0), x)
         shifted = arith.addf(x, self._splat(_MAGIC))
@@ -278,7 +282,7 @@ class Chunk:
 
     # ---- a block of keys
 
-    def _block(self, start: e.Index, largest: Sequence[Any], sums: Sequence[Any]) -> list[Any]:
+    def _block(self, start: e.Index, largest: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
         count = e.minimum(e.subtract(self.keys, start), _KEYS)
         if self._mask_by_query:
             assert self.mask is not None
@@ -294,7 +298,7 @@ class Chunk:
     def _mask_by_query(self) -> bool:
         return self.mask is not None and self.kernel.m in self.mask.strides
 
-    def _scores(self, start: e.Index, count: e.Index, largest: Sequence[Any]) -> list[Any]:
+    def _scores(self, start: e.Index, count: e.Index, largest: Sequence[ir.Value]) -> list[ir.Value]:
         """The scores of a block, and each query's largest so far."""
         tile, d = self.kernel.registers.keys, self.kernel.d
         step = next(s for s in (4, 2, 1) if d % s == 0)
@@ -321,7 +325,7 @@ class Chunk:
             keys.next = now
         return list(keys.results)
 
-    def _initial(self, local: Sequence[e.Index], places: Sequence[e.Index]) -> list[Any]:
+    def _initial(self, local: Sequence[e.Index], places: Sequence[e.Index]) -> list[ir.Value]:
         """What scores start from: the mask."""
         if self.mask is None:
             return [self._splat(0.0)] * (len(places) * self.vectors)
@@ -334,7 +338,7 @@ class Chunk:
                 found += [one] * self.vectors
         return found
 
-    def _exponentials(self, count: e.Index, largest: Sequence[Any], sums: Sequence[Any]) -> list[Any]:
+    def _exponentials(self, count: e.Index, largest: Sequence[ir.Value], sums: Sequence[ir.Value]) -> list[ir.Value]:
         with e.loop(0, count, 1, list(sums)) as key:
             total = []
             for v in range(self.vectors):
@@ -345,7 +349,7 @@ class Chunk:
             key.next = total
         return list(key.results)
 
-    def _weighted(self, start: e.Index, count: e.Index, factors: Sequence[Any]) -> None:
+    def _weighted(self, start: e.Index, count: e.Index, factors: Sequence[ir.Value]) -> None:
         """The results so far times `factors`, and this block's values times their weights."""
         columns, most = self.kernel.columns, self.kernel.registers.columns
         width = -(-columns // -(-columns // most))
@@ -356,7 +360,7 @@ class Chunk:
             self._weighted_columns(whole, columns - whole, start, count, factors)
 
     def _weighted_columns(
-        self, first: e.Index, width: int, start: e.Index, count: e.Index, factors: Sequence[Any]
+        self, first: e.Index, width: int, start: e.Index, count: e.Index, factors: Sequence[ir.Value]
     ) -> None:
         grid = [(c, v) for c in range(width) for v in range(self.vectors)]
         places = [self._place(self.stack.results, e.add(first, c), v) for c, v in grid]
@@ -380,7 +384,7 @@ class Chunk:
 
     # ---- results
 
-    def _unpack_results(self, sums: Sequence[Any]) -> None:
+    def _unpack_results(self, sums: Sequence[ir.Value]) -> None:
         """Weighted sums over sums of weights, a row of each query; zeros where all keys are masked."""
         zero, one = self._splat(0.0), self._splat(1.0)
         for v, total in enumerate(sums):
@@ -390,7 +394,7 @@ class Chunk:
             at = group.index
             factor = e.load(self.wide, self._place(self.stack.factors, 0, at))
 
-            def square(first: e.Index, mask: Any) -> None:
+            def square(first: e.Index, mask: ir.Value | None) -> None:
                 columns = [
                     arith.mulf(e.load(self.wide, self._place(self.stack.results, e.add(first, i), at)), factor)
                     for i in range(self.lanes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import flow, ir
 from ....kernels.attention import Attention, scale_of
@@ -15,6 +15,9 @@ from ..description import lacks
 from ..threads.program import team_of
 from .attention import AttentionKernel, Registers, stack_fits
 
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
+
 
 @dataclass(frozen=True)
 class AttentionPlan:
@@ -24,7 +27,7 @@ class AttentionPlan:
     scale: float
     registers: Registers
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`."""
         attention = self.attention
         function = function_of(op)
@@ -36,7 +39,7 @@ class AttentionPlan:
             values = attention.size_values()
             sizes = [value for value, size in zip(values, attention.sizes, strict=True) if size is None]
 
-            def dynamic(axes: tuple[int, ...], kind: Any) -> list[Any]:
+            def dynamic(axes: tuple[int, ...], kind: ir.Type) -> list[ir.Value | int]:
                 kind = ir.RankedTensorType(kind)
                 return [values[a] for i, a in enumerate(axes) if kind.is_dynamic_dim(i)]
 
@@ -51,7 +54,7 @@ class AttentionPlan:
         op.results[0].replace_all_uses_with(call.results[0])
         op.erase()
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Mapping[str, int | str]:
         """See `strategy.Plan`."""
         return {"route": "kernel", "lanes": self.registers.lanes}
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ....core.mlir import arith, func, ir, passmanager, stream
 from ..threads.share import share
@@ -31,7 +30,7 @@ class Chunked:
 
 
 def executable(
-    name: str, sizes: Sequence[int | None], tensors: Sequence[Any], kernel: Chunked,
+    name: str, sizes: Sequence[int | None], tensors: Sequence[ir.Type], kernel: Chunked,
     axes: Sequence[Sequence[int]] | None = None,
 ) -> str:  # fmt: skip
     """A `stream.executable` at the insertion point that does all chunks of one call; returns its entry point, whose
@@ -64,11 +63,11 @@ def executable(
 class _Binding:
     """A tensor of a call. `axes`: which size each dynamic axis has, in order."""
 
-    kind: Any
+    kind: ir.Type
     axes: tuple[int, ...]
 
     @classmethod
-    def of(cls, t: Any, number: int, axes: Sequence[Sequence[int]] | None) -> _Binding:
+    def of(cls, t: ir.Type, number: int, axes: Sequence[Sequence[int]] | None) -> _Binding:
         kind = ir.RankedTensorType(t)
         dynamic = sum(kind.is_dynamic_dim(d) for d in range(kind.rank))
         return cls(kind, tuple(axes[number]) if axes is not None else (0,) * dynamic)
@@ -78,7 +77,7 @@ class _Binding:
         kind = self.kind
         return tuple(sizes[next(dynamic)] if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank))
 
-    def memory(self, argument: Any, sizes: Sequence[e.Index]) -> Any:
+    def memory(self, argument: ir.Value, sizes: Sequence[e.Index]) -> ir.Value:
         """The binding as a memref."""
         kind = ir.MemRefType.get(list(self.kind.shape), self.kind.element_type)
         dynamic = [e.index(sizes[axis]) for axis in self.axes]
@@ -86,18 +85,18 @@ class _Binding:
 
 
 def _function(
-    name: str, module: Any, sizes: Sequence[int | None], tensors: Sequence[_Binding], kernel: Chunked
+    name: str, module: ir.Block, sizes: Sequence[int | None], tensors: Sequence[_Binding], kernel: Chunked
 ) -> None:
     i64, index = e.integer(64), ir.IndexType.get()
     dynamic = sum(size is None for size in sizes)
     bindings = [ir.Type.parse("!stream.binding")] * len(tensors)
     function = func.FuncOp(name, ir.FunctionType.get([i64, *[index] * dynamic, *bindings], []))
 
-    def all_sizes(given: Sequence[Any]) -> list[e.Index]:
+    def all_sizes(given: Sequence[ir.Value]) -> list[e.Index]:
         values = iter(given)
         return [next(values) if size is None else size for size in sizes]
 
-    def body(number: Any, words: list[Any]) -> None:
+    def body(number: ir.Value, words: list[ir.Value]) -> None:
         known = all_sizes([arith.index_cast(index, word) for word in words[len(tensors) :]])
         buffers = [
             e.Buffer(e.address(word), t.kind.element_type, t.shape(known))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from .chunks import Chunked, executable
 from .micro import dot
 from .narrow import saturating_pack, words_of
 from .rules import RULES
+
+if TYPE_CHECKING:
+    from ....core.mlir import ir
 
 CHANNELS = 64  # of a block: the bytes of a vector
 _LANES, _QUAD = 16, 4
@@ -87,13 +90,13 @@ class Depthwise:
     def row_chunks(self) -> int:
         return -(-_window(self.kernel).result[0] // self.rows)
 
-    def emit(self, name: str, inputs: Sequence[Any], out: Any) -> str:
+    def emit(self, name: str, inputs: Sequence[ir.Type], out: ir.Type) -> str:
         count = self.images * self.row_chunks
         cost = nanoseconds(8 * (self.kernel.m or 1) * self.kernel.n * self.kernel.k, 0)
         work = Chunked(lambda _: count, self._chunk, lambda _: cost)
         return executable(name, [self.kernel.m], [*inputs, out], work)
 
-    def _chunk(self, number: Any, _: e.Index, buffers: list[e.Buffer]) -> None:
+    def _chunk(self, number: ir.Value, _: e.Index, buffers: list[e.Buffer]) -> None:
         _Rows(self, buffers).emit(number)
 
 
@@ -118,7 +121,7 @@ class _Rows:
         self.kept = shared if shared * self.quads <= _MOST_KEPT else 0
         self.bytes = e.vector_of(CHANNELS, e.integer(8))
 
-    def emit(self, number: Any) -> None:
+    def emit(self, number: ir.Value) -> None:
         height, channels = self.window.result[0], self.window.image[3]
         self.number = e.divide(number, self.plan.row_chunks)
         first = e.multiply(e.remainder(number, self.plan.row_chunks), self.plan.rows)
@@ -161,7 +164,7 @@ class _Rows:
                     group.next = self._results(row, group.index, each, group.values, (start, stop) != (first, end))
                 columns = group.results
 
-    def _start_of(self, line: e.Index) -> tuple[Any, Any]:
+    def _start_of(self, line: e.Index) -> tuple[ir.Value, ir.Value]:
         """Where a line of the image begins, at the first column of its margin, and how far columns are apart: a line
         outside is one pixel of padding, again and again."""
         w = self.window
@@ -181,14 +184,14 @@ class _Rows:
         assert size is not None
         return size
 
-    def _results(self, row: e.Index, x: e.Index, count: int, kept: Sequence[Any], edge: bool) -> list[Any]:
+    def _results(self, row: e.Index, x: e.Index, count: int, kept: Sequence[ir.Value], edge: bool) -> list[ir.Value]:
         """`count` neighbours; returns the columns that the next ones share with them."""
         w = self.window
         size = 4 * self.quads
         columns = {c: list(kept[c * size : (c + 1) * size]) for c in range(self.kept)}
         left = e.multiply(x, self.stride)
 
-        def column(c: int) -> list[Any]:
+        def column(c: int) -> list[ir.Value]:
             if c not in columns:
                 columns[c] = self._column(e.add(left, c), edge)
             return columns[c]
@@ -206,7 +209,7 @@ class _Rows:
             self._epilogue(acc, e.add(row, e.add(x, p)))
         return [v for c in range(self.kept) for v in column(count * self.stride + c)]
 
-    def _column(self, x: e.Index, edge: bool) -> list[Any]:
+    def _column(self, x: e.Index, edge: bool) -> list[ir.Value]:
         """A column of pixels, its rows interleaved: four vectors for each quad of rows."""
         w = self.window
         if isinstance(x, int) and not w.margin[1] <= x < w.margin[1] + self._extent(1):
@@ -220,7 +223,7 @@ class _Rows:
             found += _interleaved([self._codes(line, x, inside) for line in self.lines[first : first + _QUAD]])
         return found
 
-    def _codes(self, line: tuple[Any, Any], x: e.Index, inside: Any) -> Any:
+    def _codes(self, line: tuple[ir.Value, ir.Value], x: e.Index, inside: ir.Value | None) -> ir.Value:
         """64 channels of a pixel, as unsigned bytes."""
         start, step = line
         address = e.at(start, e.multiply(x, step))
@@ -233,7 +236,7 @@ class _Rows:
             codes = llvm.MaskedLoadOp(self.bytes, address, self.mask, pass_thru=none, alignment=1).result
         return codes if self.kernel.lhs.flipped else arith.xori(codes, e.splat(-128, CHANNELS, e.integer(8)))
 
-    def _epilogue(self, acc: list[Any], row: e.Index) -> None:
+    def _epilogue(self, acc: list[ir.Value], row: e.Index) -> None:
         """The stages on a result's 64 channels, in the order of the accumulators, and the store."""
         operands = {o: self._fetch(o, row) for o in self.kernel.operands if "m" in o.axes} | self.held
         made = []
@@ -258,12 +261,12 @@ class _Rows:
             first, mask = self._part(v)
             e.store_vector(value, self.out, [row, first], mask)
 
-    def _part(self, v: int) -> tuple[e.Index, Any]:
+    def _part(self, v: int) -> tuple[e.Index, ir.Value | None]:
         """The first of the `v`-th 16 channels of the block, and which of them there are."""
         left = max(0, self.channels - _LANES * v)
         return e.add(self.channel, _LANES * v), e.first_lanes(left, _LANES) if left < _LANES else None
 
-    def _fetch(self, operand: Operand, row: e.Index | None) -> list[Any]:
+    def _fetch(self, operand: Operand, row: Any) -> list[ir.Value]:
         """What the four vectors of accumulators meet of an operand."""
         buffer = self.operands[operand]
         if "n" not in operand.axes:
@@ -276,7 +279,7 @@ class _Rows:
         return _transposed(found)
 
 
-def _interleaved(codes: Sequence[Any]) -> list[Any]:
+def _interleaved(codes: Sequence[ir.Value]) -> list[ir.Value]:
     """Four vectors of 16 lanes, each of a channel's bytes in up to four rows; what stands for rows that there are not
     is multiplied by zero."""
     a, b, c, d = (codes[min(i, len(codes) - 1)] for i in range(4))
@@ -284,7 +287,7 @@ def _interleaved(codes: Sequence[Any]) -> list[Any]:
     return [_unpacked(pairs[half], pairs[2 + half], high, 16) for half in (False, True) for high in (False, True)]
 
 
-def _unpacked(a: Any, b: Any, high: bool, width: int) -> Any:
+def _unpacked(a: ir.Value, b: ir.Value, high: bool, width: int) -> ir.Value:
     """Elements of `width` bits of the low or high half of each 16 bytes of two vectors, by turns."""
     count, each = 512 // width, 128 // width
     t = e.vector_of(count, e.integer(width))
@@ -298,11 +301,11 @@ def _unpacked(a: Any, b: Any, high: bool, width: int) -> Any:
     return vector.bitcast(e.vector_of(64, e.integer(8)), mixed)
 
 
-def _transposed(vectors: Sequence[Any]) -> list[Any]:
+def _transposed(vectors: Sequence[ir.Value]) -> list[ir.Value]:
     """Quarter `i` of vector `q` and quarter `q` of vector `i` change places: accumulators in the order of channels, or
     four vectors of channels in the order of accumulators."""
 
-    def quarters(a: Any, b: Any, picked: Sequence[int]) -> Any:
+    def quarters(a: ir.Value, b: ir.Value, picked: Sequence[int]) -> ir.Value:
         return vector.shuffle(a, b, [16 * (i >= 2) + 4 * q + lane for i, q in enumerate(picked) for lane in range(4)])
 
     a, b, c, d = vectors
@@ -311,7 +314,7 @@ def _transposed(vectors: Sequence[Any]) -> list[Any]:
     return [quarters(u[i % 2], v[i % 2], even if i < 2 else odd) for i in range(4)]
 
 
-def _bytes_in_order(vectors: Sequence[Any]) -> Any:
+def _bytes_in_order(vectors: Sequence[ir.Value]) -> ir.Value:
     """The bytes of four vectors in the order of accumulators, as 64 channels: packing brings words of two vectors
     together within each quarter, which twice is the order of channels again."""
     saturated = saturating_pack(vectors)
@@ -319,6 +322,8 @@ def _bytes_in_order(vectors: Sequence[Any]) -> Any:
         return saturated
     a, b, c, d = (e.as_bytes(words_of(v)) for v in vectors)
     low = [16 * quarter + 64 * (i // 4 % 2) + 4 * (i % 4) for quarter in range(4) for i in range(16)]
-    pairs = [vector.bitcast(e.vector_of(8, e.integer(64)), vector.shuffle(x, y, low)) for x, y in ((a, b), (c, d))]
-    mixed = vector.shuffle(*pairs, [2 * quarter + 8 * i for quarter in range(4) for i in range(2)])
+    left, right = (
+        vector.bitcast(e.vector_of(8, e.integer(64)), vector.shuffle(x, y, low)) for x, y in ((a, b), (c, d))
+    )
+    mixed = vector.shuffle(left, right, [2 * quarter + 8 * i for quarter in range(4) for i in range(2)])
     return vector.bitcast(e.vector_of(64, e.integer(8)), mixed)

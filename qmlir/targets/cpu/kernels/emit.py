@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -37,38 +36,38 @@ from ....kernels.emit import (
 # -------------------------------------------------------------------------------------------------- indices
 
 
-def constant(value: int, width: int) -> Any:
+def constant(value: int, width: int) -> ir.Value:
     """An integer for LLVM's ops, immediate operands of intrinsics among them."""
     return llvm.ConstantOp(integer(width), attribute(value, integer(width))).result
 
 
-def between(low: int, value: Index, high: int) -> Any:
+def between(low: int, value: Index, high: int) -> ir.Value:
     """`low <= value <= high`, an i1."""
     above = arith.cmpi(arith.CmpIPredicate.uge, index(value), index(low))
     return arith.andi(above, arith.cmpi(arith.CmpIPredicate.ule, index(value), index(high)))
 
 
-def at_most(low: Index, value: Index) -> Any:
+def at_most(low: Index, value: Index) -> ir.Value:
     """`low <= value`, an i1."""
     return arith.cmpi(arith.CmpIPredicate.ule, index(low), index(value))
 
 
-def any_of(conditions: Sequence[Any]) -> Any:
+def any_of(conditions: Sequence[ir.Value]) -> ir.Value:
     return reduce(arith.ori, conditions)
 
 
-def all_of(conditions: Sequence[Any]) -> Any:
+def all_of(conditions: Sequence[ir.Value]) -> ir.Value:
     return reduce(arith.andi, conditions)
 
 
-def none_of(conditions: Sequence[Any]) -> Any:
+def none_of(conditions: Sequence[ir.Value]) -> ir.Value:
     return arith.xori(any_of(conditions), arith.constant(integer(1), 1))
 
 
 # ---------------------------------------------------------------------------------------------------- loops
 
 
-def either(condition: Any, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+def either(condition: ir.Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
     op = scf.IfOp(condition, has_else=True)
     for block, body in ((op.then_block, then), (op.else_block, otherwise)):
         with ir.InsertionPoint(block):
@@ -79,19 +78,19 @@ def either(condition: Any, then: Callable[[], None], otherwise: Callable[[], Non
 # -------------------------------------------------------------------------------------------------- vectors
 
 
-def bytes_constant(values: Sequence[int]) -> Any:
+def bytes_constant(values: Sequence[int]) -> ir.Value:
     """A vector of bytes."""
     array = np.array(values, np.uint8).view(np.int8)
     t = vector_of(len(array), integer(8))
     return arith.constant(t, ir.DenseElementsAttr.get(array, type=t))
 
 
-def as_bytes(value: Any) -> Any:
+def as_bytes(value: ir.Value) -> ir.Value:
     """A vector of i32 as bytes."""
     return vector.bitcast(vector_of(4 * value.type.shape[0], integer(8)), value)
 
 
-def as_words(value: Any) -> Any:
+def as_words(value: ir.Value) -> ir.Value:
     """A vector of bytes as i32."""
     return vector.bitcast(vector_of(value.type.shape[0] // 4, integer(32)), value)
 
@@ -99,7 +98,7 @@ def as_words(value: Any) -> Any:
 # ------------------------------------------------------------------------------------------------- addresses
 
 
-def scratch(shape: Sequence[int], element: Any) -> Any:
+def scratch(shape: Sequence[int], element: ir.Type) -> ir.Value:
     """A buffer on the stack, as a memref."""
     return memref.AllocaOp(ir.MemRefType.get(list(shape), element), [], [], alignment=64).result
 
@@ -108,8 +107,8 @@ def scratch(shape: Sequence[int], element: Any) -> Any:
 class Buffer:
     """A tensor in memory, rows one behind the other: the address of its first element, and its sizes."""
 
-    address: Any
-    element: Any
+    address: ir.Value
+    element: ir.Type
     shape: tuple[Index, ...]
 
     def offset(self, where: Sequence[Index]) -> Index:
@@ -120,17 +119,17 @@ class Buffer:
         return multiply(flat, self.element.width // 8)
 
 
-def address_of(memory: Any) -> Any:
+def address_of(memory: ir.Value) -> ir.Value:
     """The address of a memref's first element, i64."""
     return arith.index_cast(integer(64), memref.ExtractAlignedPointerAsIndexOp(memory).result)
 
 
-def address(word: Any) -> Any:
+def address(word: ir.Value) -> ir.Value:
     """An i64 as an address."""
     return llvm.IntToPtrOp(ir.Type.parse("!llvm.ptr"), word).result
 
 
-def pointer(buffer: Any) -> Any:
+def pointer(buffer: Buffer | ir.Value) -> ir.Value:
     """The address of the first element of a buffer or of a memref."""
     return buffer.address if isinstance(buffer, Buffer) else address(address_of(buffer))
 
@@ -138,7 +137,7 @@ def pointer(buffer: Any) -> Any:
 _DYNAMIC = -(2**31)  # in the constant indices of getelementptr: "the next operand"
 
 
-def at(base: Any, offset: Index) -> Any:
+def at(base: ir.Value, offset: Index) -> ir.Value:
     """The address `offset` bytes behind `base`."""
     if isinstance(offset, int) and offset == 0:
         return base
@@ -147,21 +146,21 @@ def at(base: Any, offset: Index) -> Any:
     return llvm.GEPOp(base.type, base, dynamic, constants, integer(8), None).result
 
 
-def load(t: Any, address: Any) -> Any:
+def load(t: ir.Type, address: ir.Value) -> ir.Value:
     """A load that asks for no alignment."""
     return llvm.LoadOp(t, address, alignment=1).result
 
 
-def store(value: Any, address: Any) -> None:
+def store(value: ir.Value, address: ir.Value) -> None:
     llvm.StoreOp(value, address, alignment=1)
 
 
-def prefetch(address: Any, locality: int) -> None:
+def prefetch(address: ir.Value, locality: int) -> None:
     """Locality 3 brings a line to every level, 2 to the second."""
     intrinsic("llvm.prefetch", [address, constant(0, 32), constant(locality, 32), constant(1, 32)])
 
 
-def load_vector(buffer: Buffer, where: Sequence[Index], lanes: int, mask: Any = None) -> Any:
+def load_vector(buffer: Buffer, where: Sequence[Index], lanes: int, mask: ir.Value | None = None) -> ir.Value:
     """Elements of a row of a buffer, zeros where the mask is false."""
     t, address = vector_of(lanes, buffer.element), at(buffer.address, buffer.offset(where))
     if mask is None:
@@ -169,7 +168,7 @@ def load_vector(buffer: Buffer, where: Sequence[Index], lanes: int, mask: Any = 
     return llvm.MaskedLoadOp(t, address, mask, pass_thru=splat(0, lanes, buffer.element), alignment=1).result
 
 
-def store_vector(value: Any, buffer: Buffer, where: Sequence[Index], mask: Any = None) -> None:
+def store_vector(value: ir.Value, buffer: Buffer, where: Sequence[Index], mask: ir.Value | None = None) -> None:
     address = at(buffer.address, buffer.offset(where))
     if mask is None:
         store(value, address)
@@ -177,16 +176,16 @@ def store_vector(value: Any, buffer: Buffer, where: Sequence[Index], mask: Any =
         llvm.MaskedStoreOp(value, address, mask, alignment=1)
 
 
-def load_element(buffer: Buffer, where: Sequence[Index]) -> Any:
+def load_element(buffer: Buffer, where: Sequence[Index]) -> ir.Value:
     return load(buffer.element, at(buffer.address, buffer.offset(where)))
 
 
-def lanes_between(low: Index, high: Index, lanes: int) -> Any:
+def lanes_between(low: Index, high: Index, lanes: int) -> ir.Value:
     """A mask with the lanes from `low` up to, not including, `high` set; both may be larger than `lanes`, which is at
     most 64. Two shifts in a general register, where comparing lane numbers takes a vector for every 16 lanes."""
     word = integer(64)
 
-    def below(count: Index) -> Any:
+    def below(count: Index) -> ir.Value:
         """The lowest `count` bits."""
         number = arith.index_cast(word, index(count))
         full = arith.constant(word, -1)
@@ -198,6 +197,6 @@ def lanes_between(low: Index, high: Index, lanes: int) -> Any:
     return llvm.BitcastOp(vector_of(lanes, integer(1)), narrow).result
 
 
-def first_lanes(count: Index, lanes: int) -> Any:
+def first_lanes(count: Index, lanes: int) -> ir.Value:
     """A mask with the first `count` lanes set."""
     return vector.create_mask(vector_of(lanes, integer(1)), [index(count)])

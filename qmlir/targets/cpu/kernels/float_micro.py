@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from ....kernels.layouts import WeightLayout
 from . import emit as e, tiles
 from .micro import QUAD, Micro, Weights, panels
 from .pack import consecutive
+
+if TYPE_CHECKING:
+    from ....dialect.dtypes import Array
 
 
 @dataclass(frozen=True)
@@ -32,21 +35,21 @@ class FloatTile:
     """
 
     rows: int
-    lhs: Any
+    lhs: ir.Value
     lhs_stride: int
-    rhs: Any
+    rhs: ir.Value
     codes: e.Index
-    zeros: Sequence[Any] = ()
+    zeros: Sequence[ir.Value] = ()
 
 
 class FloatMicro(Micro, Protocol):
     """A register tile of floats."""
 
     @property
-    def lhs_type(self) -> Any:
+    def lhs_type(self) -> ir.Type:
         """Of the activations that `accumulate` reads."""
 
-    def accumulate(self, tile: FloatTile, weights: Weights) -> list[Any]:
+    def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
         """Emit the sums of one tile: f32 vectors, the vectors of a row one behind the other."""
 
 
@@ -62,7 +65,7 @@ class _Chains:
     def place(self, product: int, r: int, v: int) -> int:
         return (product % self.sets) * len(self.grid) + self.grid.index((r, v))
 
-    def sums(self, results: Sequence[Any]) -> list[Any]:
+    def sums(self, results: Sequence[ir.Value]) -> list[ir.Value]:
         found = list(results[: len(self.grid)])
         for i in range(len(self.grid), len(results)):
             found[i % len(self.grid)] = arith.addf(found[i % len(self.grid)], results[i])
@@ -88,7 +91,7 @@ class Fma:
         return self.vectors * self.lanes
 
     @property
-    def lhs_type(self) -> Any:
+    def lhs_type(self) -> ir.Type:
         return ir.F32Type.get()
 
     def rows(self, weights: Weights) -> int:
@@ -111,7 +114,7 @@ class Fma:
     def end(self) -> None:
         """Nothing to release."""
 
-    def accumulate(self, tile: FloatTile, weights: Weights) -> list[Any]:
+    def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
         step = 4 if weights.bits == 8 else QUAD * weights.fields  # codes along K of a turn
         chains = _Chains(tile.rows, self.vectors, self.lanes, step)
         decode = _Values(self, weights)
@@ -151,16 +154,16 @@ class _Values:
             repeated = np.resize(np.array(weights.values, np.float32), 16)
             self.tables = [self._constant(repeated[at : at + micro.lanes]) for at in range(0, 16, micro.lanes)]
 
-    def _constant(self, values: Any) -> Any:
+    def _constant(self, values: Array) -> ir.Value:
         return arith.constant(self.floats, ir.DenseElementsAttr.get(values, type=self.floats))
 
-    def zeros(self, tile: FloatTile) -> list[Any]:
+    def zeros(self, tile: FloatTile) -> list[ir.Value]:
         return [arith.sitofp(self.floats, zero) for zero in tile.zeros]
 
-    def load(self, rhs: Any, v: int) -> Any:
+    def load(self, rhs: ir.Value, v: int) -> ir.Value:
         return e.load(self.words, e.at(rhs, 4 * self.micro.lanes * v))
 
-    def wide(self, rhs: Any, k: int, v: int) -> Any:
+    def wide(self, rhs: ir.Value, k: int, v: int) -> ir.Value:
         """Codes of 8 bits: those of one K are neighbours."""
         lanes = self.micro.lanes
         codes = e.load(e.vector_of(lanes, e.integer(8)), e.at(rhs, k * self.micro.panel + lanes * v))
@@ -168,7 +171,7 @@ class _Values:
         first = self.first + 128  # what code 0 stands for
         return value if first == 0 else arith.addf(value, e.splat(first, lanes, ir.F32Type.get()))
 
-    def short(self, stored: Any, k: int) -> Any:
+    def short(self, stored: ir.Value, k: int) -> ir.Value:
         """Code `k` of those in each lane: four bytes of fields."""
         field, byte = divmod(k, QUAD)
         low = 8 * byte + self.weights.bits * field
@@ -203,7 +206,7 @@ class Bf16:
         return self.vectors * self.lanes
 
     @property
-    def lhs_type(self) -> Any:
+    def lhs_type(self) -> ir.Type:
         return ir.BF16Type.get()
 
     def rows(self, weights: Weights) -> int:
@@ -233,7 +236,7 @@ class Bf16:
     def end(self) -> None:
         """Nothing to release."""
 
-    def accumulate(self, tile: FloatTile, weights: Weights) -> list[Any]:
+    def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
         fields = self._fields(weights)
         i32 = e.integer(32)
         chains = _Chains(tile.rows, self.vectors, self.lanes, fields)
@@ -258,19 +261,19 @@ class Bf16:
 class _Pairs:
     """Stored weights to vectors of 16 columns, two bfloat16 along K of each."""
 
-    def __init__(self, micro: Bf16, weights: Weights, zeros: Sequence[Any]) -> None:
+    def __init__(self, micro: Bf16, weights: Weights, zeros: Sequence[ir.Value]) -> None:
         self.micro, self.weights = micro, weights
         self.halves = e.vector_of(32, e.integer(16))
         self.pairs = e.vector_of(32, micro.lhs_type)
         self.table = self._table(bool(zeros))
         self.offsets = [self._offset(zero) for zero in zeros]
 
-    def load(self, rhs: Any) -> None:
+    def load(self, rhs: ir.Value) -> None:
         """The words of all columns of a panel."""
         words = e.vector_of(16, e.integer(32))
         self.stored = [vector.bitcast(self.halves, e.load(words, e.at(rhs, 64 * v))) for v in range(self.micro.vectors)]
 
-    def __call__(self, field: int, v: int) -> Any:
+    def __call__(self, field: int, v: int) -> ir.Value:
         """One pair of each column's loaded words."""
         bits, index = self.weights.bits, self.stored[v]
         if field:
@@ -282,7 +285,7 @@ class _Pairs:
             self.pairs, e.intrinsic("llvm.x86.avx512.permvar.hi.512", [self.table, index], self.halves)
         )
 
-    def _table(self, zeros: bool) -> Any:
+    def _table(self, zeros: bool) -> ir.Value:
         """The bits of 32 bfloat16. The shuffle reads five bits of an index, of which codes have fewer: what stands
         above them may be anything. With zero points the index is `u + largest_zero - zero`."""
         assert self.weights.values is not None
@@ -293,7 +296,7 @@ class _Pairs:
         bits = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.int16)
         return arith.constant(self.halves, ir.DenseElementsAttr.get(bits, type=self.halves))
 
-    def _offset(self, zero: Any) -> Any:
+    def _offset(self, zero: ir.Value) -> ir.Value:
         i32 = e.integer(32)
         offset = arith.subi(e.splat(self.weights.largest_zero, 16, i32), zero)
         return vector.bitcast(self.halves, arith.muli(offset, e.splat(0x10001, 16, i32)))
@@ -320,13 +323,13 @@ class AmxBf16(Bf16):
     def end(self) -> None:
         tiles.end()
 
-    def accumulate(self, tile: FloatTile, weights: Weights) -> list[Any]:
+    def accumulate(self, tile: FloatTile, weights: Weights) -> list[ir.Value]:
         fields = self._fields(weights)
         decoded = e.pointer(e.scratch([16 * tiles.ROW_BYTES], e.integer(8)))
         out = e.pointer(e.scratch([tiles.ROWS * tiles.ROW_BYTES], e.integer(8)))
         decode = _Pairs(self, weights, tile.zeros)
 
-        def turns(turn: Callable[[Any, int, Any], None]) -> None:
+        def turns(turn: Callable[[ir.Value, int, ir.Value], None]) -> None:
             with e.loop(0, e.divide(tile.codes, 32)) as each:
                 for part in range(16 // fields):
                     words = e.add(e.multiply(each.index, 16 // fields), part)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import lcm
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ....core.mlir import arith, ir
 from ....kernels.bodies import BodyCloner
@@ -26,6 +26,9 @@ from .chunks import Chunked, executable
 from .micro import Micro, Weights
 from .narrow import rows_of_pack, saturating_pack
 from .rules import RULES
+
+if TYPE_CHECKING:
+    from .emit import Buffer
 
 _LHS_BYTES = 48 << 10  # of a tile's activations: a first-level cache; weights stream past them
 _LHS_MOST = 48 << 10  # where one group needs more: what the stack holds beside the rest
@@ -131,7 +134,7 @@ class Gemm:
 
     # ---- the executable
 
-    def emit(self, name: str, inputs: Sequence[Any], out: Any) -> str:
+    def emit(self, name: str, inputs: Sequence[ir.Type], out: ir.Type) -> str:
         batch = self.kernel.batch
         size = self.kernel.m if batch is None else batch.size
         return executable(name, [size], [*inputs, out], Chunked(self.chunks, self.chunk, self.cost))
@@ -146,12 +149,17 @@ class Gemm:
     def chunks(self, size: e.Index) -> e.Index:
         if self.kernel.batch is None:
             return e.multiply(self.row_chunks(size), self.column_chunks)
+        assert self.kernel.m is not None
         return e.multiply(size, self.row_chunks(self.kernel.m) * self.column_chunks)
 
+    @overload
+    def row_chunks(self, rows: int) -> int: ...
+    @overload
+    def row_chunks(self, rows: e.Index) -> e.Index: ...
     def row_chunks(self, rows: e.Index) -> e.Index:
         return e.divide_up(rows, self.chunk_rows)
 
-    def chunk(self, number: Any, count: e.Index, buffers: list[Any]) -> None:
+    def chunk(self, number: ir.Value, count: e.Index, buffers: list[Buffer]) -> None:
         """All of one chunk, in tiles of the height that suits the number of rows."""
         stack = Stack(self)
         if self.kernel.batch is None:
@@ -197,7 +205,7 @@ class Gemm:
                 with e.when(self._suits(size.rows, rows)):
                     emit(size)
 
-    def _suits(self, height: int, rows: e.Index) -> Any:
+    def _suits(self, height: int, rows: e.Index) -> ir.Value:
         if height in _HEIGHTS and height != self.sizes[-1].rows:
             return e.any_of([e.between(low, rows, high) for low, high in _HEIGHTS[height]])
         taken = [self._suits(size.rows, rows) for size in self.sizes[:-1]]
@@ -228,7 +236,7 @@ class Chunk(ABC):
     """Emits a chunk in tiles of one height. The methods run in the order of the file."""
 
     def __init__(
-        self, gemm: Gemm, size: Blocking, stack: Stack, rows: e.Index, buffers: list[Any], product: e.Index = 0,
+        self, gemm: Gemm, size: Blocking, stack: Stack, rows: e.Index, buffers: list[Buffer], product: e.Index = 0,
         matrix: e.Index = 0,
     ) -> None:  # fmt: skip
         self.gemm, self.size, self.rows, self.product = gemm, size, rows, product
@@ -244,10 +252,12 @@ class Chunk(ABC):
         self.panel_bytes = gemm.panel_bytes
         self.group_codes = self.kernel.group or size.block_k
 
-    def emit(self, number: Any) -> None:
+    def emit(self, number: e.Index) -> None:
         """Chunks that are neighbours in number share their weights."""
         size, gemm = self.size, self.gemm
-        of_rows = gemm.row_chunks(self.rows if self.kernel.batch is None else self.kernel.m)
+        rows = self.rows if self.kernel.batch is None else self.kernel.m
+        assert rows is not None
+        of_rows = gemm.row_chunks(rows)
         self.first_row = e.multiply(e.remainder(number, of_rows), gemm.chunk_rows)
         first_panel = e.multiply(e.divide(number, of_rows), gemm.chunk_panels)
         tiles = e.divide_up(e.minimum(e.subtract(self.rows, self.first_row), gemm.chunk_rows), size.rows)
@@ -260,7 +270,9 @@ class Chunk(ABC):
             self._all_blocks(block, tiles, first_panel, panels)
         self.micro.end()
 
-    def _all_blocks(self, block: Any, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> None:
+    def _all_blocks(
+        self, block: Callable[[e.Index, bool], None], tiles: e.Index, first_panel: e.Index, panels: e.Index
+    ) -> None:
         """Results wait until the last block of K is through."""
         size = self.size
         with e.loop(0, e.multiply(tiles, panels)) as each:
@@ -278,7 +290,7 @@ class Chunk(ABC):
     def _place(self, tile: e.Index, panel: e.Index, panels: e.Index) -> e.Index:
         return e.multiply(e.add(e.multiply(tile, panels), panel), self.tile_bytes)
 
-    def _block_of_tiles(self, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> Any:
+    def _block_of_tiles(self, tiles: e.Index, first_panel: e.Index, panels: e.Index) -> Callable[[e.Index, bool], None]:
         """Emits, for one block of K, the loops over tiles and panels; with `last` the epilogue follows each tile."""
 
         def emit(block: e.Index, last: bool) -> None:
@@ -329,14 +341,21 @@ class Chunk(ABC):
         return [e.divide(picked, batch.repeats)]
 
     @abstractmethod
-    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, r: e.Index) -> None:
         """`left` activations of the row at `row` from `first_k` on, to row `r` of the tile."""
 
     # ---- the product
 
     @abstractmethod
     def _product(
-        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, fresh: bool
+        self,
+        tile: e.Index,
+        panel: e.Index,
+        first_k: e.Index,
+        depth: e.Index,
+        rhs: ir.Value,
+        total: ir.Value,
+        fresh: bool,
     ) -> None:
         """One tile and panel over one block of K, onto `total`; `fresh`: it holds nothing yet."""
 
@@ -344,11 +363,11 @@ class Chunk(ABC):
         """Whether `_accumulators` is there."""
         return False
 
-    def _accumulators(self, depth: e.Index, rhs: Any) -> list[list[Any]]:
+    def _accumulators(self, depth: e.Index, rhs: ir.Value) -> list[list[ir.Value]]:
         """One tile and panel over all of K, each row's vectors."""
         raise NotImplementedError
 
-    def _clear(self, out: Any) -> None:
+    def _clear(self, out: ir.Value) -> None:
         """Zeros in a tile: of i32 and of f32 the same bits."""
         lanes = self.micro.lanes
         zero = e.splat(0, lanes, e.integer(32))
@@ -360,7 +379,7 @@ class Chunk(ABC):
 
     # ---- bodies
 
-    def _epilogue(self, total: Any, tile: e.Index, panel: e.Index) -> None:
+    def _epilogue(self, total: ir.Value, tile: e.Index, panel: e.Index) -> None:
         """The stages on each vector of a tile, and the store."""
         kernel = self.kernel
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
@@ -368,7 +387,7 @@ class Chunk(ABC):
         held = self._held([o for stage in kernel.stages for o in stage.operands], columns, None)
         count = e.minimum(self.size.rows, e.subtract(self.rows, row0))
 
-        def finished(row: e.Index) -> list[Any]:
+        def finished(row: e.Index) -> list[ir.Value]:
             acc = self.cloner.widen(kernel.value_type)
             values = [e.load(acc, e.at(total, self._vector_at(row, v))) for v in range(self.vectors)]
             return self._finished(values, e.add(row0, row), columns, held)
@@ -386,7 +405,7 @@ class Chunk(ABC):
         """Whether the stages are so short that a copy of them for each vector of a tile pays."""
         return self.kernel.gate is None and are_short(self.kernel.stages)
 
-    def _epilogue_in_registers(self, tile_of: list[list[Any]], tile: e.Index, number: e.Index) -> None:
+    def _epilogue_in_registers(self, tile_of: list[list[ir.Value]], tile: e.Index, number: e.Index) -> None:
         """The same for a tile that is still in registers; one that has not all its rows goes through memory."""
         row0 = e.add(self.first_row, e.multiply(tile, self.size.rows))
 
@@ -419,7 +438,9 @@ class Chunk(ABC):
         bytes_ = self.out.element == e.integer(8) and self.kernel.gate is None
         return bytes_ and self.micro.panel == 32 and self.micro.lanes == 16 and all(c.mask is None for c in columns)
 
-    def _finished(self, values: list[Any], m: e.Index, columns: list[Columns], held: dict[Any, Any]) -> list[Any]:
+    def _finished(
+        self, values: list[ir.Value], m: e.Index, columns: list[Columns], held: dict[tuple[Operand, int], ir.Value]
+    ) -> list[ir.Value]:
         """The last values of row `m`, each vector's, from the products'."""
         kernel = self.kernel
         before = kernel.stages if kernel.gate is None else kernel.stages[: kernel.gate.stages]
@@ -430,7 +451,7 @@ class Chunk(ABC):
             made = [self._staged(kernel.stages[len(before) :], made, held, m, columns[0], 0)]
         return [found[-1] for found in made]
 
-    def _put_pair(self, rows: list[list[Any]], m: e.Index, columns: list[Columns]) -> None:
+    def _put_pair(self, rows: list[list[ir.Value]], m: e.Index, columns: list[Columns]) -> None:
         """Rows `m` and `m + 1`."""
         packed = saturating_pack([*rows[0], *rows[1]])
         if packed is not None:
@@ -438,7 +459,7 @@ class Chunk(ABC):
         for r, values in enumerate(rows):
             self._put(values, e.add(m, r), columns)
 
-    def _put(self, values: Sequence[Any], m: e.Index, columns: list[Columns]) -> None:
+    def _put(self, values: Sequence[ir.Value], m: e.Index, columns: list[Columns]) -> None:
         product = [] if self.kernel.batch is None else [self.product]
         for value, column in zip(values, columns, strict=False):
             e.store_vector(value, self.out, [*product, m, column.first], column.mask)
@@ -446,12 +467,12 @@ class Chunk(ABC):
     def _staged(
         self,
         stages: Sequence[Stage],
-        values: list[list[Any]],
-        held: dict[Any, Any],
+        values: list[list[ir.Value]],
+        held: dict[tuple[Operand, int], ir.Value],
         m: e.Index,
         column: Columns,
         v: int,
-    ) -> list[Any]:
+    ) -> list[ir.Value]:
         """The values of the stages behind those that there are, of one vector or of both halves of a gate."""
         found = list(values[0])
         for stage in stages:
@@ -460,7 +481,9 @@ class Chunk(ABC):
             found.append(self.cloner.clone(stage.body, arguments))
         return found
 
-    def _held(self, operands: Sequence[Operand], columns: list[Columns], group: e.Index | None) -> dict[Any, Any]:
+    def _held(
+        self, operands: Sequence[Operand], columns: list[Columns], group: e.Index | None
+    ) -> dict[tuple[Operand, int], ir.Value]:
         """What is the same in all rows, read once."""
         return {
             (operand, v): self._fetch(operand, None, column, group)
@@ -470,9 +493,9 @@ class Chunk(ABC):
         }
 
     def _read(
-        self, source: Source, values: list[list[Any]], held: dict[Any, Any], m: e.Index, column: Columns, v: int,
-        group: e.Index | None,
-    ) -> Any:  # fmt: skip
+        self, source: Source, values: list[list[ir.Value]], held: dict[tuple[Operand, int], ir.Value], m: e.Index,
+        column: Columns, v: int, group: e.Index | None,
+    ) -> ir.Value:  # fmt: skip
         if isinstance(source, Previous):
             return values[source.half][source.index]
         if isinstance(source, Literal):
@@ -481,9 +504,9 @@ class Chunk(ABC):
         found = held.get((source, v))
         return found if found is not None else self._fetch(source, m, column, group)
 
-    def _fetch(self, operand: Operand, m: e.Index | None, column: Columns, group: e.Index | None) -> Any:
+    def _fetch(self, operand: Operand, m: e.Index | None, column: Columns, group: e.Index | None) -> ir.Value:
         """An operand at a vector's place."""
-        places = {"b": self.product, "g": group, "m": m, "n": column.first}
+        places: dict[str, Any] = {"b": self.product, "g": group, "m": m, "n": column.first}
         where = [places[axis] for axis in operand.axes]
         buffer = self.buffers[operand]
         if "n" not in operand.axes:

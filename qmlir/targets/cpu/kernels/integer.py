@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property, reduce
 from math import gcd
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, vector
 from ....kernels.description import Window
 from . import emit as e
 from .gemm import Chunk, Columns, are_short
 from .micro import QUAD, IntegerMicro, Tile
+
+if TYPE_CHECKING:
+    from ....core.mlir import ir
 
 _SUMS = 4  # of activations that are copied, side by side
 _CARRIED = 8  # vectors of totals that stay in registers while a group is multiplied
@@ -27,7 +30,7 @@ class IntegerChunk(Chunk):
 
     # ---- activations
 
-    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, r: e.Index) -> None:
         """With the row's sums times the offset of the weights."""
         if self.kernel.lhs.window is not None:
             self._copy_window(row[0], target, r)
@@ -36,13 +39,13 @@ class IntegerChunk(Chunk):
         else:
             self._copy_groups(row, first_k, target, left, r)
 
-    def _copy_groups(self, row: list[e.Index], first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+    def _copy_groups(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, r: e.Index) -> None:
         """A row of whole groups; the last block may have fewer."""
         with e.loop(0, e.divide(left, self.group_codes)) as group:
             start = e.multiply(group.index, self.group_codes)
             self._copy_run(row, e.add(first_k, start), e.at(target, start), self.group_codes, r, group.index)
 
-    def _copy_window(self, row: e.Index, target: Any, r: e.Index) -> None:
+    def _copy_window(self, row: e.Index, target: ir.Value, r: e.Index) -> None:
         """A row of a convolution: its runs, gathered from the image."""
         window = self.kernel.lhs.window
         assert window is not None
@@ -54,13 +57,14 @@ class IntegerChunk(Chunk):
         if inside is True:
             self._store_sum(self._copy_inside(image, y, x, target), 0, r)
         else:
+            assert not isinstance(inside, bool)
             e.either(
                 inside,
                 lambda: self._store_sum(self._copy_inside(image, y, x, target), 0, r),
                 lambda: self._store_sum(self._copy_edge(image, y, x, target), 0, r),
             )
 
-    def _copy_inside(self, image: e.Index, y: e.Index, x: e.Index, target: Any) -> Any:
+    def _copy_inside(self, image: e.Index, y: e.Index, x: e.Index, target: ir.Value) -> ir.Value:
         """The runs of a row whose corner is at `(y, x)`, counted from the margin; returns the sum of its codes."""
         window = self.kernel.lhs.window
         assert window is not None
@@ -80,7 +84,7 @@ class IntegerChunk(Chunk):
                 total = self.micro.dot(total, ones, codes, 1) if self.weights.offset else total
         return self._sum_of(total)
 
-    def _copy_edge(self, image: e.Index, y: e.Index, x: e.Index, target: Any) -> Any:
+    def _copy_edge(self, image: e.Index, y: e.Index, x: e.Index, target: ir.Value) -> ir.Value:
         """The same where part of it lies outside the image: of each run, the pixels `[first, last)` are inside."""
         window = self.kernel.lhs.window
         assert window is not None
@@ -117,10 +121,10 @@ class IntegerChunk(Chunk):
             run.next = part.results
         return self._sum_of(run.results[0])
 
-    def _sum_of(self, total: Any) -> Any:
+    def _sum_of(self, total: ir.Value) -> ir.Value:
         return vector.reduction(e.integer(32), vector.CombiningKind.ADD, total)
 
-    def _store_sum(self, total: Any, group: e.Index, r: e.Index) -> None:
+    def _store_sum(self, total: ir.Value, group: e.Index, r: e.Index) -> None:
         if self.weights.offset:
             total = arith.muli(total, arith.constant(e.integer(32), self.weights.offset))
             where = e.multiply(e.add(e.multiply(group, self.size.rows), r), 4)
@@ -133,7 +137,7 @@ class IntegerChunk(Chunk):
         return most if self.kernel.group is None else max(16, gcd(most, self.kernel.group))
 
     def _copy_run(
-        self, row: list[e.Index], first: e.Index, target: Any, count: e.Index, r: e.Index, group: e.Index
+        self, row: list[e.Index], first: e.Index, target: ir.Value, count: e.Index, r: e.Index, group: e.Index
     ) -> None:
         """`count` codes of a row from `first` on."""
         width, i8, i32 = self._width, e.integer(8), e.integer(32)
@@ -141,7 +145,7 @@ class IntegerChunk(Chunk):
         zero = e.splat(0, width // 4, i32)
         ragged = self.kernel.group is None and self.kernel.k % width != 0
 
-        def step(at: e.Index, total: Any, mask: Any = None) -> Any:
+        def step(at: e.Index, total: ir.Value, mask: ir.Value | None = None) -> ir.Value:
             codes = e.load_vector(self.lhs_buffer, [*row, e.add(first, at)], width, mask)
             codes = self._unflipped(codes, mask)
             e.store(codes, e.at(target, at))
@@ -165,7 +169,7 @@ class IntegerChunk(Chunk):
             total = self._copy_tail(row, first, target, whole, count, total)
         self._store_sum(total, group, r)
 
-    def _unflipped(self, codes: Any, mask: Any = None) -> Any:
+    def _unflipped(self, codes: ir.Value, mask: ir.Value | None = None) -> ir.Value:
         if not self.kernel.lhs.flipped:
             return codes
         width = codes.type.shape[0]
@@ -173,8 +177,8 @@ class IntegerChunk(Chunk):
         return flipped if mask is None else arith.select(mask, flipped, e.splat(0, width, e.integer(8)))
 
     def _copy_tail(
-        self, row: list[e.Index], first: e.Index, target: Any, start: e.Index, count: e.Index, total: Any
-    ) -> Any:
+        self, row: list[e.Index], first: e.Index, target: ir.Value, start: e.Index, count: e.Index, total: ir.Value
+    ) -> ir.Value:
         """The last bytes of a row one by one: without AVX-512 a masked load of bytes is a branch a byte."""
         i8, i32 = e.integer(8), e.integer(32)
         e.store(e.splat(0, self._width, i8), e.at(target, start))
@@ -191,7 +195,14 @@ class IntegerChunk(Chunk):
     # ---- the product
 
     def _product(
-        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, fresh: bool
+        self,
+        tile: e.Index,
+        panel: e.Index,
+        first_k: e.Index,
+        depth: e.Index,
+        rhs: ir.Value,
+        total: ir.Value,
+        fresh: bool,
     ) -> None:
         """One tile and panel over one block of K, onto `total`; `fresh`: it holds nothing yet."""
         if self.kernel.combine is None:
@@ -208,21 +219,29 @@ class IntegerChunk(Chunk):
     def _in_registers(self) -> bool:
         return self.micro.in_registers and self.kernel.combine is None
 
-    def _accumulators(self, depth: e.Index, rhs: Any) -> list[list[Any]]:
+    def _accumulators(self, depth: e.Index, rhs: ir.Value) -> list[list[ir.Value]]:
         return self.micro.accumulate(self._tile(rhs, self.lhs, depth, self.sums, self.totals, False), self.weights)
 
-    def _multiply(self, rhs: Any, lhs: Any, depth: e.Index, sums: Any, out: Any, add: bool) -> None:
+    def _multiply(self, rhs: ir.Value, lhs: ir.Value, depth: e.Index, sums: ir.Value, out: ir.Value, add: bool) -> None:
         self.micro.multiply(self._tile(rhs, lhs, depth, sums, out, add), self.weights)
 
-    def _tile(self, rhs: Any, lhs: Any, depth: e.Index, sums: Any, out: Any, add: bool) -> Tile:
+    def _tile(self, rhs: ir.Value, lhs: ir.Value, depth: e.Index, sums: ir.Value, out: ir.Value, add: bool) -> Tile:
         steps = e.divide(depth, QUAD * self.weights.fields)
         start = sums if self.weights.offset else None
         return Tile(self.size.rows, lhs, self.lhs_stride, rhs, steps, start, out, add)
 
     def _groups_in_registers(
-        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, fresh: bool
+        self,
+        tile: e.Index,
+        panel: e.Index,
+        first_k: e.Index,
+        depth: e.Index,
+        rhs: ir.Value,
+        total: ir.Value,
+        fresh: bool,
     ) -> None:
         """Each group's part through `combine` into totals that stay in registers."""
+        assert self.kernel.total_type is not None
         wide = self.cloner.widen(self.kernel.total_type)
         places = [
             (r, v, e.at(total, self._vector_at(r, v))) for r in range(self.size.rows) for v in range(self.vectors)
@@ -239,9 +258,17 @@ class IntegerChunk(Chunk):
             e.store(value, place)
 
     def _groups(
-        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, in_registers: bool
+        self,
+        tile: e.Index,
+        panel: e.Index,
+        first_k: e.Index,
+        depth: e.Index,
+        rhs: ir.Value,
+        total: ir.Value,
+        in_registers: bool,
     ) -> None:
         """Each group's part through `combine` into the tile of totals, in ascending order."""
+        assert self.kernel.total_type is not None
         wide = self.cloner.widen(self.kernel.total_type)
         with e.loop(0, e.divide(depth, self.group_codes)) as each:
             part = self._part(each.index, rhs)
@@ -258,20 +285,22 @@ class IntegerChunk(Chunk):
                 with e.loop(0, self.size.rows) as row:
                     for v in range(self.vectors):
                         where = self._vector_at(row.index, v)
+                        assert self.part is not None
                         value = e.load(self.cloner.widen(self.kernel.acc_type), e.at(self.part, where))
                         place = e.at(total, where)
                         e.store(combined(row.index, v, value, e.load(wide, place)), place)
 
-    def _part(self, group: e.Index, rhs: Any) -> Tile:
+    def _part(self, group: e.Index, rhs: ir.Value) -> Tile:
         """The product of one group of the block."""
         start = e.multiply(group, self.group_codes)
         sums = e.at(self.sums, e.multiply(group, 4 * self.size.rows))
         lhs = e.at(self.lhs, start)
+        assert self.part is not None
         return self._tile(e.at(rhs, self._panel_at(start)), lhs, self.group_codes, sums, self.part, False)
 
     def _combined(
         self, tile: e.Index, panel: e.Index, first_k: e.Index, group: e.Index
-    ) -> Callable[[e.Index, int, Any, Any], Any]:
+    ) -> Callable[[e.Index, int, ir.Value, ir.Value], ir.Value]:
         """From a row, the number of a vector, its part and its running total to the new one."""
         combine = self.kernel.combine
         assert combine is not None
@@ -279,7 +308,7 @@ class IntegerChunk(Chunk):
         columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
         held = self._held(combine.operands, columns, number)
 
-        def combined(row: e.Index, v: int, part: Any, running: Any) -> Any:
+        def combined(row: e.Index, v: int, part: ir.Value, running: ir.Value) -> ir.Value:
             m = self._row(tile, row)
             arguments = [self._read(s, [[part]], held, m, columns[v], v, number) for s in combine.sources]
             return self.cloner.clone(combine.body, [*arguments, running])
@@ -287,7 +316,7 @@ class IntegerChunk(Chunk):
         return combined
 
 
-def _inside(window: Window, y: e.Index, x: e.Index) -> Any:
+def _inside(window: Window, y: e.Index, x: e.Index) -> ir.Value | bool:
     """Whether all that a result reads is in the image; its corner `(y, x)` counts from the margin."""
     conditions = []
     for axis, at in enumerate((y, x)):

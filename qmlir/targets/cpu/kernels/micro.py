@@ -15,11 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ....core.mlir import arith, vector
 from ....kernels.layouts import WeightLayout
 from . import emit as e, tiles
+
+if TYPE_CHECKING:
+    from ....core.mlir import ir
 
 QUAD = 4  # codes along K of one column that one lane multiplies
 _APART = 16  # accumulators of a tile whose fields have their own
@@ -66,12 +69,12 @@ class Tile:
     """
 
     rows: int
-    lhs: Any
+    lhs: ir.Value
     lhs_stride: int
-    rhs: Any
+    rhs: ir.Value
     steps: e.Index
-    sums: Any
-    out: Any
+    sums: ir.Value | None
+    out: ir.Value
     add: bool
 
 
@@ -132,11 +135,11 @@ class IntegerMicro(Micro, Protocol):
     def in_registers(self) -> bool:
         """Whether `accumulate` is there."""
 
-    def dot(self, acc: Any, unsigned: Any, signed: Any, largest: int = 255) -> Any:
+    def dot(self, acc: ir.Value, unsigned: ir.Value, signed: ir.Value, largest: int = 255) -> ir.Value:
         """Each i32 lane of `acc` plus the dot product of its four pairs of bytes, of which the unsigned ones are
         `largest` at most."""
 
-    def accumulate(self, tile: Tile, weights: Weights) -> list[list[Any]]:
+    def accumulate(self, tile: Tile, weights: Weights) -> list[list[ir.Value]]:
         """Emit the tile's product, but not its way to `out`; returns the vectors of each row."""
 
     def multiply(self, tile: Tile, weights: Weights) -> None:
@@ -163,7 +166,7 @@ _DOT = {64: "llvm.x86.avx512.vpdpbusd.512", 32: "llvm.x86.avx512.vpdpbusd.256", 
 _SHUFFLE = {64: "llvm.x86.avx512.pshuf.b.512", 32: "llvm.x86.avx2.pshuf.b"}
 
 
-def dot(acc: Any, unsigned: Any, signed: Any) -> Any:
+def dot(acc: ir.Value, unsigned: ir.Value, signed: ir.Value) -> ir.Value:
     """Each i32 lane of `acc` plus the dot product of its four pairs of bytes."""
     return e.intrinsic(_DOT[unsigned.type.shape[0]], [acc, unsigned, signed], acc.type)
 
@@ -184,7 +187,7 @@ class Vnni:
     # Whether a field of a stored byte may be multiplied where it lies, and the sum shifted.
     multiplies_in_place: bool = True
 
-    def dot(self, acc: Any, unsigned: Any, signed: Any, largest: int = 255) -> Any:
+    def dot(self, acc: ir.Value, unsigned: ir.Value, signed: ir.Value, largest: int = 255) -> ir.Value:
         """See `IntegerMicro`."""
         return dot(acc, unsigned, signed)
 
@@ -221,7 +224,7 @@ class Vnni:
             for v, total in enumerate(row):
                 e.store(total, e.at(tile.out, (r * self.vectors + v) * 4 * self.lanes))
 
-    def accumulate(self, tile: Tile, weights: Weights) -> list[list[Any]]:
+    def accumulate(self, tile: Tile, weights: Weights) -> list[list[ir.Value]]:
         """See `IntegerMicro`."""
         width = 4 * self.lanes
         i32, i8 = e.integer(32), e.integer(8)
@@ -239,7 +242,7 @@ class Vnni:
         largest = 255 if apart or weights.bits == 8 else max(weights.table or ((1 << weights.bits) - 1,))
         start = {(r, v): self._start(tile, r, v, words) for r, v in grid}
         zero = e.splat(0, self.lanes, i32) if sets > 1 else None
-        begin = [start[rv] if s == 0 else zero for s in range(sets) for rv in grid]
+        begin: list[Any] = [start[rv] if s == 0 else zero for s in range(sets) for rv in grid]
         decode = _Decoder(weights, width)
         with e.loop(0, tile.steps, unroll, begin) as turn:
             acc = list(turn.values)
@@ -270,7 +273,7 @@ class Vnni:
         totals = [reduce(arith.addi, sums[i :: len(grid)]) for i in range(len(grid))]
         return [totals[r * self.vectors : (r + 1) * self.vectors] for r in range(tile.rows)]
 
-    def _start(self, tile: Tile, r: int, v: int, words: Any) -> Any:
+    def _start(self, tile: Tile, r: int, v: int, words: ir.Type) -> ir.Value:
         total = None
         if tile.add:
             total = e.load(words, e.at(tile.out, (r * self.vectors + v) * 4 * self.lanes))
@@ -298,12 +301,12 @@ class Avx2(Vnni):
         short = 3 + self.vectors + (weights.table is not None)
         return (16 - 2 - (2 + 2 * self.vectors if weights.bits == 8 else short)) // self.vectors
 
-    def dot(self, acc: Any, unsigned: Any, signed: Any, largest: int = 255) -> Any:
+    def dot(self, acc: ir.Value, unsigned: ir.Value, signed: ir.Value, largest: int = 255) -> ir.Value:
         """See `IntegerMicro`."""
         width = unsigned.type.shape[0]
         words = e.vector_of(width // 2, e.integer(16))
 
-        def pairs(a: Any, b: Any) -> Any:
+        def pairs(a: ir.Value, b: ir.Value) -> ir.Value:
             return e.intrinsic(_WORD_PAIRS[width // 2], [a, b], acc.type)
 
         if 2 * 128 * largest < 1 << 15:
@@ -328,7 +331,7 @@ class _Decoder:
             line = [*table, *[0] * (16 - len(table))]
             self.table = e.bytes_constant(line * (width // 16)) if table else None
 
-    def in_place(self, stored: Any, field: int) -> Any:
+    def in_place(self, stored: ir.Value, field: int) -> ir.Value:
         """Codes without a table, times `2**(bits * field)`."""
         bits = self.weights.bits
         if bits == 8:
@@ -336,7 +339,7 @@ class _Decoder:
         mask = ((1 << bits) - 1) << (bits * field)
         return arith.andi(stored, e.splat(mask - 256 if mask > 127 else mask, self.width, e.integer(8)))
 
-    def __call__(self, stored: Any, field: int) -> Any:
+    def __call__(self, stored: ir.Value, field: int) -> ir.Value:
         bits = self.weights.bits
         if bits == 8:
             return stored
@@ -364,7 +367,7 @@ class Amx:
     in_registers = False
     _depth = 64
 
-    def dot(self, acc: Any, unsigned: Any, signed: Any, largest: int = 255) -> Any:
+    def dot(self, acc: ir.Value, unsigned: ir.Value, signed: ir.Value, largest: int = 255) -> ir.Value:
         """See `IntegerMicro`."""
         return dot(acc, unsigned, signed)
 
@@ -384,7 +387,7 @@ class Amx:
     def end(self) -> None:
         tiles.end()
 
-    def accumulate(self, tile: Tile, weights: Weights) -> list[list[Any]]:
+    def accumulate(self, tile: Tile, weights: Weights) -> list[list[ir.Value]]:
         """See `IntegerMicro`."""
         raise AssertionError("tiles have to be stored before anything else reads them")
 
@@ -395,7 +398,7 @@ class Amx:
         rows = 16 // weights.fields
         decode = _Decoder(weights, 64)
 
-        def turns(turn: Callable[[Any, int, Any], None]) -> None:
+        def turns(turn: Callable[[ir.Value, int, ir.Value], None]) -> None:
             with e.loop(0, tile.steps, rows) as each:
                 rhs = e.at(tile.rhs, e.multiply(each.index, tiles.ROW_BYTES))
                 if weights.bits < 8:
@@ -408,13 +411,14 @@ class Amx:
 
     def _start_from_sums(self, tile: Tile) -> None:
         words = e.vector_of(16, e.integer(32))
+        assert tile.sums is not None
         with e.loop(0, tile.rows) as row:
             value = e.broadcast(e.load(e.integer(32), e.at(tile.sums, e.multiply(row.index, 4))), 16)
             for v in range(2):
                 place = e.at(tile.out, e.add(e.multiply(row.index, 4 * self.panel), 64 * v))
                 e.store(arith.addi(value, e.load(words, place)) if tile.add else value, place)
 
-    def _decode(self, rhs: Any, rows: int, weights: Weights, decode: _Decoder) -> Any:
+    def _decode(self, rhs: ir.Value, rows: int, weights: Weights, decode: _Decoder) -> ir.Value:
         """One turn's weights as bytes, on the stack."""
         codes = e.vector_of(64, e.integer(8))
         for row in range(rows):

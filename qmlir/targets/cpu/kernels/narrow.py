@@ -4,7 +4,6 @@ a narrowing store takes one."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ....core.mlir import arith, ir, vector
 from ....ir.walk import made_by
@@ -13,18 +12,19 @@ from . import emit as e
 _LANES = 16
 
 
-def saturating_pack(vectors: Sequence[Any]) -> Any:
+def saturating_pack(vectors: Sequence[ir.Value]) -> ir.Value | None:
     """The bytes of four vectors of 16 codes, quarter by quarter: quarter 0 of each of the four, quarter 1 of each, and
     so on. None where they are not known to be words that saturated to bytes."""
-    wide = [_before_saturation(v) for v in vectors]
-    if any(w is None for w in wide):
+    found = [_before_saturation(v) for v in vectors]
+    wide = [w for w in found if w is not None]
+    if len(wide) < len(found):
         return None
     words, both = e.vector_of(32, e.integer(16)), e.vector_of(64, e.integer(8))
     halves = [e.intrinsic("llvm.x86.avx512.packssdw.512", pair, words) for pair in (wide[:2], wide[2:])]
     return e.intrinsic("llvm.x86.avx512.packsswb.512", halves, both)
 
 
-def rows_of_pack(packed: Any) -> list[Any]:
+def rows_of_pack(packed: ir.Value) -> list[ir.Value]:
     """Two rows of 32 bytes, from the pack of the two vectors of each."""
     words = e.as_words(packed)
     order = [4 * quarter + v for v in range(4) for quarter in range(4)]
@@ -32,7 +32,7 @@ def rows_of_pack(packed: Any) -> list[Any]:
     return [vector.shuffle(whole, whole, list(range(32 * r, 32 * r + 32))) for r in range(2)]
 
 
-def words_of(codes: Any) -> Any:
+def words_of(codes: ir.Value) -> ir.Value:
     """Words with these low bytes: what they were narrowed from, where that is known."""
     narrowed = made_by(codes, "arith.trunci")
     if narrowed is not None:
@@ -42,7 +42,7 @@ def words_of(codes: Any) -> Any:
     return arith.extui(e.vector_of(_LANES, e.integer(32)), codes)
 
 
-def _before_saturation(codes: Any) -> Any:
+def _before_saturation(codes: ir.Value) -> ir.Value | None:
     """The words of which `codes` are the saturated bytes, None where they are something else."""
     words = words_of(codes)
     for name, bound in (("arith.minsi", 127), ("arith.maxsi", -128)):

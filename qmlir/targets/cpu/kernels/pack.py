@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -85,7 +84,7 @@ def halves_by_turns(codes: Array, lanes: int) -> Array:
     return np.ascontiguousarray(np.moveaxis(parts, -4, -3)).reshape(*matrices, -1, k)
 
 
-def emit_halves_by_turns(value: Any, lanes: int) -> Any:
+def emit_halves_by_turns(value: ir.Value, lanes: int) -> ir.Value:
     """`halves_by_turns` of a tensor, at the insertion point."""
     *matrices, n, k = ir.RankedTensorType(value.type).shape
     half = -(-n // 2 // lanes) * lanes
@@ -98,14 +97,15 @@ def emit_halves_by_turns(value: Any, lanes: int) -> Any:
     return tensor.collapse_shape(whole, padded.emit(split), [*lead, [at, at + 1, at + 2], [at + 3]])
 
 
-def packed(gemm: Gemm, codes: Codes) -> Any:
+def packed(gemm: Gemm, codes: Codes) -> ir.Value:
     """The weight of a kernel in its layout, at the insertion point: a constant, a global that is computed when the
     program is loaded, or for an argument ops in front of the kernel."""
     if codes.array is not None:
         return constant_bytes(_packed_array(gemm, codes.array))
     value, rhs = gemm.kernel.rhs.value, gemm.kernel.rhs
     if codes.parameters:
-        return at_load(value, lambda copy: _packed_value(gemm, replace(rhs, value=copy)))
+        made: ir.Value = at_load(value, lambda copy: _packed_value(gemm, replace(rhs, value=copy)))
+        return made
     return gemm.micro.layout(gemm.kernel.n, gemm.kernel.k, rhs.k_last, gemm.weights).emit(value, rhs.flipped)
 
 
@@ -123,7 +123,7 @@ def _packed_array(gemm: Gemm, codes: Array) -> Array:
     return _layout(gemm).each(codes)
 
 
-def _packed_value(gemm: Gemm, rhs: Factor) -> Any:
+def _packed_value(gemm: Gemm, rhs: Factor) -> ir.Value:
     value = by_columns(rhs)
     if gemm.kernel.gate is not None:
         value = emit_halves_by_turns(value, gemm.micro.lanes)

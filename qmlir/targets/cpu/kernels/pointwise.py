@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....core.mlir import arith, flow, ir, math, tensor
 from ....dialect.dtypes import Array
@@ -24,6 +24,10 @@ from . import emit as e
 from .chunks import Chunked, executable
 from .rows import Lanes
 from .rules import RULES
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
+    from ....kernels.pointwise import Step
 
 _CHUNK = 16384  # elements
 _UNROLL = 4
@@ -72,7 +76,7 @@ class TablePlan:
     group: Pointwise
     table: Array
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`."""
         result, source = op.results[0], self.group.leaves[0].value
         if (self.table == range(256)).all():
@@ -101,7 +105,7 @@ class TablePlan:
         return {"route": "kernel", "table": 256}
 
 
-def _as_index(static: Sequence[int], sizes: Sequence[Any]) -> Any:
+def _as_index(static: Sequence[int], sizes: Sequence[e.Index]) -> ir.Value:
     """The number of elements, of index type."""
     total = build.index(prod(s for s in sizes if isinstance(s, int)))
     for size in sizes:
@@ -118,7 +122,7 @@ def _table_cost(count: e.Index) -> e.Index:
     return e.divide(count, _TABLE_RATE)
 
 
-def _look_up(number: Any, count: e.Index, buffers: Sequence[e.Buffer]) -> None:
+def _look_up(number: ir.Value, count: e.Index, buffers: Sequence[e.Buffer]) -> None:
     source, table, result = (b.address for b in buffers)
     vector = e.vector_of(_BYTES, e.integer(8))
     quarters = [e.load(vector, e.at(table, i * _BYTES)) for i in range(4)]
@@ -126,7 +130,7 @@ def _look_up(number: Any, count: e.Index, buffers: Sequence[e.Buffer]) -> None:
     first = e.multiply(number, _CHUNK)
     last = e.minimum(e.add(first, _CHUNK), count)
 
-    def of(codes: Any) -> Any:
+    def of(codes: ir.Value) -> ir.Value:
         low, high = (
             e.intrinsic("llvm.x86.avx512.vpermi2var.qi.512", [a, codes, b], vector)
             for a, b in (quarters[:2], quarters[2:])
@@ -198,7 +202,7 @@ class PointwisePlan:
     nest: Nest
     lanes: Lanes
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`."""
         result, function = op.results[0], function_of(op)
         reads = list(self.nest.steps)
@@ -226,7 +230,7 @@ class PointwisePlan:
         return {"route": "kernel", "lanes": self.lanes.lanes}
 
 
-def _dynamic(t: Any) -> int:
+def _dynamic(t: ir.Type) -> int:
     """How many axes of a tensor are dynamic."""
     return sum(t.is_dynamic_dim(d) for d in range(t.rank))
 
@@ -273,7 +277,7 @@ class PointwiseKernel:
             total = e.multiply(total, size)
         return e.divide(total, _RATE)
 
-    def chunk(self, number: Any, *rest: Any) -> None:
+    def chunk(self, number: ir.Value, *rest: Any) -> None:
         *dynamic, buffers = rest
         memory = dict(zip(self.nest.steps, buffers, strict=False))
         first = e.multiply(number, self._rows_of_chunk)
@@ -281,7 +285,7 @@ class PointwiseKernel:
         with e.loop(first, last) as row:
             self._row(row.index, dynamic, memory, buffers[-1])
 
-    def _row(self, row: Any, dynamic: Sequence[e.Index], memory: Mapping[Read, e.Buffer], out: e.Buffer) -> None:
+    def _row(self, row: ir.Value, dynamic: Sequence[e.Index], memory: Mapping[Read, e.Buffer], out: e.Buffer) -> None:
         sizes, pieces = self._sizes(dynamic), self._pieces(dynamic)
         piece = e.remainder(row, pieces)
         rest = at = e.divide(row, pieces)
@@ -292,7 +296,7 @@ class PointwiseKernel:
             for read in starts:
                 starts[read] = e.add(starts[read], e.multiply(place, self.nest.steps[read][i]))
         begin = e.multiply(at, sizes[-1])
-        made: dict[Read, Any] = {}
+        made: dict[Read, ir.Value] = {}
         for read, array in self.group.constants.items():
             if array.size == 1:
                 kind = read.value.type.element_type
@@ -316,8 +320,8 @@ class PointwiseKernel:
             self._vector(loop.index, starts, begin, made, memory, out, mask)
 
     def _vector(
-        self, at: e.Index, starts: Mapping[Read, e.Index], begin: e.Index, made: Mapping[Read, Any],
-        memory: Mapping[Read, e.Buffer], out: e.Buffer, mask: Any,
+        self, at: e.Index, starts: Mapping[Read, e.Index], begin: e.Index, made: Mapping[Read, ir.Value],
+        memory: Mapping[Read, e.Buffer], out: e.Buffer, mask: ir.Value | None,
     ) -> None:  # fmt: skip
         here = dict(made)
         for read, buffer in memory.items():
@@ -329,21 +333,21 @@ class PointwiseKernel:
         flat = e.Buffer(out.address, out.element, (1,))
         e.store_vector(here[self.group.steps[-1].result], flat, (e.add(begin, at),), mask)
 
-    def _step(self, step: Any, made: dict[Read, Any]) -> None:
+    def _step(self, step: Step, made: dict[Read, ir.Value]) -> None:
         """Make the step's result where what it reads is made."""
         if step.result not in made and all(r in made for r in step.reads):
             made[step.result] = self.cloner.clone(step.body, [made[r] for r in step.reads])
 
     # ---- rules
 
-    def _multiply(self, cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+    def _multiply(self, cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
         """Nothing for a factor of 1."""
         for i in (0, 1):
             if self.known is not None and self.known.constant(op.operands[1 - i]) == 1.0:
                 return operands[i]
         return RULES["arith.mulf"](cloner, op, operands)
 
-    def _divide(self, cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+    def _divide(self, cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
         """A product and a fused one for a quotient, where they give the same: a division takes five times as long."""
         found = None if self.known is None else divides_by(self.known, op)
         if found is None:
@@ -351,4 +355,5 @@ class PointwiseKernel:
         x, (high, low) = operands[0], found
         f32 = op.results[0].type
         small = RULES["arith.mulf"](cloner, op, [x, e.splat(low, cloner.lanes, f32)])
+        assert small is not None
         return math.fma(x, e.splat(high, cloner.lanes, f32), small)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....core.mlir import arith, flow, ir, tensor, vector
 from ....ir import build
@@ -19,6 +19,9 @@ from ..threads.program import team_of
 from . import emit as e
 from .chunks import Chunked, executable
 from .rows import LANES
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 _BYTES = 64
 _CHUNK = 16384  # elements
@@ -56,7 +59,7 @@ class PoolingPlan:
 
     pooling: CodePooling
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`."""
         source, function = self.pooling.codes, function_of(op)
         result = ir.RankedTensorType.get(ir.RankedTensorType(op.results[0].type).shape, source.type.element_type)
@@ -105,7 +108,7 @@ class PoolingKernel:
         rows = self.pooling.window[0] * self.width + self.pooling.window[1] * self.out_width * self.pooling.strides[1]
         return e.divide(e.multiply(self._planes(dynamic), rows * self.out_height), _RATE * 8)
 
-    def chunk(self, number: Any, *rest: Any) -> None:
+    def chunk(self, number: ir.Value, *rest: Any) -> None:
         *dynamic, (source, result) = rest
         byte = e.integer(8)
         reach = self.pooling.low[1] + self.width + self.pooling.high[1] + 2 * _BYTES
@@ -121,7 +124,7 @@ class PoolingKernel:
             begin = e.multiply(e.add(e.multiply(plane.index, self.out_height), line.index), self.out_width)
             self._along(begin, result, row)
 
-    def _down(self, top: e.Index, line: Any, source: e.Buffer, row: e.Buffer) -> None:
+    def _down(self, top: e.Index, line: ir.Value, source: e.Buffer, row: e.Buffer) -> None:
         """The largest of each column under the window. A row beside the image is the image's next, which is under the
         window too."""
         (kernel, _), low, stride = self.pooling.window, self.pooling.low[0], self.pooling.strides[0]
@@ -134,11 +137,12 @@ class PoolingKernel:
         flat = e.Buffer(source.address, source.element, (1,))
         target = e.Buffer(row.address, row.element, (1,))
 
-        def columns(x: e.Index, mask: Any) -> None:
+        def columns(x: e.Index, mask: ir.Value | None) -> None:
             value = None
             for offset in offsets:
                 loaded = e.load_vector(flat, (e.add(offset, x),), _BYTES, mask)
                 value = loaded if value is None else self.larger(value, loaded)
+            assert value is not None
             e.store_vector(value, target, (e.add(x, self.pooling.low[1]),), mask)
 
         whole = self.width // _BYTES * _BYTES
@@ -155,11 +159,12 @@ class PoolingKernel:
         wide = e.vector_of(_BYTES, row.element)
         flat = e.Buffer(result.address, result.element, (1,))
 
-        def places(x: e.Index, mask: Any) -> None:
+        def places(x: e.Index, mask: ir.Value | None) -> None:
             value = None
             for k in range(kernel):
                 loaded = e.load(wide, e.at(row.address, e.add(e.multiply(x, stride), k)))
                 value = loaded if value is None else self.larger(value, loaded)
+            assert value is not None
             if stride > 1:
                 value = vector.shuffle(value, value, [i * stride for i in range(lanes)])
             e.store_vector(value, flat, (e.add(begin, x),), mask)

@@ -41,12 +41,12 @@ LANES = (
 )
 
 
-def waiting(rows: Rows) -> list[Any]:
+def waiting(rows: Rows) -> list[ir.Value]:
     """The values that a pass makes for later ones and that no memory holds: they wait on the stack."""
     phases = rows.phases()
     leaving = {v for v, _ in rows.outputs}
     made = {v: p for p, steps in enumerate(phases) for s in steps if s.result == WIDE for v in s.op.results}
-    found: dict[Any, None] = {}
+    found: dict[ir.Value, None] = {}
     for p, steps in enumerate(phases):
         for step in steps:
             found.update({v: None for v in step.inputs if v in made and made[v] < p and v not in leaving})
@@ -93,7 +93,7 @@ class RowsKernel:
         steps = len(self.rows.steps) * self.rows.space.width
         return e.divide(e.multiply(self._total(dynamic), steps), _RATE)
 
-    def _chunk(self, number: Any, *rest: Any) -> None:
+    def _chunk(self, number: ir.Value, *rest: Any) -> None:
         *dynamic, buffers = rest
         stack = {v: self._scratch(v) for v in waiting(self.rows)}
         memory = {v: (b, how) for (v, how), b in zip(self.tensors, buffers, strict=True)}
@@ -102,12 +102,12 @@ class RowsKernel:
         with e.loop(first, last) as row:
             Row(self, memory, stack, row.index).emit()
 
-    def _scratch(self, value: Any) -> e.Buffer:
+    def _scratch(self, value: ir.Value) -> e.Buffer:
         element, width = value.type.element_type, self.rows.space.width
         return e.Buffer(e.pointer(e.scratch([width], element)), element, (width,))
 
 
-def dynamic_axes(value: Any) -> list[int]:
+def dynamic_axes(value: ir.Value) -> list[int]:
     """The dynamic axes of a tensor: they count rows, in order."""
     kind = ir.RankedTensorType(value.type)
     return [d for d in range(kind.rank) if kind.is_dynamic_dim(d)]
@@ -117,12 +117,16 @@ class Row:
     """Emits one row. The methods run in the order of the file."""
 
     def __init__(
-        self, kernel: RowsKernel, memory: Mapping[Any, tuple[e.Buffer, str]], stack: Mapping[Any, e.Buffer], row: Any
+        self,
+        kernel: RowsKernel,
+        memory: Mapping[ir.Value, tuple[e.Buffer, str]],
+        stack: Mapping[ir.Value, e.Buffer],
+        row: ir.Value,
     ) -> None:
         self.rows, self.lanes, self.row = kernel.rows, kernel.lanes, row
         self.memory, self.stack = memory, stack
         self.cloner = BodyCloner(self.lanes, RULES)
-        self.of_row: dict[Any, Any] = {}  # narrow values and scalars, in all lanes
+        self.of_row: dict[ir.Value, ir.Value] = {}  # narrow values and scalars, in all lanes
         self.leaving = {v for v, _ in self.rows.outputs}
 
     def emit(self) -> None:
@@ -174,9 +178,11 @@ class Row:
         for i, (value, reduction) in enumerate(zip(results, reductions, strict=True)):
             self.of_row[value] = self._total(reduction, running[i * count : (i + 1) * count])
 
-    def _vector(self, steps: Sequence[Step], at: e.Index, running: list[Any], mask: Any) -> list[Any]:
+    def _vector(
+        self, steps: Sequence[Step], at: e.Index, running: list[ir.Value], mask: ir.Value | None
+    ) -> list[ir.Value]:
         """The steps on one vector; returns the running values."""
-        here: dict[Any, Any] = {}
+        here: dict[ir.Value, ir.Value] = {}
         after = list(running)
         number = 0
         for step in steps:
@@ -198,13 +204,13 @@ class Row:
                 number += 1
         return after
 
-    def _yielded(self, step: Step, known: dict[Any, Any]) -> list[Any]:
+    def _yielded(self, step: Step, known: dict[ir.Value, ir.Value]) -> list[ir.Value]:
         end = list(step.body.operations)[-1].operation
         return [self.cloner.value(v, known) for v in end.operands]
 
     # ---- memory
 
-    def _place(self, value: Any, how: str, at: e.Index) -> Any:
+    def _place(self, value: ir.Value, how: str, at: e.Index) -> ir.Value:
         """The address of a vector."""
         buffer = self.stack.get(value) or self.memory[value][0]
         size = bits(buffer.element) // 8
@@ -213,34 +219,37 @@ class Row:
             offset = e.add(e.multiply(self.row, self.rows.space.width * size), offset)
         return e.at(buffer.address, offset)
 
-    def _load(self, value: Any, how: str, at: e.Index, mask: Any, here: dict[Any, Any]) -> Any:
+    def _load(
+        self, value: ir.Value, how: str, at: e.Index, mask: ir.Value | None, here: dict[ir.Value, ir.Value]
+    ) -> ir.Value:
         if value not in here:
             t = self.cloner.widen(value.type.element_type)
             here[value] = _loaded(t, self._place(value, how, at), mask)
         return here[value]
 
-    def _keep(self, value: Any, vector_: Any, at: e.Index, mask: Any) -> None:
+    def _keep(self, value: ir.Value, vector_: ir.Value, at: e.Index, mask: ir.Value | None) -> None:
         if value in self.stack or value in self.leaving:
             _stored(vector_, self._place(value, WIDE, at), mask)
 
-    def _narrow(self, value: Any) -> Any:
+    def _narrow(self, value: ir.Value) -> ir.Value:
         """A value of the row, or of the program, in all lanes."""
         value = self.rows.source(value)
         if value not in self.of_row:
             buffer, how = self.memory[value]
             at = e.multiply(self.row, bits(buffer.element) // 8) if how == NARROW else 0
             self.of_row[value] = e.broadcast(e.load(buffer.element, e.at(buffer.address, at)), self.lanes)
-        return self.of_row[value]
+        made: ir.Value = self.of_row[value]
+        return made
 
     # ---- reductions
 
-    def _neutral(self, reduction: Reduction) -> Any:
+    def _neutral(self, reduction: Reduction) -> ir.Value:
         return e.splat(NEUTRAL[reduction.combine.name], self.lanes, reduction.element.type)
 
-    def _combined(self, reduction: Reduction, a: Any, b: Any) -> Any:
+    def _combined(self, reduction: Reduction, a: ir.Value, b: ir.Value) -> ir.Value:
         return ir.Operation.create(reduction.combine.name, results=[a.type], operands=[a, b]).results[0]
 
-    def _total(self, reduction: Reduction, running: list[Any]) -> Any:
+    def _total(self, reduction: Reduction, running: list[ir.Value]) -> ir.Value:
         """All lanes of all running vectors, and what the reduction starts with, in every lane."""
         while len(running) > 1:
             pairs = zip(running[::2], running[1::2], strict=False)
@@ -261,14 +270,14 @@ class Row:
         return ir.Operation.create(reduction.combine.name, results=[value.type], operands=operands).results[0]
 
 
-def _loaded(t: Any, address: Any, mask: Any) -> Any:
+def _loaded(t: ir.Type, address: ir.Value, mask: ir.Value | None) -> ir.Value:
     if mask is None:
         return e.load(t, address)
     zero = e.splat(0, t.shape[0], t.element_type)
     return llvm.MaskedLoadOp(t, address, mask, pass_thru=zero, alignment=1).result
 
 
-def _stored(value: Any, address: Any, mask: Any) -> None:
+def _stored(value: ir.Value, address: ir.Value, mask: ir.Value | None) -> None:
     if mask is None:
         e.store(value, address)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....core.mlir import arith, flow, ir, tensor
 from ....kernels.outline import function_of, once, unused_name
@@ -15,6 +15,9 @@ from ..description import lacks
 from ..threads.program import team_of
 from .rows import Lanes, RowsKernel, dynamic_axes, stack_fits
 
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
+
 
 @dataclass(frozen=True)
 class RowsPlan:
@@ -23,7 +26,7 @@ class RowsPlan:
     rows: Rows
     lanes: Lanes
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`; `op` is the group's last."""
         rows = self.rows
         function = function_of(op)
@@ -32,14 +35,14 @@ class RowsPlan:
             entry = RowsKernel(rows, self.lanes).emit(name)
         entry = once(function.parent, name, entry)
         with op.location, ir.InsertionPoint(op):
-            known: dict[int, Any] = {}
+            known: dict[int, ir.Value] = {}
             for value, how in rows.inputs:
                 for axis in dynamic_axes(value) if how in (WIDE, NARROW) else ():
                     if axis not in known:
                         known[axis] = tensor.dim(value, arith.constant(ir.IndexType.get(), axis))
             sizes = [known[axis] for axis in sorted(known)]
 
-            def dynamic(value: Any) -> list[Any]:
+            def dynamic(value: ir.Value) -> list[ir.Value]:
                 return [known[axis] for axis in dynamic_axes(value)]
 
             outputs = [v for v, _ in rows.outputs]

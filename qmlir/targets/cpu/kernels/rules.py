@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import arith, ir, llvm
 from ....ir.walk import made_by
 from ....kernels.bodies import BodyCloner, Rule, scalar_constant
 from . import emit as e
 
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
-def _roundeven(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+
+def _roundeven(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
     """IREE 3.13 expands `math.roundeven` to about 35 instructions; LLVM's intrinsic is one."""
     return llvm.RoundEvenOp(operands[0]).result
 
 
-def _mulf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
     """A product that LLVM may not contract with a following sum: the epilogues of docs/semantics.md round both."""
     return llvm.ArithmeticFenceOp(arith.mulf(*operands)).result
 
@@ -25,7 +28,7 @@ def _bounded(predicate: str) -> Rule:
     """The larger or smaller of a value and a constant, a comparison and a blend: a NaN stays, and of zeros the
     constant's sign; LLVM's general form has steps for a constant that is NaN too."""
 
-    def rule(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+    def rule(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
         bound = scalar_constant(op.operands[1])
         if bound is None or not math.isfinite(float(bound.value)):
             return None
@@ -35,19 +38,19 @@ def _bounded(predicate: str) -> Rule:
     return rule
 
 
-def _truncf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+def _truncf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
     """A rounding that counts: IREE 3.13 takes a conversion to bf16 and back for none."""
     t = cloner.widen(op.results[0].type)
     return llvm.ArithmeticFenceOp(arith.truncf(t, operands[0])).result
 
 
-def _operands_of(value: Any, name: str) -> list[Any] | None:
+def _operands_of(value: ir.Value, name: str) -> list[ir.Value] | None:
     """The operands of the op that makes a value, None where it is not called `name`."""
     made = made_by(value, name)
     return None if made is None else list(made.operands)
 
 
-def _requantised(value: Any) -> tuple[Any, Any, float, float] | None:
+def _requantised(value: ir.Value) -> tuple[ir.Value, ir.Value | None, float, float] | None:
     """`x, zero, lo, hi` of a value `clamp(roundeven(x) + zero, lo, hi)` in which a NaN counts as 0 (as
     ir/scalars.py: requantize writes it); `zero` is None where nothing is added."""
     bounds = []
@@ -75,7 +78,7 @@ def _requantised(value: Any) -> tuple[Any, Any, float, float] | None:
     return rounded[0], zero, lo, hi
 
 
-def _fptosi(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+def _fptosi(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
     """Requantisation. Clamped first, where the number may not fit i32, then converted with the conversion's own
     rounding, which is to even. A NaN passes both comparisons and converts to the least i32, whose low byte is 0."""
     form = _requantised(op.operands[0]) if str(op.results[0].type) == "i32" else None
@@ -105,7 +108,7 @@ def _convertible(bound: float | None) -> bool:
     return bound is not None and bound < 2.0**30
 
 
-def _clamped_behind(cloner: BodyCloner, value: Any, zero: Any, lo: float, hi: float) -> Any:
+def _clamped_behind(cloner: BodyCloner, value: ir.Value, zero: ir.Value | None, lo: float, hi: float) -> ir.Value:
     """Requantisation of a number that is known to fit i32: clamped as an integer, which a saturating narrowing of the
     ops behind it does on the way."""
     i32 = e.integer(32)
@@ -116,7 +119,7 @@ def _clamped_behind(cloner: BodyCloner, value: Any, zero: Any, lo: float, hi: fl
     return arith.minsi(codes, e.splat(int(hi), cloner.lanes, i32))
 
 
-def _converted(cloner: BodyCloner, x: Any) -> Any:
+def _converted(cloner: BodyCloner, x: ir.Value) -> ir.Value:
     """f32 to i32, rounded to even."""
     words = cloner.widen(e.integer(32))
     if cloner.lanes == 16:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....core.mlir import ir
 from ....dialect.constants import is_zero_fill
@@ -30,6 +30,9 @@ from .integer import IntegerChunk
 from .micro import AVX512_VNNI, Micro, Weights
 from .pack import consecutive, constant_zeros, decoded_weights, packed, scaled_weights, weights_for
 from .weight_only import DecodingChunk, ScaledChunk
+
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
 
 # Below so many rows, packing a weight in every call costs more than the product.
 _ROWS_FOR_PACKING = 16
@@ -63,7 +66,7 @@ class KernelPlan:
         """For choosing between sizes of chunks."""
         return Estimate(None, cost=nanoseconds_of(self._gemm()))
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         gemm = self._gemm()
         last = self.kernel.operations[-1]
         outline(self.kernel, lambda: packed(gemm, self.codes), gemm.emit, lambda: [team_of(last)])
@@ -87,7 +90,7 @@ class ConvolutionPlan:
     strategy: KernelStrategy
     contraction: Contraction
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         with ir.InsertionPoint(op):
             result, matmul = convolution_as_matmul(op, False)
         op.results[0].replace_all_uses_with(result)
@@ -202,7 +205,7 @@ class ProductStrategy(ABC):
             return Decline("what is fused with it is not known", "none needed")
         return self.of_group(contraction.op)
 
-    def of_group(self, op: Any) -> Accept | Decline:
+    def of_group(self, op: OpLike) -> Accept | Decline:
         """Whether it computes a product and what is fused with it."""
         try:
             kernel = describe(op, extended=True)
@@ -360,14 +363,14 @@ class DepthwisePlan:
     kernel: Kernel
     codes: Array  # [K, C]
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         from .depthwise import Depthwise, packed
 
         last = self.kernel.operations[-1]
         weights = packed(self.kernel, self.codes)
         outline(self.kernel, lambda: constant_bytes(weights), Depthwise(self.kernel).emit, lambda: [team_of(last)])
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Mapping[str, int | str]:
         return {"route": "kernel", "channels": CHANNELS, "fused": len(self.kernel.operations) - 1}
 
 

@@ -7,10 +7,13 @@ rest. Tiles 4 and 5 hold their activations, 6 and 7 the weights of 16 columns ea
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import llvm
 from . import emit as e
+
+if TYPE_CHECKING:
+    from ....core.mlir import ir
 
 ROWS = 32  # of a register tile
 ROW_BYTES = 128  # of its 32-bit sums
@@ -47,7 +50,11 @@ def _permit() -> None:
 
 
 def multiply(
-    instruction: str, rows: int, turns: Callable[[Callable[[Any, int, Any], None]], None], start: Any, out: Any
+    instruction: str,
+    rows: int,
+    turns: Callable[[Callable[[ir.Value, int, ir.Value], None]], None],
+    start: ir.Value | None,
+    out: ir.Value,
 ) -> None:
     """Emit the sums of a register tile.
 
@@ -66,7 +73,7 @@ def multiply(
         else:
             _move("llvm.x86.tileloadd64", 2 * i + v, _sums(start, i, v), ROW_BYTES)
 
-    def turn(lhs: Any, stride: int, rhs: Any) -> None:
+    def turn(lhs: ir.Value, stride: int, rhs: ir.Value) -> None:
         _move("llvm.x86.tileloadd64", 6, rhs, ROW_BYTES)
         _move("llvm.x86.tileloadd64", 4, lhs, stride)
         _dot(instruction, 0, 4, 6)
@@ -82,11 +89,11 @@ def multiply(
         _move("llvm.x86.tilestored64", 2 * i + v, _sums(out, i, v), ROW_BYTES)
 
 
-def _sums(base: Any, i: int, v: int) -> Any:
+def _sums(base: ir.Value, i: int, v: int) -> ir.Value:
     return e.at(base, i * 16 * ROW_BYTES + v * 64)
 
 
-def _move(name: str, tile: int, address: Any, stride: int) -> None:
+def _move(name: str, tile: int, address: ir.Value, stride: int) -> None:
     e.intrinsic(name, [e.constant(tile, 8), address, e.constant(stride, 64)])
 
 

@@ -8,8 +8,8 @@ unsigned, so that a shift or two give the code.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from ....core.mlir import arith, ir, llvm
 from ....kernels.description import Literal, Operand, Previous, Stage
@@ -26,7 +26,7 @@ class FloatChunk(Chunk):
     micro: FloatMicro
 
     @cached_property
-    def _f32(self) -> Any:
+    def _f32(self) -> ir.Type:
         return ir.F32Type.get()
 
     @property
@@ -49,13 +49,13 @@ class FloatChunk(Chunk):
         else:
             super()._copy(tile, first_k)
 
-    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: Any, left: e.Index, r: e.Index) -> None:
+    def _copy_row(self, row: list[e.Index], first_k: e.Index, target: ir.Value, left: e.Index, r: e.Index) -> None:
         """Zeros behind them."""
         lanes, bytes_ = self.micro.lanes, self.micro.lhs_bytes
         wide = e.vector_of(lanes, self.micro.lhs_type)
         ragged = self.kernel.k % lanes != 0
 
-        def step(at: e.Index, mask: Any = None) -> None:
+        def step(at: e.Index, mask: ir.Value | None = None) -> None:
             values = e.load_vector(self.lhs_buffer, [*row, e.add(first_k, at)], lanes, mask)
             if values.type != wide:
                 values = arith.extf(wide, values)
@@ -78,7 +78,14 @@ class ScaledChunk(FloatChunk):
     """A chunk of a product by a table's entries, each group of which is scaled."""
 
     def _product(
-        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, fresh: bool
+        self,
+        tile: e.Index,
+        panel: e.Index,
+        first_k: e.Index,
+        depth: e.Index,
+        rhs: ir.Value,
+        total: ir.Value,
+        fresh: bool,
     ) -> None:
         columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
         if self.kernel.group is None:
@@ -93,8 +100,8 @@ class ScaledChunk(FloatChunk):
             self._group(number, columns, lhs, e.at(rhs, self._panel_at(start)), self.group_codes, total, False)
 
     def _group(
-        self, number: e.Index | None, columns: list[Columns], lhs: Any, rhs: Any, codes: e.Index, total: Any,
-        fresh: bool,
+        self, number: e.Index | None, columns: list[Columns], lhs: ir.Value, rhs: ir.Value, codes: e.Index,
+        total: ir.Value, fresh: bool,
     ) -> None:  # fmt: skip
         """One group's sums, scaled, onto `total`; with `fresh` in its place."""
         form = scaled(self._decode)
@@ -118,7 +125,7 @@ class ScaledChunk(FloatChunk):
                 part = arith.mulf(part, scales[v])
             e.store(part, place)
 
-    def _arguments(self, held: dict[Any, Any], v: int) -> dict[Any, Any]:
+    def _arguments(self, held: dict[tuple[Operand, int], ir.Value], v: int) -> dict[ir.Value, ir.Value]:
         """The arguments of the decode's body but for the code."""
         known = {}
         for argument, source in zip(self._decode.body.arguments, self._decode.sources, strict=False):
@@ -135,7 +142,14 @@ class DecodingChunk(FloatChunk):
     # ---- the product
 
     def _product(
-        self, tile: e.Index, panel: e.Index, first_k: e.Index, depth: e.Index, rhs: Any, total: Any, fresh: bool
+        self,
+        tile: e.Index,
+        panel: e.Index,
+        first_k: e.Index,
+        depth: e.Index,
+        rhs: ir.Value,
+        total: ir.Value,
+        fresh: bool,
     ) -> None:
         columns = [Columns(self.gemm, panel, v) for v in range(self.vectors)]
         if self.kernel.group is None:
@@ -151,7 +165,15 @@ class DecodingChunk(FloatChunk):
             lhs = e.at(self.lhs, e.multiply(start, 4))
             self._run(lhs, e.at(rhs, self._panel_at(start)), group, total, True, held)
 
-    def _run(self, lhs: Any, rhs: Any, depth: e.Index, total: Any, add: bool, held: dict[Any, Any]) -> None:
+    def _run(
+        self,
+        lhs: ir.Value,
+        rhs: ir.Value,
+        depth: e.Index,
+        total: ir.Value,
+        add: bool,
+        held: dict[tuple[Operand, int], ir.Value],
+    ) -> None:
         """`depth` codes with the same scales."""
         lanes, fields, rows = self.micro.lanes, self.weights.fields, self.size.rows
         words, values = e.vector_of(lanes, e.integer(32)), e.vector_of(lanes, self._f32)
@@ -181,13 +203,13 @@ class DecodingChunk(FloatChunk):
                 sum_ = arith.addf(sum_, turn.results[s * len(grid) + i])
             e.store(sum_, place[rv])
 
-    def _decoded(self, stored: Any, k: int, held: dict[Any, Any], v: int) -> Any:
+    def _decoded(self, stored: ir.Value, k: int, held: dict[tuple[Operand, int], ir.Value], v: int) -> ir.Value:
         """Code `k` of each lane as the f32 that is multiplied."""
         field, byte = divmod(k, QUAD)
         bits, lanes = self.weights.bits, self.micro.lanes
         low = 8 * byte + bits * field
 
-        def shift(op: Any, value: Any, count: int) -> Any:
+        def shift(op: Callable[[ir.Value, ir.Value], ir.Value], value: ir.Value, count: int) -> ir.Value:
             return op(value, e.splat(count, lanes, e.integer(32))) if count else value
 
         if self.weights.signed:

@@ -4,7 +4,7 @@ for futexes, which are i32."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import overload
 
 from ....core.mlir import arith, ir, llvm, scf
 
@@ -14,19 +14,19 @@ _FUTEX, _SCHED_YIELD, _SCHED_SETAFFINITY = 202, 24, 203  # Linux on x86-64
 _FUTEX_WAIT_PRIVATE, _FUTEX_WAKE_PRIVATE = 128, 129
 
 
-def _integer(width: int) -> Any:
+def _integer(width: int) -> ir.Type:
     return ir.IntegerType.get_signless(width)
 
 
-def _pointer() -> Any:
+def _pointer() -> ir.Type:
     return ir.Type.parse("!llvm.ptr")
 
 
-def constant(value: int, width: int = 64) -> Any:
+def constant(value: int, width: int = 64) -> ir.Value:
     return arith.constant(_integer(width), value)
 
 
-def word(base: Any, offset: int | Any) -> Any:
+def word(base: ir.Value, offset: int | ir.Value) -> ir.Value:
     """The address `offset` bytes (an int or an i64) behind `base`."""
     i8 = _integer(8)
     if isinstance(offset, int):
@@ -34,70 +34,72 @@ def word(base: Any, offset: int | Any) -> Any:
     return llvm.GEPOp(_pointer(), base, [offset], [-(2**31)], i8, None).result
 
 
-def as_pointer(value: Any) -> Any:
+def as_pointer(value: ir.Value) -> ir.Value:
     return llvm.IntToPtrOp(_pointer(), value).result
 
 
-def as_word(pointer: Any) -> Any:
+def as_word(pointer: ir.Value) -> ir.Value:
     return llvm.PtrToIntOp(_integer(64), pointer).result
 
 
-def get(address: Any, width: int = 64) -> Any:
+def get(address: ir.Value, width: int = 64) -> ir.Value:
     """A load that sees all that was written before what it reads (acquire)."""
     return llvm.LoadOp(_integer(width), address, alignment=width // 8, ordering=_ACQUIRE).result
 
 
-def get_in_order(address: Any, width: int = 64) -> Any:
+def get_in_order(address: ir.Value, width: int = 64) -> ir.Value:
     """A load that no earlier exchange or addition of this thread is behind (sequentially consistent)."""
     return llvm.LoadOp(_integer(width), address, alignment=width // 8, ordering=_SEQ_CST).result
 
 
-def put(value: Any, address: Any) -> None:
+def put(value: ir.Value, address: ir.Value) -> None:
     """A store behind all earlier ones (release)."""
     llvm.StoreOp(value, address, alignment=8, ordering=_RELEASE)
 
 
-def _modify(operation: int, address: Any, value: Any) -> Any:
+def _modify(operation: int, address: ir.Value, value: ir.Value) -> ir.Value:
     i64 = ir.IntegerAttr.get(_integer(64), operation)
     order = ir.IntegerAttr.get(_integer(64), _SEQ_CST)
     return llvm.AtomicRMWOp(i64, address, value, order).operation.results[0]
 
 
-def exchange(address: Any, value: Any) -> Any:
+def exchange(address: ir.Value, value: ir.Value) -> ir.Value:
     """Write, and return what was there."""
     return _modify(_EXCHANGE, address, value)
 
 
-def add(address: Any, value: Any) -> Any:
+def add(address: ir.Value, value: ir.Value) -> ir.Value:
     """Add, and return what was there."""
     return _modify(_ADD, address, value)
 
 
-def keep(address: Any, mask: Any) -> Any:
+def keep(address: ir.Value, mask: ir.Value) -> ir.Value:
     """Keep the bits of `mask`, and return what was there."""
     return _modify(_AND, address, mask)
 
 
-def replace(address: Any, expected: Any, new: Any) -> Any:
+def replace(address: ir.Value, expected: ir.Value, new: ir.Value) -> ir.Value:
     """Write `new` where `expected` is; whether it was, an i1."""
     order = ir.IntegerAttr.get(_integer(64), _SEQ_CST)
     pair = llvm.AtomicCmpXchgOp(address, expected, new, order, order).operation.results[0]
     return llvm.ExtractValueOp(_integer(1), pair, [1]).result
 
 
-def equal(a: Any, b: Any) -> Any:
+def equal(a: ir.Value, b: ir.Value) -> ir.Value:
     return arith.cmpi(arith.CmpIPredicate.eq, a, b)
 
 
-def differ(a: Any, b: Any) -> Any:
+def differ(a: ir.Value, b: ir.Value) -> ir.Value:
     return arith.cmpi(arith.CmpIPredicate.ne, a, b)
 
 
-def less(a: Any, b: Any) -> Any:
+def less(a: ir.Value, b: ir.Value) -> ir.Value:
     return arith.cmpi(arith.CmpIPredicate.ult, a, b)
 
 
-def either(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any], results: list[Any]) -> list[Any]:
+def either(
+    condition: ir.Value, then: Callable[[], object], otherwise: Callable[[], object], results: list[ir.Type]
+) -> list[ir.Value]:
     """`then()` or `otherwise()`, each of which returns values of the types `results`."""
     op = scf.IfOp(condition, results, has_else=True)
     for block, body in ((op.then_block, then), (op.else_block, otherwise)):
@@ -106,7 +108,7 @@ def either(condition: Any, then: Callable[[], Any], otherwise: Callable[[], Any]
     return list(op.results)
 
 
-def when(condition: Any, then: Callable[[], Any]) -> None:
+def when(condition: ir.Value, then: Callable[[], object]) -> None:
     op = scf.IfOp(condition)
     with ir.InsertionPoint(op.then_block):
         then()
@@ -114,10 +116,10 @@ def when(condition: Any, then: Callable[[], Any]) -> None:
 
 
 def loop(
-    before: Callable[[list[Any]], tuple[Any, list[Any]]],
-    body: Callable[[list[Any]], list[Any]],
-    starts: list[Any],
-    passed: list[Any],
+    before: Callable[[list[ir.Value]], tuple[ir.Value, list[ir.Value]]],
+    body: Callable[[list[ir.Value]], list[ir.Value]],
+    starts: list[ir.Value],
+    passed: list[ir.Type],
 ) -> None:
     """`before(carried)` returns whether to go on and values of the types `passed`, which `body` gets; what that returns
     is carried to the next round."""
@@ -131,7 +133,11 @@ def loop(
         scf.YieldOp(body(list(second.arguments)))
 
 
-def _assembly(text: str, constraints: str, operands: list[Any], result: Any = None) -> Any:
+@overload
+def _assembly(text: str, constraints: str, operands: list[ir.Value], result: ir.Type) -> ir.Value: ...
+@overload
+def _assembly(text: str, constraints: str, operands: list[ir.Value]) -> None: ...
+def _assembly(text: str, constraints: str, operands: list[ir.Value], result: ir.Type | None = None) -> ir.Value | None:
     op = llvm.InlineAsmOp(result, operands, text, constraints, has_side_effects=True)
     return op.operation.results[0] if result is not None else None
 
@@ -141,32 +147,32 @@ def pause() -> None:
     _assembly("pause", "~{memory}", [])
 
 
-def cycles() -> Any:
+def cycles() -> ir.Value:
     """The time stamp counter, i64."""
     t = "rdtsc; shlq $$32, %rdx; orq %rdx, %rax"
     return _assembly(t, "={rax},~{rdx},~{flags}", [], _integer(64))
 
 
-def cpu() -> Any:
+def cpu() -> ir.Value:
     """The number of the CPU that this thread is on, i64. Linux keeps it in the counter's auxiliary register, with the
     node above it."""
     both = _assembly("rdtscp; movl %ecx, %ecx", "={rcx},~{rax},~{rdx}", [], _integer(64))
     return arith.andi(both, constant(4095))
 
 
-def _system_call(number: int, *arguments: Any) -> None:
+def _system_call(number: int, *arguments: ir.Value) -> None:
     registers = ["{rdi}", "{rsi}", "{rdx}", "{r10}"][: len(arguments)]
     constraints = ",".join(["={rax}", "{rax}", *registers, "~{rcx}", "~{r11}", "~{memory}"])
     _assembly("syscall", constraints, [constant(number), *arguments], _integer(64))
 
 
-def sleep_while(address: Any, value: Any) -> None:
+def sleep_while(address: ir.Value, value: ir.Value) -> None:
     """Sleep until the futex is woken, unless it no longer holds `value` (i32)."""
     wide = arith.extui(_integer(64), value)
     _system_call(_FUTEX, as_word(address), constant(_FUTEX_WAIT_PRIVATE), wide, constant(0))
 
 
-def wake_all(address: Any) -> None:
+def wake_all(address: ir.Value) -> None:
     _system_call(_FUTEX, as_word(address), constant(_FUTEX_WAKE_PRIVATE), constant(2**31 - 1))
 
 
@@ -175,12 +181,12 @@ def give_way() -> None:
     _system_call(_SCHED_YIELD)
 
 
-def set_cpus(mask: Any, size: int) -> None:
+def set_cpus(mask: ir.Value, size: int) -> None:
     """Keep this thread on the CPUs of a mask."""
     _system_call(_SCHED_SETAFFINITY, constant(0), constant(size), as_word(mask))
 
 
-def call(function: Any, first: Any, second: Any) -> None:
+def call(function: ir.Value, first: ir.Value, second: ir.Value) -> None:
     """Call a function by its address (i64) with two words.
 
     By assembly: IREE 3.13 fails on a call through a pointer (`iree-codegen-resolve-workgroup-count-hints`). What the

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ....core.mlir import func, ir, util
 from .board import SETTER
 
+if TYPE_CHECKING:
+    from ....core.mlir import OpLike
+
 _NUMBER = "__qmlir_team"
 
 
-def team_of(op: Any) -> Any:
+def team_of(op: OpLike) -> ir.Value:
     """The address of the team, i64, at the insertion point; 0 until the runtime has set it. Adds to the module of `op`
     what that takes."""
     module = op

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeAlias
 
 from ....core.mlir import arith, func, ir, llvm, memref, scf
 from . import atomics as a, board, cost as cost_model
 
 # Emits the work of one chunk, given its number (index) and the words that `share` was given, loaded again.
-Body = Callable[[Any, list[Any]], None]
+Body: TypeAlias = "Callable[[ir.Value, list[ir.Value]], None]"
 
 _TOTAL, _WORDS = 0, 8  # offsets in the frame
 
 _I64 = "i64"
 
 
-def share(name: str, module: Any, team: Any, total: Any, cost: Any, words: Sequence[Any], body: Body) -> None:
+def share(
+    name: str, module: ir.Block, team: ir.Value, total: ir.Value, cost: ir.Value, words: Sequence[ir.Value], body: Body
+) -> None:
     """Emit, at the insertion point, `body` for every chunk in `range(total)`, on this thread and on helpers.
 
     Args:
@@ -35,7 +37,7 @@ def share(name: str, module: Any, team: Any, total: Any, cost: Any, words: Seque
     useful = arith.andi(a.differ(team, a.constant(0)), a.less(a.constant(1), total))
     useful = arith.andi(useful, a.less(a.constant(cost_model.FORK_NS - 1), cost))
 
-    def take() -> list[Any]:
+    def take() -> list[ir.Value]:
         was = a.exchange(a.word(a.as_pointer(team), board.LOCK), a.constant(1))
         return [a.equal(was, a.constant(0))]
 
@@ -54,15 +56,15 @@ def share(name: str, module: Any, team: Any, total: Any, cost: Any, words: Seque
     a.either(mine, lambda: _together(name, team, frame, total, cost), alone, [])
 
 
-def _type() -> Any:
+def _type() -> ir.Type:
     return ir.Type.parse(_I64)
 
 
-def _pointer() -> Any:
+def _pointer() -> ir.Type:
     return ir.Type.parse("!llvm.ptr")
 
 
-def _private(name: str, types: Sequence[Any]) -> Any:
+def _private(name: str, types: Sequence[ir.Type]) -> ir.OpView:
     """A function of the kernel's module that is no entry point: its arguments are passed as C passes them."""
     made = func.FuncOp(name, ir.FunctionType.get(list(types), []), visibility="private")
     made.attributes["llvm.bareptr"] = ir.BoolAttr.get(True)
@@ -104,11 +106,11 @@ def _share_function(name: str, chunk: str) -> None:
             offset = arith.addi(arith.muli(owner, a.constant(board.LINE)), a.constant(board.COUNTERS))
             counter = a.word(place, offset)
 
-            def claim(_: list[Any]) -> tuple[Any, list[Any]]:
+            def claim(_: list[ir.Value]) -> tuple[ir.Value, list[ir.Value]]:
                 number = arith.addi(first, a.add(counter, a.constant(1)))
                 return a.less(number, last), [number]
 
-            def work(values: list[Any]) -> list[Any]:
+            def work(values: list[ir.Value]) -> list[ir.Value]:
                 func.CallOp([], chunk, [frame, values[0]])
                 return []
 
@@ -130,7 +132,7 @@ def _job_function(name: str, share_name: str) -> None:
         llvm.ReturnOp()
 
 
-def _frame(total: Any, words: Sequence[Any]) -> Any:
+def _frame(total: ir.Value, words: Sequence[ir.Value]) -> ir.Value:
     """What chunks read, on the caller's stack: the caller outlives its helpers' work."""
     size = _WORDS + 8 * len(words)
     buffer = memref.AllocaOp(ir.MemRefType.get([size], ir.IntegerType.get_signless(8)), [], [], alignment=64).result
@@ -141,11 +143,11 @@ def _frame(total: Any, words: Sequence[Any]) -> Any:
     return frame
 
 
-def _together(name: str, team: Any, frame: Any, total: Any, cost: Any) -> None:
+def _together(name: str, team: ir.Value, frame: ir.Value, total: ir.Value, cost: ir.Value) -> None:
     """With the lock held: put the job on the board, work, and wait for the helpers that joined."""
     place = a.as_pointer(team)
 
-    def at(offset: int) -> Any:
+    def at(offset: int) -> ir.Value:
         return a.word(place, offset)
 
     address = llvm.AddressOfOp(_pointer(), f"{name}_job").result
@@ -164,8 +166,8 @@ def _together(name: str, team: Any, frame: Any, total: Any, cost: Any) -> None:
     op = scf.ForOp(arith.constant(index, 0), arith.index_cast(index, people), arith.constant(index, 1))
     with ir.InsertionPoint(op.body):
         number = arith.index_cast(_type(), op.induction_variable)
-        offset = arith.addi(arith.muli(number, a.constant(board.LINE)), a.constant(board.COUNTERS))
-        a.put(a.constant(0), a.word(place, offset))
+        counter = arith.addi(arith.muli(number, a.constant(board.LINE)), a.constant(board.COUNTERS))
+        a.put(a.constant(0), a.word(place, counter))
         scf.YieldOp([])
     epoch = arith.addi(arith.shrui(a.get(at(board.GATE)), a.constant(board.EPOCH_SHIFT)), a.constant(1))
     opened = arith.ori(arith.shli(epoch, a.constant(board.EPOCH_SHIFT)), a.constant(board.OPEN))
@@ -178,11 +180,11 @@ def _together(name: str, team: Any, frame: Any, total: Any, cost: Any) -> None:
     a.put(a.constant(0), at(board.LOCK))
 
 
-def _wake(place: Any, cost: Any) -> None:
+def _wake(place: ir.Value, cost: ir.Value) -> None:
     """Wake the sleepers when enough work has gone without them."""
     missed = arith.addi(a.get(a.word(place, board.MISSED)), cost)
 
-    def wake() -> list[Any]:
+    def wake() -> list[ir.Value]:
         futex = a.word(place, board.WAKES)
         a.add(futex, a.constant(1, 32))
         a.wake_all(futex)
@@ -195,11 +197,11 @@ def _wake(place: Any, cost: Any) -> None:
 _PATIENT = 2048  # pauses before the caller gives way: a helper without a CPU may need this one
 
 
-def _wait(counter: Any, value: Any) -> None:
-    def waiting(carried: list[Any]) -> tuple[Any, list[Any]]:
+def _wait(counter: ir.Value, value: ir.Value) -> None:
+    def waiting(carried: list[ir.Value]) -> tuple[ir.Value, list[ir.Value]]:
         return a.differ(a.get(counter), value), carried
 
-    def pause(values: list[Any]) -> list[Any]:
+    def pause(values: list[ir.Value]) -> list[ir.Value]:
         a.pause()
         a.when(a.less(a.constant(_PATIENT), values[0]), a.give_way)
         return [arith.addi(values[0], a.constant(1))]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ....core.mlir import arith, flow, func, ir, llvm, memref, stream
 from . import atomics as a, board
 
 
-def module() -> Any:
+def module() -> ir.Module:
     """`@main(tensor<2xi64>) -> tensor<1xi64>`: the address of the board and the number of this helper, from 1."""
     i64, index = ir.IntegerType.get_signless(64), ir.IndexType.get()
     made = ir.Module.create()
@@ -46,30 +44,30 @@ def _helper() -> None:
         func.ReturnOp([])
 
 
-def _serve(place: Any, who: Any) -> None:
+def _serve(place: ir.Value, who: ir.Value) -> None:
     """Join every job that there is room in; spin, then sleep, while there is none."""
     i64 = ir.IntegerType.get_signless(64)
     mask = _mask_buffer()
 
-    def at(offset: int) -> Any:
+    def at(offset: int) -> ir.Value:
         return a.word(place, offset)
 
-    def epoch_of(gate: Any) -> Any:
+    def epoch_of(gate: ir.Value) -> ir.Value:
         return arith.shrui(gate, a.constant(board.EPOCH_SHIFT))
 
-    def is_new(gate: Any, last: Any) -> Any:
+    def is_new(gate: ir.Value, last: ir.Value) -> ir.Value:
         open_ = a.differ(arith.andi(gate, a.constant(board.OPEN)), a.constant(0))
         return arith.andi(open_, a.differ(epoch_of(gate), last))
 
-    def running(carried: list[Any]) -> tuple[Any, list[Any]]:
+    def running(carried: list[ir.Value]) -> tuple[ir.Value, list[ir.Value]]:
         return a.equal(a.get(at(board.STOP)), a.constant(0)), carried
 
-    def turn(carried: list[Any]) -> list[Any]:
+    def turn(carried: list[ir.Value]) -> list[ir.Value]:
         last, since = carried
         gate = a.get(at(board.GATE))
         return a.either(is_new(gate, last), lambda: joined(gate, last), lambda: idle(last, since), [i64, i64])
 
-    def joined(gate: Any, last: Any) -> list[Any]:
+    def joined(gate: ir.Value, last: ir.Value) -> list[ir.Value]:
         epoch = epoch_of(gate)
         a.when(a.equal(a.cpu(), a.get(at(board.CALLER_CPU))), lambda: _leave_cpu(place, mask))
         now = a.get(at(board.GATE))
@@ -77,7 +75,7 @@ def _serve(place: Any, who: Any) -> None:
         room = a.less(arith.andi(now, a.constant(board.ENTERED)), a.get(at(board.ROOM)))
         bit = ir.IntegerType.get_signless(1)
 
-        def enter() -> list[Any]:
+        def enter() -> list[ir.Value]:
             return [a.replace(at(board.GATE), now, arith.addi(now, a.constant(1)))]
 
         (entered,) = a.either(arith.andi(same, room), enter, lambda: [a.constant(0, 1)], [bit])
@@ -92,14 +90,14 @@ def _serve(place: Any, who: Any) -> None:
         finished = arith.ori(entered, arith.xori(arith.andi(same, room), a.constant(1, 1)))
         return [arith.select(finished, epoch, last), a.cycles()]
 
-    def idle(last: Any, since: Any) -> list[Any]:
+    def idle(last: ir.Value, since: ir.Value) -> list[ir.Value]:
         for _ in range(4):
             a.pause()
         late = a.less(a.get(at(board.PATIENCE)), arith.subi(a.cycles(), since))
         (start,) = a.either(late, lambda: sleep(last), lambda: [since], [i64])
         return [last, start]
 
-    def sleep(last: Any) -> list[Any]:
+    def sleep(last: ir.Value) -> list[ir.Value]:
         wakes = a.get(at(board.WAKES), 32)
         a.add(at(board.SLEEPERS), a.constant(1))
         nothing = arith.xori(is_new(a.get_in_order(at(board.GATE)), last), a.constant(1, 1))
@@ -116,14 +114,14 @@ def _serve(place: Any, who: Any) -> None:
     a.loop(running, turn, [a.constant(0), a.cycles()], [i64, i64])
 
 
-def _mask_buffer() -> Any:
+def _mask_buffer() -> ir.Value:
     i8 = ir.IntegerType.get_signless(8)
     buffer = memref.AllocaOp(ir.MemRefType.get([board.CPU_MASK_BYTES], i8), [], [], alignment=64).result
     address = memref.ExtractAlignedPointerAsIndexOp(buffer).result
     return a.as_pointer(arith.index_cast(ir.IntegerType.get_signless(64), address))
 
 
-def _leave_cpu(place: Any, mask: Any) -> None:
+def _leave_cpu(place: ir.Value, mask: ir.Value) -> None:
     """Move this thread to any CPU of the process but the caller's: two threads that wait for each other on one CPU are
     parted by the kernel's balancer only after milliseconds. A process that has one CPU keeps it."""
     i64 = ir.IntegerType.get_signless(64)
