@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +12,9 @@ from ..errors import UsageError
 from ..targets import all_targets
 from ..targets.base import Target
 from .launch import Executor, Layout
+
+# Of Python, for the packages that executors need.
+_OLDEST = (3, 11)
 
 _THREADS, _SIZES, _COUNTS = 1024, (1024, 1024, 64), (2147483647, 65535, 65535)
 
@@ -44,9 +48,11 @@ class Backend:
         """Raises UsageError where a package is missing."""
         missing = [name for name in self.needs if importlib.util.find_spec(name) is None]
         if missing:
-            raise UsageError(
-                f"emulating {self.driver.upper()} devices needs the package {missing[0]}: pip install 'qmlir[emulate]'"
-            )
+            wanted = f"emulating {self.driver.upper()} devices needs the package {missing[0]}"
+            if sys.version_info < _OLDEST:
+                here, oldest = (".".join(map(str, version[:2])) for version in (sys.version_info, _OLDEST))
+                raise UsageError(f"{wanted}, which needs Python {oldest} or newer; this is Python {here}")
+            raise UsageError(f"{wanted}: pip install 'qmlir[emulate]'")
 
     def executor(self) -> Executor:
         made: Executor = importlib.import_module(self.package).executor()

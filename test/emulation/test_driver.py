@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ from qmlir.emulation.backends import BACKENDS
 from qmlir.emulation.launch import Layout
 from qmlir.emulation.memory import Memory
 from qmlir.emulation.shim import build
+from qmlir.errors import UsageError
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -229,6 +231,18 @@ def test_without_a_device_emulation_is_offered(target: str, emulated: bool, tmp_
     assert done.returncode == 1
     assert "no device for the driver" in done.stderr
     assert ("; emulate=True (--emulate) executes the program without one" in " ".join(done.stderr.split())) == emulated
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [((3, 10, 4), r"tinygrad, which needs Python 3\.11 or newer; this is Python 3\.10$"),
+     ((3, 11, 0), r"tinygrad: pip install 'qmlir\[emulate\]'$")],
+)  # fmt: skip
+def test_a_package_that_is_missing(version: tuple[int, ...], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", version)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="emulating HIP devices needs the package " + said):
+        BACKENDS["rocm"].check()
 
 
 def test_bench_counts(program: Path) -> None:

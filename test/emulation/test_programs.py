@@ -19,7 +19,8 @@ from qmlir.targets import all_targets
 
 CUDA = [t.spelling for t in all_targets() if t.backend == "cuda"]
 AMD = [t.spelling for t in all_targets() if t.backend == "rocm"]
-HAS_AMD = importlib.util.find_spec("qmlir.emulation.amd") is not None
+# Its tables need Python 3.11.
+HAS_AMD = importlib.util.find_spec("tinygrad") is not None or settings.require_emulation()
 TARGETS = [*CUDA, *(AMD if HAS_AMD else [])]
 # Every form runs on these, one of each family on the others.
 WHOLE = {"cuda:sm_80", "cuda:sm_90a", "rocm:gfx942", "rocm:gfx1201"}

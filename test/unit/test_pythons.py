@@ -1,0 +1,48 @@
+"""The other versions of Python: each in an environment of its own, made by the package's metadata."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSIONS = [(3, minor) for minor in range(10, 14) if (3, minor) != sys.version_info[:2]]
+# What depends on the interpreter and on versions of packages: front ends, the runtime, annotations read at run time.
+TESTS = [
+    "test/unit/test_import.py", "test/unit/test_artifact.py", "test/unit/test_arguments.py", "test/unit/test_dtypes.py",
+    "test/runtime", "test/passes", "test/numerics/test_edges.py", "test/checkpoint/test_import.py",
+    "test/frontends/test_onnx_nodes.py", "test/frontends/torch/test_models.py", "test/emulation/test_programs.py",
+]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.sweep(slow=3)
+@pytest.mark.parametrize("version", VERSIONS, ids=[f"{a}.{b}" for a, b in VERSIONS])
+def test_another_python(version: tuple[int, int], tmp_path: Path) -> None:
+    """One version a run of the slow tier: an environment is 3 GB."""
+    name = "python{}.{}".format(*version)
+    interpreter = shutil.which(name)
+    if interpreter is None or subprocess.run([interpreter, "-c", "import venv"], check=False).returncode:
+        pytest.skip(f"no {name} that makes virtual environments is installed")
+    checkout = tmp_path / "qmlir"
+    skip = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache")
+    shutil.copytree(ROOT, checkout, ignore=skip)
+    environment = {k: v for k, v in os.environ.items() if k not in ("QMLIR_REQUIRE_EMULATION", "PYTHONPATH")}
+    environment["QMLIR_CACHE_DIR"] = str(tmp_path / "cache")
+
+    def run(*command: str | Path) -> str:
+        done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        return done.stdout
+
+    run(interpreter, "-m", "venv", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e", ".[test]")
+    output = run(python, "-m", "pytest", "-q", "-m", "not slow", *TESTS)
+    assert " passed" in output.splitlines()[-1]
+    shutil.rmtree(tmp_path / "venv")
