@@ -21,7 +21,7 @@ from ...dialect.sizes import Size, names_of
 from ...errors import Diagnostic, FrontEndError
 from ...ir.signature import DTYPE, NAME, SIZES, sizes_attribute
 from ...spec import TensorSpec
-from ..raising import Decline, Raising, Tensor, pattern_for
+from ..raising import Decline, NotQuantised, Raising, Tensor, pattern_for
 from . import patterns as _patterns  # noqa: F401  (registers ours)
 from .decompose import decompose
 from .dtypes import FROM_TORCH, TO_TORCH, to_numpy
@@ -132,6 +132,8 @@ class Importer(fx_importer.GraphNodeImporter):  # type: ignore[misc]
                 if is_quantised(node):
                     self.report.add_raised(label(node), where(node), "a pattern's operations")
                 return
+            except NotQuantised:
+                pass
             except Decline as e:
                 if label(node).startswith("torch.qmlir."):
                     raise FrontEndError([Diagnostic(str(e), where(node))]) from None

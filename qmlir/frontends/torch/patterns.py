@@ -9,7 +9,7 @@ from ...core.mlir import arith, ir
 from ...ir.build import as_index, collapse, dims, expand, filled, scalar
 from ...ir.scalars import gelu_tanh
 from ...spec import TensorSpec
-from ..raising import Decline, Raising, Tensor, raises, register_raising
+from ..raising import NotQuantised, Raising, Tensor, raises, register_raising
 from ..tensors import elementwise
 from .custom_ops import NAMESPACE, OPERATIONS, register
 from .views import reshape_between
@@ -100,7 +100,7 @@ def gelu(op: TorchNode) -> Tensor:
     """With `approximate`: torch-mlir computes it with 0.797724 in the place of sqrt(2 / pi)."""
     x = op.operand(0)
     if op.attributes["approximate"] != "tanh" or x.dtype not in ("f32", "f16", "bf16"):
-        raise Decline("converted as it is")
+        raise NotQuantised("torch-mlir computes the other one right")
     half = x.dtype != "f32"  # computed in f32 and rounded once
 
     def body(v: ir.Value) -> ir.Value:
