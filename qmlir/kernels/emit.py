@@ -13,6 +13,7 @@ from typing import TypeAlias, overload
 from ..core.mlir import arith, ir, llvm, scf, vector
 
 Index: TypeAlias = "ir.Value | int"  # the value is of index type
+Condition: TypeAlias = "ir.Value | bool"  # the value is an i1
 
 
 # ---------------------------------------------------------------------------------------------------- types
@@ -110,20 +111,20 @@ def divide_up(a: Index, b: Index) -> Index:
     return divide(add(a, subtract(b, 1)), b)
 
 
-def less(a: Index, b: Index) -> ir.Value | bool:
+def less(a: Index, b: Index) -> Condition:
     """`a < b`, an i1; a Python bool where both are known."""
     if isinstance(a, int) and isinstance(b, int):
         return a < b
     return arith.cmpi(arith.CmpIPredicate.ult, index(a), index(b))
 
 
-def equal(a: Index, b: Index) -> ir.Value | bool:
+def equal(a: Index, b: Index) -> Condition:
     if isinstance(a, int) and isinstance(b, int):
         return a == b
     return arith.cmpi(arith.CmpIPredicate.eq, index(a), index(b))
 
 
-def both(a: ir.Value | bool, b: ir.Value | bool) -> ir.Value | bool:
+def both(a: Condition, b: Condition) -> Condition:
     """The conjunction of two conditions, each an i1 or a Python bool."""
     if isinstance(a, bool):
         return b if a else False
@@ -132,12 +133,12 @@ def both(a: ir.Value | bool, b: ir.Value | bool) -> ir.Value | bool:
     return arith.andi(a, b)
 
 
-def condition(value: ir.Value | bool) -> ir.Value:
+def condition(value: Condition) -> ir.Value:
     """A condition as an IR value."""
     return constant(int(value), integer(1)) if isinstance(value, bool) else value
 
 
-def choose(test: ir.Value | bool, a: Index, b: Index) -> Index:
+def choose(test: Condition, a: Index, b: Index) -> Index:
     if isinstance(test, bool):
         return a if test else b
     return arith.select(test, index(a), index(b))
@@ -167,7 +168,7 @@ def loop(start: Index, stop: Index, step: Index = 1, carried: Sequence[ir.Value]
 
 
 @contextmanager
-def when(test: ir.Value | bool) -> Iterator[None]:
+def when(test: Condition) -> Iterator[None]:
     """Only where `test`, a bool or an i1, holds; nothing is emitted around what is known to run."""
     if isinstance(test, bool):
         if not test:
@@ -181,7 +182,7 @@ def when(test: ir.Value | bool) -> Iterator[None]:
 
 
 def value_of(
-    test: ir.Value, kind: ir.Type, then: Callable[[], ir.Value], otherwise: Callable[[], ir.Value]
+    test: Condition, kind: ir.Type, then: Callable[[], ir.Value], otherwise: Callable[[], ir.Value]
 ) -> ir.Value:
     """What `then` makes where `test` (a bool or an i1) holds, else what `otherwise` makes; of type `kind`."""
     if isinstance(test, bool):
@@ -193,7 +194,7 @@ def value_of(
     return op.results[0]
 
 
-def guarded(test: ir.Value | bool, body: Callable[[], object]) -> None:
+def guarded(test: Condition, body: Callable[[], object]) -> None:
     """`body` where `test` (a bool or an i1) holds; not emitted where it is known not to."""
     if test is False:
         return

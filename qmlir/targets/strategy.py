@@ -12,13 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from ..core.spelling import did_you_mean
 from ..errors import Diagnostic, PassError, UsageError
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
+
+
+# What a plan says of itself, as JSON has it, for the manifest; and a choice of knobs, as the tuner makes it.
+Fact: TypeAlias = "bool | int | float | str | Sequence[Fact] | Mapping[str, Fact] | None"
+Facts: TypeAlias = Mapping[str, Fact]
+Choice: TypeAlias = "Mapping[str, int | str]"
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,7 @@ class Plan(Protocol):
     def apply(self, op: OpLike) -> None:
         """Change the IR of the contraction `op` (attach `compilation_info`, or rewrite it)."""
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         """JSON-able facts for the manifest: tile sizes, mma kind, ..."""
 
 
@@ -146,10 +152,10 @@ class Tunable(Protocol):
     def space(self) -> tuple[Knob, ...]:
         """The knobs, for any contraction that the strategy accepts."""
 
-    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+    def program_flags(self, choice: Choice) -> tuple[str, ...]:
         """What a choice means to the compilation of the whole program, as flags for IREE."""
 
-    def choosing(self, choice: Mapping[str, Any]) -> Strategy:
+    def choosing(self, choice: Choice) -> Strategy:
         """The strategy with what the choice says of its own plans; itself when that is nothing."""
 
 
@@ -174,7 +180,7 @@ def preferred(strategies: Sequence[Strategy], name: str) -> list[Strategy]:
 FIRST = "strategy"  # the knob that every target has: which strategy is asked before the others
 
 
-def chosen_strategies(strategies: Sequence[Strategy], choice: Mapping[str, Any]) -> list[Strategy]:
+def chosen_strategies(strategies: Sequence[Strategy], choice: Choice) -> list[Strategy]:
     """The strategies with a choice made; the one that it names under `strategy` first.
 
     Raises:
@@ -189,10 +195,10 @@ def chosen_strategies(strategies: Sequence[Strategy], choice: Mapping[str, Any])
             near = did_you_mean(str(value), map(str, knobs[name])) if name in knobs else did_you_mean(name, knobs)
             raise UsageError(f"there is no choice {name} = {value!r}{near}")
     made = [s.choosing(choice) if isinstance(s, Tunable) else s for s in strategies]
-    return preferred(made, choice[FIRST]) if FIRST in choice else made
+    return preferred(made, str(choice[FIRST])) if FIRST in choice else made
 
 
-def choice_text(choice: Mapping[str, Any]) -> str:
+def choice_text(choice: Choice) -> str:
     """A choice as an option of `qmlir-select`: `chunk_rows:48|strategy:stock`."""
     return "|".join(f"{name}:{value}" for name, value in sorted(choice.items()))
 
@@ -253,7 +259,7 @@ class Decision:
         }
 
 
-def facts_text(facts: Mapping[str, Any]) -> str:
+def facts_text(facts: Facts) -> str:
     """The description of a plan in words: `route compilation_info, workgroup 16 x 16 x 128, padded`."""
     parts = []
     for key, value in facts.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...core.mlir import arith, ir, vector
 from ...kernels.description import Kernel, Window
@@ -29,7 +28,7 @@ class Rows:
     rows: int | Size | None
     k: int
     depth: int
-    element: Any  # of 8 or 16 bits
+    element: ir.Type  # of 8 or 16 bits
     flipped: bool = False
     span: int = 0
     e2m1: bool = False
@@ -53,7 +52,7 @@ class Rows:
         element = i32 if self.words == 1 else e.vector_of(self.words, i32)
         return View((self.rows, self.k // (self.per_word * self.words)), element)
 
-    def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
+    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
         """The words of a piece."""
         if self.words == 0:
             first = e.multiply(piece, self.depth)
@@ -63,7 +62,7 @@ class Rows:
         first = e.multiply(piece, per)
         return [word for i in range(per) for word in self._words(memory, row, e.add(first, i))]
 
-    def _words(self, memory: Any, row: e.Index, at: e.Index) -> list[Any]:
+    def _words(self, memory: ir.Value, row: e.Index, at: e.Index) -> list[ir.Value]:
         count = self.k // (self.per_word * self.words)
         ragged = self.k % self.depth != 0 or self.span > self.k
         words = e.elements(e.load(memory, [row, e.minimum(at, count - 1) if ragged else at]))
@@ -76,7 +75,7 @@ class Rows:
             words = [arith.select(inside, w, e.word(0)) for w in words]
         return words
 
-    def _joined(self, memory: Any, row: e.Index, first: e.Index) -> Any:
+    def _joined(self, memory: ir.Value, row: e.Index, first: e.Index) -> ir.Value:
         """A word of elements that are loaded one by one."""
         values = []
         for i in range(self.per_word):
@@ -89,14 +88,14 @@ class Rows:
         return doubled_e2m1(_word(values)) if self.e2m1 else _word(values)
 
 
-def _bits(value: Any) -> Any:
+def _bits(value: ir.Value) -> ir.Value:
     """A short element as the low bits of a word."""
     if isinstance(value.type, ir.FloatType):
         value = arith.bitcast(e.integer(int(value.type.width)), value)
     return value if value.type.width == 32 else arith.extui(e.integer(32), value)
 
 
-def _word(values: list[Any]) -> Any:
+def _word(values: list[ir.Value]) -> ir.Value:
     """Low bits of words one behind the other in one word."""
     bits = 32 // len(values)
     total = values[0]
@@ -114,7 +113,7 @@ class WindowRows:
     k: int
     depth: int
     flipped: bool
-    element: Any  # of 8, 16 or 32 bits
+    element: ir.Type  # of 8, 16 or 32 bits
 
     @property
     def per_word(self) -> int:
@@ -135,7 +134,7 @@ class WindowRows:
         element = i32 if self.words == 1 else e.vector_of(self.words, i32)
         return View((images, elements // (self.per_word * self.words)), element)
 
-    def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
+    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
         """The words of a piece."""
         window = self.window
         (_, height, width, _), channels = window.image, window.channels
@@ -149,7 +148,7 @@ class WindowRows:
         i, j = e.divide(tap, window.kernel[1]), e.remainder(tap, window.kernel[1])
         down = e.add(e.multiply(y, window.strides[0]), e.multiply(i, window.dilations[0]))
         right = e.add(e.multiply(x, window.strides[1]), e.multiply(j, window.dilations[1]))
-        there: Any = True  # not in the margin
+        there: e.Condition = True  # not in the margin
         if window.overhangs:
             # Above and left of the image these are, as unsigned numbers, past its end too.
             down, right = e.subtract(down, window.margin[0]), e.subtract(right, window.margin[1])
@@ -162,11 +161,11 @@ class WindowRows:
             words = [arith.xori(w, e.word(_SIGNS)) for w in words]
         if there is not True:
             code = e.word((window.padding & 0xFF) * 0x01010101)
-            words = [arith.select(there, w, code) for w in words]
+            words = [arith.select(e.condition(there), w, code) for w in words]
         inside = e.less(piece, count)
-        return words if inside is True else [arith.select(inside, w, e.word(0)) for w in words]
+        return words if inside is True else [arith.select(e.condition(inside), w, e.word(0)) for w in words]
 
-    def _words(self, memory: Any, image: e.Index, pixel: e.Index, channel: e.Index) -> list[Any]:
+    def _words(self, memory: ir.Value, image: e.Index, pixel: e.Index, channel: e.Index) -> list[ir.Value]:
         """The channels of a pixel from `channel` on."""
         _, height, width, channels = self.window.image
         if self.words == 0:
@@ -187,7 +186,7 @@ class NumberRows:
     rows: int | Size | None
     k: int
     depth: int
-    element: Any  # i16 for the bits of bf16
+    element: ir.Type  # i16 for the bits of bf16
 
     @property
     def width(self) -> int:
@@ -199,7 +198,7 @@ class NumberRows:
         element = e.vector_of(4, self.element) if self.width == 4 else self.element
         return View((self.rows, self.k // self.width), element)
 
-    def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
+    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
         """The numbers of a piece, f32."""
         f32 = ir.F32Type.get()
         per, count = self.depth // self.width, self.k // self.width
@@ -231,7 +230,7 @@ class WindowNumbers:
     def view(self) -> View:
         return self.rows.view
 
-    def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
+    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
         """The numbers of a piece, f32."""
         words = e.gathered(self.rows.load(memory, row, piece))
         if self.rows.element == e.integer(16):
@@ -259,17 +258,17 @@ class Columns:
         rows = self.matrices * self.k
         return View((rows, self.n), e.integer(8)) if self.n % 4 else View((rows, self.n // 4), e.integer(32))
 
-    def load(self, memory: Any, matrix: e.Index, column: e.Index, piece: e.Index) -> list[list[Any]]:
+    def load(self, memory: ir.Value, matrix: e.Index, column: e.Index, piece: e.Index) -> list[list[ir.Value]]:
         """Of each of the four columns from `column` on, the words of a piece."""
         first = e.multiply(piece, self.depth)
-        columns: list[list[Any]] = [[] for _ in range(4)]
+        columns: list[list[ir.Value]] = [[] for _ in range(4)]
         for word in range(0, self.depth, 4):
             rows = [self._row(memory, matrix, column, e.add(first, word + i)) for i in range(4)]
             for c, words in enumerate(columns):
                 words.append(_word([_byte(row, c) for row in rows]))
         return columns
 
-    def _row(self, memory: Any, matrix: e.Index, column: e.Index, k: e.Index) -> Any:
+    def _row(self, memory: ir.Value, matrix: e.Index, column: e.Index, k: e.Index) -> ir.Value:
         """A word of the four columns' codes."""
         row = e.add(e.multiply(matrix, self.k), e.minimum(k, self.k - 1) if self.k % self.depth else k)
         if self.n % 4 == 0:
@@ -280,7 +279,7 @@ class Columns:
         return arith.xori(found, e.word(_SIGNS)) if self.flipped else found
 
 
-def _byte(word: Any, number: int) -> Any:
+def _byte(word: ir.Value, number: int) -> ir.Value:
     """A byte of a word, alone."""
     return arith.andi(arith.shrui(word, e.word(8 * number)) if number else word, e.word(0xFF))
 
@@ -296,7 +295,7 @@ class SmallFloatRows:
     def view(self) -> View:
         return self.rows.view
 
-    def load(self, memory: Any, row: e.Index, piece: e.Index) -> list[Any]:
+    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
         """The numbers of a piece, f32."""
         words = self.rows.load(memory, row, piece)
         return [x for word in words for x in e.elements(of_word(word, self.kind))]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ...core.mlir import arith, ir
 from ...kernels.description import BATCH, Batch, Kernel
@@ -49,6 +48,7 @@ class Products:
         if self.kernel.batch is None:
             return columns, e.divide_up(size, height), 1
         if self.kernel.beside:
+            assert self.kernel.batch.size is not None
             return columns, e.divide_up(size, height), self.kernel.batch.size
         assert self.kernel.m is not None
         return columns, -(-self.kernel.m // height), size
@@ -84,7 +84,7 @@ class Products:
         assert self.kernel.m is not None
         return Size(times=self.kernel.m) if batch.size is None else batch.size * self.kernel.m
 
-    def place(self, size: e.Index, memory: Sequence[Any], first_row: e.Index) -> Place:
+    def place(self, size: e.Index, memory: Sequence[ir.Value], first_row: e.Index) -> Place:
         """Where this workgroup is. `memory`: the memrefs of `views`; `first_row`: of its tile in its product."""
         batch = self.kernel.batch
         if batch is None:
@@ -94,7 +94,7 @@ class Products:
             return Place(size, product, product, True, self.kernel)
         assert self.kernel.m is not None
         matrix: e.Index = product
-        used: Any = True
+        used: e.Condition = True
         rows: e.Index = self.kernel.m
         if batch.index is not None:
             index = e.load(memory[0], [product])
@@ -121,10 +121,10 @@ class Place:
     rows: e.Index
     product: e.Index = 0
     matrix: e.Index = 0
-    used: Any = True
+    used: e.Condition = True
     kernel: Kernel | None = None  # of a batch
-    picked: Any = None  # the memref that says which row of the activation each row is
-    target: Any = None  # the memref that says which row of the result each row is
+    picked: ir.Value | None = None  # the memref that says which row of the activation each row is
+    target: ir.Value | None = None  # the memref that says which row of the result each row is
 
     def of_matrix(self, *where: e.Index) -> list[e.Index]:
         """A place in what each matrix has."""
@@ -147,10 +147,12 @@ class Place:
 
     def slot(self, row: e.Index) -> e.Index:
         """The number that picks a row."""
+        assert self.picked is not None
         return arith.index_castui(ir.IndexType.get(), e.load(self.picked, [self.product, row]))
 
-    def goes(self, row: e.Index) -> tuple[e.Index, Any]:
+    def goes(self, row: e.Index) -> tuple[e.Index, ir.Value]:
         """The row of the result that a row is, and whether it is one."""
+        assert self.target is not None
         number = e.load(self.target, [self.product, row])
         there = arith.cmpi(arith.CmpIPredicate.sge, number, e.word(0))
         return arith.index_castui(ir.IndexType.get(), number), there

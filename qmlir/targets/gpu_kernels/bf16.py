@@ -3,49 +3,49 @@ program rounds, and 16 bits in memory."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
-from ...core.mlir import arith, ir
-from ...kernels.bodies import BodyCloner
+from ...core.mlir import OpLike, arith, ir
+from ...kernels.bodies import BodyCloner, Rule
 from . import emit as e
 from .machine import Machine
 
 
-def cloner(lanes: int, machine: Machine, rules: Any) -> BodyCloner:
+def cloner(lanes: int, machine: Machine, rules: Mapping[str, Rule]) -> BodyCloner:
     """What clones bodies for a target."""
     return _WideCloner(lanes, rules) if machine.bf16_as_bits else BodyCloner(lanes, rules)
 
 
-def stored_type(element: Any, machine: Machine) -> Any:
+def stored_type(element: ir.Type, machine: Machine) -> ir.Type:
     """What a tensor of `element` holds as memory sees it."""
     return e.integer(16) if isinstance(element, ir.BF16Type) and machine.bf16_as_bits else element
 
 
-def loaded(value: Any, element: Any) -> Any:
+def loaded(value: ir.Value, element: ir.Type) -> ir.Value:
     """A scalar or vector from a tensor of `element`: bits of bf16 as f32."""
     kind = value.type.element_type if isinstance(value.type, ir.VectorType) else value.type
     if not isinstance(element, ir.BF16Type) or kind == element:
         return value
 
-    def like(t: Any) -> Any:
+    def like(t: ir.Type) -> ir.Type:
         return e.vector_of(value.type.shape[0], t) if isinstance(value.type, ir.VectorType) else t
 
     wide = arith.shli(arith.extui(like(e.integer(32)), value), _constant(16, like(e.integer(32))))
     return arith.bitcast(like(ir.F32Type.get()), wide)
 
 
-def bits(value: Any) -> Any:
+def bits(value: ir.Value) -> ir.Value:
     """The 16 bits of f32 lanes that are numbers of bf16."""
     lanes = value.type.shape[0]
     i32 = e.vector_of(lanes, e.integer(32))
     return arith.trunci(e.vector_of(lanes, e.integer(16)), arith.shrui(arith.bitcast(i32, value), _constant(16, i32)))
 
 
-def rounded(value: Any) -> Any:
+def rounded(value: ir.Value) -> ir.Value:
     """f32 lanes rounded to numbers of bf16, to nearest and ties to even; NaN stays one."""
     i32 = e.vector_of(value.type.shape[0], e.integer(32))
 
-    def c(number: int) -> Any:
+    def c(number: int) -> ir.Value:
         return _constant(number, i32)
 
     word = arith.bitcast(i32, value)
@@ -56,7 +56,7 @@ def rounded(value: Any) -> Any:
     return arith.bitcast(value.type, arith.andi(kept, c(-0x10000)))
 
 
-def _constant(value: int, t: Any) -> Any:
+def _constant(value: int, t: ir.Type) -> ir.Value:
     if isinstance(t, ir.VectorType):
         return e.splat(value, t.shape[0], t.element_type)
     return e.constant(value, t)
@@ -65,15 +65,15 @@ def _constant(value: int, t: Any) -> Any:
 class _WideCloner(BodyCloner):
     """Every value of bf16 is f32 lanes; what makes one rounds."""
 
-    def widen(self, t: Any) -> Any:
+    def widen(self, t: ir.Type) -> ir.Type:
         return super().widen(ir.F32Type.get() if isinstance(t, ir.BF16Type) else t)
 
-    def splat(self, attribute: Any) -> Any:
+    def splat(self, attribute: ir.Attribute) -> ir.Value:
         if isinstance(attribute.type, ir.BF16Type):
             attribute = ir.FloatAttr.get(ir.F32Type.get(), attribute.value)
         return super().splat(attribute)
 
-    def _made(self, operation: Any, known: dict[Any, Any]) -> Any:
+    def _made(self, operation: OpLike, known: dict[ir.Value, ir.Value]) -> ir.Value:
         narrow = isinstance(operation.results[0].type, ir.BF16Type)
         if operation.name == "arith.extf" and isinstance(operation.operands[0].type, ir.BF16Type):
             value = self.value(operation.operands[0], known)

@@ -9,15 +9,16 @@ as the best of all; each becomes a function of one executable, and the host laun
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf, log
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from ...core.mlir import OpLike, ir
 from ...kernels.description import Kernel
 from ...kernels.outline import Emit
 from ...kernels.weights import codes_read_once
-from ..strategy import Accept, Contraction, Decline, Estimate, Knob, Plan, Strategy, Tunable
+from ..strategy import Accept, Choice, Contraction, Decline, Estimate, Fact, Facts, Knob, Plan, Strategy, Tunable
 from .executable import Function, executable
 
 if TYPE_CHECKING:
@@ -59,10 +60,10 @@ class SizedPlan(Plan, Protocol):
     def cost(self) -> float:
         """About how long it takes, in a unit that all plans of a target have in common."""
 
-    def function(self, inputs: Sequence[Any], result: Any) -> Function:
+    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> Function:
         """The kernel as a function of an executable, of tensors of these types."""
 
-    def outline(self, emit: Emit, beside: Sequence[Any]) -> None:
+    def outline(self, emit: Emit, beside: Sequence[SizedPlan]) -> None:
         """Put what `emit` makes in the place of the group. The plans `beside` read its weight too."""
 
 
@@ -93,20 +94,20 @@ class ByRows:
 
     variants: tuple[tuple[int | None, Variant], ...]
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`."""
         plans = [variant.plan for _, variant in self.variants]
         bounds = [most for most, _ in self.variants if most is not None]
 
-        def emit(name: str, inputs: Sequence[Any], result: Any) -> str:
+        def emit(name: str, inputs: Sequence[ir.Type], result: ir.Type) -> str:
             first, *more = [plan.function(inputs, result) for plan in plans]
             return executable(name, first, *zip(bounds, more, strict=True))
 
         plans[0].outline(emit, plans[1:])
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         """See `strategy.Plan`."""
-        facts: dict[str, Any] = {"route": "kernel"}
+        facts: dict[str, Fact] = {"route": "kernel"}
         above = 0
         for most, variant in self.variants:
             rows = "any number of rows" if not above else f"more than {above} rows"
@@ -129,10 +130,10 @@ class ByRowsStrategy:
         """Nothing of its own: see `strategy.Tunable`."""
         return ()
 
-    def program_flags(self, choice: Mapping[str, Any]) -> tuple[str, ...]:
+    def program_flags(self, choice: Choice) -> tuple[str, ...]:
         return ()
 
-    def choosing(self, choice: Mapping[str, Any]) -> ByRowsStrategy:
+    def choosing(self, choice: Choice) -> ByRowsStrategy:
         made = tuple(s.choosing(choice) if isinstance(s, Tunable) else s for s in self.strategies)
         return replace(self, strategies=made)  # type: ignore[arg-type]
 

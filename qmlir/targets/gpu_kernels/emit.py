@@ -6,10 +6,10 @@ A "word" is an i32 with four codes, the first in its lowest bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ...core.mlir import arith, gpu, ir, memref, vector
 from ...kernels.emit import (
+    Condition as Condition,
     Index as Index,
     Loop as Loop,
     add as add,
@@ -36,12 +36,12 @@ from ...kernels.emit import (
 )
 
 
-def word(value: int) -> Any:
+def word(value: int) -> ir.Value:
     """A constant of 32 bits."""
     return arith.constant(integer(32), value - (1 << 32) if value >= 1 << 31 else value)
 
 
-def zero(t: Any) -> Any:
+def zero(t: ir.Type) -> ir.Value:
     """Zero of a scalar or vector type."""
     if isinstance(t, ir.VectorType):
         return arith.constant(t, ir.DenseElementsAttr.get_splat(t, attribute(0, t.element_type)))
@@ -51,12 +51,12 @@ def zero(t: Any) -> Any:
 # -------------------------------------------------------------------------------------------- threads, memory
 
 
-def thread() -> Any:
+def thread() -> ir.Value:
     """The number of the thread in its workgroup, which has one dimension."""
     return gpu.thread_id(gpu.Dimension.x)
 
 
-def block(axis: int) -> Any:
+def block(axis: int) -> ir.Value:
     """The number of the workgroup along an axis of the grid."""
     return gpu.block_id((gpu.Dimension.x, gpu.Dimension.y, gpu.Dimension.z)[axis])
 
@@ -65,21 +65,21 @@ def barrier() -> None:
     gpu.barrier()
 
 
-def shared(shape: Sequence[int], element: Any) -> Any:
+def shared(shape: Sequence[int], element: ir.Type) -> ir.Value:
     """Memory that a workgroup shares."""
     space = ir.Attribute.parse("#gpu.address_space<workgroup>")
     return memref.AllocOp(ir.MemRefType.get(list(shape), element, memory_space=space), [], []).result
 
 
-def load(memory: Any, where: Sequence[Index]) -> Any:
+def load(memory: ir.Value, where: Sequence[Index]) -> ir.Value:
     return memref.load(memory, [index(i) for i in where])
 
 
-def store(value: Any, memory: Any, where: Sequence[Index]) -> None:
+def store(value: ir.Value, memory: ir.Value, where: Sequence[Index]) -> None:
     memref.store(value, memory, [index(i) for i in where])
 
 
-def shuffle(value: Any, offset: Any, width: int, mode: str) -> Any:
+def shuffle(value: ir.Value, offset: ir.Value, width: int, mode: str) -> ir.Value:
     """The value of another lane of the subgroup: `mode` "xor" or "idx"; i32 or f32."""
     wanted = {"xor": gpu.ShuffleMode.XOR, "idx": gpu.ShuffleMode.IDX}[mode]
     return gpu.ShuffleOp(value, offset, word(width), wanted).results[0]
@@ -88,7 +88,7 @@ def shuffle(value: Any, offset: Any, width: int, mode: str) -> Any:
 # -------------------------------------------------------------------------------------------------- vectors
 
 
-def elements(value: Any) -> list[Any]:
+def elements(value: ir.Value) -> list[ir.Value]:
     """The elements of a vector; a scalar is one."""
     if not isinstance(value.type, ir.VectorType):
         return [value]

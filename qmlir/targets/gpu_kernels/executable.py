@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ...core.mlir import arith, func, hal, ir, passmanager
+from ...core.mlir import OpLike, arith, func, hal, ir, passmanager
 from . import emit as e
 from .shared_memory import SHARED_BYTES, pool
 
@@ -27,10 +26,10 @@ class View:
     which may be a vector of the tensor's elements."""
 
     shape: tuple[int | Size | None, ...]
-    element: Any
+    element: ir.Type
 
     @classmethod
-    def of(cls, tensor: Any) -> View:
+    def of(cls, tensor: ir.Type) -> View:
         """A tensor type as it stands."""
         kind = ir.RankedTensorType(tensor)
         sizes = [None if kind.is_dynamic_dim(d) else kind.get_dim_size(d) for d in range(kind.rank)]
@@ -50,7 +49,7 @@ class Launch:
     pooled: bool = False
 
 
-Body = Callable[[e.Index, list[Any]], None]  # of the number of rows and a memref of each view
+Body = Callable[[e.Index, list[ir.Value]], None]  # of the number of rows and a memref of each view
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Function:
     results: int = 1
 
     @property
-    def layout(self) -> Any:
+    def layout(self) -> ir.Attribute:
         """Of the operands: what all functions of an executable have in common."""
         read = "#hal.pipeline.binding<storage_buffer, ReadOnly>"
         written = "#hal.pipeline.binding<storage_buffer>"
@@ -88,7 +87,7 @@ def executable(name: str, function: Function, *more: tuple[int, Function]) -> st
     layout = function.layout
     functions = [function, *(f for _, f in more)]
     names = [name, *(f"{name}_above_{rows}" for rows, _ in more)]
-    exports: list[Any] = []
+    exports: list[OpLike] = []
     made = hal.ExecutableSourceOp(name, sym_visibility="private")
     with ir.InsertionPoint(made.regions[0].blocks.append()):
         for i, f in enumerate(functions):
@@ -106,7 +105,7 @@ def executable(name: str, function: Function, *more: tuple[int, Function]) -> st
     return f"@{name}::@{name}"
 
 
-def _export(names: Sequence[str], number: int, function: Function, most: int | None) -> Any:
+def _export(names: Sequence[str], number: int, function: Function, most: int | None) -> OpLike:
     """An entry point; where it is for `most` rows only, the next one takes its place for more."""
     index, device = ir.IndexType.get(), ir.Type.parse("!hal.device")
     fallback = {} if most is None else {"condition_fallback": ir.FlatSymbolRefAttr.get(names[number + 1])}
@@ -125,7 +124,7 @@ def _export(names: Sequence[str], number: int, function: Function, most: int | N
     return export
 
 
-def _function(name: str, made: Function) -> Any:
+def _function(name: str, made: Function) -> OpLike:
     function = func.FuncOp(name, ir.FunctionType.get([], []))
     function.attributes["translation_info"] = ir.Attribute.parse(
         "#iree_codegen.translation_info<pipeline = #iree_codegen.no_pipeline "
@@ -141,13 +140,13 @@ def _function(name: str, made: Function) -> Any:
     return function
 
 
-def _constant(layout: Any, number: int) -> Any:
+def _constant(layout: ir.Attribute, number: int) -> ir.Value:
     ordinal = ir.IntegerAttr.get(ir.IndexType.get(), number)
     loaded = hal.InterfaceConstantLoadOp(e.integer(32), layout, ordinal).result
     return arith.index_castui(ir.IndexType.get(), loaded)
 
 
-def _buffer(layout: Any, number: int, view: View, known: tuple[e.Index, e.Index], read_only: bool) -> Any:
+def _buffer(layout: ir.Attribute, number: int, view: View, known: tuple[e.Index, e.Index], read_only: bool) -> ir.Value:
     dynamic = ir.ShapedType.get_dynamic_size()
     space = ir.Attribute.parse("#hal.descriptor_type<storage_buffer>")
     sizes = [s if isinstance(s, int) else dynamic for s in view.shape]

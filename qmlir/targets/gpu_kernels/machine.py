@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
+from ...core.mlir import ir
 from ...kernels.bodies import Rule
 
 
@@ -23,5 +24,5 @@ class Machine(Protocol):
     def bf16_as_bits(self) -> bool:
         """Whether the target has no type of bf16, so that kernels read and write its bits."""
 
-    def dot(self, a: Any, b: Any, total: Any) -> Any:
+    def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`total` plus the dot product of two words of four signed codes, i32."""

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
-from ...core.mlir import arith, flow, ir, memref, tensor
+from ...core.mlir import OpLike, arith, flow, ir, memref, tensor
 from ...kernels.description import Kernel
 from ...kernels.outline import function_of, once, unused_name
 from ...kernels.routing import ROUTES, Routing, routing_of, sweep
-from ..strategy import Accept, Contraction, Decline, Plan, Strategy, confirmed
+from ..strategy import Accept, Contraction, Decline, Facts, Plan, Strategy, confirmed
 from . import emit as e
 from .described import described
 from .executable import Function, Launch, View, executable
@@ -42,7 +41,7 @@ class RoutedPlan:
     contraction: Contraction
     subgroup: int
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         name, c = self.strategy.name, self.contraction
         kernel = confirmed(described(c), name, c)
         routing = confirmed(routing_of(kernel) or Decline("its rows are not sorted by expert"), name, c)
@@ -53,12 +52,12 @@ class RoutedPlan:
         confirmed(answer, name, c).plan.apply(op)
         sweep(function)  # what the kernel reads through
 
-    def describe(self) -> Any:
+    def describe(self) -> Facts:
         return {**self.inner.describe(), "routing": "one dispatch"}
 
 
 @contextmanager
-def magnitudes(op: Any, c: Contraction) -> Iterator[None]:
+def magnitudes(op: OpLike, c: Contraction) -> Iterator[None]:
     """The attributes with the largest codes are there inside: without them a weight of short codes is one of bytes."""
     names = ("qmlir.lhs_magnitude", "qmlir.rhs_magnitude")
     known = [(n, v) for n, v in zip(names, (c.lhs_magnitude, c.rhs_magnitude), strict=True)]
@@ -114,12 +113,12 @@ def route(routing: Routing, launch: Launch) -> None:
     sweep(function)
 
 
-def _size_of(value: Any) -> Any:
+def _size_of(value: ir.Value) -> ir.Value:
     """The dynamic first size of what a generic makes: that of the tensor it fills."""
-    while value.owner.operation.name != "tensor.empty":
-        op = value.owner.operation
-        value = op.operands[len(op.operands) - 1]
-    return value.owner.operation.operands[0]
+    op: OpLike = value.owner.operation
+    while op.name != "tensor.empty":
+        op = op.operands[len(op.operands) - 1].owner.operation
+    return op.operands[0]
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ class _Route:
     count: int | None
     launch: Launch
 
-    def emit(self, name: str, inputs: Sequence[Any], results: Sequence[Any]) -> str:
+    def emit(self, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> str:
         views = [View.of(t) for t in (*inputs, *results)]
         return executable(name, Function(self.rows, views, self.launch, self._body, results=len(results)))
 
@@ -143,64 +142,58 @@ class _Route:
             return self.count
         return e.minimum(rows, e.add(e.divide_up(rows, self.width), self.groups - 1))
 
-    def _body(self, rows: e.Index, buffers: list[Any]) -> None:
+    def _body(self, rows: e.Index, buffers: list[ir.Value]) -> None:
         source, index, row_of, block_of, slot_of, target = buffers
         thread, threads, i32 = e.thread(), self.launch.threads, e.integer(32)
         zero = e.constant(0, i32)
         # Rows of each group, and the group's first block and first row.
         counts, first_block, first_row, taken = (e.shared([self.groups], i32) for _ in range(_COUNTERS))
 
-        def put(buffer: Any, value: Any, *where: e.Index) -> None:
-            memref.store(value, buffer, [e.index(i) for i in where])
-
-        def get(buffer: Any, *where: e.Index) -> Any:
-            return memref.load(buffer, [e.index(i) for i in where])
-
         with e.loop(thread, self.groups, threads) as each:
-            put(counts, arith.maxsi(get(source, each.index), zero) if self.sorted else zero, each.index)
-            put(taken, zero, each.index)
+            _put(counts, arith.maxsi(_get(source, each.index), zero) if self.sorted else zero, each.index)
+            _put(taken, zero, each.index)
         e.barrier()
         if not self.sorted:
             with e.loop(0, rows, threads) as each:
-                group = get(source, e.minimum(e.add(each.index, thread), e.subtract(rows, 1)))
+                group = _get(source, e.minimum(e.add(each.index, thread), e.subtract(rows, 1)))
                 self._counted(counts, group, e.less(e.add(each.index, thread), rows))
             e.barrier()
         with e.loop(thread, self.groups, threads) as mine:
             with e.loop(0, mine.index, 1, [zero, zero]) as each:
-                count = get(counts, each.index)
+                count = _get(counts, each.index)
                 each.next = [arith.addi(each.values[0], self._blocks_of(count)), arith.addi(each.values[1], count)]
-            put(first_block, each.results[0], mine.index)
-            put(first_row, each.results[1], mine.index)
+            _put(first_block, each.results[0], mine.index)
+            _put(first_row, each.results[1], mine.index)
         e.barrier()
         blocks = self.blocks(rows)
         with e.loop(thread, blocks, threads) as block:
             number = arith.index_cast(i32, block.index)
             with e.loop(0, self.groups, 1, [zero]) as each:
-                end = arith.addi(get(first_block, each.index), self._blocks_of(get(counts, each.index)))
+                end = arith.addi(_get(first_block, each.index), self._blocks_of(_get(counts, each.index)))
                 passed = arith.extui(i32, arith.cmpi(arith.CmpIPredicate.sle, end, number))
                 each.next = [arith.addi(each.values[0], passed)]
-            put(index, each.results[0], block.index)
+            _put(index, each.results[0], block.index)
         e.barrier()
         last = arith.index_cast(i32, e.index(rows))
         with e.loop(thread, e.multiply(blocks, self.width), threads) as place:
             block, slot = e.divide(place.index, self.width), e.remainder(place.index, self.width)
-            group = get(index, block)
+            group = _get(index, block)
             used = self._known(group)
             safe = arith.select(used, group, zero)
-            inside = arith.subi(arith.index_cast(i32, block), get(first_block, _place(safe)))
-            inside = arith.addi(arith.muli(inside, e.constant(self.width, i32)), arith.index_cast(i32, slot))
-            there = arith.andi(used, arith.cmpi(arith.CmpIPredicate.slt, inside, get(counts, _place(safe))))
-            row = arith.addi(get(first_row, _place(safe)), inside)
+            inside = arith.subi(arith.index_cast(i32, e.index(block)), _get(first_block, _place(safe)))
+            inside = arith.addi(arith.muli(inside, e.constant(self.width, i32)), arith.index_cast(i32, e.index(slot)))
+            there = arith.andi(used, arith.cmpi(arith.CmpIPredicate.slt, inside, _get(counts, _place(safe))))
+            row = arith.addi(_get(first_row, _place(safe)), inside)
             if self.sorted:
                 there = arith.andi(there, arith.cmpi(arith.CmpIPredicate.slt, row, last))
             negative = e.constant(-1, i32)
 
-            def empty(block: Any = block, slot: Any = slot) -> None:
-                put(row_of, zero, block, slot)
-                put(target, negative, block, slot)
+            def empty(block: e.Index = block, slot: e.Index = slot) -> None:
+                _put(row_of, zero, block, slot)
+                _put(target, negative, block, slot)
 
-            def full(block: Any = block, slot: Any = slot, row: Any = row) -> None:
-                self._give(put, row_of, block_of, slot_of, target, row, block, slot)
+            def full(block: e.Index = block, slot: e.Index = slot, row: ir.Value = row) -> None:
+                self._give(row_of, block_of, slot_of, target, row, block, slot)
 
             e.guarded(arith.xori(there, e.constant(1, e.integer(1))), empty)
             if self.sorted:
@@ -209,49 +202,58 @@ class _Route:
             return
         with e.loop(0, rows, threads) as each:
             at = e.add(each.index, thread)
-            inside, safe = e.less(at, rows), e.minimum(at, e.subtract(rows, 1))
-            row, group = arith.index_cast(i32, e.index(safe)), get(source, safe)
-            known, rank = self._counted(taken, group, inside)
+            here, own = e.less(at, rows), e.minimum(at, e.subtract(rows, 1))
+            row, group = arith.index_cast(i32, e.index(own)), _get(source, own)
+            known, rank = self._counted(taken, group, here)
 
-            def ranked(row: Any = row, group: Any = group, rank: Any = rank) -> None:
-                place = e.add(e.multiply(_place(get(first_block, _place(group))), self.width), _place(rank))
+            def ranked(row: ir.Value = row, group: ir.Value = group, rank: ir.Value = rank) -> None:
+                place = e.add(e.multiply(_place(_get(first_block, _place(group))), self.width), _place(rank))
                 block, slot = e.divide(place, self.width), e.remainder(place, self.width)
-                self._give(put, row_of, block_of, slot_of, target, row, block, slot)
+                self._give(row_of, block_of, slot_of, target, row, block, slot)
 
-            def nowhere(at: Any = safe) -> None:
-                put(block_of, zero, at)
-                put(slot_of, zero, at)
+            def nowhere(at: e.Index = own) -> None:
+                _put(block_of, zero, at)
+                _put(slot_of, zero, at)
 
             e.guarded(known, ranked)
-            e.guarded(e.both(inside, arith.xori(self._known(group), e.constant(1, e.integer(1)))), nowhere)
+            e.guarded(e.both(here, arith.xori(self._known(group), e.constant(1, e.integer(1)))), nowhere)
 
     def _give(
-        self, put: Any, row_of: Any, block_of: Any, slot_of: Any, target: Any, row: Any, block: Any, slot: Any
+        self, row_of: ir.Value, block_of: ir.Value, slot_of: ir.Value, target: ir.Value, row: ir.Value,
+        block: e.Index, slot: e.Index,
     ) -> None:  # fmt: skip
         """A row its place in the blocks, and the place its row."""
         i32 = e.integer(32)
-        put(row_of, row, block, slot)
-        put(target, row, block, slot)
-        put(block_of, arith.index_cast(i32, block), _place(row))
-        put(slot_of, arith.index_cast(i32, slot), _place(row))
+        _put(row_of, row, block, slot)
+        _put(target, row, block, slot)
+        _put(block_of, arith.index_cast(i32, e.index(block)), _place(row))
+        _put(slot_of, arith.index_cast(i32, e.index(slot)), _place(row))
 
-    def _counted(self, counters: Any, group: Any, inside: Any) -> tuple[Any, Any]:
+    def _counted(self, counters: ir.Value, group: ir.Value, inside: e.Condition) -> tuple[ir.Value, ir.Value]:
         """Whether a row is one and its group is known, and how many of the group have been counted before. All threads
         do this together, some of them adding nothing: Mesa's software device loses sight of the threads that are active
         behind an atomic operation of a few."""
         i32 = e.integer(32)
-        known = e.both(inside, self._known(group))
+        known = e.condition(e.both(inside, self._known(group)))
         where = _place(arith.select(known, group, e.constant(0, i32)))
         more = arith.extui(i32, known)
         return known, memref.AtomicRMWOp(arith.AtomicRMWKind.addi, more, counters, [where]).result
 
-    def _known(self, group: Any) -> Any:
+    def _known(self, group: ir.Value) -> ir.Value:
         return arith.cmpi(arith.CmpIPredicate.ult, group, e.constant(self.groups, e.integer(32)))
 
-    def _blocks_of(self, count: Any) -> Any:
+    def _blocks_of(self, count: ir.Value) -> ir.Value:
         i32 = e.integer(32)
         return arith.divui(arith.addi(count, e.constant(self.width - 1, i32)), e.constant(self.width, i32))
 
 
-def _place(word: Any) -> Any:
+def _put(buffer: ir.Value, value: ir.Value, *where: e.Index) -> None:
+    e.store(value, buffer, where)
+
+
+def _get(buffer: ir.Value, *where: e.Index) -> ir.Value:
+    return e.load(buffer, where)
+
+
+def _place(word: ir.Value) -> ir.Value:
     return arith.index_castui(ir.IndexType.get(), word)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ...core.mlir import arith, ir
 from ...ir.walk import made_by
@@ -29,12 +28,12 @@ _ACROSS = 1 << 15  # workgroups along one axis of the grid: fewer than every dev
 class Placed:
     """Where a kernel finds the elements of a value: columns of `tensor` from `first` on, whose rows have `width`."""
 
-    tensor: Any
+    tensor: ir.Value
     first: int
     width: int
 
 
-def placed(value: Any, width: int) -> Placed:
+def placed(value: ir.Value, width: int) -> Placed:
     """A value with an element for each column, where it is: some columns of a wider tensor need no copy, as the halves
     of a gated pair."""
     whole = Placed(value, 0, width)
@@ -96,7 +95,7 @@ class RowsKernel:
         return max(1, _THREADS // self.sharing)
 
     @property
-    def tensors(self) -> list[tuple[Any, str]]:
+    def tensors(self) -> list[tuple[ir.Value, str]]:
         """What is read, and behind it what is written."""
         return [*self.rows.inputs, *self.rows.outputs]
 
@@ -111,19 +110,19 @@ class RowsKernel:
         across = e.minimum(groups, _ACROSS)
         return across, e.divide_up(groups, _ACROSS), 1
 
-    def _view(self, value: Any, how: str) -> View:
+    def _view(self, value: ir.Value, how: str) -> View:
         element, width = bf16.stored_type(value.type.element_type, self.machine), self.rows.space.width
         if how == SCALAR:
             return View((1,), element)
         if how == NARROW:
             return View((self.count,), element)
         width = placed(value, width).width
-        along: tuple[int, Any] = (width, element)
+        along: tuple[int, ir.Type] = (width, element)
         if self.whole:
             along = width // _LANES, e.vector_of(_LANES, element)
         return View(along[:1] if how == COLUMN else (self.count, along[0]), along[1])
 
-    def _body(self, count: e.Index, memory: list[Any]) -> None:
+    def _body(self, count: e.Index, memory: list[ir.Value]) -> None:
         buffers = {v: (m, how) for (v, how), m in zip(self.tensors, memory, strict=True)}
         _Row(self, count, buffers).run()
 
@@ -131,12 +130,12 @@ class RowsKernel:
 class _Row:
     """What a thread does for its row. The methods run in the order of the file."""
 
-    def __init__(self, kernel: RowsKernel, count: e.Index, memory: Mapping[Any, tuple[Any, str]]) -> None:
+    def __init__(self, kernel: RowsKernel, count: e.Index, memory: Mapping[ir.Value, tuple[ir.Value, str]]) -> None:
         self.kernel, self.rows, self.memory = kernel, kernel.rows, memory
         self.made = {v: s for s in self.rows.steps if s.result == WIDE for v in s.op.results}
         self.written = {v for v, _ in self.rows.outputs}
         self.cloner = bf16.cloner(_LANES, kernel.machine, kernel.machine.rules)
-        self.of_row: dict[Any, Any] = {}  # narrow values and scalars, in all lanes
+        self.of_row: dict[ir.Value, ir.Value] = {}  # narrow values and scalars, in all lanes
         thread = e.thread()
         self.thread = e.remainder(thread, kernel.sharing)
         self.slot = e.divide(thread, kernel.sharing)  # of the row in the workgroup
@@ -184,10 +183,10 @@ class _Row:
             elif value in self.made:
                 self._prepare(self.made[value])
 
-    def _vector(self, steps: Sequence[Step], at: e.Index, running: list[Any]) -> list[Any]:
+    def _vector(self, steps: Sequence[Step], at: e.Index, running: list[ir.Value]) -> list[ir.Value]:
         """The steps on one vector; returns the running values."""
-        here: dict[Any, Any] = {}
-        after: list[Any] = []
+        here: dict[ir.Value, ir.Value] = {}
+        after: list[ir.Value] = []
         for step in steps:
             if not step.reductions:
                 self._store(step.op.results[0], self._wide(step.op.results[0], at, here), at)
@@ -205,19 +204,19 @@ class _Row:
                 after.append(_combined(reduction, running[len(after)], element))
         return after
 
-    def _arguments(self, step: Step, at: e.Index, here: dict[Any, Any]) -> dict[Any, Any]:
+    def _arguments(self, step: Step, at: e.Index, here: dict[ir.Value, ir.Value]) -> dict[ir.Value, ir.Value]:
         values = [
             self._narrow(v) if how in (NARROW, SCALAR) else self._wide(v, at, here)
             for v, how in zip(step.inputs, step.sources, strict=True)
         ]
         return dict(zip(step.body.arguments, values, strict=False))
 
-    def _yielded(self, step: Step, known: dict[Any, Any]) -> Any:
+    def _yielded(self, step: Step, known: dict[ir.Value, ir.Value]) -> ir.Value:
         return self.cloner.value(list(step.body.operations)[-1].operation.operands[0], known)
 
     # ---- values
 
-    def _wide(self, value: Any, at: e.Index, here: dict[Any, Any]) -> Any:
+    def _wide(self, value: ir.Value, at: e.Index, here: dict[ir.Value, ir.Value]) -> ir.Value:
         """The vector at `at` of a value with an element for each column: loaded, or made of such."""
         if value not in here:
             step = self.made.get(value)
@@ -229,7 +228,7 @@ class _Row:
     def _column(self, at: e.Index, lane: int) -> e.Index:
         return e.add(e.multiply(at, _LANES), lane)
 
-    def _load(self, value: Any, at: e.Index) -> Any:
+    def _load(self, value: ir.Value, at: e.Index) -> ir.Value:
         memory, how = self.memory[value]
         row = [self.row] if how == WIDE else []
         if self.kernel.whole:
@@ -241,7 +240,7 @@ class _Row:
             vector = e.gathered([e.load(memory, [*row, column]) for column in columns])
         return bf16.loaded(vector, value.type.element_type)
 
-    def _store(self, value: Any, vector: Any, at: e.Index) -> None:
+    def _store(self, value: ir.Value, vector: ir.Value, at: e.Index) -> None:
         memory, _ = self.memory[value]
         vector = self._as_stored(value, vector)
         if self.kernel.whole:
@@ -253,11 +252,11 @@ class _Row:
             with e.when(e.both(self.inside, e.less(column, self.rows.space.width))):
                 e.store(x, memory, [self.row, column])
 
-    def _as_stored(self, value: Any, vector: Any) -> Any:
+    def _as_stored(self, value: ir.Value, vector: ir.Value) -> ir.Value:
         element = value.type.element_type
         return vector if bf16.stored_type(element, self.kernel.machine) == element else bf16.bits(vector)
 
-    def _narrow(self, value: Any) -> Any:
+    def _narrow(self, value: ir.Value) -> ir.Value:
         """A value of the row, or of the program, in all lanes."""
         value = self.rows.source(value)
         if value not in self.of_row:
@@ -268,7 +267,7 @@ class _Row:
 
     # ---- reductions
 
-    def _total(self, reduction: Reduction, running: Any) -> Any:
+    def _total(self, reduction: Reduction, running: ir.Value) -> ir.Value:
         """All lanes of all threads of the row, and what the reduction starts with, in every thread."""
         first, *rest = e.elements(running)
         for x in rest:
@@ -285,7 +284,7 @@ class _Row:
             return first
         return _combined(reduction, e.constant(reduction.start.value, reduction.element.type), first)
 
-    def _across_subgroups(self, reduction: Reduction, value: Any) -> Any:
+    def _across_subgroups(self, reduction: Reduction, value: ir.Value) -> ir.Value:
         subgroup, parts = self.kernel.machine.subgroup, self.kernel.sharing // self.kernel.machine.subgroup
         shared = e.shared((self.kernel.together, parts), value.type)
         with e.when(e.less(e.remainder(self.thread, subgroup), 1)):
@@ -297,5 +296,5 @@ class _Row:
         return total
 
 
-def _combined(reduction: Reduction, a: Any, b: Any) -> Any:
+def _combined(reduction: Reduction, a: ir.Value, b: ir.Value) -> ir.Value:
     return ir.Operation.create(reduction.combine.name, results=[a.type], operands=[a, b]).results[0]

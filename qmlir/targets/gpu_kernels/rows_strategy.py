@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
 
-from ...core.mlir import arith, flow, ir, tensor
+from ...core.mlir import OpLike, arith, flow, ir, tensor
 from ...kernels.outline import function_of, once, unused_name
 from ...kernels.rows import NARROW, WIDE, Rows
-from ..strategy import Accept, Decline, Estimate
+from ..strategy import Accept, Decline, Estimate, Facts
 from .machine import Machine
 from .rows import RowsKernel, placed
 
@@ -25,7 +25,7 @@ class RowsPlan:
     rows: Rows
     machine: Machine
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         """See `strategy.Plan`; `op` is the group's last."""
         rows, index = self.rows, ir.IndexType.get()
         kernel = RowsKernel(rows, self.machine)
@@ -35,24 +35,25 @@ class RowsPlan:
             entry = kernel.emit(name)
         entry = once(function.parent, name, entry)
         with op.location, ir.InsertionPoint(op):
-            known: dict[int, Any] = {}  # the sizes of the dynamic axes, which all count rows
+            known: dict[int, ir.Value] = {}  # the sizes of the dynamic axes, which all count rows
             for value, how in rows.inputs:
                 for axis in _dynamic_axes(value) if how in (WIDE, NARROW) else ():
                     if axis not in known:
                         known[axis] = tensor.dim(value, arith.constant(index, axis))
 
-            def dynamic(value: Any) -> list[Any]:
+            def dynamic(value: ir.Value) -> list[ir.Value]:
                 return [known[axis] for axis in _dynamic_axes(value)]
 
-            def own(value: Any) -> list[Any]:
+            def own(value: ir.Value) -> list[ir.Value]:
                 return [tensor.dim(value, arith.constant(index, axis)) for axis in _dynamic_axes(value)]
 
             count, sizes = [], []
             if kernel.count is None:
-                total = None
-                for axis, size in enumerate(rows.space.rows):
-                    factor = known[axis] if size is None else arith.constant(index, size)
-                    total = factor if total is None else arith.muli(total, factor)
+                factors = (
+                    known[axis] if size is None else arith.constant(index, size)
+                    for axis, size in enumerate(rows.space.rows)
+                )
+                total = reduce(arith.muli, factors)
                 count, sizes = [total], [arith.index_cast(ir.IntegerType.get_signless(32), total)]
             read = [placed(v, rows.space.width).tensor if how == WIDE else v for v, how in rows.inputs]
             given = [v for v, _ in rows.inputs]
@@ -68,12 +69,12 @@ class RowsPlan:
         for inside in reversed(rows.operations):
             inside.erase()
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         """See `strategy.Plan`."""
         return {"route": "kernel"}
 
 
-def _dynamic_axes(value: Any) -> list[int]:
+def _dynamic_axes(value: ir.Value) -> list[int]:
     kind = ir.RankedTensorType(value.type)
     return [d for d in range(kind.rank) if kind.is_dynamic_dim(d)]
 
@@ -105,7 +106,7 @@ class RowsStrategy:
         return Accept(RowsPlan(rows, self.machine), Estimate(None))
 
 
-def _stored(rows: Rows) -> Iterator[Any]:
+def _stored(rows: Rows) -> Iterator[ir.Type]:
     """The element types of what is read and written."""
     for value, _ in (*rows.inputs, *rows.outputs):
         yield value.type.element_type

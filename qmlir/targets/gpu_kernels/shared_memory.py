@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
-from ...core.mlir import ir, memref
+from ...core.mlir import OpLike, ir, memref
 from ...ir.walk import collect
 from ...kernels import emit as e
 
@@ -23,7 +22,7 @@ _POOL = "shared_memory"
 _SPACE = "#gpu.address_space<workgroup>"
 
 
-def pool(module: Any, functions: Sequence[Any]) -> list[int]:
+def pool(module: OpLike, functions: Sequence[OpLike]) -> list[int]:
     """Put one pool in the place of the shared memory that `functions` of `module` allocate.
 
     Returns:
@@ -48,12 +47,12 @@ def pool(module: Any, functions: Sequence[Any]) -> list[int]:
     return sizes
 
 
-def _allocations(function: Any) -> list[Any]:
+def _allocations(function: OpLike) -> list[OpLike]:
     """The `memref.alloc` operations of a function: all of them are of shared memory."""
     return collect(function, "memref.alloc")
 
 
-def _offsets(allocations: Sequence[Any]) -> tuple[list[int], int]:
+def _offsets(allocations: Sequence[OpLike]) -> tuple[list[int], int]:
     """Where each allocation starts, and the size of all; those of the largest alignment come first, so that less is
     left empty between them."""
     offsets, end = [0] * len(allocations), 0
@@ -63,13 +62,13 @@ def _offsets(allocations: Sequence[Any]) -> tuple[list[int], int]:
     return offsets, end
 
 
-def _bytes(kind: Any) -> int:
+def _bytes(kind: ir.Type) -> int:
     element, count = kind.element_type, prod(kind.shape)
     if isinstance(element, ir.VectorType):
         element, count = element.element_type, count * prod(element.shape)
     return int(count) * e.bits(element) // 8
 
 
-def _alignment(op: Any) -> int:
+def _alignment(op: OpLike) -> int:
     """What an allocation asks for, at least the 16 bytes of the widest load."""
     return max(16, op.attributes["alignment"].value if "alignment" in op.attributes else 1)

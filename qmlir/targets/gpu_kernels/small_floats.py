@@ -3,20 +3,18 @@ those of e4m3 are numbers of f16 that no instruction takes for subnormal."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...core.mlir import arith, ir, vector
 from ...kernels.small_floats import FORMATS, decoded
 from . import emit as e
 
 
-def of_word(word: Any, kind: str) -> Any:
+def of_word(word: ir.Value, kind: str) -> ir.Value:
     """The four codes of a word as f32 lanes."""
     parts = [arith.andi(arith.shrui(word, e.word(8 * i)) if i else word, e.word(0xFF)) for i in range(4)]
     return decoded(e.gathered(parts), kind)
 
 
-def halves_of_word(word: Any, kind: str, element: str) -> list[Any]:
+def halves_of_word(word: ir.Value, kind: str, element: str) -> list[ir.Value]:
     """The four codes of a word as two words of two f16 or bf16 each. f16 is for e4m3: codes of e5m2 would be subnormal
     numbers, which some matrix instructions take for zero."""
     if element == "f16":
@@ -29,14 +27,14 @@ def halves_of_word(word: Any, kind: str, element: str) -> list[Any]:
     ]
 
 
-def doubled_e2m1(word: Any) -> Any:
+def doubled_e2m1(word: ir.Value) -> ir.Value:
     """Four codes of e2m1, each in the low half of a byte, as bytes of twice what they stand for: integers up to 12."""
 
-    def bit(i: int) -> Any:
+    def bit(i: int) -> ir.Value:
         """Of every code, at the bottom of its byte."""
         return arith.andi(arith.shrui(word, e.word(i)) if i else word, e.word(0x01010101))
 
-    def mask(bits: Any) -> Any:
+    def mask(bits: ir.Value) -> ir.Value:
         return arith.muli(bits, e.word(0xFF))
 
     mantissa, low, high = bit(0), bit(1), bit(2)
@@ -56,7 +54,7 @@ def doubled_e2m1(word: Any) -> Any:
     return arith.addi(arith.xori(size, mask(negative)), negative)
 
 
-def _pair(word: Any, kind: str) -> Any:
+def _pair(word: ir.Value, kind: str) -> ir.Value:
     """The lower two codes of a word, of e4m3, as two f16: exponent and mantissa in their places are the number divided
     by a power of two, the difference of the exponents' biases."""
     low = arith.shli(arith.andi(word, e.word(0xFF)), e.word(8))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ...core.mlir import ir
+from ...core.mlir import OpLike, ir
 from ...dialect.dtypes import Array
 from ...kernels.description import Kernel
 from ...kernels.order import arranged
@@ -15,7 +15,8 @@ from ...kernels.weights import constant_codes
 from ..base import FLOAT8, Target
 from ..gpu import parse_mma
 from ..roofline import kernel_estimate
-from ..strategy import Accept, Contraction, Decline, Strategy
+from ..strategy import Accept, Contraction, Decline, Facts, Strategy
+from .by_rows import SizedPlan
 from .described import described, small_floats
 from .dot import DotKernel, Shape
 from .executable import Function
@@ -43,7 +44,7 @@ class Made(Protocol):
     @property
     def function(self) -> Function: ...
 
-    def emit(self, name: str, inputs: Any, result: Any) -> str:
+    def emit(self, name: str, inputs: Sequence[ir.Type], result: ir.Type) -> str:
         """The executable; see `outline`."""
 
 
@@ -57,14 +58,14 @@ class KernelPlan:
         """What emits it."""
         raise NotImplementedError
 
-    def weight(self) -> Any:
+    def weight(self) -> ir.Value:
         """The weight as the kernel reads it, at the insertion point."""
         raise NotImplementedError
 
-    def apply(self, op: Any) -> None:
+    def apply(self, op: OpLike) -> None:
         self.outline(self.made().emit, ())
 
-    def outline(self, emit: Emit, beside: Sequence[Any]) -> None:
+    def outline(self, emit: Emit, beside: Sequence[SizedPlan]) -> None:
         outline(self.kernel, self.weight, emit, size_type=ir.IntegerType.get_signless(32), arrange=arranged)
 
     @property
@@ -74,7 +75,7 @@ class KernelPlan:
     def of(self, kernel: Kernel) -> Self:
         return replace(self, kernel=kernel)
 
-    def function(self, inputs: Sequence[Any], result: Any) -> Function:
+    def function(self, inputs: Sequence[ir.Type], result: ir.Type) -> Function:
         return self.made().function
 
 
@@ -92,7 +93,7 @@ class DotPlan(KernelPlan):
     def made(self) -> DotKernel:
         return DotKernel(self.kernel, self.weights, self.codes is not None, self.shape, self.machine)
 
-    def weight(self) -> Any:
+    def weight(self) -> ir.Value:
         return packed(self.codes, self.weights) if self.codes is not None else self.kernel.rhs.value
 
     @property
@@ -116,7 +117,7 @@ class DotPlan(KernelPlan):
         slots = rounds * (pieces * (dots + LOAD * (COLUMNS + shape.rows)) + shuffles)
         return max(slots, blocks * self.kernel.k * (columns / form.fields + rows) / BYTES)
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         return {
             "route": "kernel",
             "algorithm": self.algorithm,

@@ -9,9 +9,8 @@ products are shifted back once a sum.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from ...core.mlir import arith
+from ...core.mlir import arith, ir
 from ...dialect.dtypes import Array
 from ...kernels.description import Kernel
 from ...kernels.layouts import WeightLayout
@@ -47,7 +46,7 @@ class Codes:
         """What products of a stored code's byte are shifted by."""
         return 0 if self.e2m1 else 8 - self.bits
 
-    def bytes_of(self, word: Any) -> list[Any]:
+    def bytes_of(self, word: ir.Value) -> list[ir.Value]:
         """The words of bytes `code << shift` in a stored word, in order."""
         if self.e2m1:
             return [doubled_e2m1(arith.shrui(word, e.word(4 * i)) if i else word) for i in range(self.fields)]
@@ -100,6 +99,6 @@ def offset_of(codes: Array, kernel: Kernel, bits: int) -> int | None:
     return 0 if least <= low and high < -least else low - least
 
 
-def packed(codes: Array, form: Codes) -> Any:
+def packed(codes: Array, form: Codes) -> ir.Value:
     """The weight `[.., N, K]` as a constant at the insertion point, bytes `[.., K / depth, N, 4 * words]`."""
     return constant_bytes(form.layout(*codes.shape[-2:]).each(codes))

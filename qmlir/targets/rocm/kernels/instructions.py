@@ -10,7 +10,6 @@ ISA guides, section 7.9 (WMMA). RDNA3 wants both halves of a wave to hold the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ....core.mlir import ir, vector
 from ....kernels.tile.instruction import Fragments, alike
@@ -62,7 +61,7 @@ class Instruction:
         kind, total = "MFMA" if "mfma" in self.name else wmma, "I32" if self.element == "i8" else "F32"
         return f"{kind}_{total}_{'x'.join(map(str, self.fragments.shape))}_{self.element.upper()}"
 
-    def multiply(self, left: list[Any], right: list[Any], total: Any) -> Any:
+    def multiply(self, left: list[ir.Value], right: list[ir.Value], total: ir.Value) -> ir.Value:
         """From words of both sides; vectors of as many i32 or f32 as there are registers."""
         ir.Context.current.get_dialect_descriptor("amdgpu")
         element = ir.Type.parse(self.element)

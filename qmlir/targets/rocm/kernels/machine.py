@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from ....core.mlir import arith, ir, llvm
+from ....core.mlir import OpLike, arith, ir, llvm
 from ....kernels.bodies import BodyCloner, Rule
 from ...base import Target
 
 
-def _intrinsic(name: str, arguments: list[Any], result: Any) -> Any:
+def _intrinsic(name: str, arguments: list[ir.Value], result: ir.Type) -> ir.Value:
     return llvm.CallIntrinsicOp(result, name, arguments, [], []).operation.results[0]
 
 
-def _mulf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
     """A product that LLVM may not contract with a following sum: the epilogues of docs/semantics.md round both."""
     return llvm.ArithmeticFenceOp(arith.mulf(*operands)).result
 
 
-def _roundeven(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+def _roundeven(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value:
     """`v_rndne_f32`."""
     return _intrinsic("llvm.roundeven", operands, operands[0].type)
 
@@ -51,7 +50,7 @@ class Amd:
         """See `gpu_kernels.machine.Machine`."""
         return False
 
-    def dot(self, a: Any, b: Any, total: Any) -> Any:
+    def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`v_dot4_i32_i8`, or from RDNA3 on `v_dot4_i32_iu8` with a sign for each side."""
         i1 = ir.IntegerType.get_signless(1)
         no = arith.constant(i1, 0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from ....core.mlir import ir
 from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ....kernels.row_sums import uses_row_sums
@@ -23,7 +23,7 @@ from ...gpu_kernels.strategy import (
 )
 from ...gpu_kernels.weights import Codes, offset_of
 from ...roofline import kernel_estimate
-from ...strategy import Accept, Contraction, Decline
+from ...strategy import Accept, Contraction, Decline, Facts
 from .instructions import INSTRUCTIONS, Instruction
 from .machine import Amd
 from .matrix import MatrixKernel, Step, Tiles
@@ -48,8 +48,9 @@ class MatrixPlan(KernelPlan):
     def made(self) -> MatrixKernel:
         return MatrixKernel(self.kernel, self.step, self.tiles, self.machine)
 
-    def weight(self) -> Any:
-        return self.made().packed(self.codes)
+    def weight(self) -> ir.Value:
+        packed: ir.Value = self.made().packed(self.codes)
+        return packed
 
     @property
     def variant(self) -> Hashable:
@@ -62,7 +63,7 @@ class MatrixPlan(KernelPlan):
     def cost(self) -> float:
         return _cost(self.kernel, self.tiles, self.units)
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         plan = self.made()
         return {
             "route": "kernel",

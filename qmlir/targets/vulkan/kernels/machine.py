@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from ....core.mlir import ir
+from ....core.mlir import OpLike, ir
 from ....kernels.bodies import BodyCloner, Rule
 
 
-def _create(name: str, result: Any, operands: list[Any], **attributes: Any) -> Any:
+def _create(name: str, result: ir.Type, operands: list[ir.Value], **attributes: ir.Attribute) -> ir.Value:
     ir.Context.current.get_dialect_descriptor("spirv")
     return ir.Operation.create(name, results=[result], operands=operands, attributes=attributes).results[0]
 
 
-def _mulf(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+def _mulf(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
     """A product that a driver may not contract with a following sum (`NoContraction`): the epilogues of
     docs/semantics.md round both."""
     kind = operands[0].type
@@ -40,7 +39,7 @@ class Spirv:
         """See `gpu_kernels.machine.Machine`."""
         return True
 
-    def dot(self, a: Any, b: Any, total: Any) -> Any:
+    def dot(self, a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         """`OpSDotAccSat`: the sum is exact, for the verifier bounds it by i32."""
         packed = ir.Attribute.parse("#spirv.packed_vector_format<PackedVectorFormat4x8Bit>")
         return _create("spirv.SDotAccSat", total.type, [a, b, total], format=packed)

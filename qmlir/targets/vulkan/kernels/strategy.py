@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from ....core.mlir import ir
 from ....dialect.dtypes import Array
 from ....kernels.description import Kernel
 from ....kernels.weights import constant_codes
@@ -24,7 +24,7 @@ from ...gpu_kernels.strategy import (
 )
 from ...gpu_kernels.weights import Codes, packed, stored
 from ...roofline import kernel_estimate
-from ...strategy import Accept, Contraction, Decline
+from ...strategy import Accept, Contraction, Decline, Facts
 from .machine import Spirv
 from .matrix import TILE, WAVE, CooperativeKernel
 
@@ -48,7 +48,7 @@ class CooperativePlan(KernelPlan):
     def made(self) -> CooperativeKernel:
         return CooperativeKernel(self.kernel, self.weights, self.depth, self.matrix, self.machine)
 
-    def weight(self) -> Any:
+    def weight(self) -> ir.Value:
         return packed(self.codes, self.weights)
 
     @property
@@ -69,7 +69,7 @@ class CooperativePlan(KernelPlan):
         slots = rounds * plan.steps * (_MULTIPLY * self.depth / 16 + LOAD * loads)
         return max(slots, blocks * TILE * self.kernel.k * (1 / self.weights.fields + 1) / BYTES)
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> Facts:
         return {
             "route": "kernel",
             "algorithm": "cooperative matrix",
