@@ -85,19 +85,13 @@ format: $(VENV)/.installed-dev
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-# The layers of pyproject.toml and the circles. Tools that read imports find qmlir.dialect and qmlir.passes in a copy.
+# The layers of pyproject.toml and the circles.
 imports: $(VENV)/.installed-dev
-	@rm -rf build/imports && mkdir -p build/imports
-	@cp -r qmlir build/imports/qmlir && cp -r dialect passes build/imports/qmlir
-	@$(PY) tools/import_circles.py build/imports
-	@cd build/imports && $(abspath $(VENV))/bin/lint-imports --config $(abspath pyproject.toml) --no-cache
+	@$(PY) tools/import_circles.py
+	@PYTHONPATH=. $(VENV)/bin/lint-imports --no-cache
 
-# mypy reads folders, not package-dir: it finds qmlir.dialect and qmlir.passes through these links.
 typecheck: $(VENV)/.installed-dev
-	@mkdir -p build/typecheck/qmlir
-	@ln -sfn ../../../dialect build/typecheck/qmlir/dialect
-	@ln -sfn ../../../passes build/typecheck/qmlir/passes
-	MYPYPATH=build/typecheck $(PY) -m mypy -p qmlir -p qmlir.dialect -p qmlir.passes
+	$(PY) -m mypy
 
 # The pages that are generated, then the site; a warning is an error. The tests build it too.
 docs: $(VENV)/.installed-test

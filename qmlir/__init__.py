@@ -7,17 +7,9 @@ and loads neither the compiler nor the runtime.
 from __future__ import annotations
 
 import importlib
-from pathlib import Path as _Path
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-
-# In a source checkout `qmlir.dialect` and `qmlir.passes` live in the top-level folders dialect/ and
-# passes/; in an installed wheel they are ordinary subpackages and this does nothing.
-_root = _Path(__file__).resolve().parent.parent
-if (_root / "pyproject.toml").is_file() and (_root / "dialect" / "__init__.py").is_file():
-    __path__.append(str(_root))
-del _Path, _root
 
 if TYPE_CHECKING:
     from . import (

@@ -1,14 +1,13 @@
-"""Import circles in qmlir, imports inside functions included: `python tools/import_circles.py FOLDER`.
-
-FOLDER holds the package as a wheel would (`make lint` puts `qmlir`, `dialect` and `passes` together there). A circle
-is an error.
-"""
+"""Import circles in qmlir, imports inside functions included. A circle is an error."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import grimp
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def circles(graph: grimp.ImportGraph) -> list[frozenset[str]]:
@@ -24,8 +23,8 @@ def circles(graph: grimp.ImportGraph) -> list[frozenset[str]]:
     return found
 
 
-def main(folder: str) -> int:
-    sys.path.insert(0, folder)
+def main() -> int:
+    sys.path.insert(0, str(ROOT))
     found = circles(grimp.build_graph("qmlir", exclude_type_checking_imports=True, cache_dir=None))
     for circle in found:
         print("modules that import each other: " + ", ".join(sorted(circle)))
@@ -33,4 +32,4 @@ def main(folder: str) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1]))
+    raise SystemExit(main())

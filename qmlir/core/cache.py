@@ -15,13 +15,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import qmlir
-
 from .. import __version__, settings
 from ..errors import UsageError
 from .files import write_atomically
 from .iree import compiler_version
 
+PACKAGE = Path(__file__).resolve().parents[1]
 # The folders of the package whose sources decide what a compiled program is.
 _COMPILING = ("checkpoint", "compiler", "core", "dialect", "frontends", "importing", "ir", "kernels", "passes",
               "runtime", "targets")  # fmt: skip
@@ -34,11 +33,10 @@ def toolchain() -> str:
     """What compiles: versions, and a fingerprint of this package's sources (a checkout changes without a new
     version)."""
     h = hashlib.sha256()
-    for folder in sorted({str(Path(p)) for p in qmlir.__path__}):
-        for sub in ("", *_COMPILING):
-            for source in sorted((Path(folder) / sub).glob("**/*.py" if sub else "*.py")):
-                stat = source.stat()
-                h.update(f"{source.name}:{stat.st_size}:{stat.st_mtime_ns};".encode())
+    for sub in ("", *_COMPILING):
+        for source in sorted((PACKAGE / sub).glob("**/*.py" if sub else "*.py")):
+            stat = source.stat()
+            h.update(f"{source.name}:{stat.st_size}:{stat.st_mtime_ns};".encode())
     return f"qmlir {__version__} {h.hexdigest()[:16]}, iree {compiler_version()}"
 
 

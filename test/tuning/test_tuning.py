@@ -259,8 +259,7 @@ def runtime_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if found is not None:
             (site / name).parent.mkdir(exist_ok=True)
             (site / name).symlink_to(found)
-    for folder, package in (("qmlir", "qmlir"), ("dialect", "qmlir/dialect"), ("passes", "qmlir/passes")):
-        shutil.copytree(ROOT / folder, site / package, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "qmlir", site / "qmlir")
     gone = subprocess.run([python, "-c", "import iree.compiler"], capture_output=True, text=True, check=False)
     assert "No module named 'iree.compiler'" in gone.stderr
     return python

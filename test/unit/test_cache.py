@@ -151,7 +151,7 @@ def test_the_key_holds_the_toolchain(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_toolchain_changes_with_a_source(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / part / "a.py"
     source.parent.mkdir(parents=True, exist_ok=True)
-    monkeypatch.setattr(qmlir, "__path__", [str(tmp_path)])
+    monkeypatch.setattr(cache_module, "PACKAGE", tmp_path)
     fresh = cache_module.toolchain.__wrapped__
     without = fresh()
     source.write_text("1")

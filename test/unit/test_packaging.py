@@ -67,7 +67,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the sources, so that building leaves nothing in the checkout."""
     copy = tmp_path_factory.mktemp("packaging") / "checkout"
     skip = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", "test")
-    shutil.copytree(ROOT, copy, ignore=skip)
+    shutil.copytree(ROOT, copy, ignore=skip, symlinks=True)
     return copy
 
 

@@ -31,7 +31,7 @@ def test_another_python(version: tuple[int, int], tmp_path: Path) -> None:
         pytest.skip(f"no {name} that makes virtual environments is installed")
     checkout = tmp_path / "qmlir"
     skip = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache")
-    shutil.copytree(ROOT, checkout, ignore=skip)
+    shutil.copytree(ROOT, checkout, ignore=skip, symlinks=True)
     environment = {k: v for k, v in os.environ.items() if k not in ("QMLIR_REQUIRE_EMULATION", "PYTHONPATH")}
     environment["QMLIR_CACHE_DIR"] = str(tmp_path / "cache")
 
