@@ -25,7 +25,7 @@ from qmlir.targets import resolve
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import commands
-from pages import errors, instructions, layouts, passes, resources, schemes, speed, targets, told
+from pages import errors, instructions, layouts, passes, schemes, speed, targets, told
 
 from benchmarks.compile import section as compile_section
 from benchmarks.cpu.report import page as benchmarks_page
@@ -353,8 +353,6 @@ PAGES = {
     "onnx.md": onnx_page,
     "pipeline.md": pipeline_page,
     "support.md": support_page,
-    "amd-kernels.md": resources.amd_page,
-    "cuda-kernels.md": resources.cuda_page,
     "cases.md": report.page,
     "benchmarks-cpu.md": cpu_benchmarks_page,
     "benchmarks-models.md": lambda: models_page(_results("models")),

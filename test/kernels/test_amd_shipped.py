@@ -1,49 +1,59 @@
-"""What the documentation says of the kernels for AMD is what the compiler makes."""
+"""What kernels for AMD take stays within bounds: nothing spills, and main loops are matrix instructions.
+
+`python test/kernels/amd_shipped.py` prints all of it.
+"""
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
-from kernels.amd_shipped import RESULTS, TARGETS, configurations, measured
+from kernels.amd_shipped import CONVOLUTIONS, TARGETS, Row, configurations, measured
 
-ROWS = json.loads(RESULTS.read_text())
+pytestmark = pytest.mark.sweep(fast=100, slow=4)
+
+# Vector registers (accumulation registers are among them), scalar registers, bytes of LDS, at most.
+MOST = {
+    "rocm:gfx90a": (274, 48, 26112), "rocm:gfx942": (274, 48, 34816), "rocm:gfx950": (274, 48, 50688),
+    "rocm:gfx1100": (242, 96, 13824), "rocm:gfx1151": (242, 96, 13824), "rocm:gfx1201": (224, 96, 13824),
+}  # fmt: skip
+# Least share of the main loop's issue cycles that are matrix instructions, for many rows on gfx90a, gfx942 and gfx950.
+SHARES = {
+    "w8a8": (0.65, 0.75, 0.75), "w8a8, zero points": (0.72, 0.73, 0.82), "w4a8": (0.65, 0.68, 0.68),
+    "w4a8, group 128": (0.41, 0.42, 0.42), "w4a8, group 128, zero points": (0.35, 0.36, 0.36),
+    "w4a16, group 128": (0.39, 0.39, 0.44), "conv2d w8a8, 3x3": (0.69, 0.58, 0.59),
+    "conv2d w8a8, 3x3, NCHW": (0.54, 0.43, 0.41), "conv2d w8a8, 3x3, 4 groups": (0.47, 0.41, 0.41),
+    "conv2d w8a16, 3x3": (0.45, 0.39, 0.44), "e4m3, blocks 1x128 by 128x128": (0.14, 0.14, 0.0),
+    "MXFP8": (0.09, 0.09, 0.12), "MXFP4": (0.06, 0.06, 0.07),
+}  # fmt: skip
 
 
-def kept(target: str, scheme: str, m: int | None) -> list[dict[str, Any]]:
-    """The rows of one configuration."""
-    return [r for r in ROWS if (r["target"], r["scheme"], r["m"]) == (target, scheme, m)]
+def of_many_rows(row: Row) -> bool:
+    return (
+        row["m"] == 2048
+        or row.get("rows", "").startswith("more than")
+        or bool(row["m"] and row["scheme"] in CONVOLUTIONS)
+    )
 
 
-def test_nothing_is_kept_in_scratch() -> None:
-    assert {(r["target"], r["scheme"], r["m"]) for r in ROWS} == {(t, *c) for t in TARGETS for c in configurations()}
-    for row in ROWS:
+def judged(rows: list[Row]) -> None:
+    assert rows
+    for row in rows:
         assert (row["scratch"], row["spilled"]) == (0, 0), row
         # Scales of the scaled instructions are bytes.
         assert row["bytes_one_by_one"] == 0 or row["strategy"] == "scaled-mma", row
+        taken = (row["vgprs"], row["sgprs"], row["lds"])
+        assert all(a <= b for a, b in zip(taken, MOST[row["target"]], strict=True)), row
+        if row["share"] is not None and of_many_rows(row) and row["scheme"] in SHARES:
+            assert row["share"] >= SHARES[row["scheme"]][TARGETS.index(row["target"])], row
 
 
-def test_the_inner_loop_of_mi300_is_matrix_instructions() -> None:
-    rows = [r for r in ROWS if r["target"] == "rocm:gfx942" and r["scheme"].startswith("w8a8") and r["m"] == 2048]
-    assert len(rows) == 2
-    assert all(r["share"] >= 0.6 for r in rows), rows
-
-
-def test_many_rows_at_run_time_are_matrix_instructions_too() -> None:
-    rows = [r for r in ROWS if r["target"] == "rocm:gfx942" and r["scheme"] in ("w8a8", "w8a8, zero points", "w4a8")]
-    most = [r for r in rows if r.get("rows", "").startswith("more than")]
-    assert len(most) == 3
-    assert all(r["share"] >= 0.6 for r in most), most
-
-
-@pytest.mark.parametrize(("target", "scheme", "m"), [("rocm:gfx942", "w8a8, zero points", 128)])
-def test_a_row_is_what_is_compiled(target: str, scheme: str, m: int | None) -> None:
-    assert measured(scheme, m, target) == kept(target, scheme, m)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_row_is_what_is_compiled(target: str) -> None:
-    for scheme, m in configurations():
-        assert measured(scheme, m, target) == kept(target, scheme, m)
+@pytest.mark.parametrize(("scheme", "m"), configurations(), ids=str)
+def test_registers_scratch_and_share_of_matrix_instructions(target: str, scheme: str, m: int | None) -> None:
+    judged(measured(scheme, m, target))
+
+
+@pytest.mark.parametrize(("scheme", "m"), [("w8a8", 2048), ("w8a8, zero points", None)], ids=str)
+def test_the_inner_loop_of_mi300_is_matrix_instructions(scheme: str, m: int | None) -> None:
+    rows = measured(scheme, m, "rocm:gfx942")
+    judged(rows)
+    assert [row for row in rows if of_many_rows(row) and row["share"] >= 0.6]

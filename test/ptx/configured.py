@@ -1,11 +1,11 @@
-"""Assembles every configuration of the CUDA kernels that is shipped, on every CUDA target, and records what ptxas says.
+"""Assembles every configuration of the CUDA kernels that is shipped, on every CUDA target, and prints what ptxas says.
 
-python test/ptx/configured.py [--target cuda:sm_80] [--json test/ptx/configurations.json]
+python test/ptx/configured.py [--target cuda:sm_80]     # a JSON object for each kernel; exit status 1 when one spills
+python test/ptx/configured.py --against before.json     # only what differs from lines that were printed before
 
 Each strategy's tile is asked for by its choice (`qmlir.targets.cuda.kernels.configurations`), for a product that it
-fits, and for one with groups along K, which have sums of their own in registers. What is in the file already is kept,
-but for what is not shipped any more, so that a run that was stopped goes on; delete it after a change to the kernels.
-Exit status 1 when a kernel spills.
+fits, and for one with groups along K, which have sums of their own in registers. `test_banks_and_registers.py` holds
+the bounds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from qmlir.targets import resolve  # noqa: E402
 from qmlir.targets.cuda.kernels import configurations  # noqa: E402
 
 TARGETS = ("cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a", "cuda:sm_120")
-RECORD = HERE / "configurations.json"
 # Floats by codes have scales of their own type, as checkpoints do.
 SCALES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 # By strategy, the products that it is asked for: the activation's type, the weight's, and codes of a group.
@@ -105,27 +104,21 @@ def shipped(target: str) -> Iterator[Configuration]:
             yield Configuration(target, strategy, choice, lhs, rhs, group)
 
 
-def _write(rows: dict[str, dict[str, Any]], path: Path) -> None:
-    lines = ",\n".join(json.dumps(row) for row in rows.values())
-    path.write_text(f"[\n{lines}\n]\n")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", action="append", choices=TARGETS, help="default: all")
-    parser.add_argument("--json", type=Path, default=RECORD, help=f"what is recorded (default: {RECORD.name})")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="print what FILE lacks; exit 1 if anything")
     args = parser.parse_args()
-    rows = {row["key"]: row for row in json.loads(args.json.read_text())} if args.json.exists() else {}
-    every = {one.key for target in TARGETS for one in shipped(target)}
-    rows = {key: row for key, row in rows.items() if key in every}
+    known = set(args.against.read_text().splitlines()) if args.against else set()
+    wrong = 0
     for target in args.target or TARGETS:
         for one in shipped(target):
-            if one.key not in rows:
-                rows[one.key] = one.row()
-                print(json.dumps(rows[one.key]), flush=True)
-                _write(rows, args.json)
-    _write(rows, args.json)
-    return 1 if any(row.get("spills") for row in rows.values()) else 0
+            row = one.row()
+            if (line := json.dumps(row)) not in known:
+                wrong += bool(known)
+                print(line, flush=True)
+            wrong += bool(row.get("spills"))
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":
