@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..core.mlir import ir
+from ..core.mlir import collect, ir
 from .ods import OPERAND_NAMES, OPS, SEGMENTS, attribute_names, names_attribute, view_of
 from .renamed import RENAMED
 
@@ -45,18 +45,13 @@ def upgrade(module: ir.Module) -> list[str]:
     """Name the operands of ops that count them in `operandSegmentSizes`, and give operands and attributes the names of
     today; what is deprecated in the program, one sentence each. What does not fit the op stays, and is what
     `qmlir-verify` reports."""
-    counted: list[OpLike] = []
-    named: list[OpLike] = []
+
+    def is_counted(op: OpLike) -> bool:
+        return op.name in _COUNTED and SEGMENTS in op.attributes
+
+    counted = collect(module, where=is_counted)
+    named = collect(module, where=lambda op: op.name.partition(".")[2] in RENAMED and not is_counted(op))
     found: dict[str, None] = {}
-
-    def visit(op: OpLike) -> ir.WalkResult:
-        if op.name in _COUNTED and SEGMENTS in op.attributes:
-            counted.append(op)
-        elif op.name.partition(".")[2] in RENAMED:
-            named.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
     for op in counted:
         new = _with_names(op)
         if new is not None:
@@ -89,14 +84,7 @@ def _rename(op: OpLike) -> list[tuple[str, str]]:
 
 def count_operands(module: ir.Module) -> None:
     """Add `operandSegmentSizes` to the ops of the dialect, for tools that know it by `irdl_text`."""
-    named: list[OpLike] = []
-
-    def visit(op: OpLike) -> ir.WalkResult:
-        if op.name in OPS and OPS[op.name].OPERANDS != OPS[op.name].REQUIRED:
-            named.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    named = collect(module, where=lambda op: op.name in OPS and OPS[op.name].OPERANDS != OPS[op.name].REQUIRED)
     for op in named:
         given = view_of(op).operands_by_name()
         counts = ir.DenseI32ArrayAttr.get([int(name in given) for name in OPS[op.name].OPERANDS])

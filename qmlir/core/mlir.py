@@ -12,7 +12,7 @@ import importlib.util
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from types import ModuleType
@@ -82,6 +82,7 @@ __all__ = [
     "OpLike",
     "api",
     "arith",
+    "collect",
     "context",
     "flow",
     "func",
@@ -140,6 +141,20 @@ def context() -> Iterator[ir.Context]:
     load_dialects(ctx)
     with ctx, ir.Location.unknown():
         yield ctx
+
+
+def collect(root: OpLike | ir.Module, *names: str, where: Callable[[OpLike], object] | None = None) -> list[OpLike]:
+    """The operations of `root` and of its regions, those of a region before the operation that holds it. `names` and
+    `where` say which: all of them without either. The list stays as it is when the caller changes the IR."""
+    found: list[OpLike] = []
+
+    def visit(op: OpLike) -> ir.WalkResult:
+        if (not names or op.name in names) and (where is None or where(op)):
+            found.append(op)
+        return ir.WalkResult.ADVANCE
+
+    root.operation.walk(visit)
+    return found
 
 
 # Sessions of one process share LLVM's global options: flags are parsed one session at a time.

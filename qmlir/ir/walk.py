@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..core.mlir import ir
+from ..core.mlir import collect as collect, ir
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")  # the same elements in another type
-
-
-def collect(root: OpLike | ir.Module, *names: str, where: Callable[[OpLike], object] | None = None) -> list[OpLike]:
-    """The operations of `root` and of its regions, those of a region before the operation that holds it. `names` and
-    `where` say which: all of them without either. The list stays as it is when the caller changes the IR."""
-    found: list[OpLike] = []
-
-    def visit(op: OpLike) -> ir.WalkResult:
-        if (not names or op.name in names) and (where is None or where(op)):
-            found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    root.operation.walk(visit)
-    return found
 
 
 def functions(module: ir.Module) -> list[OpLike]:

@@ -1,0 +1,124 @@
+"""The definition layer: one Python class per operation gives the view that passes read it by, a typed builder, the
+verifier, the Python function's signature (`qmlir.ops`) and the upstream IRDL text.
+
+A class attribute declares each operand, attribute and result::
+
+    class QuantizeOp(Op, name="quantize"):
+        input = operand(FLOAT)
+        scale = operand(SCALE)
+        zero_point = operand(INT, optional=True)
+        rounding = attr(Enum(ROUNDING), default="half_even")
+        result = result(INT)
+
+An op that has optional operands names those it is given, in their order::
+
+    %0 = "qmlir.quantize"(%x, %s, %z) {operand_names = ["input", "scale", "zero_point"]} : ...
+
+so that a definition may gain an operand and saved programs stay as they are. Where only the required operands are
+given, in the order of the definition, the names may be left out.
+
+Ops of an unregistered namespace get no C++ verifier: `verify_module` does that work and is run by the
+`qmlir-verify` pass. `irdl_text` gives the same structure to `iree-opt --irdl-file`.
+
+| file | holds |
+|---|---|
+| `constraints.py` | what types and attributes must be |
+| `fields.py` | what a class declares |
+| `op.py` | the base class: declarations, builder, view |
+| `view.py` | the rules of a class over values that are no such op |
+| `verifier.py` | the verifier |
+| `irdl.py` | IRDL text |
+"""
+
+from __future__ import annotations
+
+from .constraints import (
+    ANY,
+    BOOL,
+    CODE,
+    DENSE,
+    F32,
+    FLOAT,
+    I64,
+    INDEX,
+    INT,
+    NUMBER,
+    RESULT,
+    SPARSE_INDEX,
+    ZERO,
+    AttrKind,
+    Constraint,
+    Enum,
+    F64s,
+    I64s,
+    OpError,
+    fail,
+    tensor_of,
+)
+from .fields import Field, attr, operand, parameter, result
+from .irdl import irdl_text
+from .op import (
+    NAMESPACE,
+    OPERAND_NAMES,
+    OPS,
+    Attributes,
+    Axes,
+    Op,
+    Operands,
+    Sizes,
+    Spec,
+    attribute_names,
+    names_attribute,
+    view_of,
+)
+from .verifier import SEGMENTS, misfit, problem, quoted_as, verify_module, verify_structure
+from .view import View
+
+__all__ = [
+    "ANY",
+    "BOOL",
+    "CODE",
+    "DENSE",
+    "F32",
+    "FLOAT",
+    "I64",
+    "INDEX",
+    "INT",
+    "NAMESPACE",
+    "NUMBER",
+    "OPERAND_NAMES",
+    "OPS",
+    "RESULT",
+    "SEGMENTS",
+    "SPARSE_INDEX",
+    "ZERO",
+    "AttrKind",
+    "Attributes",
+    "Axes",
+    "Constraint",
+    "Enum",
+    "F64s",
+    "Field",
+    "I64s",
+    "Op",
+    "OpError",
+    "Operands",
+    "Sizes",
+    "Spec",
+    "View",
+    "attr",
+    "attribute_names",
+    "fail",
+    "irdl_text",
+    "misfit",
+    "names_attribute",
+    "operand",
+    "parameter",
+    "problem",
+    "quoted_as",
+    "result",
+    "tensor_of",
+    "verify_module",
+    "verify_structure",
+    "view_of",
+]

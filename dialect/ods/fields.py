@@ -1,0 +1,66 @@
+"""What an op class declares: operands, attributes, results, and parameters of its function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, overload
+
+from ...core.mlir import ir
+from .constraints import AttrKind, Constraint
+
+T = TypeVar("T")
+
+
+@dataclass
+class Field:
+    """One declared operand, attribute, result or parameter; `name` is filled in by the class, and `role` where a base
+    class reads the field by another name (see `Op`)."""
+
+    kind: str  # "operand" | "attr" | "result" | "parameter"
+    constraint: Constraint | None = None
+    attribute: AttrKind[Any] | None = None
+    optional: bool = False
+    default: Any = None
+    internal: bool = False
+    implied: bool = False
+    name: str = ""
+    role: str = ""
+
+
+# As with `dataclasses.field`, the type is that of what is read from an op.
+@overload
+def operand(constraint: Constraint) -> ir.Value: ...
+@overload
+def operand(constraint: Constraint, optional: Literal[True]) -> ir.Value | None: ...
+def operand(constraint: Constraint, optional: bool = False) -> Any:
+    return Field("operand", constraint, optional=optional)
+
+
+@overload
+def result(constraint: Constraint) -> ir.Value: ...
+@overload
+def result(constraint: Constraint, optional: Literal[True]) -> ir.Value | None: ...
+def result(constraint: Constraint, optional: bool = False) -> Any:
+    return Field("result", constraint, optional=optional)
+
+
+@overload
+def attr(kind: AttrKind[T], default: T, *, internal: bool = False, implied: bool = False) -> T: ...
+@overload
+def attr(kind: AttrKind[T], *, required: Literal[True], internal: bool = False, implied: bool = False) -> T: ...
+@overload
+def attr(kind: AttrKind[T], *, internal: bool = False, implied: bool = False) -> T | None: ...
+def attr(
+    kind: AttrKind[Any], default: Any = None, required: bool = False, internal: bool = False, implied: bool = False
+) -> Any:
+    """An attribute. Without `required` it may be left out and then reads as `default`. `internal`: passes write it, and
+    it is no argument of the function. `implied`: where it is not given, the function states it by its other arguments.
+    """
+    return Field("attr", attribute=kind, optional=not required, default=default, internal=internal, implied=implied)
+
+
+def parameter(kind: AttrKind[T]) -> T:
+    """An argument of the function that shapes the op's result, and is no attribute of the op."""
+    found: Any = Field("parameter", attribute=kind, optional=True)
+    read: T = found
+    return read

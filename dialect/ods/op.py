@@ -1,0 +1,209 @@
+"""An op class: what its declared fields make of it, the builder, and the view that reads an operation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ...core.mlir import ir
+from ...core.spelling import did_you_mean
+from ..shapes import Shape
+from ..sizes import Size
+from .constraints import OpError
+from .fields import Field
+
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike
+
+NAMESPACE = "qmlir"
+Axes = tuple[str | Size | int | None, ...]
+Sizes = dict[str, Axes]
+Spec = tuple[Shape, str]  # of a value, and its dtype
+Operands = Mapping[str, Spec]
+Attributes = Mapping[str, Any]
+OPERAND_NAMES = "operand_names"
+
+OPS: dict[str, type[Op]] = {}
+
+
+def _accessor(f: Field, index: int) -> property:
+    if f.kind == "operand":
+        return property(lambda self: self._operand(f.name), doc=f"operand: {f.constraint and f.constraint.description}")
+    if f.kind == "result":
+        return property(lambda self: self._result(index), doc=f"result: {f.constraint and f.constraint.description}")
+    return property(lambda self: self._attribute(f), doc=f"attribute: {f.attribute and f.attribute.description}")
+
+
+def _in_role(f: Field, sides: Mapping[str, str]) -> Field:
+    """An inherited field by an op's own name of its side."""
+    side, _, what = f.name.partition("_")
+    return replace(f, name=f"{sides[side]}_{what}", role=f.name) if what and side in sides else f
+
+
+class Op:
+    """An operation, read by the fields of its class. See the module's docstring.
+
+    `class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weight"})` inherits `lhs_scale` as
+    `input_scale`: so the op calls it in text and in Python, while the rules and lowerings that all products share read
+    the same field as `lhs_scale`, its role.
+    """
+
+    OPERATION_NAME: ClassVar[str]
+    RESULTS: ClassVar[tuple[int, int]]  # least and most
+    FIELDS: ClassVar[tuple[Field, ...]] = ()
+    OPERANDS: ClassVar[tuple[str, ...]] = ()
+    REQUIRED: ClassVar[tuple[str, ...]] = ()  # the operands that are not optional
+    PARAMETERS: ClassVar[tuple[Field, ...]] = ()
+    POSITIONAL: ClassVar[tuple[str, ...]] = ()  # arguments of the function that need no name, besides the required ones
+    FUNCTION: ClassVar[str]  # its name in `qmlir.ops`
+    ROLES: ClassVar[Mapping[str, str]] = {}  # the roles of fields that have one, and their names
+
+    def __init_subclass__(
+        cls, *, name: str = "", function: str = "", sides: Mapping[str, str] | None = None, **kw: Any
+    ) -> None:
+        super().__init_subclass__(**kw)
+        own = []
+        for key, value in list(cls.__dict__.items()):
+            if isinstance(value, Field):
+                value.name = key
+                own.append(value)
+        cls.PARAMETERS = tuple(f for f in own if f.kind == "parameter")
+        for f in cls.PARAMETERS:
+            delattr(cls, f.name)
+        # Inherited fields (a product's epilogue) come where the base class put them; own ones follow.
+        ordered = cls._order([f for f in own if f.kind != "parameter"])
+        cls.FIELDS = tuple(_in_role(f, sides or {}) for f in ordered)
+        cls.ROLES = {f.role: f.name for f in cls.FIELDS if f.role}
+        for kind in ("operand", "result", "attr"):
+            for i, f in enumerate(f for f in cls.FIELDS if f.kind == kind):
+                for known_as in {f.name, f.role or f.name}:
+                    setattr(cls, known_as, _accessor(f, i))
+        if not name:
+            return
+        operands = [f for f in cls.FIELDS if f.kind == "operand"]
+        results = [f for f in cls.FIELDS if f.kind == "result"]
+        cls.OPERATION_NAME = f"{NAMESPACE}.{name}"
+        cls.FUNCTION = function or name
+        cls.OPERANDS = tuple(f.name for f in operands)
+        cls.REQUIRED = tuple(f.name for f in operands if not f.optional)
+        cls.RESULTS = (sum(not f.optional for f in results), len(results))
+        OPS[cls.OPERATION_NAME] = cls
+
+    def __init__(self, operation: OpLike) -> None:
+        self.operation = operation
+
+    @property
+    def results(self) -> ir.OpResultList:
+        return self.operation.results
+
+    @property
+    def location(self) -> Any:
+        return self.operation.location
+
+    @classmethod
+    def _order(cls, own: list[Field]) -> list[Field]:
+        """Own fields, then inherited ones that are not declared anew."""
+        names = {f.name for f in own}
+        return [*own, *(f for f in cls.FIELDS if f.name not in names)]
+
+    @classmethod
+    def build(cls, *, results: Sequence[ir.Type], loc: ir.Location | None = None, ip: Any = None, **values: Any) -> Op:
+        """Create the op. Operands are `ir.Value`s; attributes Python values; results types.
+
+        Raises:
+            OpError: for a name that the op does not have, a missing operand, or a value of another kind.
+        """
+        operands: dict[str, ir.Value] = {}
+        attributes: dict[str, ir.Attribute] = {}
+        for f in cls.FIELDS:
+            value = values.pop(f.name, None)
+            if f.kind == "operand":
+                if value is not None:
+                    operands[f.name] = value
+                elif not f.optional:
+                    raise OpError(f"operand '{f.name}' is missing")
+            elif f.kind == "attr" and f.attribute is not None and value is not None:
+                try:
+                    attributes[f.name] = f.attribute.build(f.attribute.of(value))
+                except OpError as e:
+                    raise OpError(f"{f.name}={value!r} {e}") from None
+        if values:
+            names = [f.name for f in cls.FIELDS]
+            first = sorted(values)[0]
+            raise OpError(f"{cls.OPERATION_NAME} has no operand or attribute {first!r}{did_you_mean(first, names)}")
+        if cls.OPERANDS != cls.REQUIRED:
+            attributes[OPERAND_NAMES] = names_attribute(operands)
+        op = ir.Operation.create(
+            cls.OPERATION_NAME,
+            results=list(results),
+            operands=list(operands.values()),
+            attributes=attributes,
+            loc=loc,
+            ip=ip,
+        )
+        return cls(op)
+
+    @staticmethod
+    def infer(operands: Operands, attributes: Attributes) -> list[Spec]:
+        """Shapes and dtypes of the results, from those of the operands that are given: for callers that start from
+        arrays. What the verifier asks of the results' types is this too. Raises ValueError for what has no result."""
+        raise NotImplementedError
+
+    # ---- reading
+
+    def operand_names(self) -> tuple[str, ...]:
+        """The name of each operand that is given."""
+        attributes = self.operation.attributes
+        if OPERAND_NAMES not in attributes:
+            return self.REQUIRED
+        return tuple(str(ir.StringAttr(a).value) for a in attributes[OPERAND_NAMES])
+
+    def _operand(self, name: str) -> ir.Value | None:
+        names = self.operand_names()
+        return self.operation.operands[names.index(name)] if name in names else None
+
+    def _result(self, index: int) -> ir.Value | None:
+        results = self.operation.results
+        return results[index] if index < len(results) else None
+
+    def _attribute(self, f: Field) -> Any:
+        attributes = self.operation.attributes
+        if f.name not in attributes:
+            return f.default
+        assert f.attribute is not None
+        return f.attribute.read(attributes[f.name])
+
+    def operands_by_name(self) -> dict[str, ir.Value]:
+        """The operands that are present."""
+        given = dict(zip(self.operand_names(), self.operation.operands, strict=True))
+        return {name: given[name] for name in self.OPERANDS if name in given}
+
+    def attributes_by_name(self) -> dict[str, Any]:
+        """Every attribute, defaults included, as Python values."""
+        return {f.name: getattr(self, f.name) for f in self.FIELDS if f.kind == "attr"}
+
+    # ---- rules
+
+    def verify_semantics(self) -> None:
+        """Shape and type rules of the op. Raises OpError."""
+
+    def sizes(self) -> Sizes:
+        """For operands and results by name: the size along each axis, so that axes that must agree say the same. None
+        where nothing is said: an axis of one element that is broadcast, or one that counts blocks; a number where an
+        attribute says it. Names are the op's own: `M`, `N`, `K`."""
+        return {}
+
+
+def view_of(op: OpLike) -> Any:
+    """An operation of the dialect, by the fields of its class."""
+    return OPS[op.name](op)
+
+
+def names_attribute(names: Iterable[str]) -> ir.Attribute:
+    """`operand_names` of an op."""
+    return ir.ArrayAttr.get([ir.StringAttr.get(name) for name in names])
+
+
+def attribute_names(op: OpLike) -> list[str]:
+    return [a if isinstance(a, str) else a.name for a in op.attributes]
