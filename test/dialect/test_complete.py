@@ -31,7 +31,8 @@ def _strings(node: ast.expr) -> Iterator[str]:
 
 def rules() -> Iterator[tuple[str, str]]:
     """Place and longest literal piece of each `fail(...)`, `OpError(...)` and `ShapeError(...)`."""
-    for path in [DIALECT / "ods.py", DIALECT / "shapes.py", *sorted((DIALECT / "ops").glob("*.py"))]:
+    definitions = (DIALECT / "ods").glob("*.py"), (DIALECT / "ops").glob("*.py")
+    for path in [DIALECT / "shapes.py", *sorted(p for found in definitions for p in found)]:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
                 continue

@@ -1,79 +1,25 @@
 """Products of quantised values in FX graphs: each becomes one call of `torch.ops.qmlir.scaled_matmul` or `conv2d_q`,
 with the scales, the bias, the residual, the activation and the requantisation around it as its epilogue.
 
-A `Product` is read from the node that multiplies (`read_product`) and then takes in what follows it, a step at a time,
-in the order of the epilogue (docs/semantics.md, section 4), as long as nobody else reads the value in between.
+A `Product` is read here from the node that multiplies (`read_product`) and then takes in what follows it, a step at a
+time, in the order of the epilogue (`epilogue.py`; docs/semantics.md, section 4), as long as nobody else reads the value
+in between.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.fx import Node
 
-from ...dialect.shapes import group_along
 from ..raising import Decline
 from .dtypes import FROM_TORCH, SMALL_FLOATS, TO_TORCH
-from .graph import (
-    VIEWS,
-    Graph,
-    argument,
-    aten,
-    dtype_of,
-    is_tensor,
-    retyped,
-    same,
-    same_shape,
-    shape_of,
-    sole_user,
-)
+from .graph import Graph, argument, aten, dtype_of, is_tensor, same, shape_of
 from .int4pack import unpack_for_cpu
-from .quantised import Operand, dequantised, quantised, reshaped
-
-# The steps of the epilogue, in order.
-ACCUMULATOR, SCALED, BIAS, RESIDUAL, ACTIVATION, DONE = range(6)
-_OUT = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
-
-
-@dataclass
-class Side:
-    """One factor: codes with their scale, or a plain float node."""
-
-    node: Node
-    dtype: str | None = None  # of codes; None for a plain float
-    scale: Operand | None = None
-    zero_point: Operand | None = None
-    transposed: bool = False  # stored with its last two axes exchanged
-
-    @property
-    def quantised(self) -> bool:
-        return self.dtype is not None
-
-
-@dataclass
-class Product:
-    """A product being read. `out` is the node whose value it computes so far, at step `stage` of the epilogue."""
-
-    op: str
-    lhs: Side
-    rhs: Side
-    root: Node
-    out: Node
-    out_dtype: str
-    columns: int  # the axis of the result that the weight's channels are along, from the end
-    bias: Operand | None = None
-    residual: Node | None = None
-    attributes: dict[str, Any] = field(default_factory=dict)
-    out_multiplier: torch.Tensor | None = None
-    out_scale: Operand | None = None
-    out_zero_point: Operand | None = None
-    stage: int = ACCUMULATOR
-    absorbed: list[Node] = field(default_factory=list)
-
+from .product import BIAS, FLOATS, SCALED, Product, Side, scale_after, sizes_of
+from .quantised import Operand, dequantised, reshaped
 
 # ------------------------------------------------------------------------------------------------- the factors
 
@@ -156,10 +102,10 @@ def _matmul(
 ) -> Product | None:
     if not is_tensor(lhs) or not is_tensor(rhs) or len(shape_of(lhs)) < 2 or len(shape_of(rhs)) < 2:
         return None
-    if dtype_of(node) not in _OUT:
+    if dtype_of(node) not in FLOATS:
         return None
     made = Product("scaled_matmul", _side(graph, lhs), _weight(graph, rhs, transposed), node, node,
-                   _OUT[dtype_of(node)], 1, stage=SCALED)  # fmt: skip
+                   FLOATS[dtype_of(node)], 1, stage=SCALED)  # fmt: skip
     if bias is not None:
         made.bias, made.stage = bias, BIAS
     return made
@@ -197,9 +143,9 @@ def _scaled_mm(graph: Graph, node: Node) -> Product | None:
     left.scale = _rank(graph, node, argument(node, "scale_a"))
     scale = _rank(graph, node, argument(node, "scale_b"))
     right.scale = _exchanged(graph, scale) if right.transposed else scale
-    if dtype_of(node) not in _OUT:
+    if dtype_of(node) not in FLOATS:
         raise Decline(f"the result is {dtype_of(node)}; use a float of 16 or 32 bits")
-    made = Product("scaled_matmul", left, right, node, node, _OUT[dtype_of(node)], 1, stage=SCALED)
+    made = Product("scaled_matmul", left, right, node, node, FLOATS[dtype_of(node)], 1, stage=SCALED)
     if argument(node, "bias") is not None:
         made.bias, made.stage = argument(node, "bias"), BIAS
     return made
@@ -218,8 +164,8 @@ def _int8pack_mm(graph: Graph, node: Node) -> Product | None:
     known = graph.constant(scales)
     scale = known.float().reshape(-1, 1) if known is not None else reshaped(graph, node, scales, [*shape_of(scales), 1])
     made = Product("scaled_matmul", Side(lhs), Side(rhs, "i8", scale, transposed=True), node, node,
-                   _OUT[dtype_of(node)], 1, stage=SCALED)  # fmt: skip
-    _scaled_after(made)
+                   FLOATS[dtype_of(node)], 1, stage=SCALED)  # fmt: skip
+    scale_after(made)
     return made
 
 
@@ -234,7 +180,7 @@ def _int4pack_mm(graph: Graph, node: Node) -> Product | None:
     codes = graph.new_constant(unpack_for_cpu(weight), node)
     scale, zero = (both[..., i].float().t().contiguous() for i in (0, 1))  # [K/g, N] -> [N, K/g]
     made = Product("scaled_matmul", Side(lhs), Side(codes, "u4", scale, zero, transposed=True), node, node,
-                   _OUT[dtype_of(node)], 1, stage=SCALED)  # fmt: skip
+                   FLOATS[dtype_of(node)], 1, stage=SCALED)  # fmt: skip
     made.attributes["rhs_zero_mode"] = "offset_float"
     return made
 
@@ -248,10 +194,10 @@ def _conv2d(graph: Graph, node: Node) -> Product | None:
     padding = _padding(argument(node, "padding"), shape_of(w)[2:], _pair(argument(node, "dilation")))
     side = _side(graph, x)
     weight = _side(graph, w)
-    if dtype_of(node) not in _OUT or transposed:
+    if dtype_of(node) not in FLOATS or transposed:
         # A transposed filter is [C, F/groups, KH, KW]: another layout than any of the dialect's with groups.
         return None
-    made = Product("conv2d_q", side, weight, node, node, _OUT[dtype_of(node)], 3, stage=SCALED)
+    made = Product("conv2d_q", side, weight, node, node, FLOATS[dtype_of(node)], 3, stage=SCALED)
     made.attributes.update(
         input_layout="NCHW", filter_layout="FCHW", strides=_pair(argument(node, "stride")),
         dilations=_pair(argument(node, "dilation")), padding=padding, groups=argument(node, "groups"),
@@ -314,13 +260,13 @@ def _check(graph: Graph, p: Product) -> None:
     for side, name in ((p.lhs, "left"), (p.rhs, "right")):
         if side.quantised and side.dtype not in ("i8", "u8", "i4", "u4", "i2", "u2") and not _small(side):
             raise Decline(f"the {name} operand is {side.dtype}")
-        if not side.quantised and dtype_of(side.node) not in _OUT:
+        if not side.quantised and dtype_of(side.node) not in FLOATS:
             raise Decline(f"the {name} operand is {dtype_of(side.node)}")
     if p.op == "conv2d_q":
         if not (p.lhs.quantised and p.rhs.quantised):
             raise Decline("only one operand of the convolution is quantised")
         for value in (p.lhs.scale, p.lhs.zero_point):
-            if value is not None and any(not same(s, 1) for s in _sizes(graph, value)):
+            if value is not None and any(not same(s, 1) for s in sizes_of(graph, value)):
                 raise Decline("the input of the convolution is not scaled per tensor")
         return
     k = shape_of(p.lhs.node)[-1]
@@ -330,241 +276,3 @@ def _check(graph: Graph, p: Product) -> None:
 
 def _small(side: Side) -> bool:
     return side.dtype is not None and TO_TORCH.get(side.dtype) in SMALL_FLOATS
-
-
-def _sizes(graph: Graph, value: Operand) -> Sequence[torch.SymInt | int]:
-    known = graph.constant(value)
-    return tuple(known.shape) if known is not None else shape_of(value)
-
-
-# --------------------------------------------------------------------------------------------------- the epilogue
-
-
-def absorb(graph: Graph, p: Product) -> None:
-    """Take in what follows the product, as far as the epilogue goes."""
-    while p.stage < DONE:
-        user = sole_user(p.out)
-        if user is None or not is_tensor(user):
-            return
-        step = next((s for s in _STEPS if s(graph, p, user)), None)
-        if step is None:
-            return
-        p.absorbed.append(user)
-        p.out = user
-
-
-def _to_float(graph: Graph, p: Product, user: Node) -> bool:
-    """The accumulator as a float; a narrower result."""
-    if user.target not in (aten._to_copy.default, aten.to.dtype) or dtype_of(user) not in _OUT:
-        return False
-    if p.out_dtype == "i32":
-        p.out_dtype, p.stage = _OUT[dtype_of(user)], SCALED
-        return True
-    if p.out_dtype == "f32" and dtype_of(user) in (torch.float16, torch.bfloat16):
-        p.out_dtype, p.stage = _OUT[dtype_of(user)], DONE
-        return True
-    return False
-
-
-def _scale(graph: Graph, p: Product, user: Node) -> bool:
-    """A scale a row or a column, before anything was added."""
-    if user.target is not aten.mul.Tensor or p.op != "scaled_matmul" or p.stage != SCALED or p.bias is not None:
-        return False
-    factor = _other(user, p.out)
-    known = graph.constant(factor)
-    if known is None and not is_tensor(factor):
-        return False
-    shape = [*([1] * (len(shape_of(p.out)) - len(_sizes(graph, factor)))), *_sizes(graph, factor)]
-    n = shape_of(p.out)[-1]
-    if known is not None and all(same(s, 1) for s in shape[:-1]) and (same(shape[-1], n) or same(shape[-1], 1)):
-        return _scale_columns(graph, p, known.float().reshape(-1))
-    row = same(shape[-1], 1) and same_shape(shape[:-1], shape_of(p.out)[:-1])
-    if known is None and row and p.lhs.quantised and p.lhs.scale is None and dtype_of(factor) == torch.float32:
-        p.lhs.scale = factor
-        return True
-    return False
-
-
-def _scale_columns(graph: Graph, p: Product, factor: torch.Tensor) -> bool:
-    if not p.rhs.quantised:
-        return False
-    column = factor.reshape(-1, 1) if p.rhs.transposed else factor.reshape(1, -1)
-    own = None if p.rhs.scale is None else graph.constant(p.rhs.scale)
-    if p.rhs.scale is not None and own is None:
-        return False
-    if p.attributes.get("rhs_zero_mode") == "offset_float":
-        return False
-    p.rhs.scale = column if own is None else own * column
-    _scaled_after(p)
-    return True
-
-
-def _scaled_after(p: Product) -> None:
-    """torch multiplies by bare codes, which 16-bit floats hold exactly, and scales the sum. Codes that are scaled
-    first are no longer exact in 16 bits: f32 holds them."""
-    if not p.lhs.quantised and dtype_of(p.lhs.node) in (torch.bfloat16, torch.float16):
-        p.attributes["compute_dtype"] = "f32"
-
-
-def _add(graph: Graph, p: Product, user: Node) -> bool:
-    """The bias, then a residual of the result's shape."""
-    if user.target is not aten.add.Tensor or argument(user, "alpha") != 1 or p.out_dtype == "i32":
-        return False
-    other = _other(user, p.out)
-    if not is_tensor(other) or not same_shape(shape_of(user), shape_of(p.out)):
-        return False
-    if dtype_of(user) != dtype_of(p.out):
-        return False
-    shape = shape_of(other)
-    channels = shape_of(p.out)[-p.columns]
-    bias = [s for s in shape if not same(s, 1)]
-    aligned = len(shape) >= p.columns and same(shape[-p.columns], channels)
-    known = graph.constant(other)
-    if p.stage <= SCALED and p.bias is None and len(bias) == 1 and aligned and known is not None:
-        p.bias, p.stage = known.reshape(-1), BIAS
-        return True
-    if p.stage <= BIAS and same_shape(shape, shape_of(p.out)):
-        p.residual, p.stage = other, RESIDUAL
-        return True
-    return False
-
-
-_ACTIVATIONS = {aten.relu.default: "relu", aten.relu6.default: "relu6", aten.silu.default: "silu",
-                aten.tanh.default: "tanh"}  # fmt: skip
-
-
-def _activation(graph: Graph, p: Product, user: Node) -> bool:
-    if p.stage >= ACTIVATION or p.out_dtype == "i32":
-        return False
-    told: dict[str, Any] = {}
-    if user.target in _ACTIVATIONS:
-        told["activation"] = _ACTIVATIONS[user.target]
-    elif user.target is aten.gelu.default:
-        told["activation"] = "gelu" if argument(user, "approximate") == "none" else "gelu_tanh"
-    elif user.target in (aten.hardtanh.default, aten.clamp.default):
-        lo, hi = user.args[1:3] if len(user.args) == 3 else (-1.0, 1.0)
-        if not all(isinstance(v, (int, float)) for v in (lo, hi)) or user.kwargs:
-            return False
-        if user.target is aten.clamp.default and len(user.args) != 3:
-            return False
-        told = {"activation": "clamp", "act_clamp": [float(lo), float(hi)]}
-    else:
-        return False
-    p.attributes.update(told)
-    p.stage = ACTIVATION
-    return True
-
-
-def _requantise(graph: Graph, p: Product, user: Node) -> bool:
-    """The next layer's codes, by a scale that is constant."""
-    if p.out_dtype not in ("f32",):
-        return False
-    try:
-        q = quantised(graph, user)
-    except Decline:
-        return False
-    if q is None or q.source is not p.out or q.dtype not in ("i8", "u8"):
-        return False
-    scale = graph.constant(q.scale)
-    zero = None if q.zero_point is None else graph.constant(q.zero_point)
-    if scale is None or scale.numel() != 1 or (q.zero_point is not None and zero is None):
-        return False
-    if q.multiplier is not None:
-        p.out_multiplier = torch.tensor(q.multiplier, dtype=torch.float32)
-    else:
-        p.out_scale = scale.reshape(())
-    p.out_zero_point = None if zero is None else zero.reshape(())
-    p.out_dtype, p.stage = q.dtype, DONE
-    if (q.lo, q.hi) != ((-128, 127) if q.dtype == "i8" else (0, 255)):
-        p.attributes["clamp"] = [q.lo, q.hi]
-    return True
-
-
-def _unflattened(graph: Graph, p: Product, user: Node) -> bool:
-    """Rows given their own axes again: the product is made on those, so that what follows is still its epilogue."""
-    if user.target not in VIEWS or p.op != "scaled_matmul" or p.residual is not None:
-        return False
-    source = p.lhs.node
-    if source.op != "call_function" or source.target not in VIEWS or len(shape_of(p.rhs.node)) != 2:
-        return False
-    wide: torch.fx.Node = source.args[0]
-    shape = shape_of(wide)
-    if not shape or not same(shape[-1], shape_of(source)[-1]) or len(shape_of(user)) < 2:
-        return False
-    if not same_shape(shape[:-1], shape_of(user)[:-1]) or not same(shape_of(user)[-1], shape_of(p.out)[-1]):
-        return False
-    changed: dict[str, Operand | None] = {}
-    for name in ("scale", "zero_point"):
-        value = getattr(p.lhs, name)
-        if value is None or all(same(s, 1) for s in _sizes(graph, value)):
-            continue
-        if not isinstance(value, Node) or value.op != "call_function" or value.target not in VIEWS:
-            return False
-        if not same_shape(shape_of(value.args[0]), [*shape[:-1], 1]):
-            return False
-        changed[name] = value.args[0]
-    for name, value in changed.items():
-        setattr(p.lhs, name, value)
-    p.lhs.node = wide
-    return True
-
-
-_STEPS = (_to_float, _scale, _add, _activation, _requantise, _unflattened)
-
-
-def _other(user: Node, node: Node) -> torch.fx.Node:
-    """The other operand of a binary operator."""
-    return user.args[1] if user.args[0] is node else user.args[0]
-
-
-# ------------------------------------------------------------------------------------------------------- writing
-
-
-def _group(p: Product) -> int | None:
-    """The shortest groups along K, which the program states as blocks."""
-    found = []
-    for side, axis in ((p.lhs, -1), (p.rhs, -1 if p.rhs.transposed else -2)):
-        shapes = [_known_shape(v) for v in (side.scale, side.zero_point)]
-        found.append(group_along(_known_shape(side.node) or (), axis, *shapes))
-    groups = [g for g in found if g is not None]
-    return math.gcd(*groups) if groups else None
-
-
-def _known_shape(value: Operand | None) -> tuple[int | None, ...] | None:
-    """The shape of an operand, None for a number or no operand; sizes that are symbols are None."""
-    shape = shape_of(value) if isinstance(value, Node) else getattr(value, "shape", None)
-    return None if shape is None else tuple(s if isinstance(s, int) else None for s in shape)
-
-
-def emit(graph: Graph, p: Product) -> Node:
-    """Write the product in place of what it took in."""
-    kwargs: dict[str, Any] = {}
-
-    def operand(name: str, value: Operand | None) -> None:
-        if value is not None:
-            kwargs[name] = value if isinstance(value, Node) else graph.new_constant(value, p.out)
-
-    for side, name in zip((p.lhs, p.rhs), ("input", "weight") if p.op == "conv2d_q" else ("lhs", "rhs"), strict=True):
-        operand(f"{name}_scale", side.scale)
-        operand(f"{name}_zero_point", side.zero_point)
-        if side.dtype is not None and side.dtype not in (FROM_TORCH[dtype_of(side.node)],):
-            kwargs[f"{name}_dtype"] = side.dtype
-    if p.rhs.transposed:
-        kwargs["rhs_transposed"] = True
-    if p.op == "scaled_matmul" and (group := _group(p)) is not None:
-        kwargs["group_size"] = group
-    if p.out_dtype != "i32":
-        operand("bias", p.bias)
-    if p.residual is not None:
-        operand("c", p.residual)
-        kwargs["beta"] = 1.0
-    operand("out_multiplier", p.out_multiplier)
-    operand("out_scale", p.out_scale)
-    operand("out_zero_point", p.out_zero_point)
-    kwargs.update(p.attributes, out_dtype=p.out_dtype)
-    target = getattr(torch.ops.qmlir, p.op).default
-    val = retyped(p.out.meta["val"], TO_TORCH[p.out_dtype])
-    new = graph.call(p.out, target, (p.lhs.node, p.rhs.node), kwargs, val)
-    new.meta["qmlir_root"] = p.root
-    graph.replace(p.out, new)
-    return new

@@ -15,8 +15,9 @@ from ...compiler.front_end import ImportReport
 from ..raising import Decline, pattern_for
 from .dtypes import FROM_TORCH, TO_TORCH
 from .dynamic import fuse_dynamic_quantize
+from .epilogue import absorb, emit
 from .graph import Graph, dtype_of, is_tensor, retyped, shape_of, where
-from .products import PRODUCTS, QUANTISED_PRODUCTS, absorb, emit, read_product, reads_codes
+from .products import PRODUCTS, QUANTISED_PRODUCTS, read_product, reads_codes
 from .quantised import Dequantised, Quantised, dequantised, quantised
 from .simplify import name_of, simplify
 

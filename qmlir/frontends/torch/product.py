@@ -1,0 +1,65 @@
+"""A product of quantised values while it is read from an FX graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from .graph import Graph, dtype_of, shape_of
+from .quantised import Operand
+
+# The steps of the epilogue, in order.
+ACCUMULATOR, SCALED, BIAS, RESIDUAL, ACTIVATION, DONE = range(6)
+FLOATS = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+
+
+@dataclass
+class Side:
+    """One factor: codes with their scale, or a plain float node."""
+
+    node: Node
+    dtype: str | None = None  # of codes; None for a plain float
+    scale: Operand | None = None
+    zero_point: Operand | None = None
+    transposed: bool = False  # stored with its last two axes exchanged
+
+    @property
+    def quantised(self) -> bool:
+        return self.dtype is not None
+
+
+@dataclass
+class Product:
+    """A product being read. `out` is the node whose value it computes so far, at step `stage` of the epilogue."""
+
+    op: str
+    lhs: Side
+    rhs: Side
+    root: Node
+    out: Node
+    out_dtype: str
+    columns: int  # the axis of the result that the weight's channels are along, from the end
+    bias: Operand | None = None
+    residual: Node | None = None
+    attributes: dict[str, Any] = field(default_factory=dict)
+    out_multiplier: torch.Tensor | None = None
+    out_scale: Operand | None = None
+    out_zero_point: Operand | None = None
+    stage: int = ACCUMULATOR
+    absorbed: list[Node] = field(default_factory=list)
+
+
+def sizes_of(graph: Graph, value: Operand) -> Sequence[torch.SymInt | int]:
+    known = graph.constant(value)
+    return tuple(known.shape) if known is not None else shape_of(value)
+
+
+def scale_after(p: Product) -> None:
+    """torch multiplies by bare codes, which 16-bit floats hold exactly, and scales the sum. Codes that are scaled
+    first are no longer exact in 16 bits: f32 holds them."""
+    if not p.lhs.quantised and dtype_of(p.lhs.node) in (torch.bfloat16, torch.float16):
+        p.attributes["compute_dtype"] = "f32"
