@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ...core.mlir import ir
-from ...ir.build import BARRIER_REASON
+from ...ir.barriers import BARRIER_REASON, PER_TARGET
 from ...ir.walk import collect, producer
-from ...targets import BARRIERS, resolve
+from ...targets import resolve
 from ..base import Pass, State
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ResolveBarriersPass(Pass):
     """Front ends and lowerings say why a tensor must be computed in a dispatch of its own. Where that is a trait of
-    some targets only (`BARRIERS`), and this one is not among them, the tensor is free to fuse with its readers.
+    some targets only (`PER_TARGET`), and this one is not among them, the tensor is free to fuse with its readers.
     """
 
     name: ClassVar[str] = "qmlir-resolve-barriers"
@@ -27,7 +27,7 @@ class ResolveBarriersPass(Pass):
     target: str = "cpu"
 
     def run(self, module: ir.Module, state: State) -> None:
-        dropped = BARRIERS - set(resolve(self.target).barriers)
+        dropped = {reason.value for reason in PER_TARGET - set(resolve(self.target).barriers)}
         for op in collect(module, "util.optimization_barrier", where=lambda op: _reason(op) in dropped):
             _drop(op)
 

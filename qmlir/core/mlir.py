@@ -36,7 +36,6 @@ class _Module(ModuleType):
 
 
 api: Any = _Module("iree.compiler.api")
-rewrite: Any = _Module("iree.compiler.rewrite")
 
 # The border of types: what mypy knows of the bindings is in typings/iree/compiler.
 if TYPE_CHECKING:
@@ -96,7 +95,6 @@ __all__ = [
     "memref",
     "passmanager",
     "raw_data",
-    "rewrite",
     "scf",
     "session",
     "stream",

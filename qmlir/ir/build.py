@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ..core.mlir import arith, ir, linalg, tensor, util
+from ..core.mlir import arith, ir, linalg, tensor
 from ..dialect.dtypes import DTYPES, Array
 
 Size: TypeAlias = "ir.Value | int"  # the value is of index type
@@ -90,32 +90,6 @@ def _small(array: Array, t: ir.Type) -> ir.Attribute:
     value = array.reshape(()).item()
     attribute = ir.FloatAttr.get(e, float(value)) if isinstance(e, ir.FloatType) else ir.IntegerAttr.get(e, int(value))
     return ir.DenseElementsAttr.get_splat(t, attribute)
-
-
-BARRIER_REASON = "qmlir.barrier_reason"
-
-# Reasons for a fusion barrier that not every target has: `Target.barriers` names those that it has, and
-# qmlir-resolve-barriers drops the other barriers.
-INDEXED_READS = "indexed-reads"  # loops read it by index: fused, it becomes an allocation inside a GPU's dispatch
-SMALL_GATHER = "small-gather"  # fused into an epilogue, SPIR-V vectorises it to widths that it cannot legalise
-ONE_ROW = "one-row"  # a broadcast of one row: fused into the product, SPIR-V unrolls it over all of K
-POOLED = "pooled"  # SPIR-V is wrong about a pooling that is fused with what makes its operand
-PADDED_SUMS = "padded-sums"  # data tiling on CPUs reads padding of these sums that nothing has written
-
-
-def fusion_barrier(value: ir.Value, reason: str, sizes: Sequence[Size] | None = None) -> ir.Value:
-    """The same tensor, computed in a dispatch of its own: IREE moves no slice, transpose or producer across, and free
-    at run time. `reason` is said in the IR. `sizes` are the tensor's sizes as they are to be known from here on; its
-    own when not given."""
-    dynamic = [s for s in (dims(value) if sizes is None else sizes) if not isinstance(s, int)]
-    barrier = util.OptimizationBarrierOp([value.type], [value])
-    barrier.operation.attributes[BARRIER_REASON] = ir.StringAttr.get(reason)
-    result = barrier.results[0]
-    if not dynamic:
-        return result
-    # The sizes cannot be asked of what is behind a barrier, so they are tied to it.
-    result.context.get_dialect_descriptor("flow")
-    return ir.Operation.create("flow.tensor.tie_shape", results=[result.type], operands=[result, *dynamic]).results[0]
 
 
 # --------------------------------------------------------------------------------------------------- shapes

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import func, ir
 from ..ir.util_globals import declare, load_global, parameter, store_global
-from ..ir.walk import producer
+from ..ir.walk import collect, producer
 from .outline import function_of
 
 if TYPE_CHECKING:
@@ -116,18 +116,10 @@ def _global(module: OpLike, name: str) -> OpLike | None:
 
 def _needs(op: OpLike) -> list[ir.Value]:
     """The values from outside that an op and its regions read."""
-    own = {value for block in _blocks(op) for value in block.arguments}
-    inner = [o.operation for block in _blocks(op) for o in block.operations]
-    own |= {result for o in inner for result in o.results}
+    *inner, _ = parts = collect(op)
+    own = {result for o in inner for result in o.results}
+    own |= {value for o in parts for region in o.regions for block in region.blocks for value in block.arguments}
     return [value for o in (op, *inner) for value in o.operands if value not in own]
-
-
-def _blocks(op: OpLike) -> Iterator[ir.Block]:
-    for region in op.regions:
-        for block in region.blocks:
-            yield block
-            for o in block.operations:
-                yield from _blocks(o.operation)
 
 
 def _copied(slice_: Sequence[OpLike], value: ir.Value) -> ir.Value:
@@ -135,7 +127,7 @@ def _copied(slice_: Sequence[OpLike], value: ir.Value) -> ir.Value:
     copies: dict[ir.Value, ir.Value] = {}
     for op in slice_:
         copy = op.clone(ir.InsertionPoint.current)
-        for o in (copy, *(o.operation for block in _blocks(copy) for o in block.operations)):
+        for o in collect(copy):
             for i, operand in enumerate(o.operands):
                 if operand in copies:
                     o.operands[i] = copies[operand]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
-from ..ir.walk import producer
+from ..ir.walk import collect, producer
 from .description import Kernel
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _depends(op: OpLike, value: ir.Value) -> bool:
     seen: set[OpLike] = set()
     left = [op]
     while left:
-        for operand in _operands(left.pop()):
+        for operand in (v for reader in collect(left.pop()) for v in reader.operands):
             if operand == value:
                 return True
             made = producer(operand)
@@ -99,14 +99,6 @@ def _depends(op: OpLike, value: ir.Value) -> bool:
                 seen.add(made)
                 left.append(made)
     return False
-
-
-def _operands(op: OpLike) -> Iterator[ir.Value]:
-    yield from op.operands
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield from _operands(inner.operation)
 
 
 # ------------------------------------------------------------------------------------------ writing rows where they are

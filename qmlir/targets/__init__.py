@@ -13,11 +13,10 @@ from __future__ import annotations
 from ..core.spelling import did_you_mean
 from ..errors import TargetError
 from .backends import BACKENDS, backend_description
-from .base import BARRIERS, COMPILED, EMULATED, RUNS, Peak, Target
+from .base import COMPILED, EMULATED, RUNS, Peak, Target
 
 __all__ = [
     "BACKENDS",
-    "BARRIERS",
     "COMPILED",
     "EMULATED",
     "RUNS",

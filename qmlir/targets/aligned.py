@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.mlir import ir, tensor
 from ..dialect.constants import is_zero_fill
 from ..ir.affine import indexing_maps
-from ..ir.build import fusion_barrier
+from ..ir.barriers import Reason, fusion_barrier
 from .strategy import Contraction
 from .tensors import computed, filled, generic_like, pad_end, permuted, sizes_of, type_of
 
@@ -79,13 +79,13 @@ def aligned(op: OpLike, c: Contraction, blocks: tuple[int, ...]) -> ir.Value:
         if number == 2 and is_zero_fill(init):
             value = filled(sizes_of(value), type_of(value).element_type)
         elif value != source or (number < 2 and c.lhs.startswith("f") and computed(value)):
-            value = fusion_barrier(value, "padded or moved")
+            value = fusion_barrier(value, Reason.ALIGNED)
         operands.append(value)
         exprs = [ir.AffineDimExpr.get(space.index(dims[axis])) for axis in order]
         new_maps.append(ir.AffineMap.get(len(space), 0, exprs))
 
     kinds = ["reduction" if c.roles[d] == "k" else "parallel" for d in space]
-    result = fusion_barrier(generic_like(op, operands, new_maps, kinds), "padded or moved")
+    result = fusion_barrier(generic_like(op, operands, new_maps, kinds), Reason.ALIGNED)
     dims = _positions(maps[2])
     order = sorted(range(len(dims)), key=lambda axis: space.index(dims[axis]))
     if order != list(range(len(dims))):

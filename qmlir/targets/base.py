@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import ir
-from ..ir.build import INDEXED_READS, ONE_ROW, PADDED_SUMS, POOLED, SMALL_GATHER
+from ..ir.barriers import Reason
 
 if TYPE_CHECKING:
     from ..kernels.attention import Attention
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from ..kernels.rows import Rows
     from ..kernels.tile.instruction import Fragments
     from .strategy import GroupStrategy, Strategy
-
-# Reasons for a fusion barrier that only the targets that name them have.
-BARRIERS = frozenset({INDEXED_READS, ONE_ROW, PADDED_SUMS, POOLED, SMALL_GATHER})
 
 RUNS = "runs in the tests"
 FLOAT8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
@@ -89,7 +86,7 @@ class Target:
     status: str
     device_attribute: str = ""
     compiler_flags: tuple[str, ...] = ()
-    barriers: tuple[str, ...] = ()  # of `BARRIERS`, those that it needs
+    barriers: tuple[Reason, ...] = ()  # of `ir.barriers.PER_TARGET`, those that it needs
     passes: tuple[str, ...] = ()  # that the backend needs behind the selection of strategies
     source_passes: tuple[str, ...] = ()  # that it needs where IREE has formed executables, but not translated them
     code_passes: tuple[str, ...] = ()  # that it needs where IREE has translated executables, but not serialised them

@@ -13,20 +13,17 @@ from typing import TYPE_CHECKING
 from ..core.mlir import ir
 from ..dialect.constants import is_zero_fill
 from ..ir.affine import indexing_maps
-from ..ir.build import fusion_barrier
+from ..ir.barriers import Reason, fusion_barrier, opaque
 from .tensors import (
     filled,
     generic_like,
     known_multiple,
-    opaque,
     sizes_of,
     type_of,
 )
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
-
-DETACHED = "nothing is known of its sizes"
 
 
 def _harmful(op: OpLike) -> bool:
@@ -51,15 +48,19 @@ def detached(op: OpLike) -> OpLike:
                 if dim not in hidden:
                     hidden[dim] = opaque(size)
         operands = [
-            fusion_barrier(value, DETACHED, [hidden[d] for d in dims])
+            fusion_barrier(value, Reason.OPAQUE_SIZES, [hidden[d] for d in dims])
             for value, dims in zip(op.operands[:2], positions[:2], strict=True)
         ]
         init, out = op.operands[2], [hidden[d] for d in positions[2]]
-        start = filled(out, type_of(init).element_type) if is_zero_fill(init) else fusion_barrier(init, DETACHED, out)
+        start = (
+            filled(out, type_of(init).element_type)
+            if is_zero_fill(init)
+            else fusion_barrier(init, Reason.OPAQUE_SIZES, out)
+        )
         reductions = set(range(len(hidden))) - set(positions[2])
         kinds = ["reduction" if d in reductions else "parallel" for d in range(len(hidden))]
         new = generic_like(op, [*operands, start], maps, kinds)
-        result = fusion_barrier(new, DETACHED, sizes_of(init))
+        result = fusion_barrier(new, Reason.OPAQUE_SIZES, sizes_of(init))
     op.results[0].replace_all_uses_with(result)
     op.erase()
     made: OpLike = new.owner.operation

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import arith, ir, tensor
 from ..dialect.constants import is_zero_fill
-from ..ir.build import fusion_barrier
+from ..ir.barriers import Reason, fusion_barrier, opaque
 from .strategy import Accept, Contraction, Decline, Plan, Strategy, decide
-from .tensors import filled, generic, merge, opaque, permuted, sizes_of, split, type_of
+from .tensors import filled, generic, merge, permuted, sizes_of, split, type_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
-
-PATCHES = "IREE would move the patches back into the product"
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ def convolution_as_matmul(op: OpLike, keep: bool) -> tuple[ir.Value, OpLike]:
     groups = sizes_of(weight)[:lead]
     rows = sizes_of(columns)[lead]
     hidden = opaque(rows) if keep else rows
-    columns = fusion_barrier(columns, PATCHES, [*groups, hidden, sizes_of(columns)[-1]])
+    columns = fusion_barrier(columns, Reason.PATCHES, [*groups, hidden, sizes_of(columns)[-1]])
     weight = _rows(weight, lead + 1)
     filters = sizes_of(weight)[lead]
     element = type_of(init).element_type
@@ -130,7 +128,7 @@ def convolution_as_matmul(op: OpLike, keep: bool) -> tuple[ir.Value, OpLike]:
         start = _rows(permuted(init, (3, 0, 1, 2, 4)) if grouped else init, lead)
     product = _matmul(columns, weight, start, lead)
     matmul = product.owner.operation
-    product = fusion_barrier(product, PATCHES, [*groups, rows, filters]) if keep else product
+    product = fusion_barrier(product, Reason.PATCHES, [*groups, rows, filters]) if keep else product
     back = permuted(product, (1, 0, 2)) if grouped else product
     return _image(back, image), matmul
 

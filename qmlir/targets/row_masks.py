@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import arith, ir
 from ..ir.affine import indexing_maps
-from .tensors import opaque, rewritten, sizes_of, type_of
+from ..ir.barriers import opaque
+from .tensors import rewritten, sizes_of, type_of
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
-from ..core.mlir import arith, ir, linalg, tensor, util
+from ..core.mlir import arith, ir, linalg, tensor
 from ..ir.affine import indexing_maps, loops_of
 from ..ir.walk import behind, made_by, producer
 
@@ -54,15 +54,6 @@ def computed(value: ir.Value) -> bool:
 
 def _iterators(kinds: Sequence[str]) -> ir.Attribute:
     return ir.ArrayAttr.get([ir.Attribute.parse(f"#linalg.iterator_type<{kind}>") for kind in kinds])
-
-
-@overload
-def opaque(size: ir.Value) -> ir.Value: ...
-@overload
-def opaque(size: ir.Value | int) -> ir.Value | int: ...
-def opaque(size: ir.Value | int) -> ir.Value | int:
-    """The same size, but nothing is known of it (that it is a multiple of something); ints stay."""
-    return size if isinstance(size, int) else util.OptimizationBarrierOp([size.type], [size]).results[0]
 
 
 def known_multiple(value: ir.Value, axis: int) -> int:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import ir
-from ..ir.build import fusion_barrier
+from ..ir.barriers import Reason, fusion_barrier
 from ..ir.walk import made_by
 from .base import Target
 from .detach import detached
@@ -236,7 +236,7 @@ def _keep_splats(op: OpLike) -> None:
         constant = made_by(value, "arith.constant")
         if constant is not None and getattr(constant.attributes["value"], "is_splat", False):
             with op.location, ir.InsertionPoint(op):
-                op.operands[i] = fusion_barrier(value, "a splat stays an operand")
+                op.operands[i] = fusion_barrier(value, Reason.SPLAT)
 
 
 def _any(mma: Mma) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import arith, ir
 from ..ir.affine import indexing_maps
-from ..ir.build import fusion_barrier
+from ..ir.barriers import Reason, fusion_barrier
 from .base import FLOAT8
 from .strategy import Accept, Contraction, Decline, Plan, Strategy, decide
 from .tensors import elementwise, generic, multiply_add, type_of
@@ -82,7 +82,7 @@ def _converted(value: ir.Value, t: ir.Type, separate: bool) -> ir.Value:
         return wide if t == f32 else arith.truncf(t, wide)
 
     converted = elementwise(value, t, body)
-    return fusion_barrier(converted, "converted once") if separate else converted
+    return fusion_barrier(converted, Reason.CONVERTED_ONCE) if separate else converted
 
 
 def widened(op: OpLike, dtype: str, separate: bool = False) -> ir.Value:

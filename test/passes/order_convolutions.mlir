@@ -3,7 +3,7 @@
 // A transpose in front of a convolution is not to move into it.
 // CHECK-LABEL: func.func @transposed_image(
 // CHECK: %[[T:.*]] = linalg.transpose
-// CHECK: %[[B:.*]] = util.optimization_barrier {qmlir.barrier_reason = "a convolution keeps the order of its axes"} %[[T]]
+// CHECK: %[[B:.*]] = util.optimization_barrier {qmlir.barrier_reason = "convolution-order"} %[[T]]
 // CHECK: linalg.conv_2d_nhwc_fhwc {{.*}} ins(%[[B]], %arg1
 func.func @transposed_image(%x: tensor<1x3x6x6xi8>, %w: tensor<4x3x3x3xi8>, %e: tensor<1x6x6x3xi8>,
                             %out: tensor<1x4x4x4xi32>) -> tensor<1x4x4x4xi32> {

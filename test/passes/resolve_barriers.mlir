@@ -35,7 +35,7 @@ func.func @padded(%t: tensor<4xi32>) -> tensor<4xi32> {
 // CHECK: util.optimization_barrier
 // CHECK: util.optimization_barrier
 func.func @kept(%t: tensor<4xi32>) -> tensor<4xi32> {
-  %0 = util.optimization_barrier {qmlir.barrier_reason = "converted once"} %t : tensor<4xi32>
+  %0 = util.optimization_barrier {qmlir.barrier_reason = "converted-once"} %t : tensor<4xi32>
   %1 = util.optimization_barrier %0 : tensor<4xi32>
   return %1 : tensor<4xi32>
 }

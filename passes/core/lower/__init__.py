@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from ....core.mlir import arith, ir, tensor, util
+from ....core.mlir import arith, ir, tensor
 from ....dialect.ods import OPS, OpError, view_of
 from ....dialect.shapes import ShapeError
+from ....ir.barriers import opaque
 from ....ir.scalars import OPAQUE_ZERO, i32
 from ....ir.walk import collect
 from ...base import Diagnostic, Pass, State, error_at, fail
@@ -88,8 +89,7 @@ class _OpaqueZeros:
             if known == function:
                 return zero
         with ir.InsertionPoint.at_block_begin(function.regions[0].blocks[0]), function.location:
-            constant = arith.constant(i32(), 0)
-            zero = util.OptimizationBarrierOp([constant.type], [constant]).results[0]
+            zero = opaque(arith.constant(i32(), 0))
         self._made.append((function, zero))
         return zero
 

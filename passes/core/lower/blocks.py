@@ -17,21 +17,8 @@ from typing import Protocol
 
 from ....core.mlir import arith, ir, tensor
 from ....dialect.shapes import block_count
-from ....ir.build import (
-    INDEXED_READS,
-    ONE_ROW,
-    Arg,
-    Size,
-    as_index,
-    dims,
-    elementwise,
-    filled,
-    fusion_barrier,
-    generic,
-    index,
-    loop_index,
-    scalar,
-)
+from ....ir.barriers import Reason, fusion_barrier
+from ....ir.build import Arg, Size, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
 from ....ir.scalars import i32, to_i32
 from ....kernels.group import ENDED_BLOCKS
 from ....kernels.routing import BACK, BLOCK_OF, ROW_OF, SLOT_OF
@@ -163,7 +150,7 @@ class Sorted:
     def __init__(self, sizes: ir.Value, rows: Size, groups: int) -> None:
         self.rows, self.groups, self.sizes = rows, groups, sizes
         self._assert_sizes()
-        self._start = start = fusion_barrier(_before(sizes, groups), INDEXED_READS)
+        self._start = start = fusion_barrier(_before(sizes, groups), Reason.INDEXED_READS)
         # The owner is the number of groups that end at or before the row.
         self.owner = count([Arg(start, (1,)), Arg(sizes, (1,))], [rows, groups], [0],
                            lambda at, s, n: flag(arith.cmpi(_SLE, arith.addi(s, n), at(0))))  # fmt: skip
@@ -195,20 +182,20 @@ class Ranked:
         self._width = width = _chunk_width(rows)
         self._chunks = chunks = _chunk_count(rows, width)
         # The owners by chunk; past the last row, none.
-        self._table = fusion_barrier(elementwise([], [chunks, width], i32(), self._owner_or_none), INDEXED_READS)
+        self._table = fusion_barrier(elementwise([], [chunks, width], i32(), self._owner_or_none), Reason.INDEXED_READS)
         in_chunk = count([Arg(self._table, (0, 2))], [chunks, groups, width], [0, 1],
                          lambda at, o: flag(arith.cmpi(_EQ, o, at(1))))  # fmt: skip
         sizes = count([Arg(in_chunk, (0, 1))], [chunks, groups], [1], lambda at, n: n)
-        self.sizes = fusion_barrier(sizes, INDEXED_READS)
+        self.sizes = fusion_barrier(sizes, Reason.INDEXED_READS)
         before = count([Arg(in_chunk, (2, 1))], [chunks, groups, chunks], [0, 1],
                        lambda at, n: arith.select(arith.cmpi(_SLT, at(2), at(0)), n, constant(0)))  # fmt: skip
-        self._before = fusion_barrier(before, INDEXED_READS)
+        self._before = fusion_barrier(before, Reason.INDEXED_READS)
 
         def earlier(at: Callable[[int], ir.Value], mine: ir.Value, other: ir.Value) -> ir.Value:
             return flag(arith.andi(arith.cmpi(_EQ, mine, other), arith.cmpi(_SLT, at(2), at(1))))
 
         local = count([Arg(self._table, (0, 1)), Arg(self._table, (0, 2))], [chunks, width, width], [0, 1], earlier)
-        self._local = fusion_barrier(local, INDEXED_READS)
+        self._local = fusion_barrier(local, Reason.INDEXED_READS)
 
         def place(o: ir.Value) -> ir.Value:
             chunk, inside = (f(loop_i32(0), constant(width)) for f in (arith.divsi, arith.remsi))
@@ -240,7 +227,7 @@ class Ranked:
             return flag(arith.andi(mine, arith.cmpi(_EQ, read(self._local, c, loop_i32(2)), inside)))
 
         args = [Arg(chunk, (0, 1)), Arg(group, (0,)), Arg(place, (0, 1))]
-        hits = fusion_barrier(elementwise(args, [blocks, width, self._width], i32(), hit), INDEXED_READS)
+        hits = fusion_barrier(elementwise(args, [blocks, width, self._width], i32(), hit), Reason.INDEXED_READS)
 
         def row(at: Callable[[int], ir.Value], h: ir.Value, c: ir.Value) -> ir.Value:
             return arith.muli(h, arith.addi(arith.muli(c, constant(self._width)), at(2)))
@@ -279,7 +266,7 @@ class Blocks:
         self.count = _block_count(rows, groups, width, least)
         per_group = elementwise([Arg(routing.sizes, (0,))], [groups], i32(),
                                 lambda s: arith.ceildivsi(s, constant(width)))  # fmt: skip
-        start = fusion_barrier(_before(per_group, groups), INDEXED_READS)
+        start = fusion_barrier(_before(per_group, groups), Reason.INDEXED_READS)
         ends = count([Arg(start, (1,)), Arg(per_group, (1,))], [self.count, groups], [0],
                      lambda at, s, n: flag(arith.cmpi(_SLE, arith.addi(s, n), at(0))),
                      {ENDED_BLOCKS: width})  # fmt: skip
@@ -298,13 +285,13 @@ class Blocks:
             [Arg(self.group_of, (0,))], [self.count, width], i32(),
             lambda g: arith.addi(arith.muli(arith.subi(loop_i32(0), read(start, g)), constant(width)), loop_i32(1)),
         )  # fmt: skip
-        self.row_of = fusion_barrier(routing.find(self.group_of, self.place_of), INDEXED_READS)
+        self.row_of = fusion_barrier(routing.find(self.group_of, self.place_of), Reason.INDEXED_READS)
         self.row_of.owner.attributes[ROW_OF] = ir.UnitAttr.get()
 
     def rows_of(self, value: ir.Value) -> ir.Value:
         """`[R, ...]` to `[NB, B, ...]`."""
         rows = gather(value, self.row_of)
-        return fusion_barrier(rows, ONE_ROW) if dims(value)[0] == 1 else rows
+        return fusion_barrier(rows, Reason.ONE_ROW) if dims(value)[0] == 1 else rows
 
     def weights_of(self, value: ir.Value) -> ir.Value:
         """`[G, ...]` to `[NB, ...]`."""

@@ -10,8 +10,8 @@ from ....dialect.dtypes import DType
 from ....dialect.ods import OpError, View
 from ....dialect.ops.common import shape_of
 from ....dialect.ops.grouped_matmul import GroupedMatmulOp
+from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import (
-    SMALL_GATHER,
     Arg,
     Size,
     collapse,
@@ -20,7 +20,6 @@ from ....ir.build import (
     elementwise,
     expand,
     filled,
-    fusion_barrier,
     generic,
     index,
     loop_index,
@@ -60,14 +59,14 @@ def blocked_rows(blocks: Blocks, value: ir.Value | None) -> ir.Value | None:
     s = shape_of(value)
     if len(s) == 1 or s[0] == 1:
         return value
-    return fusion_barrier(blocks.rows_of(value), SMALL_GATHER)
+    return fusion_barrier(blocks.rows_of(value), Reason.SMALL_GATHER)
 
 
 def _group_parameter(blocks: Blocks, value: ir.Value | None) -> ir.Value | None:
     """A per-group parameter `[G, X, Y]` to `[NB, X, Y]`; shared ones stay."""
     if value is None or value.type.rank < 3 or shape_of(value)[0] == 1:
         return value
-    return fusion_barrier(blocks.weights_of(value), SMALL_GATHER)
+    return fusion_barrier(blocks.weights_of(value), Reason.SMALL_GATHER)
 
 
 def blocked_product(op: View, blocks: Blocks, x: ir.Value) -> ir.Value:
@@ -95,7 +94,7 @@ def blocked_product(op: View, blocks: Blocks, x: ir.Value) -> ir.Value:
                   codebook=op.codebook, global_scale=op.rhs_global_scale)  # fmt: skip
     view: GroupedMatmulOp | View = op
     if op.bias is not None and op.bias.type.rank == 2 and shape_of(op.bias)[0] != 1:
-        per_block = fusion_barrier(blocks.weights_of(op.bias), SMALL_GATHER)
+        per_block = fusion_barrier(blocks.weights_of(op.bias), Reason.SMALL_GATHER)
         n, width = dims(per_block)
         view = View(GroupedMatmulOp, {"bias": expand(per_block, [[n], [1, width]])}, base=op)
     return product(view, a, b, [blocks.count], blocks.width, rhs_shape[3 - k_b], rhs_shape[k_b])

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from ....core.mlir import arith
 from ....dialect.ods import OpError
 from ....dialect.ops.scaled_matmul import ScaledMatmulOp
-from ....ir.build import PADDED_SUMS, Arg, Size, dims, element, elementwise, filled, fusion_barrier, generic, scalar
+from ....ir.barriers import Reason, fusion_barrier
+from ....ir.build import Arg, Size, dims, element, elementwise, filled, generic, scalar
 from ....ir.scalars import add, cast_f, const, i32, sub, to_f32, to_i32
 from .epilogue import Inputs, Named, finish
 from .values import Side, dequantized, known_sums, make_side, split_groups
@@ -157,7 +158,7 @@ def row_sums(codes: ir.Value, axes: Sequence[int | None], sizes: list[Size], kee
     # Beside a batched product whose rows are dynamic, IREE 3.13's data tiling on CPUs reads padding of these sums that
     # nothing has written. In a dispatch of their own they have none.
     batched = len(out) > 1 and any(not isinstance(s, int) for s in out)
-    return fusion_barrier(sums, PADDED_SUMS) if batched else sums
+    return fusion_barrier(sums, Reason.PADDED_SUMS) if batched else sums
 
 
 # ------------------------------------------------------------------------------------------------- the forms

@@ -25,8 +25,8 @@ from ....dialect.ops.common import shape_of
 from ....dialect.ops.sparse_matmul import SparseMatmulOp
 from ....dialect.reference.sparse import entries
 from ....dialect.shapes import show
+from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import (
-    INDEXED_READS,
     Arg,
     Size,
     collapse,
@@ -37,7 +37,6 @@ from ....ir.build import (
     elementwise,
     expand,
     filled,
-    fusion_barrier,
     generic,
     index,
     loop_index,
@@ -271,9 +270,9 @@ def _positions(op: SparseMatmulOp) -> tuple[ir.Value, ir.Value]:
         column = as_i32(op.indices)
         if not stored:
             return column, column
-        ends = fusion_barrier(crop(pointers, [1], [rows]), INDEXED_READS)
+        ends = fusion_barrier(crop(pointers, [1], [rows]), Reason.INDEXED_READS)
         row = elementwise([], [stored], i32(), lambda: _rank(ends, rows, loop_i32(0), _SLE))
-        row = fusion_barrier(row, INDEXED_READS)
+        row = fusion_barrier(row, Reason.INDEXED_READS)
     if stored:
         _check_entries(row, column, rows, columns, stored)
     return row, column
@@ -347,7 +346,7 @@ class _Rows:
         loops = len(batch) + 2  # the loop over w
 
         def run(lhs: ir.Value, numbers: Numbers, bounds: tuple[int, int] | None) -> ir.Value:
-            lhs = fusion_barrier(lhs, INDEXED_READS)
+            lhs = fusion_barrier(lhs, Reason.INDEXED_READS)
 
             def body(y: ir.Value, column: ir.Value, acc: ir.Value) -> ir.Value:
                 at = [loop_index(i) for i in range(loops - 1)]
@@ -380,7 +379,7 @@ class _Rows:
         pieces = self.pieces
         if pieces is None:
             return value
-        value = fusion_barrier(value, INDEXED_READS)
+        value = fusion_barrier(value, Reason.INDEXED_READS)
         *outer, _ = dims(value)
         rank = len(outer)
         t = value.type.element_type
@@ -405,7 +404,7 @@ class _Rows:
         numbers = dense(np.arange(most, dtype=np.int32))
         args = [Arg(first_cut, (rank,)), Arg(counts, (rank,)), Arg(numbers, (rank + 1,))]
         sums = generic(args, filled([*outer, cut.size], scalar(0, t)), range(rank + 1), rank + 2, piece)
-        sums = fusion_barrier(sums, INDEXED_READS)
+        sums = fusion_barrier(sums, Reason.INDEXED_READS)
 
         def row(start: ir.Value, long: ir.Value) -> ir.Value:
             several = arith.cmpi(_SGE, long, constant(0))
@@ -448,7 +447,7 @@ def _padded_rows(op: SparseMatmulOp, codes: ir.Value) -> tuple[ir.Value, ir.Valu
     stored = op.stored
     row, column = _positions(op)
     if op.format == "coo":
-        row = fusion_barrier(row, INDEXED_READS)
+        row = fusion_barrier(row, Reason.INDEXED_READS)
         pointers = elementwise([], [n + 1], i32(), lambda: _rank(row, stored, loop_i32(0), _SLT))
     else:
         assert op.indptr is not None
@@ -471,7 +470,7 @@ def _padded_rows(op: SparseMatmulOp, codes: ir.Value) -> tuple[ir.Value, ir.Valu
     inside = elementwise([Arg(column, (0,))], [stored], i32(), lambda c: bounded(c, columns))
 
     def read_apart(source: ir.Value) -> ir.Value:
-        return fusion_barrier(reading(fusion_barrier(source, INDEXED_READS)), INDEXED_READS)
+        return fusion_barrier(reading(fusion_barrier(source, Reason.INDEXED_READS)), Reason.INDEXED_READS)
 
     return read_apart(codes), read_apart(inside)
 
@@ -489,7 +488,7 @@ class _Blocks:
         nb = len(batch)
 
         def run(lhs: ir.Value, numbers: Numbers, bounds: tuple[int, int] | None) -> ir.Value:
-            lhs = fusion_barrier(lhs, INDEXED_READS)
+            lhs = fusion_barrier(lhs, Reason.INDEXED_READS)
             block_rows, depth = dims(self.positions)
             r = dims(self.part.codes)[1]
 

@@ -31,13 +31,12 @@ class Bf16AsBitsPass(Pass):
         found = collect(module, "linalg.generic", where=lambda op: len(op.results) == 1 and _rounding(op) is not None)
         for op in found:
             _rewrite(op)
-        module.operation.walk(_read_bits)
+        for op in collect(module, "linalg.generic"):
+            _read_bits(op)
 
 
-def _read_bits(op: OpLike) -> ir.WalkResult:
+def _read_bits(op: OpLike) -> None:
     """bf16 operands that a generic only extends to f32 become i16 ones."""
-    if op.name != "linalg.generic":
-        return ir.WalkResult.ADVANCE
     i16, i32 = ir.IntegerType.get_signless(16), ir.IntegerType.get_signless(32)
     block = op.regions[0].blocks[0]
     for i, value in enumerate(list(op.operands)[: len(block.arguments) - len(op.results)]):
@@ -53,7 +52,6 @@ def _read_bits(op: OpLike) -> ir.WalkResult:
                 wide = arith.shli(arith.extui(i32, argument), arith.constant(i32, 16))
                 user.results[0].replace_all_uses_with(arith.bitcast(user.results[0].type, wide))
             user.erase()
-    return ir.WalkResult.ADVANCE
 
 
 def _rounding(op: OpLike) -> OpLike | None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import arith, ir
-from ....ir.build import fusion_barrier, mapped
+from ....ir.barriers import Reason, fusion_barrier
+from ....ir.build import mapped
 from ....ir.walk import VIEWS, collect, producer
 from ...base import Pass, State
 from ...core.contractions import find_contractions
@@ -50,21 +51,17 @@ def _masked(module: ir.Module) -> list[OpLike]:
     behind = {v for c in find_contractions(module) for v in c.op.results}
     fused: dict[OpLike, None] = {}
 
-    def forwards(op: OpLike) -> ir.WalkResult:
-        if (op.name in VIEWS or op.name == "linalg.generic") and any(v in behind for v in op.operands):
+    for op in collect(module, "linalg.generic", *VIEWS) if behind else ():
+        if any(v in behind for v in op.operands):
             behind.update(op.results)
             fused[op] = None
-        return ir.WalkResult.ADVANCE
-
-    if behind:
-        module.operation.walk(forwards, ir.WalkOrder.PRE_ORDER)
     todo = list(fused)
     while todo:
         for v in todo.pop().operands:
-            op = producer(v)
-            if op is not None and op not in fused and (op.name in VIEWS or _elementwise(op)):
-                fused[op] = None
-                todo.append(op)
+            made = producer(v)
+            if made is not None and made not in fused and (made.name in VIEWS or _elementwise(made)):
+                fused[made] = None
+                todo.append(made)
     return [op for op in fused if op.name == "linalg.generic" and _masks(op)]
 
 
@@ -96,7 +93,7 @@ def _widen_masks(op: OpLike) -> None:
     for i in _masks(op):
         with ir.InsertionPoint(op), op.location:
             op.operands[i] = fusion_barrier(
-                mapped(op.operands[i], byte, lambda bit: arith.extui(byte, bit)), "a mask of bytes"
+                mapped(op.operands[i], byte, lambda bit: arith.extui(byte, bit)), Reason.BYTE_MASK
             )
         argument = block.arguments[i]
         argument.set_type(byte)

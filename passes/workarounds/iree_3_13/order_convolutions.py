@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import ir
 from ....ir.affine import indexing_maps
-from ....ir.build import fusion_barrier
+from ....ir.barriers import Reason, fusion_barrier
 from ....ir.walk import VIEWS, behind, collect, made_by
 from ....targets.tensors import permuted, rewritten
 from ...base import Pass, State, error_at, fail
@@ -15,8 +15,6 @@ from ...core.contractions import ProductAxes, is_product
 
 if TYPE_CHECKING:
     from ....core.mlir import OpLike
-
-_REASON = "a convolution keeps the order of its axes"
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class OrderConvolutionsPass(Pass):
             with op.location, ir.InsertionPoint(op):
                 for i, value in enumerate(list(op.operands)[:2]):
                     if _transposed(value):
-                        op.operands[i] = fusion_barrier(value, _REASON)
+                        op.operands[i] = fusion_barrier(value, Reason.CONVOLUTION_ORDER)
                 if not axes.in_order:
                     _transpose_operands(op, axes)
 
@@ -79,6 +77,6 @@ def _transpose_operands(op: OpLike, axes: ProductAxes) -> None:
     weights = [*(i for i in range(len(axes.filter)) if i not in summed), *summed]
     operands, maps = [], []
     for value, to, affine_map in zip(list(op.operands)[:2], (image, weights), axes.maps[:2], strict=True):
-        operands.append(value if to == sorted(to) else fusion_barrier(permuted(value, to), _REASON))
+        operands.append(value if to == sorted(to) else fusion_barrier(permuted(value, to), Reason.CONVOLUTION_ORDER))
         maps.append(ir.AffineMap.get(affine_map.n_dims, 0, [affine_map.results[i] for i in to]))
     rewritten(op, [*operands, op.operands[2]], [*maps, axes.maps[2]])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ....core.mlir import arith, ir, util
+from ....core.mlir import arith, ir
+from ....ir.barriers import opaque
 from ....ir.build import mapped
 from ....ir.walk import collect, producer
 from ....kernels.group import KEPT_APART
@@ -55,7 +56,7 @@ def _copy(value: ir.Value) -> ir.Value:
     """The elements plus a zero that IREE does not see, in memory of their own; a copy alone would be folded."""
     t = value.type.element_type
     integer = t if isinstance(t, ir.IntegerType) else ir.IntegerType.get_signless(t.width)
-    zero = util.OptimizationBarrierOp([integer], [arith.constant(integer, 0)]).results[0]
+    zero = opaque(arith.constant(integer, 0))
     if t == integer:
         return mapped(value, t, lambda x: arith.addi(x, zero))
     return mapped(value, t, lambda x: arith.bitcast(t, arith.addi(arith.bitcast(integer, x), zero)))

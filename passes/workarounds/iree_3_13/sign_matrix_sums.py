@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import ClassVar
 
-from ....core.mlir import ir, rewrite
+from ....core.mlir import ir
+from ....ir.walk import collect
 from ...base import Pass, State
-
-if TYPE_CHECKING:
-    from ....core.mlir import OpLike
 
 _PRODUCT = "spirv.KHR.CooperativeMatrixMulAdd"
 _OPERANDS = "matrix_operands"
@@ -28,16 +26,7 @@ class SignMatrixSumsPass(Pass):
     summary: ClassVar[str] = "mark the sums of signed cooperative matrices as signed (Vulkan)"
 
     def run(self, module: ir.Module, state: State) -> None:
-        found: list[OpLike] = []
-
-        def collect(op: ir.OpView, _: Any) -> bool:
-            found.append(op.operation)
-            return True  # nothing is rewritten while the module is walked
-
-        patterns = rewrite.RewritePatternSet()
-        patterns.add(_PRODUCT, collect)
-        rewrite.walk_and_apply_patterns(module.operation, patterns.freeze())
-        for op in found:
+        for op in collect(module, _PRODUCT):
             text = str(op.attributes[_OPERANDS]) if _OPERANDS in op.attributes else "<>"  # floats have no signs
             if set(text[text.index("<") + 1 : -1].split("|")) == _CODES:
                 op.attributes[_OPERANDS] = ir.Attribute.parse(f"{text[:-1]}|{'|'.join(_SUMS)}>")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from ....core.mlir import ir
-from ....ir.build import fusion_barrier
+from ....ir.barriers import Reason, fusion_barrier
 from ....ir.walk import VIEWS, collect
 from ...base import Pass, State
 from ...core.contractions import find_contractions
@@ -66,6 +66,6 @@ def _separate(op: OpLike, result: ir.Value) -> None:
     following = list(op.block.operations)
     at = next(i for i, o in enumerate(following) if o.operation == op)
     with ir.InsertionPoint(following[at + 1]), op.location:
-        hidden = fusion_barrier(result, "a sum that is broadcast")
+        hidden = fusion_barrier(result, Reason.BROADCAST_SUM)
     for owner, number in uses:
         owner.operation.operands[number] = hidden

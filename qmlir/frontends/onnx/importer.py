@@ -21,7 +21,7 @@ from ...dialect.dtypes import DTYPES
 from ...dialect.ops.common import tensor_type
 from ...dialect.sizes import names_of
 from ...errors import QmlirError
-from ...ir.build import POOLED, fusion_barrier
+from ...ir.barriers import Reason, fusion_barrier
 from ...spec import TensorSpec
 from ..raising import Decline, NotQuantised, Raising, Tensor, foreign_patterns, pattern_for
 from ..tensors import cast_real, real
@@ -312,7 +312,7 @@ class GraphImporter:
             raise refuse(f"the operator {node.op_type} is not imported{why}", node.where)
         proto, operands = upgraded(node.proto, node.operands, node.opset, node.where)
         if proto.op_type == "MaxPool" and operands[0] is not None and operands[0].array is None:
-            operands[0] = Tensor(operands[0].spec, fusion_barrier(operands[0].value, POOLED))
+            operands[0] = Tensor(operands[0].spec, fusion_barrier(operands[0].value, Reason.POOLED))
         specs = wide = self.shapes.infer(proto, operands, node.where)
         for spec in specs:
             if spec is not None:

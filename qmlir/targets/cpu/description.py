@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ...ir.build import PADDED_SUMS
+from ...ir.barriers import Reason
 from ..base import COMPILED, FLOAT8, FUSE_ROWS, Device, Target, decode_pass
 from ..strategy import Decline
 
@@ -35,7 +35,7 @@ def flags_for(features: Collection[str]) -> tuple[str, ...]:
 
 DTYPES = ("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8)
 
-CPU_BARRIERS = (PADDED_SUMS,)
+CPU_BARRIERS = (Reason.PADDED_SUMS,)
 
 # IREE approximates these well for CPUs.
 EXPAND_FUNCTIONS = "qmlir-expand-functions{keep=acos|asin|expm1|log1p|remf|tanh}"

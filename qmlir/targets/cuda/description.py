@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from ...ir.build import INDEXED_READS
+from ...ir.barriers import Reason
 from ..base import (
     EMULATED,
     EXPAND_FUNCTIONS,
@@ -86,7 +86,7 @@ def _cuda(
         mma=mma,
         int8_dot=True,
         # IREE 3.13 converts no one-byte float for NVIDIA, and launches grids without workgroups, which CUDA refuses.
-        barriers=(INDEXED_READS,),
+        barriers=(Reason.INDEXED_READS,),
         passes=(
             FUSE_ROWS,
             INDEX_SUMS,

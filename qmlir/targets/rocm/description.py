@@ -6,7 +6,7 @@ gfx942 and OCP from gfx950 and gfx12 on.
 
 from __future__ import annotations
 
-from ...ir.build import INDEXED_READS
+from ...ir.barriers import Reason
 from ..base import (
     EMULATED,
     EXPAND_FUNCTIONS,
@@ -147,7 +147,7 @@ def _rocm(
         code_passes=CHECK_SCALED if scaled_mma else (),
         int8_dot=True,
         dtypes=("i4", "i8", "i16", "i32", "f16", "bf16", "f32", "f64", *FLOAT8),
-        barriers=(INDEXED_READS,),
+        barriers=(Reason.INDEXED_READS,),
         passes=(
             f"qmlir-row-kernels{{target=rocm:{name}}}",
             FUSE_ROWS,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.mlir import arith, ir, linalg, tensor
 from ...dialect.constants import is_zero_fill
 from ...ir.affine import indexing_maps
-from ...ir.build import fusion_barrier
+from ...ir.barriers import Reason, fusion_barrier
 from ...ir.walk import made_by
 from ...kernels.scaled import decodes_e2m1
 from ..base import Target
@@ -133,7 +133,7 @@ def contraction(codes: Sequence[ir.Value], scales: Sequence[ir.Value], init: ir.
     """`out[m, n] = init[m, n] + sum over g, k of lhs[m, g, k] lhs_scale[m, g] rhs[n, g, k] rhs_scale[n, g]`."""
     lhs, rhs = (_instruction_order(_blocks(value, block)) for value in codes)
     # IREE 3.13 puts a constant of equal scales into the product as a scalar, and then does not use the instruction.
-    scales = tuple(fusion_barrier(s, "a splat stays an operand") for s in scales)
+    scales = tuple(fusion_barrier(s, Reason.SPLAT) for s in scales)
     m, n, g, k = (ir.AffineDimExpr.get(i) for i in range(4))
     maps = [ir.AffineMap.get(4, 0, places) for places in ([m, g, k], [n, g, k], [m, g], [n, g], [m, n])]
     kinds = [ir.Attribute.parse(f"#linalg.iterator_type<{x}>") for x in ["parallel"] * 2 + ["reduction"] * 2]
@@ -187,7 +187,9 @@ def _instruction_order(value: ir.Value) -> ir.Value:
     flat = tensor.collapse_shape(
         ir.RankedTensorType.get([rows, groups * block], kind.element_type), moved, [[0], [1, 2, 3, 4]]
     )
-    return tensor.expand_shape(value.type, fusion_barrier(flat, "moved once"), [[0], [1, 2]], [], [rows, groups, block])
+    return tensor.expand_shape(
+        value.type, fusion_barrier(flat, Reason.MOVED_ONCE), [[0], [1, 2]], [], [rows, groups, block]
+    )
 
 
 def _as_e4m3(code: ir.Value) -> ir.Value:

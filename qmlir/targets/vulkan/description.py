@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...errors import TargetError
-from ...ir.build import INDEXED_READS, ONE_ROW, POOLED, SMALL_GATHER
+from ...ir.barriers import Reason
 from ..base import COMPILED, EXPAND_FUNCTIONS, FLOAT8, INDEX_SUMS, RUNS, Device, Peak, Target, decode_pass
 from ..cuda.description import ADA, AMPERE
 from ..gpu import Gpu, parse_mma
@@ -67,7 +67,7 @@ def _vulkan(
         backend="vulkan",
         name=name,
         driver="vulkan",
-        barriers=(INDEXED_READS, ONE_ROW, POOLED, SMALL_GATHER),
+        barriers=(Reason.INDEXED_READS, Reason.ONE_ROW, Reason.POOLED, Reason.SMALL_GATHER),
         passes=(
             "inline",
             f"qmlir-row-kernels{{target=vulkan:{name}}}",

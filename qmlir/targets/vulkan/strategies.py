@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core.mlir import arith, ir, tensor
 from ...ir.affine import indexing_maps
-from ...ir.build import fusion_barrier
+from ...ir.barriers import Reason, fusion_barrier
 from ..aligned import AlignedPlan, fitting_block
 from ..base import Target
 from ..gpu import parse_mma
@@ -55,7 +55,7 @@ class SeparatePlan:
         with ir.InsertionPoint(op):
             for i in (0, 1):
                 if computed(op.operands[i]):
-                    op.operands[i] = fusion_barrier(op.operands[i], "computed once")
+                    op.operands[i] = fusion_barrier(op.operands[i], Reason.IN_MEMORY)
 
     def describe(self) -> Mapping[str, str]:
         return {"route": "stock", "operands": "in memory", **dict(self.facts)}

@@ -8,6 +8,7 @@ import numpy as np
 
 from ....core.mlir import arith
 from ....ir import build
+from ....ir.barriers import Reason, fusion_barrier
 from ....ir.scalars import i32
 from ....spec import TensorSpec
 from ...raising import Tensor
@@ -23,7 +24,7 @@ LOWEST = {"f16": -np.inf, "f32": -np.inf, "f64": -np.inf, "i8": -128}
 def pooled_codes(op: Node, x: Tensor) -> Tensor:
     """The MaxPool `op` of codes: of the codes as f32 numbers, which is exact, and back."""
     numbers = elementwise(lambda v: number(v, x.dtype), [x], "f32")
-    numbers = Tensor(numbers.spec, build.fusion_barrier(numbers.value, build.POOLED))
+    numbers = Tensor(numbers.spec, fusion_barrier(numbers.value, Reason.POOLED))
     pooled = max_pooled(op, numbers)
     return elementwise(lambda v: arith.trunci(build.element("i8"), arith.fptosi(i32(), v)), [pooled], x.dtype)
 

@@ -12,7 +12,7 @@ import numpy as np
 from ....core.mlir import arith
 from ....dialect.dtypes import DTYPES
 from ....dialect.shapes import group_along
-from ....ir.build import fusion_barrier
+from ....ir.barriers import Reason, fusion_barrier
 from ...raising import Decline, NotQuantised, Tensor, raises
 from ...tensors import at_axis, drop_axis, elementwise, new_axis, quantised as requantise_scalar, real, scalar_of
 from .common import BYTES, Quantised, absorb, quantised_input, ratio, scale_of, times, zero_of
@@ -213,7 +213,7 @@ def _through_float(op: Node, lhs: Quantised, rhs: Quantised, to: Requantise) -> 
         if side.zero is not None:
             number = elementwise(lambda x, z: arith.subf(x, arith.sitofp(x.type, z)), [number, side.zero], "f32")
         # IREE 3.13 cannot tile a small product over a dynamic size together with what computes its operands.
-        numbers.append(Tensor(number.spec, fusion_barrier(number.value, "operands of a small product")))
+        numbers.append(Tensor(number.spec, fusion_barrier(number.value, Reason.UNTILED_PRODUCT)))
     total = op.graph.torch_op("MatMul", numbers, [], op)
     factor = ratio([lhs.scale, rhs.scale], to.scale)
     d = DTYPES[to.dtype]

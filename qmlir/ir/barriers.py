@@ -1,0 +1,72 @@
+"""What hides a value from IREE's passes: `fusion_barrier` for tensors, `opaque` for numbers.
+
+Nothing else makes a `util.optimization_barrier`, and each barrier of a tensor says why it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import overload
+
+from ..core.mlir import ir, util
+from .build import Size, dims
+
+BARRIER_REASON = "qmlir.barrier_reason"
+
+
+class Reason(str, Enum):
+    """Why a tensor must be computed in a dispatch of its own, with IREE 3.13."""
+
+    # Front ends and lowerings, which know no target, write these. `Target.barriers` names those that a target needs;
+    # qmlir-resolve-barriers drops the others.
+    INDEXED_READS = "indexed-reads"  # loops read it by index: fused, it becomes an allocation inside a GPU's dispatch
+    SMALL_GATHER = "small-gather"  # fused into an epilogue, SPIR-V vectorises it to widths that it cannot legalise
+    ONE_ROW = "one-row"  # a broadcast of one row: fused into the product, SPIR-V unrolls it over all of K
+    POOLED = "pooled"  # SPIR-V is wrong about a pooling that is fused with what makes its operand
+    PADDED_SUMS = "padded-sums"  # data tiling on CPUs reads padding of these sums that nothing has written
+
+    # For every target.
+    UNTILED_PRODUCT = "untiled-product"  # a small product over a dynamic size is not tiled with what makes its operands
+
+    # Written by the strategies and passes of a target, for that target.
+    ALIGNED = "aligned"  # the final cut and the permutations would move into the product, which is ragged again
+    BROADCAST_SUM = "broadcast-sum"  # SPIR-V tiles a sum with what broadcasts it, and reads what was never written
+    BYTE_MASK = "byte-mask"  # fused, the byte would be a bit again, which data tiling pads wrongly
+    CONVERTED_ONCE = "converted-once"  # fused into the product, each tile would convert the operand again
+    CONVOLUTION_ORDER = "convolution-order"  # a transpose that moves into a convolution puts its axes in two orders
+    IN_MEMORY = "in-memory"  # SPIR-V unrolls what makes an operand over all of K
+    MOVED_ONCE = "moved-once"  # fused, codes would be moved into the instruction's order again in each tile
+    OPAQUE_SIZES = "opaque-sizes"  # a size that is a known multiple is split, and the lowering configuration is lost
+    PATCHES = "patches"  # the patches of a convolution would move back into the product
+    SPLAT = "splat"  # a constant of equal elements becomes a scalar of the body, and there is no operand to distribute
+
+
+PER_TARGET = frozenset({
+    Reason.INDEXED_READS, Reason.ONE_ROW, Reason.PADDED_SUMS, Reason.POOLED, Reason.SMALL_GATHER,
+})  # fmt: skip
+
+
+def fusion_barrier(value: ir.Value, reason: Reason, sizes: Sequence[Size] | None = None) -> ir.Value:
+    """The same tensor, computed in a dispatch of its own: IREE moves no slice, transpose or producer across, and free
+    at run time. `reason` is said in the IR. `sizes` are the tensor's sizes as they are to be known from here on; its
+    own when not given."""
+    dynamic = [s for s in (dims(value) if sizes is None else sizes) if not isinstance(s, int)]
+    barrier = util.OptimizationBarrierOp([value.type], [value])
+    barrier.operation.attributes[BARRIER_REASON] = ir.StringAttr.get(reason.value)
+    result = barrier.results[0]
+    if not dynamic:
+        return result
+    # The sizes cannot be asked of what is behind a barrier, so they are tied to it.
+    result.context.get_dialect_descriptor("flow")
+    return ir.Operation.create("flow.tensor.tie_shape", results=[result.type], operands=[result, *dynamic]).results[0]
+
+
+@overload
+def opaque(number: ir.Value) -> ir.Value: ...
+@overload
+def opaque(number: ir.Value | int) -> ir.Value | int: ...
+def opaque(number: ir.Value | int) -> ir.Value | int:
+    """The same number, of which no pass knows anything: not its value, nor what it is a multiple of. Static sizes
+    stay."""
+    return number if isinstance(number, int) else util.OptimizationBarrierOp([number.type], [number]).results[0]
