@@ -105,6 +105,20 @@ def test_close_products(name: str, target: str, data: Any) -> None:
     np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5 * float(np.abs(expected).max()))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_constant_codebook_takes_the_kernel_of_built_in_tables(dtype: Any, target: str, data: Any) -> None:
+    lhs, spec = data.floats(M, K), qmlir.TensorSpec((M, K), "f32")
+    form = {"target": target, "rhs_scale": data.scales(N, 1)}
+    weight = _weights(data, "codebook", "low_first", 16, codebook=data.floats(16).astype(dtype))
+    layer = qmlir.ops.scaled_matmul.compile(spec, **weight, **form)
+    built_in = qmlir.ops.scaled_matmul.compile(spec, **_weights(data, "nf4", "low_first", 16), **form)
+    assert [s["chosen"] for s in layer.manifest.strategies] == [s["chosen"] for s in built_in.manifest.strategies]
+    expected = R.scaled_matmul(lhs, **weight, rhs_scale=form["rhs_scale"])
+    np.testing.assert_allclose(
+        qmlir.load(layer).main(lhs), expected, rtol=2e-5, atol=2e-5 * float(np.abs(expected).max())
+    )
+
+
 @pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
 def test_fp8_on_the_cpu(kind: str, data: Any, same: Any) -> None:
     dtype = getattr(ml_dtypes, kind)

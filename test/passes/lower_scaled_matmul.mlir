@@ -260,6 +260,21 @@ func.func @codebook(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>, %codebook: ten
   return %0 : tensor<4x16xf32>
 }
 
+// A table that is a constant is selects, as a built-in one is.
+// CHECK-LABEL: func.func @constant_codebook(
+// CHECK-NOT: tensor.extract
+// CHECK-COUNT-15: arith.select
+func.func @constant_codebook(%lhs: tensor<4x8xf32>, %rhs: tensor<8x16xi8>) -> tensor<4x16xf32> {
+  %codebook = arith.constant dense<[0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0,
+                                    0.5, 1.5, 2.5, 4.5, 8.5, 16.5, 32.5, 64.5]> : tensor<16xf32>
+  %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %codebook) {
+    operand_names = ["lhs", "rhs", "codebook"],
+    rhs_dtype = "codebook"
+  }
+      : (tensor<4x8xf32>, tensor<8x16xi8>, tensor<16xf32>) -> tensor<4x16xf32>
+  return %0 : tensor<4x16xf32>
+}
+
 // Float codes: f32 products and sums, scales after.
 // CHECK-LABEL: func.func @fp8(
 // CHECK: arith.extf %{{.*}} : f8E4M3FN to f32

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....core.mlir import arith
 from ....dialect.constants import constant_array
-from ....dialect.dtypes import DTYPES, table
+from ....dialect.dtypes import DTYPES
 from ....dialect.ops.common import code_dtype, shape_of
 from ....dialect.ops.dequant import DequantOp
 from ....dialect.ops.quantize import QuantizeOp
@@ -84,12 +84,11 @@ def lower_dequant(op: DequantOp) -> list[ir.Value]:
         names.append("zero")
         args.append(split.parameter(zero))
     meaning = replace(side, zero=zero)
-    values = [float(v) for v in table(d.name)] if d.kind == "table" and d.name != "codebook" else None
     t = op.result.type.element_type
 
     def body(*scalars: ir.Value) -> ir.Value:
         named = dict(zip(names, scalars, strict=True))
-        return cast_f(real_value(named["code"], named["scale"], named.get("zero"), meaning, values), t)
+        return cast_f(real_value(named["code"], named["scale"], named.get("zero"), meaning), t)
 
     return [split.merge(elementwise(args, split.wide, t, body))]
 

@@ -131,12 +131,13 @@ def _one_bit(bit: ir.Value) -> ir.Value:
     return arith.subi(arith.muli(arith.andi(bit, one), two), one)
 
 
-def decode_table(code: ir.Value, values: Sequence[float], lookup: ir.Value | None) -> ir.Value:
-    """A 4-bit code (scalar i8) to its f32 value: a chain of selects over constants, or a read of `lookup`."""
+def decode_table(code: ir.Value, values: tuple[float, ...] | ir.Value) -> ir.Value:
+    """A 4-bit code (scalar i8) to its f32 value: a chain of selects over known values, or a read of the tensor that
+    holds them."""
     low = arith.andi(to_i32(code), scalar(15, i32()))
-    if lookup is not None:
+    if not isinstance(values, tuple):
         at = arith.index_cast(ir.IndexType.get(), low)
-        return to_f32(tensor.extract(lookup, [at]))
+        return to_f32(tensor.extract(values, [at]))
     result = const(values[0])
     for i, v in enumerate(values[1:], 1):
         hit = arith.cmpi(arith.CmpIPredicate.eq, low, scalar(i, i32()))
@@ -167,7 +168,7 @@ class Side:
     mode: str
     block: int | None  # elements along K that share a scale and a zero point
     sum: ir.Value | None = None
-    codebook: ir.Value | None = None
+    table: tuple[float, ...] | ir.Value | None = None  # what the 16 codes stand for; numbers where they are known
     global_scale: ir.Value | None = None
 
     @property
@@ -273,7 +274,16 @@ def make_side(
         if covered[k] is not None:
             block = covered[k] if block is None else math.gcd(block, covered[k] or 0)
         per_row.append(x)
-    return Side(name, d, codes, row, k, offset, per_row[0], per_row[1], mode, block, sum_, codebook, global_scale)
+    values = _table(d, codebook)
+    return Side(name, d, codes, row, k, offset, per_row[0], per_row[1], mode, block, sum_, values, global_scale)
+
+
+def _table(d: DType, codebook: ir.Value | None) -> tuple[float, ...] | ir.Value | None:
+    """The values of a table's codes, those of a constant codebook too."""
+    if d.kind != "table":
+        return None
+    known = constant_array(codebook) if codebook is not None else table(d.name)
+    return codebook if known is None else tuple(float(v) for v in known)
 
 
 def known_sums(op: Any) -> ir.Value | None:
@@ -329,11 +339,10 @@ def dequantized(side: Side, t_name: str) -> ir.Value:
     if side.global_scale is not None:
         args.append(Arg(side.global_scale, (None,) * side.global_scale.type.rank))
         parts.append("global")
-    values = None if side.d.kind != "table" or side.d.name == "codebook" else [float(v) for v in table(side.d.name)]
 
     def body(*scalars: ir.Value) -> ir.Value:
         named = dict(zip(parts, scalars, strict=True))
-        y = real_value(named["codes"], named.get("scale"), named.get("zero"), side, values)
+        y = real_value(named["codes"], named.get("scale"), named.get("zero"), side)
         if "global" in named:
             y = arith.mulf(y, to_f32(named["global"]))
         return arith.truncf(t, y) if t != f32() else y
@@ -352,12 +361,10 @@ def _split_axis(value: ir.Value, axis: int, group: int) -> ir.Value:
     return expand(value, [[s] for s in sizes[:axis]] + [[size // group, group]] + [[s] for s in sizes[axis + 1 :]])
 
 
-def real_value(
-    code: ir.Value, scale: ir.Value | None, zero: ir.Value | None, side: Side, values: Sequence[float] | None
-) -> ir.Value:
+def real_value(code: ir.Value, scale: ir.Value | None, zero: ir.Value | None, side: Side) -> ir.Value:
     """The f32 value of one code (docs/semantics.md, section 1)."""
-    if side.d.kind == "table":
-        y = decode_table(code, values or (), side.codebook)
+    if side.table is not None:
+        y = decode_table(code, side.table)
         return y if scale is None else arith.mulf(y, to_f32(scale))
     if side.d.kind == "float":
         y = to_f32(code)
