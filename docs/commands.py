@@ -85,10 +85,10 @@ errors use the same words.""", [
         "qmlir explain wide.mlir --target vulkan:ada"]),
     ("sign", """\
 A `.vmfb` holds native code: whoever made it may do with your machine what you may. A signature says who made it: `qmlir
-sign` writes one, `qmlir run --verify-key` refuses a program without, and `--verify-hash` one that is not the very file
+sign` writes one, `qmlir run --verify-key` refuses a program without, and `--sha256` one that is not the very file
 that is meant. From Python: `qmlir.load(path, sha256=...)`, `qmlir.signing`. Keys are those of
 `openssl genpkey -algorithm ed25519`; signing needs `pip install 'qmlir[sign]'`.""", [
-        "qmlir sign --help", "qmlir run layer.vmfb -i x.npy -i x_scale.npy --verify-hash " + "0" * 64]),
+        "qmlir sign --help", "qmlir run layer.vmfb -i x.npy -i x_scale.npy --sha256 " + "0" * 64]),
     ("targets", "", ["qmlir targets --help", "qmlir targets rocm"]),
     ("devices", "", ["qmlir devices --help"]),
     ("cache", "", ["qmlir cache --help", "qmlir cache ls"]),

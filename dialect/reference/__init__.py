@@ -16,7 +16,6 @@ import numpy as np
 from ..dtypes import dtype_name, from_numpy, is_sub_byte, stored_codes
 from ..renamed import current_names
 from . import conv, dynamic, grouped, matmul, moe as _moe, packing, sparse, values
-from .packing import pack
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -52,6 +51,7 @@ dynamic_quantize = _public(dynamic.dynamic_quantize)
 grouped_matmul = _public(grouped.grouped_matmul, **_SIDES)
 moe = _public(_moe.moe, input="input_dtype", w1="weight_dtype")
 moe_align_block_size = _moe.moe_align_block_size
+pack = _public(packing.pack)
 quantize = _public(values.quantize)
 route = _moe.route
 scaled_matmul = _public(matmul.scaled_matmul, **_SIDES)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..core.deprecation import by_old_name
 from ..dialect.dtypes import Array
 from ..emulation.program import Emulation, options_of
 from ..errors import UsageError
@@ -149,11 +150,11 @@ def check(
     against: str = "reference",
     target: str = "cpu",
     function: str = "main",
-    tolerance: Tolerance | None = None,
+    tolerance: Tolerance | float | None = None,
     arguments: Sequence[Array] | None = None,
     layers: bool = False,
     size: int = 4,
-    sizes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
     seed: int = 0,
     step: Step = lambda text: None,
     emulate: bool | Emulation = False,
@@ -165,7 +166,8 @@ def check(
         source: what `qmlir.compile` takes, or the path of a `.vmfb` (whose layers cannot be had).
         against: an oracle (`reference`: the program in numpy), a target, or the path of another program, which is
             compiled for the same target, or of a `.vmfb`.
-        arguments: default: made up from `seed`, with `size` for dynamic sizes and `sizes` for whole shapes.
+        tolerance: what passes; a number is `Tolerance(relative=...)`.
+        arguments: default: made up from `seed`, with `size` for dynamic sizes and `shapes` for whole shapes.
         layers: compare intermediate values too; done anyway when an output differs.
         step: told what is being done.
         emulate: run the program on an emulated device, as in `qmlir.load`; a program of `against` too, where its target
@@ -177,7 +179,8 @@ def check(
     """
     from .compiled import compiled, loaded
 
-    tolerance = tolerance or Tolerance()
+    shapes = by_old_name(options, "sizes", "shapes", shapes)
+    tolerance = Tolerance(tolerance) if isinstance(tolerance, (int, float)) else tolerance or Tolerance()
     emulation = options_of(emulate, f"the run on {target}", step)
     step(f"the compilation for {target}")
     is_vmfb = isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb"
@@ -193,7 +196,7 @@ def check(
     if not _comparable(mine.signature, other.signature):
         raise UsageError(f"the programs have different signatures: {mine.signature} and {other.signature}")
     if arguments is None:
-        arguments = inputs.make(mine.signature, mine.roles or other.roles, size=size, seed=seed, sizes=sizes)
+        arguments = inputs.make(mine.signature, mine.roles or other.roles, size=size, seed=seed, shapes=shapes)
     step(f"the run on {mine.name}")
     got = mine.run(arguments)
     step(f"the run on {other.name}")

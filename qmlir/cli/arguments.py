@@ -55,16 +55,38 @@ def add_compilation(p: argparse.ArgumentParser) -> None:
                    help=f"level of IN: {', '.join(LEVELS)}")  # fmt: skip
     p.add_argument("--flags", action="append", default=[], metavar="FLAG",
                    help="a flag for IREE: =--iree-opt-level=O3")  # fmt: skip
-    p.add_argument("--iree-flag", action=_OldFlag, dest="flags", default=[], help=argparse.SUPPRESS)
+    add_old_name(p, "--iree-flag", "--flags")
 
 
-class _OldFlag(argparse.Action):
-    """The old name of `--flags`."""
+def add_old_name(p: argparse.ArgumentParser, old: str, new: str) -> None:
+    """The name that an option had before: it works, and says the new one."""
+    option = next(a for a in p._actions if new in a.option_strings)
+    p.add_argument(old, action=_OldName, option=option, dest=option.dest, type=option.type or str,
+                   default=argparse.SUPPRESS, help=argparse.SUPPRESS)  # fmt: skip
+
+
+class _OldName(argparse.Action):
+    """An option by the name that it had before."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, option: argparse.Action, **kw: Any) -> None:
+        super().__init__(option_strings, dest, **kw)
+        self.option = option
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
         if not in_child():
-            print(f"{parser.prog}: note: {option} is deprecated: use --flags", file=sys.stderr)
-        namespace.flags = [*namespace.flags, values]
+            print(f"{parser.prog}: note: {option} is deprecated: use {self.option.option_strings[-1]}", file=sys.stderr)
+        self.option(parser, namespace, values, option)
+
+
+def add_arguments(p: argparse.ArgumentParser) -> None:
+    """Arguments of the function that is called, from files, or made up."""
+    p.add_argument("-f", "--function", default="main", metavar="NAME", help="the function to call")
+    p.add_argument("-i", "--arguments", action="append", default=[], metavar="FILE", help="arguments (.npy, .npz)")
+    p.add_argument("--shapes", action="append", default=[], type=shape, metavar="ARG=4x8", help="shape of an argument")
+    p.add_argument("--size", type=count, default=4, metavar="N", help="for dynamic sizes (default: 4)")
+    p.add_argument("--seed", type=int, default=0, metavar="N", help="of arguments that are made up")
+    add_old_name(p, "--input", "--arguments")
+    add_old_name(p, "--shape", "--shapes")
 
 
 def add_emulate(p: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from .arguments import add_emulate, add_limits, add_parameters, add_source, add_target, command, count, shape
+from .arguments import add_arguments, add_emulate, add_limits, add_parameters, add_source, add_target, command, count
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -19,10 +19,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     p.add_argument(
         "--vs", action="append", default=[], metavar="FILE", help="a program to compare with, or onnxruntime"
     )
-    p.add_argument("-f", "--function", default="main", metavar="NAME", help="the function to call")
-    p.add_argument("-i", "--input", action="append", default=[], metavar="FILE", help="arguments (.npy, .npz)")
-    p.add_argument("--shape", action="append", default=[], type=shape, metavar="ARG=4x8", help="shape of an argument")
-    p.add_argument("--size", type=count, default=4, metavar="N", help="for dynamic sizes (default: 4)")
+    add_arguments(p)
     p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="how long to measure (default: 1)")
     p.add_argument("--warmup", type=count, default=3, metavar="N", help="calls before (default: 3)")
     p.add_argument("--repeats", type=count, metavar="N", help="rounds, instead of a time")
@@ -70,11 +67,11 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.plot, args.csv):
         if path is not None:
             check_writable(Path(path))
-    stated = None if args.limits is None else Limits(args.limits[0], args.limits[1], "as stated")
+    limits = None if args.limits is None else Limits(args.limits[0], args.limits[1], "as stated")
     report = qmlir.bench(
-        *args.programs, vs=args.vs, function=args.function, size=args.size, sizes=dict(args.shape),
-        arguments=arguments_of(args.input, []) if args.input else None, seconds=args.seconds, warmup=args.warmup,
-        repeats=args.repeats, device=args.device, stated=stated,
+        *args.programs, vs=args.vs, function=args.function, size=args.size, shapes=dict(args.shapes),
+        arguments=arguments_of(args.arguments, []) if args.arguments else None, seconds=args.seconds,
+        warmup=args.warmup, repeats=args.repeats, device=args.device, limits=limits, seed=args.seed,
         step=lambda text: breadcrumb(f"{text}\n"), target=args.target,
         parameters=dict(args.parameters),
     )  # fmt: skip
@@ -103,9 +100,9 @@ def _count(args: argparse.Namespace) -> int:
         if given:
             raise UsageError(f"--emulate counts, and measures no time: leave out {name}")
     report = count(
-        *args.programs, *args.vs, target=args.target, function=args.function, size=args.size, sizes=dict(args.shape),
-        arguments=arguments_of(args.input, []) if args.input else None,
-        step=lambda text: breadcrumb(f"{text}\n"), parameters=dict(args.parameters),
+        *args.programs, *args.vs, target=args.target, function=args.function, size=args.size, shapes=dict(args.shapes),
+        arguments=arguments_of(args.arguments, []) if args.arguments else None,
+        seed=args.seed, step=lambda text: breadcrumb(f"{text}\n"), parameters=dict(args.parameters),
     )  # fmt: skip
     print(json.dumps(report.to_json(), indent=2) if args.json else report.text())
     return 0

@@ -6,7 +6,17 @@ import argparse
 import json
 from pathlib import Path
 
-from .arguments import add_compilation, add_emulate, add_limits, add_source, command, compilation, count, shape, wrapped
+from .arguments import (
+    add_arguments,
+    add_compilation,
+    add_emulate,
+    add_limits,
+    add_old_name,
+    add_source,
+    command,
+    compilation,
+    wrapped,
+)
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -18,14 +28,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     p.add_argument(
         "--against", default="reference", metavar="WAY", help="reference, onnxruntime, a target, .mlir, .vmfb"
     )
-    p.add_argument("--tol", type=float, metavar="X", help="floats: error by largest value (default: by type)")
+    p.add_argument("--tolerance", type=float, metavar="X", help="floats: error by largest value (default: by type)")
     p.add_argument("--codes", type=int, default=0, metavar="N", help="integers: what 0.1 %% may be off by (default: 0)")
+    add_old_name(p, "--tol", "--tolerance")
     p.add_argument("--layers", action="store_true", help="compare every intermediate value")
-    p.add_argument("-f", "--function", default="main", metavar="NAME", help="the function to call")
-    p.add_argument("-i", "--input", action="append", default=[], metavar="FILE", help="arguments (.npy, .npz)")
-    p.add_argument("--shape", action="append", default=[], type=shape, metavar="ARG=4x8", help="shape of an argument")
-    p.add_argument("--size", type=count, default=4, metavar="N", help="for dynamic sizes (default: 4)")
-    p.add_argument("--seed", type=int, default=0, metavar="N", help="of arguments that are made up")
+    add_arguments(p)
     add_compilation(p)
     add_emulate(p)
     add_limits(p)
@@ -47,11 +54,11 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         check_writable(Path(args.plot))
     arguments = None
-    if args.input:
-        arguments = arguments_of(args.input, [])
+    if args.arguments:
+        arguments = arguments_of(args.arguments, [])
     report = qmlir.check(
         args.input_file, against=args.against, function=args.function, arguments=arguments, layers=args.layers,
-        tolerance=qmlir.Tolerance(args.tol, args.codes), size=args.size, sizes=dict(args.shape),
+        tolerance=qmlir.Tolerance(args.tolerance, args.codes), size=args.size, shapes=dict(args.shapes),
         seed=args.seed, emulate=args.emulate, step=lambda text: breadcrumb(f"{text}\n"), **compilation(args),
     )  # fmt: skip
     if args.plot is not None:

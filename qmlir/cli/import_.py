@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
-from .arguments import add_source, command
+from .arguments import add_old_name, add_source, command
 from .compile import check_writable
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     p.add_argument("-p", "--parameters", metavar="FILE",
                    help="the .safetensors to write the weights to (default: beside the program)")  # fmt: skip
     p.add_argument("--linear", metavar="NAME", help="import only the linear layer with this weight")
-    p.add_argument("--context", type=_positions, metavar="N", help="positions that the decoder's caches hold")
+    p.add_argument("--context-length", type=_positions, metavar="N", help="positions that the decoder's caches hold")
+    add_old_name(p, "--context", "--context-length")
     p.add_argument("--quantize-activations", nargs="?", const=True, default=False, choices=("token",),
                    help="quantise the inputs of layers: as the checkpoint says, or to int8 by token")  # fmt: skip
     p.add_argument("--list", action="store_true", help="list the tensors and import nothing")
@@ -53,12 +54,12 @@ def run(args: argparse.Namespace) -> int:
         if path.exists() and path.resolve() in _files(source):
             raise UsageError(f"{path} is the checkpoint itself; choose another name with --parameters")
     if args.linear is not None:
-        if args.context is not None:
-            raise UsageError("--context is of a decoder; a linear layer has none")
+        if args.context_length is not None:
+            raise UsageError("--context-length is of a decoder; a linear layer has none")
         imported = qmlir.importing.linear(model, args.linear, quantize_activations=args.quantize_activations)
     else:
         imported = qmlir.importing.decoder(
-            model, context_length=args.context, quantize_activations=args.quantize_activations
+            model, context_length=args.context_length, quantize_activations=args.quantize_activations
         )
     imported.save(output, weights)
     size = sum(a.nbytes for a in imported.parameters.values())

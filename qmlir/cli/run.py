@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, UsageError
-from .arguments import add_emulate, add_source, command, count, parameter_file
+from .arguments import add_emulate, add_old_name, add_source, command, count, parameter_file
 from .compile import check_writable
 
 if TYPE_CHECKING:
@@ -26,8 +26,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
                 "Call a function of IN, a .vmfb that qmlir made.")  # fmt: skip
     add_source(p, "program")
     p.add_argument("-f", "--function", default="main", metavar="NAME", help="the function to call")
-    p.add_argument("-i", "--input", action="append", default=[], metavar="FILE",
+    p.add_argument("-i", "--arguments", action="append", default=[], metavar="FILE",
                    help="an argument (.npy), or all of them (.npz)")  # fmt: skip
+    add_old_name(p, "--input", "--arguments")
     p.add_argument("-o", "--output", action="append", default=[], metavar="FILE",
                    help="write a result to an .npy file (default: print)")  # fmt: skip
     p.add_argument("--device", help="local-sync, local-task, vulkan://0, ...")
@@ -35,9 +36,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     p.add_argument("--order-seed", type=int, metavar="N", help="with --emulate: workgroups and waves in random order")
     p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
                    help="weights kept apart")  # fmt: skip
-    p.add_argument("--verify-hash", metavar="SHA256", help="refuse a file that has another SHA-256")
+    p.add_argument("--sha256", metavar="HASH", help="refuse a file that has another SHA-256")
+    add_old_name(p, "--verify-hash", "--sha256")
     p.add_argument("--verify-key", metavar="FILE", help="refuse one not signed by this public key (.pem)")
-    p.add_argument("--repeat", type=count, default=1, metavar="N", help="call N times, print the time of one")
+    p.add_argument("--repeats", type=count, default=1, metavar="N", help="call N times, print the time of one")
+    add_old_name(p, "--repeat", "--repeats")
     p.add_argument("--json", action="store_true", help="print shapes, dtypes, time as JSON")
     p.set_defaults(run=run)
 
@@ -47,15 +50,15 @@ def run(args: argparse.Namespace) -> int:
     from . import progress
 
     # Before anything of the file is looked at: it holds native code.
-    expected = args.verify_hash
+    expected = args.sha256
     if args.verify_key is not None:
         signed = signing.verify(args.program, args.verify_key)
         if expected is not None:
             signing.check_digest(Path(args.program).read_bytes(), expected, args.program)
         expected = signed
     progress.tell(f"loading {args.program}")
-    if args.emulate and args.repeat > 1:
-        raise UsageError("--emulate measures no time: leave out --repeat")
+    if args.emulate and args.repeats > 1:
+        raise UsageError("--emulate measures no time: leave out --repeats")
     if args.order_seed is not None and not args.emulate:
         raise UsageError("--order-seed goes with --emulate")
     with progress.counter(args.quiet) as step:
@@ -78,14 +81,14 @@ def _run(args: argparse.Namespace, expected: str | None, step: Callable[[str], N
     if args.function not in program.functions:
         raise UsageError(f"{args.program} has no function {args.function!r}; it has {', '.join(program.functions)}")
     function = program.functions[args.function]
-    arrays = arguments_of(args.input, [name for name, _ in function.signature.inputs])
+    arrays = arguments_of(args.arguments, [name for name, _ in function.signature.inputs])
     for path in args.output:
         check_writable(Path(path))
     if args.output and len(args.output) != len(function.signature.outputs):
         count = len(function.signature.outputs)
         raise UsageError(f"{args.function} has {count} results, but -o names {len(args.output)} files")
     times = []
-    for _ in range(args.repeat):
+    for _ in range(args.repeats):
         start = time.perf_counter()
         results = function(*arrays)
         times.append(time.perf_counter() - start)
@@ -95,15 +98,15 @@ def _run(args: argparse.Namespace, expected: str | None, step: Callable[[str], N
     median = sorted(times)[len(times) // 2]
     if args.json:
         rows = [{"shape": list(r.shape), "dtype": str(r.dtype)} for r in results]
-        time_of = {} if args.emulate else {"seconds": median, "calls": args.repeat}
+        time_of = {} if args.emulate else {"seconds": median, "calls": args.repeats}
         print(json.dumps({"results": rows, **time_of}))
         return 0
     if not args.output:
         for i, array in enumerate(results):
             print(f"result {i}: {function.signature.outputs[i]}")
             print(np.asarray(array))
-    if args.repeat > 1 and not args.quiet:
-        print(f"{median * 1e6:.1f} us a call (median of {args.repeat})", file=sys.stderr)
+    if args.repeats > 1 and not args.quiet:
+        print(f"{median * 1e6:.1f} us a call (median of {args.repeats})", file=sys.stderr)
     return 0
 
 

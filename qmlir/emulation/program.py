@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
+from ..core.deprecation import by_old_name
 from ..core.hal import emulated_device
 from ..errors import TargetError
 from ..targets import resolve
@@ -19,15 +20,19 @@ from .launch import Counts, Progress, Settings
 
 @dataclass(frozen=True)
 class Emulation:
-    """How a program is executed on an emulated device: `qmlir.load(artifact, emulate=Emulation(seed=1))`.
+    """How a program is executed on an emulated device: `qmlir.load(artifact, emulate=Emulation(order_seed=1))`.
 
     Attributes:
-        seed: of the order in which workgroups and their waves run; None: in the order of their numbers.
+        order_seed: of the order in which workgroups and their waves run; None: in the order of their numbers.
         progress: called with the instructions executed so far, now and then; it may raise, which ends the call.
     """
 
-    seed: int | None = None
+    order_seed: int | None = None
     progress: Progress | None = None
+    seed: InitVar[int | None] = None  # the name that `order_seed` had before
+
+    def __post_init__(self, seed: int | None) -> None:
+        object.__setattr__(self, "order_seed", by_old_name({"seed": seed}, "seed", "order_seed", self.order_seed))
 
 
 def options_of(emulate: bool | Emulation, what: str, step: Callable[[str], None]) -> Emulation | None:
@@ -82,7 +87,7 @@ class Emulated:
             EmulationError: when it ends, of the first launch that failed.
         """
         self.kernels = []
-        settings = Settings(self.target.spelling, self.options.seed, self._progress)
+        settings = Settings(self.target.spelling, self.options.order_seed, self._progress)
         return self.driver.running(self.target, settings, self._add, defer=load)
 
     def _add(self, kernel: str, counts: Counts) -> None:

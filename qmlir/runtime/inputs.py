@@ -19,42 +19,43 @@ Role = Mapping[str, Any]
 
 def make(
     signature: Signature, given: Sequence[Role] | None = None, *, size: int = 4, seed: int = 0,
-    sizes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> list[Array]:  # fmt: skip
     """An array for each argument.
 
     Args:
         given: the roles of the arguments; unknown ones are guessed from their names.
         size: what dynamic sizes become.
-        sizes: whole shapes by argument name.
+        shapes: whole shapes by argument name.
 
     Raises:
         UsageError: a shape that does not fit, or an argument whose values cannot be made up.
     """
     rng = np.random.default_rng(seed)
     known = given or [{} for _ in signature.inputs]
-    unknown = sorted(set(sizes or {}) - {name for name, _ in signature.inputs})
+    stated = shapes or {}
+    unknown = sorted(set(stated) - {name for name, _ in signature.inputs})
     if unknown:
         names = ", ".join(n for n, _ in signature.inputs) or "none"
         raise UsageError(f"there is no argument {unknown[0]!r}; arguments: {names}")
-    shapes = []
-    values = _named(signature, sizes or {})
+    made = []
+    values = _named(signature, stated)
     for name, spec in signature.inputs:
-        shape = (sizes or {}).get(name) or tuple(_number(s, values, size) for s in spec.sizes)
+        shape = stated.get(name) or tuple(_number(s, values, size) for s in spec.sizes)
         if not spec.accepts(shape):
             raise UsageError(f"argument {name!r} is {spec}, which takes no shape {'x'.join(map(str, shape))}")
-        shapes.append(shape)
+        made.append(shape)
     return [
-        _values(rng, name, spec.dtype, shape, role, shapes)
-        for (name, spec), shape, role in zip(signature.inputs, shapes, known, strict=True)
+        _values(rng, name, spec.dtype, shape, role, made)
+        for (name, spec), shape, role in zip(signature.inputs, made, known, strict=True)
     ]
 
 
-def _named(signature: Signature, sizes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+def _named(signature: Signature, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """The numbers that whole shapes give to the names of sizes."""
     found: dict[str, int] = {}
     for name, spec in signature.inputs:
-        for symbol, number in zip(spec.symbols, sizes.get(name, ()), strict=False):
+        for symbol, number in zip(spec.symbols, shapes.get(name, ()), strict=False):
             if symbol is not None and Size.parse(symbol).plain:
                 found.setdefault(symbol, number)
     return found

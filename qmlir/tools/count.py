@@ -85,7 +85,7 @@ def count(
     function: str = "main",
     arguments: Sequence[Array] | None = None,
     size: int = 4,
-    sizes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
     seed: int = 0,
     emulate: bool | Emulation = True,
     step: Callable[[str], None] = lambda text: None,
@@ -95,7 +95,7 @@ def count(
 
     Args:
         programs: artifacts, paths of `.vmfb` files, or what `qmlir.compile` takes, compiled for `target`.
-        arguments: default: made up from `seed`; `size` for dynamic sizes, `sizes` for whole shapes by name.
+        arguments: default: made up from `seed`; `size` for dynamic sizes, `shapes` for whole shapes by name.
         options: those of `qmlir.compile` for sources, and `parameters` for programs that keep theirs apart.
 
     Raises:
@@ -118,7 +118,7 @@ def count(
         call = program.functions[function]
         roles = artifact.manifest.arguments.get(function)
         if arguments is None:
-            given = list(inputs.make(call.signature, roles, size=size, sizes=sizes, seed=seed))
+            given = list(inputs.make(call.signature, roles, size=size, shapes=shapes, seed=seed))
         else:
             given = list(arguments)
         call(*given)

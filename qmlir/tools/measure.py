@@ -20,6 +20,7 @@ import numpy as np
 from .. import settings
 from ..checking.onnxruntime import open as open_peer
 from ..compiler.compilation import compile
+from ..core.deprecation import by_old_name
 from ..dialect.dtypes import Array
 from ..errors import UsageError
 from ..report import html
@@ -127,7 +128,7 @@ class Limits:
 _INT8_RATIO = (("amx-int8", 32.0), ("avx512vnni", 4.0), ("avxvnni", 4.0), ("i8mm", 8.0), ("dotprod", 4.0))
 
 
-def limits(artifact: Artifact) -> Limits:
+def limits_of(artifact: Artifact) -> Limits:
     """The limits for a program: published figures of a GPU's product; of this CPU, f32 products of numpy's BLAS and
     reads of memory, measured here, times what its int8 instruction does more."""
     target = resolve(artifact.target)
@@ -283,12 +284,12 @@ def bench(
     function: str = "main",
     arguments: Sequence[Array] | None = None,
     size: int = 4,
-    sizes: Mapping[str, tuple[int, ...]] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
     seed: int = 0,
     seconds: float = 1.0,
     warmup: int = 3,
     repeats: int | None = None,
-    stated: Limits | None = None,
+    limits: Limits | None = None,
     device: str | None = None,
     step: Step = lambda text: None,
     **options: Any,
@@ -298,13 +299,16 @@ def bench(
     Args:
         programs, vs: artifacts, paths of `.vmfb` files, or what `qmlir.compile` takes, compiled for `target`. `vs` may
             also name a peer, `onnxruntime`, which runs the first program where that is an ONNX model.
-        arguments: default: made up from `seed`; `size` for dynamic sizes, `sizes` for whole shapes by name.
-        stated: limits to compare with instead of the ones of `limits`.
+        arguments: default: made up from `seed`; `size` for dynamic sizes, `shapes` for whole shapes by name.
+        limits: of the machine, to compare with instead of those that are published or measured.
+        seconds, warmup, repeats: how long to measure, calls before that, and rounds instead of a time.
         options: those of `qmlir.compile` for sources, and `parameters` for programs that keep theirs apart.
 
     Raises:
         UsageError: nothing to measure. InputError: arguments that do not fit one of the programs.
     """
+    shapes = by_old_name(options, "sizes", "shapes", shapes)
+    limits = by_old_name(options, "stated", "limits", limits)
     others = vs if isinstance(vs, (list, tuple)) else [vs]
     if not (programs or others):
         raise UsageError("there is no program to measure")
@@ -317,7 +321,7 @@ def bench(
         artifact, call = _loaded(source, target, function, device, options)
         roles = artifact.manifest.arguments.get(function)
         given = list(
-            inputs.make(call.signature, roles, size=size, sizes=sizes, seed=seed) if arguments is None else arguments
+            inputs.make(call.signature, roles, size=size, shapes=shapes, seed=seed) if arguments is None else arguments
         )
         subjects.append(_Subject(_name(source), artifact, given, partial(call, *given)))
     for subject in subjects:
@@ -326,7 +330,7 @@ def bench(
     timings = alternate([s.run for s in subjects], seconds=seconds, warmup=warmup, repeats=repeats, step=step)
     peak = peak_memory()
     step("the limits of this machine")
-    rows = tuple(_row(s, t, stated) for s, t in zip(subjects, timings, strict=True))
+    rows = tuple(_row(s, t, limits) for s, t in zip(subjects, timings, strict=True))
     return BenchReport(rows, settings.threads(), peak)
 
 
@@ -376,7 +380,7 @@ def _row(subject: _Subject, timing: Timing, stated: Limits | None) -> Row:
     if artifact is None:
         return Row(subject.name, subject.name, timing, None, moved, stated or Limits(None, None, ""), 0)
     moved += constant_bytes(artifact)
-    return Row(subject.name, artifact.target, timing, _operations(artifact), moved, stated or limits(artifact),
+    return Row(subject.name, artifact.target, timing, _operations(artifact), moved, stated or limits_of(artifact),
                len(artifact.vmfb))  # fmt: skip
 
 

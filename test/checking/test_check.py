@@ -182,9 +182,9 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot compare with 'tensorrt': it is no oracle \(reference.*no target"):
         qmlir.check(TWO, against="tensorrt")
     with pytest.raises(UsageError, match="no argument 'y'; arguments: arg0"):
-        qmlir.check(TWO, sizes={"y": (1,)})
+        qmlir.check(TWO, shapes={"y": (1,)})
     with pytest.raises(UsageError, match=r"argument 'arg0' is f32\[3, 4\], which takes no shape 3x5"):
-        qmlir.check(TWO, sizes={"arg0": (3, 5)})
+        qmlir.check(TWO, shapes={"arg0": (3, 5)})
     a = qmlir.compile(TWO).save(tmp_path / "a.vmfb")
     assert qmlir.check(a, against=str(a)).ok
     b = qmlir.compile(TWO.replace("0.5", "0.25")).save(tmp_path / "b.vmfb")

@@ -287,12 +287,12 @@ def test_import_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["import", path, "--linear", "blk.0.ffn_up.weight", "-o", out]) == 0
     told = capsys.readouterr().out
     assert f"qmlir compile {out} --parameters model={tmp_path / 'l.safetensors'}" in told
-    assert main(["import", path, "-o", str(tmp_path / "d.mlir"), "--context", "32", "--json"]) == 0
+    assert main(["import", path, "-o", str(tmp_path / "d.mlir"), "--context-length", "32", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tensors"] > 10
     assert "tensor<32x2x16xf32>" in (tmp_path / "d.mlir").read_text()
     for words, match in (
         (["--linear", "nothing"], "has no tensor 'nothing'"),
-        (["--linear", "blk.0.ffn_up.weight", "--context", "5"], "--context is of a decoder"),
+        (["--linear", "blk.0.ffn_up.weight", "--context-length", "5"], "--context-length is of a decoder"),
         (["-o", str(tmp_path / "missing" / "x.mlir")], "there is no folder"),
     ):
         assert main(["import", path, *words]) == 1

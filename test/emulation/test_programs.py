@@ -107,7 +107,7 @@ def test_family(target: str, form: Form, tmp_path: Path) -> None:
     program: Any = None
     for kw in calls(form):
         if program is None:
-            program = qmlir.load(saved(artifact_of(form, target, kw), tmp_path), emulate=qmlir.Emulation(seed=1))
+            program = qmlir.load(saved(artifact_of(form, target, kw), tmp_path), emulate=qmlir.Emulation(order_seed=1))
         judged(form, kw, program.main(*[kw[name] for name, _ in program.main.signature.inputs]))
         assert program.emulated.counts.total > 0
 

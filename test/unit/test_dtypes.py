@@ -52,6 +52,41 @@ def test_reference_takes_them_too() -> None:
         assert qmlir.reference.unpack(codes, dtype=given, packing="low_first").tolist() == [[1, 2]]
 
 
+@pytest.mark.parametrize("given", ["i4", "int4", ml_dtypes.int4, TorchLike("int4")])
+def test_pack_takes_them_too(given: object) -> None:
+    codes = np.array([[1, -8]], np.int8)
+    assert qmlir.reference.pack(codes, given, "low_first").tolist() == [[0x81]]
+    assert qmlir.reference.pack(codes.astype(ml_dtypes.int4), dtype=given, packing="high_first").tolist() == [[0x18]]
+
+
+@pytest.mark.parametrize("given", ["i8", "int8", np.int8, TorchLike("int8")])
+def test_every_dtype_argument_takes_them(given: object) -> None:
+    """Of functions on arrays, of those of the reference, and of sparse weights."""
+    x, codes = np.ones((4, 16), np.float32), np.ones((4, 16), np.int8)
+    weight = qmlir.SparseWeight.from_dense(np.eye(16, dtype=np.int8), dtype=given)  # type: ignore[arg-type]
+    assert weight.dtype == qmlir.SparseSpec("csr", (16, 16), given, 16).dtype == "i8"  # type: ignore[arg-type]
+    for api in (qmlir.ops, qmlir.reference):
+        assert api.quantize(x, np.float32(1), out_dtype=given).dtype == np.int8
+        assert api.dynamic_quantize(x, out_dtype=given)[0].dtype == np.int8
+        assert api.dequantize(codes, np.float32(1), dtype=given).dtype == np.float32
+        found = api.scaled_matmul(codes, codes.T, lhs_dtype=given, rhs_dtype=given, out_dtype=np.int32)
+        assert found.dtype == np.int32
+        assert api.sparse_matmul(codes, weight, lhs_dtype=given).shape == (4, 16)
+
+
+@pytest.mark.parametrize("given", ["i8", "int8", "torch.int8"])
+def test_torch_operators_take_them(given: str) -> None:
+    """Where a program is traced too: the dtype of a result was looked up by the name as it was given."""
+    torch = pytest.importorskip("torch")
+    import qmlir.frontends.torch.custom_ops as custom
+
+    custom.register()
+    x, scale = torch.ones(4, 16), torch.tensor(1.0)
+    for device in ("cpu", "meta"):
+        codes = torch.ops.qmlir.quantize(x.to(device), scale.to(device), out_dtype=given)
+        assert codes.dtype == torch.int8
+
+
 @pytest.mark.parametrize("module", [qmlir.ops, qmlir.reference])
 def test_dequant_is_deprecated(module: object) -> None:
     with pytest.warns(DeprecationWarning, match="dequant is deprecated: use dequantize"):

@@ -36,7 +36,7 @@ COMMANDS = {
     "bench layer.vmfb --repeats 5 --limits 1e12,1e10": 0, "inspect layer.vmfb": 0, "inspect layer.mlir": 0,
     "explain layer.mlir -t rocm:gfx942": 0, "explain layer.vmfb": 0, "targets": 0, "devices": 0,
     "cache path": 0, "cache ls": 0,
-    "tune --merge t.json --database u.json": 0, "sign layer.vmfb": 1, "run layer.vmfb --verify-hash 12": 1,
+    "tune --merge t.json --database u.json": 0, "sign layer.vmfb": 1, "run layer.vmfb --sha256 12": 1,
 }  # fmt: skip
 
 

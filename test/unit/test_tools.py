@@ -129,7 +129,7 @@ def test_bench_alternates_and_states_its_limits() -> None:
     first = [i for i, name in enumerate(calls[4:]) if name == "slow"]
     assert 1 < len(first) < len(calls), "in alternation"
 
-    report = qmlir.bench(qmlir.compile(TEXT), repeats=5, stated=measure.Limits(1e12, 1e10, "as stated"))
+    report = qmlir.bench(qmlir.compile(TEXT), repeats=5, limits=measure.Limits(1e12, 1e10, "as stated"))
     [row] = report.rows
     assert row.operations == 2 * 64 * 256 * 128
     assert row.traffic == 64 * 256 + 256 * 128 + 4 * 64 * 128
@@ -151,7 +151,7 @@ def test_a_peer_at_the_same_work(tmp_path: Path) -> None:
     graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weight])
     path = tmp_path / "m.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), path)
-    report = qmlir.bench(path, vs="onnxruntime", repeats=5, stated=measure.Limits(1e12, 1e10, "as stated"))
+    report = qmlir.bench(path, vs="onnxruntime", repeats=5, limits=measure.Limits(1e12, 1e10, "as stated"))
     ours, peer = report.rows
     assert (ours.name, peer.name, peer.share) == (str(path), "onnxruntime", None)
     assert report.ratio(peer) > 0
@@ -169,7 +169,7 @@ def test_a_peer_at_the_same_work(tmp_path: Path) -> None:
 
 def test_limits_of_targets() -> None:
     gpu = qmlir.compile(TEXT, target="rocm:gfx942")
-    found = measure.limits(gpu)
+    found = measure.limits_of(gpu)
     assert found.source.startswith("published, ")
     assert found.operations is not None
     assert found.bandwidth is not None

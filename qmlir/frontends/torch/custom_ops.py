@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ... import ops
+from ...dialect.dtypes import dtype_name
 from ...dialect.ods import Field
 from ...dialect.renamed import RENAMED
 from .dtypes import FROM_TORCH, TO_TORCH
@@ -49,7 +50,8 @@ def _split(name: str, args: Sequence[torch.Tensor], kwargs: Mapping[str, Any]) -
     given = {**dict(zip(operation.required, args, strict=False)), **kwargs}
     given = operation.by_current_names({k: v for k, v in given.items() if v is not None})
     tensors = {k: v for k, v in given.items() if k in operation.operands}
-    return tensors, {k: tuple(v) if isinstance(v, list) else v for k, v in given.items() if k not in tensors}
+    attributes = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items() if k not in tensors}
+    return tensors, {k: dtype_name(v) if k.endswith("dtype") else v for k, v in attributes.items()}
 
 
 def _eager(name: str) -> Any:
