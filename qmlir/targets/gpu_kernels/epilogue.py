@@ -293,6 +293,6 @@ def _extended(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
     return operands[0] if operands[0].type.element_type == op.results[0].type else None
 
 
-def as_i8(value: Any, lanes: int) -> Any:
+def as_i8(value: ir.Value, lanes: int) -> ir.Value:
     """Codes in i32 lanes as i8."""
     return arith.trunci(e.vector_of(lanes, e.integer(8)), value)

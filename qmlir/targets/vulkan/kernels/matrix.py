@@ -13,29 +13,30 @@ outputs, a workgroup 64 x 64.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ....core.mlir import arith, ir, vector
-from ....kernels.description import Kernel
+from ....kernels.description import Kernel, Operand
 from ....kernels.row_sums import uses_row_sums
 from ...gpu import Mma
 from ...gpu_kernels import emit as e
-from ...gpu_kernels.activations import Rows, WindowRows, rows_of
-from ...gpu_kernels.batch import Place, Products
+from ...gpu_kernels.activations import rows_of
 from ...gpu_kernels.epilogue import Epilogue, as_i8
-from ...gpu_kernels.executable import Function, Launch, View, executable
+from ...gpu_kernels.executable import Function
+from ...gpu_kernels.loop import Fetched, Run, StagedLoop, Where, Workgroup
+from ...gpu_kernels.stages import LOAD, Copies, RowStage, SharedRows, shared_shape
+from ...gpu_kernels.tiled import TiledKernel, matrices, packed_view
 from ...gpu_kernels.weights import COLUMNS, Codes
 from .machine import Spirv
 
 WAVE = 32  # rows and columns of a subgroup
 _ACROSS = 2  # subgroups of a workgroup, along rows and along columns
 TILE = WAVE * _ACROSS
-_LOAD = 16  # bytes of one load
 _ONES = 0x01010101
+_SUMS = TILE // COLUMNS + 1  # vectors of a row of sums in shared memory
 
 
 @dataclass(frozen=True)
-class CooperativeKernel:
+class CooperativeKernel(TiledKernel):
     """A kernel, how its weight is stored, and `depth` elements along K of a step, a multiple of a piece and of a
     `matrix`."""
 
@@ -44,6 +45,11 @@ class CooperativeKernel:
     depth: int
     matrix: Mma
     machine: Spirv
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of a workgroup."""
+        return TILE, TILE
 
     @property
     def fragments(self) -> tuple[int, int]:
@@ -58,7 +64,7 @@ class CooperativeKernel:
     @property
     def load(self) -> int:
         """Elements of one load."""
-        return _LOAD // self.width
+        return LOAD // self.width
 
     @property
     def threads(self) -> int:
@@ -71,12 +77,12 @@ class CooperativeKernel:
     @property
     def unit(self) -> int:
         """Words of an element of shared memory: cooperative matrices start at whole ones."""
-        return min(_LOAD, self.matrix.k * self.width) // 4
+        return min(LOAD, self.matrix.k * self.width) // 4
 
     @property
     def stride(self) -> int:
-        """Of a row in shared memory; 16 bytes more keep rows off each other's banks."""
-        return (self.depth * self.width + _LOAD) // (4 * self.unit)
+        """Elements of a row in shared memory."""
+        return shared_shape(TILE, self.depth * self.width, self.unit)[1]
 
     @property
     def summing(self) -> bool:
@@ -87,7 +93,7 @@ class CooperativeKernel:
     def shared_bytes(self) -> int:
         """Of both sides, the sums, and the sums of rows (see `_Threads`)."""
         sides = 2 * TILE * self.stride * 4 * self.unit
-        sums = TILE * (TILE // COLUMNS + 1) * 4 * COLUMNS
+        sums = TILE * _SUMS * 4 * COLUMNS
         return sides + sums + (TILE * (self.depth // self.load) * 4 if self.summing else 0)
 
     @property
@@ -95,139 +101,84 @@ class CooperativeKernel:
         """Of the packed weight along K."""
         return -(-self.kernel.k // self.weights.depth)
 
-    def emit(self, name: str, inputs: Any, result: Any) -> str:
-        """The executable; see `outline`."""
-        return executable(name, self.function)
+    @property
+    def columns(self) -> int:
+        """Of the packed weight."""
+        return -(-self.kernel.n // COLUMNS) * COLUMNS
 
     @property
     def function(self) -> Function:
         """The kernel as a function of an executable."""
-        columns = -(-self.kernel.n // TILE)
-        products = Products(self.kernel)
-        launch = Launch(self.threads, self.machine.subgroup, lambda size: products.grid(size, columns, TILE))
         epilogue = Epilogue(self.kernel, self.machine, COLUMNS, decodes_columns=True)
         activations = rows_of(self.kernel, self.load, self.steps * self.depth)
-        words, i32 = self.weights.words, e.integer(32)
-        matrices = () if self.kernel.batch is None else (self.kernel.batch.matrices,)
-        weight = View(
-            (*matrices, self.pieces, -(-self.kernel.n // COLUMNS) * COLUMNS),
-            i32 if words == 1 else e.vector_of(words, i32),
-        )
-        picks = products.views
-
-        def body(size: e.Index, memory: list[Any]) -> None:
-            place = products.place(size, memory[2 : 2 + len(picks)], e.multiply(e.block(1), TILE))
-            epilogue.bind(memory[2 + len(picks) :], place)
-            threads = _Threads(self, epilogue, activations, memory[0], memory[1], place)
-            with e.when(place.used):
-                threads.run()
-
-        views = [activations.view, weight, *picks, *epilogue.views]
-        return Function(products.size, views, launch, body, products.tokens)
+        weight = packed_view((*matrices(self.kernel), self.pieces, self.columns), self.weights.words)
+        return self.made(epilogue, activations, weight, _Threads)
 
 
-@dataclass(frozen=True)
-class _Fetched:
-    """What a thread copies of a step: words of activations, stored words of weights, and what decodes each of these."""
-
-    activations: list[list[Any]]
-    weights: list[list[Any]]
-    scales: list[dict[Any, Any]]
-
-
-class _Threads:
+class _Threads(StagedLoop):
     """What one thread does."""
 
-    def __init__(
-        self,
-        plan: CooperativeKernel,
-        epilogue: Epilogue,
-        activations: Rows | WindowRows,
-        lhs: Any,
-        rhs: Any,
-        place: Place,
-    ) -> None:
-        self.plan, self.kernel, self.epilogue, self.activations = plan, plan.kernel, epilogue, activations
-        self.lhs, self.rhs, self.place = lhs, rhs, place
-        self.i32 = e.integer(32)
-        self.thread = e.thread()
-        wave = e.divide(self.thread, plan.machine.subgroup)
-        self.lane = e.remainder(self.thread, plan.machine.subgroup)
+    def __init__(self, plan: CooperativeKernel, workgroup: Workgroup) -> None:
+        super().__init__(plan.kernel, plan.machine, workgroup, plan.steps)
+        self.plan = plan
+        thread, subgroup = e.thread(), plan.machine.subgroup
+        wave = e.divide(thread, subgroup)
+        self.lane = e.remainder(thread, subgroup)
         self.wave_row = e.multiply(e.divide(wave, _ACROSS), WAVE)  # in the workgroup's tile
         self.wave_column = e.multiply(e.remainder(wave, _ACROSS), WAVE)
         self.first_row, self.first_column = e.multiply(e.block(1), TILE), e.multiply(e.block(0), TILE)
         self.decodes, self.summing = self.kernel.rhs.decode is not None, plan.summing
-        unit, acc = e.vector_of(plan.unit, self.i32), self.kernel.acc_type
-        self.shared_lhs = e.shared((TILE, plan.stride), unit)
-        self.shared_rhs = e.shared((TILE, plan.stride), unit)
-        self.shared_sums = e.shared((TILE, TILE // COLUMNS + 1), e.vector_of(COLUMNS, acc))
+        self.shared = [SharedRows(TILE, plan.depth * plan.width, plan.unit) for _ in range(2)]
+        acc, i32 = self.kernel.acc_type, e.integer(32)
+        self.sums = e.shared((TILE, _SUMS), e.vector_of(COLUMNS, acc))
         self.total = ir.Type.parse(f'!gpu.mma_matrix<{plan.matrix.m}x{plan.matrix.n}x{acc}, "COp">')
         self.down, self.across = plan.fragments
+        window, per = self.kernel.lhs.window, (plan.depth // plan.load, plan.depth // plan.weights.depth)
+        down = window is not None and window.planes
+        self.lhs_copies = Copies(thread, plan.threads, TILE, per[0], down)
+        self.rhs_copies = Copies(thread, plan.threads, TILE, per[1], down and per[0] == per[1])
+        self.rows = RowStage(self.lhs_copies, workgroup, self.shared[0], self.first_row)
         if self.summing:
-            self.row_parts = e.shared((TILE, plan.depth // plan.load), self.i32)
+            self.row_parts = e.shared((TILE, per[0]), i32)
 
-    def run(self) -> None:
-        self.tokens = [self._token(i) for i in range(self._lhs_copies)]
-        self._store(self._fetch(0))
-        e.barrier()
-        if self.kernel.combine is None:
-            with e.loop(0, self.plan.steps, 1, self._zeros()) as step:
-                step.next = self._advance(step.index, step.values)
-            values, sums = self._apart(step.results)
-        else:
-            values = self._groups()
-            sums = [None] * len(values)
-        for i, (value, sum_) in enumerate(zip(values, sums, strict=True)):
-            row, column = self._place(i)
-            safe = self.place.inside(row)
-            result = self.epilogue.finish(value, sum_, safe, self._readable(column))
-            self.epilogue.write(result, row, column)
+    @property
+    def run_count(self) -> int:
+        """Vectors of four columns, of a thread."""
+        return WAVE * WAVE // COLUMNS // self.machine.subgroup
 
-    def _groups(self) -> list[Any]:
-        """Sums over groups along K, in ascending order."""
-        per = self.plan.steps // self.kernel.groups
-        with e.loop(0, self.kernel.groups, 1, [self.epilogue.start() for _ in range(self._vectors)]) as outer:
-            with e.loop(0, per, 1, self._zeros()) as inner:
-                inner.next = self._advance(e.add(e.multiply(outer.index, per), inner.index), inner.values)
-            parts, sums = self._apart(inner.results)
-            totals = []
-            with self.epilogue.scope():
-                for i, (total, part, sum_) in enumerate(zip(outer.values, parts, sums, strict=True)):
-                    row, column = self._place(i)
-                    safe = self.place.inside(row)
-                    totals.append(self.epilogue.combine(total, part, sum_, outer.index, safe, self._readable(column)))
-            outer.next = totals
-        return list(outer.results)
-
-    # ---- the main loop
-
-    def _zeros(self) -> list[Any]:
+    def zeros(self) -> list[ir.Value]:
         """Of each fragment, row by row, and of the thread's share of the sums of rows."""
         zero = _create("gpu.subgroup_mma_constant_matrix", self.total, [e.zero(self.kernel.acc_type)])
-        return [*[zero] * (self.down * self.across), *[e.word(0)] * (self._lhs_copies if self.summing else 0)]
+        shares = self.lhs_copies.count if self.summing else 0
+        return [*[zero] * (self.down * self.across), *[e.word(0)] * shares]
 
-    def _advance(self, step: e.Index, values: list[Any]) -> list[Any]:
-        """The sums after the step that is in shared memory, where the next one is then."""
+    # ---- a step
+
+    def start(self) -> list[ir.Value]:
+        self.rows.start()
+        return super().start()
+
+    def fetch(self, step: e.Index) -> list[Fetched]:
+        return [self.rows.fetch(step), self._weights(step)]
+
+    def multiply(self, step: e.Index, half: e.Index, totals: list[ir.Value], held: list[ir.Value]) -> list[ir.Value]:
         count = self.down * self.across
-        totals, shares = values[:count], values[count:]
-        fetched = self._fetch(e.minimum(e.add(step, 1), self.plan.steps - 1))
-        if self.summing:
-            shares = [self._with_row_sum(i, share) for i, share in enumerate(shares)]
+        totals, shares = totals[:count], totals[count:]
+        shares = [self._with_row_sum(i, share) for i, share in enumerate(shares)]
         for k in range(self.plan.depth // self.plan.matrix.k):
-            left = [self._load("AOp", self.shared_lhs, self.wave_row, i, k) for i in range(self.down)]
-            right = [self._load("BOp", self.shared_rhs, self.wave_column, i, k) for i in range(self.across)]
+            left = [self._operand("AOp", self.wave_row, i, k) for i in range(self.down)]
+            right = [self._operand("BOp", self.wave_column, i, k) for i in range(self.across)]
             totals = [
                 _create("gpu.subgroup_mma_compute", self.total, [left[i // self.across], right[i % self.across], t])
                 for i, t in enumerate(totals)
             ]
-        e.barrier()
-        self._store(fetched)
-        e.barrier()
         return [*totals, *shares]
 
-    def _load(self, kind: str, memory: Any, first: Any, number: int, k: int) -> Any:
+    def _operand(self, kind: str, first: e.Index, number: int, k: int) -> ir.Value:
         """A cooperative matrix; the right side lies as `[N, K]`."""
-        attributes = {"leadDimension": ir.IntegerAttr.get(ir.IndexType.get(), self.plan.stride)}
+        attributes: dict[str, ir.Attribute] = {
+            "leadDimension": ir.IntegerAttr.get(ir.IndexType.get(), self.plan.stride)
+        }
         if kind == "BOp":
             attributes["transpose"] = ir.UnitAttr.get()
         matrix, unit = self.plan.matrix, 4 * self.plan.unit
@@ -235,85 +186,40 @@ class _Threads:
         height = matrix.m if kind == "AOp" else matrix.n
         where = [e.index(e.add(first, number * height)), e.index(k * matrix.k * self.plan.width // unit)]
         t = ir.Type.parse(f'!gpu.mma_matrix<{rows}x{columns}x{"f16" if self.decodes else "si8"}, "{kind}">')
+        memory = self.shared[kind == "BOp"].memory
         return _create("gpu.subgroup_mma_load_matrix", t, [memory, *where], **attributes)
 
-    # ---- to shared memory
+    # ---- weights to shared memory
 
-    def _copy(self, number: int, count: int, per_row: int) -> tuple[Any, Any, Any]:
-        """Of a thread's copy: its row, its place in the row, and whether it is one."""
-        at = e.add(self.thread, number * self.plan.threads)
-        ours = True if count % self.plan.threads == 0 else e.less(at, count)
-        if per_row == self._per_row[0] and self._planes:
-            return e.remainder(at, TILE), e.divide(at, TILE), ours
-        row = e.divide(at, per_row)
-        return (row if ours is True else e.minimum(row, TILE - 1)), e.remainder(at, per_row), ours
-
-    @property
-    def _planes(self) -> bool:
-        """Whether neighbours in memory are those of neighbouring rows: threads then copy these."""
-        return self.kernel.lhs.window is not None and self.kernel.lhs.window.planes
-
-    @property
-    def _per_row(self) -> tuple[int, int]:
-        """Copies of a row of activations, and of a column of weights."""
-        return self.plan.depth // self.plan.load, self.plan.depth // self.plan.weights.depth
-
-    @property
-    def _lhs_copies(self) -> int:
-        return -(-TILE * self._per_row[0] // self.plan.threads)
-
-    @property
-    def _rhs_copies(self) -> int:
-        return -(-TILE * self._per_row[1] // self.plan.threads)
-
-    def _fetch(self, step: e.Index) -> _Fetched:
-        """What this thread copies of a step."""
-        lhs_per, rhs_per = self._per_row
-        left, right, held = [], [], []
-        for i, token in enumerate(self.tokens):
-            _, at, _ = self._copy(i, TILE * lhs_per, lhs_per)
-            left.append(self.activations.load(self.lhs, token, e.add(e.multiply(step, lhs_per), at)))
-        last = -(-self.kernel.n // COLUMNS) * COLUMNS - 1
-        for i in range(self._rhs_copies):
-            column, at, _ = self._copy(i, TILE * rhs_per, rhs_per)
-            piece = e.add(e.multiply(step, rhs_per), at)
-            if self.plan.pieces % rhs_per:  # behind the last piece the activations are zeros
-                piece = e.minimum(piece, self.plan.pieces - 1)
-            safe = e.minimum(e.add(self.first_column, column), last)
-            right.append(e.elements(e.load(self.rhs, self.place.of_matrix(piece, safe))))
+    def _weights(self, step: e.Index) -> Fetched:
+        """What this thread copies of a step: stored words, and what decodes each piece."""
+        plan, copies = self.plan, self.rhs_copies
+        pieces: list[list[ir.Value]] = []
+        held: list[dict[Operand, ir.Value]] = []
+        for i in range(copies.count):
+            column, at, _ = copies.at(i)
+            piece = e.add(e.multiply(step, copies.per_row), at)
+            if plan.pieces % copies.per_row:  # behind the last piece the activations are zeros
+                piece = e.minimum(piece, plan.pieces - 1)
+            safe = e.minimum(e.add(self.first_column, column), plan.columns - 1)
+            pieces.append(e.elements(e.load(self.workgroup.rhs, self.place.of_matrix(piece, safe))))
             if self.decodes:
-                group = 0 if self.kernel.group is None else e.divide(step, self.kernel.group // self.plan.depth)
+                group = 0 if self.kernel.group is None else e.divide(step, self.kernel.group // plan.depth)
                 held.append(self.epilogue.column_operands(group, e.minimum(safe, self.kernel.n - 1)))
-        return _Fetched(left, right, held)
 
-    def _token(self, number: int) -> e.Index:
-        """The row of the activation that a copy of this thread is of."""
-        row, _, _ = self._copy(number, TILE * self._per_row[0], self._per_row[0])
-        return self.place.token(self.place.inside(e.add(self.first_row, row)))
+        def store(half: e.Index) -> None:
+            for i, stored in enumerate(pieces):
+                column, at, ours = copies.at(i)
+                if self.decodes:
+                    words = self._numbers(stored, held[i])
+                else:
+                    words = [byte for word in stored for byte in plan.weights.bytes_of(word)]
+                with e.when(ours):
+                    self.shared[1].write(words, half, column, at)
 
-    def _store(self, fetched: _Fetched) -> None:
-        lhs_per, rhs_per = self._per_row
-        for i, words in enumerate(fetched.activations):
-            row, at, ours = self._copy(i, TILE * lhs_per, lhs_per)
-            with e.when(ours):
-                self._write(words, self.shared_lhs, row, at)
-        for i, stored in enumerate(fetched.weights):
-            row, at, ours = self._copy(i, TILE * rhs_per, rhs_per)
-            if self.decodes:
-                words = self._numbers(stored, fetched.scales[i])
-            else:
-                words = [byte for word in stored for byte in self.plan.weights.bytes_of(word)]
-            with e.when(ours):
-                self._write(words, self.shared_rhs, row, at)
+        return Fetched(store)
 
-    def _write(self, words: list[Any], memory: Any, row: e.Index, piece: e.Index) -> None:
-        """Write the words of a piece to a row."""
-        unit = self.plan.unit
-        for i in range(0, len(words), unit):
-            where = e.add(e.multiply(piece, len(words) // unit), i // unit)
-            e.store(e.gathered(words[i : i + unit]), memory, [row, where])
-
-    def _numbers(self, stored: list[Any], held: dict[Any, Any]) -> list[Any]:
+    def _numbers(self, stored: list[ir.Value], held: dict[Operand, ir.Value]) -> list[ir.Value]:
         """Words of f16, from stored codes of one column. Four at a time: longer vectors SPIR-V has not."""
         form, found = self.plan.weights, []
         for word in stored:
@@ -326,81 +232,68 @@ class _Threads:
                 if form.offset:
                     codes = arith.addi(codes, e.broadcast(e.word(form.offset), 4))
                 numbers = self.epilogue.decode_column(as_i8(codes, 4), held)
-                found += e.elements(vector.bitcast(e.vector_of(2, self.i32), numbers))
+                found += e.elements(vector.bitcast(e.vector_of(2, e.integer(32)), numbers))
         return found
-
-    def _with_row_sum(self, number: int, share: Any) -> Any:
-        """The sum of the codes that this thread has copied, with those in shared memory now."""
-        row, at, _ = self._copy(number, TILE * self._per_row[0], self._per_row[0])
-        units = _LOAD // (4 * self.plan.unit)
-        for i in range(units):
-            for word in e.elements(e.load(self.shared_lhs, [row, e.add(e.multiply(at, units), i)])):
-                share = self.plan.machine.dot(word, e.word(_ONES), share)
-        return share
 
     # ---- sums
 
-    @property
-    def _vectors(self) -> int:
-        """Of four columns, of a thread."""
-        return WAVE * WAVE // COLUMNS // self.plan.machine.subgroup
+    def _with_row_sum(self, number: int, share: ir.Value) -> ir.Value:
+        """The sum of the codes that this thread has copied, with those in shared memory now."""
+        row, at, _ = self.lhs_copies.at(number)
+        units = LOAD // (4 * self.plan.unit)
+        for i in range(units):
+            for word in self.shared[0].read(0, row, e.add(e.multiply(at, units), i)):
+                share = self.machine.dot(word, e.word(_ONES), share)
+        return share
 
-    def _inside(self, number: int) -> tuple[Any, Any]:
+    def _inside(self, number: int) -> tuple[e.Index, e.Index]:
         """Row and first column of a thread's vector in its subgroup's tile."""
-        at = e.add(self.lane, number * self.plan.machine.subgroup)
+        at = e.add(self.lane, number * self.machine.subgroup)
         if self.kernel.planes:  # of which neighbouring rows are neighbours
             return e.remainder(at, WAVE), e.divide(at, WAVE)
         return e.divide(at, WAVE // COLUMNS), e.remainder(at, WAVE // COLUMNS)
 
-    def _place(self, number: int) -> tuple[Any, Any]:
+    def where(self, number: int) -> Where:
         row, at = self._inside(number)
         column = e.add(e.add(self.first_column, self.wave_column), e.multiply(at, COLUMNS))
-        return e.add(e.add(self.first_row, self.wave_row), row), column
+        return self.at(e.add(e.add(self.first_row, self.wave_row), row), column, COLUMNS)
 
-    def _readable(self, column: Any) -> Any:
-        return e.minimum(column, (self.kernel.n - 1) // COLUMNS * COLUMNS)
-
-    def _apart(self, values: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Fragments as vectors of columns of rows, and the sums of those rows."""
-        count, matrix = self.down * self.across, self.plan.matrix
-        fragments, shares = values[:count], values[count:]
-        stride = ir.IntegerAttr.get(ir.IndexType.get(), TILE // COLUMNS + 1)
-        for i, fragment in enumerate(fragments):
-            row = e.add(self.wave_row, i // self.across * matrix.m)
-            column = e.divide(e.add(self.wave_column, i % self.across * matrix.n), COLUMNS)
-            _create("gpu.subgroup_mma_store_matrix", None, [fragment, self.shared_sums, e.index(row), e.index(column)],
-                    leadDimension=stride)  # fmt: skip
-        per = self._per_row[0]
-        for i, share in enumerate(shares):
-            row, at, ours = self._copy(i, TILE * per, per)
-            with e.when(ours):
-                e.store(share, self.row_parts, [row, at])
+    def runs(self, totals: list[ir.Value]) -> list[Run]:
+        self._share(totals)
         e.barrier()
-        found, sums = [], []
-        form = self.plan.weights
-        for i in range(self._vectors):
+        values: list[ir.Value] = []
+        sums: list[ir.Value | None] = []
+        for i in range(self.run_count):
             row, at = self._inside(i)
             row = e.add(self.wave_row, row)
-            value = e.load(self.shared_sums, [row, e.add(e.divide(self.wave_column, COLUMNS), at)])
-            sum_ = self._row_sum(row) if self.summing else None
-            if form.shift and not self.decodes:
-                value = arith.shrsi(value, e.broadcast(e.word(form.shift), COLUMNS))
-            if form.offset and not self.decodes:
-                value = arith.addi(value, e.broadcast(arith.muli(sum_, e.word(form.offset)), COLUMNS))
-            found.append(value)
-            sums.append(sum_)
+            values.append(e.load(self.sums, [row, e.add(e.divide(self.wave_column, COLUMNS), at)]))
+            sums.append(self._row_sum(row) if self.summing else None)
         e.barrier()
-        return found, sums
+        return self.of_bytes(self.plan.weights, values, sums)
 
-    def _row_sum(self, row: Any) -> Any:
-        total = e.word(0)
-        for at in range(self._per_row[0]):
+    def _share(self, totals: list[ir.Value]) -> None:
+        """Fragments and sums of rows in shared memory."""
+        count, matrix = self.down * self.across, self.plan.matrix
+        stride = ir.IntegerAttr.get(ir.IndexType.get(), _SUMS)
+        for i, fragment in enumerate(totals[:count]):
+            row = e.add(self.wave_row, i // self.across * matrix.m)
+            column = e.divide(e.add(self.wave_column, i % self.across * matrix.n), COLUMNS)
+            operands = [fragment, self.sums, e.index(row), e.index(column)]
+            ir.Operation.create(
+                "gpu.subgroup_mma_store_matrix", operands=operands, attributes={"leadDimension": stride}
+            )
+        for i, share in enumerate(totals[count:]):
+            row, at, ours = self.lhs_copies.at(i)
+            with e.when(ours):
+                e.store(share, self.row_parts, [row, at])
+
+    def _row_sum(self, row: e.Index) -> ir.Value:
+        total: ir.Value = e.word(0)
+        for at in range(self.lhs_copies.per_row):
             total = arith.addi(total, e.load(self.row_parts, [row, at]))
         return total
 
 
-def _create(name: str, result: Any, operands: list[Any], **attributes: Any) -> Any:
-    """An operation without a class of its own in the bindings."""
-    results = [] if result is None else [result]
-    made = ir.Operation.create(name, results=results, operands=operands, attributes=attributes)
-    return made.results[0] if results else None
+def _create(name: str, result: ir.Type, operands: list[ir.Value], **attributes: ir.Attribute) -> ir.Value:
+    """The result of an operation without a class of its own in the bindings."""
+    return ir.Operation.create(name, results=[result], operands=operands, attributes=attributes).results[0]

@@ -1,0 +1,263 @@
+"""The loop of a product: what one thread does of a tile, whatever multiplies.
+
+    bring the first step                                        (`start`)
+    for each step of K:    bring the next one, multiply this one  (`step`)
+    add up what threads that share K have                       (`workers`)
+    take neighbouring columns of rows out of the accumulators   (`runs`), finish and write them
+
+Sums over groups along K are combined behind each group, in ascending order. A generator says what the accumulators are
+and how a step is multiplied; `StagedLoop` is the one for sides that go through shared memory (`stages.py`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from ...core.mlir import arith, ir
+from ...kernels.description import Kernel
+from . import emit as e
+from .batch import Place
+from .epilogue import Epilogue
+from .executable import View
+from .weights import Codes
+
+Values: TypeAlias = "list[ir.Value]"
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+
+class Source(Protocol):
+    """An activation as it lies in memory, read in pieces along K."""
+
+    @property
+    def view(self) -> View: ...
+
+    def load(self, memory: ir.Value, row: e.Index, piece: e.Index) -> list[ir.Value]:
+        """A piece of a row."""
+
+
+@dataclass(frozen=True)
+class Workgroup:
+    """What a workgroup's threads start from: the product that they are in, its sides in memory, and its epilogue."""
+
+    place: Place
+    activations: Source
+    lhs: ir.Value
+    rhs: ir.Value
+    epilogue: Epilogue
+
+
+@dataclass(frozen=True)
+class Where:
+    """The row and the first column of a run, and those that are there to be read in their place."""
+
+    row: e.Index
+    column: e.Index
+    safe_row: e.Index
+    safe_column: e.Index
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbouring columns of a row: the vector of their sums, and the sum of the row's codes where it is asked for."""
+
+    value: ir.Value
+    row_sum: ir.Value | None = None
+
+
+class TileLoop(ABC):
+    """One thread's share of a tile. `workers` neighbouring threads share K of the same outputs, a power of two within a
+    subgroup; `worker` is the number of this one."""
+
+    worker: e.Index = 0
+    workers: int = 1
+
+    def __init__(self, kernel: Kernel, machine: Machine, workgroup: Workgroup, steps: int) -> None:
+        self.kernel, self.machine, self.workgroup, self.steps = kernel, machine, workgroup, steps
+        self.epilogue, self.place = workgroup.epilogue, workgroup.place
+
+    # ---- what multiplies
+
+    def start(self) -> Values:
+        """Bring the first step. Returns what the loop carries of it in registers."""
+        return []
+
+    @abstractmethod
+    def zeros(self) -> Values:
+        """The accumulators before the first step."""
+
+    @abstractmethod
+    def step(self, step: e.Index, totals: Values, held: Values) -> tuple[Values, Values]:
+        """The accumulators after a step, and what is carried of the next one."""
+
+    @abstractmethod
+    def runs(self, totals: Values) -> list[Run]:
+        """What the accumulators hold."""
+
+    @abstractmethod
+    def where(self, number: int) -> Where:
+        """Where a run is in the product."""
+
+    @property
+    @abstractmethod
+    def run_count(self) -> int:
+        """How many runs a thread has."""
+
+    def at(self, row: e.Index, column: e.Index, lanes: int) -> Where:
+        """Of a run of `lanes` columns, whose first column is a multiple of as many."""
+        last = (self.kernel.n - 1) // lanes * lanes
+        return Where(row, column, self.place.inside(row), e.minimum(column, last))
+
+    def of_bytes(self, form: Codes, sums: Values, row_sums: Sequence[ir.Value | None]) -> list[Run]:
+        """Runs of sums over the bytes of stored codes, and of each row's sum: of a weight that is not decoded,
+        `sum a (stored + offset) = sum a stored + offset * sum a`."""
+        if self.kernel.rhs.decode is None:
+            lanes = sums[0].type.shape[0]
+            if form.shift:
+                sums = [arith.shrsi(s, e.broadcast(e.word(form.shift), lanes)) for s in sums]
+            if form.offset:
+                rows = [row for row in dict.fromkeys(row_sums) if row is not None]
+                more = {row: e.broadcast(arith.muli(row, e.word(form.offset)), lanes) for row in rows}
+                sums = [arith.addi(s, more[row]) for s, row in zip(sums, row_sums, strict=True) if row is not None]
+        return [Run(*run) for run in zip(sums, row_sums, strict=True)]
+
+    # ---- the loop
+
+    def run(self) -> None:
+        held = self.start()
+        if self.kernel.combine is not None:
+            runs = [Run(total) for total in self._groups(held)]
+        else:
+            start = self.zeros()
+            with e.loop(self.worker, self.steps, self.workers, [*start, *held]) as each:
+                each.next = self._next(each.index, each.values, len(start))
+            runs = self.runs(self._added(each.results[: len(start)]))
+        # All workers have the sums; the first one stores them.
+        with e.when(True if self.workers == 1 else e.less(self.worker, 1)):
+            for i, run in enumerate(runs):
+                at = self.where(i)
+                result = self.epilogue.finish(run.value, run.row_sum, at.safe_row, at.safe_column)
+                self.epilogue.write(result, at.row, at.column)
+
+    def _next(self, step: e.Index, values: Values, accumulators: int) -> Values:
+        totals, held = self.step(step, values[:accumulators], values[accumulators:])
+        return [*totals, *held]
+
+    def _groups(self, held: Values) -> Values:
+        """Sums over groups along K. Each worker makes the part of another group, and all of them take in all parts."""
+        groups = self.kernel.groups
+        per = self.steps // groups
+        start = [self.epilogue.start() for _ in range(self.run_count)]
+        with e.loop(0, groups, self.workers, [*start, *held]) as outer:
+            mine = e.add(outer.index, self.worker)
+            if groups % self.workers:
+                mine = e.minimum(mine, groups - 1)
+            zeros = self.zeros()
+            with e.loop(0, per, 1, [*zeros, *outer.values[len(start) :]]) as inner:
+                at = e.add(e.multiply(mine, per), inner.index)
+                inner.next = self._next(at, inner.values, len(zeros))
+            totals, parts = outer.values[: len(start)], inner.results[: len(zeros)]
+            if self.workers == 1:
+                totals = self._combined(totals, parts, outer.index)
+            else:
+                totals = self._in_turn(totals, parts, outer.index)
+            outer.next = [*totals, *inner.results[len(zeros) :]]
+        return list(outer.results[: len(start)])
+
+    def _combined(self, totals: Values, parts: Values, group: e.Index) -> Values:
+        runs = self.runs(parts)
+        found = []
+        with self.epilogue.scope():
+            for i, (total, run) in enumerate(zip(totals, runs, strict=True)):
+                at = self.where(i)
+                found.append(self.epilogue.combine(total, run.value, run.row_sum, group, at.safe_row, at.safe_column))
+        return found
+
+    # ---- threads that share K
+
+    def _added(self, totals: Values) -> Values:
+        """Sums over the workers, in all of them."""
+        if self.workers == 1:
+            return totals
+        scalars, offset = _scalars(totals), self.workers // 2
+        add = arith.addf if isinstance(scalars[0].type, ir.FloatType) else arith.addi
+        while offset:
+            scalars = [add(s, e.shuffle(s, e.word(offset), self.machine.subgroup, "xor")) for s in scalars]
+            offset //= 2
+        return _like(totals, scalars)
+
+    def _in_turn(self, totals: Values, parts: Values, first: e.Index) -> Values:
+        """The totals after the groups from `first` on, one of each worker."""
+        workers, groups = self.workers, self.kernel.groups
+        left = e.minimum(workers, e.subtract(groups, first)) if groups % workers else workers
+        base = e.subtract(e.remainder(e.thread(), self.machine.subgroup), self.worker)
+        scalars = _scalars(parts)
+        with e.loop(0, left, 1, totals) as turn:
+            lane = arith.index_cast(e.integer(32), e.index(e.add(base, turn.index)))
+            theirs = [e.shuffle(s, lane, self.machine.subgroup, "idx") for s in scalars]
+            turn.next = self._combined(turn.values, _like(parts, theirs), e.add(first, turn.index))
+        return turn.results
+
+
+def _scalars(values: Sequence[ir.Value]) -> Values:
+    """Scalars, and those of vectors."""
+    return [scalar for value in values for scalar in e.elements(value)]
+
+
+def _like(values: Sequence[ir.Value], scalars: Sequence[ir.Value]) -> Values:
+    """Scalars as vectors where `values` are vectors."""
+    kind = values[0].type
+    if not isinstance(kind, ir.VectorType):
+        return list(scalars)
+    lanes = kind.shape[0]
+    return [e.gathered(scalars[i : i + lanes]) for i in range(0, len(scalars), lanes)]
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a thread has read of a side's step: `store` writes it to shared memory, to the half that is named, and
+    `held` stays in registers, where the loop carries it."""
+
+    store: Callable[[e.Index], None] = lambda half: None
+    held: Values = field(default_factory=list)
+
+
+class StagedLoop(TileLoop):
+    """Steps that are read from memory while the one before is multiplied. With two `halves` of shared memory the next
+    step is written to one while the other is read, and one barrier a step is enough."""
+
+    halves: int = 1
+
+    @abstractmethod
+    def fetch(self, step: e.Index) -> list[Fetched]:
+        """Read what this thread brings of a step."""
+
+    @abstractmethod
+    def multiply(self, step: e.Index, half: e.Index, totals: Values, held: Values) -> Values:
+        """The accumulators after the step that is in shared memory and in `held`."""
+
+    def barrier(self) -> None:
+        """Wait for the workgroup's writes to shared memory."""
+        e.barrier()
+
+    def start(self) -> Values:
+        fetched = self.fetch(0)
+        return self._stored(fetched, 0)
+
+    def step(self, step: e.Index, totals: Values, held: Values) -> tuple[Values, Values]:
+        fetched = self.fetch(e.minimum(e.add(step, 1), self.steps - 1))
+        half = e.remainder(step, self.halves)
+        totals = self.multiply(step, half, totals, held)
+        if self.halves == 1:  # all have read what is overwritten
+            self.barrier()
+        return totals, self._stored(fetched, e.subtract(self.halves - 1, half))
+
+    def _stored(self, fetched: Sequence[Fetched], half: e.Index) -> Values:
+        for side in fetched:
+            side.store(half)
+        self.barrier()
+        return [value for side in fetched for value in side.held]
