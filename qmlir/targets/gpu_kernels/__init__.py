@@ -5,7 +5,7 @@ machine.py     what a kernel asks of a target: its dot product of bytes, its rul
 executable.py  the executable around a kernel
 weights.py     how a weight is stored, and its bytes
 epilogue.py    what is done to a sum: operands read and bodies cloned for neighbouring columns of a row
-loop.py        the loop of a product: steps along K, groups, threads that share K, the epilogue; `StagedLoop` reads ahead
+loop.py        the loop of a product: steps along K, groups, threads that share K, the epilogue
 stages.py      sides that go through shared memory: which thread copies what, and where it lies
 tiled.py       a product in tiles as a function of an executable
 dot.py         products by dot products of bytes or multiply-adds: threads that share K, and tiles of outputs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ...core.mlir import arith, ir
 from ...kernels.bodies import BodyCloner, is_small_float
@@ -34,6 +34,9 @@ from .batch import Place, Products
 from .executable import Size, View
 from .machine import Machine
 
+if TYPE_CHECKING:
+    from ...core.mlir import OpLike
+
 # The longest vector that one load or store moves.
 _WIDEST = 4
 
@@ -49,10 +52,9 @@ class Epilogue:
         self._rules = {**machine.rules, "arith.extf": _extended}
         self._machine = machine
         self.cloner = bf16.cloner(lanes, machine, self._rules)
-        self._memory: dict[Operand, Any] = {}
-        self._result: Any = None
+        self._memory: dict[Operand, ir.Value] = {}
         self._place = Place(0)
-        self._read: dict[Any, Any] = {}
+        self._read: dict[tuple[Operand | e.Index, ...], ir.Value] = {}
         self._tokens: dict[e.Index, e.Index] = {}  # of rows
 
     # ---- memory
@@ -86,7 +88,7 @@ class Epilogue:
         return [*views, _view([*products, rows, self.kernel.columns], self._width, self._stored_result)]
 
     @property
-    def _stored_result(self) -> Any:
+    def _stored_result(self) -> ir.Type:
         return bf16.stored_type(self.kernel.result_type, self._machine)
 
     @property
@@ -103,7 +105,7 @@ class Epilogue:
     def _width_of(self, operand: Operand) -> int:
         return self._width if COLUMN in operand.axes and operand not in self._single else 1
 
-    def bind(self, memory: Sequence[Any], place: Place) -> None:
+    def bind(self, memory: Sequence[ir.Value], place: Place) -> None:
         """The memrefs of `views`, in the product at `place`."""
         *operands, self._result = memory
         self._memory = dict(zip(self.kernel.operands, operands, strict=True))
@@ -118,7 +120,7 @@ class Epilogue:
 
     # ---- operands
 
-    def operand(self, operand: Operand, group: e.Index, row: e.Index, column: e.Index) -> Any:
+    def operand(self, operand: Operand, group: e.Index, row: e.Index, column: e.Index) -> ir.Value:
         """The operand's values at the columns from `column` on."""
         at = {**self._around, GROUP: group, ROW: row, COLUMN: column}
         if TOKEN in operand.axes:
@@ -136,17 +138,17 @@ class Epilogue:
     def _around(self) -> dict[str, e.Index]:
         return {BATCH: self._place.product, MATRIX: self._place.matrix}
 
-    def _load(self, operand: Operand, at: dict[str, e.Index]) -> Any:
+    def _load(self, operand: Operand, at: dict[str, e.Index]) -> ir.Value:
         return self._number(operand, self._stored(operand, at))
 
-    def _number(self, operand: Operand, value: Any) -> Any:
+    def _number(self, operand: Operand, value: ir.Value) -> ir.Value:
         """What a body reads: floats of one byte as f32, and of bf16 where the target has none."""
         if not is_small_float(operand.element_type):
             return bf16.loaded(value, operand.element_type)
         lanes = e.vector_of(self.lanes, e.integer(32))
         return decoded(arith.extui(lanes, value), str(operand.element_type))
 
-    def _stored(self, operand: Operand, at: dict[str, e.Index]) -> Any:
+    def _stored(self, operand: Operand, at: dict[str, e.Index]) -> ir.Value:
         memory = self._memory[operand]
         where = [at[a] for a in letters(operand)]
         if COLUMN not in operand.axes:
@@ -165,7 +167,14 @@ class Epilogue:
 
     # ---- bodies
 
-    def _clone(self, stage: Stage, values: Sequence[Any], sum_: Any, at: tuple[Any, Any, Any], *more: Any) -> Any:
+    def _clone(
+        self,
+        stage: Stage,
+        values: Sequence[ir.Value],
+        sum_: ir.Value | None,
+        at: tuple[e.Index, e.Index, e.Index],
+        *more: ir.Value,
+    ) -> ir.Value:
         arguments = []
         for source in stage.sources:
             if isinstance(source, Previous):
@@ -173,17 +182,18 @@ class Epilogue:
             elif isinstance(source, Literal):
                 arguments.append(self.cloner.splat(source.value))
             elif isinstance(source, RowSum):
+                assert sum_ is not None
                 arguments.append(e.broadcast(sum_, self.lanes))
             else:
                 arguments.append(self.operand(source, *at))
         return self.cloner.clone(stage.body, [*arguments, *more])
 
-    def decode(self, codes: Any, group: e.Index, column: e.Index) -> Any:
+    def decode(self, codes: ir.Value, group: e.Index, column: e.Index) -> ir.Value:
         """Numbers of codes, i8."""
         assert self.kernel.rhs.decode is not None
         return self._clone(self.kernel.rhs.decode, [codes], None, (group, 0, column))
 
-    def column_operands(self, group: e.Index, column: e.Index) -> dict[Operand, Any]:
+    def column_operands(self, group: e.Index, column: e.Index) -> dict[Operand, ir.Value]:
         """What decodes the codes of one column, where the weight is decoded so."""
         stage = self.kernel.rhs.decode
         assert stage is not None
@@ -192,7 +202,7 @@ class Epilogue:
             o: bf16.loaded(e.load(self._memory[o], [at[a] for a in letters(o)]), o.element_type) for o in stage.operands
         }
 
-    def decode_column(self, codes: Any, held: Mapping[Operand, Any]) -> Any:
+    def decode_column(self, codes: ir.Value, held: Mapping[Operand, ir.Value]) -> ir.Value:
         """Numbers of neighbouring codes of one column, by its `column_operands`."""
         stage = self.kernel.rhs.decode
         assert stage is not None
@@ -208,12 +218,14 @@ class Epilogue:
                 arguments.append(codes)
         return cloner.clone(stage.body, arguments)
 
-    def combine(self, total: Any, part: Any, sum_: Any, group: e.Index, row: e.Index, column: e.Index) -> Any:
+    def combine(
+        self, total: ir.Value, part: ir.Value, sum_: ir.Value | None, group: e.Index, row: e.Index, column: e.Index
+    ) -> ir.Value:
         """`total` and the part of one group; `sum_` is the sum of the row's codes of the group."""
         assert self.kernel.combine is not None
         return self._clone(self.kernel.combine, [self._meant(part)], sum_, (group, row, column), total)
 
-    def _meant(self, part: Any) -> Any:
+    def _meant(self, part: ir.Value) -> ir.Value:
         """What a sum of a generator stands for."""
         if self.kernel.fraction is None:
             return part
@@ -221,11 +233,11 @@ class Epilogue:
         number = arith.sitofp(e.vector_of(self.lanes, f32), part)
         return arith.mulf(number, e.splat(self.kernel.fraction, self.lanes, f32))
 
-    def start(self) -> Any:
+    def start(self) -> ir.Value:
         """The total before the first group."""
         return e.zero(e.vector_of(self.lanes, self.kernel.value_type))
 
-    def finish(self, value: Any, sum_: Any, row: e.Index, column: e.Index) -> Any:
+    def finish(self, value: ir.Value, sum_: ir.Value | None, row: e.Index, column: e.Index) -> ir.Value:
         """The result of a sum."""
         values = [value if self.kernel.combine is not None else self._meant(value)]
         for stage in self.kernel.stages:
@@ -234,7 +246,7 @@ class Epilogue:
 
     # ---- result
 
-    def write(self, value: Any, row: e.Index, column: e.Index, ours: Any = True) -> None:
+    def write(self, value: ir.Value, row: e.Index, column: e.Index, ours: ir.Value | bool = True) -> None:
         """Store a result where the row and the columns exist, and `ours`, a bool or an i1, says so."""
         n = self.kernel.n
         if self._stored_result != self.kernel.result_type:
@@ -259,7 +271,7 @@ class Epilogue:
                 piece = parts[i] if self._width == 1 else e.gathered(parts[i : i + self._width])
                 e.store(piece, self._result, [*outer, row, e.add(first, e.divide(e.add(column, i), self._width))])
 
-    def _write_planes(self, value: Any, row: e.Index, column: e.Index, inside: Any) -> None:
+    def _write_planes(self, value: ir.Value, row: e.Index, column: e.Index, inside: ir.Value | bool) -> None:
         """Each column is a plane of pixels."""
         window = self.kernel.lhs.window
         assert window is not None
@@ -270,7 +282,7 @@ class Epilogue:
             with e.when(e.both(inside, self._inside(at, 1))):
                 e.store(part, self._result, [image, e.add(self._first, at), pixel])
 
-    def _inside(self, column: e.Index, lanes: int) -> Any:
+    def _inside(self, column: e.Index, lanes: int) -> ir.Value | bool:
         return e.less(column, self.kernel.n)
 
 
@@ -280,7 +292,7 @@ def _slots(operand: Operand) -> int | Size:
     return Size(tokens=True) if kind.is_dynamic_dim(0) else int(kind.get_dim_size(0))
 
 
-def _view(shape: Sequence[int | Size | None], width: int, element: Any) -> View:
+def _view(shape: Sequence[int | Size | None], width: int, element: ir.Type) -> View:
     if width == 1:
         return View(tuple(shape), element)
     last = shape[-1]
@@ -288,7 +300,7 @@ def _view(shape: Sequence[int | Size | None], width: int, element: Any) -> View:
     return View((*shape[:-1], last // width), e.vector_of(width, element))
 
 
-def _extended(cloner: BodyCloner, op: Any, operands: list[Any]) -> Any:
+def _extended(cloner: BodyCloner, op: OpLike, operands: list[ir.Value]) -> ir.Value | None:
     """A float of one byte has been extended when it was read."""
     return operands[0] if operands[0].type.element_type == op.results[0].type else None
 

@@ -238,7 +238,8 @@ class _Wave(StagedLoop):
     def _left(self, stored: list[ir.Value], group: e.Index, tile: int) -> list[list[ir.Value]]:
         """The words of each instruction of a step."""
         form, converted = self.along_k.codes, self.along_k.converted
-        words = [byte for load in stored for word in e.elements(load) for byte in form.bytes_of(word)]
+        stored_words = [word for load in stored for word in e.elements(load)]
+        words = [byte for word in stored_words for byte in form.bytes_of(word)]
         if self.kernel.rhs.decode is not None:
             words = self._decoded(words, group, tile)
         elif converted is not None:
