@@ -58,7 +58,7 @@ test test-slow test-slice: export QMLIR_REQUIRE_LAVAPIPE = 1
 test test-slow test-slice: export QMLIR_REQUIRE_EMULATION = 1
 
 test: $(VENV)/.installed-test vulkan
-	@$(PY) -m pytest -n $(JOBS) -m "not slow"
+	@$(PY) -m pytest -n $(JOBS) -m "not slow" --sweep $(COMMIT)
 
 test-slow: $(VENV)/.installed-slow vulkan
 	@$(PY) -m pytest -n $(JOBS) --dist loadgroup -m "slow and not rare" --sweep $(COMMIT)

@@ -57,6 +57,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture(scope="session")
+def rotation(pytestconfig: pytest.Config) -> int:
+    """The number that `--sweep` gives, another for each commit: which rows of committed results a run finds again."""
+    return int(pytestconfig.getoption("--sweep"))
+
+
 @pytest.fixture
 def lavapipe() -> str:
     """The software Vulkan target."""

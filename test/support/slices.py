@@ -24,7 +24,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slice", metavar="I/N", type=_slice, help="one N-th of the slow tests, the I-th; I may be over N"
     )
-    parser.addoption("--sweep", metavar="I", type=int, default=0, help="which parameters of slow sweeps")
+    parser.addoption(
+        "--sweep",
+        metavar="I",
+        type=int,
+        default=0,
+        help="which parameters of slow sweeps, and which rows of committed results",
+    )
     parser.addoption("--slice-seconds", metavar="S", type=float, help="start none of them after S seconds of tests")
 
 

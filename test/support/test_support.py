@@ -1,6 +1,7 @@
 """The support matrix: every form is on the best instruction that its target has for it, or the cell says why not.
 
-matrix.json is what `python test/support/run.py` found; the slow tier finds it again.
+matrix.json is what `python test/support/run.py` found. The fast tier finds some of its cells again, other ones for each
+commit, the slow tier all.
 """
 
 from __future__ import annotations
@@ -119,6 +120,13 @@ def test_dynamic_quantisation_is_one_dispatch_on_cpus(target: str, tmp_path: Pat
 @pytest.mark.parametrize(("name", "target"), SAMPLE, ids=str)
 def test_sample(name: str, target: str) -> None:
     assert compile_cell(BY_NAME[name], target) == RESULTS[name][target]
+
+
+@pytest.mark.parametrize("number", range(len(TARGETS)))
+def test_cells_of_this_commit(number: int, rotation: int) -> None:
+    """One of each target."""
+    form, target = FORMS[(rotation + 13 * number) % len(FORMS)], TARGETS[number]
+    assert compile_cell(form, target) == RESULTS[form.name][target], (form.name, target)
 
 
 @pytest.mark.slow
