@@ -98,7 +98,7 @@ def test_no_row_is_read_behind_the_operands_of_a_batch(target: str, dtype: str, 
     assert program.emulated.counts.bytes_read <= 2 * (lhs.size + rhs.size) * np.dtype(number).itemsize
 
 
-@pytest.mark.sweep(slow=5)
+@pytest.mark.sweep(slow=8)
 @pytest.mark.parametrize(
     ("target", "form"),
     [pytest.param(t, f, id=f"{t}-{f.id}", marks=[] if (t, f.id) in FAST else [pytest.mark.slow]) for t, f in CASES],
@@ -191,7 +191,7 @@ def test_the_program_of_another_target_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(i, marks=pytest.mark.slow if i >= 3 else []) for i in range(5 * len(TARGETS))]
+    "number", [pytest.param(i, marks=pytest.mark.slow if i >= 3 else []) for i in range(2 * len(TARGETS))]
 )
 def test_what_was_executed_is_what_is_compiled(number: int, rotation: int) -> None:
     """Other rows of results.json for each commit. Where they differ: python test/emulation/run.py"""

@@ -81,12 +81,14 @@ def test_sample_of_all_operators(rotation: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_all_operators() -> None:
+@pytest.mark.sweep(slow=4)
+@pytest.mark.parametrize("part", range(8))
+def test_all_operators(part: int) -> None:
     """Right, or refused by name, for every test that the onnx package has; what was right is."""
     names = sorted(onnx_all_nodes.cases())
     if RECORDED["onnx"] == __import__("onnx").__version__:
         assert set(names) >= set(RECORDED["tests"])
-    found = dict(onnx_all_nodes.outcomes(names))
+    found = dict(onnx_all_nodes.outcomes(names[part::8]))
     assert not {n: o for n, o in found.items() if not o.startswith(("right", "refused"))}
     was_right = {n for n, o in RECORDED["tests"].items() if o == "right"}
     assert not {n: found[n] for n in was_right & set(found) if found[n] != "right"}

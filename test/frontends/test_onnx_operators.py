@@ -46,12 +46,14 @@ def test_operator(operator: str) -> None:
     compare(operator, 0, "cpu")
 
 
+@pytest.mark.sweep(slow=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_operator_on_vulkan(operator: str, lavapipe: str) -> None:
     compare(operator, 1, lavapipe)
 
 
+@pytest.mark.sweep(slow=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("operator", OPERATORS)
 @hypothesis.given(seed=st.integers(0, 2**32 - 1))

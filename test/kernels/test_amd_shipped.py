@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from kernels.amd_shipped import CONVOLUTIONS, TARGETS, Row, configurations, measured
 
-pytestmark = pytest.mark.sweep(fast=100, slow=4)
+pytestmark = pytest.mark.sweep(fast=100, slow=6)
 
 # Vector registers (accumulation registers are among them), scalar registers, bytes of LDS, at most.
 MOST = {

@@ -47,7 +47,7 @@ SOME = {
 }
 
 
-@pytest.mark.sweep(slow=5)
+@pytest.mark.sweep(slow=10)
 @pytest.mark.parametrize(
     "one", [pytest.param(c, id=c.key, marks=[] if c.key in SOME else [pytest.mark.slow]) for c in EVERY]
 )

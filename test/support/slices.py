@@ -1,8 +1,9 @@
 """Which tests are in which tier: sweeps, and slices of the slow tier; test/conftest.py has these hooks.
 
 `@pytest.mark.sweep(fast=N, slow=M)` on a test of many parameters: of those that are not slow by themselves one in N is
-in the fast tier, the others are slow. Of the slow ones one in M is in a run of the slow tier, the others are `rare` in
-it; `--sweep I` chooses which. The choice is by the hashes of their names, so that all targets and sizes are met.
+in the fast tier, the others are slow. Of the slow ones one in M (N unless it is given) is in a run of the slow tier,
+the others are `rare` in it; `--sweep I` chooses which: M numbers in a row take each once. The choice is by the hashes
+of their names, so that all targets and sizes are met.
 
 `pytest --slice I/N`: what CI runs of the slow tier for a commit.
 """
@@ -69,7 +70,7 @@ def thin_sweeps(items: list[pytest.Item], start: int = 0) -> None:
     for item in sorted(items, key=lambda item: _hash(item.nodeid)):
         if item.get_closest_marker("sweep"):
             tests[item.nodeid.partition("[")[0]].append(item)
-    for of_one in tests.values():
+    for name, of_one in tests.items():
         share = of_one[0].get_closest_marker("sweep").kwargs
         slow = [item for item in of_one if item.get_closest_marker("slow")]
         left = [item for item in of_one if not item.get_closest_marker("slow")]
@@ -77,8 +78,8 @@ def thin_sweeps(items: list[pytest.Item], start: int = 0) -> None:
             if number % share.get("fast", 1):
                 item.add_marker(pytest.mark.slow)
                 slow.append(item)
-        for number, item in enumerate(slow, start):
-            if number % share.get("slow", 1):
+        for number, item in enumerate(slow, start + _hash(name) % 60):  # not the first of every test in one run
+            if number % share.get("slow", share.get("fast", 1)):
                 item.add_marker(pytest.mark.rare)
 
 

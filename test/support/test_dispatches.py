@@ -73,7 +73,7 @@ def test_products_are_few_dispatches(name: str, m: int | None, target: str) -> N
     assert len(every) - len(found) <= sorting(name), every
 
 
-@pytest.mark.sweep(slow=3)
+@pytest.mark.sweep(slow=5)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", PRODUCTS)

@@ -129,6 +129,7 @@ def test_cells_of_this_commit(number: int, rotation: int) -> None:
     assert compile_cell(form, target) == RESULTS[form.name][target], (form.name, target)
 
 
+@pytest.mark.sweep(slow=2)
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("target", TARGETS)
@@ -137,6 +138,7 @@ def test_whole_matrix(target: str) -> None:
     assert found == {name: row[target] for name, row in RESULTS.items()}
 
 
+@pytest.mark.sweep(slow=2)
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("target", ["cuda:sm_86", "cuda:sm_89", "cuda:sm_120"])
@@ -150,6 +152,7 @@ def test_other_cuda_targets_do_as_the_first(target: str) -> None:
     assert found == {name: unnamed(row["cuda:sm_80"]) for name, row in RESULTS.items()}
 
 
+@pytest.mark.sweep(slow=2)
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("target", [t for t in TARGETS if not t.startswith("vulkan")])

@@ -43,7 +43,7 @@ def test_one_dispatch(name: str, m: int | None, target: str, tmp_path: Path) -> 
     _check(name, m, target, tmp_path)
 
 
-@pytest.mark.sweep(slow=5)
+@pytest.mark.sweep(slow=8)
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("m", ROWS)

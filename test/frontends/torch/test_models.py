@@ -70,6 +70,7 @@ def test_a_float_gelu_is_not_reported(approximate: str) -> None:
     assert imported(program)[1].left == []
 
 
+@pytest.mark.sweep(slow=3)
 @pytest.mark.parametrize(("model", "scheme"), tiered(EVERY, RUN_FAST))
 def test_computes_what_torch_computes(model: str, scheme: str) -> None:
     module, x = models.quantised(model, scheme), models.example(model)
@@ -89,7 +90,7 @@ EXACT = [
 EXACT_FAST = [("mlp", "int8-dynamic", "cpu", "dynamic"), ("conv", "x86-static", "cpu", "static")]
 
 
-@pytest.mark.sweep(slow=3)
+@pytest.mark.sweep(slow=6)
 @pytest.mark.parametrize(("model", "scheme", "target", "shapes"), tiered(EXACT, EXACT_FAST))
 def test_each_layer_is_exact_and_every_product_of_codes_is_one_of_integers(
     model: str, scheme: str, target: str, shapes: str, request: pytest.FixtureRequest
