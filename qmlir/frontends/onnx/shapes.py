@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import shape_inference
 
@@ -27,6 +28,7 @@ class Shapes:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._known: dict[str, TensorSpec] = {}
+        self._sizes: dict[str, onnx.TensorProto] = {}  # results of Shape, of tensors of static shape
         graph = model.graph
         for value in [*graph.value_info, *graph.input, *graph.output, *self._inferred()]:
             spec = _spec(value.type)
@@ -90,6 +92,12 @@ class Shapes:
             types[name] = onnx.helper.make_tensor_type_proto(ONNX[t.dtype], t.shape)
             if t.array is not None and t.array.size <= _MOST_OF_A_SHAPE and t.dtype in ("i32", "i64", "f32", "f64"):
                 data[name] = onnx.numpy_helper.from_array(t.array, name)
+            elif name in self._sizes:  # onnx propagates them to a Reshape of opset 14 and later only
+                data[name] = self._sizes[name]
+        if node.op_type == "Shape" and operands[0] is not None and None not in operands[0].shape:
+            ends = {a.name: a.i for a in node.attribute}
+            sizes = operands[0].shape[ends.get("start", 0) : ends.get("end")]
+            self._sizes[node.output[0]] = onnx.numpy_helper.from_array(np.array(sizes, np.int64), node.output[0])
         opsets = [onnx.helper.make_opsetid("", opset)]
         try:
             found = shape_inference.infer_node_outputs(schema, node, types, data, None, opsets)
