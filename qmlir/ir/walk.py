@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")  # the same elements in another type
+BARRIERS = ("flow.tensor.tie_shape", "util.optimization_barrier")  # what `build.fusion_barrier` puts behind a value
 
 
 def functions(module: ir.Module) -> list[OpLike]:

@@ -10,9 +10,8 @@ import numpy as np
 
 from ..core.mlir import arith, ir
 from ..ir import build
-from ..ir.walk import behind, made_by
+from ..ir.walk import BARRIERS, behind, made_by
 from .bodies import scalar_constant
-from .group import KEPT_APART
 from .pointwise import Pointwise, evaluated, meaning, sizes_of
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def find(op: OpLike) -> CodePooling | None:
     if init is None or (np.array(op.attributes["dilations"]) != 1).any():
         return None
     low, high, least = [0, 0], [0, 0], float(init.value)
-    x = behind(x, *KEPT_APART)
+    x = behind(x, *BARRIERS)
     if (pad := made_by(x, "tensor.pad")) is not None:
         before, after = (list(pad.attributes[n]) for n in ("static_low", "static_high"))
         end = list(pad.regions[0].blocks[0].operations)[-1].operation
@@ -66,7 +65,7 @@ def find(op: OpLike) -> CodePooling | None:
         if value is None or len(pad.operands) > 1 or any([*before[:2], *after[:2]]) or min(*before, *after) < 0:
             return None
         low, high, least = before[2:], after[2:], max(least, float(value.value))
-        x = behind(pad.operands[0], *KEPT_APART)
+        x = behind(pad.operands[0], *BARRIERS)
     numbers = meaning(x)
     if numbers is None or sizes_of(numbers.leaves[0].value) != sizes_of(x):
         return None
@@ -113,7 +112,7 @@ def replace(pooling: CodePooling, codes: ir.Value) -> None:
 def _sources(op: OpLike) -> list[OpLike]:
     """What the pooling reads through, last first: barriers stay where nothing removes them."""
     found, value = [], op.operands[0]
-    while (made := made_by(value, "tensor.pad", *KEPT_APART)) is not None:
+    while (made := made_by(value, "tensor.pad", *BARRIERS)) is not None:
         found.append(made)
         value = made.operands[0]
     return found

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import ir
-from ..ir.walk import producer_name
+from ..ir.walk import BARRIERS, producer_name
 from .description import BATCH, MATRIX, ROW, SLOT, TOKEN, Batch, Kernel, Operand, Source, Stage
-from .group import KEPT_APART, gather, gathered_rows, repeated, unbounded
+from .gathers import gather, gathered_rows, repeated, unbounded
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
-_VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", *KEPT_APART)
+_VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", *BARRIERS)
 
 
 def picked(kernel: Kernel, slots: bool = False) -> Kernel:

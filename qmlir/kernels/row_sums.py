@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.affine import indexing_maps
-from ..ir.walk import behind, made_by, producer
+from ..ir.walk import BARRIERS, behind, made_by, producer
 from .description import BATCH, GROUP, ROW, Kernel, Operand, RowSum, Source, Stage
-from .group import KEPT_APART
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -51,7 +50,7 @@ def _makers(value: ir.Value, readers: list[OpLike]) -> list[OpLike]:
     if owner is None or any(use.owner.operation not in readers for use in value.uses):
         return []
     made = [owner]
-    return [*_makers(owner.operands[0], made), owner] if owner.name in KEPT_APART else made
+    return [*_makers(owner.operands[0], made), owner] if owner.name in BARRIERS else made
 
 
 def uses_row_sums(kernel: Kernel) -> bool:
@@ -62,7 +61,7 @@ def uses_row_sums(kernel: Kernel) -> bool:
 
 def _sums(value: ir.Value, activation: ir.Value) -> bool:
     """Whether `value` is the sum of the signed codes of `activation` over its last axis."""
-    op = made_by(behind(value, *KEPT_APART), "linalg.generic")
+    op = made_by(behind(value, *BARRIERS), "linalg.generic")
     if op is None or len(op.operands) != 2 or not _same(op.operands[0], activation):
         return False
     names = [o.operation.name for o in op.regions[0].blocks[0].operations]

@@ -20,7 +20,7 @@ from ....dialect.shapes import block_count
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import Arg, Size, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
 from ....ir.scalars import i32, to_i32
-from ....kernels.group import ENDED_BLOCKS
+from ....kernels.gathers import ENDED_BLOCKS
 from ....kernels.routing import BACK, BLOCK_OF, ROW_OF, SLOT_OF
 
 _SLT, _SLE, _EQ, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "sge"))

@@ -8,13 +8,12 @@ from typing import ClassVar
 from ....core.mlir import arith, ir
 from ....ir.barriers import opaque
 from ....ir.build import mapped
-from ....ir.walk import collect, producer
-from ....kernels.group import KEPT_APART
+from ....ir.walk import BARRIERS, collect, producer
 from ...base import Pass, State
 
 # The same memory by another shape.
 _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor.extract_slice", "tensor.reshape",
-          "flow.tensor.reshape", *KEPT_APART)  # fmt: skip
+          "flow.tensor.reshape", *BARRIERS)  # fmt: skip
 
 
 @dataclass(frozen=True)

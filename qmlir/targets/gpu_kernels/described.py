@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ...kernels.bodies import unclonable
+from ...kernels.convolution import describe_convolution
 from ...kernels.description import Kernel, Unfit
-from ...kernels.group import describe, describe_convolution
+from ...kernels.group import describe
 from ...kernels.picked import picked
 from ...kernels.routing import scattered
 from ...kernels.row_sums import absorbed

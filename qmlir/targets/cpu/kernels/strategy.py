@@ -13,8 +13,9 @@ from ....dialect.dtypes import Array
 from ....kernels.at_load import of_parameters
 from ....kernels.bodies import unclonable
 from ....kernels.codes import Codes, codes_of
+from ....kernels.convolution import describe_convolution, describe_depthwise
 from ....kernels.description import Kernel, Unfit
-from ....kernels.group import describe, describe_convolution, describe_depthwise
+from ....kernels.group import describe
 from ....kernels.outline import outline
 from ....kernels.scaled import scaled
 from ....kernels.weights import constant_bytes, known

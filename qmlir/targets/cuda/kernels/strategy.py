@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ....dialect.dtypes import Array
+from ....kernels.convolution import describe_convolution
 from ....kernels.description import Kernel, Unfit
 from ....kernels.emit import integer
-from ....kernels.group import describe, describe_convolution
+from ....kernels.group import describe
 from ....kernels.layouts import by_columns
 from ....kernels.order import arranged
 from ....kernels.outline import Emit, function_of, outline, widest

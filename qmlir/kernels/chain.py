@@ -1,0 +1,182 @@
+"""The elementwise ops behind a contraction, and the sum over its groups, which one kernel computes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..core.mlir import ir
+from ..dialect.constants import is_zero_fill
+from ..ir.affine import indexing_maps
+from .axes import Axes, Axis, axes_of, dims_of, size_of
+from .bodies import unclonable
+from .description import ROW, Gate, Literal, Operand, Previous, Source, Stage, Unfit
+from .factors import splat_of
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
+
+class Chain:
+    """Grows a group from its contraction: each step takes the one op that reads the last value."""
+
+    def __init__(
+        self, value: ir.Value, axes: Axes, rows: Axes, column: Axis, batch: Axes = (), small_floats: bool = False
+    ) -> None:
+        self.small_floats = small_floats
+        # The last value: one tensor, or the two halves of its columns.
+        self.parts, self.axes = [value], axes
+        self.rows, self.column, self.batch = rows, column, batch
+        self.gate: Gate | None = None
+        self.operations: list[OpLike] = []
+        self.stages: list[Stage] = []
+        self.total: Stage | None = None
+        self.total_type: ir.Type | None = None
+
+    @property
+    def value(self) -> ir.Value:
+        return self.parts[0]
+
+    def combine(self, groups: Sequence[Axis]) -> None:
+        """Take in the sum over groups, which must be there: otherwise the parts are a batch of products."""
+        user = self._user()
+        if user is None:
+            raise Unfit("parts of K that nothing adds up", "a sum over the groups behind the product")
+        loops = self._loops(user)
+        out = None if loops is None else axes_of(indexing_maps(user)[-1], loops)
+        if out != (*self.batch, *self.rows, self.column) or loops is None or len(groups) != 1:
+            raise Unfit("parts of K that nothing adds up", "a sum over the groups behind the product")
+        if reason := unclonable(user.regions[0].blocks[0], self.small_floats):
+            raise Unfit(f"the sum over groups has no form on vectors: {reason}")
+        if not is_zero_fill(user.operands[len(user.operands) - 1]):
+            raise Unfit("the sum over groups does not start from zero", "add the other tensor behind the sum")
+        sources = self._sources(user, loops)
+        if isinstance(sources, str):
+            raise Unfit(f"the sum over groups {sources}")
+        self.total = Stage(user.regions[0].blocks[0], sources)
+        self.total_type = user.results[0].type.element_type
+        self._take(user)
+
+    def grow(self, gates: bool) -> None:
+        while self._split_rows():
+            pass
+        while self._stage():
+            pass
+        if not gates or not self._split_columns():
+            return
+        if not self._stage():
+            self._join_columns()
+            return
+        while self._stage():
+            pass
+
+    def _stage(self) -> bool:
+        """Take in the next elementwise op; whether there was one that fits."""
+        user = self._user()
+        if user is None:
+            return False
+        loops = self._loops(user)
+        block = user.regions[0].blocks[0]
+        if loops is None or axes_of(indexing_maps(user)[-1], loops) != (*self.batch, *self.rows, self.column):
+            return False
+        if unclonable(block, self.small_floats) or list(block.arguments[len(block.arguments) - 1].uses):
+            return False
+        sources = self._sources(user, loops)
+        if isinstance(sources, str):
+            return False
+        self.stages.append(Stage(block, sources))
+        self._take(user)
+        while self._split_rows():
+            pass
+        return True
+
+    def _split_columns(self) -> bool:
+        """Whether the value is read as two halves of its columns: a gate and what it lets through."""
+        slices = [use.owner.operation for use in self.value.uses]
+        size = self.column.size
+        if len(slices) != 2 or size is None or size % 2 or any(s.name != "tensor.extract_slice" for s in slices):
+            return False
+        slices.sort(key=lambda s: list(s.attributes["static_offsets"])[-1])
+        for i, s in enumerate(slices):
+            offsets, strides = (list(s.attributes[f"static_{name}"]) for name in ("offsets", "strides"))
+            sizes = [size_of(s.results[0], d) for d in range(len(offsets))]
+            whole = [size_of(self.value, d) for d in range(len(offsets) - 1)]
+            if offsets != [0] * len(whole) + [i * size // 2] or set(strides) != {1} or sizes != [*whole, size // 2]:
+                return False
+        self.gate = Gate(len(self.stages), 1 + len(self.operations), self.value.type.element_type)
+        self._joined = self.value, self.column
+        self.operations += slices
+        self.parts = [s.results[0] for s in slices]
+        self.column = replace(self.column, size=size // 2)
+        self.axes = (*self.batch, *self.rows, self.column)
+        return True
+
+    def _join_columns(self) -> None:
+        """Leave the halves to whoever reads them."""
+        value, self.column = self._joined
+        self.parts, self.gate = [value], None
+        del self.operations[-2:]
+        self.axes = (*self.batch, *self.rows, self.column)
+
+    def _split_rows(self) -> bool:
+        """Look through a view that makes several axes of the rows, as of an image; whether there was one."""
+        owners = [use.owner.operation for use in self.value.uses]
+        if self.batch or len(owners) != 1 or owners[0].name != "tensor.expand_shape":
+            return False
+        view = owners[0]
+        groups = [[int(i.value) for i in group] for group in view.attributes["reassociation"]]
+        if len(groups[-1]) != 1:
+            return False
+        first = 1 + max(a.number for a in (*self.rows, self.column))
+        self.rows = tuple(Axis(ROW, first + i, size_of(view.results[0], i)) for group in groups[:-1] for i in group)
+        self._take(view)
+        return True
+
+    def _take(self, user: OpLike) -> None:
+        self.operations.append(user)
+        self.parts = [user.results[0]]
+        self.axes = (*self.batch, *self.rows, self.column)
+
+    def _user(self) -> OpLike | None:
+        """The one generic with one result that reads the last value, None when another op does too."""
+        owners = [use.owner.operation for part in self.parts for use in part.uses]
+        if not owners or any(o != owners[0] for o in owners) or owners[0].name != "linalg.generic":
+            return None
+        return owners[0] if len(owners[0].results) == 1 else None
+
+    def _loops(self, user: OpLike) -> Axes | None:
+        """What the loops of `user` are, known from how it reads the last value."""
+        inputs = list(user.operands)[:-1]
+        if self.value not in inputs:
+            return None
+        positions = dims_of(indexing_maps(user)[inputs.index(self.value)])
+        if positions is None or sorted(positions) != list(range(indexing_maps(user)[0].n_dims)):
+            return None
+        loops: list[Any] = [None] * len(positions)
+        for axis, position in zip(self.axes, positions, strict=True):
+            loops[position] = axis
+        return tuple(loops)
+
+    def _sources(self, user: OpLike, loops: Axes) -> tuple[Source, ...] | str:
+        """What the block arguments are, or why one cannot be read."""
+        found: list[Source] = []
+        for value, map_ in zip(list(user.operands)[:-1], indexing_maps(user), strict=False):
+            axes = axes_of(map_, loops)
+            if axes is None:
+                return "reads an operand by something else than whole axes"
+            if value in self.parts:
+                if axes != self.axes:
+                    return "reads the product transposed"
+                found.append(Previous(len(self.stages), self.parts.index(value)))
+                continue
+            if (splat := splat_of(value)) is not None:
+                found.append(Literal(splat))
+                continue
+            rows = [a for a in axes if a.letter == ROW]
+            wanted = [a for a in self.rows if a in rows or a.size != 1]
+            at = [i for i, a in enumerate(axes) if a.letter == ROW]
+            if rows and (rows != wanted or at != list(range(at[0], at[0] + len(at)))):
+                return "reads some axes of a batch's rows"
+            found.append(Operand(value, tuple(a.letter for a in axes)))
+        return tuple(found)

@@ -1,0 +1,205 @@
+"""From a convolution to the kernel that it is the heart of: its window, the padding in front of it, and the elementwise
+ops that only it feeds."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from ..core.mlir import ir
+from ..dialect.constants import is_zero_fill
+from ..ir.walk import producer_name
+from .axes import Axis, product_of, size_of
+from .bodies import scalar_constant
+from .chain import Chain
+from .description import COLUMN, ROW, Factor, Kernel, Unfit, Window
+from .factors import decoded_weight, flipped_source
+from .scaled import constant_scalar
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
+
+def describe_convolution(
+    op: OpLike,
+    padded: bool = False,
+    decoded: bool = False,
+    grouped: bool = False,
+    planes: tuple[bool, bool] = (False, False),
+) -> Kernel:
+    """The kernel of a convolution of integer codes, NHWC by FHWC, over all channels; every size but the number of
+    images is static.
+
+    Args:
+        padded: whether constant padding in front of it is part of it.
+        decoded: whether it is of floats by a filter that is made of codes.
+        grouped: whether it may have groups of channels, NHWGC by GFHWC.
+        planes: whether a transposition of the image from NCHW is part of it, and one of the result to NCHW.
+
+    Raises:
+        Unfit: where it is none.
+    """
+    data, weight, init = op.operands
+    value = op.results[0]
+    groups = 1
+    before: tuple[OpLike, ...] = (op,)
+    if grouped and op.name == "linalg.conv_2d_nhwgc_gfhwc":
+        groups = int(ir.RankedTensorType(weight.type).shape[0])
+        data, value = _ungrouped_image(data), _ungrouped_result(value)
+        before = (op, value.owner.operation)
+    elif op.name != "linalg.conv_2d_nhwc_fhwc":
+        raise Unfit("the layouts are not NHWC and FHWC", "a constant filter, which is brought to FHWC")
+    if not is_zero_fill(init):
+        raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
+    data, margin, padding = _without_padding(data) if padded else (data, (0, 0), 0)
+    image, result = ([size_of(v, d) for d in range(4)] for v in (data, value))
+    n, h, w, c = image
+    if h is None or w is None or c is None or any(size is None for size in result[1:]):
+        raise Unfit("a size of the image is dynamic", "static sizes")
+    *filters, height, width, depth = (int(x) for x in ir.RankedTensorType(weight.type).shape)
+    count = prod(filters)
+    rhs = Factor(weight, (*("n" for _ in filters), "k", "k", "k"))
+    if decoded:
+        rhs = decoded_weight(rhs, True)
+    rows = tuple(Axis(ROW, d, result[d]) for d in range(3))
+    column = Axis(COLUMN, 3, count)
+    flipped = flipped_source(data)
+    chain = Chain(value, (*rows, column), rows, column)
+    chain.grow(gates=True)
+    data = data if flipped is None else flipped
+    source = _transposed_from(data, [0, 2, 3, 1]) if planes[0] else None
+    last = _turned(chain) if planes[1] and chain.gate is None else None
+    m = product_of([a.size for a in rows])
+    assert result[1] is not None
+    assert result[2] is not None
+    window = Window(
+        (n, h, w, c), (result[1], result[2]), (height, width), _pair(op, "strides"), _pair(op, "dilations"), margin,
+        padding, groups, source is not None,
+    )  # fmt: skip
+    return Kernel(
+        m=m,
+        n=count,
+        k=height * width * depth,
+        lhs=Factor(data if source is None else source, ("m", "k"), flipped=flipped is not None, window=window),
+        rhs=rhs,
+        acc_type=value.type.element_type,
+        result_type=chain.value.type.element_type,
+        stages=tuple(chain.stages),
+        row_sizes=tuple(a.size for a in chain.rows),
+        gate=chain.gate,
+        planes=last is not None,
+        operations=(*before, *chain.operations, *([] if last is None else [last])),
+    )
+
+
+def describe_depthwise(op: OpLike) -> Kernel:
+    """The kernel of a depthwise convolution of integer codes, NHWC by HWC, each channel with a filter of its own: its
+    columns are the channels, its weight `[K, N]` is `[H * W, C]`. Every size is static. Constant padding in front of it
+    is part of it.
+
+    Raises:
+        Unfit: where it is none.
+    """
+    data, weight, init = op.operands
+    value = op.results[0]
+    if op.name != "linalg.depthwise_conv_2d_nhwc_hwc":
+        raise Unfit("the layouts are not NHWC and HWC, or a channel has several filters", "one filter a channel")
+    if not is_zero_fill(init):
+        raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
+    data, margin, padding = _without_padding(data)
+    flipped = flipped_source(data)
+    data = data if flipped is None else flipped
+    image, result = ([size_of(v, d) for d in range(4)] for v in (data, value))
+    n, h, w, c = image
+    if n is None or h is None or w is None or c is None or any(size is None for size in result):
+        raise Unfit("a size of the image is dynamic", "static sizes")
+    height, width, _ = (int(x) for x in ir.RankedTensorType(weight.type).shape)
+    rows = tuple(Axis(ROW, d, result[d]) for d in range(3))
+    column = Axis(COLUMN, 3, c)
+    chain = Chain(value, (*rows, column), rows, column)
+    chain.grow(gates=False)
+    m = product_of([a.size for a in rows])
+    assert result[1] is not None
+    assert result[2] is not None
+    window = Window(
+        (n, h, w, c), (result[1], result[2]), (height, width), _pair(op, "strides"), _pair(op, "dilations"), margin,
+        padding,
+    )  # fmt: skip
+    return Kernel(
+        m=m,
+        n=c,
+        k=height * width,
+        lhs=Factor(data, ("m", "k"), flipped=flipped is not None, window=window),
+        rhs=Factor(weight, ("k", "k", "n")),
+        acc_type=value.type.element_type,
+        result_type=chain.value.type.element_type,
+        stages=tuple(chain.stages),
+        row_sizes=tuple(a.size for a in chain.rows),
+        operations=(op, *chain.operations),
+    )
+
+
+def _transposed_from(value: ir.Value, permutation: list[int]) -> ir.Value | None:
+    """What a `linalg.transpose` makes `value` of, None where it is none."""
+    if producer_name(value) != "linalg.transpose":
+        return None
+    op = value.owner.operation
+    return op.operands[0] if list(op.attributes["permutation"]) == permutation else None
+
+
+def _turned(chain: Chain) -> OpLike | None:
+    """The op that brings the channels of a convolution's result, which nothing else reads, to the front."""
+    owners = [use.owner.operation for use in chain.value.uses]
+    if len(owners) != 1 or len(chain.rows) != 3 or not owners[0].results:
+        return None
+    source = _transposed_from(owners[0].results[0], [0, 3, 1, 2])
+    return owners[0] if source is not None and source == chain.value else None
+
+
+def _ungrouped_image(data: ir.Value) -> ir.Value:
+    """The image `[N, H, W, C]` of which `[N, H, W, G, C / G]` is a view."""
+    if producer_name(data) == "tensor.expand_shape":
+        view = data.owner.operation
+        if [len(list(group)) for group in view.attributes["reassociation"]] == [1, 1, 1, 2]:
+            made: ir.Value = view.operands[0]
+            return made
+    raise Unfit("the groups of channels are no view of an image", "an image [N, H, W, C]")
+
+
+def _ungrouped_result(value: ir.Value) -> ir.Value:
+    """The view `[N, H, W, F]` by which alone `[N, H, W, G, F / G]` is read."""
+    readers = [use.owner.operation for use in value.uses]
+    view = readers[0] if len(readers) == 1 and readers[0].name == "tensor.collapse_shape" else None
+    if view is not None and [len(list(group)) for group in view.attributes["reassociation"]] == [1, 1, 1, 2]:
+        return view.results[0]
+    raise Unfit("the results of groups of channels are read apart", "a result [N, H, W, F]")
+
+
+def _without_padding(data: ir.Value) -> tuple[ir.Value, tuple[int, int], int]:
+    """An image `[N, H, W, C]` in front of its padding, the rows and columns that are put before it, and the code that
+    they hold; the image as it is where its padding has another form or a code that is not known."""
+    if producer_name(data) != "tensor.pad":
+        return data, (0, 0), 0
+    op = data.owner.operation
+    low, high = (list(op.attributes[f"static_{side}"]) for side in ("low", "high"))
+    block = op.regions[0].blocks[0]
+    number = list(block.operations)[-1].operation.operands[0]
+    code = 0 if _is_positive_zero(number) else constant_scalar(number)
+    dynamic = ir.ShapedType.get_dynamic_size()
+    if code is None or dynamic in (*low, *high) or any(low[d] or high[d] for d in (0, 3)):
+        return data, (0, 0), 0
+    return op.operands[0], (low[1], low[2]), code
+
+
+def _is_positive_zero(value: ir.Value) -> bool:
+    """Whether it is the float all of whose bits are zero."""
+    attribute = scalar_constant(value)
+    return isinstance(attribute, ir.FloatAttr) and str(attribute.value) == "0.0"
+
+
+def _pair(op: OpLike, name: str) -> tuple[int, int]:
+    """`strides` or `dilations` of a named convolution; absent means one."""
+    if name not in op.attributes:
+        return 1, 1
+    height, width = (int(v) for v in ir.DenseIntElementsAttr(op.attributes[name]))
+    return height, width

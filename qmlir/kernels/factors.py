@@ -1,0 +1,158 @@
+"""The two sides of a contraction, as the codes that they are made of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..core.mlir import ir
+from ..ir.affine import indexing_maps
+from ..ir.walk import made_by, producer, producer_name
+from .axes import Axes, dims_of, size_of
+from .bodies import computable, unclonable
+from .description import COLUMN, GROUP, Factor, Literal, Operand, Previous, Source, Stage, Unfit
+from .scaled import decodes_e2m1, scaled
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
+# Attributes with the largest |code| of each side, which the lowering leaves on contractions.
+_MAGNITUDES = ("qmlir.lhs_magnitude", "qmlir.rhs_magnitude")
+
+
+def factor(op: OpLike, position: int, axes: Axes, order: tuple[str, ...]) -> Factor:
+    """One side; its axes are rows (or columns), groups, depth in this order, or for a weight depth first."""
+    value = op.operands[position]
+    letters = tuple(a.letter for a in axes)
+    merged = [x for i, x in enumerate(letters) if i == 0 or letters[i - 1] != x]
+    allowed = [[x for x in order if x in merged]]
+    if position == 1:
+        allowed.append([*(x for x in allowed[0] if x != COLUMN), COLUMN])
+    if merged not in allowed:
+        side = "activation" if position == 0 else "weight"
+        raise Unfit(f"the axes of the {side} are {', '.join(letters)}", f"{' or '.join(', '.join(a) for a in allowed)}")
+    name = _MAGNITUDES[position]
+    flipped = flipped_source(value)
+    return Factor(
+        value=value if flipped is None else flipped,
+        source_axes=letters,
+        magnitude=int(op.attributes[name].value) if name in op.attributes else 128,
+        flipped=flipped is not None,
+    )
+
+
+def one_byte(value: ir.Value) -> bool:
+    """Whether a tensor is of floats of one byte: both sides of a product then are codes."""
+    element = ir.RankedTensorType(value.type).element_type
+    return isinstance(element, ir.FloatType) and bool(element.width == 8)
+
+
+def narrowed(value: ir.Value) -> ir.Value:
+    """The tensor of a shorter float type that an elementwise op widens to `value`, else `value`."""
+    op = made_by(value, "linalg.generic")
+    if op is None:
+        return value
+    maps = indexing_maps(op)
+    names = [o.operation.name for o in op.regions[0].blocks[0].operations]
+    if names != ["arith.extf", "linalg.yield"] or any(m != maps[0] for m in maps):
+        return value
+    return op.operands[0]
+
+
+def both_of_e2m1(lhs: Factor, rhs: Factor) -> tuple[Factor, Factor] | None:
+    """Both sides as codes of e2m1, None where one of them is made in another way."""
+    left, right = _of_e2m1(lhs), _of_e2m1(rhs)
+    return None if left is None or right is None else (left, right)
+
+
+def _of_e2m1(factor: Factor) -> Factor | None:
+    """The side as codes of e2m1, None where it is made in another way."""
+    value, letters = factor.value, factor.source_axes
+    if producer_name(value) == "tensor.expand_shape":
+        groups = [len(list(group)) for group in value.owner.operation.attributes["reassociation"]]
+        if letters[-2:] != (GROUP, "k") or groups != [1] * (len(letters) - 2) + [2]:
+            return None
+        value, letters = value.owner.operation.operands[0], (*letters[:-2], "k")
+    if producer_name(value) != "linalg.generic" or len(value.owner.operation.operands) != 2:
+        return None
+    op = value.owner.operation
+    if any(m != ir.AffineMap.get_identity(m.n_dims) for m in indexing_maps(op)) or not decodes_e2m1(op):
+        return None
+    return replace(factor, value=op.operands[0], source_axes=letters, magnitude=12, e2m1=True)
+
+
+def decoded_weight(factor: Factor, tables: bool) -> Factor:
+    """A float weight as the codes that it is made of: one elementwise op, with K split into groups or not."""
+    value, letters = factor.value, list(factor.source_axes)
+    owner = producer(value)
+    if owner is not None and owner.name == "tensor.collapse_shape":
+        groups = [len(list(group)) for group in owner.attributes["reassociation"]]
+        k = letters.index("k")
+        if any(size != (2 if i == k else 1) for i, size in enumerate(groups)):
+            raise Unfit("the weight is a view of something else than groups along K", "a weight [N, G, K / G]")
+        letters = [x for letter in letters for x in (("g", "k") if letter == "k" else (letter,))]
+        value = owner.operands[0]
+        owner = producer(value)
+    if owner is None or owner.name != "linalg.generic" or len(owner.results) != 1:
+        raise Unfit("the weight is not made of codes here", "a quantised weight")
+    maps = indexing_maps(owner)
+    block = owner.regions[0].blocks[0]
+    if dims_of(maps[-1]) != list(range(maps[-1].n_dims)):
+        raise Unfit("what dequantises the weight transposes it", "a weight [N, K]")
+    codes = None
+    sources: list[Source] = []
+    for operand, map_ in zip(list(owner.operands)[:-1], maps, strict=False):
+        positions = dims_of(map_)
+        axes = () if positions is None else tuple(letters[p] for p in positions)
+        if codes is None and axes == tuple(letters) and str(operand.type.element_type) == "i8":
+            codes = operand
+            sources.append(Previous(0))
+        elif (splat := splat_of(operand)) is not None:
+            sources.append(Literal(splat))
+        elif positions is None or "k" in axes:
+            raise Unfit("what dequantises the weight reads another tensor by K", "scales of columns or groups")
+        else:
+            sources.append(Operand(operand, axes))
+    if codes is None:
+        raise Unfit("the weight has no codes of 8 bits or less", "a quantised weight")
+    for argument, source in zip(block.arguments, sources, strict=False):
+        if isinstance(source, Operand) and not computable(argument.type):
+            raise Unfit(f"what dequantises the weight reads {argument.type}", "scales of 16 or 32 bits")
+    decode = Stage(block, tuple(sources))
+    if (reason := unclonable(block)) and not (tables and scaled(decode)):
+        raise Unfit(f"what dequantises the weight has no form on vectors: {reason}")
+    return replace(factor, value=codes, source_axes=tuple(letters), decode=decode)
+
+
+def group_of(rhs: Factor) -> int | None:
+    """Codes of a group of a decoded weight."""
+    return size_of(rhs.value, rhs.source_axes.index("k")) if "g" in rhs.source_axes else None
+
+
+def flipped_source(value: ir.Value) -> ir.Value | None:
+    """The tensor behind an elementwise `x ^ 0x80`, which is how unsigned codes become signed ones."""
+    op = made_by(value, "linalg.generic")
+    if op is None:
+        return None
+    maps = indexing_maps(op)
+    if len(op.operands) != 2 or any(m != ir.AffineMap.get_identity(m.n_dims) for m in maps):
+        return None
+    first, *rest = [o.operation for o in op.regions[0].blocks[0].operations]
+    if first.name != "arith.xori" or len(rest) != 1 or rest[0].operands[0] != first.results[0]:
+        return None
+    argument, mask = first.operands
+    constant = made_by(mask, "arith.constant")
+    if argument != op.regions[0].blocks[0].arguments[0] or constant is None:
+        return None
+    if constant.attributes["value"].value != -128:
+        return None
+    return op.operands[0]
+
+
+def splat_of(value: ir.Value) -> ir.Attribute | None:
+    """The attribute of a constant tensor with one value."""
+    constant = made_by(value, "arith.constant")
+    attribute = None if constant is None else constant.attributes["value"]
+    if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
+        return attribute.get_splat_value()
+    return None
