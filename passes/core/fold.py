@@ -34,7 +34,7 @@ from ...dialect.reference.sparse import densified_dtype, densify, entries
 from ...ir.build import dense, dense_like, elements, transpose
 from ...ir.walk import collect
 from ..base import Pass, State
-from .lower.sparse import form_of
+from .lower.sparse_form import form_of
 from .lower.values import full_rank
 
 

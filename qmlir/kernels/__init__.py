@@ -2,6 +2,11 @@
 
     description.py   what is computed, no word about how
     group.py         from a contraction and the elementwise ops around it to a description
+    convolution.py   likewise from a convolution
+    axes.py          what each loop of a contraction is
+    factors.py       the two sides of a contraction, as the codes that they are made of
+    chain.py         the elementwise ops behind a contraction
+    gathers.py       rows and matrices that an index picks
     bodies.py        cloning scalar regions at register width
     layouts.py       padding, splitting, permuting and packing of a matrix as data
     scaled.py        what dequantises a weight, where it is a table's entry times a scale

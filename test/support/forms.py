@@ -362,7 +362,7 @@ FORMS: tuple[Form, ...] = (
     Form("sparse_matmul", "2:4 s8 x s8", _sparse("i8", "2:4", 1 / 2)),
     Form("sparse_matmul", "bsr 16 x 16 f16 x f16, a sixteenth stored", _sparse("f16", "bsr", 1 / 16, (16, 16)), "f16"),
     Form("sparse_matmul", "coo f16 x f16, a tenth stored", _sparse("f16", "coo", 1 / 10), "f16"),
-    # So few entries are read one by one, see passes/core/lower/sparse.py: no matrix is multiplied.
+    # So few entries are read one by one, see passes/core/lower/sparse_form.py: no matrix is multiplied.
     Form("sparse_matmul", "coo f16 x f16, 1 in 128 stored", _sparse("f16", "coo", 1 / 128), ""),
     Form("route", "softmax", lambda d: {"logits": d.rows("f32", GROUPS), "topk": TOPK}, ""),
     Form("moe_align_block_size", "blocks of 16",

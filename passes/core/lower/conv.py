@@ -38,8 +38,9 @@ from ....ir.scalars import i32, to_f32, to_i32
 from ....ir.walk import behind, made_by
 from ....kernels.bodies import scalar_constant
 from .blocks import assert_that
+from .corrections import correction_body
 from .epilogue import Inputs, Named, finish
-from .matmul import apply_globals, correction_body, number_type, scaled
+from .matmul import apply_globals, number_type, scaled
 from .values import Side, dequantized, full_rank, known_sums, make_side, unpack_codes
 
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from ....core.mlir import arith
 from ....dialect.ods import OpError
 from ....dialect.ops.scaled_matmul import ScaledMatmulOp
-from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import Arg, Size, dims, element, elementwise, filled, generic, scalar
 from ....ir.scalars import add, cast_f, const, i32, sub, to_f32, to_i32
+from .contraction import contract, parameter_axes, row_sums, side_axes
+from .corrections import add_corrections
 from .epilogue import Inputs, Named, finish
 from .values import Side, dequantized, known_sums, make_side, split_groups
 
@@ -90,78 +91,6 @@ def product(
     if a.block is None and b.block is None and not b.float_zero:
         return _one_group(op, a, b, sizes, k, contraction)
     return _many_groups(op, a.with_group(group), b.with_group(group), sizes, k, group)
-
-
-# ------------------------------------------------------------------------------------------------ contraction
-
-
-def _batch_axes(side: Side, nb: int) -> list[int | None]:
-    """Loops of a side's batch axes: right-aligned with the result's; None for size one."""
-    t = side.codes.type
-    axes: list[int | None] = []
-    for i in range(side.batch):
-        one = not t.is_dynamic_dim(i) and t.get_dim_size(i) == 1
-        axes.append(None if one else nb - side.batch + i)
-    return axes
-
-
-def side_axes(side: Side, nb: int, row: int, k: int | None, group: int | None = None) -> tuple[int | None, ...]:
-    """Loops of the axes of a side's codes; with `group`, K is split into (group, k)."""
-    axes: list[int | None] = [*_batch_axes(side, nb)]
-    for i in range(side.batch, side.batch + 2):
-        if i == side.row:
-            axes.append(row)
-        elif group is not None:
-            axes += [group, k]
-        else:
-            axes.append(k)
-    return tuple(axes)
-
-
-def parameter_axes(side: Side, value: ir.Value, nb: int, row: int, group: int | None) -> tuple[int | None, ...]:
-    """Loops of the axes of a side's scale or zero point; None for axes of size one."""
-    full = side_axes(side, nb, row, group)
-    t = value.type
-    return tuple(None if not t.is_dynamic_dim(i) and t.get_dim_size(i) == 1 else axis for i, axis in enumerate(full))
-
-
-def _mul_add_int(x: ir.Value, y: ir.Value, acc: ir.Value) -> ir.Value:
-    return arith.addi(acc, arith.muli(to_i32(x), to_i32(y)))
-
-
-def _mul_add_float(x: ir.Value, y: ir.Value, acc: ir.Value) -> ir.Value:
-    return arith.addf(acc, arith.mulf(to_f32(x), to_f32(y)))
-
-
-def contract(
-    a: ir.Value, a_axes: Sequence[int | None], b: ir.Value, b_axes: Sequence[int | None], sizes: list[Size], loops: int,
-    out_axes: Sequence[int], bounds: tuple[int, int] | None,
-) -> ir.Value:  # fmt: skip
-    """The multiply-add contraction; integer when `bounds` (largest |code| of each side) is given."""
-    zero = scalar(0, i32()) if bounds else const(0.0)
-    body = _mul_add_int if bounds else _mul_add_float
-    notes = {"qmlir.lhs_magnitude": bounds[0], "qmlir.rhs_magnitude": bounds[1]} if bounds else None
-    return generic([Arg(a, tuple(a_axes)), Arg(b, tuple(b_axes))], filled(sizes, zero), out_axes, loops, body,
-                   attributes=notes)  # fmt: skip
-
-
-def row_sums(codes: ir.Value, axes: Sequence[int | None], sizes: list[Size], keep: Sequence[int]) -> ir.Value:
-    """Sums over K of stored codes, i32, over the loops `keep`."""
-    used = sorted({x for x in axes if x is not None})
-    order = {loop: i for i, loop in enumerate(used)}
-    kept = [x for x in keep if x in order]
-    renamed = tuple(None if x is None else order[x] for x in axes)
-    out = [sizes[keep.index(x)] for x in kept]
-    init = filled(out, scalar(0, i32()))
-    sums = generic([Arg(codes, renamed)], init, [order[x] for x in kept], len(used),
-                   lambda x, acc: arith.addi(acc, to_i32(x)))  # fmt: skip
-    # Beside a batched product whose rows are dynamic, IREE 3.13's data tiling on CPUs reads padding of these sums that
-    # nothing has written. In a dispatch of their own they have none.
-    batched = len(out) > 1 and any(not isinstance(s, int) for s in out)
-    return fusion_barrier(sums, Reason.PADDED_SUMS) if batched else sums
-
-
-# ------------------------------------------------------------------------------------------------- the forms
 
 
 def _accumulate(
@@ -276,62 +205,6 @@ def apply_globals(value: ir.Value, named: Named) -> ir.Value:
         if name in named:
             value = arith.mulf(value, to_f32(named[name]))
     return value
-
-
-def add_corrections(
-    inputs: Inputs, a: Side, b: Side, a_codes: ir.Value, b_codes: ir.Value, a_axes: Sequence[int | None],
-    b_axes: Sequence[int | None], sizes: list[Size], keep: list[int], nb: int, m_loop: int, n_loop: int,
-    g_loop: int | None, k: int,
-) -> Callable[[Named], ir.Value] | None:  # fmt: skip
-    """Integer corrections for zero points: adds their operands to `inputs` and returns the body that applies
-    them to `acc`.
-
-    With `za = zero_a - offset_a` (likewise `zb`):
-    `sum (a - za)(b - zb) = sum ab - za * sum b - zb * sum a + K * za * zb`. `keep` are the loops of the
-    accumulator, `sizes` theirs, `k` the elements of K that one accumulator sums.
-    """
-    za_due, zb_due = a.int_zero, b.int_zero and not b.float_zero
-    if b.float_zero:
-        zb_due = b.offset != 0
-    if not (za_due or zb_due):
-        return None
-    for side, due, row in ((a, za_due, m_loop), (b, zb_due, n_loop)):
-        if due and side.zero is not None and not side.float_zero:
-            inputs.add(f"{side.name}_zero", side.zero, parameter_axes(side, side.zero, nb, row, g_loop))
-    if zb_due:
-        sums = row_sums(a_codes, a_axes, sizes, keep)
-        inputs.add("lhs_sum", sums, [x for x in keep if x in a_axes])
-    if za_due:
-        sums = b.sum if b.sum is not None and b.d.name != "u8" else row_sums(b_codes, b_axes, sizes, keep)
-        inputs.add("rhs_sum", sums, [x for x in keep if x in b_axes])
-
-    return correction_body(a, b, za_due, zb_due, k)
-
-
-def correction_body(a: Side, b: Side, za_due: bool, zb_due: bool, k: int) -> Callable[[Named], ir.Value]:
-    """The body that corrects `acc`, of a product as of a convolution: from the scalars `lhs_zero`, `rhs_zero` (absent:
-    only the stored codes' offset), `lhs_sum` and `rhs_sum`. `k` is the number of terms of one accumulator."""
-
-    def zero_of(side: Side, named: Named) -> ir.Value:
-        zero = named.get(f"{side.name}_zero")
-        if zero is None:
-            return scalar(-side.offset, i32())
-        value = to_i32(zero)
-        return arith.subi(value, scalar(side.offset, i32())) if side.offset else value
-
-    def body(named: Named) -> ir.Value:
-        value = named["acc"]
-        za = zero_of(a, named) if za_due else None
-        zb = zero_of(b, named) if zb_due else None
-        if za is not None:
-            value = arith.subi(value, arith.muli(za, named["rhs_sum"]))
-        if zb is not None:
-            value = arith.subi(value, arith.muli(zb, named["lhs_sum"]))
-        if za is not None and zb is not None:
-            value = arith.addi(value, arith.muli(scalar(k, i32()), arith.muli(za, zb)))
-        return value
-
-    return body
 
 
 def _many_groups(op: ProductOp | View, a: Side, b: Side, sizes: list[Size], k: int, group: int) -> ir.Value:

@@ -1,0 +1,72 @@
+"""What zero points add to an integer accumulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ....core.mlir import arith
+from ....ir.build import Size, scalar
+from ....ir.scalars import i32, to_i32
+from .contraction import parameter_axes, row_sums
+from .epilogue import Inputs, Named
+from .values import Side
+
+if TYPE_CHECKING:
+    from ....core.mlir import ir
+
+
+def add_corrections(
+    inputs: Inputs, a: Side, b: Side, a_codes: ir.Value, b_codes: ir.Value, a_axes: Sequence[int | None],
+    b_axes: Sequence[int | None], sizes: list[Size], keep: list[int], nb: int, m_loop: int, n_loop: int,
+    g_loop: int | None, k: int,
+) -> Callable[[Named], ir.Value] | None:  # fmt: skip
+    """Integer corrections for zero points: adds their operands to `inputs` and returns the body that applies
+    them to `acc`.
+
+    With `za = zero_a - offset_a` (likewise `zb`):
+    `sum (a - za)(b - zb) = sum ab - za * sum b - zb * sum a + K * za * zb`. `keep` are the loops of the
+    accumulator, `sizes` theirs, `k` the elements of K that one accumulator sums.
+    """
+    za_due, zb_due = a.int_zero, b.int_zero and not b.float_zero
+    if b.float_zero:
+        zb_due = b.offset != 0
+    if not (za_due or zb_due):
+        return None
+    for side, due, row in ((a, za_due, m_loop), (b, zb_due, n_loop)):
+        if due and side.zero is not None and not side.float_zero:
+            inputs.add(f"{side.name}_zero", side.zero, parameter_axes(side, side.zero, nb, row, g_loop))
+    if zb_due:
+        sums = row_sums(a_codes, a_axes, sizes, keep)
+        inputs.add("lhs_sum", sums, [x for x in keep if x in a_axes])
+    if za_due:
+        sums = b.sum if b.sum is not None and b.d.name != "u8" else row_sums(b_codes, b_axes, sizes, keep)
+        inputs.add("rhs_sum", sums, [x for x in keep if x in b_axes])
+
+    return correction_body(a, b, za_due, zb_due, k)
+
+
+def correction_body(a: Side, b: Side, za_due: bool, zb_due: bool, k: int) -> Callable[[Named], ir.Value]:
+    """The body that corrects `acc`, of a product as of a convolution: from the scalars `lhs_zero`, `rhs_zero` (absent:
+    only the stored codes' offset), `lhs_sum` and `rhs_sum`. `k` is the number of terms of one accumulator."""
+
+    def zero_of(side: Side, named: Named) -> ir.Value:
+        zero = named.get(f"{side.name}_zero")
+        if zero is None:
+            return scalar(-side.offset, i32())
+        value = to_i32(zero)
+        return arith.subi(value, scalar(side.offset, i32())) if side.offset else value
+
+    def body(named: Named) -> ir.Value:
+        value = named["acc"]
+        za = zero_of(a, named) if za_due else None
+        zb = zero_of(b, named) if zb_due else None
+        if za is not None:
+            value = arith.subi(value, arith.muli(za, named["rhs_sum"]))
+        if zb is not None:
+            value = arith.subi(value, arith.muli(zb, named["lhs_sum"]))
+        if za is not None and zb is not None:
+            value = arith.addi(value, arith.muli(scalar(k, i32()), arith.muli(za, zb)))
+        return value
+
+    return body
