@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ...ir.facts import ROWS
 from ...ir.walk import functions
 from ...kernels import code_pooling, pointwise
 from ...targets import resolve
 from ...targets.strategy import GroupStrategy, first_plan
 from ..base import Pass, State
-from .lower.dynamic import ROWS
 
 if TYPE_CHECKING:
     from ...core.mlir import OpLike, ir

@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING
 from ...core.mlir import ir, linalg
 from ...core.spelling import location_text
 from ...ir.affine import indexing_maps, loops_of
+from ...ir.facts import LHS_MAGNITUDE, RHS_MAGNITUDE
 from ...ir.walk import VIEWS, behind, collect, made_by, producer
 from ...targets.strategy import Contraction
 
 if TYPE_CHECKING:
     from ...core.mlir import OpLike
-
-# Discardable attributes with the largest |code| of each side, given by whoever knows it.
-LHS_MAGNITUDE = "qmlir.lhs_magnitude"
-RHS_MAGNITUDE = "qmlir.rhs_magnitude"
 
 _EXTENSIONS = ("arith.extsi", "arith.extui", "arith.extf", "arith.sitofp", "arith.uitofp")
 _PRODUCTS = {"arith.addi": "arith.muli", "arith.addf": "arith.mulf"}

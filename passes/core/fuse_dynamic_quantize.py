@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...core.mlir import ir
 from ...ir.build import dims
+from ...ir.facts import ROWS
 from ...ir.walk import collect, producer
 from ..base import Pass, State
-from .lower.dynamic import ROWS
 
 if TYPE_CHECKING:
     from ...core.mlir import OpLike

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from ...ir.facts import ROWS
 from ...ir.walk import functions, producer
 from ...kernels.rows import Rows, find, read_by
 from ...targets import resolve
 from ...targets.strategy import first_plan
 from ..base import Pass, State
-from .lower.dynamic import ROWS
 
 if TYPE_CHECKING:
     from ...core.mlir import OpLike, ir

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...core.spelling import did_you_mean
 from ...errors import Diagnostic, UsageError
+from ...ir.facts import MAGNITUDES
 from ...kernels.weights import shared_constants
 from ...targets import Target, resolve
 from ...targets.strategy import Decision, Strategy, answer_text, chosen_strategies, decide, parse_choice, preferred
 from ..base import Pass, State, error_at, fail
-from .contractions import LHS_MAGNITUDE, RHS_MAGNITUDE, find_contractions
+from .contractions import find_contractions
 
 if TYPE_CHECKING:
     from ...core.mlir import ir
@@ -59,7 +60,7 @@ class SelectPass(Pass):
             # Without the op: it may be gone soon, and a report must not keep the context alive.
             state.decisions.append(replace(decision, contraction=replace(contraction, op=None)))
             op = contraction.op
-            for name in (LHS_MAGNITUDE, RHS_MAGNITUDE):
+            for name in MAGNITUDES:
                 if name in op.attributes:
                     del op.attributes[name]
             if plan is None:

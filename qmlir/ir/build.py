@@ -6,7 +6,7 @@ which result axis (or loop) each axis of an operand follows; an axis of size one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from ..core.mlir import arith, ir, linalg, tensor
 from ..dialect.dtypes import DTYPES, Array
+from .facts import REPEATS, Fact, note
 
 Size: TypeAlias = "ir.Value | int"  # the value is of index type
 Body: TypeAlias = "Callable[..., ir.Value]"
@@ -257,11 +258,11 @@ def generic(
     loops: int,
     body: Body,
     *,
-    attributes: dict[str, int] | None = None,
+    facts: Mapping[str, Fact] | None = None,
 ) -> ir.Value:
     """A `linalg.generic`; loops that the result does not follow are reductions. `body` gets the scalars of the
-    operands and of the result and returns the new one."""
-    return generics(args, [init], out_axes, loops, lambda *xs: [body(*xs)], attributes=attributes)[0]
+    operands and of the result and returns the new one. `facts`: what is known of it (`ir/facts.py`)."""
+    return generics(args, [init], out_axes, loops, lambda *xs: [body(*xs)], facts=facts)[0]
 
 
 def generics(
@@ -271,7 +272,7 @@ def generics(
     loops: int,
     body: Callable[..., Sequence[ir.Value]],
     *,
-    attributes: dict[str, int] | None = None,
+    facts: Mapping[str, Fact] | None = None,
 ) -> list[ir.Value]:
     """`generic` with several results over the same axes; `body` returns a list."""
     prepared = [a.prepared() for a in args]
@@ -283,8 +284,8 @@ def generics(
     block = op.regions[0].blocks.append(*[v.type.element_type for v in [*values, *inits]])
     with ir.InsertionPoint(block):
         linalg.YieldOp(body(*block.arguments))
-    for key, value in (attributes or {}).items():
-        op.operation.attributes[key] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+    if facts:
+        note(op.operation, facts)
     return list(op.results)
 
 
@@ -294,16 +295,16 @@ def loop_index(i: int) -> ir.Value:
 
 
 def elementwise(
-    args: Sequence[Arg], sizes: Sequence[Size], t: ir.Type, body: Body, *, attributes: dict[str, int] | None = None
+    args: Sequence[Arg], sizes: Sequence[Size], t: ir.Type, body: Body, *, facts: Mapping[str, Fact] | None = None
 ) -> ir.Value:
     """One result element from one element of each operand. `body` gets only the operands' scalars."""
     rank = len(sizes)
-    return generic(args, empty(sizes, t), range(rank), rank, lambda *xs: body(*xs[:-1]), attributes=attributes)
+    return generic(args, empty(sizes, t), range(rank), rank, lambda *xs: body(*xs[:-1]), facts=facts)
 
 
-def mapped(value: ir.Value, t: ir.Type, body: Body) -> ir.Value:
+def mapped(value: ir.Value, t: ir.Type, body: Body, facts: Mapping[str, Fact] | None = None) -> ir.Value:
     """One result element, of type `t`, from each element of one tensor."""
-    return elementwise([Arg(value, tuple(range(value.type.rank)))], dims(value), t, body)
+    return elementwise([Arg(value, tuple(range(value.type.rank)))], dims(value), t, body, facts=facts)
 
 
 def repeat(value: ir.Value, axis: int, times: int) -> ir.Value:
@@ -313,6 +314,6 @@ def repeat(value: ir.Value, axis: int, times: int) -> ir.Value:
     sizes = dims(value)
     wide = [*sizes[: axis + 1], times, *sizes[axis + 1 :]]
     arg = Arg(value, tuple(i if i <= axis else i + 1 for i in range(len(sizes))))
-    spread = elementwise([arg], wide, value.type.element_type, lambda x: x)
+    spread = elementwise([arg], wide, value.type.element_type, lambda x: x, facts={REPEATS: (axis, times)})
     groups = [[i] for i in range(axis)] + [[axis, axis + 1]] + [[i] for i in range(axis + 2, len(wide))]
     return collapse(spread, groups)

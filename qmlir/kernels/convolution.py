@@ -12,8 +12,9 @@ from ..ir.walk import producer_name
 from .axes import Axis, product_of, size_of
 from .bodies import scalar_constant
 from .chain import Chain
+from .computes import signed_from
 from .description import COLUMN, ROW, Factor, Kernel, Unfit, Window
-from .factors import decoded_weight, flipped_source
+from .factors import decoded_weight
 from .scaled import constant_scalar
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def describe_convolution(
         rhs = decoded_weight(rhs, True)
     rows = tuple(Axis(ROW, d, result[d]) for d in range(3))
     column = Axis(COLUMN, 3, count)
-    flipped = flipped_source(data)
+    flipped = signed_from(data)
     chain = Chain(value, (*rows, column), rows, column)
     chain.grow(gates=True)
     data = data if flipped is None else flipped
@@ -107,7 +108,7 @@ def describe_depthwise(op: OpLike) -> Kernel:
     if not is_zero_fill(init):
         raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
     data, margin, padding = _without_padding(data)
-    flipped = flipped_source(data)
+    flipped = signed_from(data)
     data = data if flipped is None else flipped
     image, result = ([size_of(v, d) for d in range(4)] for v in (data, value))
     n, h, w, c = image

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
 from ..ir.affine import indexing_maps
+from ..ir.facts import MAGNITUDES
 from ..ir.walk import made_by, producer, producer_name
 from .axes import Axes, dims_of, size_of
 from .bodies import computable, unclonable
+from .computes import e2m1_codes, signed_from
 from .description import COLUMN, GROUP, Factor, Literal, Operand, Previous, Source, Stage, Unfit
-from .scaled import decodes_e2m1, scaled
+from .scaled import scaled
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
-
-# Attributes with the largest |code| of each side, which the lowering leaves on contractions.
-_MAGNITUDES = ("qmlir.lhs_magnitude", "qmlir.rhs_magnitude")
 
 
 def factor(op: OpLike, position: int, axes: Axes, order: tuple[str, ...]) -> Factor:
@@ -31,8 +30,8 @@ def factor(op: OpLike, position: int, axes: Axes, order: tuple[str, ...]) -> Fac
     if merged not in allowed:
         side = "activation" if position == 0 else "weight"
         raise Unfit(f"the axes of the {side} are {', '.join(letters)}", f"{' or '.join(', '.join(a) for a in allowed)}")
-    name = _MAGNITUDES[position]
-    flipped = flipped_source(value)
+    name = MAGNITUDES[position]
+    flipped = signed_from(value)
     return Factor(
         value=value if flipped is None else flipped,
         source_axes=letters,
@@ -45,18 +44,6 @@ def one_byte(value: ir.Value) -> bool:
     """Whether a tensor is of floats of one byte: both sides of a product then are codes."""
     element = ir.RankedTensorType(value.type).element_type
     return isinstance(element, ir.FloatType) and bool(element.width == 8)
-
-
-def narrowed(value: ir.Value) -> ir.Value:
-    """The tensor of a shorter float type that an elementwise op widens to `value`, else `value`."""
-    op = made_by(value, "linalg.generic")
-    if op is None:
-        return value
-    maps = indexing_maps(op)
-    names = [o.operation.name for o in op.regions[0].blocks[0].operations]
-    if names != ["arith.extf", "linalg.yield"] or any(m != maps[0] for m in maps):
-        return value
-    return op.operands[0]
 
 
 def both_of_e2m1(lhs: Factor, rhs: Factor) -> tuple[Factor, Factor] | None:
@@ -73,12 +60,10 @@ def _of_e2m1(factor: Factor) -> Factor | None:
         if letters[-2:] != (GROUP, "k") or groups != [1] * (len(letters) - 2) + [2]:
             return None
         value, letters = value.owner.operation.operands[0], (*letters[:-2], "k")
-    if producer_name(value) != "linalg.generic" or len(value.owner.operation.operands) != 2:
+    codes = e2m1_codes(value)
+    if codes is None:
         return None
-    op = value.owner.operation
-    if any(m != ir.AffineMap.get_identity(m.n_dims) for m in indexing_maps(op)) or not decodes_e2m1(op):
-        return None
-    return replace(factor, value=op.operands[0], source_axes=letters, magnitude=12, e2m1=True)
+    return replace(factor, value=codes, source_axes=letters, magnitude=12, e2m1=True)
 
 
 def decoded_weight(factor: Factor, tables: bool) -> Factor:
@@ -127,26 +112,6 @@ def decoded_weight(factor: Factor, tables: bool) -> Factor:
 def group_of(rhs: Factor) -> int | None:
     """Codes of a group of a decoded weight."""
     return size_of(rhs.value, rhs.source_axes.index("k")) if "g" in rhs.source_axes else None
-
-
-def flipped_source(value: ir.Value) -> ir.Value | None:
-    """The tensor behind an elementwise `x ^ 0x80`, which is how unsigned codes become signed ones."""
-    op = made_by(value, "linalg.generic")
-    if op is None:
-        return None
-    maps = indexing_maps(op)
-    if len(op.operands) != 2 or any(m != ir.AffineMap.get_identity(m.n_dims) for m in maps):
-        return None
-    first, *rest = [o.operation for o in op.regions[0].blocks[0].operations]
-    if first.name != "arith.xori" or len(rest) != 1 or rest[0].operands[0] != first.results[0]:
-        return None
-    argument, mask = first.operands
-    constant = made_by(mask, "arith.constant")
-    if argument != op.regions[0].blocks[0].arguments[0] or constant is None:
-        return None
-    if constant.attributes["value"].value != -128:
-        return None
-    return op.operands[0]
 
 
 def splat_of(value: ir.Value) -> ir.Attribute | None:

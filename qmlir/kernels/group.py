@@ -14,8 +14,9 @@ from ..dialect.constants import is_zero_fill
 from ..ir.affine import indexing_maps
 from .axes import Axes, axes_of, dims_of, loops_of_contraction, product_of
 from .chain import Chain
+from .computes import widened_from
 from .description import BATCH, COLUMN, GROUP, ROW, Kernel, Unfit
-from .factors import both_of_e2m1, decoded_weight, factor, group_of, narrowed, one_byte
+from .factors import both_of_e2m1, decoded_weight, factor, group_of, one_byte
 from .gathers import batch_of, counts_of, gathered_rows, ungrouped
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def describe(op: OpLike, extended: bool = False, decoded_batches: bool = False, 
             raise Unfit(
                 "a float product in groups, or a batch of them", "one weight, dequantised in front of the product"
             )
-        lhs = replace(lhs, value=narrowed(lhs.value) if extended else lhs.value)
+        lhs = replace(lhs, value=widened_from(lhs.value) if extended else lhs.value)
         rhs = decoded_weight(rhs, extended and not decoded_batches)
         group = group_of(rhs)
     products = None

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.mlir import ir
 from ..ir.walk import BARRIERS, producer_name
+from .computes import gathered_from, repeated_from, signed_from, unclamped
 from .description import BATCH, MATRIX, ROW, SLOT, TOKEN, Batch, Kernel, Operand, Source, Stage
-from .gathers import gather, gathered_rows, repeated, unbounded
+from .gathers import gathered_rows
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
@@ -77,14 +78,14 @@ def _where_it_is(operand: Operand, batch: Batch, slots: bool) -> Operand | None:
         if split is None:
             return None
         value, axes = value.owner.operation.operands[0], split
-    found = gather(value)
+    found = gathered_from(value)
     if found is None:
         return None
     source, index = found
-    if axes[:1] == [BATCH] and batch.index is not None and unbounded(index, batch.matrices) == batch.index:
+    if axes[:1] == [BATCH] and batch.index is not None and unclamped(index, batch.matrices) == batch.index:
         return Operand(source, (MATRIX, *(MATRIX if a == BATCH else a for a in axes[1:])))
     if axes[:2] == [BATCH, ROW] and batch.rows is not None and index == batch.rows:
-        rows, repeats = repeated(source)
+        rows, repeats = repeated_from(source)
         letter = TOKEN if repeats == batch.repeats else SLOT if slots and repeats == 1 else None
         if letter is not None:
             return Operand(rows, (letter, *(letter if a == ROW else a for a in axes[2:])))
@@ -110,16 +111,9 @@ def _with_units(collapse: OpLike, axes: list[str]) -> list[str] | None:
 def _views(value: ir.Value, readers: list[OpLike]) -> list[OpLike]:
     """The views and barriers behind a gather, and what makes unsigned codes signed, first to last, as far as nothing
     beside `readers` needs them."""
-    if (producer_name(value) not in _VIEWS and not _flips(value)) or any(
+    if (producer_name(value) not in _VIEWS and signed_from(value) is None) or any(
         u.owner.operation not in readers for u in value.uses
     ):
         return []
     owner = value.owner.operation
     return [*_views(owner.operands[0], [owner]), owner]
-
-
-def _flips(value: ir.Value) -> bool:
-    if producer_name(value) != "linalg.generic":
-        return False
-    first = next(iter(value.owner.operation.regions[0].blocks[0].operations)).operation
-    return bool(first.name == "arith.xori")

@@ -12,16 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
+from ..ir.facts import BACK, BLOCK_OF, ROUTES, ROW_OF, SLOT_OF, known
 from ..ir.walk import collect, producer
 from .description import Kernel
 
 if TYPE_CHECKING:
     from ..core.mlir import OpLike
 
-# Attributes by which the lowering names the ops that make the tables, and the one that brings rows back.
-BLOCK_OF, SLOT_OF, ROW_OF, BACK = (f"qmlir.{name}" for name in ("block_of", "slot_of", "row_of", "back"))
-# On the dispatch that makes the tables: its last result is the row of each place in the blocks, or -1.
-ROUTES = "qmlir.routes"
 _DROPPABLE = ("linalg.", "tensor.", "util.optimization_barrier", "flow.tensor.tie_shape", "arith.")
 
 
@@ -61,16 +58,16 @@ def routing_of(kernel: Kernel) -> Routing | None:
     if batch is None or batch.index is None or batch.counts is None:
         return None
     start, sizes = batch.counts
-    block_of = next((op for op in _readers(start) if BLOCK_OF in op.attributes), None)
+    block_of = next((op for op in _readers(start) if known(op, BLOCK_OF) is not None), None)
     if block_of is None:
         return None
     owner, position = block_of.operands[0], block_of.operands[1]
-    slot_of = next((op for op in _readers(position) if SLOT_OF in op.attributes), None)
+    slot_of = next((op for op in _readers(position) if known(op, SLOT_OF) is not None), None)
     found = (op for op in batch.index.owner.operation.block.operations if ROW_OF in op.operation.attributes)
     row_of = next((op.operation for op in found if _depends(op.operation, start)), None)
     if slot_of is None or row_of is None:
         return None
-    in_order = bool(ir.IntegerAttr(block_of.attributes[BLOCK_OF]).value)
+    in_order = bool(known(block_of, BLOCK_OF))
     return Routing(
         batch.index, row_of.results[0], block_of.results[0], slot_of.results[0], sizes if in_order else owner, in_order,
         batch.matrices,
@@ -115,7 +112,7 @@ def scattered(kernel: Kernel) -> Kernel:
         return kernel
     readers = [op for op in _readers(kernel.operations[-1].results[0]) if op.name != "tensor.extract"]
     back = readers[0] if len(readers) == 1 else None
-    if back is None or BACK not in back.attributes or len(kernel.operations[-1].results) != 1:
+    if back is None or known(back, BACK) is None or len(kernel.operations[-1].results) != 1:
         return kernel
     _, _, block_of, slot_of, target = routes.results
     body = [operation.operation for operation in back.regions[0].blocks[0].operations]

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..core.mlir import ir
-from ..ir.affine import indexing_maps
-from ..ir.walk import BARRIERS, behind, made_by, producer
+from ..ir.walk import BARRIERS, made_by, producer
+from .computes import row_sums_of
 from .description import BATCH, GROUP, ROW, Kernel, Operand, RowSum, Source, Stage
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def absorbed(kernel: Kernel) -> Kernel:
     taken: list[ir.Value] = []
 
     def source(s: Source, axes: str) -> Source:
-        if not isinstance(s, Operand) or s.axes != axes or not _sums(s.value, activation):
+        if not isinstance(s, Operand) or s.axes != axes or not _sums(s, activation, axes):
             return s
         taken.append(s.value)
         return RowSum()
@@ -59,17 +59,16 @@ def uses_row_sums(kernel: Kernel) -> bool:
     return any(isinstance(source, RowSum) for stage in stages for source in stage.sources)
 
 
-def _sums(value: ir.Value, activation: ir.Value) -> bool:
-    """Whether `value` is the sum of the signed codes of `activation` over its last axis."""
-    op = made_by(behind(value, *BARRIERS), "linalg.generic")
-    if op is None or len(op.operands) != 2 or not _same(op.operands[0], activation):
+def _sums(operand: Operand, activation: ir.Value, axes: str) -> bool:
+    """Whether an operand is the sum of the signed codes of `activation` over its last axis, read by the axes that the
+    sums have."""
+    found = row_sums_of(operand.value)
+    if found is None or not _same(found[0], activation):
         return False
-    names = [o.operation.name for o in op.regions[0].blocks[0].operations]
-    kinds = [str(kind) for kind in op.attributes["iterator_types"]]
-    source = indexing_maps(op)[0]
-    last = ir.AffineDimExpr(source.results[len(source.results) - 1]).position
-    reduced = [d for d, kind in enumerate(kinds) if "reduction" in kind]
-    return names == ["arith.extsi", "arith.addi", "linalg.yield"] and reduced == [last]
+    rows = len(found[1]) - len(axes) + 1
+    letters = [BATCH] * (BATCH in axes) + [ROW] * rows + [GROUP] * (GROUP in axes)  # of the activation, but K
+    kept = [i for i in found[1] if letters[i] == ROW]
+    return tuple(letters[i] for i in found[1]) == operand.source_axes and kept == sorted(kept)
 
 
 def _same(a: ir.Value, b: ir.Value) -> bool:

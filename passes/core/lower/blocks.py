@@ -12,16 +12,15 @@ that is O(R * (sqrt(R) + G)) steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ....core.mlir import arith, ir, tensor
 from ....dialect.shapes import block_count
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import Arg, Size, as_index, dims, elementwise, filled, generic, index, loop_index, scalar
+from ....ir.facts import BACK, BLOCK_OF, CLAMPS, ENDED_BLOCKS, GATHER, PRESENT, ROW_OF, SLOT_OF, Fact
 from ....ir.scalars import i32, to_i32
-from ....kernels.gathers import ENDED_BLOCKS
-from ....kernels.routing import BACK, BLOCK_OF, ROW_OF, SLOT_OF
 
 _SLT, _SLE, _EQ, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sle", "eq", "sge"))
 
@@ -68,7 +67,7 @@ def count(
     sizes: list[Size],
     out: list[int],
     body: Callable[..., ir.Value],
-    attributes: dict[str, int] | None = None,
+    facts: Mapping[str, Fact] | None = None,
 ) -> ir.Value:
     """i32 sums over the loops that `out` leaves out; `sizes` are those of the loops. `body` gets a function from a
     loop to its running index, and the operands' scalars.
@@ -84,7 +83,7 @@ def count(
     def step(*xs: ir.Value) -> ir.Value:
         return arith.addi(xs[-1], body(lambda i: loop_i32(place[i]), *xs[:-1]))
 
-    return generic(moved, init, [place[i] for i in out], len(sizes), step, attributes=attributes)
+    return generic(moved, init, [place[i] for i in out], len(sizes), step, facts=facts)
 
 
 def read(source: ir.Value, *where: ir.Value) -> ir.Value:
@@ -98,13 +97,15 @@ def gather(source: ir.Value, rows: ir.Value) -> ir.Value:
     A generic that reads: `iree_linalg_ext.gather` does not get a lowering configuration on Vulkan.
     """
     depth = rows.type.rank
+    sizes = [*dims(rows), *dims(source)[1:]]
 
     def body(row: ir.Value) -> ir.Value:
         at = arith.index_cast(ir.IndexType.get(), row)
-        return tensor.extract(source, [at, *(loop_index(depth + i) for i in range(source.type.rank - 1))])
+        inner = (index(0) if sizes[i] == 1 else loop_index(i) for i in range(depth, len(sizes)))
+        return tensor.extract(source, [at, *inner])
 
-    sizes = [*dims(rows), *dims(source)[1:]]
-    return elementwise([Arg(rows, tuple(range(depth)))], sizes, source.type.element_type, body)
+    arg = Arg(rows, tuple(range(depth)))
+    return elementwise([arg], sizes, source.type.element_type, body, facts={GATHER: PRESENT})
 
 
 def assert_that(condition: ir.Value, message: str) -> None:
@@ -271,15 +272,17 @@ class Blocks:
                      lambda at, s, n: flag(arith.cmpi(_SLE, arith.addi(s, n), at(0))),
                      {ENDED_BLOCKS: width})  # fmt: skip
         self.used = count([Arg(per_group, (0,))], [groups], [], lambda at, n: n)
-        self.group_of = elementwise([Arg(ends, (0,))], [self.count], i32(), lambda g: bounded(g, groups))
+        self.group_of = elementwise(
+            [Arg(ends, (0,))], [self.count], i32(), lambda g: bounded(g, groups), facts={CLAMPS: (0, groups - 1)}
+        )
         self.block_of = elementwise(
             [Arg(routing.owner, (0,)), Arg(routing.position, (0,))], [rows], i32(),
             lambda o, p: arith.addi(read(start, bounded(o, groups)), arith.divsi(p, constant(width))),
-            attributes={BLOCK_OF: int(isinstance(routing, Sorted))},
+            facts={BLOCK_OF: int(isinstance(routing, Sorted))},
         )  # fmt: skip
         self.slot_of = elementwise(
             [Arg(routing.position, (0,))], [rows], i32(), lambda p: arith.remsi(p, constant(width)),
-            attributes={SLOT_OF: 1},
+            facts={SLOT_OF: PRESENT},
         )  # fmt: skip
         self.place_of = elementwise(
             [Arg(self.group_of, (0,))], [self.count, width], i32(),
@@ -301,7 +304,7 @@ class Blocks:
         """`[NB, B, N]` to `[R, N]`; rows without an owner get the scalar `skipped`."""
         return elementwise(
             [], [self.routing.rows, dims(y)[2]], y.type.element_type,
-            lambda: self.value_back(y, skipped, loop_index(0), loop_index(1)), attributes={BACK: 1},
+            lambda: self.value_back(y, skipped, loop_index(0), loop_index(1)), facts={BACK: PRESENT},
         )  # fmt: skip
 
     def value_back(self, y: ir.Value, skipped: ir.Value | None, row: ir.Value, column: ir.Value) -> ir.Value:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ....core.mlir import arith
 from ....ir.barriers import Reason, fusion_barrier
 from ....ir.build import Arg, Size, filled, generic, scalar
+from ....ir.facts import MAGNITUDES, PRESENT, ROW_SUMS
 from ....ir.scalars import const, i32, to_f32, to_i32
 from .values import Side
 
@@ -60,9 +61,9 @@ def contract(
     """The multiply-add contraction; integer when `bounds` (largest |code| of each side) is given."""
     zero = scalar(0, i32()) if bounds else const(0.0)
     body = _mul_add_int if bounds else _mul_add_float
-    notes = {"qmlir.lhs_magnitude": bounds[0], "qmlir.rhs_magnitude": bounds[1]} if bounds else None
+    facts = dict(zip(MAGNITUDES, bounds, strict=True)) if bounds else None
     return generic([Arg(a, tuple(a_axes)), Arg(b, tuple(b_axes))], filled(sizes, zero), out_axes, loops, body,
-                   attributes=notes)  # fmt: skip
+                   facts=facts)  # fmt: skip
 
 
 def row_sums(codes: ir.Value, axes: Sequence[int | None], sizes: list[Size], keep: Sequence[int]) -> ir.Value:
@@ -74,7 +75,7 @@ def row_sums(codes: ir.Value, axes: Sequence[int | None], sizes: list[Size], kee
     out = [sizes[keep.index(x)] for x in kept]
     init = filled(out, scalar(0, i32()))
     sums = generic([Arg(codes, renamed)], init, [order[x] for x in kept], len(used),
-                   lambda x, acc: arith.addi(acc, to_i32(x)))  # fmt: skip
+                   lambda x, acc: arith.addi(acc, to_i32(x)), facts={ROW_SUMS: PRESENT})  # fmt: skip
     # Beside a batched product whose rows are dynamic, IREE 3.13's data tiling on CPUs reads padding of these sums that
     # nothing has written. In a dispatch of their own they have none.
     batched = len(out) > 1 and any(not isinstance(s, int) for s in out)

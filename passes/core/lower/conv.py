@@ -34,9 +34,9 @@ from ....ir.build import (
     scalar,
     transpose,
 )
+from ....ir.facts import MAGNITUDES, note
 from ....ir.scalars import i32, to_f32, to_i32
-from ....ir.walk import behind, made_by
-from ....kernels.bodies import scalar_constant
+from ....kernels.computes import is_within
 from .blocks import assert_that
 from .corrections import correction_body
 from .epilogue import Inputs, Named, finish
@@ -160,30 +160,13 @@ def _zero_code(op: Conv2dQOp, a: Side) -> ir.Value:
     value = to_i32(z)
     span = op.padding_zero_range()
     given = op.lhs_zero_point
-    if span is not None and given is not None and constant_array(given) is None and not clamped(given, *span):
+    if span is not None and given is not None and constant_array(given) is None and not is_within(given, *span):
         inside = arith.andi(arith.cmpi(arith.CmpIPredicate.sge, value, scalar(span[0], i32())),
                             arith.cmpi(arith.CmpIPredicate.sle, value, scalar(span[1], i32())))  # fmt: skip
         assert_that(inside, f"'input_zero_point' of a padded convolution is outside [{span[0]}, {span[1]}]")
     if a.offset:
         value = arith.subi(value, scalar(a.offset, i32()))
     return arith.trunci(element("i8"), value)
-
-
-def clamped(zero: ir.Value, lo: int, hi: int) -> bool:
-    """Whether the program itself brings a zero point into `[lo, hi]`, as a dynamic quantisation does."""
-    op = made_by(behind(zero, "tensor.expand_shape", "tensor.collapse_shape"), "linalg.generic")
-    if op is None:
-        return False
-    value = list(op.regions[0].blocks[0].operations)[-1].operation.operands[0]
-    for name, bound in (("arith.fptosi", None), ("arith.minimumf", hi), ("arith.maximumf", lo)):
-        made = made_by(value, name)
-        if made is None:
-            return False
-        limit = None if bound is None else scalar_constant(made.operands[1])
-        if bound is not None and (limit is None or not lo <= limit.value <= hi):
-            return False
-        value = made.operands[0]
-    return True
 
 
 def _prepare_input(op: Conv2dQOp, x: ir.Value, fill: ir.Value) -> ir.Value:
@@ -296,8 +279,7 @@ def _convolve(
 def _annotate(y: ir.Value, bounds: tuple[int, int] | None) -> None:
     """Bounds of the codes, for strategies that go through floats."""
     if bounds is not None:
-        for name, value in zip(("qmlir.lhs_magnitude", "qmlir.rhs_magnitude"), bounds, strict=True):
-            y.owner.attributes[name] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+        note(y.owner, dict(zip(MAGNITUDES, bounds, strict=True)))
 
 
 def _drop_first_kept(w: ir.Value) -> ir.Value:

@@ -10,10 +10,8 @@ from ....dialect.enums import DIVIDING_RECIPES, SYMMETRIC_RECIPES
 from ....dialect.ods import View
 from ....dialect.ops.dynamic_quantize import DynamicQuantizeOp
 from ....ir.build import Arg, Size, collapse, dims, element, elementwise, expand, filled, generics, scalar
+from ....ir.facts import PRESENT, ROWS, WITHIN, Fact
 from ....ir.scalars import clamp, const, f32, i32, maximum, requantize, to_f32, to_small_float
-
-# Marks the operations of one dynamic quantisation, for `qmlir-fuse-rows`.
-ROWS = "qmlir.rows"
 
 
 def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[ir.Value]:
@@ -49,11 +47,12 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[ir.Value]:
             return [arith.maxsi(acc, arith.bitcast(i32(), body(to_f32(v))))
                     for body, acc in zip(bodies, accs, strict=True)]  # fmt: skip
 
-        return generics([Arg(x, tuple(range(loops)))], inits, kept, loops, step, attributes={ROWS: 1})
+        return generics([Arg(x, tuple(range(loops)))], inits, kept, loops, step, facts={ROWS: PRESENT})
 
     def on_rows(values: list[ir.Value], t: ir.Type, body: Callable[..., ir.Value]) -> ir.Value:
         args = [Arg(v, tuple(range(len(rows)))) for v in values]
-        return elementwise(args, rows, t, body, attributes={ROWS: 1})
+        facts: dict[str, Fact] = {ROWS: PRESENT} if t == f32() else {ROWS: PRESENT, WITHIN: (lo, hi)}
+        return elementwise(args, rows, t, body, facts=facts)
 
     zero = None
     if op.symmetric:
@@ -84,7 +83,7 @@ def lower_dynamic_quantize(op: DynamicQuantizeOp | View) -> list[ir.Value]:
             return made
         return requantize(t, None, to_f32(z[0]) if z else None, op.rounding, lo, hi, code_type)
 
-    codes = elementwise(args, wide, code_type, code, attributes={ROWS: 1})
+    codes = elementwise(args, wide, code_type, code, facts={ROWS: PRESENT})
     if op.granularity == "group":
         codes = collapse(codes, [[i] for i in range(rank - 1)] + [[rank - 1, rank]])
     results = [codes, _keep_axis(scale, op, rows)]

@@ -18,6 +18,7 @@ from ....core.mlir import arith
 from ....dialect.ods import OpError
 from ....dialect.ops.scaled_matmul import ScaledMatmulOp
 from ....ir.build import Arg, Size, dims, element, elementwise, filled, generic, scalar
+from ....ir.facts import PRESENT, SCALES_GROUPS
 from ....ir.scalars import add, cast_f, const, i32, sub, to_f32, to_i32
 from .contraction import contract, parameter_axes, row_sums, side_axes
 from .corrections import add_corrections
@@ -263,7 +264,9 @@ def _many_groups(op: ProductOp | View, a: Side, b: Side, sizes: list[Size], k: i
         return add(total, part)
 
     out_axes = [x for x in keep if x != g_loop]
-    y = generic(inputs.args, filled(sizes, const(0.0)), out_axes, nb + 3, term)
+    scales_only = inputs.names == ["acc", "lhs_scale", "rhs_scale"] and correction is None
+    facts = {SCALES_GROUPS: PRESENT} if scales_only else None
+    y = generic(inputs.args, filled(sizes, const(0.0)), out_axes, nb + 3, term, facts=facts)
     last = Inputs()
     last.add("y", y, range(nb + 2))
     for side in (a, b):

@@ -32,10 +32,12 @@ from ....ir.build import (
     element,
     elementwise,
     expand,
+    mapped,
     repeat,
     scalar,
     tensor_type,
 )
+from ....ir.facts import DECODES, PRESENT, SIGNED_CODES, WIDENS, Fact
 from ....ir.scalars import add, const, f32, i32, sub, to_f32, to_i32
 
 # ---------------------------------------------------------------------------------------------------- codes
@@ -310,8 +312,7 @@ def bias_unsigned(codes: ir.Value) -> ir.Value:
     known = constant_array(codes)
     if known is not None:
         return dense((known.view(np.uint8) ^ 0x80).view(np.int8))
-    sizes = dims(codes)
-    return elementwise([Arg.aligned(codes, sizes)], sizes, element("i8"), lambda x: arith.xori(x, scalar(-128, x.type)))
+    return mapped(codes, element("i8"), lambda x: arith.xori(x, scalar(-128, x.type)), {SIGNED_CODES: PRESENT})
 
 
 def dequantized(side: Side, t_name: str) -> ir.Value:
@@ -347,10 +348,19 @@ def dequantized(side: Side, t_name: str) -> ir.Value:
             y = arith.mulf(y, to_f32(named["global"]))
         return arith.truncf(t, y) if t != f32() else y
 
-    out = elementwise(args, wide, t, body)
+    out = elementwise(args, wide, t, body, facts=_facts(side, t))
     if grouped:
         out = collapse(out, [[i] for i in range(k)] + [[k, k + 1]] + [[i] for i in range(k + 2, len(wide))])
     return out
+
+
+def _facts(side: Side, t: ir.Type) -> dict[str, Fact]:
+    """What is known of the op that makes numbers of type `t` of a side's codes alone."""
+    if side.scale is not None or side.zero is not None or side.global_scale is not None:
+        return {}
+    if side.d.kind == "table" and side.codebook is None:
+        return {DECODES: side.d.name}
+    return {WIDENS: PRESENT} if side.plain and t == f32() and side.codes.type.element_type.width < 32 else {}
 
 
 def _split_axis(value: ir.Value, axis: int, group: int) -> ir.Value:

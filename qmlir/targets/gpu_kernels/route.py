@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ...core.mlir import OpLike, arith, flow, ir, memref, tensor
+from ...ir.facts import MAGNITUDES, ROUTES
 from ...kernels.description import Kernel
 from ...kernels.outline import function_of, once, unused_name
-from ...kernels.routing import ROUTES, Routing, routing_of, sweep
+from ...kernels.routing import Routing, routing_of, sweep
 from ..strategy import Accept, Contraction, Decline, Facts, Plan, Strategy, confirmed
 from . import emit as e
 from .described import described
@@ -59,8 +60,7 @@ class RoutedPlan:
 @contextmanager
 def magnitudes(op: OpLike, c: Contraction) -> Iterator[None]:
     """The attributes with the largest codes are there inside: without them a weight of short codes is one of bytes."""
-    names = ("qmlir.lhs_magnitude", "qmlir.rhs_magnitude")
-    known = [(n, v) for n, v in zip(names, (c.lhs_magnitude, c.rhs_magnitude), strict=True)]
+    known = [(n, v) for n, v in zip(MAGNITUDES, (c.lhs_magnitude, c.rhs_magnitude), strict=True)]
     for name, value in known:
         op.attributes[name] = ir.IntegerAttr.get(e.integer(64), value)
     yield

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...core.mlir import arith, ir, linalg, tensor
-from ...dialect.constants import is_zero_fill
 from ...ir.affine import indexing_maps
 from ...ir.barriers import Reason, fusion_barrier
 from ...ir.walk import made_by
-from ...kernels.scaled import decodes_e2m1
+from ...kernels.computes import e2m1_codes, scales_groups
 from ..base import Target
 from ..roofline import roofline
 from ..strategy import Accept, Contraction, Decline
@@ -30,9 +29,6 @@ BLOCK = 32  # codes of one scale
 ROWS = 16  # and columns of a tile
 _CODES = ("f8E4M3FN", "f8E5M2")
 _SCALE = "f8E8M0FNU"
-# What the sum over groups does to a part, in order, without the barrier that keeps the product apart from the sum.
-_SCALING = ["arith.extf", "arith.extf", "arith.mulf", "arith.mulf", "arith.addf", "linalg.yield"]
-_BARRIER = ("arith.bitcast", "arith.xori")
 
 
 @dataclass(frozen=True)
@@ -94,8 +90,7 @@ def _scales(op: OpLike) -> tuple[OpLike, ir.Value, ir.Value] | str:
     if len(users) != 1 or users[0].name != "linalg.generic" or len(users[0].operands) != 4:
         return "the groups are not summed with two scales"
     total = users[0]
-    names = [o.operation.name for o in total.regions[0].blocks[0].operations]
-    if [n for n in names if n not in _BARRIER] != _SCALING or not is_zero_fill(total.operands[3]):
+    if not scales_groups(total):
         return "the sum over groups does more than to scale"
     maps = [_dimensions(m) for m in indexing_maps(total)]
     parts = total.operands[0]
@@ -119,10 +114,7 @@ def _codes(op: OpLike, side: int) -> ir.Value | None:
         return value
     # Numbers of e2m1 in f16, that a body makes of codes.
     grouped = made_by(value, "tensor.expand_shape")
-    made = None if grouped is None else made_by(grouped.operands[0], "linalg.generic")
-    if made is None or len(made.operands) != 2:
-        return None
-    return made.operands[0] if decodes_e2m1(made) else None
+    return None if grouped is None else e2m1_codes(grouped.operands[0])
 
 
 def _dimensions(affine_map: ir.AffineMap) -> list[int]:

@@ -1,0 +1,122 @@
+"""What a pass knew of an op when it made it: facts, which travel as discardable attributes of the op.
+
+A fact is an attribute `qmlir.<name>`. It says what the body of a `linalg.generic` computes, so that the analysis of
+kernels need not find it again. Ops without facts, of programs that no pass of this project made, are analysed by their
+bodies (`kernels/computes.py`), and become the same kernels.
+
+A fact holds for the body that it was written for. `note` writes a fingerprint of the body beside it (`qmlir.noted`),
+and `known` gives back no fact of an op whose fingerprint is another one: a pass that changes a body, and knows nothing
+of facts, costs the fact and not the result. What a body does not hold (that a sum starts at zero, which tensors are
+read) is no part of a fact: who reads one asks the op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING, TypeAlias
+
+from ..core.mlir import ir
+from .walk import behind, made_by
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
+Fact: TypeAlias = "int | str | tuple[int, ...]"
+
+# What a body computes. `present` is the value of those that have none.
+PRESENT = 1
+ROW_SUMS = "qmlir.row_sums"  # sums of signed codes along the last axis, added to what the result held
+GATHER = "qmlir.gather"  # rows of the tensor that the body reads, picked by the operand
+REPEATS = "qmlir.repeats"  # each element of the operand, along a new axis, so many times
+CLAMPS = "qmlir.clamps"  # the operand, brought into `[lo, hi]`
+SIGNED_CODES = "qmlir.signed_codes"  # codes u8 as i8, less 128
+WIDENS = "qmlir.widens"  # the operand in a longer float type
+DECODES = "qmlir.decodes"  # the numbers that codes of the named type stand for
+SCALES_GROUPS = "qmlir.scales_groups"  # `sum + part * (scale * scale)` over groups, and nothing else
+WITHIN = "qmlir.within"  # every element is in `[lo, hi]`
+
+# Tables of rows in blocks (passes/core/lower/blocks.py), and the ops that bring rows there and back.
+ENDED_BLOCKS = "qmlir.ended_blocks"  # counts the matrices whose blocks have ended; the rows of a block
+BLOCK_OF = "qmlir.block_of"  # the block of each row; whether rows are sorted by group
+SLOT_OF = "qmlir.slot_of"  # the place of each row in its block
+BACK = "qmlir.back"  # rows where they were before
+
+# Marks that say nothing about a body, and need no fingerprint.
+ROW_OF = "qmlir.row_of"  # the row at each place of the blocks
+ROUTES = "qmlir.routes"  # the dispatch that makes all tables; its last result is the row of each place, or -1
+ROWS = "qmlir.rows"  # an op of a dynamic quantisation, for `qmlir-fuse-rows`
+MAGNITUDES = LHS_MAGNITUDE, RHS_MAGNITUDE = "qmlir.lhs_magnitude", "qmlir.rhs_magnitude"  # the largest |code|
+
+_MARKS = (ROW_OF, ROUTES, ROWS, *MAGNITUDES)
+_NOTED = "qmlir.noted"
+
+
+def note(op: OpLike, facts: Mapping[str, Fact]) -> None:
+    """Write facts about `op`, whose body is complete."""
+    for name, value in facts.items():
+        op.attributes[name] = _attribute(value)
+    if any(name not in _MARKS for name in facts):
+        op.attributes[_NOTED] = ir.StringAttr.get(fingerprint(op))
+
+
+def known(op: OpLike, name: str) -> Fact | None:
+    """The fact of that name; None where there is none, or where it was written for another body."""
+    if name not in op.attributes or _NOTED not in op.attributes:
+        return None
+    noted = op.attributes[_NOTED]
+    if not isinstance(noted, ir.StringAttr) or not noted.value or noted.value != fingerprint(op):
+        return None
+    return _value(op.attributes[name])
+
+
+def fingerprint(op: OpLike) -> str:
+    """Twelve hexadecimal digits that say what the body of a `linalg.generic` computes: its ops, with their attributes
+    and how they read each other, the types, the maps and the kinds of loops. A constant is its value, wherever it
+    stands. Other values from outside are numbered: which they are is not said. "" for a body that holds regions."""
+    text = sha256()
+    for name in ("indexing_maps", "iterator_types"):
+        if name in op.attributes:
+            text.update(str(op.attributes[name]).encode())
+    block = op.regions[0].blocks[0]
+    numbers = {argument: f"a{i}" for i, argument in enumerate(block.arguments)}
+    text.update(" ".join(str(argument.type) for argument in block.arguments).encode())
+    for inner in block.operations:
+        operation = inner.operation
+        if operation.name == "arith.constant":
+            continue
+        if len(operation.regions):
+            return ""
+        operands = [_named(value, numbers) for value in operation.operands]
+        names = sorted(a if isinstance(a, str) else a.name for a in operation.attributes)
+        attributes = [f"{name}={operation.attributes[name]}" for name in names]
+        results = [str(result.type) for result in operation.results]
+        text.update(f"\n{operation.name} {operands} {attributes} {results}".encode())
+        for result in operation.results:
+            numbers[result] = f"v{len(numbers)}"
+    return text.hexdigest()[:12]
+
+
+def _named(value: ir.Value, numbers: dict[ir.Value, str]) -> str:
+    """A scalar constant by its value, also behind a barrier that hides it from compilers; other values by number."""
+    constant = made_by(behind(value, "util.optimization_barrier"), "arith.constant")
+    if constant is not None and not isinstance(value.type, ir.ShapedType):
+        return str(constant.attributes["value"])
+    return numbers.setdefault(value, f"x{len(numbers)}:{value.type}")
+
+
+def _attribute(value: Fact) -> ir.Attribute:
+    if isinstance(value, str):
+        return ir.StringAttr.get(value)
+    if isinstance(value, tuple):
+        return ir.DenseI64ArrayAttr.get(list(value))
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def _value(attribute: ir.Attribute) -> Fact | None:
+    """None for an attribute of another kind, which nobody here wrote."""
+    if isinstance(attribute, ir.StringAttr):
+        return str(attribute.value)
+    if isinstance(attribute, ir.DenseI64ArrayAttr):
+        return tuple(attribute)
+    return int(attribute.value) if isinstance(attribute, ir.IntegerAttr) else None

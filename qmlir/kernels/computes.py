@@ -1,0 +1,224 @@
+"""What one elementwise op or sum computes: as the fact says that it carries (`ir/facts.py`), else as its body says.
+
+Programs that no pass of this project made have no facts: each question is answered from the body too, by how its values
+are made of each other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.mlir import ir
+from ..dialect.constants import is_zero_fill
+from ..ir import facts
+from ..ir.affine import indexing_maps
+from ..ir.walk import BARRIERS, behind, made_by
+from .axes import dims_of, size_of
+from .bodies import scalar_constant
+from .scaled import decodes_e2m1
+
+if TYPE_CHECKING:
+    from ..core.mlir import OpLike
+
+
+def signed_from(value: ir.Value) -> ir.Value | None:
+    """The u8 codes of which an elementwise op makes i8 ones, less 128 (`x ^ 0x80`)."""
+    op = _of_one_tensor(value)
+    if op is None:
+        return None
+    if facts.known(op, facts.SIGNED_CODES) is None:
+        flip = made_by(_yielded(op), "arith.xori")
+        if flip is None or flip.operands[0] != _arguments(op)[0] or _integer(flip.operands[1]) != -128:
+            return None
+    return op.operands[0]
+
+
+def widened_from(value: ir.Value) -> ir.Value:
+    """The tensor of a shorter float type that an elementwise op widens to `value`, else `value`."""
+    op = _of_one_tensor(value, identity=False)
+    if op is None or len(set(indexing_maps(op))) > 1:
+        return value
+    if facts.known(op, facts.WIDENS) is None:
+        extended = made_by(_yielded(op), "arith.extf")
+        if extended is None or extended.operands[0] != _arguments(op)[0]:
+            return value
+    return op.operands[0]
+
+
+def e2m1_codes(value: ir.Value) -> ir.Value | None:
+    """The codes of e2m1 of which an elementwise op makes numbers."""
+    op = _of_one_tensor(value)
+    if op is None:
+        return None
+    return op.operands[0] if facts.known(op, facts.DECODES) == "e2m1" or decodes_e2m1(op) else None
+
+
+def unclamped(value: ir.Value, size: int) -> ir.Value:
+    """An index `[B]` in front of an elementwise op that only brings what is outside of `[0, size)` to the nearest
+    end."""
+    op = _of_one_tensor(value)
+    if op is None or ir.RankedTensorType(value.type).rank != 1:
+        return value
+    if facts.known(op, facts.CLAMPS) == (0, size - 1):
+        return op.operands[0]
+    bounds: list[tuple[str, int]] = []
+    inner = _yielded(op)
+    while (bound := made_by(inner, "arith.minsi", "arith.maxsi")) is not None:
+        limit = _integer(bound.operands[1])
+        if limit is None:
+            return value
+        bounds.append((bound.name, limit))
+        inner = bound.operands[0]
+    same = inner == _arguments(op)[0] and sorted(bounds) == [("arith.maxsi", 0), ("arith.minsi", size - 1)]
+    return op.operands[0] if same else value
+
+
+def is_within(value: ir.Value, lo: int, hi: int) -> bool:
+    """Whether the op that makes integers brings them into `[lo, hi]`, as a dynamic quantisation does its zero points:
+    as floats that are clamped and then converted."""
+    op = made_by(behind(value, "tensor.expand_shape", "tensor.collapse_shape"), "linalg.generic")
+    if op is None:
+        return False
+    known = facts.known(op, facts.WITHIN)
+    if isinstance(known, tuple) and len(known) == 2 and lo <= known[0] and known[1] <= hi:
+        return True
+    converted = made_by(_yielded(op), "arith.fptosi")
+    below = None if converted is None else made_by(converted.operands[0], "arith.minimumf")
+    above = None if below is None else made_by(below.operands[0], "arith.maximumf")
+    if below is None or above is None:
+        return False
+    limits = [scalar_constant(bound.operands[1]) for bound in (below, above)]
+    return all(limit is not None and lo <= limit.value <= hi for limit in limits)
+
+
+def gathered_from(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
+    """The source `[R, ..]` and the index `[..]` (i32) of a tensor whose first axes are rows that an index picks, and
+    whose last ones are all of the source's other axes."""
+    op = _of_one_tensor(behind(value, *BARRIERS), identity=False)
+    if op is None:
+        return None
+    if facts.known(op, facts.GATHER) is not None:
+        reads = [o.operation for o in op.regions[0].blocks[0].operations if o.operation.name == "tensor.extract"]
+        return reads[0].operands[0], op.operands[0]
+    source = _picked_by_body(op)
+    return None if source is None else (source, op.operands[0])
+
+
+def _picked_by_body(op: OpLike) -> ir.Value | None:
+    """The tensor whose rows the body picks: at its argument, and at the loops of the other axes."""
+    of_index, out = indexing_maps(op)
+    if out != ir.AffineMap.get_identity(out.n_dims):
+        return None
+    depth = len(list(of_index.results))
+    if dims_of(of_index) != list(range(depth)):
+        return None
+    read = made_by(_yielded(op), "tensor.extract")
+    if read is None:
+        return None
+    source, row, *rest = read.operands
+    if behind(row, "arith.index_cast") != _arguments(op)[0] or len(rest) != out.n_dims - depth:
+        return None
+    for axis, at in zip(range(depth, out.n_dims), rest, strict=True):
+        loop = made_by(behind(at, "arith.index_cast"), "linalg.index")
+        here = loop is not None and int(loop.attributes["dim"].value) == axis
+        # The index of an axis of one element is a constant.
+        if not here and not (size_of(op.results[0], axis) == 1 and _integer(at) == 0):
+            return None
+    return source
+
+
+def repeated_from(value: ir.Value) -> tuple[ir.Value, int]:
+    """Rows `[T, ..]`, and how often each of them stands in `value`, one behind the other: `value` itself, and once,
+    where nothing repeats them."""
+    view = made_by(value, "tensor.collapse_shape")
+    copy = None if view is None else _of_one_tensor(view.operands[0], identity=False)
+    # `[T, X, K]`, in which each row of `[T, K]` is X times.
+    if view is None or copy is None or [len(list(g)) for g in view.attributes["reassociation"]] != [2, 1]:
+        return value, 1
+    known = facts.known(copy, facts.REPEATS)
+    copies = _yielded(copy) == _arguments(copy)[0] and dims_of(indexing_maps(copy)[0]) == [0, 2]
+    times = size_of(copy.results[0], 1)
+    if times is None or not (known == (0, times) or copies):
+        return value, 1
+    return copy.operands[0], times
+
+
+def row_sums_of(value: ir.Value) -> tuple[ir.Value, list[int]] | None:
+    """The tensor whose signed codes an op adds up along its last axis, and which of the other axes each axis of the
+    sums is."""
+    op = made_by(behind(value, *BARRIERS), "linalg.generic")
+    if op is None or len(op.operands) != 2 or not is_zero_fill(op.operands[1]):
+        return None
+    source, out = (dims_of(m) for m in indexing_maps(op))
+    if source is None or out is None or sorted(out) != sorted(source[:-1]):
+        return None
+    if facts.known(op, facts.ROW_SUMS) is None and not _adds_signed(op):
+        return None
+    return op.operands[0], [source.index(d) for d in out]
+
+
+def _adds_signed(op: OpLike) -> bool:
+    """Whether the body is `sum + extsi(code)`."""
+    code, total = _arguments(op)
+    added = made_by(_yielded(op), "arith.addi")
+    if added is None or total not in list(added.operands):
+        return False
+    first, second = added.operands
+    extended = made_by(second if first == total else first, "arith.extsi")
+    return extended is not None and extended.operands[0] == code
+
+
+def scales_groups(op: OpLike) -> bool:
+    """Whether the body of a sum over groups is `sum + part * (scale * scale)`, and nothing else. Its operands are the
+    parts and both scales, its sum starts at zero."""
+    if len(op.operands) != 4 or not is_zero_fill(op.operands[3]):
+        return False
+    if facts.known(op, facts.SCALES_GROUPS) is not None:
+        return True
+    part, lhs, rhs, total = _arguments(op)
+    added = made_by(_yielded(op), "arith.addf")
+    if added is None or total not in list(added.operands):
+        return False
+    first, second = added.operands
+    product = made_by(_rounded(second if first == total else first), "arith.mulf")
+    if product is None or part not in list(product.operands):
+        return False
+    first, second = product.operands
+    scale = made_by(second if first == part else first, "arith.mulf")
+    return scale is not None and {behind(v, "arith.extf") for v in scale.operands} == {lhs, rhs}
+
+
+def _rounded(value: ir.Value) -> ir.Value:
+    """The product in front of what keeps compilers from fusing it with a sum (`ir/scalars.py: pinned`)."""
+    cast = made_by(value, "arith.bitcast")
+    same = None if cast is None else made_by(cast.operands[0], "arith.xori")
+    bits = None if same is None or _integer(same.operands[1]) != 0 else made_by(same.operands[0], "arith.bitcast")
+    return value if bits is None else bits.operands[0]
+
+
+def _of_one_tensor(value: ir.Value, identity: bool = True) -> OpLike | None:
+    """The generic that makes a tensor of one other, element by element; with `identity` each of the same place."""
+    op = made_by(value, "linalg.generic")
+    if op is None or len(op.operands) != 2 or len(op.results) != 1:
+        return None
+    if any("parallel" not in str(kind) for kind in op.attributes["iterator_types"]):
+        return None
+    if identity and any(m != ir.AffineMap.get_identity(m.n_dims) for m in indexing_maps(op)):
+        return None
+    return op
+
+
+def _arguments(op: OpLike) -> list[ir.Value]:
+    return list(op.regions[0].blocks[0].arguments)
+
+
+def _yielded(op: OpLike) -> ir.Value:
+    """What the body gives, its first result."""
+    value: ir.Value = list(op.regions[0].blocks[0].operations)[-1].operation.operands[0]
+    return value
+
+
+def _integer(value: ir.Value) -> int | None:
+    """A constant integer, None for any other value."""
+    attribute = scalar_constant(value)
+    return int(attribute.value) if isinstance(attribute, ir.IntegerAttr) else None
