@@ -32,7 +32,7 @@ REPEATS = "qmlir.repeats"  # each element of the operand, along a new axis, so m
 CLAMPS = "qmlir.clamps"  # the operand, brought into `[lo, hi]`
 SIGNED_CODES = "qmlir.signed_codes"  # codes u8 as i8, less 128
 WIDENS = "qmlir.widens"  # the operand in a longer float type
-DECODES = "qmlir.decodes"  # the numbers that codes of the named type stand for
+DECODES = "qmlir.decodes"  # the numbers that codes of the named type stand for, in the type of the result
 SCALES_GROUPS = "qmlir.scales_groups"  # `sum + part * (scale * scale)` over groups, and nothing else
 WITHIN = "qmlir.within"  # every element is in `[lo, hi]`
 

@@ -358,7 +358,7 @@ def _facts(side: Side, t: ir.Type) -> dict[str, Fact]:
     """What is known of the op that makes numbers of type `t` of a side's codes alone."""
     if side.scale is not None or side.zero is not None or side.global_scale is not None:
         return {}
-    if side.d.kind == "table" and side.codebook is None:
+    if side.d.kind == "table" and side.d.name != "codebook":
         return {DECODES: side.d.name}
     return {WIDENS: PRESENT} if side.plain and t == f32() and side.codes.type.element_type.width < 32 else {}
 
