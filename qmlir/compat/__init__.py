@@ -1,11 +1,11 @@
-"""The functions that other systems document, under their names, on top of `qmlir.ops`.
+"""What other systems have, under their names and with their arguments, on top of `qmlir.ops`.
 
 | module | system |
 |---|---|
-| `aiter` | the quantisation of AITER |
-| `bitblas` | BitBLAS's `MatmulConfig` and `Matmul` |
-| `executorch` | the quantised operators of ExecuTorch's Vulkan backend |
-| `composable_kernel` | the quantised GEMM and convolution examples of Composable Kernel |
+| `aiter` | `aiter.pertoken_quant` |
+| `bitblas` | `bitblas.MatmulConfig` and `bitblas.Matmul` |
+| `executorch` | the quantised operators of ExecuTorch's Vulkan backend, `torch.ops.et_vk.*` |
+| `composable_kernel` | Composable Kernel's quantisation functors |
 
 Argument names, defaults and conventions (rounding, zero points, nibble order, where the bias is added) are those of
 the system; docs/compat.md lists them side by side. The functions only map arguments: every number comes from a
@@ -15,7 +15,7 @@ compiled operation. numpy arrays in give numpy arrays, torch tensors give torch 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import aiter as aiter, bitblas as bitblas, composable_kernel as composable_kernel, executorch as executorch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["aiter", "bitblas", "composable_kernel", "executorch"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'qmlir.compat' has no attribute {name!r}")
     return importlib.import_module(f".{name}", __name__)

@@ -7,26 +7,32 @@ reshaping, transposing and slicing are exact.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from ..core.spelling import did_you_mean
 from ..dialect.arrays import to_numpy
-from ..dialect.dtypes import Array, from_numpy
+from ..dialect.dtypes import Array
 from ..dialect.shapes import show
 from ..errors import UsageError
 from ..ops import _spec_of
 
+if TYPE_CHECKING:
+    import torch
+
+# An argument or a result: a numpy array or a torch tensor.
+ArrayLike: TypeAlias = "Array | torch.Tensor"
+Number: TypeAlias = "ArrayLike | float"
 FLOATS = ("f32", "f16", "bf16")
 
 
-def dtype_of(value: Any, name: str) -> str:
+def dtype_of(value: ArrayLike, name: str) -> str:
     """Our name of an array's dtype."""
     return _spec_of(name, value).dtype
 
 
-def operand(value: Any, name: str, rank: int | None = None) -> Any:
+def operand(value: ArrayLike, name: str, rank: int | None = None) -> ArrayLike:
     """An operand as it is (numpy or torch), of `rank` axes when stated."""
     value = value if type(value).__module__ == "torch" else to_numpy(value, name)
     if rank is not None and len(value.shape) != rank:
@@ -34,7 +40,7 @@ def operand(value: Any, name: str, rank: int | None = None) -> Any:
     return value
 
 
-def rows(value: Any, name: str) -> tuple[Any, tuple[int, ...]]:
+def rows(value: ArrayLike, name: str) -> tuple[ArrayLike, tuple[int, ...]]:
     """An activation `[.., K]` as `[M, K]`, and its leading axes."""
     value = operand(value, name)
     lead = tuple(int(d) for d in value.shape[:-1])
@@ -43,7 +49,7 @@ def rows(value: Any, name: str) -> tuple[Any, tuple[int, ...]]:
     return value.reshape(int(np.prod(lead)), int(value.shape[-1])), lead
 
 
-def integers(value: Any, name: str, dtypes: Sequence[str] = ("i8", "u8")) -> Array:
+def integers(value: ArrayLike, name: str, dtypes: Sequence[str] = ("i8", "u8")) -> Array:
     """Codes or bytes as a numpy array of one of `dtypes`."""
     array = to_numpy(value, name)
     found = dtype_of(array, name)
@@ -52,7 +58,7 @@ def integers(value: Any, name: str, dtypes: Sequence[str] = ("i8", "u8")) -> Arr
     return array
 
 
-def floats(value: Any, name: str) -> Array:
+def floats(value: Number, name: str) -> Array:
     """A float parameter (a scale, a bias). Python numbers and f64 arrays become f32, which is what the systems hold."""
     array = to_numpy(value, name)
     if array.dtype == np.float64 or isinstance(value, (int, float)):
@@ -62,7 +68,7 @@ def floats(value: Any, name: str) -> Array:
     return array
 
 
-def zero_points(value: Any, name: str) -> Array:
+def zero_points(value: Number, name: str) -> Array:
     """Integer zero points as i32."""
     array = to_numpy(value, name)
     if array.dtype.kind not in "iu":
@@ -70,30 +76,46 @@ def zero_points(value: Any, name: str) -> Array:
     return array.astype(np.int32)
 
 
-def expect(array: Any, shape: Sequence[int], name: str, meaning: str) -> None:
+def expect(array: ArrayLike, shape: Sequence[int], name: str, meaning: str) -> None:
     """The shape is the documented one; `meaning` spells it in symbols."""
     if tuple(array.shape) != tuple(shape):
         raise UsageError(f"{name!r} must have shape {meaning} = {show(shape)}, but has {show(array.shape)}")
 
 
-def one_of(value: Any, known: Iterable[str], name: str) -> str:
+def one_of(value: object, known: Iterable[str], name: str) -> str:
     known = tuple(known)
     if value not in known:
         raise UsageError(f"{name}={value!r} is not known{did_you_mean(str(value), known)}")
     return str(value)
 
 
-def dtype_name(value: Any, name: str, known: Sequence[str]) -> str:
-    """A dtype given as numpy's, torch's, or a string of theirs or ours, by our name."""
-    text = str(value).removeprefix("torch.")
-    if text not in known:
-        try:
-            text = from_numpy(np.dtype(value))
-        except (TypeError, KeyError):
-            text = "bf16" if "bfloat16" in text else _BY_TEXT.get(text, text)
-    if text not in known:
-        raise UsageError(f"{name}={value!r} is not known{did_you_mean(text, known)}")
-    return text
+def per_token(value: Array, tokens: int, name: str) -> Array:
+    """One value per token as `[T, 1]`."""
+    if value.size != tokens:
+        raise UsageError(f"{name!r} must hold one value per token, [{tokens}], but has shape {show(value.shape)}")
+    return value.reshape(tokens, 1)
 
 
-_BY_TEXT = {"float32": "f32", "float16": "f16", "int8": "i8", "uint8": "u8", "int32": "i32"}
+def per_tensor(scale: Number, zero_point: Number, prefix: str) -> tuple[Array, Array]:
+    """One scale and zero point, both `[]`."""
+    pair = floats(scale, f"{prefix}_scale"), zero_points(zero_point, f"{prefix}_zero_point")
+    for name, value in zip(("scale", "zero_point"), pair, strict=True):
+        if value.size != 1:
+            raise UsageError(f"'{prefix}_{name}' is one value, but has shape {show(value.shape)}")
+    return pair[0].reshape(()), pair[1].reshape(())
+
+
+def per_channel(value: ArrayLike, channels: int, name: str) -> Array:
+    """`[N]` of a parameter that may be padded."""
+    array = floats(value, name).reshape(-1)
+    if array.size < channels:
+        raise UsageError(f"{name!r} must hold one value per output channel, [{channels}], but holds {array.size}")
+    return array[:channels]
+
+
+def pair(value: Sequence[int], name: str) -> tuple[int, int]:
+    """A size or a step of images, `(h, w)`."""
+    found = tuple(int(v) for v in value)
+    if len(found) != 2:
+        raise UsageError(f"{name} must be (h, w), but is {list(value)}")
+    return found

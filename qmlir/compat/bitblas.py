@@ -19,9 +19,7 @@ target.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import fields
 
 import numpy as np
 
@@ -34,150 +32,31 @@ from ..runtime.artifact import Artifact
 from ..runtime.function import Function
 from ..runtime.program import load
 from ..spec import TensorSpec
-from ._arguments import dtype_of, expect, floats, integers, one_of, operand, rows, zero_points
+from ._arguments import ArrayLike, dtype_of, expect, floats, integers, operand, rows, zero_points
+from ._bitblas_config import ACTIVATION, OFFSET, OUT, WEIGHT, MatmulConfig
 
 __all__ = ["Matmul", "MatmulConfig"]
 
-_ACTIVATION = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "u8",
-               "e4m3_float8": "e4m3", "e5m2_float8": "e5m2"}  # fmt: skip
-# Storage of a weight: `int4` and `int2` codes carry an offset, which the zero mode takes off again.
-_WEIGHT = {**_ACTIVATION, "int4": "u4", "uint4": "u4", "int2": "u2", "uint2": "u2", "int1": "i1", "uint1": "u1",
-           "nf4": "nf4", "fp4_e2m1": "e2m1"}  # fmt: skip
-_OFFSET = {"int4": 8, "int2": 2}
-_OUT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "int32": "i32"}
-_ACCUMULATOR = ("float16", "float32", "int32")
-_LAYOUTS = ("nn", "nt", "tn", "tt")
-_ZEROS_MODES = ("original", "rescale", "quantized")
-_FLOATS = ("float32", "float16", "bfloat16")
-_DYNAMIC = (1, 16, 32, 64, 128, 256, 512, 1024)
-
-
-@dataclass(frozen=True)
-class MatmulConfig:
-    """What a `Matmul` computes: `C[M, N] = A[M, K] @ dequantize(W)[N, K].T (+ bias)`.
-
-    Args:
-        M: rows of A: a number, or a list (BitBLAS's sizes to optimise for), which makes M dynamic. Default: dynamic.
-        N, K: sizes, required.
-        A_dtype: float16, bfloat16, float32, int8, uint8, e4m3_float8, e5m2_float8.
-        W_dtype: those, or int4, uint4, int2, uint2, int1, uint1, nf4, fp4_e2m1.
-        out_dtype: float32, float16, bfloat16, int32, int8 (saturated).
-        accum_dtype: float16, float32 or int32; see the module's docstring.
-        layout: 'nt' for quantised weights; products of A_dtype and the same W_dtype also take 'nn', 'tn' and 'tt'.
-        with_bias, with_scaling, with_zeros: which operands a call takes.
-        group_size: codes along K that share a scale; -1: all of K.
-        zeros_mode: see the module's docstring.
-        storage_dtype: int8 or uint8, the type of packed weights.
-        fast_decoding: True packs 4-bit weights in the interleaved order of BitBLAS's LOP3 decoding; None and False in
-            plain order, which is what qmlir's kernels read best.
-        propagate_a, propagate_b: None or False.
-        optimize_stratety: BitBLAS's choice between tuning for one row or for many; not used, so spelled upstream.
-
-    Raises:
-        UsageError: a field that is missing, unknown, or does not go with the others.
-    """
-
-    M: int | Sequence[int] | None = None
-    N: int | None = None
-    K: int | None = None
-    A_dtype: str = "float16"
-    W_dtype: str = "float16"
-    out_dtype: str = "float16"
-    accum_dtype: str = "float16"
-    layout: str = "nt"
-    with_bias: bool = False
-    group_size: int = -1
-    with_scaling: bool = False
-    with_zeros: bool = False
-    zeros_mode: str = "original"
-    storage_dtype: str = "int8"
-    fast_decoding: bool | None = None
-    propagate_a: Any = None
-    propagate_b: Any = None
-    optimize_stratety: Any = None
-
-    def __post_init__(self) -> None:
-        for name in ("N", "K"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise UsageError(f"{name} must be a positive number, but is {value!r}")
-        # BitBLAS reads None as the default in these fields.
-        for name, default in (("group_size", -1), ("zeros_mode", "original"), ("with_bias", False),
-                              ("with_scaling", False), ("with_zeros", False), ("M", _DYNAMIC)):  # fmt: skip
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, default)
-        if not isinstance(self.M, int):
-            object.__setattr__(self, "M", tuple(self.M or ()))
-        for name, known in (("A_dtype", _ACTIVATION), ("W_dtype", _WEIGHT), ("out_dtype", _OUT),
-                            ("accum_dtype", _ACCUMULATOR), ("layout", _LAYOUTS), ("zeros_mode", _ZEROS_MODES),
-                            ("storage_dtype", ("int8", "uint8"))):  # fmt: skip
-            one_of(getattr(self, name), known, name)
-        self._check_together()
-
-    def _check_together(self) -> None:
-        """Fields that exclude or need each other."""
-        if self.group_size != -1 and (self.group_size < 1 or self.k % self.group_size):
-            raise UsageError(f"group_size={self.group_size} does not divide K = {self.K}; -1 means all of K")
-        if self.layout != "nt" and (self.bits < 8 or self.with_scaling):
-            raise UsageError(f"layout={self.layout!r} is for plain operands; quantised weights take 'nt'")
-        if self.with_zeros and not self.with_scaling:
-            raise UsageError("with_zeros needs with_scaling: BitBLAS would not read the zeros")
-        if self.with_zeros and not self.W_dtype.startswith("uint"):
-            raise UsageError(f"with_zeros is for unsigned weights, but W_dtype is {self.W_dtype!r}")
-        if self.with_zeros and self.zeros_mode == "quantized" and self.n % (8 // self.bits):
-            raise UsageError(f"zeros_mode='quantized' packs {8 // self.bits} zeros a byte, which N = {self.N} does not "
-                             "fill")  # fmt: skip
-        if self.bits < 8 and self.k % (8 // self.bits):
-            raise UsageError(f"{self.W_dtype} packs {8 // self.bits} codes a byte, which K = {self.K} does not fill")
-        if self.out_dtype == "int32" and (self.with_scaling or self.A_dtype not in ("int8", "uint8")):
-            raise UsageError("out_dtype='int32' is the raw sum of integers: A_dtype int8 or uint8 and no scaling")
-        if self.with_bias and self.out_dtype == "int8":
-            raise UsageError("with_bias adds to the result's type, which int8 would overflow; use out_dtype='float16'")
-        for name in ("propagate_a", "propagate_b"):
-            if getattr(self, name):
-                raise UsageError(f"{name} permutes an operand for NVIDIA's ldmatrix; leave it None, qmlir chooses the "
-                                 "layouts of a target")  # fmt: skip
-        if self.fast_decoding and (self.bits != 4 or self.k % 8 or self.A_dtype not in _FLOATS):
-            raise UsageError("fast_decoding interleaves 4-bit weights for float activations, in words of 8 codes along "
-                             f"K; here are {self.A_dtype} x {self.W_dtype} and K = {self.K}")  # fmt: skip
-
-    @property
-    def n(self) -> int:
-        assert self.N is not None
-        return self.N
-
-    @property
-    def k(self) -> int:
-        assert self.K is not None
-        return self.K
-
-    @property
-    def groups(self) -> int:
-        """Scales a channel."""
-        return 1 if self.group_size == -1 else self.k // self.group_size
-
-    @property
-    def bits(self) -> int:
-        """Bits of a weight."""
-        return DTYPES[_WEIGHT[self.W_dtype]].bits
-
-    @property
-    def packing(self) -> str:
-        return "none" if self.bits >= 8 else "interleaved" if self.fast_decoding else "low_first"
+_FIELDS = frozenset(f.name for f in fields(MatmulConfig))
 
 
 class Matmul:
-    """A compiled product. `matmul(A, W, scale=..., zeros=..., bias=...)` runs it.
+    """`bitblas.Matmul` (bitblas/ops/general_matmul): a compiled product, which `matmul(A, W, scale=..., zeros=...,
+    bias=...)` runs.
 
     Args:
         config: a `MatmulConfig`.
+        name, enable_tuning, from_database, backend: of BitBLAS's tuning and code generation; not used.
         target: a target of qmlir's, such as 'cpu' or 'cuda:sm_90a'.
 
     Raises:
         UsageError, VerifyError, TargetError: a configuration that cannot be compiled.
     """
 
-    def __init__(self, config: MatmulConfig, target: str = "cpu") -> None:
+    def __init__(
+        self, config: MatmulConfig, name: str = "matmul", target: str = "cpu", enable_tuning: bool = True,
+        from_database: bool = False, backend: str = "tl",
+    ) -> None:  # fmt: skip
         if not isinstance(config, MatmulConfig):
             raise UsageError(f"Matmul takes a MatmulConfig, but got a {type(config).__name__}")
         self.config = config
@@ -190,7 +69,7 @@ class Matmul:
         c = self.config
         return f"<bitblas.Matmul {c.A_dtype}[{c.M}, {c.K}] x {c.W_dtype}[{c.N}, {c.K}] for {self.target}>"
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """The fields of the configuration, as BitBLAS's operator has them."""
         if name in _FIELDS:
             return getattr(self.config, name)
@@ -201,7 +80,7 @@ class Matmul:
     def _zero_mode(self) -> str:
         """How the program reads zeros. `original` zeros are integers unless a call brings others."""
         c = self.config
-        if c.W_dtype in _OFFSET:
+        if c.W_dtype in OFFSET:
             return "offset_int"
         if not c.with_zeros:
             return "none"
@@ -210,8 +89,8 @@ class Matmul:
     def _compile(self, zero_mode: str) -> Artifact:
         c = self.config
         m = c.M if isinstance(c.M, int) else None
-        a, w = _ACTIVATION[c.A_dtype], _WEIGHT[c.W_dtype]
-        plain_scale = TensorSpec((c.n, c.groups), _scale_dtype(c))
+        a, w = ACTIVATION[c.A_dtype], WEIGHT[c.W_dtype]
+        plain_scale = TensorSpec((c.n, c.groups), c.scale_dtype)
         stored = c.k if c.packing == "none" else c.k * c.bits // 8
         lhs = (c.k, m) if c.layout[0] == "t" else (m, c.k)
         rhs = (c.n, stored) if c.layout[1] == "t" else (stored, c.n)
@@ -229,16 +108,20 @@ class Matmul:
             rhs_scale=plain_scale if c.with_scaling else None,
             rhs_zero_point=zeros,
             group_size=None if c.group_size == -1 else c.group_size,
-            bias=TensorSpec((c.n,), _OUT[c.out_dtype]) if c.with_bias else None,
+            bias=TensorSpec((c.n,), OUT[c.out_dtype]) if c.with_bias else None,
             bias_stage="out" if c.with_bias else None,
-            out_dtype=_OUT[c.out_dtype],
+            out_dtype=OUT[c.out_dtype],
             target=self.target,
         )
 
     # ---- weights
 
-    def transform_weight(self, weight: Any, scale: Any = None, zeros: Any = None, bias: Any = None) -> Any:
-        """Codes to what a call takes as W: packed bytes, or the weight as it is when its dtype needs none.
+    def transform_weight(
+        self, weight: ArrayLike, scale: ArrayLike | None = None, zeros: ArrayLike | None = None,
+        bias: ArrayLike | None = None,
+    ) -> ArrayLike | list[ArrayLike]:  # fmt: skip
+        """`bitblas.Matmul.transform_weight`: codes to what a call takes as W: packed bytes, or the
+        weight itself where its dtype needs no packing.
 
         Args:
             weight: `[N, K]` integer codes, one an element, in the range of `W_dtype` (int1: -1 and 1); 8-bit floats and
@@ -264,16 +147,16 @@ class Matmul:
     def _weight_axes(self) -> str:
         return "[N, K]" if self.config.layout[1] == "t" else "[K, N]"
 
-    def _pack(self, weight: Any) -> Array:
+    def _pack(self, weight: ArrayLike) -> Array:
         c = self.config
         codes = integers(weight, "weight", ("i8", "u8", "i32", "i64")).astype(np.int64)
-        offset = _OFFSET.get(c.W_dtype, 0)
-        stored = _WEIGHT[c.W_dtype]
+        offset = OFFSET.get(c.W_dtype, 0)
+        stored = WEIGHT[c.W_dtype]
         lo, hi = (-offset, offset - 1) if offset else (-1, 1) if stored == "i1" else (0, (1 << c.bits) - 1)
         bad = (codes < lo) | (codes > hi) | ((codes == 0) if stored == "i1" else False)
         if bad.any():
             n, k = (int(i) for i in np.argwhere(bad)[0])
-            raise UsageError(f"weight[{n}, {k}] = {codes[n, k]} is no {c.W_dtype} code; they are "
+            raise UsageError(f"weight[{n}, {k}] = {codes[n, k]} is not a code of {c.W_dtype}; they are "
                              + ("-1 and 1" if stored == "i1" else f"{lo} to {hi}"))  # fmt: skip
         codes = (codes + 1) // 2 if stored == "i1" else codes + offset
         return reference.pack(codes, stored, c.packing).view(c.storage_dtype)
@@ -281,9 +164,10 @@ class Matmul:
     # ---- calls
 
     def forward(
-        self, A: Any, W: Any, scale: Any = None, zeros: Any = None, bias: Any = None, output: Any = None
-    ) -> Any:
-        """`A [.., M, K] @ dequantize(W).T`.
+        self, A: ArrayLike, W: ArrayLike, scale: ArrayLike | None = None, zeros: ArrayLike | None = None,
+        bias: ArrayLike | None = None, output: ArrayLike | None = None,
+    ) -> ArrayLike:  # fmt: skip
+        """`bitblas.Matmul.forward`: `A [.., M, K] @ dequantize(W).T`.
 
         Args:
             A: `[.., K]` of `A_dtype`; with a fixed M its leading axes must hold M rows.
@@ -308,12 +192,12 @@ class Matmul:
                 raise UsageError(f"the config says {field}={wanted}, but {name!r} is "
                                  + ("missing" if wanted else "given"))  # fmt: skip
         a, lead = self._activations(A)
-        if scale is not None:
-            scale = self._scales(scale)
+        scales = None if scale is None else self._scales(scale)
         mode = self._zero_mode()
         if zeros is not None:
-            zeros, mode = self._zeros(zeros, scale)
-        operands = [a, self._weight(W), scale, zeros, None if bias is None else self._bias(bias)]
+            assert scales is not None, "the configuration has zeros with scales only"
+            zeros, mode = self._zeros(zeros, scales)
+        operands = [a, self._weight(W), scales, zeros, None if bias is None else self._bias(bias)]
         result = self._function(mode)(*[x for x in operands if x is not None])
         result = result.reshape(*lead, c.n)
         if output is None:
@@ -329,10 +213,10 @@ class Matmul:
             self._functions[zero_mode] = load(self._compile(zero_mode)).main
         return self._functions[zero_mode]
 
-    def _activations(self, A: Any) -> tuple[Any, tuple[int, ...]]:
+    def _activations(self, A: ArrayLike) -> tuple[ArrayLike, tuple[int, ...]]:
         c = self.config
         dtype = dtype_of(A := operand(A, "A"), "A")
-        if dtype != _ACTIVATION[c.A_dtype]:
+        if dtype != ACTIVATION[c.A_dtype]:
             raise UsageError(f"'A' is {dtype}, but the config says A_dtype={c.A_dtype!r}")
         if c.layout[0] == "t":
             expect(A, (c.k, A.shape[-1] if not isinstance(c.M, int) else c.M), "A", "[K, M]")
@@ -343,7 +227,7 @@ class Matmul:
             raise UsageError(f"'A' must have {rest} of K = {c.K}, but has shape {show(A.shape)}")
         return a, lead
 
-    def _weight(self, W: Any) -> Any:
+    def _weight(self, W: ArrayLike) -> ArrayLike:
         c = self.config
         if c.packing == "none":
             return W
@@ -351,21 +235,21 @@ class Matmul:
         expect(packed, (c.n, c.k * c.bits // 8), "W", "[N, K*bits/8] (see transform_weight)")
         return np.ascontiguousarray(packed).view(np.uint8)
 
-    def _scales(self, scale: Any) -> Array:
+    def _scales(self, scale: ArrayLike) -> Array:
         c = self.config
         array = floats(scale, "scale")
         if array.ndim == 1 and c.groups == 1:
             array = array.reshape(-1, 1)
         expect(array, (c.n, c.groups), "scale", "[N, K/group_size]")
-        return array.astype(DTYPES[_scale_dtype(c)].numpy)
+        return array.astype(DTYPES[c.scale_dtype].numpy)
 
-    def _zeros(self, zeros: Any, scale: Array) -> tuple[Array, str]:
+    def _zeros(self, zeros: ArrayLike, scale: Array) -> tuple[Array, str]:
         """Zeros as the program takes them, `[N, K/group_size]`, and the zero mode of the program."""
         c = self.config
         if c.zeros_mode == "quantized":
             packed = integers(zeros, "zeros")
             expect(packed, (c.groups, c.n * c.bits // 8), "zeros", "[K/group_size, N*bits/8]")
-            codes = reference.unpack(np.ascontiguousarray(packed).view(np.uint8), _WEIGHT[c.W_dtype], "low_first")
+            codes = reference.unpack(np.ascontiguousarray(packed).view(np.uint8), WEIGHT[c.W_dtype], "low_first")
             return codes.T.astype(np.int32), "int"
         if c.zeros_mode == "original" and dtype_of(operand(zeros, "zeros"), "zeros") not in ("f32", "f16", "bf16"):
             array = zero_points(zeros, "zeros")
@@ -386,16 +270,8 @@ class Matmul:
             )
         return array.astype(np.float32) * scale.astype(np.float32), "rescale"
 
-    def _bias(self, bias: Any) -> Array:
+    def _bias(self, bias: ArrayLike) -> Array:
         c = self.config
         array = zero_points(bias, "bias") if c.out_dtype == "int32" else floats(bias, "bias")
         expect(array, (c.n,), "bias", "[N]")
-        return array.astype(DTYPES[_OUT[c.out_dtype]].numpy)
-
-
-def _scale_dtype(c: MatmulConfig) -> str:
-    """Scales have the activations' type, f32 beside integers and 8-bit floats."""
-    return _ACTIVATION[c.A_dtype] if c.A_dtype in _FLOATS else "f32"
-
-
-_FIELDS = frozenset(f.name for f in fields(MatmulConfig))
+        return array.astype(DTYPES[OUT[c.out_dtype]].numpy)

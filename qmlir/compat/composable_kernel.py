@@ -1,239 +1,158 @@
-"""Composable Kernel's quantised GEMM and convolution, with its functors as options.
+"""Composable Kernel's quantisation functors, as the epilogue of `qmlir.ops.scaled_matmul` and `conv2d_q`.
 
-Sources: example/14_gemm_quantization, example/40_conv2d_fwd_quantization and client_example/09_quantization of
-ROCm/composable_kernel; the functors are those of
-include/ck/tensor_operation/gpu/element/quantization_operation.hpp. Conventions: int8 codes without zero points, an
-exact i32 sum, an i32 bias on that sum, the activation on its f32 value, then a product with a requantisation multiplier
-(never a quotient), a clamp to [-128, 127], and truncation toward zero.
+Composable Kernel is a C++ library: what a quantised GEMM or convolution of it computes behind the int8 product is said
+by a functor. Each function here is the functor of that name in
+include/ck/tensor_operation/gpu/element/quantization_operation.hpp of ROCm/composable_kernel, with the arguments of its
+constructor; the D tensors of a kernel, in the functor's order, are those of `matmul` and `conv2d`:
 
-| functor | bias | factor before the activation | factor after it |
-|---|---|---|---|
-| `Activation_Mul_Clamp` | | | `requant_scale` |
-| `Activation_Mul2_Clamp` | | | `requant_scale [K]` |
-| `Add_Activation_Mul_Clamp` | i32 | | `requant_scale` |
-| `Add_Activation_Mul2_Clamp` | i32 | | `requant_scale [K]` |
-| `Mul_Activation_Mul_Clamp` | | `scale_acc` | `scale_z_inv` |
-| `Add_Mul_Activation_Mul_Clamp` | i32 | `scale_acc` | `scale_z_inv` |
-| `Add_Mul2_Activation_Mul_Clamp` | i32 | `scale_acc [K]` | `scale_z_inv` |
+    relu = Add_Activation_Mul_Clamp(2e-4, Relu)
+    e = qmlir.ops.scaled_matmul(a, b, **relu.matmul(bias))   # A [M, K], B [N, K] (mk_nk_mn), E [M, N], all int8
+
+| functor | constructor | D tensors |
+|---|---|---|
+| `Activation_Mul_Clamp` | `requantScale, activationOp` | |
+| `Activation_Mul2_Clamp` | `activationOp` | requantScale `[N]` |
+| `Add_Activation_Mul_Clamp` | `requantScale, activationOp` | bias `[N]` |
+| `Add_Activation_Mul2_Clamp` | `activationOp` | bias `[N]`, requantScale `[N]` |
+| `Mul_Activation_Mul_Clamp` | `scale_z_inv, scaleAcc, activationOp` | |
+| `Add_Mul_Activation_Mul_Clamp` | `scale_z_inv, scaleAcc, activationOp` | bias `[N]` |
+| `Add_Mul2_Activation_Mul_Clamp` | `scale_z_inv, activationOp` | bias `[N]`, scaleAcc `[N]` |
+
+Conventions: codes without zero points, an exact i32 sum, an i32 bias on that sum, `scaleAcc` and the activation on its
+f32 value, then a product with `requantScale` or `scale_z_inv` (never a quotient), a clamp to [-128, 127], and
+truncation toward zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from .. import ops
 from ..dialect.dtypes import Array
-from ..dialect.enums import ROUNDING
 from ..dialect.shapes import show
 from ..errors import UsageError
-from ._arguments import dtype_of, expect, floats, integers, one_of, operand, zero_points
+from ._arguments import ArrayLike, floats, one_of, zero_points
 
-__all__ = ["ACTIVATIONS", "FUNCTORS", "GEMM_LAYOUTS", "conv2d_fwd_quantization", "gemm_quantization"]
+__all__ = [
+    "Activation_Mul2_Clamp",
+    "Activation_Mul_Clamp",
+    "Add_Activation_Mul2_Clamp",
+    "Add_Activation_Mul_Clamp",
+    "Add_Mul2_Activation_Mul_Clamp",
+    "Add_Mul_Activation_Mul_Clamp",
+    "Functor",
+    "Mul_Activation_Mul_Clamp",
+    "PassThrough",
+    "Relu",
+    "TanH",
+]
 
-# Functor -> (takes a bias, its first factor, its second factor, that factor is per channel).
-FUNCTORS: dict[str, tuple[bool, str | None, str, str | None]] = {
-    "Activation_Mul_Clamp": (False, None, "requant_scale", None),
-    "Activation_Mul2_Clamp": (False, None, "requant_scale", "requant_scale"),
-    "Add_Activation_Mul_Clamp": (True, None, "requant_scale", None),
-    "Add_Activation_Mul2_Clamp": (True, None, "requant_scale", "requant_scale"),
-    "Mul_Activation_Mul_Clamp": (False, "scale_acc", "scale_z_inv", None),
-    "Add_Mul_Activation_Mul_Clamp": (True, "scale_acc", "scale_z_inv", None),
-    "Add_Mul2_Activation_Mul_Clamp": (True, "scale_acc", "scale_z_inv", "scale_acc"),
-}
-_PER_CHANNEL_FORM = {
-    ("Activation_Mul_Clamp", "requant_scale"): "Activation_Mul2_Clamp",
-    ("Add_Activation_Mul_Clamp", "requant_scale"): "Add_Activation_Mul2_Clamp",
-    ("Add_Mul_Activation_Mul_Clamp", "scale_acc"): "Add_Mul2_Activation_Mul_Clamp",
-}
-ACTIVATIONS = {"PassThrough": "none", "Relu": "relu", "TanH": "tanh"}
-# Layouts of the library's instances: the stored axes of A, B and E -> (A transposed, B transposed).
-GEMM_LAYOUTS = {
-    "mk_nk_mn": (False, True),
-    "mk_kn_mn": (False, False),
-    "km_nk_mn": (True, True),
-    "km_kn_mn": (True, False),
-}
-# Stored axes of the weight, by their place in GKYXC.
-_WEIGHT_LAYOUTS = {"GKYXC": (0, 1, 2, 3, 4), "KYXGC": (3, 0, 1, 2, 4)}
+# Activations, of ck::tensor_operation::element_wise.
+PassThrough, Relu, TanH = "none", "relu", "tanh"
 
 
-def _epilogue(
-    functor: str, channels: int, activation: str, bias: Any, rounding: str, factors: dict[str, Any]
-) -> tuple[dict[str, Any], Array | None]:
-    """The epilogue's keywords, and the factor on the accumulator: `[]` or `[channels]`."""
-    takes_bias, before, after, per_channel = FUNCTORS[one_of(functor, FUNCTORS, "functor")]
-    if takes_bias != (bias is not None):
-        needs = "needs an i32 'bias'" if takes_bias else f"takes no bias; use {'Add_' + functor!r}"
-        raise UsageError(f"functor {functor!r} {needs}")
-    given: dict[str, Array] = {}
-    for name, value in factors.items():
-        if (value is not None) != (name in (before, after)):
-            uses = " and ".join(repr(n) for n in (before, after) if n)
-            state = "missing" if value is None else "given"
-            raise UsageError(f"functor {functor!r} takes {uses}, but {name!r} is {state}")
-        if value is None:
-            continue
-        factor = floats(value, name)
-        if name == per_channel:
-            if factor.size != channels:
-                raise UsageError(f"functor {functor!r} takes one {name!r} an output channel, [{channels}], but it has "
-                                 f"shape {show(factor.shape)}")  # fmt: skip
-            given[name] = factor.reshape(channels)
-        elif factor.size == 1:
-            given[name] = factor.reshape(())
-        else:
-            other = _PER_CHANNEL_FORM.get((functor, name))
-            also = f"; {other!r} takes one an output channel" if other else ""
-            raise UsageError(f"functor {functor!r} takes one {name!r}, but it has shape {show(factor.shape)}{also}")
-    keywords: dict[str, Any] = {
-        "activation": ACTIVATIONS[one_of(activation, ACTIVATIONS, "activation")],
-        "out_multiplier": given[after],
-        "out_dtype": "i8",
-        "rounding": one_of(rounding, ROUNDING, "rounding"),
-    }
-    if bias is not None:
-        row = zero_points(bias, "bias")
-        if row.size != channels:
-            raise UsageError(f"'bias' must hold one value an output channel, [{channels}], but has shape "
-                             f"{show(row.shape)}")  # fmt: skip
-        keywords |= {"bias": row.reshape(channels), "bias_stage": "acc"}
-    return keywords, None if before is None else given[before]
+@dataclass(frozen=True)
+class Functor:
+    """A functor with the arguments of its constructor.
 
-
-def gemm_quantization(
-    a: Any,
-    b: Any,
-    functor: str = "Activation_Mul_Clamp",
-    *,
-    activation: str = "PassThrough",
-    bias: Any = None,
-    requant_scale: Any = None,
-    scale_acc: Any = None,
-    scale_z_inv: Any = None,
-    layout: str = "mk_nk_mn",
-    rounding: str = "trunc",
-    target: str = "cpu",
-) -> Any:
-    """`e = trunc(clamp(requant_scale * activation(a @ b.T + bias)))` and its kin, int8 in and out.
-
-    The defaults are those of example 14: `a` row-major, `b` column-major, truncation.
-
-    Args:
-        a: `[M, K]` int8 (`[K, M]` in the layouts `km_*`).
-        b: `[N, K]` int8 (`[K, N]` in the layouts `*_kn_*`).
-        functor: one of `FUNCTORS`; see the module's table.
+    Attributes:
+        name: in Composable Kernel.
         activation: `PassThrough`, `Relu` or `TanH`.
-        bias: `[N]` i32, for the functors `Add_*`.
-        requant_scale, scale_acc, scale_z_inv: the functor's factors: one value, or `[N]` where it says `Mul2`.
-        layout: a library instance's name, the stored axes of A, B and E.
-        rounding: 'trunc' as CK; 'half_even' and 'half_away' for those who want rounding.
-
-    Returns:
-        `[M, N]` int8.
-
-    Raises:
-        UsageError, VerifyError: arguments that do not fit the functor, the layout or each other.
+        factors: of the constructor, by name.
+        tensors: names of the D tensors that `matmul` and `conv2d` take.
     """
-    a = _codes(a, "a", 2)
-    codes = integers(b, "b", ("i8",))
-    lhs_transposed, rhs_transposed = GEMM_LAYOUTS[one_of(layout, GEMM_LAYOUTS, "layout")]
-    if codes.ndim != 2:
-        raise UsageError(f"'b' must have two axes, but has shape {show(codes.shape)}")
-    channels = codes.shape[0 if rhs_transposed else 1]
-    factors = {"requant_scale": requant_scale, "scale_acc": scale_acc, "scale_z_inv": scale_z_inv}
-    epilogue, before = _epilogue(functor, channels, activation, bias, rounding, factors)
-    if before is not None:
-        shape = () if before.ndim == 0 else (channels, 1) if rhs_transposed else (1, channels)
-        epilogue["rhs_scale"] = before.reshape(shape)
-    return ops.scaled_matmul(
-        a, codes, lhs_transposed=lhs_transposed, rhs_transposed=rhs_transposed, target=target, **epilogue
-    )
+
+    name: str
+    activation: str
+    factors: Mapping[str, float]
+    tensors: tuple[str, ...]
+
+    def matmul(self, *ds: ArrayLike, rhs_transposed: bool = True) -> dict[str, Any]:
+        """Keyword arguments of `qmlir.ops.scaled_matmul`.
+
+        Args:
+            ds: the functor's D tensors, one value per output channel.
+            rhs_transposed: B is `[N, K]` (the layout mk_nk_mn of the examples), else `[K, N]` (mk_kn_mn).
+
+        Raises:
+            UsageError: another number of D tensors, or one that is not `[N]`.
+        """
+        keywords, scale = self._epilogue(ds)
+        keywords["rhs_transposed"] = rhs_transposed
+        if scale is not None:
+            keywords["rhs_scale"] = scale if not scale.ndim else scale[:, None] if rhs_transposed else scale[None]
+        return keywords
+
+    def conv2d(self, *ds: ArrayLike) -> dict[str, Any]:
+        """Keyword arguments of `qmlir.ops.conv2d_q`. NHWGC images are NHWC with `groups=G`, and GKYXC filters are
+        `[G*K, Y, X, C]`.
+
+        Args:
+            ds: the functor's D tensors, one value per output channel.
+
+        Raises:
+            UsageError: another number of D tensors, or one that is not `[K]`.
+        """
+        keywords, scale = self._epilogue(ds)
+        return keywords if scale is None else {**keywords, "weight_scale": scale}
+
+    def _epilogue(self, ds: tuple[ArrayLike, ...]) -> tuple[dict[str, Any], Array | None]:
+        """What products and convolutions share, and `scaleAcc`, `[]` or `[N]`."""
+        if len(ds) != len(self.tensors):
+            raise UsageError(f"{self.name} takes {len(self.tensors)} D tensors ({', '.join(self.tensors) or 'none'}), "
+                             f"but {len(ds)} are given")  # fmt: skip
+        given: dict[str, Array] = {name: floats(value, name).reshape(()) for name, value in self.factors.items()}
+        for name, value in zip(self.tensors, ds, strict=True):
+            given[name] = zero_points(value, name) if name == "bias" else floats(value, name)
+            if given[name].ndim != 1:
+                raise UsageError(f"{name!r} of {self.name} must be one value per output channel, [N], but has shape "
+                                 f"{show(given[name].shape)}")  # fmt: skip
+        keywords: dict[str, Any] = {
+            "activation": self.activation,
+            "out_multiplier": given["scale_z_inv"] if "scale_z_inv" in given else given["requantScale"],
+            "out_dtype": "i8",
+            "rounding": "trunc",
+        }
+        if "bias" in given:
+            keywords |= {"bias": given["bias"], "bias_stage": "acc"}
+        return keywords, given.get("scaleAcc")
 
 
-def conv2d_fwd_quantization(
-    input: Any,
-    weight: Any,
-    functor: str = "Activation_Mul_Clamp",
-    *,
-    activation: str = "PassThrough",
-    bias: Any = None,
-    requant_scale: Any = None,
-    scale_acc: Any = None,
-    scale_z_inv: Any = None,
-    conv_filter_strides: Sequence[int] = (1, 1),
-    conv_filter_dilations: Sequence[int] = (1, 1),
-    input_left_pads: Sequence[int] = (0, 0),
-    input_right_pads: Sequence[int] = (0, 0),
-    weight_layout: str = "GKYXC",
-    rounding: str = "trunc",
-    target: str = "cpu",
-) -> Any:
-    """The forward convolution of example 40: int8 in and out, grouped, with the functors of `gemm_quantization`.
-
-    CK's own host reference casts the accumulator to int8 before it requantises, so that it disagrees with CK's kernels;
-    this is what the functors say.
-
-    Args:
-        input: `[N, Hi, Wi, G, C]` int8 (NHWGC), or `[N, Hi, Wi, C]` for one group.
-        weight: `[G, K, Y, X, C]` int8 (`weight_layout` 'GKYXC'), or `[K, Y, X, G, C]` ('KYXGC'); C and K count per
-            group. With a four-axis input `[K, Y, X, C]`.
-        functor, activation: as in `gemm_quantization`.
-        bias: `[G, K]` or `[G * K]` i32, for the functors `Add_*`.
-        requant_scale, scale_acc, scale_z_inv: the functor's factors: one value, or `[G, K]` (or `[G * K]`) where it
-            says `Mul2`.
-        conv_filter_strides, conv_filter_dilations: `(y, x)`.
-        input_left_pads, input_right_pads: `(y, x)` of code 0 before and after.
-
-    Returns:
-        `[N, Ho, Wo, G, K]` int8 (NHWGK), or `[N, Ho, Wo, K]` for a four-axis input.
-
-    Raises:
-        UsageError, VerifyError: arguments that do not fit the functor or each other.
-    """
-    input = _codes(input, "input", None)
-    codes = integers(weight, "weight", ("i8",))
-    order = _WEIGHT_LAYOUTS[one_of(weight_layout, _WEIGHT_LAYOUTS, "weight_layout")]
-    grouped = len(input.shape) == 5
-    if len(input.shape) not in (4, 5) or codes.ndim != len(input.shape):
-        raise UsageError(
-            f"'input' and 'weight' must be [N, Hi, Wi, G, C] and {weight_layout}, or [N, Hi, Wi, C] and [K, Y, X, C], "
-            f"but have shapes {show(input.shape)} and {show(codes.shape)}"
-        )
-    if not grouped:
-        codes = codes[None] if order[0] == 0 else codes[:, :, :, None]
-        input = input[..., None, :]
-    codes = np.transpose(codes, order)
-    g, k, y, x, c = codes.shape
-    n, hi, wi = (int(d) for d in input.shape[:3])
-    expect(input, (n, hi, wi, g, c), "input", "[N, Hi, Wi, G, C], with G and C of the weight,")
-    factors = {"requant_scale": requant_scale, "scale_acc": scale_acc, "scale_z_inv": scale_z_inv}
-    epilogue, before = _epilogue(functor, g * k, activation, bias, rounding, factors)
-    result = ops.conv2d_q(
-        input.reshape(n, hi, wi, g * c),
-        codes.reshape(g * k, y, x, c),
-        weight_scale=before,
-        groups=g,
-        strides=_pair(conv_filter_strides, "conv_filter_strides"),
-        dilations=_pair(conv_filter_dilations, "conv_filter_dilations"),
-        padding=(*_pair(input_left_pads, "input_left_pads"), *_pair(input_right_pads, "input_right_pads")),
-        target=target,
-        **epilogue,
-    )
-    return result.reshape(*result.shape[:3], g, k) if grouped else result
+def _functor(name: str, activation: str, *tensors: str, **factors: float) -> Functor:
+    return Functor(name, one_of(activation, (PassThrough, Relu, TanH), "activationOp"), factors, tensors)
 
 
-def _codes(value: Any, name: str, rank: int | None) -> Any:
-    value = operand(value, name, rank)
-    if dtype_of(value, name) != "i8":
-        raise UsageError(f"{name!r} must be i8, but is {dtype_of(value, name)}")
-    return value
+def Activation_Mul_Clamp(requantScale: float, activationOp: str) -> Functor:
+    """`requantScale * activation(acc)`, for activations that commute with a scale."""
+    return _functor("Activation_Mul_Clamp", activationOp, requantScale=requantScale)
 
 
-def _pair(value: Sequence[int], name: str) -> tuple[int, int]:
-    pair = tuple(int(v) for v in value)
-    if len(pair) != 2:
-        raise UsageError(f"{name} must be (y, x), but is {value!r}")
-    return pair
+def Activation_Mul2_Clamp(activationOp: str) -> Functor:
+    """`Activation_Mul_Clamp` with a scale per channel."""
+    return _functor("Activation_Mul2_Clamp", activationOp, "requantScale")
+
+
+def Add_Activation_Mul_Clamp(requantScale: float, activationOp: str) -> Functor:
+    """`requantScale * activation(acc + bias)`."""
+    return _functor("Add_Activation_Mul_Clamp", activationOp, "bias", requantScale=requantScale)
+
+
+def Add_Activation_Mul2_Clamp(activationOp: str) -> Functor:
+    """`Add_Activation_Mul_Clamp` with a scale per channel."""
+    return _functor("Add_Activation_Mul2_Clamp", activationOp, "bias", "requantScale")
+
+
+def Mul_Activation_Mul_Clamp(scale_z_inv: float, scaleAcc: float, activationOp: str) -> Functor:
+    """`scale_z_inv * activation(scaleAcc * acc)`, for any activation."""
+    return _functor("Mul_Activation_Mul_Clamp", activationOp, scale_z_inv=scale_z_inv, scaleAcc=scaleAcc)
+
+
+def Add_Mul_Activation_Mul_Clamp(scale_z_inv: float, scaleAcc: float, activationOp: str) -> Functor:
+    """`scale_z_inv * activation(scaleAcc * (acc + bias))`."""
+    return _functor("Add_Mul_Activation_Mul_Clamp", activationOp, "bias", scale_z_inv=scale_z_inv, scaleAcc=scaleAcc)
+
+
+def Add_Mul2_Activation_Mul_Clamp(scale_z_inv: float, activationOp: str) -> Functor:
+    """`Add_Mul_Activation_Mul_Clamp` with `scaleAcc` per channel."""
+    return _functor("Add_Mul2_Activation_Mul_Clamp", activationOp, "bias", "scaleAcc", scale_z_inv=scale_z_inv)

@@ -10,6 +10,7 @@ Prints a table; exits with 1 when a code differs from the reference.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from report import Report, target_option
 
-from qmlir import reference
-from qmlir.compat.composable_kernel import gemm_quantization
+from qmlir import ops, reference
+from qmlir.compat import composable_kernel as ck
 
 M = N = K = 1024
 
@@ -30,23 +31,24 @@ def main() -> int:
     a, b = rng.integers(-128, 127, (M, K), np.int8), rng.integers(-128, 127, (N, K), np.int8)
     bias = rng.integers(-100_000, 100_000, N, np.int32)
     per_channel = np.linspace(1e-4, 4e-4, N).astype(np.float32)
-    report = Report("Composable Kernel, gemm_quantization", target)
+    report = Report("Composable Kernel, GEMM", target)
     operands = f"i8[{M}, {K}] x i8[{N}, {K}]"
+
+    def gemm(functor: ck.Functor, *ds: np.ndarray) -> Callable[[], np.ndarray]:
+        return lambda: ops.scaled_matmul(a, b, **functor.matmul(*ds), target=target)
 
     # The scheme spelled by hand: an i32 bias on the sum, relu there, times a multiplier, toward zero.
     spelled = {"rhs_transposed": True, "out_dtype": "i8", "rounding": "trunc"}
     report.exact(
         "Activation_Mul_Clamp<PassThrough>",
         operands,
-        lambda: gemm_quantization(a, b, requant_scale=2e-4, target=target),
+        gemm(ck.Activation_Mul_Clamp(2e-4, ck.PassThrough)),
         reference.scaled_matmul(a, b, out_multiplier=np.float32(2e-4), **spelled),
     )
     report.exact(
         "Add_Activation_Mul_Clamp<Relu>",
         operands,
-        lambda: gemm_quantization(
-            a, b, "Add_Activation_Mul_Clamp", activation="Relu", bias=bias, requant_scale=2e-4, target=target
-        ),
+        gemm(ck.Add_Activation_Mul_Clamp(2e-4, ck.Relu), bias),
         reference.scaled_matmul(
             a, b, bias=bias, bias_stage="acc", activation="relu", out_multiplier=np.float32(2e-4), **spelled
         ),
@@ -54,9 +56,7 @@ def main() -> int:
     report.exact(
         "Add_Activation_Mul2_Clamp<Relu>",
         operands,
-        lambda: gemm_quantization(
-            a, b, "Add_Activation_Mul2_Clamp", activation="Relu", bias=bias, requant_scale=per_channel, target=target
-        ),
+        gemm(ck.Add_Activation_Mul2_Clamp(ck.Relu), bias, per_channel),
         reference.scaled_matmul(
             a, b, bias=bias, bias_stage="acc", activation="relu", out_multiplier=per_channel, **spelled
         ),

@@ -18,15 +18,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from report import Report, target_option
 
-from qmlir import reference
-from qmlir.compat.composable_kernel import conv2d_fwd_quantization
+from qmlir import ops, reference
+from qmlir.compat import composable_kernel as ck
 
 G, C, K, HI, WI = 1, 192, 64, 71, 71
-GEOMETRY: dict[str, Any] = {
-    "conv_filter_strides": (2, 2),
-    "input_left_pads": (1, 1),
-    "input_right_pads": (1, 1),
-}
+GEOMETRY: dict[str, Any] = {"groups": G, "strides": (2, 2), "padding": (1, 1, 1, 1)}
 
 
 def main() -> int:
@@ -36,11 +32,14 @@ def main() -> int:
     x, w = rng.integers(-128, 127, (1, HI, WI, G, C), np.int8), rng.integers(-128, 127, (G, K, 3, 3, C), np.int8)
     bias = rng.integers(-100_000, 100_000, (G, K), np.int32)
     requant_scale, scale_acc = (np.linspace(1, 2, G * K).astype(np.float32) * np.float32(f) for f in (2e-4, 5e-6))
-    report = Report("Composable Kernel, conv2d_fwd_quantization", target)
+    report = Report("Composable Kernel, convolution", target)
     operands = f"i8[1, {HI}, {WI}, {G}, {C}] * i8[{G}, {K}, 3, 3, {C}]"
 
-    def ours(functor: str, **kw: Any) -> Any:
-        return lambda: conv2d_fwd_quantization(x, w, functor, **kw, **GEOMETRY, target=target)
+    def ours(functor: ck.Functor, *ds: np.ndarray) -> Any:
+        """NHWGC is NHWC with groups, GKYXC the filters of all groups."""
+        image, filters = x.reshape(1, HI, WI, G * C), w.reshape(G * K, 3, 3, C)
+        keywords = {**functor.conv2d(*ds), **GEOMETRY}
+        return lambda: ops.conv2d_q(image, filters, **keywords, target=target).reshape(1, 36, 36, G, K)
 
     def spelled(**kw: Any) -> Any:
         """One group is a plain NHWC convolution."""
@@ -52,19 +51,19 @@ def main() -> int:
     report.exact(
         "Activation_Mul_Clamp<PassThrough>",
         operands,
-        ours("Activation_Mul_Clamp", requant_scale=2e-4),
+        ours(ck.Activation_Mul_Clamp(2e-4, ck.PassThrough)),
         spelled(out_multiplier=np.float32(2e-4)),
     )
     report.exact(
         "Add_Activation_Mul2_Clamp<Relu>",
         operands,
-        ours("Add_Activation_Mul2_Clamp", activation="Relu", bias=bias, requant_scale=requant_scale),
+        ours(ck.Add_Activation_Mul2_Clamp(ck.Relu), bias[0], requant_scale),
         spelled(bias=bias[0], bias_stage="acc", activation="relu", out_multiplier=requant_scale),
     )
     report.exact(
         "Add_Mul2_Activation_Mul_Clamp<TanH>",
         operands,
-        ours("Add_Mul2_Activation_Mul_Clamp", activation="TanH", bias=bias, scale_acc=scale_acc, scale_z_inv=127.0),
+        ours(ck.Add_Mul2_Activation_Mul_Clamp(127.0, ck.TanH), bias[0], scale_acc),
         spelled(
             bias=bias[0], bias_stage="acc", weight_scale=scale_acc, activation="tanh", out_multiplier=np.float32(127)
         ),

@@ -17,7 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from report import Report, target_option, terms
 
-from qmlir import reference
+from qmlir import ops, reference
 from qmlir.compat import executorch as et
 
 M, N, K, GROUP = 8, 1024, 1024, 128
@@ -30,25 +30,9 @@ def main() -> int:
     rng = np.random.default_rng(0)
     report = Report("ExecuTorch, et_vk", target)
     w4, w8 = rng.integers(0, 16, (N, K), np.uint8), rng.integers(-127, 128, (N, K), np.int8)
-    low, high = reference.pack(w4, "u4", "low_first"), reference.pack(w4, "u4", "high_first")
+    low = reference.pack(w4, "u4", "low_first")
     groups, per_channel = (2.0 ** -rng.integers(6, 9, shape).astype(F32) for shape in ((K // GROUP, N), N))
     x, codes = rng.standard_normal((M, K)).astype(F32), rng.integers(-128, 128, (M, K), np.int8)
-    token, zero = 2.0 ** -rng.integers(4, 7, M).astype(F32), rng.integers(-10, 10, M).astype(np.int32)
-    u4 = {"rhs_dtype": "u4", "rhs_transposed": True}
-
-    # Scales that are powers of two: every f32 sum is exact, so that the codes must be the same.
-    both = np.stack([groups, rng.integers(-4, 5, groups.shape) * groups], -1).astype(F32)
-    out = np.full(M, 2.0**2, F32)
-    report.exact(
-        "linear_qta8a_qga4w_qta8o",
-        f"i8[{M}, {K}] x u4[{N}, {K}], groups of {GROUP}",
-        lambda: et.linear_qta8a_qga4w_qta8o(codes, token, zero, high, GROUP, both, out, zero, target=target),
-        reference.scaled_matmul(
-            codes, w4, lhs_scale=token[:, None], lhs_zero_point=zero[:, None], rhs_scale=both[..., 0].T,
-            rhs_zero_point=both[..., 1].T, rhs_zero_mode="offset_float", out_dtype="i8", out_scale=out[:, None],
-            out_zero_point=zero[:, None], rounding="half_away", **u4,
-        ),
-    )  # fmt: skip
     real = (w4.astype(F32) - 8) * np.repeat(groups.T, GROUP, 1)
     report.close(
         "linear_q4gsw",
@@ -57,9 +41,10 @@ def main() -> int:
         x.astype(np.float64) @ real.T,
         terms(x, real),
     )
-    scale, zeros = et.choose_qparams_per_row(x, target=target)
-    quantised = reference.quantize(x, scale[:, None], zeros[:, None])
-    dequantised = (quantised.astype(np.float64) - zeros[:, None]) * scale[:, None]
+    # The scales and zero points of ExecuTorch's shader `choose_qparams_per_row`.
+    _, scale, zeros = ops.dynamic_quantize(x, symmetric=False, recipe="fbgemm", target=target)
+    quantised = reference.quantize(x, scale, zeros)
+    dequantised = (quantised.astype(np.float64) - zeros) * scale
     report.close(
         "linear_dq8ca_q4gsw",
         f"f32[{M}, {K}] as i8 x u4[{N}, {K}]",
@@ -83,7 +68,7 @@ def main() -> int:
         "q8ta_conv2d",
         "i8[1, 32, 28, 28] * i8[64, 3*3*32]",
         lambda: et.q8ta_conv2d(image, 2.0**-7, 2, filters.reshape(64, -1), None, per_channel[:64], 0.25, -1, None,
-                               *geometry, target=target),
+                               *geometry, "none", target=target),
         reference.conv2d_q(
             image, filters, input_layout="NCHW", padding=(1, 1, 1, 1), input_scale=F32(2.0**-7),
             input_zero_point=np.int32(2), weight_scale=per_channel[:64], out_dtype="i8", out_scale=F32(0.25),

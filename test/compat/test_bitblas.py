@@ -272,12 +272,12 @@ def test_weight_refusals() -> None:
     for weight, message in (
         (np.zeros((N, K - 1), np.int8), r"'weight' must have shape \[N, K\] = \[24, 64\], but has \[24, 63\]"),
         (np.zeros((N, K), F), r"'weight' must be i8 or u8 or i32 or i64, but is f32"),
-        (np.full((N, K), 16), r"weight\[0, 0\] = 16 is no uint4 code; they are 0 to 15"),
+        (np.full((N, K), 16), r"weight\[0, 0\] = 16 is not a code of uint4; they are 0 to 15"),
     ):
         with pytest.raises(UsageError, match=message):
             matmul.transform_weight(weight)
     ones = Matmul(config(A_dtype="int8", W_dtype="int1", accum_dtype="int32", out_dtype="int32"))
-    with pytest.raises(UsageError, match=r"weight\[0, 0\] = 0 is no int1 code; they are -1 and 1"):
+    with pytest.raises(UsageError, match=r"weight\[0, 0\] = 0 is not a code of int1; they are -1 and 1"):
         ones.transform_weight(np.zeros((N, K), np.int8))
 
 

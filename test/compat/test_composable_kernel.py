@@ -1,7 +1,8 @@
-"""qmlir.compat.composable_kernel: the functors as Composable Kernel writes them, in plain numpy, and its layouts."""
+"""qmlir.compat.composable_kernel: the functors as Composable Kernel writes them, in plain numpy."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -14,28 +15,42 @@ from qmlir.errors import UsageError
 
 F = np.float32
 M, N, K = 7, 24, 40
-FACTORS: dict[str, dict[str, Any]] = {
-    "Activation_Mul_Clamp": {"requant_scale": 1e-3},
-    "Activation_Mul2_Clamp": {"requant_scale": np.linspace(5e-4, 5e-3, N).astype(F)},
-    "Add_Activation_Mul_Clamp": {"requant_scale": 1e-3},
-    "Add_Activation_Mul2_Clamp": {"requant_scale": np.linspace(5e-4, 5e-3, N).astype(F)},
-    "Mul_Activation_Mul_Clamp": {"scale_acc": 2e-5, "scale_z_inv": 120.0},
-    "Add_Mul_Activation_Mul_Clamp": {"scale_acc": 2e-5, "scale_z_inv": 120.0},
-    "Add_Mul2_Activation_Mul_Clamp": {
-        "scale_acc": np.linspace(1e-5, 4e-5, N).astype(F),
-        "scale_z_inv": 120.0,
-    },
+PER_CHANNEL, SCALE_ACC = np.linspace(5e-4, 5e-3, N).astype(F), np.linspace(1e-5, 4e-5, N).astype(F)
+# By functor: the arguments of its constructor in quantization_operation.hpp but for the activation, and the factors
+# among its D tensors.
+FACTORS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
+    "Activation_Mul_Clamp": ({"requantScale": 1e-3}, {}),
+    "Activation_Mul2_Clamp": ({}, {"requantScale": PER_CHANNEL}),
+    "Add_Activation_Mul_Clamp": ({"requantScale": 1e-3}, {}),
+    "Add_Activation_Mul2_Clamp": ({}, {"requantScale": PER_CHANNEL}),
+    "Mul_Activation_Mul_Clamp": ({"scale_z_inv": 120.0, "scaleAcc": 2e-5}, {}),
+    "Add_Mul_Activation_Mul_Clamp": ({"scale_z_inv": 120.0, "scaleAcc": 2e-5}, {}),
+    "Add_Mul2_Activation_Mul_Clamp": ({"scale_z_inv": 120.0}, {"scaleAcc": SCALE_ACC}),
 }
+ACTIVATIONS = {ck.PassThrough: lambda v: v, ck.Relu: lambda v: np.maximum(v, F(0)), ck.TanH: np.tanh}
+
+
+def made(name: str, activation: str) -> ck.Functor:
+    return getattr(ck, name)(*FACTORS[name][0].values(), activation)  # type: ignore[no-any-return]
+
+
+def tensors(name: str, bias: Any) -> list[Any]:
+    """The D tensors, the bias first."""
+    return [*([bias] if name.startswith("Add_") else []), *FACTORS[name][1].values()]
 
 
 def functor(name: str, activation: str, acc: Any, bias: Any, factors: dict[str, Any]) -> Any:
     """quantization_operation.hpp in numpy, f32 step by f32 step; channels are the last axis of `acc`."""
     y = (acc + bias if name.startswith("Add_") else acc).astype(F)
-    if "scale_acc" in factors:
-        y = F(1) * np.asarray(factors["scale_acc"], F).reshape(-1) * y
-    y = {"PassThrough": lambda v: v, "Relu": lambda v: np.maximum(v, F(0)), "TanH": np.tanh}[activation](y)
-    after = np.asarray(factors["scale_z_inv" if "scale_acc" in factors else "requant_scale"], F).reshape(-1)
+    if "scaleAcc" in factors:
+        y = F(1) * np.asarray(factors["scaleAcc"], F) * y
+    y = ACTIVATIONS[activation](y)
+    after = np.asarray(factors["scale_z_inv" if "scaleAcc" in factors else "requantScale"], F)
     return np.trunc(np.clip(after * y, F(-128), F(127))).astype(np.int8)
+
+
+def factors_of(name: str) -> dict[str, Any]:
+    return {**FACTORS[name][0], **FACTORS[name][1]}
 
 
 def operands(data: Any) -> tuple[Any, Any, Any]:
@@ -43,7 +58,14 @@ def operands(data: Any) -> tuple[Any, Any, Any]:
 
 
 def test_every_functor_is_tried() -> None:
-    assert set(FACTORS) == set(ck.FUNCTORS)
+    others = {"Functor", "PassThrough", "Relu", "TanH"}
+    assert set(FACTORS) == set(ck.__all__) - others
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_constructors_are_those_of_composable_kernel(name: str) -> None:
+    assert list(inspect.signature(getattr(ck, name)).parameters) == [*FACTORS[name][0], "activationOp"]
+    assert made(name, ck.Relu).tensors == (*(["bias"] if name.startswith("Add_") else []), *FACTORS[name][1])
 
 
 def some_slow(names: Any, slow: set[str]) -> list[Any]:
@@ -56,11 +78,10 @@ def some_slow(names: Any, slow: set[str]) -> list[Any]:
 )
 def test_gemm_functors(name: str, data: Any, same: Callable[..., None]) -> None:
     a, b, bias = operands(data)
-    activation = "TanH" if "scale_acc" in FACTORS[name] else "Relu" if "Mul2" in name else "PassThrough"
-    given = {"bias": bias} if name.startswith("Add_") else {}
-    got = ck.gemm_quantization(a, b, name, activation=activation, **given, **FACTORS[name])
-    expected = functor(name, activation, a.astype(np.int64) @ b.T.astype(np.int64), bias, FACTORS[name])
-    if activation == "TanH":  # libraries' tanh may differ in the last bit
+    activation = ck.TanH if "scaleAcc" in factors_of(name) else ck.Relu if "Mul2" in name else ck.PassThrough
+    got = qmlir.ops.scaled_matmul(a, b, **made(name, activation).matmul(*tensors(name, bias)))
+    expected = functor(name, activation, a.astype(np.int64) @ b.T.astype(np.int64), bias, factors_of(name))
+    if activation == ck.TanH:  # libraries' tanh may differ in the last bit
         assert np.abs(got.astype(int) - expected).max() <= 1
         assert np.mean(got != expected) < 0.01
     else:
@@ -68,32 +89,37 @@ def test_gemm_functors(name: str, data: Any, same: Callable[..., None]) -> None:
     assert len(np.unique(got)) > 20
 
 
-@pytest.mark.parametrize("layout", some_slow(ck.GEMM_LAYOUTS, {"mk_kn_mn", "km_kn_mn"}))
+LAYOUTS = ("mk_nk_mn", "mk_kn_mn", "km_nk_mn", "km_kn_mn")
+
+
+@pytest.mark.parametrize("layout", some_slow(LAYOUTS, {"mk_kn_mn", "km_kn_mn"}))
 def test_gemm_layouts(layout: str, data: Any, same: Callable[..., None]) -> None:
+    """The names of the library's instances say the stored axes of A, B and E."""
     a, b, bias = operands(data)
     stored = a.T.copy() if layout.startswith("km") else a, b.T.copy() if "_kn_" in layout else b
-    got = ck.gemm_quantization(
-        *stored, "Add_Activation_Mul2_Clamp", activation="Relu", bias=bias, layout=layout,
-        **FACTORS["Add_Activation_Mul2_Clamp"],
-    )  # fmt: skip
+    name = "Add_Activation_Mul2_Clamp"
+    keywords = made(name, ck.Relu).matmul(*tensors(name, bias), rhs_transposed="_nk_" in layout)
+    got = qmlir.ops.scaled_matmul(*stored, lhs_transposed=layout.startswith("km"), **keywords)
     same(got, qmlir.reference.scaled_matmul(
         a, b, rhs_transposed=True, bias=bias, bias_stage="acc", activation="relu", out_dtype="i8",
-        out_multiplier=FACTORS["Add_Activation_Mul2_Clamp"]["requant_scale"], rounding="trunc",
+        out_multiplier=PER_CHANNEL, rounding="trunc",
     ))  # fmt: skip
 
 
 def test_scales_per_channel_before_the_activation_in_another_layout(data: Any) -> None:
     a, b, bias = operands(data)
     name = "Add_Mul2_Activation_Mul_Clamp"
-    got = ck.gemm_quantization(a, b.T.copy(), name, activation="TanH", bias=bias, layout="mk_kn_mn", **FACTORS[name])
-    expected = functor(name, "TanH", a.astype(np.int64) @ b.T.astype(np.int64), bias, FACTORS[name])
+    keywords = made(name, ck.TanH).matmul(*tensors(name, bias), rhs_transposed=False)
+    got = qmlir.ops.scaled_matmul(a, b.T.copy(), **keywords)
+    expected = functor(name, ck.TanH, a.astype(np.int64) @ b.T.astype(np.int64), bias, factors_of(name))
     assert np.abs(got.astype(int) - expected).max() <= 1
 
 
 @pytest.mark.parametrize("rounding", some_slow(("half_even", "half_away"), {"half_even"}))
 def test_gemm_rounds_when_asked(rounding: str, data: Any, same: Callable[..., None]) -> None:
     a, b, _ = operands(data)
-    got = ck.gemm_quantization(a, b, requant_scale=2.0**-10, rounding=rounding)
+    keywords = {**ck.Activation_Mul_Clamp(2.0**-10, ck.PassThrough).matmul(), "rounding": rounding}
+    got = qmlir.ops.scaled_matmul(a, b, **keywords)
     acc = a.astype(np.int64) @ b.T.astype(np.int64)
     t = acc / 1024
     r = np.rint(t) if rounding == "half_even" else np.sign(t) * np.floor(np.abs(t) + 0.5)
@@ -115,40 +141,34 @@ def naive_conv(x: Any, w: Any, strides: Any, dilations: Any, left: Any, right: A
     return out
 
 
-@pytest.mark.parametrize("weight_layout", ["GKYXC", "KYXGC"])
-def test_grouped_conv(weight_layout: str, data: Any, same: Callable[..., None]) -> None:
+def test_grouped_conv(data: Any, same: Callable[..., None]) -> None:
     x, w = data.codes(2, 9, 8, 2, 8), data.codes(2, 6, 3, 3, 8)
-    bias, scale = data.zeros(2, 6, lo=-9000, hi=9000), (np.arange(12).reshape(2, 6) + 1).astype(F) * F(3e-4)
-    geometry = ((2, 1), (1, 2), (1, 2), (0, 2))
-    stored = w if weight_layout == "GKYXC" else np.transpose(w, (1, 2, 3, 0, 4)).copy()
-    got = ck.conv2d_fwd_quantization(
-        x, stored, "Add_Activation_Mul2_Clamp", activation="Relu", bias=bias, requant_scale=scale,
-        conv_filter_strides=geometry[0], conv_filter_dilations=geometry[1], input_left_pads=geometry[2],
-        input_right_pads=geometry[3], weight_layout=weight_layout,
+    bias, scale = data.zeros(12, lo=-9000, hi=9000), (np.arange(12) + 1).astype(F) * F(3e-4)
+    strides, dilations, left, right = ((2, 1), (1, 2), (1, 2), (0, 2))
+    got = qmlir.ops.conv2d_q(
+        x.reshape(2, 9, 8, 16), w.reshape(12, 3, 3, 8), groups=2, strides=strides, dilations=dilations,
+        padding=(*left, *right), **ck.Add_Activation_Mul2_Clamp(ck.Relu).conv2d(bias, scale),
     )  # fmt: skip
-    acc = naive_conv(x, w, *geometry)
-    expected = functor("Add_Activation_Mul2_Clamp", "Relu", acc.reshape(*acc.shape[:3], 12), bias.reshape(-1),
-                       {"requant_scale": scale})  # fmt: skip
-    same(got, expected.reshape(acc.shape))
+    acc = naive_conv(x, w, strides, dilations, left, right)
+    acc = acc.reshape(*acc.shape[:3], 12)
+    same(got, functor("Add_Activation_Mul2_Clamp", ck.Relu, acc, bias, {"requantScale": scale}))
 
 
 def test_conv_of_one_group_with_tanh(data: Any) -> None:
     x, w, bias = data.codes(1, 8, 8, 16), data.codes(12, 3, 3, 16), data.zeros(12, lo=-9000, hi=9000)
-    factors = {"scale_acc": np.linspace(1e-5, 3e-5, 12).astype(F), "scale_z_inv": 120.0}
-    got = ck.conv2d_fwd_quantization(
-        x, w, "Add_Mul2_Activation_Mul_Clamp", activation="TanH", bias=bias, conv_filter_strides=(2, 2),
-        input_left_pads=(1, 1), input_right_pads=(1, 1), **factors,
-    )  # fmt: skip
+    factors = {"scaleAcc": np.linspace(1e-5, 3e-5, 12).astype(F), "scale_z_inv": 120.0}
+    keywords = ck.Add_Mul2_Activation_Mul_Clamp(120.0, ck.TanH).conv2d(bias, factors["scaleAcc"])
+    got = qmlir.ops.conv2d_q(x, w, strides=(2, 2), padding=(1, 1, 1, 1), **keywords)
     acc = naive_conv(x[:, :, :, None], w[None], (2, 2), (1, 1), (1, 1), (1, 1))[:, :, :, 0]
     assert got.shape == (1, 4, 4, 12)
-    assert np.abs(got.astype(int) - functor("Add_Mul2_Activation_Mul_Clamp", "TanH", acc, bias, factors)).max() <= 1
+    assert np.abs(got.astype(int) - functor("Add_Mul2_Activation_Mul_Clamp", ck.TanH, acc, bias, factors)).max() <= 1
 
 
 @pytest.mark.slow
 def test_golden_gemm(golden: Any) -> None:
     s = golden.Stream(2_100_000)
     a, b = (s((1024, 1024), -128, 127).astype(np.int8) for _ in range(2))
-    got = ck.gemm_quantization(a, b.T.copy(), requant_scale=2e-4)
+    got = qmlir.ops.scaled_matmul(a, b.T.copy(), **ck.Activation_Mul_Clamp(2e-4, ck.PassThrough).matmul())
     assert golden._digest(got) == golden.GOLDEN["qmlir14_gemm_scale2e-4"]["sha256"]
 
 
@@ -156,11 +176,10 @@ def test_golden_gemm(golden: Any) -> None:
 def test_golden_conv(golden: Any) -> None:
     s = golden.Stream()
     x, w = s((4, 192, 71, 71), -128, 127).astype(np.int8), s((64, 192, 3, 3), -128, 127).astype(np.int8)
-    got = ck.conv2d_fwd_quantization(
-        np.moveaxis(x, 1, -1), np.moveaxis(w, 1, -1), "Activation_Mul2_Clamp", activation="Relu",
-        requant_scale=((1 + np.arange(64) / 64) * 2**-12).astype(F), conv_filter_strides=(2, 2),
-        input_left_pads=(1, 1), input_right_pads=(1, 1),
-    )  # fmt: skip
+    keywords = ck.Activation_Mul2_Clamp(ck.Relu).conv2d(((1 + np.arange(64) / 64) * 2**-12).astype(F))
+    got = qmlir.ops.conv2d_q(
+        np.moveaxis(x, 1, -1), np.moveaxis(w, 1, -1), strides=(2, 2), padding=(1, 1, 1, 1), **keywords
+    )
     digest = golden._digest(np.moveaxis(got, -1, 1)[None])
     assert digest == golden.GOLDEN["qmlir40_relu_perchannel"]["sha256"]
 
@@ -168,64 +187,36 @@ def test_golden_conv(golden: Any) -> None:
 @pytest.mark.slow
 def test_on_lavapipe(lavapipe: str, data: Any, same: Callable[..., None]) -> None:
     a, b, bias = operands(data)
-    kw: dict[str, Any] = {"activation": "Relu", "bias": bias, **FACTORS["Add_Activation_Mul2_Clamp"]}
-    got = ck.gemm_quantization(a, b, "Add_Activation_Mul2_Clamp", **kw, target=lavapipe)
-    same(got, functor("Add_Activation_Mul2_Clamp", "Relu", a.astype(int) @ b.T.astype(int), bias, kw))
+    name = "Add_Activation_Mul2_Clamp"
+    got = qmlir.ops.scaled_matmul(a, b, **made(name, ck.Relu).matmul(*tensors(name, bias)), target=lavapipe)
+    same(got, functor(name, ck.Relu, a.astype(int) @ b.T.astype(int), bias, factors_of(name)))
 
 
-A, B = np.zeros((4, 8), np.int8), np.zeros((6, 8), np.int8)
-X, W = np.zeros((1, 5, 5, 2, 4), np.int8), np.zeros((2, 3, 3, 3, 4), np.int8)
-GEMM: list[tuple[dict[str, Any], str]] = [
-    ({"functor": "Activation_Mul_Clam", "requant_scale": 1.0}, r"functor='Activation_Mul_Clam' is not known; did you "
-     r"mean 'Activation_Mul_Clamp'"),
-    ({"activation": "relu", "requant_scale": 1.0}, r"activation='relu' is not known; did you mean 'Relu'"),
-    ({"layout": "nk_mk_mn", "requant_scale": 1.0}, r"layout='nk_mk_mn' is not known; did you mean"),
-    ({"rounding": "down", "requant_scale": 1.0}, r"rounding='down' is not known"),
-    ({}, r"functor 'Activation_Mul_Clamp' takes 'requant_scale', but 'requant_scale' is missing"),
-    ({"requant_scale": 1.0, "scale_acc": 1.0}, r"takes 'requant_scale', but 'scale_acc' is given"),
-    ({"functor": "Mul_Activation_Mul_Clamp", "scale_acc": 1.0}, r"takes 'scale_acc' and 'scale_z_inv', but "
-     r"'scale_z_inv' is missing"),
-    ({"requant_scale": 1.0, "bias": np.zeros(6, np.int32)}, r"takes no bias; use 'Add_Activation_Mul_Clamp'"),
-    ({"functor": "Add_Activation_Mul_Clamp", "requant_scale": 1.0}, r"needs an i32 'bias'"),
-    ({"requant_scale": np.ones(6, F)}, r"takes one 'requant_scale', but it has shape \[6\]; 'Activation_Mul2_Clamp' "
-     r"takes one an output channel"),
-    ({"functor": "Activation_Mul2_Clamp", "requant_scale": 1.0}, r"takes one 'requant_scale' an output channel, \[6\], "
-     r"but it has shape \[\]"),
-    ({"functor": "Add_Activation_Mul_Clamp", "requant_scale": 1.0, "bias": np.zeros(5, np.int32)}, r"'bias' must hold "
-     r"one value an output channel, \[6\], but has shape \[5\]"),
-    ({"functor": "Add_Activation_Mul_Clamp", "requant_scale": 1.0, "bias": np.zeros(6, F)}, r"'bias' must be integer, "
-     r"but is f32"),
-    ({"a": A.astype(np.uint8), "requant_scale": 1.0}, r"'a' must be i8, but is u8"),
-    ({"a": A[None], "requant_scale": 1.0}, r"'a' must have 2 axes, but has shape \[1, 4, 8\]"),
-    ({"b": B.astype(F), "requant_scale": 1.0}, r"'b' must be i8, but is f32"),
-    ({"b": B[0], "requant_scale": 1.0}, r"'b' must have two axes, but has shape \[8\]"),
+REFUSALS: list[tuple[str, list[Any], str]] = [
+    ("Activation_Mul_Clamp", [np.ones(6, F)], r"Activation_Mul_Clamp takes 0 D tensors \(none\), but 1 are given"),
+    ("Add_Activation_Mul2_Clamp", [np.zeros(6, np.int32)], r"takes 2 D tensors \(bias, requantScale\), but 1 are"),
+    ("Activation_Mul2_Clamp", [1.0], r"'requantScale' of Activation_Mul2_Clamp must be one value per output channel, "
+     r"\[N\], but has shape \[\]"),
+    ("Add_Activation_Mul_Clamp", [np.zeros(6, F)], r"'bias' must be integer, but is f32"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kw", "message"), GEMM)
-def test_gemm_refusals(kw: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        ck.gemm_quantization(**{"a": A, "b": B, **kw})
+@pytest.mark.parametrize(("name", "ds", "message"), REFUSALS)
+def test_refusals(name: str, ds: list[Any], message: str) -> None:
+    for epilogue in (made(name, ck.Relu).matmul, made(name, ck.Relu).conv2d):
+        with pytest.raises(UsageError, match=message):
+            epilogue(*ds)
 
 
-CONV: list[tuple[dict[str, Any], str]] = [
-    ({"weight": W[0]}, r"'input' and 'weight' must be \[N, Hi, Wi, G, C\] and GKYXC"),
-    (
-        {"weight": W[:1]},
-        r"'input' must have shape \[N, Hi, Wi, G, C\].* = \[1, 5, 5, 1, 4\], but has \[1, 5, 5, 2, 4\]",
-    ),
-    ({"weight_layout": "KCYX"}, r"weight_layout='KCYX' is not known"),
-    ({"conv_filter_strides": (1, 1, 1)}, r"conv_filter_strides must be \(y, x\), but is \(1, 1, 1\)"),
-    ({"input": X.astype(F)}, r"'input' must be i8, but is f32"),
-]
-
-
-@pytest.mark.parametrize(("kw", "message"), CONV)
-def test_conv_refusals(kw: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        ck.conv2d_fwd_quantization(**{"input": X, "weight": W, "requant_scale": 1.0, **kw})
+def test_an_unknown_activation() -> None:
+    with pytest.raises(UsageError, match=r"activationOp='Relu' is not known; did you mean 'relu'"):
+        ck.Activation_Mul_Clamp(1.0, "Relu")
 
 
 def test_operands_that_do_not_meet_are_the_verifiers_matter() -> None:
+    a, b = np.zeros((4, 8), np.int8), np.zeros((6, 8), np.int8)
     with pytest.raises(qmlir.QmlirError, match="K differs"):
-        ck.gemm_quantization(A, np.zeros((6, 9), np.int8), requant_scale=1.0)
+        qmlir.ops.scaled_matmul(a, np.zeros((6, 9), np.int8), **ck.Activation_Mul_Clamp(1.0, ck.Relu).matmul())
+    bias = np.zeros(5, np.int32)
+    with pytest.raises(qmlir.QmlirError, match="'bias'"):
+        qmlir.ops.scaled_matmul(a, b, **ck.Add_Activation_Mul_Clamp(1.0, ck.Relu).matmul(bias))

@@ -46,21 +46,36 @@ def powers(data: Any, *shape: int, lo: int = 3, hi: int = 6) -> Any:
     return (2.0 ** -data.rng.integers(lo, hi, shape)).astype(F)
 
 
+def u4(packing: str) -> dict[str, Any]:
+    """4-bit weights `[N, K/2]` in groups along K."""
+    return {"rhs_dtype": "u4", "rhs_transposed": True, "rhs_packing": packing, "group_size": G}
+
+
+# Two schemes that pull request 12006 of pytorch/executorch named, `linear_qta8a_qga4w_qta8o` and `linear_qta8a_qga4w`.
+
+
 def test_float_zeros_and_8_bit_output(data: Any, same: Callable[..., None]) -> None:
     x, q = data.codes(2, 3, K), data.codes(N, K, dtype="u4")
     s_in, z_in, s_out = powers(data, M), data.zeros(M, lo=-10, hi=10), powers(data, M, lo=0, hi=3)
     z_out, both = data.zeros(M, lo=-10, hi=10), np.stack([powers(data, K // G, N), powers(data, K // G, N)], -1)
-    got = et.linear_qta8a_qga4w_qta8o(x, s_in, z_in, high_first(q), G, both, s_out, z_out)
+    got = qmlir.ops.scaled_matmul(
+        x.reshape(M, K), high_first(q), **u4("high_first"), lhs_scale=s_in[:, None], lhs_zero_point=z_in[:, None],
+        rhs_scale=both[..., 0].T, rhs_zero_point=both[..., 1].T, rhs_zero_mode="offset_float", out_dtype="i8",
+        out_scale=s_out[:, None], out_zero_point=z_out[:, None], rounding="half_away",
+    )  # fmt: skip
     w = (exact(q) - 8) * np.repeat(both[..., 0].T, G, 1) + np.repeat(both[..., 1].T, G, 1)
     y = (exact(x.reshape(M, K)) - z_in[:, None]) * s_in[:, None] @ w.T
-    same(got, to_codes(y, exact(s_out)[:, None], z_out[:, None]).reshape(2, 3, N))
+    same(got, to_codes(y, exact(s_out)[:, None], z_out[:, None]))
 
 
 def test_integer_zeros_and_float_output(data: Any, same: Callable[..., None]) -> None:
     x, q = data.codes(M, K), data.codes(N, K, dtype="u4")
     s_in, z_in, s_w = powers(data, M), data.zeros(M, lo=-10, hi=10), powers(data, K // G, N)
     zeros = data.zeros(K // G, N, lo=-128, hi=128)
-    got = et.linear_qta8a_qga4w(x, s_in, z_in, high_first(q), G, s_w, zeros)
+    got = qmlir.ops.scaled_matmul(
+        x, high_first(q), **u4("high_first"), lhs_scale=s_in[:, None], lhs_zero_point=z_in[:, None], rhs_scale=s_w.T,
+        rhs_zero_point=zeros.T, rhs_zero_mode="offset_int",
+    )  # fmt: skip
     same(got, qmlir.reference.scaled_matmul(
         x, q, rhs_dtype="u4", rhs_transposed=True, lhs_scale=s_in[:, None], lhs_zero_point=z_in[:, None],
         rhs_scale=s_w.T, rhs_zero_point=zeros.T, rhs_zero_mode="offset_int",
@@ -83,9 +98,15 @@ def test_q4gsw(dtype: Any, data: Any, near: Callable[..., None]) -> None:
     np.testing.assert_array_equal(got, again)
 
 
+def choose_qparams_per_row(x: Any) -> tuple[Any, Any]:
+    """What ExecuTorch's shader of that name finds."""
+    _, scale, zero = qmlir.ops.dynamic_quantize(x, symmetric=False, recipe="fbgemm")
+    return scale.reshape(-1), zero.reshape(-1)
+
+
 def test_dq8ca_q4gsw_with_the_scales_of_choose_qparams(data: Any, near: Callable[..., None]) -> None:
     x, q = data.floats(M, K), data.codes(N, K, dtype="u4")
-    scale, zero = et.choose_qparams_per_row(x)
+    scale, zero = choose_qparams_per_row(x)
     lo, hi = np.minimum(exact(x).min(1), 0), np.maximum(exact(x).max(1), 0)
     np.testing.assert_allclose(scale, (hi - lo) / 255, rtol=2e-7)
     assert (zero.dtype, scale.shape, zero.shape) == (np.int32, (M,), (M,))
@@ -103,9 +124,15 @@ def channels(data: Any) -> tuple[Any, Any, Any]:
 
 
 def test_q8csw(data: Any, near: Callable[..., None]) -> None:
+    """`linear_q8csw` of the runtime: no operator in Python."""
     weights, scales, bias = channels(data)
     x, w = data.floats(M, K), exact(weights) * exact(scales)[:, None]
-    near(et.linear_q8csw(x, weights, scales, bias), exact(x) @ w.T + bias, sizes(x, w) + np.abs(bias))
+    kw: dict[str, Any] = {"bias": bias, "bias_stage": "scaled", "out_dtype": "f32", "rhs_transposed": True}
+    near(
+        qmlir.ops.scaled_matmul(x, weights, rhs_scale=scales[:, None], **kw),
+        exact(x) @ w.T + bias,
+        sizes(x, w) + np.abs(bias),
+    )
 
 
 def test_q8ta_q8csw_rounds_half_away(data: Any, same: Callable[..., None]) -> None:
@@ -190,7 +217,9 @@ def test_q8ta_conv2d(data: Any, same: Callable[..., None]) -> None:
 def test_q8ta_conv2d_dw(data: Any, same: Callable[..., None]) -> None:
     x, (w, scales, bias) = images(data, 8), filters(data, 8, 3, 3, 1)
     args = ([1, 1], [1, 1], [1, 1], 8)
-    got = et.q8ta_conv2d_dw(x, 2**-6, 2, np.moveaxis(w[..., 0], 0, 2), None, scales, 0.25, -1, bias, [3, 3], *args)
+    got = et.q8ta_conv2d_dw(
+        x, 2**-6, 2, np.moveaxis(w[..., 0], 0, 2), None, scales, 0.25, -1, bias, [3, 3], *args, "none"
+    )
     y = naive(exact(x) - 2, w, *args) * 2**-6 * exact(scales).reshape(-1, 1, 1) + bias.reshape(-1, 1, 1)
     same(got, to_codes(y, 0.25, -1))
 
@@ -199,24 +228,28 @@ def test_q8ta_conv2d_dw(data: Any, same: Callable[..., None]) -> None:
 def test_q8ta_conv2d_pw(data: Any, same: Callable[..., None]) -> None:
     x, (w, scales, _) = images(data, 8), filters(data, 6, 1, 1, 8)
     args = ([1, 1], [0, 0], [1, 1], 1)
-    got = et.q8ta_conv2d_pw(x, 2**-6, 2, w.reshape(6, 8), None, scales, 0.25, -1, None, [1, 1], *args)
+    got = et.q8ta_conv2d_pw(x, 2**-6, 2, w.reshape(6, 8), None, scales, 0.25, -1, None, [1, 1], *args, "none")
     same(got, to_codes(naive(exact(x) - 2, w, *args) * 2**-6 * exact(scales).reshape(-1, 1, 1), 0.25, -1))
 
 
 def test_q8ta_conv2d_transposed(data: Any, same: Callable[..., None]) -> None:
     x, (w, scales, bias) = images(data, 8), filters(data, 6, 3, 3, 8)
     got = et.q8ta_conv2d_transposed(x, 2**-6, 2, w.reshape(6, -1), None, scales, 0.25, -1, bias, [3, 3], [2, 2], [1, 1],
-                                    [1, 0], [1, 1], 1)  # fmt: skip
+                                    [1, 0], [1, 1], 1, "none")  # fmt: skip
     y = naive_transposed(exact(x) - 2, w, (2, 2), (1, 1), (1, 0)) * 2**-6 * exact(scales).reshape(-1, 1, 1)
     # Output padding adds rows at the end, which the scatter form leaves in place.
     same(got, to_codes(y + bias.reshape(-1, 1, 1), 0.25, -1))
+
+
+# Two convolutions of the runtime that have no operator in Python.
+GEOMETRY: dict[str, Any] = {"input_layout": "NCHW", "padding": (1, 1, 1, 1)}
 
 
 @pytest.mark.slow
 def test_conv2d_q8csw(data: Any, near: Callable[..., None]) -> None:
     w, scales, bias = filters(data, 6, 3, 3, 8)
     x, args = data.floats(2, 8, 7, 6), ([1, 1], [1, 1], [1, 1], 1)
-    got = et.conv2d_q8csw(x, w.reshape(6, -1), scales, bias, [3, 3], *args)
+    got = qmlir.ops.conv2d_q(x, w, weight_scale=scales, bias=bias, bias_stage="scaled", **GEOMETRY, out_dtype="f32")
     real = exact(w) * exact(scales).reshape(-1, 1, 1, 1)
     terms = 72 * naive(np.abs(x), np.abs(real), *args) + 1
     near(got, naive(x, real, *args) + bias.reshape(-1, 1, 1), terms)
@@ -226,7 +259,11 @@ def test_conv2d_q8csw(data: Any, near: Callable[..., None]) -> None:
 def test_conv2d_q8ta_q8csw(data: Any, same: Callable[..., None]) -> None:
     w, scales, bias = filters(data, 6, 3, 3, 8)
     x, args = data.rng.integers(-300, 300, (2, 8, 7, 6)).astype(F) / 64, ([1, 1], [1, 1], [1, 1], 1)
-    got = et.conv2d_q8ta_q8csw(x, 1 / 32, -3, w.reshape(6, -1), None, scales, bias, [3, 3], *args)
+    side = F(1 / 32), np.int32(-3)
+    got = qmlir.ops.conv2d_q(
+        qmlir.ops.quantize(x, *side, rounding="half_away"), w, input_scale=side[0], input_zero_point=side[1],
+        weight_scale=scales, bias=bias, bias_stage="scaled", **GEOMETRY, out_dtype="f32",
+    )  # fmt: skip
     codes = exact(to_codes(exact(x), 1 / 32, -3)) + 3
     y = naive(codes, w, *args) / 32 * exact(scales).reshape(-1, 1, 1) + bias.reshape(-1, 1, 1)
     same(got, y.astype(F))
@@ -240,7 +277,7 @@ def test_torch_in_torch_out(data: Any) -> None:
     got = et.linear_q4gsw(*args, G, torch.from_numpy(bias))
     assert got.dtype == torch.float32
     np.testing.assert_array_equal(got.numpy(), et.linear_q4gsw(x, low_first(q), scales, G, bias))
-    scale, zero = et.choose_qparams_per_row(args[0])
+    scale, zero = choose_qparams_per_row(args[0])
     out = et.linear_dq8ca_q4gsw(args[0], scale, zero, args[1], None, args[2], G)
     assert (scale.dtype, zero.dtype, out.dtype) == (torch.float32, torch.int32, torch.float32)
 
@@ -253,24 +290,48 @@ def test_on_lavapipe(lavapipe: str, data: Any, same: Callable[..., None]) -> Non
     same(et.q8ta_linear(*args, target=lavapipe), et.q8ta_linear(*args))
 
 
-def test_signatures_are_those_of_executorch() -> None:
-    def names(function: Any) -> list[str]:
-        kinds = inspect.signature(function).parameters.values()
-        return [p.name for p in kinds if p.kind is p.POSITIONAL_OR_KEYWORD]
+# The schemas of backends/vulkan/custom_ops_lib.py in release 1.4.1, types without their spaces.
+SCHEMAS = {
+    "linear_q4gsw": "Tensor self, Tensor weights, Tensor weight_scales, int group_size, Tensor? bias = None",
+    "linear_dq8ca_q4gsw": "Tensor input, Tensor input_scales, Tensor input_zp, Tensor weights, Tensor weight_sums, "
+    "Tensor weight_scales, int group_size, Tensor? bias = None",
+    "linear_q8ta_q8csw": "Tensor x, float input_scale, int input_zero_point, Tensor weights, Tensor weight_sums, "
+    "Tensor weight_scales, Tensor? bias = None",
+    "q8ta_linear": "Tensor x, float input_scale, int input_zero_point, Tensor weights, Tensor weight_sums, "
+    'Tensor weight_scales, float output_scale, int output_zero_point, Tensor? bias = None, str activation = "none"',
+    "q8ta_conv2d": "Tensor x, float input_scale, int input_zero_point, Tensor weights, Tensor weight_sums, "
+    "Tensor weight_scales, float output_scale, int output_zero_point, Tensor? bias, SymInt[] kernel_size, "
+    "SymInt[] stride, SymInt[] padding, SymInt[] dilation, SymInt groups, str activation",
+}
+SCHEMAS["q8ta_linear_gemv"] = SCHEMAS["q8ta_linear"]
+SCHEMAS["q8ta_conv2d_pw"] = SCHEMAS["q8ta_conv2d_dw"] = SCHEMAS["q8ta_conv2d"]
+SCHEMAS["q8ta_conv2d_transposed"] = SCHEMAS["q8ta_conv2d"].replace(
+    "SymInt[] padding", "SymInt[] padding, SymInt[] output_padding"
+)
 
-    shared = ["x", "input_scale", "input_zero_point", "weights", "weight_sums", "weight_scales"]
-    out, geometry = ["output_scale", "output_zero_point", "bias"], ["kernel_size", "stride", "padding", "dilation"]
-    assert names(et.q8ta_linear) == names(et.q8ta_linear_gemv) == [*shared, *out, "activation"]
-    for conv in (et.q8ta_conv2d, et.q8ta_conv2d_pw, et.q8ta_conv2d_dw):
-        assert names(conv) == [*shared, *out, *geometry, "groups", "activation"]
-    assert names(et.linear_q8ta_q8csw) == [*shared, "bias"]
-    assert names(et.linear_dq8ca_q4gsw) == [*shared, "group_size", "bias"]
-    assert names(et.linear_q4gsw) == ["x", "weights", "weight_scales", "group_size", "bias"]
+
+def test_the_operators_are_those_of_executorch() -> None:
+    assert set(et.__all__) == set(SCHEMAS)
+    with pytest.raises(AttributeError, match=r"no operator 'linear_q8csw'; use qmlir.ops.scaled_matmul"):
+        _ = et.linear_q8csw
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_signatures_are_those_of_executorch(name: str) -> None:
+    function = getattr(et, name)
+    parameters = inspect.signature(function).parameters.values()
+    own = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    expected = [(text.split(" = ")[0].split()[1], text.partition(" = ")[2]) for text in SCHEMAS[name].split(", ")]
+    given = {inspect.Parameter.empty: "", None: "None", "none": '"none"'}
+    assert [(p.name, given[p.default]) for p in own] == expected
+    assert {p.name for p in parameters} - {p.name for p in own} <= {"rounding", "target"}
+    assert f"`torch.ops.et_vk.{name}`" in (function.__doc__ or "")
 
 
 I8, X = np.zeros((4, 16), np.int8), np.zeros((4, 16), F)
 NIBBLES, IMAGE = np.zeros((6, 8), np.uint8), np.zeros((1, 4, 5, 5), np.int8)
-CONV = (IMAGE, 1.0, 0, np.zeros((6, 36), np.int8), None, np.ones(6, F), 1.0, 0, None, [3, 3], [1, 1], [0, 0], [1, 1], 1)
+CONV = (IMAGE, 1.0, 0, np.zeros((6, 36), np.int8), None, np.ones(6, F), 1.0, 0, None, [3, 3], [1, 1], [0, 0], [1, 1], 1,
+        "none")  # fmt: skip
 
 
 def conv(**at: Any) -> tuple[Any, ...]:
@@ -279,28 +340,22 @@ def conv(**at: Any) -> tuple[Any, ...]:
 
 
 REFUSALS: list[tuple[str, tuple[Any, ...], str]] = [
-    ("linear_q4gsw", (I8, NIBBLES, np.ones((2, 6), F), 8), r"'x' must be f32, f16, bf16, but is i8"),
-    ("linear_q4gsw", (X[0], NIBBLES, np.ones((2, 6), F), 8), r"'x' must have at least two axes, but has shape \[16\]"),
+    ("linear_q8ta_q8csw", (X, 1.0, 0, np.zeros((6, 15), np.int8), None, np.ones(6, F)),
+     r"'weights' must be \[N, K\] = \[N, 16\]"),
+    ("linear_q4gsw", (I8, NIBBLES, np.ones((2, 6), F), 8), r"'self' must be f32, f16, bf16, but is i8"),
+    ("linear_q4gsw", (X[0], NIBBLES, np.ones((2, 6), F), 8),
+     r"'self' must have at least two axes, but has shape \[16\]"),
     ("linear_q4gsw", (X, NIBBLES, np.ones((2, 6), F), 5), r"group_size=5 does not divide K = 16; these do: 8, 16"),
     ("linear_q4gsw", (X, NIBBLES[:, :7], np.ones((2, 6), F), 8), r"'weights' must be \[N, K/2\] = \[N, 8\] bytes"),
     ("linear_q4gsw", (X, NIBBLES.astype(F), np.ones((2, 6), F), 8), r"'weights' must be i8 or u8, but is f32"),
     ("linear_q4gsw", (X, NIBBLES, np.ones((6, 2), F), 8), r"'weight_scales' must have shape \[K/group_size, N\] = "
      r"\[2, 6\], but has \[6, 2\]"),
-    ("linear_q4gsw", (X, NIBBLES, np.ones((2, 6), F), 8, np.ones(5, F)), r"'bias' must hold one value an output "
-     r"channel, \[6\], but holds 5"),
+    ("linear_q4gsw", (X, NIBBLES, np.ones((2, 6), F), 8, np.ones(5, F)), r"'bias' must hold one value per "
+     r"output channel, \[6\], but holds 5"),
     ("linear_dq8ca_q4gsw", (X, np.ones(3, F), np.zeros(4, int), NIBBLES, None, np.ones((2, 6), F), 8),
-     r"'input_scale' must hold one value a token, \[4\], but has shape \[3\]"),
+     r"'input_scales' must hold one value per token, \[4\], but has shape \[3\]"),
     ("linear_dq8ca_q4gsw", (X, np.ones(4, F), np.zeros(4, F), NIBBLES, None, np.ones((2, 6), F), 8),
-     r"'input_zero_point' must be integer, but is f32"),
-    ("linear_qta8a_qga4w", (X, np.ones(4, F), np.zeros(4, int), NIBBLES, 8, np.ones((2, 6), F), np.zeros((2, 6), int)),
-     r"'x_quantized' must be i8 codes, but is f32"),
-    ("linear_qta8a_qga4w", (I8, np.ones(4, F), np.zeros(4, int), NIBBLES, 8, np.ones((2, 6), F), np.zeros((6, 2), int)),
-     r"'weight_zeros' must have shape \[K/group_size, N\] = \[2, 6\], but has \[6, 2\]"),
-    ("linear_qta8a_qga4w_qta8o",
-     (I8, np.ones(4, F), np.zeros(4, int), NIBBLES, 8, np.ones((2, 6), F), np.ones(4, F), np.zeros(4, int)),
-     r"'weight_scales_and_zeros' must have shape \[K/group_size, N, 2\]"),
-    ("choose_qparams_per_row", (X, 0, 255), r"the range \[0, 255\] is not known; codes are int8"),
-    ("linear_q8csw", (X, np.zeros((6, 15), np.int8), np.ones(6, F)), r"'weights' must be \[N, K\] = \[N, 16\]"),
+     r"'input_zp' must be integer, but is f32"),
     ("linear_q8ta_q8csw", (X, np.ones(2, F), 0, np.zeros((6, 16), np.int8), None, np.ones(6, F)),
      r"'input_scale' is one value, but has shape \[2\]"),
     ("q8ta_linear", (X, 1.0, 0, np.zeros((6, 16), np.int8), None, np.ones(6, F), 1.0, 0), r"'x' must be i8 codes"),

@@ -64,7 +64,7 @@ def test_pairs(op: str) -> None:
 def test_recipe_aiter(rounding: str, dtype: str) -> None:
     x = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
     expected = oracle.dynamic_quantize(x, recipe="aiter", rounding=rounding, out_dtype=dtype)
-    assert not differences(qmlir.compat.aiter.pertoken_quant(x, dtype), expected)
+    assert not differences(qmlir.compat.aiter.pertoken_quant(x, quant_dtype=dtype), expected)
     other = qmlir.reference.dynamic_quantize(x, recipe="amax", rounding=rounding, out_dtype=dtype)[:2]
     if dtype == "i8":  # the two recipes are not one
         assert differences(other, expected)

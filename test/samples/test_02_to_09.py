@@ -22,7 +22,7 @@ FUNCTIONS = {
         "Activation_Mul_Clamp<PassThrough>", "Add_Activation_Mul2_Clamp<Relu>", "Add_Mul2_Activation_Mul_Clamp<TanH>",
     ),
     "04_executorch": (
-        "linear_qta8a_qga4w_qta8o", "linear_q4gsw", "linear_dq8ca_q4gsw", "q8ta_linear", "q8ta_conv2d",
+        "linear_q4gsw", "linear_dq8ca_q4gsw", "q8ta_linear", "q8ta_conv2d",
     ),
     "05_bitblas": ("zeros_mode='original'", "zeros_mode='quantized'", "zeros_mode='rescale'", "int8 x int4"),
     "06_aiter": ("gemm_bias", "gemm_gelu", "cutlass_gemm", "int8_gemm", "grouped_gemm"),
