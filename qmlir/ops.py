@@ -9,6 +9,7 @@ dialect's op, and those of `qmlir.reference`.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,7 @@ from .core.mlir import func, ir
 from .core.spelling import did_you_mean
 from .dialect.arrays import scalar_array, to_numpy
 from .dialect.dtypes import CODES, DTYPES, dtype_name, from_numpy, stored_codes
-from .dialect.ods import Field, Op, OpError, Spec, misfit
+from .dialect.ods import Constraint, Field, Op, OpError, Spec, misfit
 from .dialect.ops import (
     Conv2dQOp,
     DequantOp,
@@ -61,7 +62,7 @@ class Operation:
     def __init__(self, definition: type[Op]) -> None:
         self.definition = definition
         self.name = definition.OPERATION_NAME.partition(".")[2]
-        self.__name__, self.__doc__ = definition.FUNCTION, definition.__doc__
+        self.__name__ = definition.FUNCTION
         self.positional = (*definition.REQUIRED, *definition.POSITIONAL)
         self.required = definition.REQUIRED
         self.operands = (*self.positional, *(n for n in definition.OPERANDS if n not in self.positional))
@@ -70,6 +71,7 @@ class Operation:
         self.attributes = tuple(f.name for f in (*fields, *definition.PARAMETERS))
         self._kinds = {f.name: f.attribute for f in (*fields, *definition.PARAMETERS) if f.attribute is not None}
         self.__signature__ = self._signature(fields)
+        self.__doc__ = self._documentation()
         self._renamed = frozenset(RENAMED.get(self.name, ()))
         self._programs: dict[Any, Any] = {}
         self._lock = threading.Lock()
@@ -85,6 +87,27 @@ class Operation:
             by_name.append(Parameter(f.name, Parameter.KEYWORD_ONLY, default=given, annotation=python))
         by_name.append(Parameter("target", Parameter.KEYWORD_ONLY, default="cpu", annotation="str"))
         return Signature([*self._unnamed(), *by_name])
+
+    def _documentation(self) -> str:
+        """What the operation computes, then each argument with what it takes, as the definition states it."""
+        stated = {f.name: f for f in (*self.definition.FIELDS, *self.definition.PARAMETERS)}
+        lines = [inspect.cleandoc(self.definition.__doc__ or ""), "", "Args:"]
+        for p in self.__signature__.parameters.values():
+            field = stated.get(p.name)
+            if field is None:
+                lines.append(f"    {p.name}: {_OTHER_ARGUMENTS[p.name]}.")
+            elif field.constraint is not None:
+                optional = "" if p.default is Parameter.empty else " Optional."
+                lines.append(f"    {p.name}: {_array_of(field.constraint)}.{optional}")
+            else:
+                assert field.attribute is not None
+                default = "" if p.default is Parameter.empty else f" Default: {p.default!r}."
+                if p.default is None and (field.implied or p.name == "out_dtype"):
+                    default = " Default: by the other arguments." if field.implied else " Default: 'f32'."
+                lines.append(f"    {p.name}: {field.attribute.description}.{default}")
+        results = [f for f in self.definition.FIELDS if f.kind == "result" and f.constraint is not None]
+        lines += ["", "Returns:", *(f"    {_array_of(f.constraint)}." for f in results if f.constraint is not None)]
+        return "\n".join(lines)
 
     def _unnamed(self) -> list[Parameter]:
         kind = Parameter.POSITIONAL_OR_KEYWORD
@@ -337,6 +360,17 @@ class Operation:
         if self.name == "dequant" and specs["input"].dtype in ("u8", *_BELOW_A_BYTE):
             out.setdefault("dtype", specs["input"].dtype)
         return out
+
+
+# Arguments that the definition of no op states.
+_OTHER_ARGUMENTS = {
+    "target": "what to compile for and run on, such as 'cpu', 'cuda:sm_90a' or 'vulkan:ada'",
+    "weight": "a SparseWeight",
+}
+
+
+def _array_of(constraint: Constraint) -> str:
+    return constraint.description.replace("a ranked tensor", "an array")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from qmlir.dialect import (
     reference,
 )
 from qmlir.dialect.ods import OPS, Op
+from qmlir.dialect.reference.epilogue import Epilogue
 from qmlir.errors import UsageError
 from qmlir.passes.core.lower import RULES
 from qmlir.passes.registry import PASSES, pass_class
@@ -69,9 +70,33 @@ def test_function_has_the_signature_of_its_op(name: str) -> None:
     else:
         assert [p.name for p in by_position if p.default is p.empty] == list(cls.REQUIRED)
     assert set(signature.parameters) == stated | {"target"}
-    assert inspect.getdoc(operation) == inspect.getdoc(cls)
+    text, described = str(inspect.getdoc(operation)), str(inspect.getdoc(cls))
+    assert text.startswith(described)
+    for p in signature.parameters.values():
+        assert f"\n    {p.name}: " in text, "help() does not say what it takes"
+    for f in (*cls.FIELDS, *cls.PARAMETERS):
+        if f.attribute is not None and f.name in signature.parameters:
+            assert f"\n    {f.name}: {f.attribute.description}." in text
     with pytest.raises(UsageError, match="has no argument 'nothing'"):
         qmlir.ops.Operation.compile(operation, nothing=1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_reference_has_the_defaults_of_the_definition(name: str) -> None:
+    """What the reference takes an argument for that is not given is what the op reads."""
+    cls = OPS[f"qmlir.{name}"]
+    shared = inspect.signature(Epilogue).parameters if name.endswith(("matmul", "conv2d_q")) else {}
+    given = {**shared, **inspect.signature(reference.BY_NAME[name]).parameters}
+    stated = [f for f in (*cls.FIELDS, *cls.PARAMETERS) if f.kind != "result" and not f.internal and f.name in given]
+    assert stated
+    for f in stated:
+        default = given[f.name].default
+        if f.name == "out_dtype" and f.default is None:  # an op reads it off its result, which functions make f32
+            assert default == "f32"
+        elif f.implied:
+            assert default is None, f.name
+        else:
+            assert default == (f.default if f.optional else inspect.Parameter.empty), f.name
 
 
 @pytest.mark.parametrize("name", NAMES)
