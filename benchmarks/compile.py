@@ -29,10 +29,10 @@ K, N = 4096, 11008
 
 
 SECTION = """
-## What compiling costs
+## Compile time and memory
 
 `python -m benchmarks.compile`, each run in a process of its own with an empty cache; the goals are {seconds:g} s,
-{peak} MiB and {size:g} times the weights. `first` has besides what a process does once. On {cpu}, at {commit},
+{peak} MiB and {size:g} times the weights. `first` includes the start-up of the process. On {cpu}, at {commit},
 load {load:.1f}.
 
 | work | seconds | first | peak MiB | `.vmfb` / weights |
@@ -144,8 +144,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     console.print(table)
     console.print(f"goals: {SECONDS:g} s, {PEAK_MIB} MiB, {SIZE:g} of the weights", highlight=False)
     if args.json:
-        told = {"environment": environment(), "commit": commit(), "rows": rows}
-        args.json.write_text(json.dumps(told, indent=1) + "\n")
+        found = {"environment": environment(), "commit": commit(), "rows": rows}
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0 if all(r["kept"] for r in rows) else 1
 
 

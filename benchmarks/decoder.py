@@ -267,7 +267,7 @@ SECTION = """
 ## Decoders against llama.cpp
 
 `python -m benchmarks.decoder`: a Llama-shaped decoder of {weights:.0f} million parameters, a prompt of {prompt} tokens
-(`prefill`) and tokens behind it (`decode`), on {cpu}; {versions}. `ours, f32` keeps activations as they are;
+(`prefill`) and the following tokens (`decode`), on {cpu}; {versions}. `ours, f32` keeps float activations;
 `ours, int8` quantises each layer's input, as llama.cpp does. `ratio` is of times. At {commit}, load {load:.1f}.
 
 | file | phase | threads | program | tokens/s | best peer | its tokens/s | ratio | p10 | p90 | goal |
@@ -278,8 +278,8 @@ SECTION = """
 def section(result: Mapping[str, Any]) -> str:
     """A part of docs/benchmarks-cpu.md."""
     rows, e = result["rows"], result["environment"]
-    told = ", ".join(f"{n} {e[n]}" for n in (*PACKAGES, "iree-base-compiler") if n in e)
-    text = SECTION.format(weights=rows[0]["weights"] / 1e6, prompt=rows[0]["prompt"], cpu=e["cpu"], versions=told,
+    used = ", ".join(f"{n} {e[n]}" for n in (*PACKAGES, "iree-base-compiler") if n in e)
+    text = SECTION.format(weights=rows[0]["weights"] / 1e6, prompt=rows[0]["prompt"], cpu=e["cpu"], versions=used,
                           commit=result["commit"], load=e["load"])  # fmt: skip
     for r in rows:
         ratio = r["ratio"] or {}
@@ -336,8 +336,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, why in {n: w for r in rows for n, w in r["absent"].items()}.items():
         console.print(f"absent: {name}: {why}", highlight=False)
     if args.json:
-        told = {"environment": {**environment(), **versions(PACKAGES)}, "commit": commit(), "rows": rows}
-        args.json.write_text(json.dumps(told, indent=1) + "\n")
+        found = {"environment": {**environment(), **versions(PACKAGES)}, "commit": commit(), "rows": rows}
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.tuning FOLDER --budget 60 --database tuning.json
 
-Weights are constants (random codes, baked in), activations int8 with a scale a row. An interrupted run goes on.
+Weights are constants (random codes, baked in), activations int8 with one scale per row. An interrupted run goes on.
 """
 
 from __future__ import annotations

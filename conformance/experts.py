@@ -102,7 +102,7 @@ def _weight_attributes(scheme: Experts) -> dict[str, Any]:
 
 
 def _expert_weight(d: Draw, scheme: Experts, experts: int, n: int, k: int) -> dict[str, Any]:
-    """`[E, N, K]`, with a scale a channel, or one in 32 (MX) for fp4."""
+    """`[E, N, K]`, with one scale per channel, or one in 32 (MX) for fp4."""
     shape, t = (experts, n, k), DTYPES[scheme.weights]
     if scheme.weights in ("bf16", "f16"):
         return {"rhs": d.uniform(shape, -(k**-0.5), k**-0.5, t.numpy)}

@@ -222,7 +222,7 @@ class _NoCompiler:
 
 def _serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # what libraries print is not an answer
     if sys.platform == "linux":  # ends with whoever started it, in the middle of a call too
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     sys.meta_path.insert(0, _NoCompiler())  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ def dequant_matmul(c: Case, d: Draw) -> Variant:
     b = draw_weight(c, d, n, k, kind, scaled)
     if lhs == "i8":
         a = d.codes((m, k), "i8")
-        # A scaled product is no raw i32: the alternative `i32` is the one without scales.
+        # A scaled product is not a raw i32: the alternative `i32` is the one without scales.
         out = "f16" if "rhs_scale" in b.operands else "i32"
     else:
         a = draw_activations(c, d, (m, k), lhs)

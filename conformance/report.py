@@ -17,24 +17,23 @@ INTRO = """\
 
 *This page is written by `python docs/generate.py` from `conformance/results/`; a test keeps it up to date.*
 
-`conformance/cases.json` holds {count} correctness cases that five systems test themselves with, in their own words and
-with the name of the upstream file. `python -m conformance --target cpu` (or `vulkan:lavapipe`) translates each into a
-program of qmlir ops, compiles and runs it, and compares with `qmlir.reference` by section 5 of
-[the numerics contract](semantics.md); it goes on where it was stopped. Integer products are compared bit for bit.
+`conformance/cases.json` holds {count} correctness cases from the tests of five systems, in their own terms and with the
+name of the upstream file. `python -m conformance --target cpu` (or `vulkan:lavapipe`) translates each case into a
+program of qmlir ops, compiles and runs it, and compares the result with `qmlir.reference` by section 5 of the [numerics
+contract](semantics.md). Integer products must be bit-exact.
 
 * **passed**: the whole case. Where a case lists alternatives (`f16|bf16`, `none|relu`), every alternative was run.
 * **cut**: passed with smaller M and N. Only cases of more than {limit} multiply-adds are: the larger of M and N is
   halved, its remainder modulo 16 kept, down to at most {small} multiply-adds. K and the experts stay whole.
-* **slow**: more than a minute on lavapipe for loading the program (where the driver compiles it) and running it;
-  compilation by qmlir is not counted.
-* **refused**: qmlir has no form for it; the reason follows below.
+* **slow**: loading the program (when lavapipe compiles it) and running it took more than a minute; compilation by qmlir
+  is not counted.
+* **refused**: unsupported; the reason is listed below.
 
 ## By system
 
 {table}
 
-"cases" are in their systems' files; a `qmlir_variant` replaces data of the system that would hide errors (all results
-saturated, or all zero).
+A `qmlir_variant` replaces the data of a case that would hide errors (all results saturated, or all zero).
 """
 
 EMULATED = """\
@@ -47,7 +46,7 @@ opened in another process, whose kernels are executed instruction by instruction
 """
 
 READING = """\
-## How the systems' words are read
+## Interpretation of the cases
 
 * `fp8` is both OCP `e4m3` and `e4m3fnuz`, one after the other; AITER's depends on the GPU.
 * An accumulator of f16 is f32 here: the wider one (section 4).
@@ -59,11 +58,12 @@ READING = """\
   `dynamic_quantize`); what comes out of each step is judged on what went into it.
 * BitBLAS's `original` zero points are integers in f16, here i32; `quantized` ones are packed like the weights, and the
   1 that GPTQ leaves out is added when the weights are repacked.
-* ETVK's zero biases are random here, so that a bias that is left out shows.
-* AITER's transposed grouped product (`tgmm`) is one `scaled_matmul` a group.
-* The smoothing factors of AITER's `smoothquant` are an expert's own: one row of x for each of a token's experts. Those
-  of the second product are the `act_scale` of the first.
-* `mxfp4` weights go with bf16 activations; where AITER's documentation gives no shape, 1024x2048x512 is taken.
+* ETVK's biases are zero; here they are random, so that a missing bias is noticed.
+* AITER's transposed grouped product (`tgmm`) is one `scaled_matmul` per group.
+* AITER's `smoothquant` has smoothing factors per expert: one row of x for each of a token's experts. Those of the
+  second product are the `act_scale` of the first.
+* `mxfp4` weights are multiplied by bf16 activations; where AITER's documentation gives no shape, 1024x2048x512 is
+  taken.
 """
 
 

@@ -43,7 +43,7 @@ def to_numpy(value: Any, name: str) -> Array:
     try:
         return np.asarray(value)
     except (TypeError, ValueError):
-        raise InputError(f"argument {name!r} is a {type(value).__name__}, which is no array") from None
+        raise InputError(f"argument {name!r} is a {type(value).__name__}, which is not an array") from None
 
 
 def to_torch(array: Array) -> torch.Tensor:
@@ -69,5 +69,5 @@ def scalar_array(name: str, value: np.generic | float) -> Array:
     if not name.endswith("zero_point") or isinstance(value, float):
         return np.asarray(value, np.float32)
     if not -(2**31) <= value < 2**31:
-        raise UsageError(f"{name}={value!r} is no number of i32")
+        raise UsageError(f"{name}={value!r} is not a number of i32")
     return np.asarray(value, np.int32)

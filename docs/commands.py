@@ -1,4 +1,4 @@
-"""Writes commands.md for generate.py: every command as it is typed, with what it really prints.
+"""Writes commands.md for generate.py: every command with its real output.
 
 Commands run in this process (what the command line does in its child). What differs between machines or from run to run
 is masked: times, sizes of files, devices.
@@ -32,16 +32,16 @@ func.func @main(%x: tensor<?x4xi8>, %x_scale: tensor<?x1xf32>) -> tensor<?x3xi8>
 """
 
 INTRO = """\
-# The command line
+# Command line
 
 *This page is written by `python docs/generate.py`, which runs the commands; a test keeps it up to date. Times, sizes of
 files and devices are replaced by `#`.*
 
 Exit codes: 0 ok, 1 failed (or, for `check` and `explain`, the answer is no), 2 wrong usage. `--json` prints data. On a
-terminal, work of over two seconds shows a bar on stderr, unless `--quiet`; `NO_COLOR` is obeyed; `--verbose` tells each
-step. Compilation runs in a child process, so that a crash of the compiler is a message, and `--timeout` and `--memory`
-limit it. Pictures need `pip install 'qmlir[plot]'`, completion
-scripts `pip install 'qmlir[completion]'`.
+terminal, work of over two seconds shows a progress bar on stderr, unless `--quiet`; `NO_COLOR` is respected;
+`--verbose` prints each step. Compilation runs in a child process, so that a crash of the compiler becomes an error
+message, and `--timeout` and `--memory` limit it. Pictures need `pip install 'qmlir[plot]'`, completion scripts `pip
+install 'qmlir[completion]'`.
 
 The examples use this program, `layer.mlir`:
 
@@ -52,15 +52,16 @@ The examples use this program, `layer.mlir`:
 # Title, text, commands; a command with a number shows so many lines of its output.
 SECTIONS: list[tuple[str, str, list[str | tuple[str, int]]]] = [
     ("qmlir", "", ["qmlir --help", "qmlir --version"]),
-    ("compile", "A program to one `.vmfb`, which holds its manifest too.", [
+    ("compile", "Compiles a program to one `.vmfb`, which holds its manifest too.", [
         "qmlir compile --help", "qmlir compile layer.mlir --target cpu:x86-64-v3 -o layer.vmfb",
         ("qmlir compile layer.mlir --stop linalg -o linalg.mlir", 1)]),
     ("run", "Arguments come from `.npy` or `.npz` files, results are printed or written.", [
         "qmlir run --help", "qmlir run layer.vmfb -i x.npy -i x_scale.npy"]),
     ("check", """\
-One program run two ways: compiled against evaluated in numpy (`reference`), against ONNX Runtime for an ONNX model,
-against another target, or against another program. Where an output differs, the first layer that does is named. Against
-the reference each layer has two errors: what has come down to it, and what it adds itself when it is given what the
+Runs a program in two ways and compares the results: compiled, and evaluated in numpy (`reference`), by ONNX Runtime for
+an ONNX model, on another target, or by another program. If an output differs, the first layer that differs is named.
+Against the reference each layer has two errors: the accumulated error, and the layer's own error for the inputs that
+the
 compiled program gave it.""", [
         "qmlir check --help", "qmlir check layer.mlir --layers", "qmlir check layer.mlir --against cpu:x86-64",
         "qmlir check layer.mlir --against wrong.mlir"]),
@@ -69,24 +70,24 @@ Programs are measured in alternation, in bursts of about a millisecond. The roof
 measured on a CPU, published for a GPU, or stated.""", [
         "qmlir bench --help", "qmlir bench layer.vmfb --vs wrong.mlir --size 64 --repeats 5 --limits 2e12,30e9"]),
     ("tune", """\
-The strategies of a target declare what they leave open; [tuning](tuning.md) says how it is tried and what it gains.
-`qmlir compile --tuning tuning.json` then compiles as was best. `--emit DIR` and `--measure DIR` are the two steps
-apart; the second needs no compiler. An interrupted search goes on when it is started again. Databases are merged with
-`--merge`, which keeps every record.""", [
+Searches the choices that the strategies of a target leave open ([tuning](tuning.md) has the steps and the gain). `qmlir
+compile --tuning tuning.json` then uses the best ones. `--emit DIR` only compiles, and `--measure DIR` only measures,
+which needs no compiler. An interrupted search continues when it is started again. `--merge` merges databases and keeps
+every record.""", [
         "qmlir tune --help", "qmlir compile layer.mlir --target cpu:x86-64-v3 --tuning tuning.json -o tuned.vmfb"]),
-    ("inspect", "What is in a file, and the text of a program at any level, or of one dispatch.", [
+    ("inspect", "Shows the contents of a file, and the text of a program at any level, or of one dispatch.", [
         "qmlir inspect --help", "qmlir inspect layer.vmfb",
         ("qmlir inspect layer.mlir --target cuda:sm_80 --source ptx --dispatch main_dispatch_0", 12),
         "qmlir inspect layer.vmfb --source asm --dispatch dispatch_7"]),
     ("explain", """\
-Every strategy of a target for every contraction, best first. `qmlir.explain(...)` gives the same, and the compiler's
-errors use the same words.""", [
+Lists every strategy of a target for every contraction, best first. `qmlir.explain(...)` returns the same, and the
+compiler's errors use the same words.""", [
         "qmlir explain --help", "qmlir explain layer.mlir --target rocm:gfx942",
         "qmlir explain wide.mlir --target vulkan:ada"]),
     ("sign", """\
-A `.vmfb` holds native code: whoever made it may do with your machine what you may. A signature says who made it: `qmlir
-sign` writes one, `qmlir run --verify-key` refuses a program without, and `--sha256` one that is not the very file
-that is meant. From Python: `qmlir.load(path, sha256=...)`, `qmlir.signing`. Keys are those of
+A `.vmfb` holds native code, which can do on your machine whatever you can. A signature proves who made it: `qmlir sign`
+writes one, `qmlir run --verify-key` refuses a program without it, and `--sha256` refuses a program with another
+SHA-256. From Python: `qmlir.load(path, sha256=...)`, `qmlir.signing`. Keys are those of
 `openssl genpkey -algorithm ed25519`; signing needs `pip install 'qmlir[sign]'`.""", [
         "qmlir sign --help", "qmlir run layer.vmfb -i x.npy -i x_scale.npy --sha256 " + "0" * 64]),
     ("targets", "", ["qmlir targets --help", "qmlir targets rocm"]),

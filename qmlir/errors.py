@@ -20,15 +20,15 @@ class Diagnostic:
 
 
 class SlowFallbackWarning(UserWarning):
-    """A part of a program is known to be compiled to slow code. `strict` makes it an error."""
+    """A part of a program is compiled to code that is known to be slow. `strict` makes it an error."""
 
 
 class TuningWarning(UserWarning):
-    """A tuning database was given that does not know the program."""
+    """The tuning database has no record for the program."""
 
 
 class QmlirError(Exception):
-    """Base of everything that this project raises on purpose."""
+    """Base class of all errors of qmlir."""
 
 
 class UsageError(QmlirError):
@@ -40,7 +40,7 @@ class TargetError(QmlirError):
 
 
 class DiagnosticsError(QmlirError):
-    """Base of errors that point into a program."""
+    """Base class of errors with locations in a program."""
 
     def __init__(self, diagnostics: list[Diagnostic], headline: str = "") -> None:
         self.diagnostics = list(diagnostics)
@@ -59,19 +59,19 @@ class DiagnosticsError(QmlirError):
 
 
 class ParseError(DiagnosticsError):
-    """The input is no MLIR."""
+    """The input is not MLIR."""
 
 
 class VerifyError(DiagnosticsError):
-    """An op of the dialect is used against its definition."""
+    """An op of the dialect violates its definition."""
 
 
 class FrontEndError(DiagnosticsError):
-    """A front end could not import a source; the headline names the front end, each place an op or a tensor."""
+    """A front end could not import a source; each diagnostic names an op or a tensor."""
 
 
 class PassError(DiagnosticsError):
-    """A pass could not do its work. `reproducer` names the file that holds the IR and its command line."""
+    """A pass failed on a program. `reproducer` is a file with the IR and the command that repeats the failure."""
 
     def __init__(
         self,
@@ -91,19 +91,19 @@ class PassError(DiagnosticsError):
 
 
 class CompileError(DiagnosticsError):
-    """IREE refused or crashed on a program that our passes accepted."""
+    """IREE refused a program that qmlir's passes accepted, or crashed on it."""
 
 
 class ArtifactError(QmlirError):
-    """A .vmfb that is truncated, foreign, damaged, or made for a host that this is not."""
+    """A `.vmfb` that is truncated, damaged, of another program, or made for another host."""
 
 
 class CheckpointError(QmlirError):
-    """A checkpoint that is truncated, damaged, hostile, or against its own configuration."""
+    """A checkpoint that is truncated, damaged, hostile, or contradicts its configuration."""
 
 
 class InputError(QmlirError):
-    """Arguments of a compiled function that do not fit its signature, or values out of range."""
+    """Arguments of a compiled function that do not match its signature, or values out of range."""
 
 
 def runtime_reason(e: Exception) -> str:

@@ -34,7 +34,7 @@ def check_digest(program: bytes, expected: str, name: str = "the program") -> No
     """Raises ArtifactError unless the bytes have this SHA-256."""
     wanted = expected.strip().lower().removeprefix("sha256:")
     if len(wanted) != 64 or set(wanted) - set("0123456789abcdef"):
-        raise UsageError(f"{expected!r} is no SHA-256: write 64 hexadecimal digits")
+        raise UsageError(f"{expected!r} is not a SHA-256: write 64 hexadecimal digits")
     found = digest(program)
     if not hmac.compare_digest(found, wanted):
         raise ArtifactError(f"{name} is not the file that is expected: its SHA-256 is {found}, not {wanted}")
@@ -80,7 +80,7 @@ def verify(program: StrPath, key: StrPath) -> str:
             raise ValueError(f"format {stated['format']}")
         claimed, made = str(stated["sha256"]), base64.b64decode(stated["ed25519"], validate=True)
     except (KeyError, TypeError, ValueError, RecursionError, binascii.Error) as e:
-        raise ArtifactError(f"{signature} is no signature: {type(e).__name__} {e}") from None
+        raise ArtifactError(f"{signature} is not a signature: {type(e).__name__} {e}") from None
     found = digest(path)
     if not hmac.compare_digest(found.encode(), claimed.encode()):
         raise ArtifactError(f"{path} has changed since it was signed: its SHA-256 is {found}, not {claimed}")
@@ -113,7 +113,7 @@ def _key(path: Path, private: bool) -> Any:
     try:
         found: Any = load_pem_private_key(data, None) if private else load_pem_public_key(data)
     except (ValueError, TypeError, UnsupportedAlgorithm) as e:
-        raise UsageError(f"{path} is no {kind} key in PEM form: {str(e).partition(chr(10))[0][:120]}") from None
+        raise UsageError(f"{path} is not a {kind} key in PEM form: {str(e).partition(chr(10))[0][:120]}") from None
     if not isinstance(found, ed25519.Ed25519PrivateKey if private else ed25519.Ed25519PublicKey):
-        raise UsageError(f"{path} is no Ed25519 {kind} key: openssl genpkey -algorithm ed25519 makes one")
+        raise UsageError(f"{path} is not an Ed25519 {kind} key: openssl genpkey -algorithm ed25519 makes one")
     return found

@@ -71,7 +71,7 @@ class SparseWeight:
     | `csr` | `[E]` | column of each entry, `[E]` | `[rows + 1]` |
     | `coo` | `[E]` | row and column of each entry, `[2, E]` | - |
     | `bsr` | `[E, r, c]` | block column of each block, `[E]` | `[rows / r + 1]` |
-    | `2:4` | `[N, K/2]` | two 2-bit positions a group of four, low bits first, in bytes `[N, ceil(K/8)]` | - |
+    | `2:4` | `[N, K/2]` | two 2-bit positions per group of four, low bits first, in bytes `[N, ceil(K/8)]` | - |
 
     `shape` is the dense shape: `[K, N]`, or `[N, K]` with `rhs_transposed`, as for `scaled_matmul`; `2:4` groups run
     along K, so that format is always `[N, K]`. Entries are sorted by row and column and stored once; what is not
@@ -159,7 +159,7 @@ class SparseWeight:
 
     @property
     def codes(self) -> Array:
-        """The stored numbers one an element: unpacked, 1-bit ones as -1 and 1."""
+        """The stored codes, one per array element: unpacked, 1-bit codes as -1 and 1."""
         d = DTYPES[self.dtype]
         _, length = _values_shape(self, self.indices.shape[-1])
         codes = unpack(self.values, d.name, self.packing, length) if d.bits < 8 else self.values
@@ -174,7 +174,7 @@ class SparseWeight:
                           "i32" if index == "u8" else index)  # fmt: skip
 
     def to_dense(self) -> Array:
-        """The dense matrix `shape` of codes, one an element, zero where nothing is stored."""
+        """The dense matrix of codes `shape`, one per array element; entries that are not stored are 0."""
         return densify(self.format, self.shape, self.codes, self.indices, self.indptr, self.block)
 
     def operands(self) -> dict[str, Array]:
@@ -244,7 +244,7 @@ class SparseWeight:
 
         Args:
             block: rows and columns of a block, for `bsr`.
-            dtype: of sub-byte codes that are given one a byte, such as `i4`.
+            dtype: of sub-byte codes that are given one per byte, such as `i4`.
             packing: of sub-byte codes; default `low_first`.
 
         Raises:
@@ -343,7 +343,7 @@ def _check_form(weight: SparseWeight | SparseSpec) -> None:
             raise UsageError("format '2:4' has its groups along K, the last axis: the weight is [N, K], "
                              "rhs_transposed=True")  # fmt: skip
         if weight.shape[1] % 4:
-            raise UsageError(f"K = {weight.shape[1]} is no multiple of 4, which format '2:4' needs")
+            raise UsageError(f"K = {weight.shape[1]} is not a multiple of 4, which format '2:4' needs")
 
 
 def _fitting_block(block: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
@@ -376,7 +376,7 @@ def _dtype_of(values: Array) -> str:
     except KeyError:
         name = ""
     if name not in SPARSE_VALUES:
-        raise UsageError(f"values of dtype {np.asarray(values).dtype} are no codes that a product takes; convert them "
+        raise UsageError(f"values of dtype {np.asarray(values).dtype} are not codes that a product takes; convert them "
                          "to int8, uint8, float32, float16 or bfloat16")  # fmt: skip
     return name
 
@@ -408,7 +408,7 @@ def _compress(array: Array, present: Array) -> tuple[Array, Array]:
     """Values `[N, K/2]` and metadata of a 2:4 array `[N, K]`."""
     rows, k = array.shape
     if k % 4:
-        raise UsageError(f"K = {k} is no multiple of 4, which format '2:4' needs")
+        raise UsageError(f"K = {k} is not a multiple of 4, which format '2:4' needs")
     groups = present.reshape(rows, k // 4, 4)
     if (bad := np.argwhere(groups.sum(-1) > 2)).size:
         row, group = bad[0]

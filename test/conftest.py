@@ -19,7 +19,7 @@ from support.slices import (  # noqa: F401
 from qmlir import settings
 
 # The fast tier tries the same examples in every run, so that a change is judged by what it changed; the slow tier
-# explores (its tests say derandomize=False). Compiling is slow, and slower on a loaded machine: that is no failure.
+# explores (its tests say derandomize=False). Compiling is slow, and slower on a loaded machine: that is not a failure.
 hypothesis.settings.register_profile(
     "qmlir", derandomize=True, deadline=None, suppress_health_check=list(hypothesis.HealthCheck)
 )

@@ -1,7 +1,7 @@
 """What is computed: the arrays of a work, our program for it through the public API, and the reference's result.
 
 Activations are int8 with one scale; peers whose fast form is u8 x s8 take the same real values as `codes + 128` with
-the zero point 128. All tokens have the same scale, because most peers know only one scale a tensor.
+the zero point 128. All tokens have the same scale, because most peers know only one scale per tensor.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Product(Problem):
 
 @dataclass(frozen=True)
 class Convolution(Problem):
-    """NHWC i8 to i8, one scale a filter; `depthwise` has one filter a channel."""
+    """NHWC i8 to i8, one scale per filter; `depthwise` has one filter a channel."""
 
     batch: int
     size: int

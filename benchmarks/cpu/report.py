@@ -158,32 +158,31 @@ PAGE = """\
 *This page is written by `python docs/generate.py` from `benchmarks/results/cpu-*.json`, which
 `python -m benchmarks.cpu --json FILE` measures.*
 
-`ratio` is our time over the best peer's on the same arrays, both on the same number of threads, in bursts that take
-turns: the ratio of the medians of all calls; p10 and p90 are of the ratios of single rounds. Ours is
-`qmlir.ops.*.compile(..., target="cpu")` and `qmlir.load`, called with numpy arrays, copies included; peers have their
-buffers bound where they can. `of the limit` is the least time that the machine's limits allow (the weights read once at
-the read bandwidth of a working set of their size, or the operations at the rate of the best multiply instruction, both
-measured in the same run), over ours. Where the time of a program goes, dispatch by dispatch, `python -m
-benchmarks.dispatches` shows.
+`ratio` is qmlir's time divided by the best peer's, on the same arrays and the same number of threads, measured in
+alternating bursts: the ratio of the medians of all calls. p10 and p90 are percentiles of the ratios of single rounds.
+qmlir is `qmlir.ops.*.compile(..., target="cpu")` and `qmlir.load`, called with numpy arrays, copies included; peers
+have their buffers bound in advance where they allow it. `of the limit` is the least time that the machine allows,
+divided by qmlir's time. The least time is that of reading the weights once at the read bandwidth, or of the operations
+at the rate of the best multiply instruction, both measured in the same run. `python -m benchmarks.dispatches` shows the
+time of each dispatch of a program.
 
-Where goals are missed, and where the time goes (counted with `perf`; docs/kernels.md has a table):
+Missed goals, and where the time goes (counted with `perf`; [a table of cycles](kernels.md)):
 
-* `w8a8`, M >= 128: the goals are for AMX. Without it oneDNN is at the rate of `vpdpbusd` (the column `of the limit`
-  says how near ours is), so no ratio below that share can be had. What ours adds to the products: activations are
-  copied to the stack with their sums once for each chunk of columns (a twentieth), tiles of the last rows of a chunk
-  are not full.
-* `w4a8`, M >= 128, against 8-bit peers: the main loop is at the rate of `vpdpbusd` although it takes codes apart for
-  every tile of rows; a tenth goes to the scales of groups.
+* `w8a8`, M >= 128: the goals are for AMX. Without it oneDNN runs at the rate of `vpdpbusd`, so no ratio below the share
+  in `of the limit` is possible. qmlir's overhead: activations and their sums are copied to the stack once per chunk of
+  columns (5 %), and the last tile of rows of a chunk is not full.
+* `w4a8`, M >= 128, against 8-bit peers: the main loop runs at the rate of `vpdpbusd` although it unpacks codes for
+  every tile of rows; 10 % of the time goes to the scales of groups.
 * `w4a16`: activations stay bf16 and products are exact; the peer that quantises them to int8 has half the work. M = 1
   is bound by vector instructions (22 for 128 bytes of weights), not by memory.
-* Convolutions: with 64 channels the dot products of a tile take 192 cycles and its requantisation 50: two products in
-  f32 that each round, as the contract has them, and two conversions a vector. Rows of filters that are wider than one
-  pixel are gathered to the stack, with their sums.
-* Depthwise: a call takes 6 microseconds beside the kernel, which is half the time of the small maps. A block is 64
-  channels: of 144 the third one is a quarter full, of 32 the only one is half full.
-* MoE: blocks of experts are computed as far as they have rows, but finding each expert's rows and the weighted sum are
-  dispatches of IREE's over all slots.
-* A load above the number of threads (the line below) is other work on the machine; two threads suffer more than one.
+* Convolutions: with 64 channels the dot products of a tile take 192 cycles and its requantisation 50: two f32 products,
+  each rounded as the contract states, and two conversions per vector. Rows of windows that are wider than one pixel are
+  gathered to the stack, with their sums.
+* Depthwise: a call takes 6 microseconds in addition to the kernel, half of the time for small images. A block has 64
+  channels, so 144 channels leave the third block three quarters empty, and 32 leave the only one half empty.
+* MoE: blocks of experts are computed only for the rows that they have, but the sort of rows by expert and the weighted
+  sum are IREE's dispatches over all slots.
+* A load above the number of threads (given below) is other work on the machine; it slows two threads more than one.
 """
 
 

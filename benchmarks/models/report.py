@@ -81,7 +81,7 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 PAGE = """\
-# Models
+# Model benchmarks
 
 *This page is written by `python docs/generate.py` from `benchmarks/results/models-*.json`, which
 `python -m benchmarks.models --json FILE` measures.*
@@ -89,15 +89,15 @@ PAGE = """\
 Models of torchvision, timm and transformers with random weights from a seed (`benchmarks/models/architectures.py`),
 small where layers are equal, in the formats of `benchmarks/models/forms.py`. `error` is the largest difference from the
 peer's result as a share of its largest value; for quantised models `from f64` is the same difference from the model
-that is not quantised, evaluated in float64: ours, then the peer's. Compile times are seconds of all CPUs and hold the
-first call; memory is what compiling took beyond what the process had. `ratio` is our time over the peer's on one
-thread, in bursts that take turns: the ratio of the medians, with p10 and p90 of the ratios of single rounds; it is
-empty where time was not measured.
+that is not quantised, evaluated in float64: qmlir's, then the peer's. Compile times are CPU seconds, the first call
+included; memory is the additional memory of the process while compiling. `ratio` is qmlir's time divided by the peer's
+on one thread, measured in alternating bursts: the ratio of the medians, with p10 and p90 of the ratios of single
+rounds. It is empty where no time was measured.
 
-`refused` is a FrontEndError with the operator and its place, `died` any other end, `not made` a model that the tools
-that quantise or export it refuse themselves. What was said of these rows is behind each table.
+`refused`: a FrontEndError names the operator and its place. `died`: any other end. `not made`: the tools that quantise
+or export the model refuse it. The messages follow each table.
 
-Misses:
+Failures:
 
 * `mixtral` with dynamic batch and sequence is wrong, and one run of two ended in a segmentation fault. It is right with
   static sizes, and so is its mixture of experts alone with dynamic sizes. The cause is not known yet.

@@ -60,7 +60,7 @@ def attr(
 
 
 def parameter(kind: AttrKind[T]) -> T:
-    """An argument of the function that shapes the op's result, and is no attribute of the op."""
+    """An argument of the function that shapes the op's result, and is not an attribute of the op."""
     found: Any = Field("parameter", attribute=kind, optional=True)
     read: T = found
     return read

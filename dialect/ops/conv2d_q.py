@@ -108,7 +108,7 @@ class Conv2dQOp(ProductOp, name="conv2d_q", sides={"lhs": "input", "rhs": "weigh
         return s if self.input_layout == "NHWC" else (s[0], s[2], s[3], s[1])
 
     def epilogue_shape(self, value: ir.Value) -> Shape:
-        """`[F]` is one value a filter in either layout; more axes are in the result's own layout."""
+        """`[F]` is one value per filter in either layout; more axes are in the result's own layout."""
         s = shape_of(value)
         if self.input_layout == "NHWC" or len(s) < 2 or len(s) > 4:
             return s

@@ -39,8 +39,8 @@ from .common import (
 
 
 class DequantOp(Op, name="dequant", function="dequantize"):
-    """Codes `[.., L]` (or packed bytes) to floats: `(input - zero_point) * scale`, and what the other values of
-    `zero_mode` say.
+    """Dequantise codes `[.., L]` (or packed bytes) to floats `[.., L]`: `(input - zero_point) * scale` for `zero_mode`
+    `int`; the numerics contract has the other modes.
 
     `length` is L where packed bytes do not tell it; `out_dtype` the float type, f32 if not stated.
     Raises UsageError and VerifyError for arguments that do not fit. Source: docs/semantics.md, section 1.

@@ -30,7 +30,8 @@ from .quantize import QuantizeOp
 
 
 class DynamicQuantizeOp(Op, name="dynamic_quantize"):
-    """Floats `input [.., M, K]` to `codes [.., M, K]`, `scale` (f32) and, when not symmetric, `zero_point` (i32).
+    """Quantise floats `input [.., M, K]` by scales computed from them. Results: `codes [.., M, K]`, `scale` (f32) and,
+    when not symmetric, `zero_point` (i32).
 
     The scale is `[]` per tensor, `[.., M, 1]` per token, `[.., M, K/group_size]` per group. Codes of an 8-bit float are
     `input * (1/scale)` (recipe `aiter`: `input / scale`) rounded half to even, saturated at the largest finite number.
@@ -109,7 +110,7 @@ class DynamicQuantizeOp(Op, name="dynamic_quantize"):
             fail(f"recipe '{self.recipe}' is symmetric; state symmetric = true, or use 'torchao', 'onnx' or 'fbgemm'")
         d = DTYPES[self.out_dtype]
         if self.clamp is not None and not d.lo <= self.clamp[0] < self.clamp[1] <= d.hi:
-            fail(f"'clamp' {list(self.clamp)} is no range of codes within [{d.lo}, {d.hi}] of {d.name}")
+            fail(f"'clamp' {list(self.clamp)} is not a range of codes within [{d.lo}, {d.hi}] of {d.name}")
         if self.eps and self.recipe != "torchao":
             fail(f"'eps' is the smallest scale of recipe 'torchao', but 'recipe' is '{self.recipe}'")
         if not 0.0 <= self.eps < float("inf"):

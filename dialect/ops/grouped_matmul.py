@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class GroupedMatmulOp(ProductOp, name="grouped_matmul"):
-    """Rows times the weight of their group.
+    """A product of each row with the weight of its group (expert).
 
     Contiguous: `lhs [M, K]` sorted by group, `group_sizes [G]` at run time, `rhs [G, K, N]`, result `[M, N]`.
 

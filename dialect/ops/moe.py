@@ -67,7 +67,7 @@ class MoeOp(Op, name="moe"):
     """A mixture-of-experts layer: `out[t] = sum_k routing_weights[t,k] * (act(input[t] @ W1[e] + b1) @ W2[e] + b2)`,
     `e = expert_ids[t,k]`.
 
-    `input [T, H]`, or `[T, topk, H]` with one row a slot; `w1 [E, H, F]` (`[E, H, 2F]` for a gated activation) and
+    `input [T, H]`, or `[T, topk, H]` with one row per slot; `w1 [E, H, F]` (`[E, H, 2F]` for a gated activation) and
     `w2 [E, F, N]`, or `[E, F, H]` and `[E, N, F]` with `weights_transposed`; biases `[F]` or `[E, F]`; result `[T, N]`.
 
     The intermediate `[T, topk, F]` is a float, or codes: with `intermediate_scale []` requantised by it, without by

@@ -237,7 +237,7 @@ class ProductOp(Op):
         for name in ("lhs_global_scale", "rhs_global_scale"):
             value = getattr(self, name)
             if value is not None and any(s != 1 for s in shape_of(value)):
-                fail(f"'{name}' is one value a tensor, but has shape {show(shape_of(value))}")
+                fail(f"'{name}' is one value per tensor, but has shape {show(shape_of(value))}")
 
     def verify_sum(self, expected: Shape) -> None:
         """`rhs_sum` is what `qmlir-fold` would write."""
@@ -253,14 +253,14 @@ class ProductOp(Op):
         """A one-axis scale aligns with the last axis; where that is K, the writer most likely meant the other."""
         own = shape_of(value)
         if len(own) == 1 and len(shape) > 1 and axis == len(shape) - 1 and own[0] != 1:
-            rows = "[N, 1] for one value a channel" if name.startswith("rhs") else "[M, 1] for one value a token"
+            rows = "[N, 1] for one value per channel" if name.startswith("rhs") else "[M, 1] for one value per token"
             fail(
                 f"'{name}' has shape {show(own)}, which would align with K; write {rows}, or [1, G] for groups along K"
             )
 
     def _verify_group(self, own: Shape, shape: Shape, axis: int, name: str, of: str, group: int | None) -> None:
         """Groups along K are as long as they are stated to be. Where nothing is stated: not so short that the writer
-        most likely meant one value a channel or a token."""
+        most likely meant one value per channel or a token."""
         stated = self.group_size
         if group is None or shape[axis] == 0:
             return
@@ -280,7 +280,9 @@ class ProductOp(Op):
             turned = [*own] if len(own) > 1 else [1, *own]
             turned[place[axis]], turned[place[other]] = 1, shape[other]
             what = "channel" if name.startswith("rhs") else "token"
-            hint = f"did you mean {show(turned)}, one value a {what}? For groups of {group} state group_size = {group}"
+            hint = (
+                f"did you mean {show(turned)}, one value per {what}? For groups of {group} state group_size = {group}"
+            )
         fail(f"'{name}' {show(own)} makes groups of {group} along K of '{of}' {show(shape)}; {hint}")
 
     def verify_epilogue(self, shape: Shape, columns: int | None, bias_rows: Shape | None = None) -> None:

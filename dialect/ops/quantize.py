@@ -9,7 +9,7 @@ from .common import axes_along, check_result, scale_blocks, shape_of
 
 
 class QuantizeOp(Op, name="quantize"):
-    """`clamp(round(input * (1/scale)) + zero_point, lo, hi)`, `[..] -> [..]`, one code an element."""
+    """Quantise floats `[..]` to codes `[..]`: `clamp(round(input * (1/scale)) + zero_point, lo, hi)`."""
 
     POSITIONAL = ("zero_point",)
 

@@ -9,8 +9,10 @@ from .common import check_result, element_of, shape_of
 
 
 class RouteOp(Op, name="route"):
-    """`logits [T, E]` to `expert_ids [T, topk]` (i32, best first; of equal logits the lower id) and
-    `routing_weights [T, topk]` (f32): the scores of the chosen experts, divided by their sum with `renormalize`.
+    """Choose the experts of each token from `logits [T, E]`.
+
+    Results: `expert_ids [T, topk]` (i32, best first; of equal logits the lower id) and `routing_weights [T, topk]`
+    (f32): the scores of the chosen experts, divided by their sum with `renormalize`.
     """
 
     logits = operand(FLOAT)

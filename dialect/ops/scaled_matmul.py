@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ScaledMatmulOp(ProductOp, name="scaled_matmul"):
-    """`epilogue(sum_k A[m,k] * B[k,n])` of quantised operands.
+    """A matrix product of quantised operands: `epilogue(sum_k A[m,k] * B[k,n])`.
 
     lhs: [B.., M, K]; rhs: [B.., K, N], or [.., N, K] with rhs_transposed; scales broadcast in blocks: [] per tensor,
     [M, 1] per token, [1, N] per channel, [K/g, N] groups along K; group_size states g where it is less than 8. Result:

@@ -47,7 +47,7 @@ class Stored:
 
 
 class SparseMatmulOp(ProductOp, name="sparse_matmul"):
-    """`epilogue(sum_k A[m,k] * B[k,n])` with a sparse weight: what is not stored is the real value 0.
+    """A matrix product with a sparse weight, `epilogue(sum_k A[m,k] * B[k,n])`: entries that are not stored are 0.
 
     `lhs [B.., M, K]`, weight of dense shape `rhs_shape`, `[K, N]` (or `[N, K]` with `rhs_transposed`), result
     `[B.., M, N]`.
@@ -186,7 +186,7 @@ class SparseMatmulOp(ProductOp, name="sparse_matmul"):
             if not self.rhs_transposed:
                 fail("format '2:4' has its groups along K, the last axis: state 'rhs_transposed' with [N, K]")
             if self.rhs_shape[1] % 4:
-                fail(f"K = {self.rhs_shape[1]} is no multiple of 4, which format '2:4' needs")
+                fail(f"K = {self.rhs_shape[1]} is not a multiple of 4, which format '2:4' needs")
 
     def _verify_structure(self) -> None:
         """Lengths; and the contents where they are constant."""

@@ -9,8 +9,9 @@ from .common import check_result, logical_shape, packed_axes, shape_of, unpacked
 
 
 class UnpackOp(Op, name="unpack"):
-    """Bytes `[.., ceil(L * bits / 8)]` to codes `[.., L]`, one a byte; the result's type carries L, which is `length`
-    where not all codes of the last byte count.
+    """Unpack bytes `[.., ceil(L * bits / 8)]` to codes `[.., L]`, one per byte.
+
+    `length` is L where the last byte is not full.
     """
 
     input = operand(CODE)

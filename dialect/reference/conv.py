@@ -22,7 +22,7 @@ def filter_parameter(x: Array | None, layout: str) -> Array | None:
 
 
 def _to_nhwc(epilogue: dict[str, Array | np.generic | float | str]) -> dict[str, Array | np.generic | float | str]:
-    """Epilogue operands of two axes and more are in the result's layout; `[F]` is one value a filter."""
+    """Epilogue operands of two axes and more are in the result's layout; `[F]` is one value per filter."""
     out = dict(epilogue)
     for name in ("bias", "c", "act_scale", "out_scale", "out_multiplier", "out_zero_point"):
         value = out.get(name)

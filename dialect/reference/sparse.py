@@ -66,7 +66,7 @@ def pack_metadata(positions: Array) -> Array:
 def densify(
     format: str, shape: tuple[int, ...], values: Array, indices: Array, indptr: Array | None, block: Block | None
 ) -> Array:
-    """The dense codes `shape`, zero where there is no entry. `values` are codes, one an element."""
+    """The dense codes `shape`, zero where there is no entry. `values` are codes, one per element."""
     if format == "2:4":
         rows, groups = shape[0], shape[1] // 4
         out = np.zeros((rows, groups, 4), values.dtype)

@@ -1,4 +1,4 @@
-"""The catalogue of errors: every class with a message that its example gives, which is run when the page is written."""
+"""The error catalogue: every class with the message of an example, which is run when the page is written."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import numpy as np
 import qmlir
 from qmlir import errors
 
+from .guides import product
+
 
 @dataclass(frozen=True)
 class Example:
@@ -30,58 +32,64 @@ EXAMPLES = (
     Example(
         errors.UsageError,
         'qmlir.ops.scaled_matmul(x, w, activatoin="relu")',
-        "The call is wrong, whatever the data: the message names the argument, and the nearest one that there is.",
+        "The message names the argument and the known argument with the most similar name.",
     ),
     Example(
         errors.UsageError,
         'qmlir.ops.scaled_matmul(x, w.view(np.uint8), rhs_packing="low_first")',
-        "Packed bytes do not say what they hold.",
+        "The type of packed codes cannot be inferred from their bytes.",
     ),
     Example(
         errors.VerifyError,
         "qmlir.ops.scaled_matmul(x, w[:7])",
-        "Operands do not fit each other. In a program the message begins with `file:line:col`.",
+        "The shapes of operands do not match. For a program the message begins with `file:line:col`.",
     ),
     Example(
         errors.VerifyError,
         "qmlir.ops.scaled_matmul(x, w, rhs_scale=np.ones((3, 4), np.float32))",
-        "A scale is one number, one a row, one a column, or one for each group along K.",
+        "Scales are per tensor, per row, per column, or per group along K.",
     ),
     Example(
         errors.ParseError,
         'qmlir.compile("func.func @main(%x: tensor<4xf32>) { retrun }")',
-        "The text is no MLIR; the place is that of MLIR's parser.",
+        "The location is that of MLIR's parser.",
     ),
     Example(
         errors.TargetError,
         'qmlir.compile(program, target="cuda:sm_8")',
-        "`qmlir targets` lists what there is.",
+        "`qmlir targets` lists all targets.",
     ),
     Example(
         errors.PassError,
         'qmlir.ops.scaled_matmul(x.astype(ml_dtypes.float8_e4m3fn), w, rhs_zero_point=0.5, rhs_zero_mode="rescale")',
-        "A pass cannot do what is asked. Where it was in the middle of its work the message names a file that repeats "
-        "the failure with one command.",
+        "The combination is unsupported. `reproducer` is a file whose first line is the command that repeats the "
+        "failure.",
+    ),
+    Example(
+        errors.CompileError,
+        'qmlir.compile(slow, target="vulkan:ada", strict=True)',
+        "Here `strict=True` turns the warning about slow code into this error. It is also raised when IREE's compiler "
+        "fails or a limit of\ntime or memory is exceeded.",
     ),
     Example(
         errors.InputError,
         "layer(np.zeros((2, 9), np.int8))",
-        "A call's arguments do not fit the program's signature, which the message repeats.",
+        "The arguments do not match the signature of the function, which is part of the message.",
     ),
     Example(
         errors.ArtifactError,
         'qmlir.load(folder / "cut.vmfb")',
-        "The file is not what the compiler wrote, or not for this machine.",
+        "The file is damaged, from another program, or for another machine.",
     ),
     Example(
         errors.CheckpointError,
         'qmlir.checkpoint.open(folder / "model.gguf")',
-        "A checkpoint is damaged, or not of a form that is read ([checkpoints](checkpoints.md)).",
+        "The checkpoint is damaged, or its format is unsupported ([supported formats](checkpoints.md)).",
     ),
     Example(
         errors.FrontEndError,
         'qmlir.compile(folder / "model.onnx")',
-        "A model cannot be imported: the message names the front end, and the node or the line of the model's source.",
+        "The message names the front end, and the node or the line of the model's source.",
     ),
 )
 
@@ -93,20 +101,36 @@ def page() -> str:
         parts.append(f"## {error.__name__}\n\n{inspect.getdoc(error)}\n")
         for example in (e for e in EXAMPLES if e.error is error):
             parts.append(f"```python\n{example.code}\n```\n\n```text\n{_message(example)}\n```\n\n{example.remedy}\n")
-    return "\n".join(parts)
+    return "\n".join([*parts, _OTHERS])
 
 
-_HEAD = """# Errors
+_OTHERS = f"""## EmulationError
+
+{inspect.getdoc(qmlir.EmulationError)}
+
+Raised on [emulated GPUs](emulation.md#detected-faults) only.
+
+## Warnings
+
+| warning | reported |
+|---|---|
+| `SlowFallbackWarning` | {inspect.getdoc(errors.SlowFallbackWarning)} |
+| `TuningWarning` | {inspect.getdoc(errors.TuningWarning)} |
+| `EagerFallbackWarning` | A subgraph of `torch.compile` does not compile and runs eagerly ([torch](torch.md#torchcompile)). |
+
+`DiagnosticsError` is the base of the errors that point into a program; their `diagnostics` have a message and a location each.
+"""  # noqa: E501
+_HEAD = """# Error catalogue
 
 *This page is written by `python docs/generate.py`, which runs the examples.*
 
-Everything that qmlir raises on purpose is a `qmlir.errors.QmlirError`; its message says what is wrong, where, why, and
-what would work. On the command line it is printed without a traceback, and the exit code is 1, or 2 for a wrong call. A
-traceback is a fault of qmlir: please report it. Warnings are `SlowFallbackWarning` (a part of the program is known to
-be slow on the target; `strict=True` makes it an error) and `TuningWarning`. Why no strategy of a target takes a product
-is on [a page of its own](refused.md).
+All errors of qmlir are subclasses of `qmlir.errors.QmlirError`. A message says what is wrong, where, why, and what
+would work. On the command line it is printed without a traceback, and the exit code is 1, or 2 for wrong usage. A
+traceback is a bug of qmlir: please report it. Why the strategies of a target decline a product is described in
+[declined or slow operations](refused.md).
 
-In the examples `x` is `int8[2, 8]`, `w` `int8[8, 4]`, and `layer` a program compiled for `x`.
+In the examples, `x` is `int8[2, 8]`, `w` is `int8[8, 4]`, `layer` is a function compiled for `x`, `program` is MLIR
+text, and `slow` is a product of floats with a dynamic number of rows.
 """
 
 
@@ -124,6 +148,7 @@ def _message(example: Example) -> str:
             "w": w,
             "folder": folder,
         }
+        known["slow"] = product("?", 64, 32, "f16", "f16", "f32")
         known["program"] = "func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> { return %x : tensor<4xf32> }"
         if "layer" in example.code:
             spec = qmlir.TensorSpec((2, 8), "i8")

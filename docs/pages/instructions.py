@@ -7,38 +7,39 @@ from qmlir.targets import Target, all_targets
 from qmlir.tools import layouts
 
 PAGE = """\
-# Matrix instructions: from a table to a kernel
+# Matrix instructions and their register layouts
 
 *This page is written by `python docs/generate.py` from the tables in `qmlir/targets/*/kernels/instructions.py`.*
 
-A matrix instruction multiplies `d[m, n] += a[m, k] * b[k, n]`, and each lane holds some elements of the three
-matrices. A number of a lane, or of a value in it, is a few bits, and each of these bits is one bit of the element's row
-or column. So one line of data says where everything is, lowest bits first:
+A matrix instruction computes `d[m, n] += a[m, k] * b[k, n]`, and each lane holds some elements of the three matrices in
+its registers. The layout is bit-linear: each bit of the lane's number, and of the number of the value in the lane, is
+one bit of the element's row or column. One line per matrix describes it, lowest bits first:
 
 ```
 {example}
 ```
 
-These are linear layouts ([Triton](https://arxiv.org/abs/2505.23819), [CuTe](https://arxiv.org/abs/2603.02298)); a
-dot is a bit that makes no difference, because both halves of a wave hold the same.
-`qmlir inspect --layout rocm:gfx942 MFMA_I32_16x16x32_I8` draws the table in the terminal; `-o picture.svg` draws it in
-colours, `--json` prints it.
+These are linear layouts ([Triton](https://arxiv.org/abs/2505.23819), [CuTe](https://arxiv.org/abs/2603.02298)). A dot
+is a bit without effect: both halves of a wave hold the same elements. `qmlir inspect --layout rocm:gfx942
+MFMA_I32_16x16x32_I8` prints the layout as a table in the terminal; `-o picture.svg` draws it in colours, and `--json`
+prints it as data. [How to add an instruction](../adding-an-instruction.md).
 
-From the table follow (`qmlir/kernels/tile`):
+From the layout, `qmlir/kernels/tile` derives:
 
-* **Where a lane reads and writes.** `Layout.place("k", lane=lane)` makes the index arithmetic: bits that stay
-  neighbours become one quotient, one remainder and one product. Given numbers, it computes them.
-* **How a weight is packed.** `TiledMma` puts instructions side by side along K and along the columns, and numbers both
-  anew by one rule: *what a lane holds are neighbours*. Columns may be numbered anew as long as weight and result agree,
-  K as long as both operands do. So a lane's codes of a step are one load, and its results are one store.
-  `packing.packed` turns the order of the bits in memory into the splits and permutations that a weight is packed by.
-* **Runs of the epilogue.** `TiledMma.held` says which registers are neighbouring columns of the result.
+* **Addresses.** `Layout.place("k", lane=lane)` builds the index arithmetic of a lane's loads and stores; with plain
+  integers it computes them.
+* **Packing of weights.** `TiledMma` repeats an instruction along K and along the columns, and renumbers both so that
+  the elements of a lane are contiguous: columns may be renumbered if weight and result agree, K if both operands agree.
+  So the codes of a lane for one step are one load, and its results one store. `packing.packed` gives the reshapes and
+  transpositions that bring a weight into this order.
+* **Runs of the epilogue.** `TiledMma.held` tells which registers are neighbouring columns of the result.
 
-What is no power of two is counted outside: numbers of tiles, and tails, which are padded or clamped. Layouts of
-cooperative matrices (Vulkan) are known to the driver alone; a kernel there reads its sums through shared memory.
+Sizes that are not powers of two (numbers of tiles, tails) are outside of the layout; tails are padded or clamped. The
+layout of a cooperative matrix (Vulkan) is known only to the driver, so those kernels read their sums through shared
+memory.
 
-The tests compare each table with the emulators' own, which are written from the vendors' manuals in another form, and
-multiply by what the lanes hold.
+The tests compare each layout with the emulators' tables, which are written from the vendors' manuals in another form,
+and compute products from the registers of the lanes.
 
 {sections}"""
 

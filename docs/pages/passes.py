@@ -57,10 +57,10 @@ def page(name: str, readable: Callable[[str], str]) -> str:
     parts = [f"# {name}\n", "*This page is written by `python docs/generate.py`, which runs the pass.*\n",
              f"{cls.summary[0].upper()}{cls.summary[1:]}.\n"]  # fmt: skip
     module_text = inspect.getdoc(inspect.getmodule(cls)) or ""
-    parts.append(module_text.partition("\n\n")[2] or module_text)
-    told = inspect.getdoc(cls) or ""
-    if not told.startswith(f"{cls.__name__}("):  # what dataclasses write themselves
-        parts.append(f"\n{told}")
+    parts.append(module_text.partition("\n\n")[2])  # the first line is the summary
+    described = inspect.getdoc(cls) or ""
+    if not described.startswith(f"{cls.__name__}("):  # what dataclasses write themselves
+        parts.append(f"\n{described}")
     options = [f for f in dataclasses.fields(cls)]  # type: ignore[arg-type]  # noqa: C416
     if options:
         rows = [
@@ -80,7 +80,7 @@ def short(text: str) -> str:
 
 
 def example(name: str) -> tuple[str, str, str]:
-    """A program before the pass, after it or what it says, and the passes that were run."""
+    """A program before the pass, after it (or its errors), and the pass as text."""
     if name == "qmlir-bake-parameters":
         text, pipeline, state = PARAMETERS, name, State()
         state.parameters = lambda scope, key: np.arange(6, dtype=np.int8).reshape(2, 3)
@@ -125,7 +125,7 @@ def pages(readable: Callable[[str], str]) -> dict[str, str]:
 
 *This page is written by `python docs/generate.py`.*
 
-In the order in which the default pipelines run them; which of them run for a target is in the target's page.
+In the order of the default pipelines; [each target's page](../targets/index.md) lists those that run for it.
 [How to add a pass](../adding-a-pass.md).
 
 ## Core
@@ -134,8 +134,8 @@ In the order in which the default pipelines run them; which of them run for a ta
 
 ## Workarounds for IREE 3.13
 
-Each is there because of a fault or a limit of IREE 3.13 or of a driver below it; `test/passes/test_canaries.py` says
-when one is no longer needed.
+Each works around a fault or limit of IREE 3.13 or of a driver. `test/passes/test_canaries.py` compiles the smallest
+program without it, and notices when a pass is no longer needed.
 
 {_listed(workarounds)}
 """

@@ -1,4 +1,4 @@
-"""One page a scheme: what is stored, what it means, a picture of the layout, and a product that runs."""
+"""One page per scheme: what is stored, its value, a picture of the layout, and a product that runs."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Scheme:
 |---|---|
 {table}
 
-![How codes and scales lie: cells of one colour share a scale]({self.name}.svg)
+![Layout of codes and scales: cells of one colour share a scale]({self.name}.svg)
 
-Cells of one colour share a scale; bits are drawn with the highest on the left. [What operations mean](../semantics.md)
-has the arithmetic, [the support matrix](../support.md) what each target makes of it.
+Cells of one colour share a scale; bits are drawn with the highest on the left. The [numerics contract](../semantics.md)
+states the arithmetic, the [support matrix](../support.md) the instructions that each target uses.
 
 ```python
 {self.example.strip()}
@@ -50,7 +50,7 @@ has the arithmetic, [the support matrix](../support.md) what each target makes o
 """
 
 
-LHS = Grid("activations [M, K], a scale a token", 4, 8, (1, 0), ("M", "K"))
+LHS = Grid("activations [M, K], per-token scale", 4, 8, (1, 0), ("M", "K"))
 SETUP = """\
 import numpy as np
 import qmlir
@@ -72,17 +72,17 @@ def nibbles(*names: str) -> list[tuple[str, int]]:
 SCHEMES = (
     Scheme(
         "w8a8",
-        "W8A8: int8 by int8, a scale a channel",
-        "Activations and weights are int8. Activations have one scale, or one a row (token); "
-        "weights one, or one a column\n"
+        "W8A8: int8 by int8, per-channel scale",
+        "Activations and weights are int8. Activations have one scale, or one per row (token); "
+        "weights one, or one per column\n"
         "of the result (channel). Sums are exact in i32 and scaled once at the end.",
         [
             ("codes", "i8 (u8 activations too)"),
             ("scales", "`[M, 1]` or scalar; `[1, N]` or scalar"),
             ("zero points", "either side, folded into a correction of the sums"),
-            ("names elsewhere", "W8A8, int8 dynamic, QLinearMatMul"),
+            ("also known as", "W8A8, int8 dynamic, QLinearMatMul"),
         ],
-        [LHS, Grid("weights [K, N], a scale a channel", 8, 6, (0, 1), ("K", "N"))],
+        [LHS, Grid("weights [K, N], per-channel scale", 8, 6, (0, 1), ("K", "N"))],
         [("a row of weights in memory", byte("w[k,n]", "w[k,n+1]", "w[k,n+2]", "w[k,n+3]"))],
         SETUP
         + """
@@ -94,14 +94,14 @@ assert np.array_equal(y, (x.astype(np.int32) @ w).astype(np.float32) * (x_scale 
     ),
     Scheme(
         "w8a8-block",
-        "W8A8 in blocks: a scale a 128 x 128 tile",
+        "W8A8 in blocks: one scale per 128 x 128 tile",
         "As in DeepSeek-V3: activations have a scale for each 128 codes of a row, weights one for "
         "each 128 x 128 tile. Sums\n"
         "are exact within a block of K, and added over blocks in f32, in ascending order.",
         [
             ("codes", "i8, or fp8 on both sides"),
             ("scales", "`[M, K/128]` and `[K/128, N/128]`; any block that divides the axis"),
-            ("names elsewhere", "FP8_BLOCK, block-wise"),
+            ("also known as", "FP8_BLOCK, block-wise"),
         ],
         [Grid("activations [M, K]", 4, 8, (1, 4), ("M", "K")), Grid("weights [K, N]", 8, 8, (4, 4), ("K", "N"))],
         [("a row of weights in memory", byte("w[k,n]", "w[k,n+1]", "w[k,n+2]", "w[k,n+3]"))],
@@ -124,7 +124,7 @@ assert y.shape == (4, 32)
             ("codes", "i4 or u4, packed `low_first`, `high_first` or `interleaved`"),
             ("scales", "`[N, K/g]` for weights `[N, K]`; g from 8 to K"),
             ("zero points", "integers, packed integers (GPTQ) or floats (HQQ)"),
-            ("names elsewhere", "W4A16, Q4_0, AWQ, GPTQ, MatMulNBits"),
+            ("also known as", "W4A16, Q4_0, AWQ, GPTQ, MatMulNBits"),
         ],
         [
             Grid("activations [M, K], plain floats", 4, 8, None, ("M", "K")),
@@ -153,12 +153,12 @@ assert np.allclose(y, f @ (signed * 0.01).T, rtol=1e-4, atol=1e-4)
         "w4a8",
         "W4A8: 4-bit weights, int8 activations",
         "The sums of a group are exact in i32; each group's sum is scaled and added in f32, in "
-        "ascending order. With one scale\n"
-        "a channel the whole sum is exact.",
+        "ascending order. With per-channel\n"
+        "scales the whole sum is exact.",
         [
             ("codes", "i4 or u4 by i8"),
             ("scales", "`[M, 1]`; `[N, K/g]` or `[1, N]`"),
-            ("names elsewhere", "W4A8, 8da4w, linear_q4gsw"),
+            ("also known as", "W4A8, 8da4w, linear_q4gsw"),
         ],
         [LHS, Grid("weights [N, K], groups of 4", 4, 8, (1, 4), ("N", "K"))],
         [("low_first: a byte", nibbles("w[n,k+1]", "w[n,k]"))],
@@ -178,9 +178,9 @@ assert np.allclose(y, (x.astype(np.int32) @ w.T) * np.float32(0.02) * np.float32
         [
             ("codes", "i2, u2, i1, u1"),
             ("scales", "as for 4 bits"),
-            ("names elsewhere", "W2A8, BitNet, W_dtype `int2`, `int1`"),
+            ("also known as", "W2A8, BitNet, W_dtype `int2`, `int1`"),
         ],
-        [LHS, Grid("weights [N, K], a scale a channel", 5, 8, (1, 0), ("N", "K"))],
+        [LHS, Grid("weights [N, K], per-channel scale", 5, 8, (1, 0), ("N", "K"))],
         [
             ("2 bits, low_first: a byte", [("k+3", 2), ("k+2", 2), ("k+1", 2), ("k", 2)]),
             ("1 bit, low_first: a byte", [(f"+{i}", 1) for i in range(7, -1, -1)]),
@@ -199,9 +199,9 @@ assert np.array_equal(y, x.astype(np.int32) @ w.T)
         "(QLoRA), e2m1 the values of\n"
         "fp4. Weights become floats by a look-up.",
         [
-            ("codes", "nf4, e2m1, or a table of one's own"),
+            ("codes", "nf4, e2m1, or a user-defined table"),
             ("scales", "in groups along K: 64 for bitsandbytes"),
-            ("names elsewhere", "NF4, FP4, W_dtype `nf4`"),
+            ("also known as", "NF4, FP4, W_dtype `nf4`"),
         ],
         [
             Grid("activations [M, K], plain floats", 4, 8, None, ("M", "K")),
@@ -225,13 +225,13 @@ assert y[0, 0] == -2 and y[1, 0] == 0 and y[2, 0] == 2  # nf4's values are -1, .
         "FP8: e4m3 and e5m2",
         "One-byte floats on both sides, or weights alone. Products and sums are f32. OCP formats "
         "(e4m3fn, e5m2) and AMD's\n"
-        "older FNUZ ones are different codes, and both are there.",
+        "older FNUZ formats are different codes; both are supported.",
         [
             ("codes", "e4m3fn, e5m2, e4m3fnuz, e5m2fnuz"),
             ("scales", "per tensor, token, channel, or in blocks"),
-            ("names elsewhere", "FP8, FP8_DYNAMIC, FP8_BLOCK"),
+            ("also known as", "FP8, FP8_DYNAMIC, FP8_BLOCK"),
         ],
-        [LHS, Grid("weights [K, N], a scale a channel", 8, 6, (0, 1), ("K", "N"))],
+        [LHS, Grid("weights [K, N], per-channel scale", 8, 6, (0, 1), ("K", "N"))],
         [
             ("e4m3: a byte", [("s", 1), ("exponent", 4), ("fraction", 3)]),
             ("e5m2: a byte", [("s", 1), ("exponent", 5), ("fract.", 2)]),
@@ -256,7 +256,7 @@ assert np.array_equal(y, np.full((2, 4), 4.0, np.float32))
         [
             ("codes", "MX: e4m3, e5m2, e2m1; NVFP4: e2m1"),
             ("scales", "e8m0 `[.., K/32]`; e4m3 `[.., K/16]` and a scalar"),
-            ("names elsewhere", "MXFP8, MXFP4, NVFP4"),
+            ("also known as", "MXFP8, MXFP4, NVFP4"),
         ],
         [
             Grid("activations [M, K], groups along K", 4, 8, (1, 4), ("M", "K")),
@@ -281,13 +281,13 @@ assert np.array_equal(y, np.full((2, 8), 64 * 0.5 * 4, np.float32))
     Scheme(
         "sparse-2-4",
         "2:4 sparse weights",
-        "Of each four codes along K two are zero and not stored; the places of the others take two "
+        "Of each four codes along K two are zero and not stored; the positions of the others take two "
         "bits each. The result is\n"
         "that of the dense weight, exactly for integers. CSR, COO and block (BSR) weights are the same operation.",
         [
             ("codes", "those of the dense schemes"),
-            ("places", "two bits a stored code"),
-            ("names elsewhere", "semi-structured, 2:4"),
+            ("positions", "two bits per stored code"),
+            ("also known as", "semi-structured, 2:4"),
         ],
         [
             LHS,
@@ -318,8 +318,8 @@ assert np.array_equal(y, x.astype(np.int32) @ dense)
         "Zero points: asymmetric codes",
         "The real value is `(q - z) * s`. Sums of codes are corrected: `sum (a-za)(b-zb) = sum ab - "
         "za sum b - zb sum a + K za\n"
-        "zb`; sums of constant weights are folded when the program is compiled. Six forms of zero "
-        "points are told apart.",
+        "zb`; sums of constant weights are folded when the program is compiled. There are six "
+        "forms of zero points.",
         [
             ("`int`", "`(q - z) * s`: ONNX, torchao"),
             ("`offset_int`", "`((q - 2^(b-1)) - z) * s`: ExecuTorch"),
@@ -352,5 +352,5 @@ def pages() -> dict[str, str]:
         found[f"schemes/{scheme.name}.md"] = scheme.page()
         found[f"schemes/{scheme.name}.svg"] = scheme.svg()
     listed = "\n".join(f"* [{s.title}]({s.name}.md)" for s in SCHEMES)
-    found["schemes/index.md"] = f"# Schemes\n\n{MADE}\n\n{listed}\n"
+    found["schemes/index.md"] = f"# Quantisation schemes\n\n{MADE}\n\n{listed}\n"
     return found

@@ -12,7 +12,7 @@ from .layouts import INK, svg_text
 
 MADE = "*This page is written by `python docs/generate.py` from `benchmarks/results/`.*"
 PICTURE = "results.svg"
-PICTURE_TEXT = "Our time over the best peer's for every kind of work: all measurements, geometric mean, best and worst"
+PICTURE_TEXT = "Time relative to the best peer by kind of work: all measurements, geometric mean, best and worst"
 _FASTER, _SLOWER = "#4878a8", "#c44e52"
 
 
@@ -85,7 +85,7 @@ def picture(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> str:
     bottom = top + step * len(rows)
     slower = sum(k.slower for k in rows)
     parts = [
-        svg_text(14, 22, f"Our time over the best peer's, {cpu['environment']['cpu']}, one and two threads: "
+        svg_text(14, 22, f"Time relative to the best peer, {cpu['environment']['cpu']}, one and two threads: "
                      f"{len(found)} measurements, {slower} slower than the peer", 13),
         svg_text(place(1) - 10, 44, "faster than the best peer", 11, "end"),
         svg_text(place(1) + 10, 44, "slower", 11),
@@ -127,8 +127,8 @@ def losing_page(cpu: Mapping[str, Any], decoders: Mapping[str, Any]) -> str:
 
 {MADE}
 
-Of {len(found)} measurements of the [CPU benchmarks](benchmarks-cpu.md), {len(slower)} are slower than the best peer.
-`ratio` is our time over the peer's. All of them by kind of work, one and two threads together:
+{len(slower)} of the {len(found)} measurements of the [CPU benchmarks](benchmarks-cpu.md) are slower than the best peer.
+`ratio` is qmlir's time divided by the peer's. By kind of work, on one and two threads together:
 
 ![{PICTURE_TEXT}]({PICTURE})
 
@@ -142,17 +142,19 @@ Of {len(found)} measurements of the [CPU benchmarks](benchmarks-cpu.md), {len(sl
 |---|---|---|---|
 {listed}
 
-## What no table shows
+## Limits that were not measured
 
-* **No AMD, Intel or Arm device has run anything here**, and no Vulkan device but a software one: those targets are
-  compiled, and their code is looked at. [Each target's page](targets/index.md) says which.
-* **AMX** code has run with software in the place of its instructions only; it is chosen only when asked for.
-* **Products with a dynamic number of rows on Vulkan** are slow, and say so.
-* **Compilation takes seconds** where peers that look up ready kernels take none: the cache helps from the second time
-  on.
-* **The first call of an eager function compiles**: compile ahead of time where that matters.
-* **Mixed models**: what is no product or convolution goes through IREE's own code, which is not our doing and not
-  always fast.
-* **Python's part of a call** is microseconds; for programs of a few microseconds, that is what you will see.
-* **Tuning rarely gains**: [most shapes](tuning.md) have their best choice already.
+* **GPUs**: no AMD, Intel or Arm GPU has run these programs, and the only Vulkan device was a software one. The other
+  targets are executed in an emulator or only compiled, as [each target's page](targets/index.md) says, so there are no
+  times for them.
+* **AMX** kernels have run only with their instructions emulated. They are used only on request.
+* **Vulkan**: products of two float operands with a dynamic number of rows are slow; the compiler
+  [warns](refused.md#float-products-with-a-dynamic-number-of-rows-on-vulkan). Products of codes are not affected.
+* **Compile time**: compiling takes seconds, while libraries of ready kernels need none. The compilation cache avoids
+  the second compilation of a program.
+* **Eager calls**: the first call of an eager function compiles. Compile ahead of time where that matters.
+* **Whole models**: operations other than products and convolutions use IREE's code generation and may be slower than
+  hand-written kernels.
+* **Call overhead**: a call from Python costs microseconds, which dominate programs of a few microseconds.
+* **Tuning** rarely helps: [most shapes](tuning.md) already have the best choice.
 """

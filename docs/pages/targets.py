@@ -1,4 +1,4 @@
-"""One page a target: what it is, what is measured and what is only compiled, which instructions were found."""
+"""One page per target: the device, its level of proof, its strategies and passes, and the instructions found."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from qmlir.targets import RUNS, Target, all_targets
 
 MADE = "*This page is written by `python docs/generate.py`.*"
 STATUS = {
-    "cpu": "Compiled, and the code looked at. The tests run on the CPU of whoever runs them, as the target `cpu`.",
-    "cuda": "Executed in an emulator, each PTX instruction run and checked ([how](../emulation.md)). What was "
-    "measured on a device is said where it was.",
-    "rocm": "Executed in an [emulator](../emulation.md), each instruction of it: every form of the support matrix, and "
-    "small models in the slow tests. No such device has run it.",
+    "cpu": "Compiled, and the code checked for its instructions. The tests run on the host's CPU, as the target `cpu`.",
+    "cuda": "Executed in an [emulator](../emulation.md), which runs and checks each PTX instruction: every form of "
+    "the support matrix. No such device has run it.",
+    "rocm": "Executed in an [emulator](../emulation.md), which runs and checks each instruction: every form of the "
+    "support matrix, and small models in the slow tests. No such device has run it.",
     "vulkan": "Compiled only: the tests find the instruction in the SPIR-V. No such device has run it.",
 }
 
 
 def page(target: Target, matrix: Mapping[str, Mapping[str, Mapping[str, Any]]], cell: Callable[..., str]) -> str:
-    facts = [("what it is", target.summary), ("driver", f"`{target.driver}`"),
-             ("checked", target.status if target.status == RUNS else STATUS[target.backend]),
-             ("types of products", ", ".join(f"`{d}`" for d in target.dtypes)),
+    facts = [("device", target.summary), ("driver", f"`{target.driver}`"),
+             ("level of proof", target.status if target.status == RUNS else STATUS[target.backend]),
+             ("element types", ", ".join(f"`{d}`" for d in target.dtypes)),
              ("int8 dot products", "yes" if target.int8_dot else "no")]  # fmt: skip
     if target.mma:
         facts.append(("matrix instructions", ", ".join(f"`{m}`" for m in target.mma)))
@@ -38,11 +38,12 @@ def page(target: Target, matrix: Mapping[str, Mapping[str, Mapping[str, Any]]], 
     strategies = "\n".join(f"* `{s.name}`" for s in target.strategies())
     parts = [f"# {target.spelling}\n\n{MADE}\n\n| | |\n|---|---|\n{table}\n",
              f"\n## Strategies, best first\n\n{strategies}\n\n"
-             f"`qmlir explain model.mlir --target {target.spelling}` says which takes what, and why others do not.\n",
+             f"`qmlir explain model.mlir --target {target.spelling}` shows which of them a program uses, and why the "
+             "others decline.\n",
              "\n## Passes\n\n```\n" + default_pipeline(target).replace(",", ",\n") + "\n```\n"]  # fmt: skip
     if target.source_passes:
         listed = ", ".join(f"`{p}`" for p in target.source_passes)
-        parts.append(f"\nOn the executables that IREE formed: {listed}.\n")
+        parts.append(f"\nOn the executables that IREE forms: {listed}.\n")
     if target.code_passes:
         parts.append("\nOn IREE's translated executables: " + ", ".join(f"`{p}`" for p in target.code_passes) + ".\n")
     notes: list[str] = []
@@ -54,7 +55,7 @@ def page(target: Target, matrix: Mapping[str, Mapping[str, Mapping[str, Any]]], 
         if notes:
             parts.append("\n" + "\n".join(f"{i}. " + " ".join(n.split()) for i, n in enumerate(notes, 1)) + "\n")
     else:
-        parts.append("\nThe [support matrix](../support.md) has no column of its own for this target.\n")
+        parts.append("\nThe [support matrix](../support.md) has no column for this target.\n")
     return "".join(parts)
 
 
@@ -65,9 +66,9 @@ def pages(matrix: Mapping[str, Any], cell: Callable[..., str]) -> dict[str, str]
 
 {MADE}
 
-| target | what it is | status |
+| target | device | status |
 |---|---|---|
-| `cpu` | the CPU of this host | {RUNS} |
+| `cpu` | the CPU of the host | {RUNS} |
 {listed}
 """
     return found

@@ -1,4 +1,4 @@
-"""qmlir-attention: attention as a kernel of the target, or as the products and the softmax that it is."""
+"""qmlir-attention: lower attention to a kernel of the target, or to two products and a softmax."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AttentionPass(Pass):
-    """Asks the target's kernels about each `iree_linalg_ext.attention`. What none takes becomes two products and a
-    softmax, the largest score subtracted first; one whose scores go through a body of its own is left to IREE."""
+    """Asks the target's kernels about each `iree_linalg_ext.attention`. One that no kernel accepts becomes two products
+    and a softmax, which subtracts the largest score first. One with a body that changes the scores is left to IREE.
+    """
 
     name: ClassVar[str] = "qmlir-attention"
-    summary: ClassVar[str] = "attention by a kernel of the target, or by products and a softmax"
-
+    summary: ClassVar[str] = "lower attention to a kernel of the target, or to products and a softmax"
     target: str = "cpu"
 
     def run(self, module: ir.Module, state: State) -> None:

@@ -1,4 +1,4 @@
-"""qmlir-bake-parameters: named parameters become constants, so that folding sees the weights."""
+"""qmlir-bake-parameters: replace named parameters by constants, so that weights can be folded."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def named_parameters(module: ir.Module) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class BakeParametersPass(Pass):
-    """Replaces loads of globals that are initialised by `#flow.parameter.named` with the parameter's array, read
-    through `State.parameters`. Without parameter files it does nothing, and the program loads its parameters at
-    run time."""
+    """Replaces loads of globals that are initialised by `#flow.parameter.named` with the parameter's array, from
+    `State.parameters`. Without parameter files it does nothing, and the program loads its parameters at run time.
+    """
 
     name: ClassVar[str] = "qmlir-bake-parameters"
-    summary: ClassVar[str] = "turn named parameters into constants"
+    summary: ClassVar[str] = "replace named parameters by constants"
 
     def run(self, module: ir.Module, state: State) -> None:
         if state.parameters is None:

@@ -1,4 +1,4 @@
-"""qmlir-code-kernels: elementwise ops from 8-bit codes to 8-bit codes by a kernel of the target."""
+"""qmlir-code-kernels: compute elementwise ops from 8-bit codes to 8-bit codes by a kernel of the target."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _Codes = pointwise.Pointwise | code_pooling.CodePooling
 @dataclass(frozen=True)
 class CodeKernelsPass(Pass):
     """Asks the target's kernels about each chain of elementwise ops that begins and ends with 8-bit codes: dequantised,
-    computed in f32, quantised. A chain of one tensor is a table of 256 codes, evaluated as the reference does. A
-    MaxPool of what codes mean is one of the codes."""
+    computed in f32, quantised. A chain of one tensor becomes a table of 256 codes, evaluated as in the reference. A
+    MaxPool of dequantised codes becomes a MaxPool of the codes.
+    """
 
     name: ClassVar[str] = "qmlir-code-kernels"
-    summary: ClassVar[str] = "elementwise ops between codes and poolings by a table or a kernel of the target"
-
+    summary: ClassVar[str] = "compute elementwise ops and poolings of codes by a table or a kernel of the target"
     target: str = "cpu"
 
     def run(self, module: ir.Module, state: State) -> None:

@@ -53,7 +53,7 @@ def find_contractions(module: ir.Module) -> list[Contraction]:
 
 
 def describe(op: OpLike) -> Contraction | None:
-    """The description of one op, None when it is no contraction."""
+    """The description of one op, None when it is not a contraction."""
     if op.name in CONVOLUTIONS:
         return _describe_convolution(op, CONVOLUTIONS[op.name])
     if not op.name.startswith("linalg.") or len(op.operands) != 3 or len(op.results) != 1:

@@ -1,9 +1,9 @@
-"""qmlir-fold: what can be known about constant weights is computed now, in numpy.
+"""qmlir-fold: evaluate operations on constant weights, scales and zero points in numpy.
 
-* packed or sub-byte constant weights become one signed code a byte (the stock route multiplies bytes);
-* constant convolution weights go to the layout FHWC;
-* unsigned constant codes become signed ones, their zero point moved along;
-* constant sparse weights go to the layout `[N, K]`, or become dense where gathering does not pay;
+* packed or sub-byte constant weights become one signed code per byte (the stock route multiplies bytes);
+* constant convolution weights are transposed to FHWC;
+* unsigned constant codes become signed codes, with a shifted zero point;
+* constant sparse weights are transposed to `[N, K]`, or become dense where gathering is slower;
 * two constant scales that are constant along K become one (their f32 product, as the contract forms it);
 * weight sums for zero points on the other side become the attribute `rhs_sum`.
 
@@ -40,7 +40,7 @@ from .lower.values import full_rank
 
 @dataclass(frozen=True)
 class FoldPass(Pass):
-    """See the module's docstring. Every step keeps the op's meaning to the bit."""
+    """Every step is bit-exact."""
 
     name: ClassVar[str] = "qmlir-fold"
     summary: ClassVar[str] = "fold constant weights, scales and weight sums"

@@ -1,4 +1,4 @@
-"""qmlir-fuse-rows: a dynamic quantisation is one dispatch, one pass over memory."""
+"""qmlir-fuse-rows: form one dispatch, with one pass over memory, of a dynamic quantisation."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FuseRowsPass(Pass):
-    """Brings the reductions of a dynamic quantisation and what reads their rows into one `flow.dispatch.region`.
+    """Moves the reductions of a dynamic quantisation and the ops that read the same rows into one
+    `flow.dispatch.region`.
 
-    Left to itself IREE makes a dispatch of the largest magnitude and one of the codes, and the data is read twice. Its
-    flag for fusing such rows everywhere (`aggressive-fusion`) makes other programs compile for a minute or not at all.
+    By default IREE forms one dispatch for the largest magnitude and one for the codes, and reads the data twice. With
+    its flag for fusing such rows everywhere (`aggressive-fusion`), other programs compile for a minute or not at all.
     """
 
     name: ClassVar[str] = "qmlir-fuse-rows"
-    summary: ClassVar[str] = "one dispatch for a dynamic quantisation"
+    summary: ClassVar[str] = "form one dispatch of a dynamic quantisation"
 
     def run(self, module: ir.Module, state: State) -> None:
         blocks: list[ir.Block] = []

@@ -1,4 +1,4 @@
-"""qmlir-guard: nothing is left that IREE does not know."""
+"""qmlir-guard: refuse ops that IREE does not register."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GuardPass(Pass):
-    """An op that IREE has not registered makes its dispatch formation segfault (seen with 3.13): refuse it here."""
+    """IREE 3.13's dispatch formation crashes on an op that is not registered, so this pass reports it first."""
 
     name: ClassVar[str] = "qmlir-guard"
-    summary: ClassVar[str] = "refuse ops that IREE has not registered, and drop our own attributes"
+    summary: ClassVar[str] = "refuse ops that IREE does not register, and drop qmlir's attributes"
 
     def run(self, module: ir.Module, state: State) -> None:
         ctx = module.operation.context

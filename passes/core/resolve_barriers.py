@@ -1,4 +1,4 @@
-"""qmlir-resolve-barriers: fusion barriers that the target does not need are dropped."""
+"""qmlir-resolve-barriers: drop the fusion barriers that the target does not need."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResolveBarriersPass(Pass):
-    """Front ends and lowerings say why a tensor must be computed in a dispatch of its own. Where that is a trait of
-    some targets only (`PER_TARGET`), and this one is not among them, the tensor is free to fuse with its readers.
+    """A fusion barrier has the reason why a tensor must be computed in a dispatch of its own. If the reason applies to
+    some targets only (`PER_TARGET`) and not to this one, the barrier is dropped, and the tensor may fuse with its
+    readers.
     """
 
     name: ClassVar[str] = "qmlir-resolve-barriers"

@@ -1,4 +1,4 @@
-"""qmlir-row-kernels: layer norms, dynamic quantisation and what is between them by a kernel of the target."""
+"""qmlir-row-kernels: compute layer norms, dynamic quantisation and neighbouring ops by a kernel of the target."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ _PURE = (
 
 @dataclass(frozen=True)
 class RowKernelsPass(Pass):
-    """Asks the target's kernels about each group of elementwise ops and reductions along rows; the rest stays."""
+    """Asks the target's kernels about each group of elementwise ops and reductions along rows."""
 
     name: ClassVar[str] = "qmlir-row-kernels"
-    summary: ClassVar[str] = "norms and dynamic quantisation along rows by a kernel of the target"
-
+    summary: ClassVar[str] = "compute norms and dynamic quantisation along rows by a kernel of the target"
     target: str = "cpu"
 
     def run(self, module: ir.Module, state: State) -> None:

@@ -1,4 +1,4 @@
-"""Choose, for every contraction, how the target compiles it."""
+"""qmlir-select: choose for every contraction how the target compiles it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectPass(Pass):
-    """Ask the target's strategies about each contraction, apply the first plan that is offered.
+    """Asks the target's strategies about each contraction, and applies the plan of the first that accepts.
 
-    Sets `hal.device.targets` of the module too (where the target has a description of its own), so that
-    what comes out is complete: compiling it needs no flag that names the device.
+    Also sets `hal.device.targets` of the module, if the target has a description of its own, so that the result can be
+    compiled without flags for the device.
     """
 
     name: ClassVar[str] = "qmlir-select"

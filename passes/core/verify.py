@@ -1,4 +1,4 @@
-"""qmlir-verify: every op of the dialect obeys its definition."""
+"""qmlir-verify: check every op of the dialect against its definition."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class VerifyPass(Pass):
-    """Ops of an unregistered namespace have no C++ verifier; this is theirs. Runs first and after every pass
-    that builds our ops."""
+    """Ops of an unregistered namespace have no C++ verifier; this pass verifies them. It runs first, and after every
+    pass that builds qmlir ops.
+    """
 
     name: ClassVar[str] = "qmlir-verify"
     summary: ClassVar[str] = "check structure, types, shapes and attributes of every qmlir op"

@@ -160,16 +160,17 @@ def check(
     emulate: bool | Emulation = False,
     **options: Any,
 ) -> Report:
-    """Run a program two ways and compare.
+    """Run a program in two ways and compare the results. Returns a `Report`: `ok`, and the errors of each output
+    and layer.
 
     Args:
-        source: what `qmlir.compile` takes, or the path of a `.vmfb` (whose layers cannot be had).
+        source: what `qmlir.compile` takes, or the path of a `.vmfb` (without layers).
         against: an oracle (`reference`: the program in numpy), a target, or the path of another program, which is
             compiled for the same target, or of a `.vmfb`.
         tolerance: what passes; a number is `Tolerance(relative=...)`.
         arguments: default: made up from `seed`, with `size` for dynamic sizes and `shapes` for whole shapes.
         layers: compare intermediate values too; done anyway when an output differs.
-        step: told what is being done.
+        step: a function that is called with a text before each step.
         emulate: run the program on an emulated device, as in `qmlir.load`; a program of `against` too, where its target
             is emulated.
         options: those of `qmlir.compile`: `start`, `parameters`, `flags`.

@@ -77,8 +77,8 @@ def open_way(
 
     if against.partition(":")[0] not in BACKENDS:
         raise UsageError(
-            f"cannot compare with {against!r}: it is no oracle ({', '.join(ORACLES)}), no target (such as cpu:x86-64) "
-            "and no file"
+            f"cannot compare with {against!r}: it is not an oracle ({', '.join(ORACLES)}), a target "
+            "(such as cpu:x86-64) or a file"
         )
     emulated = against.partition(":")[0] in EMULATED
     return compiled(source, function, against, options, emulate if emulated else None)

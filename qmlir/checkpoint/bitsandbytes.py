@@ -74,7 +74,7 @@ class BitsAndBytes:
                 f"tensor {name!r} is [{n}, {k}]: a byte with codes of two rows is not known; K is even"
             )
         absmax = self._absmax(name, tensors, state, -(-n * k // block))
-        # Blocks run over the rows' ends where K is no multiple of them.
+        # Blocks run over the rows' ends where K is not a multiple of them.
         even = math.gcd(k, block)
         scale = absmax[np.arange(n * k // even) * even // block].reshape(n, k // even)
         table = part(tensors, f"{name}.quant_map", ("f32",), (16,))
@@ -96,7 +96,7 @@ class BitsAndBytes:
         return absmax
 
     def _state(self, name: str, tensors: Tensors) -> dict[str, Any]:
-        """What is no tensor: JSON in bytes."""
+        """What is not a tensor: JSON in bytes."""
         raw = part(tensors, name, ("u8",), (None,))
         try:
             state = json.loads(raw.tobytes().decode())
@@ -110,7 +110,7 @@ class BitsAndBytes:
         if "nested_blocksize" in state:
             sizes.append(state["nested_blocksize"])
             if not isinstance(state.get("nested_offset"), (int, float)):
-                raise CheckpointError(f"tensor {name!r}: nested_offset is no number")
+                raise CheckpointError(f"tensor {name!r}: nested_offset is not a number")
         if len(state.get("shape") or ()) != 2 or not all(type(s) is int and 0 < s < 2**40 for s in sizes):
             raise CheckpointError(
                 f"tensor {name!r}: shape {state.get('shape')!r} and block sizes must be two and one positive integers"

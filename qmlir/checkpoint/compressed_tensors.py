@@ -99,7 +99,7 @@ def _args(said: Any, where: str) -> Args | None:
     if said is None:
         return None
     if not isinstance(said, dict):
-        raise CheckpointError(f"{where} is no JSON object")
+        raise CheckpointError(f"{where} is not a JSON object")
     check_fields(said, _ARGS, where)
     kind = choice(said, "type", ("int", "float"), where, "int")
     bits = choice(said, "num_bits", (2, 4, 8) if kind == "int" else (4, 8), where, 8)
@@ -164,7 +164,7 @@ def _matches(pattern: str, layer: str, where: str) -> bool:
     try:
         return re.match(pattern, layer) is not None
     except re.error:
-        raise CheckpointError(f"{where}: the target {pattern!r} is no pattern") from None
+        raise CheckpointError(f"{where}: the target {pattern!r} is not a pattern") from None
 
 
 def _names(layer: str) -> tuple[str, ...]:
@@ -256,7 +256,7 @@ def _pack_quantized(
     said = part(tensors, f"{layer}.weight_shape", ("i64", "i32"), (2,))
     n, k = int(said[0]), int(said[1])
     if not (0 < n < 2**40 and 0 < k < 2**40):
-        raise CheckpointError(f"tensor {layer + '.weight_shape'!r} says [{n}, {k}], which is no shape")
+        raise CheckpointError(f"tensor {layer + '.weight_shape'!r} says [{n}, {k}], which is not a shape")
     words = part(tensors, f"{layer}.weight_packed", ("i32",), (n, -(-k * bits // 32)))
     scale = _scale(layer, args, tensors, n, k)
     middle = 1 << (bits - 1)

@@ -22,7 +22,7 @@ def quantization_of(folder: Path) -> tuple[dict[str, Any], dict[str, Any] | None
         found = config.get(key)
         if found is not None:
             if not isinstance(found, dict):
-                raise CheckpointError(f"{path}: {key!r} is no JSON object")
+                raise CheckpointError(f"{path}: {key!r} is not a JSON object")
             return config, found, f"{path}, {key}"
     for name, method in _OWN_FILES.items():
         if (folder / name).is_file():
@@ -34,14 +34,14 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object. Raises CheckpointError when it is none."""
     try:
         if path.stat().st_size > _LARGEST:
-            raise CheckpointError(f"{path} has {path.stat().st_size} bytes, which is no configuration")
+            raise CheckpointError(f"{path} has {path.stat().st_size} bytes, which is not a configuration")
         value = json.loads(path.read_text())
     except OSError as e:
         raise CheckpointError(f"cannot read {path}: {e.strerror or e}") from None
     except (ValueError, RecursionError):
-        raise CheckpointError(f"{path} is no JSON") from None
+        raise CheckpointError(f"{path} is not JSON") from None
     if not isinstance(value, dict):
-        raise CheckpointError(f"{path} is no JSON object")
+        raise CheckpointError(f"{path} is not a JSON object")
     return value
 
 
@@ -57,7 +57,7 @@ def check_fields(config: Mapping[str, Any], known: Collection[str], where: str) 
 def choice(config: Mapping[str, Any], name: str, choices: Collection[Any], where: str, default: Any = None) -> Any:
     """A field that is one of `choices`."""
     value = config.get(name, default)
-    # By type too: True is no 1.
+    # By type too: True is not 1.
     if not any(type(value) is type(c) and value == c for c in choices):
         raise CheckpointError(f"{where}: {name} is {value!r}; known: {', '.join(map(repr, choices))}")
     return value

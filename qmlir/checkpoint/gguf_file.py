@@ -81,7 +81,7 @@ class _Header:
         self._path, self._data, self._at = path, data, 0
         self._names = {int(kind): kind.name for kind in _package().GGMLQuantizationType}
         if data[:4].tobytes() != b"GGUF":
-            raise CheckpointError(f"{path} is no GGUF file: it does not start with 'GGUF'")
+            raise CheckpointError(f"{path} is not a GGUF file: it does not start with 'GGUF'")
         self._at = 4
         version = self._number("<u4", "the version")
         if version not in _VERSIONS:
@@ -108,7 +108,9 @@ class _Header:
                 raise CheckpointError(f"{what} is there twice")
             block, size = sizes[kind]
             if shape[-1] % block:
-                raise CheckpointError(f"{what} is {kind} with rows of {shape[-1]}, which are no blocks of {block}")
+                raise CheckpointError(
+                    f"{what} is {kind} with rows of {shape[-1]}, which are not whole blocks of {block}"
+                )
             nbytes, room = math.prod(shape) // block * size, len(self._data) - begin
             if offset % align or offset + nbytes > room:
                 raise CheckpointError(

@@ -141,13 +141,13 @@ def _header(path: Path) -> dict[str, _Place]:
     data = mapped(path)
     size = int.from_bytes(data[:8].tobytes(), "little") if len(data) >= 8 else -1
     if not 2 <= size <= min(_LARGEST_HEADER, len(data) - 8):
-        raise CheckpointError(f"{path} is truncated or no safetensors file: its header does not fit the file")
+        raise CheckpointError(f"{path} is truncated or not a safetensors file: its header does not fit the file")
     try:
         header = json.loads(data[8 : 8 + size].tobytes().decode())
     except (ValueError, RecursionError):
-        raise CheckpointError(f"{path} is damaged or no safetensors file: its header is no JSON") from None
+        raise CheckpointError(f"{path} is damaged or not a safetensors file: its header is not JSON") from None
     if not isinstance(header, dict):
-        raise CheckpointError(f"{path} is damaged or no safetensors file: its header is no JSON object")
+        raise CheckpointError(f"{path} is damaged or not a safetensors file: its header is not a JSON object")
     places = {name: _place(path, data, 8 + size, name, said) for name, said in header.items() if name != "__metadata__"}
     _authority(path)
     return places

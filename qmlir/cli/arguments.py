@@ -37,8 +37,8 @@ def command(
     p: argparse.ArgumentParser = commands.add_parser(
         name, help=help, description=description, usage=f"qmlir {name} {usage}", formatter_class=Help
     )
-    p.add_argument("-q", "--quiet", action="store_true", help="print nothing that was not asked for")
-    p.add_argument("-v", "--verbose", action="store_true", help="tell each step and its time on stderr")
+    p.add_argument("-q", "--quiet", action="store_true", help="print only what was asked for")
+    p.add_argument("-v", "--verbose", action="store_true", help="print each step and its time on stderr")
     return p
 
 
@@ -84,13 +84,13 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("-i", "--arguments", action="append", default=[], metavar="FILE", help="arguments (.npy, .npz)")
     p.add_argument("--shapes", action="append", default=[], type=shape, metavar="ARG=4x8", help="shape of an argument")
     p.add_argument("--size", type=count, default=4, metavar="N", help="for dynamic sizes (default: 4)")
-    p.add_argument("--seed", type=int, default=0, metavar="N", help="of arguments that are made up")
+    p.add_argument("--seed", type=int, default=0, metavar="N", help="seed of random arguments")
     add_old_name(p, "--input", "--arguments")
     add_old_name(p, "--shape", "--shapes")
 
 
 def add_emulate(p: argparse.ArgumentParser) -> None:
-    p.add_argument("--emulate", action="store_true", help="on an emulated GPU: slow, and checks every access")
+    p.add_argument("--emulate", action="store_true", help="run on an emulated GPU: slow, checks every access")
 
 
 def add_target(p: argparse.ArgumentParser) -> None:
@@ -105,7 +105,7 @@ def add_parameters(p: argparse.ArgumentParser) -> None:
 def add_limits(p: argparse.ArgumentParser) -> None:
     """What the child process may use."""
     p.add_argument("--timeout", type=float, metavar="S", help="give up after S seconds")
-    p.add_argument("--memory", type=gibibytes, metavar="GIB", help="give up beyond so many GiB of memory")
+    p.add_argument("--memory", type=gibibytes, metavar="GIB", help="give up above GIB GiB of memory")
 
 
 def gibibytes(text: str) -> int:
@@ -115,7 +115,7 @@ def gibibytes(text: str) -> int:
     except (ValueError, OverflowError):
         size = 0
     if not 0 < size < 2**62:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of GiB above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GiB above 0")
     return size
 
 
@@ -146,7 +146,7 @@ def chosen(item: str) -> tuple[str, int | str]:
 def count(text: str) -> int:
     """A number of at least 1."""
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return int(text)
 
 

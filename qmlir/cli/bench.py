@@ -12,7 +12,7 @@ from .arguments import add_arguments, add_emulate, add_limits, add_parameters, a
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
-    p = command(commands, "bench", "[options] IN...", "measure how fast programs are",
+    p = command(commands, "bench", "[options] IN...", "measure the speed of programs",
                 "Measure programs (.mlir, .vmfb) in alternation: median, 10th and 90th percentile of a call, share of "
                 "the roofline.")  # fmt: skip
     add_source(p, "programs", nargs="+")

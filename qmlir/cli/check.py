@@ -21,15 +21,15 @@ from .arguments import (
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
-    p = command(commands, "check", "[options] IN", "compare a program with an oracle, a target or a program",
-                "Run IN (.mlir, .onnx, .vmfb) two ways and compare the outputs; where they differ, find the first "
-                "layer that does. Exit code 1 when a value is beyond the tolerance.")  # fmt: skip
+    p = command(commands, "check", "[options] IN", "compare a program with a reference, target or program",
+                "Run IN (.mlir, .onnx, .vmfb) in two ways and compare the outputs; if they differ, find the first "
+                "layer that differs. Exit code 1 when a value is beyond the tolerance.")  # fmt: skip
     add_source(p, "input_file")
     p.add_argument(
         "--against", default="reference", metavar="WAY", help="reference, onnxruntime, a target, .mlir, .vmfb"
     )
     p.add_argument("--tolerance", type=float, metavar="X", help="floats: error by largest value (default: by type)")
-    p.add_argument("--codes", type=int, default=0, metavar="N", help="integers: what 0.1 %% may be off by (default: 0)")
+    p.add_argument("--codes", type=int, default=0, metavar="N", help="integers: error allowed for 0.1 %% (default: 0)")
     add_old_name(p, "--tol", "--tolerance")
     p.add_argument("--layers", action="store_true", help="compare every intermediate value")
     add_arguments(p)

@@ -24,17 +24,17 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     kept = p.add_mutually_exclusive_group()
     kept.add_argument("--keep-parameters", action="store_true", help="load the weights at run time")
     kept.add_argument("--map-parameters", action="store_true",
-                      help="... packed once for each weight file, and mapped into memory")  # fmt: skip
+                      help="pack them once per weight file, and map them into memory")  # fmt: skip
     p.add_argument("--pipeline", metavar="PASSES", help="passes to run instead of the default ones")
     p.add_argument("--stop", metavar="LEVEL", choices=CODE_LEVELS,
                    help="write the text of a level, or asm, ptx, isa, spirv")  # fmt: skip
     p.add_argument("--dump-stages", metavar="DIR", help="write every level and the device code to DIR")
-    p.add_argument("--tuning", metavar="FILE", help="compile as was best: a database of qmlir tune")
+    p.add_argument("--tuning", metavar="FILE", help="a database of qmlir tune: use its best choices")
     p.add_argument("--choice", action="append", default=[], type=chosen, metavar="KNOB=VALUE",
                    help="a choice that qmlir tune tries")  # fmt: skip
     add_limits(p)
     p.add_argument("--no-cache", action="store_true", help="neither read nor write the compilation cache")
-    p.add_argument("--strict", action="store_true", help="fail where a part would be slow on the target")
+    p.add_argument("--strict", action="store_true", help="fail if a part would be slow on the target")
     p.add_argument("--json", action="store_true", help="print the manifest")
     p.set_defaults(run=run)
 

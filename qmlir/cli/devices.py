@@ -11,7 +11,7 @@ from .arguments import command, print_table
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
-    p = command(commands, "devices", "[options]", "list the devices that are here",
+    p = command(commands, "devices", "[options]", "list the devices of this machine",
                 "List the devices of this machine, each with the targets whose programs it runs, and the drivers whose "
                 "devices --emulate executes.")  # fmt: skip
     p.add_argument("--json", action="store_true", help="print JSON")

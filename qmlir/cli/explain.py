@@ -10,7 +10,7 @@ from .arguments import add_compilation, add_limits, add_source, command, compila
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
-    p = command(commands, "explain", "[options] IN", "why a target compiles a program the way it does",
+    p = command(commands, "explain", "[options] IN", "show how a target compiles a program, and why",
                 "For every contraction of IN (.mlir, .vmfb): each strategy of the target, best first, accepted or "
                 "declined with its reason, the plan, an estimate, and what would make it fit.")  # fmt: skip
     add_source(p)

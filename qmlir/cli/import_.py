@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
-    p = command(commands, "import", "[options] IN", "make a program of a checkpoint",
-                "Make a program of IN, a .gguf or .safetensors file or a folder with config.json: a decoder, or with "
-                "--linear one linear layer.")  # fmt: skip
+    p = command(commands, "import", "[options] IN", "import a checkpoint as a program",
+                "Import IN, a .gguf or .safetensors file or a folder with config.json, as a decoder, or with "
+                "--linear as one linear layer.")  # fmt: skip
     add_source(p, "checkpoint")
     p.add_argument("-o", "--output", metavar="FILE", help="the .mlir to write (default: IN's name with .mlir)")
     p.add_argument("-p", "--parameters", metavar="FILE",
@@ -36,7 +36,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def _positions(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return int(text)
 
 

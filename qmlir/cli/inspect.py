@@ -13,14 +13,14 @@ from .arguments import add_compilation, add_limits, add_source, command, compila
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
-    p = command(commands, "inspect", "[options] IN", "show what is in a program or a .vmfb",
-                "Show what is in IN (.mlir, .vmfb): functions, ops, schemes, bytes, target and what it needs, "
+    p = command(commands, "inspect", "[options] IN", "show the contents of a program or a .vmfb",
+                "Show the contents of IN (.mlir, .vmfb): functions, ops, schemes, bytes, target and its needs, "
                 "strategies, versions; or, with --source, its text at a level or its "
                 "device code (asm, ptx, isa, spirv).")  # fmt: skip
     add_source(p)
     p.add_argument("--source", metavar="LEVEL", choices=CODE_LEVELS,
                    help="print the text: " + ", ".join(CODE_LEVELS[:5]))  # fmt: skip
-    p.add_argument("--dispatch", metavar="NAME", help="of this dispatch alone: its name or a part of it")
+    p.add_argument("--dispatch", metavar="NAME", help="only this dispatch: its name or a part of it")
     p.add_argument("--layout", metavar="TARGET",
                    help="draw the matrix instruction IN of TARGET: which lane holds what")  # fmt: skip
     p.add_argument("-o", "--output", metavar="FILE.svg", help="with --layout: write the picture there")

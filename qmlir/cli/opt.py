@@ -33,7 +33,9 @@ def build_parser() -> argparse.ArgumentParser:
         "-o", "--output", default="-", metavar="FILE", help="where the result goes (default: standard output)"
     )
     p.add_argument("--pass-pipeline", default="", metavar="TEXT", help="for instance 'qmlir-verify,qmlir-fold,cse'")
-    p.add_argument("--split-input-file", action="store_true", help="treat parts between '// -----' lines apart")
+    p.add_argument(
+        "--split-input-file", action="store_true", help="treat parts between '// -----' lines as separate files"
+    )
     p.add_argument("--verify-diagnostics", action="store_true", help="check expected-error comments")
     p.add_argument("--print-ir-after-all", action="store_true", help="print the IR after each pass to stderr")
     p.add_argument("--mlir-print-debuginfo", action="store_true", help="print locations")
@@ -107,7 +109,7 @@ def _read(name: str) -> str:
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text()
     except UnicodeDecodeError:
-        raise UsageError(f"cannot read {name}: it is no text") from None
+        raise UsageError(f"cannot read {name}: it is not text") from None
     except OSError as e:
         raise UsageError(f"cannot read {name}: {e.strerror or e}") from None
 

@@ -35,7 +35,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     add_emulate(p)
     p.add_argument("--order-seed", type=int, metavar="N", help="with --emulate: workgroups and waves in random order")
     p.add_argument("--parameters", action="append", default=[], type=parameter_file, metavar="SCOPE=FILE",
-                   help="weights kept apart")  # fmt: skip
+                   help="weights of a program that keeps its parameters")  # fmt: skip
     p.add_argument("--sha256", metavar="HASH", help="refuse a file that has another SHA-256")
     add_old_name(p, "--verify-hash", "--sha256")
     p.add_argument("--verify-key", metavar="FILE", help="refuse one not signed by this public key (.pem)")
@@ -133,7 +133,7 @@ def arguments_of(paths: list[str], names: list[str]) -> list[Array]:
             raise InputError(f"cannot read {path}: there is no such file") from None
         except (OSError, ValueError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error) as e:
             reason = "Python objects in it are not read" if "allow_pickle" in str(e) else str(e)
-            raise InputError(f"cannot read {path}: it is damaged or no .npy or .npz file ({reason})") from None
+            raise InputError(f"cannot read {path}: it is damaged or not a .npy or .npz file ({reason})") from None
     return arrays
 
 

@@ -12,8 +12,8 @@ from .arguments import add_source, command
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
     p = command(commands, "sign", "[options] IN", "sign a program, or verify its signature",
-                "Write IN.sig, an Ed25519 signature of the file IN, or with --verify say whether the one that is there "
-                "is of this file and by this key. Keys: openssl genpkey -algorithm ed25519 -out key.pem; "
+                "Write IN.sig, an Ed25519 signature of the file IN, or with --verify check that the existing one is of "
+                "this file and by this key. Keys: openssl genpkey -algorithm ed25519 -out key.pem; "
                 "openssl pkey -in key.pem -pubout -out public.pem")  # fmt: skip
     add_source(p, "program")
     p.add_argument("--key", metavar="FILE", help="the private key to sign with (.pem)")

@@ -13,15 +13,15 @@ from .arguments import add_parameters, add_source, add_target, command, count
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The command's arguments."""
-    p = command(commands, "tune", "[options] [IN]", "find how a program is fastest",
+    p = command(commands, "tune", "[options] [IN]", "find the fastest choices for a program",
                 "Compile IN, an .mlir file, in the ways that the target's strategies leave open, measure them, and "
-                "write what was best to a database, which qmlir compile --tuning reads.")  # fmt: skip
+                "write the best choices to a database, which qmlir compile --tuning reads.")  # fmt: skip
     add_source(p, nargs="?")
     add_target(p)
     add_parameters(p)
     p.add_argument("--budget", type=duration, default=300.0, metavar="T", help="time for all: 90s, 5m (default: 5m)")
     p.add_argument("--database", default="tuning.json", metavar="FILE", help="results are added to it (tuning.json)")
-    p.add_argument("--folder", metavar="DIR", help="of candidates: the same one goes on with an interrupted search")
+    p.add_argument("--folder", metavar="DIR", help="keeps candidates, to continue an interrupted search")
     p.add_argument("--size", type=count, default=4, metavar="N", help="for dynamic sizes (default: 4)")
     p.add_argument("-f", "--function", default="main", metavar="NAME", help="the function to call")
     p.add_argument("--jobs", type=count, metavar="N", help="compilations at once")

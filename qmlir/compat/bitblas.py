@@ -124,7 +124,7 @@ class Matmul:
         weight itself where its dtype needs no packing.
 
         Args:
-            weight: `[N, K]` integer codes, one an element, in the range of `W_dtype` (int1: -1 and 1); 8-bit floats and
+            weight: `[N, K]` integer codes, unpacked, in the range of `W_dtype` (int1: -1 and 1); 8-bit floats and
                 floats in their own type.
             scale, zeros, bias: returned as they are.
 

@@ -47,7 +47,7 @@ def compile(
     timeout: float | None = None,
     memory: int | None = None,
 ) -> Artifact:
-    """Compile a program for one target.
+    """Compile a program for one target. Returns an `Artifact`: the `.vmfb` in memory, and its manifest.
 
     Args:
         source: path of an `.mlir` file, MLIR text, an `ir.Module`, or what a front end accepts: the path of an `.onnx`
@@ -56,27 +56,31 @@ def compile(
         pipeline: passes to run instead of the default ones.
         start: level of the source when it is a dumped stage: `import`, `qmlir`, `linalg`, `configured`.
         parameters: weight files by the scope that the program's `#flow.parameter.named` attributes name.
-        keep_parameters: load weights when the program is loaded instead of baking them in. It brings them into the
-            layouts of its kernels then, on CPU.
-        map_parameters: keep them so that `qmlir.load` does that once for each weight file, and every process that loads
-            the program maps the result into memory (no other runtime can load it).
-        flags: more flags for IREE.
-        dump_stages: folder for the IR at every level and the device code.
-        cache: keep the result in the compilation cache.
-        strict: what would be a `SlowFallbackWarning` is a CompileError.
+        keep_parameters: leave the weights in their files; `qmlir.load` reads them. On CPUs the program packs them for
+            its kernels while it is loaded.
+        map_parameters: implies `keep_parameters`; `qmlir.load` packs the weights once for each weight file, keeps the
+            result in the compilation cache, and maps it into memory, which processes share. Other runtimes cannot load
+            such a program.
+        flags: additional flags for IREE's compiler.
+        dump_stages: folder to which the IR at every level and the device code are written.
+        cache: read and write the compilation cache.
+        strict: raise a CompileError in place of a `SlowFallbackWarning`.
         import_options: options of the front end that imports the source.
-        tuning: a database that `qmlir tune` wrote, or `"shipped"` for the one in this package, which is also asked
-            where the database has nothing: the program is compiled as was best; what neither knows is a
-            `TuningWarning`, once.
-        choice: values of what the target's strategies leave open (`qmlir tune` tries them), before a database's.
+        tuning: path of a database that `qmlir tune` wrote, or `"shipped"` for the one in this package, which is also
+            read where the former has no record. The program is compiled with the best choice on record; where there is
+            none, a `TuningWarning` says so once.
+        choice: values for the knobs of the target's strategies, as `qmlir tune` tries them; they take precedence over
+            `tuning`.
         isolated: compile in a child process (a fork of this one): a crash of the compiler is a CompileError.
-        timeout: seconds after which compiling ends in a CompileError; implies `isolated`.
-        memory: bytes that compiling may take; more is a CompileError; implies `isolated`.
+        timeout: seconds; a longer compilation is ended and raises a CompileError. Implies `isolated`.
+        memory: bytes; a compilation that needs more is ended and raises a CompileError. Implies `isolated`.
 
     Raises:
         FrontEndError: a front end could not import the source.
-        ParseError, VerifyError, PassError, CompileError: with the places in the source.
-        TargetError: for an unknown target. UsageError: for a source or option that makes no sense.
+        ParseError, VerifyError, PassError, CompileError: a program that is wrong or that the target refuses; the
+            message has the places in the source.
+        TargetError: an unknown target.
+        UsageError: an unsupported source or option.
     """
     if start not in LEVELS:
         raise UsageError(f"unknown level {start!r}; levels are {', '.join(LEVELS)}")
@@ -151,8 +155,19 @@ def _origin(program: Program, options: Options) -> dict[str, Any] | None:
 
 
 def text_at(source: Any, level: str, *, target: str = "cpu", dispatch: str | None = None, **options: Any) -> str:
-    """The program as text at `level` (see `Artifact.source`), `dispatch` alone when it is named. Options are those
-    of `compile`."""
+    """Returns the text of a program at a level, without making a `.vmfb` of it.
+
+    Args:
+        source: what `qmlir.compile` takes.
+        level: `import`, `qmlir`, `linalg`, `configured`, `dispatch`, `asm`, `ptx`, `isa` or `spirv`; see
+            `Artifact.source`.
+        dispatch: name of the one dispatch whose text is returned.
+        options: those of `qmlir.compile`.
+
+    Raises:
+        UsageError: an unknown level or dispatch.
+        QmlirError: what `qmlir.compile` raises.
+    """
     program = program_of(source, options.pop("import_options", None) or {}, options.get("start", "import"))
     resolved = resolve(target)
     options["flags"] = (*choice_flags(resolved, options.get("choice")), *options.get("flags", ()))

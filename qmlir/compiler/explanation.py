@@ -106,15 +106,16 @@ def _wrapped(text: str, first: str, rest: str, width: int | None) -> list[str]:
 
 
 def explain(source: Any, *, target: str = "cpu", **options: Any) -> Explanation:
-    """What the strategies of `target` say of every contraction of a program. Nothing is compiled by IREE.
+    """Ask the strategies of `target` about every contraction of a program. Returns an `Explanation`: for each strategy
+    whether it accepts, its plan or reason, and what would make it fit. Nothing is compiled by IREE.
 
     Args:
-        source: what `qmlir.compile` takes; or an artifact or the path of a `.vmfb`, whose manifest tells what was
-            chosen when it was compiled (`target` is then that of the artifact).
+        source: what `qmlir.compile` takes; or an artifact or the path of a `.vmfb`, whose manifest has what
+            was chosen when it was compiled (`target` is then that of the artifact).
         options: those of `qmlir.compile`: `start`, `parameters`, `flags`, ...
 
     Raises:
-        ParseError, VerifyError, PassError: a program that is wrong. One that the target refuses is explained.
+        ParseError, VerifyError, PassError: a program that is wrong. A program that the target refuses is explained.
     """
     if isinstance(source, (str, os.PathLike)) and Path(source).suffix == ".vmfb":
         source = Artifact.open(source)

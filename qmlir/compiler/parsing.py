@@ -19,7 +19,7 @@ def show(module: ir.Module) -> str:
 def parse(text: str, name: str) -> ir.Module:
     """Parse in the current context. Raises ParseError with `name`:line:col."""
     if "\0" in text:
-        raise ParseError([Diagnostic("the file is no MLIR text: it holds NUL characters", f"{name}:1:1")])
+        raise ParseError([Diagnostic("the file is not MLIR text: it holds NUL characters", f"{name}:1:1")])
     try:
         located = ir.Module.parse(text) if name == "-" else _parse_named(text, name)
     except ir.MLIRError as e:

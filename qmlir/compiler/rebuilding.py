@@ -93,7 +93,7 @@ def _check_declared(options: Mapping[str, Any], import_options: Mapping[str, Any
     if import_options:
         raise refuse(f"names options of a front end ({', '.join(map(str, import_options))})", again)
     if (text := options.get("pipeline")) is not None and (not isinstance(text, str) or undeclared(text)):
-        shown = ", ".join(undeclared(text)) if isinstance(text, str) else "which is no text"
+        shown = ", ".join(undeclared(text)) if isinstance(text, str) else "which is not text"
         raise refuse(f"names passes or options of passes that qmlir does not declare ({shown})", again)
 
 

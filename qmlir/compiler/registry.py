@@ -1,4 +1,4 @@
-"""The registered front ends: ours, and entry points of group `qmlir.frontends`, loaded when a source is no MLIR."""
+"""The registered front ends: ours, and entry points of group `qmlir.frontends`, loaded when a source is not MLIR."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Registered:
         return f"front end {self.name!r}" + ("" if self.origin == "qmlir" else f" (of {self.origin})")
 
     def accepts(self, source: Any) -> bool:
-        return bool(self._called(lambda: self.object.accepts(source), "could not look at the source"))
+        return bool(self._called(lambda: self.object.accepts(source), "could not read the source"))
 
     def fingerprint(self, source: Any, settings: Mapping[str, Any]) -> str | None:
         """The front end's own digest of a source, None when it has none or when what it imports also depends on
@@ -47,7 +47,7 @@ class Registered:
         own = getattr(self.object, "fingerprint", None)
         if own is None or foreign_patterns():
             return None
-        found = self._called(lambda: own(source, settings), "could not look at the source")
+        found = self._called(lambda: own(source, settings), "could not read the source")
         return None if found is None else f"{self.name} {self.origin} {found}"
 
     def import_(self, source: Any, context: Any, options: ImportOptions) -> Any:
@@ -98,7 +98,7 @@ def _load(entry: EntryPoint) -> Registered:
     found = told._called(lambda: _made(entry.load()), "could not be loaded")
     for needed in ("name", "accepts", "import_"):
         if not hasattr(found, needed):
-            raise FrontEndError([], f"{told} has no {needed!r}: it is no front end")
+            raise FrontEndError([], f"{told} has no {needed!r}: it is not a front end")
     return Registered(str(found.name), origin, found)
 
 

@@ -66,7 +66,7 @@ def _source_text(source: Any) -> tuple[str, str]:
         try:
             return path.read_text(), str(path)
         except UnicodeDecodeError:
-            raise ParseError([Diagnostic("the file is no MLIR text", f"{path}:1:1")]) from None
+            raise ParseError([Diagnostic("the file is not MLIR text", f"{path}:1:1")]) from None
         except OSError as e:
             if isinstance(source, str) and "@" in source:
                 return source, "-"

@@ -67,7 +67,7 @@ class Database:
         except OSError as e:
             raise UsageError(f"cannot read {path}: {e.strerror or e}") from None
         except ValueError as e:
-            raise UsageError(f"{path} is no tuning database: {e}") from None
+            raise UsageError(f"{path} is not a tuning database: {e}") from None
         try:
             if data["format"] != FORMAT:
                 raise UsageError(f"{path} has format {data['format']}, but this version reads {FORMAT}; tune again")
@@ -76,7 +76,7 @@ class Database:
                 made.entries[str(key)] = {_record(row) for row in rows}
             return made
         except (KeyError, TypeError, AttributeError, ValueError) as e:
-            raise UsageError(f"{path} is no tuning database: {type(e).__name__} {e}") from None
+            raise UsageError(f"{path} is not a tuning database: {type(e).__name__} {e}") from None
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """All of it or nothing; sorted, so that two files can be compared line by line."""
@@ -107,10 +107,10 @@ class Database:
 def _record(row: Mapping[str, Any]) -> Record:
     choice = tuple(sorted((str(k), v) for k, v in row["choice"].items()))
     if not all(isinstance(v, (str, int, float, bool)) for _, v in choice):
-        raise ValueError("a choice has values that are no plain ones")
+        raise ValueError("a choice has values that are not plain ones")
     seconds, baseline = float(row["seconds"]), float(row["baseline"])
     if not (0 < seconds < 1e6 and 0 < baseline < 1e6):
-        raise ValueError("a time is no positive number of seconds")
+        raise ValueError("a time is not a positive number of seconds")
     return Record(choice, seconds, baseline, str(row["device"]))
 
 

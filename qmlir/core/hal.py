@@ -142,7 +142,7 @@ def reflection(data: bytes, name: str, key: str) -> str | None:
     try:
         module = b.VmModule.copy_buffer(vm_instance(), data)
     except (ValueError, RuntimeError) as e:
-        raise ArtifactError(f"{name} is no IREE module: {str(e).splitlines()[0].split(';')[-1].strip()}") from None
+        raise ArtifactError(f"{name} is not an IREE module: {str(e).splitlines()[0].split(';')[-1].strip()}") from None
     for function in module.function_names:
         if not function.startswith("_"):
             found = module.lookup_function(function).reflection.get(key)

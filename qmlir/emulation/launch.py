@@ -11,8 +11,8 @@ from .memory import Memory
 
 
 class EmulationError(QmlirError):
-    """A kernel did what no kernel may do, or what the device would refuse; the message names the instruction, the
-    workgroup, and the argument and element that were accessed."""
+    """An emulated kernel has a fault, such as a race or an access out of bounds, or the device would refuse it. The
+    message names the instruction, the workgroup, and the argument and element that were accessed."""
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def number(x: ir.Value, dtype: str) -> ir.Value:
     d = DTYPES[dtype]
     if dtype == "e8m0":
         code = arith.extui(i32(), arith.bitcast(ir.IntegerType.get_signless(8), x))
-        # 2^(code - 127); code 0 is 2^-127, which is no normal f32.
+        # 2^(code - 127); code 0 is 2^-127, which is not a normal f32.
         shifted = arith.shli(code, build.scalar(23, i32()))
         smallest = build.scalar(0x00400000, i32())
         bits = arith.select(_eq(code, 0), smallest, shifted)
@@ -104,7 +104,7 @@ def real(t: Tensor) -> Tensor:
 
 
 def cast_real(t: Tensor, dtype: str) -> Tensor:
-    """f32 to another float type that is no small one."""
+    """f32 to another float type that is not a small one."""
     if dtype == "f32":
         return t
     kind = build.element(dtype)

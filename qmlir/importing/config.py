@@ -69,7 +69,7 @@ class DecoderConfig:
 
 
 def config_of(model: Checkpoint) -> DecoderConfig:
-    """The configuration of a checkpoint. Raises CheckpointError for one that is no decoder of this family."""
+    """The configuration of a checkpoint. Raises CheckpointError for one that is not a decoder of this family."""
     made = _from_gguf(model) if model.container == "gguf" else _from_json(model)
     for name in ("layers", "hidden", "inner", "heads", "kv_heads", "head_size", "vocabulary", "positions", "rotary"):
         value = getattr(made, name)

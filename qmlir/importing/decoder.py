@@ -32,7 +32,7 @@ def decoder(
         context_length: positions that the caches hold; default: 2048, or what the model was trained on if that is
             less.
         quantize_activations: quantise the inputs of layers: as the checkpoint says (`QuantizedWeight.activations`), or
-            with "token" those of all quantised weights to int8, one scale a token; else they stay f32.
+            with "token" those of all quantised weights to int8, one scale per token; else they stay f32.
 
     Raises:
         CheckpointError: another kind of model, or tensors that do not fit its configuration. UsageError: a context

@@ -20,10 +20,10 @@ def linear(model: Checkpoint, name: str, *, quantize_activations: Quantize = Fal
     Args:
         name: of the weight, such as `model.layers.0.mlp.up_proj.weight`.
         quantize_activations: quantise the input, so that the product is one of codes: as the checkpoint says, or with
-            "token" to int8 with one scale a token.
+            "token" to int8 with one scale per token.
 
     Raises:
-        CheckpointError: no such tensor. UsageError: one that is no matrix, or says nothing of its input.
+        CheckpointError: no such tensor. UsageError: one that is not a matrix, or says nothing of its input.
     """
     weight = model[name]
     if len(weight.shape) != 2:

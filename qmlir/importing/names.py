@@ -53,7 +53,7 @@ class Tensors:
                 f"{list(wanted)}"
             )
         if not isinstance(weight, QuantizedWeight) and weight.dtype.name not in ("float32", "float16", "bfloat16"):
-            raise CheckpointError(f"{self.model.path}: tensor {name!r} is {weight.dtype}, which is no weight")
+            raise CheckpointError(f"{self.model.path}: tensor {name!r} is {weight.dtype}, which is not a weight")
         order = self._row_order(part)
         return name, weight if order is None else _reordered(weight, order)
 
@@ -89,7 +89,7 @@ class Tensors:
     def _vector(self, name: str, size: int) -> Array:
         value = self.model[name]
         if isinstance(value, QuantizedWeight) or value.shape != (size,):
-            raise CheckpointError(f"{self.model.path}: tensor {name!r} is no vector of {size}")
+            raise CheckpointError(f"{self.model.path}: tensor {name!r} is not a vector of {size}")
         return value.astype(np.float32)
 
     def _shape(self, part: str) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from ..spec import TensorSpec
 from .program import Parameters
 
 Weight = QuantizedWeight | Array
-# How inputs of layers are quantised: not at all, as the checkpoint says, or to int8 with a scale a token.
+# How inputs of layers are quantised: not at all, as the checkpoint says, or to int8 with one scale per token.
 Quantize = Literal["token"] | bool
 TOKEN = Activations("i8", "token", dynamic=True)
 

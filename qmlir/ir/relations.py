@@ -41,7 +41,7 @@ class Relations:
         return self._dims[value]
 
     def read(self, function: OpLike) -> list[list[Term]]:
-        """Take in the operations of a function of one block; the sizes of its results, none for what is no tensor."""
+        """Take in the operations of a function of one block; the sizes of its results, none for other values."""
         *ops, last = (op.operation for op in function.regions[0].blocks[0].operations)
         for op in ops:
             self._read(op)

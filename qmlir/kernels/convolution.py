@@ -51,7 +51,7 @@ def describe_convolution(
     elif op.name != "linalg.conv_2d_nhwc_fhwc":
         raise Unfit("the layouts are not NHWC and FHWC", "a constant filter, which is brought to FHWC")
     if not is_zero_fill(init):
-        raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
+        raise Unfit("it adds to a tensor that is not a fill of zero", "add the other tensor behind it")
     data, margin, padding = _without_padding(data) if padded else (data, (0, 0), 0)
     image, result = ([size_of(v, d) for d in range(4)] for v in (data, value))
     n, h, w, c = image
@@ -106,7 +106,7 @@ def describe_depthwise(op: OpLike) -> Kernel:
     if op.name != "linalg.depthwise_conv_2d_nhwc_hwc":
         raise Unfit("the layouts are not NHWC and HWC, or a channel has several filters", "one filter a channel")
     if not is_zero_fill(init):
-        raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
+        raise Unfit("it adds to a tensor that is not a fill of zero", "add the other tensor behind it")
     data, margin, padding = _without_padding(data)
     flipped = signed_from(data)
     data = data if flipped is None else flipped
@@ -164,7 +164,7 @@ def _ungrouped_image(data: ir.Value) -> ir.Value:
         if [len(list(group)) for group in view.attributes["reassociation"]] == [1, 1, 1, 2]:
             made: ir.Value = view.operands[0]
             return made
-    raise Unfit("the groups of channels are no view of an image", "an image [N, H, W, C]")
+    raise Unfit("the groups of channels are not a view of an image", "an image [N, H, W, C]")
 
 
 def _ungrouped_result(value: ir.Value) -> ir.Value:

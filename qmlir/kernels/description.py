@@ -266,7 +266,7 @@ class Kernel:
 
 
 class Unfit(Exception):
-    """A group of ops that is no kernel: the reason, and what would make it one."""
+    """A group of ops that is not a kernel: the reason, and what would make it one."""
 
     def __init__(self, reason: str, remedy: str = "") -> None:
         super().__init__(reason)

@@ -48,7 +48,7 @@ def describe(op: OpLike, extended: bool = False, decoded_batches: bool = False, 
     if extra := ", ".join(sorted(names - (_FLOAT_MULTIPLY_ADD if floating else _MULTIPLY_ADD))):
         raise Unfit(f"its body holds {extra}", "signed integer codes on both sides, or floats and a weight of codes")
     if not is_zero_fill(init):
-        raise Unfit("it adds to a tensor that is no fill of zero", "add the other tensor behind the product")
+        raise Unfit("it adds to a tensor that is not a fill of zero", "add the other tensor behind the product")
     if any(a.letter == BATCH for a in axes) and not extended:
         raise Unfit("a batch of products, each with weights of its own", "one weight for all rows")
     groups = [a for a in axes if a.letter == GROUP]

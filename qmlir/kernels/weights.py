@@ -66,7 +66,7 @@ _MOST_TERMS = (2**31 - 1) // 128**2
 
 def fits_top_of_byte(kernel: Kernel) -> bool:
     """Whether short codes may be multiplied as `code << (8 - bits)`, at the top of their byte, and each i32 sum be
-    shifted back: a sum over K, or over a group, must not wrap. What a weight is decoded to is no code."""
+    shifted back: a sum over K, or over a group, must not wrap. What a weight is decoded to is not a code."""
     return kernel.rhs.decode is not None or (kernel.group or kernel.k) <= _MOST_TERMS
 
 

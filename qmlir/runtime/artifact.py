@@ -31,7 +31,7 @@ MANIFEST_KEY = "qmlir.manifest"
 
 @dataclass
 class Artifact:
-    """What `qmlir.compile` returns."""
+    """A compiled program, as `qmlir.compile` returns it: the bytes of a `.vmfb` and its manifest."""
 
     vmfb: bytes = field(repr=False)
     manifest: Manifest = field(repr=False)
@@ -41,24 +41,26 @@ class Artifact:
 
     @property
     def target(self) -> str:
+        """The target that the program is compiled for, such as `cuda:sm_90a`."""
         return self.manifest.target
 
     @property
     def functions(self) -> dict[str, Signature]:
+        """The signature of each function of the program, by name."""
         return dict(self.manifest.functions)
 
     @property
     def notes(self) -> list[Diagnostic]:
-        """What the compiler had to say of the program: parts that are known to be slow on the target."""
+        """Diagnostics of the compiler about parts that are known to be slow on the target."""
         return list(self.manifest.notes)
 
     @property
     def import_report(self) -> dict[str, list[dict[str, str]]] | None:
-        """What the front end raised, fused and left, with reasons; None for MLIR."""
+        """What the front end raised, fused and left, with reasons; None for a program in MLIR."""
         return self.manifest.import_report
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the `.vmfb`, all of it or nothing. Raises UsageError when the place cannot be written."""
+        """Write the `.vmfb` atomically, and return its path. Raises UsageError when it cannot be written."""
         self.path = write_atomically(Path(path), self.vmfb)
         return self.path
 
@@ -115,10 +117,10 @@ def check_container(data: bytes, name: str) -> None:
     """A `.vmfb` is also a zip archive: its directory at the end and its checksums find truncation and damage,
     which IREE's own check of the flatbuffer does not."""
     if len(data) < 64:
-        raise ArtifactError(f"{name} is no .vmfb: it has {len(data)} bytes")
+        raise ArtifactError(f"{name} is not a .vmfb: it has {len(data)} bytes")
     try:
         if not zipfile.is_zipfile(io.BytesIO(data)):
-            raise ArtifactError(f"{name} is truncated or no .vmfb: the archive directory at its end is missing")
+            raise ArtifactError(f"{name} is truncated or not a .vmfb: the archive directory at its end is missing")
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             broken = archive.testzip()
             names = archive.namelist()
@@ -128,7 +130,7 @@ def check_container(data: bytes, name: str) -> None:
     if broken is not None:
         raise ArtifactError(f"{name} is damaged: the checksum of its part {broken!r} does not match")
     if "module.fb" not in names:
-        raise ArtifactError(f"{name} is no .vmfb: it is an archive without a module")
+        raise ArtifactError(f"{name} is not a .vmfb: it is an archive without a module")
 
 
 def read_manifest(data: bytes, name: str) -> Manifest:
@@ -139,5 +141,5 @@ def read_manifest(data: bytes, name: str) -> Manifest:
     try:
         manifest = json.loads(text)
     except ValueError:
-        raise ArtifactError(f"{name} is damaged: its manifest is no JSON") from None
+        raise ArtifactError(f"{name} is damaged: its manifest is not JSON") from None
     return Manifest.from_json(manifest, name)

@@ -38,13 +38,13 @@ def load(
     sha256: str | None = None,
     emulate: bool | Emulation = False,
 ) -> Program:
-    """Load a program for calling.
+    """Load a program for calling. Returns a `Program`, whose attributes are the program's functions.
 
     Args:
         artifact: what `qmlir.compile` returned, or the path of a `.vmfb` that qmlir made.
         device: `vulkan://0`, `local-sync`, ...; default: what the target names. On a CPU, programs with little
             work run on the calling thread (`local-sync`), others on pinned worker threads (`local-task`).
-        parameters: weight files by scope, for a program that was compiled with its parameters kept apart.
+        parameters: weight files by scope, for a program that was compiled with `keep_parameters`.
         sha256: of the whole file: another file is refused (`qmlir.signing.verify` returns that of a signed one).
         emulate: execute a program for CUDA or ROCm on an emulated device, which needs no GPU, is slow, and checks
             what a device does not (docs/emulation.md). `Emulation` has options.
@@ -64,7 +64,12 @@ def load(
 
 
 class Program:
-    """A loaded program: its functions are attributes (`program.main(x)`)."""
+    """A loaded program: its functions are attributes, as in `program.main(x)`.
+
+    A function takes arrays of numpy, torch or DLPack and returns one array, or a tuple of several, of the same kind. It
+    may be called from several threads. A call raises InputError for arguments that do not fit the signature or values
+    that the program refuses, and EmulationError on an emulated device.
+    """
 
     def __init__(
         self,

@@ -65,7 +65,7 @@ class Im2colStrategy:
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
         if c.kind != "conv2d":
-            return Decline(f"a {c.kind}, no convolution over channels", "none needed")
+            return Decline(f"a {c.kind}, not a convolution over channels", "none needed")
         if self.only_dynamic and c.m is not None:
             return Decline("all sizes are static: an implicit GEMM needs no patches in memory", "none needed")
         if c.k is None or c.n is None or c.op is None or _dynamic_image(c.op):

@@ -119,7 +119,7 @@ _Read = TypeVar("_Read", contravariant=True)
 
 
 class GroupStrategy(Protocol[_Read]):
-    """A kernel for a group of operations that is no contraction: an attention, rows, codes."""
+    """A kernel for a group of operations that is not a contraction: an attention, rows, codes."""
 
     @property
     def name(self) -> str: ...
@@ -207,7 +207,7 @@ def parse_choice(text: str) -> dict[str, Any]:
     """The choice of a text; numbers are integers.
 
     Raises:
-        UsageError: for a part that is no `name:value`.
+        UsageError: for a part that is not a `name:value`.
     """
     made: dict[str, Any] = {}
     for part in filter(None, text.split("|")):

@@ -58,7 +58,7 @@ class WidenedStrategy:
         c = contraction
         sides = {c.lhs, c.rhs}
         if c.kind != "matmul" or not sides & set(FLOAT8):
-            return Decline(f"{c.lhs} x {c.rhs} is no product of one-byte floats", "none needed")
+            return Decline(f"{c.lhs} x {c.rhs} is not a product of one-byte floats", "none needed")
         others = sides - set(FLOAT8)
         if others - {"f16", "bf16"}:
             return Decline(f"{c.lhs} x {c.rhs} is not exact in 16 bits", "one-byte floats on both sides")

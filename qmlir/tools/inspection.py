@@ -20,7 +20,8 @@ from ..targets import resolve
 
 
 def inspect(source: Any, **options: Any) -> Inspection:
-    """What is in a program.
+    """Describe a program. Returns an `Inspection`: functions, operations, schemes, sizes in bytes, target, strategies
+    and versions.
 
     Args:
         source: an artifact, the path of a `.vmfb`, or what `qmlir.compile` takes.

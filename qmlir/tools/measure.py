@@ -261,8 +261,8 @@ class BenchReport:
         return out.getvalue()
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """The roofline with the programs in it where their operations are known, and their ratios as bars: written to
-        `path`, or returned as matplotlib's figure. Needs the extra `plot`."""
+        """Draw the roofline, the programs whose number of operations is known, and the ratios as bars. The picture is
+        written to `path`, or returned as a figure of matplotlib. Needs the extra `plot`."""
         from ..report.plots import bench
 
         return bench(self, path)
@@ -294,18 +294,23 @@ def bench(
     step: Step = lambda text: None,
     **options: Any,
 ) -> BenchReport:
-    """Measure programs in alternation.
+    """Measure programs in alternation. Returns a `BenchReport`: seconds per call (median, 10th and 90th percentile) of
+    each, and its share of the roofline.
 
     Args:
         programs, vs: artifacts, paths of `.vmfb` files, or what `qmlir.compile` takes, compiled for `target`. `vs` may
             also name a peer, `onnxruntime`, which runs the first program where that is an ONNX model.
-        arguments: default: made up from `seed`; `size` for dynamic sizes, `shapes` for whole shapes by name.
-        limits: of the machine, to compare with instead of those that are published or measured.
-        seconds, warmup, repeats: how long to measure, calls before that, and rounds instead of a time.
-        options: those of `qmlir.compile` for sources, and `parameters` for programs that keep theirs apart.
+        arguments: default: random, from `seed`; `size` for dynamic sizes, `shapes` for whole shapes by name.
+        seconds: how long to measure each program; `warmup` calls before it are not counted.
+        repeats: number of rounds, in place of `seconds`.
+        limits: operations and bytes per second of the roofline; default: measured on a CPU, published for a GPU.
+        device: where to run, as in `qmlir.load`.
+        step: a function that is called with a text before each step.
+        options: those of `qmlir.compile` for sources, and `parameters` for programs compiled with `keep_parameters`.
 
     Raises:
-        UsageError: nothing to measure. InputError: arguments that do not fit one of the programs.
+        UsageError: nothing to measure.
+        InputError: arguments that do not fit one of the programs.
     """
     shapes = by_old_name(options, "sizes", "shapes", shapes)
     limits = by_old_name(options, "stated", "limits", limits)

@@ -31,7 +31,7 @@ _LEAST, _MOST, _CONFIRM = 0.3, 3.0, 1.0
 
 
 def read_json(path: Path) -> Any:
-    """Raises UsageError for what is no JSON file."""
+    """Raises UsageError for what is not a JSON file."""
     try:
         return json.loads(path.read_text())
     except OSError as e:
@@ -53,11 +53,11 @@ def read_plan(folder: Path) -> dict[str, Any]:
         words = [plan["key"], plan["target"], plan["function"], plan.get("host", ""), plan["sha256"]]
         words += [text for name, choice, file in candidates for text in (name, file, *choice)]
         if not all(isinstance(w, str) for w in words):
-            raise ValueError("a name is no text")
+            raise ValueError("a name is not text")
         if not all(isinstance(v, (str, int, float, bool)) for _, choice, _ in candidates for v in choice.values()):
-            raise ValueError("a choice has values that are no plain ones")
+            raise ValueError("a choice has values that are not plain ones")
         if type(plan["size"]) is not int or len({name for name, *_ in candidates}) < len(candidates):
-            raise ValueError("a name is there twice, or the size is no integer")
+            raise ValueError("a name is there twice, or the size is not an integer")
         if not candidates or not candidates[0][2]:
             raise UsageError(f"{folder} has no default to compare with: its compilation failed")
         if any(Path(file).name != file for *_, file in candidates):
@@ -74,9 +74,9 @@ def read_results(folder: Path) -> dict[str, Result]:
     try:
         for name, row in found.items():
             if "error" not in row and not (0 < float(row["seconds"]) < 1e6 and 0 < float(row["baseline"]) < 1e6):
-                raise ValueError(f"{name} has a time that is no positive number of seconds")
+                raise ValueError(f"{name} has a time that is not a positive number of seconds")
             if not all(isinstance(row.get(k, ""), str) for k in ("error", "device")):
-                raise ValueError(f"{name} has an error or a device that is no text")
+                raise ValueError(f"{name} has an error or a device that is not text")
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise UsageError(f"{path} is damaged: {type(e).__name__} {e}") from None
     return dict(found)

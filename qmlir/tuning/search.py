@@ -169,9 +169,22 @@ def tune(
     source: str | os.PathLike[str], folder: str | os.PathLike[str], *, target: str = "cpu", budget: float = 300.0,
     step: Step = lambda text: None, **options: Any,
 ) -> tuple[Database, TuneReport]:  # fmt: skip
-    """Compile and measure on this machine. An interrupted search goes on where it stopped when it is given the same
-    folder. What is chosen is never slower than the default, as far as measured: a choice must take at most 98 % of the
-    default's time."""
+    """Compile a program in the ways that the target's strategies leave open, and measure them on this machine. Returns
+    the database with the best choice for each contraction, and a report of all candidates.
+
+    A choice is taken when it needs at most 98 % of the default's time.
+
+    Args:
+        source: path of an `.mlir` file.
+        folder: where candidates are kept; an interrupted search goes on when it is given the same folder.
+        budget: seconds for the whole search.
+        step: a function that is called with a text before each step.
+        options: those of `emit`: `size` for dynamic sizes, `parameters`, `function`, `jobs`.
+
+    Raises:
+        UsageError: a source or folder that cannot be used.
+        QmlirError: what `qmlir.compile` raises for the default choice.
+    """
     start = time.monotonic()
     plan = emit(Path(source), Path(folder), target=target, budget=budget * 0.6, step=step, **options)
     measure_folder(Path(folder), max(budget - (time.monotonic() - start), 1.0), step)

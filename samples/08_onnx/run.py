@@ -29,7 +29,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 import qmlir
 
 REQUIRED_ACCURACY = 0.96
-# Format, type of the activations; weights are int8, one scale a filter.
+# Format, type of the activations; weights are int8, one scale per filter.
 FORMS = (("QDQ", "QUInt8"), ("QOperator", "QUInt8"), ("QDQ", "QInt8"))
 
 

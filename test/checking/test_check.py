@@ -179,7 +179,7 @@ def test_targets_calls_and_functions() -> None:
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no function 'thrice'; it has main, twice"):
         qmlir.check(TWO, function="thrice")
-    with pytest.raises(UsageError, match=r"cannot compare with 'tensorrt': it is no oracle \(reference.*no target"):
+    with pytest.raises(UsageError, match=r"cannot compare with 'tensorrt': it is not an oracle \(reference.*a target"):
         qmlir.check(TWO, against="tensorrt")
     with pytest.raises(UsageError, match="no argument 'y'; arguments: arg0"):
         qmlir.check(TWO, shapes={"y": (1,)})

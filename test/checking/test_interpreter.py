@@ -25,7 +25,7 @@ FORMS = [f for f in EVERY_FORM if f.op != "sparse_matmul"]
 
 
 def text_of(form: Form) -> tuple[str, dict[str, Any]]:
-    """The form as a program, and what it was given that is no argument."""
+    """The form as a program, and what it was given that is not an argument."""
     made = form.build(Operands(form.name, 128 if form.op == "dequant" else M))
     if form.op == "program":
         return made, {}

@@ -39,7 +39,7 @@ def refused(path: Path, match: str, name: str | None = None) -> None:
         read()
 
 
-# ------------------------------------------------------------------------------------------- what is no checkpoint
+# ------------------------------------------------------------------------------------------- what is not a checkpoint
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
         z.writestr("archive/data.pkl", pickle.dumps(Evil()))
     refused(tmp_path / "archive", "pickled")
     (tmp_path / "model.safetensors").write_bytes(pickle.dumps(Evil()))
-    refused(tmp_path / "model.safetensors", "no safetensors file")
+    refused(tmp_path / "model.safetensors", "not a safetensors file")
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil()))
@@ -100,10 +100,10 @@ def entry(dtype: str = "F32", shape: Any = (16,), offsets: Any = (0, 64)) -> dic
         (entry(dtype="F7"), "tensor 'a.weight' has dtype 'F7'; known: BOOL, I8"),
         ({"a.weight": {"dtype": "F32"}}, "tensor 'a.weight' lacks one of"),
         ({"a.weight": 3}, "tensor 'a.weight' lacks one of"),
-        ([1, 2], "no JSON object"),
-        (b"not json at all", "its header is no JSON"),
-        (b"[" * 5000, "its header is no JSON"),
-        (b"\xff\xfe" * 20, "its header is no JSON"),
+        ([1, 2], "not a JSON object"),
+        (b"not json at all", "its header is not JSON"),
+        (b"[" * 5000, "its header is not JSON"),
+        (b"\xff\xfe" * 20, "its header is not JSON"),
         ({**entry(), "b": entry(offsets=(32, 96))["a.weight"]}, "tensor 'b' lies at bytes"),
         ({**entry(), "b": entry(shape=(8,), offsets=(32, 64))["a.weight"]}, "is damaged: "),  # they overlap
     ],
@@ -136,7 +136,7 @@ def test_index_of_shards(tmp_path: Path) -> None:
         index.write_text(json.dumps(said))
         refused(tmp_path, match)
     index.write_text("{")
-    refused(tmp_path, "is no JSON")
+    refused(tmp_path, "is not JSON")
 
 
 # ----------------------------------------------------------------------------------------------------------- GGUF
@@ -176,7 +176,7 @@ ROOM = b"\0" * 256
         (gguf_bytes(info(offset=1 << 40)) + ROOM, r"tensor 'a.weight' is Q4_0 \[2, 32\]: 36 bytes at 1099511627776"),
         (gguf_bytes(info(offset=8)) + ROOM, "tensors start at multiples of 32"),
         (gguf_bytes(info(dims=(1 << 62, 1 << 62))) + ROOM, "tensor 'a.weight' is Q4_0"),
-        (gguf_bytes(info(dims=(33, 2))) + ROOM, "rows of 33, which are no blocks of 32"),
+        (gguf_bytes(info(dims=(33, 2))) + ROOM, "rows of 33, which are not whole blocks of 32"),
         (gguf_bytes(info(dims=())) + ROOM, "tensor 'a.weight' has 0 axes"),
         (gguf_bytes(info(dims=(32,) * 9)) + ROOM, "tensor 'a.weight' has 9 axes; there are 1 to 4"),
         (gguf_bytes(info(kind=777)) + ROOM, "tensor 'a.weight' has the type 777, which ggml does not have"),
@@ -268,7 +268,7 @@ def state(**change: Any) -> dict[str, Any]:
         (state(shape=[16]), w.bnb_config(), "shape .16. and block sizes must be two and one positive integers"),
         (state(blocksize=0), w.bnb_config(), "block sizes must be"),
         (state(blocksize=32), w.bnb_config(), r"tensor 'a.weight.absmax' has shape \[16\], but must have \[32\]"),
-        (state(nested_blocksize=256, nested_offset="x"), w.bnb_config(), "nested_offset is no number"),
+        (state(nested_blocksize=256, nested_offset="x"), w.bnb_config(), "nested_offset is not a number"),
         (state(colour=1), w.bnb_config(), "has the field 'colour', which is not known; known: blocksize"),
         (CT, w.ct_config("pack-quantized", {**INT4, "group_size": 64}), "tensor 'a.weight_scale' has shape"),
         (CT, w.ct_config("pack-quantized", {**INT4, "num_bits": 3}), "num_bits is 3; known: 2, 4, 8"),
@@ -296,8 +296,8 @@ def state(**change: Any) -> dict[str, Any]:
         (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": ["Linear"]}}), "config_groups|g has no weights"),
         (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": "Linear"}}), "targets is 'Linear', which must be a list"),
         (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": [], "weights": INT4}}), "no group has 'a' among its targets"),
-        (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": ["re:("], "weights": INT4}}), "the target '\\(' is no pattern"),
-        (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": [], "weights": 3}}), "weights is no JSON object"),
+        (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": ["re:("], "weights": INT4}}), "the target '\\(' is not a pattern"),
+        (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": [], "weights": 3}}), "weights is not a JSON object"),
         (CT, w.ct_config("pack-quantized", INT4, config_groups={"g": {"targets": [], "output_activations": {}}}), "output_activations is not known"),
         ({"a.weight": np.ones((2, 2), np.int8)}, w.ct_config("int-quantized", INT4), r"no tensor is called \*.weight_scale"),
         ({"a.weight": np.full((N, K), 9, np.int8), "a.weight_scale": np.ones((N, 2), np.float32)}, w.ct_config("naive-quantized", INT4), r"codes outside \[-8, 7\], but the configuration says 4 bits"),
@@ -321,9 +321,9 @@ def test_a_tensor_in_two_shards_and_a_configuration_that_is_none(tmp_path: Path)
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     refused(tmp_path, "y.safetensors: tensor 'a' is in another shard too")
     (tmp_path / "config.json").write_text("[]")
-    refused(tmp_path / "x.safetensors", "config.json is no JSON object")
+    refused(tmp_path / "x.safetensors", "config.json is not a JSON object")
     (tmp_path / "config.json").write_text('{"quantization_config": 3}')
-    refused(tmp_path / "x.safetensors", "'quantization_config' is no JSON object")
+    refused(tmp_path / "x.safetensors", "'quantization_config' is not a JSON object")
 
 
 def test_names_that_are_not_there_and_weights_that_are_not_quantised(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_signed_codes_are_stored_with_an_offset() -> None:
 
 
 def test_the_bias_is_added_after_the_cast(data: Any, same: Callable[..., None]) -> None:
-    # 2049 is no float16: cast first, then add, in BitBLAS's order.
+    # 2049 is not a float16: cast first, then add, in BitBLAS's order.
     matmul = Matmul(MatmulConfig(M=1, N=1, K=2, W_dtype="int4", with_bias=True))
     a, w = np.array([[2048, 1]], H), np.ones((1, 2), np.int8)
     assert matmul(a, matmul.transform_weight(w), bias=np.ones(1, H))[0, 0] == 2048
@@ -175,7 +175,7 @@ def test_layouts_of_plain_operands(layout: str, data: Any, near: Callable[..., N
 
 @pytest.mark.slow
 def test_scaled_integers(data: Any, same: Callable[..., None]) -> None:
-    """What BitBLAS's issue 28 asks for: int8 activations, 4-bit weights with a scale a group."""
+    """What BitBLAS's issue 28 asks for: int8 activations, 4-bit weights with one scale per group."""
     a, w = data.codes(6, K), data.rng.integers(-8, 8, (N, K)).astype(np.int8)
     scale = (2.0 ** -data.rng.integers(3, 8, (N, K // G))).astype(F)
     matmul = Matmul(config(A_dtype="int8", W_dtype="int4", group_size=G, with_scaling=True, out_dtype="float32"))

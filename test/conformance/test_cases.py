@@ -51,7 +51,7 @@ def cover(candidates: Iterable[dict[str, Any]], case_words: Any = words) -> list
     return chosen
 
 
-# AITER's documentation gives no size for these: the example that is taken is no miniature.
+# AITER's documentation gives no size for these: the example that is taken is not a miniature.
 RUNNABLE = [c for c in EVERY.values() if c.get("M") is not None or "conv" in c]
 ON_CPU = cover(RUNNABLE)
 # One of each family that has its own lowering.

@@ -471,7 +471,7 @@ def test_code_that_is_none() -> None:
     with pytest.raises(qmlir.EmulationError, match="is not a code object for AMD GPUs"):
         Device("gfx942").launch(b"PTX", 0, threads=64)
     unknown = code_object("gfx942", [b"\xff\xff\xff\xff"])
-    with pytest.raises(qmlir.EmulationError, match="ffffffff at 0x200 is no known instruction of gfx942"):
+    with pytest.raises(qmlir.EmulationError, match="ffffffff at 0x200 is not a known instruction of gfx942"):
         Device("gfx942").launch(unknown, 0, threads=64)
 
 

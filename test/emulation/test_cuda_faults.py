@@ -175,7 +175,7 @@ def through_mbarrier(text: str, seed: int | None = None) -> None:
         ("mbarrier.arrive.shared.b64 %d7, [%r5+256];", "mbarrier.arrive.shared.b64 %d7, [%r5+256], 65;", "65 threads arrive at an mbarrier whose phase lacks 64"),
         ("[%r5+256], 64;", "[%r5+256], 0;", "an mbarrier of 0 arrivals"),
         ("[%r5+256], 64;\nbar.sync 0;", "[%r5+256], 64;", "no barrier orders them|nobody has written it"),
-        ("@%p1 mbarrier.init.shared.b64 [%r5+256], 64;", "@%p1 st.shared.b64 [%r5+256], 0;", "byte 256 of shared memory is no mbarrier: nobody has initialised it"),
+        ("@%p1 mbarrier.init.shared.b64 [%r5+256], 64;", "@%p1 st.shared.b64 [%r5+256], 0;", "byte 256 of shared memory is not an mbarrier: nobody has initialised it"),
         ("mbarrier.arrive.shared.b64 %d7,", "mbarrier.arrive.noComplete.shared.b64 %d7,", "noComplete ends the phase"),
         ("mbarrier.arrive.shared.b64 %d7,", "mbarrier.arrive.expect_tx.shared.b64 %d7,", "is not interpreted"),
     ],

@@ -167,7 +167,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "absolute": (lambda: external(location="/etc/passwd"), "tensor 'w': error: the tensor's data is in '/etc/passwd'"),
     "no file": (
         lambda: external(location="nowhere"),
-        "tensor 'w': error: the tensor's data is in nowhere, which is no file",
+        "tensor 'w': error: the tensor's data is in nowhere, which is not a file",
     ),
     "offset outside": (
         lambda: external(location="data", offset="60"),
@@ -215,7 +215,11 @@ def test_bad_model(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "it has no graph"), (b"\x00\xff" * 40, "truncated or no ONNX model"), (b"PK\x03\x04" * 9, "no ONNX model")],
+    [
+        (b"", "it has no graph"),
+        (b"\x00\xff" * 40, "truncated or not an ONNX model"),
+        (b"PK\x03\x04" * 9, "not an ONNX model"),
+    ],
 )
 def test_no_model(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"

@@ -190,7 +190,7 @@ def test_command_line(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "qmlir", "compile", "bad.onnx"], cwd=tmp_path, capture_output=True,
                           text=True, check=False)  # fmt: skip
     assert done.returncode == 1
-    assert "bad.onnx: error: the file is truncated or no ONNX model" in done.stderr
+    assert "bad.onnx: error: the file is truncated or not an ONNX model" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -64,7 +64,7 @@ def test_raw_sums_of_the_largest_codes() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [({"target": "cpu:x86-64-v4"}, "lacks avx512vnni"), ({"kernel": (8, 8)}, "a filter of 64 taps"),
-     ({"argument": True}, "the filter is no constant")],
+     ({"argument": True}, "the filter is not a constant")],
 )  # fmt: skip
 def test_refusals(change: dict[str, Any], reason: str) -> None:
     shape = (32, *change.get("kernel", (3, 3)), 1)

@@ -134,7 +134,7 @@ def test_refusals() -> None:
         assert kept_parameters("mapped", False) == "mapped"
     with pytest.raises(qmlir.errors.ArtifactError, match="what packs its weights cannot be read"):
         packed(to_text(b"")[:-1] + "~", {}, run_packer)
-    with pytest.raises(qmlir.errors.ArtifactError, match=r"what packs the weights is no \.vmfb"):
+    with pytest.raises(qmlir.errors.ArtifactError, match=r"what packs the weights is not a \.vmfb"):
         packed(to_text(b"no program"), {}, run_packer)
 
 

@@ -53,7 +53,7 @@ def test_dynamic_quantisation_is_exact(name: str, target: str) -> None:
 
 
 def test_no_numbers() -> None:
-    """Rows that hold infinities or what is no number."""
+    """Rows that hold infinities or what is not a number."""
     x = np.ones((4, 40), np.float32)
     x[0, 3], x[1, 39], x[2, 0], x[3, 17] = np.inf, np.nan, -np.inf, -np.nan
     artifact = qmlir.ops.dynamic_quantize.compile(TensorSpec(x.shape, "f32"), target="cpu:x86-64-v3")

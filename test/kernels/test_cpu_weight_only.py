@@ -117,9 +117,9 @@ def test_numbers_that_are_not_exact(compute: str, name: str) -> None:
     ("dtype", "code", "kw", "reason"),
     [
         ("f32", "i4", {}, "activations of f32"),
-        ("bf16", "i4", {}, "no number of a table times a scale"),
+        ("bf16", "i4", {}, "not a table entry times a scale"),
         ("bf16", "i8", {"compute_dtype": "f32"}, "codes of 8 bits"),
-        ("bf16", "nf4", {"compute_dtype": "f32"}, "are no bf16"),
+        ("bf16", "nf4", {"compute_dtype": "f32"}, "are not exact in bf16"),
         ("bf16", "u4", {"compute_dtype": "f32", "rhs_zero_point": np.array([[0], [40]] * 16, np.int32),
                         "rhs_zero_mode": "int"}, "zero points from 0 to 40"),
     ],

@@ -223,7 +223,7 @@ def test_groups_of_few_filters_are_exact_in_f16() -> None:
     decision = artifact.manifest.strategies[0]
     answers = {a["strategy"]: a for a in decision["answers"]}
     assert decision["chosen"] == "exact-f16"
-    assert "groups of 4 filters are no whole tiles" in answers["mma-sync-int8-conv"]["reason"]
+    assert "groups of 4 filters do not fill whole tiles" in answers["mma-sync-int8-conv"]["reason"]
 
 
 def test_a_filter_may_be_an_argument() -> None:

@@ -74,7 +74,7 @@ def test_a_table_names_each_bit_once() -> None:
         Layout.of(lane="m0 k0", value="k0")
     with pytest.raises(ValueError, match="the bits of 'm' are not each named once"):
         Layout.of(lane="m0 m2")
-    with pytest.raises(ValueError, match=r"'k' is no bit of an axis, such as k2"):
+    with pytest.raises(ValueError, match=r"'k' is not a bit of an axis, such as k2"):
         Layout.of(lane="k")
 
 

@@ -78,7 +78,7 @@ def test_all_dynamic_quantisation_on_amd(name: str, target: str) -> None:
 
 
 def test_rows_that_hold_no_numbers(lavapipe: str) -> None:
-    """Infinities, and what is no number."""
+    """Infinities, and what is not a number."""
     x = np.ones((4, 40), np.float32)
     x[0, 3], x[1, 39], x[2, 0], x[3, 17] = np.inf, np.nan, -np.inf, -np.nan
     artifact = qmlir.ops.dynamic_quantize.compile(TensorSpec(x.shape, "f32"), target=lavapipe)

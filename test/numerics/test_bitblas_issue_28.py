@@ -31,7 +31,7 @@ def _int4(d: Any, n: int, k: int) -> dict[str, Any]:
 
 
 def _scaled_int8(d: Any, m: int, n: int, k: int) -> dict[str, Any]:
-    """The issue's first program: `randint(0, 7)` on both sides and an f16 scale a channel."""
+    """The issue's first program: `randint(0, 7)` on both sides and a per-channel f16 scale."""
     return {"lhs": d.rng.integers(0, 7, (m, k)).astype(np.int8), "rhs": d.rng.integers(0, 7, (n, k)).astype(np.int8),
             "rhs_transposed": True, "rhs_scale": d.scales(n, 1).astype(np.float16), "out_dtype": "f16"}  # fmt: skip
 

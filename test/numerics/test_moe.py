@@ -123,7 +123,7 @@ def test_an_id_out_of_range_is_named_or_skipped(target: str, data: Any, same: An
 
 
 def test_a_wide_id_does_not_wrap(data: Any) -> None:
-    """2^32 is no expert, though its low half is."""
+    """2^32 is not an expert, though its low half is."""
     kw = _layer(data)
     kw["expert_ids"] = kw["expert_ids"].astype(np.int64)
     kw["expert_ids"][2, 0] = 2**32

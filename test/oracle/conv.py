@@ -15,7 +15,7 @@ def _at(layout: str, **axes: int) -> Index:
 
 
 class _Own(Epilogue):
-    """Operands of more than one axis are in the result's own layout; one axis is one value a filter."""
+    """Operands of more than one axis are in the result's own layout; one axis is one value per filter."""
 
     nchw = False
 
@@ -56,7 +56,7 @@ def conv2d_q(input: Any, weight: Any, *, fused: bool = False, **kw: Any) -> Tens
     groups, packing = kw.get("groups", 1), kw.get("rhs_packing", "none")
     b = side(weight, kw["rhs_dtype"], kw, "rhs", packing, sizes["C"] // groups if packing != "none" else None)
     reach = dict(zip(filters, b.codes.shape, strict=True))
-    for name in ("scale", "zero"):  # one axis: one value a filter
+    for name in ("scale", "zero"):  # one axis: one value per filter
         t = getattr(b, name)
         if t is not None and len(t.shape) == 1:
             setattr(b, name, Tensor(tuple(t.shape[0] if c == "F" else 1 for c in filters), t.data))

@@ -197,7 +197,7 @@ func.func @scales_argument(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>, %a: tensor<f3
   return %0 : tensor<2x3xf32>
 }
 
-// A scale a token.
+// One scale per token.
 // CHECK-LABEL: func.func @scales_token(
 // CHECK: operand_names = ["lhs", "rhs", "lhs_scale", "rhs_scale"]
 func.func @scales_token(%x: tensor<2x2xi8>, %w: tensor<2x3xi8>) -> tensor<2x3xf32> {

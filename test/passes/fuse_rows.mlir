@@ -28,7 +28,7 @@ func.func @asymmetric(%input: tensor<8x64xf32>) -> (tensor<8x64xi8>, tensor<8x1x
   return %0#0, %0#1, %0#2 : tensor<8x64xi8>, tensor<8x1xf32>, tensor<8x1xi32>
 }
 
-// Two quantisations are two dispatches; what is no dynamic quantisation stays as it is.
+// Two quantisations are two dispatches; what is not a dynamic quantisation stays as it is.
 // CHECK-LABEL: func.func @two(
 // CHECK-COUNT-2: flow.dispatch.region
 // CHECK-NOT: flow.dispatch.region

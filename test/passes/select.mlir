@@ -26,7 +26,7 @@ func.func @int8(%x: tensor<64x64xi8>, %w: tensor<64x64xi8>, %init: tensor<64x64x
 
 // -----
 
-// What is no contraction is left alone.
+// What is not a contraction is left alone.
 // CHECK-LABEL: func.func @elementwise(
 // CHECK-NEXT: arith.addi %arg0, %arg0 : tensor<4xi32>
 func.func @elementwise(%x: tensor<4xi32>) -> tensor<4xi32> {

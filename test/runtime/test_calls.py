@@ -115,7 +115,7 @@ def borrowing() -> Any:
 @pytest.mark.parametrize("rows", [1, 5, 700])
 @pytest.mark.parametrize("offset", [0, 1, 16, 63])
 def test_arguments_are_read_where_they_lie(borrowing: Any, rows: int, offset: int) -> None:
-    """At any address, writable or not; and the result is no view of them."""
+    """At any address, writable or not; and the result is not a view of them."""
     program, w = borrowing
     memory = np.zeros(128 * rows + 128, np.uint8)
     begin = -memory.ctypes.data % 64 + offset

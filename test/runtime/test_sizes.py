@@ -204,7 +204,7 @@ def test_arguments_that_disagree_are_refused(
                 wrong[number] = _resized(arrays[number], place.axis, size)
                 with pytest.raises(InputError) as refused:
                     main(*wrong)
-                fixed = main.signature.inputs[number][1].shape[place.axis] is not None  # by what is no argument
+                fixed = main.signature.inputs[number][1].shape[place.axis] is not None  # by what is not an argument
                 assert f"({place.operand!r}" in str(refused.value), "named as one of the two"
                 assert sum(f"({n!r}" in str(refused.value) for n in names) == (1 if fixed else 2)
                 with pytest.raises(
@@ -353,7 +353,9 @@ def test_a_scale_for_each_channel_is_not_read_as_short_groups() -> None:
     """Regression: [1, N] for a weight [N, K] gave N groups of K / N along K, silently."""
     x, w = np.ones((4, 256), I8), np.ones((64, 256), I8)
     kw: dict[str, Any] = {"rhs_transposed": True, "target": "cpu"}
-    meant = r"groups of 4 along K of 'rhs' \[64, 256\]; did you mean \[64, 1\], one value a channel\? .* group_size = 4"
+    meant = (
+        r"groups of 4 along K of 'rhs' \[64, 256\]; did you mean \[64, 1\], one value per channel\? .* group_size = 4"
+    )
     with pytest.raises(VerifyError, match=meant):
         ops.scaled_matmul(x, w, rhs_scale=full((1, 64)), **kw)
     with pytest.raises(VerifyError, match=r"'rhs_zero_point' \[1, 64\] makes groups of 4"):
@@ -364,7 +366,7 @@ def test_a_scale_for_each_channel_is_not_read_as_short_groups() -> None:
         ops.scaled_matmul(x, w, rhs_scale=full((64, 64)), **kw)
     with pytest.raises(VerifyError, match=r"makes groups of 4 along K .*, but 'group_size' is 8"):
         ops.scaled_matmul(x, w, rhs_scale=full((1, 64)), group_size=8, **kw)
-    with pytest.raises(VerifyError, match=r"'lhs_scale' \[1, 4\] makes .* did you mean \[4, 1\], one value a token"):
+    with pytest.raises(VerifyError, match=r"'lhs_scale' \[1, 4\] makes .* did you mean \[4, 1\], one value per token"):
         ops.scaled_matmul(x[:, :16], w[:, :16], lhs_scale=full((1, 4)), **kw)
     scale = np.random.default_rng(0).uniform(0.5, 1, (1, 64)).astype(F)
     stated = ops.scaled_matmul(x, w, rhs_scale=scale, group_size=4, **kw)

@@ -141,7 +141,7 @@ def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return qmlir.load(vmfb)
 
 
-# The batch is known only at run time: one image, and a number that is no multiple of anything.
+# The batch is known only at run time: one image, and a number that is not a multiple of anything.
 @pytest.mark.sweep(fast=3)
 @pytest.mark.parametrize("count", [1, 37])
 def test_every_layer_is_exact(count: int, program: Any, images: Any) -> None:

@@ -70,7 +70,7 @@ def test_a_file_reads_back_and_is_sorted(tmp_path_factory: pytest.TempPathFactor
 ])  # fmt: skip
 def test_a_damaged_file_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text(text)
-    with pytest.raises(UsageError, match=r"t\.json is no tuning database"):
+    with pytest.raises(UsageError, match=r"t\.json is not a tuning database"):
         Database.read(tmp_path / "t.json")
 
 
@@ -349,7 +349,7 @@ def test_a_program_that_is_not_in_the_database_is_said_once(tmp_path: Path) -> N
     ("{", "is damaged"), ("[]", "is damaged"), ('{"candidates": 3}', "is damaged"),
     ('{"candidates": [{"name": "000", "choice": {}, "error": "no"}], HEAD}', "no default to compare with"),
     ('{"candidates": [{"name": "000", "choice": {}, "file": "../x"}], HEAD}', "lies elsewhere"),
-    ('{"candidates": [{"name": "000", "choice": {"a": []}, "file": "x"}], HEAD}', "values that are no plain ones"),
+    ('{"candidates": [{"name": "000", "choice": {"a": []}, "file": "x"}], HEAD}', "values that are not plain ones"),
 ])  # fmt: skip
 def test_a_folder_that_is_none(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read"):

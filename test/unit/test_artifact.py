@@ -164,9 +164,9 @@ def test_damage_is_refused_or_harmless(saved: Path, tmp_path: Path) -> None:
 def test_foreign_files(tmp_path: Path) -> None:
     path = tmp_path / "f.vmfb"
     for data, message in (
-        (b"", "is no .vmfb: it has 0 bytes"),
-        (b"text " * 100, "is truncated or no .vmfb"),
-        (b"\x7fELF" + bytes(1000), "is truncated or no .vmfb"),
+        (b"", "is not a .vmfb: it has 0 bytes"),
+        (b"text " * 100, "is truncated or not a .vmfb"),
+        (b"\x7fELF" + bytes(1000), "is truncated or not a .vmfb"),
     ):
         path.write_bytes(data)
         with pytest.raises(ArtifactError, match=message):
@@ -177,7 +177,7 @@ def test_foreign_files(tmp_path: Path) -> None:
         Artifact.open(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("module.fb", "x" * 100)
-    with pytest.raises(ArtifactError, match=r"f\.vmfb is no IREE module"):
+    with pytest.raises(ArtifactError, match=r"f\.vmfb is not an IREE module"):
         Artifact.open(path)
     with pytest.raises(ArtifactError, match=r"cannot read .*nowhere\.vmfb: No such file"):
         Artifact.open(tmp_path / "nowhere.vmfb")
@@ -199,7 +199,7 @@ def test_a_plain_iree_module_has_no_manifest(artifact: Artifact, tmp_path: Path)
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        ("{", "is damaged: its manifest is no JSON"),
+        ("{", "is damaged: its manifest is not JSON"),
         ("[]", "is damaged: its manifest lacks functions or target"),
         ('{"target": "cpu"}', "is damaged: its manifest lacks functions or target"),
         ('{"target": "cpu", "driver": "x", "functions": {"main": {}}}', "its manifest's 'functions' is not what qmlir"),
@@ -355,7 +355,7 @@ def test_a_program_shows_its_levels_again(from_file: Path) -> None:
         ({"pipeline": "func.func(print-op-stats{json=true})"}, r"does not declare \(print-op-stats\{json=true\}\)"),
         ({"pipeline": "canonicalize{max-iterations=1}"}, r"does not declare \(canonicalize\{max-iterations=1\}\)"),
         ({"pipeline": "qmlir-fold{path=x}"}, "pass qmlir-fold has no option 'path'"),
-        ({"pipeline": 5}, "is not what qmlir writes|which is no text"),
+        ({"pipeline": 5}, "is not what qmlir writes|which is not text"),
         ({"choice": {"strategy": "stock}},iree-hal-dump-executable-sources{path=OUT"}},
          "makes a choice that no strategy of cpu declares"),
         ({"start": "nowhere"}, r"starts at an unknown level \(nowhere\)"),

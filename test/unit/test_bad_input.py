@@ -75,10 +75,10 @@ def running(name: str, message: str, options: str, program: str = "{d}/good.vmfb
 
 CASES = [
     # ---- files that are no MLIR
-    compiling("text", r"text\.mlir:1:1: error: custom op 'this' is unknown", "this is no MLIR\n"),
-    compiling("binary", r"binary\.mlir:1:1: error: the file is no MLIR text", b"\x7fELF\x02\x01\xff\xfe"),
-    compiling("nul", r"nul\.mlir:1:1: error: the file is no MLIR text: it holds NUL", b"module {}\0"),
-    compiling("bytecode", r"bytecode\.mlir:1:1: error: the file is no MLIR text", b"ML\xefR\x01MLIR\0"),
+    compiling("text", r"text\.mlir:1:1: error: custom op 'this' is unknown", "this is not MLIR\n"),
+    compiling("binary", r"binary\.mlir:1:1: error: the file is not MLIR text", b"\x7fELF\x02\x01\xff\xfe"),
+    compiling("nul", r"nul\.mlir:1:1: error: the file is not MLIR text: it holds NUL", b"module {}\0"),
+    compiling("bytecode", r"bytecode\.mlir:1:1: error: the file is not MLIR text", b"ML\xefR\x01MLIR\0"),
     compiling("empty", r"empty\.mlir:1:1: error: the program has no public function", ""),
     compiling("comment", r"comment\.mlir:1:1: error: the program has no public function", "// nothing\n"),
     compiling("half", r"half\.mlir:[23]:\d+: error: ", MATMUL[: len(MATMUL) // 2]),
@@ -164,16 +164,16 @@ CASES = [
     Case("opt_missing", "opt {d}/good.mlir -o {o}/none/x.mlir",
          r"qmlir-opt: error: cannot write .*none/x\.mlir: No such"),
     Case("opt_input", "opt {d}/nowhere.mlir", r"qmlir-opt: error: cannot read .*nowhere\.mlir: No such file"),
-    Case("opt_binary", "opt {d}/binary.mlir", r"qmlir-opt: error: cannot read .*binary\.mlir: it is no text"),
+    Case("opt_binary", "opt {d}/binary.mlir", r"qmlir-opt: error: cannot read .*binary\.mlir: it is not text"),
     # ---- programs that are none
     running("run_missing", r"error: cannot read .*nowhere\.vmfb: No such file", "", "{d}/nowhere.vmfb"),
     running("run_folder", r"error: cannot read .*: Is a directory", "", "{d}"),
-    running("run_text", r"error: .*good\.mlir is truncated or no \.vmfb", "", "{d}/good.mlir"),
-    running("run_empty", r"error: .*empty\.mlir is no \.vmfb: it has 0 bytes", "", "{d}/empty.mlir"),
-    running("run_truncated", r"error: .*truncated\.vmfb is truncated or no \.vmfb", "", "{d}/truncated.vmfb"),
+    running("run_text", r"error: .*good\.mlir is truncated or not a \.vmfb", "", "{d}/good.mlir"),
+    running("run_empty", r"error: .*empty\.mlir is not a \.vmfb: it has 0 bytes", "", "{d}/empty.mlir"),
+    running("run_truncated", r"error: .*truncated\.vmfb is truncated or not a \.vmfb", "", "{d}/truncated.vmfb"),
     running("run_flipped", r"error: .*flipped\.vmfb is damaged: the checksum of its part", "", "{d}/flipped.vmfb"),
     running("run_foreign", r"error: .*foreign\.vmfb was not made by qmlir", "", "{d}/foreign.vmfb"),
-    running("run_archive", r"error: .*xw\.npz is no \.vmfb: it is an archive without a module", "", "{d}/xw.npz"),
+    running("run_archive", r"error: .*xw\.npz is not a \.vmfb: it is an archive without a module", "", "{d}/xw.npz"),
     # ---- inputs that do not fit
     running("count_none", r"error: main takes 2 arguments \(x: i8\[4, 8\], w: i8\[8, 16\]\), but got 0", ""),
     running("count_one", r"error: main takes 2 arguments .*, but got 1", "-i {d}/x.npy"),

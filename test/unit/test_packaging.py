@@ -20,7 +20,7 @@ import qmlir
 ROOT = Path(__file__).resolve().parents[2]
 # Top-level folder -> the name that its Python files are imported under.
 MAPPED = {"qmlir": "qmlir", "dialect": "qmlir.dialect", "passes": "qmlir.passes"}
-# What comes with the package although it is no Python file.
+# What comes with the package although it is not a Python file.
 DATA = {"qmlir/py.typed", "qmlir/compiler/tuning_defaults.json"} | {
     f"qmlir/emulation/shim/{name}" for name in ("cuda.c", "device.h", "hip.c")
 }

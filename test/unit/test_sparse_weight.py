@@ -207,8 +207,8 @@ TWO = {"format": "2:4", "shape": (1, 4), "values": np.ones((1, 2), np.int8), "in
         ({**CSR, "packing": "low_first"}, "i8 values fill whole bytes; use packing='none'"),
         ({**CSR, "shape": (2, 3, 4)}, "must be two sizes"),
         ({**CSR, "shape": (-2, 3)}, "must be two sizes"),
-        ({**CSR, "values": np.array([1.0, 2.0])}, "values of dtype float64 are no codes that a product takes"),
-        ({**CSR, "values": np.array([1, 2])}, "values of dtype int64 are no codes"),
+        ({**CSR, "values": np.array([1.0, 2.0])}, "values of dtype float64 are not codes that a product takes"),
+        ({**CSR, "values": np.array([1, 2])}, "values of dtype int64 are not codes"),
         ({**CSR, "dtype": "u8"}, "'values' is i8, but u8 codes with packing 'none' are held in u8"),
         (
             {**CSR, "dtype": "i4", "packing": "low_first"},
@@ -238,7 +238,7 @@ TWO = {"format": "2:4", "shape": (1, 4), "values": np.ones((1, 2), np.int8), "in
         ),
         ({**CSR, "indices": np.array([1, 1]), "indptr": np.array([0, 2, 2])}, "entry 1 of 'indices' repeats (0, 1)"),
         ({**TWO, "rhs_transposed": False}, "format '2:4' has its groups along K, the last axis"),
-        ({**TWO, "shape": (1, 6)}, "K = 6 is no multiple of 4, which format '2:4' needs"),
+        ({**TWO, "shape": (1, 6)}, "K = 6 is not a multiple of 4, which format '2:4' needs"),
         ({**TWO, "indices": np.array([[6]], np.uint8)}, "the metadata of row 0, group 0 names positions 2 and 1"),
     ],
     ids=str,
@@ -254,7 +254,7 @@ def test_refusals_of_dense_arrays() -> None:
     with pytest.raises(UsageError, match=re.escape("row 1, group 1 (columns 4 to 7) has 3 non-zeros")):
         SparseWeight.from_dense(bad, "2:4", rhs_transposed=True)
     cases: list[tuple[Any, dict[str, Any], str]] = [
-        (bad[:, :6], {"format": "2:4", "rhs_transposed": True}, "K = 6 is no multiple of 4"),
+        (bad[:, :6], {"format": "2:4", "rhs_transposed": True}, "K = 6 is not a multiple of 4"),
         (bad[0], {}, "the array has 1 axes"),
         (bad, {"format": "csc"}, "format='csc' is not known"),
         (bad, {"format": "bsr"}, "format 'bsr' needs block=(rows, columns)"),
@@ -264,7 +264,7 @@ def test_refusals_of_dense_arrays() -> None:
         (bad, {"dtype": "i1"}, "a dense array cannot say what is absent"),
         (bad, {"dtype": "nf4"}, "dtype='nf4' is not known"),
         (bad, {"dtype": "i4", "packing": "up"}, "packing='up' is not known"),
-        (bad.astype(np.int64), {}, "values of dtype int64 are no codes"),
+        (bad.astype(np.int64), {}, "values of dtype int64 are not codes"),
     ]
     for array, kw, message in cases:
         with pytest.raises(UsageError, match=re.escape(message)):

@@ -1,7 +1,7 @@
-"""qmlir-lower-to-linalg: each op of the dialect as contractions and elementwise generics on tensors.
+"""qmlir-lower-to-linalg: lower each op of the dialect to contractions and elementwise generics on tensors.
 
-One form per meaning, the same for every target; `build` and `scalars` are the vocabulary, `values` what
-quantised operands share, and one file per op or family holds its rule. A new op is one line in `RULES`.
+The linalg form is the same for every target. Rules build it with `build` and `scalars`; `values` is common code for
+quantised operands, and each op or family of ops has one file with its rule. A new op is one line in `RULES`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RULES: dict[str, Rule] = {
 
 @dataclass(frozen=True)
 class LowerToLinalgPass(Pass):
-    """Rewrites every qmlir op; raises for one that has no rule."""
+    """Rewrites every qmlir op. Raises PassError for an op without a rule."""
 
     name: ClassVar[str] = "qmlir-lower-to-linalg"
     summary: ClassVar[str] = "lower qmlir ops to linalg, arith and tensor"

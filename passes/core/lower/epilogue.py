@@ -147,7 +147,7 @@ def _byte(x: ir.Value) -> bool:
 
 
 def _per_element(value: ir.Value, sizes: list[Size]) -> ir.Value:
-    """A scale that covers blocks of the result, repeated to one value an element of those axes."""
+    """A scale that covers blocks of the result, repeated to one value per element of those axes."""
     shape = tuple(s if isinstance(s, int) else None for s in sizes)
     covered = blocks(shape_of(value), shape, "scale", "result")
     offset = len(sizes) - value.type.rank

@@ -34,7 +34,7 @@ from .values import known_sums, make_side, unpack_codes, unpacked_dtype
 if TYPE_CHECKING:
     from ....core.mlir import ir
 
-# Parameters of the result: one value a column, a row of a token, or a group.
+# Parameters of the result: one value per column, a row of a token, or a group.
 _EPILOGUE = ("c", "act_scale", "out_scale", "out_multiplier", "out_zero_point")
 _FEW_SLOTS = 16
 ROW_PARAMETERS = ("lhs_scale", "lhs_zero_point", *_EPILOGUE)

@@ -201,7 +201,7 @@ def scaled(value: ir.Value, named: Named) -> ir.Value:
 
 
 def apply_globals(value: ir.Value, named: Named) -> ir.Value:
-    """The one scale a tensor of NVFP4."""
+    """The one scale per tensor of NVFP4."""
     for name in ("lhs_global", "rhs_global"):
         if name in named:
             value = arith.mulf(value, to_f32(named[name]))

@@ -42,7 +42,7 @@ _SLT, _SGE = (getattr(arith.CmpIPredicate, n) for n in ("slt", "sge"))
 
 @dataclass(frozen=True)
 class Rows:
-    """Entries `[V, W]`: V rows, or pieces of rows, of the weight. `side` has one scale a row, `part` one a piece."""
+    """Entries `[V, W]`: V rows, or pieces of rows, of the weight. `side` has one scale per row, `part` one a piece."""
 
     side: Side
     part: Side

@@ -2,7 +2,7 @@
 
 Integer codes become signed i8: u8 codes are biased by 128 (an exclusive or with 0x80), because the matrix
 instructions of most targets multiply signed bytes; the bias joins the zero point. Scales and zero points are
-brought to one value a row, and one a group of K.
+brought to one value per row, and one a group of K.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Side:
     """One operand of a product.
 
     `codes` keeps the operand's own axes; `row` and `k` are the positions of its row (M or N) and K axes. A code
-    stands for `code + offset - zero`. `scale` and `zero` have the operand's rank with one value a row (or 1) and
+    stands for `code + offset - zero`. `scale` and `zero` have the operand's rank with one value per row (or 1) and
     one a group of K (or 1).
     """
 

@@ -1,4 +1,4 @@
-"""qmlir-bf16-as-bits: bf16 operands are read and bf16 results computed and stored as their bits."""
+"""qmlir-bf16-as-bits: load and store bf16 tensors as i16 bits."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bf16AsBitsPass(Pass):
-    """A generic that rounds f32 to bf16 becomes one that makes the i16 bits, and one that extends bf16 to f32 reads the
-    bits; the tensors are reinterpreted.
+    """A generic that rounds f32 to bf16 computes the i16 bits instead, and one that extends bf16 to f32 reads them; the
+    tensors are reinterpreted. Rounding is to nearest, ties to even, on the bits of the f32; NaN stays NaN.
 
-    IREE's SPIR-V route cannot legalise loads and stores of bf16 vectors (3.13: `vector.bitcast` of bf16 to f32). The
-    rounding is to nearest, ties to even, written out on the bits of the f32; NaN stays a NaN.
+    IREE 3.13's SPIR-V path cannot legalise loads and stores of bf16 vectors (`vector.bitcast` of bf16 to f32).
     """
 
     name: ClassVar[str] = "qmlir-bf16-as-bits"

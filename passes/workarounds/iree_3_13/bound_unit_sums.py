@@ -1,4 +1,4 @@
-"""qmlir-bound-unit-sums: a size that only hides from IREE that it is one gets its bound back."""
+"""qmlir-bound-unit-sums: restore the bound of a size of one that is hidden from IREE."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LOAD = "iree_tensor_ext.dispatch.tensor.load"
 
 @dataclass(frozen=True)
 class BoundUnitSumsPass(Pass):
-    """Runs when IREE has formed the executables (`Target.source_passes`). `targets/row_masks.py` puts a sum of one term
-    around padded products with a batch, because IREE 3.13 drops the masks of their rows otherwise, and IREE's padding
-    wants a bound of its size. IREE finds one itself, but not behind a branch, where `qmlir-guard-empty` puts programs.
+    """Runs on the executables that IREE forms (`Target.source_passes`). `targets/row_masks.py` adds a sum of one term
+    to padded products with a batch, because IREE 3.13 otherwise drops the masks of their rows, and IREE's padding needs
+    a bound of that size. IREE infers one itself, except after a branch, which `qmlir-guard-empty` inserts.
     """
 
     name: ClassVar[str] = "qmlir-bound-unit-sums"
-    summary: ClassVar[str] = "say of a hidden size of one that it is no more: it keeps the masks of a product (GPUs)"
+    summary: ClassVar[str] = "restore the bound of a hidden size of one, which keeps the masks of a product (GPUs)"
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, "linalg.generic", where=_has_unit_sum):

@@ -1,4 +1,4 @@
-"""qmlir-check-scaled-products: products whose codes are in an instruction's order are made with it."""
+"""qmlir-check-scaled-products: check that scaled products use the scaled matrix instruction."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _CONVERSIONS = "rocdl.cvt.scalef32."  # what IREE makes of the scaling without t
 
 @dataclass(frozen=True)
 class CheckScaledProductsPass(Pass):
-    """Runs when IREE has formed the executables (`Target.source_passes`), where it marks those that hold a scaled
-    contraction, and again when it has translated them (`Target.code_passes`), where it looks for the instruction in
-    those that are marked. The codes of these contractions lie along K in the order in which the lanes of
-    `v_mfma_scale_f32_16x16x128_f8f6f4` hold them: anything else that IREE makes of one computes another product, and is
-    refused."""
+    """Runs on the executables that IREE forms (`Target.source_passes`), where it marks those with a scaled contraction,
+    and on the translated ones (`Target.code_passes`), where it looks for the instruction in the marked ones. The codes
+    of these contractions are in the order of the lanes of `v_mfma_scale_f32_16x16x128_f8f6f4`; any other code would
+    compute another product, and is refused.
+    """
 
     name: ClassVar[str] = "qmlir-check-scaled-products"
-    summary: ClassVar[str] = "refuse a scaled product that is not made with the scaled matrix instruction (ROCm)"
+    summary: ClassVar[str] = "refuse a scaled product that does not use the scaled matrix instruction (ROCm)"
 
     def run(self, module: ir.Module, state: State) -> None:
         found: list[Diagnostic] = []

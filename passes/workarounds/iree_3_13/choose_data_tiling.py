@@ -1,5 +1,4 @@
-"""qmlir-choose-data-tiling: which products IREE packs, where it must not pack all of them, and masks that it does not
-pack right."""
+"""qmlir-choose-data-tiling: choose the products that IREE packs, where it cannot pack all of them."""
 
 from __future__ import annotations
 
@@ -21,15 +20,17 @@ HINT = "iree.opt.data_tiling"
 
 @dataclass(frozen=True)
 class ChooseDataTilingPass(Pass):
-    """Marks the products without a batch of dynamic size for data tiling in a program that also has one with such a
-    batch (attention): IREE 3.13 packs all products when none is marked, and fails to compile those ("no basis element
-    may be statically non-positive"). A sum over a float tensor of three axes with a dynamic one counts: IREE makes a
-    product with a batch of it where what is summed is a product of elements (a masked mean). Where there is nothing to
-    mark the mark goes to what the others start from, which is never packed. Other programs are left alone.
+    """IREE 3.13 packs all products if none is marked for data tiling, and fails on those with a batch of dynamic size
+    ("no basis element may be statically non-positive"). In a program with such a product (attention), this pass marks
+    the other products. A sum over a float tensor of three axes, one of them dynamic, counts as such a product, because
+    IREE forms one if the summed value is a product of elements (a masked mean). If there is nothing to mark, the
+    initial value is marked, which is never packed. Other programs are unchanged.
 
-    A tensor of i1 that an elementwise op reads beside a product's result becomes one of bytes: IREE 3.13 packs it with
-    the result, as i8 with a padding of i1, which its verifier refuses (`'linalg.pack' op expected padding_value has
-    'i8' but got: 'i1'`) and without that check reads as bits: a masked attention was silently wrong."""
+    A tensor of i1 that an elementwise op reads together with a product's result becomes a tensor of bytes: IREE 3.13
+    packs it with the result, as i8 with a padding of i1, which its verifier refuses (`'linalg.pack' op expected
+    padding_value has 'i8' but got: 'i1'`). Without the verifier it is read as bits, so that a masked attention was
+    silently wrong.
+    """
 
     name: ClassVar[str] = "qmlir-choose-data-tiling"
     summary: ClassVar[str] = "keep products with a dynamic batch out of data tiling"

@@ -1,4 +1,4 @@
-"""qmlir-cut-loops: no sum is longer than what the device runs."""
+"""qmlir-cut-loops: split reductions that are longer than the device's loops."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ MOST_PIECES = 64
 
 @dataclass(frozen=True)
 class CutLoopsPass(Pass):
-    """Cuts a reduction of more than `longest` elements into pieces; each goes on from the sum of the one before.
+    """Splits a reduction of more than `longest` elements into parts; each starts from the sum of the previous one.
 
-    Mesa's llvmpipe, on which lavapipe stands, leaves a shader's loop after 65535 iterations
-    (LP_MAX_TGSI_LOOP_ITERATIONS): a longer sum would silently lack its rest. Contractions that their strategy has tiled
-    have several short loops instead of a long one, and stay.
+    Mesa's llvmpipe, which lavapipe uses, ends a shader's loop after 65535 iterations (LP_MAX_TGSI_LOOP_ITERATIONS), so
+    that a longer sum is silently incomplete. Contractions that a strategy has tiled have several short loops, and are
+    unchanged.
     """
 
     name: ClassVar[str] = "qmlir-cut-loops"
-    summary: ClassVar[str] = "cut reductions that are longer than the device's loops"
-
+    summary: ClassVar[str] = "split reductions that are longer than the device's loops"
     longest: int = 65535
 
     def run(self, module: ir.Module, state: State) -> None:

@@ -1,5 +1,4 @@
-"""qmlir-decode-small-floats: floats of one byte become f32 by their bits, and f32 them, for targets that cannot convert
-them."""
+"""qmlir-decode-small-floats: convert one-byte floats in integer arithmetic."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class DecodeSmallFloatsPass(Pass):
     """`arith.extf` of a one-byte float becomes integer arithmetic on its bits, exact for every code; `arith.truncf` to
-    one rounds to nearest even, as it does elsewhere.
+    one rounds to nearest even.
 
-    IREE 3.13 has no such conversion for NVIDIA, and on AMD only that of the architecture's own formats. `keep` names
-    the formats, separated by `|`, that the target converts; contractions that have a matrix instruction for them
-    (`compilation_info`) keep theirs as well.
+    IREE 3.13 has no such conversion for NVIDIA, and for AMD only that of the architecture's own formats. `keep` lists
+    the formats, separated by `|`, that the target converts. Contractions with a matrix instruction for the format
+    (`compilation_info`) are unchanged.
     """
 
     name: ClassVar[str] = "qmlir-decode-small-floats"

@@ -1,4 +1,4 @@
-"""qmlir-expand-bf16: conversions to bf16, for x86 CPUs that have no instruction for them."""
+"""qmlir-expand-bf16: convert to bf16 in integer arithmetic, for x86 CPUs without instructions for it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ _OF_INTEGERS = {"arith.sitofp": arith.sitofp, "arith.uitofp": arith.uitofp}
 class ExpandBf16Pass(Pass):
     """Conversions go through f32, whose bits are rounded with integer operations.
 
-    Where IREE 3.13 has fused what rounds to bf16 with what reads it, its pass `iree-convert-bf16-arith-to-f32` leaves
-    the rounding out.
+    IREE 3.13's pass `iree-convert-bf16-arith-to-f32` drops a rounding to bf16 that is fused with its reader.
 
-    On x86 CPUs without instructions for bf16, LLVM lowers other conversions to calls of `__truncsfbf2`, which nothing
-    links. IREE 3.13 expands `arith.truncf`, but not in kernels that are lowered without a pipeline of its own, and MLIR
-    folds the one of a converted integer into `arith.sitofp` to bf16 first. Masked loads and stores, which LLVM takes
-    apart into those of elements, move the bits. Kernels for CPUs that have the instructions use them (`kernels=false`).
+    On x86 CPUs without instructions for bf16, LLVM lowers other conversions to calls of `__truncsfbf2`, which is not
+    linked. IREE 3.13 expands `arith.truncf`, but not in kernels that are lowered without one of its pipelines, and MLIR
+    folds the conversion of an integer and the rounding into `arith.sitofp` to bf16. Masked loads and stores, which LLVM
+    splits into those of elements, move the bits. Kernels for CPUs with the instructions use them (`kernels=false`).
     """
 
     name: ClassVar[str] = "qmlir-expand-bf16"

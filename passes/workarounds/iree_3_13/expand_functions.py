@@ -1,4 +1,4 @@
-"""qmlir-expand-functions: functions of one and two numbers by formulas that hold over all of their domain."""
+"""qmlir-expand-functions: expand elementary functions to formulas that are accurate on their whole domain."""
 
 from __future__ import annotations
 
@@ -19,27 +19,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExpandFunctionsPass(Pass):
-    """Writes out each function of `FUNCTIONS` in the bodies of linalg ops, in f32, whatever front end it is from.
+    """Expands each function of `FUNCTIONS` in the bodies of linalg ops, in f32, for all front ends.
 
-    What IREE 3.13 and MLIR expand these to is wrong by far more than a rounding, or does not compile: `sinh` and
-    `asinh` near 0 and `atanh` lose all digits, `asinh` and `acosh` are infinite from 2e19, `sin` and `cos` are infinite
-    for large numbers, `atan` is off by 4e-6, `powf` by 1e-5, `remf` on Vulkan by a whole divisor, and `log10` on CPUs
-    is a call of a library that nothing links. The formulas here are within 1e-6 of the result, and `remf` is exact
-    (test/frontends/test_elementwise.py). Two compositions are found as well, across ops: `exp(x) - 1` is `expm1`,
-    `1 - erf(x)` is `erfc`.
+    The expansions of IREE 3.13 and MLIR are inaccurate or do not compile: `sinh` and `asinh` near 0 and `atanh` lose
+    all digits, `asinh` and `acosh` are infinite from 2e19, `sin` and `cos` are infinite for large numbers, `atan` is
+    off by 4e-6, `powf` by 1e-5, `remf` on Vulkan by a whole divisor, and `log10` on CPUs calls a library that is not
+    linked. The formulas here are within 1e-6 of the result, and `remf` is exact (test/frontends/test_elementwise.py).
+    Two compositions are recognised across ops: `exp(x) - 1` as `expm1`, and `1 - erf(x)` as `erfc`.
 
-    No formula has a branch either, which the functions of AMD's and NVIDIA's libraries have: a tile of a product is
-    padded with values that are undefined, a branch on one of them is, and LLVM drops the whole kernel (`tanh` of a
-    product and another tensor, on ROCm).
+    The formulas have no branches, unlike the functions of AMD's and NVIDIA's libraries: the padding of a product's tile
+    is undefined, so a branch on it is undefined, and LLVM removes the whole kernel (`tanh` of a product and another
+    tensor, on ROCm). No formula depends on whether a product and a sum are rounded once or twice, nor on `(a + b) - a`,
+    which Vulkan drivers simplify.
 
-    No formula depends on a product and a sum being two roundings or one, nor on `(a + b) - a`, which drivers of Vulkan
-    simplify. `keep`: what the target computes well itself. `exp`: the exponential is written out too; where a GPU's own
-    is `exp2(x * log2(e))` it is off by the rounding of that product.
+    `keep`: functions that the target computes accurately. `exp`: expand the exponential too; a GPU's own, `exp2(x *
+    log2(e))`, has the rounding error of that product.
     """
 
     name: ClassVar[str] = "qmlir-expand-functions"
-    summary: ClassVar[str] = "write out functions that IREE approximates badly"
-
+    summary: ClassVar[str] = "expand functions that IREE approximates badly"
     keep: str = ""  # names without the dialect, between bars
     exp: bool = False
 

@@ -1,4 +1,4 @@
-"""qmlir-explicit-sign: sign extension of bytes written out, for targets that lose it."""
+"""qmlir-explicit-sign: write out the sign extension of bytes, for targets that lose it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExplicitSignPass(Pass):
-    """`extsi(x)` of an i8 becomes `(extui(x) ^ 128) - 128` in every linalg body but those of contractions.
+    """`extsi(x)` of an i8 becomes `(extui(x) ^ 128) - 128` in every linalg body except those of contractions.
 
-    IREE's SPIR-V route emulates byte loads through wider words, and the sign of `extsi` is lost on the way in
-    reductions that are fused with a consumer (seen with 3.13: a sum of bytes came out 256 too large for each negative
-    one). Contractions keep `extsi`: it is what the dot-product and matrix instructions are recognised by.
+    IREE 3.13's SPIR-V path emulates byte loads by loads of wider words, and loses the sign of `extsi` in reductions
+    that are fused with a consumer: a sum of bytes was 256 too large for each negative one. Contractions keep `extsi`,
+    by which dot-product and matrix instructions are recognised.
     """
 
     name: ClassVar[str] = "qmlir-explicit-sign"

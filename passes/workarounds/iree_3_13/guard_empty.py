@@ -1,4 +1,4 @@
-"""qmlir-guard-empty: a call with an empty dynamic axis does not reach the device."""
+"""qmlir-guard-empty: return from a call with an empty dynamic axis without a dispatch."""
 
 from __future__ import annotations
 
@@ -15,24 +15,22 @@ from ...core.lower.blocks import assert_that
 
 @dataclass(frozen=True)
 class GuardEmptyPass(Pass):
-    """IREE's Vulkan driver refuses a dispatch that binds an empty buffer ("resolved to an empty buffer range", 3.13).
-    Its CUDA driver launches grids of no workgroup, which devices refuse.
+    """IREE 3.13's Vulkan driver refuses a dispatch that binds an empty buffer ("resolved to an empty buffer range").
+    Its CUDA driver launches empty grids, which devices refuse.
 
-    Results of an empty static type are made without a computation.
+    Results of an empty static type are made without a computation. Each public function with dynamic axes gets a
+    branch: if an axis of an argument is 0, it returns empty results of the right shape. The shapes come from a copy of
+    the function, of which MLIR's shape resolution leaves only index arithmetic.
 
-    Each public function with dynamic axes becomes a choice: when an axis of an argument is 0, empty results of the
-    right shape, else the function as it was. What the shapes are is found by running the function's copy through
-    MLIR's shape resolution, which leaves index arithmetic only.
-
-    Where the two ways meet, IREE (3.13) brings the allocations of their results together, and takes an offset that is
-    0 in one and a `util.align` in the other for 0 (its integer ranges do not know the op): one of several results was
-    read where another lies, and so were values inside the program. So they do not meet where there are several: each
-    returns from a block of its own. Programs that pad tensors cannot be loaded in that form (IREE's check of the
-    command buffers that it makes then refuses them): those have no choice, and a call with an empty axis is an error.
+    If the two branches joined, IREE would merge the allocations of their results, and treat an offset that is 0 in one
+    and a `util.align` in the other as 0 (its integer ranges do not know the op): with several results, one was read in
+    place of another. So with several results each branch returns from a block of its own. Programs that pad tensors
+    cannot be loaded in that form (IREE's check of its command buffers refuses them); they have no branch, and a call
+    with an empty axis is an error.
     """
 
     name: ClassVar[str] = "qmlir-guard-empty"
-    summary: ClassVar[str] = "answer calls with an empty axis without a dispatch"
+    summary: ClassVar[str] = "return from calls with an empty axis without a dispatch"
 
     def run(self, module: ir.Module, state: State) -> None:
         for operation in functions(module):

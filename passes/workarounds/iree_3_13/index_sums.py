@@ -1,4 +1,4 @@
-"""qmlir-index-sums: sums that look at their running index read it from a constant, for GPUs."""
+"""qmlir-index-sums: read the running index of a sum from a constant, for GPUs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IndexSumsPass(Pass):
-    """`linalg.index` of a static summed loop becomes an operand `[0, 1, ..]`.
+    """`linalg.index` of a static reduction loop becomes an operand `[0, 1, ..]`.
 
-    IREE 3.13 makes a reduction across lanes of such a sum. On Vulkan it keeps the indices in shared memory as values of
-    type `index`, and cannot legalise that (`memref.alloc` of `256xindex`); on CUDA it does not distribute them.
+    IREE 3.13 forms a reduction across lanes of such a sum. On Vulkan it keeps the indices in shared memory as values of
+    type `index`, which it cannot legalise (`memref.alloc` of `256xindex`); on CUDA it does not distribute them.
     """
 
     name: ClassVar[str] = "qmlir-index-sums"
-    summary: ClassVar[str] = "sums that read their running index get it as an operand"
+    summary: ClassVar[str] = "replace the running index in a sum by an operand"
 
     def run(self, module: ir.Module, state: State) -> None:
         found = collect(module, "linalg.generic", where=lambda op: _summed_indices(op))

@@ -1,4 +1,4 @@
-"""qmlir-keep-nan: the larger and the smaller of two numbers are NaN where one is, on GPUs where IREE loses it."""
+"""qmlir-keep-nan: keep NaN in maxima and minima, on GPUs where IREE loses it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _UNO = arith.CmpFPredicate.UNO
 
 @dataclass(frozen=True)
 class KeepNanPass(Pass):
-    """Brings `arith.maximumf` and `arith.minimumf` of values that may be NaN into comparisons and selections, and
-    reductions by them into reductions of integers that order as the numbers do.
+    """Replaces `arith.maximumf` and `arith.minimumf` of values that may be NaN by comparisons and selections, and
+    reductions by them by reductions of integers with the same order.
 
-    IREE 3.13 compiles the two for AMD GPUs as `v_max` and `v_min`, and for `sm_90a` as `max.f32` and `min.f32`, which
-    give the other operand for NaN: a relu of NaN was 0. A softmax keeps its maximum: NaN reaches all of a row by the
-    sum of its exponentials.
+    IREE 3.13 compiles the two to `v_max` and `v_min` for AMD GPUs, and to `max.f32` and `min.f32` for `sm_90a`, which
+    return the other operand for NaN: a relu of NaN was 0. The maximum of a softmax is unchanged, because the sum of
+    exponentials passes NaN to the whole row.
     """
 
     name: ClassVar[str] = "qmlir-keep-nan"
-    summary: ClassVar[str] = "comparisons in the place of maxima and minima that lose NaN (ROCm, sm_90a)"
+    summary: ClassVar[str] = "replace maxima and minima that lose NaN by comparisons (ROCm, sm_90a)"
 
     def run(self, module: ir.Module, state: State) -> None:
         reductions = collect(module, where=_loses_nan)

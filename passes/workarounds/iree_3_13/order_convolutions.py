@@ -1,4 +1,4 @@
-"""qmlir-order-convolutions: the axes that a convolution sums lie in one order in both operands."""
+"""qmlir-order-convolutions: keep the reduction axes of a convolution in the same order in both operands."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OrderConvolutionsPass(Pass):
-    """IREE 3.13 makes a product of a convolution on GPUs (implicit GEMM): the axes over which it sums, windows and
-    channels, become one. It confuses them, silently, where their order in the input is not that in the filter (NCHW
-    images by FHWC filters), or where they do not lie side by side in the filter. IREE itself makes such convolutions:
-    it moves transposes into those that read them. So this pass runs twice.
+    """On GPUs IREE 3.13 converts a convolution to a product (implicit GEMM), and collapses its reduction axes, windows
+    and channels, into one. The result is silently wrong if their order in the input differs from that in the filter
+    (NCHW images by FHWC filters), or if they are not adjacent in the filter. IREE itself makes such convolutions, by
+    fusing transposes into them, so this pass runs twice.
 
-    In a program, what is transposed in front of a convolution is computed in a dispatch of its own, and a convolution
-    whose axes lie in two orders gets operands that are transposed, channels last.
-
-    Where IREE has formed the executables (`Target.source_passes`), a convolution whose axes lie in two orders is
-    refused."""
+    In a program, a transpose before a convolution is computed in a dispatch of its own, and a convolution with two
+    orders gets transposed operands, channels last. On the executables that IREE forms (`Target.source_passes`), a
+    convolution with two orders is refused.
+    """
 
     name: ClassVar[str] = "qmlir-order-convolutions"
-    summary: ClassVar[str] = "keep the axes that a convolution sums in one order in both operands (CUDA, ROCm)"
+    summary: ClassVar[str] = "keep the reduction axes of a convolution in the same order in both operands (CUDA, ROCm)"
 
     def run(self, module: ir.Module, state: State) -> None:
         found = [(op, axes) for op in collect(module, where=is_product) if (axes := ProductAxes(op)).is_convolution]

@@ -1,4 +1,4 @@
-"""qmlir-order-results: the sides of float products come in the order of their results."""
+"""qmlir-order-results: order the operands of float products like the axes of their results."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _SHORT = ("f16", "bf16")
 
 @dataclass(frozen=True)
 class OrderResultsPass(Pass):
-    """Runs when IREE has formed the executables (`Target.source_passes`). A result may have the axes of the right side
-    in front of those of the left: IREE 3.13 exchanges the sides for its matrix instruction then. That of NVIDIA is
-    16 x 8, its sides are not alike, and half of the result is in wrong places. So the sides of a product are exchanged
-    here. Those of a convolution are what the order of its loops says, channels or rows first: its loops come in the
-    order of its result."""
+    """Runs on the executables that IREE forms (`Target.source_passes`). If a result has the axes of the right operand
+    first, IREE 3.13 exchanges the operands of the matrix instruction. NVIDIA's instruction is 16 x 8, so that half of
+    the result is misplaced. This pass exchanges the operands of the product instead. For a convolution the order of the
+    loops decides, channels or rows first; the pass puts them in the order of the result.
+    """
 
     name: ClassVar[str] = "qmlir-order-results"
-    summary: ClassVar[str] = "put the sides of f16 and bf16 products in the order of their results (CUDA)"
+    summary: ClassVar[str] = "order the operands of f16 and bf16 products like their results (CUDA)"
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, where=is_product):

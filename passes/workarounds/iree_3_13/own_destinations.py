@@ -1,4 +1,4 @@
-"""qmlir-own-destinations: what an operation overwrites is read by nothing else."""
+"""qmlir-own-destinations: copy a destination that an operation overwrites if it has other readers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ _VIEWS = ("tensor.collapse_shape", "tensor.expand_shape", "tensor.cast", "tensor
 
 @dataclass(frozen=True)
 class OwnDestinationsPass(Pass):
-    """A sort, a scan or a scatter gets a copy of a destination that has other readers.
+    """Sorts, scans and scatters get a copy of a destination that has other readers.
 
-    IREE 3.13 runs these operations of `iree_linalg_ext` in place and leaves out the copy that a second reader needs: of
-    two sorts that start from the same indices both give wrong ones, as in the two layers of a model with routed
-    experts.
+    IREE 3.13 runs these operations of `iree_linalg_ext` in place without the copy that a second reader needs: two sorts
+    that start from the same indices both give wrong results, as in a model with two layers of routed experts.
     """
 
     name: ClassVar[str] = "qmlir-own-destinations"

@@ -1,4 +1,4 @@
-"""qmlir-shared-memory: each launch asks for the shared memory of its own kernel."""
+"""qmlir-shared-memory: set the shared memory of each exported kernel to what the kernel uses."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _FIGURE = "workgroup_local_memory"
 
 @dataclass(frozen=True)
 class SharedMemoryPass(Pass):
-    """Runs when IREE has translated the executables (`Target.code_passes`). IREE 3.13 writes one figure on all exports
-    of an executable: what all of its functions use. An export that says what its own function uses gets that, and no
-    launch asks for more than a workgroup of the target has: a device would refuse to load the program."""
+    """Runs on the executables that IREE has translated (`Target.code_passes`). IREE 3.13 sets one size for all exports
+    of an executable: the sum over all of its functions. Exports whose function states its own size get that one. No
+    launch may ask for more than a workgroup of the target has, because the device would refuse to load the program.
+    """
 
     name: ClassVar[str] = "qmlir-shared-memory"
     summary: ClassVar[str] = "set the shared memory of each exported kernel, within the target's limit (CUDA)"

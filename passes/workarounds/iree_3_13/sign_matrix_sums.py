@@ -1,4 +1,4 @@
-"""qmlir-sign-matrix-sums: signed sums of cooperative matrices of signed codes."""
+"""qmlir-sign-matrix-sums: mark the accumulators of signed cooperative matrices as signed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _CODES, _SUMS = {"ASigned", "BSigned"}, ("CSigned", "ResultSigned")
 
 @dataclass(frozen=True)
 class SignMatrixSumsPass(Pass):
-    """Runs when IREE has translated the executables (`Target.code_passes`). MLIR's `gpu.subgroup_mma_compute` says of
-    integer operands which are signed, and says nothing of the sums (`MatrixCSignedComponentsKHR`,
-    `MatrixResultSignedComponentsKHR` of SPV_KHR_cooperative_matrix). A product of i8 with sums of i32 is then none that
-    a device lists, and Mesa's lavapipe takes its codes as unsigned. IREE 3.13 refuses SPIR-V's own operations in what
-    it compiles, so the two are set in those that it made, before it writes them as words."""
+    """Runs on the executables that IREE has translated (`Target.code_passes`). MLIR's `gpu.subgroup_mma_compute` marks
+    which integer operands are signed, but not the accumulators (`MatrixCSignedComponentsKHR`,
+    `MatrixResultSignedComponentsKHR` of SPV_KHR_cooperative_matrix). Devices list no product of i8 with unsigned i32
+    accumulators, and Mesa's lavapipe reads the codes as unsigned. IREE 3.13 does not accept SPIR-V operations in its
+    input, so this pass sets the two flags in IREE's output, before it is serialised.
+    """
 
     name: ClassVar[str] = "qmlir-sign-matrix-sums"
-    summary: ClassVar[str] = "mark the sums of signed cooperative matrices as signed (Vulkan)"
+    summary: ClassVar[str] = "mark the accumulators of signed cooperative matrices as signed (Vulkan)"
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, _PRODUCT):

@@ -1,4 +1,4 @@
-"""qmlir-split-broadcast: a reduction is no part of a dispatch that broadcasts its result."""
+"""qmlir-split-broadcast: separate a reduction from a dispatch that broadcasts its result."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ _PARTS = (*VIEWS, "tensor.extract_slice")
 
 @dataclass(frozen=True)
 class SplitBroadcastPass(Pass):
-    """Puts a barrier between a reduction and a linalg op that reads its result along more loops than it has.
+    """Puts a fusion barrier between a reduction and a linalg op that reads its result in more loops than the reduction
+    has.
 
-    IREE 3.13's SPIR-V `BaseDistribute` pipeline tiles both in one dispatch by the loops of the reduction, and all but
-    the first tile of the broadcast reads what was never written: sums over K of a batched weight gave wrong corrections
-    for zero points, without an error.
+    IREE 3.13's SPIR-V pipeline `BaseDistribute` tiles both in one dispatch by the loops of the reduction, and all but
+    the first tile of the broadcast read unwritten memory: sums over K of a batched weight gave wrong corrections for
+    zero points, without an error.
     """
 
     name: ClassVar[str] = "qmlir-split-broadcast"
-    summary: ClassVar[str] = "keep a reduction and what broadcasts its result in separate dispatches"
+    summary: ClassVar[str] = "keep a reduction and the op that broadcasts its result in separate dispatches"
 
     def run(self, module: ir.Module, state: State) -> None:
         contractions = [c.op for c in find_contractions(module)]
@@ -44,7 +45,7 @@ class SplitBroadcastPass(Pass):
 
 
 def _kinds(op: OpLike) -> list[str]:
-    """`parallel` or `reduction` for each loop; [] for what is no generic."""
+    """`parallel` or `reduction` for each loop; [] for what is not a generic."""
     if "iterator_types" not in op.attributes:
         return []
     return ["reduction" if "reduction" in str(k) else "parallel" for k in op.attributes["iterator_types"]]

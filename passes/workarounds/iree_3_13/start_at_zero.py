@@ -1,4 +1,4 @@
-"""qmlir-start-at-zero: convolutions and products add to zeros."""
+"""qmlir-start-at-zero: accumulate convolutions and products from zeros."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from ...core.contractions import is_product
 
 @dataclass(frozen=True)
 class StartAtZeroPass(Pass):
-    """Runs when IREE has formed the executables (`Target.source_passes`). A convolution or product that adds to
-    something else than zeros, such as a bias, adds to zeros, and the other is added behind. For GPUs IREE 3.13 does so
-    itself with most; of a grouped convolution of f32 whose bias is reshaped on the way it makes a kernel for AMD whose
-    waves write into each other's shared memory, and the result is wrong."""
+    """Runs on the executables that IREE forms (`Target.source_passes`). A convolution or product with another initial
+    value, such as a bias, starts from zeros, and the value is added to its result. IREE 3.13 does so itself for most on
+    GPUs. For a grouped f32 convolution with a reshaped bias, it emits a kernel for AMD whose waves write to each
+    other's shared memory, and the result is wrong.
+    """
 
     name: ClassVar[str] = "qmlir-start-at-zero"
-    summary: ClassVar[str] = "let convolutions and products add to zeros, and add what they start from behind (GPUs)"
+    summary: ClassVar[str] = (
+        "accumulate convolutions and products from zeros, and add their initial values afterwards (GPUs)"
+    )
 
     def run(self, module: ir.Module, state: State) -> None:
         for op in collect(module, where=is_product):

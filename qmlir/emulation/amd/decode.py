@@ -106,7 +106,7 @@ def decode(data: bytes, address: int, machine: str) -> Instruction:
     try:
         found: Any = decode_inst(data, family(machine))
     except (ValueError, AssertionError) as e:
-        raise EmulationError(f"{data[:4][::-1].hex()} at {address:#x} is no known instruction of {machine}") from e
+        raise EmulationError(f"{data[:4][::-1].hex()} at {address:#x} is not a known instruction of {machine}") from e
     kind = type(found).__name__
     fields = {}
     for name, _ in found._fields:

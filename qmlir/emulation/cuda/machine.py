@@ -231,7 +231,7 @@ class Machine:
         if isinstance(operand, Register):
             value = self.registers.get(operand.name)
             return np.zeros(self.threads, np.bool_) if value is None else value
-        raise PtxError(f"{operand} is no predicate")
+        raise PtxError(f"{operand} is not a predicate")
 
     def _register(self, name: str) -> Array:
         value = self.registers.get(name)
@@ -260,7 +260,7 @@ class Machine:
     def write(self, operand: Operand, value: Array, mask: Mask) -> None:
         """Into a register: floats as their bits, integers extended by their sign."""
         if not isinstance(operand, Register):
-            raise PtxError(f"{operand} is no register")
+            raise PtxError(f"{operand} is not a register")
         if operand.name == "_":
             return
         if value.dtype == np.bool_:

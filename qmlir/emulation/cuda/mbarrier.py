@@ -39,7 +39,7 @@ def _known(m: Machine, at: tuple[int, int], threads: Array, mask: Mask) -> Memor
     barrier = m.mbarriers.get(at)
     if barrier is None:
         lane = int(np.searchsorted(m.active(mask), threads[0]))
-        raise Fault(f"byte {at[1]} of shared memory is no mbarrier: nobody has initialised it", lane)
+        raise Fault(f"byte {at[1]} of shared memory is not an mbarrier: nobody has initialised it", lane)
     return barrier
 
 

@@ -202,7 +202,7 @@ def _copy(m: Machine, ins: Instruction, mask: Mask) -> None:
     width = int(m.read(ins.operands[2], "u32")[0])
     to = m.addresses(ins.operands[0])[threads]
     if (to >= SHARED_WINDOW).any():
-        raise PtxError("the target is no address of shared memory")
+        raise PtxError("the target is not an address of shared memory")
     source = m.addresses(ins.operands[1])[threads]
     given = np.full(threads.size, width)
     more = [o for o in ins.operands[3:] if not ins.has("L2::cache_hint") or o is not ins.operands[-1]]

@@ -15,7 +15,7 @@ from ..launch import EmulationError
 
 
 class PtxError(EmulationError):
-    """The text is no PTX that is understood here, or a kernel did what no kernel may do."""
+    """The text is not PTX that is understood here, or a kernel did what no kernel may do."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ def parse(text: str) -> Module:
     target = re.search(r"\.target\s+([\w]+)", text)
     release = re.search(r"\.version\s+([\d.]+)", text)
     if target is None or release is None:
-        raise PtxError("no .version and .target: this is no PTX module")
+        raise PtxError("no .version and .target: this is not a PTX module")
     module = Module(target.group(1), release.group(1))
     outside = text
     for match in reversed(list(_ENTRY.finditer(text))):

@@ -208,7 +208,7 @@ class GraphImporter:
         return module
 
     def _what_to_do(self, e: Unconverted) -> str:
-        """Which inputs of the node that failed are no constants: torch-mlir converts many operators only where sizes,
+        """Which inputs of the node that failed are not constants: torch-mlir converts many operators only where sizes,
         axes and the like are."""
         node = next((n for n in self.nodes if n.where == e.diagnostics[0].location and n.op_type == e.op_type), None)
         if node is None:
@@ -217,7 +217,7 @@ class GraphImporter:
                    and t.array is None and DTYPES[t.dtype].kind == "int" and len(t.shape) <= 1]  # fmt: skip
         names = " and ".join(repr(n) for n in unknown)
         return (
-            f"; {names} {'is no constant' if len(unknown) == 1 else 'are no constants'}, which may be why"
+            f"; {names} {'is not a constant' if len(unknown) == 1 else 'are not constants'}, which may be why"
             if names
             else ""
         )

@@ -109,7 +109,7 @@ class Model:
             offset, length = int(said.get("offset", 0)), int(said.get("length", size))
         except ValueError:
             raise refuse(f"the tensor's data has offset {said.get('offset')!r} and length {said.get('length')!r}, "
-                         "which are no numbers", where) from None  # fmt: skip
+                         "which are not numbers", where) from None  # fmt: skip
         if length != size:
             raise refuse(f"the tensor has {length} bytes in {location}, but its shape {list(tensor.dims)} takes {size}",
                          where)  # fmt: skip
@@ -118,7 +118,7 @@ class Model:
         except OSError:
             there = None
         if there is None:
-            raise refuse(f"the tensor's data is in {location}, which is no file", where)
+            raise refuse(f"the tensor's data is in {location}, which is not a file", where)
         if offset < 0 or offset + length > there:
             raise refuse(f"the tensor's data is at bytes {offset} to {offset + length} of {location}, which has "
                          f"{there}", where)  # fmt: skip
@@ -167,7 +167,7 @@ def load(source: onnx.ModelProto | Path | str, name: str) -> Model:
     """A model from a path or a ModelProto; what is imported is one graph of tensors.
 
     Raises:
-        FrontEndError: a file that is no model, or a model with what has no meaning here.
+        FrontEndError: a file that is not a model, or a model with what has no meaning here.
     """
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
@@ -179,14 +179,14 @@ def load(source: onnx.ModelProto | Path | str, name: str) -> Model:
         try:
             proto.ParseFromString(data)
         except Exception as e:  # protobuf's implementations raise classes of their own
-            raise refuse(f"the file is truncated or no ONNX model: {str(e).splitlines()[0]}", str(path)) from None
+            raise refuse(f"the file is truncated or not an ONNX model: {str(e).splitlines()[0]}", str(path)) from None
         model = Model(proto, name, path.parent)
     else:
         proto = onnx.ModelProto()
         proto.CopyFrom(source)
         model = Model(proto, name, None)
     if not proto.HasField("graph") or not (proto.graph.node or proto.graph.output):
-        raise refuse("the file is truncated or no ONNX model: it has no graph", name)
+        raise refuse("the file is truncated or not an ONNX model: it has no graph", name)
     _check_names(proto, name)
     if proto.functions:
         from onnx import inliner
@@ -208,13 +208,13 @@ def _check_names(proto: onnx.ModelProto, name: str) -> None:
     except UnicodeDecodeError:
         names = [b""]
     if not all(isinstance(n, str) for n in names):
-        raise refuse("the file is damaged: a name in it is no text", name)
+        raise refuse("the file is damaged: a name in it is not text", name)
 
 
 def _check(model: Model) -> None:
     """The parts of a model that the importer relies on."""
     if not model.opsets:
-        raise refuse("the file is truncated or no ONNX model: it states no opset", model.name)
+        raise refuse("the file is truncated or not an ONNX model: it states no opset", model.name)
     if "" in model.opsets and not OLDEST <= model.opsets[""] <= NEWEST:
         raise refuse(f"the model is of opset {model.opsets['']}; {OLDEST} to {NEWEST} are imported "
                      "(onnx.version_converter converts others)", model.name)  # fmt: skip

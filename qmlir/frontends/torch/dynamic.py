@@ -69,7 +69,7 @@ def _attributes(node: Node) -> tuple[dict[str, Any], Sequence[Any]]:
     """The attributes of `dynamic_quantize`, and the block that shares a scale."""
     source: torch.fx.Node = node.args[0]
     if not is_tensor(source):
-        raise Decline("the input is no tensor")
+        raise Decline("the input is not a tensor")
     shape = shape_of(source)
     name = name_of(node)
     if name in _TENSOR:
@@ -102,7 +102,7 @@ def _granularity(shape: Sequence[torch.SymInt | int], block: Sequence[int]) -> t
     if len(shape) == len(block) and all(b == -1 or same(s, b) for s, b in zip(shape, block, strict=True)):
         return "tensor", None
     if len(shape) != len(block) or any(b != 1 for b in block[:-1]):
-        raise Decline(f"blocks of {list(block)} are no token and no group of the last axis")
+        raise Decline(f"blocks of {list(block)} are neither one token nor a group along the last axis")
     if same(shape[-1], block[-1]) or block[-1] == -1:
         return "token", None
     return "group", int(block[-1])

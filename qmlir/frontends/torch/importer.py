@@ -265,13 +265,15 @@ def import_graph(
 
 
 def _outputs(graph: Graph) -> list[str]:
-    """The dtypes of the results. Raises FrontEndError for one that is no tensor."""
+    """The dtypes of the results. Raises FrontEndError for one that is not a tensor."""
     node = next(n for n in graph.nodes if n.op == "output")
     found: tuple[torch.fx.Node, ...] = node.args[0]
     nodes = found if isinstance(found, (tuple, list)) else [found]
     for n in nodes:
         if not is_tensor(n):
-            raise FrontEndError([Diagnostic(f"the program returns {n}, which is no tensor; return tensors", "output")])
+            raise FrontEndError(
+                [Diagnostic(f"the program returns {n}, which is not a tensor; return tensors", "output")]
+            )
     return [spec_of(n.meta["val"]).dtype for n in nodes]
 
 

@@ -77,7 +77,7 @@ def _exchanged(graph: Graph, value: Operand | None) -> Operand | None:
         return known if known.dim() < 2 else known.transpose(-1, -2).contiguous()
     if not shape_of(value):
         return value
-    raise Decline("the scale of a transposed operand is no constant")
+    raise Decline("the scale of a transposed operand is not a constant")
 
 
 # ------------------------------------------------------------------------------------------- products by operator
@@ -174,7 +174,7 @@ def _int4pack_mm(graph: Graph, node: Node) -> Product | None:
     lhs, packed, _, scales_and_zeros = node.args
     weight, both = graph.constant(packed), graph.constant(scales_and_zeros)
     if weight is None or both is None:
-        raise Decline("the packed weight or its scales are no constants")
+        raise Decline("the packed weight or its scales are not constants")
     if weight.dtype != torch.uint8 or weight.dim() != 2:
         raise Decline("the weight is packed for a GPU; pack it for the CPU (_convert_weight_to_int4pack_for_cpu)")
     codes = graph.new_constant(unpack_for_cpu(weight), node)

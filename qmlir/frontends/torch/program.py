@@ -30,7 +30,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 def prepare(program: torch.export.ExportedProgram) -> Graph:
     """The inference graph of an exported program.
 
-    Raises FrontEndError for a program that changes its buffers or inputs, or takes or gives what is no tensor.
+    Raises FrontEndError for a program that changes its buffers or inputs, or takes or gives what is not a tensor.
     """
     from torch.export.graph_signature import InputKind, OutputKind
 
@@ -50,8 +50,8 @@ def prepare(program: torch.export.ExportedProgram) -> Graph:
         if spec.kind == InputKind.USER_INPUT:
             if not isinstance(node.meta.get("val"), torch.Tensor):
                 if node.users:
-                    raise FrontEndError([Diagnostic(f"the input {node.name!r} is no tensor; export the program with a "
-                                                    "tensor or a constant in its place", node.name)])  # fmt: skip
+                    raise FrontEndError([Diagnostic(f"the input {node.name!r} is not a tensor; export the "
+                                                    "program with a tensor or a constant", node.name)])  # fmt: skip
                 gm.graph.erase_node(node)
             continue
         if spec.target not in values:

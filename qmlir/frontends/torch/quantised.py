@@ -97,7 +97,7 @@ def _range(node: Node, dtype_argument: str = "dtype") -> tuple[torch.dtype, int,
         raise Decline(f"the codes are {dtype}; the dialect's are of 8 bits or fewer")
     lo, hi = argument(node, "quant_min"), argument(node, "quant_max")
     if isinstance(lo, Node) or isinstance(hi, Node):
-        raise Decline("the range of the codes is no constant")
+        raise Decline("the range of the codes is not a constant")
     return dtype, stored.lo if lo is None else int(lo), stored.hi if hi is None else int(hi)
 
 
@@ -114,7 +114,7 @@ def _zero(graph: Graph, zero: Operand | None, shape: Sequence[int] | None = None
     if known is None:
         return zero
     if known.is_floating_point() and not bool((known == known.round()).all()):
-        raise Decline("the zero points are no integers")
+        raise Decline("the zero points are not integers")
     if not bool(known.any()):
         return None
     known = known.to(torch.int32)

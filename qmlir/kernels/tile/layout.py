@@ -115,7 +115,7 @@ class Layout:
 def _bit(text: str) -> Bit | None:
     found = re.fullmatch(r"([a-z]+)(\d+)", text)
     if found is None and text != ".":
-        raise ValueError(f"{text!r} is no bit of an axis, such as k2, and no dot")
+        raise ValueError(f"{text!r} is not a bit of an axis, such as k2, and no dot")
     return None if found is None else (found[1], int(found[2]))
 
 

@@ -93,7 +93,7 @@ class ExactF16Strategy:
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
         if c.lhs not in _INTEGERS or c.rhs not in _INTEGERS or c.acc != "i32":
-            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc} is no product of int8 codes", "cast the codes to i8")
+            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc} is not a product of int8 codes", "cast the codes to i8")
         if max(c.lhs_magnitude, c.rhs_magnitude) > EXACT_CODE:
             return Decline("codes beyond 2048 are not exact in f16", "smaller magnitudes")
         if c.k is None:

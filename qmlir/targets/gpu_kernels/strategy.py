@@ -158,8 +158,8 @@ class DotStrategy:
         most = MOST_ROWS if c.acc == "i32" else self.most_float_rows
         if not self.few or (c.m is not None and c.m <= most) or isinstance(self._types(c), Decline):
             return None
-        rows = "a number of rows that is not known" if c.m is None else f"{c.m} rows"
-        return Decline(f"{rows}: threads that share K are for {most} rows at most", "tiles fit")
+        rows = "the number of rows is dynamic" if c.m is None else f"M = {c.m}"
+        return Decline(f"{rows}: threads share K for at most {most} rows", "none needed: tiles fit")
 
     def _types(self, c: Contraction) -> Decline | None:
         floats = ("f32", "f16", "bf16") if self.machine.bf16_as_bits else ("f32", "f16")
@@ -167,7 +167,8 @@ class DotStrategy:
             return None
         names = " or ".join(reversed(floats))
         return Decline(
-            f"{c.lhs} x {c.rhs} -> {c.acc}", f"codes of i8 or one-byte floats on both sides, or {names} by codes"
+            f"unsupported element types {c.lhs} x {c.rhs} -> {c.acc}",
+            f"codes of i8 or one-byte floats on both sides, or {names} by codes",
         )
 
     def kernel_of(self, c: Contraction) -> Kernel | Decline:
@@ -192,14 +193,16 @@ class DotStrategy:
             batch, axes = kernel.batch, kernel.rhs.source_axes
             picked = batch is not None and (batch.beside or batch.index is not None or not self.any_argument)
             if kernel.rhs.decode is not None or kernel.rhs.e2m1 or kernel.lhs.window is not None or picked:
-                return Decline("the weight is no constant", "make the weight a constant, or a parameter")
+                return Decline("the weight is not a constant", "make the weight a constant, or a parameter")
             if axes not in (("n", "k"), ("b", "n", "k")) and not (
                 self.any_argument and axes in (("k", "n"), ("b", "k", "n"))
             ):
                 return Decline("the weight is an argument that is not [N, K]", "make it a constant, or transposed")
             weights = Codes(8, 0, next(w for w in (4, 2, 1) if kernel.k % (4 * w) == 0 or w == 1))
         if weights is None:
-            return Decline(f"groups of {kernel.group} along K are no multiple of 4", "a group size of 4 or a multiple")
+            return Decline(
+                f"groups of {kernel.group} along K are not a multiple of 4", "a group size of 4 or a multiple"
+            )
         shape = self._shape(kernel, weights)
         if weights.depth * 65535 * shape.workers < kernel.k:
             return Decline(f"K is {kernel.k}: too long for one loop", "a shorter K")
@@ -259,7 +262,7 @@ def unreadable(kernel: Kernel, piece: int = 4) -> Decline | None:
         return Decline("K is not the last axis of the activation", "an activation [M, K]")
     window = kernel.lhs.window
     if window is not None and window.channels % piece:
-        return Decline(f"{window.channels} channels are no multiple of {piece}", f"a multiple of {piece} channels")
+        return Decline(f"{window.channels} channels are not a multiple of {piece}", f"a multiple of {piece} channels")
     return None
 
 

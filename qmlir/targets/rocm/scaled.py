@@ -70,7 +70,7 @@ class ScaledStrategy:
             return Decline(f"{c.m} rows by {c.n} columns: IREE makes vector code of less than a tile", "16 of both")
         if (c.batch[0] or 0) % 4:
             return Decline(
-                f"{c.batch[0]} groups are no multiple of 4, which an instruction takes", "K a multiple of 128"
+                f"{c.batch[0]} groups are not a multiple of 4, which an instruction takes", "K a multiple of 128"
             )
         scales = _scales(c.op)
         if isinstance(scales, str):
@@ -78,7 +78,7 @@ class ScaledStrategy:
         left, right = (_codes(c.op, i) for i in (0, 1))
         if left is None or right is None:
             return Decline(
-                "the operands are no codes `[M, G, 32]` and `[N, G, 32]`", "e4m3, e5m2 or e2m1 on both sides"
+                "the operands are not codes `[M, G, 32]` and `[N, G, 32]`", "e4m3, e5m2 or e2m1 on both sides"
             )
         total, lhs, rhs = scales
         return Accept(ScaledPlan(total, (lhs, rhs), (left, right)), roofline(self.target, c))
@@ -99,7 +99,7 @@ def _scales(op: OpLike) -> tuple[OpLike, ir.Value, ir.Value] | str:
     g, m, n = maps[0]
     lhs, rhs = total.operands[1], total.operands[2]
     if any(str(v.type.element_type) != _SCALE for v in (lhs, rhs)) or maps[1:3] != [[m, g], [n, g]]:
-        return "a scale is no e8m0 of a row and a group"
+        return "a scale is not one e8m0 per row and group"
     return total, lhs, rhs
 
 

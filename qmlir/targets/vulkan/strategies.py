@@ -121,7 +121,7 @@ class Bfloat16Strategy:
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
         if c.kind != "matmul" or "bf16" not in (c.lhs, c.rhs):
-            return Decline(f"{c.lhs} x {c.rhs} is no product of bf16", "none needed")
+            return Decline(f"{c.lhs} x {c.rhs} is not a product of bf16", "none needed")
         answer = self.inner.consider(replace(c, lhs="f32", rhs="f32"))
         if isinstance(answer, Decline):
             return answer
@@ -190,7 +190,7 @@ class CooperativeMatrixStrategy:
         answer = consider_aligned(self.target, c, {"m": 16, "n": 16, "k": 16}, "cooperative matrix")
         moved = isinstance(answer, Accept) and isinstance(answer.plan, AlignedPlan) and (c.m or 0) < _MANY_ROWS
         if moved and c.op is not None and self.tiles is not None and isinstance(self.tiles.consider(c), Accept):
-            return Decline("its operands would be padded or turned first", f"{_MANY_ROWS} rows, or tiles take it")
+            return Decline("its operands would be padded or transposed first", f"{_MANY_ROWS} rows, or tiles take it")
         return answer
 
 
@@ -204,7 +204,7 @@ class DotStrategy:
     def consider(self, contraction: Contraction) -> Accept | Decline:
         c = contraction
         if (c.lhs, c.rhs, c.acc) != ("i8", "i8", "i32"):
-            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc} is no signed int8 product", "cast the codes to i8")
+            return Decline(f"{c.lhs} x {c.rhs} -> {c.acc} is not a signed int8 product", "cast the codes to i8")
         rows = 16 if (c.m or 0) > 8 else 4
         return consider_aligned(self.target, c, {"m": rows, "n": 32, "k": 16}, "packed int8 dot product")
 

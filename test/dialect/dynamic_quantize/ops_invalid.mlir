@@ -259,7 +259,7 @@ func.func @f(%input: tensor<4x8xf32>) -> (tensor<4x8xf8E4M3FN>, tensor<4x1xf32>,
 // -----
 
 func.func @f(%input: tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>) {
-  // expected-error@+1 {{'clamp' [-129, 127] is no range of codes within [-128, 127] of i8}}
+  // expected-error@+1 {{'clamp' [-129, 127] is not a range of codes within [-128, 127] of i8}}
   %0:2 = "qmlir.dynamic_quantize"(%input) {clamp = array<i64: -129, 127>}
       : (tensor<4x8xf32>) -> (tensor<4x8xi8>, tensor<4x1xf32>)
   return %0#0, %0#1 : tensor<4x8xi8>, tensor<4x1xf32>

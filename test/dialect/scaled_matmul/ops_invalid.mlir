@@ -666,7 +666,7 @@ func.func @f(%lhs: tensor<?x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<4x1
 
 // The hint for a vector that would align with K.
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<4xf32>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{'lhs_scale' has shape [4], which would align with K; write [M, 1] for one value a token, or [1, G] for groups along K}}
+  // expected-error@+1 {{'lhs_scale' has shape [4], which would align with K; write [M, 1] for one value per token, or [1, G] for groups along K}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_scale) {
     operand_names = ["lhs", "rhs", "lhs_scale"]
   }
@@ -677,7 +677,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_scale: tensor<4xf
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<16x8xi8>, %rhs_scale: tensor<16xf32>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{'rhs_scale' has shape [16], which would align with K; write [N, 1] for one value a channel}}
+  // expected-error@+1 {{'rhs_scale' has shape [16], which would align with K; write [N, 1] for one value per channel}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %rhs_scale) {
     operand_names = ["lhs", "rhs", "rhs_scale"],
     rhs_transposed = true
@@ -689,7 +689,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<16x8xi8>, %rhs_scale: tensor<16x
 // -----
 
 func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %lhs_global_scale: tensor<4xf32>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{'lhs_global_scale' is one value a tensor, but has shape [4]}}
+  // expected-error@+1 {{'lhs_global_scale' is one value per tensor, but has shape [4]}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %lhs_global_scale) {
     operand_names = ["lhs", "rhs", "lhs_global_scale"]
   }
@@ -1341,7 +1341,7 @@ func.func @f(%lhs: tensor<4x8xi8>, %rhs: tensor<8x16xi8>, %rhs_zero_point: tenso
 
 // A scale for each channel of a transposed weight has the shape [N, 1].
 func.func @f(%lhs: tensor<4x64xi8>, %rhs: tensor<16x64xi8>, %s: tensor<1x16xf32>) -> tensor<4x16xf32> {
-  // expected-error@+1 {{'rhs_scale' [1, 16] makes groups of 4 along K of 'rhs' [16, 64]; did you mean [16, 1], one value a channel? For groups of 4 state group_size = 4}}
+  // expected-error@+1 {{'rhs_scale' [1, 16] makes groups of 4 along K of 'rhs' [16, 64]; did you mean [16, 1], one value per channel? For groups of 4 state group_size = 4}}
   %0 = "qmlir.scaled_matmul"(%lhs, %rhs, %s) {
     operand_names = ["lhs", "rhs", "rhs_scale"],
     rhs_transposed = true

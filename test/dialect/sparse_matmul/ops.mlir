@@ -1,6 +1,6 @@
 // RUN: qmlir-opt %s --pass-pipeline=qmlir-verify | qmlir-opt - --pass-pipeline=qmlir-verify | filecheck %s
 
-// Constant structure: rows of K, a scale a channel, an empty row.
+// Constant structure: rows of K, one scale per channel, an empty row.
 // CHECK-LABEL: func.func @csr(
 // CHECK: "qmlir.sparse_matmul"(%{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}}, %{{[^,)]*}})
 // CHECK-SAME: {format = "csr", operand_names = ["lhs", "values", "indices", "indptr", "lhs_scale", "rhs_scale"], rhs_shape = array<i64: 4, 3>}

@@ -93,7 +93,7 @@ func.func @f(%lhs: tensor<2x4xi8>, %values: tensor<4x2xi8>, %indices: tensor<4x1
 // -----
 
 func.func @f(%lhs: tensor<2x6xi8>, %values: tensor<4x3xi8>, %indices: tensor<4x1xi8>) -> tensor<2x4xi32> {
-  // expected-error@+1 {{K = 6 is no multiple of 4, which format '2:4' needs}}
+  // expected-error@+1 {{K = 6 is not a multiple of 4, which format '2:4' needs}}
   %0 = "qmlir.sparse_matmul"(%lhs, %values, %indices) {
     format = "2:4", rhs_shape = array<i64: 4, 6>, rhs_transposed = true,
     operand_names = ["lhs", "values", "indices"]

@@ -11,7 +11,7 @@ from .scalars import LN2, NAN, add, compare, div, mul, select, sub, with_sign
 
 
 def _half_exp(a: ir.Value) -> ir.Value:
-    """`e^a / 2`, also where `e^a` is no f32 any more: halving the argument is exact."""
+    """`e^a / 2`, also where `e^a` is no longer an f32: halving the argument is exact."""
     root = math.exp(mul(a, const(0.5)))
     return mul(mul(root, const(0.5)), root)
 

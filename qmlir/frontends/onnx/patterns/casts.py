@@ -22,7 +22,7 @@ _PLAIN = ("f32", "f16", "bf16", "f64")
 
 @raises("onnx.Cast")
 def cast(op: Node) -> Tensor:
-    """A Cast from or to a small type."""
+    """A cast from or to a type below 16 bits."""
     to = int(op.attributes.get("to", 0))
     if to not in ELEMENTS:
         raise Decline(f"the type to cast to is {element_name(to)}")
@@ -31,7 +31,7 @@ def cast(op: Node) -> Tensor:
 
 @raises("onnx.CastLike")
 def cast_like(op: Any) -> Tensor:
-    """A CastLike from or to a small type."""
+    """A cast from or to a type below 16 bits."""
     return _cast(op, op.operand(0), op.operand(1).dtype)
 
 

@@ -165,7 +165,7 @@ def axis_of(node: Node, rank: int) -> int:
 
 
 def check_blocks(shape: Sequence[int | None], scale: Sequence[int | None], axis: int, block: int) -> None:
-    """The scale has one value a block along `axis` and the codes' sizes elsewhere."""
+    """The scale has one value per block along `axis` and the codes' sizes elsewhere."""
     if len(scale) != len(shape):
         raise Decline(f"a scale of {len(scale)} axes for blocks of a tensor of {len(shape)}")
     for i, (s, t) in enumerate(zip(scale, shape, strict=True)):

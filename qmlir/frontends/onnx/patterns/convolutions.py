@@ -32,7 +32,7 @@ def conv_integer(op: Node) -> Tensor:
 
 @raises("onnx.Conv")
 def conv(op: Any) -> Tensor:
-    """A Conv whose weight, or both operands, are dequantised right before it."""
+    """`conv2d_q`, if the weight or both operands are results of a DequantizeLinear."""
     x: Quantised | Tensor | None = quantised_input(op, 0)
     w: Quantised | Tensor | None = quantised_input(op, 1)
     if x is None and w is None:

@@ -87,8 +87,8 @@ def space_to_depth(op: Any) -> Tensor:
 
 @raises("onnx.BitShift")
 def bit_shift(op: Any) -> Tensor:
-    """A shift by the type's width or more leaves nothing (the sign, of a signed number to the right); negative shifts
-    count as that."""
+    """Shifts; a shift by the type's width or more, or by a negative number, gives 0 (or the sign, for a signed number
+    shifted right)."""
     x, by = op.operand(0), op.operand(1)
     if x.dtype not in ("i8", "i16", "i32", "i64", "u8", "u16", "u32"):
         raise NotQuantised("another type")
@@ -107,7 +107,7 @@ def bit_shift(op: Any) -> Tensor:
 
 @raises("onnx.Gelu")
 def gelu(op: Node) -> Tensor:
-    """With `approximate`, as `x * sigmoid(2 u)`: `1 + tanh(u)` cancels where u is far below zero."""
+    """With `approximate`, `x * sigmoid(2 u)`, because `1 + tanh(u)` cancels for large negative u."""
     x = op.operand(0)
     if op.attributes.get("approximate", "none") != "tanh" or x.dtype != "f32":
         raise NotQuantised("as it is")
@@ -123,7 +123,7 @@ def gelu(op: Node) -> Tensor:
 
 @raises("onnx.Sign")
 def sign(op: Node) -> Tensor:
-    """torch-mlir compares a constant of one value with an integer 0, and finds anything."""
+    """Imported directly, because torch-mlir compares a constant of one value with an integer 0."""
     x = op.operand(0)
     if x.dtype not in ("f32", "f16", "bf16"):
         raise NotQuantised("as it is")
@@ -139,7 +139,7 @@ def sign(op: Node) -> Tensor:
 
 @raises("onnx.LpNormalization")
 def lp_normalization(op: Any) -> Tensor:
-    """Where the norm is 0 the result is 0, not NaN."""
+    """A norm of 0 gives the result 0, not NaN."""
     x, p = op.operand(0), int(op.attributes.get("p", 2))
     axis = _ints([int(op.attributes.get("axis", -1)) % len(x.shape)])
     if x.dtype != "f32":
@@ -153,7 +153,7 @@ def lp_normalization(op: Any) -> Tensor:
 
 @raises("onnx.ReverseSequence")
 def reverse_sequence(op: Any) -> Tensor:
-    """With time before batch, which IREE does not compile: the other way round."""
+    """With the time axis before the batch axis it is transposed, because IREE does not compile that order."""
     x = op.operand(0)
     batch, time = int(op.attributes.get("batch_axis", 1)), int(op.attributes.get("time_axis", 0))
     if (batch, time) == (0, 1):
@@ -166,7 +166,7 @@ def reverse_sequence(op: Any) -> Tensor:
 
 @raises("onnx.Pad")
 def pad(op: Any) -> Tensor:
-    """Other modes than `constant`: a gather along each axis that is padded."""
+    """Modes other than `constant`: a gather along each padded axis."""
     mode = op.attributes.get("mode", "constant")
     if mode == "constant":
         raise NotQuantised("as it is")
@@ -202,7 +202,7 @@ _SOURCES: dict[str, Callable[[int, int], int]] = {
 
 @raises("onnx.MaxPool")
 def max_pool(op: Node) -> Tensor:
-    """With uneven pads, or such as SAME_UPPER makes: padded first."""
+    """With uneven pads (also those of SAME_UPPER), the input is padded first."""
     x = op.operand(0)
     if x.dtype in ("i8", "u8"):
         return max_pool_codes(op)
@@ -218,9 +218,9 @@ def max_pool(op: Node) -> Tensor:
 
 @raises("onnx.ConvTranspose")
 def conv_transpose(op: Node) -> Tensor:
-    """Of dequantised values: see `transposed`. Of floats in groups, which torch-mlir does not convert: of one channel
-    each, a convolution of the input with zeros between its elements; else each group by itself. With uneven pads:
-    without, and cut off."""
+    """Dequantised values: a convolution for each phase of the stride, of integers. Floats in groups, which torch-mlir
+    does not convert: with one channel per group, a convolution of the input with zeros between its elements; otherwise
+    one convolution per group. Uneven pads are cut off the result."""
     why = ""
     if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
         try:
@@ -295,13 +295,14 @@ def _depthwise_transposed(op: Any, x: Tensor, weight: Tensor, bias: Tensor | Non
 @raises("onnx.Bernoulli", "onnx.Multinomial", "onnx.RandomNormal", "onnx.RandomNormalLike", "onnx.RandomUniform",
         "onnx.RandomUniformLike")  # fmt: skip
 def random(op: Any) -> Tensor:
-    """Random numbers."""
+    """Refused: random numbers."""
     raise refuse(f"{op.op_type} makes random numbers, which compiled programs do not; make them an input", op.where)
 
 
 @raises("onnx.SoftmaxCrossEntropyLoss", "onnx.NegativeLogLikelihoodLoss")
 def weighted_loss(op: Any) -> Tensor:
-    """torch-mlir's weighted mean is wrong; those come here whose definition could not be put in their place."""
+    """Expanded to its ONNX function. Where that is not possible and there are weights, it is refused: torch-mlir's
+    weighted mean is wrong."""
     if len(op.proto.input) > 2 and op.proto.input[2]:
         raise refuse(f"{op.op_type} with weights is not imported here; give its inputs static shapes", op.where)
     raise NotQuantised("as it is")
@@ -309,13 +310,13 @@ def weighted_loss(op: Any) -> Tensor:
 
 @raises("onnx.Det")
 def determinant(op: Any) -> Tensor:
-    """torch-mlir's elimination divides by a diagonal that may be 0."""
+    """Refused: torch-mlir's elimination divides by a pivot that may be 0."""
     raise refuse("Det is not imported: its conversion is wrong where a pivot is 0", op.where)
 
 
 @raises("onnx.GridSample")
 def grid_sample(op: Any) -> Tensor:
-    """torch-mlir rounds halves up, ONNX to even."""
+    """Imported by torch-mlir; mode `nearest` is refused, because torch-mlir rounds halves up, not to even."""
     if op.attributes.get("mode", "linear") == "nearest":
         raise refuse("GridSample with mode 'nearest' is not imported: its conversion rounds differently; 'linear' is",
                      op.where)  # fmt: skip
@@ -324,7 +325,7 @@ def grid_sample(op: Any) -> Tensor:
 
 @raises("onnx.LSTM")
 def lstm(op: Any) -> Tensor:
-    """torch-mlir drops the peepholes."""
+    """Imported by torch-mlir, in floats; refused with peepholes, which torch-mlir drops."""
     if op.optional(7) is not None:
         raise refuse("an LSTM with peepholes (input P) is not imported: its conversion leaves them out", op.where)
     not_raised(op)
@@ -333,8 +334,8 @@ def lstm(op: Any) -> Tensor:
 
 @raises("onnx.Mod")
 def mod(op: Any) -> Tensor:
-    """Of floats, C's fmod; torch-mlir's `x - trunc(x / y) y` is off by `y` where the quotient is large. There is no
-    fmod of doubles in what IREE links."""
+    """For floats C's fmod, exact; torch-mlir's `x - trunc(x / y) y` is off by `y` for large quotients. Refused for f64,
+    for which IREE links no fmod."""
     dtype = op.operand(0).dtype
     if dtype == "f64":
         raise refuse("Mod of float64 is not imported; cast to float32", op.where)
@@ -353,7 +354,7 @@ def mod(op: Any) -> Tensor:
 
 @raises("onnx.Reshape")
 def reshape(op: Node) -> Tensor:
-    """`allowzero` by a shape that is not known divides by zero when it runs."""
+    """`allowzero` needs a constant shape, because torch-mlir's code divides by zero at run time."""
     if int(op.attributes.get("allowzero", 0)):
         shape = op.operand(1).array
         if shape is None:
@@ -366,8 +367,8 @@ def reshape(op: Node) -> Tensor:
 
 @raises("onnx.Resize")
 def resize(op: Node) -> Tensor:
-    """torch-mlir takes the whole size of the result where ONNX takes the product of size and scale. To the nearest
-    element by whole factors: without its arithmetic for each element."""
+    """With align_corners, the coordinates come from the product of size and scale, as in ONNX; torch-mlir takes the
+    size of the result. Mode `nearest` by whole factors copies elements."""
     x, scales = op.operand(0), op.optional(2)
     if repeats(op, x) is not None:
         op.plain = True

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @raises("onnx.DynamicQuantizeLinear")
 def dynamic_quantize_linear(op: Node) -> list[Tensor]:
-    """u8 codes, one scale and one zero point from the data's range widened to hold 0."""
+    """`dynamic_quantize`: u8 codes, one scale and one zero point, from the range of the data extended to 0."""
     codes, scale, zero = op.build("dynamic_quantize", input=op.operand(0), granularity="tensor", recipe="onnx",
                                   symmetric=False, out_dtype="u8")  # fmt: skip
     return [codes, scale, elementwise(lambda z: arith.trunci(build.element("u8"), z), [zero], "u8")]

@@ -84,7 +84,7 @@ def _zero_points(op: Node, n: int, blocks: int, bits: int, dtype: str) -> Array:
 
 
 def _regrouped(x: Array, block: int, group: int, k: int) -> Array:
-    """One value a group instead of one a block."""
+    """One value per group instead of one a block."""
     return np.ascontiguousarray(np.repeat(x, block // group, 1)[:, : k // group])
 
 

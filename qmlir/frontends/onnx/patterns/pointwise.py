@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def per_tensor(op: Node, codes: int, scale: int, zero: int) -> Quantised:
-    """The codes, scale and zero point at three inputs; one value a tensor."""
+    """The codes, scale and zero point at three inputs; one value per tensor."""
     s, z = scale_of(op.operand(scale)), zero_of(op.optional(zero))
     if s.shape or (z is not None and z.shape):
-        raise Decline("scales and zero points per axis; one value a tensor is raised")
+        raise Decline("scales and zero points per axis; one value per tensor is raised")
     x = op.operand(codes)
     if x.dtype not in BYTES:
         raise Decline(f"codes of type {x.dtype}")

@@ -151,7 +151,7 @@ def average_pool(op: Node) -> Tensor:
 
 @raises("onnx.AveragePool")
 def float_average_pool(op: Node) -> Tensor:
-    """Refuses the one form of an AveragePool that torch-mlir computes otherwise."""
+    """Imported by torch-mlir, except for one form that torch-mlir computes wrongly, which is refused."""
     _sound_average(op)
     raise NotQuantised("plain float")
 

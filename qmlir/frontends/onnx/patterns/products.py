@@ -302,14 +302,14 @@ def taken(*sides: Quantised | Tensor | None) -> tuple[Node, ...]:
 
 @raises("onnx.MatMul")
 def matmul(op: Node) -> Tensor:
-    """A MatMul with an operand that is dequantised right before it."""
+    """`scaled_matmul`, if an operand is the result of a DequantizeLinear."""
     lhs, rhs = _sides(op)
     return keep(op, matmul_product(lhs, rhs, nodes=taken(lhs, rhs)))
 
 
 @raises("onnx.Gemm")
 def gemm(op: Any) -> Tensor:
-    """A Gemm with an operand that is dequantised right before it."""
+    """`scaled_matmul`, if an operand is the result of a DequantizeLinear."""
     lhs, rhs = _sides(op)
     if float(op.attributes.get("alpha", 1.0)) != 1.0 or float(op.attributes.get("beta", 1.0)) != 1.0:
         raise Decline("Gemm with an alpha or beta other than 1")
@@ -358,7 +358,8 @@ def bias_of(
 
 @raises("onnx.Einsum", "onnx.GRU", "onnx.RNN", "onnx.Attention")
 def not_raised(op: Any) -> Tensor:
-    """Products that have no integer form here: said of those whose operands are dequantised."""
+    """Imported by torch-mlir, in floats. A warning names those with dequantised operands, which have no integer
+    form."""
     if any(quantised_input(op, i) is not None for i in range(len(op.proto.input))):
         raise Decline(f"{op.op_type} of dequantised values has no integer form")
     raise NotQuantised("plain float")

@@ -259,7 +259,7 @@ class Chunk:
         return llvm.MaskedLoadOp(self.wide, address, mask, pass_thru=self._splat(0.0), alignment=1).result
 
     def _larger(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        """`vmaxps`, one instruction: where `a` is no number, the other."""
+        """`vmaxps`, one instruction: where `a` is not a number, the other."""
         return arith.select(arith.cmpf(arith.CmpFPredicate.OGT, a, b), a, b)
 
     def _exp2(self, x: ir.Value) -> ir.Value:

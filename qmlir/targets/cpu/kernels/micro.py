@@ -1,7 +1,7 @@
 """Register tiles: what multiplies `rows` rows of activations by one panel of weights.
 
 The weights are stored as unsigned codes: 8 bits (the code plus 128), or 4 or 2 bits, a table giving each its unsigned
-byte where the codes are no consecutive numbers. The activations are signed bytes. So the dot product of four pairs,
+byte where the codes are not consecutive numbers. The activations are signed bytes. So the dot product of four pairs,
 `vpdpbusd`, takes the weight as its unsigned operand and four activations, the same for all columns, as its signed
 one; what the offset of the weights adds, `offset * sum(activations)`, is a number a row, which the accumulators start
 from.

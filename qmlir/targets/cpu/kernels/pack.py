@@ -57,7 +57,7 @@ def scaled_weights(codes: Codes, form: Scaled, micro: Micro) -> Weights | None:
             return Weights(bits, low, values=values)
     whole = tuple(form.values[code & 255] for code in range(-128, 128))
     if 8 not in micro.bits or not consecutive(whole):
-        return None  # what 256 codes stand for is no table that fits registers
+        return None  # what 256 codes stand for is not a table that fits registers
     return Weights(8, 0, signed=True, values=whole)
 
 

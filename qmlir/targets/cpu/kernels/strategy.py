@@ -131,7 +131,8 @@ class ConvolutionStrategy:
         if declined is not None:
             return declined
         if c.kind != "conv2d" or c.batch or c.op is None:
-            return Decline(f"a {c.kind} with {len(c.batch)} axes of groups", "a convolution over all channels")
+            grouped = " in groups of channels" if c.batch else ""
+            return Decline(f"a {c.kind}{grouped}, not a convolution over all channels", "none needed")
         return self.check(c)
 
     def check(self, c: Contraction) -> Accept | Decline:
@@ -142,12 +143,12 @@ class ConvolutionStrategy:
             )
         result = c.op.results[0].type
         if c.k is None or c.n is None or any(result.is_dynamic_dim(d) for d in (1, 2, 3)):
-            return Decline("a size beside the batch is dynamic", "static sizes of image and filter")
+            return Decline("a size other than the batch is dynamic", "static sizes of image and filter")
         filter_ = c.op.operands[1]
         if c.op.name != "linalg.conv_2d_nhwc_fhwc" or (known(filter_) is None and not of_parameters(filter_)):
-            return Decline("the filter is no constant [F, H, W, C]", "make the filter a constant or a parameter")
+            return Decline("the filter is not a constant [F, H, W, C]", "make the filter a constant or a parameter")
         if not is_zero_fill(c.op.operands[2]):
-            return Decline("it adds to a tensor that is no fill of zero", "add the other tensor behind it")
+            return Decline("it adds to a tensor that is not a fill of zero", "add the other tensor behind it")
         few = self.matmul.too_few(c.m, c.n)
         if few is not None:
             return few
@@ -225,7 +226,7 @@ class ProductStrategy(ABC):
     def too_few(self, m: int | None, n: int) -> Decline | None:
         """A refusal where rows or columns leave most of a tile unused."""
         if m is not None and m < self.micro.fewest_rows:
-            return Decline(f"{m} rows leave most of a tile unused", "vector instructions are as fast")
+            return Decline(f"M = {m} leaves most of a tile unused", "vector instructions are as fast")
         if 4 * n < self.micro.lanes:
             return Decline(
                 f"N is {n}: fewer columns than a quarter of a vector's {self.micro.lanes} lanes",
@@ -249,7 +250,7 @@ class ProductStrategy(ABC):
         depth = self.micro.depth(weights)
         if kernel.group is not None and kernel.group % depth:
             return Decline(
-                f"groups of {kernel.group} along K are no multiple of {depth}, the codes of one step",
+                f"groups of {kernel.group} along K are not a multiple of {depth}, the codes of one step",
                 f"a group size of {depth} or a multiple",
             )
         if not fits_stack(kernel, depth, self.micro.lhs_bytes):
@@ -284,7 +285,7 @@ class KernelStrategy(ProductStrategy):
         if codes.is_argument and kernel.batch is not None:
             return Decline("the weights of a batch are an argument", "make the weight a constant or a parameter")
         if codes.is_argument and (kernel.m is None or kernel.m < _ROWS_FOR_PACKING):
-            rows = "a number of rows that is not known" if kernel.m is None else f"{kernel.m} rows"
+            rows = "a dynamic number of rows" if kernel.m is None else f"M = {kernel.m}"
             return Decline(
                 f"the weight is an argument: packing it in every call does not pay for {rows}",
                 "make the weight a constant or a parameter",
@@ -306,7 +307,7 @@ class WeightOnlyStrategy(ProductStrategy):
     def unlike(self, contraction: Contraction) -> Decline | None:
         c = contraction
         if c.kind != "matmul" or c.acc != "f32" or c.lhs not in ("f32", "f16", "bf16"):
-            return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of floats by codes")
+            return Decline(f"unsupported: a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of floats by codes")
         return None
 
     def unfit(self, kernel: Kernel, codes: Codes) -> Decline | None:
@@ -339,18 +340,18 @@ class Bf16Strategy(WeightOnlyStrategy):
             return Decline(f"activations of {kernel.lhs.value.type.element_type}", "activations of bf16")
         form = scaled(kernel.rhs.decode)
         if form is None:
-            return Decline("a weight is no number of a table times a scale", 'compute_dtype="f32", no float zero point')
+            return Decline("the weight is not a table entry times a scale", 'compute_dtype="f32", no float zero point')
         weights = scaled_weights(codes, form, self.micro)
         if weights is None:
             return Decline("codes of 8 bits", "the f32 kernel reads them as fast")
         values = np.array(weights.values)
         if not np.array_equal(values.astype(ml_dtypes.bfloat16).astype(np.float64), values):
-            return Decline("the numbers that codes stand for are no bf16", "the f32 kernel")
+            return Decline("the values of the codes are not exact in bf16", "the f32 kernel")
         if form.zero is None:
             return weights
         zeros = constant_zeros(kernel.rhs.decode, form)
         if zeros is None or not consecutive(tuple(weights.values or ())):
-            return Decline("the zero points are not known, or codes are no consecutive numbers", "the f32 kernel")
+            return Decline("the zero points are not known, or codes are not consecutive numbers", "the f32 kernel")
         low, high = (int(zeros.min()), int(zeros.max())) if zeros.size else (0, 0)
         if high - low + len(values) > 32:
             return Decline(f"zero points from {low} to {high}", "a range of at most 16")
@@ -399,7 +400,7 @@ class DepthwiseStrategy:
             return Decline(unfit.reason, unfit.remedy)
         codes = known(kernel.rhs.value)
         if codes is None:
-            return Decline("the filter is no constant", "make the filter a constant")
+            return Decline("the filter is not a constant", "make the filter a constant")
         if kernel.k > _LARGEST_FILTER:
             return Decline(f"a filter of {kernel.k} taps", f"at most {_LARGEST_FILTER}: all of them are in the code")
         return Accept(DepthwisePlan(kernel, codes.reshape(kernel.k, kernel.n)), Estimate(None))

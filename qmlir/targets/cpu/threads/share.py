@@ -65,7 +65,7 @@ def _pointer() -> ir.Type:
 
 
 def _private(name: str, types: Sequence[ir.Type]) -> ir.OpView:
-    """A function of the kernel's module that is no entry point: its arguments are passed as C passes them."""
+    """A function of the kernel's module that is not an entry point: its arguments are passed as C passes them."""
     made = func.FuncOp(name, ir.FunctionType.get(list(types), []), visibility="private")
     made.attributes["llvm.bareptr"] = ir.BoolAttr.get(True)
     return made

@@ -216,7 +216,7 @@ def gemv_for(kernel: Kernel, storage: Storage, units: int, shared_memory: int) -
     if kernel.group is not None:
         lanes, rest = divmod(kernel.group, gemv.chunk_codes)
         if rest or lanes not in (1, 2, 4, 8, 16, 32):
-            return f"groups of {kernel.group} along K are no power of two of {gemv.chunk_codes} codes"
+            return f"groups of {kernel.group} along K are not a power of two times {gemv.chunk_codes} codes"
     if gemv.shared_bytes > shared_memory:
         return f"{gemv.parts} parts of {gemv.rows} rows do not fit shared memory"
     return gemv

@@ -371,7 +371,9 @@ class ConvolutionStrategy:
         answer = self.matmul.check(kernel, c)
         groups = 1 if kernel.lhs.window is None else kernel.lhs.window.groups
         if groups > 1 and isinstance(answer, Decline) and kernel.n // groups % 16:
-            return Decline(f"groups of {kernel.n // groups} filters are no whole tiles", "a multiple of 16 filters")
+            return Decline(
+                f"groups of {kernel.n // groups} filters do not fill whole tiles", "a multiple of 16 filters"
+            )
         return answer
 
 
@@ -411,7 +413,9 @@ class WeightOnlyStrategy(ProductStrategy):
 
     def unlike(self, c: Contraction) -> Decline | None:
         if c.acc != "f32" or c.lhs not in ("f16", "bf16") or c.rhs != c.lhs:
-            return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of f16 or bf16 by codes")
+            return Decline(
+                f"unsupported: a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "a matmul of f16 or bf16 by codes"
+            )
         return Decline("what makes its weight is not known", "none needed") if c.op is None else None
 
     def described(self, c: Contraction) -> Kernel:
@@ -426,7 +430,9 @@ class WeightOnlyStrategy(ProductStrategy):
             return Decline(f"the activation is {element} in memory", "f16 or bf16")
         codes = constant_codes(kernel)
         if codes is None:
-            return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
+            return Decline(
+                "the weight is not a constant", "make the weight a constant, or a parameter that is baked in"
+            )
         machine = Machine(self.units, self.target.shared_memory)
         gemm = choose(kernel, storage_for_halves(codes), True, self.target, machine, self.tiles)
         if gemm is None:

@@ -126,11 +126,14 @@ class MatrixStrategy:
             return Decline("the weight is decoded to another type than the activation's", "the activation's type")
         codes = byte_codes(constant_codes(kernel))
         if codes is None:
-            return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
+            return Decline(
+                "the weight is not a constant", "make the weight a constant, or a parameter that is baked in"
+            )
         step = next(steps(kernel, codes, self.machine), None)
         if step is None:
             return Decline(
-                f"groups of {kernel.group} along K are no multiple of an instruction's K", "a group size of 32 or more"
+                f"groups of {kernel.group} along K are not a multiple of an instruction's K",
+                "a group size of 32 or more",
             )
         tiles = self._tiles(kernel, step)
         if tiles is None:

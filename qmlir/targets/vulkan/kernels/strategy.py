@@ -98,7 +98,9 @@ class CooperativeKernelStrategy:
         """See `by_rows.SizedStrategy`."""
         types = (c.lhs, c.rhs, c.acc)
         if types not in (("i8", "i8", "i32"), ("f16", "f16", "f32")):
-            return Decline(f"a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "i8 codes on both sides, or f16 by codes")
+            return Decline(
+                f"unsupported: a {c.kind} of {c.lhs} x {c.rhs} -> {c.acc}", "i8 codes on both sides, or f16 by codes"
+            )
         if not self._matrices(*types):
             return Decline(f"{self.target.spelling} has no cooperative matrix of {c.lhs}", "none needed")
         return described(c, planes=True)
@@ -129,7 +131,9 @@ class CooperativeKernelStrategy:
             return Decline("the weight is decoded to another type than the activation's", "the activation's type")
         codes = constant_codes(kernel)
         if codes is None:
-            return Decline("the weight is no constant", "make the weight a constant, or a parameter that is baked in")
+            return Decline(
+                "the weight is not a constant", "make the weight a constant, or a parameter that is baked in"
+            )
         least = 8 if decodes else 16  # codes whose bytes, or numbers, are one store to shared memory
         shared, available = 0, self.target.shared_memory
         for depth in (32, 16) if decodes else (64, 32, 16):
@@ -151,7 +155,7 @@ class CooperativeKernelStrategy:
                 f"a workgroup's tiles take {shared} bytes of shared memory, and the device has {available}",
                 "other routes take less",
             )
-        return Decline(f"groups of {kernel.group} along K are no multiple of 16", "a group size of 16 or a multiple")
+        return Decline(f"groups of {kernel.group} along K are not a multiple of 16", "a group size of 16 or a multiple")
 
 
 def _instructions(matrix: Mma, depth: int) -> int:
